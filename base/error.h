@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/error.h - filling in a struct merak_error */
+#ifndef MERAK_BASE_ERROR_H
+#define MERAK_BASE_ERROR_H
+
+#include <stddef.h>
+
+#include "merak/status.h"
+
+/* Fill err (may be NULL) and return status.  Keeps errno. */
+enum merak_status merak_fail(struct merak_error *err, enum merak_status status,
+                             const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Put "context: " in front of the text.  Keeps errno; err may be NULL. */
+void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* MERAK_ERR_NOMEM with the size that could not be had. */
+enum merak_status merak_fail_nomem(struct merak_error *err, size_t bytes);
+
+#endif

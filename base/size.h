@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/size.h - sizes that multiply without wrapping, and even cuts */
+#ifndef MERAK_BASE_SIZE_H
+#define MERAK_BASE_SIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* *out = a * b; false (and *out untouched) if it does not fit. */
+static inline bool merak_size_mul(size_t a, size_t b, size_t *out)
+{
+    size_t r;
+
+    if (__builtin_mul_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+static inline bool merak_size_add(size_t a, size_t b, size_t *out)
+{
+    size_t r;
+
+    if (__builtin_add_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+/* Round up to a multiple of align, a power of two. */
+static inline size_t merak_size_align(size_t n, size_t align)
+{
+    return (n + align - 1) & ~(align - 1);
+}
+
+/*
+ * First element of part i when `extent` elements are cut in `parts`
+ * contiguous parts whose sizes differ by at most one; part i is
+ * [merak_cut(e, p, i), merak_cut(e, p, i + 1)).  THE rule by which every dim
+ * is cut, even or uneven.
+ */
+static inline size_t merak_cut(size_t extent, size_t parts, size_t i)
+{
+    return (size_t)((unsigned __int128)extent * i / parts);
+}
+
+#endif

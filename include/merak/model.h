@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* merak/model.h - describe a model once, as if for one device
+ *
+ * A model is a graph of values.  The calls below add to it and never touch
+ * data: a model of any size is described in a few megabytes.  The first
+ * mistake is remembered in the model, later calls do nothing and return
+ * NULL, and merak_model_status() tells it: a description needs no error
+ * checks of its own.
+ *
+ * B is the micro-batch (sequences), T the sequence length, both given when
+ * the model is created.  Activations are [B, T, ..], in the model's compute
+ * dtype.  Weights are factored as the mathematics is: a query projection of
+ * H heads of D is [H, D, C], so that cutting it by heads is cutting a dim.
+ */
+#ifndef MERAK_MODEL_H
+#define MERAK_MODEL_H
+
+#include <stdbool.h>
+
+#include "merak/op.h"
+#include "merak/status.h"
+#include "merak/types.h"
+
+struct merak_model;
+struct merak_value;
+
+struct merak_model_options {
+    size_t micro_batch; /* B */
+    size_t seq;         /* T */
+    enum merak_dtype dtype; /* compute dtype: MERAK_F32 or MERAK_BF16 */
+};
+
+enum merak_status merak_model_create(const struct merak_model_options *opt,
+                                     struct merak_model **model_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+void merak_model_destroy(struct merak_model *model);
+/* The first mistake made while describing, with its text. */
+enum merak_status merak_model_status(const struct merak_model *model,
+                                     struct merak_error *err);
+size_t merak_model_micro_batch(const struct merak_model *model);
+size_t merak_model_seq(const struct merak_model *model);
+
+/* --- inputs and parameters --------------------------------------------- */
+
+/* Token ids i32 [B, T] and the ids they predict i32 [B, T]. */
+struct merak_value *merak_tokens(struct merak_model *m);
+struct merak_value *merak_targets(struct merak_model *m);
+
+enum merak_init_kind { MERAK_INIT_NORMAL, MERAK_INIT_ZEROS, MERAK_INIT_ONES };
+struct merak_init {
+    enum merak_init_kind kind;
+    float std;
+};
+#define MERAK_NORMAL(s) ((struct merak_init){MERAK_INIT_NORMAL, (s)})
+#define MERAK_ZEROS ((struct merak_init){MERAK_INIT_ZEROS, 0.0f})
+#define MERAK_ONES ((struct merak_init){MERAK_INIT_ONES, 0.0f})
+
+/*
+ * A trainable parameter; name is unique in the model and names the tensor in
+ * checkpoints.  Matrices (ndim >= 2) are kept in the compute dtype with an
+ * f32 master and get weight decay; vectors stay f32 and get none.  Using the
+ * same value twice ties weights.  The initial value is a function of (seed,
+ * name, element index) alone.
+ */
+struct merak_value *merak_param(struct merak_model *m, const char *name,
+                                int ndim, const size_t *dim,
+                                struct merak_init init);
+/* Shorthand: merak_param with the dims written out. */
+#define MERAK_PARAM(m, name, init, ...)                                        \
+    merak_param((m), (name),                                                   \
+                (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)),       \
+                (size_t[]){__VA_ARGS__}, (init))
+
+/* --- layers ------------------------------------------------------------- */
+
+/* tokens [B,T], table [V,C] -> [B,T,C].  The vocabulary may be cut. */
+struct merak_value *merak_embedding(struct merak_model *m,
+                                    struct merak_value *tokens,
+                                    struct merak_value *table);
+/* x [B,T,C] + table [P,C] row t, P >= T. */
+struct merak_value *merak_add_position(struct merak_model *m,
+                                       struct merak_value *x,
+                                       struct merak_value *table);
+/*
+ * y = x w' + bias.  x [lead.., in..], w [out.., in..], bias [out..] or NULL.
+ * n_contract is the number of trailing dims of x and w summed over; the
+ * other dims of w replace them: y [lead.., out..].
+ */
+struct merak_value *merak_linear(struct merak_model *m, struct merak_value *x,
+                                 struct merak_value *w,
+                                 struct merak_value *bias, int n_contract);
+/* Over the last dim.  gamma, beta [C]; Ba et al. 2016 (arXiv:1607.06450). */
+struct merak_value *merak_layernorm(struct merak_model *m,
+                                    struct merak_value *x,
+                                    struct merak_value *gamma,
+                                    struct merak_value *beta, float eps);
+/* Zhang and Sennrich 2019 (arXiv:1910.07467). */
+struct merak_value *merak_rmsnorm(struct merak_model *m,
+                                  struct merak_value *x,
+                                  struct merak_value *gamma, float eps);
+/* Rotary positions over the last dim D (even), pairs (i, i + D/2), angle
+ * t * theta^(-2i/D); x [B,T,..,D].  Su et al. 2021 (arXiv:2104.09864). */
+struct merak_value *merak_rope(struct merak_model *m, struct merak_value *x,
+                               float theta);
+/* Causal attention with grouped queries: q [B,T,G,R,D], k and v [B,T,G,D]
+ * -> [B,T,G,R,D]; G kv heads, R queries each; scale 1/sqrt(D).  Memory is
+ * linear in T. */
+struct merak_value *merak_attention(struct merak_model *m,
+                                    struct merak_value *q,
+                                    struct merak_value *k,
+                                    struct merak_value *v);
+/* The same with q, k, v packed: qkv [B,T,3,H,D] -> [B,T,H,D]. */
+struct merak_value *merak_attention_packed(struct merak_model *m,
+                                           struct merak_value *qkv);
+struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
+                               bool tanh_approximation);
+/* silu(gate) * up.  Shazeer 2020 (arXiv:2002.05202). */
+struct merak_value *merak_swiglu(struct merak_model *m,
+                                 struct merak_value *gate,
+                                 struct merak_value *up);
+/* a + b, same shape: the residual connection. */
+struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,
+                              struct merak_value *b);
+/* Keep with probability 1 - p, scaled by 1/(1-p); the mask is a function of
+ * (seed, step, global sample, op, element).  p = 0 returns x. */
+struct merak_value *merak_dropout(struct merak_model *m,
+                                  struct merak_value *x, float p);
+/* Mean over all tokens of -log softmax(logits)[target]; logits [B,T,V].
+ * Declares the loss of the model. */
+struct merak_value *merak_cross_entropy(struct merak_model *m,
+                                        struct merak_value *logits,
+                                        struct merak_value *targets);
+/*
+ * Apply an op by its name: in[n_in] values, out[] receives the op's outputs.
+ */
+enum merak_status merak_apply(struct merak_model *m, const char *op,
+                              const struct merak_attrs *attrs, int n_in,
+                              struct merak_value *const *in,
+                              struct merak_value **out);
+
+/* Names made up like printf for one call's use: merak_param(m,
+ * merak_name(m, "h.%d.ln.g", i), ..).  Lives as long as the model. */
+const char *merak_name(struct merak_model *m, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

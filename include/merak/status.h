@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* merak/status.h - the status every call returns, and the text that goes
+ * with a failure
+ *
+ * A function that can fail returns enum merak_status: 0 is success, 1 means
+ * a posted operation still runs, and negative values are failures, in bands
+ * by who has to act.  The reason stands in a struct merak_error that the
+ * caller owns and may leave out (NULL).  Outputs change on success only.
+ */
+#ifndef MERAK_STATUS_H
+#define MERAK_STATUS_H
+
+enum merak_status {
+    MERAK_OK = 0,
+    MERAK_IN_PROGRESS = 1,
+
+    /* the caller's mistake */
+    MERAK_ERR_PARAM = -1,       /* an argument out of its range */
+    MERAK_ERR_UNSUPPORTED = -2, /* asked for what is not there */
+    MERAK_ERR_CONFIG = -3,      /* options or files that do not fit together */
+    MERAK_ERR_NOT_FOUND = -4,   /* a name that does not exist */
+
+    /* this rank's resources */
+    MERAK_ERR_NOMEM = -20,
+    MERAK_ERR_IO = -21,
+    MERAK_ERR_NOSPACE = -22, /* the file system is full */
+    MERAK_ERR_SYSTEM = -23,
+
+    /* a peer or the fabric */
+    MERAK_ERR_PEER = -40,
+    MERAK_ERR_TIMEOUT = -41,
+    MERAK_ERR_FABRIC = -42,
+
+    /* damaged or foreign data */
+    MERAK_ERR_CORRUPT = -60,  /* a checksum or a size is wrong */
+    MERAK_ERR_MISMATCH = -61, /* sound, but of another model or run */
+    MERAK_ERR_FORMAT = -62,   /* not of the format it should have */
+};
+
+struct merak_error {
+    enum merak_status status;
+    char text[252];
+};
+
+#define MERAK_CHECKED __attribute__((warn_unused_result))
+
+/* A short lower-case name, "out of memory"; never NULL; any thread. */
+const char *merak_status_name(enum merak_status status);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/kernels.h - backends: tables of kernels by op name
+ *
+ * A kernel obeys its op's row in partitioner/graph.h and the call struct in
+ * merak/op.h.  Results do not depend on the number of threads.  Kernels
+ * never allocate.
+ */
+#ifndef MERAK_KERNELS_KERNELS_H
+#define MERAK_KERNELS_KERNELS_H
+
+#include "merak/op.h"
+
+struct merak_kernel {
+    const char *name; /* the op's */
+    merak_kernel_fn fn;
+    merak_scratch_fn scratch; /* NULL: none */
+};
+
+struct merak_backend {
+    const char *name; /* the word users type: "cpu", "ref", "emu", "cuda" */
+    const struct merak_kernel *kernel; /* by name, NULL-terminated */
+    /* Once, before the first kernel: threads per rank (OpenMP), the BLAS
+     * opened.  NULL allowed. */
+    enum merak_status (*open)(int threads, struct merak_error *err);
+};
+
+/* "cpu" (fast; falls back to nothing), "ref" (plain loops, any dtype
+ * including f64), "emu" (no arithmetic).  MERAK_ERR_NOT_FOUND names the
+ * backends there are. */
+enum merak_status merak_backend_find(const char *name,
+                                     const struct merak_backend **backend_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* A backend's kernel for an op, user-registered ones included.
+ * MERAK_ERR_NOT_FOUND names op and backend. */
+enum merak_status merak_kernel_find(const struct merak_backend *backend,
+                                    const char *op,
+                                    const struct merak_kernel **kernel_p,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+/* bf16 by round to nearest even. */
+static inline float merak_bf16_to_f32(uint16_t b)
+{
+    union {
+        uint32_t u;
+        float f;
+    } x = {(uint32_t)b << 16};
+
+    return x.f;
+}
+
+static inline uint16_t merak_f32_to_bf16(float f)
+{
+    union {
+        float f;
+        uint32_t u;
+    } x = {f};
+
+    if ((x.u & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((x.u >> 16) | 0x40u); /* quiet NaN */
+    return (uint16_t)((x.u + 0x7fffu + ((x.u >> 16) & 1u)) >> 16);
+}
+
+#endif

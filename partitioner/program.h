@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/program.h - what one rank does in one training step
+ *
+ *   sharded graph + stages + schedule  ->  program  ->  check, simulate, run
+ *
+ * A program is plain data: instructions over static slots of one arena, with
+ * explicit waits between queues.  The engine decides nothing; the simulator
+ * reads the same program.  Instructions of one queue start in program order;
+ * `wait` names instructions of other queues that must be complete before
+ * one starts (data, and reuse of memory).
+ *
+ * Logical ranks: rank = tp_index + tp * (dp_index + dp * stage) for order
+ * tp-dp-pp, tp_index + tp * (stage + pp * dp_index) for tp-pp-dp.  The
+ * placement maps logical to physical ranks; programs are about logical ones.
+ */
+#ifndef MERAK_PARTITIONER_PROGRAM_H
+#define MERAK_PARTITIONER_PROGRAM_H
+
+#include "partitioner/graph.h"
+#include "partitioner/layout.h"
+#include "partitioner/schedule.h"
+#include "partitioner/shard.h"
+
+/* --- the plan: the choices that make a program ------------------------- */
+
+struct merak_plan {
+    int tp, pp, dp;
+    int microbatches;   /* m per step and replica */
+    size_t micro_batch; /* sequences */
+    char schedule[32];
+    bool zero1;         /* gradients and optimizer state flat over dp */
+    bool order_tp_pp_dp; /* else tp-dp-pp */
+    enum merak_seq_parallel sp;
+    enum merak_dtype dtype;
+    int threads; /* per rank */
+};
+
+/* Which stage runs each node of the sharded graph (gradient and convert
+ * nodes included). */
+struct merak_stages {
+    int n;
+    int *of_node;   /* by node id */
+    double *flops;  /* by stage, forward + backward of one micro-batch */
+    size_t *params; /* by stage, elements held (global sizes) */
+};
+
+/* Cut at points where the fewest values cross, balanced by flops.
+ * MERAK_ERR_CONFIG if there are fewer cut points than stages - 1: names
+ * both numbers. */
+enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
+                                   struct merak_stages **stages_p,
+                                   struct merak_error *err) MERAK_CHECKED;
+void merak_stages_destroy(struct merak_stages *stages);
+
+/* --- the program -------------------------------------------------------- */
+
+enum merak_queue {
+    MERAK_QUEUE_COMPUTE,
+    MERAK_QUEUE_COLLECTIVE,
+    MERAK_QUEUE_P2P,
+    MERAK_QUEUE_COPY,
+    MERAK_QUEUE_COUNT
+};
+
+enum merak_instr_kind {
+    MERAK_INSTR_LOAD,     /* fill an input slot with a micro-batch's tokens */
+    MERAK_INSTR_KERNEL,   /* run `op` on the operands */
+    MERAK_INSTR_EXCHANGE, /* a collective in `group` */
+    MERAK_INSTR_SLICE,    /* local conversion (copy of a box) */
+    MERAK_INSTR_SEND,     /* operand 0 to `peer` */
+    MERAK_INSTR_RECV,     /* operand 0 from `peer` */
+};
+
+/* Why memory is held; printed at start, predicted and reserved alike. */
+enum merak_category {
+    MERAK_CAT_PARAM,     /* compute-dtype and f32 parameters */
+    MERAK_CAT_GRAD,      /* f32 accumulators */
+    MERAK_CAT_OPTIMIZER, /* master copies, moments */
+    MERAK_CAT_ACTIVATION,
+    MERAK_CAT_TRANSIENT, /* gradients of activations, converted copies */
+    MERAK_CAT_COMM,      /* staging of exchanges */
+    MERAK_CAT_SCRATCH,   /* kernels' scratch */
+    MERAK_CAT_COUNT
+};
+const char *merak_category_name(enum merak_category category);
+
+/*
+ * A buffer of the arena: a tensor part.  Two slots may overlap in memory if
+ * their lives (in program order, waits included) do not.
+ */
+struct merak_slot {
+    size_t offset; /* bytes from the arena's start, 64-byte aligned */
+    size_t bytes;
+    enum merak_category category;
+    const char *name;    /* value's name, for reports */
+    int value;           /* sharded graph's value id, or -1 */
+    enum merak_dtype dtype;
+    struct merak_box box; /* the part: local shape is box.len, of box.full */
+    size_t flat_lo, flat_hi; /* of the box's elements; all unless flat */
+};
+
+struct merak_instr {
+    int id; /* index in program->instr */
+    enum merak_instr_kind kind;
+    enum merak_queue queue;
+    enum merak_phase phase;
+    int microbatch; /* -1: a step instruction */
+    int chunk;
+    int node;       /* sharded graph's node id, or -1 */
+    const struct merak_op *op; /* KERNEL: what to run */
+    struct merak_attrs attrs;
+    int n_in, n_out;
+    int slot[MERAK_MAX_OPERANDS]; /* inputs, then outputs */
+    int scratch;                  /* slot, or -1 */
+    bool accumulate, first;
+    enum merak_input_kind input; /* LOAD */
+    int group;        /* EXCHANGE: index in program->group */
+    struct merak_exchange *exchange; /* EXCHANGE; SLICE: send[0] is the box */
+    int peer;         /* SEND, RECV: logical rank */
+    uint64_t tag;     /* SEND, RECV, EXCHANGE: equal at both ends, unique
+                         among what may be in flight in a step */
+    int n_wait;
+    int first_wait;   /* index in program->wait */
+    double cost_s;    /* predicted duration (cost model); links: bytes */
+    size_t bytes;     /* moved (SEND, RECV, EXCHANGE: sent by this rank) */
+    double flops;
+    const char *name; /* node's name, "send h.3.x -> stage 1" */
+};
+
+struct merak_group {
+    int n;
+    int *rank; /* logical ranks, ascending member order */
+    int me;
+    char name[16]; /* "tp", "dp", "pp", "tie" */
+};
+
+/* A parameter as this rank holds it: what checkpoints and reports need. */
+struct merak_param_slots {
+    int value;       /* sharded graph's value id */
+    const char *name;
+    struct merak_shape shape; /* global */
+    int param;       /* slot: compute copy, the tensor-parallel box */
+    int master;      /* slot f32: flat part if zero1; == param when the
+                        parameter is f32 and not flat */
+    int m, v;        /* slots f32, same part as master */
+    int grad;        /* slot f32: final, summed gradient, same part as master;
+                        times step.grad_scale it is the mean gradient */
+    bool decay;
+    bool primary;    /* this rank counts it (norm, checkpoints): not a second
+                        tied copy, first on every replicated axis */
+    struct merak_init init;
+};
+
+struct merak_program {
+    int rank, ranks; /* logical */
+    int stage, tp_index, dp_index;
+    struct merak_plan plan;
+    const struct merak_sharded *sharded; /* borrowed */
+    struct merak_instr *instr;
+    int n_instrs;
+    int *wait;
+    int n_waits;
+    struct merak_slot *slot;
+    int n_slots;
+    struct merak_group *group;
+    int n_groups;
+    struct merak_param_slots *param; /* of this stage, in graph order */
+    int n_params;
+    int norm;  /* slot f32[2]: {scale, pre-clip norm} after the step */
+    int loss;  /* slot f64[m]: loss of each micro-batch on the last stage
+                  (rank-local part summed over tp), else -1 */
+    size_t arena_bytes;       /* with persistent and transient slots */
+    size_t persistent_bytes;  /* params, optimizer, gradients: from offset 0 */
+    size_t category_bytes[MERAK_CAT_COUNT]; /* sums to arena_bytes */
+    struct merak_pool *pool;
+};
+
+struct merak_program_options {
+    bool forward_only; /* evaluation: no gradients, no optimizer; the
+                          persistent slots keep their offsets */
+    bool dump_grads;   /* keep final gradients' slots alive to the step's end */
+    /* Scratch bytes of a kernel call on the backend in use; NULL: none. */
+    size_t (*scratch)(void *arg, const char *op,
+                      const struct merak_kernel_call *call);
+    void *scratch_arg;
+    const struct merak_cost_model *cost; /* NULL: built-in */
+};
+
+/* The program of logical rank `rank`.  `sharded` and `stages` are borrowed
+ * for the program's life. */
+enum merak_status merak_program_build(const struct merak_sharded *sharded,
+                                      const struct merak_stages *stages,
+                                      const struct merak_plan *plan, int rank,
+                                      const struct merak_program_options *opt,
+                                      struct merak_program **program_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+void merak_program_destroy(struct merak_program *program);
+enum merak_status merak_program_print(const struct merak_program *program,
+                                      char **text_p, struct merak_error *err);
+
+/*
+ * Prove a set of programs (all ranks of a plan, or one of each stage class
+ * with its peers) sound: every receive has its send with equal bytes and tag;
+ * members of a group run the same exchanges in the same order; the union of
+ * program orders, waits and matches is acyclic; no two live slots overlap;
+ * everything read was written.  The error names ranks and instructions.
+ */
+enum merak_status merak_program_check(struct merak_program *const *programs,
+                                      int n, struct merak_error *err)
+    MERAK_CHECKED;
+
+/* --- prediction ---------------------------------------------------------- */
+
+struct merak_cost_model {
+    char name[32];
+    double flops_per_s;   /* of one rank, GEMM */
+    double bytes_per_s;   /* memory, elementwise kernels */
+    double kernel_s;      /* fixed cost of a kernel */
+    double link_bytes_per_s, link_latency_s; /* between ranks */
+};
+const struct merak_cost_model *merak_cost_default(void);
+double merak_cost_instr(const struct merak_cost_model *model,
+                        const struct merak_instr *instr);
+
+struct merak_timeline {
+    int n;          /* programs */
+    double step_s;
+    double **start; /* [program][instr], seconds from the step's start */
+    double **end;
+    double *busy_s; /* by program: compute queue */
+};
+
+/* Discrete events over the programs; links as in the cost model. */
+enum merak_status merak_simulate(struct merak_program *const *programs, int n,
+                                 const struct merak_cost_model *model,
+                                 struct merak_timeline **timeline_p,
+                                 struct merak_error *err) MERAK_CHECKED;
+void merak_timeline_destroy(struct merak_timeline *timeline);
+
+#endif

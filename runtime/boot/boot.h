@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/boot/boot.h - how ranks find each other
+ *
+ * "pmix" under srun --mpi=pmix or any PMIx launcher, "single" for a lone
+ * process.  With more than one task and no PMIx, opening fails
+ * (MERAK_ERR_CONFIG, exit code 68): never N singletons.
+ */
+#ifndef MERAK_RUNTIME_BOOT_BOOT_H
+#define MERAK_RUNTIME_BOOT_BOOT_H
+
+#include <stddef.h>
+
+#include "merak/status.h"
+
+struct merak_boot;
+
+struct merak_boot_ops {
+    const char *name; /* "pmix", "single" */
+    /* Every rank brings a card; all get all cards in rank order:
+     * cards[size * bytes].  bytes <= 4096 and equal on all ranks. */
+    enum merak_status (*allgather)(struct merak_boot *boot, const void *card,
+                                   size_t bytes, void *cards,
+                                   struct merak_error *err);
+    enum merak_status (*barrier)(struct merak_boot *boot,
+                                 struct merak_error *err);
+    /* End the whole step with this exit code; does not return under PMIx. */
+    void (*abort)(struct merak_boot *boot, int code, const char *why);
+    void (*close)(struct merak_boot *boot);
+};
+
+struct merak_boot {
+    const struct merak_boot_ops *ops;
+    int rank, size;       /* physical (PMIx) */
+    const char *host;     /* of this rank, PMIX_HOSTNAME key */
+    int *node_of;         /* [size]: node number, by first appearance */
+    const char *const *hosts; /* [n_nodes] */
+    int n_nodes;
+    int local_rank, local_size;
+};
+
+enum merak_status merak_boot_open(struct merak_boot **boot_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+void merak_boot_close(struct merak_boot *boot);
+
+#endif

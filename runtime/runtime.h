@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/runtime.h - exit codes, the same on all ranks */
+#ifndef MERAK_RUNTIME_RUNTIME_H
+#define MERAK_RUNTIME_RUNTIME_H
+
+enum merak_exit {
+    MERAK_EXIT_DONE = 0,
+    MERAK_EXIT_CRASH = 1,
+    MERAK_EXIT_CONFIG = 66,   /* options, model, degrees */
+    MERAK_EXIT_DATA = 67,     /* data or checkpoint does not fit */
+    MERAK_EXIT_LAUNCH = 68,   /* no PMIx with more than one task */
+    MERAK_EXIT_RESOURCE = 69, /* memory, disk */
+    MERAK_EXIT_AGAIN = 75,    /* saved; wants another run */
+};
+
+#endif

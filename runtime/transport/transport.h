@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/transport/transport.h - moving data between logical ranks
+ *
+ * Whatever moves data is posted, then tested until it is no longer
+ * MERAK_IN_PROGRESS; its buffers stay valid and untouched until then.  One
+ * thread at a time uses a transport (the engine's communication thread).
+ * Requests are the transport's; a finished one goes back to it in test().
+ */
+#ifndef MERAK_RUNTIME_TRANSPORT_TRANSPORT_H
+#define MERAK_RUNTIME_TRANSPORT_TRANSPORT_H
+
+#include "merak/status.h"
+#include "partitioner/layout.h"
+#include "runtime/boot/boot.h"
+
+struct merak_transport;
+struct merak_request;
+
+/* Members of a collective, as transport ranks in member order. */
+struct merak_team {
+    int n;
+    int me;
+    const int *rank;
+};
+
+struct merak_transport_options {
+    double deadline_s; /* of a wait; 0: 300 */
+    /* The arena transfers come from and go to, if shared with node peers:
+     * base, bytes and a file descriptor that can be mapped; fd -1: none. */
+    void *arena;
+    size_t arena_bytes;
+    int arena_fd;
+};
+
+struct merak_transport_ops {
+    const char *name; /* the word users type: "self", "ucx", "nccl" */
+    enum merak_status (*open)(struct merak_boot *boot,
+                              const struct merak_transport_options *opt,
+                              struct merak_transport **tr_p,
+                              struct merak_error *err);
+    void (*close)(struct merak_transport *tr);
+    enum merak_status (*send)(struct merak_transport *tr, const void *buf,
+                              size_t bytes, int peer, uint64_t tag,
+                              struct merak_request **req_p,
+                              struct merak_error *err);
+    enum merak_status (*recv)(struct merak_transport *tr, void *buf,
+                              size_t bytes, int peer, uint64_t tag,
+                              struct merak_request **req_p,
+                              struct merak_error *err);
+    enum merak_status (*exchange)(struct merak_transport *tr,
+                                  const struct merak_team *team,
+                                  const struct merak_exchange *ex,
+                                  const void *in, void *out, void *scratch,
+                                  uint64_t tag, struct merak_request **req_p,
+                                  struct merak_error *err);
+    enum merak_status (*test)(struct merak_transport *tr,
+                              struct merak_request *req,
+                              struct merak_error *err);
+    /* Advance everything posted; returns the number of events (0: idle). */
+    unsigned (*progress)(struct merak_transport *tr);
+    /* A descriptor that becomes readable when progress would do something
+     * after arm() returned MERAK_OK; arm() returns MERAK_IN_PROGRESS if
+     * there are events already.  -1: the transport has none. */
+    int (*event_fd)(struct merak_transport *tr);
+    enum merak_status (*arm)(struct merak_transport *tr);
+    /* Tell every peer, out of band, that this rank fails; optional. */
+    void (*abort)(struct merak_transport *tr, const char *why);
+    /* The peer's abort text, or NULL. */
+    const char *(*aborted)(struct merak_transport *tr);
+};
+
+struct merak_transport {
+    const struct merak_transport_ops *ops;
+    int rank, size; /* transport ranks */
+};
+
+/* "self" (one rank) or "ucx"; MERAK_ERR_NOT_FOUND lists what there is. */
+enum merak_status merak_transport_open(const char *name,
+                                       struct merak_boot *boot,
+                                       const struct merak_transport_options *o,
+                                       struct merak_transport **tr_p,
+                                       struct merak_error *err) MERAK_CHECKED;
+void merak_transport_close(struct merak_transport *tr);
+
+/*
+ * Wrappers: check the arguments once, then call the table.
+ * All-reduce sums are formed in ascending member order whatever the size, so
+ * they are the same on every run and for every algorithm.
+ */
+enum merak_status merak_send(struct merak_transport *tr, const void *buf,
+                             size_t bytes, int peer, uint64_t tag,
+                             struct merak_request **req_p,
+                             struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_recv(struct merak_transport *tr, void *buf,
+                             size_t bytes, int peer, uint64_t tag,
+                             struct merak_request **req_p,
+                             struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_exchange(struct merak_transport *tr,
+                                 const struct merak_team *team,
+                                 const struct merak_exchange *ex,
+                                 const void *in, void *out, void *scratch,
+                                 uint64_t tag, struct merak_request **req_p,
+                                 struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_request_test(struct merak_transport *tr,
+                                     struct merak_request *req,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* Progress, spin at most 20 us, then block on the descriptor, until the
+ * request is done or the deadline passes (MERAK_ERR_TIMEOUT). */
+enum merak_status merak_request_wait(struct merak_transport *tr,
+                                     struct merak_request *req,
+                                     struct merak_error *err) MERAK_CHECKED;
+
+/* Blocking collectives over whole buffers, for set-up and the end of a step;
+ * built on exchange. */
+enum merak_status merak_barrier(struct merak_transport *tr,
+                                const struct merak_team *team,
+                                struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_broadcast(struct merak_transport *tr,
+                                  const struct merak_team *team, void *buf,
+                                  size_t bytes, int root,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* Elementwise sum of n doubles, member order. */
+enum merak_status merak_sum(struct merak_transport *tr,
+                            const struct merak_team *team, double *inout,
+                            size_t n, struct merak_error *err) MERAK_CHECKED;
+/*
+ * Every member brings its status; all get the same one back: the first
+ * failure in member order, with its text and "rank N: " in front.
+ */
+enum merak_status merak_agree(struct merak_transport *tr,
+                              const struct merak_team *team,
+                              enum merak_status mine, struct merak_error *err)
+    MERAK_CHECKED;
+
+#endif
