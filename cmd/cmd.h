@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd/cmd.h - the subcommands of `merak`
+ *
+ * Each gets its own argc and argv (argv[0] is the subcommand's name) and
+ * returns the process's exit code (runtime/runtime.h).  It prints its own
+ * errors: one line on standard error, "merak NAME: ...".
+ */
+#ifndef MERAK_CMD_CMD_H
+#define MERAK_CMD_CMD_H
+
+int merak_cmd_ckpt(int argc, char **argv);
+int merak_cmd_data(int argc, char **argv);
+int merak_cmd_plan(int argc, char **argv);
+int merak_cmd_sandbox(int argc, char **argv);
+int merak_cmd_trace(int argc, char **argv);
+int merak_cmd_train(int argc, char **argv);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* merak.c - the `merak` command: finds the subcommand and calls it */
+#include "config.h"
+
+#include "cmd/cmd.h"
+#include "runtime/runtime.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+struct command {
+    const char *name;
+    const char *about;
+    int (*run)(int argc, char **argv);
+};
+
+/* In the order of a training run's life. */
+static const struct command commands[] = {
+    {NULL, NULL, NULL},
+};
+
+static void print_usage(FILE *out)
+{
+    fputs("usage: merak COMMAND [OPTION]...\n\ncommands:\n", out);
+    for (const struct command *c = commands; c->name != NULL; c++)
+        fprintf(out, "  %-9s %s\n", c->name, c->about);
+    fputs("\n`merak COMMAND --help` tells a command's options; "
+          "merak(1) the rest.\n",
+          out);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "--help";
+
+    if (strcmp(name, "--version") == 0) {
+        puts(PACKAGE_STRING);
+        return 0;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "help") == 0) {
+        print_usage(argc > 1 ? stdout : stderr);
+        return argc > 1 ? 0 : MERAK_EXIT_CONFIG;
+    }
+    for (const struct command *c = commands; c->name != NULL; c++) {
+        if (strcmp(c->name, name) == 0)
+            return c->run(argc - 1, argv + 1);
+    }
+    fprintf(stderr, "merak: no command \"%s\"; `merak --help` lists them\n",
+            name);
+    return MERAK_EXIT_CONFIG;
+}
