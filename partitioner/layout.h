@@ -109,6 +109,16 @@ struct merak_hop {
 #define MERAK_MAX_HOPS 8
 
 /*
+ * The hop (words left 0) that changes one axis of `from` to `place`; false if
+ * no single collective with one box per peer does.  An axis with another one
+ * nested inside it on the same dim cannot be changed: that would move the
+ * inner cuts.  Beside a flat axis only P -> R is possible.
+ */
+bool merak_layout_change(const struct merak_mesh *mesh,
+                         const struct merak_layout *from, int axis,
+                         struct merak_place place, struct merak_hop *hop);
+
+/*
  * The cheapest way from one layout to another: Dijkstra over layouts, cost =
  * elements sent per rank with ring algorithms, times weight[axis] (NULL: 1),
  * plus one per hop.  Returns the number of hops (0 if equal) or -1 if there
@@ -138,9 +148,11 @@ struct merak_exchange {
     int me; /* position in it */
     struct merak_shape in;  /* local input */
     struct merak_shape out; /* local output */
-    /* by member; full is `in` resp. `out`.  For ALL_REDUCE unused (the
-     * operands are flat and equal); for REDUCE_SCATTER and flat ALL_GATHER
-     * the boxes may be one-dimensional views. */
+    /* by member; full is `in` resp. `out`.  Beside or along a flat axis the
+     * boxes and `in` and `out` are one-dimensional views.  ALL_REDUCE: also
+     * one-dimensional; send[q] is the cut that member q sums, recv[q] the
+     * cut of this rank, which it then gives to all.  SLICE: n is 1, send[0]
+     * is what is kept of the input. */
     struct merak_box *send;
     struct merak_box *recv;
 };
@@ -158,7 +170,8 @@ void merak_exchange_fini(struct merak_exchange *ex);
 /*
  * Staging bytes an exchange needs in the arena: room to pack each send box
  * that is not contiguous and to receive what is combined or unpacked.  Part
- * of the memory plan, so it depends on the exchange alone.
+ * of the memory plan, so it depends on the exchange alone.  Pieces are
+ * rounded up to 64 bytes each; nothing is staged for this rank itself.
  */
 size_t merak_exchange_scratch(const struct merak_exchange *ex);
 /* True if the box is one contiguous run; *offset_p its first element. */
