@@ -1,0 +1,417 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# sandbox.sh - start and stop a private real Slurm on this machine
+#
+#   sandbox.sh start --dir DIR [--nodes N] [--cpus N] [--plugin FILE]
+#                    [--keeper stay|remove]
+#   sandbox.sh stop --dir DIR [--keeper remove]
+#
+# `merak sandbox` is the front; this file owns DIR:
+#
+#   DIR/slurm.conf, topology.conf, plugstack.conf   the configuration
+#   DIR/munge/       key, socket and log of a munged of its own
+#   DIR/ctld/        slurmctld's state and log
+#   DIR/nK/          spool, log and temporary files of the slurmd named nK
+#   DIR/processes    one line a daemon: pid, start time, name
+#
+# Nothing is shared with another Slurm on the machine: own keys, sockets,
+# ports (on 127.0.0.1 alone) and directories.  A daemon is signalled only if
+# its pid still has the start time that was noted, so a stale DIR kills nobody.
+#
+# --keeper: descriptor 3 is a pipe whose other end the caller holds.  When the
+# caller is gone, however it went, the pipe ends and the sandbox stops itself.
+# "remove": DIR goes with it.
+
+set -u
+umask 022
+LC_ALL=C
+PATH=$PATH:/usr/sbin:/sbin
+export PATH LC_ALL
+
+dir= nodes=4 cpus=4 plugin= keeper=
+start_seconds=30 # for all daemons; 3 s on an idle machine
+self=$(readlink -f "$0")
+
+die()
+{
+    printf 'merak sandbox: %s\n' "$*" >&2
+    exit 69
+}
+
+# --- processes ---------------------------------------------------------------
+
+# The kernel's start time of process $1, empty if there is none (or only what
+# its parent has yet to collect).
+start_time()
+{
+    local stat
+
+    # the command's name (field 2) may hold spaces: cut it off
+    read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
+    set -- ${stat##*) }
+    [ "$1" != Z ] || return 0
+    shift 19
+    printf '%s' "$1"
+}
+
+# Start the daemon "$2"... in a session of its own, so that a ^C at the
+# terminal reaches the command and not the daemons; note it under the name $1.
+launch()
+{
+    local name=$1
+
+    shift
+    # No descriptor of ours may stay open in a daemon: a reader of our
+    # output would wait for its end, and the keeper's pipe would not close.
+    setsid "$@" </dev/null >"$dir/$name.out" 2>&1 3>&- &
+    printf '%s %s %s\n' $! "$(start_time $!)" "$name" >>"$dir/processes"
+}
+
+is_alive() # pid start-time
+{
+    [ -n "$2" ] && [ "$(start_time "$1")" = "$2" ]
+}
+
+# Print "pid start-time" of what runs on behalf of this sandbox's nodes:
+# slurmstepd and tasks.  They are known by their environment, which names our
+# slurm.conf; a user's shell that also does is no task and is left alone.
+strays()
+{
+    local p env
+
+    for p in /proc/[0-9]*; do
+        p=${p#/proc/}
+        env=$(tr '\0' '\n' 2>/dev/null <"/proc/$p/environ") || continue
+        grep -qxF "SLURM_CONF=$dir/slurm.conf" <<<"$env" || continue
+        if [ "$(cat "/proc/$p/comm" 2>/dev/null)" = slurmstepd ] ||
+            grep -q '^SLURM_TASK_PID=' <<<"$env"; then
+            printf '%s %s\n' "$p" "$(start_time "$p")"
+        fi
+    done
+}
+
+# Signal $1 every "pid start-time" line of standard input that still lives.
+signal_all()
+{
+    local pid when rest
+
+    while read -r pid when rest; do
+        is_alive "$pid" "$when" && kill "-$1" "$pid" 2>/dev/null
+    done
+    return 0
+}
+
+# Wait up to $1 tenths of a second until no process of the list is left.
+wait_gone()
+{
+    local n=$1 list pid when rest left
+
+    list=$(cat)
+    while :; do
+        left=
+        while read -r pid when rest; do
+            [ -n "$pid" ] && is_alive "$pid" "$when" && left=1
+        done <<<"$list"
+        [ -z "$left" ] && return 0
+        [ $((n -= 1)) -lt 0 ] && return 1
+        sleep 0.1
+    done
+}
+
+# --- configuration -----------------------------------------------------------
+
+# A random block of free ports below the ephemeral range.  Another program
+# may take one before our daemon does; that daemon then says so and start()
+# tries another block.
+choose_ports()
+{
+    local want=$1 base port used
+
+    used=" $(awk 'FNR > 1 { split($2, a, ":"); print a[2] }' /proc/net/tcp \
+        /proc/net/tcp6 2>/dev/null | sort -u | tr '\n' ' ')"
+    while :; do
+        base=$((10240 + (RANDOM * 32768 + RANDOM) % 22000 / 64 * 64))
+        for ((port = base; port < base + want; port++)); do
+            case $used in
+            *" $(printf %04X "$port") "*) continue 2 ;;
+            esac
+        done
+        printf '%s' "$base"
+        return
+    done
+}
+
+write_topology()
+{
+    local half=$(((nodes + 1) / 2))
+
+    echo "SwitchName=leaf1 Nodes=n[1-$half]"
+    if [ "$nodes" -gt "$half" ]; then
+        echo "SwitchName=leaf2 Nodes=n[$((half + 1))-$nodes]"
+        echo "SwitchName=root Switches=leaf[1-2]"
+    else
+        echo "SwitchName=root Switches=leaf1"
+    fi
+}
+
+write_config()
+{
+    local base=$1 user host
+
+    user=$(id -un)
+    host=$(hostname -s 2>/dev/null || hostname)
+    write_topology >"$dir/topology.conf"
+    : >"$dir/plugstack.conf"
+    [ -z "$plugin" ] || echo "optional $plugin" >"$dir/plugstack.conf"
+    # TmpFS: the PMIx plugin of several slurmd on one host needs one each.
+    # cred_expire also delays a requeued job; the default is two minutes.
+    cat >"$dir/slurm.conf" <<CONF
+ClusterName=sandbox
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$base
+SlurmUser=$user
+SlurmdUser=$user
+AuthType=auth/munge
+AuthInfo=socket=$dir/munge/socket,cred_expire=30
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+StateSaveLocation=$dir/ctld
+SlurmctldPidFile=$dir/ctld/pid
+SlurmctldLogFile=$dir/ctld/log
+SlurmdSpoolDir=$dir/%n/spool
+SlurmdPidFile=$dir/%n/pid
+SlurmdLogFile=$dir/%n/log
+TmpFS=$dir/%n/tmp
+PlugStackConfig=$dir/plugstack.conf
+MpiDefault=pmix
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+TopologyPlugin=topology/tree
+SlurmdParameters=config_overrides
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=10000
+MailProg=/bin/true
+ReturnToService=2
+MessageTimeout=60
+InactiveLimit=0
+KillWait=10
+PropagateResourceLimitsExcept=NONE
+NodeName=n[1-$nodes] NodeHostname=$host NodeAddr=127.0.0.1 \
+Port=[$((base + 1))-$((base + nodes))] CPUs=$cpus State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=NO
+CONF
+}
+
+make_dirs()
+{
+    local i
+
+    mkdir -p "$dir/munge" "$dir/ctld" || return 1
+    for ((i = 1; i <= nodes; i++)); do
+        mkdir -p "$dir/n$i/spool" "$dir/n$i/tmp" || return 1
+        chmod 1777 "$dir/n$i/tmp"
+    done
+    (umask 077 && head -c 128 /dev/urandom >"$dir/munge/key")
+}
+
+# --- start and stop ----------------------------------------------------------
+
+# Wait until the command "$@" succeeds; fail early if a daemon died.
+wait_for()
+{
+    local pid when name
+
+    while ! "$@" >/dev/null 2>&1; do
+        while read -r pid when name; do
+            is_alive "$pid" "$when" || {
+                failed=$name
+                return 1
+            }
+        done <"$dir/processes"
+        if [ "$SECONDS" -ge "$deadline" ]; then
+            failed=timeout
+            return 1
+        fi
+        sleep 0.1
+    done
+}
+
+nodes_are_idle()
+{
+    [ "$(sinfo -h -N -t idle -o %N 2>/dev/null | sort -u | wc -l)" = "$nodes" ]
+}
+
+start_daemons()
+{
+    local i
+
+    failed=
+    deadline=$((SECONDS + start_seconds))
+    launch munged munged --foreground --num-threads=2 \
+        --key-file="$dir/munge/key" --socket="$dir/munge/socket" \
+        --log-file="$dir/munge/log" --pid-file="$dir/munge/pid" \
+        --seed-file="$dir/munge/seed"
+    wait_for munge -n -S "$dir/munge/socket" || return 1
+    launch slurmctld slurmctld -D -i
+    for ((i = 1; i <= nodes; i++)); do
+        launch "n$i" slurmd -D -N "n$i"
+    done
+    wait_for nodes_are_idle
+}
+
+# What the daemon that failed said last, on one line.
+last_words()
+{
+    local log=$dir/$failed/log
+
+    [ "$failed" = slurmctld ] && log=$dir/ctld/log
+    [ "$failed" = munged ] && log=$dir/munge/log
+    cat "$log" "$dir/$failed.out" 2>/dev/null |
+        grep -iE 'error|fatal' | tail -n 1 | sed 's/^\[[^]]*\] //'
+}
+
+need_programs()
+{
+    local p missing=
+
+    for p in munged munge slurmctld slurmd srun sinfo scancel setsid; do
+        command -v "$p" >/dev/null || missing="$missing $p"
+    done
+    [ -z "$missing" ] || die "not installed:$missing (Debian: apt-get" \
+        "install munge slurmctld slurmd slurm-client)"
+}
+
+# A unix socket's path has at most 107 characters, and PMIx adds up to 60.
+check_dir()
+{
+    case $dir in
+    -*) die "--dir: a directory is missing before $dir" ;;
+    *[!A-Za-z0-9/._-]*) die "--dir $dir: only letters, digits and / . _ -" \
+        "can stand in a slurm.conf" ;;
+    esac
+    [ ${#dir} -le 48 ] || die "--dir $dir: longer than the 48 characters" \
+        "that socket paths leave"
+}
+
+start()
+{
+    local try why
+
+    need_programs
+    check_dir
+    mkdir -p "$dir" || exit 69
+    dir=$(cd "$dir" && pwd -P)
+    check_dir
+    if [ -s "$dir/processes" ]; then
+        die "$dir holds a sandbox; \`merak sandbox stop --dir $dir\` ends it"
+    fi
+    export SLURM_CONF=$dir/slurm.conf
+    for try in 1 2 3 4 5; do
+        make_dirs || exit 69
+        write_config "$(choose_ports $((nodes + 1)))"
+        if start_daemons; then
+            [ -z "$keeper" ] || start_keeper
+            return
+        fi
+        why="$failed: $(last_words)"
+        stop_daemons
+        case $why in
+        *'in use'*) rm -rf "$dir/ctld" "$dir"/n[0-9]* ;;
+        *) break ;;
+        esac
+    done
+    die "cannot start $why (logs in $dir)"
+}
+
+start_keeper()
+{
+    setsid "$BASH" "$self" keep --dir "$dir" --keeper "$keeper" \
+        <&3 >/dev/null 2>&1 3>&- &
+    printf '%s %s keeper\n' $! "$(start_time $!)" >>"$dir/processes"
+}
+
+jobs_are_gone()
+{
+    [ -z "$(timeout 5 squeue -h -o %i 2>/dev/null)" ]
+}
+
+# Jobs first, then what they left, then the daemons, munged last: slurmctld
+# and slurmd authenticate each other until they are gone.
+stop_daemons()
+{
+    local n list
+
+    [ -f "$dir/processes" ] || return 0
+    export SLURM_CONF=$dir/slurm.conf
+    list=$(grep -v ' keeper$' "$dir/processes")
+    if ! jobs_are_gone; then
+        timeout 5 scancel -Q --full $(timeout 5 squeue -h -o %i) 2>/dev/null
+        for ((n = 0; n < 50; n++)); do
+            jobs_are_gone && break
+            sleep 0.1
+        done
+    fi
+    grep -v ' munged$' <<<"$list" | signal_all TERM
+    grep -v ' munged$' <<<"$list" | wait_gone 50
+    strays | signal_all KILL
+    signal_all TERM <<<"$list"
+    wait_gone 50 <<<"$list" || signal_all KILL <<<"$list"
+    wait_gone 20 <<<"$list"
+    rm -f "$dir/processes"
+}
+
+remove_if_asked()
+{
+    [ "$keeper" != remove ] || rm -rf "$dir"
+}
+
+stop()
+{
+    [ -d "$dir" ] || die "no directory $dir"
+    dir=$(cd "$dir" && pwd -P)
+    [ -f "$dir/processes" ] || die "no sandbox runs in $dir"
+    grep ' keeper$' "$dir/processes" | signal_all TERM
+    stop_daemons
+    remove_if_asked
+}
+
+# Until the owner is gone.  SIGTERM (from stop) ends the wait, and us.
+keep()
+{
+    while read -r _; do :; done
+    stop_daemons
+    remove_if_asked
+}
+
+is_count() # text, greatest
+{
+    case $1 in
+    '' | *[!0-9]* | ?????*) return 1 ;;
+    esac
+    [ "$1" -ge 1 ] && [ "$1" -le "$2" ]
+}
+
+verb=${1-}
+shift
+while [ $# -gt 0 ]; do
+    [ $# -ge 2 ] || die "$1: its value is missing"
+    case $1 in
+    --dir) dir=$2 ;;
+    --nodes) nodes=$2 ;;
+    --cpus) cpus=$2 ;;
+    --plugin) plugin=$2 ;;
+    --keeper) keeper=$2 ;;
+    *) die "unknown option $1" ;;
+    esac
+    shift 2
+done
+is_count "$nodes" 60 || die "--nodes: expected 1..60, got \"$nodes\""
+is_count "$cpus" 256 || die "--cpus: expected 1..256, got \"$cpus\""
+[ -n "$dir" ] || die "--dir is missing"
+
+case $verb in
+start | stop | keep) "$verb" ;;
+*) die "expected start or stop, got \"$verb\"" ;;
+esac
