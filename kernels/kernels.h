@@ -10,6 +10,9 @@
 
 #include "merak/op.h"
 
+/* Name of a kernel that stands for every op of its backend ("emu"). */
+#define MERAK_ANY_OP "*"
+
 struct merak_kernel {
     const char *name; /* the op's */
     merak_kernel_fn fn;
@@ -36,6 +39,10 @@ enum merak_status merak_kernel_find(const struct merak_backend *backend,
                                     const char *op,
                                     const struct merak_kernel **kernel_p,
                                     struct merak_error *err) MERAK_CHECKED;
+
+/* Sleep until CLOCK_MONOTONIC reads deadline_ns: how an instruction of the
+ * "emu" backend takes its time.  Returns at once if that is past. */
+void merak_emu_wait(int64_t deadline_ns);
 
 /* bf16 by round to nearest even. */
 static inline float merak_bf16_to_f32(uint16_t b)

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/backends.h - the backends that are built in */
+#ifndef MERAK_KERNELS_BACKENDS_H
+#define MERAK_KERNELS_BACKENDS_H
+
+#include "kernels/kernels.h"
+
+extern const struct merak_backend merak_backend_cpu;
+extern const struct merak_backend merak_backend_ref;
+extern const struct merak_backend merak_backend_emu;
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* geometry.c - what a kernel call's shapes mean */
+#include "config.h"
+
+#include "kernels/geometry.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+
+struct merak_gemm_sizes merak_linear_sizes(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *x = &call->operand[0], *w = &call->operand[1];
+    int contracted = (int)call->attrs->i[0];
+    int lead = x->local.ndim - contracted, out = w->local.ndim - contracted;
+
+    return (struct merak_gemm_sizes){
+        .m = merak_local_span(x, 0, lead),
+        .n = merak_local_span(w, 0, out),
+        .k = merak_local_span(w, out, w->local.ndim),
+    };
+}
+
+struct merak_gemm_sizes
+merak_linear_dx_sizes(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *dy = &call->operand[0];
+    const struct merak_operand *w = &call->operand[1];
+    int out = w->local.ndim - (int)call->attrs->i[0];
+
+    return (struct merak_gemm_sizes){
+        .m = merak_local_span(dy, 0, dy->local.ndim - out),
+        .n = merak_local_span(w, 0, out),
+        .k = merak_local_span(w, out, w->local.ndim),
+    };
+}
+
+/* The ranks of the three operands fix the number of lead dims. */
+struct merak_gemm_sizes
+merak_linear_dw_sizes(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *x = &call->operand[0];
+    const struct merak_operand *dy = &call->operand[1];
+    const struct merak_operand *dw = merak_call_out(call, 0);
+    int lead = (x->local.ndim + dy->local.ndim - dw->local.ndim) / 2;
+
+    return (struct merak_gemm_sizes){
+        .m = merak_local_span(x, 0, lead),
+        .n = merak_local_span(dy, lead, dy->local.ndim),
+        .k = merak_local_span(x, lead, x->local.ndim),
+    };
+}
+
+static struct merak_heads heads(const struct merak_operand *op, size_t row)
+{
+    return (struct merak_heads){.op = op, .row = row};
+}
+
+static void grouped_sizes(const struct merak_operand *q,
+                          struct merak_attention *at)
+{
+    const size_t *dim = q->local.dim;
+
+    at->B = dim[0];
+    at->T = dim[1];
+    at->G = dim[2];
+    at->R = dim[3];
+    at->D = dim[4];
+}
+
+static void packed_sizes(const struct merak_operand *qkv,
+                         struct merak_attention *at)
+{
+    const size_t *dim = qkv->local.dim;
+
+    at->B = dim[0];
+    at->T = dim[1];
+    at->G = dim[3];
+    at->R = 1;
+    at->D = dim[4];
+}
+
+/* The three thirds of a packed operand's row. */
+static void packed_heads(const struct merak_operand *qkv, size_t third,
+                         struct merak_heads *q, struct merak_heads *k,
+                         struct merak_heads *v)
+{
+    *q = (struct merak_heads){qkv, 0, 3 * third};
+    *k = (struct merak_heads){qkv, third, 3 * third};
+    *v = (struct merak_heads){qkv, 2 * third, 3 * third};
+}
+
+void merak_attention_view(const struct merak_kernel_call *call,
+                          struct merak_attention *at)
+{
+    const struct merak_operand *op = call->operand;
+
+    *at = (struct merak_attention){0};
+    grouped_sizes(&op[0], at);
+    at->q = heads(&op[0], at->G * at->R * at->D);
+    at->k = heads(&op[1], at->G * at->D);
+    at->v = heads(&op[2], at->G * at->D);
+    at->o = heads(&op[3], at->G * at->R * at->D);
+    at->lse = &op[4];
+}
+
+void merak_attention_packed_view(const struct merak_kernel_call *call,
+                                 struct merak_attention *at)
+{
+    const struct merak_operand *op = call->operand;
+    size_t third;
+
+    *at = (struct merak_attention){0};
+    packed_sizes(&op[0], at);
+    third = at->G * at->D;
+    packed_heads(&op[0], third, &at->q, &at->k, &at->v);
+    at->o = heads(&op[1], third);
+    at->lse = &op[2];
+}
+
+void merak_attention_dx_view(const struct merak_kernel_call *call,
+                             struct merak_attention *at)
+{
+    const struct merak_operand *op = call->operand;
+    size_t q_row, kv_row;
+
+    *at = (struct merak_attention){0};
+    grouped_sizes(&op[1], at);
+    q_row = at->G * at->R * at->D;
+    kv_row = at->G * at->D;
+    at->d_o = heads(&op[0], q_row);
+    at->q = heads(&op[1], q_row);
+    at->k = heads(&op[2], kv_row);
+    at->v = heads(&op[3], kv_row);
+    at->o = heads(&op[4], q_row);
+    at->lse = &op[5];
+    at->dq = heads(&op[6], q_row);
+    at->dk = heads(&op[7], kv_row);
+    at->dv = heads(&op[8], kv_row);
+}
+
+void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
+                                    struct merak_attention *at)
+{
+    const struct merak_operand *op = call->operand;
+    size_t third;
+
+    *at = (struct merak_attention){0};
+    packed_sizes(&op[1], at);
+    third = at->G * at->D;
+    at->d_o = heads(&op[0], third);
+    packed_heads(&op[1], third, &at->q, &at->k, &at->v);
+    at->o = heads(&op[2], third);
+    at->lse = &op[3];
+    packed_heads(&op[4], third, &at->dq, &at->dk, &at->dv);
+}
+
+/* The first dim of the longest tail that is whole but for its first dim. */
+static int run_dim(const struct merak_operand *op)
+{
+    int d = op->local.ndim - 1;
+
+    while (d > 1 && op->local.dim[d] == op->full.dim[d])
+        d--;
+    return d;
+}
+
+size_t merak_run_length(const struct merak_operand *op)
+{
+    int d = run_dim(op);
+
+    return merak_local_span(op, d > 0 ? d : 1, op->local.ndim);
+}
+
+size_t merak_run_count(const struct merak_operand *op)
+{
+    int d = run_dim(op);
+
+    return merak_local_span(op, 0, d > 0 ? d : 1);
+}
+
+void merak_run_place(const struct merak_operand *op, size_t run,
+                     size_t *sample_p, size_t *element_p)
+{
+    int first = run_dim(op) > 0 ? run_dim(op) : 1;
+    size_t stride = 1, element = 0;
+
+    for (int d = op->local.ndim - 1; d >= first; d--) {
+        element += op->lo[d] * stride;
+        stride *= op->full.dim[d];
+    }
+    for (int d = first - 1; d >= 1; d--) {
+        element += (op->lo[d] + run % op->local.dim[d]) * stride;
+        stride *= op->full.dim[d];
+        run /= op->local.dim[d];
+    }
+    *sample_p = op->lo[0] + run;
+    *element_p = element;
+}
+
+uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
+                           int64_t stream)
+{
+    uint64_t key =
+        merak_rng_mix(merak_rng_key(step->seed, "dropout"), step->step);
+
+    key = merak_rng_mix(key, step->sample + sample);
+    return merak_rng_mix(key, (uint64_t)stream);
+}
+
+enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,
+                                  const char *what, struct merak_error *err)
+{
+    const int32_t *id = ids->data;
+    size_t count = merak_local_count(ids);
+
+    for (size_t i = 0; i < count; i++)
+        if (id[i] < 0 || (size_t)id[i] >= n)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "%s %d is outside the vocabulary of %zu; the "
+                              "data was made with another tokenizer",
+                              what, (int)id[i], n);
+    return MERAK_OK;
+}

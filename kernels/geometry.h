@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/geometry.h - what a kernel call's shapes mean
+ *
+ * Flattening of operands to the few sizes that a loop nest needs; no
+ * arithmetic on data, shared by every backend that runs on the host.
+ */
+#ifndef MERAK_KERNELS_GEOMETRY_H
+#define MERAK_KERNELS_GEOMETRY_H
+
+#include "merak/op.h"
+
+/* Local elements along dims [from, to). */
+static inline size_t merak_local_span(const struct merak_operand *op, int from,
+                                      int to)
+{
+    size_t n = 1;
+
+    for (int d = from; d < to; d++)
+        n *= op->local.dim[d];
+    return n;
+}
+
+static inline size_t merak_local_count(const struct merak_operand *op)
+{
+    return merak_local_span(op, 0, op->local.ndim);
+}
+
+static inline size_t merak_local_last(const struct merak_operand *op)
+{
+    return op->local.dim[op->local.ndim - 1];
+}
+
+/* Output o of a call. */
+static inline const struct merak_operand *
+merak_call_out(const struct merak_kernel_call *call, int o)
+{
+    return &call->operand[call->n_in + o];
+}
+
+/* A matrix product's sizes: x [m, k], w [n, k], y [m, n]. */
+struct merak_gemm_sizes {
+    size_t m, n, k;
+};
+/* Of a linear (x, w -> y), linear_dx (dy, w -> dx), linear_dw (x, dy -> dw)
+ * call, all in the forward product's letters. */
+struct merak_gemm_sizes
+merak_linear_sizes(const struct merak_kernel_call *call);
+struct merak_gemm_sizes
+merak_linear_dx_sizes(const struct merak_kernel_call *call);
+struct merak_gemm_sizes
+merak_linear_dw_sizes(const struct merak_kernel_call *call);
+
+/*
+ * One of q, k, v, o, or a gradient of one, in memory.  Element (b, t, h, d)
+ * is element offset + (b T + t) row + h D + d of op; h counts query heads
+ * for q and o, kv heads for k and v.
+ */
+struct merak_heads {
+    const struct merak_operand *op;
+    size_t offset, row;
+};
+struct merak_attention {
+    size_t B, T, G, R, D; /* G kv heads, R query heads each */
+    struct merak_heads q, k, v, o;
+    const struct merak_operand *lse;    /* [B, T, G, R] */
+    struct merak_heads d_o, dq, dk, dv; /* set by the _dx form only */
+};
+void merak_attention_view(const struct merak_kernel_call *call,
+                          struct merak_attention *at);
+void merak_attention_packed_view(const struct merak_kernel_call *call,
+                                 struct merak_attention *at);
+void merak_attention_dx_view(const struct merak_kernel_call *call,
+                             struct merak_attention *at);
+void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
+                                    struct merak_attention *at);
+
+/*
+ * Walks an operand [B, ..] in runs that are contiguous both in memory and in
+ * the full tensor.  Run r of merak_run_count() is merak_run_length() elements
+ * from local element r * length; merak_run_place() says which sample it
+ * belongs to (global dim 0) and its first element's index within the sample.
+ */
+size_t merak_run_length(const struct merak_operand *op);
+size_t merak_run_count(const struct merak_operand *op);
+void merak_run_place(const struct merak_operand *op, size_t run,
+                     size_t *sample_p, size_t *element_p);
+
+/* The stream of uniform numbers that decides what dropout keeps of a
+ * sample: element e of it is kept where merak_rng_uniform(key, e) >= p. */
+uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
+                           int64_t stream);
+
+/* MERAK_ERR_PARAM naming the first id of `ids` outside [0, n). */
+enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,
+                                  const char *what, struct merak_error *err);
+
+#endif

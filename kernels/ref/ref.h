@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/ref/ref.h - the reference kernels: plain loops, the specification
+ *
+ * Any operand may be f32, bf16 or f64; arithmetic is in double; one thread;
+ * no scratch.  Every faster kernel is checked against these, and these
+ * against formulas and finite differences.
+ */
+#ifndef MERAK_KERNELS_REF_REF_H
+#define MERAK_KERNELS_REF_REF_H
+
+#include "kernels/geometry.h"
+#include "kernels/kernels.h"
+
+static inline double ref_load(const struct merak_operand *op, size_t i)
+{
+    switch (op->dtype) {
+    case MERAK_F64:
+        return ((const double *)op->data)[i];
+    case MERAK_BF16:
+        return (double)merak_bf16_to_f32(((const uint16_t *)op->data)[i]);
+    case MERAK_I32:
+        return ((const int32_t *)op->data)[i];
+    default:
+        return (double)((const float *)op->data)[i];
+    }
+}
+
+static inline void ref_store(const struct merak_operand *op, size_t i,
+                             double value)
+{
+    switch (op->dtype) {
+    case MERAK_F64:
+        ((double *)op->data)[i] = value;
+        break;
+    case MERAK_BF16:
+        ((uint16_t *)op->data)[i] = merak_f32_to_bf16((float)value);
+        break;
+    default:
+        ((float *)op->data)[i] = (float)value;
+    }
+}
+
+/* A W-phase output: stored, or added to what is there. */
+static inline void ref_put(const struct merak_kernel_call *call,
+                           const struct merak_operand *op, size_t i,
+                           double value)
+{
+    ref_store(op, i, call->accumulate ? ref_load(op, i) + value : value);
+}
+
+/* The kernels, by family; each table ends with a NULL name. */
+#define REF_KERNEL(op)                                                     \
+    enum merak_status merak_ref_##op(const struct merak_kernel_call *call, \
+                                     struct merak_error *err)
+REF_KERNEL(embedding);
+REF_KERNEL(embedding_dw);
+REF_KERNEL(add_position);
+REF_KERNEL(add_position_dw);
+REF_KERNEL(linear);
+REF_KERNEL(linear_dx);
+REF_KERNEL(linear_dw);
+REF_KERNEL(linear_db);
+REF_KERNEL(layernorm);
+REF_KERNEL(layernorm_dx);
+REF_KERNEL(layernorm_dw);
+REF_KERNEL(rmsnorm);
+REF_KERNEL(rmsnorm_dx);
+REF_KERNEL(rmsnorm_dw);
+REF_KERNEL(rope);
+REF_KERNEL(attention);
+REF_KERNEL(attention_packed);
+REF_KERNEL(attention_dx);
+REF_KERNEL(attention_packed_dx);
+REF_KERNEL(gelu);
+REF_KERNEL(gelu_dx);
+REF_KERNEL(swiglu);
+REF_KERNEL(swiglu_dx);
+REF_KERNEL(add);
+REF_KERNEL(dropout);
+REF_KERNEL(xent_max);
+REF_KERNEL(xent_sum);
+REF_KERNEL(xent_loss);
+REF_KERNEL(mean_loss);
+REF_KERNEL(xent_dlogits);
+REF_KERNEL(grad_add);
+REF_KERNEL(sumsq);
+REF_KERNEL(clip);
+REF_KERNEL(adamw);
+
+#endif

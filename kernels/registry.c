@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* registry.c - which backends there are, and which kernels they have */
+#include "config.h"
+
+#include "kernels/backends.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct merak_backend *const backends[] = {
+    &merak_backend_ref,
+    &merak_backend_emu,
+};
+#define BACKEND_COUNT (sizeof(backends) / sizeof(*backends))
+
+/* Kernels that a program adds; they live as long as the process.  Filled
+ * before models are built (merak/op.h), so nothing locks it. */
+struct registered {
+    struct registered *next;
+    const struct merak_backend *backend;
+    struct merak_kernel kernel;
+};
+static struct registered *registered;
+
+/* "cpu, ref, emu" */
+static void list_backends(char *text, size_t bytes)
+{
+    text[0] = '\0';
+    for (size_t i = 0; i < BACKEND_COUNT; i++) {
+        if (i > 0)
+            strncat(text, ", ", bytes - strlen(text) - 1);
+        strncat(text, backends[i]->name, bytes - strlen(text) - 1);
+    }
+}
+
+enum merak_status merak_backend_find(const char *name,
+                                     const struct merak_backend **backend_p,
+                                     struct merak_error *err)
+{
+    char known[64];
+
+    for (size_t i = 0; i < BACKEND_COUNT; i++) {
+        if (strcmp(backends[i]->name, name) == 0) {
+            *backend_p = backends[i];
+            return MERAK_OK;
+        }
+    }
+    list_backends(known, sizeof(known));
+    return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                      "there is no backend \"%s\"; there are %s", name, known);
+}
+
+static const struct merak_kernel *find_builtin(const struct merak_backend *b,
+                                               const char *op)
+{
+    for (const struct merak_kernel *k = b->kernel; k->name != NULL; k++)
+        if (strcmp(k->name, op) == 0 || strcmp(k->name, MERAK_ANY_OP) == 0)
+            return k;
+    return NULL;
+}
+
+static const struct merak_kernel *find_registered(const struct merak_backend *b,
+                                                  const char *op)
+{
+    for (const struct registered *r = registered; r != NULL; r = r->next)
+        if (r->backend == b && strcmp(r->kernel.name, op) == 0)
+            return &r->kernel;
+    return NULL;
+}
+
+enum merak_status merak_kernel_find(const struct merak_backend *backend,
+                                    const char *op,
+                                    const struct merak_kernel **kernel_p,
+                                    struct merak_error *err)
+{
+    const struct merak_kernel *kernel = find_registered(backend, op);
+
+    if (kernel == NULL)
+        kernel = find_builtin(backend, op);
+    if (kernel == NULL)
+        return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                          "backend \"%s\" has no kernel for op \"%s\"; give it "
+                          "one with merak_kernel_register()",
+                          backend->name, op);
+    *kernel_p = kernel;
+    return MERAK_OK;
+}
+
+enum merak_status merak_kernel_register(const char *backend, const char *name,
+                                        merak_kernel_fn fn,
+                                        merak_scratch_fn scratch,
+                                        struct merak_error *err)
+{
+    const struct merak_backend *b;
+    const struct merak_kernel *taken;
+    struct registered *r;
+    enum merak_status rc;
+
+    if (name == NULL || *name == '\0' || fn == NULL)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "a kernel needs the name of its op and a function");
+    rc = merak_backend_find(backend, &b, err);
+    if (rc != MERAK_OK)
+        return rc;
+    taken = find_registered(b, name);
+    if (taken == NULL)
+        taken = find_builtin(b, name);
+    if (taken != NULL && strcmp(taken->name, name) == 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "backend \"%s\" already has a kernel for op \"%s\"",
+                          backend, name);
+    r = calloc(1, sizeof(*r) + strlen(name) + 1);
+    if (r == NULL)
+        return merak_fail_nomem(err, sizeof(*r) + strlen(name) + 1);
+    strcpy((char *)(r + 1), name);
+    r->backend = b;
+    r->kernel = (struct merak_kernel){(const char *)(r + 1), fn, scratch};
+    r->next = registered;
+    registered = r;
+    return MERAK_OK;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kcase.h - kernel calls made from a table, for the tests of backends
+ *
+ * A case is one call of one op with its operands allocated and filled.  Rows
+ * for gradients name the forward op and which of its operands go where, so
+ * that what a gradient reads (mean, lse, ..) is what the forward kernel
+ * wrote.
+ */
+#ifndef MERAK_TESTS_KCASE_H
+#define MERAK_TESTS_KCASE_H
+
+#include "kernels/kernels.h"
+
+/* Dtype classes of operands in rows. */
+enum {
+    KC_COMPUTE = 'c', /* the case's compute dtype */
+    KC_FLOAT = 'f',   /* f32; f64 in an f64 case */
+    KC_DOUBLE = 'd',
+    KC_IDS = 'i',      /* i32 in [0, row->vocab) */
+    KC_POSITIVE = 'p', /* KC_FLOAT, filled from [0.5, 1.5] */
+};
+
+#define KC_NAME 28
+struct kc_operand {
+    char type;
+    int ndim;
+    size_t dim[MERAK_MAX_DIMS];
+};
+
+struct kc_row {
+    char op[KC_NAME];
+    int n_in, n_out;
+    struct kc_operand operand[MERAK_MAX_OPERANDS];
+    struct merak_attrs attrs;
+    size_t vocab;
+};
+
+/* Where a gradient call's operand comes from: a forward operand's index, the
+ * gradient that comes in (KC_DY), or D(k), the gradient of forward operand k,
+ * which the call writes. */
+#define KC_DY (-1)
+#define KC_D(k) (-2 - (k))
+struct kc_grad {
+    char op[KC_NAME], forward[KC_NAME];
+    int n_in, n_out, from[MERAK_MAX_OPERANDS];
+    bool weights; /* outputs are f32 and accumulate */
+};
+extern const struct kc_grad kc_grads[];
+extern const int kc_n_grads;
+
+struct kc {
+    struct merak_kernel_call call;
+    struct merak_attrs attrs;
+    struct merak_step step;
+    char op[KC_NAME];
+    unsigned char guard; /* what the bytes behind each operand hold */
+};
+
+/* Rows of every forward op at a size: 0 is smallest.  Returns how many. */
+int kc_rows(int size, struct kc_row *row, int max);
+#define KC_MAX_ROWS 40
+#define KC_SIZES 5
+
+/* Allocate and fill inputs; outputs are filled too (for accumulation). */
+void kc_create(struct kc *c, const struct kc_row *row, enum merak_dtype dtype,
+               uint64_t seed);
+/* A gradient call from a forward case that has been run. */
+void kc_create_grad(struct kc *c, const struct kc_grad *grad,
+                    const struct kc *forward, enum merak_dtype dtype,
+                    uint64_t seed);
+void kc_destroy(struct kc *c);
+/* Fresh storage, same contents. */
+void kc_copy(struct kc *to, const struct kc *from);
+/* Run under a backend; fails the test if the kernel fails or writes past an
+ * operand or its scratch. */
+void kc_run(struct kc *c, const char *backend);
+
+size_t kc_count(const struct kc *c, int operand);
+double kc_get(const struct kc *c, int operand, size_t i);
+void kc_set(struct kc *c, int operand, size_t i, double value);
+/* The part [lo, lo + len) of dim of an operand, from whole into part. */
+void kc_slice(struct kc *part, const struct kc *whole, int operand, int dim,
+              size_t lo, size_t len);
+
+#endif
