@@ -39,10 +39,12 @@
  *                   micro-batch; b, t summed; fixed order
  *   backward (B: activations; W: parameters, f32, accumulated over
  *   micro-batches; `call->accumulate` says += )
- *     embedding_dw  W  tokens, dy -> dtable f32[V,C]    v parallel; b t summed
+ *     embedding_dw  W  tokens, dy -> dtable f32[V,C]; i[0] = V; v parallel;
+ *                   b t summed
  *     add_position_dw W  dy -> dtable f32[P,C]; i[0] = P
  *     linear_dx     B  dy, w -> dx; i[0] as forward; out summed
- *     linear_dw     W  x, dy -> dw f32[out..,in..]; lead summed
+ *     linear_dw     W  x, dy -> dw f32[out..,in..]; i[0] as forward; lead
+ *                   summed
  *     linear_db     W  dy -> db f32[out..]; i[0] = dims of out
  *     layernorm_dx  B  dy, x, gamma, mean, rstd -> dx
  *     layernorm_dw  W  dy, x, mean, rstd -> dgamma, dbeta
@@ -54,7 +56,8 @@
  *     swiglu_dx     B  dy, gate, up -> dgate, dup
  *     (rope, add, dropout reuse their forward ops in phase B)
  *     xent_dlogits  B  logits, max, sum, targets -> dlogits c[B,T,V];
- *                   f[0] = 1/(B T)
+ *                   f[0] = 1/(B T); its forward node is xent_sum, whose cut
+ *                   of v it takes
  *   inserted by sharding
  *     convert       x in one layout -> x in another (layout.h)
  *   step ops, after the last micro-batch (program.h); local, elementwise

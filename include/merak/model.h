@@ -37,6 +37,11 @@ void merak_model_destroy(struct merak_model *model);
 /* The first mistake made while describing, with its text. */
 enum merak_status merak_model_status(const struct merak_model *model,
                                      struct merak_error *err);
+/* For a description's own checks: remember this as a mistake made, unless
+ * there was one before. */
+void merak_model_fail(struct merak_model *m, enum merak_status status,
+                      const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 size_t merak_model_micro_batch(const struct merak_model *model);
 size_t merak_model_seq(const struct merak_model *model);
 
@@ -58,9 +63,9 @@ struct merak_init {
 /*
  * A trainable parameter; name is unique in the model and names the tensor in
  * checkpoints.  Matrices (ndim >= 2) are kept in the compute dtype with an
- * f32 master and get weight decay; vectors stay f32 and get none.  Using the
- * same value twice ties weights.  The initial value is a function of (seed,
- * name, element index) alone.
+ * f32 master and get weight decay; vectors, and biases of any dims, stay f32
+ * and get none.  Using the same value twice ties weights.  The initial value
+ * is a function of (seed, name, element index) alone.
  */
 struct merak_value *merak_param(struct merak_model *m, const char *name,
                                 int ndim, const size_t *dim,

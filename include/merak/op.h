@@ -147,6 +147,7 @@ struct merak_value *merak_node_in(const struct merak_node *node, int i);
 struct merak_value *merak_node_out(const struct merak_node *node, int i);
 int merak_node_in_count(const struct merak_node *node);
 const struct merak_attrs *merak_node_attrs(const struct merak_node *node);
+const struct merak_shape *merak_value_shape(const struct merak_value *value);
 
 /* Gradient that reached output i, or NULL if none did. */
 struct merak_value *merak_grad_out(struct merak_grad *g,
