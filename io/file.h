@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/file.h - reading, writing and publishing files; failures name the file
+ *
+ * A full disk or quota is MERAK_ERR_NOSPACE, an absent file
+ * MERAK_ERR_NOT_FOUND, a file shorter than what is read from it
+ * MERAK_ERR_CORRUPT, anything else MERAK_ERR_IO with the system's reason.
+ */
+#ifndef MERAK_IO_FILE_H
+#define MERAK_IO_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "merak/status.h"
+
+/*
+ * Open a regular file for reading.
+ *   fd_p, bytes_p  out  descriptor, yours to close; size
+ * Raises the soft limit of open files once it is reached: a blend may have
+ * more shards than the usual 1024.
+ */
+enum merak_status merak_file_open(const char *path, int *fd_p,
+                                  uint64_t *bytes_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* All of n bytes from offset `at`.  Safe from any thread. */
+enum merak_status merak_file_read(int fd, const char *path, void *buf, size_t n,
+                                  uint64_t at,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* All of n bytes at the descriptor's position. */
+enum merak_status merak_file_write(int fd, const char *path, const void *buf,
+                                   size_t n,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* Flush to stable storage and close; fd is closed also on failure. */
+enum merak_status merak_file_sync_close(int fd, const char *path,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* Make the names in path's directory durable. */
+enum merak_status merak_file_sync_dir(const char *path,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* The failure that errno tells: "cannot VERB PATH: REASON". */
+enum merak_status merak_file_fail(struct merak_error *err, const char *verb,
+                                  const char *path);
+
+#endif

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokens.c - the order samples are drawn in
+ *
+ * Training sample `index` is found without looking at any other:
+ *
+ *   1. The blend (tokens_blend.h) gives the source k and the sample's number
+ *      among those of k; a single data set is a blend of one.
+ *   2. number = epoch * samples(k) + i, so that every source goes through
+ *      its own epochs at its own pace.
+ *   3. A permutation keyed by (seed, k, epoch) takes i to sample s of k.
+ *   4. s is tokens [s*T, s*T + T] of k's training stream.
+ *
+ * The position in the data is therefore `index` alone, and any rank may read
+ * any sample.
+ */
+#include "config.h"
+
+#include "io/tokens.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "io/tokens_blend.h"
+#include "io/tokens_source.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define PROBE_TOKENS 1024 /* at each end of a file, for the fingerprint */
+
+struct merak_data {
+    size_t seq, vocab;
+    uint64_t order_key;
+    size_t n_sources;
+    struct merak_source *source;
+    struct merak_blend blend;
+    char id[65];
+};
+
+/* --- the spec ---------------------------------------------------------- */
+
+/* "PATH", or "W1 PATH1 W2 PATH2 ..": words points into text. */
+struct spec {
+    char *text;
+    char **word;
+    size_t n_words;
+};
+
+static void spec_fini(struct spec *spec)
+{
+    free(spec->text);
+    free(spec->word);
+}
+
+static bool is_number(const char *word, double *value_p)
+{
+    char *end;
+
+    *value_p = strtod(word, &end);
+    return end != word && *end == '\0';
+}
+
+static enum merak_status spec_split(const char *text, struct spec *spec,
+                                    struct merak_error *err)
+{
+    size_t max_words = strlen(text) / 2 + 1;
+    char *save = NULL;
+
+    spec->text = strdup(text);
+    spec->word = calloc(max_words, sizeof(*spec->word));
+    if (spec->text == NULL || spec->word == NULL)
+        return merak_fail_nomem(err, max_words * sizeof(*spec->word));
+    for (char *w = strtok_r(spec->text, " \t\n", &save); w != NULL;
+         w = strtok_r(NULL, " \t\n", &save))
+        spec->word[spec->n_words++] = w;
+    return MERAK_OK;
+}
+
+static enum merak_status blend_syntax(const char *text, const char *what,
+                                      struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "data \"%s\": %s; a blend is \"WEIGHT1 PATH1 WEIGHT2 "
+                      "PATH2 ..\"",
+                      text, what);
+}
+
+/*
+ * The weights and paths of a spec.  A single word, and a text that does not
+ * start with a number, is one path.
+ */
+static enum merak_status spec_parse(const char *text, struct spec *spec,
+                                    double **weights_p, struct merak_error *err)
+{
+    enum merak_status rc = spec_split(text, spec, err);
+    double *weights, first;
+    size_t n;
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (spec->n_words == 0)
+        return blend_syntax(text, "no path", err);
+    weights = calloc(spec->n_words, sizeof(*weights));
+    if (weights == NULL)
+        return merak_fail_nomem(err, spec->n_words * sizeof(*weights));
+    *weights_p = weights;
+    if (spec->n_words == 1 || !is_number(spec->word[0], &first)) {
+        strcpy(spec->text, text); /* undo the cuts at blanks */
+        spec->word[0] = spec->text;
+        spec->n_words = 1;
+        weights[0] = 1.0;
+        return MERAK_OK;
+    }
+    if (spec->n_words % 2 != 0)
+        return blend_syntax(text, "a weight or a path is missing", err);
+    n = spec->n_words / 2;
+    for (size_t k = 0; k < n; k++) {
+        if (!is_number(spec->word[2 * k], &weights[k]))
+            return blend_syntax(text, "a weight is not a number", err);
+        spec->word[k] = spec->word[2 * k + 1];
+    }
+    spec->n_words = n;
+    return MERAK_OK;
+}
+
+/* --- fingerprint ------------------------------------------------------- */
+
+static void hash_text(XXH3_state_t *h, const char *text)
+{
+    XXH3_128bits_update(h, text, strlen(text) + 1);
+}
+
+/* Name (without folders: a data set may move), type, size, and the ids at
+ * both ends, which tell another file of the same size. */
+static enum merak_status hash_file(XXH3_state_t *h,
+                                   const struct merak_token_file *file,
+                                   size_t vocab, struct merak_error *err)
+{
+    const char *slash = strrchr(file->path, '/');
+    size_t n =
+        file->tokens < PROBE_TOKENS ? (size_t)file->tokens : PROBE_TOKENS;
+    int32_t ids[2 * PROBE_TOKENS];
+    enum merak_status rc;
+    char line[96];
+
+    snprintf(
+        line, sizeof(line), "%s %llu %llu", merak_token_type_name(file->type),
+        (unsigned long long)file->tokens, (unsigned long long)file->documents);
+    rc = merak_token_file_read(file, 0, n, vocab, ids, err);
+    if (rc == MERAK_OK)
+        rc = merak_token_file_read(file, file->tokens - n, n, vocab, ids + n,
+                                   err);
+    if (rc != MERAK_OK)
+        return rc;
+    hash_text(h, slash == NULL ? file->path : slash + 1);
+    hash_text(h, line);
+    XXH3_128bits_update(h, ids, 2 * n * sizeof(*ids));
+    return MERAK_OK;
+}
+
+static enum merak_status hash_sources(const struct merak_data *data,
+                                      XXH3_state_t *h, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    char line[64];
+
+    for (size_t k = 0; k < data->n_sources; k++) {
+        const struct merak_source *src = &data->source[k];
+
+        snprintf(line, sizeof(line), "%u/%u", data->blend.count[k],
+                 data->blend.period);
+        hash_text(h, line);
+        for (size_t f = 0; rc == MERAK_OK && f < src->n_files; f++)
+            rc = hash_file(h, &src->file[f], data->vocab, err);
+    }
+    return rc;
+}
+
+static enum merak_status set_id(struct merak_data *data,
+                                struct merak_error *err)
+{
+    XXH3_state_t *h = XXH3_createState();
+    enum merak_status rc = MERAK_OK;
+
+    if (h == NULL)
+        return merak_fail(err, MERAK_ERR_NOMEM, "no memory for a checksum");
+    for (int half = 0; rc == MERAK_OK && half < 2; half++) {
+        XXH128_hash_t sum;
+
+        XXH3_128bits_reset_withSeed(h, (XXH64_hash_t)half);
+        rc = hash_sources(data, h, err);
+        sum = XXH3_128bits_digest(h);
+        snprintf(data->id + 32 * half, 33, "%016llx%016llx",
+                 (unsigned long long)sum.high64, (unsigned long long)sum.low64);
+    }
+    XXH3_freeState(h);
+    return rc;
+}
+
+/* --- opening ----------------------------------------------------------- */
+
+static enum merak_status check_options(const struct merak_data_options *opt,
+                                       struct merak_error *err)
+{
+    if (opt->spec == NULL || opt->seq == 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "a data set needs a path and a sequence length");
+    if (!(opt->valid_fraction >= 0.0 && opt->valid_fraction < 1.0))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "validation fraction %g, expected 0 <= f < 1",
+                          opt->valid_fraction);
+    return MERAK_OK;
+}
+
+static enum merak_status open_sources(struct merak_data *data,
+                                      const struct merak_data_options *opt,
+                                      char *const *paths, size_t n,
+                                      struct merak_error *err)
+{
+    data->source = calloc(n, sizeof(*data->source));
+    if (data->source == NULL)
+        return merak_fail_nomem(err, n * sizeof(*data->source));
+    for (size_t k = 0; k < n; k++) {
+        enum merak_status rc =
+            merak_source_open(paths[k], opt, &data->source[k], err);
+
+        if (rc != MERAK_OK)
+            return rc;
+        data->n_sources++;
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_data_open(const struct merak_data_options *opt,
+                                  struct merak_data **data_p,
+                                  struct merak_error *err)
+{
+    struct merak_data *data = NULL;
+    struct spec spec = {0};
+    double *weights = NULL;
+    enum merak_status rc;
+
+    rc = check_options(opt, err);
+    if (rc == MERAK_OK)
+        rc = spec_parse(opt->spec, &spec, &weights, err);
+    if (rc != MERAK_OK)
+        goto out;
+    data = calloc(1, sizeof(*data));
+    if (data == NULL) {
+        rc = merak_fail_nomem(err, sizeof(*data));
+        goto out;
+    }
+    data->seq = opt->seq;
+    data->vocab = opt->vocab;
+    data->order_key = merak_rng_key(opt->seed, "data.order");
+    rc = merak_blend_init(&data->blend, weights, spec.n_words, err);
+    if (rc == MERAK_OK)
+        rc = open_sources(data, opt, spec.word, spec.n_words, err);
+    if (rc == MERAK_OK)
+        rc = set_id(data, err);
+    if (rc != MERAK_OK)
+        goto out;
+    *data_p = data;
+    data = NULL; /* the caller's now */
+out:
+    merak_data_close(data);
+    free(weights);
+    spec_fini(&spec);
+    return rc;
+}
+
+void merak_data_close(struct merak_data *data)
+{
+    if (data == NULL)
+        return;
+    for (size_t k = 0; k < data->n_sources; k++)
+        merak_source_close(&data->source[k]);
+    free(data->source);
+    merak_blend_fini(&data->blend);
+    free(data);
+}
+
+/* --- reading ----------------------------------------------------------- */
+
+uint64_t merak_data_samples(const struct merak_data *data,
+                            enum merak_split split)
+{
+    uint64_t samples = 0;
+
+    for (size_t k = 0; k < data->n_sources; k++)
+        samples += data->source[k].samples[split];
+    return samples;
+}
+
+uint64_t merak_data_tokens(const struct merak_data *data)
+{
+    uint64_t tokens = 0;
+
+    for (size_t k = 0; k < data->n_sources; k++)
+        tokens += merak_source_tokens(&data->source[k]);
+    return tokens;
+}
+
+const char *merak_data_id(const struct merak_data *data)
+{
+    return data->id;
+}
+
+/* Training sample `index` is sample *sample_p of the source returned. */
+static const struct merak_source *
+locate_train(const struct merak_data *data, uint64_t index, uint64_t *sample_p)
+{
+    uint64_t number;
+    size_t k = merak_blend_at(&data->blend, index, &number);
+    uint64_t samples = data->source[k].samples[MERAK_TRAIN];
+    uint64_t key =
+        merak_rng_mix(merak_rng_mix(data->order_key, k), number / samples);
+
+    *sample_p = merak_rng_permute(key, samples, number % samples);
+    return &data->source[k];
+}
+
+/* Validation goes through the sources one after the other. */
+static const struct merak_source *
+locate_valid(const struct merak_data *data, uint64_t index, uint64_t *sample_p)
+{
+    const struct merak_source *src = data->source;
+
+    index %= merak_data_samples(data, MERAK_VALID);
+    for (; index >= src->samples[MERAK_VALID]; src++)
+        index -= src->samples[MERAK_VALID];
+    *sample_p = index;
+    return src;
+}
+
+enum merak_status merak_data_sample(const struct merak_data *data,
+                                    enum merak_split split, uint64_t index,
+                                    int32_t *tokens, int32_t *targets,
+                                    struct merak_error *err)
+{
+    const struct merak_source *src;
+    uint64_t sample, at;
+    enum merak_status rc;
+
+    if (split == MERAK_VALID && data->source[0].samples[MERAK_VALID] == 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "the data set was opened without a validation "
+                          "split");
+    src = split == MERAK_TRAIN ? locate_train(data, index, &sample)
+                               : locate_valid(data, index, &sample);
+    at = sample * data->seq;
+    rc = merak_source_read(src, split, at, data->seq, data->vocab, tokens, err);
+    if (rc != MERAK_OK)
+        return rc;
+    memcpy(targets, tokens + 1, (data->seq - 1) * sizeof(*targets));
+    return merak_source_read(src, split, at + data->seq, 1, data->vocab,
+                             targets + data->seq - 1, err);
+}
