@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_model.c - the gpt2 and llama families as descriptions
+ *
+ * Parameters carry the names of the Hugging Face tensors they correspond to;
+ * shapes are factored (a packed gpt2 projection is [3, H, D, C]), and
+ * matrices are [out, in].
+ */
+#include "config.h"
+
+#include "io/hf_config.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- gpt2 ---------------------------------------------------------------------- */
+
+static struct merak_value *gpt2_norm(struct merak_model *m,
+                                     const struct merak_hf_config *c,
+                                     struct merak_value *x, const char *name)
+{
+    struct merak_value *gamma = MERAK_PARAM(m, merak_name(m, "%s.weight", name),
+                                            MERAK_ONES, c->hidden);
+    struct merak_value *beta = MERAK_PARAM(m, merak_name(m, "%s.bias", name),
+                                           MERAK_ZEROS, c->hidden);
+
+    return merak_layernorm(m, x, gamma, beta, c->norm_eps);
+}
+
+/* Radford et al. 2019: projections back onto the residual start smaller by
+ * the root of how many there are. */
+static struct merak_init residual_init(const struct merak_hf_config *c)
+{
+    return MERAK_NORMAL(c->init_std / sqrtf(2 * (float)c->layers));
+}
+
+static struct merak_value *gpt2_attention(struct merak_model *m,
+                                          const struct merak_hf_config *c,
+                                          struct merak_value *x, const char *at)
+{
+    size_t H = c->heads, D = c->head_dim, C = c->hidden;
+    struct merak_value *w, *b;
+
+    w = MERAK_PARAM(m, merak_name(m, "%s.attn.c_attn.weight", at),
+                    MERAK_NORMAL(c->init_std), 3, H, D, C);
+    b = MERAK_PARAM(m, merak_name(m, "%s.attn.c_attn.bias", at), MERAK_ZEROS, 3,
+                    H, D);
+    x = merak_attention_packed(m, merak_linear(m, x, w, b, 1));
+    w = MERAK_PARAM(m, merak_name(m, "%s.attn.c_proj.weight", at),
+                    residual_init(c), C, H, D);
+    b = MERAK_PARAM(m, merak_name(m, "%s.attn.c_proj.bias", at), MERAK_ZEROS,
+                    C);
+    return merak_dropout(m, merak_linear(m, x, w, b, 2), c->resid_dropout);
+}
+
+static struct merak_value *gpt2_mlp(struct merak_model *m,
+                                    const struct merak_hf_config *c,
+                                    struct merak_value *x, const char *at)
+{
+    size_t C = c->hidden, F = c->ffn;
+    struct merak_value *w, *b;
+
+    w = MERAK_PARAM(m, merak_name(m, "%s.mlp.c_fc.weight", at),
+                    MERAK_NORMAL(c->init_std), F, C);
+    b = MERAK_PARAM(m, merak_name(m, "%s.mlp.c_fc.bias", at), MERAK_ZEROS, F);
+    x = merak_gelu(m, merak_linear(m, x, w, b, 1), c->gelu_tanh);
+    w = MERAK_PARAM(m, merak_name(m, "%s.mlp.c_proj.weight", at),
+                    residual_init(c), C, F);
+    b = MERAK_PARAM(m, merak_name(m, "%s.mlp.c_proj.bias", at), MERAK_ZEROS, C);
+    return merak_dropout(m, merak_linear(m, x, w, b, 1), c->resid_dropout);
+}
+
+static struct merak_value *head(struct merak_model *m,
+                                const struct merak_hf_config *c,
+                                struct merak_value *x,
+                                struct merak_value *table)
+{
+    if (!c->tied)
+        table = MERAK_PARAM(m, "lm_head.weight", MERAK_NORMAL(c->init_std),
+                            c->vocab, c->hidden);
+    x = merak_linear(m, x, table, NULL, 1);
+    return merak_cross_entropy(m, x, merak_targets(m));
+}
+
+static void describe_gpt2(struct merak_model *m,
+                          const struct merak_hf_config *c)
+{
+    struct merak_init init = MERAK_NORMAL(c->init_std);
+    struct merak_value *wte, *wpe, *x, *h;
+
+    wte = MERAK_PARAM(m, "wte.weight", init, c->vocab, c->hidden);
+    wpe = MERAK_PARAM(m, "wpe.weight", init, c->positions, c->hidden);
+    x = merak_embedding(m, merak_tokens(m), wte);
+    x = merak_dropout(m, merak_add_position(m, x, wpe), c->embd_dropout);
+    for (size_t i = 0; i < c->layers; i++) {
+        const char *at = merak_name(m, "h.%zu", i);
+
+        h = gpt2_norm(m, c, x, merak_name(m, "%s.ln_1", at));
+        x = merak_add(m, x, gpt2_attention(m, c, h, at));
+        h = gpt2_norm(m, c, x, merak_name(m, "%s.ln_2", at));
+        x = merak_add(m, x, gpt2_mlp(m, c, h, at));
+    }
+    head(m, c, gpt2_norm(m, c, x, "ln_f"), wte);
+}
+
+/* --- llama ----------------------------------------------------------------------- */
+
+static struct merak_value *llama_norm(struct merak_model *m,
+                                      const struct merak_hf_config *c,
+                                      struct merak_value *x, const char *name)
+{
+    struct merak_value *gamma = MERAK_PARAM(m, merak_name(m, "%s.weight", name),
+                                            MERAK_ONES, c->hidden);
+
+    return merak_rmsnorm(m, x, gamma, c->norm_eps);
+}
+
+/* x W' (+ b) with a weight of dims [out.., in..]. */
+static struct merak_value *llama_linear(struct merak_model *m,
+                                        const struct merak_hf_config *c,
+                                        struct merak_value *x, const char *name,
+                                        bool has_bias, int n_contract, int ndim,
+                                        const size_t *dim)
+{
+    struct merak_value *w, *b = NULL;
+
+    w = merak_param(m, merak_name(m, "%s.weight", name), ndim, dim,
+                    MERAK_NORMAL(c->init_std));
+    if (has_bias)
+        b = merak_param(m, merak_name(m, "%s.bias", name), ndim - n_contract,
+                        dim, MERAK_ZEROS);
+    return merak_linear(m, x, w, b, n_contract);
+}
+
+static struct merak_value *llama_attention(struct merak_model *m,
+                                           const struct merak_hf_config *c,
+                                           struct merak_value *x,
+                                           const char *at)
+{
+    size_t G = c->kv_heads, R = c->heads / G, D = c->head_dim, C = c->hidden;
+    const size_t q_dim[] = {G, R, D, C}, kv_dim[] = {G, D, C};
+    const size_t o_dim[] = {C, G, R, D};
+    struct merak_value *q, *k, *v;
+
+    q = llama_linear(m, c, x, merak_name(m, "%s.self_attn.q_proj", at),
+                     c->attn_bias, 1, 4, q_dim);
+    k = llama_linear(m, c, x, merak_name(m, "%s.self_attn.k_proj", at),
+                     c->attn_bias, 1, 3, kv_dim);
+    v = llama_linear(m, c, x, merak_name(m, "%s.self_attn.v_proj", at),
+                     c->attn_bias, 1, 3, kv_dim);
+    x = merak_attention(m, merak_rope(m, q, c->rope_theta),
+                        merak_rope(m, k, c->rope_theta), v);
+    return llama_linear(m, c, x, merak_name(m, "%s.self_attn.o_proj", at),
+                        c->attn_bias, 3, 4, o_dim);
+}
+
+static struct merak_value *llama_mlp(struct merak_model *m,
+                                     const struct merak_hf_config *c,
+                                     struct merak_value *x, const char *at)
+{
+    const size_t up_dim[] = {c->ffn, c->hidden};
+    const size_t down_dim[] = {c->hidden, c->ffn};
+    struct merak_value *gate, *up;
+
+    gate = llama_linear(m, c, x, merak_name(m, "%s.mlp.gate_proj", at),
+                        c->mlp_bias, 1, 2, up_dim);
+    up = llama_linear(m, c, x, merak_name(m, "%s.mlp.up_proj", at), c->mlp_bias,
+                      1, 2, up_dim);
+    return llama_linear(m, c, merak_swiglu(m, gate, up),
+                        merak_name(m, "%s.mlp.down_proj", at), c->mlp_bias, 1,
+                        2, down_dim);
+}
+
+static void describe_llama(struct merak_model *m,
+                           const struct merak_hf_config *c)
+{
+    struct merak_value *table, *x, *h;
+
+    if (merak_model_seq(m) > c->positions)
+        merak_model_fail(m, MERAK_ERR_CONFIG,
+                         "sequence length %zu is above the model's "
+                         "max_position_embeddings %zu",
+                         merak_model_seq(m), c->positions);
+    table = MERAK_PARAM(m, "model.embed_tokens.weight",
+                        MERAK_NORMAL(c->init_std), c->vocab, c->hidden);
+    x = merak_embedding(m, merak_tokens(m), table);
+    for (size_t i = 0; i < c->layers; i++) {
+        const char *at = merak_name(m, "model.layers.%zu", i);
+
+        h = llama_norm(m, c, x, merak_name(m, "%s.input_layernorm", at));
+        x = merak_add(m, x, llama_attention(m, c, h, at));
+        h = llama_norm(m, c, x,
+                       merak_name(m, "%s.post_attention_layernorm", at));
+        x = merak_add(m, x, llama_mlp(m, c, h, at));
+    }
+    head(m, c, llama_norm(m, c, x, "model.norm"), table);
+}
+
+void merak_hf_describe(struct merak_model *m, void *config)
+{
+    const struct merak_hf_config *c = config;
+
+    if (c->family == MERAK_GPT2)
+        describe_gpt2(m, c);
+    else
+        describe_llama(m, c);
+}
