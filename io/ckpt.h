@@ -27,10 +27,10 @@ struct merak_ckpt_state {
     uint64_t consumed_samples; /* position in the data */
     uint64_t consumed_tokens;
     uint64_t seed;
-    char model_id[65];  /* fingerprint of names and shapes, hex */
-    char data_id[65];   /* fingerprint of the data set, or "" */
+    char model_id[65]; /* fingerprint of names and shapes, hex */
+    char data_id[65];  /* fingerprint of the data set, or "" */
     char dtype[8];
-    int tp, pp, dp;     /* of the writer; for people */
+    int tp, pp, dp; /* of the writer; for people */
 };
 
 /* How the ranks talk during a save; agree as in merak_agree(): all get the
@@ -61,7 +61,9 @@ struct merak_ckpt;
  * Open the newest committed checkpoint in run_dir whose manifest is sound
  * (sizes checked; damaged or partial ones are named by a warning and
  * skipped), or run_dir itself if it is one (then damage is an error).
- * MERAK_ERR_NOT_FOUND if there is none.
+ * MERAK_ERR_NOT_FOUND if none was ever committed there, and
+ * MERAK_ERR_CORRUPT if there are some and all are damaged: that is no reason
+ * to start afresh.
  */
 enum merak_status merak_ckpt_open(const char *run_dir,
                                   struct merak_ckpt **ckpt_p,
@@ -78,9 +80,8 @@ enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
 /* Check everything: sizes, checksums, coverage of every tensor.  The error
  * names each damaged shard (first in err, all through `report`). */
 enum merak_status merak_ckpt_verify(const char *ckpt_dir,
-                                    void (*report)(void *arg,
-                                                   const char *line),
-                                    void *arg, struct merak_error *err)
-    MERAK_CHECKED;
+                                    void (*report)(void *arg, const char *line),
+                                    void *arg,
+                                    struct merak_error *err) MERAK_CHECKED;
 
 #endif

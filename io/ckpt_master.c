@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt_master.c - the file that shows every tensor of a checkpoint whole
+ *
+ * A virtual dataset a tensor, pieced together from the shards' datasets.
+ * Sources are named without a directory: HDF5 looks for them beside the
+ * master, from whatever directory it is read.  HDF5 shows a source it cannot
+ * open as fill values and tells nobody, hence the NaN.
+ */
+#include "config.h"
+
+#include "io/ckpt_impl.h"
+
+#include "base/error.h"
+#include "io/h5.h"
+
+#include <math.h>
+
+static hid_t tensor_space(const struct merak_ckpt_tensor *t)
+{
+    hsize_t dim[MERAK_MAX_DIMS] = {1};
+    /* A virtual dataset cannot be scalar. */
+    int ndim = t->shape.ndim > 0 ? t->shape.ndim : 1;
+
+    for (int d = 0; d < t->shape.ndim; d++)
+        dim[d] = t->shape.dim[d];
+    return H5Screate_simple(ndim, dim, NULL);
+}
+
+/* Map one shard's dataset to its box of the whole. */
+static bool add_source(hid_t dcpl, hid_t space,
+                       const struct merak_ckpt_manifest *mf,
+                       const struct merak_ckpt_part *part)
+{
+    hsize_t lo[MERAK_MAX_DIMS] = {0}, len[MERAK_MAX_DIMS] = {1};
+    char name[MERAK_CKPT_MAX_DATASET];
+    hid_t source;
+    bool ok;
+
+    for (int d = 0; d < part->box.ndim; d++) {
+        lo[d] = part->box.lo[d];
+        len[d] = part->box.len[d];
+    }
+    source = part->box.ndim == 0 ? H5Screate(H5S_SCALAR)
+                                 : H5Screate_simple(part->box.ndim, len, NULL);
+    merak_ckpt_dataset_name(name, part->tensor, &part->box);
+    ok = source >= 0 &&
+         H5Sselect_hyperslab(space, H5S_SELECT_SET, lo, NULL, len, NULL) >= 0 &&
+         H5Pset_virtual(dcpl, space, mf->shard[part->shard].name, name,
+                        source) >= 0;
+    merak_h5_drop(source);
+    return ok;
+}
+
+static bool write_tensor(hid_t file, const struct merak_ckpt_manifest *mf,
+                         const struct merak_ckpt_tensor *t)
+{
+    hid_t lcpl = H5Pcreate(H5P_LINK_CREATE),
+          dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t space = tensor_space(t), set = -1;
+    const float nan_value = NAN;
+    bool ok = lcpl >= 0 && dcpl >= 0 && space >= 0 &&
+              H5Pset_create_intermediate_group(lcpl, 1) >= 0 &&
+              H5Pset_obj_track_times(dcpl, false) >= 0 &&
+              H5Pset_fill_value(dcpl, H5T_NATIVE_FLOAT, &nan_value) >= 0;
+
+    for (int i = 0; i < t->n && ok; i++)
+        ok = add_source(dcpl, space, mf, &mf->part[t->first + i]);
+    if (ok)
+        set = H5Dcreate2(file, t->name, H5T_IEEE_F32LE, space, lcpl, dcpl,
+                         H5P_DEFAULT);
+    ok = set >= 0;
+    merak_h5_drop(set);
+    merak_h5_drop(space);
+    merak_h5_drop(dcpl);
+    merak_h5_drop(lcpl);
+    return ok;
+}
+
+static bool put_degree(hid_t file, const char *name, int degree)
+{
+    const uint64_t value = (uint64_t)degree;
+
+    return merak_h5_put_u64(file, name, &value, 1);
+}
+
+static bool put_state(hid_t file, const struct merak_ckpt_state *state)
+{
+    const uint64_t version = MERAK_CKPT_VERSION;
+
+    return merak_h5_put_text(file, "format", MERAK_CKPT_FORMAT) &&
+           merak_h5_put_u64(file, "version", &version, 1) &&
+           merak_h5_put_u64(file, "step", &state->step, 1) &&
+           merak_h5_put_u64(file, "consumed_samples", &state->consumed_samples,
+                            1) &&
+           merak_h5_put_u64(file, "consumed_tokens", &state->consumed_tokens,
+                            1) &&
+           merak_h5_put_u64(file, "seed", &state->seed, 1) &&
+           merak_h5_put_text(file, "model_id", state->model_id) &&
+           merak_h5_put_text(file, "data_id", state->data_id) &&
+           merak_h5_put_text(file, "dtype", state->dtype) &&
+           put_degree(file, "tp", state->tp) &&
+           put_degree(file, "pp", state->pp) &&
+           put_degree(file, "dp", state->dp);
+}
+
+enum merak_status merak_ckpt_master_write(const char *dir,
+                                          const struct merak_ckpt_state *state,
+                                          const struct merak_ckpt_manifest *mf,
+                                          struct merak_error *err)
+{
+    char path[PATH_MAX];
+    hid_t file = merak_h5_create(merak_path(path, dir, MERAK_CKPT_MASTER));
+    enum merak_status rc = MERAK_OK;
+
+    if (file < 0)
+        return merak_h5_fail(err, "cannot create %s", path);
+    if (!put_state(file, state))
+        rc = merak_h5_fail(err, "cannot write %s", path);
+    for (int i = 0; i < mf->n_tensors && rc == MERAK_OK; i++) {
+        if (!write_tensor(file, mf, &mf->tensor[i]))
+            rc = merak_h5_fail(err, "cannot write tensor %s to %s",
+                               mf->tensor[i].name, path);
+    }
+    if (rc == MERAK_OK && H5Fflush(file, H5F_SCOPE_LOCAL) < 0)
+        rc = merak_h5_fail(err, "cannot write %s", path);
+    if (rc != MERAK_OK)
+        merak_h5_discard(file);
+    else if (H5Fclose(file) < 0)
+        rc = merak_h5_fail(err, "cannot close %s", path);
+    return rc;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/h5.h - the little that checkpoints and traces share of HDF5
+ *
+ * HDF5's codes and messages stop here: merak_h5_fail() is the one translator.
+ */
+#ifndef MERAK_IO_H5_H
+#define MERAK_IO_H5_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <hdf5.h>
+
+#include "merak/status.h"
+
+/* HDF5 prints its error stack by default.  Off between these two, as it was
+ * afterwards: the program may use HDF5 itself. */
+struct merak_h5_quiet {
+    H5E_auto2_t fn;
+    void *arg;
+};
+void merak_h5_quiet(struct merak_h5_quiet *saved);
+void merak_h5_restore(const struct merak_h5_quiet *saved);
+
+/*
+ * The status and text for the HDF5 call that just failed on this thread:
+ * "what: HDF5's innermost message".  MERAK_ERR_NOSPACE when the file system
+ * is full, else MERAK_ERR_IO.  Call it before any other HDF5 function.
+ */
+enum merak_status merak_h5_fail(struct merak_error *err, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Close any object but a file; negative is none.  Keeps the message of a call
+ * that failed before. */
+void merak_h5_drop(hid_t object);
+
+/* Create (it must not exist) or open read-only; < 0 on failure. */
+hid_t merak_h5_create(const char *path);
+hid_t merak_h5_open(const char *path);
+/* Close a file whose writing failed, its content with it. */
+void merak_h5_discard(hid_t file);
+/* A contiguous dataset, early allocated and never filled, groups on its way
+ * made; < 0 on failure. */
+hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space);
+/* Is it f32 of these dims?  To ask before reading what a file calls so: HDF5
+ * would convert, or write past the destination. */
+bool merak_h5_dataset_fits(hid_t set, int ndim, const size_t *dim);
+
+/* Attributes; false on failure. */
+bool merak_h5_put_text(hid_t object, const char *name, const char *text);
+bool merak_h5_put_u64(hid_t object, const char *name, const uint64_t *value,
+                      int n);
+/* text of at most size - 1 bytes; exactly n values. */
+bool merak_h5_get_text(hid_t object, const char *name, char *text, size_t size);
+bool merak_h5_get_u64(hid_t object, const char *name, uint64_t *value, int n);
+
+#endif
