@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* degrees.c - the words of the options, and whether tp * pp * dp fits */
+#include "config.h"
+
+#include "placement/placement.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static const char *const order_names[] = {"tp-dp-pp", "tp-pp-dp", "auto"};
+static const char *const domain_names[] = {"node", "any"};
+
+const char *merak_order_name(enum merak_order order)
+{
+    return order_names[order];
+}
+
+const char *merak_domain_name(enum merak_domain domain)
+{
+    return domain_names[domain];
+}
+
+enum merak_status merak_order_parse(const char *word, enum merak_order *order)
+{
+    for (int i = 0; i <= MERAK_ORDER_AUTO; i++) {
+        if (strcmp(word, order_names[i]) == 0) {
+            *order = (enum merak_order)i;
+            return MERAK_OK;
+        }
+    }
+    return MERAK_ERR_PARAM;
+}
+
+enum merak_status merak_domain_parse(const char *word,
+                                     enum merak_domain *domain)
+{
+    for (int i = 0; i <= MERAK_DOMAIN_ANY; i++) {
+        if (strcmp(word, domain_names[i]) == 0) {
+            *domain = (enum merak_domain)i;
+            return MERAK_OK;
+        }
+    }
+    return MERAK_ERR_PARAM;
+}
+
+/* n tasks are no multiple of unit: the multiples on either side would be. */
+static enum merak_status fail_split(int n_tasks, int tp, int pp, long long unit,
+                                    struct merak_error *err)
+{
+    long long below = n_tasks / unit * unit;
+
+    if (below == 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d task%s cannot be split into tp=%d x pp=%d; "
+                          "nearest: %lld tasks",
+                          n_tasks, n_tasks == 1 ? "" : "s", tp, pp, unit);
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "%d tasks cannot be split into tp=%d x pp=%d; nearest: "
+                      "%lld or %lld tasks",
+                      n_tasks, tp, pp, below, below + unit);
+}
+
+enum merak_status merak_degrees_resolve(int n_tasks, int *tp, int *pp, int *dp,
+                                        struct merak_error *err)
+{
+    int t = *tp == 0 ? 1 : *tp, p = *pp == 0 ? 1 : *pp;
+    long long unit = (long long)t * p; /* below 2^32: no overflow */
+
+    if (n_tasks < 1 || n_tasks > MERAK_MAX_TASKS)
+        return merak_fail(err, MERAK_ERR_PARAM, "%d tasks: expected 1..%d",
+                          n_tasks, MERAK_MAX_TASKS);
+    if (t < 1 || t > MERAK_MAX_DEGREE || p < 1 || p > MERAK_MAX_DEGREE ||
+        *dp < 0 || *dp > MERAK_MAX_TASKS)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "tp=%d x pp=%d x dp=%d: a degree is out of range", t,
+                          p, *dp);
+    if (n_tasks % unit != 0)
+        return fail_split(n_tasks, t, p, unit, err);
+    if (*dp != 0 && unit * *dp != n_tasks)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "tp=%d x pp=%d x dp=%d makes %lld, not the %d tasks "
+                          "there are; nearest: dp=%lld, or %lld tasks",
+                          t, p, *dp, unit * *dp, n_tasks, n_tasks / unit,
+                          unit * *dp);
+    *tp = t;
+    *pp = p;
+    *dp = (int)(n_tasks / unit);
+    return MERAK_OK;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* placement/internal.h - what the files of this folder share */
+#ifndef MERAK_PLACEMENT_INTERNAL_H
+#define MERAK_PLACEMENT_INTERNAL_H
+
+#include "placement/placement.h"
+
+/*
+ * Nodes in tree order, and how much of their paths they share.
+ *
+ * prefix[place * depth + d] numbers the distinct path prefixes of d + 1
+ * switches: two nodes have the same switch at depth d just if the numbers
+ * are equal.  A path that is shorter gets numbers of its own below its end.
+ */
+struct merak_walk {
+    int n_nodes, depth;
+    int *node;     /* [n_nodes]: node at each place of the walk */
+    int *place_of; /* [n_nodes]: place of each node */
+    int *prefix;   /* [n_nodes * depth] */
+};
+
+enum merak_status merak_walk_init(struct merak_walk *walk,
+                                  const struct merak_site *site,
+                                  struct merak_error *err) MERAK_CHECKED;
+void merak_walk_fini(struct merak_walk *walk);
+/* Levels apart of two places. */
+int merak_walk_level(const struct merak_walk *walk, int a, int b);
+
+/*
+ * Deal islands out to groups of `group` so that few groups span switches.
+ *
+ *   count  in   islands of the node at each place of the walk
+ *   order  out  [sum of count] island numbers (numbered along the walk);
+ *               group g is order[g * group .. (g + 1) * group)
+ */
+enum merak_status merak_pack_islands(const struct merak_walk *walk,
+                                     const int *count, int group, int *order,
+                                     struct merak_error *err) MERAK_CHECKED;
+
+struct merak_placement {
+    int n_tasks, n_nodes;
+    int degree[MERAK_AXIS_COUNT];
+    enum merak_order order;
+    enum merak_domain tp_domain;
+    uint64_t id;
+    struct merak_walk walk;
+    int *place_of_task; /* [n_tasks], by physical rank */
+    int *logical_of, *physical_of;
+    char **node_name, **node_path; /* [n_nodes], the launcher's order */
+    int *groups_at;                /* [axis][level] */
+};
+
+/* The fingerprint of a site and resolved degrees. */
+enum merak_status merak_plan_id(const struct merak_site *site,
+                                const struct merak_placement_input *input,
+                                uint64_t *id_p,
+                                struct merak_error *err) MERAK_CHECKED;
+
+#endif

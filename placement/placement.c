@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* placement.c - which task is which rank of the DP/PP/TP mesh */
+#include "config.h"
+
+#include "placement/internal.h"
+
+#include "base/error.h"
+#include "placement/hostlist.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- sites ------------------------------------------------------------------
+ */
+
+enum merak_status merak_site_init(struct merak_site *site, int n_nodes,
+                                  int n_tasks, struct merak_error *err)
+{
+    struct merak_site s = {.n_nodes = n_nodes, .n_tasks = n_tasks};
+
+    if (n_nodes < 1 || n_nodes > MERAK_MAX_NODES || n_tasks < 1 ||
+        n_tasks > MERAK_MAX_TASKS)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "%d tasks on %d nodes: out of range", n_tasks,
+                          n_nodes);
+    s.node_name = calloc((size_t)n_nodes, sizeof(*s.node_name));
+    s.node_path = calloc((size_t)n_nodes, sizeof(*s.node_path));
+    s.node_of_task = calloc((size_t)n_tasks, sizeof(*s.node_of_task));
+    if (s.node_name == NULL || s.node_path == NULL || s.node_of_task == NULL) {
+        merak_site_fini(&s);
+        return merak_fail_nomem(err, (size_t)n_tasks * sizeof(int));
+    }
+    *site = s;
+    return MERAK_OK;
+}
+
+static void free_strings(char **strings, int n)
+{
+    for (int i = 0; strings != NULL && i < n; i++)
+        free(strings[i]);
+    free(strings);
+}
+
+void merak_site_fini(struct merak_site *site)
+{
+    free_strings(site->node_name, site->n_nodes);
+    free_strings(site->node_path, site->n_nodes);
+    free(site->node_of_task);
+    memset(site, 0, sizeof(*site));
+}
+
+static enum merak_status check_node(const struct merak_site *s, int i,
+                                    struct merak_error *err)
+{
+    const char *path = s->node_path[i];
+    int depth = 1;
+
+    if (s->node_name[i] == NULL || path == NULL ||
+        strlen(s->node_name[i]) > MERAK_NAME_MAX ||
+        strlen(path) > MERAK_NAME_MAX)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "node %d: a name is missing or too long", i);
+    for (const char *p = path; *p != '\0'; p++)
+        depth += *p == '.';
+    if (depth > MERAK_MAX_SWITCH_DEPTH)
+        return merak_fail(err, MERAK_ERR_PARAM, "node %s: below %d switches",
+                          s->node_name[i], depth);
+    return MERAK_OK;
+}
+
+static enum merak_status site_check(const struct merak_site *s,
+                                    struct merak_error *err)
+{
+    if (s->n_nodes < 1 || s->n_nodes > MERAK_MAX_NODES || s->n_tasks < 1 ||
+        s->n_tasks > MERAK_MAX_TASKS)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "%d tasks on %d nodes: out of range", s->n_tasks,
+                          s->n_nodes);
+    for (int i = 0; i < s->n_tasks; i++) {
+        if (s->node_of_task[i] < 0 || s->node_of_task[i] >= s->n_nodes)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "task %d is on node %d of %d", i,
+                              s->node_of_task[i], s->n_nodes);
+    }
+    for (int i = 0; i < s->n_nodes; i++) {
+        enum merak_status rc = check_node(s, i, err);
+
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    return MERAK_OK;
+}
+
+/* --- building the map
+ * --------------------------------------------------------- */
+
+/* What compute() works on besides the result. */
+struct build {
+    const struct merak_site *site;
+    struct merak_placement *p;
+    int *tasks;   /* all tasks along the walk, by id within a node */
+    int *count;   /* tasks, later islands, of each place */
+    int *islands; /* the order in which they are dealt out */
+};
+
+/* "3,1": how many tasks the first nodes have. */
+static void list_counts(const struct build *b, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < b->p->n_nodes; i++) {
+        int count = b->count[b->p->walk.place_of[i]];
+        int n =
+            snprintf(text + used, size - used, "%s%d", i > 0 ? "," : "", count);
+
+        if ((size_t)n >= size - used || i == 16) {
+            snprintf(text + (used < size - 5 ? used : size - 5), 5, ",...");
+            return;
+        }
+        used += (size_t)n;
+    }
+}
+
+/* The node at `place` has a number of tasks that TP groups cannot fill. */
+static enum merak_status fail_node(const struct build *b, int place,
+                                   struct merak_error *err)
+{
+    const struct merak_placement *p = b->p;
+    const char *name = p->node_name[p->walk.node[place]];
+    int tp = p->degree[MERAK_AXIS_TP], count = b->count[place];
+    int even = p->n_tasks / p->n_nodes; /* if all had as many */
+    char counts[64];
+
+    if (count < tp)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "tp=%d does not fit in node %s, which has %d "
+                          "task%s; nearest: --ntasks-per-node=%d, tp=%d, or "
+                          "--merak-tp-domain=any",
+                          tp, name, count, count == 1 ? "" : "s", tp, count);
+    if (even % tp != 0 || p->n_tasks % p->n_nodes != 0)
+        even = even / tp * tp > 0 ? even / tp * tp : tp;
+    list_counts(b, counts, sizeof(counts));
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "node %s has %d tasks (of %s), no multiple of tp=%d; "
+                      "nearest: --ntasks-per-node=%d",
+                      name, count, counts, tp, even);
+}
+
+/* Tasks along the walk; counts per place. */
+static enum merak_status list_tasks(struct build *b, struct merak_error *err)
+{
+    struct merak_placement *p = b->p;
+    int *next = calloc((size_t)p->n_nodes, sizeof(*next));
+
+    if (next == NULL)
+        return merak_fail_nomem(err, (size_t)p->n_nodes * sizeof(*next));
+    for (int i = 0; i < p->n_tasks; i++) {
+        p->place_of_task[i] = p->walk.place_of[b->site->node_of_task[i]];
+        b->count[p->place_of_task[i]]++;
+    }
+    for (int i = 1; i < p->n_nodes; i++)
+        next[i] = next[i - 1] + b->count[i - 1];
+    for (int i = 0; i < p->n_tasks; i++)
+        b->tasks[next[p->place_of_task[i]]++] = i;
+    free(next);
+    return MERAK_OK;
+}
+
+/*
+ * Turn tasks per place into islands per place.  Where islands may leave
+ * their node they are cut along the walk, and count for the place of their
+ * first task.
+ */
+static enum merak_status cut_islands(struct build *b, struct merak_error *err)
+{
+    struct merak_placement *p = b->p;
+    int tp = p->degree[MERAK_AXIS_TP];
+
+    for (int i = 0; i < p->n_nodes; i++) {
+        if (p->tp_domain == MERAK_DOMAIN_NODE && b->count[i] % tp != 0)
+            return fail_node(b, i, err);
+    }
+    memset(b->count, 0, (size_t)p->n_nodes * sizeof(*b->count));
+    for (int i = 0; i < p->n_tasks; i += tp)
+        b->count[p->place_of_task[b->tasks[i]]]++;
+    return MERAK_OK;
+}
+
+/* Deal the islands out for this order and fill both maps. */
+static enum merak_status fill_maps(struct build *b, enum merak_order order,
+                                   struct merak_error *err)
+{
+    struct merak_placement *p = b->p;
+    int tp = p->degree[MERAK_AXIS_TP];
+    int group = order == MERAK_ORDER_TP_DP_PP ? p->degree[MERAK_AXIS_DP]
+                                              : p->degree[MERAK_AXIS_PP];
+    enum merak_status rc =
+        merak_pack_islands(&p->walk, b->count, group, b->islands, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    p->order = order;
+    for (int l = 0; l < p->n_tasks; l++) {
+        int task = b->tasks[b->islands[l / tp] * tp + l % tp];
+
+        p->physical_of[l] = task;
+        p->logical_of[task] = l;
+    }
+    return MERAK_OK;
+}
+
+/* --- what groups span
+ * ----------------------------------------------------------- */
+
+static int level_of(const struct merak_placement *p, struct merak_coords a,
+                    struct merak_coords b)
+{
+    return merak_placement_level(p, p->physical_of[merak_placement_rank(p, a)],
+                                 p->physical_of[merak_placement_rank(p, b)]);
+}
+
+/* The coordinates with the one along `axis` replaced. */
+static struct merak_coords at(struct merak_coords c, enum merak_axis axis,
+                              int value)
+{
+    if (axis == MERAK_AXIS_TP)
+        c.tp = value;
+    else if (axis == MERAK_AXIS_PP)
+        c.pp = value;
+    else
+        c.dp = value;
+    return c;
+}
+
+/* Each group is counted at its member 0. */
+static void count_groups(struct merak_placement *p, enum merak_axis axis)
+{
+    int levels = merak_placement_levels(p);
+
+    for (int l = 0; l < p->n_tasks; l++) {
+        struct merak_coords c = merak_placement_coords(p, l);
+        struct merak_coords first = at(c, axis, 0);
+        int level = 0;
+
+        if (memcmp(&c, &first, sizeof(c)) != 0)
+            continue;
+        for (int i = 1; i < p->degree[axis]; i++) {
+            int here = level_of(p, first, at(c, axis, i));
+
+            level = here > level ? here : level;
+        }
+        p->groups_at[axis * levels + level]++;
+    }
+}
+
+/*
+ * Bytes along an axis, each link weighed by 4 to the power of its level: what
+ * crosses a node boundary is an order slower than what does not, and fabrics
+ * thin out upwards.  A ring along dp, a chain along pp.
+ */
+static double axis_cost(const struct merak_placement *p, enum merak_axis axis,
+                        double bytes)
+{
+    int n = p->degree[axis];
+    double cost = 0;
+
+    for (int l = 0; l < p->n_tasks; l++) {
+        struct merak_coords c = merak_placement_coords(p, l);
+        int here = axis == MERAK_AXIS_PP ? c.pp : c.dp;
+
+        if (n == 1 || (axis == MERAK_AXIS_PP && here + 1 == n))
+            continue;
+        cost +=
+            bytes *
+            (double)(1u << (2 * level_of(p, c, at(c, axis, (here + 1) % n))));
+    }
+    return cost;
+}
+
+static double placement_cost(const struct merak_placement *p,
+                             const struct merak_placement_input *input)
+{
+    bool known = input->pp_bytes > 0 || input->dp_bytes > 0;
+
+    return axis_cost(p, MERAK_AXIS_PP, known ? input->pp_bytes : 1) +
+           axis_cost(p, MERAK_AXIS_DP, known ? input->dp_bytes : 1);
+}
+
+/* --- compute
+ * --------------------------------------------------------------------- */
+
+static enum merak_status choose_order(struct build *b,
+                                      const struct merak_placement_input *in,
+                                      struct merak_error *err)
+{
+    enum merak_status rc;
+    double dp_first;
+
+    if (in->order != MERAK_ORDER_AUTO)
+        return fill_maps(b, in->order, err);
+    rc = fill_maps(b, MERAK_ORDER_TP_DP_PP, err);
+    if (rc != MERAK_OK)
+        return rc;
+    dp_first = placement_cost(b->p, in);
+    rc = fill_maps(b, MERAK_ORDER_TP_PP_DP, err);
+    if (rc != MERAK_OK || placement_cost(b->p, in) < dp_first)
+        return rc;
+    return fill_maps(b, MERAK_ORDER_TP_DP_PP, err);
+}
+
+static enum merak_status copy_strings(char **from, int n, char ***to_p,
+                                      struct merak_error *err)
+{
+    char **to = calloc((size_t)n, sizeof(*to));
+
+    *to_p = to;
+    if (to == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(*to));
+    for (int i = 0; i < n; i++) {
+        to[i] = strdup(from[i]);
+        if (to[i] == NULL)
+            return merak_fail_nomem(err, strlen(from[i]) + 1);
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status allocate(struct build *b, struct merak_error *err)
+{
+    struct merak_placement *p = b->p;
+    size_t n = (size_t)b->site->n_tasks;
+    enum merak_status rc;
+
+    p->n_tasks = b->site->n_tasks;
+    p->n_nodes = b->site->n_nodes;
+    rc = merak_walk_init(&p->walk, b->site, err);
+    if (rc == MERAK_OK)
+        rc = copy_strings(b->site->node_name, p->n_nodes, &p->node_name, err);
+    if (rc == MERAK_OK)
+        rc = copy_strings(b->site->node_path, p->n_nodes, &p->node_path, err);
+    if (rc != MERAK_OK)
+        return rc;
+    p->place_of_task = calloc(n, sizeof(int));
+    p->logical_of = calloc(n, sizeof(int));
+    p->physical_of = calloc(n, sizeof(int));
+    p->groups_at = calloc(
+        (size_t)(MERAK_AXIS_COUNT * merak_placement_levels(p)), sizeof(int));
+    b->tasks = calloc(n, sizeof(int));
+    b->islands = calloc(n, sizeof(int));
+    b->count = calloc((size_t)p->n_nodes, sizeof(int));
+    if (p->place_of_task == NULL || p->logical_of == NULL ||
+        p->physical_of == NULL || p->groups_at == NULL || b->tasks == NULL ||
+        b->islands == NULL || b->count == NULL)
+        return merak_fail_nomem(err, n * sizeof(int));
+    return MERAK_OK;
+}
+
+static enum merak_status build_all(struct build *b,
+                                   const struct merak_placement_input *input,
+                                   struct merak_error *err)
+{
+    struct merak_placement_input resolved = *input;
+    struct merak_placement *p = b->p;
+    enum merak_status rc;
+
+    rc = merak_degrees_resolve(b->site->n_tasks, &resolved.tp, &resolved.pp,
+                               &resolved.dp, err);
+    if (rc == MERAK_OK)
+        rc = allocate(b, err);
+    if (rc != MERAK_OK)
+        return rc;
+    p->degree[MERAK_AXIS_TP] = resolved.tp;
+    p->degree[MERAK_AXIS_PP] = resolved.pp;
+    p->degree[MERAK_AXIS_DP] = resolved.dp;
+    p->tp_domain = resolved.tp_domain;
+    rc = list_tasks(b, err);
+    if (rc == MERAK_OK)
+        rc = cut_islands(b, err);
+    if (rc == MERAK_OK)
+        rc = choose_order(b, input, err);
+    if (rc != MERAK_OK)
+        return rc;
+    for (int axis = 0; axis < MERAK_AXIS_COUNT; axis++)
+        count_groups(p, (enum merak_axis)axis);
+    resolved.order = p->order;
+    return merak_plan_id(b->site, &resolved, &p->id, err);
+}
+
+enum merak_status
+merak_placement_compute(const struct merak_placement_input *input,
+                        struct merak_placement **placement_p,
+                        struct merak_error *err)
+{
+    struct build b = {.site = input->site};
+    enum merak_status rc = site_check(b.site, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    b.p = calloc(1, sizeof(*b.p));
+    if (b.p == NULL)
+        return merak_fail_nomem(err, sizeof(*b.p));
+    rc = build_all(&b, input, err);
+    free(b.tasks);
+    free(b.islands);
+    free(b.count);
+    if (rc != MERAK_OK) {
+        merak_placement_destroy(b.p);
+        return rc;
+    }
+    *placement_p = b.p;
+    return MERAK_OK;
+}
+
+void merak_placement_destroy(struct merak_placement *p)
+{
+    if (p == NULL)
+        return;
+    merak_walk_fini(&p->walk);
+    free_strings(p->node_name, p->n_nodes);
+    free_strings(p->node_path, p->n_nodes);
+    free(p->place_of_task);
+    free(p->logical_of);
+    free(p->physical_of);
+    free(p->groups_at);
+    free(p);
+}
+
+/* --- asking it
+ * -------------------------------------------------------------------- */
+
+int merak_placement_n_tasks(const struct merak_placement *p)
+{
+    return p->n_tasks;
+}
+
+int merak_placement_degree(const struct merak_placement *p,
+                           enum merak_axis axis)
+{
+    return p->degree[axis];
+}
+
+enum merak_order merak_placement_order(const struct merak_placement *p)
+{
+    return p->order;
+}
+
+uint64_t merak_placement_id(const struct merak_placement *p)
+{
+    return p->id;
+}
+
+int merak_placement_logical_of(const struct merak_placement *p, int physical)
+{
+    return p->logical_of[physical];
+}
+
+int merak_placement_physical_of(const struct merak_placement *p, int logical)
+{
+    return p->physical_of[logical];
+}
+
+struct merak_coords merak_placement_coords(const struct merak_placement *p,
+                                           int logical)
+{
+    int tp = p->degree[MERAK_AXIS_TP];
+    struct merak_coords c = {.tp = logical % tp};
+
+    logical /= tp;
+    if (p->order == MERAK_ORDER_TP_DP_PP) {
+        c.dp = logical % p->degree[MERAK_AXIS_DP];
+        c.pp = logical / p->degree[MERAK_AXIS_DP];
+    } else {
+        c.pp = logical % p->degree[MERAK_AXIS_PP];
+        c.dp = logical / p->degree[MERAK_AXIS_PP];
+    }
+    return c;
+}
+
+int merak_placement_rank(const struct merak_placement *p, struct merak_coords c)
+{
+    int outer = p->order == MERAK_ORDER_TP_DP_PP
+                    ? c.dp + p->degree[MERAK_AXIS_DP] * c.pp
+                    : c.pp + p->degree[MERAK_AXIS_PP] * c.dp;
+
+    return c.tp + p->degree[MERAK_AXIS_TP] * outer;
+}
+
+int merak_placement_level(const struct merak_placement *p, int a, int b)
+{
+    return merak_walk_level(&p->walk, p->place_of_task[a], p->place_of_task[b]);
+}
+
+int merak_placement_levels(const struct merak_placement *p)
+{
+    return 2 + p->walk.depth;
+}
+
+int merak_placement_groups_at(const struct merak_placement *p,
+                              enum merak_axis axis, int level)
+{
+    return p->groups_at[axis * merak_placement_levels(p) + level];
+}
