@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trace_master.c - one file that shows the traces of all ranks
+ *
+ * The format is described in trace.c.
+ */
+#include "config.h"
+
+#include "io/trace_impl.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/durable.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int64_t merak_trace_count(const char *path)
+{
+    hid_t file = merak_h5_open(path), set = -1, space = -1;
+    int64_t n = -1;
+
+    if (file < 0)
+        return -1;
+    set = H5Dopen2(file, MERAK_TRACE_RECORDS, H5P_DEFAULT);
+    if (set >= 0)
+        space = H5Dget_space(set);
+    if (space >= 0)
+        n = H5Sget_simple_extent_npoints(space);
+    merak_h5_drop(space);
+    merak_h5_drop(set);
+    (void)H5Fclose(file);
+    return n;
+}
+
+/* first[r + 1] - first[r] records of rank r; none of one that is missing. */
+static void count_all(const char *dir, int ranks, uint64_t *first)
+{
+    char path[PATH_MAX], name[32];
+
+    first[0] = 0;
+    for (int r = 0; r < ranks; r++) {
+        int64_t n =
+            merak_trace_count(merak_path(path, dir, merak_trace_file(name, r)));
+
+        if (n < 0)
+            merak_warn("trace", "%s cannot be read: left out of %s/%s", path,
+                       dir, MERAK_TRACE_MASTER);
+        first[r + 1] = first[r] + (uint64_t)(n < 0 ? 0 : n);
+    }
+}
+
+static bool map_ranks(hid_t dcpl, hid_t space, int ranks, const uint64_t *first)
+{
+    char name[32];
+    bool ok = true;
+
+    for (int r = 0; r < ranks && ok; r++) {
+        hsize_t at = first[r], n = first[r + 1] - first[r];
+        hid_t source;
+
+        if (n == 0)
+            continue;
+        source = H5Screate_simple(1, &n, NULL);
+        ok = source >= 0 &&
+             H5Sselect_hyperslab(space, H5S_SELECT_SET, &at, NULL, &n, NULL) >=
+                 0 &&
+             H5Pset_virtual(dcpl, space, merak_trace_file(name, r),
+                            "/" MERAK_TRACE_RECORDS, source) >= 0;
+        merak_h5_drop(source);
+    }
+    return ok;
+}
+
+static bool put_records(hid_t file, int ranks, const uint64_t *first)
+{
+    hsize_t total = first[ranks];
+    hid_t type = merak_trace_type(), space = H5Screate_simple(1, &total, NULL);
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), set = -1;
+    bool ok = type >= 0 && space >= 0 && dcpl >= 0 &&
+              H5Pset_obj_track_times(dcpl, false) >= 0 &&
+              map_ranks(dcpl, space, ranks, first);
+
+    if (ok)
+        set = H5Dcreate2(file, MERAK_TRACE_RECORDS, type, space, H5P_DEFAULT,
+                         dcpl, H5P_DEFAULT);
+    merak_h5_drop(set);
+    merak_h5_drop(dcpl);
+    merak_h5_drop(space);
+    merak_h5_drop(type);
+    return ok && set >= 0;
+}
+
+static bool put_first(hid_t file, int ranks, const uint64_t *first)
+{
+    hsize_t n = (hsize_t)ranks + 1;
+    hid_t space = H5Screate_simple(1, &n, NULL), set = -1;
+    bool ok;
+
+    if (space >= 0)
+        set = merak_h5_dataset(file, "first", H5T_STD_U64LE, space);
+    ok = set >= 0 && H5Dwrite(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL,
+                              H5P_DEFAULT, first) >= 0;
+    merak_h5_drop(set);
+    merak_h5_drop(space);
+    return ok;
+}
+
+static bool put_links(hid_t file, int ranks)
+{
+    hid_t lcpl = H5Pcreate(H5P_LINK_CREATE);
+    bool ok = lcpl >= 0 && H5Pset_create_intermediate_group(lcpl, 1) >= 0;
+    char name[32], link[32];
+
+    for (int r = 0; r < ranks && ok; r++) {
+        snprintf(link, sizeof(link), "rank/%05d", r);
+        ok = H5Lcreate_external(merak_trace_file(name, r), "/", file, link,
+                                lcpl, H5P_DEFAULT) >= 0;
+    }
+    merak_h5_drop(lcpl);
+    return ok;
+}
+
+enum merak_status merak_trace_write_master(const char *dir, int ranks,
+                                           struct merak_error *err)
+{
+    const uint64_t version = MERAK_TRACE_VERSION, n = (uint64_t)ranks;
+    uint64_t *first = calloc((size_t)ranks + 1, sizeof(*first));
+    char path[PATH_MAX];
+    enum merak_status rc = MERAK_OK;
+    hid_t file;
+
+    if (first == NULL)
+        return merak_fail_nomem(err, ((size_t)ranks + 1) * sizeof(*first));
+    count_all(dir, ranks, first);
+    merak_path(path, dir, MERAK_TRACE_MASTER);
+    (void)unlink(path);
+    file = merak_h5_create(path);
+    if (file < 0 || !merak_h5_put_text(file, "format", MERAK_TRACE_FORMAT) ||
+        !merak_h5_put_u64(file, "version", &version, 1) ||
+        !merak_h5_put_u64(file, "ranks", &n, 1) ||
+        !put_records(file, ranks, first) || !put_first(file, ranks, first) ||
+        !put_links(file, ranks) || H5Fflush(file, H5F_SCOPE_LOCAL) < 0)
+        rc = merak_h5_fail(err, "cannot write %s", path);
+    free(first);
+    if (file >= 0 && rc != MERAK_OK)
+        merak_h5_discard(file);
+    else if (file >= 0 && H5Fclose(file) < 0)
+        rc = merak_h5_fail(err, "cannot close %s", path);
+    return rc;
+}

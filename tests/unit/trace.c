@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trace.c - traces: which steps stay, what reads back, the master */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "unit/ckpt_world.h"
+
+#include "io/trace.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <hdf5.h>
+
+#define RANKS 3
+#define INSTRS 5
+
+static char dir[128];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    world_make_dir(dir, sizeof(dir));
+    return 0;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    world_remove_dir(dir);
+    return 0;
+}
+
+static const char *const names[INSTRS] = {"tokens", "linear.12",
+                                          "send x -> stage 1", "", "adamw"};
+
+static struct merak_trace *create(int rank, int keep_every)
+{
+    struct merak_trace_info info = {.rank = rank,
+                                    .ranks = RANKS,
+                                    .stage = rank,
+                                    .stages = RANKS,
+                                    .tp = 1,
+                                    .dp = 1,
+                                    .microbatches = 4,
+                                    .schedule = "1f1b",
+                                    .transport = "ucx",
+                                    .n_instrs = INSTRS,
+                                    .instr_name = names};
+    struct merak_trace *trace;
+    struct merak_error err;
+
+    if (merak_trace_create(dir, &info, keep_every, &trace, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    return trace;
+}
+
+static struct merak_trace_record record_of(int rank, int step, int i)
+{
+    struct merak_trace_record r;
+
+    memset(&r, 0, sizeof(r));
+    r.start_ns = step * 1000000000ll + rank * 1000 + i * 10;
+    r.end_ns = r.start_ns + 7;
+    r.bytes = (uint64_t)i << 40;
+    r.instr = i;
+    r.step = step;
+    r.microbatch = (int16_t)(i - 1);
+    r.peer = (int16_t)(i == 2 ? rank + 1 : -1);
+    r.kind = (uint8_t)i;
+    r.queue = (uint8_t)(i % 4);
+    r.phase = (uint8_t)(i % 3);
+    r.chunk = 200;
+    return r;
+}
+
+static void write_steps(struct merak_trace *trace, int rank, int from, int to)
+{
+    struct merak_trace_record r[INSTRS];
+    struct merak_error err;
+
+    for (int step = from; step <= to; step++) {
+        for (int i = 0; i < INSTRS; i++)
+            r[i] = record_of(rank, step, i);
+        assert_int_equal(merak_trace_step(trace, r, INSTRS, &err), MERAK_OK);
+    }
+}
+
+static void assert_steps(const struct merak_trace_rank *rank, int r,
+                         const int *steps, int n)
+{
+    assert_int_equal(rank->n, n * INSTRS);
+    for (int s = 0; s < n; s++) {
+        for (int i = 0; i < INSTRS; i++) {
+            struct merak_trace_record want = record_of(r, steps[s], i);
+
+            assert_memory_equal(&rank->records[s * INSTRS + i], &want,
+                                sizeof(want));
+        }
+    }
+}
+
+static void write_all(void)
+{
+    struct merak_error err;
+
+    for (int rank = RANKS - 1; rank >= 0; rank--) {
+        struct merak_trace *trace = create(rank, 10);
+
+        write_steps(trace, rank, 3, 25);
+        assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
+    }
+}
+
+static void the_first_every_tenth_and_the_last_step_stay(void **state)
+{
+    static const int steps[] = {3, 10, 20, 25};
+    struct merak_trace_rank *ranks;
+    struct merak_error err;
+    int n;
+
+    (void)state;
+    write_all();
+    assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
+    assert_int_equal(n, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        assert_steps(&ranks[r], r, steps, 4);
+        assert_int_equal(ranks[r].info.rank, r);
+        assert_int_equal(ranks[r].info.stage, r);
+        assert_int_equal(ranks[r].info.microbatches, 4);
+        assert_string_equal(ranks[r].info.schedule, "1f1b");
+        assert_string_equal(ranks[r].info.transport, "ucx");
+        assert_int_equal(ranks[r].info.n_instrs, INSTRS);
+        for (int i = 0; i < INSTRS; i++)
+            assert_string_equal(ranks[r].names[i], names[i]);
+    }
+    merak_trace_unload(ranks, n);
+}
+
+static void a_last_step_that_is_kept_anyway_stands_once(void **state)
+{
+    static const int steps[] = {3, 10, 20};
+    struct merak_trace *trace = create(0, 10);
+    struct merak_trace_rank *ranks;
+    struct merak_error err;
+    int n;
+
+    (void)state;
+    write_steps(trace, 0, 3, 20);
+    assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
+    assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
+    assert_int_equal(n, 1);
+    assert_steps(&ranks[0], 0, steps, 3);
+    merak_trace_unload(ranks, n);
+}
+
+/* What the process would leave behind if it were killed now. */
+static void an_unfinished_trace_can_be_read(void **state)
+{
+    static const int steps[] = {3, 10};
+    struct merak_trace *trace = create(0, 10);
+    struct merak_trace_rank *ranks;
+    struct merak_error err;
+    char command[600];
+    int n;
+
+    (void)state;
+    write_steps(trace, 0, 3, 15);
+    snprintf(command, sizeof(command), "mkdir %s/c && cp %s/*.h5 %s/c", dir,
+             dir, dir);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
+    strcat(dir, "/c");
+    assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
+    dir[strlen(dir) - 2] = '\0';
+    assert_steps(&ranks[0], 0, steps, 2);
+    merak_trace_unload(ranks, n);
+}
+
+/* By HDF5 alone, from a directory of its own. */
+static void the_master_shows_all_ranks(void **state)
+{
+    uint64_t first[RANKS + 1];
+    int64_t start[RANKS * 4 * INSTRS];
+    hid_t file, set, type, rank;
+    char path[256];
+
+    (void)state;
+    write_all();
+    snprintf(path, sizeof(path), "%s/trace.h5", dir);
+    file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(file >= 0);
+    set = H5Dopen2(file, "first", H5P_DEFAULT);
+    assert_true(H5Dread(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                        first) >= 0);
+    H5Dclose(set);
+    for (int r = 0; r <= RANKS; r++)
+        assert_int_equal(first[r], r * 4 * INSTRS);
+    type = H5Tcreate(H5T_COMPOUND, sizeof(int64_t));
+    assert_true(H5Tinsert(type, "start_ns", 0, H5T_NATIVE_INT64) >= 0);
+    set = H5Dopen2(file, "records", H5P_DEFAULT);
+    assert_true(H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, start) >= 0);
+    H5Dclose(set);
+    H5Tclose(type);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(start[first[r] + 1], record_of(r, 3, 1).start_ns);
+        assert_int_equal(start[first[r + 1] - 1],
+                         record_of(r, 25, INSTRS - 1).start_ns);
+    }
+    rank = H5Oopen(file, "rank/00002/names", H5P_DEFAULT);
+    assert_true(rank >= 0);
+    H5Oclose(rank);
+    H5Fclose(file);
+}
+
+static void what_is_no_trace_is_named(void **state)
+{
+    struct merak_trace_rank *ranks;
+    struct merak_error err;
+    char path[256];
+    int n, fd;
+
+    (void)state;
+    assert_int_equal(merak_trace_load(dir, &ranks, &n, &err),
+                     MERAK_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "trace-00000.h5 is not there"));
+    snprintf(path, sizeof(path), "%s/trace-00000.h5", dir);
+    fd = open(path, O_CREAT | O_WRONLY, 0666);
+    assert_int_equal(write(fd, "not HDF5", 8), 8);
+    close(fd);
+    assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_ERR_IO);
+    assert_non_null(strstr(err.text, path));
+}
+
+int main(void)
+{
+#define TRACE_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
+    const struct CMUnitTest tests[] = {
+        TRACE_TEST(the_first_every_tenth_and_the_last_step_stay),
+        TRACE_TEST(a_last_step_that_is_kept_anyway_stands_once),
+        TRACE_TEST(an_unfinished_trace_can_be_read),
+        TRACE_TEST(the_master_shows_all_ranks),
+        TRACE_TEST(what_is_no_trace_is_named),
+    };
+
+    return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
+}
