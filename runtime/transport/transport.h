@@ -16,6 +16,9 @@
 struct merak_transport;
 struct merak_request;
 
+/* Tags of send, recv and exchange are below 1 << MERAK_TAG_BITS. */
+#define MERAK_TAG_BITS 40
+
 /* Members of a collective, as transport ranks in member order. */
 struct merak_team {
     int n;
@@ -71,7 +74,8 @@ struct merak_transport_ops {
 
 struct merak_transport {
     const struct merak_transport_ops *ops;
-    int rank, size; /* transport ranks */
+    int rank, size;    /* transport ranks */
+    double deadline_s; /* of a wait */
 };
 
 /* "self" (one rank) or "ucx"; MERAK_ERR_NOT_FOUND lists what there is. */
@@ -83,9 +87,9 @@ enum merak_status merak_transport_open(const char *name,
 void merak_transport_close(struct merak_transport *tr);
 
 /*
- * Wrappers: check the arguments once, then call the table.
- * All-reduce sums are formed in ascending member order whatever the size, so
- * they are the same on every run and for every algorithm.
+ * Wrappers: check the arguments once, then call the table.  peer is a
+ * transport rank; bytes and tag are equal at both ends, and messages of one
+ * tag between two ranks arrive in the order they were sent.
  */
 enum merak_status merak_send(struct merak_transport *tr, const void *buf,
                              size_t bytes, int peer, uint64_t tag,
@@ -95,6 +99,14 @@ enum merak_status merak_recv(struct merak_transport *tr, void *buf,
                              size_t bytes, int peer, uint64_t tag,
                              struct merak_request **req_p,
                              struct merak_error *err) MERAK_CHECKED;
+/*
+ * Every member of the team calls it with the same tag and kind.  team, ex and
+ * the buffers are borrowed until the request is done; scratch has
+ * merak_exchange_scratch(ex) bytes (NULL if 0).  in == out is allowed for an
+ * all-reduce only.
+ * All-reduce sums are formed in ascending member order whatever the size, so
+ * they are the same on every run and for every algorithm.
+ */
 enum merak_status merak_exchange(struct merak_transport *tr,
                                  const struct merak_team *team,
                                  const struct merak_exchange *ex,
@@ -105,7 +117,9 @@ enum merak_status merak_request_test(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err) MERAK_CHECKED;
 /* Progress, spin at most 20 us, then block on the descriptor, until the
- * request is done or the deadline passes (MERAK_ERR_TIMEOUT). */
+ * request is done, a peer aborts (MERAK_ERR_PEER) or the deadline passes
+ * (MERAK_ERR_TIMEOUT; a transport that timed out is only good for abort and
+ * close). */
 enum merak_status merak_request_wait(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err) MERAK_CHECKED;

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* boot.c - choosing the boot, and grouping ranks by node */
+#include "config.h"
+
+#include "runtime/boot/internal.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int env_int(const char *name)
+{
+    const char *text = getenv(name);
+    char *end;
+    long n;
+
+    if (text == NULL || *text == '\0')
+        return -1;
+    n = strtol(text, &end, 10);
+    return *end == '\0' && n >= 0 && n < 1 << 30 ? (int)n : -1;
+}
+
+/*
+ * How many tasks the launcher started beside this process, as far as its
+ * environment tells.  SLURM_NTASKS counts only inside a step: a batch script
+ * has it too, and is one process.
+ */
+static int launched_tasks(const char **by_p)
+{
+    static const char *const names[] = {"SLURM_STEP_NUM_TASKS",
+                                        "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
+    int n;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        *by_p = names[i];
+        n = env_int(names[i]);
+        if (n > 0)
+            return n;
+    }
+    *by_p = "SLURM_NTASKS";
+    n = env_int("SLURM_NTASKS");
+    if (n > 0 && (env_int("SLURM_STEP_ID") >= 0 || env_int("SLURM_STEPID") >= 0))
+        return n;
+    return 1;
+}
+
+static enum merak_status refuse_singletons(int tasks, const char *by,
+                                           struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "%d tasks were started (%s) but no PMIx server answers, "
+                      "so they cannot find each other; start them with "
+                      "`srun --mpi=pmix` (`srun --mpi=list` shows what this "
+                      "Slurm offers)",
+                      tasks, by);
+}
+
+static void warn_alone_in_job(void)
+{
+    int n = env_int("SLURM_NTASKS");
+
+    if (n > 1)
+        merak_warn("boot",
+                   "running as one process in a job of %d tasks; start with "
+                   "srun to use them all",
+                   n);
+}
+
+enum merak_status merak_boot_open(struct merak_boot **boot_p,
+                                  struct merak_error *err)
+{
+    const char *by;
+    int tasks = launched_tasks(&by);
+    enum merak_status rc;
+
+    if (boot_p == NULL)
+        return merak_fail(err, MERAK_ERR_PARAM, "no place for the boot");
+    if (getenv("PMIX_NAMESPACE") != NULL) {
+        rc = merak_boot_pmix_open(boot_p, err);
+        if (rc != MERAK_ERR_NOT_FOUND)
+            return rc;
+    }
+    if (tasks > 1)
+        return refuse_singletons(tasks, by, err);
+    warn_alone_in_job();
+    return merak_boot_single_open(boot_p, err);
+}
+
+void merak_boot_close(struct merak_boot *boot)
+{
+    if (boot != NULL)
+        boot->ops->close(boot);
+}
+
+static int find_host(const char *const *hosts, int n, const char *name)
+{
+    for (int i = 0; i < n; i++) {
+        if (strcmp(hosts[i], name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+/* Nodes are numbered by first appearance. */
+static enum merak_status number_nodes(struct merak_boot *boot, char **hosts,
+                                      const char *const *host,
+                                      struct merak_error *err)
+{
+    int node = 0;
+
+    for (int r = 0; r < boot->size; r++) {
+        /* Neighbours in rank order mostly share a node. */
+        if (r == 0 || strcmp(host[r], host[r - 1]) != 0)
+            node = find_host(boot->hosts, boot->n_nodes, host[r]);
+        if (node < 0) {
+            node = boot->n_nodes;
+            hosts[node] = strdup(host[r]);
+            if (hosts[node] == NULL)
+                return merak_fail_nomem(err, strlen(host[r]) + 1);
+            boot->n_nodes++;
+        }
+        boot->node_of[r] = node;
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_boot_set_nodes(struct merak_boot *boot,
+                                       const char *const *host,
+                                       struct merak_error *err)
+{
+    size_t n = (size_t)boot->size;
+    char **hosts = calloc(n, sizeof(*hosts));
+    enum merak_status rc;
+    int mine;
+
+    boot->hosts = (const char *const *)hosts;
+    boot->node_of = calloc(n, sizeof(*boot->node_of));
+    boot->n_nodes = 0;
+    if (hosts == NULL || boot->node_of == NULL) {
+        rc = merak_fail_nomem(err, n * sizeof(*hosts));
+        goto out;
+    }
+    rc = number_nodes(boot, hosts, host, err);
+    if (rc != MERAK_OK)
+        goto out;
+    mine = boot->node_of[boot->rank];
+    boot->host = hosts[mine];
+    boot->local_rank = 0;
+    boot->local_size = 0;
+    for (int r = 0; r < boot->size; r++) {
+        if (boot->node_of[r] != mine)
+            continue;
+        boot->local_rank += r < boot->rank;
+        boot->local_size++;
+    }
+out:
+    if (rc != MERAK_OK)
+        merak_boot_clear_nodes(boot);
+    return rc;
+}
+
+void merak_boot_clear_nodes(struct merak_boot *boot)
+{
+    char **hosts = (char **)(uintptr_t)boot->hosts;
+
+    for (int i = 0; i < boot->n_nodes; i++)
+        free(hosts[i]);
+    free(hosts);
+    free(boot->node_of);
+    boot->hosts = NULL;
+    boot->node_of = NULL;
+    boot->host = NULL;
+    boot->n_nodes = 0;
+}

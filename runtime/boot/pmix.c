@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pmix.c - the boot under srun --mpi=pmix, prterun, mpirun or flux
+ *
+ * Uses what every PMIx server has, Slurm's included: init, get, put, commit,
+ * fence, abort.  No groups, no events.  Hosts come from the PMIX_HOSTNAME
+ * key: the environment variable of that name is gethostname's answer and may
+ * differ from Slurm's node name, and node ids of remote ranks are wrong
+ * before Slurm 25.05.
+ */
+#include "config.h"
+
+#include "runtime/boot/internal.h"
+
+#include "base/error.h"
+
+#include <pmix.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CARD_MAX 4096
+
+struct pmix_boot {
+    struct merak_boot base;
+    pmix_proc_t me;
+    unsigned round; /* of allgather: every round has keys of its own */
+};
+
+static enum merak_status fail_pmix(struct merak_error *err, const char *call,
+                                   pmix_status_t status)
+{
+    return merak_fail(err, MERAK_ERR_PEER, "%s: %s", call,
+                      PMIx_Error_string(status));
+}
+
+static void proc_of(const struct pmix_boot *boot, pmix_rank_t rank,
+                    pmix_proc_t *proc)
+{
+    memset(proc, 0, sizeof(*proc));
+    memcpy(proc->nspace, boot->me.nspace, sizeof(proc->nspace));
+    proc->rank = rank;
+}
+
+static enum merak_status fence(struct pmix_boot *boot, bool collect,
+                               struct merak_error *err)
+{
+    pmix_info_t info;
+    pmix_proc_t all;
+    pmix_status_t st;
+
+    proc_of(boot, PMIX_RANK_WILDCARD, &all);
+    PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
+    st = PMIx_Fence(&all, 1, &info, 1);
+    PMIX_INFO_DESTRUCT(&info);
+    return st == PMIX_SUCCESS ? MERAK_OK : fail_pmix(err, "PMIx_Fence", st);
+}
+
+static enum merak_status put_card(const char *key, const void *card,
+                                  size_t bytes, struct merak_error *err)
+{
+    pmix_value_t value;
+    pmix_status_t st;
+    pmix_byte_object_t bo = {.bytes = (char *)(uintptr_t)card, .size = bytes};
+
+    PMIX_VALUE_LOAD(&value, &bo, PMIX_BYTE_OBJECT); /* copies the bytes */
+    st = PMIx_Put(PMIX_GLOBAL, key, &value);
+    PMIX_VALUE_DESTRUCT(&value);
+    if (st != PMIX_SUCCESS)
+        return fail_pmix(err, "PMIx_Put", st);
+    st = PMIx_Commit();
+    return st == PMIX_SUCCESS ? MERAK_OK : fail_pmix(err, "PMIx_Commit", st);
+}
+
+static enum merak_status get_card(struct pmix_boot *boot, int rank,
+                                  const char *key, void *card, size_t bytes,
+                                  struct merak_error *err)
+{
+    pmix_value_t *value = NULL;
+    pmix_proc_t proc;
+    pmix_status_t st;
+    enum merak_status rc = MERAK_OK;
+
+    proc_of(boot, (pmix_rank_t)rank, &proc);
+    st = PMIx_Get(&proc, key, NULL, 0, &value);
+    if (st != PMIX_SUCCESS) {
+        rc = fail_pmix(err, "PMIx_Get", st);
+        merak_error_wrap(err, "card of rank %d", rank);
+        return rc;
+    }
+    if (value->type != PMIX_BYTE_OBJECT || value->data.bo.size != bytes)
+        rc = merak_fail(err, MERAK_ERR_PEER,
+                        "card of rank %d has %zu bytes, expected %zu; do all "
+                        "tasks run the same merak?",
+                        rank, value->data.bo.size, bytes);
+    else
+        memcpy(card, value->data.bo.bytes, bytes);
+    PMIX_VALUE_RELEASE(value);
+    return rc;
+}
+
+static enum merak_status pmix_allgather(struct merak_boot *base,
+                                        const void *card, size_t bytes,
+                                        void *cards, struct merak_error *err)
+{
+    struct pmix_boot *boot = (struct pmix_boot *)base;
+    char key[PMIX_MAX_KEYLEN];
+    enum merak_status rc;
+
+    if (bytes == 0 || bytes > CARD_MAX)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "a boot card of %zu bytes, at most %d fit", bytes,
+                          CARD_MAX);
+    snprintf(key, sizeof(key), "merak.card.%u", boot->round++);
+    rc = put_card(key, card, bytes, err);
+    if (rc == MERAK_OK)
+        rc = fence(boot, true, err);
+    for (int r = 0; r < base->size && rc == MERAK_OK; r++)
+        rc = get_card(boot, r, key, (char *)cards + (size_t)r * bytes, bytes,
+                      err);
+    return rc;
+}
+
+static enum merak_status pmix_barrier(struct merak_boot *base,
+                                      struct merak_error *err)
+{
+    return fence((struct pmix_boot *)base, false, err);
+}
+
+static void pmix_abort(struct merak_boot *boot, int code, const char *why)
+{
+    (void)boot;
+    PMIx_Abort(code, why, NULL, 0);
+    _exit(code);
+}
+
+static void pmix_close(struct merak_boot *boot)
+{
+    PMIx_Finalize(NULL, 0);
+    merak_boot_clear_nodes(boot);
+    free(boot);
+}
+
+static const struct merak_boot_ops pmix_ops = {
+    .name = "pmix",
+    .allgather = pmix_allgather,
+    .barrier = pmix_barrier,
+    .abort = pmix_abort,
+    .close = pmix_close,
+};
+
+static enum merak_status get_size(struct pmix_boot *boot,
+                                  struct merak_error *err)
+{
+    pmix_value_t *value = NULL;
+    pmix_proc_t job;
+    pmix_status_t st;
+    uint32_t n = 0;
+
+    proc_of(boot, PMIX_RANK_WILDCARD, &job);
+    st = PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
+    if (st != PMIX_SUCCESS)
+        return fail_pmix(err, "PMIx_Get of the job size", st);
+    if (value->type == PMIX_UINT32)
+        n = value->data.uint32;
+    PMIX_VALUE_RELEASE(value);
+    if (n == 0 || n > 1u << 20 || boot->me.rank >= n)
+        return merak_fail(err, MERAK_ERR_PEER,
+                          "the PMIx server says rank %u of %u", boot->me.rank,
+                          n);
+    boot->base.size = (int)n;
+    boot->base.rank = (int)boot->me.rank;
+    return MERAK_OK;
+}
+
+static enum merak_status get_host(struct pmix_boot *boot, int rank,
+                                  char **host_p, struct merak_error *err)
+{
+    pmix_value_t *value = NULL;
+    pmix_proc_t proc;
+    pmix_status_t st;
+
+    proc_of(boot, (pmix_rank_t)rank, &proc);
+    st = PMIx_Get(&proc, PMIX_HOSTNAME, NULL, 0, &value);
+    if (st != PMIX_SUCCESS || value->type != PMIX_STRING) {
+        if (st == PMIX_SUCCESS)
+            PMIX_VALUE_RELEASE(value);
+        return merak_fail(err, MERAK_ERR_PEER,
+                          "the PMIx server does not say where rank %d is: %s",
+                          rank, PMIx_Error_string(st));
+    }
+    *host_p = strdup(value->data.string);
+    PMIX_VALUE_RELEASE(value);
+    return *host_p != NULL ? MERAK_OK : merak_fail_nomem(err, 256);
+}
+
+static enum merak_status get_nodes(struct pmix_boot *boot,
+                                   struct merak_error *err)
+{
+    size_t n = (size_t)boot->base.size;
+    char **host = calloc(n, sizeof(*host));
+    enum merak_status rc = MERAK_OK;
+
+    if (host == NULL)
+        return merak_fail_nomem(err, n * sizeof(*host));
+    for (size_t r = 0; r < n && rc == MERAK_OK; r++)
+        rc = get_host(boot, (int)r, &host[r], err);
+    if (rc == MERAK_OK)
+        rc = merak_boot_set_nodes(&boot->base, (const char *const *)host, err);
+    for (size_t r = 0; r < n; r++)
+        free(host[r]);
+    free(host);
+    return rc;
+}
+
+enum merak_status merak_boot_pmix_open(struct merak_boot **boot_p,
+                                       struct merak_error *err)
+{
+    struct pmix_boot *boot = calloc(1, sizeof(*boot));
+    enum merak_status rc;
+    pmix_status_t st;
+
+    if (boot == NULL)
+        return merak_fail_nomem(err, sizeof(*boot));
+    boot->base.ops = &pmix_ops;
+    st = PMIx_Init(&boot->me, NULL, 0);
+    if (st != PMIX_SUCCESS) {
+        free(boot);
+        return merak_fail(err,
+                          st == PMIX_ERR_UNREACH ? MERAK_ERR_NOT_FOUND
+                                                 : MERAK_ERR_PEER,
+                          "PMIx_Init: %s", PMIx_Error_string(st));
+    }
+    rc = get_size(boot, err);
+    if (rc == MERAK_OK)
+        rc = get_nodes(boot, err);
+    if (rc != MERAK_OK) {
+        pmix_close(&boot->base);
+        return rc;
+    }
+    *boot_p = &boot->base;
+    return MERAK_OK;
+}

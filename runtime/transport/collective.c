@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* collective.c - blocking collectives over whole buffers
+ *
+ * For set-up and the end of a step.  Barrier and agreement are the same
+ * dissemination: in round k every member tells the one 2^k further on what it
+ * knows of failures, and the first failing member wins.  Taking the first is
+ * idempotent, so any member count needs ceil(log2 n) rounds.
+ */
+#include "config.h"
+
+#include "runtime/transport/internal.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct verdict {
+    int member; /* the first that failed; n: none */
+    struct merak_error err;
+};
+
+/* Post both, then wait for both: neither may keep the other's peer waiting. */
+static enum merak_status swap(struct merak_transport *tr, const void *out,
+                              int to, void *in, int from, size_t bytes,
+                              uint64_t tag, struct merak_error *err)
+{
+    struct merak_request *send, *recv;
+    enum merak_status rc;
+
+    rc = tr->ops->recv(tr, in, bytes, from, tag, &recv, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = tr->ops->send(tr, out, bytes, to, tag, &send, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_request_wait(tr, recv, err);
+    if (rc != MERAK_OK)
+        return rc;
+    return merak_request_wait(tr, send, err);
+}
+
+static enum merak_status check(const struct merak_transport *tr,
+                               const struct merak_team *team,
+                               struct merak_error *err)
+{
+    if (tr == NULL || team == NULL || team->n < 1 || team->me < 0 ||
+        team->me >= team->n)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "a collective without transport or team");
+    return MERAK_OK;
+}
+
+static enum merak_status disseminate(struct merak_transport *tr,
+                                     const struct merak_team *team,
+                                     struct verdict *v,
+                                     struct merak_error *err)
+{
+    struct verdict theirs;
+    int n = team->n;
+    enum merak_status rc;
+
+    for (int far = 1; far < n; far *= 2) {
+        rc = swap(tr, v, team->rank[(team->me + far) % n], &theirs,
+                  team->rank[(team->me + n - far) % n], sizeof(theirs),
+                  MERAK_TAG_OWN + MERAK_TAG_AGREE, err);
+        if (rc != MERAK_OK)
+            return rc;
+        if (theirs.member < v->member)
+            *v = theirs;
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_agree(struct merak_transport *tr,
+                              const struct merak_team *team,
+                              enum merak_status mine, struct merak_error *err)
+{
+    struct verdict v = {0};
+    enum merak_status rc = check(tr, team, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    v.member = mine == MERAK_OK ? team->n : team->me;
+    if (mine != MERAK_OK) {
+        if (err != NULL && err->status == mine)
+            v.err = *err;
+        else
+            merak_fail(&v.err, mine, "%s", merak_status_name(mine));
+    }
+    rc = disseminate(tr, team, &v, err);
+    if (rc != MERAK_OK || v.member == team->n)
+        return rc;
+    v.err.text[sizeof(v.err.text) - 1] = '\0';
+    merak_error_wrap(&v.err, "rank %d", team->rank[v.member]);
+    if (err != NULL)
+        *err = v.err;
+    return v.err.status;
+}
+
+enum merak_status merak_barrier(struct merak_transport *tr,
+                                const struct merak_team *team,
+                                struct merak_error *err)
+{
+    struct verdict v = {0};
+    enum merak_status rc = check(tr, team, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    v.member = team->n;
+    return disseminate(tr, team, &v, err);
+}
+
+/*
+ * A binomial tree over places counted from the root: place p has its parent
+ * where its lowest set bit is cleared.
+ */
+enum merak_status merak_broadcast(struct merak_transport *tr,
+                                  const struct merak_team *team, void *buf,
+                                  size_t bytes, int root,
+                                  struct merak_error *err)
+{
+    const uint64_t tag = MERAK_TAG_OWN + MERAK_TAG_BROADCAST;
+    struct merak_request *req[32];
+    int n_reqs = 0, bit = 1, place;
+    enum merak_status rc = check(tr, team, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (root < 0 || root >= team->n)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "broadcast root %d, expected a member of 0..%d",
+                          root, team->n - 1);
+    place = (team->me + team->n - root) % team->n;
+    while (bit < team->n && (place & bit) == 0)
+        bit *= 2;
+    if (place != 0) {
+        rc = tr->ops->recv(tr, buf, bytes,
+                           team->rank[(place - bit + root) % team->n], tag,
+                           &req[0], err);
+        if (rc == MERAK_OK)
+            rc = merak_request_wait(tr, req[0], err);
+    }
+    while (rc == MERAK_OK && (bit /= 2) > 0) {
+        if (place + bit >= team->n)
+            continue;
+        rc = tr->ops->send(tr, buf, bytes,
+                           team->rank[(place + bit + root) % team->n], tag,
+                           &req[n_reqs], err);
+        n_reqs += rc == MERAK_OK;
+    }
+    for (int i = 0; i < n_reqs && rc == MERAK_OK; i++)
+        rc = merak_request_wait(tr, req[i], err);
+    return rc;
+}
+
+enum merak_status merak_sum(struct merak_transport *tr,
+                            const struct merak_team *team, double *inout,
+                            size_t n, struct merak_error *err)
+{
+    struct merak_exchange ex = {.kind = MERAK_CONVERT_ALL_REDUCE,
+                                .combine = MERAK_SUM,
+                                .dtype = MERAK_F64};
+    struct merak_request *req;
+    void *scratch = NULL;
+    enum merak_status rc = check(tr, team, err);
+
+    if (rc != MERAK_OK || n == 0)
+        return rc;
+    ex.n = team->n;
+    ex.me = team->me;
+    ex.in = ex.out = (struct merak_shape){.ndim = 1, .dim = {n}};
+    /* Cuts of the n - 1 others, each at most one element over the share and
+     * rounded up to 64 bytes. */
+    scratch = malloc((n + (size_t)team->n * 9) * sizeof(double));
+    if (scratch == NULL)
+        return merak_fail_nomem(err, (n + (size_t)team->n * 9) *
+                                         sizeof(double));
+    rc = tr->ops->exchange(tr, team, &ex, inout, inout, scratch,
+                           MERAK_TAG_OWN + MERAK_TAG_SUM, &req, err);
+    if (rc == MERAK_OK)
+        rc = merak_request_wait(tr, req, err);
+    /* On a failure the fabric may still write into it. */
+    if (rc == MERAK_OK)
+        free(scratch);
+    return rc;
+}

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exchange.c - any collective over a transport's sends and receives
+ *
+ * A round sends each member a box of the input and receives one from each:
+ * straight from and into the operands where a box is contiguous, through
+ * scratch where it has to be packed, unpacked or combined.  Everything but an
+ * all-reduce is one round.  An all-reduce is
+ *
+ *   small   one round: all send everything to all, each combines all of it
+ *   large   a round that combines this member's flat cut, then one that
+ *           gathers the cuts
+ *
+ * Every element is combined in ascending member order by one of the members
+ * or by all, from the same operands: the result is the same bits either way.
+ *
+ * Scratch is walked in member order, each piece rounded up to 64 bytes: the
+ * packed send box, then the received one (merak_exchange_scratch() counts
+ * the same).  A small all-reduce stages in the run's own buffer, since the
+ * plan has room for cuts only.
+ */
+#include "config.h"
+
+#include "runtime/transport/internal.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "runtime/transport/box.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STAGING_ALIGN 64
+/* Below this the second round's latency costs more than sending all to all. */
+#define SMALL_BYTES ((size_t)4096)
+/* What a small all-reduce may stage; teams too large for it take the cuts. */
+#define SMALL_STAGING ((size_t)64 << 10)
+/* Local work done in one advance(), so that others get their turn. */
+#define SLICE_BYTES ((size_t)512 << 10)
+
+struct member {
+    char *packed; /* in scratch, or NULL: sent from the operand */
+    char *staged; /* in scratch, or NULL: received in the operand */
+};
+
+struct merak_exchange_run {
+    struct merak_exchange_args a;
+    const char *in; /* of this round */
+    char *out;
+    size_t count; /* all-reduce: elements */
+    int round, n_rounds;
+    bool small;
+    enum merak_combine combine; /* of this round */
+    bool moving;  /* requests are out; else local work is under way */
+    int unpack;   /* member whose box is put in place next */
+    struct merak_view to;
+    struct merak_view *from; /* [cap] when combining, else one */
+    int n_reqs, first_open; /* requests before it are done */
+    struct merak_request **req; /* [2 * cap] */
+    int *req_member;            /* [2 * cap] */
+    struct member *member;      /* [cap] */
+    int cap;
+    char *small_staging;
+};
+
+struct merak_exchange_run *merak_exchange_run_create(void)
+{
+    return calloc(1, sizeof(struct merak_exchange_run));
+}
+
+void merak_exchange_run_destroy(struct merak_exchange_run *run)
+{
+    if (run == NULL)
+        return;
+    free(run->req);
+    free(run->req_member);
+    free(run->member);
+    free(run->from);
+    free(run->small_staging);
+    free(run);
+}
+
+static enum merak_status reserve(struct merak_exchange_run *run, int n,
+                                 struct merak_error *err)
+{
+    size_t m = (size_t)n;
+
+    if (n <= run->cap)
+        return MERAK_OK;
+    free(run->req);
+    free(run->req_member);
+    free(run->member);
+    free(run->from);
+    run->cap = 0;
+    run->req = calloc(2 * m, sizeof(*run->req));
+    run->req_member = calloc(2 * m, sizeof(*run->req_member));
+    run->member = calloc(m, sizeof(*run->member));
+    run->from = calloc(m, sizeof(*run->from));
+    if (run->req == NULL || run->req_member == NULL || run->member == NULL ||
+        run->from == NULL)
+        return merak_fail_nomem(err, m * sizeof(*run->member));
+    run->cap = n;
+    return MERAK_OK;
+}
+
+/* Elements [lo, hi) of a row of count. */
+static void flat_box(struct merak_box *box, size_t count, size_t lo, size_t hi)
+{
+    *box = (struct merak_box){
+        .ndim = 1, .full = {count}, .lo = {lo}, .len = {hi - lo}};
+}
+
+static void cut_box(const struct merak_exchange_run *run, int q,
+                    struct merak_box *box)
+{
+    size_t n = (size_t)run->a.team->n, i = (size_t)q;
+
+    flat_box(box, run->count, merak_cut(run->count, n, i),
+             merak_cut(run->count, n, i + 1));
+}
+
+/* What goes to member q in this round, and where in the output it arrives. */
+static void send_box(const struct merak_exchange_run *run, int q,
+                     struct merak_box *box)
+{
+    if (run->a.ex->kind != MERAK_CONVERT_ALL_REDUCE)
+        *box = run->a.ex->send[q];
+    else if (run->small)
+        flat_box(box, run->count, 0, run->count);
+    else
+        cut_box(run, run->round == 0 ? q : run->a.team->me, box);
+}
+
+static void recv_box(const struct merak_exchange_run *run, int q,
+                     struct merak_box *box)
+{
+    if (run->a.ex->kind != MERAK_CONVERT_ALL_REDUCE)
+        *box = run->a.ex->recv[q];
+    else if (run->small)
+        flat_box(box, run->count, 0, run->count);
+    else
+        cut_box(run, run->round == 0 ? run->a.team->me : q, box);
+}
+
+static size_t box_bytes(const struct merak_exchange_run *run,
+                        const struct merak_box *box)
+{
+    return merak_box_count(box) * merak_dtype_bytes(run->a.ex->dtype);
+}
+
+static char *take(char **at, size_t bytes)
+{
+    char *p = *at;
+
+    *at += merak_size_align(bytes, STAGING_ALIGN);
+    return p;
+}
+
+static void lay_out_scratch(struct merak_exchange_run *run)
+{
+    char *at = run->small ? run->small_staging : run->a.scratch;
+    struct merak_box box;
+
+    for (int q = 0; q < run->a.team->n; q++) {
+        struct member *m = &run->member[q];
+
+        m->packed = NULL;
+        m->staged = NULL;
+        if (q == run->a.team->me)
+            continue;
+        send_box(run, q, &box);
+        if (!merak_box_contiguous(&box, NULL))
+            m->packed = take(&at, box_bytes(run, &box));
+        recv_box(run, q, &box);
+        if (run->combine != MERAK_STORE || !merak_box_contiguous(&box, NULL))
+            m->staged = take(&at, box_bytes(run, &box));
+    }
+}
+
+static void keep(struct merak_exchange_run *run, struct merak_request *req,
+                 int q)
+{
+    run->req[run->n_reqs] = req;
+    run->req_member[run->n_reqs++] = q;
+}
+
+static enum merak_status post_recv(struct merak_exchange_run *run, int q,
+                                   struct merak_error *err)
+{
+    struct merak_transport *tr = run->a.tr;
+    struct merak_request *req;
+    struct merak_box box;
+    size_t offset = 0, bytes;
+    enum merak_status rc;
+    char *to = run->member[q].staged;
+
+    recv_box(run, q, &box);
+    bytes = box_bytes(run, &box);
+    if (bytes == 0)
+        return MERAK_OK;
+    if (to == NULL) {
+        merak_box_contiguous(&box, &offset);
+        to = run->out + offset * merak_dtype_bytes(run->a.ex->dtype);
+    }
+    rc = tr->ops->recv(tr, to, bytes, run->a.team->rank[q], run->a.tag, &req,
+                       err);
+    if (rc == MERAK_OK)
+        keep(run, req, q);
+    return rc;
+}
+
+static enum merak_status post_send(struct merak_exchange_run *run, int q,
+                                   struct merak_error *err)
+{
+    struct merak_transport *tr = run->a.tr;
+    struct merak_request *req;
+    struct merak_box box;
+    struct merak_view from, to;
+    size_t offset = 0, bytes;
+    enum merak_status rc;
+    const char *buf = run->member[q].packed;
+    enum merak_dtype dtype = run->a.ex->dtype;
+
+    send_box(run, q, &box);
+    bytes = box_bytes(run, &box);
+    if (bytes == 0)
+        return MERAK_OK;
+    if (buf != NULL) {
+        merak_view_box(&from, run->in, dtype, &box);
+        merak_view_flat(&to, buf, dtype, merak_box_count(&box));
+        merak_view_copy(&to, &from, SIZE_MAX);
+    } else {
+        merak_box_contiguous(&box, &offset);
+        buf = run->in + offset * merak_dtype_bytes(dtype);
+    }
+    rc = tr->ops->send(tr, buf, bytes, run->a.team->rank[q], run->a.tag, &req,
+                       err);
+    if (rc == MERAK_OK)
+        keep(run, req, q);
+    return rc;
+}
+
+/* Receives first, then sends, each member starting with its successor so
+ * that not all send to the same one at once. */
+static enum merak_status start_round(struct merak_exchange_run *run,
+                                     struct merak_error *err)
+{
+    int n = run->a.team->n, me = run->a.team->me;
+    enum merak_status rc = MERAK_OK;
+
+    run->n_reqs = 0;
+    run->first_open = 0;
+    run->moving = true;
+    lay_out_scratch(run);
+    for (int i = 1; i < n && rc == MERAK_OK; i++)
+        rc = post_recv(run, (me + n - i) % n, err);
+    for (int i = 1; i < n && rc == MERAK_OK; i++)
+        rc = post_send(run, (me + i) % n, err);
+    return rc;
+}
+
+static enum merak_status plan_all_reduce(struct merak_exchange_run *run,
+                                         struct merak_error *err)
+{
+    size_t peers = (size_t)run->a.team->n - 1;
+    size_t bytes = merak_shape_count(&run->a.ex->in) *
+                   merak_dtype_bytes(run->a.ex->dtype);
+
+    run->count = merak_shape_count(&run->a.ex->in);
+    run->small = bytes <= SMALL_BYTES &&
+                 peers * merak_size_align(bytes, STAGING_ALIGN) <=
+                     SMALL_STAGING;
+    run->n_rounds = run->small ? 1 : 2;
+    if (!run->small || run->small_staging != NULL)
+        return MERAK_OK;
+    run->small_staging = malloc(SMALL_STAGING);
+    return run->small_staging != NULL ? MERAK_OK
+                                      : merak_fail_nomem(err, SMALL_STAGING);
+}
+
+enum merak_status merak_exchange_run_start(struct merak_exchange_run *run,
+                                           const struct merak_exchange_args *a,
+                                           struct merak_error *err)
+{
+    enum merak_status rc = reserve(run, a->team->n, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    run->a = *a;
+    run->in = a->in;
+    run->out = a->out;
+    run->round = 0;
+    run->n_rounds = 1;
+    run->small = false;
+    run->combine = a->ex->combine;
+    if (a->ex->kind == MERAK_CONVERT_ALL_REDUCE)
+        rc = plan_all_reduce(run, err);
+    return rc == MERAK_OK ? start_round(run, err) : rc;
+}
+
+/* --- local work: combine, or put pieces in their place -------------------- */
+
+static void start_combine(struct merak_exchange_run *run)
+{
+    enum merak_dtype dtype = run->a.ex->dtype;
+    int me = run->a.team->me;
+    struct merak_box box;
+
+    recv_box(run, me, &box);
+    merak_view_box(&run->to, run->out, dtype, &box);
+    for (int q = 0; q < run->a.team->n; q++)
+        merak_view_flat(&run->from[q], run->member[q].staged, dtype,
+                        merak_box_count(&box));
+    send_box(run, me, &box);
+    merak_view_box(&run->from[me], run->in, dtype, &box);
+}
+
+/* The views of the next box to be put in place; false if there is none. */
+static bool start_unpack(struct merak_exchange_run *run)
+{
+    enum merak_dtype dtype = run->a.ex->dtype;
+    int me = run->a.team->me;
+    struct merak_box box;
+    int q;
+
+    while (run->unpack != me && run->unpack < run->a.team->n &&
+           run->member[run->unpack].staged == NULL)
+        run->unpack++;
+    if (run->unpack >= run->a.team->n)
+        return false;
+    q = run->unpack++;
+    recv_box(run, q, &box);
+    merak_view_box(&run->to, run->out, dtype, &box);
+    if (q == me) {
+        send_box(run, q, &box);
+        merak_view_box(run->from, run->in, dtype, &box);
+    } else {
+        merak_view_flat(run->from, run->member[q].staged, dtype,
+                        merak_box_count(&box));
+    }
+    return true;
+}
+
+static void start_local(struct merak_exchange_run *run)
+{
+    run->moving = false;
+    run->unpack = 0;
+    run->from->left = 0;
+    if (run->combine != MERAK_STORE)
+        start_combine(run);
+}
+
+/* One slice of local work; true when there is no more. */
+static bool local_slice(struct merak_exchange_run *run)
+{
+    enum merak_dtype dtype = run->a.ex->dtype;
+    size_t left = SLICE_BYTES / merak_dtype_bytes(dtype);
+
+    if (run->combine != MERAK_STORE) {
+        merak_view_combine(&run->to, 1, run->from, run->a.team->n,
+                           run->combine, dtype, left);
+        return run->from->left == 0;
+    }
+    while (left > 0) {
+        if (run->from->left == 0 && !start_unpack(run))
+            return true;
+        left -= merak_view_copy(&run->to, run->from, left);
+    }
+    return false;
+}
+
+static enum merak_status check_requests(struct merak_exchange_run *run,
+                                        struct merak_error *err)
+{
+    struct merak_transport *tr = run->a.tr;
+    enum merak_status rc;
+
+    while (run->first_open < run->n_reqs) {
+        rc = tr->ops->test(tr, run->req[run->first_open], err);
+        if (rc != MERAK_OK)
+            return rc;
+        run->first_open++;
+    }
+    return MERAK_OK;
+}
+
+/* An all-reduce's second round gathers what the first one put in `out`. */
+static enum merak_status next_round(struct merak_exchange_run *run,
+                                    struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (++run->round == run->n_rounds)
+        return MERAK_OK;
+    run->in = run->out;
+    run->combine = MERAK_STORE;
+    rc = start_round(run, err);
+    return rc == MERAK_OK ? MERAK_IN_PROGRESS : rc;
+}
+
+enum merak_status merak_exchange_run_advance(struct merak_exchange_run *run,
+                                             struct merak_error *err)
+{
+    enum merak_status rc;
+
+    /* A round may be over as soon as it is posted, so look again. */
+    do {
+        if (run->moving) {
+            rc = check_requests(run, err);
+            if (rc != MERAK_OK)
+                return rc;
+            start_local(run);
+        }
+        if (!local_slice(run))
+            return MERAK_IN_PROGRESS;
+        rc = next_round(run, err);
+    } while (rc == MERAK_IN_PROGRESS);
+    return rc;
+}
+
+bool merak_exchange_run_is_busy(const struct merak_exchange_run *run)
+{
+    return !run->moving;
+}
+
+int merak_exchange_run_waits_for(const struct merak_exchange_run *run)
+{
+    if (!run->moving || run->first_open == run->n_reqs)
+        return -1;
+    return run->req_member[run->first_open];
+}

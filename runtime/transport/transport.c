@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* transport.c - the registry, the checked calls, and waiting */
+#include "config.h"
+
+#include "runtime/transport/internal.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <time.h>
+
+#define DEADLINE_DEFAULT_S 300.0
+#define SPIN_NS 20000 /* design.md: longer spins ruin a shared core */
+/* A transport without a descriptor is asked again after this long. */
+#define NAP_NS 50000
+/* Longest single block, in ms: an abort arrives as an event, this bounds the
+ * harm of a lost one. */
+#define BLOCK_MS 500
+
+static const struct merak_transport_ops *const transports[] = {
+    &merak_transport_self,
+    &merak_transport_ucx,
+};
+#define N_TRANSPORTS (sizeof(transports) / sizeof(*transports))
+
+enum merak_status merak_transport_open(const char *name,
+                                       struct merak_boot *boot,
+                                       const struct merak_transport_options *o,
+                                       struct merak_transport **tr_p,
+                                       struct merak_error *err)
+{
+    struct merak_transport_options opt = {.arena_fd = -1};
+
+    if (name == NULL || boot == NULL || tr_p == NULL)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "a transport needs a name, a boot and a place");
+    if (o != NULL)
+        opt = *o;
+    if (opt.deadline_s <= 0)
+        opt.deadline_s = DEADLINE_DEFAULT_S;
+    if (opt.arena == NULL || opt.arena_bytes == 0)
+        opt.arena_fd = -1;
+    for (size_t i = 0; i < N_TRANSPORTS; i++) {
+        if (strcmp(transports[i]->name, name) == 0)
+            return transports[i]->open(boot, &opt, tr_p, err);
+    }
+    return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                      "no transport \"%s\"; there are self and ucx", name);
+}
+
+void merak_transport_close(struct merak_transport *tr)
+{
+    if (tr != NULL)
+        tr->ops->close(tr);
+}
+
+static enum merak_status check_message(const struct merak_transport *tr,
+                                       const void *buf, size_t bytes, int peer,
+                                       uint64_t tag,
+                                       struct merak_request *const *req_p,
+                                       struct merak_error *err)
+{
+    if (tr == NULL || req_p == NULL || (buf == NULL && bytes > 0))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "a message without transport, buffer or request");
+    if (peer < 0 || peer >= tr->size)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "peer %d, expected a rank of 0..%d", peer,
+                          tr->size - 1);
+    if (tag >> MERAK_TAG_BITS != 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "tag 0x%llx is longer than %d bits",
+                          (unsigned long long)tag, MERAK_TAG_BITS);
+    return MERAK_OK;
+}
+
+enum merak_status merak_send(struct merak_transport *tr, const void *buf,
+                             size_t bytes, int peer, uint64_t tag,
+                             struct merak_request **req_p,
+                             struct merak_error *err)
+{
+    enum merak_status rc =
+        check_message(tr, buf, bytes, peer, tag, req_p, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return tr->ops->send(tr, buf, bytes, peer, tag, req_p, err);
+}
+
+enum merak_status merak_recv(struct merak_transport *tr, void *buf,
+                             size_t bytes, int peer, uint64_t tag,
+                             struct merak_request **req_p,
+                             struct merak_error *err)
+{
+    enum merak_status rc =
+        check_message(tr, buf, bytes, peer, tag, req_p, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return tr->ops->recv(tr, buf, bytes, peer, tag, req_p, err);
+}
+
+static enum merak_status check_team(const struct merak_transport *tr,
+                                    const struct merak_team *team,
+                                    struct merak_error *err)
+{
+    if (tr == NULL || team == NULL || team->n < 1 || team->me < 0 ||
+        team->me >= team->n || team->rank == NULL)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "a collective without transport or team");
+    if (team->rank[team->me] != tr->rank)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "member %d of the team is rank %d, this is rank %d",
+                          team->me, team->rank[team->me], tr->rank);
+    for (int i = 0; i < team->n; i++) {
+        if (team->rank[i] < 0 || team->rank[i] >= tr->size)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "member %d of the team is rank %d, of %d", i,
+                              team->rank[i], tr->size);
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_exchange(struct merak_transport *tr,
+                                 const struct merak_team *team,
+                                 const struct merak_exchange *ex,
+                                 const void *in, void *out, void *scratch,
+                                 uint64_t tag, struct merak_request **req_p,
+                                 struct merak_error *err)
+{
+    enum merak_status rc = check_team(tr, team, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (ex == NULL || ex->n != team->n || ex->me != team->me)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "an exchange of %d members, this is %d, in a team "
+                          "of %d, this is %d",
+                          ex == NULL ? 0 : ex->n, ex == NULL ? 0 : ex->me,
+                          team->n, team->me);
+    if (scratch == NULL && merak_exchange_scratch(ex) > 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "an exchange needs %zu bytes of scratch, got none",
+                          merak_exchange_scratch(ex));
+    rc = check_message(tr, out, 0, tr->rank, tag, req_p, err);
+    if (rc != MERAK_OK)
+        return rc;
+    return tr->ops->exchange(tr, team, ex, in, out, scratch, tag, req_p, err);
+}
+
+enum merak_status merak_request_test(struct merak_transport *tr,
+                                     struct merak_request *req,
+                                     struct merak_error *err)
+{
+    if (tr == NULL || req == NULL)
+        return merak_fail(err, MERAK_ERR_PARAM, "no request to test");
+    return tr->ops->test(tr, req, err);
+}
+
+uint64_t merak_clock_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Block until the transport has events, at most left_ns. */
+static void block(struct merak_transport *tr, uint64_t left_ns)
+{
+    struct pollfd p = {.fd = tr->ops->event_fd(tr), .events = POLLIN};
+    struct timespec nap = {.tv_nsec = NAP_NS};
+    uint64_t ms = left_ns / 1000000 + 1;
+
+    if (p.fd < 0)
+        nanosleep(&nap, NULL);
+    else if (tr->ops->arm(tr) == MERAK_OK)
+        poll(&p, 1, ms < BLOCK_MS ? (int)ms : BLOCK_MS); /* EINTR: no harm */
+}
+
+static enum merak_status timed_out(const struct merak_transport *tr,
+                                   const struct merak_request *req,
+                                   struct merak_error *err)
+{
+    const char *way = strcmp(req->what, "send") == 0 ? "to" : "from";
+
+    if (req->peer < 0)
+        return merak_fail(err, MERAK_ERR_TIMEOUT,
+                          "rank %d: %s of %zu bytes (tag 0x%llx) not done in "
+                          "%.3g s",
+                          tr->rank, req->what, req->bytes,
+                          (unsigned long long)req->tag, tr->deadline_s);
+    return merak_fail(err, MERAK_ERR_TIMEOUT,
+                      "rank %d: %s of %zu bytes %s rank %d (tag 0x%llx) not "
+                      "done in %.3g s",
+                      tr->rank, req->what, req->bytes, way, req->peer,
+                      (unsigned long long)req->tag, tr->deadline_s);
+}
+
+enum merak_status merak_request_wait(struct merak_transport *tr,
+                                     struct merak_request *req,
+                                     struct merak_error *err)
+{
+    uint64_t start, now, limit, idle;
+    enum merak_status rc = merak_request_test(tr, req, err);
+
+    if (rc != MERAK_IN_PROGRESS)
+        return rc;
+    start = merak_clock_ns();
+    limit = start + (uint64_t)(tr->deadline_s * 1e9);
+    idle = start;
+    for (;;) {
+        bool moved = tr->ops->progress(tr) > 0;
+        const char *why;
+
+        rc = tr->ops->test(tr, req, err);
+        if (rc != MERAK_IN_PROGRESS)
+            return rc;
+        why = tr->ops->aborted(tr);
+        if (why != NULL)
+            return merak_fail(err, MERAK_ERR_PEER, "%s", why);
+        now = merak_clock_ns();
+        if (now >= limit)
+            return timed_out(tr, req, err);
+        if (moved)
+            idle = now;
+        else if (now - idle > SPIN_NS)
+            block(tr, limit - now);
+    }
+}

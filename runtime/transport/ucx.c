@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucx.c - the transport over UCX: set-up, progress, failure, end
+ *
+ * One worker, used by one thread.  Endpoints are made on first use.  Between
+ * nodes they report a dead peer; inside a node they do not, since UCX gives
+ * up shared memory for that and the launcher ends the step anyway.
+ */
+#include "config.h"
+
+#include "runtime/transport/ucx.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CARD_MAX 4096
+#define AM_ABORT 1
+/* How long a rank that fails tries to tell its peers. */
+#define ABORT_NS UINT64_C(2000000000)
+/* How long close() waits for peers that are not there yet. */
+#define CLOSE_S 30.0
+
+/* The first card.  A rank that could not make a worker still brings one, so
+ * that its peers fail instead of waiting. */
+struct card {
+    struct ucx_arena_card arena;
+    uint32_t address_bytes;
+    int32_t status;
+};
+
+enum merak_status merak_ucx_fail(struct merak_error *err, const char *call,
+                                 ucs_status_t status)
+{
+    enum merak_status rc = MERAK_ERR_FABRIC;
+
+    switch (status) {
+    case UCS_ERR_NO_MEMORY:
+        rc = MERAK_ERR_NOMEM;
+        break;
+    case UCS_ERR_MESSAGE_TRUNCATED: /* sent more than expected */
+    case UCS_ERR_CONNECTION_RESET:
+    case UCS_ERR_ENDPOINT_TIMEOUT:
+    case UCS_ERR_UNREACHABLE:
+    case UCS_ERR_NOT_CONNECTED:
+        rc = MERAK_ERR_PEER;
+        break;
+    default:
+        break;
+    }
+    return merak_fail(err, rc, "%s: %s", call, ucs_status_string(status));
+}
+
+/* --- endpoints ------------------------------------------------------------ */
+
+static void on_peer_gone(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    struct ucx *tr = arg;
+    int peer = 0;
+
+    if (tr->closing)
+        return;
+    while (peer < tr->base.size && tr->ep[peer] != ep)
+        peer++;
+    tr->failed = true;
+    if (tr->aborted[0] == '\0')
+        snprintf(tr->aborted, sizeof(tr->aborted),
+                 "rank %d lost rank %d: %s", tr->base.rank, peer,
+                 ucs_status_string(status));
+}
+
+enum merak_status merak_ucx_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
+                               struct merak_error *err)
+{
+    const int *node_of = tr->boot->node_of;
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+        .address = (const void *)(tr->address +
+                                  (size_t)peer * tr->address_bytes),
+    };
+    ucs_status_t st;
+
+    if (tr->ep[peer] == NULL) {
+        if (node_of[peer] != node_of[tr->base.rank]) {
+            params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                                 UCP_EP_PARAM_FIELD_ERR_HANDLER;
+            params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+            params.err_handler.cb = on_peer_gone;
+            params.err_handler.arg = tr;
+        }
+        st = ucp_ep_create(tr->worker, &params, &tr->ep[peer]);
+        if (st != UCS_OK) {
+            merak_ucx_fail(err, "ucp_ep_create", st);
+            merak_error_wrap(err, "no way to rank %d", peer);
+            return MERAK_ERR_FABRIC;
+        }
+    }
+    *ep_p = tr->ep[peer];
+    return MERAK_OK;
+}
+
+/* --- failure, out of band --------------------------------------------------- */
+
+static ucs_status_t on_abort(void *arg, const void *header, size_t header_bytes,
+                             void *data, size_t bytes,
+                             const ucp_am_recv_param_t *param)
+{
+    struct ucx *tr = arg;
+
+    (void)data;
+    (void)bytes;
+    (void)param;
+    if (tr->aborted[0] == '\0')
+        snprintf(tr->aborted, sizeof(tr->aborted), "%.*s", (int)header_bytes,
+                 (const char *)header);
+    return UCS_OK;
+}
+
+static void ucx_abort(struct merak_transport *base, const char *why)
+{
+    struct ucx *tr = (struct ucx *)base;
+    uint64_t limit = merak_clock_ns() + ABORT_NS;
+    ucp_request_param_t param = {0};
+    char text[128]; /* fits every transport's active message header */
+    ucs_status_ptr_t p;
+    ucp_ep_h ep;
+
+    tr->failed = true;
+    snprintf(text, sizeof(text), "rank %d: %s", base->rank, why);
+    for (int r = 0; r < base->size && merak_clock_ns() < limit; r++) {
+        if (r == base->rank || merak_ucx_ep(tr, r, &ep, NULL) != MERAK_OK)
+            continue;
+        p = ucp_am_send_nbx(ep, AM_ABORT, text, strlen(text), NULL, 0, &param);
+        if (p == NULL || UCS_PTR_IS_ERR(p))
+            continue;
+        while (ucp_request_check_status(p) == UCS_INPROGRESS &&
+               merak_clock_ns() < limit)
+            ucp_worker_progress(tr->worker);
+        ucp_request_free(p);
+    }
+}
+
+static const char *ucx_aborted(struct merak_transport *base)
+{
+    const struct ucx *tr = (const struct ucx *)base;
+
+    return tr->aborted[0] == '\0' ? NULL : tr->aborted;
+}
+
+/* --- requests and progress --------------------------------------------------- */
+
+static enum merak_status ucx_exchange(struct merak_transport *base,
+                                      const struct merak_team *team,
+                                      const struct merak_exchange *ex,
+                                      const void *in, void *out, void *scratch,
+                                      uint64_t tag,
+                                      struct merak_request **req_p,
+                                      struct merak_error *err)
+{
+    struct ucx *tr = (struct ucx *)base;
+    struct merak_exchange_args args = {.tr = base,
+                                       .team = team,
+                                       .ex = ex,
+                                       .in = in,
+                                       .out = out,
+                                       .scratch = scratch,
+                                       .tag = tag};
+    size_t bytes = merak_shape_count(&ex->out) * merak_dtype_bytes(ex->dtype);
+    struct ucx_request *r =
+        merak_ucx_request_new(tr, "exchange", -1, bytes, tag);
+    enum merak_status rc;
+
+    if (r == NULL)
+        return merak_fail_nomem(err, sizeof(*r));
+    if (r->run == NULL)
+        r->run = merak_exchange_run_create();
+    if (r->run == NULL)
+        return merak_fail_nomem(err, 1);
+    rc = merak_exchange_run_start(r->run, &args, err);
+    if (rc != MERAK_OK)
+        return rc;
+    merak_ucx_list_add(&tr->exchanging, r);
+    *req_p = &r->base;
+    return MERAK_OK;
+}
+
+static unsigned advance_exchanges(struct ucx *tr)
+{
+    struct ucx_request **p = &tr->exchanging.first;
+    unsigned n = 0;
+
+    while (*p != NULL) {
+        struct ucx_request *r = *p;
+
+        r->base.status = merak_exchange_run_advance(r->run, &r->base.err);
+        if (r->base.status == MERAK_IN_PROGRESS) {
+            n += merak_exchange_run_is_busy(r->run);
+            p = &r->next;
+            continue;
+        }
+        n++;
+        *p = r->next;
+    }
+    tr->exchanging.last = p;
+    return n;
+}
+
+static unsigned ucx_progress(struct merak_transport *base)
+{
+    struct ucx *tr = (struct ucx *)base;
+    unsigned n = ucp_worker_progress(tr->worker);
+
+    if (tr->copying.first != NULL) {
+        merak_ucx_copy_slice(tr);
+        n++;
+    }
+    return n + advance_exchanges(tr);
+}
+
+static enum merak_status ucx_test(struct merak_transport *tr,
+                                  struct merak_request *req,
+                                  struct merak_error *err)
+{
+    enum merak_status rc = req->status;
+
+    (void)tr;
+    if (rc == MERAK_IN_PROGRESS)
+        return rc;
+    if (rc == MERAK_OK)
+        merak_ucx_request_free((struct ucx_request *)req);
+    else if (err != NULL)
+        *err = req->err; /* UCX may still know a failed one: kept for close */
+    return rc;
+}
+
+static int ucx_event_fd(struct merak_transport *base)
+{
+    return ((struct ucx *)base)->fd;
+}
+
+static enum merak_status ucx_arm(struct merak_transport *base)
+{
+    struct ucx *tr = (struct ucx *)base;
+
+    if (tr->copying.first != NULL)
+        return MERAK_IN_PROGRESS;
+    for (struct ucx_request *r = tr->exchanging.first; r != NULL; r = r->next) {
+        if (merak_exchange_run_is_busy(r->run))
+            return MERAK_IN_PROGRESS;
+    }
+    return ucp_worker_arm(tr->worker) == UCS_OK ? MERAK_OK : MERAK_IN_PROGRESS;
+}
+
+/* --- end -------------------------------------------------------------------- */
+
+/* Progress until the UCX request is over, at most until limit. */
+static void finish(struct ucx *tr, ucs_status_ptr_t p, uint64_t limit)
+{
+    if (p == NULL || UCS_PTR_IS_ERR(p))
+        return;
+    while (ucp_request_check_status(p) == UCS_INPROGRESS &&
+           merak_clock_ns() < limit)
+        ucp_worker_progress(tr->worker);
+    ucp_request_free(p);
+}
+
+/* Take back what is still posted, so that nothing writes into its buffers. */
+static bool cancel_all(struct ucx *tr)
+{
+    bool any = false;
+
+    for (struct ucx_request *r = tr->all; r != NULL; r = r->older) {
+        if (r->recv != NULL)
+            ucp_request_cancel(tr->worker, r->recv);
+        if (r->send != NULL)
+            ucp_request_cancel(tr->worker, r->send);
+        any = any || r->recv != NULL || r->send != NULL;
+    }
+    for (int i = 0; any && i < 100; i++)
+        ucp_worker_progress(tr->worker);
+    return any;
+}
+
+/*
+ * All ranks are here, and all they sent has arrived: then endpoints can go
+ * without their peers taking it for a failure.  The second barrier keeps
+ * every rank progressing until all have flushed.
+ */
+static void part_in_peace(struct ucx *tr)
+{
+    struct merak_team all = {.n = tr->base.size, .me = tr->base.rank};
+    ucp_request_param_t param = {0};
+    int *rank = calloc((size_t)all.n, sizeof(*rank));
+    enum merak_status rc;
+
+    if (rank == NULL)
+        return;
+    for (int r = 0; r < all.n; r++)
+        rank[r] = r;
+    all.rank = rank;
+    if (tr->base.deadline_s > CLOSE_S)
+        tr->base.deadline_s = CLOSE_S;
+    rc = merak_barrier(&tr->base, &all, NULL);
+    tr->closing = true;
+    if (rc == MERAK_OK) {
+        finish(tr, ucp_worker_flush_nbx(tr->worker, &param),
+               merak_clock_ns() + ABORT_NS);
+        rc = merak_barrier(&tr->base, &all, NULL);
+    }
+    tr->failed = tr->failed || rc != MERAK_OK;
+    free(rank);
+}
+
+static void close_endpoints(struct ucx *tr)
+{
+    uint64_t limit = merak_clock_ns() + ABORT_NS;
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS};
+
+    if (tr->failed)
+        param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    for (int r = 0; tr->ep != NULL && r < tr->base.size; r++) {
+        if (tr->ep[r] != NULL)
+            finish(tr, ucp_ep_close_nbx(tr->ep[r], &param), limit);
+    }
+}
+
+static void free_requests(struct ucx *tr)
+{
+    struct ucx_request *older;
+
+    for (struct ucx_request *r = tr->all; r != NULL; r = older) {
+        older = r->older;
+        merak_exchange_run_destroy(r->run);
+        free(r);
+    }
+}
+
+static void destroy(struct ucx *tr)
+{
+    tr->closing = true;
+    if (tr->worker != NULL) {
+        close_endpoints(tr);
+        ucp_worker_destroy(tr->worker);
+    }
+    if (tr->context != NULL)
+        ucp_cleanup(tr->context);
+    merak_ucx_unmap_arenas(tr);
+    free_requests(tr);
+    free(tr->arena);
+    free(tr->address);
+    free(tr->ep);
+    free(tr);
+}
+
+static void ucx_close(struct merak_transport *base)
+{
+    struct ucx *tr = (struct ucx *)base;
+
+    if (cancel_all(tr))
+        tr->failed = true;
+    if (!tr->failed && tr->aborted[0] == '\0')
+        part_in_peace(tr);
+    destroy(tr);
+}
+
+/* --- set-up ------------------------------------------------------------------ */
+
+static enum merak_status make_context(struct ucx *tr, struct merak_error *err)
+{
+    ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES |
+                      UCP_PARAM_FIELD_TAG_SENDER_MASK |
+                      UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
+                      UCP_PARAM_FIELD_ESTIMATED_NUM_PPN |
+                      UCP_PARAM_FIELD_NAME,
+        .features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+        .tag_sender_mask = ((uint64_t)UCX_MAX_RANKS - 1) << 41,
+        .estimated_num_eps = (size_t)tr->base.size,
+        .estimated_num_ppn = (size_t)tr->boot->local_size,
+        .name = "merak",
+    };
+    ucp_config_t *config = NULL;
+    ucs_status_t st = ucp_config_read(NULL, NULL, &config);
+
+    if (st != UCS_OK)
+        return merak_ucx_fail(err, "ucp_config_read", st);
+    st = ucp_init(&params, config, &tr->context);
+    ucp_config_release(config);
+    return st == UCS_OK ? MERAK_OK : merak_ucx_fail(err, "ucp_init", st);
+}
+
+static enum merak_status make_worker(struct ucx *tr, struct merak_error *err)
+{
+    ucp_worker_params_t params = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+    };
+    ucp_am_handler_param_t handler = {
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                      UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .id = AM_ABORT,
+        .cb = on_abort,
+        .arg = tr,
+    };
+    ucs_status_t st = ucp_worker_create(tr->context, &params, &tr->worker);
+
+    if (st != UCS_OK)
+        return merak_ucx_fail(err, "ucp_worker_create", st);
+    st = ucp_worker_get_efd(tr->worker, &tr->fd);
+    if (st != UCS_OK)
+        return merak_ucx_fail(err, "ucp_worker_get_efd", st);
+    st = ucp_worker_set_am_recv_handler(tr->worker, &handler);
+    if (st != UCS_OK)
+        return merak_ucx_fail(err, "ucp_worker_set_am_recv_handler", st);
+    return MERAK_OK;
+}
+
+/* Addresses differ in length: all cards get the longest one's. */
+static size_t longest_address(const struct card *cards, int n)
+{
+    size_t longest = 0;
+
+    for (int r = 0; r < n; r++) {
+        if (cards[r].address_bytes > longest)
+            longest = cards[r].address_bytes;
+    }
+    return longest;
+}
+
+/*
+ * The second card: one byte that says whether this rank could map its node
+ * peers' arenas, then the worker's address.
+ */
+static enum merak_status swap_addresses(struct ucx *tr, const void *address,
+                                        size_t bytes, bool mapped,
+                                        struct merak_error *err)
+{
+    size_t stride = tr->address_bytes + 1, n = (size_t)tr->base.size;
+    const int *node_of = tr->boot->node_of;
+    char *mine = calloc(1, stride), *all = malloc(stride * n);
+    bool usable = true;
+    enum merak_status rc;
+
+    if (mine == NULL || all == NULL) {
+        rc = merak_fail_nomem(err, stride * n);
+        goto out;
+    }
+    mine[0] = mapped;
+    memcpy(mine + 1, address, bytes);
+    rc = tr->boot->ops->allgather(tr->boot, mine, stride, all, err);
+    if (rc != MERAK_OK)
+        goto out;
+    for (size_t r = 0; r < n; r++) {
+        memcpy(tr->address + r * tr->address_bytes, all + r * stride + 1,
+               tr->address_bytes);
+        if (node_of[r] == node_of[tr->base.rank] && all[r * stride] == 0)
+            usable = false;
+    }
+    if (!usable) /* one way for the whole node, or ends would disagree */
+        merak_ucx_unmap_arenas(tr);
+out:
+    free(mine);
+    free(all);
+    return rc;
+}
+
+static enum merak_status check_cards(const struct card *cards, int n,
+                                     struct merak_error *err)
+{
+    for (int r = 0; r < n; r++) {
+        if (cards[r].status != MERAK_OK)
+            return merak_fail(err, MERAK_ERR_PEER,
+                              "rank %d could not set up UCX: %s", r,
+                              merak_status_name(cards[r].status));
+    }
+    return MERAK_OK;
+}
+
+/* Two rounds of cards; address NULL: this rank failed with *err. */
+static enum merak_status meet(struct ucx *tr, struct card *cards,
+                              const struct merak_transport_options *opt,
+                              const void *address, size_t bytes,
+                              enum merak_status mine, struct merak_error *err)
+{
+    struct merak_error why;
+    struct card card = {.address_bytes = (uint32_t)bytes, .status = mine};
+    enum merak_status rc;
+    bool mapped;
+
+    merak_ucx_arena_card(opt, &card.arena);
+    rc = tr->boot->ops->allgather(tr->boot, &card, sizeof(card), cards,
+                                  mine == MERAK_OK ? err : NULL);
+    if (mine != MERAK_OK)
+        return mine;
+    if (rc == MERAK_OK)
+        rc = check_cards(cards, tr->base.size, err);
+    if (rc != MERAK_OK)
+        return rc;
+    tr->address_bytes = longest_address(cards, tr->base.size);
+    if (tr->address_bytes + 1 > CARD_MAX)
+        return merak_fail(err, MERAK_ERR_FABRIC,
+                          "a UCX address of %zu bytes, at most %d fit; choose "
+                          "fewer devices with UCX_NET_DEVICES or UCX_TLS",
+                          tr->address_bytes, CARD_MAX - 1);
+    tr->address = malloc((size_t)tr->base.size * tr->address_bytes);
+    if (tr->address == NULL)
+        return merak_fail_nomem(err, tr->address_bytes);
+    if (opt->arena_fd >= 0) {
+        tr->arena[tr->base.rank].base = opt->arena;
+        tr->arena[tr->base.rank].bytes = opt->arena_bytes;
+    }
+    mapped = merak_ucx_map_arenas(tr, &cards->arena, sizeof(*cards), &why) ==
+             MERAK_OK;
+    if (!mapped)
+        merak_warn("ucx", "%s; node peers copy through UCX instead", why.text);
+    return swap_addresses(tr, address, bytes, mapped, err);
+}
+
+static enum merak_status exchange_cards(struct ucx *tr,
+                                        const struct merak_transport_options *o,
+                                        enum merak_status mine,
+                                        struct merak_error *err)
+{
+    size_t n = (size_t)tr->base.size, bytes = 0;
+    struct card *cards = calloc(n, sizeof(*cards));
+    ucp_address_t *address = NULL;
+    enum merak_status rc;
+    ucs_status_t st;
+
+    if (cards == NULL)
+        return merak_fail_nomem(err, n * sizeof(*cards));
+    if (mine == MERAK_OK) {
+        st = ucp_worker_get_address(tr->worker, &address, &bytes);
+        if (st != UCS_OK)
+            mine = merak_ucx_fail(err, "ucp_worker_get_address", st);
+    }
+    rc = meet(tr, cards, o, address, bytes, mine, err);
+    if (address != NULL)
+        ucp_worker_release_address(tr->worker, address);
+    free(cards);
+    return rc;
+}
+
+static enum merak_status ucx_open(struct merak_boot *boot,
+                                  const struct merak_transport_options *opt,
+                                  struct merak_transport **tr_p,
+                                  struct merak_error *err)
+{
+    struct ucx *tr = calloc(1, sizeof(*tr));
+    size_t n = (size_t)boot->size;
+    enum merak_status rc;
+
+    if (tr == NULL)
+        return merak_fail_nomem(err, sizeof(*tr));
+    if (boot->size > UCX_MAX_RANKS) {
+        free(tr);
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%d ranks, the ucx transport has room for %d",
+                          boot->size, UCX_MAX_RANKS);
+    }
+    tr->base.ops = &merak_transport_ucx;
+    tr->base.rank = boot->rank;
+    tr->base.size = boot->size;
+    tr->base.deadline_s = opt->deadline_s;
+    tr->boot = boot;
+    merak_ucx_list_init(&tr->copying);
+    merak_ucx_list_init(&tr->exchanging);
+    tr->ep = calloc(n, sizeof(*tr->ep));
+    tr->arena = calloc(n, sizeof(*tr->arena));
+    rc = tr->ep == NULL || tr->arena == NULL
+             ? merak_fail_nomem(err, n * sizeof(*tr->arena))
+             : make_context(tr, err);
+    if (rc == MERAK_OK)
+        rc = make_worker(tr, err);
+    rc = exchange_cards(tr, opt, rc, err);
+    if (rc != MERAK_OK) {
+        destroy(tr);
+        return rc;
+    }
+    *tr_p = &tr->base;
+    return MERAK_OK;
+}
+
+const struct merak_transport_ops merak_transport_ucx = {
+    .name = "ucx",
+    .open = ucx_open,
+    .close = ucx_close,
+    .send = merak_ucx_send,
+    .recv = merak_ucx_recv,
+    .exchange = ucx_exchange,
+    .test = ucx_test,
+    .progress = ucx_progress,
+    .event_fd = ucx_event_fd,
+    .arm = ucx_arm,
+    .abort = ucx_abort,
+    .aborted = ucx_aborted,
+};

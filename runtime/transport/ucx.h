@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/transport/ucx.h - the parts of the ucx transport
+ *
+ * A UCX tag is, from the top: 3 bits of kind, 20 of the sender's rank, 41 of
+ * the user's tag (with the library's own, see internal.h).
+ */
+#ifndef MERAK_RUNTIME_TRANSPORT_UCX_H
+#define MERAK_RUNTIME_TRANSPORT_UCX_H
+
+#include <ucp/api/ucp.h>
+
+#include "runtime/transport/internal.h"
+
+#define UCX_MAX_RANKS (1 << 20)
+
+enum ucx_kind {
+    UCX_DATA,  /* the data, or a struct ucx_offer */
+    UCX_TAKEN, /* nothing: the offered data has been read */
+};
+
+/* Where the receiver can read the data. */
+struct ucx_offer {
+    uint64_t magic;
+    uint64_t offset, bytes; /* in the sender's arena */
+};
+
+/* A mapping of a rank's arena; base NULL: none. */
+struct ucx_arena {
+    char *base;
+    size_t bytes;
+};
+
+enum ucx_state {
+    UCX_POSTED,  /* UCX has it */
+    UCX_COPYING, /* recv of an offer: the data is being read */
+};
+
+struct ucx_request {
+    struct merak_request base;
+    struct ucx *tr;
+    struct ucx_request *next;  /* of the list it is on */
+    struct ucx_request *older; /* of all there are */
+    enum ucx_state state;
+    void *send, *recv; /* UCX's requests that are not over */
+    char *buf;        /* of the receive posted */
+    size_t expected;  /* its bytes */
+    size_t copied;    /* recv of an offer */
+    struct ucx_offer offer; /* sent or received */
+    struct merak_exchange_run *run; /* exchange; kept between uses */
+};
+
+struct ucx_list {
+    struct ucx_request *first, **last;
+};
+
+struct ucx {
+    struct merak_transport base;
+    struct merak_boot *boot; /* borrowed */
+    ucp_context_h context;
+    ucp_worker_h worker;
+    int fd;
+    ucp_ep_h *ep;       /* [size], made on first use */
+    char *address;      /* [size * address_bytes] */
+    size_t address_bytes;
+    struct ucx_arena *arena; /* [size]: mine, and node peers' that all on
+                                the node could map */
+    struct ucx_request *all;      /* for close */
+    struct ucx_request *spare;    /* done with */
+    struct ucx_list copying;      /* offers being read, oldest first */
+    struct ucx_list exchanging;
+    bool failed;        /* a peer is gone or a request was given up */
+    bool closing;       /* endpoint errors are expected */
+    char aborted[sizeof(((struct merak_error *)0)->text)];
+};
+
+/* ucx.c */
+enum merak_status merak_ucx_fail(struct merak_error *err, const char *call,
+                                 ucs_status_t status);
+/* The endpoint to a rank, made on first use. */
+enum merak_status merak_ucx_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
+                               struct merak_error *err);
+
+/* ucx_p2p.c */
+enum merak_status merak_ucx_send(struct merak_transport *tr, const void *buf,
+                                 size_t bytes, int peer, uint64_t tag,
+                                 struct merak_request **req_p,
+                                 struct merak_error *err);
+enum merak_status merak_ucx_recv(struct merak_transport *tr, void *buf,
+                                 size_t bytes, int peer, uint64_t tag,
+                                 struct merak_request **req_p,
+                                 struct merak_error *err);
+/* A request from the spare ones, or a new one; NULL: no memory. */
+struct ucx_request *merak_ucx_request_new(struct ucx *tr, const char *what,
+                                          int peer, size_t bytes,
+                                          uint64_t tag);
+void merak_ucx_request_free(struct ucx_request *r);
+void merak_ucx_list_init(struct ucx_list *list);
+void merak_ucx_list_add(struct ucx_list *list, struct ucx_request *r);
+/* Read a slice of what peers offered; tr->copying is not empty. */
+void merak_ucx_copy_slice(struct ucx *tr);
+
+/* ucx_node.c: what a rank tells of its arena, and mapping those of peers */
+struct ucx_arena_card {
+    uint64_t bytes; /* 0: none */
+    uint64_t device, inode; /* tell a right mapping from a wrong one */
+    int64_t pid;
+    int32_t fd;
+};
+
+void merak_ucx_arena_card(const struct merak_transport_options *opt,
+                          struct ucx_arena_card *card);
+/* Map what node peers offer; card[size] is `stride` bytes apart. */
+enum merak_status merak_ucx_map_arenas(struct ucx *tr, const void *card,
+                                       size_t stride,
+                                       struct merak_error *err) MERAK_CHECKED;
+void merak_ucx_unmap_arenas(struct ucx *tr);
+
+#endif
