@@ -43,9 +43,9 @@ static void fail_type(struct reader *r, const char *name, const json_t *value,
 {
     char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
 
-    r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
-                       "field %s is %.60s, expected %s", name,
-                       text == NULL ? "?" : text, want);
+    r->rc =
+        merak_fail(r->err, MERAK_ERR_CONFIG, "field %s is %.60s, expected %s",
+                   name, text == NULL ? "?" : text, want);
     free(text);
 }
 
@@ -130,7 +130,8 @@ static const char *read_word(struct reader *r, const char *name,
     return or_else;
 }
 
-/* --- mathematics that is not there -------------------------------------------- */
+/* --- mathematics that is not there
+ * -------------------------------------------- */
 
 static void refuse(struct reader *r, const char *name, const char *want)
 {
@@ -168,7 +169,8 @@ static void require_no_attention_dropout(struct reader *r, const char *name)
         refuse(r, name, "0 (no dropout of attention probabilities)");
 }
 
-/* --- the families ----------------------------------------------------------------- */
+/* --- the families
+ * ----------------------------------------------------------------- */
 
 static bool gpt2_activation(struct reader *r)
 {
@@ -177,8 +179,7 @@ static bool gpt2_activation(struct reader *r)
     if (strcmp(name, "gelu") == 0)
         return false;
     if (strcmp(name, "gelu_new") != 0 && strcmp(name, "gelu_pytorch_tanh") != 0)
-        refuse(r, "activation_function",
-               "gelu_new, gelu_pytorch_tanh or gelu");
+        refuse(r, "activation_function", "gelu_new, gelu_pytorch_tanh or gelu");
     return true;
 }
 
@@ -319,7 +320,8 @@ static void read_family(struct reader *r, struct merak_hf_config *c)
     }
 }
 
-/* --- the file ------------------------------------------------------------------------ */
+/* --- the file
+ * ------------------------------------------------------------------------ */
 
 static enum merak_status read_file(const char *path, char *text, size_t *n_p,
                                    struct merak_error *err)

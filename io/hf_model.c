@@ -12,16 +12,17 @@
 #include <math.h>
 #include <string.h>
 
-/* --- gpt2 ---------------------------------------------------------------------- */
+/* --- gpt2
+ * ---------------------------------------------------------------------- */
 
 static struct merak_value *gpt2_norm(struct merak_model *m,
                                      const struct merak_hf_config *c,
                                      struct merak_value *x, const char *name)
 {
-    struct merak_value *gamma = MERAK_PARAM(m, merak_name(m, "%s.weight", name),
-                                            MERAK_ONES, c->hidden);
-    struct merak_value *beta = MERAK_PARAM(m, merak_name(m, "%s.bias", name),
-                                           MERAK_ZEROS, c->hidden);
+    struct merak_value *gamma =
+        MERAK_PARAM(m, merak_name(m, "%s.weight", name), MERAK_ONES, c->hidden);
+    struct merak_value *beta =
+        MERAK_PARAM(m, merak_name(m, "%s.bias", name), MERAK_ZEROS, c->hidden);
 
     return merak_layernorm(m, x, gamma, beta, c->norm_eps);
 }
@@ -102,14 +103,15 @@ static void describe_gpt2(struct merak_model *m,
     head(m, c, gpt2_norm(m, c, x, "ln_f"), wte);
 }
 
-/* --- llama ----------------------------------------------------------------------- */
+/* --- llama
+ * ----------------------------------------------------------------------- */
 
 static struct merak_value *llama_norm(struct merak_model *m,
                                       const struct merak_hf_config *c,
                                       struct merak_value *x, const char *name)
 {
-    struct merak_value *gamma = MERAK_PARAM(m, merak_name(m, "%s.weight", name),
-                                            MERAK_ONES, c->hidden);
+    struct merak_value *gamma =
+        MERAK_PARAM(m, merak_name(m, "%s.weight", name), MERAK_ONES, c->hidden);
 
     return merak_rmsnorm(m, x, gamma, c->norm_eps);
 }

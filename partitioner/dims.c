@@ -191,7 +191,8 @@ static void fill_shape(const struct merak_dims *dims, struct merak_infer *inf,
     }
 }
 
-/* --- element types --------------------------------------------------------- */
+/* --- element types ---------------------------------------------------------
+ */
 
 /* The first input of type letter `code`, or -1. */
 static int find_dtype(const struct merak_dims *dims,
@@ -237,11 +238,10 @@ static enum merak_status check_dtype(const struct merak_dims *dims,
 
     if (inf->dtype[o] == want)
         return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_PARAM,
-                      "%s: %s %s is of type %s, expected %s", dims->op,
-                      dims->operand[o].name,
-                      merak_shape_print(&inf->shape[o], text),
-                      merak_dtype_name(inf->dtype[o]), merak_dtype_name(want));
+    return merak_fail(
+        err, MERAK_ERR_PARAM, "%s: %s %s is of type %s, expected %s", dims->op,
+        dims->operand[o].name, merak_shape_print(&inf->shape[o], text),
+        merak_dtype_name(inf->dtype[o]), merak_dtype_name(want));
 }
 
 enum merak_status merak_dims_solve(struct merak_dims *dims,
@@ -266,7 +266,8 @@ enum merak_status merak_dims_solve(struct merak_dims *dims,
     return rc;
 }
 
-/* --- signatures ------------------------------------------------------------ */
+/* --- signatures ------------------------------------------------------------
+ */
 
 static int find_index(struct merak_signature *sig, unsigned char letter,
                       size_t extent)
@@ -322,7 +323,8 @@ void merak_dims_signature(const char *op, const char *pattern,
     merak_dims_indices(&dims, inf, sig);
 }
 
-/* --- printing and cost ------------------------------------------------------ */
+/* --- printing and cost ------------------------------------------------------
+ */
 
 const char *merak_shape_print(const struct merak_shape *shape, char *buf)
 {

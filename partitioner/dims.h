@@ -69,31 +69,31 @@ void merak_cost_elementwise(const struct merak_infer *inf, double flops,
 
 /* Defines OP_infer and OP_signature, which differ between such ops by the
  * pattern alone. */
-#define MERAK_DIMS(op, pattern)                                                \
-    static enum merak_status op##_infer(struct merak_infer *inf,               \
-                                        struct merak_error *err)               \
-    {                                                                          \
-        return merak_dims_infer(#op, (pattern), inf, err);                     \
-    }                                                                          \
-    static void op##_signature(const struct merak_infer *inf,                  \
-                               struct merak_signature *sig)                    \
-    {                                                                          \
-        merak_dims_signature(#op, (pattern), inf, sig);                        \
+#define MERAK_DIMS(op, pattern)                                  \
+    static enum merak_status op##_infer(struct merak_infer *inf, \
+                                        struct merak_error *err) \
+    {                                                            \
+        return merak_dims_infer(#op, (pattern), inf, err);       \
+    }                                                            \
+    static void op##_signature(const struct merak_infer *inf,    \
+                               struct merak_signature *sig)      \
+    {                                                            \
+        merak_dims_signature(#op, (pattern), inf, sig);          \
     }
 /* Defines OP_cost: so many flops for each element of operand 0. */
-#define MERAK_COST(op, flops)                                                  \
-    static void op##_cost(const struct merak_infer *inf,                       \
-                          struct merak_cost *cost)                             \
-    {                                                                          \
-        merak_cost_elementwise(inf, (flops), cost);                            \
+#define MERAK_COST(op, flops)                            \
+    static void op##_cost(const struct merak_infer *inf, \
+                          struct merak_cost *cost)       \
+    {                                                    \
+        merak_cost_elementwise(inf, (flops), cost);      \
     }
 /* A row of an ops table: OP_infer, OP_signature, OP_cost, the number of
  * inputs (least, most) and outputs, and the gradient or NULL. */
-#define MERAK_OP(op, least, most, outs, gradient)                              \
-    {                                                                          \
-        .name = #op, .min_in = (least), .max_in = (most), .n_out = (outs),     \
-        .infer = op##_infer, .signature = op##_signature, .cost = op##_cost,   \
-        .grad = (gradient)                                                     \
+#define MERAK_OP(op, least, most, outs, gradient)                            \
+    {                                                                        \
+        .name = #op, .min_in = (least), .max_in = (most), .n_out = (outs),   \
+        .infer = op##_infer, .signature = op##_signature, .cost = op##_cost, \
+        .grad = (gradient)                                                   \
     }
 
 #endif

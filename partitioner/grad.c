@@ -20,10 +20,10 @@
 
 struct merak_grad {
     struct merak_graph *graph;
-    int n_values;             /* of the forward graph */
-    struct merak_value **sum; /* by forward value: its gradient so far */
-    bool *wanted;             /* by forward value */
-    int *uses;                /* by forward value: PARAM_GRADs so far */
+    int n_values;                /* of the forward graph */
+    struct merak_value **sum;    /* by forward value: its gradient so far */
+    bool *wanted;                /* by forward value */
+    int *uses;                   /* by forward value: PARAM_GRADs so far */
     const struct merak_node *at; /* forward node the next sum belongs to */
 };
 
@@ -88,7 +88,8 @@ enum merak_status merak_grad_node(struct merak_grad *g,
     return MERAK_OK;
 }
 
-/* --- contributions ------------------------------------------------------------ */
+/* --- contributions
+ * ------------------------------------------------------------ */
 
 static bool same_shape(const struct merak_shape *a, const struct merak_shape *b)
 {
@@ -120,11 +121,10 @@ static enum merak_status check_contribution(const struct merak_grad *g,
                           g->at->op->name, merak_shape_print(&grad->shape, a),
                           v->name, merak_shape_print(&v->shape, b));
     if (!param && v->dtype != grad->dtype)
-        return merak_fail(err, MERAK_ERR_PARAM,
-                          "%s: gradient of %s is of type %s, expected %s",
-                          g->at->op->name, v->name,
-                          merak_dtype_name(grad->dtype),
-                          merak_dtype_name(v->dtype));
+        return merak_fail(
+            err, MERAK_ERR_PARAM,
+            "%s: gradient of %s is of type %s, expected %s", g->at->op->name,
+            v->name, merak_dtype_name(grad->dtype), merak_dtype_name(v->dtype));
     return MERAK_OK;
 }
 
@@ -135,8 +135,8 @@ static enum merak_status sum_grads(struct merak_grad *g, struct merak_value *v,
                                    struct merak_error *err)
 {
     struct merak_value *in[] = {g->sum[v->id], grad}, *sum;
-    enum merak_status rc = merak_grad_node(g, g->at, MERAK_PHASE_B, "add",
-                                           NULL, 2, in, &sum, err);
+    enum merak_status rc =
+        merak_grad_node(g, g->at, MERAK_PHASE_B, "add", NULL, 2, in, &sum, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -169,7 +169,8 @@ enum merak_status merak_grad_add(struct merak_grad *g, struct merak_value *v,
     return MERAK_OK;
 }
 
-/* --- shared by the built-in builders -------------------------------------------- */
+/* --- shared by the built-in builders
+ * -------------------------------------------- */
 
 enum merak_status merak_grad_only_first(struct merak_grad *g,
                                         const struct merak_node *node,
@@ -185,12 +186,10 @@ enum merak_status merak_grad_only_first(struct merak_grad *g,
     return MERAK_OK;
 }
 
-enum merak_status merak_grad_unary(struct merak_grad *g,
-                                   const struct merak_node *node, int i,
-                                   const char *op,
-                                   const struct merak_attrs *attrs, int n_in,
-                                   struct merak_value *const *in,
-                                   struct merak_error *err)
+enum merak_status
+merak_grad_unary(struct merak_grad *g, const struct merak_node *node, int i,
+                 const char *op, const struct merak_attrs *attrs, int n_in,
+                 struct merak_value *const *in, struct merak_error *err)
 {
     struct merak_value *v = merak_node_in(node, i), *dx;
     enum merak_status rc;
@@ -201,7 +200,8 @@ enum merak_status merak_grad_unary(struct merak_grad *g,
     return rc != MERAK_OK ? rc : merak_grad_add(g, v, dx, err);
 }
 
-/* --- the pass --------------------------------------------------------------------- */
+/* --- the pass
+ * --------------------------------------------------------------------- */
 
 /* Parameters are wanted, and what is computed from what is wanted.  Of ops
  * without a gradient nothing is: but the loss's chain ends in one closed
@@ -224,7 +224,8 @@ static void mark_wanted(struct merak_grad *g)
 static bool is_reached(struct merak_grad *g, const struct merak_node *node)
 {
     for (int i = 0; i < node->n_out; i++) {
-        if (node->out[i] == g->graph->loss || merak_grad_out(g, node, i) != NULL)
+        if (node->out[i] == g->graph->loss ||
+            merak_grad_out(g, node, i) != NULL)
             return true;
     }
     return false;

@@ -71,7 +71,8 @@ static enum merak_status grow(void *array_p, int n, struct merak_error *err)
     return MERAK_OK;
 }
 
-/* --- values ---------------------------------------------------------------- */
+/* --- values ----------------------------------------------------------------
+ */
 
 /* A tensor's bytes must be countable, in the widest type it is kept in. */
 static enum merak_status check_shape(const char *what,
@@ -81,9 +82,8 @@ static enum merak_status check_shape(const char *what,
     size_t bytes = sizeof(double);
 
     if (shape->ndim < 0 || shape->ndim > MERAK_MAX_DIMS)
-        return merak_fail(err, MERAK_ERR_PARAM,
-                          "%s: %d dims, expected 0 to %d", what, shape->ndim,
-                          MERAK_MAX_DIMS);
+        return merak_fail(err, MERAK_ERR_PARAM, "%s: %d dims, expected 0 to %d",
+                          what, shape->ndim, MERAK_MAX_DIMS);
     for (int d = 0; d < shape->ndim; d++) {
         char text[MERAK_SHAPE_TEXT];
 
@@ -127,7 +127,8 @@ enum merak_status merak_graph_value(struct merak_graph *graph,
     return MERAK_OK;
 }
 
-/* --- nodes ------------------------------------------------------------------ */
+/* --- nodes ------------------------------------------------------------------
+ */
 
 static enum merak_status check_inputs(const struct merak_graph *graph,
                                       const struct merak_op *op, int n_in,
@@ -238,13 +239,11 @@ static enum merak_status finish_node(struct merak_graph *graph,
     return make_outputs(graph, node, &inf, err);
 }
 
-enum merak_status merak_graph_node(struct merak_graph *graph,
-                                   const struct merak_op *op,
-                                   const struct merak_attrs *attrs,
-                                   enum merak_phase phase, int forward,
-                                   int n_in, struct merak_value *const *in,
-                                   struct merak_node **node_p,
-                                   struct merak_error *err)
+enum merak_status
+merak_graph_node(struct merak_graph *graph, const struct merak_op *op,
+                 const struct merak_attrs *attrs, enum merak_phase phase,
+                 int forward, int n_in, struct merak_value *const *in,
+                 struct merak_node **node_p, struct merak_error *err)
 {
     struct merak_node *node;
     int n_values = graph->n_values;
@@ -279,7 +278,8 @@ enum merak_status merak_graph_node(struct merak_graph *graph,
     return MERAK_OK;
 }
 
-/* --- for gradient builders --------------------------------------------------- */
+/* --- for gradient builders ---------------------------------------------------
+ */
 
 struct merak_value *merak_node_in(const struct merak_node *node, int i)
 {
@@ -306,7 +306,8 @@ const struct merak_shape *merak_value_shape(const struct merak_value *value)
     return &value->shape;
 }
 
-/* --- totals and printing ------------------------------------------------------- */
+/* --- totals and printing
+ * ------------------------------------------------------- */
 
 size_t merak_graph_param_count(const struct merak_graph *graph)
 {

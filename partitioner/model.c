@@ -27,7 +27,8 @@ struct merak_model {
     bool complete;                /* differentiated: nothing may be added */
 };
 
-/* --- the model itself ----------------------------------------------------------- */
+/* --- the model itself
+ * ----------------------------------------------------------- */
 
 static enum merak_status check_options(const struct merak_model_options *opt,
                                        struct merak_error *err)
@@ -161,7 +162,8 @@ enum merak_status merak_model_graph(struct merak_model *model,
     return rc;
 }
 
-/* --- names ------------------------------------------------------------------------- */
+/* --- names
+ * ------------------------------------------------------------------------- */
 
 const char *merak_name(struct merak_model *m, const char *fmt, ...)
 {
@@ -220,7 +222,8 @@ static bool check_param(struct merak_model *m, const char *name, int ndim,
     return m->status == MERAK_OK;
 }
 
-/* --- inputs and parameters ----------------------------------------------------------- */
+/* --- inputs and parameters
+ * ----------------------------------------------------------- */
 
 static struct merak_value *input(struct merak_model *m, const char *name,
                                  enum merak_input_kind kind)
@@ -237,8 +240,8 @@ static struct merak_value *input(struct merak_model *m, const char *name,
     if (!open_for(m, name))
         return NULL;
     if (m->input[kind] == NULL)
-        keep(m, merak_graph_value(m->graph, &proto, &m->input[kind],
-                                  &m->error));
+        keep(m,
+             merak_graph_value(m->graph, &proto, &m->input[kind], &m->error));
     return m->input[kind];
 }
 
@@ -258,8 +261,8 @@ struct merak_value *merak_param(struct merak_model *m, const char *name,
 {
     struct merak_value proto = {.kind = MERAK_VALUE_PARAM,
                                 .name = name,
-                                .dtype = ndim >= 2 ? m->graph->dtype
-                                                   : MERAK_F32,
+                                .dtype =
+                                    ndim >= 2 ? m->graph->dtype : MERAK_F32,
                                 .producer = -1,
                                 .init = init,
                                 .decay = ndim >= 2,
@@ -274,7 +277,9 @@ struct merak_value *merak_param(struct merak_model *m, const char *name,
     return value;
 }
 
-/* --- layers ----------------------------------------------------------------------------- */
+/* --- layers
+ * -----------------------------------------------------------------------------
+ */
 
 enum merak_status merak_apply(struct merak_model *m, const char *op,
                               const struct merak_attrs *attrs, int n_in,
@@ -321,7 +326,8 @@ struct merak_value *merak_add_position(struct merak_model *m,
                                        struct merak_value *x,
                                        struct merak_value *table)
 {
-    return apply(m, "add_position", NULL, 2, (struct merak_value *[]){x, table});
+    return apply(m, "add_position", NULL, 2,
+                 (struct merak_value *[]){x, table});
 }
 
 /* A bias of several dims (heads and channels) is a vector all the same:

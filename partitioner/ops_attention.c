@@ -63,14 +63,15 @@ static enum merak_status attention_grad(struct merak_grad *g,
     struct merak_value *q = merak_node_in(node, 0);
     struct merak_value *k = merak_node_in(node, 1);
     struct merak_value *v = merak_node_in(node, 2);
-    struct merak_value *in[] = {merak_grad_out(g, node, 0), q, k, v,
-                                merak_node_out(node, 0),
-                                merak_node_out(node, 1)};
+    struct merak_value *in[] = {
+        merak_grad_out(g, node, 0), q, k, v, merak_node_out(node, 0),
+        merak_node_out(node, 1)};
     struct merak_value *out[3];
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
-    if (rc != MERAK_OK || (!merak_grad_wanted(g, q) &&
-                           !merak_grad_wanted(g, k) && !merak_grad_wanted(g, v)))
+    if (rc != MERAK_OK ||
+        (!merak_grad_wanted(g, q) && !merak_grad_wanted(g, k) &&
+         !merak_grad_wanted(g, v)))
         return rc;
     rc = merak_grad_node(g, node, MERAK_PHASE_B, "attention_dx", NULL, 6, in,
                          out, err);
@@ -83,9 +84,9 @@ static enum merak_status attention_packed_grad(struct merak_grad *g,
                                                const struct merak_node *node,
                                                struct merak_error *err)
 {
-    struct merak_value *in[] = {
-        merak_grad_out(g, node, 0), merak_node_in(node, 0),
-        merak_node_out(node, 0), merak_node_out(node, 1)};
+    struct merak_value *in[] = {merak_grad_out(g, node, 0),
+                                merak_node_in(node, 0), merak_node_out(node, 0),
+                                merak_node_out(node, 1)};
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
     if (rc != MERAK_OK)

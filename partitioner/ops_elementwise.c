@@ -25,12 +25,12 @@ MERAK_COST(dropout, 2)
 MERAK_COST(rope, 3)
 
 /* Defines OP_signature of an op that is linear in its inputs together. */
-#define LINEAR_SIGNATURE(op, pattern)                                          \
-    static void op##_signature(const struct merak_infer *inf,                  \
-                               struct merak_signature *sig)                    \
-    {                                                                          \
-        merak_dims_signature(#op, (pattern), inf, sig);                        \
-        sig->linear = true;                                                    \
+#define LINEAR_SIGNATURE(op, pattern)                         \
+    static void op##_signature(const struct merak_infer *inf, \
+                               struct merak_signature *sig)   \
+    {                                                         \
+        merak_dims_signature(#op, (pattern), inf, sig);       \
+        sig->linear = true;                                   \
     }
 
 #define ADD "a=c:* b=c:* > y=c:*"

@@ -114,8 +114,8 @@ static void add_position_cost(const struct merak_infer *inf,
     size_t rows = inf->shape[0].dim[1] * inf->shape[0].dim[2];
 
     cost->flops = n;
-    cost->bytes = (2 * n + (double)rows) *
-                  (double)merak_dtype_bytes(inf->dtype[0]);
+    cost->bytes =
+        (2 * n + (double)rows) * (double)merak_dtype_bytes(inf->dtype[0]);
 }
 
 static enum merak_status add_position_grad(struct merak_grad *g,

@@ -149,8 +149,7 @@ static void gemm_cost(const struct merak_infer *inf, int y, int w, int n_in,
 
     for (int d = inf->shape[w].ndim - n_in; d < inf->shape[w].ndim; d++)
         contracted *= (double)inf->shape[w].dim[d];
-    cost->flops =
-        2 * contracted * (double)merak_shape_count(&inf->shape[y]);
+    cost->flops = 2 * contracted * (double)merak_shape_count(&inf->shape[y]);
     cost->bytes = merak_cost_bytes(inf);
 }
 
@@ -219,7 +218,8 @@ static enum merak_status linear_grad(struct merak_grad *g,
     return rc;
 }
 
-/* --- linear_dx: dy [lead, out], w [out, in] -> dx [lead, in] ---------------- */
+/* --- linear_dx: dy [lead, out], w [out, in] -> dx [lead, in] ----------------
+ */
 
 static void linear_dx_dims(const struct merak_infer *inf, struct groups *n,
                            struct merak_dims *dims)
@@ -253,7 +253,8 @@ static void linear_dx_cost(const struct merak_infer *inf,
     gemm_cost(inf, 0, 1, attr_dims(inf), cost);
 }
 
-/* --- linear_dw: x [lead, in], dy [lead, out] -> dw [out, in] ---------------- */
+/* --- linear_dw: x [lead, in], dy [lead, out] -> dw [out, in] ----------------
+ */
 
 static void linear_dw_dims(const struct merak_infer *inf, struct groups *n,
                            struct merak_dims *dims)
@@ -287,7 +288,8 @@ static void linear_dw_cost(const struct merak_infer *inf,
     gemm_cost(inf, 1, 2, attr_dims(inf), cost);
 }
 
-/* --- linear_db: dy [lead, out] -> db [out] ----------------------------------- */
+/* --- linear_db: dy [lead, out] -> db [out] -----------------------------------
+ */
 
 static void linear_db_dims(const struct merak_infer *inf, struct groups *n,
                            struct merak_dims *dims)

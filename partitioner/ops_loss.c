@@ -69,12 +69,11 @@ static enum merak_status mean_loss_grad(struct merak_grad *g,
                           "xent_loss: its sum does not come from xent_sum, so "
                           "it has no gradient");
     sum = graph->node[producer];
-    return merak_grad_unary(g, sum, 0, "xent_dlogits", merak_node_attrs(node),
-                            4,
-                            (struct merak_value *[]){
-                                merak_node_in(sum, 0), merak_node_in(sum, 1),
-                                merak_node_out(sum, 0), merak_node_in(sum, 2)},
-                            err);
+    return merak_grad_unary(
+        g, sum, 0, "xent_dlogits", merak_node_attrs(node), 4,
+        (struct merak_value *[]){merak_node_in(sum, 0), merak_node_in(sum, 1),
+                                 merak_node_out(sum, 0), merak_node_in(sum, 2)},
+        err);
 }
 
 const struct merak_op merak_ops_loss[] = {

@@ -7,10 +7,8 @@
 
 #include "base/error.h"
 
-MERAK_DIMS(layernorm,
-           "x=c:*C gamma=f:C beta=f:C > y=c:*C mean=f:* rstd=f:*")
-MERAK_DIMS(layernorm_dx,
-           "dy=c:*C x=c:*C gamma=f:C mean=f:* rstd=f:* > dx=c:*C")
+MERAK_DIMS(layernorm, "x=c:*C gamma=f:C beta=f:C > y=c:*C mean=f:* rstd=f:*")
+MERAK_DIMS(layernorm_dx, "dy=c:*C x=c:*C gamma=f:C mean=f:* rstd=f:* > dx=c:*C")
 MERAK_DIMS(layernorm_dw,
            "dy=c:*C x=c:*C mean=f:* rstd=f:* > dgamma=f:C dbeta=f:C")
 MERAK_DIMS(rmsnorm, "x=c:*C gamma=f:C > y=c:*C rstd=f:*")

@@ -13,12 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GPT2                                                                   \
-    "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_embd\":768,"            \
+#define GPT2                                                        \
+    "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_embd\":768," \
     "\"n_layer\":12,\"n_head\":12,\"n_positions\":1024}"
-#define LLAMA                                                                  \
-    "{\"model_type\":\"llama\",\"vocab_size\":32000,\"hidden_size\":4096,"     \
-    "\"intermediate_size\":11008,\"num_hidden_layers\":32,"                    \
+#define LLAMA                                                              \
+    "{\"model_type\":\"llama\",\"vocab_size\":32000,\"hidden_size\":4096," \
+    "\"intermediate_size\":11008,\"num_hidden_layers\":32,"                \
     "\"num_attention_heads\":32,\"max_position_embeddings\":4096}"
 
 /* Load `text` as a file. */
@@ -42,7 +42,8 @@ static enum merak_status load_patched(const char *base, const char *patch,
                                       struct merak_hf_config *config,
                                       struct merak_error *err)
 {
-    json_t *root = json_loads(base, 0, NULL), *more = json_loads(patch, 0, NULL);
+    json_t *root = json_loads(base, 0, NULL),
+           *more = json_loads(patch, 0, NULL);
     enum merak_status rc;
     char *text;
 
@@ -149,8 +150,7 @@ static const struct {
     {LLAMA, "{\"hidden_size\":null}", "hidden_size is missing"},
     {LLAMA, "{\"intermediate_size\":null}", "intermediate_size is missing"},
     {LLAMA, "{\"num_hidden_layers\":null}", "num_hidden_layers is missing"},
-    {LLAMA, "{\"num_attention_heads\":null}",
-     "num_attention_heads is missing"},
+    {LLAMA, "{\"num_attention_heads\":null}", "num_attention_heads is missing"},
     {LLAMA, "{\"max_position_embeddings\":null}",
      "max_position_embeddings is missing"},
     {LLAMA, "{\"rope_scaling\":{\"rope_type\":\"yarn\"}}", "rope_scaling is"},
@@ -214,8 +214,8 @@ static void bad_files_are_refused(void **state)
 static struct merak_graph *describe(const char *text, size_t seq,
                                     struct merak_model **m_p)
 {
-    struct merak_model_options opt = {.micro_batch = 1, .seq = seq,
-                                      .dtype = MERAK_BF16};
+    struct merak_model_options opt = {
+        .micro_batch = 1, .seq = seq, .dtype = MERAK_BF16};
     struct merak_graph *graph = NULL;
     struct merak_hf_config c;
     struct merak_error err;
@@ -256,7 +256,8 @@ static void only_matrices_decay(void **state)
 
         if (v->kind != MERAK_VALUE_PARAM)
             continue;
-        if (strstr(v->name, ".bias") != NULL || strstr(v->name, "ln_") != NULL) {
+        if (strstr(v->name, ".bias") != NULL ||
+            strstr(v->name, "ln_") != NULL) {
             assert_false(v->decay);
             assert_int_equal(v->dtype, MERAK_F32);
         } else {
@@ -277,8 +278,8 @@ static void flops_follow_the_closed_form(void **state)
 {
     struct merak_model *m;
     const double T = 4096, C = 4096, F = 11008, L = 32, V = 32000;
-    double want = 6 * T * (L * (4 * C * C + 3 * C * F) + V * C) +
-                  L * 7 * T * T * C;
+    double want =
+        6 * T * (L * (4 * C * C + 3 * C * F) + V * C) + L * 7 * T * T * C;
     double got = merak_graph_flops(describe(LLAMA, 4096, &m));
 
     (void)state;
