@@ -89,7 +89,8 @@ enum merak_input_kind { MERAK_INPUT_TOKENS, MERAK_INPUT_TARGETS };
 struct merak_value {
     int id; /* index in graph->value */
     enum merak_value_kind kind;
-    const char *name; /* "h.0.attn.qkv.w", "linear.12", "d/linear.12" */
+    const char *name; /* unique: of a parameter its own; of an output its
+                         node's, the second "layernorm.3:1" */
     enum merak_dtype dtype;
     struct merak_shape shape;
     int producer; /* node id, or -1 */
@@ -97,7 +98,8 @@ struct merak_value {
     struct merak_init init;     /* PARAM */
     bool decay;                 /* PARAM: weight decay applies */
     enum merak_input_kind input; /* INPUT */
-    int of;  /* GRADIENT, PARAM_GRAD: value it is the gradient of; else -1 */
+    int of;  /* GRADIENT, PARAM_GRAD: value it is the gradient of (the first,
+                where an op such as add passes one on); else -1 */
     int use; /* PARAM_GRAD: which use of the parameter, 0.. in graph order */
     struct merak_graph *graph;
 };
@@ -111,7 +113,9 @@ struct merak_node {
     int n_in, n_out;
     struct merak_value *in[MERAK_MAX_OPERANDS];
     struct merak_value *out[MERAK_MAX_OPERANDS];
-    const char *name; /* unique: "linear.12", "linear_dx.12" */
+    const char *name; /* unique: "linear.12" by its id; gradients by their
+                         forward node's: "linear_dx.12", "add_dx.12", a sum
+                         first needed there, "add_dx.12+1" another */
 };
 
 struct merak_graph {

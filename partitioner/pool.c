@@ -18,8 +18,7 @@ struct chunk {
     size_t used, size; /* of what follows this struct */
 };
 
-/* The first byte after a chunk's header must be aligned as malloc's is. */
-_Static_assert(sizeof(struct chunk) % 8 == 0, "chunk header");
+/* What follows a header is aligned as the chunk is. */
 #define HEADER ((sizeof(struct chunk) + ALIGN - 1) / ALIGN * ALIGN)
 
 struct merak_pool {
