@@ -6,8 +6,10 @@
  * A program is plain data: instructions over static slots of one arena, with
  * explicit waits between queues.  The engine decides nothing; the simulator
  * reads the same program.  Instructions of one queue start in program order;
- * `wait` names instructions of other queues that must be complete before
- * one starts (data, and reuse of memory).
+ * those of the compute queue also end in it, the others may overtake.  `wait`
+ * names instructions, earlier in the program and of any queue, that must be
+ * complete before one starts (data, and reuse of memory); what the compute
+ * queue's order implies is left out.
  *
  * Logical ranks: rank = tp_index + tp * (dp_index + dp * stage) for order
  * tp-dp-pp, tp_index + tp * (stage + pp * dp_index) for tp-pp-dp.  The
@@ -97,6 +99,8 @@ struct merak_slot {
     enum merak_dtype dtype;
     struct merak_box box; /* the part: local shape is box.len, of box.full */
     size_t flat_lo, flat_hi; /* of the box's elements; all unless flat */
+    int whole; /* slot this one is a part of (a flat range of a parameter, one
+                  element of a vector), else its own index */
 };
 
 struct merak_instr {
@@ -122,7 +126,8 @@ struct merak_instr {
     int n_wait;
     int first_wait;   /* index in program->wait */
     double cost_s;    /* predicted duration (cost model); links: bytes */
-    size_t bytes;     /* moved (SEND, RECV, EXCHANGE: sent by this rank) */
+    size_t bytes;     /* moved (SEND, RECV, EXCHANGE: sent by this rank;
+                         others: read and written in memory) */
     double flops;
     const char *name; /* node's name, "send h.3.x -> stage 1" */
 };
@@ -186,6 +191,15 @@ struct merak_program_options {
     const struct merak_cost_model *cost; /* NULL: built-in */
 };
 
+/* Logical rank at these coordinates, and back. */
+int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
+                    int stage);
+void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
+                      int *dp_index, int *stage);
+/* Coordinates of tp_index on the tensor axes, the first outermost. */
+void merak_plan_coord(const struct merak_mesh *tensor, int tp_index,
+                      int *coord);
+
 /* The program of logical rank `rank`.  `sharded` and `stages` are borrowed
  * for the program's life. */
 enum merak_status merak_program_build(const struct merak_sharded *sharded,
@@ -195,6 +209,15 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                                       struct merak_program **program_p,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_program_destroy(struct merak_program *program);
+/* The operands of a KERNEL as its kernel sees them; data, scratch and step
+ * are the caller's to fill. */
+void merak_program_call(const struct merak_program *program,
+                        const struct merak_instr *instr,
+                        struct merak_kernel_call *call);
+/* Which operands an instruction reads and writes: bit i is slot[i]. */
+void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
+                        unsigned *writes_p);
+/* One line per instruction. */
 enum merak_status merak_program_print(const struct merak_program *program,
                                       char **text_p, struct merak_error *err);
 

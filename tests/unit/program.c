@@ -1,0 +1,670 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program.c - programs of whole plans: sound, and every fault is found */
+#include "config.h"
+
+#include "unit/planned.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct small_model gpt = {
+    .layers = 4, .vocab = 61, .hidden = 32, .heads = 4};
+
+static struct merak_plan plan_of(int tp, int pp, int dp, int m,
+                                 const char *schedule, bool zero1)
+{
+    struct merak_plan plan = {.tp = tp,
+                              .pp = pp,
+                              .dp = dp,
+                              .microbatches = m,
+                              .micro_batch = 2,
+                              .zero1 = zero1};
+
+    snprintf(plan.schedule, sizeof(plan.schedule), "%s", schedule);
+    return plan;
+}
+
+static enum merak_status check(struct planned *p, struct merak_error *err)
+{
+    return merak_program_check(p->program, p->n, err);
+}
+
+static void assert_sound(struct planned *p)
+{
+    struct merak_error err;
+
+    if (check(p, &err) != MERAK_OK)
+        fail_msg("tp %d pp %d dp %d %s: %s", p->plan.tp, p->plan.pp,
+                 p->plan.dp, p->plan.schedule, err.text);
+}
+
+/* --- sound plans ---------------------------------------------------------- */
+
+static void every_small_plan_is_sound(void **state)
+{
+    static const char *const schedule[] = {"1f1b", "gpipe"};
+
+    (void)state;
+    for (int pp = 1; pp <= 4; pp *= 2) {
+        for (int dp = 1; dp <= 4; dp *= 2) {
+            for (int kind = 0; kind < 4; kind++) {
+                struct small_model model = gpt;
+                struct merak_plan plan =
+                    plan_of(1, pp, dp, 5, schedule[kind / 2], kind % 2);
+                struct planned p;
+
+                model.untied = kind == 1;
+                model.dtype = kind == 2 ? MERAK_BF16 : MERAK_F32;
+                planned_build(&p, &model, &plan, NULL);
+                assert_sound(&p);
+                planned_destroy(&p);
+            }
+        }
+    }
+}
+
+static void odd_pipelines_are_sound(void **state)
+{
+    (void)state;
+    for (int pp = 1; pp <= 9; pp += 2) {
+        for (int m = 1; m <= 12; m += 3) {
+            struct merak_plan plan = plan_of(1, pp, 1, m, "1f1b", false);
+            struct planned p;
+
+            planned_build(&p, &gpt, &plan, NULL);
+            assert_sound(&p);
+            planned_destroy(&p);
+        }
+    }
+}
+
+static void evaluation_keeps_the_persistent_slots(void **state)
+{
+    struct merak_program_options eval = {.forward_only = true};
+    struct merak_plan plan = plan_of(1, 2, 2, 4, "1f1b", true);
+    struct merak_plan longer = plan_of(1, 2, 2, 7, "1f1b", true);
+    struct planned a, b;
+
+    (void)state;
+    planned_build(&a, &gpt, &plan, NULL);
+    planned_build(&b, &gpt, &longer, &eval);
+    assert_sound(&b);
+    for (int r = 0; r < a.n; r++) {
+        const struct merak_program *x = a.program[r], *y = b.program[r];
+
+        assert_int_equal(x->persistent_bytes, y->persistent_bytes);
+        assert_true(y->arena_bytes < x->arena_bytes);
+        assert_int_equal(x->n_params, y->n_params);
+        for (int i = 0; i < x->n_params; i++) {
+            assert_int_equal(x->slot[x->param[i].param].offset,
+                             y->slot[y->param[i].param].offset);
+            assert_int_equal(x->slot[x->param[i].m].offset,
+                             y->slot[y->param[i].m].offset);
+        }
+        for (int i = 0; i < y->n_instrs; i++)
+            assert_int_equal(y->instr[i].phase, MERAK_PHASE_F);
+    }
+    planned_destroy(&a);
+    planned_destroy(&b);
+}
+
+/* --- memory ----------------------------------------------------------------- */
+
+static size_t arena_of(int pp, int m, const char *schedule, int stage,
+                       size_t *activation_p)
+{
+    struct merak_plan plan = plan_of(1, pp, 1, m, schedule, false);
+    struct planned p;
+    size_t bytes;
+
+    planned_build(&p, &gpt, &plan, NULL);
+    bytes = p.program[stage]->arena_bytes;
+    *activation_p =
+        p.program[stage]->category_bytes[MERAK_CAT_ACTIVATION];
+    planned_destroy(&p);
+    return bytes;
+}
+
+static void memory_follows_what_is_in_flight(void **state)
+{
+    size_t few, many, a, b;
+
+    (void)state;
+    /* 1f1b: p - s, whatever m is */
+    few = arena_of(4, 8, "1f1b", 0, &a);
+    many = arena_of(4, 16, "1f1b", 0, &b);
+    assert_int_equal(a, b);
+    assert_in_range(many, few, few + 256); /* nothing but m losses */
+    /* gpipe: m */
+    arena_of(4, 8, "gpipe", 0, &a);
+    arena_of(4, 16, "gpipe", 0, &b);
+    assert_true(b > a + a * 8 / 10);
+    /* a later stage holds less */
+    arena_of(4, 8, "1f1b", 1, &a);
+    arena_of(4, 8, "1f1b", 2, &b);
+    assert_true(b < a);
+}
+
+static void packing_wastes_little(void **state)
+{
+    struct merak_plan plan = plan_of(1, 1, 1, 2, "1f1b", false);
+    struct planned p;
+    const struct merak_program *prog;
+    size_t transient = 0;
+
+    (void)state;
+    planned_build(&p, &gpt, &plan, NULL);
+    prog = p.program[0];
+    for (int c = 0; c < MERAK_CAT_COUNT; c++)
+        transient += prog->category_bytes[c];
+    assert_int_equal(transient, prog->arena_bytes);
+    transient = prog->arena_bytes - prog->persistent_bytes;
+    /* What is idle at the peak counts as transient, beside the few gradients
+     * that live then: together below a third of the planned part. */
+    assert_true(prog->category_bytes[MERAK_CAT_TRANSIENT] < transient / 3);
+    planned_destroy(&p);
+}
+
+/* --- faults ----------------------------------------------------------------- */
+
+static void assert_caught(struct planned *p, const char *what)
+{
+    struct merak_error err = {0};
+
+    if (check(p, &err) == MERAK_OK)
+        fail_msg("not caught: expected \"%s\"", what);
+    if (strstr(err.text, what) == NULL)
+        fail_msg("caught as \"%s\", expected \"%s\"", err.text, what);
+}
+
+static struct merak_instr *find(struct merak_program *prog,
+                                enum merak_instr_kind kind, int nth)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        if (prog->instr[i].kind == kind && nth-- == 0)
+            return &prog->instr[i];
+    }
+    fail_msg("no such instruction");
+    return NULL;
+}
+
+static void faulty(struct planned *p)
+{
+    struct merak_plan plan = plan_of(1, 2, 2, 4, "1f1b", true);
+
+    planned_build(p, &gpt, &plan, NULL);
+    assert_sound(p);
+}
+
+static void swapped_exchanges_are_caught(void **state)
+{
+    struct merak_instr *a, *b;
+    struct planned p;
+    uint64_t tag;
+
+    (void)state;
+    faulty(&p);
+    a = find(p.program[1], MERAK_INSTR_EXCHANGE, 2);
+    b = find(p.program[1], MERAK_INSTR_EXCHANGE, 3);
+    tag = a->tag;
+    a->tag = b->tag;
+    b->tag = tag;
+    assert_caught(&p, "group dp: rank 0 runs");
+    planned_destroy(&p);
+}
+
+static void a_missing_exchange_is_caught(void **state)
+{
+    struct planned p;
+    struct merak_instr *in;
+
+    (void)state;
+    faulty(&p);
+    for (int nth = 0;; nth++) { /* the last one, "gather" */
+        in = find(p.program[1], MERAK_INSTR_EXCHANGE, nth);
+        if (in->id == p.program[1]->n_instrs - 1)
+            break;
+    }
+    p.program[1]->n_instrs--;
+    assert_caught(&p, "nothing");
+    planned_destroy(&p);
+}
+
+static void a_missing_send_is_caught(void **state)
+{
+    struct merak_instr *in;
+    struct planned p;
+
+    (void)state;
+    faulty(&p);
+    in = find(p.program[0], MERAK_INSTR_SEND, 1);
+    in->kind = MERAK_INSTR_LOAD; /* of nothing */
+    in->n_in = 0;
+    assert_caught(&p, "has no send of tag");
+    planned_destroy(&p);
+}
+
+static void a_wrong_tag_is_caught(void **state)
+{
+    struct planned p;
+
+    (void)state;
+    faulty(&p);
+    find(p.program[2], MERAK_INSTR_SEND, 0)->tag += 1;
+    assert_caught(&p, "of tag");
+    planned_destroy(&p);
+}
+
+static void a_repeated_tag_is_caught(void **state)
+{
+    struct planned p;
+
+    (void)state;
+    faulty(&p);
+    find(p.program[0], MERAK_INSTR_SEND, 1)->tag =
+        find(p.program[0], MERAK_INSTR_SEND, 0)->tag;
+    assert_caught(&p, "used twice");
+    planned_destroy(&p);
+}
+
+static void a_small_slot_is_caught(void **state)
+{
+    struct planned p;
+
+    (void)state;
+    faulty(&p);
+    p.program[3]->slot[p.program[3]->param[0].m].bytes -= 4;
+    assert_caught(&p, "rank 3 slot");
+    planned_destroy(&p);
+}
+
+static void overlapping_slots_are_caught(void **state)
+{
+    struct merak_instr *in;
+    struct planned p;
+
+    (void)state;
+    faulty(&p);
+    /* an input of a kernel put where its other input is */
+    for (int nth = 0;; nth++) {
+        in = find(p.program[0], MERAK_INSTR_KERNEL, nth);
+        if (strcmp(in->op->name, "attention_packed_dx") == 0)
+            break;
+    }
+    p.program[0]->slot[in->slot[0]].offset =
+        p.program[0]->slot[in->slot[1]].offset;
+    assert_caught(&p, "overwritten by");
+    planned_destroy(&p);
+}
+
+static void a_slot_past_the_end_is_caught(void **state)
+{
+    struct merak_program *prog;
+    struct planned p;
+
+    (void)state;
+    faulty(&p);
+    prog = p.program[0];
+    prog->slot[prog->n_slots - 1].offset = prog->arena_bytes;
+    assert_caught(&p, "ends at byte");
+    planned_destroy(&p);
+}
+
+/* Waits are pruned, so every single one matters. */
+static void every_missing_wait_is_caught(void **state)
+{
+    struct planned p;
+    int dropped = 0;
+
+    (void)state;
+    faulty(&p);
+    for (int r = 0; r < p.n; r++) {
+        struct merak_program *prog = p.program[r];
+
+        for (int i = 0; i < prog->n_instrs; i++) {
+            struct merak_instr *in = &prog->instr[i];
+
+            for (int w = 0; w < in->n_wait; w++) {
+                int *wait = &prog->wait[in->first_wait];
+                int kept = wait[w];
+
+                wait[w] = wait[in->n_wait - 1];
+                in->n_wait--;
+                assert_caught(&p, "does not wait for");
+                in->n_wait++;
+                wait[w] = kept;
+                dropped++;
+            }
+        }
+    }
+    assert_true(dropped > 50);
+    assert_sound(&p);
+    planned_destroy(&p);
+}
+
+static void add_wait(struct merak_program *prog, struct merak_instr *in,
+                     int other)
+{
+    int *wait = calloc((size_t)(prog->n_waits + in->n_wait + 1), sizeof(int));
+
+    assert_non_null(wait);
+    memcpy(wait, prog->wait, (size_t)prog->n_waits * sizeof(int));
+    memcpy(wait + prog->n_waits, prog->wait + in->first_wait,
+           (size_t)in->n_wait * sizeof(int));
+    in->first_wait = prog->n_waits;
+    wait[in->first_wait + in->n_wait++] = other;
+    prog->n_waits += in->n_wait;
+    free(prog->wait);
+    prog->wait = wait;
+}
+
+/* Stage 0 holds F1 back for the gradient of micro-batch 0, stage 1 that
+ * gradient for F1. */
+static void a_hang_is_caught(void **state)
+{
+    struct merak_plan plan = plan_of(1, 2, 1, 4, "1f1b", false);
+    struct merak_program *a, *b;
+    struct planned p;
+
+    (void)state;
+    planned_build(&p, &gpt, &plan, NULL);
+    a = p.program[0];
+    b = p.program[1];
+    add_wait(a, find(a, MERAK_INSTR_SEND, 1),
+             find(a, MERAK_INSTR_RECV, 0)->id);
+    add_wait(b, find(b, MERAK_INSTR_SEND, 0),
+             find(b, MERAK_INSTR_RECV, 1)->id);
+    assert_caught(&p, "hang");
+    planned_destroy(&p);
+}
+
+/* --- ties --------------------------------------------------------------------- */
+
+struct message {
+    uint64_t tag;
+    int from, to;
+    float value;
+};
+
+/* Run the summing of one parameter's uses, element 0 only; true if all of
+ * the rank's instructions up to `until` ran. */
+static void run_ties(struct planned *p, int value, float **arena)
+{
+    struct message box[64];
+    int n_box = 0, at[16] = {0};
+
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < p->n; r++) {
+            const struct merak_program *prog = p->program[r];
+            const struct merak_instr *in = &prog->instr[at[r]];
+            float *x, *y;
+
+            if (at[r] == prog->n_instrs)
+                continue;
+            moved = true;
+            at[r]++;
+            if (in->microbatch >= 0 ||
+                strstr(in->name, p->sharded->graph->value[value]->name) ==
+                    NULL)
+                continue;
+            x = arena[r] + prog->slot[in->slot[0]].offset / sizeof(float);
+            y = arena[r] + prog->slot[in->slot[1]].offset / sizeof(float);
+            if (in->kind == MERAK_INSTR_KERNEL &&
+                strcmp(in->op->name, "grad_add") == 0)
+                *y += *x;
+            if (in->kind == MERAK_INSTR_SEND)
+                box[n_box++] = (struct message){in->tag, r, in->peer, *x};
+            if (in->kind == MERAK_INSTR_RECV) {
+                int m = 0;
+
+                while (m < n_box && (box[m].tag != in->tag ||
+                                     box[m].to != r || box[m].from != in->peer))
+                    m++;
+                if (m == n_box)
+                    at[r]--; /* not there yet */
+                else
+                    *x = box[m].value;
+            }
+        }
+    }
+}
+
+static int find_value(const struct merak_graph *graph, const char *name)
+{
+    for (int v = 0; v < graph->n_values; v++) {
+        if (strcmp(graph->value[v]->name, name) == 0)
+            return v;
+    }
+    fail_msg("no value %s", name);
+    return -1;
+}
+
+/* Values whose sum depends on the order of adding. */
+static const float contribution[] = {1e8f, 3.0f, -1e8f, 0.7f};
+
+static int fill_uses(const struct merak_program *prog, int value, float *arena)
+{
+    const struct merak_graph *graph = prog->sharded->graph;
+    int uses = 0;
+
+    for (int s = 0; s < prog->n_slots; s++) {
+        const struct merak_value *v;
+
+        if (prog->slot[s].value < 0)
+            continue;
+        v = graph->value[prog->slot[s].value];
+        if (v->kind != MERAK_VALUE_PARAM_GRAD || v->of != value)
+            continue;
+        arena[prog->slot[s].offset / sizeof(float)] = contribution[v->use];
+        uses++;
+    }
+    return uses;
+}
+
+static void a_tied_sum_is_the_same_under_every_cut(void **state)
+{
+    struct small_model model = gpt;
+    const float want = ((contribution[0] + contribution[1]) +
+                        contribution[2]) + contribution[3];
+
+    (void)state;
+    model.shared_proj = true;
+    for (int pp = 1; pp <= 4; pp++) {
+        struct merak_plan plan = plan_of(1, pp, 1, 2, "1f1b", false);
+        float *arena[4];
+        struct planned p;
+        int value, uses = 0, holders = 0, primaries = 0;
+
+        planned_build(&p, &model, &plan, NULL);
+        assert_sound(&p);
+        value = find_value(p.sharded->graph, "proj.w");
+        for (int r = 0; r < pp; r++) {
+            arena[r] = calloc(1, p.program[r]->arena_bytes);
+            assert_non_null(arena[r]);
+            uses += fill_uses(p.program[r], value, arena[r]);
+        }
+        assert_int_equal(uses, 4);
+        run_ties(&p, value, arena);
+        for (int r = 0; r < pp; r++) {
+            const struct merak_program *prog = p.program[r];
+
+            for (int i = 0; i < prog->n_params; i++) {
+                size_t at = prog->slot[prog->param[i].grad].offset;
+
+                if (prog->param[i].value != value)
+                    continue;
+                assert_memory_equal(&arena[r][at / sizeof(float)], &want,
+                                    sizeof(want));
+                holders++;
+                primaries += prog->param[i].primary;
+            }
+            free(arena[r]);
+        }
+        assert_int_equal(holders, pp); /* every stage has a layer */
+        assert_int_equal(primaries, 1);
+        planned_destroy(&p);
+    }
+}
+
+/* Every parameter's every element is counted by exactly one rank. */
+static void norms_count_everything_once(void **state)
+{
+    (void)state;
+    for (int zero1 = 0; zero1 < 2; zero1++) {
+        struct merak_plan plan = plan_of(1, 2, 4, 2, "1f1b", zero1);
+        struct planned p;
+        size_t counted = 0;
+
+        planned_build(&p, &gpt, &plan, NULL);
+        for (int r = 0; r < p.n; r++) {
+            const struct merak_program *prog = p.program[r];
+
+            for (int i = 0; i < prog->n_params; i++) {
+                const struct merak_slot *g = &prog->slot[prog->param[i].grad];
+
+                if (prog->param[i].primary)
+                    counted += g->flat_hi - g->flat_lo;
+            }
+        }
+        assert_int_equal(counted,
+                         merak_graph_param_count(p.sharded->graph));
+        planned_destroy(&p);
+    }
+}
+
+/* --- prediction --------------------------------------------------------------- */
+
+/* One kernel of each action takes 1 (forward) or 2 (backward), all else
+ * nothing. */
+static void make_uniform(struct merak_program *prog)
+{
+    int last = -1, last_phase = -1;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        struct merak_instr *in = &prog->instr[i];
+        int phase = in->phase == MERAK_PHASE_F ? 0 : 1;
+
+        in->bytes = 0;
+        in->flops = 0;
+        if (in->kind != MERAK_INSTR_KERNEL || in->microbatch < 0 ||
+            (in->microbatch == last && phase == last_phase))
+            continue;
+        in->flops = phase + 1;
+        last = in->microbatch;
+        last_phase = phase;
+    }
+}
+
+static void idle_time_is_the_closed_form(void **state)
+{
+    const struct merak_cost_model unit = {
+        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1};
+
+    (void)state;
+    for (int p = 1; p <= 8; p++) {
+        for (int m = 1; m <= 12; m += 2) {
+            struct merak_plan plan =
+                plan_of(1, p, 1, m, m % 4 == 1 ? "1f1b" : "gpipe", false);
+            struct merak_timeline *tl = NULL;
+            struct merak_error err;
+            struct planned all;
+
+            planned_build(&all, &gpt, &plan, NULL);
+            for (int r = 0; r < p; r++)
+                make_uniform(all.program[r]);
+            assert_int_equal(
+                merak_simulate(all.program, all.n, &unit, &tl, &err),
+                MERAK_OK);
+            assert_near(&tl->step_s, &(double){3.0 * (m + p - 1)}, 1, 0, 0);
+            for (int r = 0; r < p; r++) {
+                double bubble = 1 - tl->busy_s[r] / tl->step_s;
+                double want = (p - 1.0) / (m + p - 1.0);
+
+                assert_near(&bubble, &want, 1, 0, 1e-12);
+            }
+            merak_timeline_destroy(tl);
+            planned_destroy(&all);
+        }
+    }
+}
+
+/* --- stages ------------------------------------------------------------------- */
+
+static void too_many_stages_are_refused(void **state)
+{
+    struct merak_plan plan = plan_of(1, 1, 1, 1, "1f1b", false);
+    struct merak_stages *stages = NULL;
+    struct merak_error err;
+    struct planned p;
+
+    (void)state;
+    planned_build(&p, &gpt, &plan, NULL);
+    assert_int_equal(merak_stages_cut(p.sharded, 200, &stages, &err),
+                     MERAK_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "200 stages"));
+    assert_null(stages);
+    planned_destroy(&p);
+}
+
+/* Only the residual stream crosses: a stage boundary is one value wide. */
+static void cuts_are_one_value_wide_and_balanced(void **state)
+{
+    struct small_model model = gpt;
+    struct merak_plan plan = plan_of(1, 4, 1, 4, "1f1b", false);
+    struct planned p;
+    double sum = 0, most = 0;
+
+    (void)state;
+    model.layers = 16;
+    planned_build(&p, &model, &plan, NULL);
+    for (int r = 0; r < 3; r++) {
+        int sends = 0;
+
+        for (int i = 0; i < p.program[r]->n_instrs; i++) {
+            const struct merak_instr *in = &p.program[r]->instr[i];
+
+            sends += in->kind == MERAK_INSTR_SEND && in->microbatch == 0 &&
+                     in->phase == MERAK_PHASE_F;
+        }
+        assert_int_equal(sends, 1);
+    }
+    for (int s = 0; s < 4; s++) {
+        sum += p.stages->flops[s];
+        most = p.stages->flops[s] > most ? p.stages->flops[s] : most;
+    }
+    assert_near(&sum, &(double){merak_graph_flops(p.sharded->graph)}, 1, 1e-9,
+                0);
+    /* 32 blocks and a head over 4 stages: within one block of even. */
+    assert_true(most < sum / 4 + sum / 32);
+    planned_destroy(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_small_plan_is_sound),
+        cmocka_unit_test(odd_pipelines_are_sound),
+        cmocka_unit_test(evaluation_keeps_the_persistent_slots),
+        cmocka_unit_test(memory_follows_what_is_in_flight),
+        cmocka_unit_test(packing_wastes_little),
+        cmocka_unit_test(swapped_exchanges_are_caught),
+        cmocka_unit_test(a_missing_exchange_is_caught),
+        cmocka_unit_test(a_missing_send_is_caught),
+        cmocka_unit_test(a_wrong_tag_is_caught),
+        cmocka_unit_test(a_repeated_tag_is_caught),
+        cmocka_unit_test(a_small_slot_is_caught),
+        cmocka_unit_test(overlapping_slots_are_caught),
+        cmocka_unit_test(a_slot_past_the_end_is_caught),
+        cmocka_unit_test(every_missing_wait_is_caught),
+        cmocka_unit_test(a_hang_is_caught),
+        cmocka_unit_test(a_tied_sum_is_the_same_under_every_cut),
+        cmocka_unit_test(norms_count_everything_once),
+        cmocka_unit_test(idle_time_is_the_closed_form),
+        cmocka_unit_test(too_many_stages_are_refused),
+        cmocka_unit_test(cuts_are_one_value_wide_and_balanced),
+    };
+
+    return cmocka_run_group_tests_name("program", tests, NULL, NULL);
+}
