@@ -9,15 +9,13 @@
  */
 #include "config.h"
 
-#include "partitioner/layout.h"
+#include "partitioner/layout_code.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* One digit of a state: what an axis does.  SPLIT_0 + d is split along d. */
-enum { DIGIT_R, DIGIT_P, DIGIT_M, DIGIT_F, DIGIT_SPLIT_0 };
-#define DIGITS (DIGIT_SPLIT_0 + MERAK_MAX_DIMS)
+#define DIGIT_SPLIT_0 MERAK_CODE_SPLIT_0
+#define DIGITS MERAK_CODE_DIGITS
 #define MAX_STATES 10000 /* DIGITS to the power MERAK_MAX_AXES */
 
 _Static_assert(DIGITS == 10 && MERAK_MAX_AXES == 4, "MAX_STATES is theirs");
@@ -40,13 +38,13 @@ static int place_digit(const struct merak_place *place)
     case MERAK_SPLIT:
         return DIGIT_SPLIT_0 + place->dim;
     case MERAK_PARTIAL_SUM:
-        return DIGIT_P;
+        return MERAK_CODE_P;
     case MERAK_PARTIAL_MAX:
-        return DIGIT_M;
+        return MERAK_CODE_M;
     case MERAK_FLAT:
-        return DIGIT_F;
+        return MERAK_CODE_F;
     default:
-        return DIGIT_R;
+        return MERAK_CODE_R;
     }
 }
 
@@ -61,22 +59,22 @@ static struct merak_place digit_place(int digit)
     return (struct merak_place){kind[digit], -1};
 }
 
-static int layout_state(const struct merak_mesh *mesh,
-                        const struct merak_layout *layout)
+int merak_layout_code(const struct merak_mesh *mesh,
+                      const struct merak_layout *layout)
 {
-    int state = 0;
+    int code = 0;
 
     for (int x = mesh->n_axes - 1; x >= 0; x--)
-        state = state * DIGITS + place_digit(&layout->at[x]);
-    return state;
+        code = code * DIGITS + place_digit(&layout->at[x]);
+    return code;
 }
 
-static void state_layout(const struct merak_mesh *mesh, int state,
-                         struct merak_layout *layout)
+void merak_code_layout(const struct merak_mesh *mesh, int code,
+                       struct merak_layout *layout)
 {
     merak_layout_replicated(layout);
-    for (int x = 0; x < mesh->n_axes; x++, state /= DIGITS)
-        layout->at[x] = digit_place(state % DIGITS);
+    for (int x = 0; x < mesh->n_axes; x++, code /= DIGITS)
+        layout->at[x] = digit_place(code % DIGITS);
 }
 
 /* An inner axis on the same dim is cut within the parts of an outer one:
@@ -147,8 +145,7 @@ bool merak_layout_change(const struct merak_mesh *mesh,
     return true;
 }
 
-/* Mean number of elements a rank holds. */
-static double local_words(const struct merak_mesh *mesh,
+double merak_layout_words(const struct merak_mesh *mesh,
                           const struct merak_layout *layout,
                           const struct merak_shape *shape)
 {
@@ -178,16 +175,16 @@ static double hop_words(enum merak_convert_kind kind, double local, int c)
     }
 }
 
-/* No rank without an element, so that costs mean what they say. */
-static bool has_room(const struct search *s, const struct merak_layout *layout,
-                     int dim)
+/* On the way only even cuts, so that costs mean what they say. */
+static bool is_even(const struct search *s, const struct merak_layout *layout,
+                    int dim)
 {
     size_t parts = 1;
 
     for (int x = 0; x < s->mesh->n_axes; x++)
         if (layout->at[x].kind == MERAK_SPLIT && layout->at[x].dim == dim)
             parts *= (size_t)s->mesh->axis[x].size;
-    return parts <= s->shape->dim[dim];
+    return s->shape->dim[dim] % parts == 0;
 }
 
 static void relax(struct search *s, int state, const struct merak_layout *from,
@@ -199,11 +196,11 @@ static void relax(struct search *s, int state, const struct merak_layout *from,
 
     if (!merak_layout_change(s->mesh, from, axis, digit_place(digit), &hop))
         return;
-    next = layout_state(s->mesh, &hop.to);
+    next = merak_layout_code(s->mesh, &hop.to);
     if (digit >= DIGIT_SPLIT_0 && next != s->goal &&
-        !has_room(s, &hop.to, digit - DIGIT_SPLIT_0))
+        !is_even(s, &hop.to, digit - DIGIT_SPLIT_0))
         return;
-    cost = hop_words(hop.kind, local_words(s->mesh, from, s->shape),
+    cost = hop_words(hop.kind, merak_layout_words(s->mesh, from, s->shape),
                      s->mesh->axis[axis].size);
     if (s->weight != NULL)
         cost *= s->weight[axis];
@@ -254,7 +251,7 @@ static bool search_run(struct search *s)
         struct merak_layout from;
 
         s->done[state] = true;
-        state_layout(s->mesh, state, &from);
+        merak_code_layout(s->mesh, state, &from);
         for (int x = 0; x < s->mesh->n_axes; x++)
             for (int g = 0; g < DIGIT_SPLIT_0 + s->shape->ndim; g++)
                 relax(s, state, &from, x, g);
@@ -277,14 +274,14 @@ static int search_hops(const struct search *s, struct merak_hop *hops)
         struct merak_layout from, to;
         int axis = 0;
 
-        state_layout(s->mesh, chain[n - 1 - i], &from);
-        state_layout(s->mesh, chain[n - 2 - i], &to);
+        merak_code_layout(s->mesh, chain[n - 1 - i], &from);
+        merak_code_layout(s->mesh, chain[n - 2 - i], &to);
         while (place_digit(&from.at[axis]) == place_digit(&to.at[axis]))
             axis++;
         merak_layout_change(s->mesh, &from, axis, to.at[axis], &hops[i]);
-        hops[i].words =
-            hop_words(hops[i].kind, local_words(s->mesh, &from, s->shape),
-                      s->mesh->axis[axis].size);
+        hops[i].words = hop_words(hops[i].kind,
+                                  merak_layout_words(s->mesh, &from, s->shape),
+                                  s->mesh->axis[axis].size);
     }
     return n - 1;
 }
@@ -301,8 +298,8 @@ int merak_layout_path(const struct merak_mesh *mesh,
     s.mesh = mesh;
     s.shape = shape;
     s.weight = weight;
-    s.goal = layout_state(mesh, to);
-    search_init(&s, layout_state(mesh, from));
+    s.goal = merak_layout_code(mesh, to);
+    search_init(&s, merak_layout_code(mesh, from));
     if (search_run(&s))
         n = search_hops(&s, hops);
     if (n >= 0 && cost_p != NULL)

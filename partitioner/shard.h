@@ -44,13 +44,15 @@ struct merak_shard_options {
     double flops_per_s;  /* of one rank; 0: 1e12 */
     double bytes_per_s;  /* of memory; 0: 1e11 */
     double link_bytes_per_s; /* inside a tensor group; 0: 1e10 */
-    double link_latency_s;   /* 0: 1e-5 */
+    double link_latency_s;   /* 0: 1e-8, for ties only: what is found for a
+                                small model is what a large one gets */
 };
 
 struct merak_sharded {
     struct merak_graph *graph; /* owned; a rewritten copy */
     struct merak_mesh mesh;    /* tensor axes only ("tp" or "tp.0","tp.1");
-                                  n_axes 0 if tp is 1 */
+                                  n_axes 0 if tp is 1.  tp_index is
+                                  coord[0] * size[1] + coord[1] */
     struct merak_layout *layout;     /* by value id */
     struct merak_strategy *strategy; /* by node id */
     struct merak_hop *hop; /* by node id; of convert nodes (one hop each) */

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_models.c - small transformers for tests of sharding */
+#include "config.h"
+
+#include "unit/near.h"
+#include "unit/shard_models.h"
+
+static struct merak_value *norm(struct merak_model *m, struct merak_value *x,
+                                const struct spec *s, const char *name)
+{
+    struct merak_value *g =
+        MERAK_PARAM(m, merak_name(m, "%s.g", name), MERAK_ONES, s->width);
+
+    if (s->llama)
+        return merak_rmsnorm(m, x, g, 1e-5f);
+    return merak_layernorm(
+        m, x, g,
+        MERAK_PARAM(m, merak_name(m, "%s.b", name), MERAK_ZEROS, s->width),
+        1e-5f);
+}
+
+#define W MERAK_NORMAL(0.3f)
+
+static struct merak_value *gpt_attention(struct merak_model *m,
+                                         struct merak_value *x,
+                                         const struct spec *s, const char *p)
+{
+    size_t H = s->heads, D = s->width / H, C = s->width;
+    struct merak_value *qkv, *o;
+
+    qkv = merak_linear(
+        m, x, MERAK_PARAM(m, merak_name(m, "%s.qkv.w", p), W, 3, H, D, C),
+        MERAK_PARAM(m, merak_name(m, "%s.qkv.b", p), W, 3, H, D), 1);
+    o = merak_attention_packed(m, qkv);
+    return merak_linear(m, o,
+                        MERAK_PARAM(m, merak_name(m, "%s.o.w", p), W, C, H, D),
+                        MERAK_PARAM(m, merak_name(m, "%s.o.b", p), W, C), 2);
+}
+
+static struct merak_value *gpt_mlp(struct merak_model *m, struct merak_value *x,
+                                   const struct spec *s, const char *p)
+{
+    size_t C = s->width;
+
+    x = merak_linear(m, x,
+                     MERAK_PARAM(m, merak_name(m, "%s.up.w", p), W, 4 * C, C),
+                     MERAK_PARAM(m, merak_name(m, "%s.up.b", p), W, 4 * C), 1);
+    x = merak_gelu(m, x, true);
+    return merak_linear(
+        m, x, MERAK_PARAM(m, merak_name(m, "%s.down.w", p), W, C, 4 * C),
+        MERAK_PARAM(m, merak_name(m, "%s.down.b", p), W, C), 1);
+}
+
+static struct merak_value *llama_attention(struct merak_model *m,
+                                           struct merak_value *x,
+                                           const struct spec *s, const char *p)
+{
+    size_t G = s->kv, R = s->heads / G, D = s->width / s->heads;
+    size_t C = s->width;
+    struct merak_value *q, *k, *v;
+
+    q = merak_linear(m, x,
+                     MERAK_PARAM(m, merak_name(m, "%s.q.w", p), W, G, R, D, C),
+                     NULL, 1);
+    k = merak_linear(
+        m, x, MERAK_PARAM(m, merak_name(m, "%s.k.w", p), W, G, D, C), NULL, 1);
+    v = merak_linear(
+        m, x, MERAK_PARAM(m, merak_name(m, "%s.v.w", p), W, G, D, C), NULL, 1);
+    x = merak_attention(m, merak_rope(m, q, 10000), merak_rope(m, k, 10000), v);
+    return merak_linear(
+        m, x, MERAK_PARAM(m, merak_name(m, "%s.o.w", p), W, C, G, R, D), NULL,
+        3);
+}
+
+static struct merak_value *llama_mlp(struct merak_model *m,
+                                     struct merak_value *x,
+                                     const struct spec *s, const char *p)
+{
+    size_t C = s->width, hidden = 3 * C;
+    struct merak_value *gate, *up;
+
+    gate = merak_linear(
+        m, x, MERAK_PARAM(m, merak_name(m, "%s.gate.w", p), W, hidden, C), NULL,
+        1);
+    up = merak_linear(m, x,
+                      MERAK_PARAM(m, merak_name(m, "%s.up.w", p), W, hidden, C),
+                      NULL, 1);
+    return merak_linear(
+        m, merak_swiglu(m, gate, up),
+        MERAK_PARAM(m, merak_name(m, "%s.down.w", p), W, C, hidden), NULL, 1);
+}
+
+static struct merak_value *block(struct merak_model *m, struct merak_value *x,
+                                 const struct spec *s, size_t layer)
+{
+    const char *p = merak_name(m, "h.%zu", layer);
+    struct merak_value *y = norm(m, x, s, merak_name(m, "%s.n1", p));
+
+    y = s->llama ? llama_attention(m, y, s, p) : gpt_attention(m, y, s, p);
+    x = merak_add(m, x, merak_dropout(m, y, s->dropout));
+    y = norm(m, x, s, merak_name(m, "%s.n2", p));
+    y = s->llama ? llama_mlp(m, y, s, p) : gpt_mlp(m, y, s, p);
+    return merak_add(m, x, merak_dropout(m, y, s->dropout));
+}
+
+struct merak_model *spec_model(const struct spec *s,
+                               struct merak_graph **graph_p)
+{
+    const struct merak_model_options opt = {s->batch, s->seq, MERAK_F32};
+    struct merak_value *x, *table, *head;
+    struct merak_model *m;
+    struct merak_error err = {0};
+
+    assert_int_equal(merak_model_create(&opt, &m, &err), MERAK_OK);
+    table = MERAK_PARAM(m, "wte", W, s->vocab, s->width);
+    x = merak_embedding(m, merak_tokens(m), table);
+    if (!s->llama)
+        x = merak_add_position(m, x,
+                               MERAK_PARAM(m, "wpe", W, s->seq + 3, s->width));
+    for (size_t i = 0; i < s->layers; i++)
+        x = block(m, x, s, i);
+    x = norm(m, x, s, "nf");
+    head = s->tied ? table : MERAK_PARAM(m, "head", W, s->vocab, s->width);
+    merak_cross_entropy(m, merak_linear(m, x, head, NULL, 1), merak_targets(m));
+    if (merak_model_graph(m, graph_p, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    return m;
+}

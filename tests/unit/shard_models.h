@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_models.h - small transformers for tests of sharding */
+#ifndef MERAK_TESTS_SHARD_MODELS_H
+#define MERAK_TESTS_SHARD_MODELS_H
+
+#include "partitioner/graph.h"
+
+struct spec {
+    bool llama; /* else GPT-2's block */
+    size_t batch, seq, layers, width, heads, kv, vocab;
+    bool tied;
+    float dropout;
+};
+
+/* The model; its graph, differentiated, is the model's. */
+struct merak_model *spec_model(const struct spec *spec,
+                               struct merak_graph **graph_p);
+
+#endif
