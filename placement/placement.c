@@ -221,7 +221,7 @@ static int level_of(const struct merak_placement *p, struct merak_coords a,
 }
 
 /* The coordinates with the one along `axis` replaced. */
-static struct merak_coords at(struct merak_coords c, enum merak_axis axis,
+static struct merak_coords at(struct merak_coords c, enum merak_parallel_axis axis,
                               int value)
 {
     if (axis == MERAK_AXIS_TP)
@@ -234,7 +234,7 @@ static struct merak_coords at(struct merak_coords c, enum merak_axis axis,
 }
 
 /* Each group is counted at its member 0. */
-static void count_groups(struct merak_placement *p, enum merak_axis axis)
+static void count_groups(struct merak_placement *p, enum merak_parallel_axis axis)
 {
     int levels = merak_placement_levels(p);
 
@@ -259,7 +259,7 @@ static void count_groups(struct merak_placement *p, enum merak_axis axis)
  * crosses a node boundary is an order slower than what does not, and fabrics
  * thin out upwards.  A ring along dp, a chain along pp.
  */
-static double axis_cost(const struct merak_placement *p, enum merak_axis axis,
+static double axis_cost(const struct merak_placement *p, enum merak_parallel_axis axis,
                         double bytes)
 {
     int n = p->degree[axis];
@@ -381,7 +381,7 @@ static enum merak_status build_all(struct build *b,
     if (rc != MERAK_OK)
         return rc;
     for (int axis = 0; axis < MERAK_AXIS_COUNT; axis++)
-        count_groups(p, (enum merak_axis)axis);
+        count_groups(p, (enum merak_parallel_axis)axis);
     resolved.order = p->order;
     return merak_plan_id(b->site, &resolved, &p->id, err);
 }
@@ -434,7 +434,7 @@ int merak_placement_n_tasks(const struct merak_placement *p)
 }
 
 int merak_placement_degree(const struct merak_placement *p,
-                           enum merak_axis axis)
+                           enum merak_parallel_axis axis)
 {
     return p->degree[axis];
 }
@@ -496,7 +496,7 @@ int merak_placement_levels(const struct merak_placement *p)
 }
 
 int merak_placement_groups_at(const struct merak_placement *p,
-                              enum merak_axis axis, int level)
+                              enum merak_parallel_axis axis, int level)
 {
     return p->groups_at[axis * merak_placement_levels(p) + level];
 }

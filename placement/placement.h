@@ -30,7 +30,7 @@ enum {
     MERAK_MAX_SWITCH_DEPTH = 8,
 };
 
-enum merak_axis {
+enum merak_parallel_axis {
     MERAK_AXIS_TP,
     MERAK_AXIS_PP,
     MERAK_AXIS_DP,
@@ -112,7 +112,7 @@ void merak_placement_destroy(struct merak_placement *placement);
 
 int merak_placement_n_tasks(const struct merak_placement *placement);
 int merak_placement_degree(const struct merak_placement *placement,
-                           enum merak_axis axis);
+                           enum merak_parallel_axis axis);
 enum merak_order merak_placement_order(const struct merak_placement *placement);
 /* Two placements have the same id just if all ranks would agree on every
  * coordinate and on every node: a fingerprint of site and degrees. */
@@ -137,7 +137,7 @@ int merak_placement_level(const struct merak_placement *placement, int a,
 /* Number of groups along the axis whose members are at most, and somewhere
  * exactly, `level` apart. */
 int merak_placement_groups_at(const struct merak_placement *placement,
-                              enum merak_axis axis, int level);
+                              enum merak_parallel_axis axis, int level);
 /* One more than the highest level there is. */
 int merak_placement_levels(const struct merak_placement *placement);
 

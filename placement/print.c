@@ -22,7 +22,7 @@ static void print_level(FILE *out, int level, int levels)
 
 /* "  tp groups of 2: 4 in a node" */
 static void print_axis(const struct merak_placement *p, FILE *out,
-                       enum merak_axis axis)
+                       enum merak_parallel_axis axis)
 {
     static const char *const names[] = {"tp", "pp", "dp"};
     int levels = merak_placement_levels(p);
@@ -70,7 +70,7 @@ void merak_placement_print(const struct merak_placement *p, FILE *out,
             p->degree[MERAK_AXIS_TP], p->degree[MERAK_AXIS_PP],
             p->degree[MERAK_AXIS_DP], merak_order_name(p->order));
     for (int axis = 0; axis < MERAK_AXIS_COUNT; axis++)
-        print_axis(p, out, (enum merak_axis)axis);
+        print_axis(p, out, (enum merak_parallel_axis)axis);
     fputs("  node: task=t(tp).p(stage).d(replica) ...\n", out);
     for (int i = 0; i < p->n_nodes && i < max_nodes; i++)
         print_node(p, out, i);

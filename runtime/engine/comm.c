@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm.c - the communication thread of an engine
+ *
+ * While a run is on, this thread alone uses the transport.  It starts the
+ * instructions of the collective, point-to-point and copy queues, each in
+ * program order, as soon as what they wait for is complete, and advances
+ * what is in flight also while a kernel computes.  Between runs it sleeps
+ * and the caller may use the transport.
+ */
+#include "config.h"
+
+#include "runtime/engine/internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+static enum merak_status post(struct merak_engine *e,
+                              const struct merak_instr *instr,
+                              struct merak_request **req_p,
+                              struct merak_error *err)
+{
+    const struct merak_program *p = e->program;
+    void *slot0 = merak_engine_slot(e, instr->slot[0]);
+
+    switch (instr->kind) {
+    case MERAK_INSTR_SEND:
+        return merak_send(e->opt.tr, slot0, p->slot[instr->slot[0]].bytes,
+                          e->opt.transport_rank[instr->peer], instr->tag,
+                          req_p, err);
+    case MERAK_INSTR_RECV:
+        return merak_recv(e->opt.tr, slot0, p->slot[instr->slot[0]].bytes,
+                          e->opt.transport_rank[instr->peer], instr->tag,
+                          req_p, err);
+    case MERAK_INSTR_EXCHANGE:
+        return merak_exchange(
+            e->opt.tr, &e->team[instr->group], instr->exchange, slot0,
+            merak_engine_slot(e, instr->slot[1]),
+            instr->scratch < 0 ? NULL : merak_engine_slot(e, instr->scratch),
+            instr->tag, req_p, err);
+    case MERAK_INSTR_LOAD:
+    case MERAK_INSTR_KERNEL:
+    case MERAK_INSTR_SLICE:
+        break;
+    }
+    *req_p = NULL;
+    return merak_engine_local(e, instr, err);
+}
+
+static void finish(struct merak_engine *e, const struct merak_instr *instr)
+{
+    struct merak_trace_record *r = &e->record[instr->id];
+
+    r->end_ns = merak_clock_ns() - e->opt.epoch_ns;
+    merak_engine_complete(e, instr);
+}
+
+static enum merak_status wrap(struct merak_engine *e,
+                              const struct merak_instr *instr,
+                              enum merak_status rc, struct merak_error *err)
+{
+    char what[128];
+
+    merak_engine_describe(e, instr, what, sizeof(what));
+    merak_error_wrap(err, "step %llu, %s", (unsigned long long)e->step->step,
+                     what);
+    return rc;
+}
+
+/* Start what can be started in one queue; counts what it did. */
+static enum merak_status start_queue(struct merak_engine *e, int q,
+                                     unsigned *did, struct merak_error *err)
+{
+    const struct engine_queue *queue = &e->queue[q];
+    enum merak_status rc;
+
+    while (e->next[q] < queue->n) {
+        int id = queue->instr[e->next[q]];
+        const struct merak_instr *instr = &e->program->instr[id];
+        struct merak_request *req = NULL;
+
+        if (merak_engine_pending(e, instr) >= 0)
+            return MERAK_OK;
+        e->record[id].start_ns = merak_clock_ns() - e->opt.epoch_ns;
+        e->record[id].step = (int32_t)e->step->step;
+        rc = post(e, instr, &req, err);
+        if (rc != MERAK_OK)
+            return wrap(e, instr, rc, err);
+        e->next[q]++;
+        (*did)++;
+        if (req == NULL)
+            finish(e, instr);
+        else
+            e->flight[e->n_flights++] = (struct flight){id, req};
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
+                                      struct merak_error *err)
+{
+    for (int i = 0; i < e->n_flights;) {
+        const struct merak_instr *instr =
+            &e->program->instr[e->flight[i].instr];
+        enum merak_status rc =
+            merak_request_test(e->opt.tr, e->flight[i].req, err);
+
+        if (rc == MERAK_IN_PROGRESS) {
+            i++;
+            continue;
+        }
+        /* Order is kept: the oldest transfers are tested first. */
+        memmove(&e->flight[i], &e->flight[i + 1],
+                (size_t)(e->n_flights - i - 1) * sizeof(*e->flight));
+        e->n_flights--;
+        if (rc != MERAK_OK)
+            return wrap(e, instr, rc, err);
+        (*did)++;
+        finish(e, instr);
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status pass(struct merak_engine *e, unsigned *did,
+                              struct merak_error *err)
+{
+    enum merak_status rc;
+    const char *why;
+
+    *did = e->opt.tr->ops->progress(e->opt.tr);
+    why = e->opt.tr->ops->aborted == NULL ? NULL
+                                          : e->opt.tr->ops->aborted(e->opt.tr);
+    if (why != NULL)
+        return merak_fail(err, MERAK_ERR_PEER, "%s", why);
+    for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
+        if (q == MERAK_QUEUE_COMPUTE)
+            continue;
+        rc = start_queue(e, q, did, err);
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    return test_flights(e, did, err);
+}
+
+static bool run_finished(const struct merak_engine *e)
+{
+    if (e->n_flights > 0)
+        return false;
+    for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
+        if (q != MERAK_QUEUE_COMPUTE && e->next[q] < e->queue[q].n)
+            return false;
+    }
+    return true;
+}
+
+static bool can_start(const struct merak_engine *e)
+{
+    for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
+        const struct engine_queue *queue = &e->queue[q];
+
+        if (q != MERAK_QUEUE_COMPUTE && e->next[q] < queue->n &&
+            merak_engine_pending(
+                e, &e->program->instr[queue->instr[e->next[q]]]) < 0)
+            return true;
+    }
+    return false;
+}
+
+static void drain_fd(int fd)
+{
+    uint64_t count;
+
+    while (read(fd, &count, sizeof(count)) > 0)
+        ;
+}
+
+/* Sleep until the transport or the compute thread has something. */
+static void sleep_for_event(struct merak_engine *e)
+{
+    struct pollfd fds[2] = {{.fd = e->wake_fd, .events = POLLIN},
+                            {.fd = -1, .events = POLLIN}};
+    int timeout_ms = 100;
+
+    if (e->opt.tr->ops->event_fd != NULL)
+        fds[1].fd = e->opt.tr->ops->event_fd(e->opt.tr);
+    if (fds[1].fd < 0)
+        timeout_ms = 1; /* nothing will wake us: look again soon */
+    else if (e->opt.tr->ops->arm(e->opt.tr) != MERAK_OK)
+        return;
+    atomic_store(&e->comm_sleeps, true);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (!can_start(e) && !atomic_load(&e->failed))
+        poll(fds, 2, timeout_ms);
+    atomic_store(&e->comm_sleeps, false);
+    drain_fd(e->wake_fd);
+}
+
+static enum merak_status stuck(struct merak_engine *e, struct merak_error *err)
+{
+    const struct merak_instr *instr =
+        &e->program->instr[e->flight[0].instr];
+    char what[128];
+
+    merak_engine_describe(e, instr, what, sizeof(what));
+    return merak_fail(err, MERAK_ERR_TIMEOUT,
+                      "step %llu: %.120s is not over after %.0f s",
+                      (unsigned long long)e->step->step, what,
+                      e->opt.deadline_s);
+}
+
+static void run_comm(struct merak_engine *e)
+{
+    struct merak_error err = {.status = MERAK_OK};
+    int64_t idle_since = 0, last = merak_clock_ns(), now;
+    enum merak_status rc = MERAK_OK;
+    unsigned did = 0;
+
+    memset(e->next, 0, sizeof(e->next));
+    e->n_flights = 0;
+    while (rc == MERAK_OK && !run_finished(e)) {
+        rc = pass(e, &did, &err);
+        if (atomic_load(&e->failed_ready))
+            break;
+        now = merak_clock_ns();
+        if (did > 0) {
+            idle_since = 0;
+            last = now;
+            continue;
+        }
+        if (e->n_flights > 0 && rc == MERAK_OK &&
+            (double)(now - last) * 1e-9 > e->opt.deadline_s)
+            rc = stuck(e, &err);
+        if (idle_since == 0)
+            idle_since = now;
+        if (now - idle_since > MERAK_SPIN_NS)
+            sleep_for_event(e);
+    }
+    if (rc != MERAK_OK)
+        merak_engine_fail(e, &err);
+    if (atomic_load(&e->failed_ready) && e->opt.tr->ops->abort != NULL &&
+        e->error.status != MERAK_ERR_PEER)
+        e->opt.tr->ops->abort(e->opt.tr, e->error.text);
+}
+
+static void *comm_main(void *arg)
+{
+    struct merak_engine *e = arg;
+    struct pollfd fd = {.fd = e->wake_fd, .events = POLLIN};
+
+    while (!atomic_load(&e->quit)) {
+        uint32_t go = atomic_load(&e->go);
+
+        if (go == atomic_load(&e->comm_run)) {
+            poll(&fd, 1, -1);
+            drain_fd(e->wake_fd);
+            continue;
+        }
+        run_comm(e);
+        atomic_store(&e->comm_run, go);
+        atomic_fetch_add(&e->progress_count, 1);
+        merak_futex_wake(&e->progress_count);
+    }
+    return NULL;
+}
+
+enum merak_status merak_comm_start(struct merak_engine *e,
+                                   struct merak_error *err)
+{
+    bool needed = false;
+    int rc;
+
+    for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
+        if (q != MERAK_QUEUE_COMPUTE && e->queue[q].n > 0)
+            needed = true;
+    }
+    if (!needed)
+        return MERAK_OK;
+    e->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (e->wake_fd < 0)
+        return merak_fail(err, MERAK_ERR_SYSTEM, "eventfd: %s",
+                          strerror(errno));
+    rc = pthread_create(&e->thread, NULL, comm_main, e);
+    if (rc != 0)
+        return merak_fail(err, MERAK_ERR_SYSTEM, "cannot start a thread: %s",
+                          strerror(rc));
+    e->has_thread = true;
+    return MERAK_OK;
+}
+
+void merak_comm_stop(struct merak_engine *e)
+{
+    uint64_t one = 1;
+
+    if (!e->has_thread)
+        return;
+    atomic_store(&e->quit, true);
+    if (write(e->wake_fd, &one, sizeof(one)) < 0) {
+        /* The counter is full: the thread wakes anyway. */
+    }
+    pthread_join(e->thread, NULL);
+    e->has_thread = false;
+}

@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine.c - run one rank's program: set-up and the compute queue */
+#include "config.h"
+
+#include "runtime/engine/internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEFAULT_DEADLINE_S 300.0
+
+void merak_futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t ns)
+{
+    struct timespec ts = {ns / 1000000000, ns % 1000000000};
+
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &ts, NULL, 0);
+}
+
+void merak_futex_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void *merak_engine_slot(const struct merak_engine *e, int slot)
+{
+    return e->opt.arena + e->program->slot[slot].offset;
+}
+
+int merak_engine_pending(const struct merak_engine *e,
+                         const struct merak_instr *instr)
+{
+    const int *wait = e->program->wait + instr->first_wait;
+
+    for (int i = 0; i < instr->n_wait; i++) {
+        if (!instr_done(e, wait[i]))
+            return wait[i];
+    }
+    return -1;
+}
+
+void merak_engine_describe(const struct merak_engine *e,
+                           const struct merak_instr *instr, char *buf,
+                           size_t size)
+{
+    char mb[32] = "";
+
+    if (instr->microbatch >= 0)
+        snprintf(mb, sizeof(mb), ", micro-batch %d", instr->microbatch);
+    if (instr->kind == MERAK_INSTR_SEND || instr->kind == MERAK_INSTR_RECV)
+        snprintf(buf, size, "instruction %d (%s%s, peer rank %d)", instr->id,
+                 instr->name, mb, instr->peer);
+    else if (instr->kind == MERAK_INSTR_EXCHANGE)
+        snprintf(buf, size, "instruction %d (%s%s, group %s of %d ranks)",
+                 instr->id, instr->name, mb,
+                 e->program->group[instr->group].name,
+                 e->program->group[instr->group].n);
+    else
+        snprintf(buf, size, "instruction %d (%s%s)", instr->id, instr->name,
+                 mb);
+}
+
+void merak_engine_fail(struct merak_engine *e, const struct merak_error *err)
+{
+    int expected = 0;
+    uint64_t one = 1;
+
+    if (atomic_compare_exchange_strong(&e->failed, &expected, 1)) {
+        e->error = *err;
+        atomic_store(&e->failed_ready, 1);
+    }
+    atomic_fetch_add(&e->progress_count, 1);
+    merak_futex_wake(&e->progress_count);
+    if (e->wake_fd >= 0 && write(e->wake_fd, &one, sizeof(one)) < 0) {
+        /* The counter is full: the thread is awake anyway. */
+    }
+}
+
+#ifdef MERAK_DEBUG
+/* Whoever reads a slot after its last user reads NaNs. */
+static void poison_dead_slots(struct merak_engine *e,
+                              const struct merak_instr *instr)
+{
+    for (int i = 0; i < instr->n_in + instr->n_out; i++) {
+        const struct merak_slot *s = &e->program->slot[instr->slot[i]];
+
+        if (s->category != MERAK_CAT_ACTIVATION &&
+            s->category != MERAK_CAT_TRANSIENT)
+            continue;
+        if (instr->slot[i] == e->program->norm || s->dtype == MERAK_F64)
+            continue; /* read by the caller after the step */
+        if (atomic_fetch_sub(&e->users_left[instr->slot[i]], 1) == 1)
+            memset(e->opt.arena + s->offset, 0xff, s->bytes);
+    }
+}
+#endif
+
+void merak_engine_complete(struct merak_engine *e,
+                           const struct merak_instr *instr)
+{
+    uint64_t one = 1;
+
+#ifdef MERAK_DEBUG
+    poison_dead_slots(e, instr);
+#endif
+    atomic_store_explicit(&e->done[instr->id], e->run, memory_order_release);
+    if (instr->queue == MERAK_QUEUE_COMPUTE) {
+        if (!e->wakes_comm[instr->id])
+            return;
+        /* Pairs with the fence between setting comm_sleeps and looking once
+         * more: one of the two sees the other. */
+        atomic_thread_fence(memory_order_seq_cst);
+        if (atomic_load(&e->comm_sleeps) &&
+            write(e->wake_fd, &one, sizeof(one)) < 0)
+            return; /* the counter is full: it is being woken */
+        return;
+    }
+    atomic_fetch_add(&e->progress_count, 1);
+    if (atomic_load(&e->compute_sleeps))
+        merak_futex_wake(&e->progress_count);
+}
+
+static void copy_box(const struct merak_box *box, size_t elem,
+                     const unsigned char *in, unsigned char *out)
+{
+    size_t at[MERAK_MAX_DIMS] = {0};
+    size_t run = box->len[box->ndim - 1] * elem;
+    int d = 0;
+
+    for (d = 0; d < box->ndim; d++) {
+        if (box->len[d] == 0)
+            return;
+    }
+    do {
+        size_t from = 0;
+
+        for (d = 0; d < box->ndim; d++)
+            from = from * box->full[d] + box->lo[d] + at[d];
+        memcpy(out, in + from * elem, run);
+        out += run;
+        for (d = box->ndim - 2; d >= 0; d--) {
+            if (++at[d] < box->len[d])
+                break;
+            at[d] = 0;
+        }
+    } while (d >= 0);
+}
+
+static enum merak_status run_kernel(struct merak_engine *e,
+                                    const struct merak_instr *instr,
+                                    struct merak_error *err)
+{
+    struct merak_kernel_call call;
+    struct merak_step step = *e->step;
+    const struct merak_program *p = e->program;
+
+    if (e->opt.emulate) {
+        merak_emu_wait(merak_clock_ns() + (int64_t)(instr->cost_s * 1e9));
+        return MERAK_OK;
+    }
+    if (instr->microbatch >= 0)
+        step.sample += ((uint64_t)instr->microbatch * (uint64_t)p->plan.dp +
+                        (uint64_t)p->dp_index) *
+                       p->plan.micro_batch;
+    merak_program_call(p, instr, &call);
+    for (int i = 0; i < instr->n_in + instr->n_out; i++)
+        call.operand[i].data = merak_engine_slot(e, instr->slot[i]);
+    call.scratch =
+        instr->scratch < 0 ? NULL : merak_engine_slot(e, instr->scratch);
+    call.scratch_bytes =
+        instr->scratch < 0 ? 0 : p->slot[instr->scratch].bytes;
+    call.step = &step;
+    return e->kernel[instr->id]->fn(&call, err);
+}
+
+enum merak_status merak_engine_local(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err)
+{
+    switch (instr->kind) {
+    case MERAK_INSTR_LOAD:
+        return e->opt.load(e->opt.load_arg, instr->input, instr->microbatch,
+                           merak_engine_slot(e, instr->slot[0]), err);
+    case MERAK_INSTR_KERNEL:
+        return run_kernel(e, instr, err);
+    case MERAK_INSTR_SLICE:
+        copy_box(&instr->exchange->send[0],
+                 merak_dtype_bytes(instr->exchange->dtype),
+                 merak_engine_slot(e, instr->slot[0]),
+                 merak_engine_slot(e, instr->slot[1]));
+        return MERAK_OK;
+    case MERAK_INSTR_EXCHANGE:
+    case MERAK_INSTR_SEND:
+    case MERAK_INSTR_RECV:
+        break;
+    }
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "instruction %d (%s) moves data and stands in the "
+                      "compute queue",
+                      instr->id, instr->name);
+}
+
+static enum merak_status timed_out(struct merak_engine *e,
+                                   const struct merak_instr *instr,
+                                   int pending, struct merak_error *err)
+{
+    char mine[128], theirs[128];
+
+    merak_engine_describe(e, instr, mine, sizeof(mine));
+    merak_engine_describe(e, &e->program->instr[pending], theirs,
+                          sizeof(theirs));
+    return merak_fail(err, MERAK_ERR_TIMEOUT,
+                      "step %llu: %.100s waited %.0f s for %.100s",
+                      (unsigned long long)e->step->step, mine,
+                      e->opt.deadline_s, theirs);
+}
+
+/* Wait until every instruction that instr names is complete. */
+static enum merak_status wait_for(struct merak_engine *e,
+                                  const struct merak_instr *instr,
+                                  struct merak_error *err)
+{
+    int64_t start = 0, now;
+    int pending;
+
+    for (;;) {
+        uint32_t seen = atomic_load(&e->progress_count);
+
+        pending = merak_engine_pending(e, instr);
+        if (pending < 0)
+            return MERAK_OK;
+        if (atomic_load(&e->failed_ready)) {
+            *err = e->error;
+            return e->error.status;
+        }
+        now = merak_clock_ns();
+        if (start == 0)
+            start = now;
+        if (now - start < MERAK_SPIN_NS)
+            continue;
+        if ((double)(now - start) * 1e-9 > e->opt.deadline_s)
+            return timed_out(e, instr, pending, err);
+        atomic_store(&e->compute_sleeps, true);
+        merak_futex_wait(&e->progress_count, seen, 100000000);
+        atomic_store(&e->compute_sleeps, false);
+    }
+}
+
+static void record_instr(struct merak_engine *e,
+                         const struct merak_instr *instr, int64_t start)
+{
+    struct merak_trace_record *r = &e->record[instr->id];
+
+    r->start_ns = start - e->opt.epoch_ns;
+    r->end_ns = merak_clock_ns() - e->opt.epoch_ns;
+    r->step = (int32_t)e->step->step;
+}
+
+static enum merak_status run_compute(struct merak_engine *e,
+                                     struct merak_error *err)
+{
+    const struct engine_queue *q = &e->queue[MERAK_QUEUE_COMPUTE];
+    enum merak_status rc;
+
+    for (int i = 0; i < q->n; i++) {
+        const struct merak_instr *instr = &e->program->instr[q->instr[i]];
+        int64_t start;
+
+        rc = wait_for(e, instr, err);
+        if (rc != MERAK_OK)
+            return rc;
+        start = merak_clock_ns();
+        rc = merak_engine_local(e, instr, err);
+        if (rc != MERAK_OK) {
+            merak_error_wrap(err, "step %llu, %s",
+                             (unsigned long long)e->step->step, instr->name);
+            return rc;
+        }
+        record_instr(e, instr, start);
+        merak_engine_complete(e, instr);
+    }
+    return MERAK_OK;
+}
+
+/* Wait until the communication thread has finished this run. */
+static enum merak_status drain(struct merak_engine *e, struct merak_error *err)
+{
+    int64_t start = merak_clock_ns();
+
+    while (e->has_thread && atomic_load(&e->comm_run) != e->run) {
+        uint32_t seen = atomic_load(&e->progress_count);
+
+        if (atomic_load(&e->comm_run) == e->run)
+            break;
+        if (merak_clock_ns() - start < MERAK_SPIN_NS)
+            continue;
+        atomic_store(&e->compute_sleeps, true);
+        merak_futex_wait(&e->progress_count, seen, 10000000);
+        atomic_store(&e->compute_sleeps, false);
+    }
+    if (atomic_load(&e->failed_ready)) {
+        *err = e->error;
+        return e->error.status;
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_engine_run(struct merak_engine *e,
+                                   const struct merak_step *step,
+                                   struct merak_error *err)
+{
+    struct merak_error own = {.status = MERAK_OK};
+    enum merak_status rc;
+    uint64_t one = 1;
+
+    e->step = step;
+    e->run++;
+#ifdef MERAK_DEBUG
+    for (int i = 0; i < e->program->n_slots; i++)
+        atomic_store(&e->users_left[i], e->users[i]);
+#endif
+    if (e->has_thread) {
+        atomic_store(&e->go, e->run);
+        if (write(e->wake_fd, &one, sizeof(one)) < 0)
+            return merak_fail(err, MERAK_ERR_SYSTEM, "eventfd: %s",
+                              strerror(errno));
+    }
+    rc = run_compute(e, &own);
+    if (rc != MERAK_OK)
+        merak_engine_fail(e, &own);
+    return drain(e, err != NULL ? err : &own);
+}
+
+const struct merak_trace_record *
+merak_engine_records(const struct merak_engine *e)
+{
+    return e->record;
+}
+
+/* --- set-up --------------------------------------------------------------- */
+
+static enum merak_status find_kernels(struct merak_engine *e,
+                                      struct merak_error *err)
+{
+    const struct merak_program *p = e->program;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        enum merak_status rc;
+
+        if (p->instr[i].kind != MERAK_INSTR_KERNEL || e->opt.emulate)
+            continue;
+        rc = merak_kernel_find(e->opt.backend, p->instr[i].op->name,
+                               &e->kernel[i], err);
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    return MERAK_OK;
+}
+
+static void fill_queues(struct merak_engine *e)
+{
+    const struct merak_program *p = e->program;
+    int *at = e->order;
+
+    for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
+        e->queue[q].instr = at;
+        for (int i = 0; i < p->n_instrs; i++) {
+            if ((int)p->instr[i].queue == q)
+                *at++ = i;
+        }
+        e->queue[q].n = (int)(at - e->queue[q].instr);
+    }
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *instr = &p->instr[i];
+
+        if (instr->queue == MERAK_QUEUE_COMPUTE)
+            continue;
+        for (int w = 0; w < instr->n_wait; w++)
+            e->wakes_comm[p->wait[instr->first_wait + w]] = true;
+    }
+}
+
+static void fill_teams(struct merak_engine *e)
+{
+    const struct merak_program *p = e->program;
+    int *at = e->team_rank;
+
+    for (int g = 0; g < p->n_groups; g++) {
+        e->team[g].n = p->group[g].n;
+        e->team[g].me = p->group[g].me;
+        e->team[g].rank = at;
+        for (int i = 0; i < p->group[g].n; i++)
+            *at++ = e->opt.transport_rank[p->group[g].rank[i]];
+    }
+}
+
+static void fill_records(struct merak_engine *e)
+{
+    const struct merak_program *p = e->program;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *instr = &p->instr[i];
+        struct merak_trace_record *r = &e->record[i];
+        bool pair = instr->kind == MERAK_INSTR_SEND ||
+                    instr->kind == MERAK_INSTR_RECV;
+
+        r->bytes = instr->bytes;
+        r->instr = i;
+        r->microbatch = (int16_t)instr->microbatch;
+        r->peer = (int16_t)(pair ? instr->peer : -1);
+        r->kind = (uint8_t)instr->kind;
+        r->queue = (uint8_t)instr->queue;
+        r->phase = (uint8_t)instr->phase;
+        r->chunk = (uint8_t)instr->chunk;
+    }
+}
+
+static size_t team_members(const struct merak_program *p)
+{
+    size_t n = 0;
+
+    for (int g = 0; g < p->n_groups; g++)
+        n += (size_t)p->group[g].n;
+    return n;
+}
+
+static enum merak_status allocate(struct merak_engine *e,
+                                  struct merak_error *err)
+{
+    const struct merak_program *p = e->program;
+    size_t n = (size_t)p->n_instrs + 1;
+
+    e->kernel = calloc(n, sizeof(*e->kernel));
+    e->team = calloc((size_t)p->n_groups + 1, sizeof(*e->team));
+    e->team_rank = calloc(team_members(p) + 1, sizeof(*e->team_rank));
+    e->order = calloc(n, sizeof(*e->order));
+    e->wakes_comm = calloc(n, sizeof(*e->wakes_comm));
+    e->record = calloc(n, sizeof(*e->record));
+    e->done = calloc(n, sizeof(*e->done));
+    e->flight = calloc(n, sizeof(*e->flight));
+    if (e->kernel == NULL || e->team == NULL ||
+        e->team_rank == NULL || e->order == NULL || e->wakes_comm == NULL ||
+        e->record == NULL || e->done == NULL || e->flight == NULL)
+        return merak_fail_nomem(err, n * sizeof(*e->record));
+#ifdef MERAK_DEBUG
+    e->users = calloc((size_t)p->n_slots + 1, sizeof(*e->users));
+    e->users_left = calloc((size_t)p->n_slots + 1, sizeof(*e->users_left));
+    if (e->users == NULL || e->users_left == NULL)
+        return merak_fail_nomem(err, (size_t)p->n_slots * sizeof(int));
+    for (int i = 0; i < p->n_instrs; i++) {
+        for (int k = 0; k < p->instr[i].n_in + p->instr[i].n_out; k++)
+            e->users[p->instr[i].slot[k]]++;
+    }
+#endif
+    return MERAK_OK;
+}
+
+enum merak_status merak_engine_create(const struct merak_program *program,
+                                      const struct merak_engine_options *opt,
+                                      struct merak_engine **engine_p,
+                                      struct merak_error *err)
+{
+    struct merak_engine *e = calloc(1, sizeof(*e));
+    enum merak_status rc;
+
+    if (e == NULL)
+        return merak_fail_nomem(err, sizeof(*e));
+    e->program = program;
+    e->opt = *opt;
+    e->wake_fd = -1;
+    if (e->opt.deadline_s <= 0)
+        e->opt.deadline_s = DEFAULT_DEADLINE_S;
+    rc = allocate(e, err);
+    if (rc != MERAK_OK)
+        goto out;
+    fill_queues(e);
+    fill_teams(e);
+    fill_records(e);
+    rc = find_kernels(e, err);
+    if (rc != MERAK_OK)
+        goto out;
+    rc = merak_comm_start(e, err);
+    if (rc != MERAK_OK)
+        goto out;
+    *engine_p = e;
+    e = NULL;
+out:
+    merak_engine_destroy(e);
+    return rc;
+}
+
+void merak_engine_destroy(struct merak_engine *e)
+{
+    int saved = errno;
+
+    if (e == NULL)
+        return;
+    merak_comm_stop(e);
+    if (e->wake_fd >= 0)
+        close(e->wake_fd);
+#ifdef MERAK_DEBUG
+    free(e->users);
+    free(e->users_left);
+#endif
+    free(e->kernel);
+    free(e->team);
+    free(e->team_rank);
+    free(e->order);
+    free(e->wakes_comm);
+    free(e->record);
+    free(e->done);
+    free(e->flight);
+    free(e);
+    errno = saved;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/engine/engine.h - run one rank's program
+ *
+ * Two threads: the caller runs the compute queue, a communication thread
+ * owns the transport while a step runs and starts the other queues'
+ * instructions in program order as soon as what they wait for is complete.
+ * Nothing is decided here and nothing is allocated in a step.
+ *
+ * Waits spin for at most 20 us, then sleep: spinners ruin every neighbour on
+ * a shared core.
+ */
+#ifndef MERAK_RUNTIME_ENGINE_ENGINE_H
+#define MERAK_RUNTIME_ENGINE_ENGINE_H
+
+#include "io/trace.h"
+#include "kernels/kernels.h"
+#include "partitioner/program.h"
+#include "runtime/transport/transport.h"
+
+struct merak_engine;
+
+/*
+ * Fill a micro-batch's input.
+ *   microbatch  0 .. m-1, or the evaluation batch's number
+ *   ids         out  i32[B*T]
+ */
+typedef enum merak_status (*merak_load_fn)(void *arg,
+                                           enum merak_input_kind input,
+                                           int microbatch, int32_t *ids,
+                                           struct merak_error *err);
+
+struct merak_engine_options {
+    const struct merak_backend *backend;
+    bool emulate;               /* kernels take cost_s and do nothing */
+    struct merak_transport *tr; /* borrowed */
+    const int *transport_rank;  /* [ranks] of each logical rank; borrowed */
+    unsigned char *arena;       /* program->arena_bytes, 64-byte aligned */
+    merak_load_fn load;
+    void *load_arg;
+    double deadline_s;          /* of any wait; 0: 300 */
+    int64_t epoch_ns;           /* CLOCK_MONOTONIC zero of trace records */
+};
+
+/* program and everything in opt are borrowed for the engine's life. */
+enum merak_status merak_engine_create(const struct merak_program *program,
+                                      const struct merak_engine_options *opt,
+                                      struct merak_engine **engine_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+void merak_engine_destroy(struct merak_engine *engine);
+
+/*
+ * Run the program once.  step->sample is the step's first global sample;
+ * micro-batch j of replica r starts at sample + (j * dp + r) * B.
+ *
+ * On failure (a kernel, a transfer, a deadline, a peer that gave up) the
+ * peers have been told out of band, the text says which instruction and for
+ * whom it waited, and the engine must not be run again.
+ */
+enum merak_status merak_engine_run(struct merak_engine *engine,
+                                   const struct merak_step *step,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* The last run's records, one per instruction, in program order. */
+const struct merak_trace_record *
+merak_engine_records(const struct merak_engine *engine);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* internal.h - what the two threads of an engine share */
+#ifndef MERAK_RUNTIME_ENGINE_INTERNAL_H
+#define MERAK_RUNTIME_ENGINE_INTERNAL_H
+
+#include "runtime/engine/engine.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define MERAK_SPIN_NS 20000
+
+struct engine_queue {
+    int n;
+    const int *instr; /* ids in program order */
+};
+
+struct flight {
+    int instr;
+    struct merak_request *req;
+};
+
+struct merak_engine {
+    const struct merak_program *program;
+    struct merak_engine_options opt;
+    const struct merak_kernel **kernel; /* by instruction */
+    struct merak_team *team;            /* by group */
+    int *team_rank;                     /* storage of the teams */
+    int *order;                         /* storage of the queues */
+    struct engine_queue queue[MERAK_QUEUE_COUNT];
+    bool *wakes_comm; /* by instruction: another thread's queue waits for it */
+    struct merak_trace_record *record; /* by instruction */
+
+    /* An instruction is complete when done[id] == run: no reset between
+     * steps.  Stored with release, loaded with acquire: what it wrote is
+     * visible to who sees it. */
+    _Atomic uint32_t *done;
+    uint32_t run;
+    const struct merak_step *step; /* of the run */
+
+    /* The first failure of either thread wins. */
+    atomic_int failed; /* 0, or 1 once `error` is being or was written */
+    atomic_int failed_ready;
+    struct merak_error error;
+
+    /* comm -> compute: a futex the compute thread sleeps on */
+    _Atomic uint32_t progress_count;
+    atomic_bool compute_sleeps;
+
+    /* compute -> comm */
+    pthread_t thread;
+    bool has_thread;
+    int wake_fd; /* eventfd */
+    atomic_bool comm_sleeps;
+    _Atomic uint32_t go;       /* run number the comm thread should work on */
+    _Atomic uint32_t comm_run; /* run number it has finished */
+    atomic_bool quit;
+
+    /* comm thread's own */
+    int next[MERAK_QUEUE_COUNT]; /* position in each queue */
+    struct flight *flight;
+    int n_flights;
+#ifdef MERAK_DEBUG
+    _Atomic int *users_left; /* by slot, in this run */
+    int *users;
+#endif
+};
+
+/* Sleep while *word == seen, at most ns; spurious returns are fine. */
+void merak_futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t ns);
+void merak_futex_wake(_Atomic uint32_t *word);
+
+static inline bool instr_done(const struct merak_engine *e, int id)
+{
+    return atomic_load_explicit(&e->done[id], memory_order_acquire) == e->run;
+}
+
+/* The first of instr's waits that is not complete, or -1. */
+int merak_engine_pending(const struct merak_engine *e,
+                         const struct merak_instr *instr);
+/* Run an instruction that moves nothing between ranks. */
+enum merak_status merak_engine_local(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err);
+/* Mark complete and wake whoever may wait for it. */
+void merak_engine_complete(struct merak_engine *e,
+                           const struct merak_instr *instr);
+/* Keep the first failure, wake everyone. */
+void merak_engine_fail(struct merak_engine *e, const struct merak_error *err);
+/* "recv d/h.2.x (micro-batch 3) from rank 5" */
+void merak_engine_describe(const struct merak_engine *e,
+                           const struct merak_instr *instr, char *buf,
+                           size_t size);
+void *merak_engine_slot(const struct merak_engine *e, int slot);
+
+enum merak_status merak_comm_start(struct merak_engine *e,
+                                   struct merak_error *err);
+void merak_comm_stop(struct merak_engine *e);
+
+#endif

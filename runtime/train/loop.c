@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loop.c - the steps of a run: load, run, agree, report, evaluate, save */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+/* Set by SIGUSR1 and SIGTERM: save at the end of the step and ask for
+ * another run.  A signal handler has no other way to speak. */
+static volatile sig_atomic_t stop_asked;
+
+static void on_stop_signal(int sig)
+{
+    (void)sig;
+    stop_asked = 1;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction sa = {.sa_handler = on_stop_signal,
+                           .sa_flags = SA_RESTART};
+
+    sigaction(SIGUSR1, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
+static double seconds_since(int64_t start_ns)
+{
+    return (double)(merak_clock_ns() - start_ns) * 1e-9;
+}
+
+enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
+                                     int microbatch, int32_t *ids,
+                                     struct merak_error *err)
+{
+    struct merak_trainer *t = arg;
+    size_t T = t->opt.seq, B = t->opt.micro_batch;
+    uint64_t first = t->load_base +
+                     ((uint64_t)microbatch * (uint64_t)t->plan.dp +
+                      (uint64_t)t->program->dp_index) *
+                         B;
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t b = 0; b < B && rc == MERAK_OK; b++) {
+        rc = merak_data_sample(t->data, t->load_split, first + b, t->ids,
+                               t->ids + T, err);
+        if (rc == MERAK_OK)
+            memcpy(ids + b * T,
+                   input == MERAK_INPUT_TOKENS ? t->ids : t->ids + T,
+                   T * sizeof(*ids));
+    }
+    return rc;
+}
+
+/* Sum of the micro-batches' losses this rank answers for. */
+static double own_loss(const struct merak_trainer *t,
+                       const struct merak_program *p)
+{
+    const double *loss;
+    double sum = 0;
+
+    if (p->loss < 0 || p->tp_index != 0)
+        return 0;
+    loss = (const double *)(const void *)((unsigned char *)t->arena.base +
+                                          p->slot[p->loss].offset);
+    for (int i = 0; i < p->plan.microbatches; i++)
+        sum += loss[i];
+    return sum / ((double)p->plan.microbatches * p->plan.dp);
+}
+
+static void fill_step(const struct merak_trainer *t, struct merak_step *s)
+{
+    memset(s, 0, sizeof(*s));
+    s->seed = t->opt.seed;
+    s->step = t->step;
+    s->sample = t->consumed;
+    s->lr = merak_learning_rate(&t->opt, t->step);
+    s->beta1 = t->opt.beta1;
+    s->beta2 = t->opt.beta2;
+    s->eps = t->opt.eps;
+    s->weight_decay = t->opt.weight_decay;
+    s->clip = t->opt.clip;
+    s->grad_scale = 1.0f / ((float)t->plan.microbatches * (float)t->plan.dp);
+    s->train = true;
+}
+
+/* Mean loss over the first eval_batches x dp micro-batches of the held-out
+ * split. */
+static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
+                                  struct merak_error *err)
+{
+    uint64_t per_run = (uint64_t)t->plan.microbatches *
+                       (uint64_t)t->plan.dp * t->opt.micro_batch;
+    uint64_t want = (uint64_t)t->opt.eval_batches * (uint64_t)t->plan.dp *
+                    t->opt.micro_batch;
+    uint64_t runs = (want + per_run - 1) / per_run;
+    struct merak_step step;
+    double sum = 0;
+    enum merak_status rc = MERAK_OK;
+
+    fill_step(t, &step);
+    step.train = false;
+    t->load_split = MERAK_VALID;
+    for (uint64_t i = 0; i < runs && rc == MERAK_OK; i++) {
+        t->load_base = i * per_run;
+        rc = merak_engine_run(t->eval_engine, &step, err);
+        t->broken = rc != MERAK_OK;
+        if (rc == MERAK_OK)
+            sum += own_loss(t, t->eval);
+    }
+    t->load_split = MERAK_TRAIN;
+    if (rc != MERAK_OK)
+        return rc;
+    sum /= (double)runs;
+    rc = merak_sum(t->tr, &t->world, &sum, 1, err);
+    *loss_p = sum;
+    return rc;
+}
+
+static bool evaluates(const struct merak_trainer *t)
+{
+    if (t->opt.eval_batches == 0 ||
+        merak_data_samples(t->data, MERAK_VALID) == 0)
+        return false;
+    if (t->step == t->opt.steps)
+        return true;
+    return t->opt.eval_every > 0 &&
+           t->step % (uint64_t)t->opt.eval_every == 0;
+}
+
+static enum merak_status trace_step(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    if (t->trace == NULL || !merak_trace_wants(t->trace, (int64_t)t->step))
+        return MERAK_OK;
+    return merak_trace_step(t->trace, merak_engine_records(t->engine),
+                            t->program->n_instrs, err);
+}
+
+struct step_result {
+    double loss, stop;
+};
+
+/* One optimizer step, then one small sum over all ranks: the loss, and
+ * whether anybody was asked to stop. */
+static enum merak_status run_step(struct merak_trainer *t,
+                                  struct step_result *r,
+                                  struct merak_error *err)
+{
+    struct merak_step step;
+    double sum[2];
+    enum merak_status rc;
+
+    fill_step(t, &step);
+    t->load_base = t->consumed;
+    rc = merak_engine_run(t->engine, &step, err);
+    t->broken = rc != MERAK_OK;
+    if (rc != MERAK_OK)
+        return rc;
+    if (t->opt.dump_grads != NULL &&
+        (t->step == 0 || t->step + 1 == t->opt.steps)) {
+        rc = merak_grads_dump(t, step.grad_scale, err);
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    sum[0] = own_loss(t, t->program);
+    sum[1] = stop_asked != 0 ||
+             (t->opt.max_seconds > 0 &&
+              seconds_since(t->start_ns) > t->opt.max_seconds);
+    rc = merak_sum(t->tr, &t->world, sum, 2, err);
+    r->loss = sum[0];
+    r->stop = sum[1];
+    return rc;
+}
+
+static enum merak_status check_finite(const struct merak_trainer *t,
+                                      double loss, double norm,
+                                      struct merak_error *err)
+{
+    if (t->opt.backend[0] == 'e' || (isfinite(loss) && isfinite(norm)))
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "step %llu: loss %g, gradient norm %g: not finite; "
+                      "nothing was saved after it",
+                      (unsigned long long)t->step, loss, norm);
+}
+
+static double grad_norm(const struct merak_trainer *t)
+{
+    const float *norm =
+        (const float *)(const void *)((unsigned char *)t->arena.base +
+                                      t->program->slot[t->program->norm]
+                                          .offset);
+
+    return (double)norm[1];
+}
+
+static enum merak_status finish_step(struct merak_trainer *t,
+                                     const struct step_result *r,
+                                     int64_t began, struct merak_error *err)
+{
+    float lr = merak_learning_rate(&t->opt, t->step);
+    double norm = grad_norm(t), valid, step_s = seconds_since(began);
+    bool has_valid;
+    enum merak_status rc = check_finite(t, r->loss, norm, err);
+
+    if (rc == MERAK_OK)
+        rc = trace_step(t, err);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    t->step++;
+    t->consumed += t->opt.global_batch;
+    has_valid = evaluates(t);
+    if (has_valid)
+        rc = evaluate(t, &valid, err);
+    if (rc != MERAK_OK)
+        return rc;
+    merak_report_step(t, r->loss, norm, lr, step_s);
+    if (has_valid)
+        merak_info("train", "step %llu  held-out loss %.4f",
+                   (unsigned long long)t->step, valid);
+    return merak_report_metrics(t, r->loss, norm, lr, step_s,
+                                has_valid ? &valid : NULL, err);
+}
+
+static bool saves(const struct merak_trainer *t, bool stop)
+{
+    if (t->opt.ckpt == NULL)
+        return false;
+    if (stop || t->step == t->opt.steps)
+        return true;
+    return t->opt.ckpt_every > 0 && t->step % t->opt.ckpt_every == 0;
+}
+
+enum merak_status merak_trainer_loop(struct merak_trainer *t,
+                                     int *exit_code_p,
+                                     struct merak_error *err)
+{
+    struct step_result r = {0, 0};
+    enum merak_status rc = MERAK_OK;
+
+    catch_signals();
+    t->start_step = t->step;
+    *exit_code_p = MERAK_EXIT_DONE;
+    if (t->step >= t->opt.steps)
+        merak_info("train", "nothing to do: %llu of %llu steps are done",
+                   (unsigned long long)t->step,
+                   (unsigned long long)t->opt.steps);
+    while (t->step < t->opt.steps && r.stop == 0) {
+        int64_t began = merak_clock_ns();
+
+        rc = run_step(t, &r, err);
+        if (rc == MERAK_OK)
+            rc = finish_step(t, &r, began, err);
+        if (rc == MERAK_OK && saves(t, r.stop != 0))
+            rc = merak_weights_save(t, err);
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    if (t->step < t->opt.steps) {
+        merak_info("train", "stopped after step %llu of %llu%s",
+                   (unsigned long long)t->step,
+                   (unsigned long long)t->opt.steps,
+                   t->opt.ckpt != NULL ? "; saved, wants another run"
+                                       : "; nothing saved: no --ckpt");
+        *exit_code_p = MERAK_EXIT_AGAIN;
+    }
+    return MERAK_OK;
+}

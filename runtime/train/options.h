@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/train/options.h - the trainer's options */
+#ifndef MERAK_RUNTIME_TRAIN_OPTIONS_H
+#define MERAK_RUNTIME_TRAIN_OPTIONS_H
+
+#include "partitioner/program.h"
+
+enum merak_lr_shape { MERAK_LR_COSINE, MERAK_LR_LINEAR, MERAK_LR_CONSTANT };
+enum merak_resume { MERAK_RESUME_AUTO, MERAK_RESUME_MUST, MERAK_RESUME_NO };
+
+struct merak_train_options {
+    /* data */
+    const char *data;
+    size_t seq;
+    double valid_fraction;
+    int eval_every, eval_batches;
+    /* batch and length */
+    size_t micro_batch, global_batch;
+    uint64_t steps;
+    double max_seconds; /* save and ask for another run after; 0: never */
+    /* optimizer */
+    float lr, min_lr, beta1, beta2, eps, weight_decay, clip;
+    uint64_t warmup;
+    enum merak_lr_shape lr_shape;
+    uint64_t seed;
+    /* parallelism; 0: from the environment or 1 */
+    int tp, pp, dp;
+    char schedule[32];
+    bool zero1;
+    enum merak_seq_parallel sp;
+    enum merak_dtype dtype;
+    const char *backend;
+    const char *transport; /* NULL: by the number of ranks */
+    int threads; /* 0: from the allocation */
+    double deadline_s;
+    /* output */
+    const char *ckpt;
+    uint64_t ckpt_every;
+    int keep;
+    enum merak_resume resume;
+    bool data_changed; /* resume although --data is not what it was */
+    const char *trace;
+    const char *metrics;
+    const char *dump_grads; /* directory for gradients of chosen steps */
+    uint64_t log_every;
+    bool help;
+};
+
+/*
+ * Parse argv into opt.  MERAK_ERR_CONFIG names the option, what was given
+ * and what was expected.
+ */
+enum merak_status merak_train_options_parse(int argc, char **argv,
+                                            struct merak_train_options *opt,
+                                            struct merak_error *err)
+    MERAK_CHECKED;
+/* The options' part of --help. */
+void merak_train_options_help(void);
+
+/* Learning rate of step `step` (0..): linear warm-up to lr over warmup
+ * steps, then the shape down to min_lr at the last step. */
+float merak_learning_rate(const struct merak_train_options *opt,
+                          uint64_t step);
+
+#endif

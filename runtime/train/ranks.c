@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ranks.c - degrees, the rank map and this task's place in it */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "placement/placement.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A degree from the environment: `name` as the plugin or the user set it;
+ * 0 if it is not there. */
+static enum merak_status degree_from_env(const char *name, int *degree_p,
+                                         struct merak_error *err)
+{
+    const char *text = getenv(name);
+    char *end;
+    long v;
+
+    *degree_p = 0;
+    if (text == NULL || *text == '\0')
+        return MERAK_OK;
+    v = strtol(text, &end, 10);
+    if (*end != '\0' || v < 1 || v > 65535)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%s: expected an integer 1..65535, got \"%.40s\"",
+                          name, text);
+    *degree_p = (int)v;
+    return MERAK_OK;
+}
+
+/* The program's option, else what the plugin resolved, else the user's
+ * variable.  The option may not contradict the plugin. */
+static enum merak_status resolve_degree(int option, const char *what,
+                                        const char *resolved_name,
+                                        const char *wish_name, int *degree_p,
+                                        struct merak_error *err)
+{
+    int resolved, wish;
+    enum merak_status rc = degree_from_env(resolved_name, &resolved, err);
+
+    if (rc == MERAK_OK)
+        rc = degree_from_env(wish_name, &wish, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (option != 0 && resolved != 0 && option != resolved)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--%s %d contradicts the launch: srun placed the "
+                          "tasks for --merak-%s=%d",
+                          what, option, what, resolved);
+    *degree_p = option != 0 ? option : resolved != 0 ? resolved : wish;
+    return MERAK_OK;
+}
+
+static enum merak_status resolve_degrees(const struct merak_boot *boot,
+                                         const struct merak_train_options *opt,
+                                         struct merak_ranks *r,
+                                         struct merak_error *err)
+{
+    enum merak_status rc;
+
+    rc = resolve_degree(opt->tp, "tp", "MERAK_TP_SIZE", "MERAK_TP", &r->tp,
+                        err);
+    if (rc == MERAK_OK)
+        rc = resolve_degree(opt->pp, "pp", "MERAK_PP_SIZE", "MERAK_PP",
+                            &r->pp, err);
+    if (rc == MERAK_OK)
+        rc = resolve_degree(opt->dp, "dp", "MERAK_DP_SIZE", "MERAK_DP",
+                            &r->dp, err);
+    if (rc != MERAK_OK)
+        return rc;
+    return merak_degrees_resolve(boot->size, &r->tp, &r->pp, &r->dp, err);
+}
+
+/* The facts as PMIx tells them. */
+static enum merak_status site_from_boot(const struct merak_boot *boot,
+                                        struct merak_site *site,
+                                        struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_site_init(site, boot->n_nodes, boot->size, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (int i = 0; i < boot->n_nodes; i++) {
+        site->node_name[i] = strdup(boot->hosts[i]);
+        site->node_path[i] = strdup("");
+        if (site->node_name[i] == NULL || site->node_path[i] == NULL)
+            return merak_fail_nomem(err, strlen(boot->hosts[i]) + 1);
+    }
+    memcpy(site->node_of_task, boot->node_of,
+           (size_t)boot->size * sizeof(*site->node_of_task));
+    return MERAK_OK;
+}
+
+/* Every task of the plan is on the host PMIx says. */
+static bool site_is_ours(const struct merak_site *site,
+                         const struct merak_boot *boot)
+{
+    if (site->n_tasks != boot->size || site->n_nodes != boot->n_nodes)
+        return false;
+    for (int r = 0; r < boot->size; r++) {
+        if (strcmp(site->node_name[site->node_of_task[r]],
+                   boot->hosts[boot->node_of[r]]) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool same_number(const char *name, uint32_t value)
+{
+    const char *text = getenv(name);
+
+    return text != NULL && strtoul(text, NULL, 10) == value;
+}
+
+/* The plugin's plan, if there is one and it was made for this step. */
+static bool read_plan(const struct merak_boot *boot,
+                      struct merak_placement_plan *plan)
+{
+    const char *text = getenv("MERAK_PLAN");
+    struct merak_error why;
+
+    if (text == NULL)
+        return false;
+    if (merak_plan_decode(text, plan, &why) != MERAK_OK) {
+        merak_info("train", "the launch's plan is not used: %s", why.text);
+        return false;
+    }
+    if (same_number("SLURM_JOB_ID", plan->job) &&
+        same_number("SLURM_STEP_ID", plan->step) &&
+        site_is_ours(&plan->site, boot))
+        return true;
+    merak_info("train", "the launch's plan is not used: it was made for "
+                        "another step or other hosts");
+    merak_plan_fini(plan);
+    return false;
+}
+
+static enum merak_status fill_map(const struct merak_placement *p,
+                                  const struct merak_boot *boot,
+                                  struct merak_ranks *r,
+                                  struct merak_error *err)
+{
+    r->transport_rank = calloc((size_t)boot->size, sizeof(int));
+    if (r->transport_rank == NULL)
+        return merak_fail_nomem(err, (size_t)boot->size * sizeof(int));
+    for (int i = 0; i < boot->size; i++)
+        r->transport_rank[i] = merak_placement_physical_of(p, i);
+    r->logical = merak_placement_logical_of(p, boot->rank);
+    r->order_tp_pp_dp = merak_placement_order(p) == MERAK_ORDER_TP_PP_DP;
+    r->plan_id = merak_placement_id(p);
+    return MERAK_OK;
+}
+
+enum merak_status merak_ranks_resolve(const struct merak_boot *boot,
+                                      const struct merak_train_options *opt,
+                                      struct merak_ranks *ranks,
+                                      struct merak_error *err)
+{
+    struct merak_placement_plan plan;
+    struct merak_placement_input input = {.site = NULL};
+    struct merak_placement *placement = NULL;
+    struct merak_site site = {.n_nodes = 0};
+    bool planned = read_plan(boot, &plan);
+    enum merak_status rc = resolve_degrees(boot, opt, ranks, err);
+
+    if (rc != MERAK_OK)
+        goto out;
+    if (planned)
+        input = plan.input;
+    else
+        rc = site_from_boot(boot, &site, err);
+    if (rc != MERAK_OK)
+        goto out;
+    input.site = planned ? &plan.site : &site;
+    input.tp = ranks->tp;
+    input.pp = ranks->pp;
+    input.dp = ranks->dp;
+    rc = merak_placement_compute(&input, &placement, err);
+    if (rc == MERAK_OK)
+        rc = fill_map(placement, boot, ranks, err);
+    snprintf(ranks->source, sizeof(ranks->source), "%s",
+             planned ? "spank" : boot->size > 1 ? "runtime" : "single");
+out:
+    merak_placement_destroy(placement);
+    merak_site_fini(&site);
+    if (planned)
+        merak_plan_fini(&plan);
+    return rc;
+}
+
+void merak_ranks_fini(struct merak_ranks *ranks)
+{
+    free(ranks->transport_rank);
+    ranks->transport_rank = NULL;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* setup.c - from a described model to engines that are ready to run */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/rng.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A number that changes with any parameter's name or shape. */
+static void fingerprint(const struct merak_graph *graph, char hex[17])
+{
+    uint64_t h = 0;
+
+    for (int i = 0; i < graph->n_values; i++) {
+        const struct merak_value *v = graph->value[i];
+
+        if (v->kind != MERAK_VALUE_PARAM)
+            continue;
+        h = merak_rng_mix(h, merak_rng_key(0, v->name));
+        for (int d = 0; d < v->shape.ndim; d++)
+            h = merak_rng_mix(h, v->shape.dim[d]);
+    }
+    snprintf(hex, 17, "%016llx", (unsigned long long)h);
+}
+
+static enum merak_status describe_model(struct merak_trainer *t,
+                                        struct merak_graph **graph_p,
+                                        struct merak_error *err)
+{
+    const struct merak_model_options mo = {
+        .micro_batch = t->opt.micro_batch,
+        .seq = t->opt.seq,
+        .dtype = t->opt.dtype,
+    };
+    enum merak_status rc = merak_model_create(&mo, &t->model, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    t->describe(t->model, t->describe_arg);
+    rc = merak_model_graph(t->model, graph_p, err);
+    if (rc == MERAK_OK)
+        fingerprint(*graph_p, t->model_id);
+    return rc;
+}
+
+static int default_threads(const struct merak_boot *boot)
+{
+    const char *cpus = getenv("SLURM_CPUS_PER_TASK");
+    long n = cpus != NULL ? strtol(cpus, NULL, 10) : 0;
+
+    if (n < 1)
+        n = sysconf(_SC_NPROCESSORS_ONLN) / boot->local_size;
+    return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
+}
+
+static enum merak_status fill_plan(struct merak_trainer *t,
+                                   struct merak_error *err)
+{
+    size_t per_pass = t->opt.micro_batch * (size_t)t->ranks.dp;
+    struct merak_plan *plan = &t->plan;
+
+    if (t->opt.global_batch % per_pass != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--global-batch %zu is no multiple of --micro-batch "
+                          "%zu x dp %d; nearest: %zu",
+                          t->opt.global_batch, t->opt.micro_batch, t->ranks.dp,
+                          (t->opt.global_batch / per_pass + 1) * per_pass);
+    plan->tp = t->ranks.tp;
+    plan->pp = t->ranks.pp;
+    plan->dp = t->ranks.dp;
+    plan->microbatches = (int)(t->opt.global_batch / per_pass);
+    plan->micro_batch = t->opt.micro_batch;
+    memcpy(plan->schedule, t->opt.schedule, sizeof(plan->schedule));
+    plan->zero1 = t->opt.zero1;
+    plan->order_tp_pp_dp = t->ranks.order_tp_pp_dp;
+    plan->sp = t->opt.sp;
+    plan->dtype = t->opt.dtype;
+    plan->threads = t->opt.threads > 0 ? t->opt.threads
+                                       : default_threads(t->boot);
+    return MERAK_OK;
+}
+
+/* What a kernel call needs besides its operands, asked by the planner. */
+static size_t scratch_of(void *arg, const char *op,
+                         const struct merak_kernel_call *call)
+{
+    const struct merak_kernel *kernel;
+    struct merak_error err;
+
+    if (merak_kernel_find(arg, op, &kernel, &err) != MERAK_OK ||
+        kernel->scratch == NULL)
+        return 0;
+    return kernel->scratch(call);
+}
+
+static enum merak_status build_programs(struct merak_trainer *t,
+                                        struct merak_error *err)
+{
+    struct merak_program_options opt = {
+        .dump_grads = t->opt.dump_grads != NULL,
+        .scratch = scratch_of,
+        .scratch_arg = (void *)(uintptr_t)t->backend,
+    };
+    enum merak_status rc;
+
+    rc = merak_program_build(t->sharded, t->stages, &t->plan, t->ranks.logical,
+                             &opt, &t->program, err);
+    if (rc != MERAK_OK)
+        return rc;
+    opt.forward_only = true;
+    rc = merak_program_build(t->sharded, t->stages, &t->plan, t->ranks.logical,
+                             &opt, &t->eval, err);
+    if (rc != MERAK_OK)
+        return rc;
+    t->arena_bytes = t->program->arena_bytes > t->eval->arena_bytes
+                         ? t->program->arena_bytes
+                         : t->eval->arena_bytes;
+    return MERAK_OK;
+}
+
+static enum merak_status check_schedule(const struct merak_trainer *t,
+                                        struct merak_error *err)
+{
+    const struct merak_schedule *schedule;
+    const struct merak_schedule_args args = {
+        .stages = t->plan.pp,
+        .microbatches = t->plan.microbatches,
+        .chunks = 1,
+    };
+    enum merak_status rc =
+        merak_schedule_find(t->plan.schedule, &schedule, err);
+
+    if (rc != MERAK_OK || schedule->check == NULL)
+        return rc;
+    return schedule->check(&args, err);
+}
+
+enum merak_status merak_trainer_plan(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    bool emulate = strcmp(t->opt.backend, "emu") == 0;
+    struct merak_shard_options so = {.tp = t->ranks.tp, .sp = t->opt.sp};
+    struct merak_graph *graph;
+    enum merak_status rc;
+
+    rc = fill_plan(t, err);
+    if (rc == MERAK_OK)
+        rc = check_schedule(t, err);
+    if (rc == MERAK_OK)
+        rc = merak_backend_find(emulate ? "cpu" : t->opt.backend, &t->backend,
+                                err);
+    if (rc == MERAK_OK && t->backend->open != NULL)
+        rc = t->backend->open(t->plan.threads, err);
+    if (rc == MERAK_OK)
+        rc = describe_model(t, &graph, err);
+    if (rc == MERAK_OK)
+        rc = merak_shard(graph, &so, &t->sharded, err);
+    if (rc == MERAK_OK)
+        rc = merak_stages_cut(t->sharded, t->ranks.pp, &t->stages, err);
+    if (rc == MERAK_OK)
+        rc = build_programs(t, err);
+    return rc;
+}
+
+/* MemAvailable in bytes, or SIZE_MAX where it cannot be told. */
+static size_t memory_available(void)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[128];
+    size_t kib = SIZE_MAX / 1024;
+
+    if (f == NULL)
+        return SIZE_MAX;
+    while (fgets(line, sizeof(line), f) != NULL) {
+        if (sscanf(line, "MemAvailable: %zu kB", &kib) == 1)
+            break;
+    }
+    fclose(f);
+    return kib * 1024;
+}
+
+static enum merak_status check_memory(const struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    size_t have = memory_available() / (size_t)t->boot->local_size;
+
+    if (t->arena_bytes <= have)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_NOMEM,
+                      "the plan needs %.1f GiB a task and %.1f GiB are "
+                      "available; use more stages, a larger tp or a smaller "
+                      "micro-batch",
+                      (double)t->arena_bytes / 0x1p30, (double)have / 0x1p30);
+}
+
+static enum merak_status open_engines(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    struct merak_engine_options eo = {
+        .backend = t->backend,
+        .emulate = strcmp(t->opt.backend, "emu") == 0,
+        .tr = t->tr,
+        .transport_rank = t->ranks.transport_rank,
+        .arena = t->arena.base,
+        .load = merak_trainer_load,
+        .load_arg = t,
+        .deadline_s = t->opt.deadline_s,
+        .epoch_ns = t->start_ns,
+    };
+    enum merak_status rc =
+        merak_engine_create(t->program, &eo, &t->engine, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_engine_create(t->eval, &eo, &t->eval_engine, err);
+    return rc;
+}
+
+enum merak_status merak_trainer_connect(struct merak_trainer *t,
+                                        struct merak_error *err)
+{
+    const char *transport = t->opt.transport;
+    struct merak_transport_options to = {.deadline_s = t->opt.deadline_s};
+    enum merak_status rc = check_memory(t, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (transport == NULL)
+        transport = t->boot->size > 1 ? "ucx" : "self";
+    rc = merak_arena_create(t->arena_bytes, &t->arena, err);
+    if (rc != MERAK_OK)
+        return rc;
+    to.arena = t->arena.base;
+    to.arena_bytes = t->arena.bytes;
+    to.arena_fd = t->arena.fd;
+    rc = merak_transport_open(transport, t->boot, &to, &t->tr, err);
+    if (rc != MERAK_OK)
+        return rc;
+    return open_engines(t, err);
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train.c - merak_train(): a training program's whole main()
+ *
+ * Set-up goes in phases.  After each, the ranks agree: all return the first
+ * failure in rank order, rank 0 prints it once, and all exit with the same
+ * code.  Only a failure inside a step ends the run through the launcher.
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* The exit code for a failure in a phase whose own code is `phase`. */
+static int exit_code(enum merak_status rc, int phase)
+{
+    switch (rc) {
+    case MERAK_OK:
+        return MERAK_EXIT_DONE;
+    case MERAK_ERR_NOMEM:
+    case MERAK_ERR_NOSPACE:
+        return MERAK_EXIT_RESOURCE;
+    case MERAK_ERR_CORRUPT:
+    case MERAK_ERR_MISMATCH:
+    case MERAK_ERR_FORMAT:
+        return MERAK_EXIT_DATA;
+    case MERAK_ERR_PEER:
+    case MERAK_ERR_TIMEOUT:
+    case MERAK_ERR_FABRIC:
+        return MERAK_EXIT_CRASH;
+    default:
+        return phase;
+    }
+}
+
+/* Who prints before ranks are known: the launcher's first task. */
+static bool is_first_task(void)
+{
+    const char *rank = getenv("PMIX_RANK");
+
+    if (rank == NULL)
+        rank = getenv("SLURM_PROCID");
+    return rank == NULL || strcmp(rank, "0") == 0;
+}
+
+static int fail_alone(const struct merak_error *err, int code)
+{
+    if (is_first_task())
+        fprintf(stderr, "merak: error: %s\n", err->text);
+    return code;
+}
+
+/* Agree before there is a transport: every rank's status by the boot. */
+static enum merak_status agree_by_boot(struct merak_boot *boot,
+                                       enum merak_status rc,
+                                       struct merak_error *err)
+{
+    struct merak_error *cards = calloc((size_t)boot->size, sizeof(*cards));
+    struct merak_error mine = *err, other;
+
+    mine.status = rc;
+    if (cards == NULL ||
+        boot->ops->allgather(boot, &mine, sizeof(mine), cards, &other) !=
+            MERAK_OK) {
+        rc = rc != MERAK_OK ? rc
+                            : merak_fail(err, MERAK_ERR_FABRIC,
+                                         "the launcher's exchange failed");
+        free(cards);
+        return rc;
+    }
+    for (int r = 0; r < boot->size; r++) {
+        if (cards[r].status == MERAK_OK)
+            continue;
+        rc = cards[r].status;
+        *err = cards[r];
+        break;
+    }
+    free(cards);
+    return rc;
+}
+
+static enum merak_status open_outputs(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    struct merak_trace_info info = {
+        .rank = t->program->rank,
+        .ranks = t->program->ranks,
+        .stage = t->program->stage,
+        .stages = t->plan.pp,
+        .tp = t->plan.tp,
+        .dp = t->plan.dp,
+        .tp_index = t->program->tp_index,
+        .dp_index = t->program->dp_index,
+        .microbatches = t->plan.microbatches,
+        .n_instrs = t->program->n_instrs,
+    };
+    const char **names;
+    enum merak_status rc;
+
+    if (t->opt.metrics != NULL && t->program->rank == 0) {
+        t->metrics = fopen(t->opt.metrics, "ae");
+        if (t->metrics == NULL)
+            return merak_fail(err, MERAK_ERR_IO, "cannot write %s: %s",
+                              t->opt.metrics, strerror(errno));
+    }
+    if (t->opt.trace == NULL)
+        return MERAK_OK;
+    names = calloc((size_t)info.n_instrs + 1, sizeof(*names));
+    if (names == NULL)
+        return merak_fail_nomem(err, (size_t)info.n_instrs * sizeof(*names));
+    for (int i = 0; i < info.n_instrs; i++)
+        names[i] = t->program->instr[i].name;
+    info.instr_name = names;
+    memcpy(info.schedule, t->plan.schedule, sizeof(info.schedule));
+    snprintf(info.transport, sizeof(info.transport), "%s", t->tr->ops->name);
+    rc = merak_trace_create(t->opt.trace, &info, 0, &t->trace, err);
+    free(names);
+    return rc;
+}
+
+static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
+                                   struct merak_error *err)
+{
+    const struct merak_data_options opt = {
+        .spec = t->opt.data,
+        .seq = t->opt.seq,
+        .seed = t->opt.seed,
+        .valid_fraction = t->opt.valid_fraction,
+        .vocab = vocab,
+    };
+
+    t->ids = calloc(2 * t->opt.seq, sizeof(*t->ids));
+    if (t->ids == NULL)
+        return merak_fail_nomem(err, 2 * t->opt.seq * sizeof(*t->ids));
+    return merak_data_open(&opt, &t->data, err);
+}
+
+/* The vocabulary: rows of the table the token ids select from. */
+static size_t model_vocab(const struct merak_graph *graph)
+{
+    for (int i = 0; i < graph->n_nodes; i++) {
+        const struct merak_node *node = graph->node[i];
+
+        if (strcmp(node->op->name, "embedding") == 0)
+            return node->in[1]->shape.dim[0];
+    }
+    return 0;
+}
+
+static enum merak_status start_weights(struct merak_trainer *t,
+                                       struct merak_error *err)
+{
+    struct merak_ckpt *ckpt = NULL;
+    enum merak_status rc = MERAK_ERR_NOT_FOUND;
+
+    if (t->opt.ckpt != NULL && t->opt.resume != MERAK_RESUME_NO)
+        rc = merak_ckpt_open(t->opt.ckpt, &ckpt, err);
+    if (rc == MERAK_ERR_NOT_FOUND && t->opt.resume != MERAK_RESUME_MUST) {
+        if (t->opt.ckpt != NULL)
+            merak_info("train", "no checkpoint in %s: starting from seed %llu",
+                       t->opt.ckpt, (unsigned long long)t->opt.seed);
+        return merak_weights_init(t, err);
+    }
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_weights_load(t, ckpt, err);
+    if (rc == MERAK_OK)
+        merak_info("train", "resumed %s: step %llu, %llu samples, written by "
+                   "tp %d x pp %d x dp %d",
+                   merak_ckpt_path(ckpt), (unsigned long long)t->step,
+                   (unsigned long long)t->consumed,
+                   merak_ckpt_state(ckpt)->tp, merak_ckpt_state(ckpt)->pp,
+                   merak_ckpt_state(ckpt)->dp);
+    merak_ckpt_close(ckpt);
+    return rc;
+}
+
+/* All set-up; *phase_p is the exit code of the phase that failed. */
+static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
+                                struct merak_error *err)
+{
+    enum merak_status rc;
+
+    *phase_p = MERAK_EXIT_CONFIG;
+    rc = merak_ranks_resolve(t->boot, &t->opt, &t->ranks, err);
+    if (rc == MERAK_OK) {
+        merak_log_rank(t->ranks.logical);
+        t->world = (struct merak_team){t->boot->size, t->ranks.logical,
+                                       t->ranks.transport_rank};
+        rc = merak_trainer_plan(t, err);
+    }
+    rc = agree_by_boot(t->boot, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    *phase_p = MERAK_EXIT_DATA;
+    rc = open_data(t, model_vocab(t->sharded->graph), err);
+    rc = agree_by_boot(t->boot, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    *phase_p = MERAK_EXIT_CONFIG;
+    rc = merak_trainer_connect(t, err);
+    rc = agree_by_boot(t->boot, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    merak_report_plan(t);
+    t->baseline_kib = merak_resident_kib("VmRSS:");
+    *phase_p = MERAK_EXIT_DATA;
+    rc = start_weights(t, err);
+    if (rc == MERAK_OK)
+        rc = open_outputs(t, err);
+    return merak_agree(t->tr, &t->world, rc, err);
+}
+
+static void tear_down(struct merak_trainer *t)
+{
+    struct merak_error err;
+
+    if (t->trace != NULL && merak_trace_close(t->trace, &err) != MERAK_OK)
+        merak_warn("train", "the trace is incomplete: %s", err.text);
+    if (t->metrics != NULL)
+        fclose(t->metrics);
+    merak_engine_destroy(t->eval_engine);
+    merak_engine_destroy(t->engine);
+    merak_transport_close(t->tr);
+    merak_arena_destroy(&t->arena);
+    merak_data_close(t->data);
+    free(t->ids);
+    merak_program_destroy(t->eval);
+    merak_program_destroy(t->program);
+    merak_stages_destroy(t->stages);
+    merak_sharded_destroy(t->sharded);
+    merak_model_destroy(t->model);
+    merak_ranks_fini(&t->ranks);
+}
+
+/* A failure inside a step: peers may be anywhere; only the launcher can end
+ * them.  Who only heard of it leaves the word to the rank that failed. */
+static void fail_in_step(struct merak_trainer *t,
+                         const struct merak_error *err, int code)
+{
+    const struct timespec grace = {2, 0};
+
+    if (err->status == MERAK_ERR_PEER)
+        nanosleep(&grace, NULL);
+    fprintf(stderr, "merak: [%d] error: %s\n", t->ranks.logical, err->text);
+    fflush(NULL);
+    t->boot->ops->abort(t->boot, code, err->text);
+    exit(code);
+}
+
+static int run(struct merak_trainer *t)
+{
+    struct merak_error err = {.status = MERAK_OK};
+    int code, phase;
+    enum merak_status rc = set_up(t, &phase, &err);
+
+    if (rc != MERAK_OK) {
+        code = exit_code(rc, phase);
+        if (t->boot->rank == 0)
+            fprintf(stderr, "merak: error: %s\n", err.text);
+        return code;
+    }
+    rc = merak_trainer_loop(t, &code, &err);
+    if (rc != MERAK_OK) {
+        code = exit_code(rc, MERAK_EXIT_CRASH);
+        if (t->broken || rc == MERAK_ERR_PEER || rc == MERAK_ERR_TIMEOUT ||
+            rc == MERAK_ERR_FABRIC)
+            fail_in_step(t, &err, code);
+        if (t->program->rank == 0)
+            fprintf(stderr, "merak: error: %s\n", err.text);
+        return code;
+    }
+    merak_report_memory(t);
+    return code;
+}
+
+static void print_help(const char *program)
+{
+    printf("usage: %s --data PREFIX [OPTION VALUE]...\n\n", program);
+    merak_train_options_help();
+    puts("\nexit codes: 0 finished; 75 saved, wants another run; 66 "
+         "configuration;\n67 data or checkpoint; 68 launcher; 69 memory or "
+         "disk; else a crash");
+}
+
+int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
+{
+    struct merak_trainer t = {.describe = describe, .describe_arg = arg};
+    struct merak_error err = {.status = MERAK_OK};
+    enum merak_status rc;
+    int code;
+
+    t.start_ns = merak_clock_ns();
+    rc = merak_train_options_parse(argc, argv, &t.opt, &err);
+    if (rc != MERAK_OK)
+        return fail_alone(&err, MERAK_EXIT_CONFIG);
+    if (t.opt.help) {
+        print_help(argv[0]);
+        return MERAK_EXIT_DONE;
+    }
+    rc = merak_boot_open(&t.boot, &err);
+    if (rc != MERAK_OK)
+        return fail_alone(&err, MERAK_EXIT_LAUNCH);
+    code = run(&t);
+    tear_down(&t);
+    merak_boot_close(t.boot);
+    return code;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/train/trainer.h - the parts of a training run */
+#ifndef MERAK_RUNTIME_TRAIN_TRAINER_H
+#define MERAK_RUNTIME_TRAIN_TRAINER_H
+
+#include "io/ckpt.h"
+#include "io/tokens.h"
+#include "io/trace.h"
+#include "merak/train.h"
+#include "partitioner/program.h"
+#include "runtime/engine/engine.h"
+#include "runtime/runtime.h"
+#include "runtime/train/options.h"
+#include "runtime/transport/arena.h"
+#include "runtime/transport/transport.h"
+
+#include <stdio.h>
+
+/* Where this rank stands, and how logical ranks map to the transport's. */
+struct merak_ranks {
+    int tp, pp, dp;
+    int logical;         /* of this task */
+    int *transport_rank; /* [size] of each logical rank */
+    bool order_tp_pp_dp;
+    char source[16];     /* "spank", "runtime", "single" */
+    uint64_t plan_id;
+};
+
+struct merak_trainer {
+    struct merak_train_options opt;
+    merak_describe_fn describe;
+    void *describe_arg;
+
+    struct merak_boot *boot;
+    struct merak_ranks ranks;
+    struct merak_plan plan;
+    struct merak_team world; /* members in logical order */
+
+    struct merak_model *model;
+    struct merak_sharded *sharded;
+    struct merak_stages *stages;
+    struct merak_program *program; /* a training step */
+    struct merak_program *eval;    /* forward only, same persistent slots */
+    const struct merak_backend *backend;
+
+    struct merak_arena arena;
+    size_t arena_bytes;
+    struct merak_transport *tr;
+    struct merak_engine *engine;
+    struct merak_engine *eval_engine;
+    struct merak_data *data;
+    int32_t *ids; /* [2 * T]: one sample on its way */
+    struct merak_trace *trace;
+    FILE *metrics;
+
+    /* progress */
+    uint64_t step;     /* steps done */
+    uint64_t consumed; /* samples */
+    uint64_t load_base; /* first sample of what is being loaded */
+    enum merak_split load_split;
+    char model_id[17];
+    size_t baseline_kib; /* resident before the arena is touched */
+    int64_t start_ns;
+    uint64_t start_step;
+    bool broken; /* a step failed: peers may be anywhere */
+};
+
+/* ranks.c: degrees, the rank map and this task's place in it. */
+enum merak_status merak_ranks_resolve(const struct merak_boot *boot,
+                                      const struct merak_train_options *opt,
+                                      struct merak_ranks *ranks,
+                                      struct merak_error *err) MERAK_CHECKED;
+void merak_ranks_fini(struct merak_ranks *ranks);
+
+/* setup.c: model -> programs; no communication. */
+enum merak_status merak_trainer_plan(struct merak_trainer *t,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* setup.c: arena, transport, engines; collective. */
+enum merak_status merak_trainer_connect(struct merak_trainer *t,
+                                        struct merak_error *err)
+    MERAK_CHECKED;
+
+/* weights.c: initial values, checkpoints, gradients; local but for save. */
+enum merak_status merak_weights_init(struct merak_trainer *t,
+                                     struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_weights_load(struct merak_trainer *t,
+                                     struct merak_ckpt *ckpt,
+                                     struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_weights_save(struct merak_trainer *t,
+                                     struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
+                                   struct merak_error *err) MERAK_CHECKED;
+
+/* loop.c: the steps; *exit_code_p is MERAK_EXIT_DONE or _AGAIN. */
+enum merak_status merak_trainer_loop(struct merak_trainer *t,
+                                     int *exit_code_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* A merak_load_fn for both engines; arg is the trainer. */
+enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
+                                     int microbatch, int32_t *ids,
+                                     struct merak_error *err);
+
+/* report.c: what people read. */
+void merak_report_plan(const struct merak_trainer *t);
+void merak_report_step(const struct merak_trainer *t, double loss,
+                       double norm, float lr, double step_s);
+enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
+                                       double norm, float lr, double step_s,
+                                       const double *valid_loss,
+                                       struct merak_error *err) MERAK_CHECKED;
+void merak_report_memory(const struct merak_trainer *t);
+/* A field of /proc/self/status in KiB ("VmRSS:", "VmHWM:"); 0 if unknown. */
+size_t merak_resident_kib(const char *field);
+
+#endif

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weights.c - initial values, and the pieces a checkpoint is made of
+ *
+ * A parameter's element is a function of (seed, name, global element index),
+ * so what a rank fills in does not depend on the layout.
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK ((size_t)1 << 20)
+
+static void *slot_data(const struct merak_trainer *t, int slot)
+{
+    return (unsigned char *)t->arena.base + t->program->slot[slot].offset;
+}
+
+static size_t slot_count(const struct merak_slot *s)
+{
+    return s->flat_hi - s->flat_lo;
+}
+
+/* Global row-major index of element `i` of a box. */
+static uint64_t global_index(const struct merak_box *box, size_t i)
+{
+    size_t at[MERAK_MAX_DIMS];
+    uint64_t index = 0;
+
+    for (int d = box->ndim - 1; d >= 0; d--) {
+        at[d] = i % box->len[d];
+        i /= box->len[d];
+    }
+    for (int d = 0; d < box->ndim; d++)
+        index = index * box->full[d] + box->lo[d] + at[d];
+    return index;
+}
+
+static float initial_value(const struct merak_init *init, uint64_t key,
+                           uint64_t index)
+{
+    switch (init->kind) {
+    case MERAK_INIT_NORMAL:
+        return init->std * merak_rng_normal(key, index);
+    case MERAK_INIT_ONES:
+        return 1.0f;
+    case MERAK_INIT_ZEROS:
+        break;
+    }
+    return 0.0f;
+}
+
+static void fill_slot(const struct merak_trainer *t, int slot,
+                      const struct merak_param_slots *p)
+{
+    const struct merak_slot *s = &t->program->slot[slot];
+    uint64_t key = merak_rng_key(t->opt.seed, p->name);
+    size_t n = slot_count(s);
+    float *f = slot_data(t, slot);
+    uint16_t *b = slot_data(t, slot);
+    int threads = t->plan.threads;
+
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (size_t i = 0; i < n; i++) {
+        float x = initial_value(&p->init, key,
+                                global_index(&s->box, s->flat_lo + i));
+
+        if (s->dtype == MERAK_BF16)
+            b[i] = merak_f32_to_bf16(x);
+        else
+            f[i] = x;
+    }
+}
+
+enum merak_status merak_weights_init(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    (void)err;
+    for (int i = 0; i < t->program->n_params; i++) {
+        const struct merak_param_slots *p = &t->program->param[i];
+        const struct merak_slot *slot = t->program->slot;
+
+        fill_slot(t, p->param, p);
+        if (slot[p->param].dtype != MERAK_F32)
+            fill_slot(t, p->master, p);
+        memset(slot_data(t, p->m), 0, slot[p->m].bytes);
+        memset(slot_data(t, p->v), 0, slot[p->v].bytes);
+    }
+    return MERAK_OK;
+}
+
+/* --- pieces ---------------------------------------------------------------- */
+
+static void piece_of_slot(const struct merak_trainer *t,
+                          const struct merak_param_slots *p, int slot,
+                          const char *name, struct merak_ckpt_piece *piece)
+{
+    const struct merak_slot *s = &t->program->slot[slot];
+
+    piece->name = name;
+    piece->shape = p->shape;
+    piece->box = s->box;
+    piece->flat_lo = s->flat_lo;
+    piece->flat_hi = s->flat_hi;
+    piece->data = slot_data(t, slot);
+}
+
+static enum merak_status read_slot(struct merak_trainer *t,
+                                   struct merak_ckpt *ckpt,
+                                   const struct merak_param_slots *p, int slot,
+                                   const char *kind, struct merak_error *err)
+{
+    struct merak_ckpt_piece piece;
+    char name[512];
+
+    snprintf(name, sizeof(name), "%s/%s", kind, p->name);
+    piece_of_slot(t, p, slot, name, &piece);
+    return merak_ckpt_read(ckpt, &piece, err);
+}
+
+/* The bf16 copy of a parameter, through a buffer of f32. */
+static enum merak_status read_bf16(struct merak_trainer *t,
+                                   struct merak_ckpt *ckpt,
+                                   const struct merak_param_slots *p,
+                                   float *buf, struct merak_error *err)
+{
+    uint16_t *out = slot_data(t, p->param);
+    struct merak_ckpt_piece piece;
+    enum merak_status rc;
+    size_t n, lo;
+    char name[512];
+
+    snprintf(name, sizeof(name), "param/%s", p->name);
+    piece_of_slot(t, p, p->param, name, &piece);
+    n = piece.flat_hi;
+    piece.data = buf;
+    for (lo = 0; lo < n; lo += CHUNK) {
+        piece.flat_lo = lo;
+        piece.flat_hi = lo + CHUNK < n ? lo + CHUNK : n;
+        rc = merak_ckpt_read(ckpt, &piece, err);
+        if (rc != MERAK_OK)
+            return rc;
+        for (size_t i = 0; i < piece.flat_hi - lo; i++)
+            out[lo + i] = merak_f32_to_bf16(buf[i]);
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status load_param(struct merak_trainer *t,
+                                    struct merak_ckpt *ckpt,
+                                    const struct merak_param_slots *p,
+                                    float *buf, struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (t->program->slot[p->param].dtype == MERAK_F32) {
+        rc = read_slot(t, ckpt, p, p->param, "param", err);
+    } else {
+        rc = read_bf16(t, ckpt, p, buf, err);
+        if (rc == MERAK_OK)
+            rc = read_slot(t, ckpt, p, p->master, "param", err);
+    }
+    if (rc == MERAK_OK)
+        rc = read_slot(t, ckpt, p, p->m, "adam_m", err);
+    if (rc == MERAK_OK)
+        rc = read_slot(t, ckpt, p, p->v, "adam_v", err);
+    return rc;
+}
+
+enum merak_status merak_weights_load(struct merak_trainer *t,
+                                     struct merak_ckpt *ckpt,
+                                     struct merak_error *err)
+{
+    const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
+    enum merak_status rc = MERAK_OK;
+    float *buf;
+
+    if (strcmp(state->model_id, t->model_id) != 0)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "checkpoint %s is of another model (%s, this one "
+                          "is %s); give --ckpt another directory",
+                          merak_ckpt_path(ckpt), state->model_id, t->model_id);
+    if (state->seed != t->opt.seed)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "checkpoint %s was made with --seed %llu, not "
+                          "%llu: the data would repeat",
+                          merak_ckpt_path(ckpt),
+                          (unsigned long long)state->seed,
+                          (unsigned long long)t->opt.seed);
+    if (strcmp(state->data_id, merak_data_id(t->data)) != 0 &&
+        !t->opt.data_changed)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "checkpoint %s was trained on other data than "
+                          "--data; say --data-changed yes if that is meant",
+                          merak_ckpt_path(ckpt));
+    buf = malloc(CHUNK * sizeof(*buf));
+    if (buf == NULL)
+        return merak_fail_nomem(err, CHUNK * sizeof(*buf));
+    for (int i = 0; i < t->program->n_params && rc == MERAK_OK; i++)
+        rc = load_param(t, ckpt, &t->program->param[i], buf, err);
+    free(buf);
+    if (rc == MERAK_OK) {
+        t->step = state->step;
+        t->consumed = state->consumed_samples;
+    }
+    return rc;
+}
+
+/* --- saving ----------------------------------------------------------------- */
+
+static enum merak_status agree(void *arg, enum merak_status mine,
+                               struct merak_error *err)
+{
+    struct merak_trainer *t = arg;
+
+    return merak_agree(t->tr, &t->world, mine, err);
+}
+
+static void fill_state(const struct merak_trainer *t,
+                       struct merak_ckpt_state *state)
+{
+    memset(state, 0, sizeof(*state));
+    state->step = t->step;
+    state->consumed_samples = t->consumed;
+    state->consumed_tokens = t->consumed * t->opt.seq;
+    state->seed = t->opt.seed;
+    snprintf(state->model_id, sizeof(state->model_id), "%s", t->model_id);
+    snprintf(state->data_id, sizeof(state->data_id), "%s",
+             merak_data_id(t->data));
+    snprintf(state->dtype, sizeof(state->dtype), "%s",
+             merak_dtype_name(t->opt.dtype));
+    state->tp = t->plan.tp;
+    state->pp = t->plan.pp;
+    state->dp = t->plan.dp;
+}
+
+static const char *const kind_name[] = {"param", "adam_m", "adam_v"};
+
+static int kind_slot(const struct merak_param_slots *p, int kind)
+{
+    return kind == 0 ? p->master : kind == 1 ? p->m : p->v;
+}
+
+enum merak_status merak_weights_save(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    struct merak_ckpt_comm comm = {t->program->rank, t->program->ranks, t,
+                                   agree};
+    size_t max = 3 * (size_t)t->program->n_params + 1;
+    struct merak_ckpt_piece *pieces = calloc(max, sizeof(*pieces));
+    char(*names)[512] = calloc(max, sizeof(*names));
+    struct merak_ckpt_state state;
+    enum merak_status rc = MERAK_OK;
+    int n = 0;
+
+    if (pieces == NULL || names == NULL)
+        rc = merak_fail_nomem(err, max * sizeof(*names));
+    for (int i = 0; rc == MERAK_OK && i < t->program->n_params; i++) {
+        const struct merak_param_slots *p = &t->program->param[i];
+
+        for (int kind = 0; p->primary && kind < 3; kind++, n++) {
+            snprintf(names[n], sizeof(names[n]), "%s/%s", kind_name[kind],
+                     p->name);
+            piece_of_slot(t, p, kind_slot(p, kind), names[n], &pieces[n]);
+        }
+    }
+    fill_state(t, &state);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_save(t->opt.ckpt, &state, pieces, n, t->opt.keep,
+                             &comm, err);
+    free(names);
+    free(pieces);
+    return rc;
+}
+
+/* One gradient, scaled to the mean over the global batch, in its own
+ * memory. */
+static enum merak_status copy_grad(const struct merak_trainer *t,
+                                   struct merak_ckpt_piece *piece, float scale,
+                                   struct merak_error *err)
+{
+    size_t n = piece->flat_hi - piece->flat_lo;
+    const float *from = piece->data;
+    float *copy = malloc((n + 1) * sizeof(*copy));
+
+    (void)t;
+    if (copy == NULL)
+        return merak_fail_nomem(err, n * sizeof(*copy));
+    for (size_t i = 0; i < n; i++)
+        copy[i] = from[i] * scale;
+    piece->data = copy;
+    return MERAK_OK;
+}
+
+enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
+                                   struct merak_error *err)
+{
+    struct merak_ckpt_comm comm = {t->program->rank, t->program->ranks, t,
+                                   agree};
+    size_t max = (size_t)t->program->n_params + 1;
+    struct merak_ckpt_piece *pieces = calloc(max, sizeof(*pieces));
+    char(*names)[512] = calloc(max, sizeof(*names));
+    struct merak_ckpt_state state;
+    enum merak_status rc = MERAK_OK;
+    int n = 0;
+
+    if (pieces == NULL || names == NULL)
+        rc = merak_fail_nomem(err, max * sizeof(*names));
+    for (int i = 0; rc == MERAK_OK && i < t->program->n_params; i++) {
+        const struct merak_param_slots *p = &t->program->param[i];
+
+        if (!p->primary)
+            continue;
+        snprintf(names[n], sizeof(names[n]), "grad/%s", p->name);
+        piece_of_slot(t, p, p->grad, names[n], &pieces[n]);
+        rc = copy_grad(t, &pieces[n], scale, err);
+        n += rc == MERAK_OK;
+    }
+    fill_state(t, &state);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_save(t->opt.dump_grads, &state, pieces, n, 0, &comm,
+                             err);
+    for (int i = 0; i < n; i++)
+        free(pieces[i].data);
+    free(names);
+    free(pieces);
+    return rc;
+}

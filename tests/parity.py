@@ -1,0 +1,185 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""parity.py - hold one training run against another
+
+  parity.py near REF RUN [--loss R] [--first R] [--last R]
+  parity.py equal REF RUN
+  parity.py bf16 FP32 REF RUN
+
+A run is a directory with metrics.jsonl and, where the run wrote them,
+grads/step-N/master.h5 (gradients of its first and last step) and
+ckpt/step-N/master.h5.
+
+near:  loss and pre-clip gradient norm of every step within --loss relative
+       (1e-5); every parameter's gradient within --first (1e-5) at the first
+       and --last (1e-4) at the last step, as the norm of the difference over
+       the norm of the reference.
+equal: losses, norms, gradients and final weights bit for bit.
+bf16:  RUN (bf16) is no further from REF (bf16, one rank) than twice REF's
+       distance to FP32, in losses and first gradients (root mean square).
+"""
+import argparse
+import glob
+import json
+import math
+import os
+import sys
+
+import h5py
+import numpy as np
+
+
+def metrics(run):
+    with open(os.path.join(run, "metrics.jsonl"), encoding="ascii") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def tensors(master):
+    found = {}
+
+    def visit(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[name] = item[()]
+
+    with h5py.File(master, "r") as f:
+        f.visititems(visit)
+    return found
+
+
+def masters(run, kind):
+    paths = glob.glob(os.path.join(run, kind, "step-*", "master.h5"))
+    return sorted(paths)
+
+
+def fail(text):
+    print(text)
+    sys.exit(1)
+
+
+def relative(a, b):
+    scale = max(abs(a), 1e-300)
+    return abs(a - b) / scale
+
+
+def distance(a, b):
+    norm = np.linalg.norm(a.astype(np.float64).ravel())
+    diff = np.linalg.norm((a.astype(np.float64) - b).ravel())
+    if norm == 0:
+        return diff
+    return diff / norm
+
+
+def steps_of(ref, run):
+    a, b = metrics(ref), metrics(run)
+    if len(a) != len(b) or not a:
+        fail(f"{len(a)} steps in {ref}, {len(b)} in {run}")
+    return zip(a, b)
+
+
+def gradient_pairs(ref, run):
+    a, b = masters(ref, "grads"), masters(run, "grads")
+    if len(a) != len(b) or not a:
+        fail(f"gradients: {len(a)} dumps in {ref}, {len(b)} in {run}")
+    for pa, pb in zip(a, b):
+        ta, tb = tensors(pa), tensors(pb)
+        if sorted(ta) != sorted(tb):
+            fail(f"{pa} and {pb} hold different tensors")
+        yield pa, ta, tb
+
+
+def near(args):
+    worst = 0.0
+    for a, b in steps_of(args.ref, args.run):
+        for what in ("loss", "grad_norm"):
+            off = relative(a[what], b[what])
+            worst = max(worst, off)
+            if not off <= args.loss:
+                fail(f"step {a['step']}: {what} {b[what]} against {a[what]}, "
+                     f"off by {off:.2e}, allowed {args.loss:.0e}")
+    limits = [args.first, args.last]
+    worst_grads = []
+    for (path, a, b), limit in zip(gradient_pairs(args.ref, args.run), limits):
+        worst_grads.append(0.0)
+        for name in a:
+            off = distance(a[name], b[name])
+            worst_grads[-1] = max(worst_grads[-1], off)
+            if not off <= limit:
+                fail(f"{path} {name}: gradient off by {off:.2e}, allowed "
+                     f"{limit:.0e}")
+    print(f"loss and norm within {worst:.1e}, gradients within "
+          + ", ".join(f"{w:.1e}" for w in worst_grads))
+
+
+def equal(args):
+    for a, b in steps_of(args.ref, args.run):
+        for what in ("loss", "grad_norm"):
+            if a[what] != b[what]:
+                fail(f"step {a['step']}: {what} {b[what]!r} is not "
+                     f"{a[what]!r}")
+    compared = 0
+    for kind in ("grads", "ckpt"):
+        a, b = masters(args.ref, kind), masters(args.run, kind)
+        if kind == "ckpt":
+            a, b = a[-1:], b[-1:]
+        if len(a) != len(b):
+            fail(f"{kind}: {len(a)} in {args.ref}, {len(b)} in {args.run}")
+        for pa, pb in zip(a, b):
+            ta, tb = tensors(pa), tensors(pb)
+            if sorted(ta) != sorted(tb):
+                fail(f"{pa} and {pb} hold different tensors")
+            for name in ta:
+                compared += 1
+                if ta[name].tobytes() != tb[name].tobytes():
+                    fail(f"{pb} {name} differs from {pa}")
+    if compared == 0:
+        fail("nothing to compare")
+    print(f"{compared} tensors equal")
+
+
+def rms(values):
+    values = list(values)
+    return math.sqrt(sum(v * v for v in values) / len(values))
+
+
+def bf16(args):
+    own = rms(b["loss"] - a["loss"] for a, b in steps_of(args.fp32, args.ref))
+    off = rms(b["loss"] - a["loss"] for a, b in steps_of(args.ref, args.run))
+    if not off <= 2 * own:
+        fail(f"loss: {off:.3e} from the one-rank run, which is {own:.3e} from "
+             "fp32")
+    firsts = []
+    for ref, run in ((args.fp32, args.ref), (args.ref, args.run)):
+        _, a, b = next(gradient_pairs(ref, run))
+        firsts.append(rms(distance(a[n], b[n]) for n in a))
+    if not firsts[1] <= 2 * firsts[0]:
+        fail(f"gradients: {firsts[1]:.3e} from the one-rank run, which is "
+             f"{firsts[0]:.3e} from fp32")
+    print(f"loss {off:.1e} (own {own:.1e}), gradients {firsts[1]:.1e} (own "
+          f"{firsts[0]:.1e})")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(dest="command", required=True)
+    cmd = commands.add_parser("near")
+    cmd.add_argument("ref")
+    cmd.add_argument("run")
+    cmd.add_argument("--loss", type=float, default=1e-5)
+    cmd.add_argument("--first", type=float, default=1e-5)
+    cmd.add_argument("--last", type=float, default=1e-4)
+    cmd.set_defaults(call=near)
+    cmd = commands.add_parser("equal")
+    cmd.add_argument("ref")
+    cmd.add_argument("run")
+    cmd.set_defaults(call=equal)
+    cmd = commands.add_parser("bf16")
+    cmd.add_argument("fp32")
+    cmd.add_argument("ref")
+    cmd.add_argument("run")
+    cmd.set_defaults(call=bf16)
+    args = parser.parse_args()
+    args.call(args)
+
+
+if __name__ == "__main__":
+    main()

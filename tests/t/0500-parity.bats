@@ -1,0 +1,170 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0500-parity.bats - a parallel run is the one-rank run
+#
+# Twenty steps without warm-up of two small models (GPT-2: tied, dropout, a
+# vocabulary no tp divides; Llama: untied, two kv heads), clipping active and
+# not, under every layout; tests/parity.py holds losses, norms and gradients
+# against the run on one rank.
+
+load cluster
+
+setup_file()
+{
+    export RUNS=$BATS_FILE_TMPDIR
+    merak data pack --tokenizer byte --out "$RUNS/text" \
+        /usr/share/common-licenses/GPL-3 >/dev/null
+    for model in gpt2-tied llama-untied; do
+        for clip in 0.5 0; do
+            run_model $model $clip 1 1 1
+        done
+    done
+}
+
+# run_model MODEL CLIP TP PP DP [NAME [OPTION...]]: train into a directory of
+# that name; prints nothing.
+run_model()
+{
+    local model=$1 clip=$2 tp=$3 pp=$4 dp=$5
+    local dir=$RUNS/${6:-$1-c$2-tp$3-pp$4-dp$5}
+
+    shift $(($# < 6 ? $# : 6))
+    mkdir -p "$dir"
+    srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
+        merak train --model "$TESTS/vectors/parity/$model.json" \
+        --data "$RUNS/text" --seq 32 --micro-batch 1 --global-batch 8 \
+        --steps 20 --lr 1e-3 --lr-schedule constant --clip "$clip" \
+        --eval-batches 0 --threads 1 --deadline 60 \
+        --metrics "$dir/metrics.jsonl" --dump-grads "$dir/grads" \
+        --ckpt "$dir/ckpt" "$@" >"$dir/out" 2>&1 || {
+        cat "$dir/out"
+        return 1
+    }
+}
+
+# against one rank, both models, clipping active and not
+near()
+{
+    local model clip
+
+    for model in gpt2-tied llama-untied; do
+        for clip in 0.5 0; do
+            name=$model-c$clip-tp$1-pp$2-dp$3${4:+-$4}
+            run_model $model $clip "$1" "$2" "$3" "$name" ${5:+$5 $6}
+            "$TESTS/parity.py" near "$RUNS/$model-c$clip-tp1-pp1-dp1" \
+                "$RUNS/$name"
+        done
+    done
+}
+
+# two runs of both models, clipping active, bit for bit
+equal() # name-suffix-A name-suffix-B
+{
+    local model
+
+    for model in gpt2-tied llama-untied; do
+        "$TESTS/parity.py" equal "$RUNS/$model-c0.5-$1" "$RUNS/$model-c0.5-$2"
+    done
+}
+
+@test "clipping is active at 0.5" {
+    run jq -es 'map(.grad_norm) | min > 0.5' \
+        "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1/metrics.jsonl"
+    [ "$status" -eq 0 ]
+}
+
+@test "tp 2" { near 2 1 1; }
+@test "tp 4, kv heads fewer than tp" { near 4 1 1; }
+@test "dp 2" { near 1 1 2; }
+@test "tp 2, dp 2" { near 2 1 2; }
+@test "sequence parallelism at tp 2, dp 2" { near 2 1 2 sp --sp on; }
+@test "dp 4" { near 1 1 4; }
+
+@test "pp 2 is bit-equal to pp 1" {
+    near 1 2 1
+    equal tp1-pp2-dp1 tp1-pp1-dp1
+}
+
+@test "pp 4 is bit-equal to pp 1" {
+    near 1 4 1
+    equal tp1-pp4-dp1 tp1-pp1-dp1
+}
+
+@test "tp 2, pp 2 is bit-equal to tp 2" {
+    near 2 2 1
+    equal tp2-pp2-dp1 tp2-pp1-dp1
+}
+
+@test "pp 2, dp 2 is bit-equal to dp 2" {
+    near 1 2 2
+    equal tp1-pp2-dp2 tp1-pp1-dp2
+}
+
+@test "pp 2, dp 2 with sequence parallelism asked for" {
+    near 1 2 2 sp --sp on
+}
+
+@test "tp 2, pp 2, dp 2 is bit-equal to tp 2, dp 2" {
+    near 2 2 2
+    equal tp2-pp2-dp2 tp2-pp1-dp2
+}
+
+@test "pp 2, dp 4 is bit-equal to dp 4" {
+    near 1 2 4
+    equal tp1-pp2-dp4 tp1-pp1-dp4
+}
+
+@test "gpipe is bit-equal to 1f1b" {
+    for model in gpt2-tied llama-untied; do
+        run_model $model 0.5 1 2 1 $model-c0.5-gpipe --schedule gpipe
+    done
+    equal gpipe tp1-pp2-dp1
+}
+
+@test "three threads are bit-equal to one" {
+    for model in gpt2-tied llama-untied; do
+        run_model $model 0.5 1 1 1 $model-c0.5-threads --threads 3
+    done
+    equal threads tp1-pp1-dp1
+}
+
+@test "without ZeRO-1 the run is bit-equal" {
+    for model in gpt2-tied llama-untied; do
+        run_model $model 0.5 1 1 2 $model-c0.5-nozero --zero1 no
+    done
+    equal nozero tp1-pp1-dp2
+}
+
+@test "a save and resume in the middle is bit-equal" {
+    for model in gpt2-tied llama-untied; do
+        name=$model-c0.5-resumed
+        run_model $model 0.5 1 2 1 $name --steps 9
+        run_model $model 0.5 1 2 1 $name
+        rm -r "$RUNS/$name/grads/step-00000008"
+        [ -d "$RUNS/$name/grads/step-00000019" ]
+    done
+    equal resumed tp1-pp2-dp1
+}
+
+@test "resuming on another layout goes on with the same losses" {
+    run_model gpt2-tied 0.5 2 2 1 moved --steps 9
+    run_model gpt2-tied 0.5 1 2 2 moved
+    rm -r "$RUNS/moved/grads/step-00000008"
+    "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-tp1-pp1-dp1" "$RUNS/moved" \
+        --first 1 --last 1e-4
+}
+
+@test "bf16: no further from one rank than twice its distance to fp32" {
+    for layout in "1 1 1" "2 1 1" "1 2 1" "1 1 2" "2 2 2" "4 1 1"; do
+        set -- $layout
+        for model in gpt2-tied llama-untied; do
+            run_model $model 0.5 $1 $2 $3 $model-bf16-$1$2$3 --dtype bf16
+            "$TESTS/parity.py" bf16 "$RUNS/$model-c0.5-tp1-pp1-dp1" \
+                "$RUNS/$model-bf16-111" "$RUNS/$model-bf16-$1$2$3"
+        done
+    done
+    for model in gpt2-tied llama-untied; do
+        "$TESTS/parity.py" equal "$RUNS/$model-bf16-111" \
+            "$RUNS/$model-bf16-121"
+    done
+}

@@ -1,0 +1,161 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0510-bad-input.bats - what cannot run is refused: one clear line, the
+# documented exit code, no node drained, nothing lost
+
+load cluster
+
+setup_file()
+{
+    export RUNS=$BATS_FILE_TMPDIR
+    export CONFIG=$TESTS/vectors/parity/gpt2-tied.json
+    merak data pack --tokenizer byte --out "$RUNS/text" \
+        /usr/share/common-licenses/GPL-3 >/dev/null
+}
+
+teardown()
+{
+    assert_no_node_drained
+}
+
+# train N OPTION...: two steps on N tasks; output and status as bats' run
+train()
+{
+    local n=$1
+
+    shift
+    run srun -n"$n" --overcommit "${SRUN[@]}" merak train \
+        --model "${MODEL:-$CONFIG}" --data "${DATA:-$RUNS/text}" --seq 32 \
+        --global-batch 4 --steps 2 --threads 1 --deadline 20 "$@"
+}
+
+# refused CODE TEXT: the exit code, and exactly one line of ours, with TEXT
+refused()
+{
+    local lines
+
+    echo "$output"
+    [ "$status" -eq "$1" ]
+    lines=$(grep -c '^merak.*: ' <<<"$output")
+    [ "$lines" -eq 1 ]
+    [[ $output == *"$2"* ]]
+}
+
+@test "heads that tp does not divide" {
+    SRUN=(--ntasks-per-node=3 -N1 --merak-tp=3)
+    train 3
+    refused 66 "4 heads cannot be cut over tp=3"
+}
+
+@test "a global batch that does not divide" {
+    SRUN=(--merak-dp=2)
+    train 2 --global-batch 3
+    refused 66 "--global-batch 3 is no multiple"
+}
+
+@test "more stages than the model has places to cut" {
+    SRUN=(--merak-pp=16)
+    train 16
+    refused 66 "stages"
+}
+
+@test "a config without a required field" {
+    jq 'del(.n_embd)' "$CONFIG" >"$RUNS/no-field.json"
+    MODEL=$RUNS/no-field.json SRUN=()
+    train 1
+    refused 66 "n_embd"
+}
+
+@test "a config that asks for mathematics that is not there" {
+    jq '.activation_function = "relu6"' "$CONFIG" >"$RUNS/relu6.json"
+    MODEL=$RUNS/relu6.json SRUN=()
+    train 1
+    refused 66 "relu6"
+}
+
+@test "no such data" {
+    DATA=$RUNS/nothing SRUN=(--merak-pp=2)
+    train 2
+    refused 67 "nothing"
+}
+
+@test "a truncated data file" {
+    cp "$RUNS/text.idx" "$RUNS/short.idx"
+    head -c 1000 "$RUNS/text.bin" >"$RUNS/short.bin"
+    DATA=$RUNS/short SRUN=(--merak-pp=2)
+    train 2
+    refused 67 "short.bin"
+}
+
+@test "a data file of the wrong dtype" {
+    cp "$RUNS/text.bin" "$RUNS/float.bin"
+    cp "$RUNS/text.idx" "$RUNS/float.idx"
+    printf '\007' | dd of="$RUNS/float.idx" bs=1 seek=17 conv=notrunc 2>/dev/null
+    DATA=$RUNS/float SRUN=()
+    train 1
+    refused 67 "f32"
+}
+
+@test "a token outside the vocabulary" {
+    jq '.vocab_size = 100' "$CONFIG" >"$RUNS/small.json"
+    MODEL=$RUNS/small.json SRUN=(--merak-tp=2)
+    train 2
+    refused 67 "vocab"
+}
+
+@test "a checkpoint of another model" {
+    SRUN=()
+    train 1 --ckpt "$RUNS/ckpt"
+    [ "$status" -eq 0 ]
+    jq '.n_layer = 2' "$CONFIG" >"$RUNS/shallow.json"
+    MODEL=$RUNS/shallow.json SRUN=(--merak-pp=2)
+    train 2 --ckpt "$RUNS/ckpt"
+    refused 67 "another model"
+    merak ckpt verify "$RUNS/ckpt"/step-*
+}
+
+@test "a checkpoint of another seed" {
+    SRUN=()
+    train 1 --ckpt "$RUNS/ckpt" --seed 99
+    refused 67 "--seed"
+}
+
+@test "resume must, and there is no checkpoint" {
+    SRUN=(--merak-dp=2)
+    train 2 --ckpt "$RUNS/empty" --resume must
+    refused 67 "$RUNS/empty"
+}
+
+@test "a full disk: the earlier checkpoint stays" {
+    [ "$EUID" -eq 0 ] || skip "mounting a small file system needs root"
+    mkdir -p "$RUNS/disk"
+    mount -t tmpfs -o size=1500k tmpfs "$RUNS/disk"
+    SRUN=(--merak-pp=2)
+    train 2 --ckpt "$RUNS/disk"
+    first=$status
+    train 2 --ckpt "$RUNS/disk" --steps 30 --ckpt-every 1 --keep 0
+    after=$(merak ckpt ls "$RUNS/disk" | wc -l)
+    merak ckpt verify "$RUNS/disk"/step-00000002
+    umount "$RUNS/disk"
+    [ "$first" -eq 0 ]
+    [ "$after" -ge 1 ]
+    refused 69 "$RUNS/disk"
+}
+
+@test "more than one task and no PMIx" {
+    SRUN=(--mpi=none)
+    train 2
+    refused 68 "--mpi=pmix"
+}
+
+@test "an unknown option" {
+    SRUN=(--merak-pp=2)
+    train 2 --stepz 3
+    refused 66 "--stepz"
+}
+
+@test "an option that contradicts the launch" {
+    SRUN=(--merak-tp=2)
+    train 2 --tp 1
+    refused 66 "--merak-tp=2"
+}
