@@ -279,7 +279,8 @@ static void emit_node(struct merak_build *b, const struct merak_node *node,
         in.slot[node->n_in + i] = slot_of(b, node->out[i]->id, microbatch);
     if (b->rc != MERAK_OK)
         return;
-    in.accumulate = node->phase == MERAK_PHASE_W && microbatch > 0;
+    in.accumulate = node->out[0]->kind == MERAK_VALUE_PARAM_GRAD &&
+                    microbatch > 0;
     if (convert)
         emit_convert(b, node, &in);
     else

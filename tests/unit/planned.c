@@ -4,14 +4,54 @@
 
 #include "unit/planned.h"
 
-#include <stdlib.h>
+/* Attention with packed heads and the projection after it. */
+static struct merak_value *packed(struct merak_model *m,
+                                  const struct small_model *s, int l,
+                                  struct merak_value *x,
+                                  struct merak_value *proj)
+{
+    size_t C = s->hidden, H = s->heads, D = C / H;
+    struct merak_value *w, *bias, *h;
+
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.qkv.w", l), MERAK_NORMAL(0.02f), 3,
+                    H, D, C);
+    bias = MERAK_PARAM(m, merak_name(m, "h.%d.qkv.b", l), MERAK_ZEROS, 3, H,
+                       D);
+    h = merak_attention_packed(m, merak_linear(m, x, w, bias, 1));
+    if (proj == NULL)
+        proj = MERAK_PARAM(m, merak_name(m, "h.%d.proj.w", l),
+                           MERAK_NORMAL(0.02f), C, H, D);
+    return merak_linear(m, h, proj, NULL, 2);
+}
+
+static struct merak_value *grouped(struct merak_model *m,
+                                   const struct small_model *s, int l,
+                                   struct merak_value *x)
+{
+    size_t C = s->hidden, G = s->kv_heads, R = s->heads / G;
+    size_t D = C / s->heads;
+    struct merak_value *q, *k, *v, *w;
+
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.q.w", l), MERAK_NORMAL(0.02f), G, R,
+                    D, C);
+    q = merak_rope(m, merak_linear(m, x, w, NULL, 1), 1e4f);
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.k.w", l), MERAK_NORMAL(0.02f), G, D,
+                    C);
+    k = merak_rope(m, merak_linear(m, x, w, NULL, 1), 1e4f);
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.v.w", l), MERAK_NORMAL(0.02f), G, D,
+                    C);
+    v = merak_linear(m, x, w, NULL, 1);
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.proj.w", l), MERAK_NORMAL(0.02f), C,
+                    G, R, D);
+    return merak_linear(m, merak_attention(m, q, k, v), w, NULL, 3);
+}
 
 static struct merak_value *block(struct merak_model *m,
                                  const struct small_model *s, int l,
                                  struct merak_value *x,
                                  struct merak_value *shared)
 {
-    size_t C = s->hidden, H = s->heads, D = C / H;
+    size_t C = s->hidden;
     struct merak_value *w, *h;
 
     w = MERAK_PARAM(m, merak_name(m, "h.%d.ln.g", l), MERAK_ONES, C);
@@ -19,18 +59,8 @@ static struct merak_value *block(struct merak_model *m,
                         MERAK_PARAM(m, merak_name(m, "h.%d.ln.b", l),
                                     MERAK_ZEROS, C),
                         1e-5f);
-    w = MERAK_PARAM(m, merak_name(m, "h.%d.qkv.w", l), MERAK_NORMAL(0.02f), 3,
-                    H, D, C);
-    h = merak_linear(m, h, w,
-                     MERAK_PARAM(m, merak_name(m, "h.%d.qkv.b", l),
-                                 MERAK_ZEROS, 3, H, D),
-                     1);
-    h = merak_attention_packed(m, h);
-    w = shared;
-    if (w == NULL)
-        w = MERAK_PARAM(m, merak_name(m, "h.%d.proj.w", l),
-                        MERAK_NORMAL(0.02f), C, H, D);
-    x = merak_add(m, x, merak_linear(m, h, w, NULL, 2));
+    h = s->kv_heads > 0 ? grouped(m, s, l, h) : packed(m, s, l, h, shared);
+    x = merak_add(m, x, h);
     w = MERAK_PARAM(m, merak_name(m, "h.%d.fc.w", l), MERAK_NORMAL(0.02f),
                     4 * C, C);
     h = merak_gelu(m, merak_linear(m, x, w, NULL, 1), true);
@@ -39,8 +69,9 @@ static struct merak_value *block(struct merak_model *m,
     return merak_add(m, x, merak_linear(m, h, w, NULL, 1));
 }
 
-static void describe(struct merak_model *m, const struct small_model *s)
+static void describe(struct merak_model *m, void *arg)
 {
+    const struct small_model *s = arg;
     size_t C = s->hidden, T = merak_model_seq(m);
     struct merak_value *wte, *head, *x, *shared = NULL;
 
@@ -62,63 +93,20 @@ static void describe(struct merak_model *m, const struct small_model *s)
                         merak_targets(m));
 }
 
-static void check(enum merak_status rc, const char *what,
-                  const struct merak_error *err)
+struct merak_planned *planned_build(const struct small_model *model,
+                                    const struct merak_plan *plan,
+                                    const struct merak_program_options *opt)
 {
-    if (rc != MERAK_OK)
-        fail_msg("%s: %s", what, err->text);
-}
-
-/* One rank's share is everything. */
-static struct merak_sharded *whole(struct merak_graph *graph)
-{
-    struct merak_sharded *s = calloc(1, sizeof(*s));
-
-    assert_non_null(s);
-    s->graph = graph;
-    s->layout = calloc((size_t)graph->n_values, sizeof(*s->layout));
-    s->strategy = calloc((size_t)graph->n_nodes, sizeof(*s->strategy));
-    s->hop = calloc((size_t)graph->n_nodes, sizeof(*s->hop));
-    assert_non_null(s->layout);
-    assert_non_null(s->strategy);
-    assert_non_null(s->hop);
-    return s;
-}
-
-void planned_build(struct planned *p, const struct small_model *model,
-                   const struct merak_plan *plan,
-                   const struct merak_program_options *opt)
-{
-    struct merak_model_options mo = {
-        .micro_batch = 2, .seq = 16, .dtype = model->dtype};
-    struct merak_graph *graph = NULL;
+    struct small_model copy = *model;
+    struct merak_plan full = *plan;
+    struct merak_planned *planned = NULL;
     struct merak_error err = {0};
 
-    *p = (struct planned){.plan = *plan,
-                          .n = plan->tp * plan->pp * plan->dp};
-    check(merak_model_create(&mo, &p->model, &err), "model", &err);
-    describe(p->model, model);
-    check(merak_model_graph(p->model, &graph, &err), "graph", &err);
-    p->sharded = whole(graph);
-    check(merak_stages_cut(p->sharded, plan->pp, &p->stages, &err), "stages",
-          &err);
-    p->program = calloc((size_t)p->n, sizeof(struct merak_program *));
-    assert_non_null(p->program);
-    for (int r = 0; r < p->n; r++)
-        check(merak_program_build(p->sharded, p->stages, plan, r, opt,
-                                  &p->program[r], &err),
-              "program", &err);
-}
-
-void planned_destroy(struct planned *p)
-{
-    for (int r = 0; r < p->n; r++)
-        merak_program_destroy(p->program[r]);
-    free(p->program);
-    merak_stages_destroy(p->stages);
-    free(p->sharded->layout);
-    free(p->sharded->strategy);
-    free(p->sharded->hop);
-    free(p->sharded);
-    merak_model_destroy(p->model);
+    full.micro_batch = 2;
+    full.dtype = model->dtype;
+    if (merak_plan_build(&full, 16, describe, &copy, MERAK_PLAN_ALL, opt,
+                         &planned, &err) != MERAK_OK)
+        fail_msg("tp %d pp %d dp %d: %s", plan->tp, plan->pp, plan->dp,
+                 err.text);
+    return planned;
 }

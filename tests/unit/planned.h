@@ -5,30 +5,22 @@
 
 #include "unit/near.h"
 
-#include "partitioner/program.h"
+#include "partitioner/plan.h"
 
 struct small_model {
     int layers;
     size_t vocab;
     size_t hidden, heads;
+    size_t kv_heads;   /* of grouped-query attention; 0: packed heads */
     bool untied;       /* a head of its own instead of the embedding table */
     bool shared_proj;  /* all layers use one output projection */
     enum merak_dtype dtype;
 };
 
-struct planned {
-    struct merak_model *model;
-    struct merak_sharded *sharded;
-    struct merak_stages *stages;
-    struct merak_plan plan;
-    struct merak_program **program; /* [n], all ranks */
-    int n;
-};
-
-/* Fails the test on any error.  opt may be NULL. */
-void planned_build(struct planned *p, const struct small_model *model,
-                   const struct merak_plan *plan,
-                   const struct merak_program_options *opt);
-void planned_destroy(struct planned *p);
+/* The programs of all ranks; fails the test on any error.  opt may be NULL;
+ * micro-batch 2, 16 tokens, dtype as the model's. */
+struct merak_planned *planned_build(const struct small_model *model,
+                                    const struct merak_plan *plan,
+                                    const struct merak_program_options *opt);
 
 #endif

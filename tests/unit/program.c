@@ -4,6 +4,8 @@
 
 #include "unit/planned.h"
 
+#include "partitioner/graph.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,19 +20,18 @@ static struct merak_plan plan_of(int tp, int pp, int dp, int m,
                               .pp = pp,
                               .dp = dp,
                               .microbatches = m,
-                              .micro_batch = 2,
                               .zero1 = zero1};
 
     snprintf(plan.schedule, sizeof(plan.schedule), "%s", schedule);
     return plan;
 }
 
-static enum merak_status check(struct planned *p, struct merak_error *err)
+static enum merak_status check(struct merak_planned *p, struct merak_error *err)
 {
-    return merak_program_check(p->program, p->n, err);
+    return merak_program_check(p->program, p->n_programs, err);
 }
 
-static void assert_sound(struct planned *p)
+static void assert_sound(struct merak_planned *p)
 {
     struct merak_error err;
 
@@ -41,25 +42,57 @@ static void assert_sound(struct planned *p)
 
 /* --- sound plans ---------------------------------------------------------- */
 
+/* The variants of a plan that differ in more than degrees: bit 0 ZeRO-1,
+ * 1 gpipe, 2 sequence parallel, 3 untied, 4 bf16, 5 the other rank order. */
+static void check_variant(int tp, int pp, int dp, unsigned kind)
+{
+    struct small_model model = gpt;
+    struct merak_plan plan =
+        plan_of(tp, pp, dp, 5, kind & 2 ? "gpipe" : "1f1b", kind & 1);
+    struct merak_planned *p;
+
+    plan.sp = kind & 4 ? MERAK_SP_ON : MERAK_SP_OFF;
+    plan.order_tp_pp_dp = kind & 32;
+    model.untied = kind & 8;
+    model.dtype = kind & 16 ? MERAK_BF16 : MERAK_F32;
+    p = planned_build(&model, &plan, NULL);
+    assert_sound(p);
+    merak_planned_destroy(p);
+}
+
 static void every_small_plan_is_sound(void **state)
 {
-    static const char *const schedule[] = {"1f1b", "gpipe"};
+    /* Every two of the six switches meet in all four combinations. */
+    static const unsigned kinds[] = {7, 18, 29, 34, 36, 46, 57};
 
     (void)state;
-    for (int pp = 1; pp <= 4; pp *= 2) {
-        for (int dp = 1; dp <= 4; dp *= 2) {
-            for (int kind = 0; kind < 4; kind++) {
-                struct small_model model = gpt;
-                struct merak_plan plan =
-                    plan_of(1, pp, dp, 5, schedule[kind / 2], kind % 2);
-                struct planned p;
-
-                model.untied = kind == 1;
-                model.dtype = kind == 2 ? MERAK_BF16 : MERAK_F32;
-                planned_build(&p, &model, &plan, NULL);
-                assert_sound(&p);
-                planned_destroy(&p);
+    for (int tp = 1; tp <= 4; tp *= 2) {
+        for (int pp = 1; pp <= 4; pp *= 2) {
+            for (int dp = 1; dp <= 4; dp *= 2) {
+                for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++)
+                    check_variant(tp, pp, dp, kinds[k]);
             }
+        }
+    }
+}
+
+/* Fewer kv heads than tensor ranks: tp has two axes. */
+static void grouped_heads_are_sound(void **state)
+{
+    struct small_model model = gpt;
+
+    (void)state;
+    model.kv_heads = 2;
+    for (int tp = 2; tp <= 4; tp *= 2) {
+        for (int pp = 1; pp <= 3; pp++) {
+            struct merak_plan plan = plan_of(tp, pp, 2, 3, "1f1b", pp % 2);
+            struct merak_planned *p;
+
+            plan.sp = pp == 2 ? MERAK_SP_ON : MERAK_SP_OFF;
+            p = planned_build(&model, &plan, NULL);
+            assert_int_equal(p->sharded->mesh.n_axes, tp / 2);
+            assert_sound(p);
+            merak_planned_destroy(p);
         }
     }
 }
@@ -70,11 +103,11 @@ static void odd_pipelines_are_sound(void **state)
     for (int pp = 1; pp <= 9; pp += 2) {
         for (int m = 1; m <= 12; m += 3) {
             struct merak_plan plan = plan_of(1, pp, 1, m, "1f1b", false);
-            struct planned p;
+            struct merak_planned *p;
 
-            planned_build(&p, &gpt, &plan, NULL);
-            assert_sound(&p);
-            planned_destroy(&p);
+            p = planned_build(&gpt, &plan, NULL);
+            assert_sound(p);
+            merak_planned_destroy(p);
         }
     }
 }
@@ -84,14 +117,14 @@ static void evaluation_keeps_the_persistent_slots(void **state)
     struct merak_program_options eval = {.forward_only = true};
     struct merak_plan plan = plan_of(1, 2, 2, 4, "1f1b", true);
     struct merak_plan longer = plan_of(1, 2, 2, 7, "1f1b", true);
-    struct planned a, b;
+    struct merak_planned *a, *b;
 
     (void)state;
-    planned_build(&a, &gpt, &plan, NULL);
-    planned_build(&b, &gpt, &longer, &eval);
-    assert_sound(&b);
-    for (int r = 0; r < a.n; r++) {
-        const struct merak_program *x = a.program[r], *y = b.program[r];
+    a = planned_build(&gpt, &plan, NULL);
+    b = planned_build(&gpt, &longer, &eval);
+    assert_sound(b);
+    for (int r = 0; r < a->n_programs; r++) {
+        const struct merak_program *x = a->program[r], *y = b->program[r];
 
         assert_int_equal(x->persistent_bytes, y->persistent_bytes);
         assert_true(y->arena_bytes < x->arena_bytes);
@@ -105,8 +138,8 @@ static void evaluation_keeps_the_persistent_slots(void **state)
         for (int i = 0; i < y->n_instrs; i++)
             assert_int_equal(y->instr[i].phase, MERAK_PHASE_F);
     }
-    planned_destroy(&a);
-    planned_destroy(&b);
+    merak_planned_destroy(a);
+    merak_planned_destroy(b);
 }
 
 /* --- memory ----------------------------------------------------------------- */
@@ -115,14 +148,14 @@ static size_t arena_of(int pp, int m, const char *schedule, int stage,
                        size_t *activation_p)
 {
     struct merak_plan plan = plan_of(1, pp, 1, m, schedule, false);
-    struct planned p;
+    struct merak_planned *p;
     size_t bytes;
 
-    planned_build(&p, &gpt, &plan, NULL);
-    bytes = p.program[stage]->arena_bytes;
+    p = planned_build(&gpt, &plan, NULL);
+    bytes = p->program[stage]->arena_bytes;
     *activation_p =
-        p.program[stage]->category_bytes[MERAK_CAT_ACTIVATION];
-    planned_destroy(&p);
+        p->program[stage]->category_bytes[MERAK_CAT_ACTIVATION];
+    merak_planned_destroy(p);
     return bytes;
 }
 
@@ -149,13 +182,13 @@ static void memory_follows_what_is_in_flight(void **state)
 static void packing_wastes_little(void **state)
 {
     struct merak_plan plan = plan_of(1, 1, 1, 2, "1f1b", false);
-    struct planned p;
+    struct merak_planned *p;
     const struct merak_program *prog;
     size_t transient = 0;
 
     (void)state;
-    planned_build(&p, &gpt, &plan, NULL);
-    prog = p.program[0];
+    p = planned_build(&gpt, &plan, NULL);
+    prog = p->program[0];
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         transient += prog->category_bytes[c];
     assert_int_equal(transient, prog->arena_bytes);
@@ -163,12 +196,12 @@ static void packing_wastes_little(void **state)
     /* What is idle at the peak counts as transient, beside the few gradients
      * that live then: together below a third of the planned part. */
     assert_true(prog->category_bytes[MERAK_CAT_TRANSIENT] < transient / 3);
-    planned_destroy(&p);
+    merak_planned_destroy(p);
 }
 
 /* --- faults ----------------------------------------------------------------- */
 
-static void assert_caught(struct planned *p, const char *what)
+static void assert_caught(struct merak_planned *p, const char *what)
 {
     struct merak_error err = {0};
 
@@ -189,138 +222,139 @@ static struct merak_instr *find(struct merak_program *prog,
     return NULL;
 }
 
-static void faulty(struct planned *p)
+static struct merak_planned *faulty(void)
 {
     struct merak_plan plan = plan_of(1, 2, 2, 4, "1f1b", true);
+    struct merak_planned *p = planned_build(&gpt, &plan, NULL);
 
-    planned_build(p, &gpt, &plan, NULL);
     assert_sound(p);
+    return p;
 }
 
 static void swapped_exchanges_are_caught(void **state)
 {
     struct merak_instr *a, *b;
-    struct planned p;
+    struct merak_planned *p;
     uint64_t tag;
 
     (void)state;
-    faulty(&p);
-    a = find(p.program[1], MERAK_INSTR_EXCHANGE, 2);
-    b = find(p.program[1], MERAK_INSTR_EXCHANGE, 3);
+    p = faulty();
+    a = find(p->program[1], MERAK_INSTR_EXCHANGE, 2);
+    b = find(p->program[1], MERAK_INSTR_EXCHANGE, 3);
     tag = a->tag;
     a->tag = b->tag;
     b->tag = tag;
-    assert_caught(&p, "group dp: rank 0 runs");
-    planned_destroy(&p);
+    assert_caught(p, "group dp: rank 0 runs");
+    merak_planned_destroy(p);
 }
 
 static void a_missing_exchange_is_caught(void **state)
 {
-    struct planned p;
+    struct merak_planned *p;
     struct merak_instr *in;
 
     (void)state;
-    faulty(&p);
+    p = faulty();
     for (int nth = 0;; nth++) { /* the last one, "gather" */
-        in = find(p.program[1], MERAK_INSTR_EXCHANGE, nth);
-        if (in->id == p.program[1]->n_instrs - 1)
+        in = find(p->program[1], MERAK_INSTR_EXCHANGE, nth);
+        if (in->id == p->program[1]->n_instrs - 1)
             break;
     }
-    p.program[1]->n_instrs--;
-    assert_caught(&p, "nothing");
-    planned_destroy(&p);
+    p->program[1]->n_instrs--;
+    assert_caught(p, "nothing");
+    merak_planned_destroy(p);
 }
 
 static void a_missing_send_is_caught(void **state)
 {
     struct merak_instr *in;
-    struct planned p;
+    struct merak_planned *p;
 
     (void)state;
-    faulty(&p);
-    in = find(p.program[0], MERAK_INSTR_SEND, 1);
+    p = faulty();
+    in = find(p->program[0], MERAK_INSTR_SEND, 1);
     in->kind = MERAK_INSTR_LOAD; /* of nothing */
     in->n_in = 0;
-    assert_caught(&p, "has no send of tag");
-    planned_destroy(&p);
+    assert_caught(p, "has no send of tag");
+    merak_planned_destroy(p);
 }
 
 static void a_wrong_tag_is_caught(void **state)
 {
-    struct planned p;
+    struct merak_planned *p;
 
     (void)state;
-    faulty(&p);
-    find(p.program[2], MERAK_INSTR_SEND, 0)->tag += 1;
-    assert_caught(&p, "of tag");
-    planned_destroy(&p);
+    p = faulty();
+    find(p->program[2], MERAK_INSTR_SEND, 0)->tag += 1;
+    assert_caught(p, "of tag");
+    merak_planned_destroy(p);
 }
 
 static void a_repeated_tag_is_caught(void **state)
 {
-    struct planned p;
+    struct merak_planned *p;
 
     (void)state;
-    faulty(&p);
-    find(p.program[0], MERAK_INSTR_SEND, 1)->tag =
-        find(p.program[0], MERAK_INSTR_SEND, 0)->tag;
-    assert_caught(&p, "used twice");
-    planned_destroy(&p);
+    p = faulty();
+    find(p->program[0], MERAK_INSTR_SEND, 1)->tag =
+        find(p->program[0], MERAK_INSTR_SEND, 0)->tag;
+    assert_caught(p, "used twice");
+    merak_planned_destroy(p);
 }
 
 static void a_small_slot_is_caught(void **state)
 {
-    struct planned p;
+    struct merak_planned *p;
 
     (void)state;
-    faulty(&p);
-    p.program[3]->slot[p.program[3]->param[0].m].bytes -= 4;
-    assert_caught(&p, "rank 3 slot");
-    planned_destroy(&p);
+    p = faulty();
+    p->program[3]->slot[p->program[3]->param[0].m].bytes -= 4;
+    assert_caught(p, "rank 3 slot");
+    merak_planned_destroy(p);
 }
 
 static void overlapping_slots_are_caught(void **state)
 {
     struct merak_instr *in;
-    struct planned p;
+    struct merak_planned *p;
 
     (void)state;
-    faulty(&p);
+    p = faulty();
     /* an input of a kernel put where its other input is */
     for (int nth = 0;; nth++) {
-        in = find(p.program[0], MERAK_INSTR_KERNEL, nth);
+        in = find(p->program[0], MERAK_INSTR_KERNEL, nth);
         if (strcmp(in->op->name, "attention_packed_dx") == 0)
             break;
     }
-    p.program[0]->slot[in->slot[0]].offset =
-        p.program[0]->slot[in->slot[1]].offset;
-    assert_caught(&p, "overwritten by");
-    planned_destroy(&p);
+    p->program[0]->slot[in->slot[0]].offset =
+        p->program[0]->slot[in->slot[1]].offset;
+    assert_caught(p, "overwritten by");
+    merak_planned_destroy(p);
 }
 
 static void a_slot_past_the_end_is_caught(void **state)
 {
     struct merak_program *prog;
-    struct planned p;
+    struct merak_planned *p;
 
     (void)state;
-    faulty(&p);
-    prog = p.program[0];
+    p = faulty();
+    prog = p->program[0];
     prog->slot[prog->n_slots - 1].offset = prog->arena_bytes;
-    assert_caught(&p, "ends at byte");
-    planned_destroy(&p);
+    assert_caught(p, "ends at byte");
+    merak_planned_destroy(p);
 }
 
 /* Waits are pruned, so every single one matters. */
 static void every_missing_wait_is_caught(void **state)
 {
-    struct planned p;
+    struct merak_planned *p;
     int dropped = 0;
 
     (void)state;
-    faulty(&p);
-    for (int r = 0; r < p.n; r++) {
-        struct merak_program *prog = p.program[r];
+    p = faulty();
+    for (int r = 0; r < p->n_programs; r++) {
+        struct merak_program *prog = p->program[r];
 
         for (int i = 0; i < prog->n_instrs; i++) {
             struct merak_instr *in = &prog->instr[i];
@@ -331,7 +365,7 @@ static void every_missing_wait_is_caught(void **state)
 
                 wait[w] = wait[in->n_wait - 1];
                 in->n_wait--;
-                assert_caught(&p, "does not wait for");
+                assert_caught(p, "does not wait for");
                 in->n_wait++;
                 wait[w] = kept;
                 dropped++;
@@ -339,8 +373,8 @@ static void every_missing_wait_is_caught(void **state)
         }
     }
     assert_true(dropped > 50);
-    assert_sound(&p);
-    planned_destroy(&p);
+    assert_sound(p);
+    merak_planned_destroy(p);
 }
 
 static void add_wait(struct merak_program *prog, struct merak_instr *in,
@@ -365,18 +399,18 @@ static void a_hang_is_caught(void **state)
 {
     struct merak_plan plan = plan_of(1, 2, 1, 4, "1f1b", false);
     struct merak_program *a, *b;
-    struct planned p;
+    struct merak_planned *p;
 
     (void)state;
-    planned_build(&p, &gpt, &plan, NULL);
-    a = p.program[0];
-    b = p.program[1];
+    p = planned_build(&gpt, &plan, NULL);
+    a = p->program[0];
+    b = p->program[1];
     add_wait(a, find(a, MERAK_INSTR_SEND, 1),
              find(a, MERAK_INSTR_RECV, 0)->id);
     add_wait(b, find(b, MERAK_INSTR_SEND, 0),
              find(b, MERAK_INSTR_RECV, 1)->id);
-    assert_caught(&p, "hang");
-    planned_destroy(&p);
+    assert_caught(p, "hang");
+    merak_planned_destroy(p);
 }
 
 /* --- ties --------------------------------------------------------------------- */
@@ -389,14 +423,14 @@ struct message {
 
 /* Run the summing of one parameter's uses, element 0 only; true if all of
  * the rank's instructions up to `until` ran. */
-static void run_ties(struct planned *p, int value, float **arena)
+static void run_ties(struct merak_planned *p, int value, float **arena)
 {
     struct message box[64];
     int n_box = 0, at[16] = {0};
 
     for (bool moved = true; moved;) {
         moved = false;
-        for (int r = 0; r < p->n; r++) {
+        for (int r = 0; r < p->n_programs; r++) {
             const struct merak_program *prog = p->program[r];
             const struct merak_instr *in = &prog->instr[at[r]];
             float *x, *y;
@@ -474,21 +508,21 @@ static void a_tied_sum_is_the_same_under_every_cut(void **state)
     for (int pp = 1; pp <= 4; pp++) {
         struct merak_plan plan = plan_of(1, pp, 1, 2, "1f1b", false);
         float *arena[4];
-        struct planned p;
+        struct merak_planned *p;
         int value, uses = 0, holders = 0, primaries = 0;
 
-        planned_build(&p, &model, &plan, NULL);
-        assert_sound(&p);
-        value = find_value(p.sharded->graph, "proj.w");
+        p = planned_build(&model, &plan, NULL);
+        assert_sound(p);
+        value = find_value(p->sharded->graph, "proj.w");
         for (int r = 0; r < pp; r++) {
-            arena[r] = calloc(1, p.program[r]->arena_bytes);
+            arena[r] = calloc(1, p->program[r]->arena_bytes);
             assert_non_null(arena[r]);
-            uses += fill_uses(p.program[r], value, arena[r]);
+            uses += fill_uses(p->program[r], value, arena[r]);
         }
         assert_int_equal(uses, 4);
-        run_ties(&p, value, arena);
+        run_ties(p, value, arena);
         for (int r = 0; r < pp; r++) {
-            const struct merak_program *prog = p.program[r];
+            const struct merak_program *prog = p->program[r];
 
             for (int i = 0; i < prog->n_params; i++) {
                 size_t at = prog->slot[prog->param[i].grad].offset;
@@ -504,33 +538,44 @@ static void a_tied_sum_is_the_same_under_every_cut(void **state)
         }
         assert_int_equal(holders, pp); /* every stage has a layer */
         assert_int_equal(primaries, 1);
-        planned_destroy(&p);
+        merak_planned_destroy(p);
     }
 }
 
 /* Every parameter's every element is counted by exactly one rank. */
+static size_t count_primaries(const struct merak_planned *p)
+{
+    size_t counted = 0;
+
+    for (int r = 0; r < p->n_programs; r++) {
+        const struct merak_program *prog = p->program[r];
+
+        for (int i = 0; i < prog->n_params; i++) {
+            const struct merak_slot *g = &prog->slot[prog->param[i].grad];
+
+            if (prog->param[i].primary)
+                counted += g->flat_hi - g->flat_lo;
+        }
+    }
+    return counted;
+}
+
 static void norms_count_everything_once(void **state)
 {
     (void)state;
-    for (int zero1 = 0; zero1 < 2; zero1++) {
-        struct merak_plan plan = plan_of(1, 2, 4, 2, "1f1b", zero1);
-        struct planned p;
-        size_t counted = 0;
+    for (int tp = 1; tp <= 4; tp *= 2) {
+        for (int kind = 0; kind < 4; kind++) {
+            struct merak_plan plan = plan_of(tp, 2, 4, 2, "1f1b", kind & 1);
+            struct small_model model = gpt;
+            struct merak_planned *p;
 
-        planned_build(&p, &gpt, &plan, NULL);
-        for (int r = 0; r < p.n; r++) {
-            const struct merak_program *prog = p.program[r];
-
-            for (int i = 0; i < prog->n_params; i++) {
-                const struct merak_slot *g = &prog->slot[prog->param[i].grad];
-
-                if (prog->param[i].primary)
-                    counted += g->flat_hi - g->flat_lo;
-            }
+            plan.sp = kind & 2 ? MERAK_SP_ON : MERAK_SP_OFF;
+            model.kv_heads = kind & 2;
+            p = planned_build(&model, &plan, NULL);
+            assert_int_equal(count_primaries(p),
+                             merak_graph_param_count(p->graph));
+            merak_planned_destroy(p);
         }
-        assert_int_equal(counted,
-                         merak_graph_param_count(p.sharded->graph));
-        planned_destroy(&p);
     }
 }
 
@@ -569,13 +614,13 @@ static void idle_time_is_the_closed_form(void **state)
                 plan_of(1, p, 1, m, m % 4 == 1 ? "1f1b" : "gpipe", false);
             struct merak_timeline *tl = NULL;
             struct merak_error err;
-            struct planned all;
+            struct merak_planned *all;
 
-            planned_build(&all, &gpt, &plan, NULL);
+            all = planned_build(&gpt, &plan, NULL);
             for (int r = 0; r < p; r++)
-                make_uniform(all.program[r]);
+                make_uniform(all->program[r]);
             assert_int_equal(
-                merak_simulate(all.program, all.n, &unit, &tl, &err),
+                merak_simulate(all->program, all->n_programs, &unit, &tl, &err),
                 MERAK_OK);
             assert_near(&tl->step_s, &(double){3.0 * (m + p - 1)}, 1, 0, 0);
             for (int r = 0; r < p; r++) {
@@ -585,7 +630,7 @@ static void idle_time_is_the_closed_form(void **state)
                 assert_near(&bubble, &want, 1, 0, 1e-12);
             }
             merak_timeline_destroy(tl);
-            planned_destroy(&all);
+            merak_planned_destroy(all);
         }
     }
 }
@@ -597,15 +642,15 @@ static void too_many_stages_are_refused(void **state)
     struct merak_plan plan = plan_of(1, 1, 1, 1, "1f1b", false);
     struct merak_stages *stages = NULL;
     struct merak_error err;
-    struct planned p;
+    struct merak_planned *p;
 
     (void)state;
-    planned_build(&p, &gpt, &plan, NULL);
-    assert_int_equal(merak_stages_cut(p.sharded, 200, &stages, &err),
+    p = planned_build(&gpt, &plan, NULL);
+    assert_int_equal(merak_stages_cut(p->sharded, 200, &stages, &err),
                      MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "200 stages"));
     assert_null(stages);
-    planned_destroy(&p);
+    merak_planned_destroy(p);
 }
 
 /* Only the residual stream crosses: a stage boundary is one value wide. */
@@ -613,17 +658,17 @@ static void cuts_are_one_value_wide_and_balanced(void **state)
 {
     struct small_model model = gpt;
     struct merak_plan plan = plan_of(1, 4, 1, 4, "1f1b", false);
-    struct planned p;
+    struct merak_planned *p;
     double sum = 0, most = 0;
 
     (void)state;
     model.layers = 16;
-    planned_build(&p, &model, &plan, NULL);
+    p = planned_build(&model, &plan, NULL);
     for (int r = 0; r < 3; r++) {
         int sends = 0;
 
-        for (int i = 0; i < p.program[r]->n_instrs; i++) {
-            const struct merak_instr *in = &p.program[r]->instr[i];
+        for (int i = 0; i < p->program[r]->n_instrs; i++) {
+            const struct merak_instr *in = &p->program[r]->instr[i];
 
             sends += in->kind == MERAK_INSTR_SEND && in->microbatch == 0 &&
                      in->phase == MERAK_PHASE_F;
@@ -631,20 +676,21 @@ static void cuts_are_one_value_wide_and_balanced(void **state)
         assert_int_equal(sends, 1);
     }
     for (int s = 0; s < 4; s++) {
-        sum += p.stages->flops[s];
-        most = p.stages->flops[s] > most ? p.stages->flops[s] : most;
+        sum += p->stages->flops[s];
+        most = p->stages->flops[s] > most ? p->stages->flops[s] : most;
     }
-    assert_near(&sum, &(double){merak_graph_flops(p.sharded->graph)}, 1, 1e-9,
+    assert_near(&sum, &(double){merak_graph_flops(p->sharded->graph)}, 1, 1e-9,
                 0);
     /* 32 blocks and a head over 4 stages: within one block of even. */
     assert_true(most < sum / 4 + sum / 32);
-    planned_destroy(&p);
+    merak_planned_destroy(p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_small_plan_is_sound),
+        cmocka_unit_test(grouped_heads_are_sound),
         cmocka_unit_test(odd_pipelines_are_sound),
         cmocka_unit_test(evaluation_keeps_the_persistent_slots),
         cmocka_unit_test(memory_follows_what_is_in_flight),

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - from a description and degrees to programs, in one call */
+#include "config.h"
+
+#include "partitioner/plan.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+static enum merak_status check_degrees(const struct merak_plan *plan,
+                                       struct merak_error *err)
+{
+    if (plan->tp >= 1 && plan->pp >= 1 && plan->dp >= 1 &&
+        plan->microbatches >= 1)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "tp %d, pp %d, dp %d and %d micro-batches: each must be "
+                      "at least 1",
+                      plan->tp, plan->pp, plan->dp, plan->microbatches);
+}
+
+static enum merak_status cut(struct merak_planned *p,
+                             struct merak_error *err)
+{
+    const struct merak_shard_options so = {.tp = p->plan.tp,
+                                           .sp = p->plan.sp};
+    enum merak_status rc = merak_model_graph(p->model, &p->graph, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_shard(p->graph, &so, &p->sharded, err);
+    if (rc == MERAK_OK)
+        rc = merak_stages_cut(p->sharded, p->plan.pp, &p->stages, err);
+    return rc;
+}
+
+static enum merak_status build(struct merak_planned *p,
+                               enum merak_plan_ranks ranks,
+                               const struct merak_program_options *opt,
+                               struct merak_error *err)
+{
+    const struct merak_plan *plan = &p->plan;
+    int n = ranks == MERAK_PLAN_ALL ? plan->tp * plan->pp * plan->dp
+                                    : plan->pp;
+    enum merak_status rc = MERAK_OK;
+
+    p->program = calloc((size_t)n, sizeof(struct merak_program *));
+    if (p->program == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(void *));
+    p->n_programs = n;
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        int rank = ranks == MERAK_PLAN_ALL ? i
+                                           : merak_plan_rank(plan, 0, 0, i);
+
+        rc = merak_program_build(p->sharded, p->stages, plan, rank, opt,
+                                 &p->program[i], err);
+    }
+    return rc;
+}
+
+enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
+                                   merak_describe_fn describe, void *arg,
+                                   enum merak_plan_ranks ranks,
+                                   const struct merak_program_options *opt,
+                                   struct merak_planned **planned_p,
+                                   struct merak_error *err)
+{
+    const struct merak_model_options mo = {.micro_batch = plan->micro_batch,
+                                           .seq = seq,
+                                           .dtype = plan->dtype};
+    struct merak_planned *p = calloc(1, sizeof(*p));
+    enum merak_status rc;
+
+    if (p == NULL)
+        return merak_fail_nomem(err, sizeof(*p));
+    p->plan = *plan;
+    rc = check_degrees(plan, err);
+    if (rc == MERAK_OK)
+        rc = merak_model_create(&mo, &p->model, err);
+    if (rc != MERAK_OK)
+        goto out;
+    describe(p->model, arg);
+    rc = cut(p, err);
+    if (rc == MERAK_OK)
+        rc = build(p, ranks, opt, err);
+    if (rc != MERAK_OK)
+        goto out;
+    *planned_p = p;
+    p = NULL; /* the caller's now */
+out:
+    merak_planned_destroy(p);
+    return rc;
+}
+
+void merak_planned_destroy(struct merak_planned *planned)
+{
+    if (planned == NULL)
+        return;
+    for (int i = 0; i < planned->n_programs; i++)
+        merak_program_destroy(planned->program[i]);
+    free(planned->program);
+    merak_stages_destroy(planned->stages);
+    merak_sharded_destroy(planned->sharded);
+    merak_model_destroy(planned->model);
+    free(planned);
+}
