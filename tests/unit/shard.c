@@ -5,20 +5,20 @@
 #include "unit/near.h"
 #include "unit/shard_models.h"
 
-#include "partitioner/shard.h"
+#include "partitioner/shard_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define COUNT(a) (sizeof(a) / sizeof(*(a)))
 
-#define GPT(layers, vocab, tied)                               \
-    {                                                          \
-        false, 2, 8, (layers), 32, 4, 4, (vocab), (tied), 0.1f \
+#define GPT(layers, vocab, tied)                                          \
+    {                                                                     \
+        false, 2, 8, (layers), 32, 4, 4, (vocab), (tied), 0.1f, BLOCK_PRE \
     }
-#define LLAMA(kv, vocab)                              \
-    {                                                 \
-        true, 2, 8, 2, 32, 4, (kv), (vocab), false, 0 \
+#define LLAMA(kv, vocab)                                         \
+    {                                                            \
+        true, 2, 8, 2, 32, 4, (kv), (vocab), false, 0, BLOCK_PRE \
     }
 
 static struct merak_sharded *shard(const struct merak_graph *graph, int tp,
@@ -83,6 +83,17 @@ static const struct {
     {LLAMA(4, 61), 2, MERAK_SP_OFF, {{0, 5 + 3}, {0, 5}}},
     {LLAMA(2, 61), 2, MERAK_SP_OFF, {{0, 5 + 3}, {0, 5}}},
     {LLAMA(4, 61), 4, MERAK_SP_OFF, {{0, 5 + 3}, {0, 5}}},
+    /* attention and MLP are summed in parts, then once for both */
+    {{false, 2, 8, 2, 32, 4, 4, 64, true, 0.1f, BLOCK_PARALLEL},
+     2,
+     MERAK_SP_OFF,
+     {{0, 3 + 3}, {0, 3}}},
+    /* a residual that is normed: the sum of the partial contributions is
+     * reduced, then added to the whole one */
+    {{false, 2, 8, 2, 32, 4, 4, 64, true, 0.1f, BLOCK_POST},
+     2,
+     MERAK_SP_OFF,
+     {{0, 5 + 3}, {0, 5}}},
     /* W: what is gathered for a weight's gradient is gathered again */
     {GPT(2, 61, true),
      2,
@@ -223,6 +234,27 @@ static void residual_values_follow_sp(void **state)
 /* --- structure
  * ------------------------------------------------------------------ */
 
+/* What a node's cut asks of its operands is what they have. */
+static void check_layouts(const struct merak_sharded *s,
+                          const struct merak_node *node)
+{
+    struct merak_signature sig;
+    struct merak_infer inf;
+
+    merak_node_infer(node, &inf);
+    node->op->signature(&inf, &sig);
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        const struct merak_value *v =
+            o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+        struct merak_layout want;
+
+        merak_strategy_layout(&s->mesh, &sig, node->n_in,
+                              &s->strategy[node->id], o, &want);
+        if (!merak_layout_equal(&s->mesh, &want, &s->layout[v->id]))
+            fail_msg("%s: operand %d", node->name, o);
+    }
+}
+
 static void check_node(const struct merak_sharded *s,
                        const struct merak_node *node, int id)
 {
@@ -244,10 +276,12 @@ static void check_node(const struct merak_sharded *s,
     if (convert)
         assert_true(merak_layout_equal(&s->mesh, &s->layout[node->out[0]->id],
                                        &s->hop[id].to));
+    else
+        check_layouts(s, node);
 }
 
-/* Gradients have the dual layout of what they are the gradient of, once they
- * are whole; ids agree; nothing is shared with the graph it came from. */
+/* Ids agree; layouts follow from cuts; inputs and the loss are whole; nothing
+ * is shared with the graph it came from. */
 static void a_sharded_graph_is_sound(void **state)
 {
     const struct spec specs[] = {GPT(2, 61, true), LLAMA(2, 61), LLAMA(1, 61)};
@@ -341,7 +375,8 @@ static void what_cannot_be_cut_is_refused(void **state)
                                   error_rows[r].kv,
                                   32,
                                   true,
-                                  0};
+                                  0,
+                                  BLOCK_PRE};
         const struct merak_shard_options opt = {.tp = error_rows[r].tp,
                                                 .sp = error_rows[r].sp};
         struct merak_sharded *s = NULL;

@@ -90,16 +90,40 @@ static struct merak_value *llama_mlp(struct merak_model *m,
         MERAK_PARAM(m, merak_name(m, "%s.down.w", p), W, C, hidden), NULL, 1);
 }
 
+static struct merak_value *attention(struct merak_model *m,
+                                     struct merak_value *x,
+                                     const struct spec *s, const char *p)
+{
+    return s->llama ? llama_attention(m, x, s, p) : gpt_attention(m, x, s, p);
+}
+
+static struct merak_value *mlp(struct merak_model *m, struct merak_value *x,
+                               const struct spec *s, const char *p)
+{
+    return s->llama ? llama_mlp(m, x, s, p) : gpt_mlp(m, x, s, p);
+}
+
 static struct merak_value *block(struct merak_model *m, struct merak_value *x,
                                  const struct spec *s, size_t layer)
 {
     const char *p = merak_name(m, "h.%zu", layer);
-    struct merak_value *y = norm(m, x, s, merak_name(m, "%s.n1", p));
+    const char *n1 = merak_name(m, "%s.n1", p), *n2 = merak_name(m, "%s.n2", p);
+    struct merak_value *y = x;
 
-    y = s->llama ? llama_attention(m, y, s, p) : gpt_attention(m, y, s, p);
+    if (s->block == BLOCK_POST) {
+        y = merak_dropout(m, attention(m, x, s, p), s->dropout);
+        x = norm(m, merak_add(m, x, y), s, n1);
+        y = merak_dropout(m, mlp(m, x, s, p), s->dropout);
+        return norm(m, merak_add(m, x, y), s, n2);
+    }
+    y = norm(m, x, s, n1);
+    if (s->block == BLOCK_PARALLEL) {
+        y = merak_add(m, attention(m, y, s, p), mlp(m, y, s, p));
+        return merak_add(m, x, merak_dropout(m, y, s->dropout));
+    }
+    y = attention(m, y, s, p);
     x = merak_add(m, x, merak_dropout(m, y, s->dropout));
-    y = norm(m, x, s, merak_name(m, "%s.n2", p));
-    y = s->llama ? llama_mlp(m, y, s, p) : gpt_mlp(m, y, s, p);
+    y = mlp(m, norm(m, x, s, n2), s, p);
     return merak_add(m, x, merak_dropout(m, y, s->dropout));
 }
 

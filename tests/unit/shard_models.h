@@ -5,11 +5,18 @@
 
 #include "partitioner/graph.h"
 
+enum block {
+    BLOCK_PRE,      /* x + f(norm(x)) */
+    BLOCK_POST,     /* norm(x + f(x)): two kinds of gradients meet at x */
+    BLOCK_PARALLEL, /* x + (attention(y) + mlp(y)), y = norm(x) */
+};
+
 struct spec {
     bool llama; /* else GPT-2's block */
     size_t batch, seq, layers, width, heads, kv, vocab;
     bool tied;
     float dropout;
+    enum block block;
 };
 
 /* The model; its graph, differentiated, is the model's. */
