@@ -90,7 +90,8 @@ enum merak_status merak_timeline_bars(struct merak_program *const *programs,
                 .end_s = timeline->end[p][i]};
         }
     }
-    *n_p = merak_bars_join(bars, n, 0.0);
+    /* Finer than a picture shows. */
+    *n_p = merak_bars_join(bars, n, timeline->step_s / 4000);
     *bars_p = bars;
     return MERAK_OK;
 }
@@ -162,23 +163,31 @@ enum merak_status merak_picture_text(const struct merak_picture *picture,
                                      int width, char **text_p,
                                      struct merak_error *err)
 {
+    size_t size = 0, n = (size_t)picture->n_bars + 1;
     char *text = NULL, *line = malloc((size_t)width + 1);
     double *best = calloc((size_t)width, sizeof(*best));
-    size_t size = 0;
+    struct merak_bar *bars = calloc(n, sizeof(*bars));
+    struct merak_picture joined = *picture;
     FILE *out = open_memstream(&text, &size);
     enum merak_status rc = MERAK_OK;
 
-    if (line == NULL || best == NULL || out == NULL) {
-        rc = merak_fail_nomem(err, (size_t)width * sizeof(*best));
+    if (line == NULL || best == NULL || bars == NULL || out == NULL) {
+        rc = merak_fail_nomem(err, n * sizeof(*bars));
         goto out;
     }
+    /* An action interrupted by short waits is one thing at this size. */
+    memcpy(bars, picture->bars, (n - 1) * sizeof(*bars));
+    joined.n_bars = merak_bars_join(bars, picture->n_bars,
+                                    picture->end_s / width);
+    joined.bars = bars;
     for (int r = 0; r < picture->n_rows; r++) {
-        draw_row(picture, r, width, best, line);
+        draw_row(&joined, r, width, best, line);
         fprintf(out, "%-8s %s\n", picture->row_name[r], line);
     }
 out:
     free(line);
     free(best);
+    free(bars);
     if (out != NULL && fclose(out) != 0 && rc == MERAK_OK)
         rc = merak_fail_nomem(err, size);
     if (rc == MERAK_OK)

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - `merak plan`: what a run would look like */
+#include "config.h"
+
+#include "cmd/cmd.h"
+#include "cmd/plan_options.h"
+#include "base/error.h"
+#include "io/hf_config.h"
+#include "kernels/kernels.h"
+#include "partitioner/plan.h"
+#include "partitioner/timeline.h"
+#include "runtime/runtime.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_WIDTH 100
+
+struct report {
+    const struct plan_options *opt;
+    const struct merak_hf_config *config;
+    struct merak_planned *planned;
+    struct merak_timeline *timeline;
+    double idle; /* of the compute queues, share of the step */
+};
+
+/* --- numbers ----------------------------------------------------------------- */
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / 0x1p20;
+}
+
+static double tokens_per_step(const struct report *r)
+{
+    return (double)r->opt->global_batch * (double)r->opt->seq;
+}
+
+/* First or last parameter of a stage. */
+static const char *param_name(const struct report *r, int stage, bool last)
+{
+    const struct merak_program *prog = r->planned->program[stage];
+
+    if (prog->n_params == 0)
+        return "-";
+    return prog->param[last ? prog->n_params - 1 : 0].name;
+}
+
+static double mean_idle(const struct report *r)
+{
+    double busy = 0;
+
+    for (int s = 0; s < r->timeline->n; s++)
+        busy += r->timeline->busy_s[s];
+    return 1.0 - busy / r->timeline->n / r->timeline->step_s;
+}
+
+/* --- text -------------------------------------------------------------------- */
+
+static void print_head(const struct report *r)
+{
+    const struct merak_plan *p = &r->planned->plan;
+
+    printf("%s, %.1f M parameters, %zu layers\n",
+           r->config->family == MERAK_GPT2 ? "gpt2" : "llama",
+           (double)merak_graph_param_count(r->planned->graph) / 1e6,
+           r->config->layers);
+    printf("%d ranks: tp %d, pp %d, dp %d; %s, %s%s\n", p->tp * p->pp * p->dp,
+           p->tp, p->pp, p->dp, p->schedule,
+           p->dtype == MERAK_F32 ? "fp32" : "bf16",
+           p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "");
+    printf("%zu sequences of %zu tokens a step: %d micro-batches of %zu on "
+           "each replica\n\n",
+           r->opt->global_batch, r->opt->seq, p->microbatches,
+           p->micro_batch);
+}
+
+static void print_stages(const struct report *r)
+{
+    const struct merak_stages *stages = r->planned->stages;
+
+    printf("stage   M params   GFLOP/micro-batch  busy   parameters\n");
+    for (int s = 0; s < stages->n; s++)
+        printf("%5d %10.2f %19.2f %5.0f%%   %s .. %s\n", s,
+               (double)stages->params[s] / 1e6, stages->flops[s] / 1e9,
+               100.0 * r->timeline->busy_s[s] / r->timeline->step_s,
+               param_name(r, s, false), param_name(r, s, true));
+}
+
+static void print_memory(const struct report *r)
+{
+    printf("\nMiB of a rank of stage");
+    for (int s = 0; s < r->planned->n_programs; s++)
+        printf(" %9d", s);
+    putchar('\n');
+    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+        printf("  %-20s", merak_category_name((enum merak_category)c));
+        for (int s = 0; s < r->planned->n_programs; s++)
+            printf(" %9.2f", mib(r->planned->program[s]->category_bytes[c]));
+        putchar('\n');
+    }
+    printf("  %-20s", "in all");
+    for (int s = 0; s < r->planned->n_programs; s++)
+        printf(" %9.2f", mib(r->planned->program[s]->arena_bytes));
+    printf("\n\n");
+}
+
+static void print_prediction(const struct report *r)
+{
+    const struct merak_plan *p = &r->planned->plan;
+
+    printf("step %.4g s, %.4g tokens/s, idle %.1f%% (a pipeline of even "
+           "stages: %.1f%%)\n",
+           r->timeline->step_s, tokens_per_step(r) / r->timeline->step_s,
+           100.0 * r->idle,
+           100.0 * (p->pp - 1) / (p->microbatches + p->pp - 1));
+    printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s\n\n",
+           r->opt->cost.flops_per_s / 1e9, r->opt->cost.bytes_per_s / 1e9,
+           r->opt->cost.link_bytes_per_s / 1e9);
+}
+
+static enum merak_status print_programs(const struct report *r,
+                                        struct merak_error *err)
+{
+    for (int s = 0; s < r->planned->n_programs; s++) {
+        char *text = NULL;
+        enum merak_status rc =
+            merak_program_print(r->planned->program[s], &text, err);
+
+        if (rc != MERAK_OK)
+            return rc;
+        fputs(text, stdout);
+        free(text);
+    }
+    return MERAK_OK;
+}
+
+/* --- JSON -------------------------------------------------------------------- */
+
+static json_t *stage_object(const struct report *r, int s)
+{
+    const struct merak_program *prog = r->planned->program[s];
+    json_t *memory = json_object();
+
+    for (int c = 0; c < MERAK_CAT_COUNT; c++)
+        json_object_set_new(memory,
+                            merak_category_name((enum merak_category)c),
+                            json_integer((json_int_t)prog->category_bytes[c]));
+    return json_pack(
+        "{s:i, s:I, s:f, s:f, s:s, s:s, s:I, s:o}", "stage", s, "params",
+        (json_int_t)r->planned->stages->params[s], "flops",
+        r->planned->stages->flops[s], "busy_s", r->timeline->busy_s[s],
+        "first_param", param_name(r, s, false), "last_param",
+        param_name(r, s, true), "arena_bytes", (json_int_t)prog->arena_bytes,
+        "memory_bytes", memory);
+}
+
+static enum merak_status print_json(const struct report *r,
+                                    struct merak_error *err)
+{
+    const struct merak_plan *p = &r->planned->plan;
+    json_t *stages = json_array(), *all;
+    int failed;
+
+    for (int s = 0; s < r->planned->n_programs; s++)
+        json_array_append_new(stages, stage_object(r, s));
+    all = json_pack(
+        "{s:i, s:i, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}",
+        "tp", p->tp, "pp", p->pp, "dp", p->dp, "schedule", p->schedule,
+        "microbatches", p->microbatches, "micro_batch",
+        (json_int_t)p->micro_batch, "global_batch",
+        (json_int_t)r->opt->global_batch, "seq", (json_int_t)r->opt->seq,
+        "params", (json_int_t)merak_graph_param_count(r->planned->graph),
+        "step_s", r->timeline->step_s, "tokens_per_s",
+        tokens_per_step(r) / r->timeline->step_s, "idle", r->idle, "stages",
+        stages);
+    if (all == NULL)
+        return merak_fail_nomem(err, 1);
+    failed = json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    json_decref(all);
+    putchar('\n');
+    return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write the plan")
+                  : MERAK_OK;
+}
+
+/* --- pictures ------------------------------------------------------------------ */
+
+static enum merak_status write_svg(const char *path,
+                                   const struct merak_picture *picture,
+                                   struct merak_error *err)
+{
+    char *text = NULL;
+    enum merak_status rc = merak_picture_svg(picture, &text, err);
+    FILE *out;
+
+    if (rc != MERAK_OK)
+        return rc;
+    out = fopen(path, "we");
+    if (out == NULL || fputs(text, out) < 0)
+        rc = merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path);
+    if (out != NULL && fclose(out) != 0 && rc == MERAK_OK)
+        rc = merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path);
+    free(text);
+    return rc;
+}
+
+static enum merak_status draw(const struct report *r,
+                              const struct merak_picture *picture,
+                              struct merak_error *err)
+{
+    char *text = NULL;
+    enum merak_status rc = MERAK_OK;
+
+    if (!r->opt->json) {
+        rc = merak_picture_text(picture, TEXT_WIDTH, &text, err);
+        if (rc == MERAK_OK)
+            printf("%s(digits: forward of that micro-batch; letters: "
+                   "backward; =: end of step; -: communication)\n",
+                   text);
+        free(text);
+    }
+    if (rc == MERAK_OK && r->opt->svg != NULL)
+        rc = write_svg(r->opt->svg, picture, err);
+    return rc;
+}
+
+static enum merak_status print_pictures(const struct report *r,
+                                        struct merak_error *err)
+{
+    size_t n = (size_t)r->timeline->n;
+    struct merak_picture picture = {.n_rows = r->timeline->n,
+                                    .end_s = r->timeline->step_s};
+    char(*label)[32] = calloc(n, sizeof(*label));
+    const char **name = calloc(n, sizeof(*name));
+    struct merak_bar *bars = NULL;
+    char title[128];
+    enum merak_status rc;
+
+    if (label == NULL || name == NULL) {
+        rc = merak_fail_nomem(err, n * sizeof(*label));
+        goto out;
+    }
+    for (size_t s = 0; s < n; s++) {
+        snprintf(label[s], sizeof(label[s]), "stage %zu", s);
+        name[s] = label[s];
+    }
+    snprintf(title, sizeof(title), "predicted step, %s, tp %d pp %d dp %d",
+             r->planned->plan.schedule, r->planned->plan.tp,
+             r->planned->plan.pp, r->planned->plan.dp);
+    rc = merak_timeline_bars(r->planned->program, r->timeline, &bars,
+                             &picture.n_bars, err);
+    if (rc != MERAK_OK)
+        goto out;
+    picture.title = title;
+    picture.row_name = name;
+    picture.bars = bars;
+    rc = draw(r, &picture, err);
+out:
+    free(bars);
+    free(name);
+    free(label);
+    return rc;
+}
+
+/* --- the command ----------------------------------------------------------------- */
+
+/* Scratch of the kernels a run would use. */
+static size_t scratch_of(void *arg, const char *op,
+                         const struct merak_kernel_call *call)
+{
+    const struct merak_kernel *kernel;
+
+    if (merak_kernel_find(arg, op, &kernel, NULL) != MERAK_OK ||
+        kernel->scratch == NULL)
+        return 0;
+    return kernel->scratch(call);
+}
+
+static enum merak_status make_report(struct report *r,
+                                     struct merak_error *err)
+{
+    const struct merak_backend *backend = NULL;
+    struct merak_program_options po = {.cost = &r->opt->cost};
+    enum merak_status rc = merak_backend_find(r->opt->backend, &backend, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    po.scratch = scratch_of;
+    po.scratch_arg = (void *)(uintptr_t)backend;
+    rc = merak_plan_build(&r->opt->plan, r->opt->seq, merak_hf_describe,
+                          (void *)(uintptr_t)r->config, MERAK_PLAN_STAGES,
+                          &po, &r->planned, err);
+    if (rc == MERAK_OK)
+        rc = merak_program_check(r->planned->program, r->planned->n_programs,
+                                 err);
+    if (rc == MERAK_OK)
+        rc = merak_simulate(r->planned->program, r->planned->n_programs,
+                            &r->opt->cost, &r->timeline, err);
+    if (rc == MERAK_OK)
+        r->idle = mean_idle(r);
+    return rc;
+}
+
+static enum merak_status print_report(const struct report *r,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (r->opt->json) {
+        rc = print_json(r, err);
+    } else {
+        print_head(r);
+        print_stages(r);
+        print_memory(r);
+        print_prediction(r);
+    }
+    if (rc == MERAK_OK)
+        rc = print_pictures(r, err);
+    if (rc == MERAK_OK && r->opt->program && !r->opt->json)
+        rc = print_programs(r, err);
+    return rc;
+}
+
+static int exit_code(enum merak_status rc)
+{
+    switch (rc) {
+    case MERAK_OK:
+        return MERAK_EXIT_DONE;
+    case MERAK_ERR_NOMEM:
+    case MERAK_ERR_NOSPACE:
+    case MERAK_ERR_IO:
+        return MERAK_EXIT_RESOURCE;
+    default:
+        return MERAK_EXIT_CONFIG;
+    }
+}
+
+int merak_cmd_plan(int argc, char **argv)
+{
+    struct merak_hf_config config;
+    struct plan_options opt;
+    struct merak_error err;
+    struct report r = {.opt = &opt, .config = &config};
+    enum merak_status rc = plan_options_parse(argc, argv, &opt, &err);
+
+    if (rc == MERAK_OK && opt.help) {
+        plan_options_help();
+        return MERAK_EXIT_DONE;
+    }
+    if (rc == MERAK_OK)
+        rc = merak_hf_config_load(opt.model, &config, &err);
+    if (rc == MERAK_OK)
+        rc = make_report(&r, &err);
+    if (rc == MERAK_OK)
+        rc = print_report(&r, &err);
+    if (rc != MERAK_OK)
+        fprintf(stderr, "merak plan: %s\n", err.text);
+    merak_timeline_destroy(r.timeline);
+    merak_planned_destroy(r.planned);
+    return exit_code(rc);
+}
