@@ -12,6 +12,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define MIB (1024.0 * 1024.0)
 
@@ -154,15 +156,58 @@ enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
     return MERAK_OK;
 }
 
+/* KiB resident of mappings of arenas that are not ours: node peers' pages that
+ * this rank read in place.  They are the peers' memory, yet count in VmHWM. */
+static size_t peers_resident_kib(const struct merak_trainer *t)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    char line[512];
+    bool counts = false;
+    size_t kib = 0;
+
+    if (f == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), f) != NULL) {
+        unsigned long from, to;
+
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            counts = strstr(line, "/memfd:merak") != NULL &&
+                     from != (unsigned long)(uintptr_t)t->arena.base;
+        else if (counts && strncmp(line, "Rss:", 4) == 0)
+            kib += strtoul(line + 4, NULL, 10);
+    }
+    fclose(f);
+    return kib;
+}
+
+/* Share of the arena's pages that were ever touched, in percent. */
+static double touched_percent(const struct merak_trainer *t)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t pages = (t->arena.bytes + page - 1) / page, touched = 0;
+    unsigned char *in_core = malloc(pages);
+
+    if (in_core != NULL &&
+        mincore(t->arena.base, t->arena.bytes, in_core) == 0) {
+        for (size_t i = 0; i < pages; i++)
+            touched += in_core[i] & 1;
+    }
+    free(in_core);
+    return 100.0 * (double)touched / (double)pages;
+}
+
 void merak_report_memory(const struct merak_trainer *t)
 {
     double peak = (double)merak_resident_kib("VmHWM:") / 1024;
     double base = (double)t->baseline_kib / 1024;
+    double peers = (double)peers_resident_kib(t) / 1024;
     double arena = (double)t->arena_bytes / MIB;
+    double own = peak - base - peers;
 
     merak_info("train",
                "memory of rank 0: peak resident %.1f MiB less baseline %.1f "
-               "MiB is %.1f MiB, %+.1f %% of the predicted %.1f MiB",
-               peak, base, peak - base, 100 * (peak - base - arena) / arena,
-               arena);
+               "and peers' pages %.1f is %.1f MiB, %+.1f %% of the predicted "
+               "%.1f; %.1f %% of the arena touched",
+               peak, base, peers, own, 100 * (own - arena) / arena, arena,
+               touched_percent(t));
 }
