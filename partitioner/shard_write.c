@@ -93,14 +93,16 @@ static enum merak_status set_layout(struct writer *w,
                                     const struct merak_layout *layout,
                                     struct merak_error *err)
 {
+    struct merak_layout kept = *layout; /* it may be of the array that grows */
     enum merak_status rc = grow(&w->out->layout, sizeof(*w->out->layout),
                                 &w->layouts, (size_t)v->id + 1, err);
 
     if (rc == MERAK_OK)
-        w->out->layout[v->id] = *layout;
+        w->out->layout[v->id] = kept;
     return rc;
 }
 
+/* Valid until the next value is made. */
 static const struct merak_layout *layout_of(const struct writer *w,
                                             const struct merak_value *v)
 {

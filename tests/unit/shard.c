@@ -107,7 +107,8 @@ static void moves_are_megatrons(void **state)
     (void)state;
     for (size_t r = 0; r < COUNT(move_rows); r++) {
         struct merak_graph *graph;
-        struct merak_model *m = spec_model(&move_rows[r].spec, &graph);
+        struct merak_model *m =
+            spec_model(&move_rows[r].spec, MERAK_F32, &graph);
         struct merak_sharded *s =
             shard(graph, move_rows[r].tp, move_rows[r].sp);
         int count[3][6] = {{0}};
@@ -164,7 +165,8 @@ static void parameters_are_split(void **state)
     (void)state;
     for (size_t r = 0; r < COUNT(param_rows); r++) {
         struct merak_graph *graph;
-        struct merak_model *m = spec_model(&param_rows[r].spec, &graph);
+        struct merak_model *m =
+            spec_model(&param_rows[r].spec, MERAK_F32, &graph);
         struct merak_sharded *s =
             shard(graph, param_rows[r].tp, param_rows[r].sp);
         const struct merak_value *v = find_param(s->graph, param_rows[r].param);
@@ -181,7 +183,7 @@ static void heads_are_cut_on_both_axes(void **state)
 {
     const struct spec spec = LLAMA(2, 61);
     struct merak_graph *graph;
-    struct merak_model *m = spec_model(&spec, &graph);
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
 
     (void)state;
     for (int sp = MERAK_SP_AUTO; sp <= MERAK_SP_ON; sp++) {
@@ -210,7 +212,7 @@ static void residual_values_follow_sp(void **state)
                                       "add_position"};
     const struct spec spec = GPT(2, 61, true);
     struct merak_graph *graph;
-    struct merak_model *m = spec_model(&spec, &graph);
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
 
     (void)state;
     for (int on = 0; on < 2; on++) {
@@ -287,11 +289,12 @@ static void a_sharded_graph_is_sound(void **state)
     const struct spec specs[] = {GPT(2, 61, true), LLAMA(2, 61), LLAMA(1, 61)};
 
     (void)state;
-    for (size_t r = 0; r < COUNT(specs) * 3; r++) {
+    for (size_t r = 0; r < COUNT(specs) * 6; r++) {
         struct merak_graph *graph;
-        struct merak_model *m = spec_model(&specs[r / 3], &graph);
+        struct merak_model *m =
+            spec_model(&specs[r / 6], r % 2 ? MERAK_BF16 : MERAK_F32, &graph);
         struct merak_sharded *s =
-            shard(graph, 4, (enum merak_seq_parallel)(r % 3));
+            shard(graph, 4, (enum merak_seq_parallel)(r / 2 % 3));
         char text[32];
 
         merak_model_destroy(m);
@@ -321,7 +324,7 @@ static void the_result_is_a_function_of_the_graph(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct merak_graph *graph;
-        struct merak_model *m = spec_model(&spec, &graph);
+        struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
         struct merak_sharded *s = shard(graph, 4, MERAK_SP_AUTO);
         struct merak_error err;
 
@@ -381,7 +384,7 @@ static void what_cannot_be_cut_is_refused(void **state)
                                                 .sp = error_rows[r].sp};
         struct merak_sharded *s = NULL;
         struct merak_graph *graph;
-        struct merak_model *m = spec_model(&spec, &graph);
+        struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
         struct merak_error err;
 
         assert_int_equal(merak_shard(graph, &opt, &s, &err),

@@ -127,10 +127,10 @@ static struct merak_value *block(struct merak_model *m, struct merak_value *x,
     return merak_add(m, x, merak_dropout(m, y, s->dropout));
 }
 
-struct merak_model *spec_model(const struct spec *s,
+struct merak_model *spec_model(const struct spec *s, enum merak_dtype dtype,
                                struct merak_graph **graph_p)
 {
-    const struct merak_model_options opt = {s->batch, s->seq, MERAK_F32};
+    const struct merak_model_options opt = {s->batch, s->seq, dtype};
     struct merak_value *x, *table, *head;
     struct merak_model *m;
     struct merak_error err = {0};

@@ -20,7 +20,7 @@ struct spec {
 };
 
 /* The model; its graph, differentiated, is the model's. */
-struct merak_model *spec_model(const struct spec *spec,
+struct merak_model *spec_model(const struct spec *spec, enum merak_dtype dtype,
                                struct merak_graph **graph_p);
 
 #endif

@@ -299,7 +299,7 @@ static void ranks_together_compute_the_same(void **state)
     for (size_t r = 0; r < COUNT(run_rows); r++) {
         const struct spec *spec = &run_rows[r].spec;
         struct merak_graph *graph;
-        struct merak_model *m = spec_model(spec, &graph);
+        struct merak_model *m = spec_model(spec, MERAK_F32, &graph);
         struct run one, many;
 
         run_init(&one, graph, NULL, spec->vocab);
