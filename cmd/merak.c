@@ -17,6 +17,7 @@ struct command {
 
 /* In the order of a training run's life. */
 static const struct command commands[] = {
+    {"data", "make token files, show what they hold", merak_cmd_data},
     {"plan", "what a run would look like", merak_cmd_plan},
     {"train", "train a model", merak_cmd_train},
     {"sandbox", "a private Slurm on this machine", merak_cmd_sandbox},

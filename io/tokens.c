@@ -21,9 +21,8 @@
 #include "base/rng.h"
 #include "io/tokens_blend.h"
 #include "io/tokens_source.h"
+#include "io/tokens_spec.h"
 
-#include <ctype.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,92 +38,6 @@ struct merak_data {
     struct merak_blend blend;
     char id[65];
 };
-
-/* --- the spec ---------------------------------------------------------- */
-
-/* "PATH", or "W1 PATH1 W2 PATH2 ..": words points into text. */
-struct spec {
-    char *text;
-    char **word;
-    size_t n_words;
-};
-
-static void spec_fini(struct spec *spec)
-{
-    free(spec->text);
-    free(spec->word);
-}
-
-static bool is_number(const char *word, double *value_p)
-{
-    char *end;
-
-    *value_p = strtod(word, &end);
-    return end != word && *end == '\0';
-}
-
-static enum merak_status spec_split(const char *text, struct spec *spec,
-                                    struct merak_error *err)
-{
-    size_t max_words = strlen(text) / 2 + 1;
-    char *save = NULL;
-
-    spec->text = strdup(text);
-    spec->word = calloc(max_words, sizeof(*spec->word));
-    if (spec->text == NULL || spec->word == NULL)
-        return merak_fail_nomem(err, max_words * sizeof(*spec->word));
-    for (char *w = strtok_r(spec->text, " \t\n", &save); w != NULL;
-         w = strtok_r(NULL, " \t\n", &save))
-        spec->word[spec->n_words++] = w;
-    return MERAK_OK;
-}
-
-static enum merak_status blend_syntax(const char *text, const char *what,
-                                      struct merak_error *err)
-{
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "data \"%s\": %s; a blend is \"WEIGHT1 PATH1 WEIGHT2 "
-                      "PATH2 ..\"",
-                      text, what);
-}
-
-/*
- * The weights and paths of a spec.  A single word, and a text that does not
- * start with a number, is one path.
- */
-static enum merak_status spec_parse(const char *text, struct spec *spec,
-                                    double **weights_p, struct merak_error *err)
-{
-    enum merak_status rc = spec_split(text, spec, err);
-    double *weights, first;
-    size_t n;
-
-    if (rc != MERAK_OK)
-        return rc;
-    if (spec->n_words == 0)
-        return blend_syntax(text, "no path", err);
-    weights = calloc(spec->n_words, sizeof(*weights));
-    if (weights == NULL)
-        return merak_fail_nomem(err, spec->n_words * sizeof(*weights));
-    *weights_p = weights;
-    if (spec->n_words == 1 || !is_number(spec->word[0], &first)) {
-        strcpy(spec->text, text); /* undo the cuts at blanks */
-        spec->word[0] = spec->text;
-        spec->n_words = 1;
-        weights[0] = 1.0;
-        return MERAK_OK;
-    }
-    if (spec->n_words % 2 != 0)
-        return blend_syntax(text, "a weight or a path is missing", err);
-    n = spec->n_words / 2;
-    for (size_t k = 0; k < n; k++) {
-        if (!is_number(spec->word[2 * k], &weights[k]))
-            return blend_syntax(text, "a weight is not a number", err);
-        spec->word[k] = spec->word[2 * k + 1];
-    }
-    spec->n_words = n;
-    return MERAK_OK;
-}
 
 /* --- fingerprint ------------------------------------------------------- */
 
@@ -217,15 +130,15 @@ static enum merak_status check_options(const struct merak_data_options *opt,
 
 static enum merak_status open_sources(struct merak_data *data,
                                       const struct merak_data_options *opt,
-                                      char *const *paths, size_t n,
+                                      const struct merak_data_spec *spec,
                                       struct merak_error *err)
 {
-    data->source = calloc(n, sizeof(*data->source));
+    data->source = calloc(spec->n, sizeof(*data->source));
     if (data->source == NULL)
-        return merak_fail_nomem(err, n * sizeof(*data->source));
-    for (size_t k = 0; k < n; k++) {
+        return merak_fail_nomem(err, spec->n * sizeof(*data->source));
+    for (size_t k = 0; k < spec->n; k++) {
         enum merak_status rc =
-            merak_source_open(paths[k], opt, &data->source[k], err);
+            merak_source_open(spec->path[k], opt, &data->source[k], err);
 
         if (rc != MERAK_OK)
             return rc;
@@ -239,13 +152,12 @@ enum merak_status merak_data_open(const struct merak_data_options *opt,
                                   struct merak_error *err)
 {
     struct merak_data *data = NULL;
-    struct spec spec = {0};
-    double *weights = NULL;
+    struct merak_data_spec spec = {0};
     enum merak_status rc;
 
     rc = check_options(opt, err);
     if (rc == MERAK_OK)
-        rc = spec_parse(opt->spec, &spec, &weights, err);
+        rc = merak_data_spec_parse(opt->spec, &spec, err);
     if (rc != MERAK_OK)
         goto out;
     data = calloc(1, sizeof(*data));
@@ -256,9 +168,9 @@ enum merak_status merak_data_open(const struct merak_data_options *opt,
     data->seq = opt->seq;
     data->vocab = opt->vocab;
     data->order_key = merak_rng_key(opt->seed, "data.order");
-    rc = merak_blend_init(&data->blend, weights, spec.n_words, err);
+    rc = merak_blend_init(&data->blend, spec.weight, spec.n, err);
     if (rc == MERAK_OK)
-        rc = open_sources(data, opt, spec.word, spec.n_words, err);
+        rc = open_sources(data, opt, &spec, err);
     if (rc == MERAK_OK)
         rc = set_id(data, err);
     if (rc != MERAK_OK)
@@ -267,8 +179,7 @@ enum merak_status merak_data_open(const struct merak_data_options *opt,
     data = NULL; /* the caller's now */
 out:
     merak_data_close(data);
-    free(weights);
-    spec_fini(&spec);
+    merak_data_spec_fini(&spec);
     return rc;
 }
 

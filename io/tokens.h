@@ -2,9 +2,10 @@
 /* io/tokens.h - token files and the order samples are drawn in
  *
  * Reads Megatron's .bin/.idx (given by prefix or either file), llm.c token
- * files, and weighted blends of several.  Sample s of a data set is the
- * tokens [s*T, s*T + T] of its documents laid end to end (T inputs and T
- * targets share T-1): stateless, so the position in the data is one count.
+ * files, patterns of either, and weighted blends of several.  Sample s of a
+ * data set is the tokens [s*T, s*T + T] of its documents laid end to end (T
+ * inputs and T targets share T-1): stateless, so the position in the data is
+ * one count.
  */
 #ifndef MERAK_IO_TOKENS_H
 #define MERAK_IO_TOKENS_H
@@ -31,7 +32,8 @@ enum merak_status merak_data_open(const struct merak_data_options *opt,
                                   struct merak_data **data_p,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_data_close(struct merak_data *data);
-/* Samples in one epoch of a split. */
+/* Samples in one epoch of a split; of a blend, of all its data sets together
+ * (each goes through epochs of its own, at its own pace). */
 uint64_t merak_data_samples(const struct merak_data *data,
                             enum merak_split split);
 uint64_t merak_data_tokens(const struct merak_data *data);

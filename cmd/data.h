@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd/data.h - what `merak data pack` and `merak data show` share */
+#ifndef MERAK_CMD_DATA_H
+#define MERAK_CMD_DATA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "merak/status.h"
+#include "runtime/runtime.h"
+
+/* Each gets argv from its own name on and returns the exit code. */
+int merak_data_pack(int argc, char **argv);
+int merak_data_show(int argc, char **argv);
+
+/* Print "merak data WHAT", pointing at --help; MERAK_EXIT_CONFIG. */
+int merak_data_usage(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2)));
+/* Print the error as one line; the exit code of its status. */
+int merak_data_failed(const char *verb, enum merak_status rc,
+                      const struct merak_error *err);
+/* Standard output may be a full disk too: the last check before success. */
+int merak_data_flush(const char *verb);
+
+#endif

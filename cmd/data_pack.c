@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* data_pack.c - `merak data pack`: text files to token files */
+#include "config.h"
+
+#include "cmd/data.h"
+
+#include "base/error.h"
+#include "io/documents.h"
+#include "io/pack.h"
+#include "io/tokenizer.h"
+
+#include <getopt.h>
+#include <signal.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: merak data pack --tokenizer T --out PREFIX [OPTION]... FILE...\n"
+    "\n"
+    "Each FILE is a document; of a .jsonl file, each line.  \"-\" is standard\n"
+    "input.\n"
+    "\n"
+    "  --tokenizer T     byte, or a GPT-2 style tokenizer.json\n"
+    "  --out PREFIX      write PREFIX.bin and PREFIX.idx\n"
+    "  --append-eod      end every document with the end-of-document token\n"
+    "  --json-key KEY    where the text is in a line of JSON (text)\n"
+    "  --format F        megatron (.bin/.idx) or llmc (.bin alone)\n";
+
+struct job {
+    const char *tokenizer, *out, *json_key, *format;
+    bool append_eod, help;
+    struct merak_tokenizer *tok;
+    struct merak_pack *pack;
+    uint64_t empty; /* documents without text */
+};
+
+/* A signal handler can reach nothing else.  Without SA_RESTART it also ends
+ * a read that waits for a pipe. */
+static volatile sig_atomic_t stop_signal;
+
+static void note_stop(int number)
+{
+    stop_signal = number;
+}
+
+static void catch_stops(void)
+{
+    static const int stops[] = {SIGHUP, SIGINT, SIGTERM};
+    struct sigaction old, action = {.sa_handler = note_stop};
+
+    for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++) {
+        /* nohup has SIGHUP ignored, and so it stays */
+        if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(stops[i], &action, NULL);
+    }
+}
+
+static enum merak_status check_stop(struct merak_error *err)
+{
+    return stop_signal == 0
+               ? MERAK_OK
+               : merak_fail(err, MERAK_ERR_SYSTEM, "stopped by signal %d",
+                            (int)stop_signal);
+}
+
+/* Once the half-written files are gone, end as the signal would have. */
+static void die_of_stop(void)
+{
+    if (stop_signal == 0)
+        return;
+    signal(stop_signal, SIG_DFL);
+    raise(stop_signal);
+}
+
+static enum merak_status take_ids(void *arg, const int32_t *ids, size_t n,
+                                  struct merak_error *err)
+{
+    struct job *job = arg;
+    enum merak_status rc = check_stop(err);
+
+    return rc == MERAK_OK ? merak_pack_tokens(job->pack, ids, n, err) : rc;
+}
+
+static enum merak_status take_document(void *arg, const char *text, size_t n,
+                                       struct merak_error *err)
+{
+    struct job *job = arg;
+    int32_t eod = merak_tokenizer_eod(job->tok);
+    enum merak_status rc;
+
+    if (n == 0) {
+        job->empty++;
+        return MERAK_OK;
+    }
+    rc = merak_tokenizer_encode(job->tok, text, n, take_ids, job, err);
+    if (rc == MERAK_OK && job->append_eod)
+        rc = take_ids(job, &eod, 1, err);
+    if (rc == MERAK_OK)
+        rc = merak_pack_end_document(job->pack, err);
+    return rc;
+}
+
+static enum merak_status open_job(struct job *job, struct merak_error *err)
+{
+    enum merak_pack_format format = strcmp(job->format, "llmc") == 0
+                                        ? MERAK_PACK_LLMC
+                                        : MERAK_PACK_MEGATRON;
+    enum merak_status rc = merak_tokenizer_open(job->tokenizer, &job->tok, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (job->append_eod && merak_tokenizer_eod(job->tok) < 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--append-eod: %s has no added token "
+                          "<|endoftext|>",
+                          job->tokenizer);
+    return merak_pack_create(job->out, format, merak_tokenizer_vocab(job->tok),
+                             &job->pack, err);
+}
+
+static enum merak_status pack_files(struct job *job, int n, char **paths,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = open_job(job, err);
+
+    for (int i = 0; rc == MERAK_OK && i < n; i++)
+        rc = merak_documents_read(paths[i], job->json_key, take_document, job,
+                                  err);
+    if (stop_signal != 0)
+        return check_stop(err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (merak_pack_totals(job->pack).tokens == 0)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "no text in the %d files given", n);
+    return merak_pack_commit(job->pack, err);
+}
+
+static void print_totals(const struct job *job)
+{
+    struct merak_pack_totals t = merak_pack_totals(job->pack);
+
+    printf("%s.bin: %llu %s tokens of %llu documents, vocabulary %zu (%s)\n",
+           job->out, (unsigned long long)t.tokens,
+           merak_token_type_name(t.type), (unsigned long long)t.documents,
+           merak_tokenizer_vocab(job->tok), job->tokenizer);
+    if (job->empty > 0)
+        printf("%llu empty documents left out\n",
+               (unsigned long long)job->empty);
+}
+
+/* --- the command line -------------------------------------------------- */
+
+static void set_option(struct job *job, int c)
+{
+    switch (c) {
+    case 't':
+        job->tokenizer = optarg;
+        break;
+    case 'o':
+        job->out = optarg;
+        break;
+    case 'e':
+        job->append_eod = true;
+        break;
+    case 'k':
+        job->json_key = optarg;
+        break;
+    case 'f':
+        job->format = optarg;
+        break;
+    default:
+        job->help = true;
+    }
+}
+
+static int check(const struct job *job, int n_files)
+{
+    if (job->tokenizer == NULL)
+        return merak_data_usage("pack: no --tokenizer given");
+    if (job->out == NULL)
+        return merak_data_usage("pack: no --out given");
+    if (strcmp(job->format, "megatron") != 0 &&
+        strcmp(job->format, "llmc") != 0)
+        return merak_data_usage("pack: --format is \"%s\", expected megatron "
+                                "or llmc",
+                                job->format);
+    if (n_files == 0)
+        return merak_data_usage("pack: no files given");
+    return MERAK_EXIT_DONE;
+}
+
+static int parse(struct job *job, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"tokenizer", required_argument, NULL, 't'},
+        {"out", required_argument, NULL, 'o'},
+        {"append-eod", no_argument, NULL, 'e'},
+        {"json-key", required_argument, NULL, 'k'},
+        {"format", required_argument, NULL, 'f'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    int c;
+
+    optind = 1;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        if (c == ':' || c == '?')
+            return merak_data_usage("pack: %s %s", argv[optind - 1],
+                                    c == ':' ? "needs a value"
+                                             : "is no option");
+        set_option(job, c);
+    }
+    return job->help ? MERAK_EXIT_DONE : check(job, argc - optind);
+}
+
+int merak_data_pack(int argc, char **argv)
+{
+    struct job job = {.format = "megatron"};
+    struct merak_error err;
+    enum merak_status rc;
+    int code = parse(&job, argc, argv);
+
+    if (code != MERAK_EXIT_DONE)
+        return code;
+    if (job.help) {
+        fputs(usage, stdout);
+        return merak_data_flush("pack");
+    }
+    catch_stops();
+    rc = pack_files(&job, argc - optind, argv + optind, &err);
+    if (rc == MERAK_OK) {
+        print_totals(&job);
+        code = merak_data_flush("pack");
+    } else {
+        code = merak_data_failed("pack", rc, &err);
+    }
+    merak_pack_destroy(job.pack);
+    merak_tokenizer_close(job.tok);
+    die_of_stop();
+    return code;
+}

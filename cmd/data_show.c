@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* data_show.c - `merak data show`: what a data set holds, all of it checked */
+#include "config.h"
+
+#include "cmd/data.h"
+
+#include "io/bigram.h"
+#include "io/tokenizer.h"
+#include "io/tokens_file.h"
+#include "io/tokens_spec.h"
+
+#include <ctype.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST 16   /* tokens printed */
+#define BLOCK 8192 /* tokens read at a time */
+
+static const char usage[] =
+    "usage: merak data show [OPTION]... DATA...\n"
+    "\n"
+    "DATA is what training takes: a Megatron prefix (or its .bin or .idx), an\n"
+    "llm.c file, a quoted pattern of such files, or \"W1 PATH1 W2 PATH2 ..\".\n"
+    "Every size, pointer and token is checked.\n"
+    "\n"
+    "  --vocab N             ids must be below N\n"
+    "  --tokenizer T         byte or tokenizer.json: print the first tokens "
+    "as\n"
+    "                        text; ids must be in its vocabulary\n"
+    "  --bigram              cross-entropy of a bigram model on the "
+    "validation\n"
+    "                        split (needs the next two)\n"
+    "  --valid-fraction F    tail of every file kept for validation\n"
+    "  --seq T               tokens in a sample\n";
+
+struct show {
+    size_t vocab;
+    const char *tokenizer_name;
+    struct merak_tokenizer *tokenizer;
+    bool bigram, help;
+    struct merak_data_options data;
+};
+
+/* --- one file ---------------------------------------------------------- */
+
+struct scan {
+    int32_t least, most;
+    int32_t first[FIRST];
+    size_t n_first;
+};
+
+static enum merak_status scan_file(const struct merak_token_file *file,
+                                   size_t vocab, struct scan *scan,
+                                   struct merak_error *err)
+{
+    int32_t ids[BLOCK];
+
+    *scan = (struct scan){.least = INT32_MAX, .most = -1};
+    for (uint64_t at = 0; at < file->tokens; at += BLOCK) {
+        uint64_t left = file->tokens - at;
+        size_t n = left < BLOCK ? (size_t)left : BLOCK;
+        enum merak_status rc =
+            merak_token_file_read(file, at, n, vocab, ids, err);
+
+        if (rc != MERAK_OK)
+            return rc;
+        for (size_t i = 0; i < n; i++) {
+            scan->least = ids[i] < scan->least ? ids[i] : scan->least;
+            scan->most = ids[i] > scan->most ? ids[i] : scan->most;
+            if (scan->n_first < FIRST)
+                scan->first[scan->n_first++] = ids[i];
+        }
+    }
+    return MERAK_OK;
+}
+
+/* Text of the first tokens, other than printable ASCII as \xNN. */
+static enum merak_status print_text(const struct show *show,
+                                    const struct scan *scan,
+                                    struct merak_error *err)
+{
+    printf("  text       \"");
+    for (size_t i = 0; i < scan->n_first; i++) {
+        const char *text;
+        size_t n;
+        enum merak_status rc = merak_tokenizer_decode(
+            show->tokenizer, scan->first[i], &text, &n, err);
+
+        if (rc != MERAK_OK)
+            return rc;
+        for (size_t c = 0; c < n; c++)
+            printf(isprint((unsigned char)text[c]) ? "%c" : "\\x%02x",
+                   (unsigned char)text[c]);
+    }
+    printf("\"\n");
+    return MERAK_OK;
+}
+
+static enum merak_status show_file(const struct show *show,
+                                   const struct merak_token_file *file,
+                                   struct merak_error *err)
+{
+    struct scan scan;
+    enum merak_status rc = scan_file(file, show->vocab, &scan, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    printf("%s\n  format     %s\n  type       %s\n", file->path, file->format,
+           merak_token_type_name(file->type));
+    if (file->documents > 0)
+        printf("  documents  %llu\n", (unsigned long long)file->documents);
+    printf("  tokens     %llu\n", (unsigned long long)file->tokens);
+    if (file->tokens == 0)
+        return MERAK_OK;
+    printf("  ids        %d to %d\n  first     ", scan.least, scan.most);
+    for (size_t i = 0; i < scan.n_first; i++)
+        printf(" %d", scan.first[i]);
+    printf("\n");
+    return show->tokenizer == NULL ? MERAK_OK : print_text(show, &scan, err);
+}
+
+static enum merak_status show_path(const struct show *show, const char *path,
+                                   struct merak_error *err)
+{
+    struct merak_token_file *files = NULL;
+    size_t n = 0;
+    enum merak_status rc = merak_token_files_open(path, &files, &n, err);
+
+    for (size_t i = 0; rc == MERAK_OK && i < n; i++)
+        rc = show_file(show, &files[i], err);
+    merak_token_files_close(files, n);
+    return rc;
+}
+
+/* --- a data set -------------------------------------------------------- */
+
+static enum merak_status show_bigram(const struct show *show, const char *spec,
+                                     struct merak_error *err)
+{
+    struct merak_data_options opt = show->data;
+    struct merak_bigram_result r;
+    struct merak_data *data;
+    enum merak_status rc;
+
+    opt.spec = spec;
+    opt.vocab = show->vocab;
+    rc = merak_data_open(&opt, &data, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_bigram_evaluate(data, &opt, &r, err);
+    if (rc == MERAK_OK)
+        printf("  bigram     %.4f nats/token (unigram %.4f) on %llu "
+               "validation tokens, from %llu\n",
+               r.bigram, r.unigram, (unsigned long long)r.valid_tokens,
+               (unsigned long long)r.train_tokens);
+    merak_data_close(data);
+    return rc;
+}
+
+static enum merak_status show_data(const struct show *show, const char *text,
+                                   struct merak_error *err)
+{
+    struct merak_data_spec spec;
+    enum merak_status rc = merak_data_spec_parse(text, &spec, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (size_t k = 0; rc == MERAK_OK && k < spec.n; k++) {
+        rc = show_path(show, spec.path[k], err);
+        if (rc == MERAK_OK && spec.n > 1)
+            printf("  weight     %g\n", spec.weight[k]);
+    }
+    merak_data_spec_fini(&spec);
+    if (rc == MERAK_OK && show->bigram)
+        rc = show_bigram(show, text, err);
+    return rc;
+}
+
+/* --- the command line -------------------------------------------------- */
+
+static int set_option(struct show *show, int c, const char *value)
+{
+    char *end = NULL;
+
+    switch (c) {
+    case 'v':
+        show->vocab = strtoull(value, &end, 10);
+        break;
+    case 's':
+        show->data.seq = strtoull(value, &end, 10);
+        break;
+    case 'f':
+        show->data.valid_fraction = strtod(value, &end);
+        break;
+    case 't':
+        show->tokenizer_name = value;
+        break;
+    case 'b':
+        show->bigram = true;
+        break;
+    default:
+        show->help = true;
+    }
+    if (end != NULL && (!isdigit((unsigned char)value[0]) || *end != '\0'))
+        return merak_data_usage("show: \"%s\" is not a number", value);
+    return MERAK_EXIT_DONE;
+}
+
+static int parse(struct show *show, int argc, char **argv)
+{
+    static const struct option options[] = {
+        {"vocab", required_argument, NULL, 'v'},
+        {"tokenizer", required_argument, NULL, 't'},
+        {"bigram", no_argument, NULL, 'b'},
+        {"valid-fraction", required_argument, NULL, 'f'},
+        {"seq", required_argument, NULL, 's'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    int c, code;
+
+    optind = 1;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
+        if (c == ':' || c == '?')
+            return merak_data_usage("show: %s %s", argv[optind - 1],
+                                    c == ':' ? "needs a value"
+                                             : "is no option");
+        code = set_option(show, c, optarg);
+        if (code != MERAK_EXIT_DONE)
+            return code;
+    }
+    if (show->help)
+        return MERAK_EXIT_DONE;
+    if (optind == argc)
+        return merak_data_usage("show: no data given");
+    if (show->bigram &&
+        (show->data.seq == 0 || !(show->data.valid_fraction > 0)))
+        return merak_data_usage("show: --bigram needs --seq and "
+                                "--valid-fraction above 0");
+    return MERAK_EXIT_DONE;
+}
+
+static enum merak_status run(struct show *show, int n, char **paths,
+                             struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (show->tokenizer_name != NULL) {
+        rc = merak_tokenizer_open(show->tokenizer_name, &show->tokenizer, err);
+        if (rc == MERAK_OK && show->vocab == 0)
+            show->vocab = merak_tokenizer_vocab(show->tokenizer);
+    }
+    for (int i = 0; rc == MERAK_OK && i < n; i++)
+        rc = show_data(show, paths[i], err);
+    merak_tokenizer_close(show->tokenizer);
+    return rc;
+}
+
+int merak_data_show(int argc, char **argv)
+{
+    struct show show = {0};
+    struct merak_error err;
+    int code = parse(&show, argc, argv);
+    enum merak_status rc;
+
+    if (code != MERAK_EXIT_DONE)
+        return code;
+    if (show.help) {
+        fputs(usage, stdout);
+        return MERAK_EXIT_DONE;
+    }
+    rc = run(&show, argc - optind, argv + optind, &err);
+    if (rc != MERAK_OK)
+        return merak_data_failed("show", rc, &err);
+    return merak_data_flush("show");
+}
