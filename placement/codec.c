@@ -35,8 +35,7 @@ static const char magic[] = "merak1/";
 /* Longer text is refused unread; Slurm cannot carry more anyway. */
 enum { MAX_TEXT = 1 << 18 };
 
-/* --- writing ----------------------------------------------------------------
- */
+/* --- writing ------------------------------------------------------------- */
 
 static bool is_plain(const char *name)
 {
@@ -250,8 +249,7 @@ enum merak_status merak_plan_encode(const struct merak_placement_plan *plan,
     return rc;
 }
 
-/* --- reading ----------------------------------------------------------------
- */
+/* --- reading ------------------------------------------------------------- */
 
 struct reader {
     const char *p, *start;

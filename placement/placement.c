@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- sites ------------------------------------------------------------------
- */
+/* --- sites --------------------------------------------------------------- */
 
 enum merak_status merak_site_init(struct merak_site *site, int n_nodes,
                                   int n_tasks, struct merak_error *err)
@@ -91,8 +90,7 @@ static enum merak_status site_check(const struct merak_site *s,
     return MERAK_OK;
 }
 
-/* --- building the map
- * --------------------------------------------------------- */
+/* --- building the map ---------------------------------------------------- */
 
 /* What compute() works on besides the result. */
 struct build {
@@ -210,8 +208,7 @@ static enum merak_status fill_maps(struct build *b, enum merak_order order,
     return MERAK_OK;
 }
 
-/* --- what groups span
- * ----------------------------------------------------------- */
+/* --- what groups span ---------------------------------------------------- */
 
 static int level_of(const struct merak_placement *p, struct merak_coords a,
                     struct merak_coords b)
@@ -287,8 +284,7 @@ static double placement_cost(const struct merak_placement *p,
            axis_cost(p, MERAK_AXIS_DP, known ? input->dp_bytes : 1);
 }
 
-/* --- compute
- * --------------------------------------------------------------------- */
+/* --- compute ------------------------------------------------------------- */
 
 static enum merak_status choose_order(struct build *b,
                                       const struct merak_placement_input *in,
@@ -425,8 +421,7 @@ void merak_placement_destroy(struct merak_placement *p)
     free(p);
 }
 
-/* --- asking it
- * -------------------------------------------------------------------- */
+/* --- asking it ----------------------------------------------------------- */
 
 int merak_placement_n_tasks(const struct merak_placement *p)
 {

@@ -57,7 +57,7 @@ const char *merak_domain_name(enum merak_domain domain);
 enum merak_status merak_domain_parse(const char *word,
                                      enum merak_domain *domain);
 
-/* --- the facts: where the tasks are ------------------------------------- */
+/* --- the facts: where the tasks are -------------------------------------- */
 
 struct merak_site {
     int n_nodes, n_tasks;
@@ -72,7 +72,7 @@ enum merak_status merak_site_init(struct merak_site *site, int n_nodes,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_site_fini(struct merak_site *site);
 
-/* --- the wish: the degrees ---------------------------------------------- */
+/* --- the wish: the degrees ----------------------------------------------- */
 
 struct merak_placement_input {
     const struct merak_site *site; /* borrowed for the call */
@@ -92,7 +92,7 @@ struct merak_placement_input {
 enum merak_status merak_degrees_resolve(int n_tasks, int *tp, int *pp, int *dp,
                                         struct merak_error *err) MERAK_CHECKED;
 
-/* --- the map -------------------------------------------------------------- */
+/* --- the map ------------------------------------------------------------- */
 
 struct merak_placement;
 
@@ -146,8 +146,7 @@ int merak_placement_levels(const struct merak_placement *placement);
 void merak_placement_print(const struct merak_placement *placement, FILE *out,
                            int max_nodes);
 
-/* --- the plan: facts and wish as one line of text --------------------------
- */
+/* --- the plan: facts and wish as one line of text ------------------------ */
 
 struct merak_placement_plan {
     uint32_t job, step; /* it was made for; others do not apply it */

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the walk ---------------------------------------------------------------
- */
+/* --- the walk ------------------------------------------------------------ */
 
 struct sort_key {
     const char *name, *path;
@@ -159,8 +158,7 @@ int merak_walk_level(const struct merak_walk *w, int a, int b)
     return 1 + w->depth - common;
 }
 
-/* --- dealing out islands ----------------------------------------------------
- */
+/* --- dealing out islands ------------------------------------------------- */
 
 /* What is left over at one child of a switch: rest[start .. start + n). */
 struct leftover {

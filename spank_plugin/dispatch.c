@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dispatch.c - the callbacks of the SPANK plugin
+ *
+ *   srun    init, options   note what was asked for
+ *           init_post_opt   refuse what is wrong in itself, before a job is
+ *                           submitted
+ *           local_user_init the step exists and nothing runs: ask Slurm where
+ *                           the tasks will be, compute the plan, refuse what
+ *                           does not fit, hand the plan to the tasks
+ *   sbatch, salloc          note, refuse, and hand on to the job by MERAK_*;
+ *                           Slurm hands on the options itself
+ *   node    task_init       as the user: the plan becomes variables
+ *
+ * On nodes nothing before task_init does anything: those callbacks run as
+ * root, and an error in them drains the node.  Refusing is one line and exit
+ * code 66.  The plugin is to be `optional` in plugstack.conf, so that its
+ * absence harms nobody.
+ */
+#include "config.h"
+
+#include "spank_plugin/plugin.h"
+#include "spank_plugin/task.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <slurm/slurm_errno.h>
+#include <slurm/spank.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+SPANK_PLUGIN(merak, 1)
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
+/* Should init ever fail: the job's fault, not the node's. */
+int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE;
+#endif
+
+/* Nodes shown by --merak-plan=show; a file gets all. */
+enum { MAX_SHOWN = 32 };
+
+/* SPANK gives callbacks no place for state of ours.  Filled by the main
+ * thread before a step exists, read-only after. */
+static struct settings settings;
+static bool in_allocation;
+
+static void refuse(const struct merak_error *err)
+{
+    slurm_error("merak: %s", err->text);
+    exit(EXIT_REFUSED);
+}
+
+/* Whether srun runs in an allocation that was there before it; asked before
+ * srun has made one of its own. */
+static bool is_in_allocation(void)
+{
+    char line[4096];
+    FILE *in = fopen("/proc/self/cmdline", "r");
+    size_t n = in != NULL ? fread(line, 1, sizeof(line) - 1, in) : 0;
+    bool found = getenv("SLURM_JOB_ID") != NULL;
+
+    line[n] = '\0';
+    for (size_t i = 0; i < n && !found; i += strlen(line + i) + 1)
+        found = strncmp(line + i, "--jobid", 7) == 0;
+    if (in != NULL)
+        fclose(in);
+    return found;
+}
+
+/*
+ * Refuse a step that exists but is not launched.  srun gives its own
+ * allocation back when it exits.  In somebody else's the step would hold its
+ * CPUs until the job ends: no public call ends a step that never ran.  There
+ * it is launched, its tasks leave in task_init, before the program, and what
+ * srun would say about their exit codes is dropped: all has been said.
+ */
+static void refuse_step(const struct merak_error *err)
+{
+    int fd;
+
+    if (!in_allocation)
+        refuse(err);
+    slurm_error("merak: %s", err->text);
+    setenv(PLAN_VARIABLE, PLAN_REFUSED, 1);
+    fd = open("/dev/null", O_WRONLY);
+    if (fd >= 0) {
+        dup2(fd, STDERR_FILENO);
+        close(fd);
+    }
+}
+
+/* --- options ------------------------------------------------------------- */
+
+/* Whether srun got this value from the sbatch or salloc around it: it then
+ * stands in the environment under a name of Slurm's. */
+static bool is_inherited(enum setting setting, const char *text)
+{
+    static const char *const prefixes[] = {
+        "_SLURM_SPANK_OPTION_merak_",
+        "SLURM_SPANK__SLURM_SPANK_OPTION_merak_",
+    };
+    char name[128];
+
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
+        const char *value;
+
+        snprintf(name, sizeof(name), "%s%s", prefixes[i],
+                 setting_option(setting));
+        for (char *p = name; *p != '\0'; p++)
+            *p = *p == '-' ? '_' : *p;
+        value = getenv(name);
+        if (value != NULL && strcmp(value, text) == 0)
+            return true;
+    }
+    return false;
+}
+
+/*
+ * srun calls this first for what it inherited, then for its command line.  On
+ * its line a second, different value is a mistake, typically of the
+ * components of a heterogeneous step, which share one value.  sbatch calls it
+ * for #SBATCH lines and then for its command line: the last one counts.
+ */
+static int note_option(int val, const char *optarg, int remote)
+{
+    enum setting setting = (enum setting)val;
+    const char *text = optarg != NULL ? optarg : "";
+    bool srun = spank_context() == S_CTX_LOCAL;
+
+    if (remote)
+        return 0;
+    if (srun && settings.value[setting].source < FROM_INHERITED &&
+        is_inherited(setting, text))
+        settings_note(&settings, setting, FROM_INHERITED, text, false);
+    else
+        settings_note(&settings, setting, FROM_LINE, text, srun);
+    return 0;
+}
+
+static int register_options(spank_t sp)
+{
+    for (int i = 0; i < SET_COUNT; i++) {
+        struct spank_option option = {
+            .name = (char *)setting_option((enum setting)i),
+            .arginfo = (char *)setting_arginfo((enum setting)i),
+            .usage = (char *)setting_usage((enum setting)i),
+            .has_arg = 1,
+            .val = i,
+            .cb = note_option,
+        };
+
+        if (spank_option_register(sp, &option) != ESPANK_SUCCESS)
+            return -1;
+    }
+    return 0;
+}
+
+/* Plugins are also loaded into slurmd and for prologs: nothing to do there. */
+int slurm_spank_init(spank_t sp, int ac, char *av[])
+{
+    spank_context_t context = spank_context();
+
+    if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR &&
+        context != S_CTX_REMOTE)
+        return 0;
+    if (context != S_CTX_REMOTE) {
+        for (int i = 0; i < ac; i++)
+            settings_note_site(&settings, av[i]);
+    }
+    return register_options(sp);
+}
+
+int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[])
+{
+    spank_context_t context = spank_context();
+
+    (void)sp;
+    (void)ac;
+    (void)av;
+    if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR)
+        return 0;
+    in_allocation = is_in_allocation();
+    settings_note_environment(&settings);
+    if (settings.refused && settings.active)
+        refuse(&settings.error);
+    if (context == S_CTX_ALLOCATOR)
+        settings_export(&settings);
+    return 0;
+}
+
+/* --- planning, in srun --------------------------------------------------- */
+
+/* How a degree was said, for a message. */
+static const char *word(enum setting setting)
+{
+    const char *text = settings_text(&settings, setting);
+
+    return text[0] != '\0' ? text : "auto";
+}
+
+static void show(const struct merak_placement *p)
+{
+    const char *where = settings_text(&settings, SET_PLAN);
+    FILE *out;
+
+    if (strcmp(where, "show") == 0) {
+        merak_placement_print(p, stderr, MAX_SHOWN);
+        return;
+    }
+    if (strchr(where, '/') == NULL)
+        return;
+    out = fopen(where, "w");
+    if (out != NULL)
+        merak_placement_print(p, out, MERAK_MAX_NODES);
+    if (out == NULL || fclose(out) != 0)
+        slurm_error("merak: --merak-plan: cannot write %s: %s", where,
+                    strerror(errno));
+}
+
+/* tp or pp is the program's choice; what was said must divide the tasks. */
+static enum merak_status check_auto(const struct merak_placement_plan *plan,
+                                    struct merak_error *err)
+{
+    const struct merak_placement_input *in = &plan->input;
+    long long unit = 1;
+
+    unit *= in->tp > 0 ? in->tp : 1;
+    unit *= in->pp > 0 ? in->pp : 1;
+    unit *= in->dp > 0 ? in->dp : 1; /* below 2^48 */
+    if (plan->site.n_tasks % unit == 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "%d tasks are no multiple of the %lld that tp=%s, "
+                      "pp=%s, dp=%s make together; nearest: %lld tasks",
+                      plan->site.n_tasks, unit, word(SET_TP), word(SET_PP),
+                      word(SET_DP),
+                      (plan->site.n_tasks + unit - 1) / unit * unit);
+}
+
+/* Compute the map and put what came out of it into the plan. */
+static enum merak_status place(struct merak_placement_plan *plan,
+                               struct merak_error *err)
+{
+    struct merak_placement *p;
+    enum merak_status rc;
+
+    plan->input.site = &plan->site;
+    rc = merak_placement_compute(&plan->input, &p, err);
+    if (rc != MERAK_OK)
+        return rc;
+    plan->id = merak_placement_id(p);
+    plan->input.tp = merak_placement_degree(p, MERAK_AXIS_TP);
+    plan->input.pp = merak_placement_degree(p, MERAK_AXIS_PP);
+    plan->input.dp = merak_placement_degree(p, MERAK_AXIS_DP);
+    plan->input.order = merak_placement_order(p);
+    show(p);
+    merak_placement_destroy(p);
+    return MERAK_OK;
+}
+
+/* Statuses that are the user's to put right; with any other the program
+ * plans by itself. */
+static bool is_refusal(enum merak_status status)
+{
+    return status == MERAK_ERR_CONFIG || status == MERAK_ERR_PARAM;
+}
+
+static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
+                                   struct merak_error *err)
+{
+    struct merak_placement_plan plan = {.job = job, .step = step};
+    bool is_auto;
+    enum merak_status rc;
+
+    settings_input(&settings, &plan.input, &is_auto);
+    rc = site_of_step(job, step, &plan.site, err);
+    if (rc == MERAK_OK)
+        rc = is_auto ? check_auto(&plan, err) : place(&plan, err);
+    if (rc == MERAK_OK)
+        rc = merak_plan_encode(&plan, text_p, err);
+    merak_plan_fini(&plan);
+    return rc;
+}
+
+/* The components of a heterogeneous step are placed apart, and this callback
+ * sees the first only: such a step is planned by the program. */
+static bool is_heterogeneous(void)
+{
+    const char *size = getenv("SLURM_HET_SIZE");
+
+    return size != NULL && atoi(size) > 1;
+}
+
+int slurm_spank_local_user_init(spank_t sp, int ac, char *av[])
+{
+    struct merak_error err;
+    uint32_t job, step;
+    char *text = NULL;
+    enum merak_status rc;
+
+    (void)ac;
+    (void)av;
+    unsetenv(PLAN_VARIABLE);
+    if (!settings.active)
+        return 0;
+    if (is_heterogeneous()) {
+        slurm_info("merak: a heterogeneous step: the program plans by itself");
+        return 0;
+    }
+    if (spank_get_item(sp, S_JOB_ID, &job) != ESPANK_SUCCESS ||
+        spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
+        return 0;
+    rc = make_plan(job, step, &text, &err);
+    if (is_refusal(rc))
+        refuse_step(&err);
+    else if (rc != MERAK_OK)
+        slurm_info("merak: %s: the program plans by itself", err.text);
+    else if (strlen(text) > LONGEST_PLAN)
+        slurm_info("merak: the plan is too long for Slurm: the program plans "
+                   "by itself");
+    else
+        setenv(PLAN_VARIABLE, text, 1);
+    free(text);
+    return 0;
+}
+
+/* --- on the node, as the user -------------------------------------------- */
+
+int slurm_spank_task_init(spank_t sp, int ac, char *av[])
+{
+    (void)ac;
+    (void)av;
+    task_apply_plan(sp);
+    return 0;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spank_plugin/plugin.h - what the files of the plugin share */
+#ifndef MERAK_SPANK_PLUGIN_H
+#define MERAK_SPANK_PLUGIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "placement/placement.h"
+
+/* srun's exit code for a refused request, as the runtime's MERAK_EXIT_CONFIG
+ * (the plugin links no part of the runtime). */
+enum { EXIT_REFUSED = 66 };
+
+/* From srun to slurmstepd.  The prefix keeps it alive under --export=NONE. */
+#define PLAN_VARIABLE "SLURM_MERAK_PLAN"
+/* In place of a plan: every task is to exit with EXIT_REFUSED at once. */
+#define PLAN_REFUSED "refused"
+
+enum setting {
+    SET_TP,
+    SET_PP,
+    SET_DP,
+    SET_ORDER,
+    SET_TP_DOMAIN,
+    SET_PLAN,
+    SET_COUNT
+};
+
+/* Where a setting comes from; a later one wins over an earlier one. */
+enum source {
+    FROM_NOWHERE,
+    FROM_SITE,      /* plugstack.conf */
+    FROM_ENV,       /* MERAK_* */
+    FROM_INHERITED, /* sbatch or salloc, through the environment */
+    FROM_LINE,
+};
+
+enum {
+    VALUE_MAX = 1024,      /* a path, for --merak-plan */
+    LONGEST_PLAN = 240000, /* Slurm's environment buffer is 256 KiB */
+};
+
+struct settings {
+    struct {
+        enum source source;
+        char text[VALUE_MAX];
+    } value[SET_COUNT];
+    bool active;  /* anything but the site's defaults was said: if not, the
+                     plugin does nothing at all */
+    bool refused; /* the first mistake, told when it is safe to */
+    struct merak_error error;
+};
+
+/* --- settings.c -------------------------------------------------------------
+ */
+
+/* "merak-tp" and the like; usage as for spank_option. */
+const char *setting_option(enum setting setting);
+const char *setting_arginfo(enum setting setting);
+const char *setting_usage(enum setting setting);
+
+/* Note a value; a mistake in it is remembered, not returned.  once: a second
+ * value from the same source must be the same. */
+void settings_note(struct settings *s, enum setting setting, enum source source,
+                   const char *text, bool once);
+/* "tp=8", from plugstack.conf. */
+void settings_note_site(struct settings *s, const char *argument);
+/* MERAK_TP and the like. */
+void settings_note_environment(struct settings *s);
+/* The text of a setting, "" if it is not said. */
+const char *settings_text(const struct settings *s, enum setting setting);
+/* The degrees and the order; *is_auto: tp or pp is left to the program. */
+void settings_input(const struct settings *s,
+                    struct merak_placement_input *input, bool *is_auto);
+/* In sbatch and salloc: put what was said into MERAK_*, for the script or
+ * the shell. */
+void settings_export(const struct settings *s);
+
+/* --- site.c -----------------------------------------------------------------
+ */
+
+/*
+ * The layout of a step that exists, and the switch tree, from slurmctld.
+ * MERAK_ERR_UNSUPPORTED if this Slurm does not answer; without a tree the
+ * paths are "".
+ */
+enum merak_status site_of_step(uint32_t job, uint32_t step,
+                               struct merak_site *site,
+                               struct merak_error *err) MERAK_CHECKED;
+
+#endif

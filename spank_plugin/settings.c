@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* settings.c - what was asked for, by whom, and whether it makes sense
+ *
+ * Nothing here fails on the spot: Slurm makes an error in an option callback
+ * fatal with an exit code of its own, so mistakes are remembered.
+ */
+#include "config.h"
+
+#include "spank_plugin/plugin.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *option, *variable, *site, *arginfo, *usage;
+} names[SET_COUNT] = {
+    [SET_TP] = {"merak-tp", "MERAK_TP", "tp", "N|auto",
+                "Merak: tasks that share each layer (tensor parallel)"},
+    [SET_PP] = {"merak-pp", "MERAK_PP", "pp", "N|auto",
+                "Merak: pipeline stages"},
+    [SET_DP] = {"merak-dp", "MERAK_DP", "dp", "N|auto",
+                "Merak: replicas (default: tasks / (tp x pp))"},
+    [SET_ORDER] = {"merak-order", "MERAK_ORDER", "order",
+                   "tp-dp-pp|tp-pp-dp|auto",
+                   "Merak: which groups are kept close, nearest first"},
+    [SET_TP_DOMAIN] = {"merak-tp-domain", "MERAK_TP_DOMAIN", "tp-domain",
+                       "node|any",
+                       "Merak: what a tensor-parallel group may not leave"},
+    [SET_PLAN] = {"merak-plan", NULL, NULL, "show|quiet|FILE",
+                  "Merak: print the rank map, or write it to FILE"},
+};
+
+const char *setting_option(enum setting setting)
+{
+    return names[setting].option;
+}
+
+const char *setting_arginfo(enum setting setting)
+{
+    return names[setting].arginfo;
+}
+
+const char *setting_usage(enum setting setting)
+{
+    return names[setting].usage;
+}
+
+/* What the user wrote, to be named in a message. */
+static void describe(enum setting setting, enum source source, char *out,
+                     size_t size)
+{
+    if (source == FROM_SITE)
+        snprintf(out, size, "plugstack.conf: %s", names[setting].site);
+    else if (source == FROM_ENV)
+        snprintf(out, size, "%s", names[setting].variable);
+    else
+        snprintf(out, size, "--%s", names[setting].option);
+}
+
+/* The first mistake is the one that is told. */
+static void refuse(struct settings *s, enum setting setting, enum source source,
+                   const char *what, const char *got)
+{
+    char name[64];
+
+    if (s->refused)
+        return;
+    s->refused = true;
+    describe(setting, source, name, sizeof(name));
+    merak_fail(&s->error, MERAK_ERR_CONFIG, "%s: %s, got \"%.80s\"", name, what,
+               got);
+}
+
+/* 1..65535 without sign, space or leading zero; 0 for anything else. */
+static int parse_degree(const char *text)
+{
+    int value = 0;
+
+    if (text[0] < '1' || text[0] > '9')
+        return 0;
+    for (; *text != '\0'; text++) {
+        if (*text < '0' || *text > '9')
+            return 0;
+        value = value * 10 + (*text - '0');
+        if (value > MERAK_MAX_DEGREE)
+            return 0;
+    }
+    return value;
+}
+
+/* What was expected, or NULL if the text is fine. */
+static const char *check(enum setting setting, const char *text)
+{
+    enum merak_order order;
+    enum merak_domain domain;
+
+    switch (setting) {
+    case SET_TP:
+    case SET_PP:
+    case SET_DP:
+        return strcmp(text, "auto") == 0 || parse_degree(text) > 0
+                   ? NULL
+                   : "expected an integer 1..65535 or auto";
+    case SET_ORDER:
+        return merak_order_parse(text, &order) == MERAK_OK
+                   ? NULL
+                   : "expected tp-dp-pp, tp-pp-dp or auto";
+    case SET_TP_DOMAIN:
+        return merak_domain_parse(text, &domain) == MERAK_OK
+                   ? NULL
+                   : "expected node or any";
+    case SET_PLAN:
+        return strcmp(text, "show") == 0 || strcmp(text, "quiet") == 0 ||
+                       strchr(text, '/') != NULL
+                   ? NULL
+                   : "expected show, quiet, or a file with a / in its name";
+    case SET_COUNT:
+        break;
+    }
+    return "unknown";
+}
+
+void settings_note(struct settings *s, enum setting setting, enum source source,
+                   const char *text, bool once)
+{
+    const char *mistake;
+
+    if (text == NULL)
+        text = "";
+    s->active = s->active || source > FROM_SITE;
+    mistake = strlen(text) < VALUE_MAX ? check(setting, text) : "too long";
+    if (mistake != NULL) {
+        refuse(s, setting, source, mistake, text);
+        return;
+    }
+    if (once && s->value[setting].source == source &&
+        strcmp(s->value[setting].text, text) != 0) {
+        char what[VALUE_MAX + 64];
+
+        snprintf(what, sizeof(what), "one value expected, was \"%.80s\"",
+                 s->value[setting].text);
+        refuse(s, setting, source, what, text);
+        return;
+    }
+    if (s->value[setting].source > source)
+        return;
+    s->value[setting].source = source;
+    snprintf(s->value[setting].text, VALUE_MAX, "%s", text);
+}
+
+void settings_note_site(struct settings *s, const char *argument)
+{
+    size_t len = strcspn(argument, "=");
+
+    for (int i = 0; i < SET_COUNT; i++) {
+        if (names[i].site != NULL && strlen(names[i].site) == len &&
+            strncmp(names[i].site, argument, len) == 0 &&
+            argument[len] == '=') {
+            settings_note(s, (enum setting)i, FROM_SITE, argument + len + 1,
+                          true);
+            return;
+        }
+    }
+    if (s->refused)
+        return;
+    s->refused = true;
+    merak_fail(&s->error, MERAK_ERR_CONFIG,
+               "plugstack.conf: expected tp=, pp=, dp=, order= or "
+               "tp-domain=, got \"%.80s\"",
+               argument);
+}
+
+void settings_note_environment(struct settings *s)
+{
+    for (int i = 0; i < SET_COUNT; i++) {
+        const char *text =
+            names[i].variable != NULL ? getenv(names[i].variable) : NULL;
+
+        /* An option says it already; a mistake here would then be moot. */
+        if (text != NULL && text[0] != '\0' && s->value[i].source < FROM_ENV)
+            settings_note(s, (enum setting)i, FROM_ENV, text, false);
+    }
+}
+
+const char *settings_text(const struct settings *s, enum setting setting)
+{
+    return s->value[setting].text;
+}
+
+void settings_input(const struct settings *s,
+                    struct merak_placement_input *input, bool *is_auto)
+{
+    memset(input, 0, sizeof(*input));
+    input->tp = parse_degree(settings_text(s, SET_TP));
+    input->pp = parse_degree(settings_text(s, SET_PP));
+    input->dp = parse_degree(settings_text(s, SET_DP));
+    /* checked when noted; "" leaves the defaults */
+    if (merak_order_parse(settings_text(s, SET_ORDER), &input->order) !=
+        MERAK_OK)
+        input->order = MERAK_ORDER_TP_DP_PP;
+    if (merak_domain_parse(settings_text(s, SET_TP_DOMAIN),
+                           &input->tp_domain) != MERAK_OK)
+        input->tp_domain = MERAK_DOMAIN_NODE;
+    *is_auto = strcmp(settings_text(s, SET_TP), "auto") == 0 ||
+               strcmp(settings_text(s, SET_PP), "auto") == 0;
+}
+
+void settings_export(const struct settings *s)
+{
+    for (int i = 0; i < SET_COUNT; i++) {
+        if (names[i].variable != NULL && s->value[i].source == FROM_LINE)
+            setenv(names[i].variable, s->value[i].text, 1);
+    }
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* task.c - on the node, as the user: what the plan means for one task
+ *
+ * The plan comes in the job's environment, where the user can put anything:
+ * it is decoded here, with the user's rights, and never before.
+ */
+#include "config.h"
+
+#include "spank_plugin/task.h"
+
+#include "base/error.h"
+#include "spank_plugin/plugin.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Linux starts no program with a string of 128 KiB in its environment. */
+enum { LONGEST_VARIABLE = 100000 };
+
+static void set(spank_t sp, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void set(spank_t sp, const char *name, const char *fmt, ...)
+{
+    char value[512];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(value, sizeof(value), fmt, ap);
+    va_end(ap);
+    spank_setenv(sp, name, value, 1);
+}
+
+/* The plan's text, to be freed; NULL if there is none. */
+static char *get_plan(spank_t sp)
+{
+    char *text = NULL;
+
+    for (int size = 4096; size <= 2 * LONGEST_PLAN; size *= 2) {
+        char *longer = realloc(text, (size_t)size);
+        spank_err_t rc;
+
+        if (longer == NULL)
+            break;
+        text = longer;
+        rc = spank_getenv(sp, PLAN_VARIABLE, text, size);
+        if (rc == ESPANK_SUCCESS)
+            return text;
+        if (rc != ESPANK_NOSPACE)
+            break;
+    }
+    free(text);
+    return NULL;
+}
+
+/* A number from the task's environment, -1 if there is none. */
+static long get_number(spank_t sp, const char *name)
+{
+    char text[32], *end;
+    long value;
+
+    if (spank_getenv(sp, name, text, sizeof(text)) != ESPANK_SUCCESS)
+        return -1;
+    value = strtol(text, &end, 10);
+    return end != text && *end == '\0' ? value : -1;
+}
+
+/* A plan may be left over from another step's environment. */
+static bool is_ours(spank_t sp, const struct merak_placement_plan *plan)
+{
+    uint32_t job, step;
+
+    return spank_get_item(sp, S_JOB_ID, &job) == ESPANK_SUCCESS &&
+           spank_get_item(sp, S_JOB_STEPID, &step) == ESPANK_SUCCESS &&
+           plan->job == job && plan->step == step &&
+           get_number(sp, "SLURM_STEP_NUM_TASKS") == plan->site.n_tasks;
+}
+
+static void set_coordinates(spank_t sp, const struct merak_placement *p,
+                            int task)
+{
+    int logical = merak_placement_logical_of(p, task);
+    struct merak_coords c = merak_placement_coords(p, logical);
+
+    set(sp, "MERAK_TP_SIZE", "%d", merak_placement_degree(p, MERAK_AXIS_TP));
+    set(sp, "MERAK_PP_SIZE", "%d", merak_placement_degree(p, MERAK_AXIS_PP));
+    set(sp, "MERAK_DP_SIZE", "%d", merak_placement_degree(p, MERAK_AXIS_DP));
+    set(sp, "MERAK_TP_RANK", "%d", c.tp);
+    set(sp, "MERAK_PP_RANK", "%d", c.pp);
+    set(sp, "MERAK_DP_RANK", "%d", c.dp);
+    set(sp, "MERAK_RANK", "%d", logical);
+    set(sp, "MERAK_ORDER", "%s", merak_order_name(merak_placement_order(p)));
+    set(sp, "MERAK_PLAN_ID", "%016" PRIx64, merak_placement_id(p));
+}
+
+static void set_facts(spank_t sp, const struct merak_placement_plan *plan,
+                      const char *text, int task)
+{
+    int node = plan->site.node_of_task[task];
+    const char *path = plan->site.node_path[node];
+
+    set(sp, "MERAK_VERSION", "%s", PACKAGE_VERSION);
+    set(sp, "MERAK_PLAN_SOURCE", "spank");
+    set(sp, "MERAK_WORLD_SIZE", "%d", plan->site.n_tasks);
+    set(sp, "MERAK_TOPO_ADDR", "%s%s%s", path, path[0] != '\0' ? "." : "",
+        plan->site.node_name[node]);
+    if (strlen(text) < LONGEST_VARIABLE)
+        spank_setenv(sp, "MERAK_PLAN", text, 1);
+}
+
+static enum merak_status apply(spank_t sp, const char *text, int task,
+                               struct merak_error *err)
+{
+    struct merak_placement_plan plan;
+    struct merak_placement *p = NULL;
+    enum merak_status rc = merak_plan_decode(text, &plan, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (!is_ours(sp, &plan) || task < 0 || task >= plan.site.n_tasks)
+        rc = merak_fail(err, MERAK_ERR_MISMATCH, "it is another step's");
+    else if (plan.input.tp > 0 && plan.input.pp > 0)
+        rc = merak_plan_placement(&plan, &p, err);
+    if (rc == MERAK_OK)
+        set_facts(sp, &plan, text, task);
+    if (p != NULL)
+        set_coordinates(sp, p, task);
+    merak_placement_destroy(p);
+    merak_plan_fini(&plan);
+    return rc;
+}
+
+void task_apply_plan(spank_t sp)
+{
+    char *text = get_plan(sp);
+    struct merak_error err;
+    long task;
+
+    if (text == NULL)
+        return;
+    task = get_number(sp, "SLURM_PROCID");
+    if (strcmp(text, PLAN_REFUSED) == 0)
+        _exit(EXIT_REFUSED);
+    spank_unsetenv(sp, PLAN_VARIABLE);
+    /* The program can plan by itself: it is told, and the task lives. */
+    if (apply(sp, text, (int)task, &err) != MERAK_OK && task == 0)
+        slurm_error("merak: " PLAN_VARIABLE " not used: %s", err.text);
+    free(text);
+}
