@@ -14,6 +14,22 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Documents [1,2,3] and [4,5] as u16, as Megatron-LM itself writes them. */
+static const unsigned char golden_bin[10] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
+static const unsigned char golden_idx[82] = {
+    'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, /* magic */
+    1,   0,   0,   0,   0,   0,   0,   0,    /* version */
+    8,                                       /* u16 */
+    2,   0,   0,   0,   0,   0,   0,   0,    /* sequences */
+    3,   0,   0,   0,   0,   0,   0,   0,    /* document entries */
+    3,   0,   0,   0,   2,   0,   0,   0,    /* lengths */
+    0,   0,   0,   0,   0,   0,   0,   0,    /* pointers */
+    6,   0,   0,   0,   0,   0,   0,   0,    /* */
+    0,   0,   0,   0,   0,   0,   0,   0,    /* documents */
+    1,   0,   0,   0,   0,   0,   0,   0,    /* */
+    2,   0,   0,   0,   0,   0,   0,   0,
+};
+
 static char scratch[64];
 
 static inline int make_scratch(void **state)

@@ -10,14 +10,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-/* Documents [1,2,3] and [4,5] as u16, as Megatron-LM itself writes them. */
-static const unsigned char golden_bin[10] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
-static const unsigned char golden_idx[82] = {
-    'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0,
-    0,   0,   0,   0,   0,   3,   0,   0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0,
-    0,   0,   0,   0,   0,   0,   0,   0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    0,   0,   0,   1,   0,   0,   0,   0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
-
 static struct merak_pack *create(const char *prefix,
                                  enum merak_pack_format format, size_t vocab)
 {
