@@ -147,8 +147,8 @@ static enum merak_status check_shard(struct merak_ckpt *ckpt, int shard,
 
     if (ckpt->checked[shard])
         return MERAK_OK;
-    rc = merak_durable_hash(merak_path(path, ckpt->dir, file->name), false,
-                            &bytes, hash, err);
+    rc = merak_durable_hash(merak_path(path, ckpt->dir, file->name), &bytes,
+                            hash, err);
     if (rc != MERAK_OK)
         return rc;
     if (bytes != file->bytes || strcmp(hash, file->hash) != 0)

@@ -103,29 +103,44 @@ static bool put_state(hid_t file, const struct merak_ckpt_state *state)
            put_degree(file, "dp", state->dp);
 }
 
+static enum merak_status lay_out(const char *path,
+                                 const struct merak_ckpt_state *state,
+                                 const struct merak_ckpt_manifest *mf,
+                                 struct merak_h5_stage *stage,
+                                 struct merak_error *err)
+{
+    hid_t file = -1;
+    enum merak_status rc = merak_h5_stage(path, stage, &file, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (!put_state(file, state))
+        rc = merak_h5_fail(err, "cannot lay out %s", path);
+    for (int i = 0; i < mf->n_tensors && rc == MERAK_OK; i++) {
+        if (!write_tensor(file, mf, &mf->tensor[i]))
+            rc = merak_h5_fail(err, "cannot put tensor %s in %s",
+                               mf->tensor[i].name, path);
+    }
+    if (H5Fclose(file) < 0 && rc == MERAK_OK)
+        rc = merak_h5_fail(err, "cannot lay out %s", path);
+    return rc;
+}
+
 enum merak_status merak_ckpt_master_write(const char *dir,
                                           const struct merak_ckpt_state *state,
                                           const struct merak_ckpt_manifest *mf,
                                           struct merak_error *err)
 {
+    struct merak_h5_stage stage;
     char path[PATH_MAX];
-    hid_t file = merak_h5_create(merak_path(path, dir, MERAK_CKPT_MASTER));
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc;
 
-    if (file < 0)
-        return merak_h5_fail(err, "cannot create %s", path);
-    if (!put_state(file, state))
-        rc = merak_h5_fail(err, "cannot write %s", path);
-    for (int i = 0; i < mf->n_tensors && rc == MERAK_OK; i++) {
-        if (!write_tensor(file, mf, &mf->tensor[i]))
-            rc = merak_h5_fail(err, "cannot write tensor %s to %s",
-                               mf->tensor[i].name, path);
-    }
-    if (rc == MERAK_OK && H5Fflush(file, H5F_SCOPE_LOCAL) < 0)
-        rc = merak_h5_fail(err, "cannot write %s", path);
-    if (rc != MERAK_OK)
-        merak_h5_discard(file);
-    else if (H5Fclose(file) < 0)
-        rc = merak_h5_fail(err, "cannot close %s", path);
+    merak_path(path, dir, MERAK_CKPT_MASTER);
+    rc = lay_out(path, state, mf, &stage, err);
+    if (rc == MERAK_OK)
+        rc = merak_h5_copy_out(&stage, path, err);
+    if (rc == MERAK_OK)
+        rc = merak_h5_sync(&stage, path, err);
+    merak_h5_unstage(&stage);
     return rc;
 }

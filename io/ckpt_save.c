@@ -219,7 +219,7 @@ static enum merak_status add_master(const struct save *save, json_t *root,
     enum merak_status rc;
 
     rc = merak_durable_hash(merak_path(path, save->tmp, MERAK_CKPT_MASTER),
-                            true, &bytes, hash, err);
+                            &bytes, hash, err);
     if (rc != MERAK_OK)
         return rc;
     (void)H5get_libversion(&major, &minor, &release);

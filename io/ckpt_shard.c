@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt_shard.c - write one rank's shard of a checkpoint
  *
+ * HDF5 lays the file out, and the tensors' bytes go to their places by plain
+ * writes: an error is an errno, none of HDF5's locks is held meanwhile, and a
+ * full file system cannot wreck the library (h5.c).
+ *
  * The format is described in ckpt_save.c.
  */
 #include "config.h"
@@ -8,18 +12,27 @@
 #include "io/ckpt_impl.h"
 
 #include "base/error.h"
+#include "io/file.h"
 #include "io/h5.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
-/* HDF5's own part of a file: headers and attributes of a dataset, alignment,
- * superblock.  For the look at free space, on the high side. */
+/* HDF5's own part of a file: superblock, headers and attributes, alignment.
+ * For the first look at free space, on the high side. */
 #define DATASET_OVERHEAD ((size_t)2048 + 4096)
 #define FILE_OVERHEAD ((size_t)65536)
+
+/* A box of a tensor in memory, and where it goes in the file. */
+struct run {
+    const char *tensor;
+    struct merak_box box;
+    const float *data;
+    size_t bytes;
+    haddr_t offset;
+};
 
 struct shard {
     const char *dir;
@@ -28,9 +41,12 @@ struct shard {
     int rank;
     uint64_t step;
     size_t need_bytes;
-    hid_t file;
-    json_t *parts;
+    struct run *run;
+    int n_runs;
 };
+
+/* --- laying the file out -----------------------------------------------------
+ */
 
 static bool put_attributes(hid_t set, const char *tensor,
                            const struct merak_box *box)
@@ -58,30 +74,73 @@ static hid_t box_space(const struct merak_box *box)
     return H5Screate_simple(box->ndim, dim, NULL);
 }
 
-/* Closing a small dataset writes it, so its status counts. */
-static bool write_dataset(hid_t file, const char *name, const char *tensor,
-                          const struct merak_box *box, const float *data,
-                          haddr_t *offset_p)
+static bool make_dataset(hid_t file, struct run *run)
 {
-    hid_t space = box_space(box), set = -1;
+    char name[MERAK_CKPT_MAX_DATASET];
+    hid_t space = box_space(&run->box), set = -1;
     bool ok = false;
 
+    merak_ckpt_dataset_name(name, run->tensor, &run->box);
     if (space >= 0)
         set = merak_h5_dataset(file, name, H5T_IEEE_F32LE, space);
-    if (set >= 0)
-        ok = put_attributes(set, tensor, box) &&
-             H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                      data) >= 0;
-    if (ok) {
-        *offset_p = H5Dget_offset(set);
-        ok = *offset_p != HADDR_UNDEF;
+    if (set >= 0 && put_attributes(set, run->tensor, &run->box)) {
+        run->offset = H5Dget_offset(set);
+        ok = run->offset != HADDR_UNDEF;
     }
-    if (ok)
-        ok = H5Dclose(set) >= 0;
-    else
-        merak_h5_drop(set);
+    merak_h5_drop(set);
     merak_h5_drop(space);
     return ok;
+}
+
+static bool put_header(hid_t file, const struct shard *shard)
+{
+    const uint64_t version = MERAK_CKPT_VERSION, rank = (uint64_t)shard->rank;
+
+    return merak_h5_put_text(file, "format", MERAK_CKPT_FORMAT) &&
+           merak_h5_put_u64(file, "version", &version, 1) &&
+           merak_h5_put_u64(file, "step", &shard->step, 1) &&
+           merak_h5_put_u64(file, "rank", &rank, 1);
+}
+
+/* All of the file but the tensors' bytes; their places in run[].offset. */
+static enum merak_status lay_out(struct shard *shard,
+                                 struct merak_h5_stage *stage,
+                                 struct merak_error *err)
+{
+    hid_t file = -1;
+    bool ok;
+    enum merak_status rc = merak_h5_stage(shard->path, stage, &file, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    ok = put_header(file, shard);
+    for (int i = 0; i < shard->n_runs && ok; i++)
+        ok = make_dataset(file, &shard->run[i]);
+    if (!ok)
+        rc = merak_h5_fail(err, "cannot lay out %s", shard->path);
+    if (H5Fclose(file) < 0 && rc == MERAK_OK)
+        rc = merak_h5_fail(err, "cannot lay out %s", shard->path);
+    return rc;
+}
+
+/* --- writing
+ * ------------------------------------------------------------------- */
+
+static enum merak_status write_h5(struct shard *shard, struct merak_error *err)
+{
+    struct merak_h5_stage stage;
+    enum merak_status rc = lay_out(shard, &stage, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_h5_copy_out(&stage, shard->path, err);
+    for (int i = 0; i < shard->n_runs && rc == MERAK_OK; i++)
+        rc =
+            merak_file_write_at(stage.disk, shard->path, shard->run[i].data,
+                                shard->run[i].bytes, shard->run[i].offset, err);
+    if (rc == MERAK_OK)
+        rc = merak_h5_sync(&stage, shard->path, err);
+    merak_h5_unstage(&stage);
+    return rc;
 }
 
 static json_t *part_json(const char *tensor, const struct merak_box *box,
@@ -94,67 +153,24 @@ static json_t *part_json(const char *tensor, const struct merak_box *box,
                      (json_int_t)offset, "xxh128", hash);
 }
 
-static enum merak_status write_piece(struct shard *shard,
-                                     const struct merak_ckpt_piece *piece,
-                                     struct merak_error *err)
+/* Hashes are of the bytes in memory: what reads back otherwise was damaged
+ * on its way. */
+static json_t *parts_json(const struct shard *shard)
 {
-    struct merak_box boxes[MERAK_FLAT_BOXES];
-    int n = merak_ckpt_piece_boxes(piece, boxes);
-    char name[MERAK_CKPT_MAX_DATASET], hash[MERAK_HASH_TEXT];
-    const float *data = piece->data;
+    json_t *parts = json_array();
 
-    for (int i = 0; i < n; i++) {
-        size_t count = merak_box_count(&boxes[i]);
-        haddr_t offset;
+    for (int i = 0; i < shard->n_runs; i++) {
+        const struct run *run = &shard->run[i];
+        char hash[MERAK_HASH_TEXT];
 
-        merak_ckpt_dataset_name(name, piece->name, &boxes[i]);
-        if (!write_dataset(shard->file, name, piece->name, &boxes[i], data,
-                           &offset))
-            return merak_h5_fail(err, "cannot write %s to %s", name,
-                                 shard->path);
-        /* From memory: what reads back otherwise was damaged on its way. */
-        merak_hash(data, count * sizeof(*data), hash);
-        if (json_array_append_new(
-                shard->parts,
-                part_json(piece->name, &boxes[i], offset, hash)) != 0)
-            return merak_fail_nomem(err, sizeof(hash));
-        data += count;
+        merak_hash(run->data, run->bytes, hash);
+        if (json_array_append_new(parts, part_json(run->tensor, &run->box,
+                                                   run->offset, hash)) != 0) {
+            json_decref(parts);
+            return NULL;
+        }
     }
-    return MERAK_OK;
-}
-
-static enum merak_status put_header(const struct shard *shard,
-                                    struct merak_error *err)
-{
-    const uint64_t version = MERAK_CKPT_VERSION, rank = (uint64_t)shard->rank;
-
-    if (!merak_h5_put_text(shard->file, "format", MERAK_CKPT_FORMAT) ||
-        !merak_h5_put_u64(shard->file, "version", &version, 1) ||
-        !merak_h5_put_u64(shard->file, "step", &shard->step, 1) ||
-        !merak_h5_put_u64(shard->file, "rank", &rank, 1))
-        return merak_h5_fail(err, "cannot write %s", shard->path);
-    return MERAK_OK;
-}
-
-static enum merak_status write_h5(struct shard *shard,
-                                  const struct merak_ckpt_piece *pieces,
-                                  int n_pieces, struct merak_error *err)
-{
-    enum merak_status rc;
-
-    shard->file = merak_h5_create(shard->path);
-    if (shard->file < 0)
-        return merak_h5_fail(err, "cannot create %s", shard->path);
-    rc = put_header(shard, err);
-    for (int i = 0; i < n_pieces && rc == MERAK_OK; i++)
-        rc = write_piece(shard, &pieces[i], err);
-    if (rc == MERAK_OK && H5Fflush(shard->file, H5F_SCOPE_LOCAL) < 0)
-        rc = merak_h5_fail(err, "cannot write %s", shard->path);
-    if (rc != MERAK_OK)
-        merak_h5_discard(shard->file);
-    else if (H5Fclose(shard->file) < 0)
-        rc = merak_h5_fail(err, "cannot close %s", shard->path);
-    return rc;
+    return parts;
 }
 
 /* What rank 0 merges into the manifest. */
@@ -163,16 +179,17 @@ static enum merak_status write_json(const struct shard *shard,
 {
     char name[48], path[PATH_MAX], hash[MERAK_HASH_TEXT];
     uint64_t bytes = 0;
-    json_t *json;
+    json_t *json, *parts;
     char *text;
     enum merak_status rc;
 
-    rc = merak_durable_hash(shard->path, true, &bytes, hash, err);
+    rc = merak_durable_hash(shard->path, &bytes, hash, err);
     if (rc != MERAK_OK)
         return rc;
-    json = json_pack("{s:s, s:I, s:s, s:I, s:O}", "file", shard->name, "bytes",
+    parts = parts_json(shard);
+    json = json_pack("{s:s, s:I, s:s, s:I, s:o}", "file", shard->name, "bytes",
                      (json_int_t)bytes, "xxh128", hash, "step",
-                     (json_int_t)shard->step, "parts", shard->parts);
+                     (json_int_t)shard->step, "parts", parts);
     text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
     json_decref(json);
     if (text == NULL)
@@ -210,20 +227,36 @@ static bool has_space(const struct shard *shard)
            (double)shard->need_bytes;
 }
 
-static enum merak_status check_pieces(struct shard *shard,
-                                      const struct merak_ckpt_piece *pieces,
-                                      int n_pieces, struct merak_error *err)
+static enum merak_status take_pieces(struct shard *shard,
+                                     const struct merak_ckpt_piece *pieces,
+                                     int n_pieces, struct merak_error *err)
 {
-    enum merak_status rc = MERAK_OK;
+    size_t most = (size_t)n_pieces * MERAK_FLAT_BOXES + 1;
+    struct merak_box boxes[MERAK_FLAT_BOXES];
 
+    shard->run = calloc(most, sizeof(*shard->run));
+    if (shard->run == NULL)
+        return merak_fail_nomem(err, most * sizeof(*shard->run));
     shard->need_bytes = FILE_OVERHEAD;
-    for (int i = 0; i < n_pieces && rc == MERAK_OK; i++) {
-        rc = merak_ckpt_piece_check(&pieces[i], err);
-        shard->need_bytes +=
-            DATASET_OVERHEAD +
-            (pieces[i].flat_hi - pieces[i].flat_lo) * sizeof(*pieces[i].data);
+    for (int i = 0; i < n_pieces; i++) {
+        enum merak_status rc = merak_ckpt_piece_check(&pieces[i], err);
+        const float *data = pieces[i].data;
+        int n;
+
+        if (rc != MERAK_OK)
+            return rc;
+        n = merak_ckpt_piece_boxes(&pieces[i], boxes);
+        for (int k = 0; k < n; k++) {
+            size_t count = merak_box_count(&boxes[k]);
+
+            shard->run[shard->n_runs++] =
+                (struct run){pieces[i].name, boxes[k], data,
+                             count * sizeof(*data), HADDR_UNDEF};
+            shard->need_bytes += DATASET_OVERHEAD + count * sizeof(*data);
+            data += count;
+        }
     }
-    return rc;
+    return MERAK_OK;
 }
 
 enum merak_status merak_ckpt_shard_write(const char *dir, int rank,
@@ -231,24 +264,20 @@ enum merak_status merak_ckpt_shard_write(const char *dir, int rank,
                                          const struct merak_ckpt_piece *pieces,
                                          int n_pieces, struct merak_error *err)
 {
-    struct shard shard = {.dir = dir, .rank = rank, .step = step, .file = -1};
+    struct shard shard = {.dir = dir, .rank = rank, .step = step};
     enum merak_status rc;
 
     snprintf(shard.name, sizeof(shard.name), "shard-%05d.h5", rank);
     merak_path(shard.path, dir, shard.name);
-    rc = check_pieces(&shard, pieces, n_pieces, err);
-    if (rc != MERAK_OK)
-        return rc;
-    if (!has_space(&shard))
-        return no_space(&shard, err);
-    shard.parts = json_array();
-    if (shard.parts == NULL)
-        return merak_fail_nomem(err, sizeof(json_t));
-    rc = write_h5(&shard, pieces, n_pieces, err);
+    rc = take_pieces(&shard, pieces, n_pieces, err);
+    if (rc == MERAK_OK && !has_space(&shard))
+        rc = MERAK_ERR_NOSPACE;
+    if (rc == MERAK_OK)
+        rc = write_h5(&shard, err);
     if (rc == MERAK_OK)
         rc = write_json(&shard, err);
     if (rc == MERAK_ERR_NOSPACE)
         rc = no_space(&shard, err);
-    json_decref(shard.parts);
+    free(shard.run);
     return rc;
 }

@@ -48,8 +48,8 @@ static bool check_file(struct verify *v, const struct merak_ckpt_file *file)
     uint64_t bytes = 0;
     enum merak_status rc;
 
-    rc = merak_durable_hash(merak_path(path, v->dir, file->name), false, &bytes,
-                            hash, &why);
+    rc = merak_durable_hash(merak_path(path, v->dir, file->name), &bytes, hash,
+                            &why);
     if (rc == MERAK_ERR_NOT_FOUND)
         damage(v, "%s is missing", file->name);
     else if (rc != MERAK_OK)

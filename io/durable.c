@@ -68,8 +68,7 @@ static enum merak_status hash_stream(int fd, const char *path,
     return rc;
 }
 
-enum merak_status merak_durable_hash(const char *path, bool sync,
-                                     uint64_t *bytes_p,
+enum merak_status merak_durable_hash(const char *path, uint64_t *bytes_p,
                                      char hash[MERAK_HASH_TEXT],
                                      struct merak_error *err)
 {
@@ -83,10 +82,6 @@ enum merak_status merak_durable_hash(const char *path, bool sync,
     }
     if (fd < 0) {
         rc = merak_file_fail(err, "open", path);
-        goto out;
-    }
-    if (sync && fsync(fd) != 0) {
-        rc = merak_file_fail(err, "sync", path);
         goto out;
     }
     rc = hash_stream(fd, path, state, bytes_p, err);

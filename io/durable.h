@@ -20,9 +20,8 @@
 char *merak_path(char *buf, const char *dir, const char *name);
 
 void merak_hash(const void *data, size_t bytes, char hash[MERAK_HASH_TEXT]);
-/* Size and hash of a file; with `sync`, on disk when it returns. */
-enum merak_status merak_durable_hash(const char *path, bool sync,
-                                     uint64_t *bytes_p,
+/* Size and hash of a file. */
+enum merak_status merak_durable_hash(const char *path, uint64_t *bytes_p,
                                      char hash[MERAK_HASH_TEXT],
                                      struct merak_error *err) MERAK_CHECKED;
 /* The whole of a file, a null byte after it; free() it. */

@@ -113,6 +113,25 @@ enum merak_status merak_file_write(int fd, const char *path, const void *buf,
     return MERAK_OK;
 }
 
+enum merak_status merak_file_write_at(int fd, const char *path, const void *buf,
+                                      size_t n, uint64_t at,
+                                      struct merak_error *err)
+{
+    size_t done = 0;
+
+    while (done < n) {
+        ssize_t put =
+            pwrite(fd, (const char *)buf + done, n - done, (off_t)(at + done));
+
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return merak_file_fail(err, "write", path);
+        done += (size_t)put;
+    }
+    return MERAK_OK;
+}
+
 enum merak_status merak_file_sync_close(int fd, const char *path,
                                         struct merak_error *err)
 {

@@ -30,6 +30,10 @@ enum merak_status merak_file_read(int fd, const char *path, void *buf, size_t n,
 enum merak_status merak_file_write(int fd, const char *path, const void *buf,
                                    size_t n,
                                    struct merak_error *err) MERAK_CHECKED;
+/* The same from offset `at`; the position stays. */
+enum merak_status merak_file_write_at(int fd, const char *path, const void *buf,
+                                      size_t n, uint64_t at,
+                                      struct merak_error *err) MERAK_CHECKED;
 /* Flush to stable storage and close; fd is closed also on failure. */
 enum merak_status merak_file_sync_close(int fd, const char *path,
                                         struct merak_error *err) MERAK_CHECKED;

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* h5.c - the little that checkpoints and traces share of HDF5
  *
+ * HDF5 1.10 does not survive a full file system: once it could not write
+ * metadata that it caches, the file can neither be flushed nor closed, and
+ * the library crashes on it, at exit at the latest.  So it is never let near
+ * one.  Files are laid out in memory, which takes their metadata only, and
+ * what is then written to disk is written here, by system calls.
+ *
  * Only explicitly numbered functions are called (H5Dcreate2, never H5Dcreate):
  * what the bare names mean depends on how the library was built.
  */
@@ -9,12 +15,15 @@
 #include "io/h5.h"
 
 #include "base/error.h"
+#include "io/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* Raw data of this size and more starts on a page. */
@@ -114,12 +123,22 @@ fail:
     return -1;
 }
 
+/* Without times the same data gives the same bytes. */
+static hid_t create_list(void)
+{
+    hid_t fcpl = H5Pcreate(H5P_FILE_CREATE);
+
+    if (fcpl >= 0 && H5Pset_obj_track_times(fcpl, false) >= 0)
+        return fcpl;
+    merak_h5_drop(fcpl);
+    return -1;
+}
+
 hid_t merak_h5_create(const char *path)
 {
-    hid_t fcpl = H5Pcreate(H5P_FILE_CREATE), fapl = file_access(), file = -1;
+    hid_t fcpl = create_list(), fapl = file_access(), file = -1;
 
-    /* Without times the same data gives the same bytes. */
-    if (fcpl >= 0 && fapl >= 0 && H5Pset_obj_track_times(fcpl, false) >= 0)
+    if (fcpl >= 0 && fapl >= 0)
         file = H5Fcreate(path, H5F_ACC_EXCL, fcpl, fapl);
     merak_h5_drop(fcpl);
     merak_h5_drop(fapl);
@@ -137,16 +156,118 @@ hid_t merak_h5_open(const char *path)
     return file;
 }
 
-/* On a full file system HDF5 cannot write what it still caches, so it can
- * neither close the file nor forget it.  The file is lost anyway: give its
- * space back first. */
-void merak_h5_discard(hid_t file)
+int merak_h5_descriptor(hid_t file)
 {
     void *fd = NULL;
 
-    if (H5Fget_vfd_handle(file, H5P_DEFAULT, &fd) >= 0)
-        (void)!ftruncate(*(int *)fd, 0);
-    (void)H5Fclose(file);
+    if (H5Fget_vfd_handle(file, H5P_DEFAULT, &fd) < 0)
+        return -1;
+    return *(int *)fd;
+}
+
+static enum merak_status copy_range(int from, int to, off_t at, off_t end,
+                                    const char *path, struct merak_error *err)
+{
+    char block[65536];
+
+    while (at < end) {
+        size_t n = sizeof(block) < (size_t)(end - at) ? sizeof(block)
+                                                      : (size_t)(end - at);
+        enum merak_status rc =
+            merak_file_read(from, path, block, n, (uint64_t)at, err);
+
+        if (rc == MERAK_OK)
+            rc = merak_file_write_at(to, path, block, n, (uint64_t)at, err);
+        if (rc != MERAK_OK)
+            return rc;
+        at += (off_t)n;
+    }
+    return MERAK_OK;
+}
+
+/* HDF5 opens files by name alone, so it is given a name that costs nothing
+ * and has its descriptor replaced under it.  What it wrote before, the
+ * superblock, it writes again on closing, with the file's size in it. */
+static hid_t create_in(int memory)
+{
+    hid_t fcpl = create_list(), fapl = file_access(), file = -1;
+
+    if (fcpl >= 0 && fapl >= 0)
+        file = H5Fcreate("/dev/null", H5F_ACC_TRUNC, fcpl, fapl);
+    merak_h5_drop(fcpl);
+    merak_h5_drop(fapl);
+    if (file >= 0 && dup2(memory, merak_h5_descriptor(file)) < 0) {
+        (void)H5Fclose(file);
+        return -1;
+    }
+    return file;
+}
+
+enum merak_status merak_h5_stage(const char *path, struct merak_h5_stage *stage,
+                                 hid_t *file_p, struct merak_error *err)
+{
+    hid_t file;
+
+    stage->memory = -1;
+    stage->disk = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (stage->disk < 0)
+        return merak_file_fail(err, "create", path);
+    stage->memory = memfd_create("merak-h5", MFD_CLOEXEC);
+    if (stage->memory < 0)
+        return merak_file_fail(err, "get memory for", path);
+    file = create_in(stage->memory);
+    if (file < 0)
+        return merak_h5_fail(err, "cannot lay out %s", path);
+    *file_p = file;
+    return MERAK_OK;
+}
+
+void merak_h5_unstage(struct merak_h5_stage *stage)
+{
+    if (stage->memory >= 0)
+        close(stage->memory);
+    if (stage->disk >= 0)
+        close(stage->disk);
+    stage->memory = stage->disk = -1;
+}
+
+/* SEEK_DATA steps over the room for raw data, of which memory has none. */
+enum merak_status merak_h5_copy_out(const struct merak_h5_stage *stage,
+                                    const char *path, struct merak_error *err)
+{
+    static const char signature[8] = "\211HDF\r\n\032\n";
+    off_t size = lseek(stage->memory, 0, SEEK_END), at = 0, end;
+    char start[sizeof(signature)];
+    enum merak_status rc;
+
+    rc = merak_file_read(stage->memory, path, start, sizeof(start), 0, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (memcmp(start, signature, sizeof(start)) != 0)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "cannot lay out %s: this HDF5 does not write its "
+                          "superblock on closing",
+                          path);
+    if (fallocate(stage->disk, 0, 0, size) != 0 &&
+        (errno == ENOSPC || errno == EDQUOT))
+        return merak_file_fail(err, "write", path);
+    if (ftruncate(stage->disk, size) != 0)
+        return merak_file_fail(err, "write", path);
+    while (rc == MERAK_OK && (at = lseek(stage->memory, at, SEEK_DATA)) >= 0) {
+        end = lseek(stage->memory, at, SEEK_HOLE);
+        rc = copy_range(stage->memory, stage->disk, at, end, path, err);
+        at = end;
+    }
+    return rc;
+}
+
+enum merak_status merak_h5_sync(struct merak_h5_stage *stage, const char *path,
+                                struct merak_error *err)
+{
+    int fd = stage->disk;
+
+    stage->disk = -1;
+    return merak_file_sync_close(fd, path, err);
 }
 
 hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space)

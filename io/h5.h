@@ -37,8 +37,32 @@ void merak_h5_drop(hid_t object);
 /* Create (it must not exist) or open read-only; < 0 on failure. */
 hid_t merak_h5_create(const char *path);
 hid_t merak_h5_open(const char *path);
-/* Close a file whose writing failed, its content with it. */
-void merak_h5_discard(hid_t file);
+
+/*
+ * A file that HDF5 lays out in memory, and that is written to disk afterwards:
+ * stage, make what it holds, H5Fclose(), copy out, write the raw data, sync,
+ * unstage.  Room for raw data (merak_h5_dataset()) costs no memory as long as
+ * HDF5 does not write it: ask H5Dget_offset() where it is.
+ */
+struct merak_h5_stage {
+    int disk;   /* the file itself */
+    int memory; /* HDF5's image of it */
+};
+/* The file must not exist.  Unstage after a failure as well. */
+enum merak_status merak_h5_stage(const char *path, struct merak_h5_stage *stage,
+                                 hid_t *file_p,
+                                 struct merak_error *err) MERAK_CHECKED;
+/* Give the file its size and its metadata. */
+enum merak_status merak_h5_copy_out(const struct merak_h5_stage *stage,
+                                    const char *path,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* On stable storage, and closed. */
+enum merak_status merak_h5_sync(struct merak_h5_stage *stage, const char *path,
+                                struct merak_error *err) MERAK_CHECKED;
+void merak_h5_unstage(struct merak_h5_stage *stage);
+
+/* The descriptor of an open file, or -1. */
+int merak_h5_descriptor(hid_t file);
 /* A contiguous dataset, early allocated and never filled, groups on its way
  * made; < 0 on failure. */
 hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space);

@@ -38,13 +38,16 @@
 #include "io/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define KEEP_EVERY 100
+#define MIN_SPACE ((size_t)4 << 20)
 #define CHUNK_RECORDS 4096 /* 192 KiB, well inside HDF5's chunk cache */
 
 struct merak_trace {
@@ -204,6 +207,35 @@ static bool make_records(struct merak_trace *trace)
     return trace->set >= 0;
 }
 
+/* HDF5 must not meet a full file system (h5.c).  False, and errno, if there
+ * are not as many bytes left; a file system that says nothing of use (no
+ * blocks at all) has enough. */
+static bool is_left(const char *dir, size_t bytes)
+{
+    struct statvfs fs;
+
+    if (statvfs(dir, &fs) != 0 || fs.f_blocks == 0 ||
+        (double)fs.f_bavail * (double)fs.f_frsize > (double)bytes)
+        return true;
+    errno = ENOSPC;
+    return false;
+}
+
+/* Reserve what n more records may take, where the file system can. */
+static bool has_space(const struct merak_trace *trace, int n)
+{
+    size_t bytes =
+        ((size_t)n + 2 * CHUNK_RECORDS) * sizeof(struct merak_trace_record);
+    int fd = merak_h5_descriptor(trace->file);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return false;
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, st.st_size, (off_t)bytes) == 0)
+        return true;
+    return errno != ENOSPC && errno != EDQUOT && is_left(trace->dir, bytes);
+}
+
 static enum merak_status open_file(struct merak_trace *trace,
                                    const struct merak_trace_info *info,
                                    struct merak_error *err)
@@ -213,9 +245,13 @@ static enum merak_status open_file(struct merak_trace *trace,
 
     merak_h5_quiet(&quiet);
     (void)unlink(trace->path); /* a trace of an earlier run */
-    trace->file = merak_h5_create(trace->path);
-    if (trace->file < 0 || !put_info(trace->file, info) ||
-        !put_names(trace->file, info) || !make_records(trace))
+    if (is_left(trace->dir, MIN_SPACE))
+        trace->file = merak_h5_create(trace->path);
+    else
+        rc = merak_file_fail(err, "write", trace->path);
+    if (rc == MERAK_OK &&
+        (trace->file < 0 || !put_info(trace->file, info) ||
+         !put_names(trace->file, info) || !make_records(trace)))
         rc = merak_h5_fail(err, "cannot create %s", trace->path);
     merak_h5_restore(&quiet);
     return rc;
@@ -309,7 +345,9 @@ static enum merak_status write_records(struct merak_trace *trace,
     if (n == 0)
         return MERAK_OK;
     merak_h5_quiet(&quiet);
-    if (!append(trace, records, (hsize_t)n))
+    if (!has_space(trace, n))
+        rc = merak_file_fail(err, "write", trace->path);
+    else if (!append(trace, records, (hsize_t)n))
         rc = merak_h5_fail(err, "cannot write %s", trace->path);
     merak_h5_restore(&quiet);
     return rc;
@@ -360,9 +398,7 @@ enum merak_status merak_trace_close(struct merak_trace *trace,
     merak_h5_quiet(&quiet);
     merak_h5_drop(trace->set);
     trace->set = -1;
-    if (rc != MERAK_OK)
-        merak_h5_discard(trace->file);
-    else if (H5Fclose(trace->file) < 0)
+    if (H5Fclose(trace->file) < 0 && rc == MERAK_OK)
         rc = merak_h5_fail(err, "cannot close %s", trace->path);
     trace->file = -1;
     if (rc == MERAK_OK && trace->rank == 0)

@@ -97,6 +97,7 @@ static bool put_first(hid_t file, int ranks, const uint64_t *first)
     hid_t space = H5Screate_simple(1, &n, NULL), set = -1;
     bool ok;
 
+    /* Small, and written by HDF5: into the image. */
     if (space >= 0)
         set = merak_h5_dataset(file, "first", H5T_STD_U64LE, space);
     ok = set >= 0 && H5Dwrite(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL,
@@ -121,31 +122,46 @@ static bool put_links(hid_t file, int ranks)
     return ok;
 }
 
+static enum merak_status lay_out(const char *path, int ranks,
+                                 const uint64_t *first,
+                                 struct merak_h5_stage *stage,
+                                 struct merak_error *err)
+{
+    const uint64_t version = MERAK_TRACE_VERSION, n = (uint64_t)ranks;
+    hid_t file = -1;
+    enum merak_status rc = merak_h5_stage(path, stage, &file, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (!merak_h5_put_text(file, "format", MERAK_TRACE_FORMAT) ||
+        !merak_h5_put_u64(file, "version", &version, 1) ||
+        !merak_h5_put_u64(file, "ranks", &n, 1) ||
+        !put_records(file, ranks, first) || !put_first(file, ranks, first) ||
+        !put_links(file, ranks))
+        rc = merak_h5_fail(err, "cannot lay out %s", path);
+    if (H5Fclose(file) < 0 && rc == MERAK_OK)
+        rc = merak_h5_fail(err, "cannot lay out %s", path);
+    return rc;
+}
+
 enum merak_status merak_trace_write_master(const char *dir, int ranks,
                                            struct merak_error *err)
 {
-    const uint64_t version = MERAK_TRACE_VERSION, n = (uint64_t)ranks;
     uint64_t *first = calloc((size_t)ranks + 1, sizeof(*first));
+    struct merak_h5_stage stage;
     char path[PATH_MAX];
-    enum merak_status rc = MERAK_OK;
-    hid_t file;
+    enum merak_status rc;
 
     if (first == NULL)
         return merak_fail_nomem(err, ((size_t)ranks + 1) * sizeof(*first));
     count_all(dir, ranks, first);
-    merak_path(path, dir, MERAK_TRACE_MASTER);
-    (void)unlink(path);
-    file = merak_h5_create(path);
-    if (file < 0 || !merak_h5_put_text(file, "format", MERAK_TRACE_FORMAT) ||
-        !merak_h5_put_u64(file, "version", &version, 1) ||
-        !merak_h5_put_u64(file, "ranks", &n, 1) ||
-        !put_records(file, ranks, first) || !put_first(file, ranks, first) ||
-        !put_links(file, ranks) || H5Fflush(file, H5F_SCOPE_LOCAL) < 0)
-        rc = merak_h5_fail(err, "cannot write %s", path);
+    (void)unlink(merak_path(path, dir, MERAK_TRACE_MASTER));
+    rc = lay_out(path, ranks, first, &stage, err);
     free(first);
-    if (file >= 0 && rc != MERAK_OK)
-        merak_h5_discard(file);
-    else if (file >= 0 && H5Fclose(file) < 0)
-        rc = merak_h5_fail(err, "cannot close %s", path);
+    if (rc == MERAK_OK)
+        rc = merak_h5_copy_out(&stage, path, err);
+    if (rc == MERAK_OK)
+        rc = merak_h5_sync(&stage, path, err);
+    merak_h5_unstage(&stage);
     return rc;
 }

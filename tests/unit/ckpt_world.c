@@ -39,7 +39,9 @@ const int world_n_tensors = sizeof(world_tensors) / sizeof(*world_tensors);
 
 float world_value(const char *tensor, size_t index, uint64_t step)
 {
-    return merak_rng_normal(merak_rng_key(step, tensor), index);
+    uint64_t bits = merak_rng_mix(merak_rng_key(step, tensor), index);
+
+    return (float)(int32_t)(bits >> 32) * 0x1p-20f;
 }
 
 struct merak_ckpt_state world_state(const struct world_layout *layout,
