@@ -21,7 +21,8 @@ static struct merak_value *packed(struct merak_model *m,
     if (proj == NULL)
         proj = MERAK_PARAM(m, merak_name(m, "h.%d.proj.w", l),
                            MERAK_NORMAL(0.02f), C, H, D);
-    return merak_linear(m, h, proj, NULL, 2);
+    bias = MERAK_PARAM(m, merak_name(m, "h.%d.proj.b", l), MERAK_ZEROS, C);
+    return merak_linear(m, h, proj, bias, 2);
 }
 
 static struct merak_value *grouped(struct merak_model *m,
@@ -52,7 +53,7 @@ static struct merak_value *block(struct merak_model *m,
                                  struct merak_value *shared)
 {
     size_t C = s->hidden;
-    struct merak_value *w, *h;
+    struct merak_value *w, *bias, *h;
 
     w = MERAK_PARAM(m, merak_name(m, "h.%d.ln.g", l), MERAK_ONES, C);
     h = merak_layernorm(m, x, w,
@@ -66,7 +67,8 @@ static struct merak_value *block(struct merak_model *m,
     h = merak_gelu(m, merak_linear(m, x, w, NULL, 1), true);
     w = MERAK_PARAM(m, merak_name(m, "h.%d.out.w", l), MERAK_NORMAL(0.02f), C,
                     4 * C);
-    return merak_add(m, x, merak_linear(m, h, w, NULL, 1));
+    bias = MERAK_PARAM(m, merak_name(m, "h.%d.out.b", l), MERAK_ZEROS, C);
+    return merak_add(m, x, merak_linear(m, h, w, bias, 1));
 }
 
 static void describe(struct merak_model *m, void *arg)

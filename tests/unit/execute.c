@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* execute.c - run the programs of all ranks in one process, for tests */
+#include "config.h"
+
+#include "unit/execute.h"
+
+#include "base/rng.h"
+#include "partitioner/meet.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TOKENS 16 /* of a sequence: planned_build() */
+#define BATCH 2
+
+enum progress { NOT_YET, STARTED, DONE };
+
+struct run {
+    struct executed *ex;
+    const struct merak_backend *ref;
+    enum progress **state; /* by rank and instruction */
+    int (*next)[MERAK_QUEUE_COUNT];
+    struct merak_meet *meet;
+    uint64_t seed, draws;
+    long left;
+};
+
+static const struct merak_program *program(const struct run *r, int rank)
+{
+    return r->ex->planned->program[rank];
+}
+
+static void *slot_data(const struct executed *ex, int rank, int slot)
+{
+    return ex->arena[rank] + ex->planned->program[rank]->slot[slot].offset;
+}
+
+static size_t draw(struct run *r, size_t n)
+{
+    return (size_t)(merak_rng_mix(r->seed, r->draws++) % n);
+}
+
+/* --- boxes -------------------------------------------------------------------- */
+
+/* Local element number of a box's i-th element. */
+static size_t box_element(const struct merak_box *box, size_t i)
+{
+    size_t at = 0, stride = 1;
+
+    for (int d = box->ndim - 1; d >= 0; d--) {
+        at += (box->lo[d] + i % box->len[d]) * stride;
+        i /= box->len[d];
+        stride *= box->full[d];
+    }
+    return at;
+}
+
+static void combine(enum merak_dtype dtype, enum merak_combine how, void *out,
+                    const void *in)
+{
+    if (how == MERAK_STORE)
+        memcpy(out, in, merak_dtype_bytes(dtype));
+    else if (dtype == MERAK_F64)
+        *(double *)out += *(const double *)in;
+    else if (how == MERAK_SUM)
+        *(float *)out += *(const float *)in;
+    else if (*(const float *)in > *(float *)out)
+        *(float *)out = *(const float *)in;
+}
+
+static void move_box(const struct merak_exchange *ex, unsigned char *out,
+                     const struct merak_box *to, const unsigned char *in,
+                     const struct merak_box *from, bool first)
+{
+    size_t n = merak_box_count(from), item = merak_dtype_bytes(ex->dtype);
+
+    assert_int_equal(n, merak_box_count(to));
+    for (size_t i = 0; i < n; i++)
+        combine(ex->dtype, first ? MERAK_STORE : ex->combine,
+                out + item * box_element(to, i),
+                in + item * box_element(from, i));
+}
+
+/* --- events -------------------------------------------------------------------- */
+
+static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
+{
+    const struct merak_program *prog = program(r, rank);
+    const struct merak_kernel *kernel = NULL;
+    struct merak_kernel_call call;
+    struct merak_step step = r->ex->step;
+    struct merak_error err = {0};
+    void *scratch = NULL;
+
+    merak_program_call(prog, in, &call);
+    if (in->microbatch >= 0)
+        step.sample += (uint64_t)(in->microbatch * prog->plan.dp +
+                                  prog->dp_index) * BATCH;
+    call.step = &step;
+    for (int i = 0; i < in->n_in + in->n_out; i++)
+        call.operand[i].data = slot_data(r->ex, rank, in->slot[i]);
+    assert_int_equal(merak_kernel_find(r->ref, in->op->name, &kernel, &err),
+                     MERAK_OK);
+    if (kernel->scratch != NULL) {
+        call.scratch_bytes = kernel->scratch(&call);
+        scratch = aligned_alloc(64, (call.scratch_bytes + 64) / 64 * 64);
+        call.scratch = scratch;
+    }
+    if (kernel->fn(&call, &err) != MERAK_OK)
+        fail_msg("%s: %s", in->name, err.text);
+    free(scratch);
+}
+
+static void run_load(struct run *r, int rank, const struct merak_instr *in)
+{
+    const struct merak_program *prog = program(r, rank);
+    int32_t *ids = slot_data(r->ex, rank, in->slot[0]);
+    uint64_t first = (uint64_t)(in->microbatch * prog->plan.dp +
+                                prog->dp_index) * BATCH * TOKENS;
+    size_t vocab = prog->sharded->graph->value[prog->param[0].value]
+                       ->shape.dim[0];
+
+    if (in->input == MERAK_INPUT_TARGETS) /* wte's rows, which stage 0 has */
+        vocab = program(r, 0)->param[0].shape.dim[0];
+    for (size_t i = 0; i < BATCH * TOKENS; i++)
+        ids[i] = (int32_t)(merak_rng_mix(r->ex->step.step, first + i +
+                                         (in->input ==
+                                          MERAK_INPUT_TARGETS)) % vocab);
+}
+
+static void run_local(struct run *r, int rank, const struct merak_instr *in)
+{
+    if (in->kind == MERAK_INSTR_LOAD)
+        run_load(r, rank, in);
+    if (in->kind == MERAK_INSTR_KERNEL)
+        run_kernel(r, rank, in);
+    if (in->kind == MERAK_INSTR_SLICE)
+        move_box(in->exchange, slot_data(r->ex, rank, in->slot[1]),
+                 &in->exchange->recv[0], slot_data(r->ex, rank, in->slot[0]),
+                 &in->exchange->send[0], true);
+}
+
+/* Everybody's input is read before anybody's output is written. */
+static void run_exchange(struct run *r, const struct merak_party *party)
+{
+    unsigned char *copy[16];
+
+    for (int p = 0; p < party->n_all; p++) {
+        int rank = party->at[p].program;
+        const struct merak_instr *in =
+            &program(r, rank)->instr[party->at[p].instr];
+        size_t bytes = program(r, rank)->slot[in->slot[0]].bytes;
+
+        copy[in->exchange->me] = malloc(bytes + 1);
+        memcpy(copy[in->exchange->me], slot_data(r->ex, rank, in->slot[0]),
+               bytes);
+    }
+    for (int p = 0; p < party->n_all; p++) {
+        int rank = party->at[p].program;
+        const struct merak_instr *in =
+            &program(r, rank)->instr[party->at[p].instr];
+        const struct merak_exchange *ex = in->exchange;
+        unsigned char *out = slot_data(r->ex, rank, in->slot[1]);
+        bool reduce = ex->kind == MERAK_CONVERT_ALL_REDUCE;
+        size_t n = merak_shape_count(&ex->in);
+        struct merak_box all = {.ndim = 1, .full = {n}, .len = {n}};
+
+        for (int q = 0; q < ex->n; q++) {
+            const struct merak_instr *peer = NULL;
+
+            for (int k = 0; k < party->n_all; k++) {
+                const struct merak_instr *other =
+                    &program(r, party->at[k].program)
+                         ->instr[party->at[k].instr];
+
+                if (other->exchange->me == q)
+                    peer = other;
+            }
+            move_box(ex, out, reduce ? &all : &ex->recv[q], copy[q],
+                     reduce ? &all : &peer->exchange->send[ex->me], q == 0);
+        }
+    }
+    for (int p = 0; p < party->n_all; p++)
+        free(copy[p]);
+}
+
+static void run_transfer(struct run *r, const struct merak_party *party)
+{
+    int from = 0, to = 1;
+    const struct merak_instr *a, *b;
+
+    if (program(r, party->at[0].program)->instr[party->at[0].instr].kind ==
+        MERAK_INSTR_RECV) {
+        from = 1;
+        to = 0;
+    }
+    a = &program(r, party->at[from].program)->instr[party->at[from].instr];
+    b = &program(r, party->at[to].program)->instr[party->at[to].instr];
+    memcpy(slot_data(r->ex, party->at[to].program, b->slot[0]),
+           slot_data(r->ex, party->at[from].program, a->slot[0]),
+           program(r, party->at[from].program)->slot[a->slot[0]].bytes);
+}
+
+/* --- the loop ------------------------------------------------------------------- */
+
+static bool is_ready(const struct run *r, int rank,
+                     const struct merak_instr *in)
+{
+    for (int w = 0; w < in->n_wait; w++) {
+        if (r->state[rank][program(r, rank)->wait[in->first_wait + w]] != DONE)
+            return false;
+    }
+    return true;
+}
+
+/* Start the head of a queue, if it may; compute is then over at once. */
+static bool start_head(struct run *r, int rank, int queue)
+{
+    const struct merak_program *prog = program(r, rank);
+    int *at = &r->next[rank][queue];
+    const struct merak_instr *in;
+
+    while (*at < prog->n_instrs && (int)prog->instr[*at].queue != queue)
+        ++*at;
+    if (*at == prog->n_instrs || !is_ready(r, rank, &prog->instr[*at]))
+        return false;
+    in = &prog->instr[(*at)++];
+    r->state[rank][in->id] = STARTED;
+    if (queue == MERAK_QUEUE_COMPUTE) {
+        run_local(r, rank, in);
+        r->state[rank][in->id] = DONE;
+        r->left--;
+    } else {
+        assert_non_null(merak_meet_arrive(r->meet, rank, in, 0));
+    }
+    return true;
+}
+
+/* Finish one started transfer or exchange that has all its members. */
+static bool finish_one(struct run *r, int rank)
+{
+    const struct merak_program *prog = program(r, rank);
+    size_t from = draw(r, (size_t)prog->n_instrs);
+
+    for (int k = 0; k < prog->n_instrs; k++) {
+        int i = (int)((from + (size_t)k) % (size_t)prog->n_instrs);
+        const struct merak_party *party;
+
+        if (r->state[rank][i] != STARTED)
+            continue;
+        party = merak_meet_find(r->meet, rank, &prog->instr[i]);
+        if (party->n_here < party->n_all)
+            continue;
+        if (prog->instr[i].kind == MERAK_INSTR_EXCHANGE)
+            run_exchange(r, party);
+        else
+            run_transfer(r, party);
+        for (int p = 0; p < party->n_all; p++)
+            r->state[party->at[p].program][party->at[p].instr] = DONE;
+        r->left -= party->n_all;
+        return true;
+    }
+    return false;
+}
+
+/* Late transfers: one is finished only when nothing else can start, or
+ * rarely by chance. */
+static bool advance(struct run *r)
+{
+    size_t ranks = (size_t)r->ex->planned->n_programs;
+    size_t first = draw(r, ranks), queue = draw(r, MERAK_QUEUE_COUNT);
+    bool early = draw(r, 16) == 0;
+
+    for (int pass = early ? 1 : 0; pass < (early ? 3 : 2); pass++) {
+        for (size_t k = 0; k < ranks; k++) {
+            int rank = (int)((first + k) % ranks);
+
+            for (size_t q = 0; pass != 1 && q < MERAK_QUEUE_COUNT; q++) {
+                if (start_head(r, rank,
+                               (int)((queue + q) % MERAK_QUEUE_COUNT)))
+                    return true;
+            }
+            if (pass == 1 && finish_one(r, rank))
+                return true;
+        }
+    }
+    return false;
+}
+
+void executed_step(struct executed *ex, uint64_t seed)
+{
+    struct merak_planned *p = ex->planned;
+    struct run r = {.ex = ex, .seed = seed};
+    struct merak_error err = {0};
+
+    assert_int_equal(merak_backend_find("ref", &r.ref, &err), MERAK_OK);
+    assert_int_equal(merak_meet_create(p->program, p->n_programs, &r.meet,
+                                       &err),
+                     MERAK_OK);
+    r.state = calloc((size_t)p->n_programs, sizeof(*r.state));
+    r.next = calloc((size_t)p->n_programs, sizeof(*r.next));
+    for (int i = 0; i < p->n_programs; i++) {
+        const struct merak_program *prog = p->program[i];
+
+        r.left += prog->n_instrs;
+        r.state[i] = calloc((size_t)prog->n_instrs, sizeof(**r.state));
+        /* Nothing that is not kept may be read before it is written. */
+        for (int s = 0; s < prog->n_slots; s++) {
+            if (prog->slot[s].offset >= prog->persistent_bytes ||
+                prog->slot[s].category == MERAK_CAT_GRAD)
+                memset(slot_data(ex, i, s), 0xff, prog->slot[s].bytes);
+        }
+    }
+    while (r.left > 0) {
+        if (!advance(&r))
+            fail_msg("stuck with %ld instructions left", r.left);
+    }
+    for (int i = 0; i < p->n_programs; i++)
+        free(r.state[i]);
+    free(r.state);
+    free(r.next);
+    merak_meet_destroy(r.meet);
+    ex->step.step++;
+}
+
+/* --- state ---------------------------------------------------------------------- */
+
+void executed_param(const struct executed *ex, int rank,
+                    const struct merak_param_slots *p, element_fn fn,
+                    void *arg)
+{
+    const struct merak_slot *slot =
+        &ex->planned->program[rank]->slot[p->param];
+    float *data = slot_data(ex, rank, p->param);
+    size_t n = merak_box_count(&slot->box);
+
+    for (size_t i = 0; i < n; i++)
+        fn(arg, box_element(&slot->box, i), &data[i]);
+}
+
+static void init_element(void *arg, size_t global, float *element)
+{
+    const struct merak_param_slots *p = arg;
+
+    *element = 1.0f;
+    if (p->init.kind != MERAK_INIT_ONES) /* zeros too: let biases matter */
+        *element = 0.2f * merak_rng_normal(merak_rng_key(7, p->name), global);
+}
+
+struct executed *executed_create(struct merak_planned *planned)
+{
+    struct executed *ex = calloc(1, sizeof(*ex));
+    const struct merak_plan *plan = &planned->plan;
+
+    assert_non_null(ex);
+    ex->planned = planned;
+    ex->step = (struct merak_step){
+        .seed = 7, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+        .weight_decay = 0.1f, .clip = 0.1f, .train = true,
+        .grad_scale = 1.0f / (float)(plan->microbatches * plan->dp)};
+    ex->arena = calloc((size_t)planned->n_programs, sizeof(*ex->arena));
+    assert_non_null(ex->arena);
+    for (int r = 0; r < planned->n_programs; r++) {
+        const struct merak_program *prog = planned->program[r];
+
+        ex->arena[r] = aligned_alloc(64, prog->arena_bytes);
+        assert_non_null(ex->arena[r]);
+        memset(ex->arena[r], 0, prog->arena_bytes);
+        for (int i = 0; i < prog->n_params; i++)
+            executed_param(ex, r, &prog->param[i], init_element,
+                           (void *)(uintptr_t)&prog->param[i]);
+    }
+    return ex;
+}
+
+void executed_destroy(struct executed *ex)
+{
+    for (int r = 0; r < ex->planned->n_programs; r++)
+        free(ex->arena[r]);
+    free(ex->arena);
+    merak_planned_destroy(ex->planned);
+    free(ex);
+}
+
+double executed_loss(const struct executed *ex)
+{
+    double sum = 0;
+
+    for (int r = 0; r < ex->planned->n_programs; r++) {
+        const struct merak_program *prog = ex->planned->program[r];
+        const double *loss;
+
+        if (prog->loss < 0 || prog->tp_index > 0)
+            continue;
+        loss = slot_data(ex, r, prog->loss);
+        for (int m = 0; m < prog->plan.microbatches; m++)
+            sum += loss[m];
+    }
+    return sum;
+}
+
+float executed_norm(const struct executed *ex, int rank)
+{
+    const float *norm =
+        slot_data(ex, rank, ex->planned->program[rank]->norm);
+
+    return norm[1];
+}

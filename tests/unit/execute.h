@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* execute.h - run the programs of all ranks in one process, for tests
+ *
+ * With the reference kernels and real data.  Ranks and queues advance in a
+ * random order, and a transfer or an exchange reads and writes memory as late
+ * as its waits allow: what only works in a friendly order fails here.
+ */
+#ifndef MERAK_TESTS_EXECUTE_H
+#define MERAK_TESTS_EXECUTE_H
+
+#include "unit/planned.h"
+
+#include "kernels/kernels.h"
+
+struct executed {
+    struct merak_planned *planned;
+    unsigned char **arena; /* by rank; new slots are NaN before the run */
+    struct merak_step step;
+};
+
+/* Parameters from their names and element indices. */
+struct executed *executed_create(struct merak_planned *planned);
+void executed_destroy(struct executed *ex);
+/* One step; seed picks the order of events.  Fails the test if stuck. */
+void executed_step(struct executed *ex, uint64_t seed);
+/* Sum of a step's losses over micro-batches and replicas, and its norm. */
+double executed_loss(const struct executed *ex);
+float executed_norm(const struct executed *ex, int rank);
+/* Every element of parameter `value` that rank holds, as (global index,
+ * element) to fn. */
+typedef void (*element_fn)(void *arg, size_t global, float *element);
+void executed_param(const struct executed *ex, int rank,
+                    const struct merak_param_slots *p, element_fn fn,
+                    void *arg);
+
+#endif

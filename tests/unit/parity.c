@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parity.c - every plan computes what one rank computes
+ *
+ * Bit by bit where only the pipeline differs, to rounding where tp or dp do.
+ */
+#include "config.h"
+
+#include "unit/execute.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS 2
+#define BATCHES 4 /* micro-batches of a step over all replicas */
+
+static const struct small_model gpt = {
+    .layers = 3, .vocab = 13, .hidden = 8, .heads = 4};
+
+struct variant {
+    int tp, pp, dp;
+    const char *schedule;
+    bool zero1;
+    enum merak_seq_parallel sp;
+};
+
+static struct executed *trained(const struct small_model *model,
+                                const struct variant *v, double *loss)
+{
+    struct merak_plan plan = {.tp = v->tp,
+                              .pp = v->pp,
+                              .dp = v->dp,
+                              .microbatches = BATCHES / v->dp,
+                              .zero1 = v->zero1,
+                              .sp = v->sp};
+    struct executed *ex;
+
+    snprintf(plan.schedule, sizeof(plan.schedule), "%s", v->schedule);
+    ex = executed_create(planned_build(model, &plan, NULL));
+    for (int s = 0; s < STEPS; s++) {
+        executed_step(ex, (uint64_t)(v->tp * 100 + v->pp * 10 + v->dp + s));
+        loss[s] = executed_loss(ex);
+    }
+    return ex;
+}
+
+struct compare {
+    const float *want; /* whole tensor */
+    const char *name;
+    double abs; /* 0: the same bits */
+};
+
+static void store_element(void *arg, size_t global, float *element)
+{
+    ((float *)arg)[global] = *element;
+}
+
+static void compare_element(void *arg, size_t global, float *element)
+{
+    struct compare *c = arg;
+    double diff = fabs((double)*element - (double)c->want[global]);
+
+    if (c->abs == 0.0 ? memcmp(element, &c->want[global], sizeof(float)) != 0
+                      : !(diff <= c->abs))
+        fail_msg("%s element %zu: got %.9g, want %.9g", c->name, global,
+                 (double)*element, (double)c->want[global]);
+}
+
+/* All ranks' parameters of `got` against one replica's of `want`, whose first
+ * ranks hold all of every tensor between them. */
+static void compare_params(const struct executed *want,
+                           const struct executed *got, double abs)
+{
+    const struct merak_planned *w = want->planned, *g = got->planned;
+
+    for (int r = 0; r < g->n_programs; r++) {
+        for (int i = 0; i < g->program[r]->n_params; i++) {
+            const struct merak_param_slots *p = &g->program[r]->param[i];
+            float *whole = calloc(merak_shape_count(&p->shape),
+                                  sizeof(*whole));
+            struct compare c = {.want = whole, .name = p->name, .abs = abs};
+
+            assert_non_null(whole);
+            for (int q = 0; q < w->n_programs; q++) {
+                for (int j = 0; j < w->program[q]->n_params; j++) {
+                    if (strcmp(w->program[q]->param[j].name, p->name) == 0)
+                        executed_param(want, q, &w->program[q]->param[j],
+                                       store_element, whole);
+                }
+            }
+            executed_param(got, r, p, compare_element, &c);
+            free(whole);
+        }
+    }
+}
+
+/* got as want: exactly, or to rounding. */
+static void assert_parity(const struct small_model *model,
+                          const struct variant *a, const struct variant *b,
+                          bool exact)
+{
+    double want_loss[STEPS], got_loss[STEPS];
+    struct executed *want = trained(model, a, want_loss);
+    struct executed *got = trained(model, b, got_loss);
+    float norm = executed_norm(want, 0);
+
+    assert_true(norm > want->step.clip); /* clipping is active */
+    assert_near(got_loss, want_loss, STEPS, exact ? 0 : 1e-5, 0);
+    for (int r = 0; r < got->planned->n_programs; r++) {
+        float n = executed_norm(got, r);
+
+        assert_near(&n, &norm, 1, exact ? 0 : 1e-5, 0);
+    }
+    /* AdamW moves an element by about lr whatever its gradient's size, so a
+     * gradient of next to nothing may go either way. */
+    compare_params(want, got, exact ? 0.0 : 2e-3);
+    executed_destroy(want);
+    executed_destroy(got);
+}
+
+static void pipelines_change_no_bit(void **state)
+{
+    (void)state;
+    for (int tp = 1; tp <= 2; tp++) {
+        for (int dp = 1; dp <= 2; dp++) {
+            const struct variant one = {tp, 1, dp, "gpipe", dp == 2,
+                                        MERAK_SP_OFF};
+
+            for (int pp = 2; pp <= 4; pp++) {
+                struct variant v = {tp, pp, dp, "1f1b", dp == 2,
+                                    MERAK_SP_OFF};
+
+                assert_parity(&gpt, &one, &v, true);
+                v.schedule = "gpipe";
+                if (pp == 3)
+                    assert_parity(&gpt, &one, &v, true);
+            }
+        }
+    }
+}
+
+static void ties_and_untied_heads_change_no_bit(void **state)
+{
+    const struct variant one = {1, 1, 1, "1f1b", false, MERAK_SP_OFF};
+    const struct variant four = {1, 4, 1, "1f1b", false, MERAK_SP_OFF};
+    const struct variant both = {2, 3, 1, "1f1b", false, MERAK_SP_ON};
+    const struct variant both_one = {2, 1, 1, "1f1b", false, MERAK_SP_ON};
+    struct small_model model = gpt;
+
+    (void)state;
+    model.shared_proj = true;
+    assert_parity(&model, &one, &four, true);
+    assert_parity(&model, &both_one, &both, true);
+    model.shared_proj = false;
+    model.untied = true;
+    assert_parity(&model, &one, &four, true);
+}
+
+static void zero1_agrees_with_whole_state(void **state)
+{
+    const struct variant whole = {1, 2, 2, "1f1b", false, MERAK_SP_OFF};
+    const struct variant flat = {1, 2, 2, "1f1b", true, MERAK_SP_OFF};
+    double a[STEPS], b[STEPS];
+    struct executed *x = trained(&gpt, &whole, a), *y = trained(&gpt, &flat, b);
+
+    (void)state;
+    /* The norm is summed over other blocks: only the first loss and the
+     * sums of gradients are the same to the bit. */
+    assert_near(&a[0], &b[0], 1, 0, 0);
+    assert_near(&a[1], &b[1], 1, 1e-6, 0);
+    compare_params(x, y, 1e-6);
+    executed_destroy(x);
+    executed_destroy(y);
+}
+
+static void tensor_and_data_parallel_agree_to_rounding(void **state)
+{
+    static const struct variant rows[] = {
+        {2, 1, 1, "1f1b", false, MERAK_SP_OFF},
+        {2, 1, 1, "1f1b", false, MERAK_SP_ON},
+        {4, 1, 1, "1f1b", false, MERAK_SP_AUTO},
+        {4, 2, 1, "1f1b", false, MERAK_SP_ON},
+        {1, 1, 2, "1f1b", false, MERAK_SP_OFF},
+        {1, 1, 4, "1f1b", true, MERAK_SP_OFF},
+        {2, 2, 2, "1f1b", true, MERAK_SP_OFF},
+        {2, 2, 2, "gpipe", true, MERAK_SP_ON},
+    };
+    const struct variant one = {1, 1, 1, "1f1b", false, MERAK_SP_OFF};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        assert_parity(&gpt, &one, &rows[i], false);
+}
+
+static void grouped_heads_agree_to_rounding(void **state)
+{
+    const struct variant one = {1, 1, 1, "1f1b", false, MERAK_SP_OFF};
+    const struct variant four = {4, 2, 1, "1f1b", false, MERAK_SP_OFF};
+    const struct variant seq = {4, 1, 2, "1f1b", true, MERAK_SP_ON};
+    struct small_model model = gpt;
+
+    (void)state;
+    model.kv_heads = 2;
+    assert_parity(&model, &one, &four, false);
+    assert_parity(&model, &one, &seq, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pipelines_change_no_bit),
+        cmocka_unit_test(ties_and_untied_heads_change_no_bit),
+        cmocka_unit_test(zero1_agrees_with_whole_state),
+        cmocka_unit_test(tensor_and_data_parallel_agree_to_rounding),
+        cmocka_unit_test(grouped_heads_agree_to_rounding),
+    };
+
+    return cmocka_run_group_tests_name("parity", tests, NULL, NULL);
+}
