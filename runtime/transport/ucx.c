@@ -151,62 +151,6 @@ static const char *ucx_aborted(struct merak_transport *base)
 
 /* --- requests and progress --------------------------------------------------- */
 
-static enum merak_status ucx_exchange(struct merak_transport *base,
-                                      const struct merak_team *team,
-                                      const struct merak_exchange *ex,
-                                      const void *in, void *out, void *scratch,
-                                      uint64_t tag,
-                                      struct merak_request **req_p,
-                                      struct merak_error *err)
-{
-    struct ucx *tr = (struct ucx *)base;
-    struct merak_exchange_args args = {.tr = base,
-                                       .team = team,
-                                       .ex = ex,
-                                       .in = in,
-                                       .out = out,
-                                       .scratch = scratch,
-                                       .tag = tag};
-    size_t bytes = merak_shape_count(&ex->out) * merak_dtype_bytes(ex->dtype);
-    struct ucx_request *r =
-        merak_ucx_request_new(tr, "exchange", -1, bytes, tag);
-    enum merak_status rc;
-
-    if (r == NULL)
-        return merak_fail_nomem(err, sizeof(*r));
-    if (r->run == NULL)
-        r->run = merak_exchange_run_create();
-    if (r->run == NULL)
-        return merak_fail_nomem(err, 1);
-    rc = merak_exchange_run_start(r->run, &args, err);
-    if (rc != MERAK_OK)
-        return rc;
-    merak_ucx_list_add(&tr->exchanging, r);
-    *req_p = &r->base;
-    return MERAK_OK;
-}
-
-static unsigned advance_exchanges(struct ucx *tr)
-{
-    struct ucx_request **p = &tr->exchanging.first;
-    unsigned n = 0;
-
-    while (*p != NULL) {
-        struct ucx_request *r = *p;
-
-        r->base.status = merak_exchange_run_advance(r->run, &r->base.err);
-        if (r->base.status == MERAK_IN_PROGRESS) {
-            n += merak_exchange_run_is_busy(r->run);
-            p = &r->next;
-            continue;
-        }
-        n++;
-        *p = r->next;
-    }
-    tr->exchanging.last = p;
-    return n;
-}
-
 static unsigned ucx_progress(struct merak_transport *base)
 {
     struct ucx *tr = (struct ucx *)base;
@@ -216,7 +160,7 @@ static unsigned ucx_progress(struct merak_transport *base)
         merak_ucx_copy_slice(tr);
         n++;
     }
-    return n + advance_exchanges(tr);
+    return n + merak_ucx_advance_exchanges(tr);
 }
 
 static enum merak_status ucx_test(struct merak_transport *tr,
@@ -244,12 +188,8 @@ static enum merak_status ucx_arm(struct merak_transport *base)
 {
     struct ucx *tr = (struct ucx *)base;
 
-    if (tr->copying.first != NULL)
+    if (tr->copying.first != NULL || merak_ucx_exchanges_busy(tr))
         return MERAK_IN_PROGRESS;
-    for (struct ucx_request *r = tr->exchanging.first; r != NULL; r = r->next) {
-        if (merak_exchange_run_is_busy(r->run))
-            return MERAK_IN_PROGRESS;
-    }
     return ucp_worker_arm(tr->worker) == UCS_OK ? MERAK_OK : MERAK_IN_PROGRESS;
 }
 
@@ -313,14 +253,14 @@ static void part_in_peace(struct ucx *tr)
     free(rank);
 }
 
+/* After a failure endpoints go with their worker: to close them would wait
+ * for peers that may be gone. */
 static void close_endpoints(struct ucx *tr)
 {
     uint64_t limit = merak_clock_ns() + ABORT_NS;
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS};
+    ucp_request_param_t param = {0};
 
-    if (tr->failed)
-        param.flags = UCP_EP_CLOSE_FLAG_FORCE;
-    for (int r = 0; tr->ep != NULL && r < tr->base.size; r++) {
+    for (int r = 0; r < tr->base.size && !tr->failed; r++) {
         if (tr->ep[r] != NULL)
             finish(tr, ucp_ep_close_nbx(tr->ep[r], &param), limit);
     }
@@ -333,6 +273,7 @@ static void free_requests(struct ucx *tr)
     for (struct ucx_request *r = tr->all; r != NULL; r = older) {
         older = r->older;
         merak_exchange_run_destroy(r->run);
+        merak_ucx_inplace_destroy(r->inplace);
         free(r);
     }
 }
@@ -358,9 +299,9 @@ static void ucx_close(struct merak_transport *base)
 {
     struct ucx *tr = (struct ucx *)base;
 
-    if (cancel_all(tr))
+    if (cancel_all(tr) || tr->aborted[0] != '\0')
         tr->failed = true;
-    if (!tr->failed && tr->aborted[0] == '\0')
+    if (!tr->failed)
         part_in_peace(tr);
     destroy(tr);
 }
@@ -590,7 +531,7 @@ const struct merak_transport_ops merak_transport_ucx = {
     .close = ucx_close,
     .send = merak_ucx_send,
     .recv = merak_ucx_recv,
-    .exchange = ucx_exchange,
+    .exchange = merak_ucx_exchange,
     .test = ucx_test,
     .progress = ucx_progress,
     .event_fd = ucx_event_fd,

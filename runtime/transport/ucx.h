@@ -16,6 +16,8 @@
 enum ucx_kind {
     UCX_DATA,  /* the data, or a struct ucx_offer */
     UCX_TAKEN, /* nothing: the offered data has been read */
+    UCX_ANNOUNCE, /* see ucx_inplace.c */
+    UCX_DONE,     /* nothing; likewise */
 };
 
 /* Where the receiver can read the data. */
@@ -46,7 +48,11 @@ struct ucx_request {
     size_t expected;  /* its bytes */
     size_t copied;    /* recv of an offer */
     struct ucx_offer offer; /* sent or received */
-    struct merak_exchange_run *run; /* exchange; kept between uses */
+    /* exchange; both are kept between uses */
+    struct merak_exchange_run *run;
+    struct ucx_inplace *inplace;
+    bool in_place; /* `inplace` is under way, else `run` */
+    struct merak_exchange_args args;
 };
 
 struct ucx_list {
@@ -89,6 +95,17 @@ enum merak_status merak_ucx_recv(struct merak_transport *tr, void *buf,
                                  size_t bytes, int peer, uint64_t tag,
                                  struct merak_request **req_p,
                                  struct merak_error *err);
+/* The same for short messages of another kind: never offered. */
+enum merak_status merak_ucx_send_kind(struct merak_transport *tr,
+                                      const void *buf, size_t bytes, int peer,
+                                      uint64_t tag, enum ucx_kind kind,
+                                      struct merak_request **req_p,
+                                      struct merak_error *err);
+enum merak_status merak_ucx_recv_kind(struct merak_transport *tr, void *buf,
+                                      size_t bytes, int peer, uint64_t tag,
+                                      enum ucx_kind kind,
+                                      struct merak_request **req_p,
+                                      struct merak_error *err);
 /* A request from the spare ones, or a new one; NULL: no memory. */
 struct ucx_request *merak_ucx_request_new(struct ucx *tr, const char *what,
                                           int peer, size_t bytes,
@@ -98,6 +115,37 @@ void merak_ucx_list_init(struct ucx_list *list);
 void merak_ucx_list_add(struct ucx_list *list, struct ucx_request *r);
 /* Read a slice of what peers offered; tr->copying is not empty. */
 void merak_ucx_copy_slice(struct ucx *tr);
+
+/* ucx_inplace.c; as merak_exchange_run_*() of internal.h */
+struct ucx_inplace;
+
+/* Every member comes to the same answer. */
+bool merak_ucx_inplace_suits(const struct merak_exchange_args *a);
+struct ucx_inplace *merak_ucx_inplace_create(void);
+void merak_ucx_inplace_destroy(struct ucx_inplace *run);
+enum merak_status merak_ucx_inplace_start(struct ucx_inplace *run,
+                                          const struct merak_exchange_args *a,
+                                          struct merak_error *err)
+    MERAK_CHECKED;
+/* MERAK_ERR_UNSUPPORTED: not with these operands; all members get it. */
+enum merak_status merak_ucx_inplace_advance(struct ucx_inplace *run,
+                                            struct merak_error *err)
+    MERAK_CHECKED;
+bool merak_ucx_inplace_is_busy(const struct ucx_inplace *run);
+int merak_ucx_inplace_waits_for(const struct ucx_inplace *run);
+
+/* ucx_exchange.c */
+enum merak_status merak_ucx_exchange(struct merak_transport *base,
+                                     const struct merak_team *team,
+                                     const struct merak_exchange *ex,
+                                     const void *in, void *out, void *scratch,
+                                     uint64_t tag,
+                                     struct merak_request **req_p,
+                                     struct merak_error *err);
+/* Advance all exchanges; returns the number of events. */
+unsigned merak_ucx_advance_exchanges(struct ucx *tr);
+/* One of them has work that waits for no event. */
+bool merak_ucx_exchanges_busy(const struct ucx *tr);
 
 /* ucx_node.c: what a rank tells of its arena, and mapping those of peers */
 struct ucx_arena_card {

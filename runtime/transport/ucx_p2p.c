@@ -293,18 +293,47 @@ enum merak_status merak_ucx_send(struct merak_transport *base, const void *buf,
     return hand_out(r, req_p, err);
 }
 
-enum merak_status merak_ucx_recv(struct merak_transport *base, void *buf,
+enum merak_status merak_ucx_recv(struct merak_transport *tr, void *buf,
                                  size_t bytes, int peer, uint64_t tag,
                                  struct merak_request **req_p,
                                  struct merak_error *err)
 {
+    return merak_ucx_recv_kind(tr, buf, bytes, peer, tag, UCX_DATA, req_p,
+                               err);
+}
+
+enum merak_status merak_ucx_send_kind(struct merak_transport *base,
+                                      const void *buf, size_t bytes, int peer,
+                                      uint64_t tag, enum ucx_kind kind,
+                                      struct merak_request **req_p,
+                                      struct merak_error *err)
+{
     struct ucx *tr = (struct ucx *)base;
+    struct ucx_request *r;
+    ucp_ep_h ep;
+    enum merak_status rc = merak_ucx_ep(tr, peer, &ep, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    r = merak_ucx_request_new(tr, "send", peer, bytes, tag);
+    if (r == NULL)
+        return merak_fail_nomem(err, sizeof(*r));
+    post_send(r, ep, buf, bytes, kind);
+    return hand_out(r, req_p, err);
+}
+
+enum merak_status merak_ucx_recv_kind(struct merak_transport *base, void *buf,
+                                      size_t bytes, int peer, uint64_t tag,
+                                      enum ucx_kind kind,
+                                      struct merak_request **req_p,
+                                      struct merak_error *err)
+{
     struct ucx_request *r =
-        merak_ucx_request_new(tr, "recv", peer, bytes, tag);
+        merak_ucx_request_new((struct ucx *)base, "recv", peer, bytes, tag);
 
     if (r == NULL)
         return merak_fail_nomem(err, sizeof(*r));
-    post_recv(r, buf, bytes, make_tag(UCX_DATA, peer, tag));
+    post_recv(r, buf, bytes, make_tag(kind, peer, tag));
     return hand_out(r, req_p, err);
 }
 

@@ -334,11 +334,38 @@ static void exchanges_run_side_by_side(void **state)
     assert_int_equal(run_ranks(&apart, many_at_once, NULL), 0);
 }
 
+/* One member's operands are not in its arena: all take another way, alike. */
+static void one_outside(struct rank *me, const void *arg)
+{
+    static const size_t which[] = {5, 12, 18};
+
+    (void)arg;
+    for (size_t i = 0; i < 3; i++) {
+        const struct row *row = &rows[which[i]];
+        void *arena = me->arena.base, *heap = malloc(TEST_ARENA_BYTES);
+
+        if (me->all.me == 1)
+            me->arena.base = heap;
+        run_row(me, row, false);
+        me->arena.base = arena;
+        free(heap);
+    }
+}
+
+static void operands_may_lie_outside_the_arena(void **state)
+{
+    static const struct setup here = {NULL, 3, NULL, true, 0};
+
+    (void)state;
+    assert_int_equal(run_ranks(&here, one_outside, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges_match_the_serial_one),
         cmocka_unit_test(exchanges_run_side_by_side),
+        cmocka_unit_test(operands_may_lie_outside_the_arena),
     };
 
     return cmocka_run_group_tests_name("exchange", tests, NULL, NULL);
