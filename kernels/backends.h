@@ -5,7 +5,8 @@
 
 #include "kernels/kernels.h"
 
-extern const struct merak_backend merak_backend_cpu;
+/* The one compiled for this machine's instruction set; always the same. */
+const struct merak_backend *merak_backend_cpu(void);
 extern const struct merak_backend merak_backend_ref;
 extern const struct merak_backend merak_backend_emu;
 

@@ -9,11 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct merak_backend *const backends[] = {
-    &merak_backend_ref,
-    &merak_backend_emu,
-};
-#define BACKEND_COUNT (sizeof(backends) / sizeof(*backends))
+#define BACKEND_COUNT 3
+
+/* In the order they are listed to people. */
+static const struct merak_backend *backend_at(size_t i)
+{
+    switch (i) {
+    case 0:
+        return merak_backend_cpu();
+    case 1:
+        return &merak_backend_ref;
+    default:
+        return &merak_backend_emu;
+    }
+}
 
 /* Kernels that a program adds; they live as long as the process.  Filled
  * before models are built (merak/op.h), so nothing locks it. */
@@ -31,7 +40,7 @@ static void list_backends(char *text, size_t bytes)
     for (size_t i = 0; i < BACKEND_COUNT; i++) {
         if (i > 0)
             strncat(text, ", ", bytes - strlen(text) - 1);
-        strncat(text, backends[i]->name, bytes - strlen(text) - 1);
+        strncat(text, backend_at(i)->name, bytes - strlen(text) - 1);
     }
 }
 
@@ -42,8 +51,8 @@ enum merak_status merak_backend_find(const char *name,
     char known[64];
 
     for (size_t i = 0; i < BACKEND_COUNT; i++) {
-        if (strcmp(backends[i]->name, name) == 0) {
-            *backend_p = backends[i];
+        if (strcmp(backend_at(i)->name, name) == 0) {
+            *backend_p = backend_at(i);
             return MERAK_OK;
         }
     }

@@ -53,8 +53,8 @@ struct size {
 };
 static const struct size sizes[KC_SIZES] = {
     {1, 3, 3, 5, 2, 1, 1, 2},          {2, 5, 17, 17, 7, 2, 2, 4},
-    {1, 1, 1, 1, 1, 1, 1, 2},          {3, 33, 65, 33, 130, 3, 1, 32},
-    {2, 97, 260, 1031, 300, 2, 2, 64},
+    {1, 1, 1, 1, 1, 1, 1, 2},          {2, 33, 65, 33, 130, 3, 1, 34},
+    {1, 75, 260, 1031, 300, 2, 2, 64},
 };
 
 #define N(...)                                               \
@@ -215,7 +215,7 @@ int kc_rows(int size, struct kc_row *row, int max)
                      {'f', N(T * C)},
                      {'f', N(T * C)},
                      {'p', N(T * C)},
-                     {'c', N(T * C)}}},
+                     {'b', N(T * C)}}},
     };
     int n = sizeof(all) / sizeof(*all);
 
@@ -231,6 +231,8 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
         return compute;
     case KC_IDS:
         return MERAK_I32;
+    case KC_BF16:
+        return MERAK_BF16;
     case KC_DOUBLE:
         return MERAK_F64;
     default:

@@ -16,7 +16,8 @@ enum {
     KC_COMPUTE = 'c', /* the case's compute dtype */
     KC_FLOAT = 'f',   /* f32; f64 in an f64 case */
     KC_DOUBLE = 'd',
-    KC_IDS = 'i',      /* i32 in [0, row->vocab) */
+    KC_IDS = 'i', /* i32 in [0, row->vocab) */
+    KC_BF16 = 'b',
     KC_POSITIVE = 'p', /* KC_FLOAT, filled from [0.5, 1.5] */
 };
 

@@ -1,0 +1,583 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention.c - causal attention in tiles; the equations stand in
+ * ref/attention.c
+ *
+ * A tile is TILE queries by TILE keys, so memory is linear in T (Dao et al.
+ * 2022, arXiv:2205.14135).  Scores are kept transposed, S[key][query]: with
+ * queries along the vector lanes the softmax's maxima and sums need no
+ * shuffles, and keys and values are read row by row as they lie.
+ *
+ * All five products have one form, C[m][n] (+)= sum_k A(m, k) B[k][n] with n
+ * along the lanes, A any strides: matmul() below.  Tiles are f32 copies with
+ * rows padded to the lanes (`pitch`), zero where there is no element, in the
+ * thread's workspace; that bounds D.
+ *
+ * Forward items are (sample, query head, tile of queries).  Backward items
+ * are (sample, kv head): one item owns its dk and dv, and adds query tiles to
+ * them in ascending order.
+ */
+#include "config.h"
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+#include <math.h>
+
+#define TILE ((size_t)64)
+#define MAX_D 384 /* eight tiles and two of scores fill the workspace */
+#define STEP_M 6  /* rows of a register block; with STEP_N 24 accumulators */
+#define STEP_N 4  /* vectors of a register block */
+
+/* --- tiles ---------------------------------------------------------------- */
+
+struct matrix {
+    const float *a; /* A(m, k) = a[m * row + k * col] */
+    size_t row, col;
+    const float *b; /* [k][pitch] */
+    size_t b_pitch;
+    float *c; /* [m][pitch] */
+    size_t c_pitch, K;
+    bool add; /* C += */
+};
+
+/* Rows m .. m + rows - 1, vectors n .. n + cols - 1 of C. */
+INLINE void block(const struct matrix *x, size_t m, size_t n, int rows,
+                  int cols)
+{
+    vf sum[STEP_M][STEP_N];
+
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < cols; j++)
+            sum[i][j] = vset(0);
+    for (size_t k = 0; k < x->K; k++) {
+        const float *b = x->b + k * x->b_pitch + n * LANES;
+        const float *a = x->a + m * x->row + k * x->col;
+
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < cols; j++)
+                sum[i][j] +=
+                    a[(size_t)i * x->row] * vload_f32(b + (size_t)j * LANES);
+    }
+    for (int i = 0; i < rows; i++) {
+        float *c = x->c + (m + (size_t)i) * x->c_pitch + n * LANES;
+
+        for (int j = 0; j < cols; j++) {
+            if (x->add)
+                sum[i][j] += vload_f32(c + j * LANES);
+            vstore_f32(c + j * LANES, sum[i][j]);
+        }
+    }
+}
+
+INLINE void block_column(const struct matrix *x, size_t M, size_t n, int cols)
+{
+    size_t m = 0;
+
+    for (; m + STEP_M <= M; m += STEP_M)
+        block(x, m, n, STEP_M, cols);
+    for (; m + 2 <= M; m += 2)
+        block(x, m, n, 2, cols);
+    if (m < M)
+        block(x, m, n, 1, cols);
+}
+
+/* C is [M][N], N a multiple of the lanes. */
+static __attribute__((noinline)) void matmul(const struct matrix *x, size_t M,
+                                             size_t N)
+{
+    size_t n = 0, vectors = N / LANES;
+
+    for (; n + STEP_N <= vectors; n += STEP_N)
+        block_column(x, M, n, STEP_N);
+    for (; n + 2 <= vectors; n += 2)
+        block_column(x, M, n, 2);
+    if (n < vectors)
+        block_column(x, M, n, 1);
+}
+
+static size_t pad(size_t n)
+{
+    return (n + LANES - 1) / LANES * LANES;
+}
+
+/* Sixteen vectors of sixteen become their transpose, by four rounds of
+ * interleaving rows that are 8, 4, 2, 1 apart. */
+INLINE void transpose16(vf x[LANES])
+{
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        vf y[LANES];
+
+        for (int i = 0; i < LANES / 2; i++) {
+            y[2 * i] =
+                __builtin_shufflevector(x[i], x[i + LANES / 2], 0, 16, 1, 17, 2,
+                                        18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            y[2 * i + 1] = __builtin_shufflevector(
+                x[i], x[i + LANES / 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28,
+                13, 29, 14, 30, 15, 31);
+        }
+        memcpy(x, y, sizeof(y));
+    }
+}
+
+/* n rows of heads x from (b, t, h) on, as a tile [TILE][pad(D)]; rows from n
+ * on are zero. */
+static void load_tile(const struct merak_attention *at,
+                      const struct merak_heads *x, size_t b, size_t t, size_t h,
+                      size_t n, float *tile)
+{
+    size_t pitch = pad(at->D);
+    bool bf16 = x->op->dtype == MERAK_BF16;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t from = x->offset + (b * at->T + t + i) * x->row + h * at->D;
+
+        for (size_t d = 0; d < at->D; d += LANES)
+            vstore_f32(tile + i * pitch + d,
+                       vload_n(x->op->data, from + d, at->D - d, bf16));
+    }
+    memset(tile + n * pitch, 0, (TILE - n) * pitch * sizeof(float));
+}
+
+/* A tile's first n rows to heads x. */
+static void store_tile(const struct merak_attention *at,
+                       const struct merak_heads *x, size_t b, size_t t,
+                       size_t h, size_t n, const float *tile)
+{
+    size_t pitch = pad(at->D);
+    bool bf16 = x->op->dtype == MERAK_BF16;
+
+    for (size_t i = 0; i < n; i++) {
+        size_t to = x->offset + (b * at->T + t + i) * x->row + h * at->D;
+
+        for (size_t d = 0; d < at->D; d += LANES)
+            vstore_n(x->op->data, to + d, at->D - d,
+                     vload_f32(tile + i * pitch + d), bf16);
+    }
+}
+
+/* [rows][cols] to [cols][rows]; both multiples of the lanes. */
+static void transpose(const float *from, size_t rows, size_t cols, float *to)
+{
+    for (size_t i = 0; i < rows; i += LANES) {
+        for (size_t j = 0; j < cols; j += LANES) {
+            vf x[LANES];
+
+            for (size_t k = 0; k < LANES; k++)
+                x[k] = vload_f32(from + (i + k) * cols + j);
+            transpose16(x);
+            for (size_t k = 0; k < LANES; k++)
+                vstore_f32(to + (j + k) * rows + i, x[k]);
+        }
+    }
+}
+
+/* --- forward -------------------------------------------------------------- */
+
+/* An item's tiles, carved from the thread's workspace. */
+struct tiles {
+    float *row;         /* [TILE][D] on its way in or out */
+    float *q_t, *d_o_t; /* [D][TILE] */
+    float *k, *v;       /* [TILE][D] */
+    float *q, *d_o;     /* [TILE][D]; backward */
+    float *s, *ds;      /* [TILE keys][TILE queries] */
+    float *out;         /* forward o_t [D][TILE]; backward dq, dk, dv in turn */
+};
+
+static void carve(struct tiles *x, size_t D, int thread)
+{
+    float *p = merak_pool_workspace(thread);
+    size_t size = TILE * pad(D);
+
+    x->row = p;
+    x->q_t = p + size;
+    x->d_o_t = p + 2 * size;
+    x->k = p + 3 * size;
+    x->v = p + 4 * size;
+    x->q = p + 5 * size;
+    x->d_o = p + 6 * size;
+    x->out = p + 7 * size;
+    x->s = p + 8 * size;
+    x->ds = x->s + TILE * TILE;
+}
+
+struct running {
+    vf max[TILE / LANES], sum[TILE / LANES];
+};
+
+/* Keys of a tile that query lane i of the diagonal tile may see: up to i. */
+INLINE vf mask_future(vf s, size_t key, size_t query, float fill)
+{
+    const vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+    return vselect(lane + (int32_t)query >= (int32_t)key, s, vset(fill));
+}
+
+/* Scores of `keys` keys to probabilities relative to the running maximum;
+ * returns the factor by which what was summed before shrinks. */
+INLINE vf soften(float *s, size_t keys, size_t query, bool diagonal,
+                 float scale, vf *max, vf *sum)
+{
+    vf top = *max, shrink, total = {0};
+
+    for (size_t j = 0; j < keys; j++) {
+        vf x = vload_f32(s + j * TILE + query) * scale;
+
+        if (diagonal)
+            x = mask_future(x, j, query, -INFINITY);
+        vstore_f32(s + j * TILE + query, x);
+        top = vmax(top, x);
+    }
+    shrink = vexp(*max - top);
+    for (size_t j = 0; j < keys; j++) {
+        vf p = vexp(vload_f32(s + j * TILE + query) - top);
+
+        if (diagonal)
+            p = mask_future(p, j, query, 0.0f);
+        vstore_f32(s + j * TILE + query, p);
+        total += p;
+    }
+    *sum = *sum * shrink + total;
+    *max = top;
+    return shrink;
+}
+
+static void forward_pair(const struct merak_attention *at, struct tiles *x,
+                         struct running *r, size_t keys, bool diagonal)
+{
+    size_t pitch = pad(at->D);
+    float scale = 1.0f / sqrtf((float)at->D);
+    struct matrix scores = {.a = x->k,
+                            .row = pitch,
+                            .col = 1,
+                            .b = x->q_t,
+                            .b_pitch = TILE,
+                            .c = x->s,
+                            .c_pitch = TILE,
+                            .K = at->D};
+    struct matrix values = {.a = x->v,
+                            .row = 1,
+                            .col = pitch,
+                            .b = x->s,
+                            .b_pitch = TILE,
+                            .c = x->out,
+                            .c_pitch = TILE,
+                            .K = keys,
+                            .add = true};
+
+    matmul(&scores, keys, TILE);
+    for (size_t i = 0; i < TILE / LANES; i++) {
+        vf shrink = soften(x->s, keys, i * LANES, diagonal, scale, &r->max[i],
+                           &r->sum[i]);
+
+        for (size_t d = 0; d < at->D; d++) {
+            float *o = x->out + d * TILE + i * LANES;
+
+            vstore_f32(o, vload_f32(o) * shrink);
+        }
+    }
+    matmul(&values, at->D, TILE);
+}
+
+/* o = o_t / sum, lse = max + log(sum). */
+static void finish_queries(const struct merak_attention *at, struct tiles *x,
+                           const struct running *r, size_t b, size_t h,
+                           size_t t, size_t n)
+{
+    float *lse = at->lse->data;
+
+    for (size_t d = 0; d < at->D; d++) {
+        for (size_t i = 0; i < TILE / LANES; i++) {
+            float *o = x->out + d * TILE + i * LANES;
+
+            vstore_f32(o, vload_f32(o) / r->sum[i]);
+        }
+    }
+    transpose(x->out, pad(at->D), TILE, x->row);
+    store_tile(at, &at->o, b, t, h, n, x->row);
+    for (size_t i = 0; i < n; i++)
+        lse[(b * at->T + t + i) * at->G * at->R + h] =
+            r->max[i / LANES][i % LANES] + logf(r->sum[i / LANES][i % LANES]);
+}
+
+static size_t tile_rows(const struct merak_attention *at, size_t t)
+{
+    return at->T - t < TILE ? at->T - t : TILE;
+}
+
+static void forward_item(void *arg, size_t item, int thread)
+{
+    const struct merak_attention *at = arg;
+    size_t tiles = cpu_range_count(at->T, TILE), heads = at->G * at->R;
+    size_t t = (tiles - 1 - item / (heads * at->B)) * TILE; /* longest first */
+    size_t h = item % heads, b = item / heads % at->B;
+    struct running r;
+    struct tiles x;
+
+    carve(&x, at->D, thread);
+    load_tile(at, &at->q, b, t, h, tile_rows(at, t), x.row);
+    transpose(x.row, TILE, pad(at->D), x.q_t);
+    memset(x.out, 0, pad(at->D) * TILE * sizeof(float));
+    for (size_t i = 0; i < TILE / LANES; i++) {
+        r.max[i] = vset(-INFINITY);
+        r.sum[i] = vset(0);
+    }
+    for (size_t k = 0; k <= t; k += TILE) {
+        size_t n = tile_rows(at, k);
+
+        load_tile(at, &at->k, b, k, h / at->R, n, x.k);
+        load_tile(at, &at->v, b, k, h / at->R, n, x.v);
+        forward_pair(at, &x, &r, n, k == t);
+    }
+    finish_queries(at, &x, &r, b, h, t, tile_rows(at, t));
+}
+
+/* --- backward ------------------------------------------------------------- */
+
+struct backward {
+    struct merak_attention at;
+    float *dk, *dv; /* f32 [B, G, T, pad(D)], in scratch */
+};
+
+/* delta = do . o of each query, in lanes. */
+static void deltas(const struct merak_attention *at, struct tiles *x, size_t n,
+                   float delta[TILE])
+{
+    size_t pitch = pad(at->D);
+
+    for (size_t i = 0; i < TILE; i++) {
+        vf sum = {0};
+
+        for (size_t d = 0; i < n && d < pitch; d += LANES)
+            sum += vload_f32(x->row + i * pitch + d) *
+                   vload_f32(x->d_o + i * pitch + d);
+        delta[i] = vsum(sum);
+    }
+}
+
+/* s: scores to probabilities; ds: do . v to score gradients. */
+static void pair_slopes(const struct tiles *x, size_t keys, float scale,
+                        bool diagonal, const float lse[TILE],
+                        const float delta[TILE])
+{
+    for (size_t j = 0; j < keys; j++) {
+        for (size_t i = 0; i < TILE; i += LANES) {
+            float *s = x->s + j * TILE + i, *ds = x->ds + j * TILE + i;
+            vf p = vexp(vload_f32(s) * scale - vload_f32(lse + i));
+
+            if (diagonal)
+                p = mask_future(p, j, i, 0.0f);
+            vstore_f32(s, p);
+            vstore_f32(ds, p * (vload_f32(ds) - vload_f32(delta + i)) * scale);
+        }
+    }
+}
+
+/* dst (+)= a b for a tile of keys: a [keys][TILE], b [TILE][D]. */
+static void key_gradient(const float *a, const float *b, float *dst,
+                         size_t keys, size_t queries, size_t D, bool add)
+{
+    struct matrix x = {.a = a,
+                       .row = TILE,
+                       .col = 1,
+                       .b = b,
+                       .b_pitch = pad(D),
+                       .c = dst,
+                       .c_pitch = pad(D),
+                       .K = queries,
+                       .add = add};
+
+    matmul(&x, keys, pad(D));
+}
+
+/* One tile of keys against the query tile in x. */
+static void backward_pair(const struct merak_attention *at,
+                          const struct tiles *x, size_t keys, size_t queries,
+                          bool diagonal, const float *lse, const float *delta,
+                          float *dk, float *dv, bool add)
+{
+    size_t pitch = pad(at->D);
+    float scale = 1.0f / sqrtf((float)at->D);
+    struct matrix scores = {.a = x->k,
+                            .row = pitch,
+                            .col = 1,
+                            .b = x->q_t,
+                            .b_pitch = TILE,
+                            .c = x->s,
+                            .c_pitch = TILE,
+                            .K = at->D};
+    struct matrix dp = scores;
+    struct matrix dq = {.a = x->ds,
+                        .row = 1,
+                        .col = TILE,
+                        .b = x->k,
+                        .b_pitch = pitch,
+                        .c = x->out,
+                        .c_pitch = pitch,
+                        .K = keys,
+                        .add = true};
+
+    dp.a = x->v;
+    dp.b = x->d_o_t;
+    dp.c = x->ds;
+    matmul(&scores, keys, TILE);
+    matmul(&dp, keys, TILE);
+    pair_slopes(x, keys, scale, diagonal, lse, delta);
+    key_gradient(x->s, x->d_o, dv, keys, queries, at->D, add);
+    key_gradient(x->ds, x->q, dk, keys, queries, at->D, add);
+    matmul(&dq, queries, pitch);
+}
+
+/* The query tile at (b, t, h): into x, with its lse and delta. */
+static void load_queries(const struct merak_attention *at, struct tiles *x,
+                         size_t b, size_t t, size_t h, float lse[TILE],
+                         float delta[TILE])
+{
+    size_t n = tile_rows(at, t);
+
+    load_tile(at, &at->q, b, t, h, n, x->q);
+    load_tile(at, &at->d_o, b, t, h, n, x->d_o);
+    load_tile(at, &at->o, b, t, h, n, x->row);
+    transpose(x->q, TILE, pad(at->D), x->q_t);
+    transpose(x->d_o, TILE, pad(at->D), x->d_o_t);
+    deltas(at, x, n, delta);
+    for (size_t i = 0; i < TILE; i++)
+        lse[i] =
+            i < n ? ((const float *)
+                         at->lse->data)[(b * at->T + t + i) * at->G * at->R + h]
+                  : 0.0f;
+}
+
+static void backward_queries(const struct backward *bw, struct tiles *x,
+                             size_t b, size_t t, size_t h, float *dk, float *dv)
+{
+    const struct merak_attention *at = &bw->at;
+    float lse[TILE], delta[TILE];
+    size_t pitch = pad(at->D), g = h / at->R;
+
+    load_queries(at, x, b, t, h, lse, delta);
+    memset(x->out, 0, TILE * pitch * sizeof(float));
+    for (size_t k = 0; k <= t; k += TILE) {
+        size_t n = tile_rows(at, k);
+        bool begun = h % at->R > 0 || k < t; /* these keys were met before */
+
+        load_tile(at, &at->k, b, k, g, n, x->k);
+        load_tile(at, &at->v, b, k, g, n, x->v);
+        backward_pair(at, x, n, tile_rows(at, t), k == t, lse, delta,
+                      dk + k * pitch, dv + k * pitch, begun);
+    }
+    store_tile(at, &at->dq, b, t, h, tile_rows(at, t), x->out);
+}
+
+static void backward_item(void *arg, size_t item, int thread)
+{
+    const struct backward *bw = arg;
+    const struct merak_attention *at = &bw->at;
+    size_t b = item / at->G, g = item % at->G, pitch = pad(at->D);
+    float *dk = bw->dk + item * at->T * pitch;
+    float *dv = bw->dv + item * at->T * pitch;
+    struct tiles x;
+
+    carve(&x, at->D, thread);
+    for (size_t h = g * at->R; h < (g + 1) * at->R; h++)
+        for (size_t t = 0; t < at->T; t += TILE)
+            backward_queries(bw, &x, b, t, h, dk, dv);
+    for (size_t t = 0; t < at->T; t += TILE) {
+        store_tile(at, &at->dk, b, t, g, tile_rows(at, t), dk + t * pitch);
+        store_tile(at, &at->dv, b, t, g, tile_rows(at, t), dv + t * pitch);
+    }
+}
+
+/* --- the four ops -----------------------------------------------------------
+ */
+
+static enum merak_status check(const struct merak_kernel_call *call,
+                               const struct merak_attention *at,
+                               struct merak_error *err)
+{
+    if (at->D > MAX_D)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "attention heads of %zu dims; the cpu backend takes "
+                          "at most %d",
+                          at->D, MAX_D);
+    return cpu_check_dtype(call, 0, false, err);
+}
+
+static enum merak_status forward(const struct merak_kernel_call *call,
+                                 struct merak_attention *at,
+                                 struct merak_error *err)
+{
+    enum merak_status rc = check(call, at, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    merak_pool_run(forward_item, at,
+                   at->B * at->G * at->R * cpu_range_count(at->T, TILE));
+    return MERAK_OK;
+}
+
+static size_t kv_elements(const struct merak_attention *at)
+{
+    return at->B * at->G * at->T * pad(at->D);
+}
+
+static enum merak_status backward(const struct merak_kernel_call *call,
+                                  struct backward *bw, struct merak_error *err)
+{
+    enum merak_status rc = check(call, &bw->at, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    bw->dk = call->scratch;
+    bw->dv = bw->dk + kv_elements(&bw->at);
+    merak_pool_run(backward_item, bw, bw->at.B * bw->at.G);
+    return MERAK_OK;
+}
+
+CPU_KERNEL(attention)
+{
+    struct merak_attention at;
+
+    merak_attention_view(call, &at);
+    return forward(call, &at, err);
+}
+
+CPU_KERNEL(attention_packed)
+{
+    struct merak_attention at;
+
+    merak_attention_packed_view(call, &at);
+    return forward(call, &at, err);
+}
+
+CPU_KERNEL(attention_dx)
+{
+    struct backward bw;
+
+    merak_attention_dx_view(call, &bw.at);
+    return backward(call, &bw, err);
+}
+
+CPU_KERNEL(attention_packed_dx)
+{
+    struct backward bw;
+
+    merak_attention_packed_dx_view(call, &bw.at);
+    return backward(call, &bw, err);
+}
+
+/* dk and dv in f32 with padded rows. */
+CPU_SCRATCH(attention_dx)
+{
+    struct merak_attention at;
+
+    merak_attention_dx_view(call, &at);
+    return 2 * kv_elements(&at) * sizeof(float);
+}
+
+CPU_SCRATCH(attention_packed_dx)
+{
+    struct merak_attention at;
+
+    merak_attention_packed_dx_view(call, &at);
+    return 2 * kv_elements(&at) * sizeof(float);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dropout.c - the mask of merak_dropout_key(), eight Philox blocks at once
+ *
+ * Element e of a sample takes word e % 4 of block e / 4 (base/rng.h), so a
+ * chunk of 32 elements that begins at a multiple of 32 is eight blocks, one a
+ * 64-bit lane.  Runs of a shard may begin anywhere: the first and last chunk
+ * of a piece are used in part.
+ */
+#include "config.h"
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+#include <math.h>
+
+#define CHUNK 32
+#define PIECE 4096 /* elements of a run an item takes */
+
+typedef uint64_t vq __attribute__((vector_size(64)));
+
+struct dropout {
+    const struct merak_operand *x;
+    const void *in;
+    void *out;
+    const struct merak_step *step;
+    int64_t stream;
+    size_t run, pieces; /* elements of a run, pieces it is cut in */
+    uint32_t threshold; /* of 24-bit words: at least this is kept */
+    float scale;
+    bool bf16;
+};
+
+/* Salmon et al., SC'11; as merak_philox() with counters {block, 0, 0}. */
+INLINE void philox8(uint64_t key, uint64_t block, uint32_t word[CHUNK])
+{
+    const vq lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    const uint64_t low = 0xffffffffu;
+    vq counter = lane + block;
+    vq c0 = counter & low, c1 = counter >> 32, c2 = {0}, c3 = {0};
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+
+    for (int round = 0; round < 10; round++) {
+        vq p0 = c0 * (uint64_t)0xD2511F53u, p1 = c2 * (uint64_t)0xCD9E8D57u;
+
+        c0 = (p1 >> 32) ^ c1 ^ (uint64_t)k0;
+        c2 = (p0 >> 32) ^ c3 ^ (uint64_t)k1;
+        c1 = p1 & low;
+        c3 = p0 & low;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int i = 0; i < 8; i++) {
+        word[4 * i] = (uint32_t)c0[i];
+        word[4 * i + 1] = (uint32_t)c1[i];
+        word[4 * i + 2] = (uint32_t)c2[i];
+        word[4 * i + 3] = (uint32_t)c3[i];
+    }
+}
+
+/* n elements from local element `at`, words from word[] on. */
+INLINE void mask(const struct dropout *d, size_t at, size_t n,
+                 const uint32_t *word, bool bf16)
+{
+    for (size_t i = 0; i < n; i += LANES) {
+        size_t left = n - i < LANES ? n - i : LANES;
+        vu w = {0};
+        vi keep;
+
+        memcpy(&w, word + i, left * sizeof(*word));
+        keep = (vi)((w >> 8) >= d->threshold);
+        vstore_n(d->out, at + i, left,
+                 vselect(keep, vload_n(d->in, at + i, left, bf16) * d->scale,
+                         vset(0)),
+                 bf16);
+    }
+}
+
+static void piece(void *arg, size_t item, int thread)
+{
+    const struct dropout *d = arg;
+    size_t run = item / d->pieces, from = item % d->pieces * PIECE;
+    size_t end = from + PIECE < d->run ? from + PIECE : d->run;
+    size_t sample, element, n;
+    uint64_t key;
+
+    (void)thread;
+    merak_run_place(d->x, run, &sample, &element);
+    key = merak_dropout_key(d->step, sample, d->stream);
+    for (; from < end; from += n) {
+        size_t skip = (element + from) % CHUNK;
+        uint32_t word[CHUNK];
+
+        n = CHUNK - skip < end - from ? CHUNK - skip : end - from;
+        philox8(key, (element + from) / CHUNK * (CHUNK / 4), word);
+        if (d->bf16)
+            mask(d, run * d->run + from, n, word + skip, true);
+        else
+            mask(d, run * d->run + from, n, word + skip, false);
+    }
+}
+
+CPU_KERNEL(dropout)
+{
+    const struct merak_operand *x = &call->operand[0];
+    double p = call->step->train ? call->attrs->f[0] : 0.0;
+    struct dropout d = {.x = x,
+                        .in = x->data,
+                        .out = merak_call_out(call, 0)->data,
+                        .step = call->step,
+                        .stream = call->attrs->i[0],
+                        .threshold = (uint32_t)ceil(p * 0x1p24),
+                        .scale = (float)(1 / (1 - p)),
+                        .bf16 = x->dtype == MERAK_BF16};
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    d.run = merak_run_length(x);
+    d.pieces = cpu_range_count(d.run, PIECE);
+    merak_pool_run(piece, &d, merak_run_count(x) * d.pieces);
+    return MERAK_OK;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* embed.c - token and position embeddings, rotary positions */
+#include "config.h"
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+#include <math.h>
+
+#define ROWS 16 /* rows of activations an item */
+#define SLAB 64 /* columns of a gradient an item */
+#define ZERO_GRAIN ((size_t)1 << 16)
+#define MAX_ROPE_D 4096
+
+struct embed {
+    const struct merak_operand *tokens, *table;
+    const void *x; /* activation read: dy, or x of add_position */
+    void *y;
+    size_t rows, C, T, t0; /* t0: first global position */
+    bool bf16, accumulate;
+};
+
+/* Local row of the table for token i, or -1: another shard has it. */
+static ptrdiff_t local_row(const struct embed *e, size_t i)
+{
+    size_t id = (size_t)((const int32_t *)e->tokens->data)[i];
+    size_t lo = e->table->lo[0];
+
+    if (id < lo || id >= lo + e->table->local.dim[0])
+        return -1;
+    return (ptrdiff_t)(id - lo);
+}
+
+static void gather_rows(void *arg, size_t item, int thread)
+{
+    const struct embed *e = arg;
+    size_t end = cpu_range_end(item, ROWS, e->rows);
+    size_t bytes = e->C * merak_dtype_bytes(e->table->dtype);
+
+    (void)thread;
+    for (size_t i = item * ROWS; i < end; i++) {
+        ptrdiff_t row = local_row(e, i);
+        char *to = (char *)e->y + i * bytes;
+
+        if (row < 0)
+            memset(to, 0, bytes);
+        else
+            memcpy(to, (const char *)e->table->data + (size_t)row * bytes,
+                   bytes);
+    }
+}
+
+CPU_KERNEL(embedding)
+{
+    struct embed e = {.tokens = &call->operand[0],
+                      .table = &call->operand[1],
+                      .y = merak_call_out(call, 0)->data};
+    enum merak_status rc = cpu_check_dtype(call, 1, false, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_check_ids(e.tokens, e.table->full.dim[0], "token", err);
+    if (rc != MERAK_OK)
+        return rc;
+    e.rows = merak_local_count(e.tokens);
+    e.C = merak_local_last(e.table);
+    merak_pool_run(gather_rows, &e, cpu_range_count(e.rows, ROWS));
+    return MERAK_OK;
+}
+
+INLINE void scatter(const struct embed *e, size_t at, size_t end, bool bf16)
+{
+    float *dw = e->y;
+
+    for (size_t i = 0; i < e->rows; i++) {
+        ptrdiff_t row = local_row(e, i);
+
+        if (row < 0)
+            continue;
+        for (size_t c = at; c < end; c += LANES) {
+            size_t to = (size_t)row * e->C + c;
+
+            vstore_n(dw, to, end - c,
+                     vload_n(dw, to, end - c, false) +
+                         vload_n(e->x, i * e->C + c, end - c, bf16),
+                     false);
+        }
+    }
+}
+
+/* A slab of columns over all tokens in order: no two threads share one. */
+static void scatter_slab(void *arg, size_t item, int thread)
+{
+    const struct embed *e = arg;
+    size_t end = cpu_range_end(item, SLAB, e->C);
+
+    (void)thread;
+    if (e->bf16)
+        scatter(e, item * SLAB, end, true);
+    else
+        scatter(e, item * SLAB, end, false);
+}
+
+static void zero_range(void *arg, size_t item, int thread)
+{
+    const struct embed *e = arg;
+    size_t n = e->table->local.dim[0] * e->C;
+    size_t from = item * ZERO_GRAIN;
+
+    (void)thread;
+    memset((float *)e->y + from, 0,
+           (cpu_range_end(item, ZERO_GRAIN, n) - from) * sizeof(float));
+}
+
+CPU_KERNEL(embedding_dw)
+{
+    const struct merak_operand *dw = merak_call_out(call, 0);
+    struct embed e = {.tokens = &call->operand[0],
+                      .table = dw,
+                      .x = call->operand[1].data,
+                      .y = dw->data,
+                      .bf16 = call->operand[1].dtype == MERAK_BF16};
+    enum merak_status rc = cpu_check_dtype(call, 1, false, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_check_ids(e.tokens, dw->full.dim[0], "token", err);
+    if (rc != MERAK_OK)
+        return rc;
+    e.rows = merak_local_count(e.tokens);
+    e.C = merak_local_last(dw);
+    if (!call->accumulate)
+        merak_pool_run(zero_range, &e,
+                       cpu_range_count(merak_local_count(dw), ZERO_GRAIN));
+    merak_pool_run(scatter_slab, &e, cpu_range_count(e.C, SLAB));
+    return MERAK_OK;
+}
+
+INLINE void add_row(const struct embed *e, size_t i, bool bf16)
+{
+    size_t row = e->t0 + i % e->T;
+
+    for (size_t c = 0; c < e->C; c += LANES) {
+        size_t n = e->C - c;
+
+        vstore_n(e->y, i * e->C + c, n,
+                 vload_n(e->x, i * e->C + c, n, bf16) +
+                     vload_n(e->table->data, row * e->C + c, n, bf16),
+                 bf16);
+    }
+}
+
+static void add_rows(void *arg, size_t item, int thread)
+{
+    const struct embed *e = arg;
+    size_t end = cpu_range_end(item, ROWS, e->rows);
+
+    (void)thread;
+    for (size_t i = item * ROWS; i < end; i++) {
+        if (e->bf16)
+            add_row(e, i, true);
+        else
+            add_row(e, i, false);
+    }
+}
+
+CPU_KERNEL(add_position)
+{
+    const struct merak_operand *x = &call->operand[0];
+    struct embed e = {.table = &call->operand[1],
+                      .x = x->data,
+                      .y = merak_call_out(call, 0)->data,
+                      .T = x->local.dim[1],
+                      .t0 = x->lo[1],
+                      .C = x->local.dim[2],
+                      .bf16 = x->dtype == MERAK_BF16};
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    e.rows = x->local.dim[0] * e.T;
+    merak_pool_run(add_rows, &e, cpu_range_count(e.rows, ROWS));
+    return MERAK_OK;
+}
+
+/* Row p of the table's gradient: the sum over the batch at position p. */
+INLINE void position_row(const struct embed *e, size_t p, bool bf16)
+{
+    size_t B = e->rows / e->T, t = p - e->t0;
+    float *dw = (float *)e->y + p * e->C;
+
+    for (size_t c = 0; c < e->C; c += LANES) {
+        size_t n = e->C - c;
+        vf sum = {0};
+
+        for (size_t b = 0; p >= e->t0 && t < e->T && b < B; b++)
+            sum += vload_n(e->x, (b * e->T + t) * e->C + c, n, bf16);
+        if (e->accumulate)
+            sum += vload_n(dw, c, n, false);
+        vstore_n(dw, c, n, sum, false);
+    }
+}
+
+static void position_rows(void *arg, size_t item, int thread)
+{
+    const struct embed *e = arg;
+    size_t end = cpu_range_end(item, ROWS, e->table->local.dim[0]);
+
+    (void)thread;
+    for (size_t p = item * ROWS; p < end; p++) {
+        if (e->bf16)
+            position_row(e, p, true);
+        else
+            position_row(e, p, false);
+    }
+}
+
+CPU_KERNEL(add_position_dw)
+{
+    const struct merak_operand *dy = &call->operand[0];
+    const struct merak_operand *dw = merak_call_out(call, 0);
+    struct embed e = {.table = dw,
+                      .x = dy->data,
+                      .y = dw->data,
+                      .T = dy->local.dim[1],
+                      .t0 = dy->lo[1],
+                      .C = dy->local.dim[2],
+                      .bf16 = dy->dtype == MERAK_BF16,
+                      .accumulate = call->accumulate};
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    e.rows = dy->local.dim[0] * e.T;
+    merak_pool_run(position_rows, &e, cpu_range_count(dw->local.dim[0], ROWS));
+    return MERAK_OK;
+}
+
+struct rope {
+    const void *x;
+    void *y;
+    size_t B, T, inner, D, t0;
+    double theta, sign;
+    bool bf16;
+};
+
+INLINE void turn(const struct rope *r, size_t at, const float *c,
+                 const float *s, bool bf16)
+{
+    size_t half = r->D / 2;
+
+    for (size_t i = 0; i < half; i += LANES) {
+        size_t n = half - i;
+        vf a = vload_n(r->x, at + i, n, bf16);
+        vf b = vload_n(r->x, at + half + i, n, bf16);
+        vf vc = vload_n(c, i, n, false), vs = vload_n(s, i, n, false);
+
+        vstore_n(r->y, at + i, n, a * vc - b * vs, bf16);
+        vstore_n(r->y, at + half + i, n, b * vc + a * vs, bf16);
+    }
+}
+
+/* One position: its angles once, in double, then every sample and head. */
+static void turn_position(void *arg, size_t t, int thread)
+{
+    const struct rope *r = arg;
+    float *c = merak_pool_workspace(thread), *s = c + MAX_ROPE_D;
+
+    for (size_t i = 0; i < r->D / 2; i++) {
+        double angle = (double)(r->t0 + t) *
+                       pow(r->theta, -2.0 * (double)i / (double)r->D);
+
+        c[i] = (float)cos(angle);
+        s[i] = (float)(r->sign * sin(angle));
+    }
+    for (size_t b = 0; b < r->B; b++) {
+        for (size_t h = 0; h < r->inner; h++) {
+            size_t at = ((b * r->T + t) * r->inner + h) * r->D;
+
+            if (r->bf16)
+                turn(r, at, c, s, true);
+            else
+                turn(r, at, c, s, false);
+        }
+    }
+}
+
+CPU_KERNEL(rope)
+{
+    const struct merak_operand *x = &call->operand[0];
+    struct rope r = {.x = x->data,
+                     .y = merak_call_out(call, 0)->data,
+                     .B = x->local.dim[0],
+                     .T = x->local.dim[1],
+                     .inner = merak_local_span(x, 2, x->local.ndim - 1),
+                     .D = merak_local_last(x),
+                     .t0 = x->lo[1],
+                     .theta = call->attrs->f[0],
+                     .sign = call->attrs->i[0] == 1 ? -1 : 1,
+                     .bf16 = x->dtype == MERAK_BF16};
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (r.D > MAX_ROPE_D)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "rope over %zu dims; at most %d", r.D, MAX_ROPE_D);
+    merak_pool_run(turn_position, &r, r.T);
+    return MERAK_OK;
+}

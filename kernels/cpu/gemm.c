@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm.c - matrix products on oneDNN, in tiles fixed by shape
+ *
+ * oneDNN measured faster than OpenBLAS in f32 and is the one with bf16
+ * (bench/results/gemm.md).  The output is cut into a grid of tiles that
+ * depends on m and n alone; k is never cut.  Our threads take tiles and each
+ * calls oneDNN with one thread, so who computed a tile leaves no trace.
+ *
+ * f32 goes through dnnl_sgemm; bf16 through matmul primitives, which are
+ * made once a tile shape and kept, with their memory objects and scratchpads
+ * for every thread.
+ */
+#include "config.h"
+
+#include "kernels/cpu/gemm.h"
+
+#include "base/error.h"
+#include "kernels/cpu/pool.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <oneapi/dnnl/dnnl_debug.h>
+
+#define CACHE_MAX 512
+#define TILE_MAX 1024  /* larger tiles gain nothing and cannot be shared */
+#define TILES_WANTED 8 /* for threads to share */
+#define TILE_MIN_M 128 /* below, packing the operands dominates */
+#define TILE_MIN_N 256
+#define TILE_ROUND 64
+
+/* What tells one primitive from another; compared as bytes, so made from
+ * zero. */
+struct tile_key {
+    size_t m, n, k, lda, ldb, ldc;
+    int trans_a, trans_b, bf16_c, accumulate, bias;
+};
+
+enum { SLOT_A, SLOT_B, SLOT_C, SLOT_BIAS, SLOT_SCRATCH, SLOT_COUNT };
+
+/* A thread's memory objects of one primitive. */
+struct slot {
+    dnnl_memory_t memory[SLOT_COUNT];
+};
+
+struct tile {
+    struct tile_key key;
+    dnnl_primitive_t primitive;
+    struct slot *slot; /* [threads] */
+};
+
+struct gemm_state {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    int threads;
+    size_t count, oldest;
+    struct tile *tile[CACHE_MAX];
+    char **scratch; /* [threads]: as large as any primitive's needs */
+    size_t scratch_bytes;
+};
+
+/* Beside the pool: one set of primitives a process. */
+static struct gemm_state gemm;
+
+static enum merak_status fail_dnnl(struct merak_error *err, const char *what,
+                                   dnnl_status_t status)
+{
+    return merak_fail(err,
+                      status == dnnl_out_of_memory ? MERAK_ERR_NOMEM
+                                                   : MERAK_ERR_UNSUPPORTED,
+                      "oneDNN cannot %s: %s", what, dnnl_status2str(status));
+}
+
+/* --- primitives ---------------------------------------------------------- */
+
+static void tile_destroy(struct tile *t)
+{
+    if (t == NULL)
+        return;
+    for (int i = 0; t->slot != NULL && i < gemm.threads; i++)
+        for (int m = 0; m < SLOT_COUNT; m++)
+            dnnl_memory_destroy(t->slot[i].memory[m]);
+    dnnl_primitive_destroy(t->primitive);
+    free(t->slot);
+    free(t);
+}
+
+static dnnl_status_t describe(dnnl_memory_desc_t *md, size_t rows, size_t cols,
+                              dnnl_data_type_t type, size_t row, size_t col)
+{
+    dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
+    dnnl_dims_t strides = {(dnnl_dim_t)row, (dnnl_dim_t)col};
+
+    return dnnl_memory_desc_init_by_strides(md, 2, dims, type, strides);
+}
+
+static dnnl_status_t describe_all(const struct tile_key *k,
+                                  dnnl_memory_desc_t md[SLOT_COUNT])
+{
+    dnnl_data_type_t c = k->bf16_c ? dnnl_bf16 : dnnl_f32;
+    dnnl_status_t rc;
+
+    rc = describe(&md[SLOT_A], k->m, k->k, dnnl_bf16, k->trans_a ? 1 : k->lda,
+                  k->trans_a ? k->lda : 1);
+    if (rc == dnnl_success)
+        rc = describe(&md[SLOT_B], k->k, k->n, dnnl_bf16,
+                      k->trans_b ? 1 : k->ldb, k->trans_b ? k->ldb : 1);
+    if (rc == dnnl_success)
+        rc = describe(&md[SLOT_C], k->m, k->n, c, k->ldc, 1);
+    if (rc == dnnl_success)
+        rc = describe(&md[SLOT_BIAS], 1, k->n, dnnl_f32, k->n, 1);
+    return rc;
+}
+
+static dnnl_status_t make_attr(const struct tile_key *k,
+                               dnnl_primitive_attr_t *attr_p)
+{
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t rc;
+
+    rc = dnnl_primitive_attr_create(attr_p);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_attr_set_scratchpad_mode(*attr_p,
+                                                     dnnl_scratchpad_mode_user);
+    if (rc != dnnl_success || !k->accumulate)
+        return rc;
+    rc = dnnl_post_ops_create(&ops);
+    if (rc == dnnl_success)
+        rc = dnnl_post_ops_append_sum(ops, 1.0f);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_attr_set_post_ops(*attr_p, ops);
+    dnnl_post_ops_destroy(ops);
+    return rc;
+}
+
+/* The primitive of a key, made as for one thread, and its scratchpad. */
+static dnnl_status_t make_primitive(const struct tile_key *k,
+                                    dnnl_primitive_t *primitive_p,
+                                    dnnl_memory_desc_t md[SLOT_COUNT])
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_matmul_desc_t desc;
+    int threads = omp_get_max_threads();
+    dnnl_status_t rc;
+
+    omp_set_num_threads(1);
+    rc = describe_all(k, md);
+    if (rc == dnnl_success)
+        rc =
+            dnnl_matmul_desc_init(&desc, &md[SLOT_A], &md[SLOT_B],
+                                  k->bias ? &md[SLOT_BIAS] : NULL, &md[SLOT_C]);
+    if (rc == dnnl_success)
+        rc = make_attr(k, &attr);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_desc_create(&pd, &desc, attr, gemm.engine, NULL);
+    if (rc == dnnl_success)
+        rc = dnnl_primitive_create(primitive_p, pd);
+    if (rc == dnnl_success)
+        md[SLOT_SCRATCH] =
+            *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    dnnl_primitive_desc_destroy(pd);
+    dnnl_primitive_attr_destroy(attr);
+    omp_set_num_threads(threads);
+    return rc;
+}
+
+static enum merak_status grow_scratch(size_t bytes, struct merak_error *err)
+{
+    if (bytes <= gemm.scratch_bytes)
+        return MERAK_OK;
+    bytes = (bytes + 4095) & ~(size_t)4095;
+    for (int i = 0; i < gemm.threads; i++) {
+        char *more = aligned_alloc(4096, bytes);
+
+        if (more == NULL)
+            return merak_fail_nomem(err, bytes);
+        free(gemm.scratch[i]);
+        gemm.scratch[i] = more;
+    }
+    gemm.scratch_bytes = bytes;
+    return MERAK_OK;
+}
+
+static dnnl_status_t make_slots(struct tile *t,
+                                const dnnl_memory_desc_t md[SLOT_COUNT])
+{
+    for (int i = 0; i < gemm.threads; i++) {
+        for (int m = 0; m < SLOT_COUNT; m++) {
+            dnnl_status_t rc = dnnl_memory_create(
+                &t->slot[i].memory[m], &md[m], gemm.engine, DNNL_MEMORY_NONE);
+
+            if (rc != dnnl_success)
+                return rc;
+        }
+    }
+    return dnnl_success;
+}
+
+static enum merak_status tile_create(const struct tile_key *key,
+                                     struct tile **tile_p,
+                                     struct merak_error *err)
+{
+    dnnl_memory_desc_t md[SLOT_COUNT];
+    struct tile *t = calloc(1, sizeof(*t));
+    enum merak_status rc = MERAK_OK;
+    dnnl_status_t status;
+
+    if (t != NULL)
+        t->slot = calloc((size_t)gemm.threads, sizeof(*t->slot));
+    if (t == NULL || t->slot == NULL) {
+        rc = merak_fail_nomem(err, sizeof(*t));
+        goto out;
+    }
+    t->key = *key;
+    status = make_primitive(key, &t->primitive, md);
+    if (status == dnnl_success)
+        status = make_slots(t, md);
+    if (status != dnnl_success) {
+        rc = fail_dnnl(err, "multiply bf16 matrices on this machine", status);
+        goto out;
+    }
+    rc = grow_scratch(dnnl_memory_desc_get_size(&md[SLOT_SCRATCH]), err);
+    if (rc != MERAK_OK)
+        goto out;
+    *tile_p = t;
+    t = NULL;
+out:
+    tile_destroy(t);
+    return rc;
+}
+
+static enum merak_status tile_find(const struct tile_key *key,
+                                   struct tile **tile_p,
+                                   struct merak_error *err)
+{
+    enum merak_status rc;
+    struct tile *t;
+
+    for (size_t i = 0; i < gemm.count; i++) {
+        if (memcmp(&gemm.tile[i]->key, key, sizeof(*key)) == 0) {
+            *tile_p = gemm.tile[i];
+            return MERAK_OK;
+        }
+    }
+    rc = tile_create(key, &t, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (gemm.count < CACHE_MAX) {
+        gemm.tile[gemm.count++] = t;
+    } else {
+        tile_destroy(gemm.tile[gemm.oldest]);
+        gemm.tile[gemm.oldest] = t;
+        gemm.oldest = (gemm.oldest + 1) % CACHE_MAX;
+    }
+    *tile_p = t;
+    return MERAK_OK;
+}
+
+static void forget(void)
+{
+    for (size_t i = 0; i < gemm.count; i++)
+        tile_destroy(gemm.tile[i]);
+    for (int i = 0; gemm.scratch != NULL && i < gemm.threads; i++)
+        free(gemm.scratch[i]);
+    free(gemm.scratch);
+    gemm.count = gemm.oldest = gemm.scratch_bytes = 0;
+    gemm.scratch = NULL;
+    gemm.threads = 0;
+}
+
+/* Each thread of ours is one of oneDNN's: the count is a per-thread setting
+ * of the OpenMP runtime that oneDNN asks. */
+static void be_one_thread(void *arg, size_t item, int thread)
+{
+    (void)arg;
+    (void)item;
+    (void)thread;
+    omp_set_num_threads(1);
+}
+
+enum merak_status merak_gemm_open(struct merak_error *err)
+{
+    dnnl_status_t rc = dnnl_success;
+
+    if (gemm.threads == merak_pool_threads())
+        return MERAK_OK;
+    forget();
+    if (gemm.engine == NULL)
+        rc = dnnl_engine_create(&gemm.engine, dnnl_cpu, 0);
+    if (rc == dnnl_success && gemm.stream == NULL)
+        rc = dnnl_stream_create(&gemm.stream, gemm.engine,
+                                dnnl_stream_default_flags);
+    if (rc != dnnl_success)
+        return fail_dnnl(err, "open a CPU engine", rc);
+    gemm.scratch = calloc((size_t)merak_pool_threads(), sizeof(*gemm.scratch));
+    if (gemm.scratch == NULL)
+        return merak_fail_nomem(err, sizeof(*gemm.scratch));
+    gemm.threads = merak_pool_threads();
+    return MERAK_OK;
+}
+
+/* --- tiles ---------------------------------------------------------------- */
+
+/* One product being computed: its grid, and the (at most four) primitives of
+ * inner, right, lower and corner tiles. */
+struct job {
+    const struct merak_gemm *g;
+    size_t tile_m, tile_n, rows, cols;
+    size_t lda, ldb;
+    struct tile *edge[2][2];
+    _Atomic int failed; /* a dnnl_status_t */
+};
+
+static size_t halve(size_t n)
+{
+    return ((n + 1) / 2 + TILE_ROUND - 1) / TILE_ROUND * TILE_ROUND;
+}
+
+/* Halve the longer side of the tile until there are enough of them. */
+static void cut_grid(struct job *job)
+{
+    size_t m = job->g->m, n = job->g->n;
+
+    job->tile_m = m;
+    job->tile_n = n;
+    for (;;) {
+        bool large = job->tile_m > TILE_MAX || job->tile_n > TILE_MAX;
+        bool wide = job->tile_n >= 2 * TILE_MIN_N;
+        bool tall = job->tile_m >= 2 * TILE_MIN_M;
+
+        job->rows = (m + job->tile_m - 1) / job->tile_m;
+        job->cols = (n + job->tile_n - 1) / job->tile_n;
+        if ((!large && job->rows * job->cols >= TILES_WANTED) ||
+            (!wide && !tall))
+            return;
+        if (wide && (!tall || job->tile_n >= job->tile_m))
+            job->tile_n = halve(job->tile_n);
+        else
+            job->tile_m = halve(job->tile_m);
+    }
+}
+
+static size_t extent(size_t i, size_t tile, size_t n)
+{
+    return n - i * tile < tile ? n - i * tile : tile;
+}
+
+static enum merak_status find_tiles(struct job *job, struct merak_error *err)
+{
+    const struct merak_gemm *g = job->g;
+    struct tile_key key;
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < 4 && rc == MERAK_OK; i++) {
+        size_t row = i / 2 ? job->rows - 1 : 0;
+        size_t col = i % 2 ? job->cols - 1 : 0;
+
+        memset(&key, 0, sizeof(key));
+        key.m = extent(row, job->tile_m, g->m);
+        key.n = extent(col, job->tile_n, g->n);
+        key.k = g->k;
+        key.lda = job->lda;
+        key.ldb = job->ldb;
+        key.ldc = g->n;
+        key.trans_a = g->trans_a;
+        key.trans_b = g->trans_b;
+        key.bf16_c = g->bf16_c;
+        key.accumulate = g->accumulate;
+        key.bias = g->bias != NULL;
+        rc = tile_find(&key, &job->edge[i / 2][i % 2], err);
+    }
+    return rc;
+}
+
+/* Where tile (row, col) of an operand begins. */
+struct tile_place {
+    size_t m, n;
+    const char *a, *b;
+    char *c;
+    const float *bias;
+};
+
+static struct tile_place place(const struct job *job, size_t row, size_t col)
+{
+    const struct merak_gemm *g = job->g;
+    size_t m0 = row * job->tile_m, n0 = col * job->tile_n;
+    size_t in = g->bf16_ab ? 2 : 4, out = g->bf16_c ? 2 : 4;
+
+    return (struct tile_place){
+        .m = extent(row, job->tile_m, g->m),
+        .n = extent(col, job->tile_n, g->n),
+        .a = (const char *)g->a + in * m0 * (g->trans_a ? 1 : g->k),
+        .b = (const char *)g->b + in * n0 * (g->trans_b ? g->k : 1),
+        .c = (char *)g->c + out * (m0 * g->n + n0),
+        .bias = g->bias != NULL ? g->bias + n0 : NULL,
+    };
+}
+
+static dnnl_status_t multiply_f32(const struct job *job,
+                                  const struct tile_place *p)
+{
+    const struct merak_gemm *g = job->g;
+    float *c = (float *)p->c;
+
+    for (size_t i = 0; p->bias != NULL && i < p->m; i++)
+        memcpy(c + i * g->n, p->bias, p->n * sizeof(float));
+    return dnnl_sgemm(
+        g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)p->m,
+        (dnnl_dim_t)p->n, (dnnl_dim_t)g->k, 1.0f, (const float *)p->a,
+        (dnnl_dim_t)job->lda, (const float *)p->b, (dnnl_dim_t)job->ldb,
+        g->accumulate || p->bias != NULL ? 1.0f : 0.0f, c, (dnnl_dim_t)g->n);
+}
+
+static dnnl_status_t multiply_bf16(const struct tile *t, int thread,
+                                   const struct tile_place *p)
+{
+    static const int id[SLOT_COUNT] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS,
+                                       DNNL_ARG_DST, DNNL_ARG_BIAS,
+                                       DNNL_ARG_SCRATCHPAD};
+    const void *data[SLOT_COUNT] = {p->a, p->b, p->c, p->bias,
+                                    gemm.scratch[thread]};
+    dnnl_exec_arg_t arg[SLOT_COUNT];
+    int n = 0;
+
+    for (int m = 0; m < SLOT_COUNT; m++) {
+        dnnl_status_t rc;
+
+        if (data[m] == NULL)
+            continue;
+        rc = dnnl_memory_set_data_handle(t->slot[thread].memory[m],
+                                         (void *)(uintptr_t)data[m]);
+        if (rc != dnnl_success)
+            return rc;
+        arg[n++] = (dnnl_exec_arg_t){id[m], t->slot[thread].memory[m]};
+    }
+    return dnnl_primitive_execute(t->primitive, gemm.stream, n, arg);
+}
+
+static void multiply_tile(void *arg, size_t item, int thread)
+{
+    struct job *job = arg;
+    size_t row = item / job->cols, col = item % job->cols;
+    struct tile_place p = place(job, row, col);
+    dnnl_status_t rc;
+
+    if (job->g->bf16_ab)
+        rc = multiply_bf16(
+            job->edge[row + 1 == job->rows][col + 1 == job->cols], thread, &p);
+    else
+        rc = multiply_f32(job, &p);
+    if (rc != dnnl_success)
+        job->failed = (int)rc;
+}
+
+enum merak_status merak_gemm(const struct merak_gemm *g,
+                             struct merak_error *err)
+{
+    struct job job = {.g = g};
+    int threads;
+
+    if (gemm.threads == 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "the cpu backend has not been opened");
+    job.lda = g->trans_a ? g->m : g->k;
+    job.ldb = g->trans_b ? g->k : g->n;
+    cut_grid(&job);
+    if (g->bf16_ab) {
+        enum merak_status rc = find_tiles(&job, err);
+
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    threads = omp_get_max_threads();
+    be_one_thread(NULL, 0, 0);
+    merak_pool_run(multiply_tile, &job, job.rows * job.cols);
+    omp_set_num_threads(threads);
+    if (job.failed != 0)
+        return fail_dnnl(err, "multiply", (dnnl_status_t)job.failed);
+    return MERAK_OK;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cpu/gemm.h - matrix products on oneDNN, in tiles fixed by shape */
+#ifndef MERAK_KERNELS_CPU_GEMM_H
+#define MERAK_KERNELS_CPU_GEMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "merak/status.h"
+
+/*
+ * c[m, n] = op(a) op(b) + bias, or c += op(a) op(b); dense row-major.
+ *   a     [m, k], or [k, m] if trans_a
+ *   b     [k, n], or [n, k] if trans_b
+ *   c     [m, n]
+ *   bias  f32 [n] or NULL; not with accumulate
+ * a and b are both f32 or both bf16; c is f32 or (bf16_c) bf16.
+ * Accumulation in f32, over k in an order fixed by the shape; the same
+ * result for any number of threads and any address.
+ */
+struct merak_gemm {
+    size_t m, n, k;
+    bool trans_a, trans_b, bf16_ab, bf16_c, accumulate;
+    const void *a, *b;
+    void *c;
+    const float *bias;
+};
+
+/* After merak_pool_open(); forgets what it kept for another thread count. */
+enum merak_status merak_gemm_open(struct merak_error *err) MERAK_CHECKED;
+/* The first call of a shape makes oneDNN's primitives for it: set-up, which
+ * allocates.  The last 512 tile shapes are kept. */
+enum merak_status merak_gemm(const struct merak_gemm *g,
+                             struct merak_error *err) MERAK_CHECKED;
+
+#endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loss.c - cross-entropy over a vocabulary that may be cut; the equations
+ * stand in ref/loss.c */
+#include "config.h"
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+#include <math.h>
+
+struct xent {
+    const struct merak_operand *logits, *targets;
+    const float *max, *sum;
+    void *out;
+    float *z;
+    size_t rows, V, lo; /* lo: first global column of this shard */
+    float scale;
+    bool bf16;
+};
+
+INLINE float row_max(const struct xent *x, size_t row, bool bf16)
+{
+    const void *l = x->logits->data;
+    size_t at = row * x->V, v = 0;
+    vf m[4] = {vset(-INFINITY), vset(-INFINITY), vset(-INFINITY),
+               vset(-INFINITY)};
+
+    for (; v + 4 * LANES <= x->V; v += 4 * LANES)
+        for (size_t k = 0; k < 4; k++)
+            m[k] = vmax(m[k], vload(l, at + v + k * LANES, bf16));
+    for (; v < x->V; v += LANES)
+        m[0] = vmax(m[0], vkeep(vload_n(l, at + v, x->V - v, bf16), x->V - v,
+                                -INFINITY));
+    return vmax_lane(vmax(vmax(m[0], m[1]), vmax(m[2], m[3])));
+}
+
+static void max_row(void *arg, size_t row, int thread)
+{
+    const struct xent *x = arg;
+
+    (void)thread;
+    ((float *)x->out)[row] =
+        x->bf16 ? row_max(x, row, true) : row_max(x, row, false);
+}
+
+INLINE float row_sum(const struct xent *x, size_t row, bool bf16)
+{
+    const void *l = x->logits->data;
+    size_t at = row * x->V, v = 0;
+    vf max = vset(x->max[row]), s[4] = {{0}};
+
+    for (; v + 4 * LANES <= x->V; v += 4 * LANES)
+        for (size_t k = 0; k < 4; k++)
+            s[k] += vexp(vload(l, at + v + k * LANES, bf16) - max);
+    for (; v < x->V; v += LANES)
+        s[0] += vkeep(vexp(vload_n(l, at + v, x->V - v, bf16) - max), x->V - v,
+                      0.0f);
+    return vsum((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+/* Column of this shard that is the row's target, or V if it has none. */
+static size_t target_column(const struct xent *x, size_t row)
+{
+    size_t id = (size_t)((const int32_t *)x->targets->data)[row];
+
+    return id >= x->lo && id < x->lo + x->V ? id - x->lo : x->V;
+}
+
+static void sum_row(void *arg, size_t row, int thread)
+{
+    const struct xent *x = arg;
+    size_t v = target_column(x, row);
+    float z = 0;
+
+    (void)thread;
+    if (v < x->V)
+        z = vload_n(x->logits->data, row * x->V + v, 1, x->bf16)[0];
+    x->z[row] = z;
+    ((float *)x->out)[row] =
+        x->bf16 ? row_sum(x, row, true) : row_sum(x, row, false);
+}
+
+INLINE void dlogits(const struct xent *x, size_t row, bool bf16)
+{
+    const void *l = x->logits->data;
+    size_t at = row * x->V, target = target_column(x, row);
+    float max = x->max[row], scale = x->scale / x->sum[row];
+
+    for (size_t v = 0; v < x->V; v += LANES) {
+        size_t n = x->V - v;
+        vf d = vexp(vload_n(l, at + v, n, bf16) - max) * scale;
+
+        if (target - v < LANES) /* wraps where the target is before v */
+            d[target - v] -= x->scale;
+        vstore_n(x->out, at + v, n, d, bf16);
+    }
+}
+
+static void dlogits_row(void *arg, size_t row, int thread)
+{
+    const struct xent *x = arg;
+
+    (void)thread;
+    if (x->bf16)
+        dlogits(x, row, true);
+    else
+        dlogits(x, row, false);
+}
+
+static enum merak_status run(const struct merak_kernel_call *call,
+                             struct xent *x, merak_item_fn row,
+                             struct merak_error *err)
+{
+    const struct merak_operand *l = &call->operand[0];
+    enum merak_status rc = cpu_check_dtype(call, 0, false, err);
+    int last = l->local.ndim - 1;
+
+    if (rc == MERAK_OK && x->targets != NULL)
+        rc = merak_check_ids(x->targets, l->full.dim[last], "target", err);
+    if (rc != MERAK_OK)
+        return rc;
+    x->logits = l;
+    x->V = l->local.dim[last];
+    x->lo = l->lo[last];
+    x->rows = merak_local_span(l, 0, last);
+    x->bf16 = l->dtype == MERAK_BF16;
+    merak_pool_run(row, x, x->rows);
+    return MERAK_OK;
+}
+
+CPU_KERNEL(xent_max)
+{
+    struct xent x = {.out = call->operand[1].data};
+
+    return run(call, &x, max_row, err);
+}
+
+CPU_KERNEL(xent_sum)
+{
+    struct xent x = {.max = call->operand[1].data,
+                     .targets = &call->operand[2],
+                     .out = call->operand[3].data,
+                     .z = call->operand[4].data};
+
+    return run(call, &x, sum_row, err);
+}
+
+CPU_KERNEL(xent_dlogits)
+{
+    struct xent x = {.max = call->operand[1].data,
+                     .sum = call->operand[2].data,
+                     .targets = &call->operand[3],
+                     .out = call->operand[4].data,
+                     .scale = (float)call->attrs->f[0]};
+
+    return run(call, &x, dlogits_row, err);
+}
+
+/* One number a token: too little work to share. */
+CPU_KERNEL(xent_loss)
+{
+    const float *max = call->operand[0].data, *sum = call->operand[1].data;
+    const float *z = call->operand[2].data;
+    float *nll = call->operand[3].data;
+    size_t n = merak_local_count(&call->operand[0]);
+    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        nll[i] = (float)((double)max[i] + log((double)sum[i]) - (double)z[i]);
+    return MERAK_OK;
+}
+
+CPU_KERNEL(mean_loss)
+{
+    const float *nll = call->operand[0].data;
+    size_t n = merak_local_count(&call->operand[0]);
+    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+    double sum = 0;
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)nll[i];
+    *(double *)call->operand[1].data = sum * call->attrs->f[0];
+    return MERAK_OK;
+}

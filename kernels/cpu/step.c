@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.c - after the last micro-batch: norm, clipping, AdamW; the equations
+ * stand in ref/step.c.  All of it streams through memory once. */
+#include "config.h"
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+#include <math.h>
+
+#define GRAIN 16384 /* elements an item */
+#define BLOCK 1024  /* elements of one partial sum of squares */
+
+struct step {
+    const float *g;
+    float *out, *m, *v;
+    uint16_t *bf16; /* the parameter in the compute dtype, or NULL */
+    double *partial;
+    size_t n;
+    float scale, beta1, beta2, rate, root, eps, decay;
+};
+
+static void add_range(void *arg, size_t item, int thread)
+{
+    const struct step *s = arg;
+    size_t end = cpu_range_end(item, GRAIN, s->n);
+
+    (void)thread;
+    for (size_t i = item * GRAIN; i < end; i += LANES)
+        vstore_n(s->out, i, end - i,
+                 vload_n(s->out, i, end - i, false) +
+                     vload_n(s->g, i, end - i, false),
+                 false);
+}
+
+CPU_KERNEL(grad_add)
+{
+    struct step s = {.g = call->operand[0].data,
+                     .out = call->operand[1].data,
+                     .n = merak_local_count(&call->operand[0])};
+    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    merak_pool_run(add_range, &s, cpu_range_count(s.n, GRAIN));
+    return MERAK_OK;
+}
+
+/* Squares of one block, in double; lanes added halves first. */
+INLINE double block_squares(const float *g, size_t n)
+{
+    vd sum[2] = {{0}};
+    double total = 0;
+
+    for (size_t i = 0; i < n; i += LANES) {
+        vf x = vload_n(g, i, n - i, false);
+        vf_half low, high;
+        vd a, b;
+
+        memcpy(&low, &x, sizeof(low));
+        memcpy(&high, (char *)&x + sizeof(low), sizeof(high));
+        a = __builtin_convertvector(low, vd);
+        b = __builtin_convertvector(high, vd);
+        sum[0] += a * a;
+        sum[1] += b * b;
+    }
+    sum[0] += sum[1];
+    for (int i = 0; i < 8; i++)
+        total += sum[0][i];
+    return total;
+}
+
+static void squares_range(void *arg, size_t item, int thread)
+{
+    const struct step *s = arg;
+    size_t end = cpu_range_end(item, GRAIN, s->n);
+
+    (void)thread;
+    for (size_t i = item * GRAIN; i < end; i += BLOCK)
+        s->partial[i / BLOCK] =
+            block_squares(s->g + i, end - i < BLOCK ? end - i : BLOCK);
+}
+
+CPU_SCRATCH(sumsq)
+{
+    return cpu_range_count(merak_local_count(&call->operand[0]), BLOCK) *
+           sizeof(double);
+}
+
+CPU_KERNEL(sumsq)
+{
+    struct step s = {.g = call->operand[0].data,
+                     .partial = call->scratch,
+                     .n = merak_local_count(&call->operand[0])};
+    size_t blocks = cpu_range_count(s.n, BLOCK);
+    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+    double sum = 0;
+
+    if (rc != MERAK_OK)
+        return rc;
+    merak_pool_run(squares_range, &s, cpu_range_count(s.n, GRAIN));
+    for (size_t b = 0; b < blocks; b++)
+        sum += s.partial[b];
+    *(double *)call->operand[1].data = sum;
+    return MERAK_OK;
+}
+
+CPU_KERNEL(clip)
+{
+    const double *sumsq = call->operand[0].data;
+    float *out = call->operand[1].data;
+    const struct merak_step *step = call->step;
+    size_t n = merak_local_count(&call->operand[0]);
+    double sum = 0, norm, scale = (double)step->grad_scale;
+
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        sum += sumsq[i];
+    norm = (double)step->grad_scale * sqrt(sum);
+    if (step->clip > 0 && norm > (double)step->clip)
+        scale *= (double)step->clip / norm;
+    out[0] = (float)scale;
+    out[1] = (float)norm;
+    return MERAK_OK;
+}
+
+INLINE vf vsqrt(vf x)
+{
+    for (int i = 0; i < LANES; i++)
+        x[i] = __builtin_sqrtf(x[i]);
+    return x;
+}
+
+INLINE void adamw_vector(const struct step *s, size_t i, size_t n)
+{
+    vf g = vload_n(s->g, i, n, false) * s->scale;
+    vf w = vload_n(s->out, i, n, false);
+    vf m = vload_n(s->m, i, n, false), v = vload_n(s->v, i, n, false);
+
+    m = m * s->beta1 + g * (1.0f - s->beta1);
+    v = v * s->beta2 + g * g * (1.0f - s->beta2);
+    w -= m * s->rate / (vsqrt(v) * s->root + s->eps) + w * s->decay;
+    vstore_n(s->m, i, n, m, false);
+    vstore_n(s->v, i, n, v, false);
+    vstore_n(s->out, i, n, w, false);
+    if (s->bf16 != NULL)
+        vstore_n(s->bf16, i, n, w, true);
+}
+
+static void adamw_range(void *arg, size_t item, int thread)
+{
+    const struct step *s = arg;
+    size_t end = cpu_range_end(item, GRAIN, s->n);
+
+    (void)thread;
+    for (size_t i = item * GRAIN; i < end; i += LANES)
+        adamw_vector(s, i, end - i);
+}
+
+CPU_KERNEL(adamw)
+{
+    const struct merak_operand *op = call->operand;
+    const struct merak_step *p = call->step;
+    double t = (double)p->step + 1;
+    struct step s = {.g = op[0].data,
+                     .out = op[2].data,
+                     .m = op[3].data,
+                     .v = op[4].data,
+                     .n = merak_local_count(&op[0]),
+                     .scale = ((const float *)op[1].data)[0],
+                     .beta1 = p->beta1,
+                     .beta2 = p->beta2,
+                     .eps = p->eps};
+    enum merak_status rc = cpu_check_dtype(call, 0, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    s.rate = (float)((double)p->lr / (1 - pow((double)p->beta1, t)));
+    s.root = (float)(1 / sqrt(1 - pow((double)p->beta2, t)));
+    if (call->attrs->i[0] == 1)
+        s.decay = p->lr * p->weight_decay;
+    if (call->n_out > 3 && op[5].dtype == MERAK_BF16)
+        s.bf16 = op[5].data;
+    merak_pool_run(adamw_range, &s, cpu_range_count(s.n, GRAIN));
+    return MERAK_OK;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cpu/vec.h - sixteen floats at a time
+ *
+ * Vector extensions of gcc and clang and not a loop vectoriser, so that the
+ * order of every sum is written down: it is the same whatever the address,
+ * and the compiler lowers it to one AVX-512 register, two of AVX2 or four of
+ * what the machine has.  Operands are f32 or bf16 in memory, f32 here; `bf16`
+ * is a constant wherever these are inlined.
+ */
+#ifndef MERAK_KERNELS_CPU_VEC_H
+#define MERAK_KERNELS_CPU_VEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define LANES 16
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vf __attribute__((vector_size(64)));
+typedef int32_t vi __attribute__((vector_size(64)));
+typedef uint32_t vu __attribute__((vector_size(64)));
+typedef uint16_t vh __attribute__((vector_size(32)));
+typedef double vd __attribute__((vector_size(64))); /* eight */
+typedef float vf_half __attribute__((vector_size(32)));
+/* the same in memory, at any address */
+typedef float vf_mem __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float vf_half_mem
+    __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint16_t vh_mem __attribute__((vector_size(32), aligned(2), may_alias));
+
+INLINE vf vset(float x)
+{
+    return (vf){0} + x;
+}
+
+INLINE vf vselect(vi mask, vf yes, vf no)
+{
+    return (vf)((mask & (vi)yes) | (~mask & (vi)no));
+}
+
+INLINE vf vmax(vf a, vf b)
+{
+    return vselect(a > b, a, b);
+}
+
+INLINE vf vload_f32(const float *p)
+{
+    return *(const vf_mem *)p;
+}
+
+INLINE void vstore_f32(float *p, vf x)
+{
+    *(vf_mem *)p = x;
+}
+
+INLINE vf from_bf16(vh h)
+{
+    return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+
+/* Round to nearest even; a NaN stays one. */
+INLINE vh to_bf16(vf x)
+{
+    vu u = (vu)x;
+    vu rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+    vi nan = (vi)((u & 0x7fffffff) > 0x7f800000);
+    vu r = ((vu)nan & (u >> 16 | 0x40)) | (~(vu)nan & rounded);
+
+    return __builtin_convertvector(r, vh);
+}
+
+/* Elements i .. i + 15 of p. */
+INLINE vf vload(const void *p, size_t i, bool bf16)
+{
+    if (bf16)
+        return from_bf16(*(const vh_mem *)((const uint16_t *)p + i));
+    return vload_f32((const float *)p + i);
+}
+
+INLINE void vstore(void *p, size_t i, vf x, bool bf16)
+{
+    if (bf16)
+        *(vh_mem *)((uint16_t *)p + i) = to_bf16(x);
+    else
+        vstore_f32((float *)p + i, x);
+}
+
+/* The first n <= 16 lanes, the others zero. */
+INLINE vf vload_n(const void *p, size_t i, size_t n, bool bf16)
+{
+    if (n >= LANES)
+        return vload(p, i, bf16);
+    if (bf16) {
+        vh h = {0};
+
+        memcpy(&h, (const uint16_t *)p + i, n * sizeof(uint16_t));
+        return from_bf16(h);
+    } else {
+        vf x = {0};
+
+        memcpy(&x, (const float *)p + i, n * sizeof(float));
+        return x;
+    }
+}
+
+INLINE void vstore_n(void *p, size_t i, size_t n, vf x, bool bf16)
+{
+    if (n >= LANES) {
+        vstore(p, i, x, bf16);
+    } else if (bf16) {
+        vh h = to_bf16(x);
+
+        memcpy((uint16_t *)p + i, &h, n * sizeof(uint16_t));
+    } else {
+        memcpy((float *)p + i, &x, n * sizeof(float));
+    }
+}
+
+/* Lanes 0 .. n - 1 of x, `fill` in the others. */
+INLINE vf vkeep(vf x, size_t n, float fill)
+{
+    const vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+    return vselect(lane < (int32_t)(n < LANES ? n : LANES), x, vset(fill));
+}
+
+/* Sum of the lanes, halves first. */
+INLINE float vsum(vf x)
+{
+    for (int w = LANES / 2; w > 0; w /= 2)
+        for (int i = 0; i < w; i++)
+            x[i] += x[i + w];
+    return x[0];
+}
+
+INLINE float vmax_lane(vf x)
+{
+    for (int w = LANES / 2; w > 0; w /= 2)
+        for (int i = 0; i < w; i++)
+            x[i] = x[i] > x[i + w] ? x[i] : x[i + w];
+    return x[0];
+}
+
+/*
+ * e^x within 2 units in the last place for x in [-87.3, 88.7], clamped
+ * outside, NaN for NaN.  x = n log 2 + r, |r| <= log(2) / 2, and the Taylor
+ * sum of e^r to r^7 (error 4e-9 relative); 2^n by the exponent's bits.
+ */
+INLINE vf vexp(vf x)
+{
+    const float shift = 12582912.0f; /* 1.5 2^23: rounds to an integer */
+    vf t, n, r, p;
+
+    x = vselect(x < -87.3f, vset(-87.3f), x);
+    x = vselect(x > 88.3f, vset(88.3f), x);
+    t = x * 1.44269504f + shift;
+    n = t - shift;
+    r = x - n * 0.693359375f; /* exact: nine bits times n */
+    r = r - n * -2.12194440e-4f;
+    p = r * (1.0f / 5040) + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r * r + r;
+    return (p + 1.0f) * (vf)(((vi)t + (127 - 0x4b400000)) << 23);
+}
+
+#endif

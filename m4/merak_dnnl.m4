@@ -1,0 +1,27 @@
+# MERAK_CHECK_DNNL - oneDNN, the matrix products of the cpu backend
+# --with-onednn=DIR looks in DIR/include and DIR/lib.  Sets DNNL_CFLAGS and
+# DNNL_LIBS; an error if it is not there.
+AC_DEFUN([MERAK_CHECK_DNNL], [
+  AC_ARG_WITH([onednn],
+    [AS_HELP_STRING([--with-onednn=DIR], [where oneDNN (2.6 or later 2.x) is])],
+    [], [with_onednn=yes])
+  DNNL_CFLAGS=
+  DNNL_LIBS=-ldnnl
+  AS_IF([test "x$with_onednn" != xyes],
+    [DNNL_CFLAGS="-I$with_onednn/include"
+     DNNL_LIBS="-L$with_onednn/lib -ldnnl"])
+  merak_save_CPPFLAGS=$CPPFLAGS
+  merak_save_LIBS=$LIBS
+  CPPFLAGS="$CPPFLAGS $DNNL_CFLAGS"
+  LIBS="$DNNL_LIBS $LIBS"
+  AC_MSG_CHECKING([for oneDNN 2.x])
+  AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <oneapi/dnnl/dnnl.h>]],
+    [[dnnl_matmul_desc_t desc; (void)desc; return dnnl_version() == NULL;]])],
+    [AC_MSG_RESULT([yes])],
+    [AC_MSG_RESULT([no])
+     AC_MSG_ERROR([oneDNN 2.x was not found: install libdnnl-dev, or name its place with --with-onednn=DIR])])
+  CPPFLAGS=$merak_save_CPPFLAGS
+  LIBS=$merak_save_LIBS
+  AC_SUBST([DNNL_CFLAGS])
+  AC_SUBST([DNNL_LIBS])
+])
