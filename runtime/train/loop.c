@@ -250,6 +250,7 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t,
 
     catch_signals();
     t->start_step = t->step;
+    t->loop_ns = merak_clock_ns();
     *exit_code_p = MERAK_EXIT_DONE;
     if (t->step >= t->opt.steps)
         merak_info("train", "nothing to do: %llu of %llu steps are done",

@@ -107,7 +107,7 @@ void merak_report_plan(const struct merak_trainer *t)
 
 static double elapsed_s(const struct merak_trainer *t)
 {
-    return (double)(merak_clock_ns() - t->start_ns) * 1e-9;
+    return (double)(merak_clock_ns() - t->loop_ns) * 1e-9;
 }
 
 static double tokens_per_step(const struct merak_trainer *t)

@@ -60,7 +60,8 @@ struct merak_trainer {
     enum merak_split load_split;
     char model_id[17];
     size_t baseline_kib; /* resident before the arena is touched */
-    int64_t start_ns;
+    int64_t start_ns; /* of the program */
+    int64_t loop_ns;  /* of its first step */
     uint64_t start_step;
     bool broken; /* a step failed: peers may be anywhere */
 };

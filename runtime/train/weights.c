@@ -239,57 +239,98 @@ static void fill_state(const struct merak_trainer *t,
     state->dp = t->plan.dp;
 }
 
-static const char *const kind_name[] = {"param", "adam_m", "adam_v"};
+/* What a parameter gives to a checkpoint: the tensor's name in front of the
+ * parameter's, and the slot. */
+struct kind {
+    const char *name;
+    size_t slot; /* offset of the slot's number in merak_param_slots */
+};
 
-static int kind_slot(const struct merak_param_slots *p, int kind)
+static const struct kind weight_kinds[] = {
+    {"param", offsetof(struct merak_param_slots, master)},
+    {"adam_m", offsetof(struct merak_param_slots, m)},
+    {"adam_v", offsetof(struct merak_param_slots, v)},
+};
+
+static const struct kind grad_kinds[] = {
+    {"grad", offsetof(struct merak_param_slots, grad)},
+};
+
+#define N_KINDS(kinds) ((int)(sizeof(kinds) / sizeof((kinds)[0])))
+
+struct pieces {
+    struct merak_ckpt_piece *piece;
+    char (*name)[512];
+    int n;
+};
+
+/* The pieces this rank answers for: of its primary parameters. */
+static enum merak_status collect(const struct merak_trainer *t,
+                                 const struct kind *kinds, int n_kinds,
+                                 struct pieces *out, struct merak_error *err)
 {
-    return kind == 0 ? p->master : kind == 1 ? p->m : p->v;
+    size_t max = (size_t)n_kinds * (size_t)t->program->n_params + 1;
+
+    out->piece = calloc(max, sizeof(*out->piece));
+    out->name = calloc(max, sizeof(*out->name));
+    if (out->piece == NULL || out->name == NULL)
+        return merak_fail_nomem(err, max * sizeof(*out->name));
+    for (int i = 0; i < t->program->n_params; i++) {
+        const struct merak_param_slots *p = &t->program->param[i];
+
+        for (int k = 0; p->primary && k < n_kinds; k++, out->n++) {
+            int slot;
+
+            memcpy(&slot, (const char *)p + kinds[k].slot, sizeof(slot));
+            snprintf(out->name[out->n], sizeof(*out->name), "%s/%s",
+                     kinds[k].name, p->name);
+            piece_of_slot(t, p, slot, out->name[out->n],
+                          &out->piece[out->n]);
+        }
+    }
+    return MERAK_OK;
+}
+
+/* Write collected pieces; rc is this rank's status so far.  Collective. */
+static enum merak_status write_pieces(struct merak_trainer *t,
+                                      const char *dir, int keep,
+                                      const struct pieces *pieces,
+                                      enum merak_status rc,
+                                      struct merak_error *err)
+{
+    struct merak_ckpt_comm comm = {t->program->rank, t->program->ranks, t,
+                                   agree};
+    struct merak_ckpt_state state;
+
+    fill_state(t, &state);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    return merak_ckpt_save(dir, &state, pieces->piece, pieces->n, keep, &comm,
+                           err);
 }
 
 enum merak_status merak_weights_save(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    struct merak_ckpt_comm comm = {t->program->rank, t->program->ranks, t,
-                                   agree};
-    size_t max = 3 * (size_t)t->program->n_params + 1;
-    struct merak_ckpt_piece *pieces = calloc(max, sizeof(*pieces));
-    char(*names)[512] = calloc(max, sizeof(*names));
-    struct merak_ckpt_state state;
-    enum merak_status rc = MERAK_OK;
-    int n = 0;
+    struct pieces pieces = {.n = 0};
+    enum merak_status rc =
+        collect(t, weight_kinds, N_KINDS(weight_kinds), &pieces, err);
 
-    if (pieces == NULL || names == NULL)
-        rc = merak_fail_nomem(err, max * sizeof(*names));
-    for (int i = 0; rc == MERAK_OK && i < t->program->n_params; i++) {
-        const struct merak_param_slots *p = &t->program->param[i];
-
-        for (int kind = 0; p->primary && kind < 3; kind++, n++) {
-            snprintf(names[n], sizeof(names[n]), "%s/%s", kind_name[kind],
-                     p->name);
-            piece_of_slot(t, p, kind_slot(p, kind), names[n], &pieces[n]);
-        }
-    }
-    fill_state(t, &state);
-    rc = merak_agree(t->tr, &t->world, rc, err);
-    if (rc == MERAK_OK)
-        rc = merak_ckpt_save(t->opt.ckpt, &state, pieces, n, t->opt.keep,
-                             &comm, err);
-    free(names);
-    free(pieces);
+    rc = write_pieces(t, t->opt.ckpt, t->opt.keep, &pieces, rc, err);
+    free(pieces.name);
+    free(pieces.piece);
     return rc;
 }
 
-/* One gradient, scaled to the mean over the global batch, in its own
- * memory. */
-static enum merak_status copy_grad(const struct merak_trainer *t,
-                                   struct merak_ckpt_piece *piece, float scale,
-                                   struct merak_error *err)
+/* Point a piece to memory of its own, scaled. */
+static enum merak_status copy_scaled(struct merak_ckpt_piece *piece,
+                                     float scale, struct merak_error *err)
 {
     size_t n = piece->flat_hi - piece->flat_lo;
     const float *from = piece->data;
     float *copy = malloc((n + 1) * sizeof(*copy));
 
-    (void)t;
     if (copy == NULL)
         return merak_fail_nomem(err, n * sizeof(*copy));
     for (size_t i = 0; i < n; i++)
@@ -301,35 +342,19 @@ static enum merak_status copy_grad(const struct merak_trainer *t,
 enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
                                    struct merak_error *err)
 {
-    struct merak_ckpt_comm comm = {t->program->rank, t->program->ranks, t,
-                                   agree};
-    size_t max = (size_t)t->program->n_params + 1;
-    struct merak_ckpt_piece *pieces = calloc(max, sizeof(*pieces));
-    char(*names)[512] = calloc(max, sizeof(*names));
-    struct merak_ckpt_state state;
-    enum merak_status rc = MERAK_OK;
-    int n = 0;
+    struct pieces pieces = {.n = 0};
+    enum merak_status rc =
+        collect(t, grad_kinds, N_KINDS(grad_kinds), &pieces, err);
+    int copied = 0;
 
-    if (pieces == NULL || names == NULL)
-        rc = merak_fail_nomem(err, max * sizeof(*names));
-    for (int i = 0; rc == MERAK_OK && i < t->program->n_params; i++) {
-        const struct merak_param_slots *p = &t->program->param[i];
-
-        if (!p->primary)
-            continue;
-        snprintf(names[n], sizeof(names[n]), "grad/%s", p->name);
-        piece_of_slot(t, p, p->grad, names[n], &pieces[n]);
-        rc = copy_grad(t, &pieces[n], scale, err);
-        n += rc == MERAK_OK;
+    while (rc == MERAK_OK && copied < pieces.n) {
+        rc = copy_scaled(&pieces.piece[copied], scale, err);
+        copied += rc == MERAK_OK;
     }
-    fill_state(t, &state);
-    rc = merak_agree(t->tr, &t->world, rc, err);
-    if (rc == MERAK_OK)
-        rc = merak_ckpt_save(t->opt.dump_grads, &state, pieces, n, 0, &comm,
-                             err);
-    for (int i = 0; i < n; i++)
-        free(pieces[i].data);
-    free(names);
-    free(pieces);
+    rc = write_pieces(t, t->opt.dump_grads, 0, &pieces, rc, err);
+    for (int i = 0; i < copied; i++)
+        free(pieces.piece[i].data);
+    free(pieces.name);
+    free(pieces.piece);
     return rc;
 }
