@@ -26,7 +26,7 @@ struct report {
     double idle; /* of the compute queues, share of the step */
 };
 
-/* --- numbers ----------------------------------------------------------------- */
+/* --- numbers -------------------------------------------------------------- */
 
 static double mib(size_t bytes)
 {
@@ -57,7 +57,7 @@ static double mean_idle(const struct report *r)
     return 1.0 - busy / r->timeline->n / r->timeline->step_s;
 }
 
-/* --- text -------------------------------------------------------------------- */
+/* --- text ----------------------------------------------------------------- */
 
 static void print_head(const struct report *r)
 {
@@ -73,8 +73,7 @@ static void print_head(const struct report *r)
            p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "");
     printf("%zu sequences of %zu tokens a step: %d micro-batches of %zu on "
            "each replica\n\n",
-           r->opt->global_batch, r->opt->seq, p->microbatches,
-           p->micro_batch);
+           r->opt->global_batch, r->opt->seq, p->microbatches, p->micro_batch);
 }
 
 static void print_stages(const struct report *r)
@@ -137,7 +136,7 @@ static enum merak_status print_programs(const struct report *r,
     return MERAK_OK;
 }
 
-/* --- JSON -------------------------------------------------------------------- */
+/* --- JSON ----------------------------------------------------------------- */
 
 static json_t *stage_object(const struct report *r, int s)
 {
@@ -145,16 +144,15 @@ static json_t *stage_object(const struct report *r, int s)
     json_t *memory = json_object();
 
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
-        json_object_set_new(memory,
-                            merak_category_name((enum merak_category)c),
+        json_object_set_new(memory, merak_category_name((enum merak_category)c),
                             json_integer((json_int_t)prog->category_bytes[c]));
-    return json_pack(
-        "{s:i, s:I, s:f, s:f, s:s, s:s, s:I, s:o}", "stage", s, "params",
-        (json_int_t)r->planned->stages->params[s], "flops",
-        r->planned->stages->flops[s], "busy_s", r->timeline->busy_s[s],
-        "first_param", param_name(r, s, false), "last_param",
-        param_name(r, s, true), "arena_bytes", (json_int_t)prog->arena_bytes,
-        "memory_bytes", memory);
+    return json_pack("{s:i, s:I, s:f, s:f, s:s, s:s, s:I, s:o}", "stage", s,
+                     "params", (json_int_t)r->planned->stages->params[s],
+                     "flops", r->planned->stages->flops[s], "busy_s",
+                     r->timeline->busy_s[s], "first_param",
+                     param_name(r, s, false), "last_param",
+                     param_name(r, s, true), "arena_bytes",
+                     (json_int_t)prog->arena_bytes, "memory_bytes", memory);
 }
 
 static enum merak_status print_json(const struct report *r,
@@ -185,7 +183,7 @@ static enum merak_status print_json(const struct report *r,
                   : MERAK_OK;
 }
 
-/* --- pictures ------------------------------------------------------------------ */
+/* --- pictures ------------------------------------------------------------- */
 
 static enum merak_status write_svg(const char *path,
                                    const struct merak_picture *picture,
@@ -264,7 +262,7 @@ out:
     return rc;
 }
 
-/* --- the command ----------------------------------------------------------------- */
+/* --- the command ---------------------------------------------------------- */
 
 /* Scratch of the kernels a run would use. */
 static size_t scratch_of(void *arg, const char *op,
@@ -278,8 +276,7 @@ static size_t scratch_of(void *arg, const char *op,
     return kernel->scratch(call);
 }
 
-static enum merak_status make_report(struct report *r,
-                                     struct merak_error *err)
+static enum merak_status make_report(struct report *r, struct merak_error *err)
 {
     const struct merak_backend *backend = NULL;
     struct merak_program_options po = {.cost = &r->opt->cost};
@@ -290,8 +287,8 @@ static enum merak_status make_report(struct report *r,
     po.scratch = scratch_of;
     po.scratch_arg = (void *)(uintptr_t)backend;
     rc = merak_plan_build(&r->opt->plan, r->opt->seq, merak_hf_describe,
-                          (void *)(uintptr_t)r->config, MERAK_PLAN_STAGES,
-                          &po, &r->planned, err);
+                          (void *)(uintptr_t)r->config, MERAK_PLAN_STAGES, &po,
+                          &r->planned, err);
     if (rc == MERAK_OK)
         rc = merak_program_check(r->planned->program, r->planned->n_programs,
                                  err);

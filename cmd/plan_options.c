@@ -18,9 +18,8 @@ static enum merak_status bad_value(const char *name, const char *text,
                                    const char *expected,
                                    struct merak_error *err)
 {
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--%s: expected %s, got \"%.60s\"", name, expected,
-                      text);
+    return merak_fail(err, MERAK_ERR_CONFIG, "--%s: expected %s, got \"%.60s\"",
+                      name, expected, text);
 }
 
 static enum merak_status parse_size(const char *name, const char *text,
@@ -233,12 +232,17 @@ enum merak_status plan_options_parse(int argc, char **argv,
 {
     enum merak_status rc = MERAK_OK;
 
-    *opt = (struct plan_options){
-        .backend = "cpu",
-        .seq = 256,
-        .plan = {.tp = 1, .pp = 1, .dp = 1, .micro_batch = 1, .zero1 = true,
-                 .dtype = MERAK_F32, .threads = 1, .schedule = "1f1b"},
-        .cost = *merak_cost_default()};
+    *opt = (struct plan_options){.backend = "cpu",
+                                 .seq = 256,
+                                 .plan = {.tp = 1,
+                                          .pp = 1,
+                                          .dp = 1,
+                                          .micro_batch = 1,
+                                          .zero1 = true,
+                                          .dtype = MERAK_F32,
+                                          .threads = 1,
+                                          .schedule = "1f1b"},
+                                 .cost = *merak_cost_default()};
     for (int i = 1; i < argc && rc == MERAK_OK; i++)
         rc = parse_option(argc, argv, &i, opt, err);
     if (rc != MERAK_OK || opt->help)

@@ -59,7 +59,7 @@ bool merak_build_grow(struct merak_build *b, void **array, int *cap, int n,
     return true;
 }
 
-/* --- slots --------------------------------------------------------------- */
+/* --- slots ---------------------------------------------------------------- */
 
 struct merak_layout merak_build_layout(const struct merak_build *b, int value)
 {
@@ -71,8 +71,7 @@ struct merak_layout merak_build_layout(const struct merak_build *b, int value)
 }
 
 void merak_build_box(const struct merak_build *b, int value,
-                     const struct merak_layout *layout,
-                     struct merak_slot *slot)
+                     const struct merak_layout *layout, struct merak_slot *slot)
 {
     const struct merak_shape *shape = &b->graph->value[value]->shape;
 
@@ -109,8 +108,8 @@ int merak_build_slot(struct merak_build *b, const struct merak_slot *proto)
     slot->offset = 0;
     slot->whole = id;
     if (slot->bytes == 0)
-        slot->bytes = (slot->flat_hi - slot->flat_lo) *
-                      merak_dtype_bytes(slot->dtype);
+        slot->bytes =
+            (slot->flat_hi - slot->flat_lo) * merak_dtype_bytes(slot->dtype);
     b->use[id] = (struct merak_use){.next_free = -1};
     prog->n_slots++;
     return id;
@@ -136,8 +135,8 @@ void merak_build_begin(struct merak_build *b, int slot)
     if (use->persistent || b->prog->slot[slot].whole != slot ||
         (use->n_spans > 0 && use->span[use->n_spans - 1].first < 0))
         return;
-    if (merak_build_grow(b, (void **)&use->span, &use->cap_spans,
-                         use->n_spans, sizeof(*use->span)))
+    if (merak_build_grow(b, (void **)&use->span, &use->cap_spans, use->n_spans,
+                         sizeof(*use->span)))
         use->span[use->n_spans++] = (struct merak_span){-1, -1};
 }
 
@@ -202,13 +201,13 @@ static void measure_kernel(struct merak_build *b, struct merak_instr *in,
 static int shared_slot(struct merak_build *b, enum merak_category category,
                        size_t bytes)
 {
-    struct merak_slot proto = {.category = category,
-                               .name = merak_category_name(category),
-                               .value = -1,
-                               .bytes = bytes,
-                               .box = {.ndim = 1, .full = {bytes / 4},
-                                       .len = {bytes / 4}},
-                               .flat_hi = bytes / 4};
+    struct merak_slot proto = {
+        .category = category,
+        .name = merak_category_name(category),
+        .value = -1,
+        .bytes = bytes,
+        .box = {.ndim = 1, .full = {bytes / 4}, .len = {bytes / 4}},
+        .flat_hi = bytes / 4};
     int id = -1;
 
     if (bytes == 0)
@@ -292,7 +291,7 @@ uint64_t merak_build_tag(const struct merak_build *b, int microbatch, int id)
     return (uint64_t)(microbatch + 1) * ids + (uint64_t)id;
 }
 
-/* --- groups and exchanges --------------------------------------------------- */
+/* --- groups and exchanges ------------------------------------------------- */
 
 static int group_size(const struct merak_build *b, int key)
 {
@@ -373,13 +372,11 @@ static bool adopt_boxes(struct merak_build *b, struct merak_exchange *to,
     return true;
 }
 
-struct merak_exchange *merak_build_exchange(struct merak_build *b,
-                                            const struct merak_mesh *mesh,
-                                            const int *coord,
-                                            const struct merak_hop *hop,
-                                            const struct merak_layout *from,
-                                            const struct merak_shape *shape,
-                                            enum merak_dtype dtype)
+struct merak_exchange *
+merak_build_exchange(struct merak_build *b, const struct merak_mesh *mesh,
+                     const int *coord, const struct merak_hop *hop,
+                     const struct merak_layout *from,
+                     const struct merak_shape *shape, enum merak_dtype dtype)
 {
     struct merak_exchange ex = {0};
     struct merak_exchange *kept = merak_build_alloc(b, sizeof(*kept));
@@ -387,8 +384,8 @@ struct merak_exchange *merak_build_exchange(struct merak_build *b,
 
     if (b->rc != MERAK_OK)
         return NULL;
-    merak_build_fail(b, merak_exchange_init(&ex, mesh, hop, from, shape,
-                                            dtype, coord, b->err));
+    merak_build_fail(b, merak_exchange_init(&ex, mesh, hop, from, shape, dtype,
+                                            coord, b->err));
     if (b->rc != MERAK_OK)
         return NULL;
     ok = adopt_boxes(b, kept, &ex);

@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- one program: slots and waits ------------------------------------------ */
+/* --- one program: slots and waits ----------------------------------------- */
 
 static enum merak_status fail_at(const struct merak_program *prog,
                                  const struct merak_instr *in,
@@ -40,8 +40,8 @@ static enum merak_status check_slot(const struct merak_program *prog, int s,
 {
     const struct merak_slot *slot = &prog->slot[s];
     const struct merak_slot *whole;
-    size_t need = (slot->flat_hi - slot->flat_lo) *
-                  merak_dtype_bytes(slot->dtype);
+    size_t need =
+        (slot->flat_hi - slot->flat_lo) * merak_dtype_bytes(slot->dtype);
 
     if (slot->bytes < need || slot->flat_hi > merak_box_count(&slot->box))
         return merak_fail(err, MERAK_ERR_CORRUPT,
@@ -52,14 +52,14 @@ static enum merak_status check_slot(const struct merak_program *prog, int s,
         return merak_fail(err, MERAK_ERR_CORRUPT,
                           "rank %d slot %d (%s): ends at byte %zu of an arena "
                           "of %zu",
-                          prog->rank, s, slot->name,
-                          slot->offset + slot->bytes, prog->arena_bytes);
+                          prog->rank, s, slot->name, slot->offset + slot->bytes,
+                          prog->arena_bytes);
     whole = &prog->slot[slot->whole];
     if (slot->offset < whole->offset ||
         slot->offset + slot->bytes > whole->offset + whole->bytes)
         return merak_fail(err, MERAK_ERR_CORRUPT,
-                          "rank %d slot %d (%s): not inside slot %d", prog->rank,
-                          s, slot->name, slot->whole);
+                          "rank %d slot %d (%s): not inside slot %d",
+                          prog->rank, s, slot->name, slot->whole);
     return MERAK_OK;
 }
 
@@ -89,12 +89,11 @@ static bool exchange_fits(const struct merak_program *prog,
     size_t item = merak_dtype_bytes(ex->dtype);
     size_t scratch = merak_exchange_scratch(ex);
 
-    return prog->slot[in->slot[0]].bytes ==
-               merak_shape_count(&ex->in) * item &&
+    return prog->slot[in->slot[0]].bytes == merak_shape_count(&ex->in) * item &&
            prog->slot[in->slot[1]].bytes ==
                merak_shape_count(&ex->out) * item &&
-           (scratch == 0 || (in->scratch >= 0 &&
-                             prog->slot[in->scratch].bytes >= scratch));
+           (scratch == 0 ||
+            (in->scratch >= 0 && prog->slot[in->scratch].bytes >= scratch));
 }
 
 static enum merak_status check_instr(const struct merak_program *prog, int i,
@@ -125,12 +124,12 @@ static enum merak_status check_instr(const struct merak_program *prog, int i,
     return MERAK_OK;
 }
 
-/* --- one program: memory ------------------------------------------------------ */
+/* --- one program: memory -------------------------------------------------- */
 
 /* A piece of the arena, between two neighbouring slot edges. */
 struct cell {
-    int whole;  /* what is in it: a slot that is its own whole, or -1 */
-    int writer; /* instruction, or -1: from before the step */
+    int whole;   /* what is in it: a slot that is its own whole, or -1 */
+    int writer;  /* instruction, or -1: from before the step */
     int *reader; /* since it was written */
     int n_readers, cap_readers;
 };
@@ -261,8 +260,8 @@ static enum merak_status check_read(struct memory *m,
                 cell->whole < 0 ? "which nothing wrote"
                                 : "which was overwritten by ",
                 cell->whole < 0 ? "" : m->prog->slot[cell->whole].name);
-        rc = must_follow(m, in, cell->writer, "which writes what it reads",
-                         err);
+        rc =
+            must_follow(m, in, cell->writer, "which writes what it reads", err);
     }
     return rc;
 }
@@ -305,8 +304,7 @@ static enum merak_status note_read(struct memory *m,
     return MERAK_OK;
 }
 
-static void note_write(struct memory *m, const struct merak_instr *in,
-                       int slot)
+static void note_write(struct memory *m, const struct merak_instr *in, int slot)
 {
     for (int c = m->lo[slot]; c < m->hi[slot]; c++) {
         m->cell[c].whole = m->prog->slot[slot].whole;
@@ -356,8 +354,8 @@ static enum merak_status check_results(struct memory *m,
     for (size_t i = 0; i < sizeof(result) / sizeof(*result); i++) {
         int slot = result[i];
 
-        for (int c = slot < 0 ? 0 : m->lo[slot];
-             slot >= 0 && c < m->hi[slot]; c++) {
+        for (int c = slot < 0 ? 0 : m->lo[slot]; slot >= 0 && c < m->hi[slot];
+             c++) {
             if (m->cell[c].whole != prog->slot[slot].whole)
                 return merak_fail(err, MERAK_ERR_CORRUPT,
                                   "rank %d: %s is overwritten before the step "
@@ -389,7 +387,7 @@ static enum merak_status check_program(const struct merak_program *prog,
     return rc;
 }
 
-/* --- all programs: matches --------------------------------------------------- */
+/* --- all programs: matches ------------------------------------------------ */
 
 static enum merak_status check_arrival(struct merak_meet *meet,
                                        struct merak_program *const *programs,
@@ -404,8 +402,7 @@ static enum merak_status check_arrival(struct merak_meet *meet,
         return MERAK_OK; /* its peers are not among the programs */
     for (int i = 0; i < party->n_here; i++) {
         if (party->at[i].program == p)
-            return fail_at(prog, in, err,
-                           "its tag is used twice in the step");
+            return fail_at(prog, in, err, "its tag is used twice in the step");
     }
     (void)merak_meet_arrive(meet, p, in, 0.0);
     other = programs[party->at[0].program];
@@ -456,13 +453,12 @@ static enum merak_status check_matches(struct merak_meet *meet,
     }
     for (int p = 0; p < n; p++) {
         for (int i = 0; i < programs[p]->n_instrs && rc == MERAK_OK; i++)
-            rc = check_complete(meet, programs, p, &programs[p]->instr[i],
-                                err);
+            rc = check_complete(meet, programs, p, &programs[p]->instr[i], err);
     }
     return rc;
 }
 
-/* --- all programs: order of exchanges ---------------------------------------- */
+/* --- all programs: order of exchanges ------------------------------------- */
 
 /* The next exchange after `from` among the members of a group. */
 static const struct merak_instr *next_in(const struct merak_program *prog,
@@ -500,9 +496,9 @@ static enum merak_status compare_orders(const struct merak_program *a,
                 "group %s: rank %d runs %s (instruction %d, micro-batch %d) "
                 "where rank %d runs %s (instruction %d, micro-batch %d)",
                 group->name, a->rank, x != NULL ? x->name : "nothing",
-                x != NULL ? x->id : -1, x != NULL ? x->microbatch : -1,
-                b->rank, y != NULL ? y->name : "nothing",
-                y != NULL ? y->id : -1, y != NULL ? y->microbatch : -1);
+                x != NULL ? x->id : -1, x != NULL ? x->microbatch : -1, b->rank,
+                y != NULL ? y->name : "nothing", y != NULL ? y->id : -1,
+                y != NULL ? y->microbatch : -1);
         i = x->id + 1;
         j = y->id + 1;
     }

@@ -42,19 +42,19 @@ static int send_stage(const struct merak_build *b, int value)
 
 static int peer_at(const struct merak_build *b, int stage)
 {
-    return merak_plan_rank(&b->prog->plan, b->prog->tp_index,
-                           b->prog->dp_index, stage);
+    return merak_plan_rank(&b->prog->plan, b->prog->tp_index, b->prog->dp_index,
+                           stage);
 }
 
-/* --- slots of values ---------------------------------------------------- */
+/* --- slots of values ------------------------------------------------------ */
 
 static enum merak_category category_of(const struct merak_build *b,
                                        const struct merak_value *value)
 {
     if (value->kind == MERAK_VALUE_GRADIENT)
         return MERAK_CAT_TRANSIENT;
-    if (value->producer >= 0 && b->sharded->hop[value->producer].kind !=
-                                    MERAK_CONVERT_NONE)
+    if (value->producer >= 0 &&
+        b->sharded->hop[value->producer].kind != MERAK_CONVERT_NONE)
         return MERAK_CAT_TRANSIENT;
     return MERAK_CAT_ACTIVATION;
 }
@@ -165,7 +165,7 @@ static void release(struct merak_build *b, int microbatch, bool all)
     }
 }
 
-/* --- instructions ------------------------------------------------------- */
+/* --- instructions --------------------------------------------------------- */
 
 static void emit_transfer(struct merak_build *b, int v, int microbatch,
                           bool send)
@@ -208,8 +208,7 @@ static void emit_load(struct merak_build *b, int v, int microbatch)
 
 /* True if this shard is the first along every index of the op that is cut
  * and summed: see merak_kernel_call.first. */
-static bool is_first(const struct merak_build *b,
-                     const struct merak_node *node)
+static bool is_first(const struct merak_build *b, const struct merak_node *node)
 {
     struct merak_infer inf;
     struct merak_signature sig = {0};
@@ -243,8 +242,8 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
     in->op = NULL;
     if (*ex == NULL)
         *ex = merak_build_exchange(b, &b->sharded->mesh, b->coord, hop,
-                                   &b->sharded->layout[from->id],
-                                   &from->shape, from->dtype);
+                                   &b->sharded->layout[from->id], &from->shape,
+                                   from->dtype);
     in->exchange = *ex;
     if (hop->kind == MERAK_CONVERT_SLICE) {
         in->kind = MERAK_INSTR_SLICE;
@@ -253,8 +252,7 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
     in->kind = MERAK_INSTR_EXCHANGE;
     in->queue = MERAK_QUEUE_COLLECTIVE;
     in->group = merak_build_group(b, hop->axis);
-    in->tag = merak_build_tag(b, in->microbatch,
-                              b->graph->n_values + node->id);
+    in->tag = merak_build_tag(b, in->microbatch, b->graph->n_values + node->id);
 }
 
 static void emit_node(struct merak_build *b, const struct merak_node *node,
@@ -279,8 +277,8 @@ static void emit_node(struct merak_build *b, const struct merak_node *node,
         in.slot[node->n_in + i] = slot_of(b, node->out[i]->id, microbatch);
     if (b->rc != MERAK_OK)
         return;
-    in.accumulate = node->out[0]->kind == MERAK_VALUE_PARAM_GRAD &&
-                    microbatch > 0;
+    in.accumulate =
+        node->out[0]->kind == MERAK_VALUE_PARAM_GRAD && microbatch > 0;
     if (convert)
         emit_convert(b, node, &in);
     else
@@ -404,11 +402,11 @@ static void make_loss(struct merak_build *b)
 
 void merak_build_microbatches(struct merak_build *b)
 {
-    struct merak_schedule_args args = {
-        .stages = b->prog->plan.pp,
-        .microbatches = b->prog->plan.microbatches,
-        .chunks = 1,
-        .stage = b->stage};
+    struct merak_schedule_args args = {.stages = b->prog->plan.pp,
+                                       .microbatches =
+                                           b->prog->plan.microbatches,
+                                       .chunks = 1,
+                                       .stage = b->stage};
     int n = b->schedule->count(&args);
     struct merak_action *actions;
 

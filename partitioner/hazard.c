@@ -249,6 +249,8 @@ static void keep_waits(struct hazards *h, struct merak_instr *in)
     struct merak_program *prog = h->b->prog;
 
     in->first_wait = prog->n_waits;
+    if (h->n_found == 0)
+        return;
     qsort(h->found, (size_t)h->n_found, sizeof(*h->found), later_first);
     for (int i = 0; i < h->n_found; i++) {
         if (is_implied(h, in, h->found[i]))

@@ -126,9 +126,8 @@ static enum merak_status add_party(struct merak_meet *meet, int program,
             return MERAK_OK;
     }
     seats = count_seats(meet, prog, in);
-    party = merak_pool_alloc(meet->pool,
-                             sizeof(*party) + (size_t)seats *
-                                                  sizeof(*party->at));
+    party = merak_pool_alloc(
+        meet->pool, sizeof(*party) + (size_t)seats * sizeof(*party->at));
     if (party == NULL)
         return merak_fail_nomem(err, sizeof(*party));
     *party = key;

@@ -80,8 +80,7 @@ static void insert_by_offset(struct merak_life **placed, int n,
 
     while (at > 0 && placed[at - 1]->offset > life->offset)
         at--;
-    memmove(&placed[at + 1], &placed[at],
-            (size_t)(n - at) * sizeof(*placed));
+    memmove(&placed[at + 1], &placed[at], (size_t)(n - at) * sizeof(*placed));
     placed[at] = life;
 }
 

@@ -40,9 +40,8 @@ static int keep(struct merak_build *b, struct merak_slot *slot)
 }
 
 static int keep_value(struct merak_build *b, int v,
-                      const struct merak_layout *layout,
-                      enum merak_dtype dtype, enum merak_category category,
-                      const char *name)
+                      const struct merak_layout *layout, enum merak_dtype dtype,
+                      enum merak_category category, const char *name)
 {
     struct merak_slot slot = {
         .category = category, .name = name, .value = v, .dtype = dtype};
@@ -73,8 +72,7 @@ static int own_master(struct merak_build *b, struct merak_param_slots *p)
     if (!is_flat(b))
         return p->param;
     merak_build_box(b, p->value, &layout, &slot);
-    return merak_build_alias(b, p->param, slot.flat_lo * sizeof(float),
-                             &slot);
+    return merak_build_alias(b, p->param, slot.flat_lo * sizeof(float), &slot);
 }
 
 static void keep_state(struct merak_build *b, struct merak_param_slots *p)
@@ -84,10 +82,10 @@ static void keep_state(struct merak_build *b, struct merak_param_slots *p)
 
     if (p->param < 0)
         return;
-    p->master = f32 ? own_master(b, p)
-                    : keep_value(b, p->value, &layout, MERAK_F32,
-                                 MERAK_CAT_OPTIMIZER,
-                                 merak_build_name(b, "%s.master", p->name));
+    p->master =
+        f32 ? own_master(b, p)
+            : keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER,
+                         merak_build_name(b, "%s.master", p->name));
     p->m = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER,
                       merak_build_name(b, "%s.m", p->name));
     p->v = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER,

@@ -50,8 +50,7 @@ static void sum_lives(const struct merak_build *b,
 {
     for (int i = 0; i < n; i++) {
         int c = (int)b->prog->slot[slot[i]].category;
-        int64_t bytes =
-            (int64_t)merak_size_align(lives[i].bytes, MERAK_ALIGN);
+        int64_t bytes = (int64_t)merak_size_align(lives[i].bytes, MERAK_ALIGN);
 
         for (int k = 0; k < lives[i].n_spans; k++) {
             used[lives[i].span[k].first][c] += bytes;
@@ -95,8 +94,7 @@ static void place_slots(struct merak_build *b, const struct merak_life *lives,
     struct merak_program *prog = b->prog;
 
     for (int i = 0; i < n; i++)
-        prog->slot[slot[i]].offset =
-            prog->persistent_bytes + lives[i].offset;
+        prog->slot[slot[i]].offset = prog->persistent_bytes + lives[i].offset;
     for (int s = 0; s < prog->n_slots; s++) {
         struct merak_slot *sl = &prog->slot[s];
 

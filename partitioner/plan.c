@@ -20,11 +20,9 @@ static enum merak_status check_degrees(const struct merak_plan *plan,
                       plan->tp, plan->pp, plan->dp, plan->microbatches);
 }
 
-static enum merak_status cut(struct merak_planned *p,
-                             struct merak_error *err)
+static enum merak_status cut(struct merak_planned *p, struct merak_error *err)
 {
-    const struct merak_shard_options so = {.tp = p->plan.tp,
-                                           .sp = p->plan.sp};
+    const struct merak_shard_options so = {.tp = p->plan.tp, .sp = p->plan.sp};
     enum merak_status rc = merak_model_graph(p->model, &p->graph, err);
 
     if (rc == MERAK_OK)
@@ -40,8 +38,7 @@ static enum merak_status build(struct merak_planned *p,
                                struct merak_error *err)
 {
     const struct merak_plan *plan = &p->plan;
-    int n = ranks == MERAK_PLAN_ALL ? plan->tp * plan->pp * plan->dp
-                                    : plan->pp;
+    int n = ranks == MERAK_PLAN_ALL ? plan->tp * plan->pp * plan->dp : plan->pp;
     enum merak_status rc = MERAK_OK;
 
     p->program = calloc((size_t)n, sizeof(struct merak_program *));
@@ -49,8 +46,7 @@ static enum merak_status build(struct merak_planned *p,
         return merak_fail_nomem(err, (size_t)n * sizeof(void *));
     p->n_programs = n;
     for (int i = 0; i < n && rc == MERAK_OK; i++) {
-        int rank = ranks == MERAK_PLAN_ALL ? i
-                                           : merak_plan_rank(plan, 0, 0, i);
+        int rank = ranks == MERAK_PLAN_ALL ? i : merak_plan_rank(plan, 0, 0, i);
 
         rc = merak_program_build(p->sharded, p->stages, plan, rank, opt,
                                  &p->program[i], err);
@@ -65,9 +61,8 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
                                    struct merak_planned **planned_p,
                                    struct merak_error *err)
 {
-    const struct merak_model_options mo = {.micro_batch = plan->micro_batch,
-                                           .seq = seq,
-                                           .dtype = plan->dtype};
+    const struct merak_model_options mo = {
+        .micro_batch = plan->micro_batch, .seq = seq, .dtype = plan->dtype};
     struct merak_planned *p = calloc(1, sizeof(*p));
     enum merak_status rc;
 

@@ -50,8 +50,7 @@ void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
     }
 }
 
-void merak_plan_coord(const struct merak_mesh *tensor, int tp_index,
-                      int *coord)
+void merak_plan_coord(const struct merak_mesh *tensor, int tp_index, int *coord)
 {
     for (int a = tensor->n_axes - 1; a >= 0; a--) {
         coord[a] = tp_index % tensor->axis[a].size;
@@ -110,7 +109,7 @@ void merak_program_call(const struct merak_program *program,
         call->scratch_bytes = program->slot[instr->scratch].bytes;
 }
 
-/* --- building -------------------------------------------------------------- */
+/* --- building ------------------------------------------------------------- */
 
 static enum merak_status check_plan(const struct merak_sharded *sharded,
                                     const struct merak_stages *stages,
@@ -121,8 +120,7 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
 
     for (int a = 0; a < sharded->mesh.n_axes; a++)
         tp *= sharded->mesh.axis[a].size;
-    if (plan->tp < 1 || plan->pp < 1 || plan->dp < 1 ||
-        plan->microbatches < 1)
+    if (plan->tp < 1 || plan->pp < 1 || plan->dp < 1 || plan->microbatches < 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "tp %d, pp %d, dp %d and %d micro-batches: each "
                           "must be at least 1",
@@ -147,9 +145,8 @@ static enum merak_status find_schedule(struct merak_build *b,
                                        const struct merak_plan *plan,
                                        struct merak_error *err)
 {
-    struct merak_schedule_args args = {.stages = plan->pp,
-                                       .microbatches = plan->microbatches,
-                                       .chunks = 1};
+    struct merak_schedule_args args = {
+        .stages = plan->pp, .microbatches = plan->microbatches, .chunks = 1};
     enum merak_status rc =
         merak_schedule_find(plan->schedule, &b->schedule, err);
 
@@ -167,8 +164,7 @@ static void set_mesh(struct merak_build *b)
     b->dp_axis = -1;
     if (prog->plan.dp > 1) {
         b->dp_axis = b->mesh.n_axes++;
-        b->mesh.axis[b->dp_axis] =
-            (struct merak_axis){"dp", prog->plan.dp};
+        b->mesh.axis[b->dp_axis] = (struct merak_axis){"dp", prog->plan.dp};
         b->coord[b->dp_axis] = prog->dp_index;
     }
     for (int g = 0; g < MERAK_MAX_AXES + 2; g++)
@@ -221,9 +217,10 @@ static void make_tables(struct merak_build *b)
 
 static void run_passes(struct merak_build *b)
 {
-    static void (*const pass[])(struct merak_build *b) = {
-        make_tables,       merak_build_flow,  merak_build_params,
-        merak_build_microbatches, merak_build_step, merak_build_place,
+    static void (*const pass[])(struct merak_build * b) = {
+        make_tables,        merak_build_flow,
+        merak_build_params, merak_build_microbatches,
+        merak_build_step,   merak_build_place,
         merak_build_waits,
     };
 
@@ -292,7 +289,7 @@ void merak_program_destroy(struct merak_program *program)
     free(program);
 }
 
-/* --- printing --------------------------------------------------------------- */
+/* --- printing ------------------------------------------------------------- */
 
 static const char *kind_name(enum merak_instr_kind kind)
 {
@@ -306,17 +303,15 @@ static const char *kind_name(enum merak_instr_kind kind)
 
 static void print_operand(FILE *out, const struct merak_program *prog, int s)
 {
-    fprintf(out, " %d@%zu+%zu", s, prog->slot[s].offset,
-            prog->slot[s].bytes);
+    fprintf(out, " %d@%zu+%zu", s, prog->slot[s].offset, prog->slot[s].bytes);
 }
 
 static void print_instr(FILE *out, const struct merak_program *prog,
                         const struct merak_instr *in)
 {
-    fprintf(out, "%5d %-8s %c", in->id, kind_name(in->kind),
-            "cxps"[in->queue]);
+    fprintf(out, "%5d %-8s %c", in->id, kind_name(in->kind), "cxps"[in->queue]);
     if (in->microbatch >= 0)
-        fprintf(out, " %c%-3d", "FBW"[in->phase], in->microbatch);
+        fprintf(out, " %c%-3d", "FBW"[in->phase], in -> microbatch);
     else
         fprintf(out, " -   ");
     fprintf(out, " %s%s%s:", in->name, in->accumulate ? " +=" : "",

@@ -48,8 +48,9 @@ enum merak_status merak_schedule_find(const char *name,
                       "no schedule '%s'; there are: %s", name, names);
 }
 
-enum merak_status merak_schedule_one_chunk(
-    const struct merak_schedule_args *args, struct merak_error *err)
+enum merak_status
+merak_schedule_one_chunk(const struct merak_schedule_args *args,
+                         struct merak_error *err)
 {
     if (args->chunks == 1)
         return MERAK_OK;

@@ -29,10 +29,10 @@ struct queue_state {
 struct rank_state {
     const struct merak_program *prog;
     struct queue_state queue[MERAK_QUEUE_COUNT];
-    int *order;  /* storage of the queues */
-    bool *done;  /* by instruction: its end is known */
+    int *order;                     /* storage of the queues */
+    bool *done;                     /* by instruction: its end is known */
     bool posted[MERAK_QUEUE_COUNT]; /* the head waits for its peers */
-    bool listed; /* in the work list */
+    bool listed;                    /* in the work list */
 };
 
 struct sim {
@@ -94,8 +94,7 @@ static bool is_ready(const struct sim *s, int p, const struct merak_instr *in,
 
 /* Start an instruction at `at`; one with peers ends for all of them when the
  * last has come. */
-static void start(struct sim *s, int p, const struct merak_instr *in,
-                  double at)
+static void start(struct sim *s, int p, const struct merak_instr *in, double at)
 {
     struct rank_state *r = &s->rank[p];
     double cost = merak_cost_instr(s->model, in);
@@ -153,7 +152,7 @@ static void advance(struct sim *s)
     }
 }
 
-/* --- stuck ----------------------------------------------------------------- */
+/* --- stuck ---------------------------------------------------------------- */
 
 static const struct merak_instr *blocked_head(const struct sim *s, int p)
 {
@@ -185,7 +184,7 @@ static enum merak_status report_stuck(const struct sim *s,
     return MERAK_OK;
 }
 
-/* --- set-up ---------------------------------------------------------------- */
+/* --- set-up --------------------------------------------------------------- */
 
 static enum merak_status rank_init(struct sim *s, int p,
                                    struct merak_error *err)

@@ -36,7 +36,7 @@ struct cutter {
     struct best {
         double longest, bytes;
         int from;
-    } *best; /* [stage][cut] */
+    } * best; /* [stage][cut] */
 };
 
 static bool is_convert(const struct merak_node *node)
@@ -175,8 +175,8 @@ static void choose(struct cutter *c)
 }
 
 /* Stage of every node; converts and gradient nodes follow `forward`. */
-static int stage_of(const struct merak_stages *stages,
-                    const struct cutter *c, const struct merak_node *node)
+static int stage_of(const struct merak_stages *stages, const struct cutter *c,
+                    const struct merak_node *node)
 {
     const struct merak_graph *g = c->graph;
 

@@ -25,9 +25,9 @@ enum {
     TAG_LOSS,
     TAG_STEP_FIXED = TAG_LOSS + MERAK_MAX_AXES,
 
-    TAG_TIE = 0,                       /* + use: running sum to that use */
-    TAG_TOTAL = MAX_USES,              /* + stage's first use: total back */
-    TAG_CONVERT = 2 * MAX_USES,        /* + use * hops + hop */
+    TAG_TIE = 0,                /* + use: running sum to that use */
+    TAG_TOTAL = MAX_USES,       /* + stage's first use: total back */
+    TAG_CONVERT = 2 * MAX_USES, /* + use * hops + hop */
     TAG_REDUCE = TAG_CONVERT + MERAK_MAX_HOPS * (MAX_USES + 1),
     TAG_GATHER,
     TAG_PER_PARAM
@@ -42,8 +42,7 @@ struct uses {
     bool alike; /* all in the same layout */
 };
 
-static uint64_t step_tag(const struct merak_build *b, int param_index,
-                         int what)
+static uint64_t step_tag(const struct merak_build *b, int param_index, int what)
 {
     int id = b->graph->n_values + b->graph->n_nodes + what;
 
@@ -109,8 +108,8 @@ static void emit_exchange(struct merak_build *b, struct merak_exchange *ex,
 }
 
 /* Sum a small vector over a group, into a new slot. */
-static int reduce_vector(struct merak_build *b, int slot, int key,
-                         uint64_t tag, const char *name)
+static int reduce_vector(struct merak_build *b, int slot, int key, uint64_t tag,
+                         const char *name)
 {
     struct merak_slot proto = b->prog->slot[slot];
     const struct merak_shape shape = {1, {proto.box.len[0]}};
@@ -135,7 +134,7 @@ static int reduce_vector(struct merak_build *b, int slot, int key,
     return to;
 }
 
-/* --- gradients of one parameter ----------------------------------------- */
+/* --- gradients of one parameter ------------------------------------------- */
 
 static void find_uses(struct merak_build *b, int param, struct uses *uses)
 {
@@ -159,10 +158,10 @@ static void find_uses(struct merak_build *b, int param, struct uses *uses)
         uses->n++;
     }
     for (int u = 1; u < uses->n; u++)
-        uses->alike = uses->alike &&
-                      merak_layout_equal(&b->sharded->mesh,
-                                         &layout[uses->at[0].value],
-                                         &layout[uses->at[u].value]);
+        uses->alike =
+            uses->alike &&
+            merak_layout_equal(&b->sharded->mesh, &layout[uses->at[0].value],
+                               &layout[uses->at[u].value]);
 }
 
 /* A slot for the gradient of `param` in some layout. */
@@ -191,8 +190,7 @@ static int convert(struct merak_build *b, int param, int grad, int slot,
     struct merak_layout from = merak_build_layout(b, grad);
     struct merak_layout to = merak_build_layout(b, param);
     struct merak_hop hop[MERAK_MAX_HOPS];
-    int n = merak_layout_path(mesh, &value->shape, &from, &to, NULL, hop,
-                              NULL);
+    int n = merak_layout_path(mesh, &value->shape, &from, &to, NULL, hop, NULL);
 
     if (n < 0) {
         merak_build_fail(b, merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
@@ -226,9 +224,9 @@ static void transfer(struct merak_build *b, int param, int slot, int stage,
     const char *name = b->graph->value[param]->name;
     struct merak_instr in = step_instr(
         send ? MERAK_INSTR_SEND : MERAK_INSTR_RECV, MERAK_QUEUE_P2P,
-        merak_build_name(b, send ? "send d/%s -> stage %d"
-                                 : "recv d/%s <- stage %d",
-                         name, stage));
+        merak_build_name(
+            b, send ? "send d/%s -> stage %d" : "recv d/%s <- stage %d", name,
+            stage));
 
     if (b->rc != MERAK_OK)
         return;
@@ -420,7 +418,7 @@ static void finish_grads(struct merak_build *b)
         finish_grad(b, ready[i].param);
 }
 
-/* --- norm and optimizer ------------------------------------------------- */
+/* --- norm and optimizer --------------------------------------------------- */
 
 static const struct merak_param_slots *param_of(const struct merak_build *b,
                                                 int v)
@@ -436,12 +434,12 @@ static const struct merak_param_slots *param_of(const struct merak_build *b,
  * that another rank counts are sums of nothing. */
 static int sum_squares(struct merak_build *b)
 {
-    struct merak_slot proto = merak_build_vector(
-        MERAK_F64, (size_t)b->n_params, MERAK_CAT_TRANSIENT, "sumsq");
-    struct merak_slot none = merak_build_vector(
-        MERAK_F32, 0, MERAK_CAT_TRANSIENT, "nothing");
-    struct merak_slot one = merak_build_vector(
-        MERAK_F64, 1, MERAK_CAT_TRANSIENT, "sumsq");
+    struct merak_slot proto = merak_build_vector(MERAK_F64, (size_t)b->n_params,
+                                                 MERAK_CAT_TRANSIENT, "sumsq");
+    struct merak_slot none =
+        merak_build_vector(MERAK_F32, 0, MERAK_CAT_TRANSIENT, "nothing");
+    struct merak_slot one =
+        merak_build_vector(MERAK_F64, 1, MERAK_CAT_TRANSIENT, "sumsq");
     int vector = merak_build_slot(b, &proto);
     int empty = merak_build_slot(b, &none);
 
@@ -460,9 +458,9 @@ static int sum_squares(struct merak_build *b)
             slot[0] = p->grad;
         slot[1] = merak_build_alias(
             b, vector, (size_t)b->param_index[v] * sizeof(double), &one);
-        emit_kernel(b, "sumsq", 1, 1, slot, false,
-                    merak_build_name(b, "sumsq d/%s",
-                                     b->graph->value[v]->name));
+        emit_kernel(
+            b, "sumsq", 1, 1, slot, false,
+            merak_build_name(b, "sumsq d/%s", b->graph->value[v]->name));
     }
     return vector;
 }
@@ -503,9 +501,8 @@ static int own_part(struct merak_build *b, const struct merak_param_slots *p)
     slot.flat_lo = master->flat_lo;
     slot.flat_hi = master->flat_hi;
     slot.bytes = 0;
-    return merak_build_alias(b, p->param,
-                             slot.flat_lo * merak_dtype_bytes(slot.dtype),
-                             &slot);
+    return merak_build_alias(
+        b, p->param, slot.flat_lo * merak_dtype_bytes(slot.dtype), &slot);
 }
 
 static void gather(struct merak_build *b, const struct merak_param_slots *p,
@@ -550,9 +547,8 @@ static void reduce_loss(struct merak_build *b)
     layout = &b->sharded->layout[b->graph->loss->id];
     for (int a = 0; a < b->sharded->mesh.n_axes && b->rc == MERAK_OK; a++) {
         if (layout->at[a].kind == MERAK_PARTIAL_SUM)
-            b->prog->loss =
-                reduce_vector(b, b->prog->loss, a,
-                              step_tag(b, -1, TAG_LOSS + a), "sum loss");
+            b->prog->loss = reduce_vector(
+                b, b->prog->loss, a, step_tag(b, -1, TAG_LOSS + a), "sum loss");
     }
 }
 

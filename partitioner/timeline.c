@@ -96,7 +96,7 @@ enum merak_status merak_timeline_bars(struct merak_program *const *programs,
     return MERAK_OK;
 }
 
-/* --- text -------------------------------------------------------------------- */
+/* --- text ----------------------------------------------------------------- */
 
 static char letter_of(const struct merak_bar *bar)
 {
@@ -177,8 +177,8 @@ enum merak_status merak_picture_text(const struct merak_picture *picture,
     }
     /* An action interrupted by short waits is one thing at this size. */
     memcpy(bars, picture->bars, (n - 1) * sizeof(*bars));
-    joined.n_bars = merak_bars_join(bars, picture->n_bars,
-                                    picture->end_s / width);
+    joined.n_bars =
+        merak_bars_join(bars, picture->n_bars, picture->end_s / width);
     joined.bars = bars;
     for (int r = 0; r < picture->n_rows; r++) {
         draw_row(&joined, r, width, best, line);

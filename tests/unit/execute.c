@@ -40,7 +40,7 @@ static size_t draw(struct run *r, size_t n)
     return (size_t)(merak_rng_mix(r->seed, r->draws++) % n);
 }
 
-/* --- boxes -------------------------------------------------------------------- */
+/* --- boxes ---------------------------------------------------------------- */
 
 /* Local element number of a box's i-th element. */
 static size_t box_element(const struct merak_box *box, size_t i)
@@ -81,7 +81,7 @@ static void move_box(const struct merak_exchange *ex, unsigned char *out,
                 in + item * box_element(from, i));
 }
 
-/* --- events -------------------------------------------------------------------- */
+/* --- events --------------------------------------------------------------- */
 
 static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
 {
@@ -94,8 +94,8 @@ static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
 
     merak_program_call(prog, in, &call);
     if (in->microbatch >= 0)
-        step.sample += (uint64_t)(in->microbatch * prog->plan.dp +
-                                  prog->dp_index) * BATCH;
+        step.sample +=
+            (uint64_t)(in->microbatch * prog->plan.dp + prog->dp_index) * BATCH;
     call.step = &step;
     for (int i = 0; i < in->n_in + in->n_out; i++)
         call.operand[i].data = slot_data(r->ex, rank, in->slot[i]);
@@ -115,17 +115,19 @@ static void run_load(struct run *r, int rank, const struct merak_instr *in)
 {
     const struct merak_program *prog = program(r, rank);
     int32_t *ids = slot_data(r->ex, rank, in->slot[0]);
-    uint64_t first = (uint64_t)(in->microbatch * prog->plan.dp +
-                                prog->dp_index) * BATCH * TOKENS;
-    size_t vocab = prog->sharded->graph->value[prog->param[0].value]
-                       ->shape.dim[0];
+    uint64_t first =
+        (uint64_t)(in->microbatch * prog->plan.dp + prog->dp_index) * BATCH *
+        TOKENS;
+    size_t vocab =
+        prog->sharded->graph->value[prog->param[0].value]->shape.dim[0];
 
     if (in->input == MERAK_INPUT_TARGETS) /* wte's rows, which stage 0 has */
         vocab = program(r, 0)->param[0].shape.dim[0];
     for (size_t i = 0; i < BATCH * TOKENS; i++)
-        ids[i] = (int32_t)(merak_rng_mix(r->ex->step.step, first + i +
-                                         (in->input ==
-                                          MERAK_INPUT_TARGETS)) % vocab);
+        ids[i] = (int32_t)(merak_rng_mix(
+                               r->ex->step.step,
+                               first + i + (in->input == MERAK_INPUT_TARGETS)) %
+                           vocab);
 }
 
 static void run_local(struct run *r, int rank, const struct merak_instr *in)
@@ -201,7 +203,7 @@ static void run_transfer(struct run *r, const struct merak_party *party)
            program(r, party->at[from].program)->slot[a->slot[0]].bytes);
 }
 
-/* --- the loop ------------------------------------------------------------------- */
+/* --- the loop ------------------------------------------------------------- */
 
 static bool is_ready(const struct run *r, int rank,
                      const struct merak_instr *in)
@@ -276,8 +278,7 @@ static bool advance(struct run *r)
             int rank = (int)((first + k) % ranks);
 
             for (size_t q = 0; pass != 1 && q < MERAK_QUEUE_COUNT; q++) {
-                if (start_head(r, rank,
-                               (int)((queue + q) % MERAK_QUEUE_COUNT)))
+                if (start_head(r, rank, (int)((queue + q) % MERAK_QUEUE_COUNT)))
                     return true;
             }
             if (pass == 1 && finish_one(r, rank))
@@ -294,9 +295,8 @@ void executed_step(struct executed *ex, uint64_t seed)
     struct merak_error err = {0};
 
     assert_int_equal(merak_backend_find("ref", &r.ref, &err), MERAK_OK);
-    assert_int_equal(merak_meet_create(p->program, p->n_programs, &r.meet,
-                                       &err),
-                     MERAK_OK);
+    assert_int_equal(
+        merak_meet_create(p->program, p->n_programs, &r.meet, &err), MERAK_OK);
     r.state = calloc((size_t)p->n_programs, sizeof(*r.state));
     r.next = calloc((size_t)p->n_programs, sizeof(*r.next));
     for (int i = 0; i < p->n_programs; i++) {
@@ -323,14 +323,12 @@ void executed_step(struct executed *ex, uint64_t seed)
     ex->step.step++;
 }
 
-/* --- state ---------------------------------------------------------------------- */
+/* --- state ---------------------------------------------------------------- */
 
 void executed_param(const struct executed *ex, int rank,
-                    const struct merak_param_slots *p, element_fn fn,
-                    void *arg)
+                    const struct merak_param_slots *p, element_fn fn, void *arg)
 {
-    const struct merak_slot *slot =
-        &ex->planned->program[rank]->slot[p->param];
+    const struct merak_slot *slot = &ex->planned->program[rank]->slot[p->param];
     float *data = slot_data(ex, rank, p->param);
     size_t n = merak_box_count(&slot->box);
 
@@ -355,8 +353,14 @@ struct executed *executed_create(struct merak_planned *planned)
     assert_non_null(ex);
     ex->planned = planned;
     ex->step = (struct merak_step){
-        .seed = 7, .lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-        .weight_decay = 0.1f, .clip = 0.1f, .train = true,
+        .seed = 7,
+        .lr = 0.01f,
+        .beta1 = 0.9f,
+        .beta2 = 0.95f,
+        .eps = 1e-8f,
+        .weight_decay = 0.1f,
+        .clip = 0.1f,
+        .train = true,
         .grad_scale = 1.0f / (float)(plan->microbatches * plan->dp)};
     ex->arena = calloc((size_t)planned->n_programs, sizeof(*ex->arena));
     assert_non_null(ex->arena);
@@ -401,8 +405,7 @@ double executed_loss(const struct executed *ex)
 
 float executed_norm(const struct executed *ex, int rank)
 {
-    const float *norm =
-        slot_data(ex, rank, ex->planned->program[rank]->norm);
+    const float *norm = slot_data(ex, rank, ex->planned->program[rank]->norm);
 
     return norm[1];
 }

@@ -76,8 +76,7 @@ static void compare_params(const struct executed *want,
     for (int r = 0; r < g->n_programs; r++) {
         for (int i = 0; i < g->program[r]->n_params; i++) {
             const struct merak_param_slots *p = &g->program[r]->param[i];
-            float *whole = calloc(merak_shape_count(&p->shape),
-                                  sizeof(*whole));
+            float *whole = calloc(merak_shape_count(&p->shape), sizeof(*whole));
             struct compare c = {.want = whole, .name = p->name, .abs = abs};
 
             assert_non_null(whole);
@@ -123,12 +122,11 @@ static void pipelines_change_no_bit(void **state)
     (void)state;
     for (int tp = 1; tp <= 2; tp++) {
         for (int dp = 1; dp <= 2; dp++) {
-            const struct variant one = {tp, 1, dp, "gpipe", dp == 2,
-                                        MERAK_SP_OFF};
+            const struct variant one = {tp,      1,       dp,
+                                        "gpipe", dp == 2, MERAK_SP_OFF};
 
             for (int pp = 2; pp <= 4; pp++) {
-                struct variant v = {tp, pp, dp, "1f1b", dp == 2,
-                                    MERAK_SP_OFF};
+                struct variant v = {tp, pp, dp, "1f1b", dp == 2, MERAK_SP_OFF};
 
                 assert_parity(&gpt, &one, &v, true);
                 v.schedule = "gpipe";

@@ -15,8 +15,7 @@ static struct merak_value *packed(struct merak_model *m,
 
     w = MERAK_PARAM(m, merak_name(m, "h.%d.qkv.w", l), MERAK_NORMAL(0.02f), 3,
                     H, D, C);
-    bias = MERAK_PARAM(m, merak_name(m, "h.%d.qkv.b", l), MERAK_ZEROS, 3, H,
-                       D);
+    bias = MERAK_PARAM(m, merak_name(m, "h.%d.qkv.b", l), MERAK_ZEROS, 3, H, D);
     h = merak_attention_packed(m, merak_linear(m, x, w, bias, 1));
     if (proj == NULL)
         proj = MERAK_PARAM(m, merak_name(m, "h.%d.proj.w", l),
@@ -56,10 +55,9 @@ static struct merak_value *block(struct merak_model *m,
     struct merak_value *w, *bias, *h;
 
     w = MERAK_PARAM(m, merak_name(m, "h.%d.ln.g", l), MERAK_ONES, C);
-    h = merak_layernorm(m, x, w,
-                        MERAK_PARAM(m, merak_name(m, "h.%d.ln.b", l),
-                                    MERAK_ZEROS, C),
-                        1e-5f);
+    h = merak_layernorm(
+        m, x, w, MERAK_PARAM(m, merak_name(m, "h.%d.ln.b", l), MERAK_ZEROS, C),
+        1e-5f);
     h = s->kv_heads > 0 ? grouped(m, s, l, h) : packed(m, s, l, h, shared);
     x = merak_add(m, x, h);
     w = MERAK_PARAM(m, merak_name(m, "h.%d.fc.w", l), MERAK_NORMAL(0.02f),
@@ -79,8 +77,8 @@ static void describe(struct merak_model *m, void *arg)
 
     wte = MERAK_PARAM(m, "wte", MERAK_NORMAL(0.02f), s->vocab, C);
     x = merak_embedding(m, merak_tokens(m), wte);
-    x = merak_add_position(
-        m, x, MERAK_PARAM(m, "wpe", MERAK_NORMAL(0.02f), T, C));
+    x = merak_add_position(m, x,
+                           MERAK_PARAM(m, "wpe", MERAK_NORMAL(0.02f), T, C));
     if (s->shared_proj)
         shared = MERAK_PARAM(m, "proj.w", MERAK_NORMAL(0.02f), C, s->heads,
                              C / s->heads);
@@ -91,8 +89,7 @@ static void describe(struct merak_model *m, void *arg)
         head = MERAK_PARAM(m, "head", MERAK_NORMAL(0.02f), s->vocab, C);
     x = merak_layernorm(m, x, MERAK_PARAM(m, "ln.g", MERAK_ONES, C),
                         MERAK_PARAM(m, "ln.b", MERAK_ZEROS, C), 1e-5f);
-    merak_cross_entropy(m, merak_linear(m, x, head, NULL, 1),
-                        merak_targets(m));
+    merak_cross_entropy(m, merak_linear(m, x, head, NULL, 1), merak_targets(m));
 }
 
 struct merak_planned *planned_build(const struct small_model *model,

@@ -16,11 +16,8 @@ static const struct small_model gpt = {
 static struct merak_plan plan_of(int tp, int pp, int dp, int m,
                                  const char *schedule, bool zero1)
 {
-    struct merak_plan plan = {.tp = tp,
-                              .pp = pp,
-                              .dp = dp,
-                              .microbatches = m,
-                              .zero1 = zero1};
+    struct merak_plan plan = {
+        .tp = tp, .pp = pp, .dp = dp, .microbatches = m, .zero1 = zero1};
 
     snprintf(plan.schedule, sizeof(plan.schedule), "%s", schedule);
     return plan;
@@ -36,8 +33,8 @@ static void assert_sound(struct merak_planned *p)
     struct merak_error err;
 
     if (check(p, &err) != MERAK_OK)
-        fail_msg("tp %d pp %d dp %d %s: %s", p->plan.tp, p->plan.pp,
-                 p->plan.dp, p->plan.schedule, err.text);
+        fail_msg("tp %d pp %d dp %d %s: %s", p->plan.tp, p->plan.pp, p->plan.dp,
+                 p->plan.schedule, err.text);
 }
 
 /* --- sound plans ---------------------------------------------------------- */
@@ -142,7 +139,7 @@ static void evaluation_keeps_the_persistent_slots(void **state)
     merak_planned_destroy(b);
 }
 
-/* --- memory ----------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 static size_t arena_of(int pp, int m, const char *schedule, int stage,
                        size_t *activation_p)
@@ -153,8 +150,7 @@ static size_t arena_of(int pp, int m, const char *schedule, int stage,
 
     p = planned_build(&gpt, &plan, NULL);
     bytes = p->program[stage]->arena_bytes;
-    *activation_p =
-        p->program[stage]->category_bytes[MERAK_CAT_ACTIVATION];
+    *activation_p = p->program[stage]->category_bytes[MERAK_CAT_ACTIVATION];
     merak_planned_destroy(p);
     return bytes;
 }
@@ -199,7 +195,7 @@ static void packing_wastes_little(void **state)
     merak_planned_destroy(p);
 }
 
-/* --- faults ----------------------------------------------------------------- */
+/* --- faults --------------------------------------------------------------- */
 
 static void assert_caught(struct merak_planned *p, const char *what)
 {
@@ -405,15 +401,13 @@ static void a_hang_is_caught(void **state)
     p = planned_build(&gpt, &plan, NULL);
     a = p->program[0];
     b = p->program[1];
-    add_wait(a, find(a, MERAK_INSTR_SEND, 1),
-             find(a, MERAK_INSTR_RECV, 0)->id);
-    add_wait(b, find(b, MERAK_INSTR_SEND, 0),
-             find(b, MERAK_INSTR_RECV, 1)->id);
+    add_wait(a, find(a, MERAK_INSTR_SEND, 1), find(a, MERAK_INSTR_RECV, 0)->id);
+    add_wait(b, find(b, MERAK_INSTR_SEND, 0), find(b, MERAK_INSTR_RECV, 1)->id);
     assert_caught(p, "hang");
     merak_planned_destroy(p);
 }
 
-/* --- ties --------------------------------------------------------------------- */
+/* --- ties ----------------------------------------------------------------- */
 
 struct message {
     uint64_t tag;
@@ -440,8 +434,7 @@ static void run_ties(struct merak_planned *p, int value, float **arena)
             moved = true;
             at[r]++;
             if (in->microbatch >= 0 ||
-                strstr(in->name, p->sharded->graph->value[value]->name) ==
-                    NULL)
+                strstr(in->name, p->sharded->graph->value[value]->name) == NULL)
                 continue;
             x = arena[r] + prog->slot[in->slot[0]].offset / sizeof(float);
             y = arena[r] + prog->slot[in->slot[1]].offset / sizeof(float);
@@ -453,8 +446,8 @@ static void run_ties(struct merak_planned *p, int value, float **arena)
             if (in->kind == MERAK_INSTR_RECV) {
                 int m = 0;
 
-                while (m < n_box && (box[m].tag != in->tag ||
-                                     box[m].to != r || box[m].from != in->peer))
+                while (m < n_box && (box[m].tag != in->tag || box[m].to != r ||
+                                     box[m].from != in->peer))
                     m++;
                 if (m == n_box)
                     at[r]--; /* not there yet */
@@ -500,8 +493,8 @@ static int fill_uses(const struct merak_program *prog, int value, float *arena)
 static void a_tied_sum_is_the_same_under_every_cut(void **state)
 {
     struct small_model model = gpt;
-    const float want = ((contribution[0] + contribution[1]) +
-                        contribution[2]) + contribution[3];
+    const float want = ((contribution[0] + contribution[1]) + contribution[2]) +
+                       contribution[3];
 
     (void)state;
     model.shared_proj = true;
@@ -579,7 +572,7 @@ static void norms_count_everything_once(void **state)
     }
 }
 
-/* --- prediction --------------------------------------------------------------- */
+/* --- prediction ----------------------------------------------------------- */
 
 /* One kernel of each action takes 1 (forward) or 2 (backward), all else
  * nothing. */
@@ -635,7 +628,7 @@ static void idle_time_is_the_closed_form(void **state)
     }
 }
 
-/* --- stages ------------------------------------------------------------------- */
+/* --- stages --------------------------------------------------------------- */
 
 static void too_many_stages_are_refused(void **state)
 {

@@ -131,12 +131,15 @@ static int step_time(const struct merak_schedule *sched, int p, int m)
     for (bool moved = true; left > 0; assert_true(moved)) {
         moved = false;
         for (int s = 0; s < p; s++) {
-            struct merak_action *a = &actions[s][at[s]];
-            bool forward = a->kind == MERAK_ACT_F;
-            int mb = a->microbatch, ready = 0;
+            const struct merak_action *a;
+            int mb, ready = 0;
+            bool forward;
 
             if (at[s] == 2 * m)
                 continue;
+            a = &actions[s][at[s]];
+            forward = a->kind == MERAK_ACT_F;
+            mb = a->microbatch;
             if (forward && s > 0)
                 ready = f_end[s - 1][mb];
             if (!forward)
@@ -162,8 +165,7 @@ static void steps_take_the_closed_form(void **state)
     for (int p = 1; p <= 16; p++) {
         for (int m = 1; m <= 64; m += 3) {
             assert_int_equal(step_time(find("1f1b"), p, m), 3 * (m + p - 1));
-            assert_int_equal(step_time(find("gpipe"), p, m),
-                             3 * (m + p - 1));
+            assert_int_equal(step_time(find("gpipe"), p, m), 3 * (m + p - 1));
         }
     }
 }
@@ -176,8 +178,7 @@ static void unknown_names_list_the_known(void **state)
     (void)state;
     assert_int_equal(merak_schedule_find("2f2b", &sched, &err),
                      MERAK_ERR_NOT_FOUND);
-    assert_string_equal(err.text,
-                        "no schedule '2f2b'; there are: 1f1b, gpipe");
+    assert_string_equal(err.text, "no schedule '2f2b'; there are: 1f1b, gpipe");
     assert_null(sched);
 }
 

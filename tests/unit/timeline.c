@@ -43,9 +43,9 @@ static void neighbours_are_joined(void **state)
 static void text_shows_what_fills_a_column(void **state)
 {
     const struct merak_bar bars[] = {
-        {0, MERAK_BAR_FORWARD, 0, 0, 1},  {0, MERAK_BAR_FORWARD, 11, 1, 2},
-        {0, MERAK_BAR_BACKWARD, 0, 5, 7}, {0, MERAK_BAR_STEP, -1, 9, 10},
-        {0, MERAK_BAR_TRANSFER, 0, 1, 3}, {1, MERAK_BAR_FORWARD, 0, 1, 2.6},
+        {0, MERAK_BAR_FORWARD, 0, 0, 1},    {0, MERAK_BAR_FORWARD, 11, 1, 2},
+        {0, MERAK_BAR_BACKWARD, 0, 5, 7},   {0, MERAK_BAR_STEP, -1, 9, 10},
+        {0, MERAK_BAR_TRANSFER, 0, 1, 3},   {1, MERAK_BAR_FORWARD, 0, 1, 2.6},
         {1, MERAK_BAR_BACKWARD, 0, 2.6, 4},
     };
     struct merak_picture p = picture_of(bars, 7, 10);
