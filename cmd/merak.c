@@ -20,6 +20,7 @@ static const struct command commands[] = {
     {"data", "make token files, show what they hold", merak_cmd_data},
     {"plan", "what a run would look like", merak_cmd_plan},
     {"train", "train a model", merak_cmd_train},
+    {"ckpt", "list, show and verify checkpoints", merak_cmd_ckpt},
     {"sandbox", "a private Slurm on this machine", merak_cmd_sandbox},
     {NULL, NULL, NULL},
 };

@@ -76,31 +76,22 @@ static bool write_tensor(hid_t file, const struct merak_ckpt_manifest *mf,
     return ok;
 }
 
-static bool put_degree(hid_t file, const char *name, int degree)
-{
-    const uint64_t value = (uint64_t)degree;
-
-    return merak_h5_put_u64(file, name, &value, 1);
-}
-
 static bool put_state(hid_t file, const struct merak_ckpt_state *state)
 {
-    const uint64_t version = MERAK_CKPT_VERSION;
-
     return merak_h5_put_text(file, "format", MERAK_CKPT_FORMAT) &&
-           merak_h5_put_u64(file, "version", &version, 1) &&
-           merak_h5_put_u64(file, "step", &state->step, 1) &&
-           merak_h5_put_u64(file, "consumed_samples", &state->consumed_samples,
-                            1) &&
-           merak_h5_put_u64(file, "consumed_tokens", &state->consumed_tokens,
-                            1) &&
-           merak_h5_put_u64(file, "seed", &state->seed, 1) &&
+           merak_h5_put_number(file, "version", MERAK_CKPT_VERSION) &&
+           merak_h5_put_number(file, "step", state->step) &&
+           merak_h5_put_number(file, "consumed_samples",
+                               state->consumed_samples) &&
+           merak_h5_put_number(file, "consumed_tokens",
+                               state->consumed_tokens) &&
+           merak_h5_put_number(file, "seed", state->seed) &&
            merak_h5_put_text(file, "model_id", state->model_id) &&
            merak_h5_put_text(file, "data_id", state->data_id) &&
            merak_h5_put_text(file, "dtype", state->dtype) &&
-           put_degree(file, "tp", state->tp) &&
-           put_degree(file, "pp", state->pp) &&
-           put_degree(file, "dp", state->dp);
+           merak_h5_put_number(file, "tp", (uint64_t)state->tp) &&
+           merak_h5_put_number(file, "pp", (uint64_t)state->pp) &&
+           merak_h5_put_number(file, "dp", (uint64_t)state->dp);
 }
 
 static enum merak_status lay_out(const char *path,

@@ -94,12 +94,10 @@ static bool make_dataset(hid_t file, struct run *run)
 
 static bool put_header(hid_t file, const struct shard *shard)
 {
-    const uint64_t version = MERAK_CKPT_VERSION, rank = (uint64_t)shard->rank;
-
     return merak_h5_put_text(file, "format", MERAK_CKPT_FORMAT) &&
-           merak_h5_put_u64(file, "version", &version, 1) &&
-           merak_h5_put_u64(file, "step", &shard->step, 1) &&
-           merak_h5_put_u64(file, "rank", &rank, 1);
+           merak_h5_put_number(file, "version", MERAK_CKPT_VERSION) &&
+           merak_h5_put_number(file, "step", shard->step) &&
+           merak_h5_put_number(file, "rank", (uint64_t)shard->rank);
 }
 
 /* All of the file but the tensors' bytes; their places in run[].offset. */

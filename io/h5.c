@@ -338,6 +338,15 @@ bool merak_h5_put_u64(hid_t object, const char *name, const uint64_t *value,
     return ok;
 }
 
+bool merak_h5_put_number(hid_t object, const char *name, uint64_t value)
+{
+    hid_t space = H5Screate(H5S_SCALAR);
+    bool ok = space >= 0 && put(object, name, H5T_NATIVE_UINT64, space, &value);
+
+    merak_h5_drop(space);
+    return ok;
+}
+
 bool merak_h5_get_text(hid_t object, const char *name, char *text, size_t size)
 {
     hid_t at = H5Aopen(object, name, H5P_DEFAULT), type;

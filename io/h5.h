@@ -74,6 +74,7 @@ bool merak_h5_dataset_fits(hid_t set, int ndim, const size_t *dim);
 bool merak_h5_put_text(hid_t object, const char *name, const char *text);
 bool merak_h5_put_u64(hid_t object, const char *name, const uint64_t *value,
                       int n);
+bool merak_h5_put_number(hid_t object, const char *name, uint64_t value);
 /* text of at most size - 1 bytes; exactly n values. */
 bool merak_h5_get_text(hid_t object, const char *name, char *text, size_t size);
 bool merak_h5_get_u64(hid_t object, const char *name, uint64_t *value, int n);

@@ -136,25 +136,21 @@ char *merak_trace_file(char *buf, int rank)
 /* --- creating
  * -------------------------------------------------------------------- */
 
-static bool put_int(hid_t file, const char *name, int value)
-{
-    const uint64_t wide = (uint64_t)value;
-
-    return merak_h5_put_u64(file, name, &wide, 1);
-}
-
 static bool put_info(hid_t file, const struct merak_trace_info *info)
 {
     return merak_h5_put_text(file, "format", MERAK_TRACE_FORMAT) &&
-           put_int(file, "version", MERAK_TRACE_VERSION) &&
-           put_int(file, "rank", info->rank) &&
-           put_int(file, "ranks", info->ranks) &&
-           put_int(file, "stage", info->stage) &&
-           put_int(file, "stages", info->stages) &&
-           put_int(file, "tp", info->tp) && put_int(file, "dp", info->dp) &&
-           put_int(file, "tp_index", info->tp_index) &&
-           put_int(file, "dp_index", info->dp_index) &&
-           put_int(file, "microbatches", info->microbatches) &&
+           merak_h5_put_number(file, "version",
+                               (uint64_t)MERAK_TRACE_VERSION) &&
+           merak_h5_put_number(file, "rank", (uint64_t)info->rank) &&
+           merak_h5_put_number(file, "ranks", (uint64_t)info->ranks) &&
+           merak_h5_put_number(file, "stage", (uint64_t)info->stage) &&
+           merak_h5_put_number(file, "stages", (uint64_t)info->stages) &&
+           merak_h5_put_number(file, "tp", (uint64_t)info->tp) &&
+           merak_h5_put_number(file, "dp", (uint64_t)info->dp) &&
+           merak_h5_put_number(file, "tp_index", (uint64_t)info->tp_index) &&
+           merak_h5_put_number(file, "dp_index", (uint64_t)info->dp_index) &&
+           merak_h5_put_number(file, "microbatches",
+                               (uint64_t)info->microbatches) &&
            merak_h5_put_text(file, "schedule", info->schedule) &&
            merak_h5_put_text(file, "transport", info->transport);
 }

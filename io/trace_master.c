@@ -127,15 +127,14 @@ static enum merak_status lay_out(const char *path, int ranks,
                                  struct merak_h5_stage *stage,
                                  struct merak_error *err)
 {
-    const uint64_t version = MERAK_TRACE_VERSION, n = (uint64_t)ranks;
     hid_t file = -1;
     enum merak_status rc = merak_h5_stage(path, stage, &file, err);
 
     if (rc != MERAK_OK)
         return rc;
     if (!merak_h5_put_text(file, "format", MERAK_TRACE_FORMAT) ||
-        !merak_h5_put_u64(file, "version", &version, 1) ||
-        !merak_h5_put_u64(file, "ranks", &n, 1) ||
+        !merak_h5_put_number(file, "version", MERAK_TRACE_VERSION) ||
+        !merak_h5_put_number(file, "ranks", (uint64_t)ranks) ||
         !put_records(file, ranks, first) || !put_first(file, ranks, first) ||
         !put_links(file, ranks))
         rc = merak_h5_fail(err, "cannot lay out %s", path);
