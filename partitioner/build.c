@@ -165,20 +165,6 @@ static size_t slot_bytes(const struct merak_build *b, int slot)
     return b->prog->slot[slot].bytes;
 }
 
-/* Bytes this rank sends: what its boxes for the others hold, or a ring. */
-static size_t exchange_bytes(const struct merak_exchange *ex, size_t bytes)
-{
-    size_t count = 0;
-
-    if (ex->kind == MERAK_CONVERT_ALL_REDUCE)
-        return 2 * bytes / (size_t)ex->n * (size_t)(ex->n - 1);
-    for (int q = 0; q < ex->n; q++) {
-        if (q != ex->me)
-            count += merak_box_count(&ex->send[q]);
-    }
-    return count * merak_dtype_bytes(ex->dtype);
-}
-
 static void measure_kernel(struct merak_build *b, struct merak_instr *in,
                            const struct merak_kernel_call *call)
 {
@@ -243,7 +229,7 @@ static void measure(struct merak_build *b, struct merak_instr *in)
                 b->opt->scratch(b->opt->scratch_arg, in->op->name, &call));
         break;
     case MERAK_INSTR_EXCHANGE:
-        in->bytes = exchange_bytes(in->exchange, slot_bytes(b, in->slot[0]));
+        in->bytes = merak_exchange_bytes(in->exchange);
         in->scratch = shared_slot(b, MERAK_CAT_COMM,
                                   merak_exchange_scratch(in->exchange));
         break;
@@ -256,7 +242,7 @@ static void measure(struct merak_build *b, struct merak_instr *in)
         in->bytes = slot_bytes(b, in->slot[0]);
         break;
     }
-    in->cost_s = merak_cost_instr(b->cost, in);
+    in->cost_s = merak_cost_instr(b->cost, b->prog, in);
 }
 
 int merak_build_push(struct merak_build *b, struct merak_instr *in)

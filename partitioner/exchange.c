@@ -236,3 +236,17 @@ size_t merak_exchange_scratch(const struct merak_exchange *ex)
     }
     return total;
 }
+
+size_t merak_exchange_bytes(const struct merak_exchange *ex)
+{
+    size_t item = merak_dtype_bytes(ex->dtype), count = 0;
+
+    if (ex->kind == MERAK_CONVERT_ALL_REDUCE)
+        return 2 * merak_shape_count(&ex->in) * item / (size_t)ex->n *
+               (size_t)(ex->n - 1);
+    for (int q = 0; q < ex->n; q++) {
+        if (q != ex->me)
+            count += merak_box_count(&ex->send[q]);
+    }
+    return count * item;
+}

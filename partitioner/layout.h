@@ -174,6 +174,9 @@ void merak_exchange_fini(struct merak_exchange *ex);
  * rounded up to 64 bytes each; nothing is staged for this rank itself.
  */
 size_t merak_exchange_scratch(const struct merak_exchange *ex);
+/* Bytes this rank sends: what its boxes for the others hold; an all-reduce
+ * is a reduce-scatter and an all-gather of its operand. */
+size_t merak_exchange_bytes(const struct merak_exchange *ex);
 /* True if the box is one contiguous run; *offset_p its first element. */
 bool merak_box_contiguous(const struct merak_box *box, size_t *offset_p);
 size_t merak_box_count(const struct merak_box *box);

@@ -28,7 +28,10 @@ static enum merak_status cut(struct merak_planned *p, struct merak_error *err)
     if (rc == MERAK_OK)
         rc = merak_shard(p->graph, &so, &p->sharded, err);
     if (rc == MERAK_OK)
-        rc = merak_stages_cut(p->sharded, p->plan.pp, &p->stages, err);
+        rc = p->plan.cut != NULL
+                 ? merak_stages_at(p->sharded, p->plan.cut, p->plan.pp,
+                                   &p->stages, err)
+                 : merak_stages_cut(p->sharded, p->plan.pp, &p->stages, err);
     return rc;
 }
 

@@ -35,6 +35,9 @@ struct merak_plan {
     enum merak_seq_parallel sp;
     enum merak_dtype dtype;
     int threads; /* per rank */
+    /* pp - 1 ascending places (merak_stages_places) where stages begin, or
+     * NULL: merak_stages_cut() says.  Borrowed; not kept by programs. */
+    const int *cut;
 };
 
 /* Which stage runs each node of the sharded graph (gradient and convert
@@ -52,6 +55,16 @@ struct merak_stages {
 enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err) MERAK_CHECKED;
+/* How many places there are to cut: each begins a stage. */
+enum merak_status merak_stages_places(const struct merak_sharded *sharded,
+                                      int *n_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* Cut at places place[n - 1], ascending, 0 the first after the graph's
+ * start. */
+enum merak_status merak_stages_at(const struct merak_sharded *sharded,
+                                  const int *place, int n,
+                                  struct merak_stages **stages_p,
+                                  struct merak_error *err) MERAK_CHECKED;
 void merak_stages_destroy(struct merak_stages *stages);
 
 /* --- the program -------------------------------------------------------- */
@@ -239,10 +252,26 @@ struct merak_cost_model {
     double flops_per_s;   /* of one rank, GEMM */
     double bytes_per_s;   /* memory, elementwise kernels */
     double kernel_s;      /* fixed cost of a kernel */
-    double link_bytes_per_s, link_latency_s; /* between ranks */
+    double link_bytes_per_s, link_latency_s; /* between ranks of a node */
+    int ranks_per_node;   /* logical ranks fill nodes in order; 0: one node
+                             holds them all, and the next two are not read */
+    double net_bytes_per_s, net_latency_s; /* of a rank, to other nodes */
 };
 const struct merak_cost_model *merak_cost_default(void);
+double merak_cost_kernel(const struct merak_cost_model *model, double flops,
+                         double bytes);
+/* A collective of n members, `inside` of them (this one counted) on this
+ * rank's node, each sending `bytes` in all, to every other alike. */
+double merak_cost_exchange(const struct merak_cost_model *model,
+                           enum merak_convert_kind kind, double bytes, int n,
+                           int inside);
+double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
+                           bool inside);
+/* Do two logical ranks share a node? */
+bool merak_cost_together(const struct merak_cost_model *model, int a, int b);
+/* An instruction of a program. */
 double merak_cost_instr(const struct merak_cost_model *model,
+                        const struct merak_program *program,
                         const struct merak_instr *instr);
 
 struct merak_timeline {

@@ -97,7 +97,7 @@ static bool is_ready(const struct sim *s, int p, const struct merak_instr *in,
 static void start(struct sim *s, int p, const struct merak_instr *in, double at)
 {
     struct rank_state *r = &s->rank[p];
-    double cost = merak_cost_instr(s->model, in);
+    double cost = merak_cost_instr(s->model, r->prog, in);
     const struct merak_party *party;
 
     if (in->queue == MERAK_QUEUE_P2P)

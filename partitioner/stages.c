@@ -149,9 +149,9 @@ static double stage_seconds(const struct cutter *c, int from, int to)
            (c->cut[from].bytes + c->cut[to].bytes) / link;
 }
 
-static void choose(struct cutter *c)
+static void choose(struct cutter *c, int *bound)
 {
-    int n = c->n_cuts;
+    int n = c->n_cuts, at = n - 1;
 
     for (int i = 0; i < n; i++)
         c->best[i] = (struct best){i == 0 ? 0 : DBL_MAX, 0, -1};
@@ -172,6 +172,11 @@ static void choose(struct cutter *c)
             }
         }
     }
+    for (int s = c->n_stages; s > 0; s--) {
+        bound[s] = at;
+        at = c->best[s * n + at].from;
+    }
+    bound[0] = 0;
 }
 
 /* Stage of every node; converts and gradient nodes follow `forward`. */
@@ -192,17 +197,16 @@ static int stage_of(const struct merak_stages *stages, const struct cutter *c,
     return stages->of_node[node->id];
 }
 
-static void assign(struct cutter *c, struct merak_stages *stages)
+/* Stages begin at candidates bound[0] = 0, bound[1], ..; bound[n] ends the
+ * last. */
+static void assign(const struct cutter *c, const int *bound,
+                   struct merak_stages *stages)
 {
     const struct merak_graph *g = c->graph;
-    int to = c->n_cuts - 1;
 
-    for (int s = c->n_stages; s > 0; s--) {
-        int from = c->best[s * c->n_cuts + to].from;
-
-        for (int n = c->cut[from].node; n < c->cut[to].node; n++)
-            stages->of_node[n] = s - 1;
-        to = from;
+    for (int s = 0; s < stages->n; s++) {
+        for (int n = c->cut[bound[s]].node; n < c->cut[bound[s + 1]].node; n++)
+            stages->of_node[n] = s;
     }
     /* Copies of copies: the later one first, so that it is settled. */
     for (int n = g->n_nodes - 1; n >= 0; n--) {
@@ -240,6 +244,8 @@ static enum merak_status cutter_init(struct cutter *c,
     size_t nodes = (size_t)graph->n_nodes + 2;
     size_t values = (size_t)graph->n_values + 1;
 
+    if (n < 1)
+        return merak_fail(err, MERAK_ERR_PARAM, "%d stages: at least 1", n);
     *c = (struct cutter){.graph = graph, .n_stages = n};
     c->last_use = calloc(values, sizeof(*c->last_use));
     c->seconds = calloc(nodes, sizeof(*c->seconds));
@@ -256,9 +262,6 @@ static enum merak_status cutter_init(struct cutter *c,
                           "the model has %d places to cut it, %d stages need "
                           "%d; use a smaller pp or more layers",
                           c->n_cuts - 2, n, n - 1);
-    c->best = calloc((size_t)(n + 1) * (size_t)c->n_cuts, sizeof(*c->best));
-    if (c->best == NULL)
-        return merak_fail_nomem(err, (size_t)n * sizeof(*c->best));
     return MERAK_OK;
 }
 
@@ -290,31 +293,95 @@ static enum merak_status stages_create(const struct merak_graph *graph, int n,
     return MERAK_OK;
 }
 
+/* Stages from bounds among the candidates. */
+static enum merak_status finish(const struct cutter *c, const int *bound,
+                                struct merak_stages **stages_p,
+                                struct merak_error *err)
+{
+    const struct merak_graph *graph = c->graph;
+    struct merak_stages *stages = NULL;
+    enum merak_status rc = stages_create(graph, c->n_stages, &stages, err);
+
+    if (rc != MERAK_OK) {
+        merak_stages_destroy(stages);
+        return rc;
+    }
+    assign(c, bound, stages);
+    for (int i = 0; i < graph->n_nodes; i++)
+        stages->flops[stages->of_node[i]] += c->flops[i];
+    count_params(graph, stages, c->last_use);
+    *stages_p = stages;
+    return MERAK_OK;
+}
+
 enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err)
 {
-    const struct merak_graph *graph = sharded->graph;
-    struct merak_stages *stages = NULL;
     struct cutter c = {0};
-    enum merak_status rc;
+    int *bound = NULL;
+    size_t cells;
+    enum merak_status rc = cutter_init(&c, sharded->graph, n, err);
 
-    if (n < 1)
-        return merak_fail(err, MERAK_ERR_PARAM, "%d stages: at least 1", n);
-    rc = cutter_init(&c, graph, n, err);
-    if (rc == MERAK_OK)
-        rc = stages_create(graph, n, &stages, err);
     if (rc != MERAK_OK)
         goto out;
-    choose(&c);
-    assign(&c, stages);
-    for (int i = 0; i < graph->n_nodes; i++)
-        stages->flops[stages->of_node[i]] += c.flops[i];
-    count_params(graph, stages, c.last_use);
-    *stages_p = stages;
-    stages = NULL; /* the caller's now */
+    cells = (size_t)(n + 1) * (size_t)c.n_cuts;
+    c.best = calloc(cells, sizeof(*c.best));
+    bound = calloc((size_t)n + 1, sizeof(*bound));
+    if (c.best == NULL || bound == NULL) {
+        rc = merak_fail_nomem(err, cells * sizeof(*c.best));
+        goto out;
+    }
+    choose(&c, bound);
+    rc = finish(&c, bound, stages_p, err);
 out:
-    merak_stages_destroy(stages);
+    free(bound);
+    cutter_fini(&c);
+    return rc;
+}
+
+enum merak_status merak_stages_places(const struct merak_sharded *sharded,
+                                      int *n_p, struct merak_error *err)
+{
+    struct cutter c = {0};
+    enum merak_status rc = cutter_init(&c, sharded->graph, 1, err);
+
+    if (rc == MERAK_OK)
+        *n_p = c.n_cuts - 2;
+    cutter_fini(&c);
+    return rc;
+}
+
+enum merak_status merak_stages_at(const struct merak_sharded *sharded,
+                                  const int *place, int n,
+                                  struct merak_stages **stages_p,
+                                  struct merak_error *err)
+{
+    struct cutter c = {0};
+    int *bound = NULL;
+    enum merak_status rc = cutter_init(&c, sharded->graph, n, err);
+
+    if (rc != MERAK_OK)
+        goto out;
+    bound = calloc((size_t)n + 1, sizeof(*bound));
+    if (bound == NULL) {
+        rc = merak_fail_nomem(err, (size_t)n * sizeof(*bound));
+        goto out;
+    }
+    bound[n] = c.n_cuts - 1;
+    for (int s = 1; s < n; s++) {
+        bound[s] = place[s - 1] + 1;
+        if (bound[s] <= bound[s - 1] || bound[s] >= bound[n]) {
+            rc = merak_fail(err, MERAK_ERR_PARAM,
+                            "stage %d begins at place %d: expected ascending "
+                            "places from 0 to %d",
+                            s, place[s - 1], c.n_cuts - 3);
+            goto out;
+        }
+    }
+    rc = finish(&c, bound, stages_p, err);
+out:
+    free(bound);
     cutter_fini(&c);
     return rc;
 }
