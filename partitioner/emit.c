@@ -370,18 +370,15 @@ static void run_actions(struct merak_build *b,
     settle_lags(b, b->n_lag);
 }
 
-/* Evaluation runs every micro-batch forward only. */
+/* Evaluation runs the forwards alone. */
 static int fill_actions(struct merak_build *b,
                         const struct merak_schedule_args *args,
                         struct merak_action *actions)
 {
-    if (!b->opt->forward_only) {
-        b->schedule->fill(args, actions);
-        return b->schedule->count(args);
-    }
-    for (int i = 0; i < args->microbatches; i++)
-        actions[i] = (struct merak_action){MERAK_ACT_F, i, 0};
-    return args->microbatches;
+    int n = merak_schedule_count(b->schedule, args);
+
+    merak_schedule_fill(b->schedule, args, actions);
+    return b->opt->forward_only ? merak_actions_forward(actions, n) : n;
 }
 
 static void make_loss(struct merak_build *b)
@@ -407,12 +404,9 @@ void merak_build_microbatches(struct merak_build *b)
                                            b->prog->plan.microbatches,
                                        .chunks = 1,
                                        .stage = b->stage};
-    int n = b->schedule->count(&args);
-    struct merak_action *actions;
+    int n = merak_schedule_count(b->schedule, &args);
+    struct merak_action *actions = calloc((size_t)n, sizeof(*actions));
 
-    if (n < args.microbatches)
-        n = args.microbatches;
-    actions = calloc((size_t)n, sizeof(*actions));
     if (actions == NULL) {
         merak_build_fail(b, merak_fail_nomem(b->err, sizeof(*actions)));
         return;

@@ -150,9 +150,14 @@ static enum merak_status find_schedule(struct merak_build *b,
     enum merak_status rc =
         merak_schedule_find(plan->schedule, &b->schedule, err);
 
-    if (rc == MERAK_OK && b->schedule->check != NULL)
-        rc = b->schedule->check(&args, err);
-    return rc;
+    if (rc != MERAK_OK)
+        return rc;
+    if (b->schedule->forward_only && !b->opt->forward_only)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "schedule %s has no backwards and trains nothing: "
+                          "it is for evaluation",
+                          plan->schedule);
+    return merak_schedule_check(b->schedule, &args, err);
 }
 
 static void set_mesh(struct merak_build *b)

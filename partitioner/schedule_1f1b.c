@@ -10,30 +10,16 @@
 
 #include "partitioner/schedule_kinds.h"
 
-static int f1b1_count(const struct merak_schedule_args *args)
-{
-    return 2 * args->microbatches;
-}
-
 static void f1b1_fill(const struct merak_schedule_args *args,
                       struct merak_action *actions)
 {
-    int m = args->microbatches;
-    int ahead = args->stages - 1 - args->stage;
-    int n = 0;
-
-    for (int i = 0; i < m + ahead; i++) {
-        if (i < m)
-            actions[n++] = (struct merak_action){MERAK_ACT_F, i, 0};
-        if (i >= ahead && i - ahead < m)
-            actions[n++] = (struct merak_action){MERAK_ACT_B, i - ahead, 0};
-    }
+    merak_schedule_warmup_fill(args, args->stages - args->stage, actions);
 }
 
 const struct merak_schedule merak_schedule_1f1b = {
     .name = "1f1b",
     .about = "one forward, one backward; stage s holds p - s micro-batches",
-    .count = f1b1_count,
+    .max_chunks = 1,
+    .count = merak_schedule_pairs,
     .fill = f1b1_fill,
-    .check = merak_schedule_one_chunk,
 };

@@ -10,26 +10,16 @@
 
 #include "partitioner/schedule_kinds.h"
 
-static int gpipe_count(const struct merak_schedule_args *args)
-{
-    return 2 * args->microbatches;
-}
-
 static void gpipe_fill(const struct merak_schedule_args *args,
                        struct merak_action *actions)
 {
-    int m = args->microbatches;
-
-    for (int i = 0; i < m; i++) {
-        actions[i] = (struct merak_action){MERAK_ACT_F, i, 0};
-        actions[m + i] = (struct merak_action){MERAK_ACT_B, i, 0};
-    }
+    merak_schedule_warmup_fill(args, args->microbatches, actions);
 }
 
 const struct merak_schedule merak_schedule_gpipe = {
     .name = "gpipe",
     .about = "all forwards, then all backwards; holds m micro-batches",
-    .count = gpipe_count,
+    .max_chunks = 1,
+    .count = merak_schedule_pairs,
     .fill = gpipe_fill,
-    .check = merak_schedule_one_chunk,
 };

@@ -7,9 +7,23 @@
 
 extern const struct merak_schedule merak_schedule_1f1b;
 extern const struct merak_schedule merak_schedule_gpipe;
+extern const struct merak_schedule merak_schedule_eager;
+extern const struct merak_schedule merak_schedule_early;
+extern const struct merak_schedule merak_schedule_last;
+extern const struct merak_schedule merak_schedule_scp;
+extern const struct merak_schedule merak_schedule_forward;
 
-/* A check() for schedules without virtual stages: chunks must be 1. */
-enum merak_status merak_schedule_one_chunk(
-    const struct merak_schedule_args *args, struct merak_error *err);
+/* Shifted critical path's moves, as bits. */
+enum {
+    MERAK_MOVE_DROP_LAST = 1, /* the last stage never recomputes */
+    MERAK_MOVE_EARLY = 2,     /* recompute before the gradient is there */
+    MERAK_MOVE_THIRD = 4,     /* stage p-2: a third forward first */
+    MERAK_MOVES = 8
+};
+/* The schedule with exactly these moves; never NULL below MERAK_MOVES. */
+const struct merak_schedule *merak_schedule_moves(unsigned moves);
+
+/* A count() for one chunk, one forward and one backward: 2 m slices. */
+int merak_schedule_pairs(const struct merak_schedule_args *args);
 
 #endif

@@ -15,84 +15,233 @@ static const struct merak_schedule *find(const char *name)
     const struct merak_schedule *sched = NULL;
     struct merak_error err;
 
-    assert_int_equal(merak_schedule_find(name, &sched, &err), MERAK_OK);
+    if (merak_schedule_find(name, &sched, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
     return sched;
 }
 
-static struct merak_action *fill(const struct merak_schedule *sched, int p,
-                                 int m, int stage, int *n_p)
+static struct merak_action *fill(const struct merak_schedule *sched,
+                                 const struct merak_schedule_args *args,
+                                 int *n_p)
 {
-    struct merak_schedule_args args = {
-        .stages = p, .microbatches = m, .chunks = 1, .stage = stage};
     struct merak_action *actions;
 
-    *n_p = sched->count(&args);
+    *n_p = merak_schedule_count(sched, args);
     actions = calloc((size_t)*n_p, sizeof(*actions));
     assert_non_null(actions);
-    sched->fill(&args, actions);
+    merak_schedule_fill(sched, args, actions);
     return actions;
 }
 
-static void print_actions(const struct merak_schedule *sched, int p, int m,
-                          int stage, char *buf, size_t size)
+/* --- lists written out ---------------------------------------------------- */
+
+/* Chunk 0 in capitals, chunk 1 in small letters: "F0 f0 b0 B0"; a slice or
+ * a pass other than 0 as "F0.1". */
+static void print_actions(const char *name,
+                          const struct merak_schedule_args *args, char *buf,
+                          size_t size)
 {
     int n;
-    struct merak_action *actions = fill(sched, p, m, stage, &n);
+    struct merak_action *actions = fill(find(name), args, &n);
     size_t used = 0;
 
-    for (int i = 0; i < n; i++)
-        used += (size_t)snprintf(buf + used, size - used, "%s%c%d",
-                                 i > 0 ? " " : "", "FBWR"[actions[i].kind],
-                                 actions[i].microbatch);
+    for (int i = 0; i < n; i++) {
+        const struct merak_action *a = &actions[i];
+        int sub = a->slice + a->pass;
+
+        used += (size_t)snprintf(
+            buf + used, size - used, "%s%c%d", i > 0 ? " " : "",
+            (a->chunk > 0 ? "fbwr" : "FBWR")[a->kind], a->microbatch);
+        if (sub > 0)
+            used += (size_t)snprintf(buf + used, size - used, ".%d", sub);
+    }
     free(actions);
 }
 
-/* Forwards and backwards of the order Merak's own 1f1b ran (p = 4, m = 8). */
-static const char *const order_1f1b[] = {
-    "F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7",
-    "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7",
-    "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7",
-    "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7",
+/* Schedules of one chunk at p = 4, m = 8, by stage.  Those with R are the
+ * orders of Merak's own schedules. */
+struct list_row {
+    const char *name;
+    const char *stage[4];
 };
-static const char order_gpipe[] =
-    "F0 F1 F2 F3 F4 F5 F6 F7 B0 B1 B2 B3 B4 B5 B6 B7";
 
-static void orders_are_the_known_ones(void **state)
+static const struct list_row list_rows[] = {
+    {"1f1b",
+     {"F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7",
+      "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7",
+      "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7",
+      "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"}},
+    {"gpipe",
+     {"F0 F1 F2 F3 F4 F5 F6 F7 B0 B1 B2 B3 B4 B5 B6 B7",
+      "F0 F1 F2 F3 F4 F5 F6 F7 B0 B1 B2 B3 B4 B5 B6 B7",
+      "F0 F1 F2 F3 F4 F5 F6 F7 B0 B1 B2 B3 B4 B5 B6 B7",
+      "F0 F1 F2 F3 F4 F5 F6 F7 B0 B1 B2 B3 B4 B5 B6 B7"}},
+    {"early",
+     {"F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 R5 B5 R6 B6 R7 B7",
+      "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 R6 B6 R7 B7",
+      "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 R7 B7",
+      "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"}},
+    {"last",
+     {"F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 R5 B5 R6 B6 R7 B7",
+      "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 R6 B6 R7 B7",
+      "F0 F1 R0 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7",
+      "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"}},
+    {"scp",
+     {"F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 R5 B5 R6 B6 R7 B7",
+      "F0 F1 F2 R0 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 R6 B6 R7 B7",
+      "F0 F1 F2 R0 B0 R1 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7",
+      "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"}},
+    {"scp:third",
+     {"F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7",
+      "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7",
+      "F0 F1 F2 B0 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7",
+      "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"}},
+    {"scp:early,third",
+     {"F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 R5 B5 R6 B6 R7 B7",
+      "F0 F1 F2 R0 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 R6 B6 R7 B7",
+      "F0 F1 F2 R0 B0 R1 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 R7 B7",
+      "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"}},
+    {"eager",
+     {"F0 F1 F2 F3 F4 F5 F6 B0 F7 B1 B2 B3 B4 B5 B6 B7",
+      "F0 F1 F2 F3 F4 B0 F5 B1 F6 B2 F7 B3 B4 B5 B6 B7",
+      "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7",
+      "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"}},
+    {"forward",
+     {"F0 F1 F2 F3 F4 F5 F6 F7", "F0 F1 F2 F3 F4 F5 F6 F7",
+      "F0 F1 F2 F3 F4 F5 F6 F7", "F0 F1 F2 F3 F4 F5 F6 F7"}},
+};
+
+static void lists_are_the_known_ones(void **state)
 {
-    char got[256];
+    char got[512];
 
     (void)state;
-    for (int s = 0; s < 4; s++) {
-        print_actions(find("1f1b"), 4, 8, s, got, sizeof(got));
-        assert_string_equal(got, order_1f1b[s]);
-        print_actions(find("gpipe"), 4, 8, s, got, sizeof(got));
-        assert_string_equal(got, order_gpipe);
+    for (size_t i = 0; i < sizeof(list_rows) / sizeof(list_rows[0]); i++) {
+        for (int s = 0; s < 4; s++) {
+            struct merak_schedule_args args = {
+                .stages = 4, .microbatches = 8, .chunks = 1, .stage = s};
+
+            print_actions(list_rows[i].name, &args, got, sizeof(got));
+            assert_string_equal(got, list_rows[i].stage[s]);
+        }
     }
 }
 
-/* Every micro-batch once forward, then once backward, both ascending. */
-static int check_stage(const struct merak_schedule *sched, int p, int m,
-                       int stage)
+/* --- every size ----------------------------------------------------------- */
+
+/* How often a stage runs each kind of action on one chunk, and that each
+ * kind comes in ascending order of micro-batches. */
+static void check_kind(const struct merak_action *actions, int n, int chunk,
+                       enum merak_action_kind kind, int want)
 {
-    int n, forwards = 0, backwards = 0, held = 0;
-    struct merak_action *actions = fill(sched, p, m, stage, &n);
+    int found = 0, latest = 0;
 
     for (int i = 0; i < n; i++) {
-        assert_int_equal(actions[i].chunk, 0);
-        if (actions[i].kind == MERAK_ACT_F) {
-            assert_int_equal(actions[i].microbatch, forwards++);
-        } else {
-            assert_int_equal(actions[i].kind, MERAK_ACT_B);
-            assert_int_equal(actions[i].microbatch, backwards++);
-        }
-        assert_true(backwards <= forwards);
-        if (forwards - backwards > held)
-            held = forwards - backwards;
+        if (actions[i].kind != kind || actions[i].chunk != chunk)
+            continue;
+        assert_in_range(actions[i].microbatch, latest, latest + 1);
+        latest = actions[i].microbatch;
+        found++;
     }
-    assert_int_equal(forwards, m);
-    assert_int_equal(backwards, m);
+    assert_int_equal(found, want);
+}
+
+static int index_of(const struct merak_action *actions, int n,
+                    enum merak_action_kind kind, const struct merak_action *of)
+{
+    for (int i = 0; i < n; i++) {
+        if (actions[i].kind == kind && actions[i].chunk == of->chunk &&
+            actions[i].microbatch == of->microbatch &&
+            actions[i].slice == of->slice)
+            return i;
+    }
+    return n;
+}
+
+/* F before R before B before W, of each micro-batch. */
+static void check_order(const struct merak_action *actions, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct merak_action *a = &actions[i];
+        int f = index_of(actions, n, MERAK_ACT_F, a);
+        int b = index_of(actions, n, MERAK_ACT_B, a);
+
+        assert_true(a->kind == MERAK_ACT_F || f < i);
+        if (a->kind == MERAK_ACT_R)
+            assert_in_range(b, i + 1, n - 1);
+        if (a->kind == MERAK_ACT_W)
+            assert_true(b < i);
+    }
+}
+
+static void check_stage(const struct merak_schedule *sched,
+                        const struct merak_schedule_args *args)
+{
+    struct merak_schedule_args full = merak_schedule_defaults(sched, args);
+    int n, each = args->microbatches * full.slices;
+    struct merak_action *actions = fill(sched, args, &n);
+
+    for (int c = 0; c < args->chunks; c++) {
+        int back = sched->forward_only ? 0 : each;
+
+        check_kind(actions, n, c, MERAK_ACT_B, back);
+        check_kind(actions, n, c, MERAK_ACT_W, sched->splits_w ? back : 0);
+        if (full.passes == 1)
+            check_kind(actions, n, c, MERAK_ACT_F, each);
+    }
+    check_order(actions, n);
     free(actions);
-    return held;
+}
+
+/* All there are, and the partial ones. */
+static const struct merak_schedule *nth_schedule(int i)
+{
+    static const char *const partial[] = {
+        "scp:drop-last", "scp:third", "scp:drop-last,third", "scp:early,third"};
+    int n = 0;
+
+    while (merak_schedules()[n] != NULL)
+        n++;
+    if (i < n)
+        return merak_schedules()[i];
+    return i - n < 4 ? find(partial[i - n]) : NULL;
+}
+
+static void every_size_is_complete_and_in_order(void **state)
+{
+    (void)state;
+    for (int i = 0; nth_schedule(i) != NULL; i++) {
+        const struct merak_schedule *sched = nth_schedule(i);
+        struct merak_schedule_args args = {.stages = 2};
+        struct merak_error err;
+        int checked = 0;
+
+        args.chunks = sched->min_chunks > 1 ? sched->min_chunks : 1;
+        for (; args.stages <= 16; args.stages++) {
+            for (int m = 4; m <= 64; m += m < 20 ? 1 : 11) {
+                args.microbatches = m;
+                args.stage = 0;
+                if (merak_schedule_check(sched, &args, &err) != MERAK_OK)
+                    continue;
+                checked++;
+                for (; args.stage < args.stages; args.stage++)
+                    check_stage(sched, &args);
+            }
+        }
+        assert_true(checked >= 40);
+    }
+}
+
+/* --- memory --------------------------------------------------------------- */
+
+static int held(const char *name, const struct merak_schedule_args *args)
+{
+    int n;
+    struct merak_action *actions = fill(find(name), args, &n);
+    int most = merak_actions_in_flight(actions, n, -1);
+
+    free(actions);
+    return most;
 }
 
 static int min(int a, int b)
@@ -100,108 +249,178 @@ static int min(int a, int b)
     return a < b ? a : b;
 }
 
-static void every_size_is_complete_and_holds_what_it_says(void **state)
+static void in_flight_is_what_each_schedule_says(void **state)
 {
     (void)state;
     for (int p = 1; p <= 16; p++) {
-        for (int m = 1; m <= 64; m++) {
+        for (int m = 1; m <= 64; m += 3) {
             for (int s = 0; s < p; s++) {
-                assert_int_equal(check_stage(find("gpipe"), p, m, s), m);
-                assert_int_equal(check_stage(find("1f1b"), p, m, s),
-                                 min(m, p - s));
+                struct merak_schedule_args args = {
+                    .stages = p, .microbatches = m, .chunks = 1, .stage = s};
+
+                assert_int_equal(held("gpipe", &args), m);
+                assert_int_equal(held("1f1b", &args), min(m, p - s));
+                assert_int_equal(held("early", &args), min(m, p - s));
+                assert_int_equal(held("last", &args), min(m, p - s));
+                assert_int_equal(held("eager", &args), min(m, 2 * (p - s) - 1));
+                assert_int_equal(held("forward", &args), 0);
             }
         }
     }
 }
 
-/* Length of the step when a forward takes 1, a backward 2, transfers
- * nothing: a stage waits for its neighbour's forward or backward. */
-static int step_time(const struct merak_schedule *sched, int p, int m)
+static void shifted_critical_path_holds_one_more(void **state)
 {
-    struct merak_action *actions[16];
-    int n, at[16] = {0}, now[16] = {0}, left = 0, last = 0;
-    int f_end[17][65], b_end[17][65];
+    static const int want[4] = {4, 3, 3, 1};
 
-    memset(f_end, -1, sizeof(f_end));
-    memset(b_end, -1, sizeof(b_end));
-    for (int s = 0; s < p; s++) {
-        actions[s] = fill(sched, p, m, s, &n);
-        left += n;
-    }
-    for (bool moved = true; left > 0; assert_true(moved)) {
-        moved = false;
-        for (int s = 0; s < p; s++) {
-            const struct merak_action *a;
-            int mb, ready = 0;
-            bool forward;
-
-            if (at[s] == 2 * m)
-                continue;
-            a = &actions[s][at[s]];
-            forward = a->kind == MERAK_ACT_F;
-            mb = a->microbatch;
-            if (forward && s > 0)
-                ready = f_end[s - 1][mb];
-            if (!forward)
-                ready = s < p - 1 ? b_end[s + 1][mb] : f_end[s][mb];
-            if (ready < 0)
-                continue;
-            now[s] = (ready > now[s] ? ready : now[s]) + (forward ? 1 : 2);
-            *(forward ? &f_end[s][mb] : &b_end[s][mb]) = now[s];
-            last = now[s] > last ? now[s] : last;
-            at[s]++;
-            left--;
-            moved = true;
-        }
-    }
-    for (int s = 0; s < p; s++)
-        free(actions[s]);
-    return last;
-}
-
-static void steps_take_the_closed_form(void **state)
-{
     (void)state;
-    for (int p = 1; p <= 16; p++) {
-        for (int m = 1; m <= 64; m += 3) {
-            assert_int_equal(step_time(find("1f1b"), p, m), 3 * (m + p - 1));
-            assert_int_equal(step_time(find("gpipe"), p, m), 3 * (m + p - 1));
-        }
+    for (int s = 0; s < 4; s++) {
+        struct merak_schedule_args args = {
+            .stages = 4, .microbatches = 8, .chunks = 1, .stage = s};
+
+        assert_int_equal(held("scp", &args), want[s]);
+        args = (struct merak_schedule_args){
+            .stages = 2, .microbatches = 8, .chunks = 1, .stage = s % 2};
+        assert_int_equal(held("scp", &args), s % 2 == 0 ? 3 : 1);
     }
 }
 
-static void unknown_names_list_the_known(void **state)
+static void only_a_last_stage_without_recomputation_says_so(void **state)
+{
+    static const char *const dropping[] = {"last", "scp", "scp:drop-last",
+                                           "scp:drop-last,third"};
+    struct merak_schedule_args args = {
+        .stages = 4, .microbatches = 8, .chunks = 1};
+
+    (void)state;
+    for (; args.stage < 4; args.stage++) {
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(
+                merak_schedule_recomputes(find(dropping[i]), &args),
+                args.stage < 3);
+        assert_true(merak_schedule_recomputes(find("1f1b"), &args));
+        assert_true(merak_schedule_recomputes(find("early"), &args));
+        assert_true(merak_schedule_recomputes(find("scp:third"), &args));
+    }
+}
+
+static void evaluation_keeps_the_forwards(void **state)
+{
+    struct merak_schedule_args args = {
+        .stages = 4, .microbatches = 8, .chunks = 1, .stage = 2};
+    int n;
+    struct merak_action *actions = fill(find("scp"), &args, &n);
+
+    (void)state;
+    assert_int_equal(n, 18);
+    n = merak_actions_forward(actions, n);
+    assert_int_equal(n, 8);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(actions[i].kind, MERAK_ACT_F);
+        assert_int_equal(actions[i].microbatch, i);
+    }
+    free(actions);
+}
+
+/* --- names and numbers refused -------------------------------------------- */
+
+static void names_are_found_and_unknown_ones_list_the_known(void **state)
 {
     const struct merak_schedule *sched = NULL;
     struct merak_error err;
 
     (void)state;
+    assert_ptr_equal(find("scp:third,early,drop-last"), find("scp"));
+    assert_ptr_equal(find("scp:early,drop-last"), find("last"));
+    assert_ptr_equal(find("scp:early"), find("early"));
+    assert_string_equal(find("scp:third,early")->name, "scp:early,third");
     assert_int_equal(merak_schedule_find("2f2b", &sched, &err),
                      MERAK_ERR_NOT_FOUND);
-    assert_string_equal(err.text, "no schedule '2f2b'; there are: 1f1b, gpipe");
+    assert_string_equal(err.text, "no schedule '2f2b'; there are: 1f1b, "
+                                  "gpipe, early, last, scp, eager, forward");
+    for (int i = 0; i < 4; i++) {
+        static const char *const bad[] = {"scp:", "scp:early,", "scp:earl",
+                                          "scp:fourth"};
+
+        assert_int_equal(merak_schedule_find(bad[i], &sched, &err),
+                         MERAK_ERR_NOT_FOUND);
+        assert_non_null(strstr(err.text, "drop-last, early, third"));
+    }
     assert_null(sched);
 }
 
-static void chunks_are_refused(void **state)
+struct refusal_row {
+    const char *name;
+    struct merak_schedule_args args;
+    const char *text;
+};
+
+static const struct refusal_row refusal_rows[] = {
+    {"1f1b",
+     {.stages = 4, .microbatches = 8, .chunks = 2},
+     "schedule 1f1b: 2 model chunks per rank given, it runs 1: set chunks = "
+     "1, or use interleaved"},
+    {"scp",
+     {.stages = 8, .microbatches = 7, .chunks = 1},
+     "schedule scp: 7 micro-batches on 8 stages given, it needs max(4, "
+     "stages) or more: run 8, or use last"},
+    {"scp",
+     {.stages = 2, .microbatches = 3, .chunks = 1},
+     "schedule scp: 3 micro-batches on 2 stages given, it needs max(4, "
+     "stages) or more: run 4, or use last"},
+    {"last",
+     {.stages = 1, .microbatches = 8, .chunks = 1},
+     "schedule last: 1 stage given, it needs 2 or more: set pp = 2, or use "
+     "1f1b"},
+    {"eager",
+     {.stages = 4, .microbatches = 8, .chunks = 1, .slices = 2},
+     "schedule eager: 2 slices given, it runs whole sequences: set slices = "
+     "1, or use sliced"},
+    {"gpipe",
+     {.stages = 4, .microbatches = 8, .chunks = 1, .passes = 3},
+     "schedule gpipe: 3 forward passes given, it runs 1: set passes = 1, or "
+     "use 3f1b"},
+    {"early",
+     {.stages = 4, .microbatches = 8, .chunks = 1, .group = 4},
+     "schedule early: group 4 given, it has no groups: leave it out, or use "
+     "interleaved"},
+    {"1f1b",
+     {.stages = 0, .microbatches = 8, .chunks = 1},
+     "schedule 1f1b: 0 stages, 8 micro-batches, 1 chunks per rank given: "
+     "each must be 1 or more"},
+    {"1f1b",
+     {.stages = 4, .microbatches = 8, .chunks = 1, .slices = -2},
+     "schedule 1f1b: group 0, -2 slices, 0 passes given: each must be 1 or "
+     "more, or 0 for the default"},
+};
+
+static void numbers_that_do_not_fit_are_refused(void **state)
 {
-    struct merak_schedule_args args = {
-        .stages = 2, .microbatches = 4, .chunks = 2};
     struct merak_error err;
 
     (void)state;
-    for (int i = 0; merak_schedules()[i] != NULL; i++)
-        assert_int_equal(merak_schedules()[i]->check(&args, &err),
-                         MERAK_ERR_CONFIG);
+    for (size_t i = 0; i < sizeof(refusal_rows) / sizeof(refusal_rows[0]);
+         i++) {
+        const struct refusal_row *row = &refusal_rows[i];
+
+        assert_int_equal(
+            merak_schedule_check(find(row->name), &row->args, &err),
+            MERAK_ERR_CONFIG);
+        assert_string_equal(err.text, row->text);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(orders_are_the_known_ones),
-        cmocka_unit_test(every_size_is_complete_and_holds_what_it_says),
-        cmocka_unit_test(steps_take_the_closed_form),
-        cmocka_unit_test(unknown_names_list_the_known),
-        cmocka_unit_test(chunks_are_refused),
+        cmocka_unit_test(lists_are_the_known_ones),
+        cmocka_unit_test(every_size_is_complete_and_in_order),
+        cmocka_unit_test(in_flight_is_what_each_schedule_says),
+        cmocka_unit_test(shifted_critical_path_holds_one_more),
+        cmocka_unit_test(only_a_last_stage_without_recomputation_says_so),
+        cmocka_unit_test(evaluation_keeps_the_forwards),
+        cmocka_unit_test(names_are_found_and_unknown_ones_list_the_known),
+        cmocka_unit_test(numbers_that_do_not_fit_are_refused),
     };
 
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
