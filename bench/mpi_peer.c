@@ -3,6 +3,9 @@
  *
  *   mpirun -n 2 bench/mpi_peer p2p
  *   mpirun -n N bench/mpi_peer allreduce
+ *
+ * Buffers have pages of the size Merak's arena has: small ones, or large ones
+ * with BENCH_HUGEPAGES set, where the kernel gives those to shared memory.
  */
 #include "bench/bench.h"
 
@@ -64,8 +67,10 @@ int main(int argc, char **argv)
     if (posix_memalign(&out, 2 << 20, BENCH_MAX) != 0 ||
         posix_memalign(&in, 2 << 20, BENCH_MAX) != 0)
         MPI_Abort(MPI_COMM_WORLD, 1);
-    madvise(out, BENCH_MAX, MADV_HUGEPAGE); /* as Merak's arena */
-    madvise(in, BENCH_MAX, MADV_HUGEPAGE);
+    if (getenv("BENCH_HUGEPAGES") != NULL) {
+        madvise(out, BENCH_MAX, MADV_HUGEPAGE);
+        madvise(in, BENCH_MAX, MADV_HUGEPAGE);
+    }
     memset(out, 1, BENCH_MAX);
     memset(in, 1, BENCH_MAX);
     for (size_t bytes = BENCH_MIN; bytes <= BENCH_MAX; bytes *= 2)
