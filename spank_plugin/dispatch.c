@@ -303,7 +303,10 @@ int slurm_spank_local_user_init(spank_t sp, int ac, char *av[])
 
     (void)ac;
     (void)av;
-    unsetenv(PLAN_VARIABLE);
+    /* srun adds our environment to the tasks': taking a leftover away here
+     * would not take it away there */
+    if (getenv(PLAN_VARIABLE) != NULL)
+        setenv(PLAN_VARIABLE, "", 1);
     if (!settings.active)
         return 0;
     if (is_heterogeneous()) {

@@ -146,6 +146,10 @@ void task_apply_plan(spank_t sp)
     if (strcmp(text, PLAN_REFUSED) == 0)
         _exit(EXIT_REFUSED);
     spank_unsetenv(sp, PLAN_VARIABLE);
+    if (text[0] == '\0') { /* srun's answer to a leftover */
+        free(text);
+        return;
+    }
     /* The program can plan by itself: it is told, and the task lives. */
     if (apply(sp, text, (int)task, &err) != MERAK_OK && task == 0)
         slurm_error("merak: " PLAN_VARIABLE " not used: %s", err.text);

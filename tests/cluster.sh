@@ -1,0 +1,122 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# cluster.sh - run tests/t/*.bats under a private real Slurm
+#
+#   cluster.sh --builddir DIR [--srcdir DIR] [--log DIR] [FILE.bats]...
+#
+# Every script gets a sandbox of its own, so that what one breaks the next
+# does not see.  A line "# modes: A B" near a script's top says how it runs
+# (default: root):
+#
+#   root   the sandbox and the commands as root (as the caller, if he is not)
+#   guest  root's sandbox, the commands as an ordinary user: slurmstepd has
+#          to change over to him
+#   user   the sandbox and the commands as an ordinary user
+#   tcp    as root, with UCX_TLS=tcp,self
+#
+# Prints TAP as it comes, then one line of totals; exit code 0 if nothing
+# failed.  A script that says nothing, or too little, has failed.
+
+set -u
+
+srcdir=$(cd "$(dirname "$0")" && pwd)
+builddir= logdir=
+files=()
+limit=900 # seconds a script may take
+user=nobody
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --builddir) builddir=$(cd "$2" && pwd) && shift 2 || exit 2 ;;
+    --srcdir) srcdir=$(cd "$2" && pwd) && shift 2 || exit 2 ;;
+    --log) logdir=$2 && shift 2 || exit 2 ;;
+    *) files+=("$1") && shift ;;
+    esac
+done
+[ -x "$builddir/cmd/merak" ] || {
+    echo "cluster.sh: --builddir: no cmd/merak in \"$builddir\"" >&2
+    exit 2
+}
+[ ${#files[@]} -gt 0 ] || files=("$srcdir"/t/*.bats)
+logdir=${logdir:-$builddir/tests/cluster}
+mkdir -p "$logdir" || exit 2
+
+passed=0 failed=0 skipped=0
+
+# What makes a command run as the ordinary user.
+if [ "$EUID" -eq 0 ]; then
+    as_user=(setpriv --reuid "$user" --regid "$(id -g "$user")"
+        --clear-groups)
+else
+    as_user=()
+fi
+
+# Why mode $1 cannot be tried here; nothing if it can.
+obstacle()
+{
+    case $1 in
+    guest | user)
+        if [ "$EUID" -ne 0 ]; then
+            [ "$1" = user ] || echo "needs root to change the user"
+        elif ! "${as_user[@]}" test -x "$builddir/cmd/merak" -a -r "$srcdir/t"; then
+            echo "user $user cannot read $builddir and $srcdir"
+        fi
+        ;;
+    esac
+}
+
+# Run script $1 in mode $2; TAP on standard output.
+run_script()
+{
+    local sandbox=("$builddir/cmd/merak" sandbox --)
+    local bats=(bats --tap "$1") tmp
+
+    tmp=$(mktemp -d /tmp/merak-t-XXXXXX) || return
+    chmod 1777 "$tmp"
+    case $2 in
+    guest) set -- "${sandbox[@]}" "${as_user[@]}" "${bats[@]}" ;;
+    user) set -- "${as_user[@]}" "${sandbox[@]}" "${bats[@]}" ;;
+    tcp) set -- env UCX_TLS=tcp,self "${sandbox[@]}" "${bats[@]}" ;;
+    *) set -- "${sandbox[@]}" "${bats[@]}" ;;
+    esac
+    TMPDIR=$tmp HOME=$tmp TESTS=$srcdir BUILD=$builddir \
+        timeout --kill-after=30 "$limit" "$@"
+    rm -rf "$tmp"
+}
+
+# Add the TAP of log $1 to the totals; a script that promised more tests than
+# it reported has failed.
+count()
+{
+    local ok not skip plan
+
+    skip=$(grep -cE '^ok .* # skip' "$1")
+    ok=$(($(grep -c '^ok ' "$1") - skip))
+    not=$(grep -c '^not ok ' "$1")
+    plan=$(sed -n 's/^1\.\.\([0-9][0-9]*\)$/\1/p' "$1" | head -n 1)
+    if [ -z "$plan" ] || [ "$((ok + not + skip))" -ne "$plan" ]; then
+        echo "not ok - $2 reported $((ok + not + skip)) of ${plan:-no} tests" |
+            tee -a "$1"
+        not=$((not + 1))
+    fi
+    passed=$((passed + ok)) failed=$((failed + not)) skipped=$((skipped + skip))
+}
+
+for file in "${files[@]}"; do
+    name=$(basename "$file" .bats)
+    modes=$(sed -n '1,20s/^# modes: //p' "$file")
+    for mode in ${modes:-root}; do
+        echo "# $name ($mode)"
+        why=$(obstacle "$mode")
+        if [ -n "$why" ]; then
+            echo "ok - $name ($mode) # skip $why"
+            skipped=$((skipped + 1))
+            continue
+        fi
+        log=$logdir/$name.$mode.tap
+        run_script "$file" "$mode" </dev/null 2>&1 | tee "$log"
+        count "$log" "$name ($mode)"
+    done
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,197 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0001-sandbox.bats - merak sandbox: what it gives and that nothing outlives it
+#
+# modes: root user
+
+load cluster
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR"
+    DIR=$(mktemp -d /tmp/merak-s-XXXXXX)
+    chmod 755 "$DIR"
+}
+
+teardown()
+{
+    rm -rf "$DIR"
+}
+
+# Processes whose environment names a slurm.conf in $1.
+processes_of()
+{
+    local p
+
+    for p in /proc/[0-9]*; do
+        if tr '\0' '\n' 2>/dev/null <"$p/environ" |
+            grep -qF "SLURM_CONF=$1/"; then
+            echo "${p#/proc/} $(cat "$p/comm")"
+        fi
+    done
+}
+
+# Nothing runs in $1 within ten seconds.
+assert_gone()
+{
+    local i left
+
+    for ((i = 0; i < 50; i++)); do
+        left=$(processes_of "$1")
+        [ -n "$left" ] || return 0
+        sleep 0.2
+    done
+    echo "still there: $left"
+    return 1
+}
+
+@test "the exit code is the command's" {
+    run merak sandbox --nodes 1 -- sh -c 'exit 7'
+    [ "$status" -eq 7 ]
+    run merak sandbox --nodes 1 -- sh -c 'kill -9 $$'
+    [ "$status" -eq 137 ]
+    run -127 merak sandbox --nodes 1 -- /no/such/command
+    [[ $output == *"/no/such/command: No such file"* ]]
+}
+
+@test "four nodes under two leaf switches, PMIx, and the plugin" {
+    run sinfo -h -o %D
+    [ "$output" = 4 ]
+    run srun -N4 --ntasks-per-node=1 sh -c 'echo $SLURM_TOPOLOGY_ADDR $PMIX_RANK'
+    [ "$(sort <<<"$output" | tr '\n' ';')" = \
+        "root.leaf1.n1 0;root.leaf1.n2 1;root.leaf2.n3 2;root.leaf2.n4 3;" ]
+    srun --help | grep -q -- --merak-tp
+}
+
+@test "nodes and cpus as asked for" {
+    run merak sandbox --nodes 3 --cpus 7 -- sinfo -h -o '%D %c'
+    [ "$status" -eq 0 ]
+    [ "${lines[-1]}" = "3 7" ]
+}
+
+@test "variables of the surrounding Slurm and of Merak do not get in" {
+    export SLURM_JOB_ID=1 SLURM_NTASKS=9 MERAK_TP=3 PMIX_RANK=0 SRUN_X=1
+    run merak sandbox --nodes 1 --dir "$DIR" -- \
+        sh -c 'env | grep -E "^(SLURM|MERAK|PMIX|SRUN)"'
+    [ "$output" = "SLURM_CONF=$DIR/slurm.conf" ]
+}
+
+@test "nothing is left when the command ends, jobs running or not" {
+    run merak sandbox --nodes 2 --dir "$DIR" -- \
+        sh -c 'srun -N2 sleep 600 & sbatch -o /dev/null --wrap "sleep 601";
+            while [ "$(squeue -h -t R | wc -l)" != 2 ]; do sleep 0.1; done'
+    [ "$status" -eq 0 ]
+    [ -z "$(processes_of "$DIR")" ]
+}
+
+@test "a temporary directory is removed" {
+    run merak sandbox --nodes 1 -- sh -c 'dirname "$SLURM_CONF"'
+    [[ $output == */merak-* ]]
+    [ ! -e "$output" ]
+}
+
+# Start one in the background; its pid is in $sandbox, its command has begun.
+start_background()
+{
+    merak sandbox --nodes 1 --dir "$DIR" -- \
+        sh -c 'echo >begun; exec sleep 600' 3>&- &
+    sandbox=$!
+    for ((i = 0; i < 300; i++)); do
+        [ ! -e begun ] || return 0
+        sleep 0.1
+    done
+    echo "the command did not begin"
+    return 1
+}
+
+@test "nothing is left after SIGTERM" {
+    start_background
+    kill -TERM "$sandbox"
+    wait "$sandbox" || true
+    assert_gone "$DIR"
+}
+
+@test "nothing is left after SIGKILL" {
+    start_background
+    # libtool's wrapper is a shell that became the program
+    kill -KILL "$sandbox"
+    wait "$sandbox" || true
+    for p in $(processes_of "$DIR" | sed -n 's/ sleep$//p'); do
+        kill "$p"
+    done
+    assert_gone "$DIR"
+}
+
+@test "two run side by side" {
+    for i in 1 2; do
+        merak sandbox --nodes 2 -- srun -N2 --ntasks-per-node=1 \
+            sh -c 'sleep 2; echo $SLURMD_NODENAME' >"out$i" 2>&1 3>&- &
+        pids[i]=$!
+    done
+    wait "${pids[1]}"
+    wait "${pids[2]}"
+    [ "$(sort out1 | tr '\n' ' ')" = "n1 n2 " ]
+    [ "$(sort out2 | tr '\n' ' ')" = "n1 n2 " ]
+}
+
+@test "one can be left running and be used from any shell" {
+    eval "$(merak sandbox start --nodes 2 --dir "$DIR/lasting")"
+    [ "$SLURM_CONF" = "$DIR/lasting/slurm.conf" ]
+    run srun -N2 --ntasks-per-node=1 true
+    [ "$status" -eq 0 ]
+    run merak sandbox start --dir "$DIR/lasting"
+    [ "$status" -eq 69 ]
+    [ "$output" = "merak sandbox: $DIR/lasting holds a sandbox; \
+\`merak sandbox stop --dir $DIR/lasting\` ends it" ]
+    merak sandbox stop --dir "$DIR/lasting"
+    unset SLURM_CONF
+    [ -z "$(processes_of "$DIR/lasting")" ]
+    # what it left does not keep another from starting there
+    merak sandbox start --nodes 1 --dir "$DIR/lasting"
+    merak sandbox stop --dir "$DIR/lasting"
+}
+
+@test "stop does not signal a process that took over a daemon's pid" {
+    sleep 600 3>&- &
+    echo "$! 1 slurmctld" >"$DIR/processes"
+    merak sandbox stop --dir "$DIR"
+    kill -0 $!
+    kill $!
+}
+
+# bad TEXT OPTION...: one line with TEXT, exit code 66 or 69
+bad()
+{
+    local text=$1
+
+    shift
+    run merak sandbox "$@"
+    echo "$status $output"
+    [ "$status" -eq 66 ] || [ "$status" -eq 69 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ $output == "merak sandbox: "*"$text"* ]]
+}
+
+@test "bad options are refused in one line" {
+    bad 'expected 1..60, got "x"' --nodes x -- true
+    bad 'expected 1..60, got "61"' --nodes 61 -- true
+    bad 'expected 1..60, got ""' --nodes "" -- true
+    bad 'expected 1..256, got "0"' --cpus 0 -- true
+    bad "--what is no option" --what -- true
+    bad "--nodes needs a value" --nodes
+    bad "expected \`-- COMMAND\`" --nodes 2
+    bad "expected \`-- COMMAND\`"
+    bad "expected \`-- COMMAND\`" start
+    bad "no directory /no/such" stop --dir /no/such
+    bad "no sandbox runs" stop --dir "$DIR"
+    bad "/no/such.so: No such file" --plugin /no/such.so -- true
+    bad "a directory is missing" --dir -- true
+    bad "can stand in a slurm.conf" --dir "$DIR/a b" -- true
+    bad "longer than" --dir "$DIR/$(printf 'x%.0s' {1..60})" -- true
+}
+
+@test "a directory that cannot be written is named" {
+    run merak sandbox --dir /proc/no -- true
+    [ "$status" -eq 69 ]
+    [[ $output == *"/proc/no"* ]]
+}

@@ -1,0 +1,153 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0011-place.bats - every task's variables against where Slurm really put it
+#
+# modes: root guest user
+
+load cluster
+
+SAY='echo $SLURM_PROCID $SLURMD_NODENAME $MERAK_RANK $MERAK_TP_RANK \
+$MERAK_PP_RANK $MERAK_DP_RANK $MERAK_TP_SIZE $MERAK_PP_SIZE $MERAK_DP_SIZE \
+$MERAK_WORLD_SIZE $MERAK_PLAN_ID $MERAK_ORDER $MERAK_TOPO_ADDR \
+$SLURM_TOPOLOGY_ADDR $MERAK_PLAN_SOURCE $PMIX_RANK'
+
+# Hold the lines of $SAY on standard input against what must be true of any
+# placement of $1 tasks with tp=$2, pp=$3 in order $4.
+check()
+{
+    awk -v n="$1" -v tp="$2" -v pp="$3" -v order="$4" '
+        function bad(what) { print "task " $1 ": " what ": " $0; wrong = 1 }
+        { dp = n / tp / pp }
+        NF != 16 { bad("a variable is missing") }
+        $7 != tp || $8 != pp || $9 != dp || $10 != n { bad("sizes") }
+        $4 < 0 || $4 >= tp || $5 < 0 || $5 >= pp || $6 < 0 || $6 >= dp {
+            bad("coordinates out of range")
+        }
+        {
+            rank = order == "tp-dp-pp" ? $4 + tp * ($6 + dp * $5) \
+                                       : $4 + tp * ($5 + pp * $6)
+        }
+        $3 != rank { bad("rank does not follow from the coordinates") }
+        seen[$3]++ { bad("rank given twice") }
+        # the group of one stage and replica is on one node
+        ($5, $6) in node && node[$5, $6] != $2 { bad("tp group on two nodes") }
+        { node[$5, $6] = $2 }
+        NR > 1 && $11 != id { bad("another plan") }
+        { id = $11 }
+        $12 != order { bad("order") }
+        $13 != $14 { bad("address") }
+        $15 != "spank" { bad("source") }
+        $16 != $1 { bad("PMIx rank is not the task id") }
+        END {
+            if (NR != n) { print NR " tasks of " n; wrong = 1 }
+            exit wrong
+        }'
+}
+
+# places N TP PP [SRUN OPTION]...
+places()
+{
+    local n=$1 tp=$2 pp=$3 order
+
+    shift 3
+    for order in tp-dp-pp tp-pp-dp; do
+        run timeout -k 5 60 srun -Q -n"$n" --merak-tp="$tp" --merak-pp="$pp" \
+            --merak-order="$order" "$@" sh -c "$SAY"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        check "$n" "$tp" "$pp" "$order" <<<"$output"
+    done
+}
+
+@test "block" { places 16 2 2 -N4 --ntasks-per-node=4 -m block; }
+@test "cyclic" { places 16 2 2 -N4 --ntasks-per-node=4 -m cyclic; }
+@test "plane" { places 16 4 2 -N4 --ntasks-per-node=4 -m plane=2; }
+@test "one node" { places 4 2 2 -N1; }
+@test "tp alone, pp alone, dp alone" {
+    places 4 4 1 -N1
+    places 4 1 4 -N4
+    places 4 1 1 -N4
+}
+
+# on N TP PP NODE...: task i on the i-th node
+on()
+{
+    local degrees=("$1" "$2" "$3")
+
+    shift 3
+    printf '%s\n' "$@" >"$BATS_TEST_TMPDIR/hosts"
+    SLURM_HOSTFILE=$BATS_TEST_TMPDIR/hosts places "${degrees[@]}" \
+        -m arbitrary --overcommit
+}
+
+@test "nodes with 4 and 2 tasks" { on 6 2 3 n1 n1 n1 n1 n2 n2; }
+
+@test "nodes with 8 and 4 tasks, more tasks than CPUs" {
+    on 12 4 3 n1 n1 n1 n1 n1 n1 n1 n1 n2 n2 n2 n2
+}
+
+@test "an arbitrary layout" { on 8 2 2 n3 n1 n3 n4 n1 n4 n2 n2; }
+
+@test "replicas share a leaf, stages are across, or the other way round" {
+    run srun -Q -N4 --ntasks-per-node=2 --merak-tp=2 --merak-pp=2 \
+        --merak-plan=show true
+    [[ $output == *"tp groups of 2: 4 in a node"* ]]
+    [[ $output == *"pp groups of 2: 4 across 2 switch levels"* ]]
+    [[ $output == *"dp groups of 2: 4 under one leaf switch"* ]]
+    [[ $output == *"root.leaf1 n2: 2=t0.p0.d1 3=t1.p0.d1"* ]]
+    run srun -Q -N4 --ntasks-per-node=2 --merak-tp=2 --merak-pp=2 \
+        --merak-order=tp-pp-dp --merak-plan=show true
+    [[ $output == *"pp groups of 2: 4 under one leaf switch"* ]]
+    [[ $output == *"dp groups of 2: 4 across 2 switch levels"* ]]
+}
+
+@test "the plan can be written to a file" {
+    run srun -Q -n2 --merak-tp=2 --merak-plan="$BATS_TEST_TMPDIR/plan" true
+    [ -z "$output" ]
+    grep -q ': 2 tasks on 1 node, tp=2 x pp=1 x dp=1' "$BATS_TEST_TMPDIR/plan"
+}
+
+@test "a plan file that cannot be written is said; the step runs" {
+    run srun -Q -n1 --merak-plan=/no/such/dir/plan echo ran
+    [ "$status" -eq 0 ]
+    [[ $output == *"cannot write /no/such/dir/plan: No such file"* ]]
+    [[ $output == *ran* ]]
+}
+
+@test "tp may leave a node if told so" {
+    run srun -Q -N2 --ntasks-per-node=2 --merak-tp=4 --merak-tp-domain=any \
+        sh -c 'echo $SLURM_PROCID $MERAK_TP_RANK'
+    [ "$(sort <<<"$output" | tr '\n' ';')" = "0 0;1 1;2 2;3 3;" ]
+}
+
+@test "the whole map goes along, the transport variable does not" {
+    run srun -Q -w 'n[1-2]' --ntasks-per-node=2 --merak-tp=2 \
+        sh -c 'echo ${SLURM_MERAK_PLAN-gone} ${MERAK_PLAN#*/*/*/}'
+    [ "$(sort -u <<<"$output")" = \
+        "gone 2x1x2/tp-dp-pp/node/n[1-2]/root(leaf1(0-1))/0+2*2" ]
+}
+
+@test "auto: the topology and no coordinates" {
+    run srun -Q -w 'n[1-2]' --ntasks-per-node=2 --merak-tp=auto sh -c \
+        'echo ${MERAK_TP_RANK-none} ${MERAK_RANK-none} $MERAK_TOPO_ADDR ${MERAK_PLAN##*tp-dp-pp}'
+    [ "$(sort -u <<<"$output" | head -n 1)" = \
+        "none none root.leaf1.n1 /node/n[1-2]/root(leaf1(0-1))/0+2*2" ]
+}
+
+@test "without an option the plugin does nothing" {
+    run srun -Q -n4 -N2 sh -c 'env | grep -c MERAK'
+    [ "$(sort -u <<<"$output" | head -n 1)" = 0 ]
+}
+
+@test "a stale or forged plan is not believed" {
+    run srun -Q -n2 --merak-tp=2 sh -c 'unset MERAK_TP_RANK MERAK_PLAN
+        SLURM_MERAK_PLAN=refused; export SLURM_MERAK_PLAN; echo $MERAK_PP_RANK'
+    [ "$output" = "$(printf '0\n0')" ]
+    SLURM_MERAK_PLAN=refused run srun -Q -n1 echo ran
+    [ "$output" = ran ]
+    for plan in x merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1; do
+        SLURM_MERAK_PLAN=$plan run srun -Q -n1 sh -c 'echo ${MERAK_RANK-none}'
+        [ "$output" = none ]
+    done
+    assert_no_node_drained
+}

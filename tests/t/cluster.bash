@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# cluster.bash - for scripts that run in a sandbox (tests/cluster.sh)
+#
+# Given: srun, merak and their like in the PATH; $TESTS, the directory of the
+# tests' sources; $BUILD, the build tree.
+
+bats_require_minimum_version 1.5.0
+
+# Every node takes jobs, and says so at once or within a few seconds of the
+# last job's end.
+assert_no_node_drained()
+{
+    local bad
+
+    bad=$(sinfo -h -N -o '%N %T %E' -t drain,drng,down,fail,no_respond)
+    [ -z "$bad" ] || {
+        echo "nodes out of service: $bad"
+        return 1
+    }
+}
+
+# No job and no step is left; completing ones get ten seconds.
+assert_no_job_left()
+{
+    local left i
+
+    for ((i = 0; i < 100; i++)); do
+        left=$(squeue -h -o '%i %T' && squeue -h -s -o '%i')
+        [ -n "$left" ] || return 0
+        sleep 0.1
+    done
+    echo "jobs left: $left"
+    return 1
+}
+
+# refuse COMMAND...: it ends with exit code 66 and says exactly one line, on
+# standard error; nothing runs, nothing is left, no node is drained.  The line
+# is then in $line.
+refuse()
+{
+    run --separate-stderr timeout -k 5 60 "$@"
+    echo "exit code $status, output: $output, error: $stderr"
+    [ "$status" -eq 66 ]
+    [ -z "$output" ]
+    [ "${#stderr_lines[@]}" -eq 1 ]
+    line=${stderr_lines[0]}
+    assert_no_job_left
+    assert_no_node_drained
+}
