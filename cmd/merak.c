@@ -21,6 +21,7 @@ static const struct command commands[] = {
     {"plan", "what a run would look like", merak_cmd_plan},
     {"train", "train a model", merak_cmd_train},
     {"ckpt", "list, show and verify checkpoints", merak_cmd_ckpt},
+    {"trace", "where the time of a step went", merak_cmd_trace},
     {"sandbox", "a private Slurm on this machine", merak_cmd_sandbox},
     {NULL, NULL, NULL},
 };

@@ -123,11 +123,11 @@ static enum merak_status check_records(const struct merak_trace_rank *rank,
         const struct merak_trace_record *r = &rank->records[i];
 
         if (r->instr < 0 || r->instr >= rank->info.n_instrs ||
-            r->end_ns < r->start_ns)
+            r->end_ns < r->start_ns || (i > 0 && r->step < r[-1].step))
             return merak_fail(err, MERAK_ERR_CORRUPT,
-                              "%s: record %zu makes no sense: instruction %d "
-                              "of %d, %lld to %lld ns",
-                              path, i, r->instr, rank->info.n_instrs,
+                              "%s: record %zu makes no sense: step %d, "
+                              "instruction %d of %d, %lld to %lld ns",
+                              path, i, r->step, r->instr, rank->info.n_instrs,
                               (long long)r->start_ns, (long long)r->end_ns);
     }
     return MERAK_OK;

@@ -6,7 +6,8 @@
 
 #include "unit/ckpt_world.h"
 
-#include "io/trace.h"
+#include "io/trace_summary.h"
+#include "partitioner/program.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -217,6 +218,79 @@ static void the_master_shows_all_ranks(void **state)
     H5Fclose(file);
 }
 
+/* --- where the time went
+ * ------------------------------------------------------ */
+
+static struct merak_trace_record timed(int step, int instr, int kind, int queue,
+                                       int peer, int64_t start, int64_t end)
+{
+    struct merak_trace_record r = {.start_ns = start,
+                                   .end_ns = end,
+                                   .instr = instr,
+                                   .step = step,
+                                   .peer = (int16_t)peer,
+                                   .kind = (uint8_t)kind,
+                                   .queue = (uint8_t)queue};
+    return r;
+}
+
+enum { LOCAL = MERAK_QUEUE_COMPUTE, REDUCE = MERAK_QUEUE_COLLECTIVE };
+#define P2P MERAK_QUEUE_P2P
+
+/* Rank 0 computes 0-100 and sends 100-110, of which 5 are hidden; rank 1 posts
+ * its receive at 0, but data moves only from 100 on. */
+static void time_is_split_without_counting_waits_as_transfers(void **state)
+{
+    char *name[] = {"a", "b"};
+    struct merak_trace_record first[] = {
+        timed(1, 0, MERAK_INSTR_KERNEL, LOCAL, -1, 0, 60),
+        timed(1, 0, MERAK_INSTR_KERNEL, LOCAL, -1, 50, 100),
+        timed(1, 1, MERAK_INSTR_SEND, P2P, 1, 100, 110),
+        timed(1, 0, MERAK_INSTR_KERNEL, LOCAL, -1, 105, 150),
+        timed(2, 0, MERAK_INSTR_KERNEL, LOCAL, -1, 500, 900)};
+    struct merak_trace_record second[] = {
+        timed(1, 1, MERAK_INSTR_RECV, P2P, 0, 0, 110),
+        timed(1, 0, MERAK_INSTR_KERNEL, LOCAL, -1, 110, 140),
+        timed(1, 1, MERAK_INSTR_EXCHANGE, REDUCE, -1, 140, 200)};
+    struct merak_trace_rank ranks[2] = {
+        {{.rank = 0, .ranks = 2, .n_instrs = 2}, name, first, 5},
+        {{.rank = 1, .ranks = 2, .n_instrs = 2}, name, second, 3}};
+    struct merak_trace_split split[2];
+    struct merak_trace_busy *busy;
+    struct merak_error err;
+    int32_t *steps;
+    size_t n_busy;
+    int n;
+
+    (void)state;
+    assert_int_equal(merak_trace_steps(ranks, 2, &steps, &n, &err), MERAK_OK);
+    assert_int_equal(n, 1); /* rank 1 has no step 2 */
+    assert_int_equal(steps[0], 1);
+    assert_int_equal(merak_trace_split(ranks, 2, 1, split, &err), MERAK_OK);
+    for (int r = 0; r < 2; r++) {
+        const double want[2][5] = {{200e-9, 145e-9, 5e-9, 5e-9, 50e-9},
+                                   {200e-9, 30e-9, 70e-9, 0, 100e-9}};
+        const double got[5] = {split[r].step_s, split[r].compute_s,
+                               split[r].exposed_s, split[r].hidden_s,
+                               split[r].idle_s};
+
+        assert_near(got, want[r], 5, 0, 1e-15);
+    }
+    assert_int_equal(
+        merak_trace_busiest(ranks, 2, steps, n, &busy, &n_busy, &err),
+        MERAK_OK);
+    assert_int_equal(n_busy, 2);
+    assert_string_equal(busy[0].name, "a");
+    assert_int_equal(busy[0].calls, 4);
+    assert_near(&busy[0].total_s, &(double){185e-9}, 1, 0, 1e-15);
+    assert_string_equal(busy[1].name, "b");
+    assert_near(&busy[1].total_s, &(double){80e-9}, 1, 0, 1e-15);
+    assert_int_equal(merak_trace_split(ranks, 2, 3, split, &err),
+                     MERAK_ERR_NOT_FOUND);
+    free(busy);
+    free(steps);
+}
+
 static void what_is_no_trace_is_named(void **state)
 {
     struct merak_trace_rank *ranks;
@@ -244,6 +318,7 @@ int main(void)
         TRACE_TEST(a_last_step_that_is_kept_anyway_stands_once),
         TRACE_TEST(an_unfinished_trace_can_be_read),
         TRACE_TEST(the_master_shows_all_ranks),
+        cmocka_unit_test(time_is_split_without_counting_waits_as_transfers),
         TRACE_TEST(what_is_no_trace_is_named),
     };
 
