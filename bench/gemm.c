@@ -4,12 +4,15 @@
  * Measures the three products of a linear layer (F: y = x w', B: dx = dy w,
  * W: dw += dy' x) at GPT-2 124M's shapes for OpenBLAS's sgemm, oneDNN's
  * sgemm and oneDNN's matmul primitives in f32 and bf16, each called
- * single-threaded on tiles of the output that OpenMP threads take, the way
- * the cpu backend calls them; and the whole product by the library's own
- * threads beside it ("whole").  Results depend on K-order only inside one
- * tile, so tiles make them independent of the thread count.
+ * single-threaded on tiles of the output that OpenMP threads take, much as
+ * the cpu backend calls them.  The grid of tiles is the backend's, for 1
+ * (the whole product in one call, by the library's own threads), 2, 4, 8 and
+ * 16 tiles wanted.
  *
- * usage: gemm [threads [rows [seconds per case]]]
+ * Reports GFLOP/s a thread, by CPU time, the best of several rounds that go
+ * through all grids in turn: on a shared machine what is ours.
+ *
+ * usage: gemm [threads [rows [rounds]]]
  * OPENBLAS_CORETYPE chooses OpenBLAS's kernels (SkylakeX where AVX-512 is).
  */
 #include "config.h"
@@ -24,7 +27,8 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-#define BATCHES 5
+#define TILE_MAX 1024
+#define GRIDS 5
 
 typedef void (*cblas_sgemm_fn)(int order, int ta, int tb, int m, int n, int k,
                                float alpha, const float *a, int lda,
@@ -52,7 +56,7 @@ static double now(void)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -202,29 +206,13 @@ static void multiply(const struct engine *e, const struct product *p,
     }
 }
 
-/* Best of BATCHES: on a shared machine the least disturbed one. */
-static double gflops(const struct engine *e, const struct product *p,
-                     const char *a, const char *b, char *c, int threads,
-                     double seconds)
+static double seconds(const struct engine *e, const struct product *p,
+                      const char *a, const char *b, char *c, int threads)
 {
-    double best = 0;
+    double start = now();
 
-    if (!e->prepare(p, e->bf16))
-        return 0;
     multiply(e, p, a, b, c, threads);
-    for (int batch = 0; batch < BATCHES; batch++) {
-        double start = now(), t;
-        int n = 0;
-
-        do {
-            multiply(e, p, a, b, c, threads);
-            n++;
-            t = now() - start;
-        } while (t < seconds / BATCHES);
-        t = 2e-9 * (double)p->m * (double)p->n * (double)p->k * n / t;
-        best = t > best ? t : best;
-    }
-    return best;
+    return (now() - start) / threads;
 }
 
 static const struct engine engines[] = {
@@ -234,12 +222,64 @@ static const struct engine engines[] = {
     {"onednn matmul bf16", 1, matmul_prepare, matmul_tile},
 };
 
-static void report(const char *name, struct product p, int threads,
-                   double seconds)
+static size_t halve(size_t n)
 {
-    static const size_t tiles[][2] = {{0, 0},      {256, 256}, {256, 512},
-                                      {512, 256},  {512, 512}, {512, 1024},
-                                      {1024, 256}, {1024, 512}};
+    return ((n + 1) / 2 + 63) / 64 * 64;
+}
+
+/* As kernels/cpu/gemm.c does. */
+static void cut_grid(struct product *p, size_t wanted)
+{
+    size_t count;
+
+    p->tile_m = p->m;
+    p->tile_n = p->n;
+    for (;;) {
+        int large = p->tile_m > TILE_MAX || p->tile_n > TILE_MAX;
+        int wide = p->tile_n >= 512, tall = p->tile_m >= 256;
+
+        count = (p->m + p->tile_m - 1) / p->tile_m *
+                ((p->n + p->tile_n - 1) / p->tile_n);
+        if (wanted == 1 || (!large && count >= wanted) || (!wide && !tall))
+            return;
+        if (wide && (!tall || p->tile_n >= p->tile_m))
+            p->tile_n = halve(p->tile_n);
+        else
+            p->tile_m = halve(p->tile_m);
+    }
+}
+
+/* One engine on one product: best GFLOP/s a thread of each grid. */
+static void measure(const struct engine *e, struct product p, const char *a,
+                    const char *b, char *c, int threads, int rounds)
+{
+    double best[GRIDS];
+
+    for (int g = 0; g < GRIDS; g++)
+        best[g] = 1e30;
+    for (int round = 0; round < rounds; round++) {
+        for (int g = 0; g < GRIDS; g++) {
+            double t;
+
+            cut_grid(&p, (size_t)1 << g);
+            omp_set_num_threads(g == 0 ? threads : 1);
+            if (openblas_threads != NULL)
+                openblas_threads(g == 0 ? threads : 1);
+            if (!e->prepare(&p, e->bf16))
+                continue;
+            t = seconds(e, &p, a, b, c, threads);
+            best[g] = t < best[g] ? t : best[g];
+        }
+    }
+    for (int g = 0; g < GRIDS; g++)
+        printf(" %6.0f", 2e-9 * (double)p.m * (double)p.n * (double)p.k /
+                             threads / best[g]);
+    printf("\n");
+    fflush(stdout);
+}
+
+static void report(const char *name, struct product p, int threads, int rounds)
+{
     size_t elements = p.m * p.k + p.k * p.n + p.m * p.n;
     float *data = calloc(elements, sizeof(float));
     char *a = (char *)data, *b = (char *)(data + p.m * p.k);
@@ -252,21 +292,8 @@ static void report(const char *name, struct product p, int threads,
     for (size_t e = 0; e < sizeof(engines) / sizeof(*engines); e++) {
         if (engines[e].tile == openblas_tile && cblas_sgemm == NULL)
             continue;
-        printf("%-26s %-19s", name, engines[e].name);
-        for (size_t t = 0; t < sizeof(tiles) / sizeof(*tiles); t++) {
-            struct product q = p;
-            int whole = tiles[t][0] == 0;
-
-            q.tile_m = whole || tiles[t][0] > p.m ? p.m : tiles[t][0];
-            q.tile_n = whole || tiles[t][1] > p.n ? p.n : tiles[t][1];
-            omp_set_num_threads(whole ? threads : 1);
-            if (openblas_threads != NULL)
-                openblas_threads(whole ? threads : 1);
-            printf(" %7.0f",
-                   gflops(&engines[e], &q, a, b, c, threads, seconds));
-            fflush(stdout);
-        }
-        printf("\n");
+        printf("%-21s %-18s", name, engines[e].name);
+        measure(&engines[e], p, a, b, c, threads, rounds);
     }
     free(data);
 }
@@ -293,12 +320,11 @@ int main(int argc, char **argv)
         {768, 768}, {768, 2304}, {768, 3072}, {3072, 768}, {768, 50257}};
     int threads = argc > 1 ? atoi(argv[1]) : 2;
     size_t M = argc > 2 ? (size_t)atoi(argv[2]) : 1024;
-    double seconds = argc > 3 ? atof(argv[3]) : 0.3;
+    int rounds = argc > 3 ? atoi(argv[3]) : 7;
 
     open_libraries();
-    printf("# threads %d; GFLOP/s\n%-26s %-19s    whole 256x256 256x512 "
-           "512x256 512x512 512x1k "
-           "1kx256 1kx512\n",
+    printf("# threads %d; GFLOP/s a thread\n%-21s %-18s      1      2      4 "
+           "     8     16 tiles\n",
            threads, "# product", "");
     for (size_t s = 0; s < sizeof(shapes) / sizeof(*shapes); s++) {
         size_t in = shapes[s][0], out = shapes[s][1];
@@ -308,11 +334,11 @@ int main(int argc, char **argv)
         snprintf(name[1], 32, "B %zux%zu->%zu", M, out, in);
         snprintf(name[2], 32, "W %zux%zu->%zu", M, in, out);
         report(name[0], (struct product){M, out, in, 0, 1, 0, 0, 0}, threads,
-               seconds);
+               rounds);
         report(name[1], (struct product){M, in, out, 0, 0, 0, 0, 0}, threads,
-               seconds);
+               rounds);
         report(name[2], (struct product){out, in, M, 1, 0, 1, 0, 0}, threads,
-               seconds);
+               rounds);
     }
     return 0;
 }

@@ -19,6 +19,7 @@
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vec.h"
 
 #include <math.h>
@@ -46,21 +47,27 @@ INLINE void block(const struct matrix *x, size_t m, size_t n, int rows,
 {
     vf sum[STEP_M][STEP_N];
 
+    UNROLL
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < cols; j++)
-            sum[i][j] = vset(0);
+        UNROLL
+    for (int j = 0; j < cols; j++)
+        sum[i][j] = vset(0);
     for (size_t k = 0; k < x->K; k++) {
         const float *b = x->b + k * x->b_pitch + n * LANES;
         const float *a = x->a + m * x->row + k * x->col;
 
+        UNROLL
         for (int i = 0; i < rows; i++)
-            for (int j = 0; j < cols; j++)
-                sum[i][j] +=
-                    a[(size_t)i * x->row] * vload_f32(b + (size_t)j * LANES);
+            UNROLL
+        for (int j = 0; j < cols; j++)
+            sum[i][j] +=
+                a[(size_t)i * x->row] * vload_f32(b + (size_t)j * LANES);
     }
+    UNROLL
     for (int i = 0; i < rows; i++) {
         float *c = x->c + (m + (size_t)i) * x->c_pitch + n * LANES;
 
+        UNROLL
         for (int j = 0; j < cols; j++) {
             if (x->add)
                 sum[i][j] += vload_f32(c + j * LANES);
@@ -100,25 +107,6 @@ static size_t pad(size_t n)
     return (n + LANES - 1) / LANES * LANES;
 }
 
-/* Sixteen vectors of sixteen become their transpose, by four rounds of
- * interleaving rows that are 8, 4, 2, 1 apart. */
-INLINE void transpose16(vf x[LANES])
-{
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        vf y[LANES];
-
-        for (int i = 0; i < LANES / 2; i++) {
-            y[2 * i] =
-                __builtin_shufflevector(x[i], x[i + LANES / 2], 0, 16, 1, 17, 2,
-                                        18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            y[2 * i + 1] = __builtin_shufflevector(
-                x[i], x[i + LANES / 2], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28,
-                13, 29, 14, 30, 15, 31);
-        }
-        memcpy(x, y, sizeof(y));
-    }
-}
-
 /* n rows of heads x from (b, t, h) on, as a tile [TILE][pad(D)]; rows from n
  * on are zero. */
 static void load_tile(const struct merak_attention *at,
@@ -152,22 +140,6 @@ static void store_tile(const struct merak_attention *at,
         for (size_t d = 0; d < at->D; d += LANES)
             vstore_n(x->op->data, to + d, at->D - d,
                      vload_f32(tile + i * pitch + d), bf16);
-    }
-}
-
-/* [rows][cols] to [cols][rows]; both multiples of the lanes. */
-static void transpose(const float *from, size_t rows, size_t cols, float *to)
-{
-    for (size_t i = 0; i < rows; i += LANES) {
-        for (size_t j = 0; j < cols; j += LANES) {
-            vf x[LANES];
-
-            for (size_t k = 0; k < LANES; k++)
-                x[k] = vload_f32(from + (i + k) * cols + j);
-            transpose16(x);
-            for (size_t k = 0; k < LANES; k++)
-                vstore_f32(to + (j + k) * rows + i, x[k]);
-        }
     }
 }
 
@@ -292,7 +264,7 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
             vstore_f32(o, vload_f32(o) / r->sum[i]);
         }
     }
-    transpose(x->out, pad(at->D), TILE, x->row);
+    transpose_matrix(x->out, TILE, pad(at->D), TILE, x->row, false);
     store_tile(at, &at->o, b, t, h, n, x->row);
     for (size_t i = 0; i < n; i++)
         lse[(b * at->T + t + i) * at->G * at->R + h] =
@@ -315,7 +287,7 @@ static void forward_item(void *arg, size_t item, int thread)
 
     carve(&x, at->D, thread);
     load_tile(at, &at->q, b, t, h, tile_rows(at, t), x.row);
-    transpose(x.row, TILE, pad(at->D), x.q_t);
+    transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, false);
     memset(x.out, 0, pad(at->D) * TILE * sizeof(float));
     for (size_t i = 0; i < TILE / LANES; i++) {
         r.max[i] = vset(-INFINITY);
@@ -437,8 +409,8 @@ static void load_queries(const struct merak_attention *at, struct tiles *x,
     load_tile(at, &at->q, b, t, h, n, x->q);
     load_tile(at, &at->d_o, b, t, h, n, x->d_o);
     load_tile(at, &at->o, b, t, h, n, x->row);
-    transpose(x->q, TILE, pad(at->D), x->q_t);
-    transpose(x->d_o, TILE, pad(at->D), x->d_o_t);
+    transpose_matrix(x->q, pad(at->D), TILE, pad(at->D), x->q_t, false);
+    transpose_matrix(x->d_o, pad(at->D), TILE, pad(at->D), x->d_o_t, false);
     deltas(at, x, n, delta);
     for (size_t i = 0; i < TILE; i++)
         lse[i] =

@@ -15,6 +15,7 @@
 #include "kernels/cpu/gemm.h"
 
 #include "base/error.h"
+#include "base/size.h"
 #include "kernels/cpu/pool.h"
 
 #include <stdint.h>
@@ -35,8 +36,8 @@
 /* What tells one primitive from another; compared as bytes, so made from
  * zero. */
 struct tile_key {
-    size_t m, n, k, lda, ldb, ldc;
-    int trans_a, trans_b, bf16_c, accumulate, bias;
+    size_t m, n, k, ldb, ldc;
+    int trans_b, bf16_c, accumulate, bias;
 };
 
 enum { SLOT_A, SLOT_B, SLOT_C, SLOT_BIAS, SLOT_SCRATCH, SLOT_COUNT };
@@ -58,8 +59,9 @@ struct gemm_state {
     int threads;
     size_t count, oldest;
     struct tile *tile[CACHE_MAX];
-    char **scratch; /* [threads]: as large as any primitive's needs */
+    char **scratch; /* [threads]: for oneDNN, then a tile turned */
     size_t scratch_bytes;
+    size_t dnnl_bytes; /* as large as any primitive's needs, 64-aligned */
 };
 
 /* Beside the pool: one set of primitives a process. */
@@ -103,8 +105,7 @@ static dnnl_status_t describe_all(const struct tile_key *k,
     dnnl_data_type_t c = k->bf16_c ? dnnl_bf16 : dnnl_f32;
     dnnl_status_t rc;
 
-    rc = describe(&md[SLOT_A], k->m, k->k, dnnl_bf16, k->trans_a ? 1 : k->lda,
-                  k->trans_a ? k->lda : 1);
+    rc = describe(&md[SLOT_A], k->m, k->k, dnnl_bf16, k->k, 1);
     if (rc == dnnl_success)
         rc = describe(&md[SLOT_B], k->k, k->n, dnnl_bf16,
                       k->trans_b ? 1 : k->ldb, k->trans_b ? k->ldb : 1);
@@ -208,6 +209,7 @@ static enum merak_status tile_create(const struct tile_key *key,
     struct tile *t = calloc(1, sizeof(*t));
     enum merak_status rc = MERAK_OK;
     dnnl_status_t status;
+    size_t bytes;
 
     if (t != NULL)
         t->slot = calloc((size_t)gemm.threads, sizeof(*t->slot));
@@ -223,9 +225,9 @@ static enum merak_status tile_create(const struct tile_key *key,
         rc = fail_dnnl(err, "multiply bf16 matrices on this machine", status);
         goto out;
     }
-    rc = grow_scratch(dnnl_memory_desc_get_size(&md[SLOT_SCRATCH]), err);
-    if (rc != MERAK_OK)
-        goto out;
+    bytes = merak_size_align(dnnl_memory_desc_get_size(&md[SLOT_SCRATCH]), 64);
+    if (bytes > gemm.dnnl_bytes)
+        gemm.dnnl_bytes = bytes;
     *tile_p = t;
     t = NULL;
 out:
@@ -267,19 +269,9 @@ static void forget(void)
     for (int i = 0; gemm.scratch != NULL && i < gemm.threads; i++)
         free(gemm.scratch[i]);
     free(gemm.scratch);
-    gemm.count = gemm.oldest = gemm.scratch_bytes = 0;
+    gemm.count = gemm.oldest = gemm.scratch_bytes = gemm.dnnl_bytes = 0;
     gemm.scratch = NULL;
     gemm.threads = 0;
-}
-
-/* Each thread of ours is one of oneDNN's: the count is a per-thread setting
- * of the OpenMP runtime that oneDNN asks. */
-static void be_one_thread(void *arg, size_t item, int thread)
-{
-    (void)arg;
-    (void)item;
-    (void)thread;
-    omp_set_num_threads(1);
 }
 
 enum merak_status merak_gemm_open(struct merak_error *err)
@@ -310,7 +302,8 @@ enum merak_status merak_gemm_open(struct merak_error *err)
 struct job {
     const struct merak_gemm *g;
     size_t tile_m, tile_n, rows, cols;
-    size_t lda, ldb;
+    size_t ldb;
+    size_t turned_at; /* in the thread's scratch, behind oneDNN's */
     struct tile *edge[2][2];
     _Atomic int failed; /* a dnnl_status_t */
 };
@@ -363,10 +356,8 @@ static enum merak_status find_tiles(struct job *job, struct merak_error *err)
         key.m = extent(row, job->tile_m, g->m);
         key.n = extent(col, job->tile_n, g->n);
         key.k = g->k;
-        key.lda = job->lda;
         key.ldb = job->ldb;
         key.ldc = g->n;
-        key.trans_a = g->trans_a;
         key.trans_b = g->trans_b;
         key.bf16_c = g->bf16_c;
         key.accumulate = g->accumulate;
@@ -409,9 +400,9 @@ static dnnl_status_t multiply_f32(const struct job *job,
     for (size_t i = 0; p->bias != NULL && i < p->m; i++)
         memcpy(c + i * g->n, p->bias, p->n * sizeof(float));
     return dnnl_sgemm(
-        g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)p->m,
-        (dnnl_dim_t)p->n, (dnnl_dim_t)g->k, 1.0f, (const float *)p->a,
-        (dnnl_dim_t)job->lda, (const float *)p->b, (dnnl_dim_t)job->ldb,
+        'N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)p->m, (dnnl_dim_t)p->n,
+        (dnnl_dim_t)g->k, 1.0f, (const float *)p->a, (dnnl_dim_t)g->k,
+        (const float *)p->b, (dnnl_dim_t)job->ldb,
         g->accumulate || p->bias != NULL ? 1.0f : 0.0f, c, (dnnl_dim_t)g->n);
 }
 
@@ -447,6 +438,15 @@ static void multiply_tile(void *arg, size_t item, int thread)
     struct tile_place p = place(job, row, col);
     dnnl_status_t rc;
 
+    /* oneDNN asks the OpenMP runtime, where this is a thread's own setting */
+    omp_set_num_threads(1);
+    if (job->g->trans_a) {
+        char *turned = gemm.scratch[thread] + job->turned_at;
+
+        job->g->transpose(p.a, job->g->m, job->g->k, p.m, turned,
+                          job->g->bf16_ab);
+        p.a = turned;
+    }
     if (job->g->bf16_ab)
         rc = multiply_bf16(
             job->edge[row + 1 == job->rows][col + 1 == job->cols], thread, &p);
@@ -456,26 +456,37 @@ static void multiply_tile(void *arg, size_t item, int thread)
         job->failed = (int)rc;
 }
 
+/* Scratch for every thread, from the first call of the largest shape on. */
+static enum merak_status reserve(struct job *job, struct merak_error *err)
+{
+    size_t turned = 0;
+
+    if (job->g->trans_a)
+        turned = job->tile_m * job->g->k * (job->g->bf16_ab ? 2 : 4);
+    job->turned_at = gemm.dnnl_bytes;
+    return grow_scratch(gemm.dnnl_bytes + turned, err);
+}
+
 enum merak_status merak_gemm(const struct merak_gemm *g,
                              struct merak_error *err)
 {
     struct job job = {.g = g};
+    enum merak_status rc = MERAK_OK;
     int threads;
 
     if (gemm.threads == 0)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the cpu backend has not been opened");
-    job.lda = g->trans_a ? g->m : g->k;
     job.ldb = g->trans_b ? g->k : g->n;
     cut_grid(&job);
-    if (g->bf16_ab) {
-        enum merak_status rc = find_tiles(&job, err);
-
-        if (rc != MERAK_OK)
-            return rc;
-    }
+    if (g->bf16_ab)
+        rc = find_tiles(&job, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = reserve(&job, err);
+    if (rc != MERAK_OK)
+        return rc;
     threads = omp_get_max_threads();
-    be_one_thread(NULL, 0, 0);
     merak_pool_run(multiply_tile, &job, job.rows * job.cols);
     omp_set_num_threads(threads);
     if (job.failed != 0)

@@ -14,6 +14,8 @@
  *   b     [k, n], or [n, k] if trans_b
  *   c     [m, n]
  *   bias  f32 [n] or NULL; not with accumulate
+ * With trans_a, tiles of a are turned by `transpose` before they are
+ * multiplied: oneDNN is slow on columns that lie far apart.
  * a and b are both f32 or both bf16; c is f32 or (bf16_c) bf16.
  * Accumulation in f32, over k in an order fixed by the shape; the same
  * result for any number of threads and any address.
@@ -24,6 +26,9 @@ struct merak_gemm {
     const void *a, *b;
     void *c;
     const float *bias;
+    /* [rows, cols] of rows `pitch` elements apart to [cols, rows], dense */
+    void (*transpose)(const void *from, size_t pitch, size_t rows, size_t cols,
+                      void *to, bool bf16);
 };
 
 /* After merak_pool_open(); forgets what it kept for another thread count. */

@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/columns.h"
+#include "kernels/cpu/transpose.h"
 
 static bool is_bf16(const struct merak_operand *op)
 {
@@ -53,6 +54,15 @@ CPU_KERNEL(linear_dx)
     return rc == MERAK_OK ? merak_gemm(&g, err) : rc;
 }
 
+static void turn(const void *from, size_t pitch, size_t rows, size_t cols,
+                 void *to, bool bf16)
+{
+    if (bf16)
+        transpose_matrix(from, pitch, rows, cols, to, true);
+    else
+        transpose_matrix(from, pitch, rows, cols, to, false);
+}
+
 CPU_KERNEL(linear_dw)
 {
     const struct merak_operand *x = &call->operand[0];
@@ -62,6 +72,7 @@ CPU_KERNEL(linear_dw)
                            .n = s.k,
                            .k = s.m,
                            .trans_a = true,
+                           .transpose = turn,
                            .bf16_ab = is_bf16(x),
                            .accumulate = call->accumulate,
                            .a = dy->data,

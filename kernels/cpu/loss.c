@@ -25,9 +25,11 @@ INLINE float row_max(const struct xent *x, size_t row, bool bf16)
     vf m[4] = {vset(-INFINITY), vset(-INFINITY), vset(-INFINITY),
                vset(-INFINITY)};
 
-    for (; v + 4 * LANES <= x->V; v += 4 * LANES)
+    for (; v + 4 * LANES <= x->V; v += 4 * LANES) {
+        UNROLL
         for (size_t k = 0; k < 4; k++)
             m[k] = vmax(m[k], vload(l, at + v + k * LANES, bf16));
+    }
     for (; v < x->V; v += LANES)
         m[0] = vmax(m[0], vkeep(vload_n(l, at + v, x->V - v, bf16), x->V - v,
                                 -INFINITY));
@@ -49,9 +51,11 @@ INLINE float row_sum(const struct xent *x, size_t row, bool bf16)
     size_t at = row * x->V, v = 0;
     vf max = vset(x->max[row]), s[4] = {{0}};
 
-    for (; v + 4 * LANES <= x->V; v += 4 * LANES)
+    for (; v + 4 * LANES <= x->V; v += 4 * LANES) {
+        UNROLL
         for (size_t k = 0; k < 4; k++)
             s[k] += vexp(vload(l, at + v + k * LANES, bf16) - max);
+    }
     for (; v < x->V; v += LANES)
         s[0] += vkeep(vexp(vload_n(l, at + v, x->V - v, bf16) - max), x->V - v,
                       0.0f);

@@ -53,6 +53,7 @@ INLINE vf normal_cdf(vf x, vf *gauss)
     vf z = (vf)((vi)x & 0x7fffffff) * 0.707106781f;
     vf t = 1.0f / (1.0f + 0.5f * z), sum = vset(p[8]), tail;
 
+    UNROLL
     for (int i = 7; i >= 0; i--)
         sum = sum * t + p[i];
     *gauss = vexp(-z * z);
@@ -123,9 +124,11 @@ INLINE void sweep(const struct pointwise *pw, size_t item, step_fn step,
     for (size_t i = item * GRAIN; i < end; i += LANES) {
         vf a[3], y[2];
 
+        UNROLL
         for (int k = 0; k < n_in; k++)
             a[k] = vload_n(pw->in[k], i, end - i, bf16);
         step(a, y);
+        UNROLL
         for (int k = 0; k < n_out; k++)
             vstore_n(pw->out[k], i, end - i, y[k], bf16);
     }

@@ -126,8 +126,12 @@ CPU_KERNEL(clip)
 
 INLINE vf vsqrt(vf x)
 {
+    float lane[LANES];
+
+    memcpy(lane, &x, sizeof(x));
     for (int i = 0; i < LANES; i++)
-        x[i] = __builtin_sqrtf(x[i]);
+        lane[i] = sqrtf(lane[i]);
+    memcpy(&x, lane, sizeof(x));
     return x;
 }
 

@@ -16,6 +16,18 @@
 #include <string.h>
 
 #define LANES 16
+/* Before a short loop over registers: it must vanish, or they are spilled. */
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+/* Lanes of a (0 .. 15) and b (16 .. 31) by number. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define VSHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define VSHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vf __attribute__((vector_size(64)));
@@ -126,20 +138,32 @@ INLINE vf vkeep(vf x, size_t n, float fill)
     return vselect(lane < (int32_t)(n < LANES ? n : LANES), x, vset(fill));
 }
 
+/* Lanes moved down by 8, 4, 2, 1. */
+#define VDOWN8(x) \
+    VSHUFFLE(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
+#define VDOWN4(x) \
+    VSHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15)
+#define VDOWN2(x) \
+    VSHUFFLE(x, x, 2, 3, 0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#define VDOWN1(x) \
+    VSHUFFLE(x, x, 1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+
 /* Sum of the lanes, halves first. */
 INLINE float vsum(vf x)
 {
-    for (int w = LANES / 2; w > 0; w /= 2)
-        for (int i = 0; i < w; i++)
-            x[i] += x[i + w];
+    x += VDOWN8(x);
+    x += VDOWN4(x);
+    x += VDOWN2(x);
+    x += VDOWN1(x);
     return x[0];
 }
 
 INLINE float vmax_lane(vf x)
 {
-    for (int w = LANES / 2; w > 0; w /= 2)
-        for (int i = 0; i < w; i++)
-            x[i] = x[i] > x[i + w] ? x[i] : x[i + w];
+    x = vmax(x, VDOWN8(x));
+    x = vmax(x, VDOWN4(x));
+    x = vmax(x, VDOWN2(x));
+    x = vmax(x, VDOWN1(x));
     return x[0];
 }
 

@@ -7,6 +7,7 @@
 
 #include "unit/kcase.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -331,6 +332,35 @@ static void shards_make_the_whole(void **state)
     assert_true(cuts_seen >= 4 * 19);
 }
 
+/* Tasks of this process, by the kernel's count. */
+static int task_count(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    int n = -2; /* . and .. */
+
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
+}
+
+/* oneDNN called on a worker would else start an OpenMP team of its own there,
+ * as large as the machine. */
+static void products_start_no_threads_of_their_own(void **state)
+{
+    int before;
+
+    (void)state;
+    open_cpu(2);
+    before = task_count();
+    visit_all(KC_SIZES - 1, MERAK_F32, compare_with_ref);
+    visit_all(KC_SIZES - 1, MERAK_BF16, compare_with_ref);
+    assert_int_equal(task_count(), before);
+    open_cpu(1);
+    assert_int_equal(task_count(), before - 1);
+}
+
 static void evaluation_drops_nothing(void **state)
 {
     struct kc_row row[KC_MAX_ROWS];
@@ -390,6 +420,7 @@ static void thread_counts_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_start_no_threads_of_their_own),
         cmocka_unit_test(every_op_agrees_with_the_reference_in_f32),
         cmocka_unit_test(every_op_agrees_with_the_reference_in_bf16),
         cmocka_unit_test(thread_counts_give_the_same_bits),

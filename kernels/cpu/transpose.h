@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cpu/transpose.h - transposing in blocks of sixteen by sixteen */
+#ifndef MERAK_KERNELS_CPU_TRANSPOSE_H
+#define MERAK_KERNELS_CPU_TRANSPOSE_H
+
+#include "kernels/cpu/vec.h"
+
+/* Sixteen vectors of sixteen become their transpose, by four rounds of
+ * interleaving rows that are 8, 4, 2, 1 apart. */
+INLINE void transpose16(vf x[LANES])
+{
+    UNROLL
+    for (int round = 0; round < 4; round++) {
+        vf y[LANES];
+
+        UNROLL
+        for (int i = 0; i < LANES / 2; i++) {
+            y[2 * i] = VSHUFFLE(x[i], x[i + LANES / 2], 0, 16, 1, 17, 2, 18, 3,
+                                19, 4, 20, 5, 21, 6, 22, 7, 23);
+            y[2 * i + 1] = VSHUFFLE(x[i], x[i + LANES / 2], 8, 24, 9, 25, 10,
+                                    26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        }
+        UNROLL
+        for (int i = 0; i < LANES; i++)
+            x[i] = y[i];
+    }
+}
+
+/* A block of at most 16 rows and columns: from [rows][from_row] to
+ * [cols][to_row]. */
+INLINE void transpose_block(const void *from, size_t at, size_t from_row,
+                            size_t rows, size_t cols, void *to, size_t put,
+                            size_t to_row, bool bf16)
+{
+    vf x[LANES];
+
+    if (rows >= LANES && cols >= LANES) {
+        UNROLL
+        for (size_t k = 0; k < LANES; k++)
+            x[k] = vload(from, at + k * from_row, bf16);
+        transpose16(x);
+        UNROLL
+        for (size_t k = 0; k < LANES; k++)
+            vstore(to, put + k * to_row, x[k], bf16);
+        return;
+    }
+    for (size_t k = 0; k < LANES; k++)
+        x[k] =
+            k < rows ? vload_n(from, at + k * from_row, cols, bf16) : vset(0);
+    transpose16(x);
+    for (size_t k = 0; k < cols && k < LANES; k++)
+        vstore_n(to, put + k * to_row, rows, x[k], bf16);
+}
+
+/* from [rows][cols], rows from_row elements apart, to [cols][rows], dense. */
+INLINE void transpose_matrix(const void *from, size_t from_row, size_t rows,
+                             size_t cols, void *to, bool bf16)
+{
+    for (size_t j = 0; j < cols; j += LANES)
+        for (size_t i = 0; i < rows; i += LANES)
+            transpose_block(from, i * from_row + j, from_row, rows - i,
+                            cols - j, to, j * rows + i, rows, bf16);
+}
+
+#endif
