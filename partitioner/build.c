@@ -271,7 +271,8 @@ int merak_build_push(struct merak_build *b, struct merak_instr *in)
 uint64_t merak_build_tag(const struct merak_build *b, int microbatch, int id)
 {
     /* Every id of a step item is below this: step.c. */
-    uint64_t ids = (uint64_t)b->graph->n_values + (uint64_t)b->graph->n_nodes;
+    uint64_t ids =
+        (uint64_t)b->graph->n_values + 2 * (uint64_t)b->graph->n_nodes;
 
     ids += ((uint64_t)b->n_params + 1) * 1024;
     return (uint64_t)(microbatch + 1) * ids + (uint64_t)id;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/build.h - a program under construction
  *
- * Shared by the files that make programs: program.c (frame, groups, slots),
- * emit.c (micro-batches), step.c (gradients and optimizer), hazard.c (waits).
+ * Shared by the files that make programs: program.c (frame), build.c (slots,
+ * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c
+ * and values.c (micro-batches), step.c (gradients and optimizer), place.c
+ * (memory), hazard.c (waits).
  * The first failure is kept in `rc` and `err`; after it, calls do nothing and
  * return -1, and whoever drives looks at `rc` between actions.
  */
@@ -12,15 +14,50 @@
 #include "partitioner/memplan.h"
 #include "partitioner/program.h"
 
-/* How a value moves through this rank's stage. */
+/* How a value moves through this rank's stage.  Stages are in the order in
+ * which the value comes to them: forward values up the parts of the model,
+ * gradients down. */
 struct merak_flow {
-    bool here;      /* made or used on this stage */
-    bool back;      /* used by gradient nodes of this stage */
-    int home;       /* stage of its producer; -1: an input or a parameter */
-    int lower;      /* nearest other stage below that has it, or -1 */
-    int upper;      /* nearest other stage above that has it, or -1 */
-    int free_slot;  /* head of the slots that wait to be used again */
+    bool here;     /* made or used on this stage */
+    bool first;    /* no other stage has it before this one */
+    bool dropped;  /* by the forward, and computed again */
+    int home;      /* part of its producer; -1: an input or a parameter */
+    int from, to;  /* stages it comes from and goes on to; -1: none */
+    int chunk;     /* of this rank, the first to have it */
+    int free_slot; /* head of the slots that wait to be used again */
     const char *send_name, *recv_name;
+};
+
+/* A node that an action runs. */
+struct merak_item {
+    int node;
+    bool again;
+};
+
+struct merak_items {
+    struct merak_item *item;
+    int n;
+};
+
+#define MERAK_ACTIONS 4 /* kinds: F, B, W, R */
+
+/* A part of the model on this rank. */
+struct merak_chunk {
+    int part;
+    struct merak_items run[MERAK_ACTIONS]; /* by kind of action, in order */
+    struct merak_items mixed; /* B that does R's work where it is needed */
+    uint8_t *use; /* by value: the kinds of actions that read it, as bits */
+};
+
+/* A micro-batch under way. */
+struct merak_open {
+    int *map;      /* value -> slot, or -1 */
+    uint8_t *done; /* by chunk: the kinds of actions it has had, as bits */
+};
+
+/* Instruction `instr` starts after `early` is complete, whatever it reads. */
+struct merak_gate {
+    int instr, early;
 };
 
 /* When a slot is needed; only whole slots have lives of their own. */
@@ -46,26 +83,34 @@ struct merak_build {
     const struct merak_cost_model *cost;
     const struct merak_schedule *schedule;
     int stage;
+    int n_chunks;
+    struct merak_chunk *chunk;
+    int *stage_of_part;
     struct merak_mesh mesh; /* tensor axes, then dp if dp > 1 */
     int coord[MERAK_MAX_AXES];
-    int dp_axis; /* in mesh, or -1 */
+    int dp_axis;                      /* in mesh, or -1 */
     int group_of[MERAK_MAX_AXES + 2]; /* axis, then GROUP_TP and GROUP_PP */
 
     int cap_instrs, cap_slots, cap_waits;
-    struct merak_use *use;      /* by slot */
-    struct merak_flow *flow;    /* by value */
-    int *local;                 /* values made or used here, not parameters */
+    struct merak_use *use;   /* by slot */
+    struct merak_flow *flow; /* by value */
+    int *local;              /* values made or used here, not parameters */
     int n_local;
-    int *param_slot;            /* by value: PARAM: its slot; PARAM_GRAD: its
-                                   accumulator; else -1 */
-    int *param_index;           /* by value: PARAM: position in graph order */
-    int n_params;               /* of the whole model */
-    int **map;                  /* by micro-batch: value -> slot, or NULL */
+    int *param_slot;             /* by value: PARAM: its slot; PARAM_GRAD: its
+                                    accumulator; else -1 */
+    int *param_index;            /* by value: PARAM: position in graph order */
+    int n_params;                /* of the whole model */
+    struct merak_open *open;     /* by micro-batch */
+    struct merak_uses *uses;     /* by parameter of this stage */
+    struct merak_uses **uses_of; /* by value: PARAM_GRAD: its parameter's */
     struct merak_exchange **exchange; /* by node: shared by micro-batches */
+    const char **again_name;          /* by node */
     struct merak_lag *lag;
     int n_lag, cap_lag;
     int *shared; /* scratch and staging slots, one for each size */
     int n_shared, cap_shared;
+    struct merak_gate *gate; /* by instr */
+    int n_gates, cap_gates;
 
     enum merak_status rc;
     struct merak_error *err;
@@ -106,27 +151,56 @@ void merak_build_extend(struct merak_build *b, int slot);
 int merak_build_group(struct merak_build *b, int key);
 /* The exchange of a hop from a layout for the rank at coord; lives as long
  * as the program. */
-struct merak_exchange *merak_build_exchange(struct merak_build *b,
-                                            const struct merak_mesh *mesh,
-                                            const int *coord,
-                                            const struct merak_hop *hop,
-                                            const struct merak_layout *from,
-                                            const struct merak_shape *shape,
-                                            enum merak_dtype dtype);
+struct merak_exchange *
+merak_build_exchange(struct merak_build *b, const struct merak_mesh *mesh,
+                     const int *coord, const struct merak_hop *hop,
+                     const struct merak_layout *from,
+                     const struct merak_shape *shape, enum merak_dtype dtype);
 /* Tags: one number space for values, nodes and step items. */
 uint64_t merak_build_tag(const struct merak_build *b, int microbatch, int id);
 
 /* --- flow.c --- */
 void merak_build_flow(struct merak_build *b);
+/* Is a value made by the forward pass (inputs and parameters are)? */
+bool merak_build_is_forward(const struct merak_build *b, int value);
+
+/* --- values.c --- */
+/* The slot that holds a value of a micro-batch, or -1 once building fails. */
+int merak_build_value(struct merak_build *b, int value, int microbatch);
+/* Let go of what no later action of these micro-batches needs, now that
+ * `chunk` has run the kinds of actions in `done` (bits). */
+void merak_build_release(struct merak_build *b, int chunk, unsigned done,
+                         int microbatch, int n);
+/* End of the micro-batches. */
+void merak_build_settle(struct merak_build *b);
+void merak_build_loss(struct merak_build *b);
+
+/* --- again.c --- */
+/* The lists of nodes that a chunk's actions run. */
+void merak_build_lists(struct merak_build *b);
 
 /* --- params.c --- */
 void merak_build_params(struct merak_build *b);
 
 /* --- emit.c --- */
+void merak_build_transfer(struct merak_build *b, int value, int microbatch,
+                          bool send);
+void merak_build_load(struct merak_build *b, int value, int microbatch);
+void merak_build_node(struct merak_build *b, const struct merak_item *item,
+                      int chunk, int microbatch);
+
+/* --- unroll.c --- */
 void merak_build_microbatches(struct merak_build *b);
 
 /* --- step.c --- */
+void merak_build_uses(struct merak_build *b);
+/* A node has made gradients of parameters for the last time in the step. */
+void merak_build_grads_made(struct merak_build *b,
+                            const struct merak_node *node);
 void merak_build_step(struct merak_build *b);
+
+/* --- unit_cost.c --- */
+void merak_build_unit_costs(struct merak_build *b);
 
 /* --- place.c --- */
 /* Offsets of all slots, sizes of the arena and of its categories. */

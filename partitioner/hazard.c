@@ -42,6 +42,7 @@ struct hazards {
     int n_readers, cap_readers, free_reader;
     int *found; /* candidates of one instruction */
     int n_found, cap_found;
+    int gate;   /* next of the build's gates */
     int *stamp; /* by instruction: last instruction that found it */
 };
 
@@ -198,6 +199,9 @@ static void find_hazards(struct hazards *h, const struct merak_instr *in)
 
     merak_instr_access(in, &reads, &writes);
     h->n_found = 0;
+    for (; h->gate < h->b->n_gates && h->b->gate[h->gate].instr == in->id;
+         h->gate++)
+        find(h, h->b->gate[h->gate].early, in->id);
     for (int i = 0; i < in->n_in + in->n_out; i++) {
         if (reads & (1u << i))
             after_write(h, in->slot[i], in->id);

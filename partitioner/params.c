@@ -121,8 +121,8 @@ static bool is_primary(const struct merak_build *b, int v)
 {
     const struct merak_layout *layout = &b->sharded->layout[v];
 
-    /* A lower stage that uses it has the copy that counts. */
-    if (b->flow[v].lower >= 0)
+    /* The first stage that uses it has the copy that counts. */
+    if (!b->flow[v].first)
         return false;
     for (int a = 0; a < b->sharded->mesh.n_axes; a++) {
         if (layout->at[a].kind == MERAK_REPLICATED && b->coord[a] != 0)

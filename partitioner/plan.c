@@ -20,18 +20,24 @@ static enum merak_status check_degrees(const struct merak_plan *plan,
                       plan->tp, plan->pp, plan->dp, plan->microbatches);
 }
 
-static enum merak_status cut(struct merak_planned *p, struct merak_error *err)
+static enum merak_status cut(struct merak_planned *p,
+                             const struct merak_program_options *opt,
+                             struct merak_error *err)
 {
     const struct merak_shard_options so = {.tp = p->plan.tp, .sp = p->plan.sp};
+    int parts = merak_plan_parts(&p->plan);
     enum merak_status rc = merak_model_graph(p->model, &p->graph, err);
 
     if (rc == MERAK_OK)
         rc = merak_shard(p->graph, &so, &p->sharded, err);
     if (rc == MERAK_OK)
         rc = p->plan.cut != NULL
-                 ? merak_stages_at(p->sharded, p->plan.cut, p->plan.pp,
-                                   &p->stages, err)
-                 : merak_stages_cut(p->sharded, p->plan.pp, &p->stages, err);
+                 ? merak_stages_at(p->sharded, p->plan.cut, parts, &p->stages,
+                                   err)
+                 : merak_stages_cut(p->sharded, parts, &p->stages, err);
+    if (rc == MERAK_OK)
+        rc = merak_recompute_choose(p->sharded, &p->plan, -1, opt, p->stages,
+                                    err);
     return rc;
 }
 
@@ -78,7 +84,7 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
     if (rc != MERAK_OK)
         goto out;
     describe(p->model, arg);
-    rc = cut(p, err);
+    rc = cut(p, opt, err);
     if (rc == MERAK_OK)
         rc = build(p, ranks, opt, err);
     if (rc != MERAK_OK)

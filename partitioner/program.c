@@ -50,6 +50,60 @@ void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
     }
 }
 
+int merak_plan_parts(const struct merak_plan *plan)
+{
+    return plan->pp * (plan->chunks > 0 ? plan->chunks : 1);
+}
+
+struct merak_schedule_args
+merak_plan_schedule_args(const struct merak_plan *plan, int stage)
+{
+    return (struct merak_schedule_args){
+        .stages = plan->pp,
+        .microbatches = plan->microbatches / (plan->sub_pipeline ? 2 : 1),
+        .chunks = plan->chunks > 0 ? plan->chunks : 1,
+        .stage = stage};
+}
+
+enum merak_status merak_plan_schedule(const struct merak_plan *plan,
+                                      const struct merak_schedule **schedule_p,
+                                      struct merak_error *err)
+{
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, 0);
+    const struct merak_schedule *schedule;
+    enum merak_status rc = merak_schedule_find(plan->schedule, &schedule, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_schedule_check(schedule, &args, err);
+    if (rc != MERAK_OK)
+        return rc;
+    args = merak_schedule_defaults(schedule, &args);
+    if (args.slices > 1 || args.passes > 1 || schedule->feeds != NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s can be timed but not run: programs of "
+                          "whole micro-batches and one forward pass are what "
+                          "there is",
+                          plan->schedule);
+    *schedule_p = schedule;
+    return MERAK_OK;
+}
+
+int merak_plan_part(const struct merak_schedule *schedule,
+                    const struct merak_plan *plan, int stage, int chunk)
+{
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, stage);
+
+    return merak_schedule_part(schedule, &args, chunk);
+}
+
+bool merak_plan_recomputes(const struct merak_schedule *schedule,
+                           const struct merak_plan *plan, int stage)
+{
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, stage);
+
+    return merak_schedule_recomputes(schedule, &args);
+}
+
 void merak_plan_coord(const struct merak_mesh *tensor, int tp_index, int *coord)
 {
     for (int a = tensor->n_axes - 1; a >= 0; a--) {
@@ -125,11 +179,17 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                           "tp %d, pp %d, dp %d and %d micro-batches: each "
                           "must be at least 1",
                           plan->tp, plan->pp, plan->dp, plan->microbatches);
-    if (tp != plan->tp || stages->n != plan->pp)
+    if (tp != plan->tp || stages->n != merak_plan_parts(plan))
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "the plan says tp %d and pp %d, but the graph is "
-                          "sharded for %d and cut in %d",
-                          plan->tp, plan->pp, tp, stages->n);
+                          "the plan says tp %d and pp %d with %d chunks, but "
+                          "the graph is sharded for %d and cut in %d",
+                          plan->tp, plan->pp, merak_plan_parts(plan) / plan->pp,
+                          tp, stages->n);
+    if (plan->sub_pipeline && plan->microbatches % 2 != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "a sub-pipeline takes micro-batches in pairs; %d "
+                          "are not even",
+                          plan->microbatches);
     if (plan->dp > 1 && sharded->mesh.n_axes >= MERAK_MAX_AXES)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "no room for a dp axis beside %d tensor axes",
@@ -139,25 +199,6 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                           "no rank %d among tp %d x pp %d x dp %d", rank,
                           plan->tp, plan->pp, plan->dp);
     return MERAK_OK;
-}
-
-static enum merak_status find_schedule(struct merak_build *b,
-                                       const struct merak_plan *plan,
-                                       struct merak_error *err)
-{
-    struct merak_schedule_args args = {
-        .stages = plan->pp, .microbatches = plan->microbatches, .chunks = 1};
-    enum merak_status rc =
-        merak_schedule_find(plan->schedule, &b->schedule, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    if (b->schedule->forward_only && !b->opt->forward_only)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "schedule %s has no backwards and trains nothing: "
-                          "it is for evaluation",
-                          plan->schedule);
-    return merak_schedule_check(b->schedule, &args, err);
 }
 
 static void set_mesh(struct merak_build *b)
@@ -213,21 +254,52 @@ static void make_tables(struct merak_build *b)
     b->local = merak_build_alloc(b, values * sizeof(*b->local));
     b->param_slot = merak_build_alloc(b, values * sizeof(*b->param_slot));
     b->param_index = merak_build_alloc(b, values * sizeof(*b->param_index));
+    b->uses_of = merak_build_alloc(b, values * sizeof(*b->uses_of));
     b->exchange = merak_build_alloc(b, nodes * sizeof(*b->exchange));
-    b->map = merak_build_alloc(b, ((size_t)prog->plan.microbatches + 1) *
-                                      sizeof(*b->map));
+    b->again_name = merak_build_alloc(b, nodes * sizeof(*b->again_name));
+    b->open = merak_build_alloc(b, ((size_t)prog->plan.microbatches + 1) *
+                                       sizeof(*b->open));
     prog->param = merak_build_alloc(b, values * sizeof(*prog->param));
     prog->group =
         merak_build_alloc(b, (MERAK_MAX_AXES + 2) * sizeof(*prog->group));
 }
 
+/* The parts of the model, by stage and on this rank. */
+static void place_parts(struct merak_build *b)
+{
+    const struct merak_plan *plan = &b->prog->plan;
+
+    b->n_chunks = merak_plan_parts(plan) / plan->pp;
+    b->chunk = merak_build_alloc(b, (size_t)b->n_chunks * sizeof(*b->chunk));
+    b->stage_of_part = merak_build_alloc(b, (size_t)merak_plan_parts(plan) *
+                                                sizeof(*b->stage_of_part));
+    if (b->rc != MERAK_OK)
+        return;
+    for (int s = 0; s < plan->pp; s++) {
+        for (int c = 0; c < b->n_chunks; c++) {
+            int part = merak_plan_part(b->schedule, plan, s, c);
+
+            b->stage_of_part[part] = s;
+            if (s == b->stage)
+                b->chunk[c].part = part;
+        }
+    }
+}
+
 static void run_passes(struct merak_build *b)
 {
     static void (*const pass[])(struct merak_build * b) = {
-        make_tables,        merak_build_flow,
-        merak_build_params, merak_build_microbatches,
-        merak_build_step,   merak_build_place,
+        make_tables,
+        place_parts,
+        merak_build_flow,
+        merak_build_lists,
+        merak_build_params,
+        merak_build_uses,
+        merak_build_microbatches,
+        merak_build_step,
+        merak_build_place,
         merak_build_waits,
+        merak_build_unit_costs,
     };
 
     for (size_t i = 0; i < sizeof(pass) / sizeof(*pass); i++) {
@@ -245,8 +317,11 @@ static void build_fini(struct merak_build *b)
     free(b->use);
     free(b->lag);
     free(b->shared);
-    for (int i = 0; b->map != NULL && i < b->prog->plan.microbatches; i++)
-        free(b->map[i]);
+    free(b->gate);
+    for (int i = 0; b->open != NULL && i < b->prog->plan.microbatches; i++) {
+        free(b->open[i].map);
+        free(b->open[i].done);
+    }
 }
 
 enum merak_status merak_program_build(const struct merak_sharded *sharded,
@@ -267,7 +342,12 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
     b.cost = b.opt->cost != NULL ? b.opt->cost : merak_cost_default();
     rc = check_plan(sharded, stages, plan, rank, err);
     if (rc == MERAK_OK)
-        rc = find_schedule(&b, plan, err);
+        rc = merak_plan_schedule(plan, &b.schedule, err);
+    if (rc == MERAK_OK && b.schedule->forward_only && !b.opt->forward_only)
+        rc = merak_fail(err, MERAK_ERR_CONFIG,
+                        "schedule %s has no backwards and trains nothing: it "
+                        "is for evaluation",
+                        plan->schedule);
     if (rc == MERAK_OK)
         rc = create(&b, plan, rank, err);
     if (rc != MERAK_OK)
@@ -317,7 +397,8 @@ static void print_instr(FILE *out, const struct merak_program *prog,
 {
     fprintf(out, "%5d %-8s %c", in->id, kind_name(in->kind), "cxps"[in->queue]);
     if (in->microbatch >= 0)
-        fprintf(out, " %c%-3d", "FBW"[in->phase], in -> microbatch);
+        fprintf(out, " %c%-3d", in->again ? 'R' : "FBW"[in->phase],
+                in -> microbatch);
     else
         fprintf(out, " -   ");
     fprintf(out, " %s%s%s:", in->name, in->accumulate ? " +=" : "",

@@ -97,7 +97,8 @@ static bool is_ready(const struct sim *s, int p, const struct merak_instr *in,
 static void start(struct sim *s, int p, const struct merak_instr *in, double at)
 {
     struct rank_state *r = &s->rank[p];
-    double cost = merak_cost_instr(s->model, r->prog, in);
+    double cost =
+        s->model != NULL ? merak_cost_instr(s->model, r->prog, in) : in->cost_s;
     const struct merak_party *party;
 
     if (in->queue == MERAK_QUEUE_P2P)
@@ -255,10 +256,9 @@ enum merak_status merak_simulate(struct merak_program *const *programs, int n,
                                  struct merak_timeline **timeline_p,
                                  struct merak_error *err)
 {
-    struct sim s = {.programs = programs, .n = n};
+    struct sim s = {.programs = programs, .n = n, .model = model};
     enum merak_status rc;
 
-    s.model = model != NULL ? model : merak_cost_default();
     rc = sim_init(&s, err);
     if (rc != MERAK_OK)
         goto out;

@@ -26,13 +26,14 @@ struct cut {
 
 struct cutter {
     const struct merak_graph *graph;
-    int n_stages;
+    int n_stages;    /* parts */
     int *last_use;   /* by value: last forward node that uses it or a copy */
     double *seconds; /* by forward node: with its gradient nodes, prefix sum */
     double *flops;   /* by forward node: with its gradient nodes */
     struct cut *cut; /* candidates, in order; [0] is the start, [n - 1] the
                         end of the graph */
     int n_cuts;
+    double stream_bytes; /* that cross at the median candidate */
     struct best {
         double longest, bytes;
         int from;
@@ -179,22 +180,63 @@ static void choose(struct cutter *c, int *bound)
     bound[0] = 0;
 }
 
-/* Stage of every node; converts and gradient nodes follow `forward`. */
-static int stage_of(const struct merak_stages *stages, const struct cutter *c,
-                    const struct merak_node *node)
+/* The node that a converted copy belongs to. */
+static int owner_of(const struct merak_graph *g, const struct merak_node *node)
 {
-    const struct merak_graph *g = c->graph;
-
     if (node->forward != node->id)
-        return stages->of_node[node->forward];
+        return node->forward;
     /* A copy whose node does not say for whom: its first consumer's. */
     for (int n = node->id + 1; n < g->n_nodes; n++) {
         for (int i = 0; i < g->node[n]->n_in; i++) {
             if (g->node[n]->in[i] == node->out[0])
-                return stages->of_node[n];
+                return n;
         }
     }
-    return stages->of_node[node->id];
+    return node->id;
+}
+
+static int compare_bytes(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* What crosses at the median place: in a transformer the residual stream, in
+ * spite of logits and sums of losses at its end. */
+static enum merak_status find_stream(struct cutter *c, struct merak_error *err)
+{
+    int n = c->n_cuts - 2;
+    double *bytes = calloc((size_t)n + 1, sizeof(*bytes));
+
+    if (bytes == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(*bytes));
+    for (int i = 0; i < n; i++)
+        bytes[i] = c->cut[i + 1].bytes;
+    qsort(bytes, (size_t)n, sizeof(*bytes), compare_bytes);
+    c->stream_bytes = bytes[n / 2];
+    free(bytes);
+    return MERAK_OK;
+}
+
+/* A block ends where a part does and wherever no more than the stream
+ * crosses. */
+static void number_blocks(const struct cutter *c, struct merak_stages *stages)
+{
+    int block = -1;
+
+    for (int i = 0; i < c->n_cuts - 1; i++) {
+        int node = c->cut[i].node;
+        int part = stages->of_node[node];
+
+        if (i == 0 || c->cut[i].bytes <= c->stream_bytes ||
+            stages->of_node[node - 1] != part) {
+            block++;
+            stages->n_blocks[part]++;
+        }
+        for (; node < c->cut[i + 1].node; node++)
+            stages->block[node] = block;
+    }
 }
 
 /* Stages begin at candidates bound[0] = 0, bound[1], ..; bound[n] ends the
@@ -208,10 +250,16 @@ static void assign(const struct cutter *c, const int *bound,
         for (int n = c->cut[bound[s]].node; n < c->cut[bound[s + 1]].node; n++)
             stages->of_node[n] = s;
     }
+    number_blocks(c, stages);
     /* Copies of copies: the later one first, so that it is settled. */
     for (int n = g->n_nodes - 1; n >= 0; n--) {
-        if (g->node[n]->phase == MERAK_PHASE_F && is_convert(g->node[n]))
-            stages->of_node[n] = stage_of(stages, c, g->node[n]);
+        int owner;
+
+        if (g->node[n]->phase != MERAK_PHASE_F || !is_convert(g->node[n]))
+            continue;
+        owner = owner_of(g, g->node[n]);
+        stages->of_node[n] = stages->of_node[owner];
+        stages->block[n] = stages->block[owner];
     }
     for (int n = 0; n < g->n_nodes; n++) {
         if (g->node[n]->phase != MERAK_PHASE_F)
@@ -262,7 +310,7 @@ static enum merak_status cutter_init(struct cutter *c,
                           "the model has %d places to cut it, %d stages need "
                           "%d; use a smaller pp or more layers",
                           c->n_cuts - 2, n, n - 1);
-    return MERAK_OK;
+    return find_stream(c, err);
 }
 
 static void cutter_fini(struct cutter *c)
@@ -285,10 +333,14 @@ static enum merak_status stages_create(const struct merak_graph *graph, int n,
     *stages_p = stages;
     stages->n = n;
     stages->of_node = calloc((size_t)graph->n_nodes + 1, sizeof(int));
+    stages->block = calloc((size_t)graph->n_nodes + 1, sizeof(int));
+    stages->n_blocks = calloc((size_t)n, sizeof(int));
+    stages->drop = calloc((size_t)n, sizeof(*stages->drop));
     stages->flops = calloc((size_t)n, sizeof(double));
     stages->params = calloc((size_t)n, sizeof(size_t));
-    if (stages->of_node == NULL || stages->flops == NULL ||
-        stages->params == NULL)
+    if (stages->of_node == NULL || stages->block == NULL ||
+        stages->n_blocks == NULL || stages->drop == NULL ||
+        stages->flops == NULL || stages->params == NULL)
         return merak_fail_nomem(err, (size_t)graph->n_nodes * sizeof(int));
     return MERAK_OK;
 }
@@ -391,6 +443,9 @@ void merak_stages_destroy(struct merak_stages *stages)
     if (stages == NULL)
         return;
     free(stages->of_node);
+    free(stages->block);
+    free(stages->n_blocks);
+    free(stages->drop);
     free(stages->flops);
     free(stages->params);
     free(stages);

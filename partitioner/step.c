@@ -33,18 +33,24 @@ enum {
     TAG_PER_PARAM
 };
 
-struct uses {
+/* The uses of a parameter, each with a gradient of its own, in graph order. */
+struct merak_uses {
+    struct merak_param_slots *param;
     int n;
     struct {
         int value; /* PARAM_GRAD */
         int stage;
     } at[MAX_USES];
-    bool alike; /* all in the same layout */
+    int last;      /* value added last */
+    bool alike;    /* all in the same layout */
+    bool spread;   /* over several stages */
+    bool finished; /* its summed gradient is emitted */
+    int left;      /* of this stage's uses, whose gradient is still to come */
 };
 
 static uint64_t step_tag(const struct merak_build *b, int param_index, int what)
 {
-    int id = b->graph->n_values + b->graph->n_nodes + what;
+    int id = b->graph->n_values + 2 * b->graph->n_nodes + what;
 
     if (param_index >= 0)
         id += TAG_STEP_FIXED + param_index * TAG_PER_PARAM;
@@ -134,34 +140,55 @@ static int reduce_vector(struct merak_build *b, int slot, int key, uint64_t tag,
     return to;
 }
 
-/* --- gradients of one parameter ------------------------------------------- */
+/* --- gradients of one parameter ----------------------------------------- */
 
-static void find_uses(struct merak_build *b, int param, struct uses *uses)
+static void add_use(struct merak_build *b, struct merak_uses *uses,
+                    const struct merak_value *value)
 {
     const struct merak_layout *layout = b->sharded->layout;
+    int part = b->stages->of_node[value->producer];
+    int stage = b->stage_of_part[part];
 
-    *uses = (struct uses){.alike = true};
-    for (int v = 0; v < b->graph->n_values; v++) {
+    if (value->use >= MAX_USES) {
+        merak_build_fail(b, merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
+                                       "parameter %s is used more than %d "
+                                       "times",
+                                       uses->param->name, MAX_USES));
+        return;
+    }
+    uses->at[value->use].value = value->id;
+    uses->at[value->use].stage = stage;
+    if (uses->n++ == 0)
+        uses->alike = true;
+    else
+        uses->alike = uses->alike &&
+                      merak_layout_equal(&b->sharded->mesh, &layout[value->id],
+                                         &layout[uses->last]);
+    uses->last = value->id;
+    uses->spread = uses->spread || stage != b->stage;
+    uses->left += stage == b->stage;
+    b->uses_of[value->id] = uses;
+}
+
+void merak_build_uses(struct merak_build *b)
+{
+    struct merak_program *prog = b->prog;
+    struct merak_uses **of = b->uses_of; /* first by PARAM value */
+
+    b->uses =
+        merak_build_alloc(b, ((size_t)prog->n_params + 1) * sizeof(*b->uses));
+    if (b->rc != MERAK_OK)
+        return;
+    for (int i = 0; i < prog->n_params; i++) {
+        b->uses[i].param = &prog->param[i];
+        of[prog->param[i].value] = &b->uses[i];
+    }
+    for (int v = 0; v < b->graph->n_values && b->rc == MERAK_OK; v++) {
         const struct merak_value *value = b->graph->value[v];
 
-        if (value->kind != MERAK_VALUE_PARAM_GRAD || value->of != param)
-            continue;
-        if (value->use >= MAX_USES) {
-            merak_build_fail(
-                b, merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
-                              "parameter %s is used more than %d times",
-                              b->graph->value[param]->name, MAX_USES));
-            return;
-        }
-        uses->at[value->use].value = v;
-        uses->at[value->use].stage = b->stages->of_node[value->producer];
-        uses->n++;
+        if (value->kind == MERAK_VALUE_PARAM_GRAD && of[value->of] != NULL)
+            add_use(b, of[value->of], value);
     }
-    for (int u = 1; u < uses->n; u++)
-        uses->alike =
-            uses->alike &&
-            merak_layout_equal(&b->sharded->mesh, &layout[uses->at[0].value],
-                               &layout[uses->at[u].value]);
 }
 
 /* A slot for the gradient of `param` in some layout. */
@@ -241,14 +268,14 @@ static void transfer(struct merak_build *b, int param, int slot, int stage,
 
 /* The layout a running sum over uses has. */
 static struct merak_layout sum_layout(const struct merak_build *b, int param,
-                                      const struct uses *uses)
+                                      const struct merak_uses *uses)
 {
     return merak_build_layout(b, uses->alike ? uses->at[0].value : param);
 }
 
 /* One use's part of the sum: its accumulator, converted if uses differ. */
-static int part_of(struct merak_build *b, int param, const struct uses *uses,
-                   int u)
+static int part_of(struct merak_build *b, int param,
+                   const struct merak_uses *uses, int u)
 {
     int v = uses->at[u].value;
 
@@ -258,7 +285,8 @@ static int part_of(struct merak_build *b, int param, const struct uses *uses,
 }
 
 /* Running sum along the uses; the slot with the total on the last stage. */
-static int sum_uses(struct merak_build *b, int param, const struct uses *uses)
+static int sum_uses(struct merak_build *b, int param,
+                    const struct merak_uses *uses)
 {
     struct merak_layout layout = sum_layout(b, param, uses);
     const char *name = b->graph->value[param]->name;
@@ -288,7 +316,7 @@ static int sum_uses(struct merak_build *b, int param, const struct uses *uses)
     return sum;
 }
 
-static bool is_first_of_stage(const struct uses *uses, int u)
+static bool is_first_of_stage(const struct merak_uses *uses, int u)
 {
     for (int e = 0; e < u; e++) {
         if (uses->at[e].stage == uses->at[u].stage)
@@ -299,7 +327,7 @@ static bool is_first_of_stage(const struct uses *uses, int u)
 
 /* From the last use's stage to every other that has the parameter. */
 static int spread_total(struct merak_build *b, int param,
-                        const struct uses *uses, int sum)
+                        const struct merak_uses *uses, int sum)
 {
     int last = uses->at[uses->n - 1].stage;
     struct merak_layout layout = sum_layout(b, param, uses);
@@ -347,78 +375,52 @@ static void reduce_over_dp(struct merak_build *b, struct merak_param_slots *p,
     p->grad = to;
 }
 
-static void finish_grad(struct merak_build *b, struct merak_param_slots *p)
+static void finish_grad(struct merak_build *b, struct merak_uses *uses)
 {
-    struct uses uses;
+    struct merak_param_slots *p = uses->param;
     int sum;
 
-    find_uses(b, p->value, &uses);
-    if (b->rc != MERAK_OK)
-        return;
-    if (uses.n == 0) {
+    uses->finished = true;
+    if (uses->n == 0) {
         p->grad = -1; /* the loss does not depend on it */
         return;
     }
-    sum = sum_uses(b, p->value, &uses);
-    sum = spread_total(b, p->value, &uses, sum);
+    sum = sum_uses(b, p->value, uses);
+    sum = spread_total(b, p->value, uses, sum);
     if (b->rc == MERAK_OK && sum < 0)
         merak_build_fail(b, merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
                                        "stage %d uses parameter %s but has no "
                                        "gradient of it",
                                        b->stage, p->name));
-    if (uses.alike && b->rc == MERAK_OK)
-        sum = convert(b, p->value, uses.at[0].value, sum, uses.n);
+    if (uses->alike && b->rc == MERAK_OK)
+        sum = convert(b, p->value, uses->at[0].value, sum, uses->n);
     if (b->rc == MERAK_OK)
         reduce_over_dp(b, p, sum);
 }
 
-/* In the order in which the last backward makes them, so that a reduction
- * never queues behind one that is not ready; tied ones, which wait for other
- * stages, at the end. */
-struct ready {
-    struct merak_param_slots *param;
-    bool tied;
-    int node;
-};
-
-static int sooner(const void *a, const void *b)
+/* A gradient is reduced as soon as the last micro-batch has made it, behind
+ * the backward of the layers before.  What several stages share waits for
+ * the others, at the end, where nothing queues behind it. */
+void merak_build_grads_made(struct merak_build *b,
+                            const struct merak_node *node)
 {
-    const struct ready *x = a, *y = b;
+    for (int i = 0; i < node->n_out && b->rc == MERAK_OK; i++) {
+        struct merak_uses *uses = b->uses_of[node->out[i]->id];
 
-    if (x->tied != y->tied)
-        return x->tied ? 1 : -1;
-    if (x->node != y->node)
-        return x->node < y->node ? -1 : 1;
-    return x->param < y->param ? -1 : x->param > y->param;
+        if (uses != NULL && --uses->left == 0 && !uses->spread)
+            finish_grad(b, uses);
+    }
 }
 
 static void finish_grads(struct merak_build *b)
 {
-    struct merak_program *prog = b->prog;
-    struct ready *ready =
-        merak_build_alloc(b, ((size_t)prog->n_params + 1) * sizeof(*ready));
-
-    if (ready == NULL)
-        return;
-    for (int i = 0; i < prog->n_params; i++)
-        ready[i].param = &prog->param[i];
-    for (int v = 0; v < b->graph->n_values; v++) {
-        const struct merak_value *value = b->graph->value[v];
-
-        for (int i = 0; i < prog->n_params; i++) {
-            if (value->kind != MERAK_VALUE_PARAM_GRAD ||
-                value->of != ready[i].param->value)
-                continue;
-            ready[i].node = value->producer;
-            ready[i].tied = ready[i].tied || value->use > 0;
-        }
+    for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
+        if (!b->uses[i].finished)
+            finish_grad(b, &b->uses[i]);
     }
-    qsort(ready, (size_t)prog->n_params, sizeof(*ready), sooner);
-    for (int i = 0; i < prog->n_params && b->rc == MERAK_OK; i++)
-        finish_grad(b, ready[i].param);
 }
 
-/* --- norm and optimizer --------------------------------------------------- */
+/* --- norm and optimizer ------------------------------------------------- */
 
 static const struct merak_param_slots *param_of(const struct merak_build *b,
                                                 int v)
@@ -536,6 +538,50 @@ static void update(struct merak_build *b, const struct merak_param_slots *p)
         gather(b, p, part);
 }
 
+struct first_use {
+    struct merak_param_slots *param;
+    int node;
+};
+
+static int sooner(const void *a, const void *b)
+{
+    const struct first_use *x = a, *y = b;
+
+    if (x->node != y->node)
+        return x->node < y->node ? -1 : 1;
+    return x->param < y->param ? -1 : x->param > y->param;
+}
+
+/* In the order in which the next forward reads them: what is gathered first
+ * is needed first. */
+static void update_params(struct merak_build *b)
+{
+    struct merak_program *prog = b->prog;
+    struct first_use *order =
+        merak_build_alloc(b, ((size_t)prog->n_params + 1) * sizeof(*order));
+
+    if (order == NULL)
+        return;
+    for (int i = 0; i < prog->n_params; i++)
+        order[i] = (struct first_use){&prog->param[i], b->graph->n_nodes};
+    for (int n = b->graph->n_nodes - 1; n >= 0; n--) {
+        const struct merak_node *node = b->graph->node[n];
+
+        for (int k = 0; k < node->n_in; k++) {
+            const struct merak_uses *uses = b->uses_of[node->in[k]->id];
+
+            if (node->in[k]->kind == MERAK_VALUE_PARAM && uses != NULL &&
+                b->stage_of_part[b->stages->of_node[n]] == b->stage)
+                order[uses->param - prog->param].node = n;
+        }
+    }
+    qsort(order, (size_t)prog->n_params, sizeof(*order), sooner);
+    for (int i = 0; i < prog->n_params && b->rc == MERAK_OK; i++) {
+        if (order[i].param->grad >= 0)
+            update(b, order[i].param);
+    }
+}
+
 /* A loss that is cut over tensor ranks is summed once, all micro-batches
  * together. */
 static void reduce_loss(struct merak_build *b)
@@ -561,10 +607,8 @@ void merak_build_step(struct merak_build *b)
         finish_grads(b);
         if (b->rc == MERAK_OK)
             emit_norm(b);
-        for (int i = 0; i < prog->n_params && b->rc == MERAK_OK; i++) {
-            if (prog->param[i].grad >= 0)
-                update(b, &prog->param[i]);
-        }
+        if (b->rc == MERAK_OK)
+            update_params(b);
     }
     if (b->rc != MERAK_OK)
         return;

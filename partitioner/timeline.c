@@ -64,6 +64,13 @@ int merak_bars_join(struct merak_bar *bars, int n, double gap_s)
     return kept;
 }
 
+static enum merak_bar_kind bar_kind(const struct merak_instr *in)
+{
+    if (in->again && in->queue == MERAK_QUEUE_COMPUTE)
+        return MERAK_BAR_AGAIN;
+    return merak_bar_kind(in->queue, in->phase, in->microbatch);
+}
+
 enum merak_status merak_timeline_bars(struct merak_program *const *programs,
                                       const struct merak_timeline *timeline,
                                       struct merak_bar **bars_p, int *n_p,
@@ -82,12 +89,11 @@ enum merak_status merak_timeline_bars(struct merak_program *const *programs,
         for (int i = 0; i < programs[p]->n_instrs; i++) {
             const struct merak_instr *in = &programs[p]->instr[i];
 
-            bars[n++] = (struct merak_bar){
-                .row = p,
-                .kind = merak_bar_kind(in->queue, in->phase, in->microbatch),
-                .microbatch = in->microbatch,
-                .start_s = timeline->start[p][i],
-                .end_s = timeline->end[p][i]};
+            bars[n++] = (struct merak_bar){.row = p,
+                                           .kind = bar_kind(in),
+                                           .microbatch = in->microbatch,
+                                           .start_s = timeline->start[p][i],
+                                           .end_s = timeline->end[p][i]};
         }
     }
     /* Finer than a picture shows. */
@@ -103,6 +109,8 @@ static char letter_of(const struct merak_bar *bar)
     switch (bar->kind) {
     case MERAK_BAR_FORWARD:
         return (char)('0' + bar->microbatch % 10);
+    case MERAK_BAR_AGAIN:
+        return 'R';
     case MERAK_BAR_BACKWARD:
         return (char)('a' + bar->microbatch % 26);
     case MERAK_BAR_STEP:

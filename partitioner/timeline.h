@@ -9,6 +9,7 @@
 
 enum merak_bar_kind {
     MERAK_BAR_FORWARD,
+    MERAK_BAR_AGAIN,    /* recomputation */
     MERAK_BAR_BACKWARD, /* weight gradients included */
     MERAK_BAR_STEP,     /* gradients' end, norm, optimizer */
     MERAK_BAR_EXCHANGE, /* collectives */

@@ -24,8 +24,7 @@ struct variant {
     enum merak_seq_parallel sp;
 };
 
-static struct executed *trained(const struct small_model *model,
-                                const struct variant *v, double *loss)
+static struct merak_plan plan_of(const struct variant *v)
 {
     struct merak_plan plan = {.tp = v->tp,
                               .pp = v->pp,
@@ -33,12 +32,19 @@ static struct executed *trained(const struct small_model *model,
                               .microbatches = BATCHES / v->dp,
                               .zero1 = v->zero1,
                               .sp = v->sp};
-    struct executed *ex;
 
     snprintf(plan.schedule, sizeof(plan.schedule), "%s", v->schedule);
-    ex = executed_create(planned_build(model, &plan, NULL));
+    return plan;
+}
+
+static struct executed *trained(const struct small_model *model,
+                                const struct merak_plan *plan, double *loss)
+{
+    struct executed *ex = executed_create(planned_build(model, plan, NULL));
+
     for (int s = 0; s < STEPS; s++) {
-        executed_step(ex, (uint64_t)(v->tp * 100 + v->pp * 10 + v->dp + s));
+        executed_step(
+            ex, (uint64_t)(plan->tp * 100 + plan->pp * 10 + plan->dp + s));
         loss[s] = executed_loss(ex);
     }
     return ex;
@@ -94,9 +100,9 @@ static void compare_params(const struct executed *want,
 }
 
 /* got as want: exactly, or to rounding. */
-static void assert_parity(const struct small_model *model,
-                          const struct variant *a, const struct variant *b,
-                          bool exact)
+static void assert_plans(const struct small_model *model,
+                         const struct merak_plan *a, const struct merak_plan *b,
+                         bool exact)
 {
     double want_loss[STEPS], got_loss[STEPS];
     struct executed *want = trained(model, a, want_loss);
@@ -115,6 +121,15 @@ static void assert_parity(const struct small_model *model,
     compare_params(want, got, exact ? 0.0 : 2e-3);
     executed_destroy(want);
     executed_destroy(got);
+}
+
+static void assert_parity(const struct small_model *model,
+                          const struct variant *a, const struct variant *b,
+                          bool exact)
+{
+    struct merak_plan want = plan_of(a), got = plan_of(b);
+
+    assert_plans(model, &want, &got, exact);
 }
 
 static void pipelines_change_no_bit(void **state)
@@ -159,7 +174,9 @@ static void zero1_agrees_with_whole_state(void **state)
     const struct variant whole = {1, 2, 2, "1f1b", false, MERAK_SP_OFF};
     const struct variant flat = {1, 2, 2, "1f1b", true, MERAK_SP_OFF};
     double a[STEPS], b[STEPS];
-    struct executed *x = trained(&gpt, &whole, a), *y = trained(&gpt, &flat, b);
+    struct merak_plan plan_a = plan_of(&whole), plan_b = plan_of(&flat);
+    struct executed *x = trained(&gpt, &plan_a, a);
+    struct executed *y = trained(&gpt, &plan_b, b);
 
     (void)state;
     /* The norm is summed over other blocks: only the first loss and the
@@ -203,6 +220,88 @@ static void grouped_heads_agree_to_rounding(void **state)
     assert_parity(&model, &one, &seq, false);
 }
 
+/* Also dropout's masks come back. */
+static void recomputation_changes_no_bit(void **state)
+{
+    static const struct variant rows[] = {
+        {1, 1, 1, "gpipe", false, MERAK_SP_OFF},
+        {1, 3, 1, "1f1b", false, MERAK_SP_OFF},
+        {2, 1, 2, "1f1b", true, MERAK_SP_ON},
+        {2, 2, 1, "1f1b", false, MERAK_SP_OFF},
+    };
+    struct small_model model = gpt;
+
+    (void)state;
+    model.dropout = 0.1f;
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan kept = plan_of(&rows[i / 2]), again = kept;
+
+        again.recompute =
+            i % 2 ? MERAK_RECOMPUTE_SELECTIVE : MERAK_RECOMPUTE_FULL;
+        assert_plans(&model, &kept, &again, true);
+    }
+    model.kv_heads = 2;
+    model.untied = true;
+    for (size_t i = 2; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan kept = plan_of(&rows[i]), again = kept;
+
+        again.recompute = MERAK_RECOMPUTE_FULL;
+        assert_plans(&model, &kept, &again, true);
+    }
+}
+
+/* The halves of a sub-pipeline are micro-batches of their own. */
+static void sub_pipelines_change_no_bit(void **state)
+{
+    static const struct variant rows[] = {
+        {1, 2, 1, "1f1b", false, MERAK_SP_OFF},
+        {2, 1, 2, "1f1b", true, MERAK_SP_ON},
+        {2, 2, 1, "scp", false, MERAK_SP_OFF},
+        {4, 1, 1, "gpipe", false, MERAK_SP_ON},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan whole = plan_of(&rows[i]), zipped;
+
+        whole.microbatches = 8;
+        zipped = whole;
+        zipped.sub_pipeline = true;
+        zipped.recompute = i % 2 ? MERAK_RECOMPUTE_FULL : MERAK_RECOMPUTE_NONE;
+        assert_plans(&gpt, &whole, &zipped, true);
+    }
+}
+
+/* With parts as the schedule wants them, and recomputing. */
+static void assert_schedule(const struct merak_schedule *schedule, int pp,
+                            const struct merak_plan *one)
+{
+    struct merak_plan plan = *one;
+
+    plan.pp = pp;
+    plan.chunks = schedule->min_chunks;
+    snprintf(plan.schedule, sizeof(plan.schedule), "%s", schedule->name);
+    if (schedule->forward_only ||
+        merak_plan_schedule(&plan, &schedule, NULL) != MERAK_OK)
+        return;
+    assert_plans(&gpt, one, &plan, true);
+    plan.recompute = MERAK_RECOMPUTE_FULL;
+    assert_plans(&gpt, one, &plan, true);
+}
+
+static void schedules_change_no_bit(void **state)
+{
+    const struct variant one = {1, 1, 1, "gpipe", false, MERAK_SP_OFF};
+    const struct merak_schedule *const *all = merak_schedules();
+    struct merak_plan plan = plan_of(&one);
+
+    (void)state;
+    for (int s = 0; all[s] != NULL; s++) {
+        assert_schedule(all[s], 2, &plan);
+        assert_schedule(all[s], 4, &plan);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +310,9 @@ int main(void)
         cmocka_unit_test(zero1_agrees_with_whole_state),
         cmocka_unit_test(tensor_and_data_parallel_agree_to_rounding),
         cmocka_unit_test(grouped_heads_agree_to_rounding),
+        cmocka_unit_test(recomputation_changes_no_bit),
+        cmocka_unit_test(sub_pipelines_change_no_bit),
+        cmocka_unit_test(schedules_change_no_bit),
     };
 
     return cmocka_run_group_tests_name("parity", tests, NULL, NULL);

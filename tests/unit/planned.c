@@ -59,7 +59,7 @@ static struct merak_value *block(struct merak_model *m,
         m, x, w, MERAK_PARAM(m, merak_name(m, "h.%d.ln.b", l), MERAK_ZEROS, C),
         1e-5f);
     h = s->kv_heads > 0 ? grouped(m, s, l, h) : packed(m, s, l, h, shared);
-    x = merak_add(m, x, h);
+    x = merak_add(m, x, merak_dropout(m, h, s->dropout));
     w = MERAK_PARAM(m, merak_name(m, "h.%d.fc.w", l), MERAK_NORMAL(0.02f),
                     4 * C, C);
     h = merak_gelu(m, merak_linear(m, x, w, NULL, 1), true);
@@ -92,20 +92,41 @@ static void describe(struct merak_model *m, void *arg)
     merak_cross_entropy(m, merak_linear(m, x, head, NULL, 1), merak_targets(m));
 }
 
+static enum merak_status build(const struct small_model *model,
+                               const struct merak_plan *plan,
+                               const struct merak_program_options *opt,
+                               struct merak_planned **planned_p,
+                               struct merak_error *err)
+{
+    struct small_model copy = *model;
+    struct merak_plan full = *plan;
+
+    full.micro_batch = 2;
+    full.dtype = model->dtype;
+    return merak_plan_build(&full, 16, describe, &copy, MERAK_PLAN_ALL, opt,
+                            planned_p, err);
+}
+
 struct merak_planned *planned_build(const struct small_model *model,
                                     const struct merak_plan *plan,
                                     const struct merak_program_options *opt)
 {
-    struct small_model copy = *model;
-    struct merak_plan full = *plan;
     struct merak_planned *planned = NULL;
     struct merak_error err = {0};
 
-    full.micro_batch = 2;
-    full.dtype = model->dtype;
-    if (merak_plan_build(&full, 16, describe, &copy, MERAK_PLAN_ALL, opt,
-                         &planned, &err) != MERAK_OK)
+    if (build(model, plan, opt, &planned, &err) != MERAK_OK)
         fail_msg("tp %d pp %d dp %d: %s", plan->tp, plan->pp, plan->dp,
                  err.text);
     return planned;
+}
+
+enum merak_status planned_try(const struct small_model *model,
+                              const struct merak_plan *plan,
+                              struct merak_error *err)
+{
+    struct merak_planned *planned = NULL;
+    enum merak_status rc = build(model, plan, NULL, &planned, err);
+
+    merak_planned_destroy(planned);
+    return rc;
 }

@@ -13,6 +13,7 @@ struct small_model {
     size_t hidden, heads;
     size_t kv_heads;   /* of grouped-query attention; 0: packed heads */
     bool untied;       /* a head of its own instead of the embedding table */
+    float dropout;     /* behind every projection */
     bool shared_proj;  /* all layers use one output projection */
     enum merak_dtype dtype;
 };
@@ -22,5 +23,9 @@ struct small_model {
 struct merak_planned *planned_build(const struct small_model *model,
                                     const struct merak_plan *plan,
                                     const struct merak_program_options *opt);
+/* How building it ends, and why. */
+enum merak_status planned_try(const struct small_model *model,
+                              const struct merak_plan *plan,
+                              struct merak_error *err);
 
 #endif
