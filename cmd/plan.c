@@ -76,16 +76,50 @@ static void print_head(const struct report *r)
            r->opt->global_batch, r->opt->seq, p->microbatches, p->micro_batch);
 }
 
-static void print_stages(const struct report *r)
+/* A stage's parts together. */
+struct stage_sum {
+    size_t params;
+    double flops;
+    int blocks, again; /* recomputed whole */
+    bool attention;    /* recomputed */
+};
+
+static struct stage_sum sum_stage(const struct report *r, int stage)
 {
     const struct merak_stages *stages = r->planned->stages;
+    const struct merak_plan *plan = &r->planned->plan;
+    const struct merak_schedule *schedule;
+    struct stage_sum sum = {0};
 
-    printf("stage   M params   GFLOP/micro-batch  busy   parameters\n");
-    for (int s = 0; s < stages->n; s++)
-        printf("%5d %10.2f %19.2f %5.0f%%   %s .. %s\n", s,
-               (double)stages->params[s] / 1e6, stages->flops[s] / 1e9,
+    if (merak_plan_schedule(plan, &schedule, NULL) != MERAK_OK)
+        return sum; /* a built plan has one */
+    for (int c = 0; c < merak_plan_parts(plan) / plan->pp; c++) {
+        int part = merak_plan_part(schedule, plan, stage, c);
+
+        sum.params += stages->params[part];
+        sum.flops += stages->flops[part];
+        sum.blocks += stages->n_blocks[part];
+        sum.again += stages->drop[part].blocks;
+        sum.attention = stages->drop[part].attention;
+    }
+    return sum;
+}
+
+static void print_stages(const struct report *r)
+{
+    printf("stage   M params   GFLOP/micro-batch  busy  recomputed   "
+           "parameters\n");
+    for (int s = 0; s < r->planned->n_programs; s++) {
+        struct stage_sum sum = sum_stage(r, s);
+        char again[32];
+
+        snprintf(again, sizeof(again), "%d/%d", sum.again, sum.blocks);
+        printf("%5d %10.2f %19.2f %5.0f%%  %-10s   %s .. %s\n", s,
+               (double)sum.params / 1e6, sum.flops / 1e9,
                100.0 * r->timeline->busy_s[s] / r->timeline->step_s,
-               param_name(r, s, false), param_name(r, s, true));
+               sum.attention ? "attention" : again, param_name(r, s, false),
+               param_name(r, s, true));
+    }
 }
 
 static void print_memory(const struct report *r)
@@ -141,15 +175,15 @@ static enum merak_status print_programs(const struct report *r,
 static json_t *stage_object(const struct report *r, int s)
 {
     const struct merak_program *prog = r->planned->program[s];
+    struct stage_sum sum = sum_stage(r, s);
     json_t *memory = json_object();
 
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         json_object_set_new(memory, merak_category_name((enum merak_category)c),
                             json_integer((json_int_t)prog->category_bytes[c]));
     return json_pack("{s:i, s:I, s:f, s:f, s:s, s:s, s:I, s:o}", "stage", s,
-                     "params", (json_int_t)r->planned->stages->params[s],
-                     "flops", r->planned->stages->flops[s], "busy_s",
-                     r->timeline->busy_s[s], "first_param",
+                     "params", (json_int_t)sum.params, "flops", sum.flops,
+                     "busy_s", r->timeline->busy_s[s], "first_param",
                      param_name(r, s, false), "last_param",
                      param_name(r, s, true), "arena_bytes",
                      (json_int_t)prog->arena_bytes, "memory_bytes", memory);
@@ -214,9 +248,10 @@ static enum merak_status draw(const struct report *r,
     if (!r->opt->json) {
         rc = merak_picture_text(picture, TEXT_WIDTH, &text, err);
         if (rc == MERAK_OK)
-            printf("%s(digits: forward of that micro-batch; letters: "
-                   "backward; =: end of step; -: communication)\n",
-                   text);
+            printf(
+                "%s(digits: forward of that micro-batch; letters: "
+                "backward; R: recomputed; =: end of step; -: communication)\n",
+                text);
         free(text);
     }
     if (rc == MERAK_OK && r->opt->svg != NULL)
@@ -279,7 +314,8 @@ static size_t scratch_of(void *arg, const char *op,
 static enum merak_status make_report(struct report *r, struct merak_error *err)
 {
     const struct merak_backend *backend = NULL;
-    struct merak_program_options po = {.cost = &r->opt->cost};
+    struct merak_program_options po = {.cost = &r->opt->cost,
+                                       .unit_s = r->opt->unit_ms * 1e-3};
     enum merak_status rc = merak_backend_find(r->opt->backend, &backend, err);
 
     if (rc != MERAK_OK)
@@ -293,8 +329,8 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
         rc = merak_program_check(r->planned->program, r->planned->n_programs,
                                  err);
     if (rc == MERAK_OK)
-        rc = merak_simulate(r->planned->program, r->planned->n_programs,
-                            &r->opt->cost, &r->timeline, err);
+        rc = merak_simulate(r->planned->program, r->planned->n_programs, NULL,
+                            &r->timeline, err);
     if (rc == MERAK_OK)
         r->idle = mean_idle(r);
     return rc;

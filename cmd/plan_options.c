@@ -55,17 +55,35 @@ static enum merak_status parse_degree(const char *name, const char *text,
     return rc;
 }
 
-/* A positive number times 1e9. */
-static enum merak_status parse_giga(const char *name, const char *text,
-                                    double *value_p, struct merak_error *err)
+/* A positive number, times `unit`. */
+static enum merak_status parse_real(const char *name, const char *text,
+                                    double unit, double *value_p,
+                                    struct merak_error *err)
 {
     char *end;
     double v = strtod(text, &end);
 
     if (end == text || *end != '\0' || !isfinite(v) || v <= 0)
         return bad_value(name, text, "a positive number", err);
-    *value_p = v * 1e9;
+    *value_p = v * unit;
     return MERAK_OK;
+}
+
+static enum merak_status parse_giga(const char *name, const char *text,
+                                    double *value_p, struct merak_error *err)
+{
+    return parse_real(name, text, 1e9, value_p, err);
+}
+
+static enum merak_status parse_memory(const char *text, size_t *bytes_p,
+                                      struct merak_error *err)
+{
+    double bytes;
+    enum merak_status rc = parse_real("memory-gib", text, 0x1p30, &bytes, err);
+
+    if (rc == MERAK_OK)
+        *bytes_p = (size_t)bytes;
+    return rc;
 }
 
 static enum merak_status parse_word(const char *name, const char *text,
@@ -93,6 +111,8 @@ static enum merak_status parse_choice(const char *name, const char *text,
     static const char *const dtype[] = {"fp32", "bf16", NULL};
     static const char *const yes[] = {"no", "yes", NULL};
     static const char *const order[] = {"tp-dp-pp", "tp-pp-dp", NULL};
+    static const char *const recompute[] = {"none", "full", "selective", "auto",
+                                            NULL};
     struct merak_plan *plan = &opt->plan;
     enum merak_status rc = MERAK_OK;
     int v = 0;
@@ -107,6 +127,12 @@ static enum merak_status parse_choice(const char *name, const char *text,
     } else if (strcmp(name, "zero1") == 0) {
         rc = parse_word(name, text, yes, &v, err);
         plan->zero1 = v == 1;
+    } else if (strcmp(name, "sub-pipeline") == 0) {
+        rc = parse_word(name, text, yes, &v, err);
+        plan->sub_pipeline = v == 1;
+    } else if (strcmp(name, "recompute") == 0) {
+        rc = parse_word(name, text, recompute, &v, err);
+        plan->recompute = (enum merak_recompute)v;
     } else if (strcmp(name, "order") == 0) {
         rc = parse_word(name, text, order, &v, err);
         plan->order_tp_pp_dp = v == 1;
@@ -150,6 +176,12 @@ static enum merak_status parse_value(const char *name, const char *text,
         return parse_degree(name, text, &opt->plan.pp, err);
     else if (strcmp(name, "dp") == 0)
         return parse_degree(name, text, &opt->plan.dp, err);
+    else if (strcmp(name, "chunks") == 0)
+        return parse_degree(name, text, &opt->plan.chunks, err);
+    else if (strcmp(name, "memory-gib") == 0)
+        return parse_memory(text, &opt->plan.memory_bytes, err);
+    else if (strcmp(name, "unit-ms") == 0)
+        return parse_real(name, text, 1, &opt->unit_ms, err);
     else if (strcmp(name, "micro-batch") == 0)
         return parse_size(name, text, INT_MAX, &opt->plan.micro_batch, err);
     else if (strcmp(name, "global-batch") == 0)
@@ -223,6 +255,15 @@ static enum merak_status count_microbatches(struct plan_options *opt,
                           opt->global_batch, opt->plan.micro_batch,
                           opt->plan.dp, (opt->global_batch / pass + 1) * pass);
     opt->plan.microbatches = (int)(opt->global_batch / pass);
+    if (!opt->plan.sub_pipeline)
+        return MERAK_OK;
+    if (opt->plan.micro_batch % 2 != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--sub-pipeline halves --micro-batch %zu: expected "
+                          "an even number",
+                          opt->plan.micro_batch);
+    opt->plan.microbatches *= 2;
+    opt->plan.micro_batch /= 2;
     return MERAK_OK;
 }
 
@@ -271,7 +312,18 @@ void plan_options_help(void)
           "  --global-batch N    sequences in a step (4 pp micro-batches a "
           "replica)\n"
           "  --seq N             tokens of a sequence (256)\n"
-          "  --schedule NAME     1f1b or gpipe (1f1b)\n"
+          "  --schedule NAME     order of forwards and backwards; a wrong "
+          "name lists\n"
+          "                      them (1f1b)\n"
+          "  --chunks N          model parts per rank, for interleaved "
+          "schedules (1)\n"
+          "  --sub-pipeline yes|no  micro-batches in two halves, exchanges "
+          "of one behind\n"
+          "                      compute of the other (no)\n"
+          "  --recompute WORD    none, full, selective (attention) or auto: "
+          "per stage the\n"
+          "                      least that fits --memory-gib (none)\n"
+          "  --memory-gib N      what a rank may use (no bound)\n"
           "  --dtype WORD        fp32 or bf16 (fp32)\n"
           "  --zero1 yes|no      optimizer state split over replicas (yes); "
           "--no-zero1\n"
@@ -282,6 +334,8 @@ void plan_options_help(void)
           "  --gflops N          of one rank (150)\n"
           "  --memory-gbs N      GB/s of one rank's memory (10)\n"
           "  --link-gbs N        GB/s between ranks (5)\n"
+          "  --unit-ms N         stages alike: a forward takes N ms, a "
+          "backward twice\n"
           "  --svg FILE          write the picture there\n"
           "  --json              print one JSON object instead\n"
           "  --program           print each stage's instructions, too\n",

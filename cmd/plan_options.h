@@ -12,6 +12,7 @@ struct plan_options {
     size_t seq, global_batch;
     bool json, program, help;
     struct merak_plan plan;
+    double unit_ms; /* 0: times as the cost model says */
     struct merak_cost_model cost;
 };
 

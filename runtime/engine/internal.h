@@ -37,6 +37,7 @@ struct merak_engine {
     _Atomic uint32_t *done;
     uint32_t run;
     const struct merak_step *step; /* of the run */
+    int64_t emulated_ns; /* emulate: when the compute queue is free */
 
     /* The first failure of either thread wins. */
     atomic_int failed; /* 0, or 1 once `error` is being or was written */

@@ -42,7 +42,7 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
                                      struct merak_error *err)
 {
     struct merak_trainer *t = arg;
-    size_t T = t->opt.seq, B = t->opt.micro_batch;
+    size_t T = t->opt.seq, B = t->plan.micro_batch;
     uint64_t first = t->load_base +
                      ((uint64_t)microbatch * (uint64_t)t->plan.dp +
                       (uint64_t)t->program->dp_index) *
@@ -98,7 +98,7 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
                                   struct merak_error *err)
 {
     uint64_t per_run = (uint64_t)t->plan.microbatches *
-                       (uint64_t)t->plan.dp * t->opt.micro_batch;
+                       (uint64_t)t->plan.dp * t->plan.micro_batch;
     uint64_t want = (uint64_t)t->opt.eval_batches * (uint64_t)t->plan.dp *
                     t->opt.micro_batch;
     uint64_t runs = (want + per_run - 1) / per_run;

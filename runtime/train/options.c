@@ -69,13 +69,25 @@ static const struct option_row rows[] = {
     {"pp", TYPE_DEGREE, AT(pp), NULL, "pipeline stages (MERAK_PP, or 1)"},
     {"dp", TYPE_DEGREE, AT(dp), NULL, "replicas (what the tasks leave)"},
     {"schedule", TYPE_NAME, AT(schedule), NULL,
-     "pipeline schedule, gpipe or 1f1b (1f1b)"},
+     "pipeline schedule; a wrong name lists them (1f1b)"},
+    {"chunks", TYPE_DEGREE, AT(chunks), NULL,
+     "model parts per task, for interleaved schedules (1)"},
+    {"recompute", TYPE_WORD, AT(recompute), "none|full|selective|auto",
+     "drop activations and compute them again: all, attention's, or per stage "
+     "the least that fits (none)"},
+    {"memory-gib", TYPE_DOUBLE, AT(memory_gib), NULL,
+     "what a task may use, for --recompute auto (7/8 of what is available)"},
+    {"sub-pipeline", TYPE_WORD, AT(sub_pipeline), "no|yes",
+     "micro-batches in two halves, exchanges of one behind the other (no)"},
     {"zero1", TYPE_WORD, AT(zero1), "no|yes",
      "optimizer state split over replicas (yes)"},
     {"sp", TYPE_WORD, AT(sp), "auto|off|on", "sequence parallelism (auto)"},
     {"dtype", TYPE_WORD, AT(dtype), "fp32|bf16", "compute dtype (fp32)"},
     {"backend", TYPE_STRING, AT(backend), NULL,
      "kernels: cpu, ref or emu (cpu)"},
+    {"emu-unit-ms", TYPE_DOUBLE, AT(emu_unit_ms), NULL,
+     "emu: a stage's forward takes this, its backward twice; 0: as predicted "
+     "(0)"},
     {"transport", TYPE_STRING, AT(transport), NULL,
      "self or ucx (ucx with more than one task)"},
     {"threads", TYPE_INT, AT(threads), NULL,
@@ -120,6 +132,7 @@ static void set_defaults(struct merak_train_options *o)
     o->clip = 1.0f;
     o->seed = 1234;
     snprintf(o->schedule, sizeof(o->schedule), "1f1b");
+    o->chunks = 1;
     o->zero1 = true;
     o->backend = "cpu";
     o->deadline_s = 300;
@@ -207,7 +220,8 @@ static enum merak_status store_word(const struct option_row *row,
         size_t len = strcspn(word, "|");
 
         if (len == n && strncmp(word, text, n) == 0) {
-            if (row->offset == AT(zero1) || row->offset == AT(data_changed))
+            if (row->offset == AT(zero1) || row->offset == AT(sub_pipeline) ||
+                row->offset == AT(data_changed))
                 *(bool *)field = i != 0;
             else
                 *(int *)field = i; /* our enums are ints */
@@ -273,6 +287,14 @@ static enum merak_status check(struct merak_train_options *opt,
     if (opt->resume == MERAK_RESUME_MUST && opt->ckpt == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--resume must needs --ckpt DIR");
+    if (opt->memory_gib > 0 && opt->recompute != MERAK_RECOMPUTE_AUTO)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--memory-gib is what --recompute auto fits; it "
+                          "needs that");
+    if (opt->emu_unit_ms > 0 && strcmp(opt->backend, "emu") != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--emu-unit-ms needs --backend emu, not %s",
+                          opt->backend);
     if (opt->log_every == 0)
         opt->log_every = 1;
     return MERAK_OK;

@@ -26,10 +26,15 @@ struct merak_train_options {
     /* parallelism; 0: from the environment or 1 */
     int tp, pp, dp;
     char schedule[32];
+    int chunks; /* model parts of a rank */
+    bool sub_pipeline;
+    enum merak_recompute recompute;
+    double memory_gib; /* of a rank, for auto; 0: by what is available */
     bool zero1;
     enum merak_seq_parallel sp;
     enum merak_dtype dtype;
     const char *backend;
+    double emu_unit_ms; /* 0: the cost model's times */
     const char *transport; /* NULL: by the number of ranks */
     int threads; /* 0: from the allocation */
     double deadline_s;

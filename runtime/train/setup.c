@@ -34,7 +34,7 @@ static enum merak_status describe_model(struct merak_trainer *t,
                                         struct merak_error *err)
 {
     const struct merak_model_options mo = {
-        .micro_batch = t->opt.micro_batch,
+        .micro_batch = t->plan.micro_batch,
         .seq = t->opt.seq,
         .dtype = t->opt.dtype,
     };
@@ -71,18 +71,31 @@ static enum merak_status fill_plan(struct merak_trainer *t,
                           "%zu x dp %d; nearest: %zu",
                           t->opt.global_batch, t->opt.micro_batch, t->ranks.dp,
                           (t->opt.global_batch / per_pass + 1) * per_pass);
+    if (t->opt.sub_pipeline && t->opt.micro_batch % 2 != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--sub-pipeline halves --micro-batch %zu: expected "
+                          "an even number",
+                          t->opt.micro_batch);
     plan->tp = t->ranks.tp;
     plan->pp = t->ranks.pp;
     plan->dp = t->ranks.dp;
+    plan->chunks = t->opt.chunks;
     plan->microbatches = (int)(t->opt.global_batch / per_pass);
     plan->micro_batch = t->opt.micro_batch;
+    if (t->opt.sub_pipeline) {
+        plan->sub_pipeline = true;
+        plan->microbatches *= 2;
+        plan->micro_batch /= 2;
+    }
+    plan->recompute = t->opt.recompute;
+    plan->memory_bytes = t->memory_bytes;
     memcpy(plan->schedule, t->opt.schedule, sizeof(plan->schedule));
     plan->zero1 = t->opt.zero1;
     plan->order_tp_pp_dp = t->ranks.order_tp_pp_dp;
     plan->sp = t->opt.sp;
     plan->dtype = t->opt.dtype;
-    plan->threads = t->opt.threads > 0 ? t->opt.threads
-                                       : default_threads(t->boot);
+    plan->threads =
+        t->opt.threads > 0 ? t->opt.threads : default_threads(t->boot);
     return MERAK_OK;
 }
 
@@ -106,9 +119,16 @@ static enum merak_status build_programs(struct merak_trainer *t,
         .dump_grads = t->opt.dump_grads != NULL,
         .scratch = scratch_of,
         .scratch_arg = (void *)(uintptr_t)t->backend,
+        .unit_s = t->opt.emu_unit_ms * 1e-3,
     };
+    int tp_index, dp_index, stage;
     enum merak_status rc;
 
+    merak_plan_place(&t->plan, t->ranks.logical, &tp_index, &dp_index, &stage);
+    rc = merak_recompute_choose(t->sharded, &t->plan, stage, &opt, t->stages,
+                                err);
+    if (rc != MERAK_OK)
+        return rc;
     rc = merak_program_build(t->sharded, t->stages, &t->plan, t->ranks.logical,
                              &opt, &t->program, err);
     if (rc != MERAK_OK)
@@ -124,34 +144,18 @@ static enum merak_status build_programs(struct merak_trainer *t,
     return MERAK_OK;
 }
 
-static enum merak_status check_schedule(const struct merak_trainer *t,
-                                        struct merak_error *err)
-{
-    const struct merak_schedule *schedule;
-    const struct merak_schedule_args args = {
-        .stages = t->plan.pp,
-        .microbatches = t->plan.microbatches,
-        .chunks = 1,
-    };
-    enum merak_status rc =
-        merak_schedule_find(t->plan.schedule, &schedule, err);
-
-    if (rc != MERAK_OK || schedule->check == NULL)
-        return rc;
-    return schedule->check(&args, err);
-}
-
 enum merak_status merak_trainer_plan(struct merak_trainer *t,
                                      struct merak_error *err)
 {
     bool emulate = strcmp(t->opt.backend, "emu") == 0;
     struct merak_shard_options so = {.tp = t->ranks.tp, .sp = t->opt.sp};
+    const struct merak_schedule *schedule;
     struct merak_graph *graph;
     enum merak_status rc;
 
     rc = fill_plan(t, err);
     if (rc == MERAK_OK)
-        rc = check_schedule(t, err);
+        rc = merak_plan_schedule(&t->plan, &schedule, err);
     if (rc == MERAK_OK)
         rc = merak_backend_find(emulate ? "cpu" : t->opt.backend, &t->backend,
                                 err);
@@ -162,14 +166,14 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
     if (rc == MERAK_OK)
         rc = merak_shard(graph, &so, &t->sharded, err);
     if (rc == MERAK_OK)
-        rc = merak_stages_cut(t->sharded, t->ranks.pp, &t->stages, err);
+        rc = merak_stages_cut(t->sharded, merak_plan_parts(&t->plan),
+                              &t->stages, err);
     if (rc == MERAK_OK)
         rc = build_programs(t, err);
     return rc;
 }
 
-/* MemAvailable in bytes, or SIZE_MAX where it cannot be told. */
-static size_t memory_available(void)
+size_t merak_memory_available(const struct merak_boot *boot)
 {
     FILE *f = fopen("/proc/meminfo", "re");
     char line[128];
@@ -182,13 +186,13 @@ static size_t memory_available(void)
             break;
     }
     fclose(f);
-    return kib * 1024;
+    return kib * 1024 / (size_t)boot->local_size;
 }
 
 static enum merak_status check_memory(const struct merak_trainer *t,
                                       struct merak_error *err)
 {
-    size_t have = memory_available() / (size_t)t->boot->local_size;
+    size_t have = merak_memory_available(t->boot);
 
     if (t->arena_bytes <= have)
         return MERAK_OK;

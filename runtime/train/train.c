@@ -66,9 +66,8 @@ static enum merak_status agree_by_boot(struct merak_boot *boot,
     struct merak_error mine = *err, other;
 
     mine.status = rc;
-    if (cards == NULL ||
-        boot->ops->allgather(boot, &mine, sizeof(mine), cards, &other) !=
-            MERAK_OK) {
+    if (cards == NULL || boot->ops->allgather(boot, &mine, sizeof(mine), cards,
+                                              &other) != MERAK_OK) {
         rc = rc != MERAK_OK ? rc
                             : merak_fail(err, MERAK_ERR_FABRIC,
                                          "the launcher's exchange failed");
@@ -172,13 +171,36 @@ static enum merak_status start_weights(struct merak_trainer *t,
         return rc;
     rc = merak_weights_load(t, ckpt, err);
     if (rc == MERAK_OK)
-        merak_info("train", "resumed %s: step %llu, %llu samples, written by "
+        merak_info("train",
+                   "resumed %s: step %llu, %llu samples, written by "
                    "tp %d x pp %d x dp %d",
                    merak_ckpt_path(ckpt), (unsigned long long)t->step,
-                   (unsigned long long)t->consumed,
-                   merak_ckpt_state(ckpt)->tp, merak_ckpt_state(ckpt)->pp,
-                   merak_ckpt_state(ckpt)->dp);
+                   (unsigned long long)t->consumed, merak_ckpt_state(ckpt)->tp,
+                   merak_ckpt_state(ckpt)->pp, merak_ckpt_state(ckpt)->dp);
     merak_ckpt_close(ckpt);
+    return rc;
+}
+
+/* What a stage drops depends on the memory there is, and its ranks must
+ * choose alike: all go by the least of any. */
+static enum merak_status share_memory(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    size_t mine = merak_memory_available(t->boot) / 8 * 7;
+    size_t *all = NULL;
+    enum merak_status rc = MERAK_OK;
+
+    t->memory_bytes = (size_t)(t->opt.memory_gib * 0x1p30);
+    if (t->opt.recompute != MERAK_RECOMPUTE_AUTO || t->opt.memory_gib > 0)
+        return MERAK_OK;
+    all = calloc((size_t)t->boot->size, sizeof(*all));
+    if (all == NULL)
+        return merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*all));
+    rc = t->boot->ops->allgather(t->boot, &mine, sizeof(mine), all, err);
+    for (int r = 0; r < t->boot->size && rc == MERAK_OK; r++)
+        mine = all[r] < mine ? all[r] : mine;
+    t->memory_bytes = mine;
+    free(all);
     return rc;
 }
 
@@ -189,7 +211,9 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     enum merak_status rc;
 
     *phase_p = MERAK_EXIT_CONFIG;
-    rc = merak_ranks_resolve(t->boot, &t->opt, &t->ranks, err);
+    rc = share_memory(t, err);
+    if (rc == MERAK_OK)
+        rc = merak_ranks_resolve(t->boot, &t->opt, &t->ranks, err);
     if (rc == MERAK_OK) {
         merak_log_rank(t->ranks.logical);
         t->world = (struct merak_team){t->boot->size, t->ranks.logical,
@@ -242,8 +266,8 @@ static void tear_down(struct merak_trainer *t)
 
 /* A failure inside a step: peers may be anywhere; only the launcher can end
  * them.  Who only heard of it leaves the word to the rank that failed. */
-static void fail_in_step(struct merak_trainer *t,
-                         const struct merak_error *err, int code)
+static void fail_in_step(struct merak_trainer *t, const struct merak_error *err,
+                         int code)
 {
     const struct timespec grace = {2, 0};
 

@@ -45,6 +45,7 @@ struct merak_trainer {
 
     struct merak_arena arena;
     size_t arena_bytes;
+    size_t memory_bytes; /* what recomputation has to fit; 0: no bound */
     struct merak_transport *tr;
     struct merak_engine *engine;
     struct merak_engine *eval_engine;
@@ -73,6 +74,9 @@ enum merak_status merak_ranks_resolve(const struct merak_boot *boot,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_ranks_fini(struct merak_ranks *ranks);
 
+/* setup.c: this task's share of MemAvailable, or SIZE_MAX where it cannot be
+ * told. */
+size_t merak_memory_available(const struct merak_boot *boot);
 /* setup.c: model -> programs; no communication. */
 enum merak_status merak_trainer_plan(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
