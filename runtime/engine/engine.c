@@ -177,8 +177,7 @@ static enum merak_status run_kernel(struct merak_engine *e,
         call.operand[i].data = merak_engine_slot(e, instr->slot[i]);
     call.scratch =
         instr->scratch < 0 ? NULL : merak_engine_slot(e, instr->scratch);
-    call.scratch_bytes =
-        instr->scratch < 0 ? 0 : p->slot[instr->scratch].bytes;
+    call.scratch_bytes = instr->scratch < 0 ? 0 : p->slot[instr->scratch].bytes;
     call.step = &step;
     return e->kernel[instr->id]->fn(&call, err);
 }
@@ -211,18 +210,17 @@ enum merak_status merak_engine_local(struct merak_engine *e,
 }
 
 static enum merak_status timed_out(struct merak_engine *e,
-                                   const struct merak_instr *instr,
-                                   int pending, struct merak_error *err)
+                                   const struct merak_instr *instr, int pending,
+                                   struct merak_error *err)
 {
     char mine[128], theirs[128];
 
     merak_engine_describe(e, instr, mine, sizeof(mine));
     merak_engine_describe(e, &e->program->instr[pending], theirs,
                           sizeof(theirs));
-    return merak_fail(err, MERAK_ERR_TIMEOUT,
-                      "step %llu: %.100s waited %.0f s for %.100s",
-                      (unsigned long long)e->step->step, mine,
-                      e->opt.deadline_s, theirs);
+    return merak_fail(
+        err, MERAK_ERR_TIMEOUT, "step %llu: %.100s waited %.0f s for %.100s",
+        (unsigned long long)e->step->step, mine, e->opt.deadline_s, theirs);
 }
 
 /* Wait until every instruction that instr names is complete. */
@@ -417,8 +415,8 @@ static void fill_records(struct merak_engine *e)
     for (int i = 0; i < p->n_instrs; i++) {
         const struct merak_instr *instr = &p->instr[i];
         struct merak_trace_record *r = &e->record[i];
-        bool pair = instr->kind == MERAK_INSTR_SEND ||
-                    instr->kind == MERAK_INSTR_RECV;
+        bool pair =
+            instr->kind == MERAK_INSTR_SEND || instr->kind == MERAK_INSTR_RECV;
 
         r->bytes = instr->bytes;
         r->instr = i;
@@ -454,9 +452,9 @@ static enum merak_status allocate(struct merak_engine *e,
     e->record = calloc(n, sizeof(*e->record));
     e->done = calloc(n, sizeof(*e->done));
     e->flight = calloc(n, sizeof(*e->flight));
-    if (e->kernel == NULL || e->team == NULL ||
-        e->team_rank == NULL || e->order == NULL || e->wakes_comm == NULL ||
-        e->record == NULL || e->done == NULL || e->flight == NULL)
+    if (e->kernel == NULL || e->team == NULL || e->team_rank == NULL ||
+        e->order == NULL || e->wakes_comm == NULL || e->record == NULL ||
+        e->done == NULL || e->flight == NULL)
         return merak_fail_nomem(err, n * sizeof(*e->record));
 #ifdef MERAK_DEBUG
     e->users = calloc((size_t)p->n_slots + 1, sizeof(*e->users));
