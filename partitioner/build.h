@@ -72,6 +72,7 @@ struct merak_use {
 struct merak_lag {
     int slot;
     int value; /* goes back to this value's free slots, or -1 */
+    int since; /* the action that let go of it, counted */
 };
 
 struct merak_build {
@@ -107,7 +108,9 @@ struct merak_build {
     const char **again_name;          /* by node */
     struct merak_lag *lag;
     int n_lag, cap_lag;
-    int *shared; /* scratch and staging slots, one for each size */
+    int send_lag;   /* for so many actions more is a sent slot kept */
+    int n_released; /* actions so far */
+    int *shared;    /* scratch and staging slots, one for each size */
     int n_shared, cap_shared;
     struct merak_gate *gate; /* by instr */
     int n_gates, cap_gates;

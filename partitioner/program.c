@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "partitioner/build.h"
 #include "partitioner/pool.h"
+#include "partitioner/schedule_time.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -308,6 +309,26 @@ static void run_passes(struct merak_build *b)
     }
 }
 
+/* An action's sends may be under way during the next; where the schedule
+ * sends long before the receiver's turn, its buffers are kept for longer, or
+ * stages would wait for each other. */
+static enum merak_status find_send_lag(struct merak_build *b,
+                                       const struct merak_plan *plan,
+                                       struct merak_error *err)
+{
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, 0);
+    struct merak_timetable *table = NULL;
+    int lag = 0;
+    enum merak_status rc =
+        merak_timetable_create(b->schedule, &args, &table, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_timetable_send_lag(table, &lag, err);
+    b->send_lag = lag > 2 ? lag - 1 : 1;
+    merak_timetable_destroy(table);
+    return rc;
+}
+
 static void build_fini(struct merak_build *b)
 {
     int slots = b->prog == NULL ? 0 : b->prog->n_slots;
@@ -348,6 +369,8 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                         "schedule %s has no backwards and trains nothing: it "
                         "is for evaluation",
                         plan->schedule);
+    if (rc == MERAK_OK)
+        rc = find_send_lag(&b, plan, err);
     if (rc == MERAK_OK)
         rc = create(&b, plan, rank, err);
     if (rc != MERAK_OK)

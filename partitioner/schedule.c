@@ -11,10 +11,13 @@
 #include <string.h>
 
 static const struct merak_schedule *const schedules[] = {
-    &merak_schedule_1f1b,    &merak_schedule_gpipe,
-    &merak_schedule_early,   &merak_schedule_last,
-    &merak_schedule_scp,     &merak_schedule_eager,
-    &merak_schedule_forward, NULL,
+    &merak_schedule_1f1b,        &merak_schedule_gpipe,
+    &merak_schedule_early,       &merak_schedule_last,
+    &merak_schedule_scp,         &merak_schedule_eager,
+    &merak_schedule_interleaved, &merak_schedule_zb_h1,
+    &merak_schedule_zb_v,        &merak_schedule_sliced,
+    &merak_schedule_interlaced,  &merak_schedule_nf1b,
+    &merak_schedule_forward,     NULL,
 };
 
 static const char *const move_names[] = {"drop-last", "early", "third"};
@@ -35,7 +38,7 @@ static void list_names(char *buf, size_t size)
                                  i > 0 ? ", " : "", schedules[i]->name);
 }
 
-/* "early,third" as bits; 0 if a word is no move, or if there is none. */
+/* "early,third" as bits; 0 if a word is no move, or is there twice. */
 static unsigned parse_moves(const char *list)
 {
     unsigned moves = 0;
@@ -47,7 +50,7 @@ static unsigned parse_moves(const char *list)
         while (i < N_MOVES && (strlen(move_names[i]) != n ||
                                strncmp(move_names[i], list, n) != 0))
             i++;
-        if (i == N_MOVES)
+        if (i == N_MOVES || (moves & 1U << i))
             return 0;
         moves |= 1U << i;
         if (list[n] == '\0')

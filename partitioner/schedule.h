@@ -61,7 +61,7 @@ struct merak_schedule_args {
     /* What only some schedules read; 0: the schedule's own default. */
     int group;      /* interleaved: micro-batches a chunk runs in a row; p */
     int slices;     /* sliced: pieces of a sequence; 1 */
-    int passes;     /* 3f1b: forwards before a backward; 3 */
+    int passes;     /* the model's forwards before a backward; 1 (3f1b: 3) */
     unsigned moves; /* the schedule's own; callers leave it 0 */
 };
 

@@ -11,6 +11,12 @@ extern const struct merak_schedule merak_schedule_eager;
 extern const struct merak_schedule merak_schedule_early;
 extern const struct merak_schedule merak_schedule_last;
 extern const struct merak_schedule merak_schedule_scp;
+extern const struct merak_schedule merak_schedule_interleaved;
+extern const struct merak_schedule merak_schedule_zb_h1;
+extern const struct merak_schedule merak_schedule_zb_v;
+extern const struct merak_schedule merak_schedule_sliced;
+extern const struct merak_schedule merak_schedule_interlaced;
+extern const struct merak_schedule merak_schedule_nf1b;
 extern const struct merak_schedule merak_schedule_forward;
 
 /* Shifted critical path's moves, as bits. */

@@ -26,8 +26,8 @@
  *
  * At b = 2f, r = f the last is m(f + b + r) + (p - 2)(f + b): no order in
  * which stage p-2 recomputes is faster.  Stage p-2 must get past its second
- * and third forward before the last stage takes their outputs, so two sends
- * must be able to be open at once.
+ * and third forward before the last stage takes their outputs, so what it
+ * sends is kept for one action more than rendezvous would.
  *
  * The price: every stage holds one micro-batch recomputed in full, and stage
  * p-2 has three in flight instead of two.

@@ -43,118 +43,6 @@ struct run {
     struct front *front;
 };
 
-/* --- the lists ------------------------------------------------------------ */
-
-static enum merak_status fill_row(struct merak_timetable *table, int stage,
-                                  struct merak_error *err)
-{
-    struct merak_timetable_row *row = &table->row[stage];
-    struct merak_schedule_args args = table->args;
-    size_t n;
-
-    args.stage = stage;
-    row->n = merak_schedule_count(table->sched, &args);
-    n = (size_t)row->n;
-    row->action = calloc(n, sizeof(*row->action));
-    row->start = calloc(n, sizeof(*row->start));
-    row->end = calloc(n, sizeof(*row->end));
-    if (row->action == NULL || row->start == NULL || row->end == NULL)
-        return merak_fail_nomem(err, n * sizeof(*row->action));
-    merak_schedule_fill(table->sched, &args, row->action);
-    row->recomputes = merak_schedule_recomputes(table->sched, &args);
-    for (int c = 0; c < args.chunks; c++)
-        table->place[stage * args.chunks + c] =
-            merak_schedule_part(table->sched, &args, c);
-    return MERAK_OK;
-}
-
-/* Own chunks stand on all stages alike, so stage 0's tell which are own. */
-static void count_parts(struct merak_timetable *table)
-{
-    struct merak_schedule_args args = table->args;
-
-    args.stage = 0;
-    for (int c = 0; c < args.chunks; c++) {
-        bool shared = merak_schedule_feeds(table->sched, &args, c) >= 0;
-
-        table->chain += shared ? 0 : args.stages;
-        table->n_parts += shared ? 1 : args.stages;
-    }
-}
-
-static void link_parts(struct merak_timetable *table)
-{
-    struct merak_schedule_args args = table->args;
-
-    for (int i = 0; i < table->n_parts; i++)
-        table->part[i] = (struct merak_timetable_part){
-            .before = i < table->chain ? i - 1 : -1,
-            .after = i < table->chain - 1 ? i + 1 : -1,
-            .block = -1,
-            .shared = i >= table->chain};
-    args.stage = 0;
-    for (int c = 0; c < args.chunks; c++) {
-        int fed = merak_schedule_feeds(table->sched, &args, c);
-        int block = merak_schedule_part(table->sched, &args, c);
-
-        if (fed < 0)
-            continue;
-        table->part[block].after = fed;
-        table->part[fed].block = block;
-    }
-}
-
-enum merak_status merak_timetable_create(const struct merak_schedule *sched,
-                                         const struct merak_schedule_args *args,
-                                         struct merak_timetable **table_p,
-                                         struct merak_error *err)
-{
-    struct merak_timetable *table = NULL;
-    enum merak_status rc = merak_schedule_check(sched, args, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    table = calloc(1, sizeof(*table));
-    if (table == NULL)
-        return merak_fail_nomem(err, sizeof(*table));
-    table->sched = sched;
-    table->args = merak_schedule_defaults(sched, args);
-    count_parts(table);
-    table->part = calloc((size_t)table->n_parts, sizeof(*table->part));
-    table->place =
-        calloc((size_t)(args->stages * args->chunks), sizeof(*table->place));
-    table->row = calloc((size_t)args->stages, sizeof(*table->row));
-    if (table->part == NULL || table->place == NULL || table->row == NULL) {
-        rc = merak_fail_nomem(err, sizeof(*table->row));
-        goto out;
-    }
-    link_parts(table);
-    for (int s = 0; s < args->stages && rc == MERAK_OK; s++)
-        rc = fill_row(table, s, err);
-    if (rc != MERAK_OK)
-        goto out;
-    *table_p = table;
-    table = NULL; /* the caller's now */
-out:
-    merak_timetable_destroy(table);
-    return rc;
-}
-
-void merak_timetable_destroy(struct merak_timetable *table)
-{
-    if (table == NULL)
-        return;
-    for (int s = 0; table->row != NULL && s < table->args.stages; s++) {
-        free(table->row[s].action);
-        free(table->row[s].start);
-        free(table->row[s].end);
-    }
-    free(table->row);
-    free(table->place);
-    free(table->part);
-    free(table);
-}
-
 /* --- cells ---------------------------------------------------------------- */
 
 static int part_of(const struct merak_timetable *table, int stage, int chunk)
@@ -243,11 +131,11 @@ static int times_due(const struct merak_timetable *table,
     case MERAK_ACT_F:
         return 1;
     case MERAK_ACT_B:
-        return !table->sched->forward_only && a->pass == 0;
+        return !table->forward_only && a->pass == 0;
     case MERAK_ACT_W:
-        return table->sched->splits_w && a->pass == 0;
+        return !table->forward_only && table->sched->splits_w && a->pass == 0;
     case MERAK_ACT_R:
-        return table->sched->forward_only || a->pass != 0 ? 0 : -1;
+        return table->forward_only || a->pass != 0 ? 0 : -1;
     }
     return 0;
 }
@@ -419,7 +307,7 @@ static bool has_come(const struct run *run, int stage, const struct cell *cell,
     if (cell->left > 0)
         return false;
     if (cell->listed == 1 && cell->stage != stage) {
-        if (run->cost->send_slots > 0)
+        if (run->cost->send_lag > 0)
             came = later(came, run->front[stage].now);
         came += run->cost->hop;
     }
@@ -427,15 +315,17 @@ static bool has_come(const struct run *run, int stage, const struct cell *cell,
     return true;
 }
 
-/* Is there room for the sends so far?  If so, no start before *start. */
-static bool has_room(const struct run *run, int stage, double *start)
+/* Has what was sent been taken as far as it must?  If so, no start before
+ * *start. */
+static bool is_taken(const struct run *run, int stage, double *start)
 {
     const struct merak_timetable_row *row = run->table->row;
     struct front *front = &run->front[stage];
 
-    if (run->cost->send_slots == 0)
+    if (run->cost->send_lag == 0)
         return true;
-    while (front->n_taken <= front->n_sent - run->cost->send_slots) {
+    while (front->n_taken < front->n_sent &&
+           front->sent[front->n_taken] <= front->at - run->cost->send_lag) {
         int at = front->sent[front->n_taken];
         const struct cell *to = receiver(run, stage, &row[stage].action[at]);
         double begun = row[stage].end[at];
@@ -461,7 +351,7 @@ static bool advance(struct run *run, int stage)
     struct cell *need[MAX_NEEDS], *cell = cell_of(run, a->kind, part, a);
     double start = front->now;
 
-    if (!has_room(run, stage, &start))
+    if (!is_taken(run, stage, &start))
         return false;
     for (int i = list_needs(run, part, a, need); i > 0; i--) {
         if (!has_come(run, stage, need[i - 1], &start))
@@ -494,7 +384,7 @@ static size_t describe_wait(const struct run *run, int stage, char *buf,
     int n = list_needs(run, part_of(run->table, stage, a->chunk), a, need);
 
     name_action(run->table, a, name, sizeof(name));
-    if (!has_room(run, stage, &start)) {
+    if (!is_taken(run, stage, &start)) {
         a = &row->action[front->sent[front->n_taken]];
         cell = receiver(run, stage, a);
         name_action(run->table, a, other, sizeof(other));
@@ -583,5 +473,36 @@ enum merak_status merak_timetable_run(struct merak_timetable *table,
         free(run.front[s].sent);
     free(run.front);
     free(run.cell);
+    return rc;
+}
+
+enum merak_status merak_timetable_send_lag(struct merak_timetable *table,
+                                           int *lag_p, struct merak_error *err)
+{
+    struct merak_schedule_cost cost = {.send_lag = 0};
+    enum merak_status rc = merak_timetable_run(table, &cost, err);
+    int low = 0, high = 1; /* low is too little */
+
+    /* It ends with sends that are never waited for, so some lag will do. */
+    if (rc != MERAK_OK)
+        return rc;
+    for (;; low = high, high *= 2) {
+        cost.send_lag = high;
+        rc = merak_timetable_run(table, &cost, err);
+        if (rc != MERAK_ERR_CONFIG)
+            break;
+    }
+    while (rc == MERAK_OK && high - low > 1) {
+        cost.send_lag = low + (high - low) / 2;
+        rc = merak_timetable_run(table, &cost, err);
+        if (rc == MERAK_OK)
+            high = cost.send_lag;
+        else
+            low = cost.send_lag;
+        if (rc == MERAK_ERR_CONFIG)
+            rc = MERAK_OK;
+    }
+    if (rc == MERAK_OK)
+        *lag_p = high;
     return rc;
 }

@@ -33,9 +33,10 @@ struct merak_timetable {
     int chain;   /* parts that are one stage's own, numbered 0 .. chain-1 */
     int n_parts; /* and the blocks run by all stages, from chain on */
     struct merak_timetable_part *part;
-    int *place; /* [stage * chunks + chunk]: its part */
+    int *place;                      /* [stage * chunks + chunk]: its part */
     struct merak_timetable_row *row; /* by stage */
-    double step;                     /* the latest end */
+    bool forward_only;
+    double step; /* the latest end */
 };
 
 /* Any unit of time.  Arrays are by part, NULL: all 0; for one micro-batch,
@@ -46,12 +47,11 @@ struct merak_schedule_cost {
     const double *w; /* of the weights: with B, or W where it is apart */
     const double *r; /* recomputation; 0: the part drops nothing */
     double hop;      /* a transfer between stages; none within a stage */
-    /* Transfers are posted without stopping the stage, however many: 0.
-     * Otherwise send_slots - 1 may be open when a stage goes on to its next
-     * action, and one begins when its receiver is through the action before
-     * the one that uses it: 1 stops a stage at each send until it is taken
-     * (rendezvous), with its next receive posted beside it. */
-    int send_slots;
+    /* 0: sends never hold a stage up.  Else what action i sends is taken
+     * before action i + send_lag starts, and a receiver takes it once it is
+     * through the action before the one that uses it: at 1 a stage stops
+     * until its send is taken (rendezvous), its next receive posted. */
+    int send_lag;
 };
 
 /* The lists of all stages; MERAK_ERR_CONFIG as merak_schedule_check(). */
@@ -61,10 +61,19 @@ enum merak_status merak_timetable_create(const struct merak_schedule *sched,
                                          struct merak_error *err) MERAK_CHECKED;
 void merak_timetable_destroy(struct merak_timetable *table);
 
+/* Strike out all but the forwards: the order of evaluation. */
+void merak_timetable_forward(struct merak_timetable *table);
+
 /* Fill in start, end, busy and step.  MERAK_ERR_CONFIG if the lists are
  * incomplete or deadlock: names what each stage waits for. */
 enum merak_status merak_timetable_run(struct merak_timetable *table,
                                       const struct merak_schedule_cost *cost,
                                       struct merak_error *err) MERAK_CHECKED;
+
+/* The least send_lag at which the stages do not deadlock: how long what is
+ * sent may have to be kept where sends rendezvous.  Overwrites times. */
+enum merak_status
+merak_timetable_send_lag(struct merak_timetable *table, int *lag_p,
+                         struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -104,14 +104,16 @@ static void give_back(struct merak_build *b, int v, int slot)
     b->flow[v].free_slot = slot;
 }
 
-/* A slot that a send reads stays away from other uses for one action more:
- * the send is still under way when the compute queue has moved on. */
+/* A slot that a send reads stays away from other uses for one action more, or
+ * as long as the schedule asks: the send is still under way when the compute
+ * queue has moved on. */
 static void give_back_later(struct merak_build *b, int v, int slot)
 {
     if (!merak_build_grow(b, (void **)&b->lag, &b->cap_lag, b->n_lag,
                           sizeof(*b->lag)))
         return;
-    b->lag[b->n_lag++] = (struct merak_lag){.slot = slot, .value = v};
+    b->lag[b->n_lag++] =
+        (struct merak_lag){.slot = slot, .value = v, .since = b->n_released};
 }
 
 static void settle(struct merak_build *b, int n)
@@ -173,7 +175,7 @@ static bool is_finished(const struct merak_build *b,
 void merak_build_release(struct merak_build *b, int chunk, unsigned done,
                          int microbatch, int n)
 {
-    int lagging = b->n_lag;
+    int due = 0;
 
     for (int i = microbatch; i < microbatch + n && b->rc == MERAK_OK; i++) {
         struct merak_open *open = open_of(b, i);
@@ -188,5 +190,8 @@ void merak_build_release(struct merak_build *b, int chunk, unsigned done,
             *open = (struct merak_open){NULL, NULL};
         }
     }
-    settle(b, lagging);
+    while (due < b->n_lag && b->lag[due].since + b->send_lag <= b->n_released)
+        due++;
+    settle(b, due);
+    b->n_released++;
 }

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "unit/near.h"
+#include "unit/schedule_rows.h"
 
 #include "partitioner/schedule.h"
 
@@ -65,6 +66,13 @@ struct list_row {
     const char *stage[4];
 };
 
+/* The others, at the sizes that show their shape. */
+struct shape_row {
+    const char *name;
+    struct merak_schedule_args args;
+    const char *list;
+};
+
 static const struct list_row list_rows[] = {
     {"1f1b",
      {"F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7",
@@ -111,6 +119,61 @@ static const struct list_row list_rows[] = {
       "F0 F1 F2 F3 F4 F5 F6 F7", "F0 F1 F2 F3 F4 F5 F6 F7"}},
 };
 
+static const struct shape_row shape_rows[] = {
+    {"zb-h1",
+     {.stages = 4, .microbatches = 8, .chunks = 1, .stage = 0},
+     "F0 F1 F2 F3 B0 W0 F4 B1 W1 F5 B2 W2 F6 B3 W3 F7 B4 W4 B5 W5 B6 W6 B7 "
+     "W7"},
+    {"zb-h1",
+     {.stages = 4, .microbatches = 8, .chunks = 1, .stage = 2},
+     "F0 F1 B0 F2 B1 F3 B2 W0 F4 B3 W1 F5 B4 W2 F6 B5 W3 F7 B6 W4 B7 W5 W6 "
+     "W7"},
+    {"zb-h1",
+     {.stages = 4, .microbatches = 8, .chunks = 1, .stage = 3},
+     "F0 B0 F1 B1 F2 B2 F3 B3 W0 F4 B4 W1 F5 B5 W2 F6 B6 W3 F7 B7 W4 W5 W6 "
+     "W7"},
+    {"interleaved",
+     {.stages = 4, .microbatches = 8, .chunks = 2, .stage = 0},
+     "F0 F1 F2 F3 f0 f1 f2 f3 F4 F5 F6 b0 F7 b1 f4 b2 f5 b3 f6 B0 f7 B1 B2 "
+     "B3 b4 b5 b6 b7 B4 B5 B6 B7"},
+    {"interleaved",
+     {.stages = 4, .microbatches = 8, .chunks = 2, .stage = 3},
+     "F0 F1 F2 F3 f0 b0 f1 b1 f2 b2 f3 b3 F4 B0 F5 B1 F6 B2 F7 B3 f4 b4 f5 "
+     "b5 f6 b6 f7 b7 B4 B5 B6 B7"},
+    {"interleaved",
+     {.stages = 2, .microbatches = 5, .chunks = 2, .stage = 1, .group = 3},
+     "F0 F1 F2 f0 b0 f1 b1 f2 b2 F3 B0 F4 B1 f3 B2 f4 b3 b4 B3 B4"},
+    {"zb-v",
+     {.stages = 2, .microbatches = 4, .chunks = 2, .stage = 0},
+     "F0 F1 F2 f0 b0 w0 f1 b1 w1 F3 B0 W0 f2 b2 w2 B1 W1 f3 b3 w3 B2 W2 B3 "
+     "W3"},
+    {"zb-v",
+     {.stages = 2, .microbatches = 4, .chunks = 2, .stage = 1},
+     "F0 f0 F1 f1 b0 w0 F2 B0 W0 f2 b1 w1 F3 B1 W1 f3 b2 w2 B2 b3 B3 W2 w3 "
+     "W3"},
+    {"zb-v",
+     {.stages = 2, .microbatches = 1, .chunks = 2, .stage = 1},
+     "F0 f0 b0 w0 B0 W0"},
+    {"sliced",
+     {.stages = 2, .microbatches = 2, .chunks = 1, .stage = 0, .slices = 2},
+     "F0 F0.1 F1 B0.1 F1.1 B0 B1.1 B1"},
+    {"sliced",
+     {.stages = 2, .microbatches = 2, .chunks = 1, .stage = 1, .slices = 2},
+     "F0 F0.1 B0.1 F1 B0 F1.1 B1.1 B1"},
+    {"3f1b",
+     {.stages = 2, .microbatches = 3, .chunks = 1, .stage = 0, .passes = 2},
+     "F0 F1 F2 F0.1 F1.1 B0 F2.1 B1 B2"},
+    {"3f1b",
+     {.stages = 2, .microbatches = 3, .chunks = 1, .stage = 1, .passes = 2},
+     "F0 F1 F2 F0.1 B0 F1.1 B1 F2.1 B2"},
+    {"interlaced",
+     {.stages = 4, .microbatches = 2, .chunks = 2, .stage = 0},
+     "f0 F0 f1 F1 B0 b0 B1 b1"},
+    {"interlaced",
+     {.stages = 4, .microbatches = 2, .chunks = 2, .stage = 3},
+     "f0 f1 F0 B0 F1 B1 b0 b1"},
+};
+
 static void lists_are_the_known_ones(void **state)
 {
     char got[512];
@@ -124,6 +187,11 @@ static void lists_are_the_known_ones(void **state)
             print_actions(list_rows[i].name, &args, got, sizeof(got));
             assert_string_equal(got, list_rows[i].stage[s]);
         }
+    }
+    for (size_t i = 0; i < sizeof(shape_rows) / sizeof(shape_rows[0]); i++) {
+        print_actions(shape_rows[i].name, &shape_rows[i].args, got,
+                      sizeof(got));
+        assert_string_equal(got, shape_rows[i].list);
     }
 }
 
@@ -188,60 +256,69 @@ static void check_stage(const struct merak_schedule *sched,
         check_kind(actions, n, c, MERAK_ACT_W, sched->splits_w ? back : 0);
         if (full.passes == 1)
             check_kind(actions, n, c, MERAK_ACT_F, each);
+        else
+            assert_int_equal(n, (full.passes + 1) * each);
     }
     check_order(actions, n);
     free(actions);
 }
 
-/* All there are, and the partial ones. */
-static const struct merak_schedule *nth_schedule(int i)
+static int check_sizes(const struct schedule_row *row)
 {
-    static const char *const partial[] = {
-        "scp:drop-last", "scp:third", "scp:drop-last,third", "scp:early,third"};
-    int n = 0;
+    const struct merak_schedule *sched = find(row->name);
+    struct merak_error err;
+    int checked = 0;
 
-    while (merak_schedules()[n] != NULL)
-        n++;
-    if (i < n)
-        return merak_schedules()[i];
-    return i - n < 4 ? find(partial[i - n]) : NULL;
+    for (int p = 2; p <= 16; p++) {
+        for (int m = 4; m <= 64; m += m < 20 ? 1 : 4) {
+            struct merak_schedule_args args = schedule_row_args(row, p, m);
+
+            if (merak_schedule_check(sched, &args, &err) != MERAK_OK)
+                continue;
+            checked++;
+            for (; args.stage < p; args.stage++)
+                check_stage(sched, &args);
+        }
+    }
+    return checked;
 }
 
 static void every_size_is_complete_and_in_order(void **state)
 {
     (void)state;
-    for (int i = 0; nth_schedule(i) != NULL; i++) {
-        const struct merak_schedule *sched = nth_schedule(i);
-        struct merak_schedule_args args = {.stages = 2};
-        struct merak_error err;
-        int checked = 0;
+    for (size_t i = 0; i < N_SCHEDULE_ROWS; i++)
+        assert_true(check_sizes(&schedule_rows[i]) >= 60);
+}
 
-        args.chunks = sched->min_chunks > 1 ? sched->min_chunks : 1;
-        for (; args.stages <= 16; args.stages++) {
-            for (int m = 4; m <= 64; m += m < 20 ? 1 : 11) {
-                args.microbatches = m;
-                args.stage = 0;
-                if (merak_schedule_check(sched, &args, &err) != MERAK_OK)
-                    continue;
-                checked++;
-                for (; args.stage < args.stages; args.stage++)
-                    check_stage(sched, &args);
-            }
-        }
-        assert_true(checked >= 40);
+static void every_schedule_has_a_row(void **state)
+{
+    (void)state;
+    for (int i = 0; merak_schedules()[i] != NULL; i++) {
+        size_t row = 0;
+
+        while (row < N_SCHEDULE_ROWS &&
+               strcmp(schedule_rows[row].name, merak_schedules()[i]->name) != 0)
+            row++;
+        assert_true(row < N_SCHEDULE_ROWS);
     }
 }
 
 /* --- memory --------------------------------------------------------------- */
 
-static int held(const char *name, const struct merak_schedule_args *args)
+static int held_by(const char *name, const struct merak_schedule_args *args,
+                   int chunk)
 {
     int n;
     struct merak_action *actions = fill(find(name), args, &n);
-    int most = merak_actions_in_flight(actions, n, -1);
+    int most = merak_actions_in_flight(actions, n, chunk);
 
     free(actions);
     return most;
+}
+
+static int held(const char *name, const struct merak_schedule_args *args)
+{
+    return held_by(name, args, -1);
 }
 
 static int min(int a, int b)
@@ -267,6 +344,48 @@ static void in_flight_is_what_each_schedule_says(void **state)
             }
         }
     }
+}
+
+static void in_flight_of_chunks_slices_and_halves(void **state)
+{
+    (void)state;
+    for (int p = 4; p <= 16; p++) {
+        for (int s = 0; s < p; s++) {
+            struct merak_schedule_args args = {
+                .stages = p, .microbatches = 4 * p, .chunks = 1, .stage = s};
+
+            assert_int_equal(held("zb-h1", &args), p);
+            assert_int_equal(held("3f1b", &args), p - s);
+            args.slices = 5;
+            assert_int_equal(held("sliced", &args), 5 + p - 1 - s);
+            args.slices = 0;
+            args.chunks = 2;
+            assert_int_equal(held("zb-v", &args), 2 * p);
+            assert_int_equal(held("interleaved", &args),
+                             2 * (p - 1 - s) + p + 1);
+            assert_int_equal(held_by("interlaced", &args, 0), p - s);
+        }
+    }
+}
+
+/* Part by part down the ranks; back up them in a V; blocks come after. */
+static void chunks_stand_where_the_schedule_says(void **state)
+{
+    struct merak_schedule_args args = {
+        .stages = 4, .microbatches = 8, .chunks = 3, .stage = 1};
+
+    (void)state;
+    assert_int_equal(merak_schedule_part(find("interleaved"), &args, 0), 1);
+    assert_int_equal(merak_schedule_part(find("interleaved"), &args, 2), 9);
+    assert_int_equal(merak_schedule_part(find("1f1b"), &args, 0), 1);
+    assert_int_equal(merak_schedule_part(find("zb-v"), &args, 0), 1);
+    assert_int_equal(merak_schedule_part(find("zb-v"), &args, 1), 6);
+    assert_int_equal(merak_schedule_part(find("interlaced"), &args, 0), 1);
+    assert_int_equal(merak_schedule_part(find("interlaced"), &args, 2), 5);
+    assert_int_equal(merak_schedule_feeds(find("interlaced"), &args, 0), -1);
+    assert_int_equal(merak_schedule_feeds(find("interlaced"), &args, 1), 0);
+    assert_int_equal(merak_schedule_feeds(find("interlaced"), &args, 2), 2);
+    assert_int_equal(merak_schedule_feeds(find("interleaved"), &args, 2), -1);
 }
 
 static void shifted_critical_path_holds_one_more(void **state)
@@ -336,11 +455,14 @@ static void names_are_found_and_unknown_ones_list_the_known(void **state)
     assert_string_equal(find("scp:third,early")->name, "scp:early,third");
     assert_int_equal(merak_schedule_find("2f2b", &sched, &err),
                      MERAK_ERR_NOT_FOUND);
-    assert_string_equal(err.text, "no schedule '2f2b'; there are: 1f1b, "
-                                  "gpipe, early, last, scp, eager, forward");
-    for (int i = 0; i < 4; i++) {
+    assert_string_equal(err.text,
+                        "no schedule '2f2b'; there are: 1f1b, "
+                        "gpipe, early, last, scp, eager, interleaved, "
+                        "zb-h1, zb-v, sliced, interlaced, 3f1b, "
+                        "forward");
+    for (int i = 0; i < 5; i++) {
         static const char *const bad[] = {"scp:", "scp:early,", "scp:earl",
-                                          "scp:fourth"};
+                                          "scp:fourth", "scp:early,early"};
 
         assert_int_equal(merak_schedule_find(bad[i], &sched, &err),
                          MERAK_ERR_NOT_FOUND);
@@ -384,6 +506,38 @@ static const struct refusal_row refusal_rows[] = {
      {.stages = 4, .microbatches = 8, .chunks = 1, .group = 4},
      "schedule early: group 4 given, it has no groups: leave it out, or use "
      "interleaved"},
+    {"interleaved",
+     {.stages = 4, .microbatches = 8, .chunks = 1},
+     "schedule interleaved: 1 model chunk per rank given, it runs 2 or more: "
+     "set chunks = 2, or use 1f1b"},
+    {"interleaved",
+     {.stages = 1, .microbatches = 8, .chunks = 2},
+     "schedule interleaved: 1 stage given, it needs 2 or more: set pp = 2, "
+     "or use 1f1b"},
+    {"interleaved",
+     {.stages = 4, .microbatches = 8, .chunks = 2, .group = 3},
+     "schedule interleaved: groups of 3 micro-batches on 4 stages given, "
+     "they must be no smaller: set group = 4"},
+    {"interleaved",
+     {.stages = 4, .microbatches = 10, .chunks = 2},
+     "schedule interleaved: 10 micro-batches in groups of 4 leave a group of "
+     "2, but each must have at least one per stage, 4: run 12 micro-batches"},
+    {"zb-v",
+     {.stages = 4, .microbatches = 8, .chunks = 3},
+     "schedule zb-v: 3 model chunks per rank given, it runs at most 2: set "
+     "chunks = 2"},
+    {"3f1b",
+     {.stages = 4, .microbatches = 3, .chunks = 1},
+     "schedule 3f1b: 3 micro-batches on 4 stages given, it needs at least "
+     "one per stage: run 4"},
+    {"3f1b",
+     {.stages = 4, .microbatches = 8, .chunks = 1, .passes = 1},
+     "schedule 3f1b: a model of 1 forward pass given, it is for those with 2 "
+     "or more: use 1f1b"},
+    {"interlaced",
+     {.stages = 3, .microbatches = 8, .chunks = 2},
+     "schedule interlaced: 3 stages given, it needs 4 or more: set pp = 4, "
+     "or use 1f1b"},
     {"1f1b",
      {.stages = 0, .microbatches = 8, .chunks = 1},
      "schedule 1f1b: 0 stages, 8 micro-batches, 1 chunks per rank given: "
@@ -415,7 +569,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_are_the_known_ones),
         cmocka_unit_test(every_size_is_complete_and_in_order),
+        cmocka_unit_test(every_schedule_has_a_row),
         cmocka_unit_test(in_flight_is_what_each_schedule_says),
+        cmocka_unit_test(in_flight_of_chunks_slices_and_halves),
+        cmocka_unit_test(chunks_stand_where_the_schedule_says),
         cmocka_unit_test(shifted_critical_path_holds_one_more),
         cmocka_unit_test(only_a_last_stage_without_recomputation_says_so),
         cmocka_unit_test(evaluation_keeps_the_forwards),

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "unit/near.h"
+#include "unit/schedule_rows.h"
 
 #include "partitioner/schedule_time.h"
 
@@ -15,7 +16,7 @@
 /* All parts alike. */
 struct times {
     double f, b, w, r, hop;
-    int send_slots;
+    int send_lag;
 };
 
 struct flat_cost {
@@ -36,7 +37,7 @@ static void flat_cost_init(struct flat_cost *flat, const struct times *t)
                                               .w = flat->w,
                                               .r = flat->r,
                                               .hop = t->hop,
-                                              .send_slots = t->send_slots};
+                                              .send_lag = t->send_lag};
 }
 
 static struct merak_timetable *create(const char *name,
@@ -198,7 +199,7 @@ static void steps_take_the_closed_forms(void **state)
 
     (void)state;
     for (int p = 2; p <= 16; p++) {
-        for (int m = 4; m <= 64; m += m < 18 ? 1 : 23) {
+        for (int m = 4; m <= 64; m += m < 20 ? 1 : 4) {
             struct merak_schedule_args args = {
                 .stages = p, .microbatches = m, .chunks = 1};
 
@@ -226,6 +227,128 @@ static void each_move_has_its_gain(void **state)
     expect_step("scp:third", &args, &unit, 44);
     expect_step("scp:drop-last,third", &args, &unit, 42);
     expect_step("scp:early,third", &args, &unit, 41);
+}
+
+/* --- chunks, slices, passes ----------------------------------------------- */
+
+static void interleaving_divides_the_bubble(void **state)
+{
+    (void)state;
+    for (int v = 2; v <= 4; v++) {
+        static const struct times whole = {.f = 1.3, .b = 2.9};
+        const struct times times = {.f = whole.f / v, .b = whole.b / v};
+
+        for (int p = 2; p <= 16; p++) {
+            for (int m = p; m <= 64; m += p) {
+                struct merak_schedule_args args = {
+                    .stages = p, .microbatches = m, .chunks = v};
+                double idle = (p - 1) * (whole.f + whole.b) / v;
+
+                expect_step("interleaved", &args, &times,
+                            m * (whole.f + whole.b) + idle);
+            }
+        }
+    }
+}
+
+static void zb_h1_fills_gaps_with_weight_gradients(void **state)
+{
+    static const struct times rows[] = {
+        {.f = 1, .b = 1, .w = 1},       {.f = 2, .b = 2, .w = 1},
+        {.f = 1.1, .b = 1.7, .w = 0.9}, {.f = 3, .b = 1.2, .w = 1.2},
+        {.f = 0.5, .b = 2, .w = 0.25},
+    };
+
+    (void)state;
+    for (int p = 2; p <= 16; p++) {
+        for (int m = p; m <= 64; m += m < 18 ? 1 : 23) {
+            struct merak_schedule_args args = {
+                .stages = p, .microbatches = m, .chunks = 1};
+
+            for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+                const struct times *t = &rows[i];
+
+                expect_step("zb-h1", &args, t,
+                            m * (t->f + t->b + t->w) +
+                                (p - 1) * (t->f + t->b - t->w));
+            }
+        }
+    }
+}
+
+/* Rank r starts after r forwards and then never waits. */
+static void zb_v_has_no_gap(void **state)
+{
+    static const struct times times = {.f = 0.75, .b = 0.75, .w = 0.75};
+
+    (void)state;
+    for (int p = 2; p <= 16; p++) {
+        for (int m = 2 * p - 1; m <= 64; m += 3) {
+            struct merak_schedule_args args = {
+                .stages = p, .microbatches = m, .chunks = 2};
+            struct merak_timetable *table = create("zb-v", &args);
+
+            run(table, &times);
+            for (int r = 0; r < p; r++) {
+                const struct merak_timetable_row *row = &table->row[r];
+                double span = row->end[row->n - 1] - row->start[0];
+
+                assert_near(&span, &row->busy, 1, 1e-12, 0);
+            }
+            merak_timetable_destroy(table);
+        }
+    }
+}
+
+static void slices_and_passes_take_the_closed_forms(void **state)
+{
+    static const struct times t = {.f = 1, .b = 2};
+    struct merak_schedule_args args = {.chunks = 1};
+
+    (void)state;
+    for (args.stages = 2; args.stages <= 16; args.stages++) {
+        int p = args.stages;
+
+        for (int m = p; m <= 64; m += 5) {
+            args.microbatches = m;
+            for (args.slices = 1; args.slices <= 8; args.slices++)
+                expect_step("sliced", &args, &t,
+                            3 * (m + (p - 1) / (double)args.slices));
+            args.slices = 0;
+            for (args.passes = 2; args.passes <= 4; args.passes++)
+                expect_step("3f1b", &args, &t,
+                            m * (args.passes + 2) + 3 * (p - 1));
+            args.passes = 0;
+        }
+    }
+    args = (struct merak_schedule_args){
+        .stages = 16, .microbatches = 2, .chunks = 1, .slices = 8};
+    expect_step("sliced", &args, &t, 11.625);
+}
+
+static void interlaced_blocks_cost_themselves(void **state)
+{
+    double f[17], b[17];
+    struct merak_schedule_cost cost = {.f = f, .b = b};
+    struct merak_error err;
+
+    (void)state;
+    for (int p = 4; p <= 16; p++) {
+        for (int m = p; m <= 64; m += 7) {
+            struct merak_schedule_args args = {
+                .stages = p, .microbatches = m, .chunks = 2};
+            struct merak_timetable *table = create("interlaced", &args);
+            double want = 2.0 * (m + p - 1) + m * (0.5 + 0.75);
+
+            for (int i = 0; i <= p; i++) {
+                f[i] = i < p ? 1 : 0.5;
+                b[i] = i < p ? 1 : 0.75;
+            }
+            assert_int_equal(merak_timetable_run(table, &cost, &err), MERAK_OK);
+            assert_near(&table->step, &want, 1, 1e-12, 0);
+            merak_timetable_destroy(table);
+        }
+    }
 }
 
 /* --- hop costs and warm-ups ----------------------------------------------- */
@@ -296,48 +419,63 @@ static void eager_hides_hops(void **state)
 static const struct times any = {
     .f = 1, .b = 1.25, .w = 0.75, .r = 0.5, .hop = 0.125};
 
-static const char *const partial[] = {"scp:drop-last", "scp:third",
-                                      "scp:drop-last,third", "scp:early,third"};
-
-/* Sends that must be able to wait for their receivers at once, itself
- * included: scp's stage p-2 must get past its second and third. */
-static int slots_needed(const struct merak_schedule *sched)
+static enum merak_status try_run(struct merak_timetable *table, int send_lag,
+                                 struct merak_error *err)
 {
-    return strcmp(sched->name, "scp") == 0 ||
-                   strcmp(sched->name, "scp:early,third") == 0
-               ? 2
-               : 1;
+    struct times times = any;
+    struct flat_cost flat;
+
+    times.send_lag = send_lag;
+    flat_cost_init(&flat, &times);
+    return merak_timetable_run(table, &flat.cost, err);
 }
 
-static void ends(const struct merak_schedule *sched,
+/* With sends that are kept as long as need be, and not with less. */
+static void ends_with_lag(const struct schedule_row *row,
+                          struct merak_timetable *table)
+{
+    struct merak_error err;
+    double eager = table->step;
+    int lag = 0;
+
+    assert_int_equal(merak_timetable_send_lag(table, &lag, &err), MERAK_OK);
+    assert_in_range(lag, 1, row->send_lag);
+    assert_int_equal(try_run(table, lag, &err), MERAK_OK);
+    assert_true(table->step >= eager - 1e-9);
+    if (lag > 1)
+        assert_int_equal(try_run(table, lag - 1, &err), MERAK_ERR_CONFIG);
+}
+
+static void ends(const struct schedule_row *row,
                  const struct merak_schedule_args *args)
 {
-    struct merak_timetable *table = create(sched->name, args);
-    struct times times = any;
+    struct merak_timetable *table = create(row->name, args);
     double eager;
 
-    run(table, &times);
+    run(table, &any);
     eager = table->step;
-    for (int slots = slots_needed(sched); slots < 4; slots++) {
-        times.send_slots = slots;
-        run(table, &times);
-        assert_true(table->step >= eager - 1e-9);
-    }
+    if (args->microbatches % 8 == 7 || args->microbatches % 16 == 0)
+        ends_with_lag(row, table);
+    merak_timetable_forward(table);
+    run(table, &any);
+    assert_true(table->step < eager || table->sched->forward_only);
     merak_timetable_destroy(table);
 }
 
-static int all_sizes_end(const struct merak_schedule *sched)
+static int all_sizes_end(const struct schedule_row *row)
 {
-    struct merak_schedule_args args = {
-        .chunks = sched->min_chunks > 1 ? sched->min_chunks : 1};
+    const struct merak_schedule *sched = NULL;
     struct merak_error err;
     int n = 0;
 
-    for (args.stages = 2; args.stages <= 16; args.stages++) {
-        for (int m = 4; m <= 64; m += m < 18 ? 1 : 23) {
-            args.microbatches = m;
+    if (merak_schedule_find(row->name, &sched, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    for (int p = 2; p <= 16; p++) {
+        for (int m = 4; m <= 64; m++) {
+            struct merak_schedule_args args = schedule_row_args(row, p, m);
+
             if (merak_schedule_check(sched, &args, &err) == MERAK_OK) {
-                ends(sched, &args);
+                ends(row, &args);
                 n++;
             }
         }
@@ -347,31 +485,12 @@ static int all_sizes_end(const struct merak_schedule *sched)
 
 static void no_schedule_deadlocks(void **state)
 {
-    const struct merak_schedule *sched = NULL;
-    struct merak_error err;
-
     (void)state;
-    for (int i = 0; merak_schedules()[i] != NULL; i++)
-        assert_true(all_sizes_end(merak_schedules()[i]) >= 40);
-    for (int i = 0; i < 4; i++) {
-        assert_int_equal(merak_schedule_find(partial[i], &sched, &err),
-                         MERAK_OK);
-        assert_true(all_sizes_end(sched) >= 40);
-    }
+    for (size_t i = 0; i < N_SCHEDULE_ROWS; i++)
+        assert_true(all_sizes_end(&schedule_rows[i]) >= 120);
 }
 
-static enum merak_status try_run(struct merak_timetable *table, int send_slots,
-                                 struct merak_error *err)
-{
-    struct times times = any;
-    struct flat_cost flat;
-
-    times.send_slots = send_slots;
-    flat_cost_init(&flat, &times);
-    return merak_timetable_run(table, &flat.cost, err);
-}
-
-static void too_few_sends_at_once_deadlock(void **state)
+static void sends_kept_too_short_deadlock(void **state)
 {
     struct merak_schedule_args args = {
         .stages = 2, .microbatches = 4, .chunks = 1};
@@ -458,10 +577,15 @@ int main(void)
         cmocka_unit_test(time_lines_are_the_known_ones),
         cmocka_unit_test(steps_take_the_closed_forms),
         cmocka_unit_test(each_move_has_its_gain),
+        cmocka_unit_test(interleaving_divides_the_bubble),
+        cmocka_unit_test(zb_h1_fills_gaps_with_weight_gradients),
+        cmocka_unit_test(zb_v_has_no_gap),
+        cmocka_unit_test(slices_and_passes_take_the_closed_forms),
+        cmocka_unit_test(interlaced_blocks_cost_themselves),
         cmocka_unit_test(warmups_take_the_known_times),
         cmocka_unit_test(eager_hides_hops),
         cmocka_unit_test(no_schedule_deadlocks),
-        cmocka_unit_test(too_few_sends_at_once_deadlock),
+        cmocka_unit_test(sends_kept_too_short_deadlock),
         cmocka_unit_test(rising_warmups_deadlock),
         cmocka_unit_test(wrong_lists_are_named),
     };
