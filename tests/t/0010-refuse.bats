@@ -107,9 +107,9 @@ together; nearest: 8 tasks" -n6 --merak-tp=auto --merak-pp=4
 # In an allocation of somebody else's the refused step must not hold its CPUs.
 @test "in an allocation the next step runs at once" {
     cat >"$BATS_TEST_TMPDIR/steps" <<'STEPS'
-srun --merak-tp=3 echo started
+srun -Q --merak-tp=3 echo started
 echo "exit code $?"
-srun --merak-tp=2 sh -c 'echo $MERAK_TP_SIZE' 
+srun -Q --merak-tp=2 sh -c 'echo $MERAK_TP_SIZE'
 STEPS
     run --separate-stderr timeout -k 5 60 salloc -Q -N2 --ntasks-per-node=2 \
         sh "$BATS_TEST_TMPDIR/steps"
