@@ -1,0 +1,65 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0520-everywhere.bats - a run over four nodes, as root, as an ordinary user,
+# and over TCP
+# modes: root guest tcp
+
+load cluster
+
+setup_file()
+{
+    export RUNS=$BATS_FILE_TMPDIR
+    merak data pack --tokenizer byte --out "$RUNS/text" \
+        /usr/share/common-licenses/GPL-3 >/dev/null
+}
+
+# run_model NAME SRUN-OPTION...
+run_model()
+{
+    local dir=$RUNS/$1
+
+    shift
+    mkdir -p "$dir"
+    srun "$@" merak train --model "$TESTS/vectors/parity/gpt2-tied.json" \
+        --data "$RUNS/text" --seq 32 --global-batch 8 --steps 6 --lr 1e-3 \
+        --threads 1 --deadline 60 --eval-samples 16 \
+        --metrics "$dir/metrics.jsonl" --dump-grads "$dir/grads" \
+        --ckpt "$dir/ckpt" --trace "$dir/trace" >"$dir/out" 2>&1 || {
+        cat "$dir/out"
+        return 1
+    }
+}
+
+@test "eight tasks on four nodes do what one does" {
+    run_model one -n1
+    run_model eight -n8 --ntasks-per-node=2 --merak-tp=2 --merak-pp=2
+    "$TESTS/parity.py" near "$RUNS/one" "$RUNS/eight"
+    grep -q "tp 2 x pp 2 x dp 2 on 4 nodes (placement: spank)" \
+        "$RUNS/eight/out"
+}
+
+@test "its trace tells of every rank" {
+    run merak trace summary "$RUNS/eight/trace"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    for rank in 0 1 2 3 4 5 6 7; do
+        grep -Eq "^ *$rank " <<<"$output"
+    done
+}
+
+@test "its checkpoint is sound" {
+    merak ckpt verify "$RUNS/eight/ckpt"/step-00000006
+}
+
+@test "a task that is killed ends the step, and no node is drained" {
+    run srun -n4 --ntasks-per-node=1 --merak-dp=4 bash -c '
+        "$@" & [ "$SLURM_PROCID" != 2 ] || { sleep 2; kill -9 $!; }
+        wait $!' - merak train \
+        --model "$TESTS/vectors/parity/gpt2-tied.json" \
+        --data "$RUNS/text" --seq 32 --global-batch 8 --steps 1000000 \
+        --threads 1 --deadline 20
+    echo "$output"
+    [ "$status" -ne 0 ]
+    assert_no_node_drained
+    assert_no_job_left
+}
