@@ -1,0 +1,139 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# man.sh - the manual pages say what the programs say, and nothing else
+#
+# Compared, in both directions: options that --help lists against those a page
+# explains, commands against pages, the plugin's options, arguments and
+# variables against theirs.  Run from the build directory of tests/.
+
+set -u -o pipefail
+export LC_ALL=C
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+man=$top/doc/man
+merak=../cmd/merak
+n=0
+
+# ok STATUS DESCRIPTION
+ok()
+{
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+    fi
+}
+
+# same DESCRIPTION WHAT: the sorted words in files `said` and `written` are the
+# same, and there are some.
+same()
+{
+    local status=0
+
+    comm -23 "$tmp/said" "$tmp/written" |
+        sed "s|^|# the program has it, the page does not: |" >"$tmp/diff"
+    comm -13 "$tmp/said" "$tmp/written" |
+        sed "s|^|# the page has it, the program does not: |" >>"$tmp/diff"
+    [ -s "$tmp/said" ] || echo "# the program says nothing" >>"$tmp/diff"
+    cat "$tmp/diff"
+    [ ! -s "$tmp/diff" ] || status=1
+    ok $status "$1"
+}
+
+# Options that "$@" --help lists.
+options_of()
+{
+    "$@" --help | grep -oE -- '(^|[ ;])--[a-z][a-z0-9-]*' | tr -d ' ;' | sort -u
+}
+
+# Options that page $1 explains: the tags of its lists.
+options_in()
+{
+    awk '/^\.T[PQ]/ { getline; print }' "$1" |
+        sed -n 's/^\.BI\{0,1\}R\{0,1\} \\-\\-\([a-z][a-z0-9\\-]*\).*/--\1/p' |
+        tr -d '\134' | grep -vx -e --help -e --version | sort -u
+}
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+$merak --help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' |
+    sort >"$tmp/said"
+for page in "$man"/merak-*.1; do
+    basename "$page" .1
+done | sed 's/^merak-//' | sort >"$tmp/written"
+commands=$(cat "$tmp/said")
+same "every command has a page, every page a command"
+
+sed -n '/^\.SH COMMANDS/,/^\.SH OPTIONS/s/^\.B \([a-z]*\)$/\1/p' \
+    "$man/merak.1" | sort >"$tmp/written"
+same "merak(1) lists every command"
+
+for command in $commands; do
+    case $command in
+    data) verbs="pack show" ;;
+    *) verbs= ;;
+    esac
+    if [ -n "$verbs" ]; then
+        for verb in $verbs; do
+            options_of $merak "$command" "$verb"
+        done | sort -u >"$tmp/said"
+    else
+        options_of $merak "$command" | grep -vx -e --help >"$tmp/said"
+    fi
+    options_in "$man/merak-$command.1" >"$tmp/written"
+    # a command without options needs no list
+    if [ ! -s "$tmp/said" ] && [ ! -s "$tmp/written" ]; then
+        ok 0 "merak-$command(1): no options on either side"
+    else
+        same "merak-$command(1) explains the options of merak $command"
+    fi
+done
+
+rows='s/.*"\(merak-[a-z-]*\)", \(.*\), *$/\1 \2/p'
+sed -n "$rows" "$top/spank_plugin/settings.c" >"$tmp/rows"
+
+sed 's/ .*//; s/^/--/' "$tmp/rows" | sort >"$tmp/said"
+sed -n 's/^\.BR \\-\\-\(merak[a-z\\-]*\)= .*/--\1/p' "$man/spank_merak.8" |
+    tr -d '\134' | sort -u >"$tmp/written"
+same "spank_merak(8) explains the plugin's options"
+
+# Every variable of ours that a program or the plugin reads or sets.
+grep -rhoE '"(SLURM_)?MERAK_[A-Z_]+"' --include='*.[ch]' "$top/base" \
+    "$top/spank_plugin" "$top/runtime" "$top/io" "$top/cmd" |
+    grep -v '"MERAK_"' | tr -d '"' | sort -u >"$tmp/said"
+cat "$man/merak.7" "$man/spank_merak.8" |
+    grep -oE '(SLURM_)?MERAK_[A-Z]+(_[A-Z]+)*' | sort -u >"$tmp/written"
+same "merak(7) and spank_merak(8) name every variable"
+
+# `forward` is for evaluation, and refused for training.
+$merak plan --schedule '?' 2>&1 | sed 's/.*there are: //' | tr -d ' ' |
+    tr , '\n' | grep -vx forward | sort >"$tmp/said"
+sed -n '/^\.SH SCHEDULES/,/^\.SH NUMBERS/p' "$man/merak.7" |
+    awk '/^\.TP/ { getline; print $2 }' | sort >"$tmp/written"
+same "merak(7) lists every schedule"
+
+# 1 is "anything else" there
+sed -n 's/^ *MERAK_EXIT_[A-Z]* = \([0-9]*\),.*/\1/p' \
+    "$top/runtime/runtime.h" | grep -vx 1 | sort >"$tmp/said"
+sed -n '/^\.SH EXIT STATUS/,/^\.SH EXAMPLES/s/^\.B \([0-9]*\)$/\1/p' \
+    "$man/merak.1" | sort >"$tmp/written"
+same "merak(1) lists every exit code"
+
+for page in "$man"/*; do
+    printf 'doc/man/%s\n' "$(basename "$page")"
+done | sort >"$tmp/written"
+grep -oE 'doc/man/[a-z_-]+\.[0-9]' "$top/Makefile.am" | sort -u >"$tmp/said"
+same "every page is installed"
+
+if command -v mandoc >/dev/null; then
+    mandoc -T lint -W warning "$man"/* 2>&1 | sed 's/^/# /' >"$tmp/lint"
+    cat "$tmp/lint"
+    [ ! -s "$tmp/lint" ]
+    ok $? "mandoc finds nothing to warn of"
+else
+    n=$((n + 1))
+    echo "ok $n - mandoc # skip not installed"
+fi
+echo "1..$n"
