@@ -165,6 +165,7 @@ write_config()
     [ -z "$plugin" ] || echo "optional $plugin" >"$dir/plugstack.conf"
     # TmpFS: the PMIx plugin of several slurmd on one host needs one each.
     # cred_expire also delays a requeued job; the default is two minutes.
+    # sched_interval: how soon a job is seen whose time to begin has come.
     cat >"$dir/slurm.conf" <<CONF
 ClusterName=sandbox
 SlurmctldHost=$host(127.0.0.1)
@@ -191,7 +192,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 TopologyPlugin=topology/tree
 SlurmdParameters=config_overrides
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=10000
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=10000,sched_interval=2
 MailProg=/bin/true
 ReturnToService=2
 MessageTimeout=60

@@ -1,0 +1,186 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0610-jobscript.bats - pretrain.sbatch: what it decides, and a run that is
+# asked to stop, requeues itself, resumes and is done
+
+load cluster
+
+setup()
+{
+    SCRIPT=$TESTS/../jobscripts/pretrain.sbatch
+    export RUN_DIR=$BATS_TEST_TMPDIR/run
+    LOG=$BATS_TEST_TMPDIR/log
+    cd "$BATS_TEST_TMPDIR"
+}
+
+teardown()
+{
+    scancel -u "$(id -un)"
+    assert_no_job_left
+    assert_no_node_drained
+}
+
+# submit WORD...: the script on one node, with a program of our own
+submit()
+{
+    JOB=$(MERAK_TP=2 MERAK_PP=2 sbatch --parsable -N1 --ntasks-per-node=4 \
+        --cpus-per-task=1 --time=10 --output="$LOG" "$SCRIPT" "$@")
+}
+
+# field NAME: of the job, from the controller
+field()
+{
+    scontrol -o show job "$JOB" | grep -oE "(^| )$1=[^ ]*" | cut -d= -f2-
+}
+
+# within SECONDS COMMAND...: it succeeds before that
+within()
+{
+    local end=$((SECONDS + $1))
+
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$end" ] || {
+            echo "not in time: $*"
+            cat "$LOG"
+            return 1
+        }
+        sleep 0.2
+    done
+}
+
+is_over()
+{
+    case $(field JobState) in
+    COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) ;;
+    *) return 1 ;;
+    esac
+}
+
+is_requeued()
+{
+    [ "$(field Restarts)" = 1 ]
+}
+
+# ends EXIT_CODE: the job is over, was never restarted, and failed so
+ends()
+{
+    within 30 is_over
+    cat "$LOG"
+    [ "$(field Restarts)" = 0 ]
+    [ "$(field ExitCode)" = "$1:0" ]
+}
+
+@test "what the exit code, progress and counts lead to" {
+    export MAX_RESTARTS=5 MAX_CRASHES=3
+    . "$SCRIPT"
+    set +u
+    while read -r code progress restarts crashes want; do
+        got=$(decide "$code" "$progress" "$restarts" "$crashes")
+        echo "$code $progress $restarts $crashes: $got, expected $want"
+        [ "${got%% *}" = "$want" ]
+    done <<'TABLE'
+0 yes 0 0 done
+0 no 0 0 done
+0 no 9 9 done
+75 yes 0 0 requeue
+75 yes 4 0 requeue
+75 yes 5 0 stop
+75 no 0 0 stop
+66 yes 0 0 stop
+67 yes 0 0 stop
+68 yes 0 0 stop
+69 yes 0 0 stop
+1 yes 0 1 requeue
+1 yes 0 2 requeue
+1 yes 0 3 stop
+1 no 0 1 stop
+1 yes 5 1 stop
+137 yes 0 1 requeue
+137 no 0 1 stop
+143 yes 0 1 requeue
+65 yes 0 1 requeue
+70 yes 0 1 requeue
+TABLE
+}
+
+@test "the newest checkpoint is the committed one of the highest step" {
+    . "$SCRIPT"
+    set +u
+    [ -z "$(newest_checkpoint)" ]
+    mkdir -p "$RUN_DIR"/ckpt/step-{00000020,00000100,00000200.tmp,00000300,00000020.old}
+    [ -z "$(newest_checkpoint)" ]
+    touch "$RUN_DIR"/ckpt/step-{00000020,00000100,00000200.tmp,00000020.old}/COMMITTED
+    [ "$(newest_checkpoint)" = step-00000100 ]
+    mkdir "$RUN_DIR/ckpt/step-100000000"
+    touch "$RUN_DIR/ckpt/step-100000000/COMMITTED"
+    [ "$(newest_checkpoint)" = step-100000000 ]
+}
+
+@test "crashes count until an orderly end" {
+    . "$SCRIPT"
+    set +u
+    mkdir "$RUN_DIR"
+    [ "$(count_crash 1)" -eq 1 ]
+    [ "$(count_crash 137)" -eq 2 ]
+    [ "$(count_crash 66)" -eq 2 ]
+    [ "$(count_crash 75)" -eq 0 ]
+    [ "$(count_crash 1)" -eq 1 ]
+}
+
+@test "asked to stop it saves, requeues, resumes and is done" {
+    merak data pack --tokenizer byte --out text \
+        /usr/share/common-licenses/GPL-3
+    submit merak train --model "$TESTS/vectors/parity/gpt2-tied.json" \
+        --data text --seq 32 --global-batch 8 --steps 120 --log-every 5 \
+        --threads 1 --deadline 60
+    within 60 grep -q 'step 5/120 ' "$LOG"
+    scancel --batch --signal=USR1 "$JOB"
+    within 30 is_requeued
+    grep -q 'exit code 75, newest checkpoint step-.*: requeue' "$LOG"
+    [ ! -e "$RUN_DIR/DONE" ]
+    # a job is not started again before its credential has expired: 31 s
+    within 120 test -e "$RUN_DIR/DONE"
+    cat "$LOG"
+    saved=$(sed -n 's/.*stopped after step \([0-9]*\) of 120; saved.*/\1/p' "$LOG")
+    [ "$saved" -ge 5 ]
+    grep -q "resumed $RUN_DIR/ckpt/step-0*$saved: step $saved, .* tp 2 x pp 2" "$LOG"
+    grep -q "step 120/120 " "$LOG"
+    grep -q "restart 1 on .*, from step-0*$saved" "$LOG"
+    # every step once, in order
+    [ "$(sed 's/{"step": \([0-9]*\),.*/\1/' "$RUN_DIR/metrics.jsonl")" = \
+        "$(seq 120)" ]
+    [ "$(cat "$RUN_DIR/ckpt/LATEST")" = step-00000120 ]
+
+    # the next of the chain finds that there is nothing to do
+    within 30 is_over
+    submit sh -c 'touch started'
+    ends 0
+    grep -q 'DONE is there: nothing to do' "$LOG"
+    [ ! -e started ]
+}
+
+@test "a wrong option is not tried again" {
+    submit merak train --no-such-option
+    ends 66
+    [ "$(grep -c 'error' "$LOG")" -ge 1 ]
+    grep -q 'exit code 66, newest checkpoint none: stop' "$LOG"
+    [ ! -e "$RUN_DIR/DONE" ]
+    [ ! -e "$RUN_DIR/crashes" ]
+}
+
+@test "a crash without a new checkpoint is not tried again" {
+    mkdir -p "$RUN_DIR/ckpt/step-00000010"
+    touch "$RUN_DIR/ckpt/step-00000010/COMMITTED"
+    submit sh -c 'exit 3'
+    ends 3
+    [ "$(wc -l <"$RUN_DIR/crashes")" -eq 1 ]
+}
+
+@test "a crash after a new checkpoint is" {
+    submit sh -c 'mkdir -p "$RUN_DIR/ckpt/step-00000010" &&
+        touch "$RUN_DIR/ckpt/step-00000010/COMMITTED"; exit 3'
+    within 30 is_requeued
+    grep -q 'exit code 3, newest checkpoint step-00000010: requeue' "$LOG"
+    [ "$(wc -l <"$RUN_DIR/crashes")" -eq 1 ]
+}
