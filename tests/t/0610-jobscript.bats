@@ -7,7 +7,8 @@ load cluster
 
 setup()
 {
-    SCRIPT=$TESTS/../jobscripts/pretrain.sbatch
+    SCRIPT=$(sed -n "s/^abs_top_srcdir = //p" "$BUILD/Makefile")
+    SCRIPT=$SCRIPT/jobscripts/pretrain.sbatch
     export RUN_DIR=$BATS_TEST_TMPDIR/run
     LOG=$BATS_TEST_TMPDIR/log
     cd "$BATS_TEST_TMPDIR"
