@@ -46,27 +46,33 @@ CPU_KERNEL(grad_add)
     return MERAK_OK;
 }
 
-/* Squares of one block, in double; lanes added halves first. */
+/* Eight elements in double. */
+INLINE vd widen(const float *g)
+{
+    return __builtin_convertvector(*(const vf_half_mem *)g, vd);
+}
+
+/* Squares of one block, in double: 32 elements a round, then one by one. */
 INLINE double block_squares(const float *g, size_t n)
 {
-    vd sum[2] = {{0}};
+    vd s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
     double total = 0;
+    size_t i = 0;
 
-    for (size_t i = 0; i < n; i += LANES) {
-        vf x = vload_n(g, i, n - i, false);
-        vf_half low, high;
-        vd a, b;
+    for (; i + 32 <= n; i += 32) {
+        vd a = widen(g + i), b = widen(g + i + 8);
+        vd c = widen(g + i + 16), d = widen(g + i + 24);
 
-        memcpy(&low, &x, sizeof(low));
-        memcpy(&high, (char *)&x + sizeof(low), sizeof(high));
-        a = __builtin_convertvector(low, vd);
-        b = __builtin_convertvector(high, vd);
-        sum[0] += a * a;
-        sum[1] += b * b;
+        s0 += a * a;
+        s1 += b * b;
+        s2 += c * c;
+        s3 += d * d;
     }
-    sum[0] += sum[1];
-    for (int i = 0; i < 8; i++)
-        total += sum[0][i];
+    s0 = (s0 + s1) + (s2 + s3);
+    for (int k = 0; k < 8; k++)
+        total += s0[k];
+    for (; i < n; i++)
+        total += (double)g[i] * (double)g[i];
     return total;
 }
 

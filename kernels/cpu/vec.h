@@ -14,6 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 #define LANES 16
 /* Before a short loop over registers: it must vanish, or they are spilled. */
@@ -35,7 +38,6 @@ typedef int32_t vi __attribute__((vector_size(64)));
 typedef uint32_t vu __attribute__((vector_size(64)));
 typedef uint16_t vh __attribute__((vector_size(32)));
 typedef double vd __attribute__((vector_size(64))); /* eight */
-typedef float vf_half __attribute__((vector_size(32)));
 /* the same in memory, at any address */
 typedef float vf_mem __attribute__((vector_size(64), aligned(4), may_alias));
 typedef float vf_half_mem
@@ -52,9 +54,23 @@ INLINE vf vselect(vi mask, vf yes, vf no)
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }
 
+/* a > b ? a : b, and a < b ? a : b: b where either is NaN. */
 INLINE vf vmax(vf a, vf b)
 {
+#ifdef __AVX512F__
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#else
     return vselect(a > b, a, b);
+#endif
+}
+
+INLINE vf vmin(vf a, vf b)
+{
+#ifdef __AVX512F__
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#else
+    return vselect(a < b, a, b);
+#endif
 }
 
 INLINE vf vload_f32(const float *p)
@@ -168,7 +184,7 @@ INLINE float vmax_lane(vf x)
 }
 
 /*
- * e^x within 2 units in the last place for x in [-87.3, 88.7], clamped
+ * e^x within 2 units in the last place for x in [-87.3, 88.3], clamped
  * outside, NaN for NaN.  x = n log 2 + r, |r| <= log(2) / 2, and the Taylor
  * sum of e^r to r^7 (error 4e-9 relative); 2^n by the exponent's bits.
  */
@@ -177,8 +193,7 @@ INLINE vf vexp(vf x)
     const float shift = 12582912.0f; /* 1.5 2^23: rounds to an integer */
     vf t, n, r, p;
 
-    x = vselect(x < -87.3f, vset(-87.3f), x);
-    x = vselect(x > 88.3f, vset(88.3f), x);
+    x = vmin(vset(88.3f), vmax(vset(-87.3f), x));
     t = x * 1.44269504f + shift;
     n = t - shift;
     r = x - n * 0.693359375f; /* exact: nine bits times n */
