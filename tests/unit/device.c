@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device.c - devices, built in and from files */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "partitioner/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const words[] = {"a100", "h100", "h200", "rtx3090", "cpu"};
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void made_path(char *path, size_t size)
+{
+    int fd;
+
+    snprintf(path, size, "/tmp/merak-device-XXXXXX.json");
+    fd = mkstemps(path, 5);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static void a_saved_device_is_read_back(void **state)
+{
+    char path[64];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        struct merak_device d = {0}, back = {0};
+        struct merak_error err = {0};
+
+        assert_int_equal(merak_device_find(words[i], &d, &err), MERAK_OK);
+        assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
+        assert_int_equal(merak_device_find(path, &back, &err), MERAK_OK);
+        assert_string_equal(back.name, d.name);
+        assert_int_equal(back.ranks_per_node, d.ranks_per_node);
+        assert_int_equal(back.memory_bytes, d.memory_bytes);
+        assert_true(back.flops_per_s[MERAK_BF16] == d.flops_per_s[MERAK_BF16]);
+        assert_true(back.peak_flops_per_s[MERAK_F32] ==
+                    d.peak_flops_per_s[MERAK_F32]);
+        assert_true(back.net_bytes_per_s == d.net_bytes_per_s);
+        assert_true(back.link_latency_s == d.link_latency_s);
+    }
+    unlink(path);
+}
+
+/* No device does more than its data sheet says. */
+static void built_in_rates_are_below_peaks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        struct merak_device d = {0};
+
+        assert_int_equal(merak_device_find(words[i], &d, NULL), MERAK_OK);
+        assert_true(d.flops_per_s[MERAK_F32] < d.peak_flops_per_s[MERAK_F32]);
+        assert_true(d.flops_per_s[MERAK_BF16] < d.peak_flops_per_s[MERAK_BF16]);
+        assert_true(d.link_bytes_per_s >= d.net_bytes_per_s);
+    }
+}
+
+static void bad_files_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"{", "line 1"},
+        {"{\"name\": \"x\"}", "\"ranks_per_node\" is missing"},
+        {"{\"ranks_per_node\": 1.5, \"memory_bytes\": 1}", "whole number"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": -4}", "\"memory_bytes\""},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": 3}",
+         "expected an object"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": \"a\"}}",
+         "\"bf16\" is of another kind"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0}",
+         "\"link\" is missing"},
+    };
+    char path[64];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_device d = {0};
+        struct merak_error err = {0};
+
+        write_text(path, rows[i].text);
+        assert_int_equal(merak_device_find(path, &d, &err), MERAK_ERR_FORMAT);
+        if (strstr(err.text, rows[i].says) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", err.text, rows[i].says);
+        assert_int_equal(d.ranks_per_node, 0);
+    }
+    unlink(path);
+}
+
+static void an_unknown_word_names_those_there_are(void **state)
+{
+    struct merak_device d;
+    struct merak_error err = {0};
+
+    (void)state;
+    assert_int_equal(merak_device_find("b200", &d, &err), MERAK_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "a100, h100, h200, rtx3090, cpu"));
+}
+
+/* The golden sums of the two levels of links. */
+static void links_have_levels(void **state)
+{
+    const struct merak_cost_model m = {.link_bytes_per_s = 100,
+                                       .link_latency_s = 1,
+                                       .ranks_per_node = 4,
+                                       .net_bytes_per_s = 10,
+                                       .net_latency_s = 5};
+
+    (void)state;
+    assert_true(merak_cost_together(&m, 4, 7));
+    assert_false(merak_cost_together(&m, 3, 4));
+    assert_true(merak_cost_transfer(&m, 200, true) == 3);
+    assert_true(merak_cost_transfer(&m, 200, false) == 25);
+    /* 3 peers of 20 bytes inside */
+    assert_true(merak_cost_exchange(&m, MERAK_CONVERT_ALL_GATHER, 60, 4, 4) ==
+                3 * 1 + 0.6);
+    /* 3 inside and 4 outside, of 10 bytes each, there and back */
+    assert_near(&(float){(float)merak_cost_exchange(
+                    &m, MERAK_CONVERT_ALL_REDUCE, 70, 8, 4)},
+                &(float){2 * (3 * 1 + 4 * 5) + 0.3f + 4.0f}, 1, 1e-6f, 0);
+    assert_true(merak_cost_exchange(&m, MERAK_CONVERT_ALL_REDUCE, 70, 1, 1) ==
+                0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_saved_device_is_read_back),
+        cmocka_unit_test(built_in_rates_are_below_peaks),
+        cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(an_unknown_word_names_those_there_are),
+        cmocka_unit_test(links_have_levels),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
