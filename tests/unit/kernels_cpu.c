@@ -130,17 +130,31 @@ static void visit_all(int size, enum merak_dtype dtype, visit_fn visit)
     }
 }
 
-static void compare_with_ref(const struct kc *c)
+static void compare_backend(const struct kc *c, const char *backend)
 {
     struct kc want, got;
 
     kc_copy(&want, c);
     kc_copy(&got, c);
     kc_run(&want, "ref");
-    kc_run(&got, "cpu");
+    kc_run(&got, backend);
     check_outputs(&got, &want);
     kc_destroy(&want);
     kc_destroy(&got);
+}
+
+static void compare_with_ref(const struct kc *c)
+{
+    compare_backend(c, "cpu");
+}
+
+static void compare_older_sets(const struct kc *c)
+{
+    compare_backend(c, "cpu-base");
+#ifdef MERAK_CPU_X86
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        compare_backend(c, "cpu-avx2");
+#endif
 }
 
 static void every_op_agrees_with_the_reference_in_f32(void **state)
@@ -157,6 +171,17 @@ static void every_op_agrees_with_the_reference_in_bf16(void **state)
     open_cpu(2);
     for (int size = 0; size < KC_SIZES; size++)
         visit_all(size, MERAK_BF16, compare_with_ref);
+}
+
+/* The machine's own set is "cpu"; the others it can run must be right too. */
+static void older_instruction_sets_agree_with_the_reference(void **state)
+{
+    (void)state;
+    open_cpu(2);
+    for (int size = 1; size < KC_SIZES; size += 2) {
+        visit_all(size, MERAK_F32, compare_older_sets);
+        visit_all(size, MERAK_BF16, compare_older_sets);
+    }
 }
 
 static void compare_threads(const struct kc *c)
@@ -345,6 +370,15 @@ static int task_count(void)
     return n;
 }
 
+static void run_alone(const struct kc *c)
+{
+    struct kc copy;
+
+    kc_copy(&copy, c);
+    kc_run(&copy, "cpu");
+    kc_destroy(&copy);
+}
+
 /* oneDNN called on a worker would else start an OpenMP team of its own there,
  * as large as the machine. */
 static void products_start_no_threads_of_their_own(void **state)
@@ -354,8 +388,8 @@ static void products_start_no_threads_of_their_own(void **state)
     (void)state;
     open_cpu(2);
     before = task_count();
-    visit_all(KC_SIZES - 1, MERAK_F32, compare_with_ref);
-    visit_all(KC_SIZES - 1, MERAK_BF16, compare_with_ref);
+    visit_all(KC_SIZES - 1, MERAK_F32, run_alone);
+    visit_all(KC_SIZES - 1, MERAK_BF16, run_alone);
     assert_int_equal(task_count(), before);
     open_cpu(1);
     assert_int_equal(task_count(), before - 1);
@@ -423,6 +457,7 @@ int main(void)
         cmocka_unit_test(products_start_no_threads_of_their_own),
         cmocka_unit_test(every_op_agrees_with_the_reference_in_f32),
         cmocka_unit_test(every_op_agrees_with_the_reference_in_bf16),
+        cmocka_unit_test(older_instruction_sets_agree_with_the_reference),
         cmocka_unit_test(thread_counts_give_the_same_bits),
         cmocka_unit_test(addresses_give_the_same_bits),
         cmocka_unit_test(shards_make_the_whole),
