@@ -62,7 +62,7 @@ def run_merak(args, dtype, folder):
          os.path.join(HERE, "gpt2-124m.json"),
          "--data", os.path.join(folder, "tokens"), "--seq", str(args.seq),
          "--micro-batch", str(args.batch), "--global-batch", str(args.batch),
-         "--steps", str(args.steps + 1), "--eval-batches", "0",
+         "--steps", str(args.steps + 1), "--eval-samples", "0",
          "--lr", "1e-4", "--clip", "1", "--threads", str(args.threads),
          "--dtype", dtype, "--metrics", metrics],
         stderr=subprocess.DEVNULL)

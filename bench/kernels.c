@@ -100,12 +100,17 @@ static struct seconds time_row(const struct bench_row *row,
                                const struct merak_backend *b,
                                enum merak_dtype compute, int threads)
 {
-    static const struct merak_step step = {.lr = 1e-4f, .beta1 = 0.9f,
-                                           .beta2 = 0.95f, .eps = 1e-8f,
-                                           .grad_scale = 1, .train = true};
+    static const struct merak_step step = {.lr = 1e-4f,
+                                           .beta1 = 0.9f,
+                                           .beta2 = 0.95f,
+                                           .eps = 1e-8f,
+                                           .grad_scale = 1,
+                                           .train = true};
     struct merak_attrs attrs = {.i = {row->attr}, .f = {1e-5}};
-    struct merak_kernel_call call = {.attrs = &attrs, .n_in = row->n_in,
-                                     .n_out = row->n_out, .first = true,
+    struct merak_kernel_call call = {.attrs = &attrs,
+                                     .n_in = row->n_in,
+                                     .n_out = row->n_out,
+                                     .first = true,
                                      .accumulate = row->accumulate,
                                      .step = &step};
     const struct merak_kernel *k;
@@ -114,8 +119,8 @@ static struct seconds time_row(const struct bench_row *row,
     double bytes = 0;
 
     for (int o = 0; o < row->n_in + row->n_out; o++)
-        bytes += (double)make_operand(&call.operand[o], &row->operand[o],
-                                      compute);
+        bytes +=
+            (double)make_operand(&call.operand[o], &row->operand[o], compute);
     if (merak_kernel_find(b, row->op, &k, &err) != MERAK_OK)
         exit(1);
     call.scratch_bytes = k->scratch != NULL ? k->scratch(&call) : 0;
@@ -148,40 +153,82 @@ static struct seconds time_row(const struct bench_row *row,
     return best;
 }
 
-#define X(last) {'c', 3, {B, T, last}}
-#define W(out, in) {'c', 2, {out, in}}
-#define F1(n) {'f', 1, {n}}
-#define F2 {'f', 2, {B, T}}
-#define QKV {'c', 5, {B, T, 3, HEADS, D}}
-#define O4 {'c', 4, {B, T, HEADS, D}}
-#define LSE {'f', 3, {B, T, HEADS}}
-#define LINEAR(in, out, times)                                                 \
-    {"linear",                                                                 \
-     times,                                                                    \
-     3,                                                                        \
-     1,                                                                        \
-     {X(in), W(out, in), F1(out), X(out)},                                     \
-     2e0 * M * (in) * (out),                                                   \
-     1,                                                                        \
-     false},                                                                   \
-        {"linear_dx",                                                          \
-         times,                                                                \
-         2,                                                                    \
-         1,                                                                    \
-         {X(out), W(out, in), X(in)},                                          \
-         2e0 * M * (in) * (out),                                               \
-         1,                                                                    \
-         false},                                                               \
-        {"linear_dw",                                                          \
-         times,                                                                \
-         2,                                                                    \
-         1,                                                                    \
-         {X(in), X(out), {'f', 2, {out, in}}},                                 \
-         2e0 * M * (in) * (out),                                               \
-         1,                                                                    \
-         true},                                                                \
-    {                                                                          \
-        "linear_db", times, 1, 1, {X(out), F1(out)}, 0, 1, true                \
+#define X(last)        \
+    {                  \
+        'c', 3,        \
+        {              \
+            B, T, last \
+        }              \
+    }
+#define W(out, in)  \
+    {               \
+        'c', 2,     \
+        {           \
+            out, in \
+        }           \
+    }
+#define F1(n)   \
+    {           \
+        'f', 1, \
+        {       \
+            n   \
+        }       \
+    }
+#define F2       \
+    {            \
+        'f', 2,  \
+        {        \
+            B, T \
+        }        \
+    }
+#define QKV                   \
+    {                         \
+        'c', 5,               \
+        {                     \
+            B, T, 3, HEADS, D \
+        }                     \
+    }
+#define O4                 \
+    {                      \
+        'c', 4,            \
+        {                  \
+            B, T, HEADS, D \
+        }                  \
+    }
+#define LSE             \
+    {                   \
+        'f', 3,         \
+        {               \
+            B, T, HEADS \
+        }               \
+    }
+#define LINEAR(in, out, times)                                  \
+    {"linear",                                                  \
+     times,                                                     \
+     3,                                                         \
+     1,                                                         \
+     {X(in), W(out, in), F1(out), X(out)},                      \
+     2e0 * M * (in) * (out),                                    \
+     1,                                                         \
+     false},                                                    \
+        {"linear_dx",                                           \
+         times,                                                 \
+         2,                                                     \
+         1,                                                     \
+         {X(out), W(out, in), X(in)},                           \
+         2e0 * M * (in) * (out),                                \
+         1,                                                     \
+         false},                                                \
+        {"linear_dw",                                           \
+         times,                                                 \
+         2,                                                     \
+         1,                                                     \
+         {X(in), X(out), {'f', 2, {out, in}}},                  \
+         2e0 * M * (in) * (out),                                \
+         1,                                                     \
+         true},                                                 \
+    {                                                           \
+        "linear_db", times, 1, 1, {X(out), F1(out)}, 0, 1, true \
     }
 
 static struct seconds bench(const struct merak_backend *b,
@@ -189,7 +236,8 @@ static struct seconds bench(const struct merak_backend *b,
                             size_t T)
 {
     const double M = (double)(B * T);
-    const double pairs = 2e0 * (double)(B * HEADS * D) * (double)(T * (T + 1) / 2);
+    const double pairs =
+        2e0 * (double)(B * HEADS * D) * (double)(T * (T + 1) / 2);
     const size_t params = 124439808;
     const struct bench_row rows[] = {
         LINEAR(C, 3 * C, LAYERS),
@@ -198,34 +246,92 @@ static struct seconds bench(const struct merak_backend *b,
         LINEAR(4 * C, C, LAYERS),
         LINEAR(C, V, 1),
         {"attention_packed", LAYERS, 1, 2, {QKV, O4, LSE}, 2 * pairs, 0, false},
-        {"attention_packed_dx", LAYERS, 4, 1, {O4, QKV, O4, LSE, QKV},
-         5 * pairs, 0, false},
-        {"layernorm", 2 * LAYERS + 1, 3, 3,
-         {X(C), F1(C), F1(C), X(C), F2, F2}, 0, 0, false},
-        {"layernorm_dx", 2 * LAYERS + 1, 5, 1,
-         {X(C), X(C), F1(C), F2, F2, X(C)}, 0, 0, false},
-        {"layernorm_dw", 2 * LAYERS + 1, 4, 2,
-         {X(C), X(C), F2, F2, F1(C), F1(C)}, 0, 0, true},
+        {"attention_packed_dx",
+         LAYERS,
+         4,
+         1,
+         {O4, QKV, O4, LSE, QKV},
+         5 * pairs,
+         0,
+         false},
+        {"layernorm",
+         2 * LAYERS + 1,
+         3,
+         3,
+         {X(C), F1(C), F1(C), X(C), F2, F2},
+         0,
+         0,
+         false},
+        {"layernorm_dx",
+         2 * LAYERS + 1,
+         5,
+         1,
+         {X(C), X(C), F1(C), F2, F2, X(C)},
+         0,
+         0,
+         false},
+        {"layernorm_dw",
+         2 * LAYERS + 1,
+         4,
+         2,
+         {X(C), X(C), F2, F2, F1(C), F1(C)},
+         0,
+         0,
+         true},
         {"gelu", LAYERS, 1, 1, {X(4 * C), X(4 * C)}, 0, 1, false},
         {"gelu_dx", LAYERS, 2, 1, {X(4 * C), X(4 * C), X(4 * C)}, 0, 1, false},
         {"add", 4 * LAYERS, 2, 1, {X(C), X(C), X(C)}, 0, 0, false},
         {"dropout", 0, 1, 1, {X(C), X(C)}, 0, 0, false},
         {"embedding", 1, 2, 1, {{'i', 2, {B, T}}, W(V, C), X(C)}, 0, 0, false},
-        {"embedding_dw", 1, 2, 1,
-         {{'i', 2, {B, T}}, X(C), {'f', 2, {V, C}}}, 0, 0, false},
+        {"embedding_dw",
+         1,
+         2,
+         1,
+         {{'i', 2, {B, T}}, X(C), {'f', 2, {V, C}}},
+         0,
+         0,
+         false},
         {"add_position", 1, 2, 1, {X(C), W(1024, C), X(C)}, 0, 0, false},
-        {"add_position_dw", 1, 1, 1, {X(C), {'f', 2, {1024, C}}}, 0, 1024,
+        {"add_position_dw",
+         1,
+         1,
+         1,
+         {X(C), {'f', 2, {1024, C}}},
+         0,
+         1024,
          false},
         {"xent_max", 1, 1, 1, {X(V), F2}, 0, 0, false},
-        {"xent_sum", 1, 3, 2, {X(V), F2, {'i', 2, {B, T}}, F2, F2}, 0, 0,
+        {"xent_sum",
+         1,
+         3,
+         2,
+         {X(V), F2, {'i', 2, {B, T}}, F2, F2},
+         0,
+         0,
          false},
-        {"xent_dlogits", 1, 4, 1, {X(V), F2, F2, {'i', 2, {B, T}}, X(V)}, 0, 0,
+        {"xent_dlogits",
+         1,
+         4,
+         1,
+         {X(V), F2, F2, {'i', 2, {B, T}}, X(V)},
+         0,
+         0,
          false},
         {"grad_add", 0, 1, 1, {F1(params / 4), F1(params / 4)}, 0, 0, false},
         {"sumsq", 4, 1, 1, {F1(params / 4), {'d', 1, {1}}}, 0, 0, false},
-        {"adamw", 4, 2, dtype == MERAK_BF16 ? 4 : 3,
-         {F1(params / 4), F1(2), F1(params / 4), F1(params / 4),
-          F1(params / 4), {'b', 1, {params / 4}}}, 0, 1, false},
+        {"adamw",
+         4,
+         2,
+         dtype == MERAK_BF16 ? 4 : 3,
+         {F1(params / 4),
+          F1(2),
+          F1(params / 4),
+          F1(params / 4),
+          F1(params / 4),
+          {'b', 1, {params / 4}}},
+         0,
+         1,
+         false},
     };
     struct seconds total = {0, 0};
 

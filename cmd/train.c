@@ -59,7 +59,7 @@ int merak_cmd_train(int argc, char **argv)
         return usage(argc, argv);
     if (merak_hf_config_load(model, &config, &err) != MERAK_OK) {
         if (first_task())
-            fprintf(stderr, "merak train: %s\n", err.text);
+            fprintf(stderr, "merak: error: %s\n", err.text);
         return MERAK_EXIT_CONFIG;
     }
     return merak_train(argc, argv, merak_hf_describe, &config);

@@ -4,7 +4,7 @@
 
   parity.py near REF RUN [--loss R] [--first R] [--last R]
   parity.py equal REF RUN
-  parity.py bf16 FP32 REF RUN
+  parity.py bf16 FP32 REF RUN     (prefixes: one run a seed)
 
 A run is a directory with metrics.jsonl and, where the run wrote them,
 grads/step-N/master.h5 (gradients of its first and last step) and
@@ -16,13 +16,16 @@ near:  loss and pre-clip gradient norm of every step within --loss relative
        the norm of the reference.
 equal: losses, norms, gradients and final weights bit for bit.
 bf16:  RUN (bf16) is no further from REF (bf16, one rank) than twice REF's
-       distance to FP32, in losses and first gradients (root mean square).
+       distance to FP32: medians over the seeds of the root mean squares of
+       the losses of every step, and of the parameters' gradients at the
+       first and last.
 """
 import argparse
 import glob
 import json
 import math
 import os
+import statistics
 import sys
 
 import h5py
@@ -141,21 +144,31 @@ def rms(values):
     return math.sqrt(sum(v * v for v in values) / len(values))
 
 
+def runs_of(prefix):
+    found = sorted(glob.glob(prefix + "*"))
+    if not found:
+        fail(f"no run is named {prefix}*")
+    return found
+
+
 def bf16(args):
-    own = rms(b["loss"] - a["loss"] for a, b in steps_of(args.fp32, args.ref))
-    off = rms(b["loss"] - a["loss"] for a, b in steps_of(args.ref, args.run))
-    if not off <= 2 * own:
-        fail(f"loss: {off:.3e} from the one-rank run, which is {own:.3e} from "
-             "fp32")
-    firsts = []
-    for ref, run in ((args.fp32, args.ref), (args.ref, args.run)):
-        _, a, b = next(gradient_pairs(ref, run))
-        firsts.append(rms(distance(a[n], b[n]) for n in a))
-    if not firsts[1] <= 2 * firsts[0]:
-        fail(f"gradients: {firsts[1]:.3e} from the one-rank run, which is "
-             f"{firsts[0]:.3e} from fp32")
-    print(f"loss {off:.1e} (own {own:.1e}), gradients {firsts[1]:.1e} (own "
-          f"{firsts[0]:.1e})")
+    seeds = list(zip(runs_of(args.fp32), runs_of(args.ref),
+                     runs_of(args.run)))
+    losses, grads = [[], []], [[], []]
+    for fp32, ref, run in seeds:
+        for k, (x, y) in enumerate(((fp32, ref), (ref, run))):
+            losses[k].append(rms(b["loss"] - a["loss"]
+                                 for a, b in steps_of(x, y)))
+            grads[k].append(rms(distance(a[n], b[n])
+                                for _, a, b in gradient_pairs(x, y)
+                                for n in a))
+    own, off = (statistics.median(k) for k in losses)
+    own_grads, off_grads = (statistics.median(k) for k in grads)
+    print(f"{len(seeds)} seeds: loss {off:.1e} (own {own:.1e}), gradients "
+          f"{off_grads:.1e} (own {own_grads:.1e})")
+    if not off <= 2 * own or not off_grads <= 2 * own_grads:
+        fail(f"{args.run}* are further from {args.ref}* than twice these are "
+             f"from {args.fp32}*")
 
 
 def main():

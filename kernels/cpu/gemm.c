@@ -313,7 +313,8 @@ static size_t halve(size_t n)
     return ((n + 1) / 2 + TILE_ROUND - 1) / TILE_ROUND * TILE_ROUND;
 }
 
-/* Halve the longer side of the tile until there are enough of them. */
+/* Halve the longer side of the tile until there are enough of them; rows
+ * first where a's tiles are turned, once for every column of tiles. */
 static void cut_grid(struct job *job)
 {
     size_t m = job->g->m, n = job->g->n;
@@ -330,7 +331,8 @@ static void cut_grid(struct job *job)
         if ((!large && job->rows * job->cols >= TILES_WANTED) ||
             (!wide && !tall))
             return;
-        if (wide && (!tall || job->tile_n >= job->tile_m))
+        if (wide && (!tall || job->tile_n > TILE_MAX ||
+                     (!job->g->trans_a && job->tile_n >= job->tile_m)))
             job->tile_n = halve(job->tile_n);
         else
             job->tile_m = halve(job->tile_m);

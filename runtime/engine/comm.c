@@ -31,12 +31,12 @@ static enum merak_status post(struct merak_engine *e,
     switch (instr->kind) {
     case MERAK_INSTR_SEND:
         return merak_send(e->opt.tr, slot0, p->slot[instr->slot[0]].bytes,
-                          e->opt.transport_rank[instr->peer], instr->tag,
-                          req_p, err);
+                          e->opt.transport_rank[instr->peer], instr->tag, req_p,
+                          err);
     case MERAK_INSTR_RECV:
         return merak_recv(e->opt.tr, slot0, p->slot[instr->slot[0]].bytes,
-                          e->opt.transport_rank[instr->peer], instr->tag,
-                          req_p, err);
+                          e->opt.transport_rank[instr->peer], instr->tag, req_p,
+                          err);
     case MERAK_INSTR_EXCHANGE:
         return merak_exchange(
             e->opt.tr, &e->team[instr->group], instr->exchange, slot0,
@@ -202,15 +202,13 @@ static void sleep_for_event(struct merak_engine *e)
 
 static enum merak_status stuck(struct merak_engine *e, struct merak_error *err)
 {
-    const struct merak_instr *instr =
-        &e->program->instr[e->flight[0].instr];
+    const struct merak_instr *instr = &e->program->instr[e->flight[0].instr];
     char what[128];
 
     merak_engine_describe(e, instr, what, sizeof(what));
-    return merak_fail(err, MERAK_ERR_TIMEOUT,
-                      "step %llu: %.120s is not over after %.0f s",
-                      (unsigned long long)e->step->step, what,
-                      e->opt.deadline_s);
+    return merak_fail(
+        err, MERAK_ERR_TIMEOUT, "step %llu: %.120s is not over after %.0f s",
+        (unsigned long long)e->step->step, what, e->opt.deadline_s);
 }
 
 static void run_comm(struct merak_engine *e)

@@ -155,6 +155,17 @@ static void copy_box(const struct merak_box *box, size_t elem,
     } while (d >= 0);
 }
 
+/* The queue is busy for so long.  Only where another queue waits for that
+ * does this thread sleep until then: a few times in a micro-batch, and by
+ * absolute deadlines, so that waking late does not add up. */
+static void emulate_kernel(struct merak_engine *e,
+                           const struct merak_instr *instr)
+{
+    e->emulated_ns += (int64_t)(instr->cost_s * 1e9);
+    if (e->wakes_comm[instr->id])
+        merak_emu_wait(e->emulated_ns);
+}
+
 static enum merak_status run_kernel(struct merak_engine *e,
                                     const struct merak_instr *instr,
                                     struct merak_error *err)
@@ -164,8 +175,7 @@ static enum merak_status run_kernel(struct merak_engine *e,
     const struct merak_program *p = e->program;
 
     if (e->opt.emulate) {
-        e->emulated_ns += (int64_t)(instr->cost_s * 1e9);
-        merak_emu_wait(e->emulated_ns);
+        emulate_kernel(e, instr);
         return MERAK_OK;
     }
     if (instr->microbatch >= 0)
@@ -177,8 +187,7 @@ static enum merak_status run_kernel(struct merak_engine *e,
         call.operand[i].data = merak_engine_slot(e, instr->slot[i]);
     call.scratch =
         instr->scratch < 0 ? NULL : merak_engine_slot(e, instr->scratch);
-    call.scratch_bytes =
-        instr->scratch < 0 ? 0 : p->slot[instr->scratch].bytes;
+    call.scratch_bytes = instr->scratch < 0 ? 0 : p->slot[instr->scratch].bytes;
     call.step = &step;
     return e->kernel[instr->id]->fn(&call, err);
 }
@@ -211,18 +220,17 @@ enum merak_status merak_engine_local(struct merak_engine *e,
 }
 
 static enum merak_status timed_out(struct merak_engine *e,
-                                   const struct merak_instr *instr,
-                                   int pending, struct merak_error *err)
+                                   const struct merak_instr *instr, int pending,
+                                   struct merak_error *err)
 {
     char mine[128], theirs[128];
 
     merak_engine_describe(e, instr, mine, sizeof(mine));
     merak_engine_describe(e, &e->program->instr[pending], theirs,
                           sizeof(theirs));
-    return merak_fail(err, MERAK_ERR_TIMEOUT,
-                      "step %llu: %.100s waited %.0f s for %.100s",
-                      (unsigned long long)e->step->step, mine,
-                      e->opt.deadline_s, theirs);
+    return merak_fail(
+        err, MERAK_ERR_TIMEOUT, "step %llu: %.100s waited %.0f s for %.100s",
+        (unsigned long long)e->step->step, mine, e->opt.deadline_s, theirs);
 }
 
 /* Wait until every instruction that instr names is complete. */
@@ -256,13 +264,26 @@ static enum merak_status wait_for(struct merak_engine *e,
     }
 }
 
+/* When the compute queue stands: now, or where it is emulated, when it is
+ * done with what came before and with waiting. */
+static int64_t compute_ns(struct merak_engine *e, bool waited)
+{
+    int64_t now = e->opt.emulate && !waited ? 0 : merak_clock_ns();
+
+    if (!e->opt.emulate)
+        return now;
+    if (now > e->emulated_ns)
+        e->emulated_ns = now;
+    return e->emulated_ns;
+}
+
 static void record_instr(struct merak_engine *e,
                          const struct merak_instr *instr, int64_t start)
 {
     struct merak_trace_record *r = &e->record[instr->id];
 
     r->start_ns = start - e->opt.epoch_ns;
-    r->end_ns = merak_clock_ns() - e->opt.epoch_ns;
+    r->end_ns = compute_ns(e, false) - e->opt.epoch_ns;
     r->step = (int32_t)e->step->step;
 }
 
@@ -280,11 +301,7 @@ static enum merak_status run_compute(struct merak_engine *e,
         rc = wait_for(e, instr, err);
         if (rc != MERAK_OK)
             return rc;
-        start = merak_clock_ns();
-        /* An emulated queue that had to wait goes on from now; one that did
-         * not, from where it stood: waking late costs nothing. */
-        if (waits)
-            e->emulated_ns = start;
+        start = compute_ns(e, waits);
         rc = merak_engine_local(e, instr, err);
         if (rc != MERAK_OK) {
             merak_error_wrap(err, "step %llu, %s",
@@ -294,6 +311,8 @@ static enum merak_status run_compute(struct merak_engine *e,
         record_instr(e, instr, start);
         merak_engine_complete(e, instr);
     }
+    if (e->opt.emulate)
+        merak_emu_wait(e->emulated_ns);
     return MERAK_OK;
 }
 
@@ -417,8 +436,8 @@ static void fill_records(struct merak_engine *e)
     for (int i = 0; i < p->n_instrs; i++) {
         const struct merak_instr *instr = &p->instr[i];
         struct merak_trace_record *r = &e->record[i];
-        bool pair = instr->kind == MERAK_INSTR_SEND ||
-                    instr->kind == MERAK_INSTR_RECV;
+        bool pair =
+            instr->kind == MERAK_INSTR_SEND || instr->kind == MERAK_INSTR_RECV;
 
         r->bytes = instr->bytes;
         r->instr = i;
@@ -454,9 +473,9 @@ static enum merak_status allocate(struct merak_engine *e,
     e->record = calloc(n, sizeof(*e->record));
     e->done = calloc(n, sizeof(*e->done));
     e->flight = calloc(n, sizeof(*e->flight));
-    if (e->kernel == NULL || e->team == NULL ||
-        e->team_rank == NULL || e->order == NULL || e->wakes_comm == NULL ||
-        e->record == NULL || e->done == NULL || e->flight == NULL)
+    if (e->kernel == NULL || e->team == NULL || e->team_rank == NULL ||
+        e->order == NULL || e->wakes_comm == NULL || e->record == NULL ||
+        e->done == NULL || e->flight == NULL)
         return merak_fail_nomem(err, n * sizeof(*e->record));
 #ifdef MERAK_DEBUG
     e->users = calloc((size_t)p->n_slots + 1, sizeof(*e->users));

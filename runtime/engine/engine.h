@@ -37,8 +37,8 @@ struct merak_engine_options {
     unsigned char *arena;       /* program->arena_bytes, 64-byte aligned */
     merak_load_fn load;
     void *load_arg;
-    double deadline_s;          /* of any wait; 0: 300 */
-    int64_t epoch_ns;           /* CLOCK_MONOTONIC zero of trace records */
+    double deadline_s; /* of any wait; 0: 300 */
+    int64_t epoch_ns;  /* CLOCK_MONOTONIC zero of trace records */
 };
 
 /* program and everything in opt are borrowed for the engine's life. */

@@ -43,10 +43,10 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
 {
     struct merak_trainer *t = arg;
     size_t T = t->opt.seq, B = t->plan.micro_batch;
-    uint64_t first = t->load_base +
-                     ((uint64_t)microbatch * (uint64_t)t->plan.dp +
-                      (uint64_t)t->program->dp_index) *
-                         B;
+    uint64_t first =
+        t->load_base + ((uint64_t)microbatch * (uint64_t)t->plan.dp +
+                        (uint64_t)t->program->dp_index) *
+                           B;
     enum merak_status rc = MERAK_OK;
 
     for (size_t b = 0; b < B && rc == MERAK_OK; b++) {
@@ -92,15 +92,15 @@ static void fill_step(const struct merak_trainer *t, struct merak_step *s)
     s->train = true;
 }
 
-/* Mean loss over the first eval_batches x dp micro-batches of the held-out
- * split. */
+/* Mean loss over the first eval_samples samples of the held-out split, rounded
+ * up to whole global batches: the same ones on every layout. */
 static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
                                   struct merak_error *err)
 {
-    uint64_t per_run = (uint64_t)t->plan.microbatches *
-                       (uint64_t)t->plan.dp * t->plan.micro_batch;
-    uint64_t want = (uint64_t)t->opt.eval_batches * (uint64_t)t->plan.dp *
-                    t->opt.micro_batch;
+    uint64_t per_run = (uint64_t)t->plan.microbatches * (uint64_t)t->plan.dp *
+                       t->plan.micro_batch;
+    uint64_t have = merak_data_samples(t->data, MERAK_VALID);
+    uint64_t want = t->opt.eval_samples < have ? t->opt.eval_samples : have;
     uint64_t runs = (want + per_run - 1) / per_run;
     struct merak_step step;
     double sum = 0;
@@ -127,19 +127,18 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
 
 static bool evaluates(const struct merak_trainer *t)
 {
-    if (t->opt.eval_batches == 0 ||
+    if (t->opt.eval_samples == 0 ||
         merak_data_samples(t->data, MERAK_VALID) == 0)
         return false;
     if (t->step == t->opt.steps)
         return true;
-    return t->opt.eval_every > 0 &&
-           t->step % (uint64_t)t->opt.eval_every == 0;
+    return t->opt.eval_every > 0 && t->step % (uint64_t)t->opt.eval_every == 0;
 }
 
 static enum merak_status trace_step(struct merak_trainer *t,
                                     struct merak_error *err)
 {
-    if (t->trace == NULL || !merak_trace_wants(t->trace, (int64_t)t->step))
+    if (t->trace == NULL)
         return MERAK_OK;
     return merak_trace_step(t->trace, merak_engine_records(t->engine),
                             t->program->n_instrs, err);
@@ -172,9 +171,9 @@ static enum merak_status run_step(struct merak_trainer *t,
             return rc;
     }
     sum[0] = own_loss(t, t->program);
-    sum[1] = stop_asked != 0 ||
-             (t->opt.max_seconds > 0 &&
-              seconds_since(t->start_ns) > t->opt.max_seconds);
+    sum[1] =
+        stop_asked != 0 || (t->opt.max_seconds > 0 &&
+                            seconds_since(t->start_ns) > t->opt.max_seconds);
     rc = merak_sum(t->tr, &t->world, sum, 2, err);
     r->loss = sum[0];
     r->stop = sum[1];
@@ -204,8 +203,8 @@ static double grad_norm(const struct merak_trainer *t)
 }
 
 static enum merak_status finish_step(struct merak_trainer *t,
-                                     const struct step_result *r,
-                                     int64_t began, struct merak_error *err)
+                                     const struct step_result *r, int64_t began,
+                                     struct merak_error *err)
 {
     float lr = merak_learning_rate(&t->opt, t->step);
     double norm = grad_norm(t), valid, step_s = seconds_since(began);
@@ -241,8 +240,7 @@ static bool saves(const struct merak_trainer *t, bool stop)
     return t->opt.ckpt_every > 0 && t->step % t->opt.ckpt_every == 0;
 }
 
-enum merak_status merak_trainer_loop(struct merak_trainer *t,
-                                     int *exit_code_p,
+enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
                                      struct merak_error *err)
 {
     struct step_result r = {0, 0};

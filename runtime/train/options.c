@@ -42,8 +42,8 @@ static const struct option_row rows[] = {
      "tail of the data held out for validation (0.05)"},
     {"eval-every", TYPE_INT, AT(eval_every), NULL,
      "steps between validations; 0: only at the end (0)"},
-    {"eval-batches", TYPE_INT, AT(eval_batches), NULL,
-     "micro-batches per replica and validation; 0: no validation (16)"},
+    {"eval-samples", TYPE_COUNT, AT(eval_samples), NULL,
+     "held-out sequences of a validation; 0: no validation (64)"},
     {"micro-batch", TYPE_SIZE, AT(micro_batch), NULL,
      "sequences in a micro-batch (1)"},
     {"global-batch", TYPE_SIZE, AT(global_batch), NULL,
@@ -119,7 +119,7 @@ static void set_defaults(struct merak_train_options *o)
     memset(o, 0, sizeof(*o));
     o->seq = 256;
     o->valid_fraction = 0.05;
-    o->eval_batches = 16;
+    o->eval_samples = 64;
     o->micro_batch = 1;
     o->global_batch = 8;
     o->steps = 100;
@@ -144,9 +144,8 @@ static enum merak_status bad_value(const struct option_row *row,
                                    const char *text, const char *expected,
                                    struct merak_error *err)
 {
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "--%s: expected %s, got \"%.60s\"", row->name, expected,
-                      text);
+    return merak_fail(err, MERAK_ERR_CONFIG, "--%s: expected %s, got \"%.60s\"",
+                      row->name, expected, text);
 }
 
 static bool parse_unsigned(const char *text, unsigned long long *value_p)
@@ -340,8 +339,7 @@ void merak_train_options_help(void)
         printf("  --%-15s %s\n", rows[i].name, rows[i].about);
 }
 
-float merak_learning_rate(const struct merak_train_options *opt,
-                          uint64_t step)
+float merak_learning_rate(const struct merak_train_options *opt, uint64_t step)
 {
     double span, at;
 

@@ -13,7 +13,8 @@ struct merak_train_options {
     const char *data;
     size_t seq;
     double valid_fraction;
-    int eval_every, eval_batches;
+    int eval_every;
+    uint64_t eval_samples;
     /* batch and length */
     size_t micro_batch, global_batch;
     uint64_t steps;
@@ -36,7 +37,7 @@ struct merak_train_options {
     const char *backend;
     double emu_unit_ms; /* 0: the cost model's times */
     const char *transport; /* NULL: by the number of ranks */
-    int threads; /* 0: from the allocation */
+    int threads;           /* 0: from the allocation */
     double deadline_s;
     /* output */
     const char *ckpt;
@@ -55,16 +56,15 @@ struct merak_train_options {
  * Parse argv into opt.  MERAK_ERR_CONFIG names the option, what was given
  * and what was expected.
  */
-enum merak_status merak_train_options_parse(int argc, char **argv,
-                                            struct merak_train_options *opt,
-                                            struct merak_error *err)
-    MERAK_CHECKED;
+enum merak_status
+merak_train_options_parse(int argc, char **argv,
+                          struct merak_train_options *opt,
+                          struct merak_error *err) MERAK_CHECKED;
 /* The options' part of --help. */
 void merak_train_options_help(void);
 
 /* Learning rate of step `step` (0..): linear warm-up to lr over warmup
  * steps, then the shape down to min_lr at the last step. */
-float merak_learning_rate(const struct merak_train_options *opt,
-                          uint64_t step);
+float merak_learning_rate(const struct merak_train_options *opt, uint64_t step);
 
 #endif

@@ -62,14 +62,14 @@ static enum merak_status resolve_degrees(const struct merak_boot *boot,
 {
     enum merak_status rc;
 
-    rc = resolve_degree(opt->tp, "tp", "MERAK_TP_SIZE", "MERAK_TP", &r->tp,
-                        err);
+    rc =
+        resolve_degree(opt->tp, "tp", "MERAK_TP_SIZE", "MERAK_TP", &r->tp, err);
     if (rc == MERAK_OK)
-        rc = resolve_degree(opt->pp, "pp", "MERAK_PP_SIZE", "MERAK_PP",
-                            &r->pp, err);
+        rc = resolve_degree(opt->pp, "pp", "MERAK_PP_SIZE", "MERAK_PP", &r->pp,
+                            err);
     if (rc == MERAK_OK)
-        rc = resolve_degree(opt->dp, "dp", "MERAK_DP_SIZE", "MERAK_DP",
-                            &r->dp, err);
+        rc = resolve_degree(opt->dp, "dp", "MERAK_DP_SIZE", "MERAK_DP", &r->dp,
+                            err);
     if (rc != MERAK_OK)
         return rc;
     return merak_degrees_resolve(boot->size, &r->tp, &r->pp, &r->dp, err);
@@ -184,7 +184,9 @@ enum merak_status merak_ranks_resolve(const struct merak_boot *boot,
     if (rc == MERAK_OK)
         rc = fill_map(placement, boot, ranks, err);
     snprintf(ranks->source, sizeof(ranks->source), "%s",
-             planned ? "spank" : boot->size > 1 ? "runtime" : "single");
+             planned          ? "spank"
+             : boot->size > 1 ? "runtime"
+                              : "single");
 out:
     merak_placement_destroy(placement);
     merak_site_fini(&site);

@@ -72,10 +72,9 @@ static void report_arena(const struct merak_trainer *t)
                           n > 0 ? ", " : "", merak_category_name(c),
                           (double)t->program->category_bytes[c] / MIB);
     }
-    merak_info("train",
-               "memory of rank 0: predicted %.1f MiB (%s), reserved %.1f MiB",
-               (double)t->arena_bytes / MIB, text,
-               (double)t->arena.bytes / MIB);
+    merak_info(
+        "train", "memory of rank 0: predicted %.1f MiB (%s), reserved %.1f MiB",
+        (double)t->arena_bytes / MIB, text, (double)t->arena.bytes / MIB);
 }
 
 void merak_report_plan(const struct merak_trainer *t)
@@ -98,8 +97,9 @@ void merak_report_plan(const struct merak_trainer *t)
                t->opt.seq, t->plan.threads, t->plan.threads == 1 ? "" : "s");
     report_stages(t);
     report_arena(t);
-    merak_info("train", "data: %" PRIu64 " tokens, %" PRIu64
-               " training and %" PRIu64 " held-out samples",
+    merak_info("train",
+               "data: %" PRIu64 " tokens, %" PRIu64 " training and %" PRIu64
+               " held-out samples",
                merak_data_tokens(t->data),
                merak_data_samples(t->data, MERAK_TRAIN),
                merak_data_samples(t->data, MERAK_VALID));
@@ -119,11 +119,9 @@ void merak_report_step(const struct merak_trainer *t, double loss, double norm,
                        float lr, double step_s)
 {
     uint64_t done = t->step - t->start_step;
-    double eta = elapsed_s(t) / (double)done *
-                 (double)(t->opt.steps - t->step);
+    double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
 
-    if (t->step % t->opt.log_every != 0 && done != 1 &&
-        t->step != t->opt.steps)
+    if (t->step % t->opt.log_every != 0 && done != 1 && t->step != t->opt.steps)
         return;
     merak_info("train",
                "step %" PRIu64 "/%" PRIu64
@@ -149,10 +147,9 @@ enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
         fprintf(t->metrics, ", \"valid_loss\": %.17g", *valid_loss);
     fputs("}\n", t->metrics);
     if (fflush(t->metrics) != 0)
-        return merak_fail(err,
-                          errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
-                          "cannot write %s: %s", t->opt.metrics,
-                          strerror(errno));
+        return merak_fail(
+            err, errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
+            "cannot write %s: %s", t->opt.metrics, strerror(errno));
     return MERAK_OK;
 }
 

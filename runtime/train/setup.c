@@ -170,6 +170,11 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
                               &t->stages, err);
     if (rc == MERAK_OK)
         rc = build_programs(t, err);
+    /* Each rank proves its own program; `merak plan` proves all together. */
+    if (rc == MERAK_OK)
+        rc = merak_program_check(&t->program, 1, err);
+    if (rc == MERAK_OK)
+        rc = merak_program_check(&t->eval, 1, err);
     return rc;
 }
 

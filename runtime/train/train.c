@@ -167,6 +167,11 @@ static enum merak_status start_weights(struct merak_trainer *t,
                        t->opt.ckpt, (unsigned long long)t->opt.seed);
         return merak_weights_init(t, err);
     }
+    if (rc == MERAK_ERR_NOT_FOUND)
+        return merak_fail(err, rc,
+                          "--resume must: there is no committed "
+                          "checkpoint in %s",
+                          t->opt.ckpt);
     if (rc != MERAK_OK)
         return rc;
     rc = merak_weights_load(t, ckpt, err);
@@ -242,12 +247,28 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     return merak_agree(t->tr, &t->world, rc, err);
 }
 
+/* Rank 0 comes last: it draws up the master of what the others closed. */
+static void close_trace(struct merak_trainer *t)
+{
+    struct merak_error err = {.status = MERAK_OK};
+    enum merak_status rc = MERAK_OK;
+
+    if (t->opt.trace == NULL)
+        return;
+    if (t->program->rank != 0)
+        rc = merak_trace_close(t->trace, &err);
+    rc = merak_agree(t->tr, &t->world, rc, &err);
+    if (t->program->rank == 0 && rc == MERAK_OK)
+        rc = merak_trace_close(t->trace, &err);
+    else if (t->program->rank == 0)
+        (void)merak_trace_close(t->trace, NULL);
+    t->trace = NULL;
+    if (rc != MERAK_OK && t->program->rank == 0)
+        merak_warn("train", "the trace is incomplete: %s", err.text);
+}
+
 static void tear_down(struct merak_trainer *t)
 {
-    struct merak_error err;
-
-    if (t->trace != NULL && merak_trace_close(t->trace, &err) != MERAK_OK)
-        merak_warn("train", "the trace is incomplete: %s", err.text);
     if (t->metrics != NULL)
         fclose(t->metrics);
     merak_engine_destroy(t->eval_engine);
@@ -301,6 +322,7 @@ static int run(struct merak_trainer *t)
             fprintf(stderr, "merak: error: %s\n", err.text);
         return code;
     }
+    close_trace(t);
     merak_report_memory(t);
     return code;
 }

@@ -22,7 +22,7 @@ struct merak_ranks {
     int logical;         /* of this task */
     int *transport_rank; /* [size] of each logical rank */
     bool order_tp_pp_dp;
-    char source[16];     /* "spank", "runtime", "single" */
+    char source[16]; /* "spank", "runtime", "single" */
     uint64_t plan_id;
 };
 
@@ -55,14 +55,14 @@ struct merak_trainer {
     FILE *metrics;
 
     /* progress */
-    uint64_t step;     /* steps done */
-    uint64_t consumed; /* samples */
+    uint64_t step;      /* steps done */
+    uint64_t consumed;  /* samples */
     uint64_t load_base; /* first sample of what is being loaded */
     enum merak_split load_split;
     char model_id[17];
     size_t baseline_kib; /* resident before the arena is touched */
-    int64_t start_ns; /* of the program */
-    int64_t loop_ns;  /* of its first step */
+    int64_t start_ns;    /* of the program */
+    int64_t loop_ns;     /* of its first step */
     uint64_t start_step;
     bool broken; /* a step failed: peers may be anywhere */
 };
@@ -82,8 +82,7 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 /* setup.c: arena, transport, engines; collective. */
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
-                                        struct merak_error *err)
-    MERAK_CHECKED;
+                                        struct merak_error *err) MERAK_CHECKED;
 
 /* weights.c: initial values, checkpoints, gradients; local but for save. */
 enum merak_status merak_weights_init(struct merak_trainer *t,
@@ -97,8 +96,7 @@ enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
                                    struct merak_error *err) MERAK_CHECKED;
 
 /* loop.c: the steps; *exit_code_p is MERAK_EXIT_DONE or _AGAIN. */
-enum merak_status merak_trainer_loop(struct merak_trainer *t,
-                                     int *exit_code_p,
+enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /* A merak_load_fn for both engines; arg is the trainer. */
 enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
@@ -107,8 +105,8 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
 
 /* report.c: what people read. */
 void merak_report_plan(const struct merak_trainer *t);
-void merak_report_step(const struct merak_trainer *t, double loss,
-                       double norm, float lr, double step_s);
+void merak_report_step(const struct merak_trainer *t, double loss, double norm,
+                       float lr, double step_s);
 enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
                                        double norm, float lr, double step_s,
                                        const double *valid_loss,

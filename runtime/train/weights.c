@@ -67,8 +67,8 @@ static void fill_slot(const struct merak_trainer *t, int slot,
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < n; i++) {
-        float x = initial_value(&p->init, key,
-                                global_index(&s->box, s->flat_lo + i));
+        float x =
+            initial_value(&p->init, key, global_index(&s->box, s->flat_lo + i));
 
         if (s->dtype == MERAK_BF16)
             b[i] = merak_f32_to_bf16(x);
@@ -94,7 +94,8 @@ enum merak_status merak_weights_init(struct merak_trainer *t,
     return MERAK_OK;
 }
 
-/* --- pieces ---------------------------------------------------------------- */
+/* --- pieces ----------------------------------------------------------------
+ */
 
 static void piece_of_slot(const struct merak_trainer *t,
                           const struct merak_param_slots *p, int slot,
@@ -211,7 +212,8 @@ enum merak_status merak_weights_load(struct merak_trainer *t,
     return rc;
 }
 
-/* --- saving ----------------------------------------------------------------- */
+/* --- saving -----------------------------------------------------------------
+ */
 
 static enum merak_status agree(void *arg, enum merak_status mine,
                                struct merak_error *err)
@@ -284,17 +286,15 @@ static enum merak_status collect(const struct merak_trainer *t,
             memcpy(&slot, (const char *)p + kinds[k].slot, sizeof(slot));
             snprintf(out->name[out->n], sizeof(*out->name), "%s/%s",
                      kinds[k].name, p->name);
-            piece_of_slot(t, p, slot, out->name[out->n],
-                          &out->piece[out->n]);
+            piece_of_slot(t, p, slot, out->name[out->n], &out->piece[out->n]);
         }
     }
     return MERAK_OK;
 }
 
 /* Write collected pieces; rc is this rank's status so far.  Collective. */
-static enum merak_status write_pieces(struct merak_trainer *t,
-                                      const char *dir, int keep,
-                                      const struct pieces *pieces,
+static enum merak_status write_pieces(struct merak_trainer *t, const char *dir,
+                                      int keep, const struct pieces *pieces,
                                       enum merak_status rc,
                                       struct merak_error *err)
 {

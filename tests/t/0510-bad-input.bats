@@ -15,6 +15,7 @@ setup_file()
 
 teardown()
 {
+    ! mountpoint -q "$RUNS/disk" || umount "$RUNS/disk"
     assert_no_node_drained
 }
 
@@ -36,7 +37,7 @@ refused()
 
     echo "$output"
     [ "$status" -eq "$1" ]
-    lines=$(grep -c '^merak.*: ' <<<"$output")
+    lines=$(grep -c 'error: ' <<<"${output//srun: error: n/}")
     [ "$lines" -eq 1 ]
     [[ $output == *"$2"* ]]
 }
@@ -136,7 +137,6 @@ refused()
     train 2 --ckpt "$RUNS/disk" --steps 30 --ckpt-every 1 --keep 0
     after=$(merak ckpt ls "$RUNS/disk" | wc -l)
     merak ckpt verify "$RUNS/disk"/step-00000002
-    umount "$RUNS/disk"
     [ "$first" -eq 0 ]
     [ "$after" -ge 1 ]
     refused 69 "$RUNS/disk"

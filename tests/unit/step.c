@@ -33,11 +33,11 @@ struct row {
 
 static struct row rows[] = {
     {"gpt2.json", "gpt2.vec", "ref", 1, 2, "1f1b"},
-    {"gpt2.json", "gpt2.vec", "ref", 1, 2, "gpipe"},
-    {"gpt2.json", "gpt2.vec", "ref", 2, 1, "gpipe"},
+    {"gpt2.json", "gpt2.vec", "cpu", 1, 2, "1f1b"},
+    {"gpt2.json", "gpt2.vec", "cpu", 2, 1, "gpipe"},
     {"llama.json", "llama.vec", "ref", 1, 2, "1f1b"},
-    {"llama.json", "llama.vec", "ref", 1, 2, "gpipe"},
-    {"llama.json", "llama.vec", "ref", 2, 1, "1f1b"},
+    {"llama.json", "llama.vec", "cpu", 1, 2, "1f1b"},
+    {"llama.json", "llama.vec", "cpu", 2, 1, "1f1b"},
 };
 
 struct fixture {
