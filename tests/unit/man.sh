@@ -111,7 +111,7 @@ same "merak(7) and spank_merak(8) name every variable"
 $merak plan --schedule '?' 2>&1 | sed 's/.*there are: //' | tr -d ' ' |
     tr , '\n' | grep -vx forward | sort >"$tmp/said"
 sed -n '/^\.SH SCHEDULES/,/^\.SH NUMBERS/p' "$man/merak.7" |
-    awk '/^\.TP/ { getline; print $2 }' | sort >"$tmp/written"
+    awk '/^\.TP/ { getline; gsub(/\\/, ""); print $2 }' | sort >"$tmp/written"
 same "merak(7) lists every schedule"
 
 # 1 is "anything else" there
