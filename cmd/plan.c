@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+#include "cmd/plan_auto.h"
 #include "cmd/plan_options.h"
 #include "base/error.h"
 #include "io/hf_config.h"
@@ -376,8 +377,11 @@ int merak_cmd_plan(int argc, char **argv)
     struct plan_options opt;
     struct merak_error err;
     struct report r = {.opt = &opt, .config = &config};
-    enum merak_status rc = plan_options_parse(argc, argv, &opt, &err);
+    enum merak_status rc;
 
+    if (plan_auto_wanted(argc, argv))
+        return merak_cmd_plan_auto(argc, argv);
+    rc = plan_options_parse(argc, argv, &opt, &err);
     if (rc == MERAK_OK && opt.help) {
         plan_options_help();
         return MERAK_EXIT_DONE;

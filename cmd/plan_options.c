@@ -46,8 +46,8 @@ static enum merak_status parse_degree(const char *name, const char *text,
 
     if (strcmp(text, "auto") == 0)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "--%s=auto: the search over degrees is not there "
-                          "yet; give a number",
+                          "--%s=auto: give a number, or --device and "
+                          "--nodes and no degrees",
                           name);
     rc = parse_size(name, text, 65535, &v, err);
     if (rc == MERAK_OK)
@@ -338,6 +338,28 @@ void plan_options_help(void)
           "backward twice\n"
           "  --svg FILE          write the picture there\n"
           "  --json              print one JSON object instead\n"
-          "  --program           print each stage's instructions, too\n",
+          "  --program           print each stage's instructions, too\n"
+          "\n"
+          "The degrees, cuts, schedule and micro-batch size with the shortest "
+          "step on a\n"
+          "machine are searched for with these, of which one has to be "
+          "there:\n"
+          "\n"
+          "  --device NAME       a100, h100, h200, rtx3090, cpu, or a device "
+          "file\n"
+          "  --nodes N           of the machine (1)\n"
+          "  --what-if LIST      choices that are fixed: tp=4,pp=2,dp=8,"
+          "micro-batch=1,\n"
+          "                      schedule=gpipe,zero1=no,order=tp-pp-dp,"
+          "sp=on\n"
+          "\n"
+          "and beside them, of those above, --model, --global-batch "
+          "(required), --seq\n"
+          "(the model's most), --dtype (bf16), and\n"
+          "\n"
+          "  --gpus-per-node N   ranks of a node, too: --ranks-per-node (the "
+          "device's)\n"
+          "  --memory N          as --memory-gib (the device's)\n"
+          "  --json FILE         save the plan there\n",
           stdout);
 }

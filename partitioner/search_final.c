@@ -309,14 +309,13 @@ static void fill_stage(const struct built *b,
     merak_range_start(&range, cand->bound[s]);
     while (range.to < cand->bound[s + 1])
         merak_range_add(cand->table, &range);
-    *stage = (struct merak_search_stage){.first_segment = cand->bound[s],
-                                         .n_segments = cand->bound[s + 1] -
-                                                       cand->bound[s],
-                                         .params = b->stages->params[s],
-                                         .flops = b->stages->flops[s],
-                                         .forward_s = range.f_s,
-                                         .backward_s = range.b_s,
-                                         .arena_bytes = prog->arena_bytes};
+    stage->first_segment = cand->bound[s];
+    stage->n_segments = cand->bound[s + 1] - cand->bound[s];
+    stage->params = b->stages->params[s];
+    stage->flops = b->stages->flops[s];
+    stage->forward_s = range.f_s;
+    stage->backward_s = range.b_s;
+    stage->arena_bytes = prog->arena_bytes;
     memcpy(stage->category_bytes, prog->category_bytes,
            sizeof(stage->category_bytes));
     name_params(prog, stage);

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_report.c - what the search for a plan found: for people, and as the
+ * plan file that merak-plan(1) describes
+ */
+#include "config.h"
+
+#include "cmd/plan_auto.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#define GIB 0x1p30
+
+static const char *order_name(const struct merak_plan *p)
+{
+    return p->order_tp_pp_dp ? "tp-pp-dp" : "tp-dp-pp";
+}
+
+static const char *sp_name(const struct merak_plan *p)
+{
+    static const char *const name[] = {"auto", "off", "on"};
+
+    return name[p->sp];
+}
+
+/* --- text ----------------------------------------------------------------- */
+
+static void print_choice(const struct plan_auto *opt,
+                         const struct merak_search_result *r)
+{
+    const struct merak_plan *p = &r->choice[0].plan;
+
+    printf("%s, %.4g B parameters, on %d x %d %s\n",
+           opt->config.family == MERAK_GPT2 ? "gpt2" : "llama",
+           (double)r->params / 1e9, opt->in.nodes, opt->in.ranks_per_node,
+           opt->device.name);
+    printf("tp %d, pp %d, dp %d; %s, %d micro-batches of %zu; %s%s, ranks "
+           "%s, sequence parallelism %s\n",
+           p->tp, p->pp, p->dp, p->schedule, p->microbatches, p->micro_batch,
+           p->dtype == MERAK_F32 ? "fp32" : "bf16",
+           p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "",
+           order_name(p), sp_name(p));
+}
+
+static void print_time(const struct plan_auto *opt,
+                       const struct merak_search_result *r)
+{
+    const struct merak_search_choice *c = &r->choice[0];
+    double tokens = (double)opt->in.global_batch * (double)opt->in.seq;
+
+    printf("step %.4g s, %.4g tokens/s, %.1f%% of peak FLOP/s\n", c->step_s,
+           tokens / c->step_s, 100 * r->flop_utilisation);
+    for (int i = 0; i < MERAK_PART_COUNT; i++)
+        printf("  %-32s %9.4g s %6.1f%%\n",
+               merak_search_part_name((enum merak_search_part)i), c->part_s[i],
+               100 * c->part_s[i] / c->step_s);
+}
+
+static void print_stages(const struct merak_search_result *r)
+{
+    printf("\nstage     params  forward backward  in flight   link GB    net "
+           "GB  parameters\n");
+    for (int s = 0; s < r->choice[0].plan.pp; s++) {
+        const struct merak_search_stage *st = &r->stage[s];
+
+        printf("%5d %8.4g M %6.4g ms %5.4g ms %8d %10.4g %9.4g  %s .. %s\n", s,
+               (double)st->params / 1e6, 1e3 * st->forward_s,
+               1e3 * st->backward_s, st->in_flight, st->link_bytes / 1e9,
+               st->net_bytes / 1e9, st->first_param, st->last_param);
+    }
+}
+
+static void print_memory(const struct merak_search_result *r)
+{
+    printf("\nGiB of a rank, of %.4g:\nstage", (double)r->memory_limit / GIB);
+    for (int c = 0; c < MERAK_CAT_COUNT; c++)
+        printf(" %13s", merak_category_name((enum merak_category)c));
+    printf("        in all\n");
+    for (int s = 0; s < r->choice[0].plan.pp; s++) {
+        const struct merak_search_stage *st = &r->stage[s];
+
+        printf("%5d", s);
+        for (int c = 0; c < MERAK_CAT_COUNT; c++)
+            printf(" %13.3f", (double)st->category_bytes[c] / GIB);
+        printf(" %13.3f\n", (double)st->arena_bytes / GIB);
+    }
+}
+
+static void print_runners(const struct merak_search_result *r)
+{
+    printf("\n%d plans rated, %d simulated; next best:\n", r->n_rated,
+           r->n_simulated);
+    for (int i = 1; i < r->n_choices; i++) {
+        const struct merak_search_choice *c = &r->choice[i];
+        const struct merak_plan *p = &c->plan;
+
+        printf("  tp %d, pp %d, dp %d, micro-batch %zu, %s: %.4g s%s\n      "
+               "%s\n",
+               p->tp, p->pp, p->dp, p->micro_batch, p->schedule, c->step_s,
+               c->simulated ? "" : " (estimated)", c->why);
+    }
+}
+
+void plan_report_print(const struct plan_auto *opt,
+                       const struct merak_search_result *result)
+{
+    print_choice(opt, result);
+    print_time(opt, result);
+    print_stages(result);
+    print_memory(result);
+    print_runners(result);
+}
+
+/* --- the plan file -------------------------------------------------------- */
+
+static json_t *plan_object(const struct merak_plan *p)
+{
+    return json_pack(
+        "{s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:b, s:s, s:s, s:s, s:s}", "tp",
+        p->tp, "pp", p->pp, "dp", p->dp, "chunks", 1, "microbatches",
+        p->microbatches, "micro_batch", (json_int_t)p->micro_batch, "schedule",
+        p->schedule, "zero1", p->zero1, "order", order_name(p), "sp",
+        sp_name(p), "recompute", "none", "dtype",
+        p->dtype == MERAK_F32 ? "fp32" : "bf16");
+}
+
+static json_t *cut_array(const struct merak_plan *p)
+{
+    json_t *cut = json_array();
+
+    for (int i = 0; p->cut != NULL && i < p->pp - 1; i++)
+        json_array_append_new(cut, json_integer(p->cut[i]));
+    return cut;
+}
+
+static json_t *stage_object(const struct merak_search_stage *s)
+{
+    json_t *memory = json_object();
+
+    for (int c = 0; c < MERAK_CAT_COUNT; c++)
+        json_object_set_new(memory, merak_category_name((enum merak_category)c),
+                            json_integer((json_int_t)s->category_bytes[c]));
+    return json_pack("{s:I, s:f, s:f, s:f, s:i, s:s, s:s, s:f, s:f, s:I, s:o}",
+                     "params", (json_int_t)s->params, "flops", s->flops,
+                     "forward_s", s->forward_s, "backward_s", s->backward_s,
+                     "in_flight", s->in_flight, "first_param", s->first_param,
+                     "last_param", s->last_param, "link_bytes", s->link_bytes,
+                     "net_bytes", s->net_bytes, "arena_bytes",
+                     (json_int_t)s->arena_bytes, "memory_bytes", memory);
+}
+
+static json_t *runner_object(const struct merak_search_choice *c)
+{
+    json_t *runner = plan_object(&c->plan);
+
+    json_object_set_new(runner, "step_s", json_real(c->step_s));
+    json_object_set_new(runner, "simulated", json_boolean(c->simulated));
+    json_object_set_new(runner, "fits", json_boolean(c->fits));
+    json_object_set_new(runner, "why", json_string(c->why));
+    return runner;
+}
+
+static json_t *request_object(const struct plan_auto *opt)
+{
+    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I}", "model", opt->model,
+                     "device", opt->device.name, "nodes", opt->in.nodes,
+                     "ranks_per_node", opt->in.ranks_per_node, "seq",
+                     (json_int_t)opt->in.seq, "global_batch",
+                     (json_int_t)opt->in.global_batch);
+}
+
+static json_t *file_object(const struct plan_auto *opt,
+                           const struct merak_search_result *r)
+{
+    const struct merak_search_choice *c = &r->choice[0];
+    json_t *stages = json_array(), *runners = json_array();
+    json_t *parts = json_object(), *plan = plan_object(&c->plan);
+
+    json_object_set_new(plan, "cut", cut_array(&c->plan));
+    for (int s = 0; s < c->plan.pp; s++)
+        json_array_append_new(stages, stage_object(&r->stage[s]));
+    for (int i = 1; i < r->n_choices; i++)
+        json_array_append_new(runners, runner_object(&r->choice[i]));
+    for (int i = 0; i < MERAK_PART_COUNT; i++)
+        json_object_set_new(parts,
+                            merak_search_part_name((enum merak_search_part)i),
+                            json_real(c->part_s[i]));
+    return json_pack("{s:i, s:o, s:o, s:I, s:f, s:o, s:f, s:I, s:o, s:o}",
+                     "merak_plan", 1, "request", request_object(opt), "plan",
+                     plan, "params", (json_int_t)r->params, "step_s", c->step_s,
+                     "parts_s", parts, "flop_utilisation", r->flop_utilisation,
+                     "memory_limit_bytes", (json_int_t)r->memory_limit,
+                     "stages", stages, "runners_up", runners);
+}
+
+enum merak_status plan_report_save(const struct plan_auto *opt,
+                                   const struct merak_search_result *result,
+                                   struct merak_error *err)
+{
+    json_t *file = file_object(opt, result);
+    int failed;
+
+    if (file == NULL)
+        return merak_fail_nomem(err, 1);
+    errno = 0;
+    failed = json_dump_file(file, opt->json,
+                            JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    json_decref(file);
+    return failed
+               ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", opt->json)
+               : MERAK_OK;
+}

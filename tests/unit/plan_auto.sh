@@ -1,0 +1,77 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# plan_auto.sh - `merak plan` for a machine: what it prints, saves and refuses
+#
+# Run from the build directory of tests/.
+
+set -u
+export LC_ALL=C
+
+merak=../cmd/merak
+model=$(cd "$(dirname "$0")/.." && pwd)/vectors/gpt2.json
+n=0
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+# has DESCRIPTION FILE TEXT..: the file has every text.
+has()
+{
+    local what=$1 file=$2 text
+    shift 2
+    n=$((n + 1))
+    for text; do
+        if ! grep -qF -- "$text" "$file"; then
+            echo "not ok $n - $what: no \"$text\""
+            sed 's/^/# /' "$file"
+            return
+        fi
+    done
+    echo "ok $n - $what"
+}
+
+# refuses TEXT OPTION..: exits 66 with one line on standard error that has it.
+refuses()
+{
+    local text=$1
+    shift
+    n=$((n + 1))
+    "$merak" plan --model "$model" "$@" >"$tmp/out" 2>"$tmp/err"
+    if [ $? -eq 66 ] && [ ! -s "$tmp/out" ] &&
+        [ "$(wc -l <"$tmp/err")" -eq 1 ] && grep -qF -- "$text" "$tmp/err"; then
+        echo "ok $n - refused: $text"
+    else
+        echo "not ok $n - refused: $text"
+        sed 's/^/# /' "$tmp/err"
+    fi
+}
+
+echo 1..14
+
+"$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
+    --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
+has "the plan is printed" "$tmp/out" "on 2 x 8 h100" "tokens/s" \
+    "pipeline bubble" "in all" "next best:"
+has "the plan is saved" "$tmp/plan.json" '"merak_plan": 1' '"nodes": 2' \
+    '"cut":' '"runners_up":' '"why":'
+"$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
+    --seq 16 --json "$tmp/again.json" >/dev/null 2>&1
+cmp -s "$tmp/plan.json" "$tmp/again.json" || echo differ >"$tmp/again.json"
+has "the same request has the same plan" "$tmp/again.json" '"merak_plan": 1'
+"$merak" plan --model "$model" --device=cpu --ranks-per-node=4 \
+    --global-batch=8 --seq=16 --dtype=fp32 \
+    --what-if=tp=2,pp=2,micro-batch=2,schedule=gpipe >"$tmp/out" 2>&1
+has "what is fixed is kept" "$tmp/out" "tp 2, pp 2, dp 1" \
+    "gpipe, 4 micro-batches of 2" "fp32"
+
+cpu="--device cpu --global-batch 8 --seq 16"
+refuses "memory: no plan fits in 1 KiB a rank" $cpu --memory 0.00000095367432
+refuses "no device \"b200\"" --device b200 --global-batch 8
+refuses "give --device" --nodes 2 --global-batch 8
+refuses "give --global-batch" --device h100
+refuses "--nodes: expected a positive integer, got \"0\"" $cpu --nodes 0
+refuses "no choice \"chunk\"" $cpu --what-if chunk=2
+refuses "expected NAME=VALUE" $cpu --what-if tp
+refuses "zero1: expected no or yes" $cpu --what-if zero1=maybe
+refuses "no schedule" $cpu --what-if schedule=none
+refuses "tp x pp x dp must be 1" $cpu --what-if tp=2
