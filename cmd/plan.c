@@ -182,12 +182,14 @@ static json_t *stage_object(const struct report *r, int s)
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         json_object_set_new(memory, merak_category_name((enum merak_category)c),
                             json_integer((json_int_t)prog->category_bytes[c]));
-    return json_pack("{s:i, s:I, s:f, s:f, s:s, s:s, s:I, s:o}", "stage", s,
-                     "params", (json_int_t)sum.params, "flops", sum.flops,
-                     "busy_s", r->timeline->busy_s[s], "first_param",
+    return json_pack("{s:i, s:I, s:f, s:f, s:s, s:s, s:I, s:o, s:i, s:i, s:b}",
+                     "stage", s, "params", (json_int_t)sum.params, "flops",
+                     sum.flops, "busy_s", r->timeline->busy_s[s], "first_param",
                      param_name(r, s, false), "last_param",
                      param_name(r, s, true), "arena_bytes",
-                     (json_int_t)prog->arena_bytes, "memory_bytes", memory);
+                     (json_int_t)prog->arena_bytes, "memory_bytes", memory,
+                     "blocks", sum.blocks, "blocks_recomputed", sum.again,
+                     "attention_recomputed", sum.attention);
 }
 
 static enum merak_status print_json(const struct report *r,

@@ -273,8 +273,8 @@ static void sub_pipelines_change_no_bit(void **state)
 }
 
 /* With parts as the schedule wants them, and recomputing. */
-static void assert_schedule(const struct merak_schedule *schedule, int pp,
-                            const struct merak_plan *one)
+static int assert_schedule(const struct merak_schedule *schedule, int pp,
+                           const struct merak_plan *one)
 {
     struct merak_plan plan = *one;
 
@@ -283,10 +283,11 @@ static void assert_schedule(const struct merak_schedule *schedule, int pp,
     snprintf(plan.schedule, sizeof(plan.schedule), "%s", schedule->name);
     if (schedule->forward_only ||
         merak_plan_schedule(&plan, &schedule, NULL) != MERAK_OK)
-        return;
+        return 0;
     assert_plans(&gpt, one, &plan, true);
     plan.recompute = MERAK_RECOMPUTE_FULL;
     assert_plans(&gpt, one, &plan, true);
+    return 1;
 }
 
 static void schedules_change_no_bit(void **state)
@@ -294,11 +295,47 @@ static void schedules_change_no_bit(void **state)
     const struct variant one = {1, 1, 1, "gpipe", false, MERAK_SP_OFF};
     const struct merak_schedule *const *all = merak_schedules();
     struct merak_plan plan = plan_of(&one);
+    int n = 0;
 
     (void)state;
     for (int s = 0; all[s] != NULL; s++) {
-        assert_schedule(all[s], 2, &plan);
-        assert_schedule(all[s], 4, &plan);
+        n += assert_schedule(all[s], 2, &plan);
+        n += assert_schedule(all[s], 4, &plan);
+    }
+    assert_true(n >= 2 * 9);
+}
+
+/* The ends of a model on one rank, over tensor ranks and replicas, split
+ * backwards, recomputation and halves, all at once. */
+static void everything_together_changes_no_bit(void **state)
+{
+    static const struct {
+        struct variant v;
+        int chunks;
+        bool sub;
+    } rows[] = {
+        {{2, 2, 2, "zb-v", true, MERAK_SP_ON}, 2, true},
+        {{2, 2, 1, "interleaved", false, MERAK_SP_ON}, 2, false},
+        {{1, 2, 2, "interleaved", true, MERAK_SP_OFF}, 3, false},
+        {{2, 2, 1, "zb-h1", false, MERAK_SP_OFF}, 1, true},
+    };
+    struct small_model model = gpt;
+
+    (void)state;
+    model.dropout = 0.1f;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = plan_of(&rows[i].v), one;
+
+        model.shared_proj = i % 2;
+        plan.microbatches = rows[i].sub ? 8 : 4;
+        one = plan;
+        one.pp = 1;
+        snprintf(one.schedule, sizeof(one.schedule), "gpipe");
+        plan.chunks = rows[i].chunks;
+        plan.sub_pipeline = rows[i].sub;
+        assert_plans(&model, &one, &plan, true);
+        plan.recompute = MERAK_RECOMPUTE_FULL;
+        assert_plans(&model, &one, &plan, true);
     }
 }
 
@@ -313,6 +350,7 @@ int main(void)
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(sub_pipelines_change_no_bit),
         cmocka_unit_test(schedules_change_no_bit),
+        cmocka_unit_test(everything_together_changes_no_bit),
     };
 
     return cmocka_run_group_tests_name("parity", tests, NULL, NULL);

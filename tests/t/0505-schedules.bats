@@ -1,0 +1,96 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0505-schedules.bats - what a run computes does not depend on its schedule
+#
+# Every schedule, recomputation and sub-pipelines of two stages against 1f1b,
+# bit for bit: losses, norms, gradients and weights of twenty steps.
+
+load cluster
+load parity
+
+setup_file()
+{
+    export RUNS=$BATS_FILE_TMPDIR
+    merak data pack --tokenizer byte --out "$RUNS/text" \
+        /usr/share/common-licenses/GPL-3 >/dev/null
+    for model in gpt2-tied llama-untied; do
+        for layout in "1 2 1" "2 1 1" "2 2 1" "1 2 2"; do
+            set -- $layout
+            run_model $model 0.5 $1 $2 $3
+        done
+    done
+}
+
+# SCHEDULE [CHUNKS]: two stages, also recomputing, against 1f1b without
+schedule()
+{
+    local model mode
+
+    for model in gpt2-tied llama-untied; do
+        for mode in none full; do
+            run_model $model 0.5 1 2 1 $model-c0.5-$1-$mode --schedule "$1" \
+                --chunks "${2:-1}" --recompute $mode
+        done
+    done
+    equal "$1-none" tp1-pp2-dp1
+    equal "$1-full" tp1-pp2-dp1
+}
+
+@test "early recomputation is bit-equal to 1f1b" { schedule early; }
+@test "last-no-recompute is bit-equal to 1f1b" { schedule last; }
+@test "shifted critical path is bit-equal to 1f1b" { schedule scp; }
+@test "eager 1f1b is bit-equal to 1f1b" { schedule eager; }
+@test "interleaved parts are bit-equal to 1f1b" { schedule interleaved 2; }
+@test "split backwards are bit-equal to 1f1b" { schedule zb-h1; }
+@test "parts in a V, tied ends on one rank, are bit-equal to 1f1b" {
+    schedule zb-v 2
+}
+
+@test "selective recomputation is bit-equal to none" {
+    for model in gpt2-tied llama-untied; do
+        run_model $model 0.5 2 2 1 $model-c0.5-selective --sp on \
+            --recompute selective
+        run_model $model 0.5 2 2 1 $model-c0.5-sp --sp on
+    done
+    equal selective sp
+}
+
+# MODEL FILTER OPTION...: what a filter makes of a plan on two stages
+planned()
+{
+    local model=$1 filter=$2
+
+    shift 2
+    merak plan --model "$TESTS/vectors/parity/$model.json" --pp 2 --seq 32 \
+        --global-batch 8 --json "$@" | jq -r "$filter"
+}
+
+# Memory for more than everything dropped and less than nothing.
+@test "recomputation by stage is bit-equal to none" {
+    most='[.stages[].arena_bytes] | max'
+    part='[.stages[] | .blocks_recomputed < .blocks and
+        (.blocks_recomputed > 0 or .attention_recomputed)] | any'
+    for model in gpt2-tied llama-untied; do
+        none=$(planned $model "$most")
+        full=$(planned $model "$most" --recompute full)
+        gib=$(jq -n "($none + $full) / 2 / 1024 / 1024 / 1024")
+        [ "$(planned $model "$part" --recompute auto --memory-gib "$gib")" \
+            = true ]
+        run_model $model 0.5 1 2 1 $model-c0.5-auto --recompute auto \
+            --memory-gib "$gib"
+    done
+    equal auto tp1-pp2-dp1
+}
+
+@test "a sub-pipeline is bit-equal to micro-batches of half the size" {
+    for model in gpt2-tied llama-untied; do
+        for layout in "2 1 1" "2 2 1" "1 2 2"; do
+            set -- $layout
+            name=tp$1-pp$2-dp$3
+            run_model $model 0.5 $1 $2 $3 $model-c0.5-sub-$name \
+                --micro-batch 2 --sub-pipeline yes
+            "$TESTS/parity.py" equal "$RUNS/$model-c0.5-sub-$name" \
+                "$RUNS/$model-c0.5-$name"
+        done
+    done
+}

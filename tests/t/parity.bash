@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# parity.bash - runs of small models, and how they are held against another
+#
+# A script that loads it packs $RUNS/text first.
+
+# run_model MODEL CLIP TP PP DP [NAME [OPTION...]]: train into a directory of
+# that name; prints nothing.
+run_model()
+{
+    local model=$1 clip=$2 tp=$3 pp=$4 dp=$5
+    local dir=$RUNS/${6:-$1-c$2-tp$3-pp$4-dp$5}
+
+    shift $(($# < 6 ? $# : 6))
+    mkdir -p "$dir"
+    srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
+        merak train --model "$TESTS/vectors/parity/$model.json" \
+        --data "$RUNS/text" --seq 32 --micro-batch 1 --global-batch 8 \
+        --steps 20 --lr 1e-3 --lr-schedule constant --clip "$clip" \
+        --eval-samples 0 --threads 1 --deadline 60 \
+        --metrics "$dir/metrics.jsonl" --dump-grads "$dir/grads" \
+        --ckpt "$dir/ckpt" "$@" >"$dir/out" 2>&1 || {
+        cat "$dir/out"
+        return 1
+    }
+}
+
+# against one rank, both models, clipping active and not
+near()
+{
+    local model clip
+
+    for model in gpt2-tied llama-untied; do
+        for clip in 0.5 0; do
+            name=$model-c$clip-tp$1-pp$2-dp$3${4:+-$4}
+            run_model $model $clip "$1" "$2" "$3" "$name" ${5:+$5 $6}
+            "$TESTS/parity.py" near "$RUNS/$model-c$clip-tp1-pp1-dp1" \
+                "$RUNS/$name"
+        done
+    done
+}
+
+# two runs of both models, clipping active, bit for bit
+equal() # name-suffix-A name-suffix-B
+{
+    local model
+
+    for model in gpt2-tied llama-untied; do
+        "$TESTS/parity.py" equal "$RUNS/$model-c0.5-$1" "$RUNS/$model-c0.5-$2"
+    done
+}
