@@ -164,11 +164,12 @@ static enum merak_status rate_variants(struct merak_search *s,
 static bool can_run(const struct merak_schedule *schedule,
                     const struct merak_plan *plan)
 {
-    const struct merak_schedule_args args = {
-        .stages = plan->pp, .microbatches = plan->microbatches, .chunks = 1};
+    struct merak_plan with = *plan;
+    const struct merak_schedule *found;
 
+    snprintf(with.schedule, sizeof(with.schedule), "%s", schedule->name);
     return !schedule->forward_only &&
-           merak_schedule_check(schedule, &args, NULL) == MERAK_OK;
+           merak_plan_schedule(&with, &found, NULL) == MERAK_OK;
 }
 
 /* Is it unlike all before it for these stages?  Schedules that differ in

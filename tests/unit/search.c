@@ -217,18 +217,15 @@ static void try_variants(struct trial *t)
     const struct merak_schedule *const *all = merak_schedules();
 
     for (int i = 0; all[i] != NULL; i++) {
-        const struct merak_schedule_args args = {.stages = t->plan.pp,
-                                                 .microbatches =
-                                                     t->plan.microbatches,
-                                                 .chunks = 1};
+        const struct merak_schedule *found;
 
+        snprintf(t->plan.schedule, sizeof(t->plan.schedule), "%s",
+                 all[i]->name);
         if ((pin->schedule != NULL &&
              strcmp(pin->schedule, all[i]->name) != 0) ||
             all[i]->forward_only || recomputes(all[i]) ||
-            merak_schedule_check(all[i], &args, NULL) != MERAK_OK)
+            merak_plan_schedule(&t->plan, &found, NULL) != MERAK_OK)
             continue;
-        snprintf(t->plan.schedule, sizeof(t->plan.schedule), "%s",
-                 all[i]->name);
         for (int order = 0; order < 2; order++) {
             t->plan.order_tp_pp_dp = order == 1;
             if (order == 0 || (t->plan.dp > 1 && t->plan.pp > 1))
