@@ -168,6 +168,11 @@ enum merak_status merak_ranks_resolve(const struct merak_boot *boot,
     bool planned = read_plan(boot, &plan);
     enum merak_status rc = resolve_degrees(boot, opt, ranks, err);
 
+    if (rc == MERAK_OK && planned && plan.input.tp == 0 && opt->tp == 0)
+        rc = merak_fail(err, MERAK_ERR_CONFIG,
+                        "--merak-tp=auto: a run cannot choose its degrees "
+                        "yet; `merak plan --device cpu --nodes N` proposes "
+                        "some, give them to srun");
     if (rc != MERAK_OK)
         goto out;
     if (planned)
