@@ -8,6 +8,7 @@
 #ifndef MERAK_CMD_CMD_H
 #define MERAK_CMD_CMD_H
 
+int merak_cmd_calibrate(int argc, char **argv);
 int merak_cmd_ckpt(int argc, char **argv);
 int merak_cmd_data(int argc, char **argv);
 int merak_cmd_plan(int argc, char **argv);

@@ -19,6 +19,7 @@ struct command {
 static const struct command commands[] = {
     {"data", "make token files, show what they hold", merak_cmd_data},
     {"plan", "what a run would look like", merak_cmd_plan},
+    {"calibrate", "measure this machine for plans", merak_cmd_calibrate},
     {"train", "train a model", merak_cmd_train},
     {"ckpt", "list, show and verify checkpoints", merak_cmd_ckpt},
     {"trace", "where the time of a step went", merak_cmd_trace},

@@ -332,8 +332,11 @@ static struct tail tail_of(const struct merak_rater *r,
                 (30 * h->low + 28 * h->full) / parts / r->cost->bytes_per_s;
     if (flat)
         gather = over_dp(r, false, 2 * h->low + 4 * h->full, h->n);
-    t.update_s = t.adamw_s > gather ? t.adamw_s + gather / h->n
-                                    : gather + t.adamw_s / h->n;
+    /* Either hides behind the other, but for one parameter's; h->n may be 0:
+     * a stage of the loss alone. */
+    t.update_s =
+        (t.adamw_s > gather ? t.adamw_s : gather) +
+        (t.adamw_s > gather ? gather : t.adamw_s) / (h->n > 0 ? h->n : 1);
     return t;
 }
 

@@ -172,10 +172,12 @@ static double walk_time(struct walker *w, int seg, unsigned phases,
 static void load_times(struct walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++) {
+        double seconds = merak_cost_kernel(w->cost, 0, w->bytes[v]);
+
         if (w->graph->value[v]->kind != MERAK_VALUE_INPUT || w->high[v] < 0)
             continue;
-        w->table->segment[w->low[v]].f_s +=
-            merak_cost_kernel(w->cost, 0, w->bytes[v]);
+        w->table->segment[w->low[v]].f_s += seconds;
+        w->table->segment[w->low[v]].kernel_s += seconds;
     }
 }
 

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..14
+echo 1..17
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -75,3 +75,17 @@ refuses "expected NAME=VALUE" $cpu --what-if tp
 refuses "zero1: expected no or yes" $cpu --what-if zero1=maybe
 refuses "no schedule" $cpu --what-if schedule=none
 refuses "tp x pp x dp must be 1" $cpu --what-if tp=2
+
+"$merak" calibrate --out "$tmp/here.json" --ranks-per-node 2 \
+    --memory-gib 1 >"$tmp/out" 2>&1
+has "this machine is measured" "$tmp/out" "linear f32" "linear bf16" "GB/s"
+"$merak" plan --model "$model" --device "$tmp/here.json" --global-batch 8 \
+    --seq 16 --dtype fp32 >"$tmp/out" 2>&1
+has "a plan is made for it" "$tmp/out" "on 1 x 2 cpu, 1 thread" "of 1:"
+n=$((n + 1))
+"$merak" calibrate >/dev/null 2>"$tmp/err"
+if [ $? -eq 66 ] && grep -qF "give --out" "$tmp/err"; then
+    echo "ok $n - refused: calibrate without --out"
+else
+    echo "not ok $n - refused: calibrate without --out"
+fi

@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 #include "io/hf_config.h"
-#include "partitioner/search.h"
+#include "partitioner/search_impl.h"
 
 #include <float.h>
 #include <math.h>
@@ -460,6 +460,64 @@ static void refusals_say_what_binds(void **state)
     }
 }
 
+/* --- published figures ---------------------------------------------------- */
+
+/* Rate a pipeline of one segment a stage that takes f forward, twice that
+ * backward, and hops of c seconds; no parameters. */
+static double rate_pipeline(const char *schedule, int m, const double *f,
+                            double c)
+{
+    struct merak_segment segment[4] = {{0}};
+    struct merak_table table = {.n = 4, .segment = segment};
+    struct merak_candidate cand = {.table = &table,
+                                   .plan = {.tp = 1,
+                                            .pp = 4,
+                                            .dp = 1,
+                                            .microbatches = m,
+                                            .micro_batch = 1},
+                                   .bound = (int[]){0, 1, 2, 3, 4}};
+    const struct merak_cost_model cost = {
+        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1 / c};
+
+    for (int s = 0; s < 4; s++)
+        segment[s] = (struct merak_segment){
+            .f_s = f[s], .b_s = 2 * f[s], .up_bytes = 1, .down_bytes = 1};
+    assert_int_equal(merak_schedule_find(schedule, &cand.schedule, NULL),
+                     MERAK_OK);
+    assert_int_equal(merak_search_rate(&cost, &cand, NULL), MERAK_OK);
+    return cand.rated_s;
+}
+
+/* The golden table of the pipeline notes: simulated there by other code. */
+static void pipelines_take_the_golden_times(void **state)
+{
+    static const double even[] = {1, 1, 1, 1}, hump[] = {1, 1.5, 1, 0.5};
+    static const double slope[] = {1.5, 1, 1, 0.5};
+    static const struct {
+        const char *schedule;
+        int m;
+        const double *f;
+        double c, want;
+    } rows[] = {
+        {"1f1b", 8, even, 0, 33},       {"1f1b", 8, even, 0.15, 35.4},
+        {"eager", 8, even, 0.15, 33.9}, {"1f1b", 8, even, 0.6, 42.6},
+        {"eager", 8, even, 0.6, 36.6},  {"1f1b", 16, even, 0.6, 73.8},
+        {"eager", 16, even, 0.6, 60.6}, {"1f1b", 8, hump, 0, 40.5},
+        {"eager", 8, hump, 0, 39},      {"gpipe", 8, hump, 0, 43.5},
+        {"1f1b", 16, slope, 0.3, 78},   {"eager", 16, slope, 0.3, 73.2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        double got =
+            rate_pipeline(rows[i].schedule, rows[i].m, rows[i].f, rows[i].c);
+
+        if (fabs(got - rows[i].want) > 1e-9)
+            fail_msg("%s, %d micro-batches, hops of %g: %.9g, not %g",
+                     rows[i].schedule, rows[i].m, rows[i].c, got, rows[i].want);
+    }
+}
+
 /* --- full size ------------------------------------------------------------ */
 
 /* 44 layers of 6144: 20 billion parameters. */
@@ -578,6 +636,7 @@ int main(void)
         cmocka_unit_test(near_the_best_of_everything),
         cmocka_unit_test(more_of_anything_is_never_slower),
         cmocka_unit_test(pins_are_kept),
+        cmocka_unit_test(pipelines_take_the_golden_times),
         cmocka_unit_test(refusals_say_what_binds),
         cmocka_unit_test(memory_is_the_arena_s),
     };

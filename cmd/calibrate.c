@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate.c - `merak calibrate`: measure this machine into a device file
+ *
+ * What a step's time is predicted from (partitioner/device.h): the rate of
+ * matrix products in each type, the bandwidth of elementwise kernels, what a
+ * kernel costs that has nothing to do, and copies and wake-ups between two
+ * processes of the node.  Every figure is the median of several runs, so that
+ * a neighbour who comes and goes does not count.
+ */
+#include "config.h"
+
+#include "cmd/cmd.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "kernels/kernels.h"
+#include "partitioner/device.h"
+#include "runtime/runtime.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RUNS 7
+#define ALIGN 64
+#define STREAM_ELEMENTS                                   \
+    ((size_t)8 << 20) /* beyond any cache, with 3 of them \
+                       */
+#define COPY_BYTES ((size_t)64 << 20)
+#define PINGS 400
+
+struct calibrate {
+    const char *out, *backend_name;
+    int threads;
+    double memory_gib;
+    bool help;
+    const struct merak_backend *backend;
+    struct merak_device device;
+};
+
+/* --- one kernel ----------------------------------------------------------- */
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *value, size_t n)
+{
+    qsort(value, n, sizeof(*value), compare_doubles);
+    return value[n / 2];
+}
+
+static void shape_operand(struct merak_operand *op, enum merak_dtype dtype,
+                          int ndim, size_t a, size_t b)
+{
+    *op = (struct merak_operand){.dtype = dtype,
+                                 .local = {.ndim = ndim, .dim = {a, b}},
+                                 .full = {.ndim = ndim, .dim = {a, b}}};
+}
+
+static size_t operand_bytes(const struct merak_operand *op)
+{
+    return merak_shape_count(&op->local) * merak_dtype_bytes(op->dtype);
+}
+
+/* Memory that has been touched: small numbers, neither zeros nor subnormal. */
+static void *make_data(const struct merak_operand *op, struct merak_error *err)
+{
+    size_t bytes = (operand_bytes(op) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    void *data = aligned_alloc(ALIGN, bytes);
+
+    if (data == NULL) {
+        merak_fail_nomem(err, bytes);
+        return NULL;
+    }
+    memset(data, 0x3c, bytes); /* 0.0115 in f32 and in bf16 */
+    return data;
+}
+
+/* Seconds of a kernel: the median run after one that warms up. */
+static enum merak_status time_call(const struct merak_kernel *kernel,
+                                   struct merak_kernel_call *call,
+                                   double *seconds_p, struct merak_error *err)
+{
+    double seconds[RUNS];
+    enum merak_status rc = kernel->fn(call, err);
+
+    for (int i = 0; i < RUNS && rc == MERAK_OK; i++) {
+        int64_t start = merak_clock_ns();
+
+        rc = kernel->fn(call, err);
+        seconds[i] = (double)(merak_clock_ns() - start) * 1e-9;
+    }
+    if (rc == MERAK_OK)
+        *seconds_p = median(seconds, RUNS);
+    return rc;
+}
+
+/* Gives a call, whose operands have shapes, data and scratch; times it. */
+static enum merak_status time_kernel(const struct calibrate *c, const char *op,
+                                     struct merak_kernel_call *call,
+                                     double *seconds_p, struct merak_error *err)
+{
+    const struct merak_kernel *kernel = NULL;
+    struct merak_operand scratch = {.dtype = MERAK_F32, .local = {.ndim = 1}};
+    enum merak_status rc = merak_kernel_find(c->backend, op, &kernel, err);
+    int n = call->n_in + call->n_out;
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        call->operand[i].data = make_data(&call->operand[i], err);
+        if (call->operand[i].data == NULL)
+            rc = MERAK_ERR_NOMEM;
+    }
+    if (rc == MERAK_OK && kernel->scratch != NULL)
+        call->scratch_bytes = kernel->scratch(call);
+    scratch.local.dim[0] = call->scratch_bytes / sizeof(float) + 1;
+    if (rc == MERAK_OK && call->scratch_bytes > 0) {
+        call->scratch = make_data(&scratch, err);
+        if (call->scratch == NULL)
+            rc = MERAK_ERR_NOMEM;
+    }
+    if (rc == MERAK_OK)
+        rc = time_call(kernel, call, seconds_p, err);
+    for (int i = 0; i < n; i++)
+        free(call->operand[i].data);
+    free(call->scratch);
+    return rc;
+}
+
+/* --- what is measured ----------------------------------------------------- */
+
+/* FLOP/s of y[m,n] = x[m,k] w[n,k]'. */
+static enum merak_status gemm_rate(const struct calibrate *c,
+                                   enum merak_dtype dtype, size_t m, size_t n,
+                                   size_t k, double *rate_p,
+                                   struct merak_error *err)
+{
+    const struct merak_attrs attrs = {.i = {1}};
+    struct merak_kernel_call call = {
+        .attrs = &attrs, .n_in = 2, .n_out = 1, .first = true};
+    double seconds = 1;
+    enum merak_status rc;
+
+    shape_operand(&call.operand[0], dtype, 2, m, k);
+    shape_operand(&call.operand[1], dtype, 2, n, k);
+    shape_operand(&call.operand[2], dtype, 2, m, n);
+    rc = time_kernel(c, "linear", &call, &seconds, err);
+    *rate_p = 2.0 * (double)m * (double)n * (double)k / seconds;
+    return rc;
+}
+
+/* Of the sizes that transformers have; the peak is the best of them. */
+static enum merak_status measure_gemm(struct calibrate *c,
+                                      enum merak_dtype dtype,
+                                      struct merak_error *err)
+{
+    static const size_t size[][3] = {{256, 768, 768},   {512, 1024, 1024},
+                                     {256, 3072, 768},  {256, 768, 3072},
+                                     {1024, 3072, 768}, {1024, 1024, 4096},
+                                     {64, 4096, 1024}};
+    enum { SIZES = sizeof(size) / sizeof(size[0]) };
+    double rate[SIZES];
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < SIZES && rc == MERAK_OK; i++) {
+        rc = gemm_rate(c, dtype, size[i][0], size[i][1], size[i][2], &rate[i],
+                       err);
+        if (rc == MERAK_OK)
+            printf("  linear %s %4zu x %4zu x %4zu  %9.1f GFLOP/s\n",
+                   merak_dtype_name(dtype), size[i][0], size[i][1], size[i][2],
+                   rate[i] / 1e9);
+    }
+    if (rc != MERAK_OK)
+        return rc;
+    c->device.flops_per_s[dtype] = median(rate, SIZES);
+    c->device.peak_flops_per_s[dtype] = rate[SIZES - 1]; /* sorted by now */
+    return MERAK_OK;
+}
+
+static enum merak_status time_add(const struct calibrate *c, size_t n,
+                                  double *seconds_p, struct merak_error *err)
+{
+    const struct merak_attrs attrs = {.i = {0}};
+    struct merak_kernel_call call = {.attrs = &attrs, .n_in = 2, .n_out = 1};
+
+    for (int i = 0; i < 3; i++)
+        shape_operand(&call.operand[i], MERAK_F32, 1, n, 0);
+    return time_kernel(c, "add", &call, seconds_p, err);
+}
+
+static enum merak_status measure_memory(struct calibrate *c,
+                                        struct merak_error *err)
+{
+    double few = 0, many = 1;
+    enum merak_status rc = time_add(c, 16, &few, err);
+
+    if (rc == MERAK_OK)
+        rc = time_add(c, STREAM_ELEMENTS, &many, err);
+    if (rc != MERAK_OK)
+        return rc;
+    c->device.kernel_s = few;
+    c->device.bytes_per_s =
+        3.0 * sizeof(float) * (double)STREAM_ELEMENTS / many;
+    printf("  add f32 of 16 elements          %9.3f us\n", few * 1e6);
+    printf("  add f32, streamed               %9.2f GB/s\n",
+           c->device.bytes_per_s / 1e9);
+    return MERAK_OK;
+}
+
+/* Peers of a node copy from each other's memory. */
+static enum merak_status measure_copy(struct calibrate *c,
+                                      struct merak_error *err)
+{
+    struct merak_operand op = {.dtype = MERAK_F32,
+                               .local = {1, {COPY_BYTES / sizeof(float)}}};
+    char *from = make_data(&op, err);
+    char *to = from == NULL ? NULL : make_data(&op, err);
+    double seconds[RUNS];
+
+    if (to == NULL) {
+        free(from);
+        return MERAK_ERR_NOMEM;
+    }
+    for (int i = 0; i < RUNS; i++) {
+        int64_t start = merak_clock_ns();
+
+        from[i] = (char)i;
+        memcpy(to, from, COPY_BYTES);
+        seconds[i] = (double)(merak_clock_ns() - start) * 1e-9;
+    }
+    c->device.link_bytes_per_s = (double)COPY_BYTES / median(seconds, RUNS);
+    printf("  copy                            %9.2f GB/s\n",
+           c->device.link_bytes_per_s / 1e9);
+    free(from);
+    free(to);
+    return MERAK_OK;
+}
+
+/* The other end of the wake-ups: sends back what comes until it is closed. */
+static void echo(int fd)
+{
+    char byte;
+
+    while (read(fd, &byte, 1) == 1 && write(fd, &byte, 1) == 1)
+        ;
+}
+
+static bool ping(int fd, double *seconds_p)
+{
+    int64_t start = merak_clock_ns();
+    char byte = 0;
+
+    if (write(fd, &byte, 1) != 1 || read(fd, &byte, 1) != 1)
+        return false;
+    *seconds_p = (double)(merak_clock_ns() - start) * 0.5e-9;
+    return true;
+}
+
+/* A rank that waits for a peer sleeps until a descriptor is ready. */
+static enum merak_status measure_wake(struct calibrate *c,
+                                      struct merak_error *err)
+{
+    double seconds[PINGS];
+    bool well = true;
+    int fd[2];
+    pid_t child;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fd) != 0)
+        return merak_fail(err, MERAK_ERR_SYSTEM, "socketpair: %m");
+    fflush(stdout);
+    child = fork();
+    if (child == 0) {
+        close(fd[0]);
+        echo(fd[1]);
+        _exit(0);
+    }
+    close(fd[1]);
+    for (int i = 0; i < PINGS && well && child > 0; i++)
+        well = ping(fd[0], &seconds[i]);
+    close(fd[0]);
+    if (child > 0)
+        waitpid(child, NULL, 0);
+    if (child < 0 || !well)
+        return merak_fail(err, MERAK_ERR_SYSTEM,
+                          "no answer from a child process: %m");
+    c->device.link_latency_s = median(seconds, PINGS);
+    printf("  wake-up of a peer               %9.3f us\n",
+           c->device.link_latency_s * 1e6);
+    return MERAK_OK;
+}
+
+static enum merak_status measure(struct calibrate *c, struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_backend_find(c->backend_name, &c->backend, err);
+
+    if (rc == MERAK_OK && c->backend->open != NULL)
+        rc = c->backend->open(c->threads, err);
+    if (rc == MERAK_OK)
+        rc = measure_wake(c, err);
+    if (rc == MERAK_OK)
+        rc = measure_gemm(c, MERAK_F32, err);
+    if (rc == MERAK_OK)
+        rc = measure_gemm(c, MERAK_BF16, err);
+    if (rc == MERAK_OK)
+        rc = measure_memory(c, err);
+    if (rc == MERAK_OK)
+        rc = measure_copy(c, err);
+    /* Between nodes nothing was measured: as far as is known, the same. */
+    c->device.net_bytes_per_s = c->device.link_bytes_per_s;
+    c->device.net_latency_s = c->device.link_latency_s;
+    return rc;
+}
+
+/* --- the command ---------------------------------------------------------- */
+
+static void print_help(void)
+{
+    fputs("usage: merak calibrate --out FILE [OPTION]...\n"
+          "\n"
+          "Measure this machine's kernels, memory and copies into a device "
+          "file,\n"
+          "for `merak plan`.  Run it where ranks will run, on as "
+          "many cores.\n"
+          "\n"
+          "  --out FILE          where to; ends in .json (required)\n"
+          "  --threads N         of a rank (1)\n"
+          "  --ranks-per-node N  to be noted in the file (1)\n"
+          "  --memory-gib N      that a rank may take (7/8 of this machine's, "
+          "shared out)\n"
+          "  --backend NAME      kernels (cpu)\n",
+          stdout);
+}
+
+static enum merak_status parse_int(const char *name, const char *text,
+                                   int *value_p, struct merak_error *err)
+{
+    char *end;
+    long v;
+
+    errno = 0;
+    v = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || v < 1 || v > 4096)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%s: expected a number from 1 to 4096, got \"%.40s\"",
+                          name, text);
+    *value_p = (int)v;
+    return MERAK_OK;
+}
+
+static enum merak_status parse_value(const char *name, const char *text,
+                                     struct calibrate *c,
+                                     struct merak_error *err)
+{
+    char *end;
+
+    if (strcmp(name, "--out") == 0)
+        c->out = text;
+    else if (strcmp(name, "--backend") == 0)
+        c->backend_name = text;
+    else if (strcmp(name, "--threads") == 0)
+        return parse_int(name, text, &c->threads, err);
+    else if (strcmp(name, "--ranks-per-node") == 0)
+        return parse_int(name, text, &c->device.ranks_per_node, err);
+    else if (strcmp(name, "--memory-gib") != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "no option %.40s; `merak calibrate --help` lists "
+                          "them",
+                          name);
+    else {
+        c->memory_gib = strtod(text, &end);
+        if (end == text || *end != '\0' || !(c->memory_gib > 0) ||
+            c->memory_gib > 1e6)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--memory-gib: expected a positive number, got "
+                              "\"%.40s\"",
+                              text);
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status parse(int argc, char **argv, struct calibrate *c,
+                               struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    size_t n;
+
+    for (int i = 1; i < argc && rc == MERAK_OK; i++) {
+        char *value = strchr(argv[i], '=');
+        char name[32];
+
+        if (strcmp(argv[i], "--help") == 0) {
+            c->help = true;
+            return MERAK_OK;
+        }
+        if (value == NULL && i + 1 == argc)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "%.40s: a value is missing", argv[i]);
+        snprintf(name, sizeof(name), "%.*s",
+                 value != NULL ? (int)(value - argv[i]) : 31, argv[i]);
+        rc = parse_value(name, value != NULL ? value + 1 : argv[++i], c, err);
+    }
+    if (rc != MERAK_OK)
+        return rc;
+    n = c->out == NULL ? 0 : strlen(c->out);
+    if (n < 6 || strcmp(c->out + n - 5, ".json") != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "give --out FILE.json, where the device file goes");
+    return MERAK_OK;
+}
+
+static void fill_device(struct calibrate *c)
+{
+    double bytes = (double)sysconf(_SC_PHYS_PAGES) *
+                   (double)sysconf(_SC_PAGESIZE) * 7 / 8 /
+                   c->device.ranks_per_node;
+
+    if (c->memory_gib > 0)
+        bytes = c->memory_gib * 0x1p30;
+    c->device.memory_bytes = (size_t)bytes;
+    snprintf(c->device.name, sizeof(c->device.name), "%s, %d thread%s",
+             c->backend_name, c->threads, c->threads > 1 ? "s" : "");
+}
+
+int merak_cmd_calibrate(int argc, char **argv)
+{
+    struct calibrate c = {
+        .backend_name = "cpu", .threads = 1, .device = {.ranks_per_node = 1}};
+    struct merak_error err = {0};
+    enum merak_status rc = parse(argc, argv, &c, &err);
+
+    if (rc == MERAK_OK && c.help) {
+        print_help();
+        return MERAK_EXIT_DONE;
+    }
+    if (rc == MERAK_OK)
+        rc = measure(&c, &err);
+    if (rc == MERAK_OK) {
+        fill_device(&c);
+        rc = merak_device_save(&c.device, c.out, &err);
+    }
+    if (rc == MERAK_OK)
+        return MERAK_EXIT_DONE;
+    fprintf(stderr, "merak calibrate: %s\n", err.text);
+    return rc == MERAK_ERR_CONFIG || rc == MERAK_ERR_NOT_FOUND
+               ? MERAK_EXIT_CONFIG
+               : MERAK_EXIT_RESOURCE;
+}
