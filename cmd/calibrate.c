@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calibrate.c - `merak calibrate`: measure this machine into a device file
  *
- * What a step's time is predicted from (partitioner/device.h): the rate of
+ * What a step's time is predicted from (partitioner/search/device.h): the rate of
  * matrix products in each type, the bandwidth of elementwise kernels, what a
  * kernel costs that has nothing to do, and copies and wake-ups between two
  * processes of the node.  Every figure is the median of several runs, so that
@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "kernels/kernels.h"
-#include "partitioner/device.h"
+#include "partitioner/search/device.h"
 #include "runtime/runtime.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
-#include "io/ckpt_impl.h"
+#include "io/ckpt/impl.h"
 #include "runtime/runtime.h"
 
 #include <inttypes.h>

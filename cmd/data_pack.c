@@ -5,9 +5,9 @@
 #include "cmd/data.h"
 
 #include "base/error.h"
-#include "io/documents.h"
-#include "io/pack.h"
-#include "io/tokenizer.h"
+#include "io/tokens/documents.h"
+#include "io/tokens/pack.h"
+#include "io/tokenizer/tokenizer.h"
 
 #include <getopt.h>
 #include <signal.h>

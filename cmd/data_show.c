@@ -4,10 +4,10 @@
 
 #include "cmd/data.h"
 
-#include "io/bigram.h"
-#include "io/tokenizer.h"
-#include "io/tokens_file.h"
-#include "io/tokens_spec.h"
+#include "io/tokens/bigram.h"
+#include "io/tokenizer/tokenizer.h"
+#include "io/tokens/file.h"
+#include "io/tokens/spec.h"
 
 #include <ctype.h>
 #include <getopt.h>

@@ -9,7 +9,7 @@
 #include "io/hf_config.h"
 #include "kernels/kernels.h"
 #include "partitioner/plan.h"
-#include "partitioner/timeline.h"
+#include "partitioner/simulate/timeline.h"
 #include "runtime/runtime.h"
 
 #include <jansson.h>

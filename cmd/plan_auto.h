@@ -4,7 +4,7 @@
 #define MERAK_CMD_PLAN_AUTO_H
 
 #include "io/hf_config.h"
-#include "partitioner/search.h"
+#include "partitioner/search/search.h"
 
 struct plan_auto {
     const char *model; /* config.json */

@@ -3,7 +3,7 @@
 #ifndef MERAK_CMD_PLAN_OPTIONS_H
 #define MERAK_CMD_PLAN_OPTIONS_H
 
-#include "partitioner/program.h"
+#include "partitioner/program/program.h"
 
 struct plan_options {
     const char *model; /* config.json */

@@ -3,10 +3,10 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
-#include "io/durable.h"
+#include "io/ckpt/durable.h"
 #include "io/file.h"
-#include "io/trace_summary.h"
-#include "partitioner/timeline.h"
+#include "io/trace/summary.h"
+#include "partitioner/simulate/timeline.h"
 #include "runtime/runtime.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/kernels.h - backends: tables of kernels by op name
  *
- * A kernel obeys its op's row in partitioner/graph.h and the call struct in
+ * A kernel obeys its row in partitioner/graph/graph.h and the call struct in
  * merak/op.h.  Results do not depend on the number of threads.  Kernels
  * never allocate.
  */

@@ -6,7 +6,7 @@
 #define MERAK_PARTITIONER_PLAN_H
 
 #include "merak/train.h"
-#include "partitioner/program.h"
+#include "partitioner/program/program.h"
 
 struct merak_planned {
     struct merak_plan plan;

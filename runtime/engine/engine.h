@@ -12,9 +12,9 @@
 #ifndef MERAK_RUNTIME_ENGINE_ENGINE_H
 #define MERAK_RUNTIME_ENGINE_ENGINE_H
 
-#include "io/trace.h"
+#include "io/trace/trace.h"
 #include "kernels/kernels.h"
-#include "partitioner/program.h"
+#include "partitioner/program/program.h"
 #include "runtime/transport/transport.h"
 
 struct merak_engine;

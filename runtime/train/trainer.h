@@ -3,11 +3,11 @@
 #ifndef MERAK_RUNTIME_TRAIN_TRAINER_H
 #define MERAK_RUNTIME_TRAIN_TRAINER_H
 
-#include "io/ckpt.h"
-#include "io/tokens.h"
-#include "io/trace.h"
+#include "io/ckpt/ckpt.h"
+#include "io/tokens/tokens.h"
+#include "io/trace/trace.h"
 #include "merak/train.h"
-#include "partitioner/program.h"
+#include "partitioner/program/program.h"
 #include "runtime/engine/engine.h"
 #include "runtime/runtime.h"
 #include "runtime/train/options.h"

@@ -8,7 +8,7 @@
 #ifndef MERAK_RUNTIME_TRANSPORT_BOX_H
 #define MERAK_RUNTIME_TRANSPORT_BOX_H
 
-#include "partitioner/layout.h"
+#include "partitioner/layout/layout.h"
 
 struct merak_view {
     char *base;      /* the tensor's first element */

@@ -10,7 +10,7 @@
 #define MERAK_RUNTIME_TRANSPORT_TRANSPORT_H
 
 #include "merak/status.h"
-#include "partitioner/layout.h"
+#include "partitioner/layout/layout.h"
 #include "runtime/boot/boot.h"
 
 struct merak_transport;

@@ -5,8 +5,8 @@
 #include "unit/data_files.h"
 
 #include "base/rng.h"
-#include "io/bigram.h"
-#include "io/pack.h"
+#include "io/tokens/bigram.h"
+#include "io/tokens/pack.h"
 
 #define V 11
 #define SEQ 16

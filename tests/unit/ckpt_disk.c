@@ -14,7 +14,7 @@
 #include "unit/ckpt_world.h"
 
 #include "base/rng.h"
-#include "io/durable.h"
+#include "io/ckpt/durable.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

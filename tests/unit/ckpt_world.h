@@ -7,7 +7,7 @@
 #ifndef MERAK_TESTS_CKPT_WORLD_H
 #define MERAK_TESTS_CKPT_WORLD_H
 
-#include "io/ckpt.h"
+#include "io/ckpt/ckpt.h"
 
 struct world_tensor {
     const char *name;

@@ -4,7 +4,7 @@
 
 #include "unit/near.h"
 
-#include "partitioner/device.h"
+#include "partitioner/search/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

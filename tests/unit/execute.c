@@ -5,7 +5,7 @@
 #include "unit/execute.h"
 
 #include "base/rng.h"
-#include "partitioner/meet.h"
+#include "partitioner/simulate/meet.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "unit/near.h"
 
-#include "partitioner/graph.h"
+#include "partitioner/graph/graph.h"
 
 #include <stdio.h>
 #include <stdlib.h>

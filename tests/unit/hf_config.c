@@ -5,7 +5,7 @@
 #include "unit/near.h"
 
 #include "io/hf_config.h"
-#include "partitioner/graph.h"
+#include "partitioner/graph/graph.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 
 #include "unit/near.h"
 
-#include "partitioner/graph.h"
+#include "partitioner/graph/graph.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 
 #include "unit/data_files.h"
 
-#include "io/pack.h"
+#include "io/tokens/pack.h"
 
 #include <signal.h>
 #include <sys/resource.h>

@@ -5,7 +5,7 @@
 #include "unit/near.h"
 #include "unit/schedule_rows.h"
 
-#include "partitioner/schedule.h"
+#include "partitioner/schedule/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef MERAK_TESTS_SCHEDULE_ROWS_H
 #define MERAK_TESTS_SCHEDULE_ROWS_H
 
-#include "partitioner/schedule.h"
+#include "partitioner/schedule/schedule.h"
 
 struct schedule_row {
     const char *name;

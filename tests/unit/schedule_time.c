@@ -5,7 +5,7 @@
 #include "unit/near.h"
 #include "unit/schedule_rows.h"
 
-#include "partitioner/schedule_time.h"
+#include "partitioner/schedule/time.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 
 #include "base/rng.h"
 #include "io/hf_config.h"
-#include "partitioner/search_impl.h"
+#include "partitioner/search/impl.h"
 
 #include <float.h>
 #include <math.h>

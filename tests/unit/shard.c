@@ -5,7 +5,7 @@
 #include "unit/near.h"
 #include "unit/shard_models.h"
 
-#include "partitioner/shard_impl.h"
+#include "partitioner/layout/shard_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

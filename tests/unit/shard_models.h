@@ -3,7 +3,7 @@
 #ifndef MERAK_TESTS_SHARD_MODELS_H
 #define MERAK_TESTS_SHARD_MODELS_H
 
-#include "partitioner/graph.h"
+#include "partitioner/graph/graph.h"
 
 enum block {
     BLOCK_PRE,      /* x + f(norm(x)) */

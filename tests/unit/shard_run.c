@@ -12,7 +12,7 @@
 #include "unit/shard_models.h"
 #include "unit/virtual.h"
 
-#include "partitioner/shard.h"
+#include "partitioner/layout/shard.h"
 
 #include "base/rng.h"
 #include "kernels/kernels.h"

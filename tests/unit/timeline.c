@@ -4,8 +4,8 @@
 
 #include "unit/near.h"
 
-#include "partitioner/memplan.h"
-#include "partitioner/timeline.h"
+#include "partitioner/program/memplan.h"
+#include "partitioner/simulate/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 #include "unit/data_files.h"
 
 #include "base/rng.h"
-#include "io/tokenizer.h"
-#include "io/unicode.h"
+#include "io/tokenizer/tokenizer.h"
+#include "io/tokenizer/unicode.h"
 
 #define VECTORS TEST_SRCDIR "/vectors/tokenizer/"
 #define MAX_TEXT 65536

@@ -4,8 +4,8 @@
 
 #include "unit/data_files.h"
 
-#include "io/tokens.h"
-#include "io/tokens_blend.h"
+#include "io/tokens/tokens.h"
+#include "io/tokens/blend.h"
 
 #define SEQ 8
 

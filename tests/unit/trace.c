@@ -6,8 +6,8 @@
 
 #include "unit/ckpt_world.h"
 
-#include "io/trace_summary.h"
-#include "partitioner/program.h"
+#include "io/trace/summary.h"
+#include "partitioner/program/program.h"
 
 #include <fcntl.h>
 #include <stdio.h>

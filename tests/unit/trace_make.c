@@ -7,8 +7,8 @@
  */
 #include "config.h"
 
-#include "io/trace.h"
-#include "partitioner/program.h"
+#include "io/trace/trace.h"
+#include "partitioner/program/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>

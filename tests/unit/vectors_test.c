@@ -6,7 +6,7 @@
 #include "unit/vectors.h"
 
 #include "io/hf_config.h"
-#include "partitioner/graph.h"
+#include "partitioner/graph/graph.h"
 
 #include <stdio.h>
 #include <string.h>

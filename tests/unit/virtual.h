@@ -7,7 +7,7 @@
 #ifndef MERAK_TESTS_VIRTUAL_H
 #define MERAK_TESTS_VIRTUAL_H
 
-#include "partitioner/layout.h"
+#include "partitioner/layout/layout.h"
 
 #define VIRTUAL_MAX_RANKS 64
 

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt.c - open a checkpoint and read pieces of its tensors
+ *
+ * The reader goes by the manifest straight to the shards, not through the
+ * master: HDF5 gives fill values for a source it cannot read, and no error.
+ */
+#include "config.h"
+
+#include "io/ckpt/impl.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/h5.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Shards kept open at once; a limit on descriptors is often 1024. */
+#define MAX_OPEN 32
+
+struct merak_ckpt {
+    char dir[PATH_MAX];
+    struct merak_ckpt_manifest *mf;
+    bool *checked;    /* by shard: its checksum was right */
+    int n_open, next; /* open[next] is closed for another when all are used */
+    struct {
+        int shard;
+        hid_t file;
+    } open[MAX_OPEN];
+};
+
+/* --- opening ---------------------------------------------------------------
+ */
+
+static enum merak_status make_ckpt(const char *dir,
+                                   struct merak_ckpt_manifest *mf,
+                                   struct merak_ckpt **ckpt_p,
+                                   struct merak_error *err)
+{
+    struct merak_ckpt *ckpt = calloc(1, sizeof(*ckpt));
+
+    if (ckpt != NULL)
+        ckpt->checked = calloc((size_t)mf->n_shards + 1, sizeof(bool));
+    if (ckpt == NULL || ckpt->checked == NULL) {
+        free(ckpt);
+        merak_ckpt_manifest_destroy(mf);
+        return merak_fail_nomem(err, sizeof(*ckpt));
+    }
+    strcpy(ckpt->dir, dir);
+    ckpt->mf = mf;
+    *ckpt_p = ckpt;
+    return MERAK_OK;
+}
+
+static enum merak_status open_newest(const char *run_dir, char *dir,
+                                     struct merak_ckpt_manifest **mf_p,
+                                     struct merak_error *err)
+{
+    struct merak_ckpt_entry *entries = NULL;
+    enum merak_status rc;
+    struct merak_error why;
+    int n = 0;
+
+    rc = merak_ckpt_list(run_dir, &entries, &n, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_fail(err, MERAK_ERR_NOT_FOUND, "no checkpoint in %s", run_dir);
+    for (int i = 0; i < n && rc != MERAK_OK; i++) {
+        merak_path(dir, run_dir, entries[i].name);
+        if (entries[i].kind == MERAK_CKPT_TMP) {
+            merak_warn("ckpt", "%s skipped: not committed", dir);
+            continue;
+        }
+        rc = merak_ckpt_load(dir, mf_p, &why);
+        if (rc == MERAK_OK)
+            break;
+        merak_warn("ckpt", "%s skipped: %s", dir, why.text);
+        /* Not NOT_FOUND: who starts afresh then would lose a run. */
+        rc = merak_fail(err, MERAK_ERR_CORRUPT,
+                        "every checkpoint in %s is damaged, %s: %s", run_dir,
+                        entries[i].name, why.text);
+    }
+    free(entries);
+    return rc;
+}
+
+enum merak_status merak_ckpt_open(const char *run_dir,
+                                  struct merak_ckpt **ckpt_p,
+                                  struct merak_error *err)
+{
+    struct merak_ckpt_manifest *mf = NULL;
+    char dir[PATH_MAX];
+    enum merak_status rc;
+
+    if (strlen(run_dir) >= MERAK_DIR_MAX)
+        return merak_fail(err, MERAK_ERR_PARAM, "path too long: %.100s...",
+                          run_dir);
+    if (merak_ckpt_is_one(run_dir)) {
+        strcpy(dir, run_dir);
+        rc = merak_ckpt_load(dir, &mf, err);
+        if (rc != MERAK_OK)
+            merak_error_wrap(err, "%s", dir);
+    } else {
+        rc = open_newest(run_dir, dir, &mf, err);
+    }
+    if (rc != MERAK_OK)
+        return rc;
+    return make_ckpt(dir, mf, ckpt_p, err);
+}
+
+void merak_ckpt_close(struct merak_ckpt *ckpt)
+{
+    struct merak_h5_quiet quiet;
+
+    if (ckpt == NULL)
+        return;
+    merak_h5_quiet(&quiet);
+    for (int i = 0; i < ckpt->n_open; i++)
+        (void)H5Fclose(ckpt->open[i].file);
+    merak_h5_restore(&quiet);
+    merak_ckpt_manifest_destroy(ckpt->mf);
+    free(ckpt->checked);
+    free(ckpt);
+}
+
+const char *merak_ckpt_path(const struct merak_ckpt *ckpt)
+{
+    return ckpt->dir;
+}
+
+const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt)
+{
+    return &ckpt->mf->state;
+}
+
+/* --- reading ----------------------------------------------------------------
+ */
+
+static enum merak_status check_shard(struct merak_ckpt *ckpt, int shard,
+                                     struct merak_error *err)
+{
+    const struct merak_ckpt_file *file = &ckpt->mf->shard[shard];
+    char path[PATH_MAX], hash[MERAK_HASH_TEXT];
+    uint64_t bytes;
+    enum merak_status rc;
+
+    if (ckpt->checked[shard])
+        return MERAK_OK;
+    rc = merak_durable_hash(merak_path(path, ckpt->dir, file->name), &bytes,
+                            hash, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (bytes != file->bytes || strcmp(hash, file->hash) != 0)
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "%s is damaged: its checksum is not the one in the "
+                          "manifest",
+                          path);
+    ckpt->checked[shard] = true;
+    return MERAK_OK;
+}
+
+static enum merak_status open_shard(struct merak_ckpt *ckpt, int shard,
+                                    hid_t *file_p, struct merak_error *err)
+{
+    char path[PATH_MAX];
+    enum merak_status rc;
+    hid_t file;
+    int at;
+
+    for (int i = 0; i < ckpt->n_open; i++) {
+        if (ckpt->open[i].shard == shard) {
+            *file_p = ckpt->open[i].file;
+            return MERAK_OK;
+        }
+    }
+    rc = check_shard(ckpt, shard, err);
+    if (rc != MERAK_OK)
+        return rc;
+    merak_path(path, ckpt->dir, ckpt->mf->shard[shard].name);
+    file = merak_h5_open(path);
+    if (file < 0)
+        return merak_h5_fail(err, "cannot open %s", path);
+    if (ckpt->n_open < MAX_OPEN) {
+        at = ckpt->n_open++;
+    } else {
+        at = ckpt->next;
+        ckpt->next = (ckpt->next + 1) % MAX_OPEN;
+        (void)H5Fclose(ckpt->open[at].file);
+    }
+    ckpt->open[at].shard = shard;
+    ckpt->open[at].file = file;
+    *file_p = file;
+    return MERAK_OK;
+}
+
+/* The space of a box's elements with those of `part` selected. */
+static hid_t select_in(const struct merak_box *box,
+                       const struct merak_box *part)
+{
+    hsize_t dim[MERAK_MAX_DIMS], lo[MERAK_MAX_DIMS], len[MERAK_MAX_DIMS];
+    hid_t space;
+
+    if (box->ndim == 0)
+        return H5Screate(H5S_SCALAR);
+    for (int d = 0; d < box->ndim; d++) {
+        dim[d] = box->len[d];
+        lo[d] = part->lo[d] - box->lo[d];
+        len[d] = part->len[d];
+    }
+    space = H5Screate_simple(box->ndim, dim, NULL);
+    if (space >= 0 &&
+        H5Sselect_hyperslab(space, H5S_SELECT_SET, lo, NULL, len, NULL) < 0) {
+        merak_h5_drop(space);
+        return -1;
+    }
+    return space;
+}
+
+/* Elements `both` of a part to where they belong in `data`, which holds the
+ * elements of `box`. */
+static enum merak_status read_part(struct merak_ckpt *ckpt,
+                                   const struct merak_ckpt_part *part,
+                                   const struct merak_box *both,
+                                   const struct merak_box *box, float *data,
+                                   struct merak_error *err)
+{
+    char name[MERAK_CKPT_MAX_DATASET];
+    const char *shard = ckpt->mf->shard[part->shard].name;
+    hid_t file = -1, set, from = -1, to = -1;
+    enum merak_status rc;
+
+    rc = open_shard(ckpt, part->shard, &file, err);
+    if (rc != MERAK_OK)
+        return rc;
+    merak_ckpt_dataset_name(name, part->tensor, &part->box);
+    set = H5Dopen2(file, name, H5P_DEFAULT);
+    if (set < 0)
+        return merak_h5_fail(err, "%s/%s: no dataset %s", ckpt->dir, shard,
+                             name);
+    if (!merak_h5_dataset_fits(set, part->box.ndim, part->box.len)) {
+        rc = merak_fail(err, MERAK_ERR_CORRUPT,
+                        "%s/%s: dataset %s is not what the manifest says",
+                        ckpt->dir, shard, name);
+        goto out;
+    }
+    from = select_in(&part->box, both);
+    to = select_in(box, both);
+    if (from < 0 || to < 0 ||
+        H5Dread(set, H5T_NATIVE_FLOAT, to, from, H5P_DEFAULT, data) < 0)
+        rc = merak_h5_fail(err, "cannot read %s from %s/%s", name, ckpt->dir,
+                           shard);
+out:
+    merak_h5_drop(to);
+    merak_h5_drop(from);
+    merak_h5_drop(set);
+    return rc;
+}
+
+static enum merak_status find_tensor(const struct merak_ckpt *ckpt,
+                                     const struct merak_ckpt_piece *piece,
+                                     const struct merak_ckpt_tensor **t_p,
+                                     struct merak_error *err)
+{
+    const struct merak_ckpt_tensor *t =
+        merak_ckpt_tensor_find(ckpt->mf, piece->name);
+    char want[160], has[160];
+
+    if (t == NULL)
+        return merak_fail(err, MERAK_ERR_MISMATCH, "%s has no tensor %s",
+                          ckpt->dir, piece->name);
+    if (t->shape.ndim != piece->shape.ndim ||
+        memcmp(t->shape.dim, piece->shape.dim,
+               (size_t)t->shape.ndim * sizeof(*t->shape.dim)) != 0)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "tensor %s is %s in %s, and %s here", piece->name,
+                          merak_shape_text(has, &t->shape), ckpt->dir,
+                          merak_shape_text(want, &piece->shape));
+    *t_p = t;
+    return MERAK_OK;
+}
+
+static enum merak_status read_boxes(struct merak_ckpt *ckpt,
+                                    const struct merak_ckpt_piece *piece,
+                                    const struct merak_ckpt_tensor *t,
+                                    struct merak_error *err)
+{
+    struct merak_box boxes[MERAK_FLAT_BOXES], both;
+    int n = merak_ckpt_piece_boxes(piece, boxes);
+    enum merak_status rc = MERAK_OK;
+    float *data = piece->data;
+
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < t->n && rc == MERAK_OK; k++) {
+            const struct merak_ckpt_part *part = &ckpt->mf->part[t->first + k];
+
+            if (merak_ckpt_box_meet(&boxes[i], &part->box, &both))
+                rc = read_part(ckpt, part, &both, &boxes[i], data, err);
+        }
+        data += merak_box_count(&boxes[i]);
+    }
+    return rc;
+}
+
+enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
+                                  const struct merak_ckpt_piece *piece,
+                                  struct merak_error *err)
+{
+    const struct merak_ckpt_tensor *t = NULL;
+    struct merak_h5_quiet quiet;
+    enum merak_status rc;
+
+    rc = merak_ckpt_piece_check(piece, err);
+    if (rc == MERAK_OK)
+        rc = find_tensor(ckpt, piece, &t, err);
+    if (rc != MERAK_OK)
+        return rc;
+    merak_h5_quiet(&quiet);
+    rc = read_boxes(ckpt, piece, t, err);
+    merak_h5_restore(&quiet);
+    if (rc != MERAK_OK)
+        merak_error_wrap(err, "tensor %s", piece->name);
+    return rc;
+}

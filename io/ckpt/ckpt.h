@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/ckpt/ckpt.h - sharded HDF5 checkpoints (merak-checkpoint(5))
+ *
+ * Tensors are named "param/NAME", "adam_m/NAME", "adam_v/NAME", all f32, by
+ * their logical (global) shape; a piece is a flat range of a box of one.
+ * Any layout can read what any other wrote.
+ */
+#ifndef MERAK_IO_CKPT_CKPT_H
+#define MERAK_IO_CKPT_CKPT_H
+
+#include <stdint.h>
+
+#include "merak/status.h"
+#include "partitioner/layout/layout.h"
+
+struct merak_ckpt_piece {
+    const char *name;         /* "param/h.0.attn.qkv.w" */
+    struct merak_shape shape; /* global */
+    struct merak_box box;     /* full = shape */
+    size_t flat_lo, flat_hi;  /* of the box's elements, row-major */
+    float *data;              /* flat_hi - flat_lo elements, contiguous */
+};
+
+/* What is not a tensor. */
+struct merak_ckpt_state {
+    uint64_t step;             /* steps done */
+    uint64_t consumed_samples; /* position in the data */
+    uint64_t consumed_tokens;
+    uint64_t seed;
+    char model_id[65]; /* fingerprint of names and shapes, hex */
+    char data_id[65];  /* fingerprint of the data set, or "" */
+    char dtype[8];
+    int tp, pp, dp; /* of the writer; for people */
+};
+
+/* How the ranks talk during a save; agree as in merak_agree(): all get the
+ * first failure.  rank 0 alone commits. */
+struct merak_ckpt_comm {
+    int rank, size;
+    void *arg;
+    enum merak_status (*agree)(void *arg, enum merak_status mine,
+                               struct merak_error *err);
+};
+
+/*
+ * Write run_dir/step-N/ : every rank its pieces, rank 0 the master, the
+ * manifest and, last, COMMITTED.  All ranks return the same status; on
+ * failure nothing is committed and nothing committed before is touched.
+ * keep: how many committed checkpoints stay (>= 2; 0: all).
+ */
+enum merak_status merak_ckpt_save(const char *run_dir,
+                                  const struct merak_ckpt_state *state,
+                                  const struct merak_ckpt_piece *pieces,
+                                  int n_pieces, int keep,
+                                  const struct merak_ckpt_comm *comm,
+                                  struct merak_error *err) MERAK_CHECKED;
+
+struct merak_ckpt;
+
+/*
+ * Open the newest committed checkpoint in run_dir whose manifest is sound
+ * (sizes checked; damaged or partial ones are named by a warning and
+ * skipped), or run_dir itself if it is one (then damage is an error).
+ * MERAK_ERR_NOT_FOUND if none was ever committed there, and
+ * MERAK_ERR_CORRUPT if there are some and all are damaged: that is no reason
+ * to start afresh.
+ */
+enum merak_status merak_ckpt_open(const char *run_dir,
+                                  struct merak_ckpt **ckpt_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+void merak_ckpt_close(struct merak_ckpt *ckpt);
+const char *merak_ckpt_path(const struct merak_ckpt *ckpt);
+const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt);
+/* Fill piece->data from the checkpoint.  Checks the checksum of every shard
+ * file it reads from, once.  MERAK_ERR_MISMATCH names a tensor that is absent
+ * or of another shape; MERAK_ERR_CORRUPT names shard and tensor. */
+enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
+                                  const struct merak_ckpt_piece *piece,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* Check everything: sizes, checksums, coverage of every tensor.  The error
+ * names each damaged shard (first in err, all through `report`). */
+enum merak_status merak_ckpt_verify(const char *ckpt_dir,
+                                    void (*report)(void *arg, const char *line),
+                                    void *arg,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* durable.c - files that are there after a power loss */
+#include "config.h"
+
+#include "io/ckpt/durable.h"
+
+#include "base/error.h"
+#include "io/file.h"
+
+#include <xxhash.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HASH_BLOCK ((size_t)1 << 20)
+
+char *merak_path(char *buf, const char *dir, const char *name)
+{
+    /* Unsigned so that gcc does not warn of a cut that cannot happen. */
+    if ((unsigned)snprintf(buf, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX)
+        buf[0] = '\0';
+    return buf;
+}
+
+static void print_hash(XXH128_hash_t h, char hash[MERAK_HASH_TEXT])
+{
+    snprintf(hash, MERAK_HASH_TEXT, "%016llx%016llx",
+             (unsigned long long)h.high64, (unsigned long long)h.low64);
+}
+
+void merak_hash(const void *data, size_t bytes, char hash[MERAK_HASH_TEXT])
+{
+    print_hash(XXH3_128bits(data, bytes), hash);
+}
+
+/* Blocks that stay in cache, not a mapping: the speed is the same, and a disk
+ * that fails gives EIO where a mapping would kill the process. */
+static enum merak_status hash_stream(int fd, const char *path,
+                                     XXH3_state_t *state, uint64_t *bytes_p,
+                                     struct merak_error *err)
+{
+    char *block = malloc(HASH_BLOCK);
+    enum merak_status rc = MERAK_OK;
+    uint64_t total = 0;
+    ssize_t n;
+
+    if (block == NULL)
+        return merak_fail_nomem(err, HASH_BLOCK);
+    XXH3_128bits_reset(state);
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    do {
+        n = read(fd, block, HASH_BLOCK);
+        if (n > 0) {
+            XXH3_128bits_update(state, block, (size_t)n);
+            total += (uint64_t)n;
+        } else if (n < 0 && errno != EINTR) {
+            rc = merak_file_fail(err, "read", path);
+            break;
+        }
+    } while (n != 0);
+    free(block);
+    *bytes_p = total;
+    return rc;
+}
+
+enum merak_status merak_durable_hash(const char *path, uint64_t *bytes_p,
+                                     char hash[MERAK_HASH_TEXT],
+                                     struct merak_error *err)
+{
+    XXH3_state_t *state = XXH3_createState();
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    enum merak_status rc;
+
+    if (state == NULL) {
+        rc = merak_fail_nomem(err, 0);
+        goto out;
+    }
+    if (fd < 0) {
+        rc = merak_file_fail(err, "open", path);
+        goto out;
+    }
+    rc = hash_stream(fd, path, state, bytes_p, err);
+    if (rc == MERAK_OK)
+        print_hash(XXH3_128bits_digest(state), hash);
+out:
+    if (fd >= 0)
+        close(fd);
+    XXH3_freeState(state);
+    return rc;
+}
+
+enum merak_status merak_durable_read(const char *path, char **text_p,
+                                     size_t *bytes_p, struct merak_error *err)
+{
+    uint64_t bytes = 0;
+    char *text = NULL;
+    enum merak_status rc;
+    int fd = -1;
+
+    rc = merak_file_open(path, &fd, &bytes, err);
+    if (rc != MERAK_OK)
+        return rc;
+    text = malloc(bytes + 1);
+    if (text == NULL)
+        rc = merak_fail_nomem(err, bytes + 1);
+    else
+        rc = merak_file_read(fd, path, text, bytes, 0, err);
+    close(fd);
+    if (rc != MERAK_OK) {
+        free(text);
+        return rc;
+    }
+    text[bytes] = '\0';
+    *text_p = text;
+    *bytes_p = bytes;
+    return MERAK_OK;
+}
+
+enum merak_status merak_durable_write(const char *path, const void *data,
+                                      size_t bytes, struct merak_error *err)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    enum merak_status rc;
+
+    if (fd < 0)
+        return merak_file_fail(err, "create", path);
+    rc = merak_file_write(fd, path, data, bytes, err);
+    if (rc == MERAK_OK)
+        rc = merak_file_sync_close(fd, path, err);
+    else
+        close(fd);
+    if (rc != MERAK_OK)
+        (void)unlink(path);
+    return rc;
+}
+
+enum merak_status merak_dir_sync(const char *path, struct merak_error *err)
+{
+    char inside[PATH_MAX];
+
+    return merak_file_sync_dir(merak_path(inside, path, "."), err);
+}
+
+enum merak_status merak_dir_remove(const char *path, struct merak_error *err)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    char file[PATH_MAX];
+
+    if (dir == NULL)
+        return errno == ENOENT ? MERAK_OK
+                               : merak_file_fail(err, "open directory", path);
+    while ((entry = readdir(dir)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        (void)unlink(merak_path(file, path, entry->d_name));
+    }
+    closedir(dir);
+    if (rmdir(path) != 0)
+        return merak_file_fail(err, "remove", path);
+    return MERAK_OK;
+}

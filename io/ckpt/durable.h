@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/ckpt/durable.h - files that are there after a power loss */
+#ifndef MERAK_IO_CKPT_DURABLE_H
+#define MERAK_IO_CKPT_DURABLE_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "merak/status.h"
+
+/* 32 hex digits of xxh3-128, as `xxhsum -H2` prints it, and the end. */
+#define MERAK_HASH_TEXT 33
+/* Names below a directory are ours and short: with a directory of at most
+ * MERAK_DIR_MAX bytes no path made here is ever cut. */
+#define MERAK_DIR_MAX (PATH_MAX - 256)
+
+/* "dir/name" in buf[PATH_MAX]; returns buf. */
+char *merak_path(char *buf, const char *dir, const char *name);
+
+void merak_hash(const void *data, size_t bytes, char hash[MERAK_HASH_TEXT]);
+/* Size and hash of a file. */
+enum merak_status merak_durable_hash(const char *path, uint64_t *bytes_p,
+                                     char hash[MERAK_HASH_TEXT],
+                                     struct merak_error *err) MERAK_CHECKED;
+/* The whole of a file, a null byte after it; free() it. */
+enum merak_status merak_durable_read(const char *path, char **text_p,
+                                     size_t *bytes_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* Make (or empty) a file, write, fsync.  A file that failed is removed. */
+enum merak_status merak_durable_write(const char *path, const void *data,
+                                      size_t bytes,
+                                      struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_dir_sync(const char *path,
+                                 struct merak_error *err) MERAK_CHECKED;
+/* Remove a directory of files; absent is fine.  Not to be checked where it
+ * only cleans up. */
+enum merak_status merak_dir_remove(const char *path, struct merak_error *err);
+
+#endif

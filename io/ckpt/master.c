@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* master.c - the file that shows every tensor of a checkpoint whole
+ *
+ * A virtual dataset a tensor, pieced together from the shards' datasets.
+ * Sources are named without a directory: HDF5 looks for them beside the
+ * master, from whatever directory it is read.  HDF5 shows a source it cannot
+ * open as fill values and tells nobody, hence the NaN.
+ */
+#include "config.h"
+
+#include "io/ckpt/impl.h"
+
+#include "base/error.h"
+#include "io/h5.h"
+
+#include <math.h>
+
+static hid_t tensor_space(const struct merak_ckpt_tensor *t)
+{
+    hsize_t dim[MERAK_MAX_DIMS] = {1};
+    /* A virtual dataset cannot be scalar. */
+    int ndim = t->shape.ndim > 0 ? t->shape.ndim : 1;
+
+    for (int d = 0; d < t->shape.ndim; d++)
+        dim[d] = t->shape.dim[d];
+    return H5Screate_simple(ndim, dim, NULL);
+}
+
+/* Map one shard's dataset to its box of the whole. */
+static bool add_source(hid_t dcpl, hid_t space,
+                       const struct merak_ckpt_manifest *mf,
+                       const struct merak_ckpt_part *part)
+{
+    hsize_t lo[MERAK_MAX_DIMS] = {0}, len[MERAK_MAX_DIMS] = {1};
+    char name[MERAK_CKPT_MAX_DATASET];
+    hid_t source;
+    bool ok;
+
+    for (int d = 0; d < part->box.ndim; d++) {
+        lo[d] = part->box.lo[d];
+        len[d] = part->box.len[d];
+    }
+    source = part->box.ndim == 0 ? H5Screate(H5S_SCALAR)
+                                 : H5Screate_simple(part->box.ndim, len, NULL);
+    merak_ckpt_dataset_name(name, part->tensor, &part->box);
+    ok = source >= 0 &&
+         H5Sselect_hyperslab(space, H5S_SELECT_SET, lo, NULL, len, NULL) >= 0 &&
+         H5Pset_virtual(dcpl, space, mf->shard[part->shard].name, name,
+                        source) >= 0;
+    merak_h5_drop(source);
+    return ok;
+}
+
+static bool write_tensor(hid_t file, const struct merak_ckpt_manifest *mf,
+                         const struct merak_ckpt_tensor *t)
+{
+    hid_t lcpl = H5Pcreate(H5P_LINK_CREATE),
+          dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t space = tensor_space(t), set = -1;
+    const float nan_value = NAN;
+    bool ok = lcpl >= 0 && dcpl >= 0 && space >= 0 &&
+              H5Pset_create_intermediate_group(lcpl, 1) >= 0 &&
+              H5Pset_obj_track_times(dcpl, false) >= 0 &&
+              H5Pset_fill_value(dcpl, H5T_NATIVE_FLOAT, &nan_value) >= 0;
+
+    for (int i = 0; i < t->n && ok; i++)
+        ok = add_source(dcpl, space, mf, &mf->part[t->first + i]);
+    if (ok)
+        set = H5Dcreate2(file, t->name, H5T_IEEE_F32LE, space, lcpl, dcpl,
+                         H5P_DEFAULT);
+    ok = set >= 0;
+    merak_h5_drop(set);
+    merak_h5_drop(space);
+    merak_h5_drop(dcpl);
+    merak_h5_drop(lcpl);
+    return ok;
+}
+
+static bool put_state(hid_t file, const struct merak_ckpt_state *state)
+{
+    return merak_h5_put_text(file, "format", MERAK_CKPT_FORMAT) &&
+           merak_h5_put_number(file, "version", MERAK_CKPT_VERSION) &&
+           merak_h5_put_number(file, "step", state->step) &&
+           merak_h5_put_number(file, "consumed_samples",
+                               state->consumed_samples) &&
+           merak_h5_put_number(file, "consumed_tokens",
+                               state->consumed_tokens) &&
+           merak_h5_put_number(file, "seed", state->seed) &&
+           merak_h5_put_text(file, "model_id", state->model_id) &&
+           merak_h5_put_text(file, "data_id", state->data_id) &&
+           merak_h5_put_text(file, "dtype", state->dtype) &&
+           merak_h5_put_number(file, "tp", (uint64_t)state->tp) &&
+           merak_h5_put_number(file, "pp", (uint64_t)state->pp) &&
+           merak_h5_put_number(file, "dp", (uint64_t)state->dp);
+}
+
+static enum merak_status lay_out(const char *path,
+                                 const struct merak_ckpt_state *state,
+                                 const struct merak_ckpt_manifest *mf,
+                                 struct merak_h5_stage *stage,
+                                 struct merak_error *err)
+{
+    hid_t file = -1;
+    enum merak_status rc = merak_h5_stage(path, stage, &file, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (!put_state(file, state))
+        rc = merak_h5_fail(err, "cannot lay out %s", path);
+    for (int i = 0; i < mf->n_tensors && rc == MERAK_OK; i++) {
+        if (!write_tensor(file, mf, &mf->tensor[i]))
+            rc = merak_h5_fail(err, "cannot put tensor %s in %s",
+                               mf->tensor[i].name, path);
+    }
+    if (H5Fclose(file) < 0 && rc == MERAK_OK)
+        rc = merak_h5_fail(err, "cannot lay out %s", path);
+    return rc;
+}
+
+enum merak_status merak_ckpt_master_write(const char *dir,
+                                          const struct merak_ckpt_state *state,
+                                          const struct merak_ckpt_manifest *mf,
+                                          struct merak_error *err)
+{
+    struct merak_h5_stage stage;
+    char path[PATH_MAX];
+    enum merak_status rc;
+
+    merak_path(path, dir, MERAK_CKPT_MASTER);
+    rc = lay_out(path, state, mf, &stage, err);
+    if (rc == MERAK_OK)
+        rc = merak_h5_copy_out(&stage, path, err);
+    if (rc == MERAK_OK)
+        rc = merak_h5_sync(&stage, path, err);
+    merak_h5_unstage(&stage);
+    return rc;
+}

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save.c - write a checkpoint; THE description of its format
+ *
+ * A run's directory holds
+ *
+ *   step-00000020/        a checkpoint: committed, never changed again
+ *     shard-00000.h5      one HDF5 file a rank, by its rank in the job
+ *     shard-00001.h5
+ *     master.h5           every tensor whole: virtual datasets over the shards
+ *     manifest.json       what belongs to it: sizes, checksums, boxes, state
+ *     COMMITTED           written last; holds the manifest's checksum
+ *   step-00000040.tmp/    a save under way or cut short, or one being removed
+ *   step-00000020.old/    a checkpoint that a new step-00000020 replaces
+ *   LATEST                the name of the newest, one line; for people and
+ *                         scripts, the reader does not need it
+ *
+ * The step has at least eight digits.  All checksums are xxh3-128, 32 hex
+ * digits, as `xxhsum -H2` prints them.
+ *
+ * shard-RANK.h5.  Root attributes: format "merak-checkpoint", version, step,
+ * rank.  A dataset for each box of a tensor that the rank wrote, contiguous,
+ * IEEE f32 little-endian, named TENSOR@LO:HI,LO:HI.. after the box
+ * ("param/h.0.attn.qkv.w@0:2304,0:384"; a scalar is "TENSOR@").  Attributes:
+ * tensor, shape (of the whole), lo (the box's first corner).  A flat range
+ * (ZeRO) is written as the few boxes it is made of, so that everything that
+ * reads shards knows boxes only.
+ *
+ * master.h5.  Root attributes: format, version and the whole state.  For each
+ * tensor a virtual dataset TENSOR in its own shape (a scalar as [1]), sources
+ * named by file name alone, fill value NaN.
+ *
+ * manifest.json.  One object:
+ *   format "merak-checkpoint", version 1
+ *   merak, hdf5          versions that wrote it, for people
+ *   state    { step, consumed_samples, consumed_tokens, seed (text), model_id,
+ *              data_id, dtype, tp, pp, dp }
+ *   master   { file, bytes, xxh128 }
+ *   shards   [ { file, bytes, xxh128, step,
+ *                parts [ { tensor, shape, lo, len, offset (of the dataset's
+ *                          bytes in the file), xxh128 (of them) } ] } ]
+ * The parts of all shards tile every tensor: each element has one writer.
+ *
+ * COMMITTED.  Two lines:
+ *   merak-checkpoint 1 step STEP manifest BYTES XXH128
+ *   XXH128 of the line above, its newline included
+ *
+ * A checkpoint is valid if COMMITTED's second line fits its first, its first
+ * fits manifest.json, the manifest's parts tile their tensors, and the files
+ * it names are there in the size it gives.  What a file holds is checked
+ * against its checksum before the first byte of it is used.
+ *
+ * The writer, rank 0 unless said otherwise:
+ *   1  remove what dead saves left (*.tmp), make step-N.tmp
+ *      -- all ranks agree --
+ *   2  every rank: shard-RANK.h5, fsync; shard-RANK.json (its entry of the
+ *      manifest, gone before the commit)
+ *      -- all ranks agree --
+ *   3  merge the entries, check the tiling; master.h5 and manifest.json,
+ *      fsync each and the directory; COMMITTED, fsync, the directory again
+ *   4  an older step-N there: rename it to step-N.old, fsync the run's
+ *      directory
+ *   5  rename step-N.tmp to step-N, fsync the run's directory: committed
+ *   6  LATEST through a rename; remove what is no longer kept, each renamed
+ *      to .tmp first, so that nothing half removed looks like a checkpoint
+ *      -- all ranks agree --
+ * A failure in 1 to 5 removes step-N.tmp and is returned by all ranks.
+ *
+ * The reader, after any crash: of the directories step-N and step-N.old,
+ * the valid one with the highest N, step-N before step-N.old.  *.tmp is never
+ * read.  Until step 5 is on disk that is what was newest before the save
+ * (in 4: step-N.old is the same files by another name); from then on the new
+ * one, all of whose bytes and names were synced before its rename.
+ */
+#include "config.h"
+
+#include "io/ckpt/impl.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/file.h"
+#include "io/h5.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Fewer would let one bad disk block lose the run. */
+#define MIN_KEEP 2
+
+struct save {
+    const char *run_dir;
+    const struct merak_ckpt_state *state;
+    int ranks;
+    int keep;
+    char final[PATH_MAX]; /* run_dir/step-N, and with suffixes */
+    char old[PATH_MAX];
+    char tmp[PATH_MAX];
+};
+
+/* --- 1: a place to write ----------------------------------------------------
+ */
+
+static enum merak_status remove_debris(const char *run_dir,
+                                       struct merak_error *err)
+{
+    struct merak_ckpt_entry *entries = NULL;
+    char path[PATH_MAX];
+    enum merak_status rc;
+    int n = 0;
+
+    rc = merak_ckpt_list(run_dir, &entries, &n, err);
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        if (entries[i].kind == MERAK_CKPT_TMP)
+            rc = merak_dir_remove(merak_path(path, run_dir, entries[i].name),
+                                  err);
+    }
+    free(entries);
+    return rc;
+}
+
+static enum merak_status prepare(const struct save *save,
+                                 struct merak_error *err)
+{
+    char parent[PATH_MAX];
+    enum merak_status rc;
+
+    if (mkdir(save->run_dir, 0777) == 0) {
+        rc = merak_dir_sync(merak_path(parent, save->run_dir, ".."), err);
+        if (rc != MERAK_OK)
+            return rc;
+    } else if (errno != EEXIST) {
+        return merak_file_fail(err, "make directory", save->run_dir);
+    }
+    rc = remove_debris(save->run_dir, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (mkdir(save->tmp, 0777) != 0)
+        return merak_file_fail(err, "make directory", save->tmp);
+    return MERAK_OK;
+}
+
+/* --- 3: master, manifest, COMMITTED -----------------------------------------
+ */
+
+/* One shard's entry; its file is not needed any more. */
+static enum merak_status take_shard(const struct save *save, int rank,
+                                    json_t *shards, struct merak_error *err)
+{
+    char name[48], path[PATH_MAX];
+    char *text = NULL;
+    size_t bytes;
+    json_error_t why;
+    json_t *json;
+    enum merak_status rc;
+
+    snprintf(name, sizeof(name), "shard-%05d.json", rank);
+    merak_path(path, save->tmp, name);
+    rc = merak_durable_read(path, &text, &bytes, err);
+    if (rc != MERAK_OK)
+        return rc;
+    json = json_loadb(text, bytes, 0, &why);
+    free(text);
+    if (json == NULL)
+        return merak_fail(err, MERAK_ERR_CORRUPT, "%s: %s", path, why.text);
+    if (json_integer_value(json_object_get(json, "step")) !=
+        (json_int_t)save->state->step) {
+        json_decref(json);
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "%s is of another step than %llu", path,
+                          (unsigned long long)save->state->step);
+    }
+    if (json_array_append_new(shards, json) != 0)
+        return merak_fail_nomem(err, bytes);
+    (void)unlink(path);
+    return MERAK_OK;
+}
+
+static enum merak_status merge_shards(const struct save *save,
+                                      struct merak_ckpt_manifest **mf_p,
+                                      struct merak_error *err)
+{
+    struct merak_ckpt_manifest *mf = NULL;
+    json_t *shards = json_array();
+    json_t *root = json_pack(
+        "{s:s, s:i, s:s, s:o, s:O}", "format", MERAK_CKPT_FORMAT, "version",
+        MERAK_CKPT_VERSION, "merak", PACKAGE_VERSION, "state",
+        merak_ckpt_state_json(save->state), "shards", shards);
+    enum merak_status rc = MERAK_OK;
+
+    if (root == NULL)
+        rc = merak_fail_nomem(err, 0);
+    for (int rank = 0; rank < save->ranks && rc == MERAK_OK; rank++)
+        rc = take_shard(save, rank, shards, err);
+    json_decref(shards);
+    if (rc != MERAK_OK) {
+        json_decref(root);
+        return rc;
+    }
+    rc = merak_ckpt_manifest_shards_take(root, &mf, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_ckpt_manifest_cover(mf, MERAK_ERR_PARAM, err);
+    if (rc == MERAK_OK)
+        *mf_p = mf;
+    else
+        merak_ckpt_manifest_destroy(mf);
+    return rc;
+}
+
+static enum merak_status add_master(const struct save *save, json_t *root,
+                                    struct merak_error *err)
+{
+    char path[PATH_MAX], hash[MERAK_HASH_TEXT], version[40];
+    unsigned major, minor, release;
+    uint64_t bytes = 0;
+    enum merak_status rc;
+
+    rc = merak_durable_hash(merak_path(path, save->tmp, MERAK_CKPT_MASTER),
+                            &bytes, hash, err);
+    if (rc != MERAK_OK)
+        return rc;
+    (void)H5get_libversion(&major, &minor, &release);
+    snprintf(version, sizeof(version), "%u.%u.%u", major, minor, release);
+    if (json_object_set_new(root, "hdf5", json_string(version)) != 0 ||
+        json_object_set_new(root, "master",
+                            json_pack("{s:s, s:I, s:s}", "file",
+                                      MERAK_CKPT_MASTER, "bytes",
+                                      (json_int_t)bytes, "xxh128", hash)) != 0)
+        return merak_fail_nomem(err, 0);
+    return MERAK_OK;
+}
+
+/* COMMITTED vouches for the manifest, so it may not be there before it: the
+ * directory is synced in between as well. */
+static enum merak_status write_records(const struct save *save, json_t *root,
+                                       struct merak_error *err)
+{
+    char path[PATH_MAX], record[MERAK_CKPT_MAX_RECORD];
+    char *text = json_dumps(root, JSON_COMPACT);
+    enum merak_status rc;
+    size_t bytes, n;
+
+    if (text == NULL)
+        return merak_fail_nomem(err, 0);
+    bytes = strlen(text);
+    n = merak_ckpt_record(record, save->state->step, text, bytes);
+    rc = merak_durable_write(merak_path(path, save->tmp, MERAK_CKPT_MANIFEST),
+                             text, bytes, err);
+    free(text);
+    if (rc == MERAK_OK)
+        rc = merak_dir_sync(save->tmp, err);
+    if (rc == MERAK_OK)
+        rc = merak_durable_write(
+            merak_path(path, save->tmp, MERAK_CKPT_COMMITTED), record, n, err);
+    if (rc == MERAK_OK)
+        rc = merak_dir_sync(save->tmp, err);
+    return rc;
+}
+
+static enum merak_status complete(const struct save *save,
+                                  struct merak_error *err)
+{
+    struct merak_ckpt_manifest *mf = NULL;
+    enum merak_status rc;
+
+    rc = merge_shards(save, &mf, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_ckpt_master_write(save->tmp, save->state, mf, err);
+    if (rc == MERAK_OK)
+        rc = add_master(save, mf->root, err);
+    if (rc == MERAK_OK)
+        rc = write_records(save, mf->root, err);
+    merak_ckpt_manifest_destroy(mf);
+    return rc;
+}
+
+/* --- 4, 5: commit ------------------------------------------------------------
+ */
+
+/* A loadable step-N steps aside as step-N.old, which the reader takes while
+ * there is no step-N.  A damaged one must not push out a good .old. */
+static enum merak_status set_aside(const struct save *save,
+                                   struct merak_error *err)
+{
+    struct merak_ckpt_manifest *mf = NULL;
+    enum merak_status rc;
+
+    if (access(save->final, F_OK) != 0)
+        return MERAK_OK;
+    if (merak_ckpt_load(save->final, &mf, NULL) != MERAK_OK)
+        return merak_dir_remove(save->final, err);
+    merak_ckpt_manifest_destroy(mf);
+    rc = merak_dir_remove(save->old, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (rename(save->final, save->old) != 0)
+        return merak_file_fail(err, "rename", save->final);
+    return merak_dir_sync(save->run_dir, err);
+}
+
+static enum merak_status commit(const struct save *save,
+                                struct merak_error *err)
+{
+    enum merak_status rc = set_aside(save, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (rename(save->tmp, save->final) != 0)
+        return merak_file_fail(err, "rename", save->tmp);
+    rc = merak_dir_sync(save->run_dir, err);
+    if (rc != MERAK_OK) /* perhaps not on disk: then not committed at all */
+        (void)rename(save->final, save->tmp);
+    return rc;
+}
+
+/* --- 6: after the commit
+ * ------------------------------------------------------ */
+
+static enum merak_status write_latest(const struct save *save,
+                                      struct merak_error *err)
+{
+    char line[MERAK_CKPT_NAME + 1], path[PATH_MAX], tmp[PATH_MAX];
+    enum merak_status rc;
+
+    merak_ckpt_name(line, save->state->step, MERAK_CKPT_PLAIN);
+    strcat(line, "\n");
+    merak_path(path, save->run_dir, MERAK_CKPT_LATEST);
+    merak_path(tmp, save->run_dir, MERAK_CKPT_LATEST ".tmp");
+    rc = merak_durable_write(tmp, line, strlen(line), err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (rename(tmp, path) != 0)
+        return merak_file_fail(err, "rename", tmp);
+    return merak_dir_sync(save->run_dir, err);
+}
+
+static enum merak_status remove_one(const struct save *save,
+                                    const struct merak_ckpt_entry *entry,
+                                    struct merak_error *err)
+{
+    char from[PATH_MAX], to[PATH_MAX], name[MERAK_CKPT_NAME];
+    enum merak_status rc;
+
+    merak_path(from, save->run_dir, entry->name);
+    merak_path(to, save->run_dir,
+               merak_ckpt_name(name, entry->step, MERAK_CKPT_TMP));
+    rc = merak_dir_remove(to, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (rename(from, to) != 0)
+        return merak_file_fail(err, "rename", from);
+    /* The name first, durably, then the files under it. */
+    rc = merak_dir_sync(save->run_dir, err);
+    if (rc == MERAK_OK)
+        rc = merak_dir_remove(to, err);
+    return rc;
+}
+
+/* Remove checkpoints older than the keep-th that can be loaded, and any
+ * step-N.old whose step-N can.  Never the one just written: after a resume
+ * from an earlier step it is not the newest. */
+static enum merak_status prune(const struct save *save, struct merak_error *err)
+{
+    struct merak_ckpt_entry *entries = NULL;
+    struct merak_ckpt_manifest *mf;
+    char path[PATH_MAX];
+    uint64_t good_step = 0;
+    enum merak_status rc;
+    int n = 0, good = 0;
+
+    rc = merak_ckpt_list(save->run_dir, &entries, &n, err);
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        bool spare = good > 0 && entries[i].kind == MERAK_CKPT_OLD &&
+                     good_step == entries[i].step;
+
+        if (entries[i].kind == MERAK_CKPT_TMP ||
+            (entries[i].kind == MERAK_CKPT_PLAIN &&
+             entries[i].step == save->state->step && good >= save->keep))
+            continue;
+        if (spare || (save->keep > 0 && good >= save->keep)) {
+            rc = remove_one(save, &entries[i], err);
+        } else if (merak_ckpt_load(
+                       merak_path(path, save->run_dir, entries[i].name), &mf,
+                       NULL) == MERAK_OK) {
+            merak_ckpt_manifest_destroy(mf);
+            good_step = entries[i].step;
+            good++;
+        }
+    }
+    free(entries);
+    return rc;
+}
+
+/* The checkpoint is safe: what fails from here on is worth a warning only. */
+static void tidy(const struct save *save)
+{
+    struct merak_error err;
+
+    if (write_latest(save, &err) != MERAK_OK)
+        merak_warn("ckpt", "%s", err.text);
+    if (prune(save, &err) != MERAK_OK)
+        merak_warn("ckpt", "old checkpoints stay: %s", err.text);
+}
+
+/* --- all of it
+ * ----------------------------------------------------------------- */
+
+static enum merak_status agree(const struct merak_ckpt_comm *comm,
+                               enum merak_status mine, struct merak_error *err)
+{
+    return comm == NULL ? mine : comm->agree(comm->arg, mine, err);
+}
+
+static enum merak_status check_args(const char *run_dir,
+                                    const struct merak_ckpt_state *state,
+                                    int keep, struct merak_error *err)
+{
+    if (strlen(run_dir) >= MERAK_DIR_MAX)
+        return merak_fail(err, MERAK_ERR_PARAM, "path too long: %.100s...",
+                          run_dir);
+    if (keep != 0 && keep < MIN_KEEP)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "cannot keep %d checkpoints: at least %d, or 0 for "
+                          "all",
+                          keep, MIN_KEEP);
+    if (state->step > INT64_MAX || state->consumed_samples > INT64_MAX ||
+        state->consumed_tokens > INT64_MAX)
+        return merak_fail(err, MERAK_ERR_PARAM, "step or position beyond 2^63");
+    return MERAK_OK;
+}
+
+static void set_paths(struct save *save)
+{
+    char name[MERAK_CKPT_NAME];
+    uint64_t step = save->state->step;
+
+    merak_path(save->final, save->run_dir,
+               merak_ckpt_name(name, step, MERAK_CKPT_PLAIN));
+    merak_path(save->old, save->run_dir,
+               merak_ckpt_name(name, step, MERAK_CKPT_OLD));
+    merak_path(save->tmp, save->run_dir,
+               merak_ckpt_name(name, step, MERAK_CKPT_TMP));
+}
+
+static enum merak_status finish(const struct save *save,
+                                struct merak_error *err)
+{
+    enum merak_status rc = complete(save, err);
+
+    if (rc == MERAK_OK)
+        rc = commit(save, err);
+    if (rc == MERAK_OK)
+        tidy(save);
+    else
+        (void)merak_dir_remove(save->tmp, NULL);
+    return rc;
+}
+
+static enum merak_status run_save(const struct save *save,
+                                  const struct merak_ckpt_piece *pieces,
+                                  int n_pieces,
+                                  const struct merak_ckpt_comm *comm,
+                                  struct merak_error *err)
+{
+    int rank = comm == NULL ? 0 : comm->rank;
+    enum merak_status rc = MERAK_OK;
+
+    if (rank == 0)
+        rc = prepare(save, err);
+    rc = agree(comm, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_ckpt_shard_write(save->tmp, rank, save->state->step, pieces,
+                                n_pieces, err);
+    rc = agree(comm, rc, err);
+    if (rc != MERAK_OK) {
+        if (rank == 0)
+            (void)merak_dir_remove(save->tmp, NULL);
+        return rc;
+    }
+    if (rank == 0)
+        rc = finish(save, err);
+    return agree(comm, rc, err);
+}
+
+enum merak_status
+merak_ckpt_save(const char *run_dir, const struct merak_ckpt_state *state,
+                const struct merak_ckpt_piece *pieces, int n_pieces, int keep,
+                const struct merak_ckpt_comm *comm, struct merak_error *err)
+{
+    struct save save = {.run_dir = run_dir,
+                        .state = state,
+                        .ranks = comm == NULL ? 1 : comm->size,
+                        .keep = keep};
+    struct merak_h5_quiet quiet;
+    enum merak_status rc;
+
+    rc = agree(comm, check_args(run_dir, state, keep, err), err);
+    if (rc != MERAK_OK)
+        return rc;
+    set_paths(&save);
+    merak_h5_quiet(&quiet);
+    rc = run_save(&save, pieces, n_pieces, comm, err);
+    merak_h5_restore(&quiet);
+    return rc;
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bpe.c - GPT-2's pieces and byte-pair merges
+ *
+ * The symbols of a piece are a doubly linked list in arrays; candidate
+ * merges wait in a heap ordered by (rank, position).  A candidate whose
+ * symbols have changed since is skipped when it comes up.  n bytes take
+ * O(n log n), so that a megabyte of one letter is no trap.
+ */
+#include "config.h"
+
+#include "io/tokenizer/bpe.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "io/tokenizer/unicode.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define NONE (-1)
+#define MAX_PIECE_BYTES (1u << 28) /* keeps positions and the heap in 32 bits \
+                                    */
+#define CACHE_SLOTS 32768          /* of 64 bytes */
+#define CACHE_KEY 22
+#define CACHE_IDS 10
+
+struct pair {
+    int32_t left, right; /* left NONE: the slot is free */
+    uint32_t rank;
+    int32_t id;
+};
+
+struct candidate {
+    uint32_t rank;
+    int32_t at; /* the left symbol */
+    int32_t left, right, id;
+};
+
+/* Most pieces are words that come again: short ones are looked up, each in
+ * the one slot of its hash, the newest staying. */
+struct cached {
+    uint8_t bytes, n; /* bytes 0: free */
+    unsigned char key[CACHE_KEY];
+    int32_t id[CACHE_IDS];
+};
+
+struct merak_bpe {
+    int32_t byte_id[256];
+    struct pair *pair; /* open addressing, at most half full */
+    size_t pair_mask;
+    uint32_t n_merges;
+    struct cached *cache;
+    /* scratch for pieces up to `room` bytes */
+    size_t room;
+    int32_t *id, *prev, *next;
+    struct candidate *heap;
+    size_t n_heap;
+};
+
+/* --- pieces ------------------------------------------------------------ */
+
+static size_t run_of(enum merak_char class, const unsigned char *text, size_t n,
+                     size_t from)
+{
+    size_t bytes;
+
+    while (from < n && merak_char_at(text + from, n - from, &bytes) == class)
+        from += bytes;
+    return from;
+}
+
+/* 's 't 'm 'd 're 've 'll: length, or 0. */
+static size_t contraction(const unsigned char *text, size_t n)
+{
+    if (n >= 2 && memchr("stmd", text[1], 4) != NULL)
+        return 2;
+    if (n >= 3 &&
+        (memcmp(text + 1, "re", 2) == 0 || memcmp(text + 1, "ve", 2) == 0 ||
+         memcmp(text + 1, "ll", 2) == 0))
+        return 3;
+    return 0;
+}
+
+/* A run of spaces leaves its last one to the word that follows. */
+static size_t space_piece(const unsigned char *text, size_t n)
+{
+    size_t end = 0, last = 0, bytes;
+
+    while (end < n &&
+           merak_char_at(text + end, n - end, &bytes) == MERAK_CHAR_SPACE) {
+        last = end;
+        end += bytes;
+    }
+    if (end == n || last == 0 ||
+        merak_char_at(text + end, n - end, &bytes) == MERAK_CHAR_INVALID)
+        return end;
+    return last;
+}
+
+size_t merak_piece(const unsigned char *text, size_t n)
+{
+    size_t bytes, next_bytes, cut;
+    enum merak_char class = merak_char_at(text, n, &bytes), next;
+
+    if (text[0] == '\'') {
+        cut = contraction(text, n);
+        if (cut > 0)
+            return cut;
+    }
+    if (text[0] == ' ' && n > 1) {
+        next = merak_char_at(text + 1, n - 1, &next_bytes);
+        if (next != MERAK_CHAR_SPACE && next != MERAK_CHAR_INVALID)
+            return run_of(next, text, n, 1 + next_bytes);
+    }
+    if (class == MERAK_CHAR_SPACE)
+        return space_piece(text, n);
+    return run_of(class, text, n, bytes);
+}
+
+/* --- merges ------------------------------------------------------------ */
+
+static struct pair *find_pair(const struct merak_bpe *bpe, int32_t left,
+                              int32_t right)
+{
+    size_t at = (size_t)merak_rng_mix((uint64_t)left, (uint64_t)right);
+
+    for (;; at++) {
+        struct pair *p = &bpe->pair[at & bpe->pair_mask];
+
+        if (p->left == NONE || (p->left == left && p->right == right))
+            return p;
+    }
+}
+
+enum merak_status merak_bpe_create(const int32_t byte_id[256],
+                                   size_t max_merges, struct merak_bpe **bpe_p,
+                                   struct merak_error *err)
+{
+    struct merak_bpe *bpe = calloc(1, sizeof(*bpe));
+    size_t slots = 16;
+
+    while (slots < 2 * max_merges)
+        slots *= 2;
+    if (bpe == NULL)
+        return merak_fail_nomem(err, sizeof(*bpe));
+    memcpy(bpe->byte_id, byte_id, sizeof(bpe->byte_id));
+    bpe->pair = malloc(slots * sizeof(*bpe->pair));
+    bpe->cache = calloc(CACHE_SLOTS, sizeof(*bpe->cache));
+    if (bpe->pair == NULL || bpe->cache == NULL) {
+        merak_bpe_destroy(bpe);
+        return merak_fail_nomem(err, slots * sizeof(*bpe->pair));
+    }
+    for (size_t i = 0; i < slots; i++)
+        bpe->pair[i].left = NONE;
+    bpe->pair_mask = slots - 1;
+    *bpe_p = bpe;
+    return MERAK_OK;
+}
+
+static void free_scratch(struct merak_bpe *bpe)
+{
+    free(bpe->id);
+    free(bpe->prev);
+    free(bpe->next);
+    free(bpe->heap);
+    bpe->id = bpe->prev = bpe->next = NULL;
+    bpe->heap = NULL;
+    bpe->room = 0;
+}
+
+void merak_bpe_destroy(struct merak_bpe *bpe)
+{
+    if (bpe == NULL)
+        return;
+    free_scratch(bpe);
+    free(bpe->pair);
+    free(bpe->cache);
+    free(bpe);
+}
+
+void merak_bpe_merge(struct merak_bpe *bpe, int32_t left, int32_t right,
+                     int32_t id)
+{
+    *find_pair(bpe, left, right) =
+        (struct pair){left, right, bpe->n_merges++, id};
+}
+
+/* --- the heap ---------------------------------------------------------- */
+
+static bool before(const struct candidate *a, const struct candidate *b)
+{
+    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
+}
+
+static void heap_push(struct merak_bpe *bpe, struct candidate c)
+{
+    size_t i = bpe->n_heap++;
+
+    while (i > 0 && before(&c, &bpe->heap[(i - 1) / 2])) {
+        bpe->heap[i] = bpe->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    bpe->heap[i] = c;
+}
+
+static struct candidate heap_pop(struct merak_bpe *bpe)
+{
+    struct candidate top = bpe->heap[0], c = bpe->heap[--bpe->n_heap];
+    size_t i = 0;
+
+    for (;;) {
+        size_t child = 2 * i + 1;
+
+        if (child + 1 < bpe->n_heap &&
+            before(&bpe->heap[child + 1], &bpe->heap[child]))
+            child++;
+        if (child >= bpe->n_heap || !before(&bpe->heap[child], &c))
+            break;
+        bpe->heap[i] = bpe->heap[child];
+        i = child;
+    }
+    bpe->heap[i] = c;
+    return top;
+}
+
+/* --- one piece --------------------------------------------------------- */
+
+static enum merak_status make_room(struct merak_bpe *bpe, size_t n,
+                                   struct merak_error *err)
+{
+    size_t room = bpe->room > 0 ? bpe->room : 64;
+
+    if (n <= bpe->room)
+        return MERAK_OK;
+    if (n > MAX_PIECE_BYTES)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "a run of %zu bytes without a word boundary, at "
+                          "most %u can be encoded",
+                          n, MAX_PIECE_BYTES);
+    while (room < n)
+        room *= 2;
+    free_scratch(bpe);
+    bpe->id = malloc(room * sizeof(*bpe->id));
+    bpe->prev = malloc(room * sizeof(*bpe->prev));
+    bpe->next = malloc(room * sizeof(*bpe->next));
+    /* n - 1 pairs to begin with, two more after each of n - 1 merges */
+    bpe->heap = malloc(3 * room * sizeof(*bpe->heap));
+    if (bpe->id == NULL || bpe->prev == NULL || bpe->next == NULL ||
+        bpe->heap == NULL) {
+        free_scratch(bpe);
+        return merak_fail_nomem(err, 3 * room * sizeof(*bpe->heap));
+    }
+    bpe->room = room;
+    return MERAK_OK;
+}
+
+/* Offer the pair that begins with symbol `at`. */
+static void offer(struct merak_bpe *bpe, int32_t at)
+{
+    int32_t next = at == NONE ? NONE : bpe->next[at];
+    const struct pair *p;
+
+    if (next == NONE)
+        return;
+    p = find_pair(bpe, bpe->id[at], bpe->id[next]);
+    if (p->left != NONE)
+        heap_push(bpe,
+                  (struct candidate){p->rank, at, p->left, p->right, p->id});
+}
+
+static void apply(struct merak_bpe *bpe, const struct candidate *c)
+{
+    int32_t next = bpe->next[c->at];
+
+    if (bpe->id[c->at] != c->left || next == NONE || bpe->id[next] != c->right)
+        return;
+    bpe->id[c->at] = c->id;
+    bpe->id[next] = NONE; /* gone: candidates that begin there are stale */
+    bpe->next[c->at] = bpe->next[next];
+    if (bpe->next[next] != NONE)
+        bpe->prev[bpe->next[next]] = c->at;
+    offer(bpe, bpe->prev[c->at]);
+    offer(bpe, c->at);
+}
+
+/* Leaves the tokens at the front of bpe->id; how many. */
+static size_t merge_piece(struct merak_bpe *bpe, const unsigned char *piece,
+                          size_t n)
+{
+    size_t n_ids = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        bpe->id[i] = bpe->byte_id[piece[i]];
+        bpe->prev[i] = (int32_t)i - 1;
+        bpe->next[i] = i + 1 < n ? (int32_t)i + 1 : NONE;
+    }
+    bpe->n_heap = 0;
+    for (size_t i = 0; i < n; i++)
+        offer(bpe, (int32_t)i);
+    while (bpe->n_heap > 0) {
+        struct candidate c = heap_pop(bpe);
+
+        apply(bpe, &c);
+    }
+    for (int32_t i = 0; i != NONE; i = bpe->next[i])
+        bpe->id[n_ids++] = bpe->id[i];
+    return n_ids;
+}
+
+enum merak_status merak_bpe_encode(struct merak_bpe *bpe,
+                                   const unsigned char *piece, size_t n,
+                                   const int32_t **ids_p, size_t *n_p,
+                                   struct merak_error *err)
+{
+    struct cached *slot = NULL;
+    enum merak_status rc;
+
+    if (n <= CACHE_KEY) {
+        slot = &bpe->cache[XXH3_64bits(piece, n) % CACHE_SLOTS];
+        if (slot->bytes == n && memcmp(slot->key, piece, n) == 0) {
+            *ids_p = slot->id;
+            *n_p = slot->n;
+            return MERAK_OK;
+        }
+    }
+    rc = make_room(bpe, n, err);
+    if (rc != MERAK_OK)
+        return rc;
+    *n_p = merge_piece(bpe, piece, n);
+    *ids_p = bpe->id;
+    if (slot != NULL && *n_p <= CACHE_IDS) {
+        slot->bytes = (uint8_t)n;
+        slot->n = (uint8_t)*n_p;
+        memcpy(slot->key, piece, n);
+        memcpy(slot->id, bpe->id, *n_p * sizeof(*slot->id));
+    }
+    return MERAK_OK;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/tokenizer/tokenizer.h - text to token ids and back
+ *
+ * "byte": ids 0-255 are the bytes, 256 ends a document.  Anything else is
+ * the path of a Hugging Face tokenizer.json of the GPT-2 kind (byte-level
+ * BPE); ids are then those of Hugging Face's tokenizers package, special
+ * tokens written out in the text included.  Bytes that are no UTF-8, which
+ * that package cannot be given, are encoded byte by byte like any others:
+ * decoding gives every text back as it was.
+ */
+#ifndef MERAK_IO_TOKENIZER_TOKENIZER_H
+#define MERAK_IO_TOKENIZER_TOKENIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "merak/status.h"
+
+struct merak_tokenizer;
+
+/* Receives ids as they come; what it returns ends or goes on. */
+typedef enum merak_status (*merak_ids_fn)(void *arg, const int32_t *ids,
+                                          size_t n, struct merak_error *err);
+
+/*
+ * MERAK_ERR_UNSUPPORTED names what a file asks for that is not there (another
+ * model, a normalizer, ..), MERAK_ERR_FORMAT what is wrong in it.
+ */
+enum merak_status merak_tokenizer_open(const char *name,
+                                       struct merak_tokenizer **tok_p,
+                                       struct merak_error *err) MERAK_CHECKED;
+void merak_tokenizer_close(struct merak_tokenizer *tok);
+/* Largest id plus one. */
+size_t merak_tokenizer_vocab(const struct merak_tokenizer *tok);
+/* The id that ends a document ("<|endoftext|>"), or -1 if there is none. */
+int32_t merak_tokenizer_eod(const struct merak_tokenizer *tok);
+/* One thread at a time: words met before are remembered. */
+enum merak_status merak_tokenizer_encode(struct merak_tokenizer *tok,
+                                         const void *text, size_t n,
+                                         merak_ids_fn sink, void *arg,
+                                         struct merak_error *err) MERAK_CHECKED;
+/*
+ * Bytes of an id, borrowed from tok: *text_p [*n_p].
+ * MERAK_ERR_PARAM for an id that no token has.
+ */
+enum merak_status merak_tokenizer_decode(const struct merak_tokenizer *tok,
+                                         int32_t id, const char **text_p,
+                                         size_t *n_p,
+                                         struct merak_error *err) MERAK_CHECKED;
+
+#endif

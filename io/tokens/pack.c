@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pack.c - writing token files
+ *
+ * The formats are described where they are read: megatron.c and
+ * llmc.c.  Of a Megatron pair the .idx is renamed last, and an old
+ * one is removed before the .bin is renamed: at no time does an index stand
+ * beside the tokens of another.
+ */
+#include "config.h"
+
+#include "io/tokens/pack.h"
+
+#include "base/error.h"
+#include "io/file.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUFFER_BYTES 65536
+#define U16_VOCAB 65500 /* Megatron's limit for u16 */
+
+struct out {
+    char *path, *temporary;
+    int fd;    /* -1: not open */
+    bool made; /* the temporary file is there */
+    unsigned char *buffer;
+    size_t used;
+};
+
+struct merak_pack {
+    enum merak_pack_format format;
+    enum merak_token_type type;
+    size_t vocab;
+    struct out bin, idx; /* idx: Megatron only */
+    int32_t *length;     /* of each document */
+    size_t n_documents, room;
+    uint64_t tokens;  /* of ended documents */
+    uint64_t pending; /* of the one at hand */
+};
+
+/* --- one file ---------------------------------------------------------- */
+
+static enum merak_status out_open(struct out *out, const char *prefix,
+                                  const char *suffix, struct merak_error *err)
+{
+    size_t n = strlen(prefix) + 40;
+
+    out->path = malloc(n);
+    out->temporary = malloc(n);
+    out->buffer = malloc(BUFFER_BYTES);
+    if (out->path == NULL || out->temporary == NULL || out->buffer == NULL)
+        return merak_fail_nomem(err, BUFFER_BYTES);
+    snprintf(out->path, n, "%s%s", prefix, suffix);
+    snprintf(out->temporary, n, "%s%s.tmp-%ld", prefix, suffix, (long)getpid());
+    out->fd = open(out->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (out->fd < 0)
+        return merak_file_fail(err, "create", out->temporary);
+    out->made = true;
+    return MERAK_OK;
+}
+
+static enum merak_status out_flush(struct out *out, struct merak_error *err)
+{
+    size_t n = out->used;
+
+    out->used = 0;
+    return merak_file_write(out->fd, out->path, out->buffer, n, err);
+}
+
+static enum merak_status out_put(struct out *out, const void *bytes, size_t n,
+                                 struct merak_error *err)
+{
+    if (out->used + n > BUFFER_BYTES) {
+        enum merak_status rc = out_flush(out, err);
+
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    memcpy(out->buffer + out->used, bytes, n);
+    out->used += n;
+    return MERAK_OK;
+}
+
+static enum merak_status put_u64(struct out *out, uint64_t value,
+                                 struct merak_error *err)
+{
+    value = htole64(value);
+    return out_put(out, &value, sizeof(value), err);
+}
+
+static enum merak_status out_sync(struct out *out, struct merak_error *err)
+{
+    enum merak_status rc = out_flush(out, err);
+    int fd = out->fd;
+
+    if (rc != MERAK_OK)
+        return rc;
+    out->fd = -1;
+    return merak_file_sync_close(fd, out->path, err);
+}
+
+static enum merak_status out_publish(struct out *out, struct merak_error *err)
+{
+    if (rename(out->temporary, out->path) != 0)
+        return merak_file_fail(err, "rename to", out->path);
+    out->made = false;
+    return MERAK_OK;
+}
+
+static void out_close(struct out *out)
+{
+    if (out->fd >= 0)
+        close(out->fd);
+    if (out->made)
+        unlink(out->temporary);
+    free(out->path);
+    free(out->temporary);
+    free(out->buffer);
+}
+
+/* --- a pack ------------------------------------------------------------ */
+
+static enum merak_token_type choose_type(enum merak_pack_format format,
+                                         size_t vocab)
+{
+    if (vocab < U16_VOCAB)
+        return MERAK_TOKEN_U16;
+    return format == MERAK_PACK_LLMC ? MERAK_TOKEN_U32 : MERAK_TOKEN_I32;
+}
+
+/* An .idx beside an llm.c file would make it a Megatron pair. */
+static enum merak_status check_no_index(const char *prefix,
+                                        struct merak_error *err)
+{
+    size_t n = strlen(prefix) + 5;
+    char *path = malloc(n);
+    enum merak_status rc = MERAK_OK;
+
+    if (path == NULL)
+        return merak_fail_nomem(err, n);
+    snprintf(path, n, "%s.idx", prefix);
+    if (access(path, F_OK) == 0)
+        rc = merak_fail(err, MERAK_ERR_CONFIG,
+                        "%s exists and would be taken for the index of "
+                        "llm.c's %s.bin; remove it or choose another name",
+                        path, prefix);
+    free(path);
+    return rc;
+}
+
+static enum merak_status open_outputs(struct merak_pack *pack,
+                                      const char *prefix,
+                                      struct merak_error *err)
+{
+    static const unsigned char header[MERAK_LLMC_HEADER_BYTES];
+    enum merak_status rc;
+
+    if (pack->format == MERAK_PACK_MEGATRON) {
+        rc = out_open(&pack->idx, prefix, ".idx", err);
+        if (rc != MERAK_OK)
+            return rc;
+        return out_open(&pack->bin, prefix, ".bin", err);
+    }
+    rc = check_no_index(prefix, err);
+    if (rc == MERAK_OK)
+        rc = out_open(&pack->bin, prefix, ".bin", err);
+    if (rc == MERAK_OK) /* filled in by merak_pack_commit */
+        rc = out_put(&pack->bin, header, sizeof(header), err);
+    return rc;
+}
+
+enum merak_status merak_pack_create(const char *prefix,
+                                    enum merak_pack_format format, size_t vocab,
+                                    struct merak_pack **pack_p,
+                                    struct merak_error *err)
+{
+    struct merak_pack *pack = calloc(1, sizeof(*pack));
+    enum merak_status rc;
+
+    if (pack == NULL)
+        return merak_fail_nomem(err, sizeof(*pack));
+    pack->format = format;
+    pack->vocab = vocab;
+    pack->type = choose_type(format, vocab);
+    pack->bin.fd = pack->idx.fd = -1;
+    rc = open_outputs(pack, prefix, err);
+    if (rc != MERAK_OK) {
+        merak_pack_destroy(pack);
+        return rc;
+    }
+    *pack_p = pack;
+    return MERAK_OK;
+}
+
+void merak_pack_destroy(struct merak_pack *pack)
+{
+    int saved = errno;
+
+    if (pack == NULL)
+        return;
+    out_close(&pack->bin);
+    out_close(&pack->idx);
+    free(pack->length);
+    free(pack);
+    errno = saved;
+}
+
+enum merak_status merak_pack_tokens(struct merak_pack *pack, const int32_t *ids,
+                                    size_t n, struct merak_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t narrow = htole16((uint16_t)ids[i]);
+        uint32_t wide = htole32((uint32_t)ids[i]);
+        enum merak_status rc;
+
+        if (ids[i] < 0 || (size_t)ids[i] >= pack->vocab)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "id %d is outside the vocabulary of %zu",
+                              (int)ids[i], pack->vocab);
+        rc = pack->type == MERAK_TOKEN_U16
+                 ? out_put(&pack->bin, &narrow, sizeof(narrow), err)
+                 : out_put(&pack->bin, &wide, sizeof(wide), err);
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    pack->pending += n;
+    return MERAK_OK;
+}
+
+/* Both formats count in 31 bits: Megatron in a document, llm.c in a file. */
+static enum merak_status check_counts(const struct merak_pack *pack,
+                                      struct merak_error *err)
+{
+    uint64_t file = pack->tokens + pack->pending;
+
+    if (pack->format == MERAK_PACK_MEGATRON && pack->pending > INT32_MAX)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "a document of %llu tokens, at most %d fit in "
+                          "%s; split it",
+                          (unsigned long long)pack->pending, INT32_MAX,
+                          pack->idx.path);
+    if (pack->format == MERAK_PACK_LLMC && file > INT32_MAX)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%llu tokens, at most %d fit in one llm.c file; "
+                          "pack the documents into several",
+                          (unsigned long long)file, INT32_MAX);
+    return MERAK_OK;
+}
+
+enum merak_status merak_pack_end_document(struct merak_pack *pack,
+                                          struct merak_error *err)
+{
+    enum merak_status rc = check_counts(pack, err);
+
+    if (rc != MERAK_OK || pack->pending == 0)
+        return rc;
+    if (pack->n_documents == pack->room) {
+        size_t room = pack->room > 0 ? 2 * pack->room : 1024;
+        int32_t *grown = realloc(pack->length, room * sizeof(*grown));
+
+        if (grown == NULL)
+            return merak_fail_nomem(err, room * sizeof(*grown));
+        pack->length = grown;
+        pack->room = room;
+    }
+    /* llm.c keeps no documents and their lengths are not needed: there the
+     * cast may cut. */
+    pack->length[pack->n_documents++] = (int32_t)pack->pending;
+    pack->tokens += pack->pending;
+    pack->pending = 0;
+    return MERAK_OK;
+}
+
+struct merak_pack_totals merak_pack_totals(const struct merak_pack *pack)
+{
+    return (struct merak_pack_totals){
+        .tokens = pack->tokens,
+        .documents = pack->n_documents,
+        .type = pack->type,
+    };
+}
+
+/* --- the end ----------------------------------------------------------- */
+
+static enum merak_status put_lengths(struct merak_pack *pack,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t i = 0; rc == MERAK_OK && i < pack->n_documents; i++) {
+        uint32_t length = htole32((uint32_t)pack->length[i]);
+
+        rc = out_put(&pack->idx, &length, sizeof(length), err);
+    }
+    return rc;
+}
+
+/* Pointers, then documents of one sequence each. */
+static enum merak_status put_places(struct merak_pack *pack,
+                                    struct merak_error *err)
+{
+    size_t bytes = merak_token_bytes(pack->type);
+    enum merak_status rc = MERAK_OK;
+    uint64_t at = 0;
+
+    for (size_t i = 0; rc == MERAK_OK && i < pack->n_documents; i++) {
+        rc = put_u64(&pack->idx, at, err);
+        at += (uint64_t)pack->length[i] * bytes;
+    }
+    for (size_t i = 0; rc == MERAK_OK && i <= pack->n_documents; i++)
+        rc = put_u64(&pack->idx, i, err);
+    return rc;
+}
+
+static enum merak_status write_index(struct merak_pack *pack,
+                                     struct merak_error *err)
+{
+    unsigned char code = (unsigned char)pack->type;
+    enum merak_status rc;
+
+    rc = out_put(&pack->idx, MERAK_IDX_MAGIC, MERAK_IDX_MAGIC_BYTES, err);
+    if (rc == MERAK_OK)
+        rc = put_u64(&pack->idx, MERAK_IDX_VERSION, err);
+    if (rc == MERAK_OK)
+        rc = out_put(&pack->idx, &code, 1, err);
+    if (rc == MERAK_OK)
+        rc = put_u64(&pack->idx, pack->n_documents, err);
+    if (rc == MERAK_OK)
+        rc = put_u64(&pack->idx, pack->n_documents + 1, err);
+    if (rc == MERAK_OK)
+        rc = put_lengths(pack, err);
+    if (rc == MERAK_OK)
+        rc = put_places(pack, err);
+    return rc;
+}
+
+static enum merak_status write_header(struct merak_pack *pack,
+                                      struct merak_error *err)
+{
+    bool narrow = pack->type == MERAK_TOKEN_U16;
+    uint32_t head[3] = {
+        htole32(narrow ? MERAK_LLMC_MAGIC_U16 : MERAK_LLMC_MAGIC_U32),
+        htole32(narrow ? MERAK_LLMC_VERSION_U16 : MERAK_LLMC_VERSION_U32),
+        htole32((uint32_t)pack->tokens),
+    };
+    enum merak_status rc = out_flush(&pack->bin, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (lseek(pack->bin.fd, 0, SEEK_SET) < 0)
+        return merak_file_fail(err, "write", pack->bin.path);
+    return merak_file_write(pack->bin.fd, pack->bin.path, head, sizeof(head),
+                            err);
+}
+
+static enum merak_status publish(struct merak_pack *pack,
+                                 struct merak_error *err)
+{
+    bool pair = pack->format == MERAK_PACK_MEGATRON;
+    enum merak_status rc;
+
+    if (pair && unlink(pack->idx.path) != 0 && errno != ENOENT)
+        return merak_file_fail(err, "replace", pack->idx.path);
+    rc = out_publish(&pack->bin, err);
+    if (rc == MERAK_OK && pair)
+        rc = out_publish(&pack->idx, err);
+    if (rc == MERAK_OK)
+        rc = merak_file_sync_dir(pack->bin.path, err);
+    return rc;
+}
+
+enum merak_status merak_pack_commit(struct merak_pack *pack,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = merak_pack_end_document(pack, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (pack->format == MERAK_PACK_LLMC) {
+        rc = write_header(pack, err);
+    } else {
+        rc = write_index(pack, err);
+        if (rc == MERAK_OK)
+            rc = out_sync(&pack->idx, err);
+    }
+    if (rc == MERAK_OK)
+        rc = out_sync(&pack->bin, err);
+    if (rc == MERAK_OK)
+        rc = publish(pack, err);
+    return rc;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/tokens/pack.h - writing token files
+ *
+ * Everything is written under temporary names beside the final ones and
+ * shows under those only when it is whole and on disk.  A data set of the
+ * same name is replaced; who has it open keeps reading the old one.
+ */
+#ifndef MERAK_IO_TOKENS_PACK_H
+#define MERAK_IO_TOKENS_PACK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "io/tokens/file.h"
+#include "merak/status.h"
+
+enum merak_pack_format {
+    MERAK_PACK_MEGATRON, /* PREFIX.bin and PREFIX.idx */
+    MERAK_PACK_LLMC,     /* PREFIX.bin with llm.c's header */
+};
+
+struct merak_pack_totals {
+    uint64_t tokens, documents;
+    enum merak_token_type type;
+};
+
+struct merak_pack;
+
+/*
+ *   vocab  ids will be below; under 65500 they are written as u16, else as
+ *          i32 (Megatron) or u32 (llm.c)
+ */
+enum merak_status merak_pack_create(const char *prefix,
+                                    enum merak_pack_format format, size_t vocab,
+                                    struct merak_pack **pack_p,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* Add tokens to the document at hand. */
+enum merak_status merak_pack_tokens(struct merak_pack *pack, const int32_t *ids,
+                                    size_t n,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* End the document; one without tokens is left out. */
+enum merak_status
+merak_pack_end_document(struct merak_pack *pack,
+                        struct merak_error *err) MERAK_CHECKED;
+/* Tokens and ended documents so far. */
+struct merak_pack_totals merak_pack_totals(const struct merak_pack *pack);
+/* Write the rest, sync, and give the files their names. */
+enum merak_status merak_pack_commit(struct merak_pack *pack,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* Frees pack; what was not committed is removed. */
+void merak_pack_destroy(struct merak_pack *pack);
+
+#endif

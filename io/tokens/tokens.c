@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokens.c - the order samples are drawn in
+ *
+ * Training sample `index` is found without looking at any other:
+ *
+ *   1. The blend (blend.h) gives the source k and the sample's number
+ *      among those of k; a single data set is a blend of one.
+ *   2. number = epoch * samples(k) + i, so that every source goes through
+ *      its own epochs at its own pace.
+ *   3. A permutation keyed by (seed, k, epoch) takes i to sample s of k.
+ *   4. s is tokens [s*T, s*T + T] of k's training stream.
+ *
+ * The position in the data is therefore `index` alone, and any rank may read
+ * any sample.
+ */
+#include "config.h"
+
+#include "io/tokens/tokens.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "io/tokens/blend.h"
+#include "io/tokens/source.h"
+#include "io/tokens/spec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define PROBE_TOKENS 1024 /* at each end of a file, for the fingerprint */
+
+struct merak_data {
+    size_t seq, vocab;
+    uint64_t order_key;
+    size_t n_sources;
+    struct merak_source *source;
+    struct merak_blend blend;
+    char id[65];
+};
+
+/* --- fingerprint ------------------------------------------------------- */
+
+static void hash_text(XXH3_state_t *h, const char *text)
+{
+    XXH3_128bits_update(h, text, strlen(text) + 1);
+}
+
+/* Name (without folders: a data set may move), type, size, and the ids at
+ * both ends, which tell another file of the same size. */
+static enum merak_status hash_file(XXH3_state_t *h,
+                                   const struct merak_token_file *file,
+                                   size_t vocab, struct merak_error *err)
+{
+    const char *slash = strrchr(file->path, '/');
+    size_t n =
+        file->tokens < PROBE_TOKENS ? (size_t)file->tokens : PROBE_TOKENS;
+    int32_t ids[2 * PROBE_TOKENS];
+    enum merak_status rc;
+    char line[96];
+
+    snprintf(
+        line, sizeof(line), "%s %llu %llu", merak_token_type_name(file->type),
+        (unsigned long long)file->tokens, (unsigned long long)file->documents);
+    rc = merak_token_file_read(file, 0, n, vocab, ids, err);
+    if (rc == MERAK_OK)
+        rc = merak_token_file_read(file, file->tokens - n, n, vocab, ids + n,
+                                   err);
+    if (rc != MERAK_OK)
+        return rc;
+    hash_text(h, slash == NULL ? file->path : slash + 1);
+    hash_text(h, line);
+    XXH3_128bits_update(h, ids, 2 * n * sizeof(*ids));
+    return MERAK_OK;
+}
+
+static enum merak_status hash_sources(const struct merak_data *data,
+                                      XXH3_state_t *h, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    char line[64];
+
+    for (size_t k = 0; k < data->n_sources; k++) {
+        const struct merak_source *src = &data->source[k];
+
+        snprintf(line, sizeof(line), "%u/%u", data->blend.count[k],
+                 data->blend.period);
+        hash_text(h, line);
+        for (size_t f = 0; rc == MERAK_OK && f < src->n_files; f++)
+            rc = hash_file(h, &src->file[f], data->vocab, err);
+    }
+    return rc;
+}
+
+static enum merak_status set_id(struct merak_data *data,
+                                struct merak_error *err)
+{
+    XXH3_state_t *h = XXH3_createState();
+    enum merak_status rc = MERAK_OK;
+
+    if (h == NULL)
+        return merak_fail(err, MERAK_ERR_NOMEM, "no memory for a checksum");
+    for (int half = 0; rc == MERAK_OK && half < 2; half++) {
+        XXH128_hash_t sum;
+
+        XXH3_128bits_reset_withSeed(h, (XXH64_hash_t)half);
+        rc = hash_sources(data, h, err);
+        sum = XXH3_128bits_digest(h);
+        snprintf(data->id + 32 * half, 33, "%016llx%016llx",
+                 (unsigned long long)sum.high64, (unsigned long long)sum.low64);
+    }
+    XXH3_freeState(h);
+    return rc;
+}
+
+/* --- opening ----------------------------------------------------------- */
+
+static enum merak_status check_options(const struct merak_data_options *opt,
+                                       struct merak_error *err)
+{
+    if (opt->spec == NULL || opt->seq == 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "a data set needs a path and a sequence length");
+    if (!(opt->valid_fraction >= 0.0 && opt->valid_fraction < 1.0))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "validation fraction %g, expected 0 <= f < 1",
+                          opt->valid_fraction);
+    return MERAK_OK;
+}
+
+static enum merak_status open_sources(struct merak_data *data,
+                                      const struct merak_data_options *opt,
+                                      const struct merak_data_spec *spec,
+                                      struct merak_error *err)
+{
+    data->source = calloc(spec->n, sizeof(*data->source));
+    if (data->source == NULL)
+        return merak_fail_nomem(err, spec->n * sizeof(*data->source));
+    for (size_t k = 0; k < spec->n; k++) {
+        enum merak_status rc =
+            merak_source_open(spec->path[k], opt, &data->source[k], err);
+
+        if (rc != MERAK_OK)
+            return rc;
+        data->n_sources++;
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_data_open(const struct merak_data_options *opt,
+                                  struct merak_data **data_p,
+                                  struct merak_error *err)
+{
+    struct merak_data *data = NULL;
+    struct merak_data_spec spec = {0};
+    enum merak_status rc;
+
+    rc = check_options(opt, err);
+    if (rc == MERAK_OK)
+        rc = merak_data_spec_parse(opt->spec, &spec, err);
+    if (rc != MERAK_OK)
+        goto out;
+    data = calloc(1, sizeof(*data));
+    if (data == NULL) {
+        rc = merak_fail_nomem(err, sizeof(*data));
+        goto out;
+    }
+    data->seq = opt->seq;
+    data->vocab = opt->vocab;
+    data->order_key = merak_rng_key(opt->seed, "data.order");
+    rc = merak_blend_init(&data->blend, spec.weight, spec.n, err);
+    if (rc == MERAK_OK)
+        rc = open_sources(data, opt, &spec, err);
+    if (rc == MERAK_OK)
+        rc = set_id(data, err);
+    if (rc != MERAK_OK)
+        goto out;
+    *data_p = data;
+    data = NULL; /* the caller's now */
+out:
+    merak_data_close(data);
+    merak_data_spec_fini(&spec);
+    return rc;
+}
+
+void merak_data_close(struct merak_data *data)
+{
+    if (data == NULL)
+        return;
+    for (size_t k = 0; k < data->n_sources; k++)
+        merak_source_close(&data->source[k]);
+    free(data->source);
+    merak_blend_fini(&data->blend);
+    free(data);
+}
+
+/* --- reading ----------------------------------------------------------- */
+
+uint64_t merak_data_samples(const struct merak_data *data,
+                            enum merak_split split)
+{
+    uint64_t samples = 0;
+
+    for (size_t k = 0; k < data->n_sources; k++)
+        samples += data->source[k].samples[split];
+    return samples;
+}
+
+uint64_t merak_data_tokens(const struct merak_data *data)
+{
+    uint64_t tokens = 0;
+
+    for (size_t k = 0; k < data->n_sources; k++)
+        tokens += merak_source_tokens(&data->source[k]);
+    return tokens;
+}
+
+const char *merak_data_id(const struct merak_data *data)
+{
+    return data->id;
+}
+
+/* Training sample `index` is sample *sample_p of the source returned. */
+static const struct merak_source *
+locate_train(const struct merak_data *data, uint64_t index, uint64_t *sample_p)
+{
+    uint64_t number;
+    size_t k = merak_blend_at(&data->blend, index, &number);
+    uint64_t samples = data->source[k].samples[MERAK_TRAIN];
+    uint64_t key =
+        merak_rng_mix(merak_rng_mix(data->order_key, k), number / samples);
+
+    *sample_p = merak_rng_permute(key, samples, number % samples);
+    return &data->source[k];
+}
+
+/* Validation goes through the sources one after the other. */
+static const struct merak_source *
+locate_valid(const struct merak_data *data, uint64_t index, uint64_t *sample_p)
+{
+    const struct merak_source *src = data->source;
+
+    index %= merak_data_samples(data, MERAK_VALID);
+    for (; index >= src->samples[MERAK_VALID]; src++)
+        index -= src->samples[MERAK_VALID];
+    *sample_p = index;
+    return src;
+}
+
+enum merak_status merak_data_sample(const struct merak_data *data,
+                                    enum merak_split split, uint64_t index,
+                                    int32_t *tokens, int32_t *targets,
+                                    struct merak_error *err)
+{
+    const struct merak_source *src;
+    uint64_t sample, at;
+    enum merak_status rc;
+
+    if (split == MERAK_VALID && data->source[0].samples[MERAK_VALID] == 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "the data set was opened without a validation "
+                          "split");
+    src = split == MERAK_TRAIN ? locate_train(data, index, &sample)
+                               : locate_valid(data, index, &sample);
+    at = sample * data->seq;
+    rc = merak_source_read(src, split, at, data->seq, data->vocab, tokens, err);
+    if (rc != MERAK_OK)
+        return rc;
+    memcpy(targets, tokens + 1, (data->seq - 1) * sizeof(*targets));
+    return merak_source_read(src, split, at + data->seq, 1, data->vocab,
+                             targets + data->seq - 1, err);
+}

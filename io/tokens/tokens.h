@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/tokens/tokens.h - token files and the order samples are drawn in
+ *
+ * Reads Megatron's .bin/.idx (given by prefix or either file), llm.c token
+ * files, patterns of either, and weighted blends of several.  Sample s of a
+ * data set is the tokens [s*T, s*T + T] of its documents laid end to end (T
+ * inputs and T targets share T-1): stateless, so the position in the data is
+ * one count.
+ */
+#ifndef MERAK_IO_TOKENS_TOKENS_H
+#define MERAK_IO_TOKENS_TOKENS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "merak/status.h"
+
+struct merak_data;
+
+struct merak_data_options {
+    const char *spec;   /* "PATH" or "W1 PATH1 W2 PATH2 .." */
+    size_t seq;         /* T */
+    uint64_t seed;      /* of the shuffle; order is a function of (seed,
+                           epoch) */
+    double valid_fraction; /* tail of every file kept for validation */
+    size_t vocab;       /* ids must be below; 0: not checked */
+};
+
+enum merak_split { MERAK_TRAIN, MERAK_VALID };
+
+enum merak_status merak_data_open(const struct merak_data_options *opt,
+                                  struct merak_data **data_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+void merak_data_close(struct merak_data *data);
+/* Samples in one epoch of a split; of a blend, of all its data sets together
+ * (each goes through epochs of its own, at its own pace). */
+uint64_t merak_data_samples(const struct merak_data *data,
+                            enum merak_split split);
+uint64_t merak_data_tokens(const struct merak_data *data);
+/* 64 hex digits: fingerprint of what is read (names, sizes, weights). */
+const char *merak_data_id(const struct merak_data *data);
+/*
+ * Sample number `index` (0.., beyond an epoch it goes on with the next
+ * epoch's order; the validation split is read in file order, no shuffle).
+ *   tokens, targets  out  i32[T]
+ * MERAK_ERR_CORRUPT names file and position of an id >= vocab.
+ */
+enum merak_status merak_data_sample(const struct merak_data *data,
+                                    enum merak_split split, uint64_t index,
+                                    int32_t *tokens, int32_t *targets,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+#endif

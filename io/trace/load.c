@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load.c - read the traces of all ranks of a directory
+ *
+ * The format is described in trace.c.
+ */
+#include "config.h"
+
+#include "io/trace/impl.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/ckpt/durable.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_RANKS 100000 /* five digits */
+
+static bool get_int(hid_t file, const char *name, int *value)
+{
+    uint64_t wide;
+
+    if (!merak_h5_get_u64(file, name, &wide, 1) || wide > INT32_MAX)
+        return false;
+    *value = (int)wide;
+    return true;
+}
+
+static bool get_info(hid_t file, struct merak_trace_info *info)
+{
+    char format[32];
+    int version;
+
+    return merak_h5_get_text(file, "format", format, sizeof(format)) &&
+           strcmp(format, MERAK_TRACE_FORMAT) == 0 &&
+           get_int(file, "version", &version) &&
+           version == MERAK_TRACE_VERSION &&
+           get_int(file, "rank", &info->rank) &&
+           get_int(file, "ranks", &info->ranks) &&
+           get_int(file, "stage", &info->stage) &&
+           get_int(file, "stages", &info->stages) &&
+           get_int(file, "tp", &info->tp) && get_int(file, "dp", &info->dp) &&
+           get_int(file, "tp_index", &info->tp_index) &&
+           get_int(file, "dp_index", &info->dp_index) &&
+           get_int(file, "microbatches", &info->microbatches) &&
+           merak_h5_get_text(file, "schedule", info->schedule,
+                             sizeof(info->schedule)) &&
+           merak_h5_get_text(file, "transport", info->transport,
+                             sizeof(info->transport));
+}
+
+/* A whole one-dimensional dataset of elements of `size` bytes; free() it. */
+static void *read_all(hid_t set, hid_t type, size_t size, size_t *n_p)
+{
+    hid_t space = H5Dget_space(set);
+    hssize_t n = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
+    void *data = NULL;
+
+    if (n >= 0)
+        data = calloc((size_t)n + 1, size);
+    if (data != NULL && n > 0 &&
+        H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0) {
+        free(data);
+        data = NULL;
+    }
+    merak_h5_drop(space);
+    *n_p = (size_t)n;
+    return data;
+}
+
+/* One block: the pointers, then the text. */
+static bool get_names(hid_t file, struct merak_trace_rank *rank)
+{
+    hid_t set = H5Dopen2(file, MERAK_TRACE_NAMES, H5P_DEFAULT), type = -1;
+    char *text = NULL;
+    size_t size = 0, n = 0;
+
+    if (set >= 0)
+        type = H5Dget_type(set);
+    if (type >= 0 && H5Tget_class(type) == H5T_STRING &&
+        H5Tis_variable_str(type) == 0) {
+        size = H5Tget_size(type);
+        text = read_all(set, type, size, &n);
+    }
+    merak_h5_drop(type);
+    merak_h5_drop(set);
+    if (text == NULL)
+        return false;
+    rank->names = malloc((n + 1) * (sizeof(char *) + size));
+    if (rank->names != NULL) {
+        char *copy = (char *)(rank->names + n + 1);
+
+        memcpy(copy, text, n * size);
+        for (size_t i = 0; i < n; i++) {
+            rank->names[i] = copy + i * size;
+            rank->names[i][size - 1] = '\0';
+        }
+    }
+    free(text);
+    rank->info.n_instrs = (int)n;
+    rank->info.instr_name = (const char *const *)rank->names;
+    return rank->names != NULL;
+}
+
+static bool get_records(hid_t file, struct merak_trace_rank *rank)
+{
+    hid_t set = H5Dopen2(file, MERAK_TRACE_RECORDS, H5P_DEFAULT);
+    hid_t type = merak_trace_type();
+
+    if (set >= 0 && type >= 0)
+        rank->records = read_all(set, type, sizeof(*rank->records), &rank->n);
+    merak_h5_drop(type);
+    merak_h5_drop(set);
+    return rank->records != NULL;
+}
+
+static enum merak_status check_records(const struct merak_trace_rank *rank,
+                                       const char *path,
+                                       struct merak_error *err)
+{
+    for (size_t i = 0; i < rank->n; i++) {
+        const struct merak_trace_record *r = &rank->records[i];
+
+        if (r->instr < 0 || r->instr >= rank->info.n_instrs ||
+            r->end_ns < r->start_ns || (i > 0 && r->step < r[-1].step))
+            return merak_fail(err, MERAK_ERR_CORRUPT,
+                              "%s: record %zu makes no sense: step %d, "
+                              "instruction %d of %d, %lld to %lld ns",
+                              path, i, r->step, r->instr, rank->info.n_instrs,
+                              (long long)r->start_ns, (long long)r->end_ns);
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status load_rank(const char *path,
+                                   struct merak_trace_rank *rank,
+                                   struct merak_error *err)
+{
+    hid_t file = merak_h5_open(path);
+    enum merak_status rc = MERAK_OK;
+
+    if (file < 0)
+        return merak_h5_fail(err, "cannot open %s", path);
+    if (!get_info(file, &rank->info))
+        rc = merak_fail(err, MERAK_ERR_FORMAT,
+                        "%s is not a trace this merak reads", path);
+    else if (!get_names(file, rank) || !get_records(file, rank))
+        rc = merak_h5_fail(err, "cannot read %s", path);
+    (void)H5Fclose(file);
+    return rc == MERAK_OK ? check_records(rank, path, err) : rc;
+}
+
+static int count_files(const char *dir)
+{
+    char path[PATH_MAX], name[32];
+    int n = 0;
+
+    while (n < MAX_RANKS &&
+           access(merak_path(path, dir, merak_trace_file(name, n)), F_OK) == 0)
+        n++;
+    return n;
+}
+
+enum merak_status merak_trace_load(const char *dir,
+                                   struct merak_trace_rank **ranks_p, int *n_p,
+                                   struct merak_error *err)
+{
+    struct merak_trace_rank *ranks;
+    char path[PATH_MAX], name[32];
+    struct merak_h5_quiet quiet;
+    enum merak_status rc = MERAK_OK;
+    int n;
+
+    if (strlen(dir) >= MERAK_DIR_MAX)
+        return merak_fail(err, MERAK_ERR_PARAM, "path too long: %.100s...",
+                          dir);
+    n = count_files(dir);
+    if (n == 0)
+        return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                          "no trace in %s: %s is not there", dir,
+                          merak_trace_file(name, 0));
+    ranks = calloc((size_t)n, sizeof(*ranks));
+    if (ranks == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(*ranks));
+    merak_h5_quiet(&quiet);
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        rc = load_rank(merak_path(path, dir, merak_trace_file(name, i)),
+                       &ranks[i], err);
+        /* A wider run was traced here before: not its left-over files. */
+        if (rc == MERAK_OK && i == 0 && ranks[0].info.ranks < n)
+            n = ranks[0].info.ranks;
+    }
+    merak_h5_restore(&quiet);
+    if (rc != MERAK_OK) {
+        merak_trace_unload(ranks, n);
+        return rc;
+    }
+    if (ranks[0].info.ranks != n)
+        merak_warn("trace", "%s has traces of %d of the run's %d ranks", dir, n,
+                   ranks[0].info.ranks);
+    *ranks_p = ranks;
+    *n_p = n;
+    return MERAK_OK;
+}
+
+void merak_trace_unload(struct merak_trace_rank *ranks, int n)
+{
+    if (ranks == NULL)
+        return;
+    for (int i = 0; i < n; i++) {
+        free(ranks[i].names);
+        free(ranks[i].records);
+    }
+    free(ranks);
+}

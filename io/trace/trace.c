@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trace.c - write one rank's trace; THE description of its format
+ *
+ * A directory holds trace-RANK.h5 (five digits) for each rank and trace.h5.
+ *
+ * trace-RANK.h5.  Root attributes: format "merak-trace", version 1, and the
+ * fields of struct merak_trace_info: rank, ranks, stage, stages, tp, dp,
+ * tp_index, dp_index, microbatches, schedule, transport.
+ *   /names    [instructions] of text: what each instruction of the program is
+ *   /records  [n] of a compound of 48 bytes, chunked, extendible:
+ *     start_ns, end_ns  i64  since the run's epoch; one clock for all ranks
+ *     bytes             u64  moved, or 0
+ *     instr             i32  index in /names
+ *     step              i32
+ *     microbatch        i16  -1: not of one micro-batch
+ *     peer              i16  logical rank, or -1
+ *     kind, queue, phase  u8 with an HDF5 enum of their names
+ *     chunk             u8
+ *   The records of a step stand together, steps in order.  Kept are the first
+ *   step, every k-th and the last; the last is only known at the end, so the
+ *   newest other step waits in memory.
+ *
+ * trace.h5, written when rank 0 closes.  Root attributes: format, version,
+ * ranks.
+ *   /records  [sum of n] virtual: the records of rank 0, of rank 1, ..
+ *   /first    [ranks + 1] u64: rank r has records first[r] .. first[r+1] - 1
+ *   /rank/RANK  external link to the root of trace-RANK.h5
+ *
+ * After each kept step the file is flushed to the system: a trace of a run
+ * that was killed holds all steps but the last few.
+ */
+#include "config.h"
+
+#include "io/trace/impl.h"
+
+#include "base/error.h"
+#include "io/ckpt/durable.h"
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define KEEP_EVERY 100
+#define MIN_SPACE ((size_t)4 << 20)
+#define CHUNK_RECORDS 4096 /* 192 KiB, well inside HDF5's chunk cache */
+
+struct merak_trace {
+    char dir[PATH_MAX];
+    char path[PATH_MAX];
+    int rank, ranks;
+    int keep_every;
+    int64_t first_step; /* -1: none yet */
+    hid_t file, type, set;
+    hsize_t n;                          /* records written */
+    struct merak_trace_record *waiting; /* the newest step, if not written */
+    int n_waiting, room;
+};
+
+/* --- the record's type
+ * --------------------------------------------------------- */
+
+static const char *const kind_names[] = {"load",  "kernel", "exchange",
+                                         "slice", "send",   "recv"};
+static const char *const queue_names[] = {"compute", "collective", "p2p",
+                                          "copy"};
+static const char *const phase_names[] = {"F", "B", "W"};
+
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+const char *merak_trace_kind_name(uint8_t kind)
+{
+    return kind < COUNT(kind_names) ? kind_names[kind] : "?";
+}
+
+const char *merak_trace_queue_name(uint8_t queue)
+{
+    return queue < COUNT(queue_names) ? queue_names[queue] : "?";
+}
+
+const char *merak_trace_phase_name(uint8_t phase)
+{
+    return phase < COUNT(phase_names) ? phase_names[phase] : "?";
+}
+
+/* Insert an enum of u8 and close it. */
+static bool insert_enum(hid_t type, const char *member, size_t offset,
+                        const char *const *name, size_t n)
+{
+    hid_t kind = H5Tenum_create(H5T_STD_U8LE);
+    bool ok = kind >= 0;
+
+    for (size_t i = 0; i < n && ok; i++) {
+        uint8_t value = (uint8_t)i;
+
+        ok = H5Tenum_insert(kind, name[i], &value) >= 0;
+    }
+    ok = ok && H5Tinsert(type, member, offset, kind) >= 0;
+    merak_h5_drop(kind);
+    return ok;
+}
+
+#define INSERT(member, h5type)                                             \
+    (H5Tinsert(type, #member, offsetof(struct merak_trace_record, member), \
+               h5type) >= 0)
+#define INSERT_ENUM(member)                                                 \
+    insert_enum(type, #member, offsetof(struct merak_trace_record, member), \
+                member##_names, COUNT(member##_names))
+
+hid_t merak_trace_type(void)
+{
+    hid_t type = H5Tcreate(H5T_COMPOUND, sizeof(struct merak_trace_record));
+
+    if (type >= 0 && INSERT(start_ns, H5T_STD_I64LE) &&
+        INSERT(end_ns, H5T_STD_I64LE) && INSERT(bytes, H5T_STD_U64LE) &&
+        INSERT(instr, H5T_STD_I32LE) && INSERT(step, H5T_STD_I32LE) &&
+        INSERT(microbatch, H5T_STD_I16LE) && INSERT(peer, H5T_STD_I16LE) &&
+        INSERT_ENUM(kind) && INSERT_ENUM(queue) && INSERT_ENUM(phase) &&
+        INSERT(chunk, H5T_STD_U8LE))
+        return type;
+    merak_h5_drop(type);
+    return -1;
+}
+
+char *merak_trace_file(char *buf, int rank)
+{
+    snprintf(buf, 32, "trace-%05d.h5", rank);
+    return buf;
+}
+
+/* --- creating
+ * -------------------------------------------------------------------- */
+
+static bool put_info(hid_t file, const struct merak_trace_info *info)
+{
+    return merak_h5_put_text(file, "format", MERAK_TRACE_FORMAT) &&
+           merak_h5_put_number(file, "version",
+                               (uint64_t)MERAK_TRACE_VERSION) &&
+           merak_h5_put_number(file, "rank", (uint64_t)info->rank) &&
+           merak_h5_put_number(file, "ranks", (uint64_t)info->ranks) &&
+           merak_h5_put_number(file, "stage", (uint64_t)info->stage) &&
+           merak_h5_put_number(file, "stages", (uint64_t)info->stages) &&
+           merak_h5_put_number(file, "tp", (uint64_t)info->tp) &&
+           merak_h5_put_number(file, "dp", (uint64_t)info->dp) &&
+           merak_h5_put_number(file, "tp_index", (uint64_t)info->tp_index) &&
+           merak_h5_put_number(file, "dp_index", (uint64_t)info->dp_index) &&
+           merak_h5_put_number(file, "microbatches",
+                               (uint64_t)info->microbatches) &&
+           merak_h5_put_text(file, "schedule", info->schedule) &&
+           merak_h5_put_text(file, "transport", info->transport);
+}
+
+/* Names of one length, the longest's: no heap to walk when they are read. */
+static bool put_names(hid_t file, const struct merak_trace_info *info)
+{
+    hsize_t n = (hsize_t)info->n_instrs;
+    size_t size = 1;
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate_simple(1, &n, NULL);
+    hid_t set = -1;
+    char *text;
+    bool ok;
+
+    for (int i = 0; i < info->n_instrs; i++) {
+        size_t need = strlen(info->instr_name[i]) + 1;
+
+        size = need > size ? need : size;
+    }
+    text = calloc((size_t)info->n_instrs + 1, size);
+    for (int i = 0; text != NULL && i < info->n_instrs; i++)
+        strcpy(text + (size_t)i * size, info->instr_name[i]);
+    ok = text != NULL && type >= 0 && space >= 0 &&
+         H5Tset_size(type, size) >= 0 && H5Tset_cset(type, H5T_CSET_UTF8) >= 0;
+    if (ok)
+        set = merak_h5_dataset(file, MERAK_TRACE_NAMES, type, space);
+    ok = set >= 0 && (n == 0 || H5Dwrite(set, type, H5S_ALL, H5S_ALL,
+                                         H5P_DEFAULT, text) >= 0);
+    merak_h5_drop(set);
+    merak_h5_drop(space);
+    merak_h5_drop(type);
+    free(text);
+    return ok;
+}
+
+static bool make_records(struct merak_trace *trace)
+{
+    const hsize_t none = 0, chunk = CHUNK_RECORDS, most = H5S_UNLIMITED;
+    hid_t space = H5Screate_simple(1, &none, &most);
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
+
+    trace->type = merak_trace_type();
+    if (space >= 0 && dcpl >= 0 && trace->type >= 0 &&
+        H5Pset_chunk(dcpl, 1, &chunk) >= 0 &&
+        H5Pset_obj_track_times(dcpl, false) >= 0)
+        trace->set = H5Dcreate2(trace->file, MERAK_TRACE_RECORDS, trace->type,
+                                space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+    merak_h5_drop(dcpl);
+    merak_h5_drop(space);
+    return trace->set >= 0;
+}
+
+/* HDF5 must not meet a full file system (h5.c).  False, and errno, if there
+ * are not as many bytes left; a file system that says nothing of use (no
+ * blocks at all) has enough. */
+static bool is_left(const char *dir, size_t bytes)
+{
+    struct statvfs fs;
+
+    if (statvfs(dir, &fs) != 0 || fs.f_blocks == 0 ||
+        (double)fs.f_bavail * (double)fs.f_frsize > (double)bytes)
+        return true;
+    errno = ENOSPC;
+    return false;
+}
+
+/* Reserve what n more records may take, where the file system can. */
+static bool has_space(const struct merak_trace *trace, int n)
+{
+    size_t bytes =
+        ((size_t)n + 2 * CHUNK_RECORDS) * sizeof(struct merak_trace_record);
+    int fd = merak_h5_descriptor(trace->file);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) != 0)
+        return false;
+    if (fallocate(fd, FALLOC_FL_KEEP_SIZE, st.st_size, (off_t)bytes) == 0)
+        return true;
+    return errno != ENOSPC && errno != EDQUOT && is_left(trace->dir, bytes);
+}
+
+static enum merak_status open_file(struct merak_trace *trace,
+                                   const struct merak_trace_info *info,
+                                   struct merak_error *err)
+{
+    struct merak_h5_quiet quiet;
+    enum merak_status rc = MERAK_OK;
+
+    merak_h5_quiet(&quiet);
+    (void)unlink(trace->path); /* a trace of an earlier run */
+    if (is_left(trace->dir, MIN_SPACE))
+        trace->file = merak_h5_create(trace->path);
+    else
+        rc = merak_file_fail(err, "write", trace->path);
+    if (rc == MERAK_OK &&
+        (trace->file < 0 || !put_info(trace->file, info) ||
+         !put_names(trace->file, info) || !make_records(trace)))
+        rc = merak_h5_fail(err, "cannot create %s", trace->path);
+    merak_h5_restore(&quiet);
+    return rc;
+}
+
+static void destroy(struct merak_trace *trace)
+{
+    struct merak_h5_quiet quiet;
+
+    merak_h5_quiet(&quiet);
+    merak_h5_drop(trace->set);
+    merak_h5_drop(trace->type);
+    if (trace->file >= 0)
+        (void)H5Fclose(trace->file);
+    merak_h5_restore(&quiet);
+    free(trace->waiting);
+    free(trace);
+}
+
+enum merak_status merak_trace_create(const char *dir,
+                                     const struct merak_trace_info *info,
+                                     int keep_every,
+                                     struct merak_trace **trace_p,
+                                     struct merak_error *err)
+{
+    struct merak_trace *trace;
+    char name[32];
+    enum merak_status rc;
+
+    if (strlen(dir) >= MERAK_DIR_MAX)
+        return merak_fail(err, MERAK_ERR_PARAM, "path too long: %.100s...",
+                          dir);
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return merak_file_fail(err, "make directory", dir);
+    trace = calloc(1, sizeof(*trace));
+    if (trace == NULL)
+        return merak_fail_nomem(err, sizeof(*trace));
+    strcpy(trace->dir, dir);
+    merak_path(trace->path, dir, merak_trace_file(name, info->rank));
+    trace->rank = info->rank;
+    trace->ranks = info->ranks;
+    trace->keep_every = keep_every > 0 ? keep_every : KEEP_EVERY;
+    trace->first_step = -1;
+    trace->file = trace->type = trace->set = -1;
+    rc = open_file(trace, info, err);
+    if (rc == MERAK_OK)
+        *trace_p = trace;
+    else
+        destroy(trace);
+    return rc;
+}
+
+/* --- appending
+ * ----------------------------------------------------------------- */
+
+bool merak_trace_wants(const struct merak_trace *trace, int64_t step)
+{
+    return trace->first_step < 0 || step == trace->first_step ||
+           step % trace->keep_every == 0;
+}
+
+static bool append(struct merak_trace *trace,
+                   const struct merak_trace_record *records, hsize_t n)
+{
+    const hsize_t total = trace->n + n;
+    hid_t from = H5Screate_simple(1, &n, NULL), to = -1;
+    bool ok = from >= 0 && H5Dset_extent(trace->set, &total) >= 0;
+
+    if (ok)
+        to = H5Dget_space(trace->set);
+    ok = to >= 0 &&
+         H5Sselect_hyperslab(to, H5S_SELECT_SET, &trace->n, NULL, &n, NULL) >=
+             0 &&
+         H5Dwrite(trace->set, trace->type, from, to, H5P_DEFAULT, records) >=
+             0 &&
+         H5Fflush(trace->file, H5F_SCOPE_LOCAL) >= 0;
+    merak_h5_drop(to);
+    merak_h5_drop(from);
+    if (ok)
+        trace->n = total;
+    return ok;
+}
+
+static enum merak_status write_records(struct merak_trace *trace,
+                                       const struct merak_trace_record *records,
+                                       int n, struct merak_error *err)
+{
+    struct merak_h5_quiet quiet;
+    enum merak_status rc = MERAK_OK;
+
+    if (n == 0)
+        return MERAK_OK;
+    merak_h5_quiet(&quiet);
+    if (!has_space(trace, n))
+        rc = merak_file_fail(err, "write", trace->path);
+    else if (!append(trace, records, (hsize_t)n))
+        rc = merak_h5_fail(err, "cannot write %s", trace->path);
+    merak_h5_restore(&quiet);
+    return rc;
+}
+
+static enum merak_status put_aside(struct merak_trace *trace,
+                                   const struct merak_trace_record *records,
+                                   int n, struct merak_error *err)
+{
+    size_t bytes = (size_t)n * sizeof(*records);
+    struct merak_trace_record *more;
+
+    if (n > trace->room) {
+        more = realloc(trace->waiting, bytes);
+        if (more == NULL)
+            return merak_fail_nomem(err, bytes);
+        trace->waiting = more;
+        trace->room = n;
+    }
+    memcpy(trace->waiting, records, bytes);
+    trace->n_waiting = n;
+    return MERAK_OK;
+}
+
+enum merak_status merak_trace_step(struct merak_trace *trace,
+                                   const struct merak_trace_record *records,
+                                   int n, struct merak_error *err)
+{
+    if (n == 0)
+        return MERAK_OK;
+    if (!merak_trace_wants(trace, records[0].step))
+        return put_aside(trace, records, n, err);
+    if (trace->first_step < 0)
+        trace->first_step = records[0].step;
+    trace->n_waiting = 0; /* no longer the last */
+    return write_records(trace, records, n, err);
+}
+
+enum merak_status merak_trace_close(struct merak_trace *trace,
+                                    struct merak_error *err)
+{
+    struct merak_h5_quiet quiet;
+    enum merak_status rc;
+
+    if (trace == NULL)
+        return MERAK_OK;
+    rc = write_records(trace, trace->waiting, trace->n_waiting, err);
+    merak_h5_quiet(&quiet);
+    merak_h5_drop(trace->set);
+    trace->set = -1;
+    if (H5Fclose(trace->file) < 0 && rc == MERAK_OK)
+        rc = merak_h5_fail(err, "cannot close %s", trace->path);
+    trace->file = -1;
+    if (rc == MERAK_OK && trace->rank == 0)
+        rc = merak_trace_write_master(trace->dir, trace->ranks, err);
+    merak_h5_restore(&quiet);
+    destroy(trace);
+    return rc;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/trace/trace.h - per-rank HDF5 traces of every instruction */
+#ifndef MERAK_IO_TRACE_TRACE_H
+#define MERAK_IO_TRACE_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "merak/status.h"
+
+/* One instruction as it ran; 48 bytes on disk. */
+struct merak_trace_record {
+    int64_t start_ns, end_ns; /* of the same clock on all ranks: ns since the
+                                 run's epoch, offsets between nodes removed */
+    uint64_t bytes;           /* moved, or 0 */
+    int32_t instr;            /* id in the program */
+    int32_t step;
+    int16_t microbatch; /* -1: step instruction */
+    int16_t peer;       /* logical rank or -1 */
+    uint8_t kind;       /* enum merak_instr_kind */
+    uint8_t queue;      /* enum merak_queue */
+    uint8_t phase;      /* enum merak_phase */
+    uint8_t chunk;
+    uint32_t reserved;
+};
+
+/* Written beside the records, once per rank. */
+struct merak_trace_info {
+    int rank, ranks, stage, stages, tp, dp, tp_index, dp_index;
+    int microbatches;
+    char schedule[32];
+    char transport[64];
+    int n_instrs;
+    const char *const *instr_name; /* [n_instrs] */
+};
+
+struct merak_trace;
+
+/* Create dir/trace-RANK.h5.  keep_every: steps kept besides first and last;
+ * 0: 100. */
+enum merak_status merak_trace_create(const char *dir,
+                                     const struct merak_trace_info *info,
+                                     int keep_every,
+                                     struct merak_trace **trace_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* True if this step's records are kept. */
+bool merak_trace_wants(const struct merak_trace *trace, int64_t step);
+/*
+ * Append one step's records, in order of steps.  Outside the step loop's
+ * critical path.  Call it for every step: the last one given is kept whatever
+ * its number, so one that is not wanted waits in memory for the next.
+ */
+enum merak_status merak_trace_step(struct merak_trace *trace,
+                                   const struct merak_trace_record *records,
+                                   int n,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* Close; NULL is fine.  Rank 0 also writes dir/trace.h5, virtual datasets over
+ * all ranks: it closes last (a barrier before), or it shows what was written
+ * so far. */
+enum merak_status merak_trace_close(struct merak_trace *trace,
+                                    struct merak_error *err);
+
+/* "kernel", "p2p", "F": of a record's fields; "?" if there is no such. */
+const char *merak_trace_kind_name(uint8_t kind);
+const char *merak_trace_queue_name(uint8_t queue);
+const char *merak_trace_phase_name(uint8_t phase);
+
+/* Reading, for `merak trace`. */
+struct merak_trace_rank {
+    struct merak_trace_info info;
+    char **names;
+    struct merak_trace_record *records;
+    size_t n;
+};
+enum merak_status merak_trace_load(const char *dir,
+                                   struct merak_trace_rank **ranks_p, int *n_p,
+                                   struct merak_error *err) MERAK_CHECKED;
+void merak_trace_unload(struct merak_trace_rank *ranks, int n);
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* grad.c - the backward pass, as nodes of the same graph
+ *
+ * Forward nodes are visited last to first, and each one's gradient builder
+ * emits its nodes.  By the time a node is visited, every use of its outputs
+ * has contributed: sums of activations' gradients come out last use first,
+ * which fixes their rounding.
+ */
+#include "config.h"
+
+#include "partitioner/graph/graph.h"
+#include "partitioner/graph/ops.h"
+
+#include "partitioner/graph/dims.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct merak_grad {
+    struct merak_graph *graph;
+    int n_values;                /* of the forward graph */
+    struct merak_value **sum;    /* by forward value: its gradient so far */
+    bool *wanted;                /* by forward value */
+    int *uses;                   /* by forward value: PARAM_GRADs so far */
+    const struct merak_node *at; /* forward node the next sum belongs to */
+};
+
+struct merak_value *merak_grad_out(struct merak_grad *g,
+                                   const struct merak_node *node, int i)
+{
+    const struct merak_value *v = merak_node_out(node, i);
+
+    return v != NULL && v->id < g->n_values ? g->sum[v->id] : NULL;
+}
+
+bool merak_grad_wanted(struct merak_grad *g, const struct merak_value *v)
+{
+    return v != NULL && v->id < g->n_values && g->wanted[v->id];
+}
+
+static enum merak_status check_weight_grads(const struct merak_node *node,
+                                            struct merak_error *err)
+{
+    for (int i = 0; i < node->n_out; i++) {
+        enum merak_dtype dtype = node->out[i]->dtype;
+
+        if (dtype != MERAK_F32 && dtype != MERAK_F64)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "%s: output %d is of type %s, but gradients of "
+                              "parameters are f32",
+                              node->op->name, i, merak_dtype_name(dtype));
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_grad_node(struct merak_grad *g,
+                                  const struct merak_node *forward,
+                                  enum merak_phase phase, const char *op,
+                                  const struct merak_attrs *attrs, int n_in,
+                                  struct merak_value *const *in,
+                                  struct merak_value **out,
+                                  struct merak_error *err)
+{
+    const struct merak_op *found = merak_op_find(op);
+    struct merak_node *node;
+    enum merak_status rc;
+
+    if (phase != MERAK_PHASE_B && phase != MERAK_PHASE_W)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "%s: a gradient node is of phase B or W",
+                          forward->op->name);
+    if (found == NULL)
+        return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                          "%s: its gradient uses op %s, which is not "
+                          "registered",
+                          forward->op->name, op);
+    rc = merak_graph_node(g->graph, found, attrs, phase, forward->id, n_in, in,
+                          &node, err);
+    if (rc == MERAK_OK && phase == MERAK_PHASE_W)
+        rc = check_weight_grads(node, err);
+    if (rc != MERAK_OK)
+        return rc;
+    g->at = forward;
+    for (int i = 0; i < node->n_out; i++)
+        out[i] = node->out[i];
+    return MERAK_OK;
+}
+
+/* --- contributions
+ * ------------------------------------------------------------ */
+
+static bool same_shape(const struct merak_shape *a, const struct merak_shape *b)
+{
+    return a->ndim == b->ndim &&
+           memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof(a->dim[0])) == 0;
+}
+
+static enum merak_status check_contribution(const struct merak_grad *g,
+                                            const struct merak_value *v,
+                                            const struct merak_value *grad,
+                                            struct merak_error *err)
+{
+    bool param = v->kind == MERAK_VALUE_PARAM;
+    char a[MERAK_SHAPE_TEXT], b[MERAK_SHAPE_TEXT];
+
+    if (param && grad->kind != MERAK_VALUE_PARAM_GRAD)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%s: input %s is a parameter, but this op's "
+                          "gradient for that input is an activation's",
+                          g->at->op->name, v->name);
+    if (!param && grad->kind != MERAK_VALUE_GRADIENT)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%s: input %s is an activation, but this op's "
+                          "gradient for that input is a parameter's",
+                          g->at->op->name, v->name);
+    if (!same_shape(&v->shape, &grad->shape))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "%s: gradient %s does not have the shape of %s %s",
+                          g->at->op->name, merak_shape_print(&grad->shape, a),
+                          v->name, merak_shape_print(&v->shape, b));
+    if (!param && v->dtype != grad->dtype)
+        return merak_fail(
+            err, MERAK_ERR_PARAM,
+            "%s: gradient of %s is of type %s, expected %s", g->at->op->name,
+            v->name, merak_dtype_name(grad->dtype), merak_dtype_name(v->dtype));
+    return MERAK_OK;
+}
+
+/* Once more for an activation that has a gradient already: the later use
+ * stands on the left. */
+static enum merak_status sum_grads(struct merak_grad *g, struct merak_value *v,
+                                   struct merak_value *grad,
+                                   struct merak_error *err)
+{
+    struct merak_value *in[] = {g->sum[v->id], grad}, *sum;
+    enum merak_status rc =
+        merak_grad_node(g, g->at, MERAK_PHASE_B, "add", NULL, 2, in, &sum, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    sum->of = v->id;
+    g->sum[v->id] = sum;
+    return MERAK_OK;
+}
+
+enum merak_status merak_grad_add(struct merak_grad *g, struct merak_value *v,
+                                 struct merak_value *grad,
+                                 struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (!merak_grad_wanted(g, v))
+        return MERAK_OK;
+    rc = check_contribution(g, v, grad, err);
+    if (rc != MERAK_OK)
+        return rc;
+    /* What an op passes through stays the gradient of its output. */
+    if (grad->of < 0)
+        grad->of = v->id;
+    if (v->kind == MERAK_VALUE_PARAM) {
+        grad->use = g->uses[v->id]++;
+        return MERAK_OK;
+    }
+    if (g->sum[v->id] != NULL)
+        return sum_grads(g, v, grad, err);
+    g->sum[v->id] = grad;
+    return MERAK_OK;
+}
+
+/* --- shared by the built-in builders
+ * -------------------------------------------- */
+
+enum merak_status merak_grad_only_first(struct merak_grad *g,
+                                        const struct merak_node *node,
+                                        struct merak_error *err)
+{
+    for (int i = 1; i < node->n_out; i++) {
+        if (merak_grad_out(g, node, i) != NULL)
+            return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                              "%s: the loss depends on its output %d, which "
+                              "has no gradient",
+                              node->op->name, i);
+    }
+    return MERAK_OK;
+}
+
+enum merak_status
+merak_grad_unary(struct merak_grad *g, const struct merak_node *node, int i,
+                 const char *op, const struct merak_attrs *attrs, int n_in,
+                 struct merak_value *const *in, struct merak_error *err)
+{
+    struct merak_value *v = merak_node_in(node, i), *dx;
+    enum merak_status rc;
+
+    if (!merak_grad_wanted(g, v))
+        return MERAK_OK;
+    rc = merak_grad_node(g, node, MERAK_PHASE_B, op, attrs, n_in, in, &dx, err);
+    return rc != MERAK_OK ? rc : merak_grad_add(g, v, dx, err);
+}
+
+/* --- the pass
+ * --------------------------------------------------------------------- */
+
+/* Parameters are wanted, and what is computed from what is wanted.  Of ops
+ * without a gradient nothing is: but the loss's chain ends in one closed
+ * form, which asks for its logits alone. */
+static void mark_wanted(struct merak_grad *g)
+{
+    for (int i = 0; i < g->n_values; i++)
+        g->wanted[i] = g->graph->value[i]->kind == MERAK_VALUE_PARAM;
+    for (int n = 0; n < g->graph->n_forward; n++) {
+        const struct merak_node *node = g->graph->node[n];
+        bool any = false;
+
+        for (int i = 0; i < node->n_in; i++)
+            any = any || g->wanted[node->in[i]->id];
+        for (int i = 0; i < node->n_out; i++)
+            g->wanted[node->out[i]->id] = any && node->op->grad != NULL;
+    }
+}
+
+static bool is_reached(struct merak_grad *g, const struct merak_node *node)
+{
+    for (int i = 0; i < node->n_out; i++) {
+        if (node->out[i] == g->graph->loss ||
+            merak_grad_out(g, node, i) != NULL)
+            return true;
+    }
+    return false;
+}
+
+/* Uses were counted from the last; they are numbered from the first. */
+static void number_uses(struct merak_grad *g)
+{
+    for (int i = g->n_values; i < g->graph->n_values; i++) {
+        struct merak_value *v = g->graph->value[i];
+
+        if (v->kind == MERAK_VALUE_PARAM_GRAD && v->of >= 0)
+            v->use = g->uses[v->of] - 1 - v->use;
+    }
+}
+
+static enum merak_status emit(struct merak_grad *g, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int n = g->graph->n_forward - 1; n >= 0 && rc == MERAK_OK; n--) {
+        const struct merak_node *node = g->graph->node[n];
+
+        g->at = node;
+        if (node->op->grad != NULL && is_reached(g, node))
+            rc = node->op->grad(g, node, err);
+    }
+    return rc;
+}
+
+enum merak_status merak_graph_differentiate(struct merak_graph *graph,
+                                            struct merak_error *err)
+{
+    size_t n = (size_t)graph->n_values;
+    struct merak_grad g = {.graph = graph, .n_values = graph->n_values};
+    enum merak_status rc;
+
+    if (graph->loss == NULL)
+        return merak_fail(err, MERAK_ERR_PARAM, "the graph has no loss");
+    if (graph->n_nodes != graph->n_forward)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "the graph has its gradients already");
+    g.sum = calloc(n, sizeof(*g.sum));
+    g.wanted = calloc(n, sizeof(*g.wanted));
+    g.uses = calloc(n, sizeof(*g.uses));
+    if (g.sum == NULL || g.wanted == NULL || g.uses == NULL) {
+        rc = merak_fail_nomem(err, n * sizeof(*g.sum));
+        goto out;
+    }
+    mark_wanted(&g);
+    rc = emit(&g, err);
+    if (rc == MERAK_OK) {
+        number_uses(&g);
+    } else { /* as if never called */
+        graph->n_nodes = graph->n_forward;
+        graph->n_values = g.n_values;
+    }
+out:
+    free(g.sum);
+    free(g.wanted);
+    free(g.uses);
+    return rc;
+}

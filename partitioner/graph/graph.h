@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/graph/graph.h - the proxy graph: what is computed, without data
+ *
+ * SSA: every value has one producer (or is an input or a parameter); nodes
+ * stand in execution order.  Shapes are global (one device's).  After
+ * merak_graph_differentiate() the gradient nodes follow the forward nodes;
+ * `forward` of a gradient node names the node it differentiates.
+ *
+ * The same struct holds the sharded graph (shard.h): there a layout per value
+ * and a strategy per node stand beside it, and "convert" nodes have been put
+ * in.
+ *
+ * Built-in ops (operands; indices; attrs).  dtype "c" is the compute dtype.
+ *   forward
+ *     embedding     tokens i32[B,T], table c[V,C] -> c[B,T,C]
+ *                   b t c; v summed (rows of another shard give zeros)
+ *     add_position  x c[B,T,C], table c[P,C] -> c[B,T,C]    P whole
+ *     linear        x c[lead..,in..], w c[out..,in..], (bias f32[out..])
+ *                   -> c[lead..,out..]; i[0] = contracted dims; in summed.
+ *                   The bias is added where call->first.
+ *     layernorm     x c[..,C], gamma f32[C], beta f32[C]
+ *                   -> y c[..,C], mean f32[..], rstd f32[..]; f[0] = eps
+ *     rmsnorm       x, gamma -> y, rstd; f[0] = eps
+ *     rope          x c[B,T,..,D] -> same; f[0] = theta, i[0] = 1: inverse
+ *                   rotation (the gradient)
+ *     attention     q c[B,T,G,R,D], k c[B,T,G,D], v c[B,T,G,D]
+ *                   -> o c[B,T,G,R,D], lse f32[B,T,G,R]; T, D whole
+ *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H]
+ *     gelu          x -> y; i[0] = 1: tanh form
+ *     swiglu        gate, up -> y
+ *     add           a, b -> a + b; linear in both
+ *     dropout       x -> y; f[0] = p, i[0] = stream (unique in the model)
+ *     xent_max      logits c[B,T,V] -> f32[B,T]; v by max
+ *     xent_sum      logits, max, targets i32[B,T]
+ *                   -> sum f32[B,T] of exp(l - max), z f32[B,T] the target's
+ *                   logit; v summed
+ *     xent_loss     max, sum, z -> nll f32[B,T]
+ *     mean_loss     nll f32[B,T] -> loss f64[] ; f[0] = 1/(B T) of the whole
+ *                   micro-batch; b, t summed; fixed order
+ *   backward (B: activations; W: parameters, f32, accumulated over
+ *   micro-batches; `call->accumulate` says += )
+ *     embedding_dw  W  tokens, dy -> dtable f32[V,C]; i[0] = V; v parallel;
+ *                   b t summed
+ *     add_position_dw W  dy -> dtable f32[P,C]; i[0] = P
+ *     linear_dx     B  dy, w -> dx; i[0] as forward; out summed
+ *     linear_dw     W  x, dy -> dw f32[out..,in..]; i[0] as forward; lead
+ *                   summed
+ *     linear_db     W  dy -> db f32[out..]; i[0] = dims of out
+ *     layernorm_dx  B  dy, x, gamma, mean, rstd -> dx
+ *     layernorm_dw  W  dy, x, mean, rstd -> dgamma, dbeta
+ *     rmsnorm_dx    B  dy, x, gamma, rstd -> dx
+ *     rmsnorm_dw    W  dy, x, rstd -> dgamma
+ *     attention_dx  B  do, q, k, v, o, lse -> dq, dk, dv
+ *     attention_packed_dx  B  do, qkv, o, lse -> dqkv
+ *     gelu_dx       B  dy, x -> dx
+ *     swiglu_dx     B  dy, gate, up -> dgate, dup
+ *     (rope, add, dropout reuse their forward ops in phase B)
+ *     xent_dlogits  B  logits, max, sum, targets -> dlogits c[B,T,V];
+ *                   f[0] = 1/(B T); its forward node is xent_sum, whose cut
+ *                   of v it takes
+ *   inserted by sharding
+ *     convert       x in one layout -> x in another (layout.h)
+ *   step ops, after the last micro-batch (program.h); local, elementwise
+ *     grad_add      a f32[n] -> out f32[n] += a
+ *     sumsq         g f32[n] -> f64[1], fp64 over fixed blocks of 1024
+ *     clip          sumsq f64[P] -> f32[2]: {scale, norm}.  norm =
+ *                   grad_scale * sqrt(sum in order); scale = grad_scale *
+ *                   (clip > 0 ? min(1, clip / norm) : 1)
+ *     adamw         g f32[n], scale f32[2] -> master f32[n], m f32[n],
+ *                   v f32[n], (param bf16[n]); all outputs read and written;
+ *                   i[0] = 1: decoupled weight decay
+ */
+#ifndef MERAK_PARTITIONER_GRAPH_GRAPH_H
+#define MERAK_PARTITIONER_GRAPH_GRAPH_H
+
+#include "merak/model.h"
+#include "merak/op.h"
+
+enum merak_value_kind {
+    MERAK_VALUE_INPUT,      /* tokens, targets: loaded where used */
+    MERAK_VALUE_PARAM,
+    MERAK_VALUE_ACTIVATION, /* forward */
+    MERAK_VALUE_GRADIENT,   /* of an activation (phase B) */
+    MERAK_VALUE_PARAM_GRAD, /* of one use of a parameter (phase W), f32 */
+};
+
+enum merak_input_kind { MERAK_INPUT_TOKENS, MERAK_INPUT_TARGETS };
+
+struct merak_value {
+    int id; /* index in graph->value */
+    enum merak_value_kind kind;
+    const char *name; /* unique: of a parameter its own; of an output its
+                         node's, the second "layernorm.3:1" */
+    enum merak_dtype dtype;
+    struct merak_shape shape;
+    int producer; /* node id, or -1 */
+    int out;      /* which output of it */
+    struct merak_init init;     /* PARAM */
+    bool decay;                 /* PARAM: weight decay applies */
+    enum merak_input_kind input; /* INPUT */
+    int of;  /* GRADIENT, PARAM_GRAD: value it is the gradient of (the first,
+                where an op such as add passes one on); else -1 */
+    int use; /* PARAM_GRAD: which use of the parameter, 0.. in graph order */
+    struct merak_graph *graph;
+};
+
+struct merak_node {
+    int id; /* index in graph->node; also execution order */
+    const struct merak_op *op;
+    struct merak_attrs attrs;
+    enum merak_phase phase;
+    int forward; /* the node this one differentiates; itself in phase F */
+    int n_in, n_out;
+    struct merak_value *in[MERAK_MAX_OPERANDS];
+    struct merak_value *out[MERAK_MAX_OPERANDS];
+    const char *name; /* unique: "linear.12" by its id; gradients by their
+                         forward node's: "linear_dx.12", "add_dx.12", a sum
+                         first needed there, "add_dx.12+1" another */
+};
+
+struct merak_graph {
+    struct merak_value **value;
+    int n_values;
+    struct merak_node **node;
+    int n_nodes;
+    int n_forward;            /* nodes [0, n_forward) are phase F */
+    struct merak_value *loss; /* f64 scalar, or NULL */
+    enum merak_dtype dtype;   /* compute dtype */
+    size_t micro_batch, seq;
+    struct merak_pool *pool; /* owns nodes, values, names */
+};
+
+enum merak_status merak_graph_create(struct merak_graph **graph_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+void merak_graph_destroy(struct merak_graph *graph);
+/* printf into the graph's own memory; NULL when out of memory. */
+const char *merak_graph_name(struct merak_graph *graph, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Append a value (no producer) or a node; a node's outputs are made from
+ * op->infer.  Used by the builder, by gradients and by sharding. */
+enum merak_status merak_graph_value(struct merak_graph *graph,
+                                    const struct merak_value *proto,
+                                    struct merak_value **value_p,
+                                    struct merak_error *err);
+enum merak_status merak_graph_node(struct merak_graph *graph,
+                                   const struct merak_op *op,
+                                   const struct merak_attrs *attrs,
+                                   enum merak_phase phase, int forward,
+                                   int n_in, struct merak_value *const *in,
+                                   struct merak_node **node_p,
+                                   struct merak_error *err);
+/* The operands' shapes and dtypes of a node, as infer/signature/cost see
+ * them. */
+void merak_node_infer(const struct merak_node *node, struct merak_infer *inf);
+
+/* The graph a model describes: differentiates and checks it on first use.
+ * Borrowed from the model.  Fails with the model's first mistake, or if no
+ * loss was declared. */
+enum merak_status merak_model_graph(struct merak_model *model,
+                                    struct merak_graph **graph_p,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* Append the gradient nodes for graph->loss. */
+enum merak_status merak_graph_differentiate(struct merak_graph *graph,
+                                            struct merak_error *err)
+    MERAK_CHECKED;
+/* Parameters' elements counted once, and forward+backward flops of one
+ * micro-batch. */
+size_t merak_graph_param_count(const struct merak_graph *graph);
+double merak_graph_flops(const struct merak_graph *graph);
+/* One line per node, for people and tests. */
+enum merak_status merak_graph_print(const struct merak_graph *graph,
+                                    char **text_p, struct merak_error *err);
+
+#endif

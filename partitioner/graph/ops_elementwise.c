@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops_elementwise.c - activations, sums, dropout, rotary positions */
+#include "config.h"
+
+#include "partitioner/graph/dims.h"
+#include "partitioner/graph/ops.h"
+
+#include "base/error.h"
+
+#include <math.h>
+
+MERAK_DIMS(gelu, "x=c:* > y=c:*")
+MERAK_DIMS(gelu_dx, "dy=c:* x=c:* > dx=c:*")
+MERAK_DIMS(swiglu, "gate=c:* up=c:* > y=c:*")
+MERAK_DIMS(swiglu_dx, "dy=c:* gate=c:* up=c:* > dgate=c:* dup=c:*")
+
+/* A tanh or an exponential counts as one. */
+MERAK_COST(gelu, 9)
+MERAK_COST(gelu_dx, 15)
+MERAK_COST(swiglu, 5)
+MERAK_COST(swiglu_dx, 10)
+MERAK_COST(add, 1)
+MERAK_COST(convert, 0)
+MERAK_COST(dropout, 2)
+MERAK_COST(rope, 3)
+
+/* Defines OP_signature of an op that is linear in its inputs together. */
+#define LINEAR_SIGNATURE(op, pattern)                         \
+    static void op##_signature(const struct merak_infer *inf, \
+                               struct merak_signature *sig)   \
+    {                                                         \
+        merak_dims_signature(#op, (pattern), inf, sig);       \
+        sig->linear = true;                                   \
+    }
+
+#define ADD "a=c:* b=c:* > y=c:*"
+#define CONVERT "x=a:* > y=a:*"
+#define DROPOUT "x=c:* > y=c:*"
+#define ROPE "x=c:bt*D > y=c:bt*D"
+
+LINEAR_SIGNATURE(add, ADD)
+LINEAR_SIGNATURE(convert, CONVERT)
+LINEAR_SIGNATURE(dropout, DROPOUT)
+LINEAR_SIGNATURE(rope, ROPE)
+
+static enum merak_status add_infer(struct merak_infer *inf,
+                                   struct merak_error *err)
+{
+    return merak_dims_infer("add", ADD, inf, err);
+}
+
+static enum merak_status convert_infer(struct merak_infer *inf,
+                                       struct merak_error *err)
+{
+    return merak_dims_infer("convert", CONVERT, inf, err);
+}
+
+static enum merak_status dropout_infer(struct merak_infer *inf,
+                                       struct merak_error *err)
+{
+    double p = inf->attrs->f[0];
+
+    if (!(p >= 0 && p < 1))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "dropout: p is %g, expected 0 <= p < 1", p);
+    return merak_dims_infer("dropout", DROPOUT, inf, err);
+}
+
+static enum merak_status rope_infer(struct merak_infer *inf,
+                                    struct merak_error *err)
+{
+    const struct merak_shape *x = &inf->shape[0];
+    enum merak_status rc = merak_dims_infer("rope", ROPE, inf, err);
+    char text[MERAK_SHAPE_TEXT];
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (x->dim[x->ndim - 1] % 2 != 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "rope: x is %s, expected an even last dim",
+                          merak_shape_print(x, text));
+    if (!(inf->attrs->f[0] > 0) || !isfinite(inf->attrs->f[0]))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "rope: theta is %g, expected a positive number",
+                          inf->attrs->f[0]);
+    return MERAK_OK;
+}
+
+static enum merak_status gelu_grad(struct merak_grad *g,
+                                   const struct merak_node *node,
+                                   struct merak_error *err)
+{
+    struct merak_value *in[] = {merak_grad_out(g, node, 0),
+                                merak_node_in(node, 0)};
+
+    return merak_grad_unary(g, node, 0, "gelu_dx", merak_node_attrs(node), 2,
+                            in, err);
+}
+
+static enum merak_status swiglu_grad(struct merak_grad *g,
+                                     const struct merak_node *node,
+                                     struct merak_error *err)
+{
+    struct merak_value *gate = merak_node_in(node, 0);
+    struct merak_value *up = merak_node_in(node, 1);
+    struct merak_value *in[] = {merak_grad_out(g, node, 0), gate, up};
+    struct merak_value *out[2];
+    enum merak_status rc;
+
+    if (!merak_grad_wanted(g, gate) && !merak_grad_wanted(g, up))
+        return MERAK_OK;
+    rc = merak_grad_node(g, node, MERAK_PHASE_B, "swiglu_dx", NULL, 3, in, out,
+                         err);
+    if (rc == MERAK_OK)
+        rc = merak_grad_add(g, gate, out[0], err);
+    return rc != MERAK_OK ? rc : merak_grad_add(g, up, out[1], err);
+}
+
+/* The same gradient goes both ways; there is nothing to compute. */
+static enum merak_status add_grad(struct merak_grad *g,
+                                  const struct merak_node *node,
+                                  struct merak_error *err)
+{
+    struct merak_value *dy = merak_grad_out(g, node, 0);
+    enum merak_status rc = merak_grad_add(g, merak_node_in(node, 1), dy, err);
+
+    return rc != MERAK_OK ? rc
+                          : merak_grad_add(g, merak_node_in(node, 0), dy, err);
+}
+
+/* The mask is a function of the stream: the same call on dy. */
+static enum merak_status dropout_grad(struct merak_grad *g,
+                                      const struct merak_node *node,
+                                      struct merak_error *err)
+{
+    struct merak_value *dy = merak_grad_out(g, node, 0);
+
+    return merak_grad_unary(g, node, 0, "dropout", merak_node_attrs(node), 1,
+                            &dy, err);
+}
+
+/* A rotation's transpose is its inverse. */
+static enum merak_status rope_grad(struct merak_grad *g,
+                                   const struct merak_node *node,
+                                   struct merak_error *err)
+{
+    struct merak_attrs attrs = *merak_node_attrs(node);
+    struct merak_value *dy = merak_grad_out(g, node, 0);
+
+    attrs.i[0] = !attrs.i[0];
+    return merak_grad_unary(g, node, 0, "rope", &attrs, 1, &dy, err);
+}
+
+const struct merak_op merak_ops_elementwise[] = {
+    MERAK_OP(gelu, 1, 1, 1, gelu_grad),
+    MERAK_OP(gelu_dx, 2, 2, 1, NULL),
+    MERAK_OP(swiglu, 2, 2, 1, swiglu_grad),
+    MERAK_OP(swiglu_dx, 3, 3, 2, NULL),
+    MERAK_OP(add, 2, 2, 1, add_grad),
+    MERAK_OP(dropout, 1, 1, 1, dropout_grad),
+    MERAK_OP(rope, 1, 1, 1, rope_grad),
+    MERAK_OP(convert, 1, 1, 1, NULL),
+    {.name = NULL},
+};

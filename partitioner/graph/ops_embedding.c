@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops_embedding.c - token and position tables */
+#include "config.h"
+
+#include "partitioner/graph/dims.h"
+#include "partitioner/graph/ops.h"
+
+#include "base/error.h"
+
+MERAK_DIMS(embedding, "tokens=i:bt table=c:vc > out=c:btc")
+
+/* Rows are gathered: the table is touched where tokens point, not whole. */
+static void embedding_cost(const struct merak_infer *inf,
+                           struct merak_cost *cost)
+{
+    double rows = (double)merak_shape_count(&inf->shape[2]) *
+                  (double)merak_dtype_bytes(inf->dtype[2]);
+
+    cost->flops = 0;
+    cost->bytes = 2 * rows + 4 * (double)merak_shape_count(&inf->shape[0]);
+}
+
+static enum merak_status embedding_grad(struct merak_grad *g,
+                                        const struct merak_node *node,
+                                        struct merak_error *err)
+{
+    struct merak_value *table = merak_node_in(node, 1), *dtable;
+    struct merak_value *in[] = {merak_node_in(node, 0),
+                                merak_grad_out(g, node, 0)};
+    struct merak_attrs attrs = {0};
+    enum merak_status rc;
+
+    if (!merak_grad_wanted(g, table))
+        return MERAK_OK;
+    attrs.i[0] = (int64_t)merak_value_shape(table)->dim[0];
+    rc = merak_grad_node(g, node, MERAK_PHASE_W, "embedding_dw", &attrs, 2, in,
+                         &dtable, err);
+    return rc != MERAK_OK ? rc : merak_grad_add(g, table, dtable, err);
+}
+
+#define EMBEDDING_DW "tokens=i:bt dy=c:btc > dtable=f:vc"
+
+/* A table's gradient has as many rows as i[0] says: `letter` in the pattern. */
+static enum merak_status table_infer(const char *op, const char *pattern,
+                                     char letter, struct merak_infer *inf,
+                                     struct merak_error *err)
+{
+    struct merak_dims dims;
+    enum merak_status rc = merak_dims_parse(&dims, op, pattern, inf, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (inf->attrs->i[0] < 1)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "%s: i[0] is %lld, expected the table's rows", op,
+                          (long long)inf->attrs->i[0]);
+    dims.extent[(unsigned char)letter] = (size_t)inf->attrs->i[0];
+    return merak_dims_solve(&dims, inf, err);
+}
+
+static enum merak_status embedding_dw_infer(struct merak_infer *inf,
+                                            struct merak_error *err)
+{
+    return table_infer("embedding_dw", EMBEDDING_DW, 'v', inf, err);
+}
+
+static void embedding_dw_signature(const struct merak_infer *inf,
+                                   struct merak_signature *sig)
+{
+    merak_dims_signature("embedding_dw", EMBEDDING_DW, inf, sig);
+}
+
+/* Rows that were used are read, added to and written. */
+static void embedding_dw_cost(const struct merak_infer *inf,
+                              struct merak_cost *cost)
+{
+    double n = (double)merak_shape_count(&inf->shape[1]);
+
+    cost->flops = n;
+    cost->bytes = n * (double)(merak_dtype_bytes(inf->dtype[1]) +
+                               2 * merak_dtype_bytes(inf->dtype[2]));
+}
+
+#define ADD_POSITION "x=c:btc table=c:Pc > out=c:btc"
+
+static enum merak_status add_position_infer(struct merak_infer *inf,
+                                            struct merak_error *err)
+{
+    char a[MERAK_SHAPE_TEXT], b[MERAK_SHAPE_TEXT];
+    enum merak_status rc =
+        merak_dims_infer("add_position", ADD_POSITION, inf, err);
+
+    if (rc != MERAK_OK || inf->shape[0].dim[1] <= inf->shape[1].dim[0])
+        return rc;
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "add_position: the sequence of x %s is longer than "
+                      "table %s has positions; lower the sequence length to "
+                      "%zu or use a longer table",
+                      merak_shape_print(&inf->shape[0], a),
+                      merak_shape_print(&inf->shape[1], b),
+                      inf->shape[1].dim[0]);
+}
+
+static void add_position_signature(const struct merak_infer *inf,
+                                   struct merak_signature *sig)
+{
+    merak_dims_signature("add_position", ADD_POSITION, inf, sig);
+}
+
+static void add_position_cost(const struct merak_infer *inf,
+                              struct merak_cost *cost)
+{
+    double n = (double)merak_shape_count(&inf->shape[0]);
+    size_t rows = inf->shape[0].dim[1] * inf->shape[0].dim[2];
+
+    cost->flops = n;
+    cost->bytes =
+        (2 * n + (double)rows) * (double)merak_dtype_bytes(inf->dtype[0]);
+}
+
+static enum merak_status add_position_grad(struct merak_grad *g,
+                                           const struct merak_node *node,
+                                           struct merak_error *err)
+{
+    struct merak_value *table = merak_node_in(node, 1), *dtable;
+    struct merak_value *dy = merak_grad_out(g, node, 0);
+    struct merak_attrs attrs = {0};
+    enum merak_status rc = merak_grad_add(g, merak_node_in(node, 0), dy, err);
+
+    if (rc != MERAK_OK || !merak_grad_wanted(g, table))
+        return rc;
+    attrs.i[0] = (int64_t)merak_value_shape(table)->dim[0];
+    rc = merak_grad_node(g, node, MERAK_PHASE_W, "add_position_dw", &attrs, 1,
+                         &dy, &dtable, err);
+    return rc != MERAK_OK ? rc : merak_grad_add(g, table, dtable, err);
+}
+
+#define ADD_POSITION_DW "dy=c:btc > dtable=f:Pc"
+
+static enum merak_status add_position_dw_infer(struct merak_infer *inf,
+                                               struct merak_error *err)
+{
+    return table_infer("add_position_dw", ADD_POSITION_DW, 'P', inf, err);
+}
+
+static void add_position_dw_signature(const struct merak_infer *inf,
+                                      struct merak_signature *sig)
+{
+    merak_dims_signature("add_position_dw", ADD_POSITION_DW, inf, sig);
+}
+
+MERAK_COST(add_position_dw, 1)
+
+const struct merak_op merak_ops_embedding[] = {
+    MERAK_OP(embedding, 2, 2, 1, embedding_grad),
+    MERAK_OP(embedding_dw, 2, 2, 1, NULL),
+    MERAK_OP(add_position, 2, 2, 1, add_position_grad),
+    MERAK_OP(add_position_dw, 1, 1, 1, NULL),
+    {.name = NULL},
+};

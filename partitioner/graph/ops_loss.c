@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops_loss.c - cross-entropy in steps that a cut vocabulary leaves local
+ *
+ * Each step needs of the others' shards only a maximum or a sum per token,
+ * so that logits are never gathered.
+ */
+#include "config.h"
+
+#include "partitioner/graph/dims.h"
+#include "partitioner/graph/graph.h"
+#include "partitioner/graph/ops.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+#define XENT_MAX "logits=c:btv > max=f:bt"
+
+static enum merak_status xent_max_infer(struct merak_infer *inf,
+                                        struct merak_error *err)
+{
+    return merak_dims_infer("xent_max", XENT_MAX, inf, err);
+}
+
+static void xent_max_signature(const struct merak_infer *inf,
+                               struct merak_signature *sig)
+{
+    merak_dims_signature("xent_max", XENT_MAX, inf, sig);
+    for (int i = 0; i < sig->n_index; i++) {
+        if (sig->index[i].name == 'v')
+            sig->index[i].kind = MERAK_INDEX_MAX;
+    }
+}
+
+MERAK_DIMS(xent_sum, "logits=c:btv max=f:bt targets=i:bt > sum=f:bt z=f:bt")
+MERAK_DIMS(xent_loss, "max=f:bt sum=f:bt z=f:bt > nll=f:bt")
+MERAK_DIMS(mean_loss, "nll=f:bt > loss=d:")
+MERAK_DIMS(xent_dlogits,
+           "logits=c:btv max=f:bt sum=f:bt targets=i:bt > dlogits=c:btv")
+MERAK_COST(xent_max, 1)
+MERAK_COST(xent_sum, 3)
+MERAK_COST(xent_loss, 3)
+MERAK_COST(mean_loss, 1)
+MERAK_COST(xent_dlogits, 4)
+
+/*
+ * From the mean back to the logits there is one closed form, softmax less
+ * one-hot: the nodes between get no gradients of their own.  It stands for
+ * xent_sum, which has the same indices.
+ */
+static enum merak_status mean_loss_grad(struct merak_grad *g,
+                                        const struct merak_node *node,
+                                        struct merak_error *err)
+{
+    const struct merak_graph *graph = merak_node_in(node, 0)->graph;
+    const struct merak_node *loss, *sum;
+    int producer = merak_node_in(node, 0)->producer;
+
+    if (producer < 0 ||
+        strcmp(graph->node[producer]->op->name, "xent_loss") != 0)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "mean_loss: its input does not come from xent_loss, "
+                          "so it has no gradient");
+    loss = graph->node[producer];
+    producer = merak_node_in(loss, 1)->producer;
+    if (producer < 0 ||
+        strcmp(graph->node[producer]->op->name, "xent_sum") != 0)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "xent_loss: its sum does not come from xent_sum, so "
+                          "it has no gradient");
+    sum = graph->node[producer];
+    return merak_grad_unary(
+        g, sum, 0, "xent_dlogits", merak_node_attrs(node), 4,
+        (struct merak_value *[]){merak_node_in(sum, 0), merak_node_in(sum, 1),
+                                 merak_node_out(sum, 0), merak_node_in(sum, 2)},
+        err);
+}
+
+const struct merak_op merak_ops_loss[] = {
+    MERAK_OP(xent_max, 1, 1, 1, NULL),
+    MERAK_OP(xent_sum, 3, 3, 2, NULL),
+    MERAK_OP(xent_loss, 3, 3, 1, NULL),
+    MERAK_OP(mean_loss, 1, 1, 1, mean_loss_grad),
+    MERAK_OP(xent_dlogits, 4, 4, 1, NULL),
+    {.name = NULL},
+};

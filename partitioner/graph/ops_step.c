@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ops_step.c - ops of a step's end: gradient norm, clipping, the optimizer
+ *
+ * Programs call them on flat local arrays; they are never in a model.
+ */
+#include "config.h"
+
+#include "partitioner/graph/dims.h"
+#include "partitioner/graph/ops.h"
+
+/* The last output of adamw, the compute-dtype copy, is there in bf16 runs
+ * only: a call may have three outputs. */
+MERAK_DIMS(grad_add, "a=f:n > out=f:n")
+MERAK_DIMS(sumsq, "g=f:n > sum=d:1")
+MERAK_DIMS(clip, "sumsq=d:P > scale=f:2")
+MERAK_DIMS(adamw, "g=f:n scale=f:2 > master=f:n m=f:n v=f:n param=h:n")
+
+MERAK_COST(sumsq, 2)
+MERAK_COST(clip, 1)
+
+/* An accumulator is read as well as written. */
+static void grad_add_cost(const struct merak_infer *inf,
+                          struct merak_cost *cost)
+{
+    merak_cost_elementwise(inf, 1, cost);
+    cost->bytes += (double)merak_shape_count(&inf->shape[1]) *
+                   (double)merak_dtype_bytes(inf->dtype[1]);
+}
+
+/* Master and moments are read as well as written. */
+static void adamw_cost(const struct merak_infer *inf, struct merak_cost *cost)
+{
+    merak_cost_elementwise(inf, 14, cost);
+    for (int o = 2; o < 5 && o < inf->n_in + inf->n_out; o++)
+        cost->bytes += (double)merak_shape_count(&inf->shape[o]) *
+                       (double)merak_dtype_bytes(inf->dtype[o]);
+}
+
+const struct merak_op merak_ops_step[] = {
+    MERAK_OP(grad_add, 1, 1, 1, NULL),
+    MERAK_OP(sumsq, 1, 1, 1, NULL),
+    MERAK_OP(clip, 1, 1, 1, NULL),
+    MERAK_OP(adamw, 2, 2, 4, NULL),
+    {.name = NULL},
+};

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/layout/layout.h - where the elements of a tensor are
+ *
+ * A mesh has named axes over the logical ranks of one stage.  A layout says,
+ * for each axis, whether the tensor is replicated along it, split along a
+ * dim, partial (to be summed or maxed), or flat: the rank's local tensor,
+ * seen as one row of elements, is cut once more (ZeRO).  Axes that split the
+ * same dim nest, lower axis outermost.  Cuts follow merak_cut(); they may be
+ * uneven, and padding is never stored.
+ *
+ * ONE descriptor for activations, weights, gradients, optimizer state and
+ * checkpoint shards.
+ */
+#ifndef MERAK_PARTITIONER_LAYOUT_LAYOUT_H
+#define MERAK_PARTITIONER_LAYOUT_LAYOUT_H
+
+#include "merak/op.h"
+
+/* tp may be factored in up to two axes (kv heads fewer than tp): then axes 0
+ * and 1 are tp's, and dp comes last.  pp is not an axis here: stages are. */
+#define MERAK_MAX_AXES 4
+
+struct merak_axis {
+    char name[8]; /* "tp", "tp.0", "tp.1", "dp" */
+    int size;
+};
+
+struct merak_mesh {
+    int n_axes;
+    struct merak_axis axis[MERAK_MAX_AXES];
+};
+
+enum merak_place_kind {
+    MERAK_REPLICATED,
+    MERAK_SPLIT,
+    MERAK_PARTIAL_SUM,
+    MERAK_PARTIAL_MAX,
+    MERAK_FLAT, /* at most the last axis */
+};
+
+struct merak_place {
+    uint8_t kind; /* enum merak_place_kind */
+    int8_t dim;   /* MERAK_SPLIT: the dim; else -1 */
+};
+
+struct merak_layout {
+    struct merak_place at[MERAK_MAX_AXES];
+};
+
+/* A box of a row-major tensor: elements [lo, lo+len) in each dim of full. */
+struct merak_box {
+    int ndim;
+    size_t full[MERAK_MAX_DIMS]; /* of the tensor the box is in */
+    size_t lo[MERAK_MAX_DIMS];
+    size_t len[MERAK_MAX_DIMS];
+};
+
+#define MERAK_FLAT_BOXES (2 * MERAK_MAX_DIMS) /* enough for a flat range */
+
+bool merak_layout_equal(const struct merak_mesh *mesh,
+                        const struct merak_layout *a,
+                        const struct merak_layout *b);
+void merak_layout_replicated(struct merak_layout *layout);
+/* "R", "S1", "P", "M", "F" per axis: "S0,R". buf of at least 32 bytes. */
+const char *merak_layout_print(const struct merak_mesh *mesh,
+                               const struct merak_layout *layout, char *buf,
+                               size_t size);
+/*
+ * The box the rank at coord[n_axes] holds, flat axes left out.
+ * box->full is the global shape.
+ */
+void merak_layout_box(const struct merak_mesh *mesh,
+                      const struct merak_layout *layout,
+                      const struct merak_shape *shape, const int *coord,
+                      struct merak_box *box);
+/* [lo, hi) of the box's elements that the rank holds: all of them unless an
+ * axis is flat. */
+void merak_layout_flat(const struct merak_mesh *mesh,
+                       const struct merak_layout *layout,
+                       const struct merak_shape *shape, const int *coord,
+                       size_t *lo, size_t *hi);
+/*
+ * Elements [lo, hi) of a row-major tensor of shape `shape` as at most
+ * MERAK_FLAT_BOXES boxes in order; returns how many.
+ */
+int merak_flat_boxes(const struct merak_shape *shape, size_t lo, size_t hi,
+                     struct merak_box *boxes);
+
+/*
+ * One step of a conversion: exactly one axis changes, by one collective in
+ * the groups along that axis (or by none).
+ */
+enum merak_convert_kind {
+    MERAK_CONVERT_NONE,
+    MERAK_CONVERT_ALL_REDUCE,     /* P -> R */
+    MERAK_CONVERT_REDUCE_SCATTER, /* P -> S, P -> F */
+    MERAK_CONVERT_ALL_GATHER,     /* S -> R, F -> R */
+    MERAK_CONVERT_ALL_TO_ALL,     /* S(a) -> S(b) */
+    MERAK_CONVERT_SLICE,          /* R -> S, R -> F: local */
+};
+
+struct merak_hop {
+    enum merak_convert_kind kind;
+    int axis;
+    struct merak_layout to;
+    double words; /* elements one rank sends */
+};
+
+#define MERAK_MAX_HOPS 8
+
+/*
+ * The hop (words left 0) that changes one axis of `from` to `place`; false if
+ * no single collective with one box per peer does.  An axis with another one
+ * nested inside it on the same dim cannot be changed: that would move the
+ * inner cuts.  Beside a flat axis only P -> R is possible.
+ */
+bool merak_layout_change(const struct merak_mesh *mesh,
+                         const struct merak_layout *from, int axis,
+                         struct merak_place place, struct merak_hop *hop);
+
+/*
+ * The cheapest way from one layout to another: Dijkstra over layouts, cost =
+ * elements sent per rank with ring algorithms, times weight[axis] (NULL: 1),
+ * plus one per hop.  Returns the number of hops (0 if equal) or -1 if there
+ * is none (R -> P).  Golden costs: notes, section 3.4 (SuperScaler RVD).
+ */
+int merak_layout_path(const struct merak_mesh *mesh,
+                      const struct merak_shape *shape,
+                      const struct merak_layout *from,
+                      const struct merak_layout *to, const double *weight,
+                      struct merak_hop *hops, double *cost_p);
+
+/*
+ * What a collective moves, for one rank: with every member q of the group,
+ * send the box `send[q]` of the input and put what q sent in the box
+ * `recv[q]` of the output: stored, or combined in ascending member order.
+ * All of all-reduce, reduce-scatter, all-gather, all-to-all is this, so a
+ * transport implements one thing.  An ALL_REDUCE is flagged: its boxes are
+ * flat cuts, and a transport reduces and gathers them.
+ */
+enum merak_combine { MERAK_STORE, MERAK_SUM, MERAK_MAX };
+
+struct merak_exchange {
+    enum merak_convert_kind kind;
+    enum merak_combine combine;
+    enum merak_dtype dtype;
+    int n;  /* members of the group */
+    int me; /* position in it */
+    struct merak_shape in;  /* local input */
+    struct merak_shape out; /* local output */
+    /* by member; full is `in` resp. `out`.  Beside or along a flat axis the
+     * boxes and `in` and `out` are one-dimensional views.  ALL_REDUCE: also
+     * one-dimensional; send[q] is the cut that member q sums, recv[q] the
+     * cut of this rank, which it then gives to all.  SLICE: n is 1, send[0]
+     * is what is kept of the input. */
+    struct merak_box *send;
+    struct merak_box *recv;
+};
+
+/* The exchange of one hop for the rank at coord; boxes from malloc. */
+enum merak_status merak_exchange_init(struct merak_exchange *ex,
+                                      const struct merak_mesh *mesh,
+                                      const struct merak_hop *hop,
+                                      const struct merak_layout *from,
+                                      const struct merak_shape *shape,
+                                      enum merak_dtype dtype,
+                                      const int *coord,
+                                      struct merak_error *err) MERAK_CHECKED;
+void merak_exchange_fini(struct merak_exchange *ex);
+/*
+ * Staging bytes an exchange needs in the arena: room to pack each send box
+ * that is not contiguous and to receive what is combined or unpacked.  Part
+ * of the memory plan, so it depends on the exchange alone.  Pieces are
+ * rounded up to 64 bytes each; nothing is staged for this rank itself.
+ */
+size_t merak_exchange_scratch(const struct merak_exchange *ex);
+/* Bytes this rank sends: what its boxes for the others hold; an all-reduce
+ * is a reduce-scatter and an all-gather of its operand. */
+size_t merak_exchange_bytes(const struct merak_exchange *ex);
+/* True if the box is one contiguous run; *offset_p its first element. */
+bool merak_box_contiguous(const struct merak_box *box, size_t *offset_p);
+size_t merak_box_count(const struct merak_box *box);
+
+#endif

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard.c - from a graph and tp to a sharded graph */
+#include "config.h"
+
+#include "partitioner/layout/shard_impl.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t gcd(size_t a, size_t b)
+{
+    while (b != 0) {
+        size_t r = a % b;
+
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* --- heads and the mesh
+ * --------------------------------------------------------- */
+
+struct heads {
+    size_t kv;    /* what kv heads of all attentions have in common; 0: none */
+    size_t query; /* the same of query heads */
+};
+
+/* Attention is known by its name here and nowhere else: how many heads there
+ * are decides the factors of tp before there is anything to search. */
+static void find_heads(const struct merak_graph *graph, struct heads *heads)
+{
+    *heads = (struct heads){0};
+    for (int i = 0; i < graph->n_forward; i++) {
+        const struct merak_node *node = graph->node[i];
+        const size_t *dim = node->in[0]->shape.dim;
+        size_t kv, query;
+
+        if (strcmp(node->op->name, "attention") == 0) {
+            kv = dim[2];
+            query = dim[2] * dim[3];
+        } else if (strcmp(node->op->name, "attention_packed") == 0) {
+            kv = query = dim[3];
+        } else {
+            continue;
+        }
+        heads->kv = gcd(heads->kv, kv);
+        heads->query = gcd(heads->query, query);
+    }
+}
+
+static enum merak_status fail_heads(size_t heads, size_t tp,
+                                    struct merak_error *err)
+{
+    size_t below = tp < heads ? tp : heads, above = tp + 1;
+
+    while (heads % below != 0)
+        below--;
+    while (above < heads && heads % above != 0)
+        above++;
+    if (above > heads)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%zu heads cannot be cut over tp=%zu; tp must divide "
+                          "the number of heads (nearest: %zu)",
+                          heads, tp, below);
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "%zu heads cannot be cut over tp=%zu; tp must divide "
+                      "the number of heads (nearest: %zu or %zu)",
+                      heads, tp, below, above);
+}
+
+/* tp as one axis, or as kv heads times queries of a kv head. */
+static void make_mesh(size_t tp, size_t kv, struct merak_mesh *mesh)
+{
+    size_t outer = kv == 0 ? tp : gcd(kv, tp);
+
+    *mesh = (struct merak_mesh){.n_axes = 1};
+    snprintf(mesh->axis[0].name, sizeof(mesh->axis[0].name), "tp");
+    mesh->axis[0].size = (int)tp;
+    if (tp == 1)
+        mesh->n_axes = 0;
+    if (outer == 1 || outer == tp)
+        return;
+    mesh->n_axes = 2;
+    snprintf(mesh->axis[0].name, sizeof(mesh->axis[0].name), "tp.0");
+    snprintf(mesh->axis[1].name, sizeof(mesh->axis[1].name), "tp.1");
+    mesh->axis[0].size = (int)outer;
+    mesh->axis[1].size = (int)(tp / outer);
+}
+
+static enum merak_status check(const struct merak_graph *graph,
+                               const struct merak_shard_options *opt,
+                               const struct heads *heads,
+                               struct merak_error *err)
+{
+    size_t tp = (size_t)opt->tp;
+
+    if (opt->tp < 1)
+        return merak_fail(err, MERAK_ERR_PARAM, "tp is %d, expected at least 1",
+                          opt->tp);
+    if (heads->query % tp != 0)
+        return fail_heads(heads->query, tp, err);
+    if (opt->sp == MERAK_SP_ON && graph->seq % tp != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "a sequence of %zu tokens cannot be cut over tp=%zu; "
+                          "sequence parallelism needs a length that tp divides "
+                          "(nearest: %zu)",
+                          graph->seq, tp, (graph->seq / tp + 1) * tp);
+    return MERAK_OK;
+}
+
+/* --- the search
+ * -------------------------------------------------------------------- */
+
+/* With the sequence free to be cut, and never cut: the latter unless the
+ * former is cheaper.  What makes a difference is more than rounding. */
+static enum merak_status
+search_auto(const struct merak_graph *graph, const struct merak_mesh *mesh,
+            const struct merak_signature *sig, struct merak_shard_costs *costs,
+            struct merak_strategy *strategy, struct merak_error *err)
+{
+    size_t bytes = ((size_t)graph->n_forward + 1) * sizeof(*strategy);
+    struct merak_strategy *cut = malloc(bytes);
+    double cost, cut_cost;
+    enum merak_status rc;
+
+    if (cut == NULL)
+        return merak_fail_nomem(err, bytes);
+    rc = merak_shard_search(graph, mesh, sig, costs, MERAK_T_NEVER, strategy,
+                            &cost, err);
+    if (rc == MERAK_OK)
+        rc = merak_shard_search(graph, mesh, sig, costs, MERAK_T_MAY, cut,
+                                &cut_cost, err);
+    if (rc == MERAK_OK && cut_cost < cost * (1 - 1e-9))
+        memcpy(strategy, cut, bytes - sizeof(*cut));
+    free(cut);
+    return rc;
+}
+
+static enum merak_status
+search(const struct merak_graph *graph, const struct merak_mesh *mesh,
+       const struct merak_shard_options *opt, const struct merak_signature *sig,
+       struct merak_strategy *strategy, struct merak_error *err)
+{
+    struct merak_shard_costs *costs = NULL;
+    enum merak_status rc;
+    double cost;
+
+    rc = merak_shard_costs_create(graph, mesh, opt, &costs, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (opt->sp == MERAK_SP_AUTO && mesh->n_axes > 0)
+        rc = search_auto(graph, mesh, sig, costs, strategy, err);
+    else
+        rc = merak_shard_search(graph, mesh, sig, costs,
+                                opt->sp == MERAK_SP_ON ? MERAK_T_MUST
+                                                       : MERAK_T_NEVER,
+                                strategy, &cost, err);
+    merak_shard_costs_destroy(costs);
+    return rc;
+}
+
+enum merak_status merak_shard(const struct merak_graph *graph,
+                              const struct merak_shard_options *opt,
+                              struct merak_sharded **sharded_p,
+                              struct merak_error *err)
+{
+    struct merak_sharded *sharded = NULL;
+    struct merak_strategy *strategy = NULL;
+    struct merak_signature *sig = NULL;
+    struct heads heads;
+    enum merak_status rc;
+
+    find_heads(graph, &heads);
+    rc = check(graph, opt, &heads, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (opt->kv_heads > 0)
+        heads.kv = (size_t)opt->kv_heads;
+    sharded = calloc(1, sizeof(*sharded));
+    strategy = calloc((size_t)graph->n_forward + 1, sizeof(*strategy));
+    if (sharded == NULL || strategy == NULL) {
+        rc = merak_fail_nomem(err, sizeof(*sharded));
+        goto out;
+    }
+    make_mesh((size_t)opt->tp, heads.kv, &sharded->mesh);
+    rc = merak_signatures(graph, &sig, err);
+    if (rc == MERAK_OK)
+        rc = search(graph, &sharded->mesh, opt, sig, strategy, err);
+    if (rc == MERAK_OK)
+        rc = merak_shard_write(graph, sig, strategy, sharded, err);
+    if (rc != MERAK_OK)
+        goto out;
+    *sharded_p = sharded;
+    sharded = NULL;
+out:
+    free(sig);
+    free(strategy);
+    merak_sharded_destroy(sharded);
+    return rc;
+}
+
+void merak_sharded_destroy(struct merak_sharded *sharded)
+{
+    if (sharded == NULL)
+        return;
+    merak_graph_destroy(sharded->graph);
+    free(sharded->layout);
+    free(sharded->strategy);
+    free(sharded->hop);
+    free(sharded);
+}
+
+/* --- printing
+ * ------------------------------------------------------------------------ */
+
+static void print_cuts(FILE *f, const struct merak_sharded *s,
+                       const struct merak_node *node)
+{
+    struct merak_signature sig;
+    struct merak_infer inf;
+
+    merak_node_infer(node, &inf);
+    node->op->signature(&inf, &sig);
+    for (int x = 0; x < s->mesh.n_axes; x++) {
+        int cut = s->strategy[node->id].cut[x];
+
+        if (cut == MERAK_CUT_LINEAR)
+            fprintf(f, " %s:partial", s->mesh.axis[x].name);
+        else if (cut >= 0)
+            fprintf(f, " %s:%c", s->mesh.axis[x].name, sig.index[cut].name);
+    }
+}
+
+static void print_node(FILE *f, const struct merak_sharded *s,
+                       const struct merak_node *node)
+{
+    static const char *const hop[] = {"none",           "all-reduce",
+                                      "reduce-scatter", "all-gather",
+                                      "all-to-all",     "slice"};
+    static const char phase[] = {'F', 'B', 'W'};
+    char text[32];
+
+    fprintf(f, "%c %s", phase[node->phase], node->name);
+    if (s->hop[node->id].kind != MERAK_CONVERT_NONE)
+        fprintf(f, " %s:%s", s->mesh.axis[s->hop[node->id].axis].name,
+                hop[s->hop[node->id].kind]);
+    else
+        print_cuts(f, s, node);
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        const struct merak_value *v =
+            o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+
+        fprintf(f, "%s%s[%s]", o == node->n_in ? " -> " : " ", v->name,
+                merak_layout_print(&s->mesh, &s->layout[v->id], text,
+                                   sizeof(text)));
+    }
+    fputc('\n', f);
+}
+
+enum merak_status merak_sharded_print(const struct merak_sharded *sharded,
+                                      char **text_p, struct merak_error *err)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+
+    if (f == NULL)
+        return merak_fail(err, MERAK_ERR_NOMEM, "cannot print a sharded graph");
+    for (int i = 0; i < sharded->graph->n_nodes; i++)
+        print_node(f, sharded, sharded->graph->node[i]);
+    if (fclose(f) != 0) {
+        free(text);
+        return merak_fail(err, MERAK_ERR_NOMEM, "cannot print a sharded graph");
+    }
+    *text_p = text;
+    return MERAK_OK;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/layout/shard.h - a layout for every value, found by search
+ *
+ * Input: a differentiated graph and the tensor axes of a mesh.  For every
+ * forward node a strategy is chosen: for each axis, the index of the op's
+ * signature that is cut along it, or none, or (for linear ops) partial
+ * operands passed through.  The search is a dynamic programme over the
+ * forward nodes in order, its state the layouts of the values still alive
+ * (a frontier), its cost predicted compute plus conversions, both ways: a
+ * forward conversion has its dual in the backward pass.
+ *
+ * Gradient nodes take their forward node's strategy by index name.  Then the
+ * sharded graph is written out: the same nodes with "convert" nodes between
+ * unlike layouts.  A converted copy is made once for all consumers that want
+ * the same layout; gradient contributions in the same layout are summed
+ * before they are converted.
+ *
+ * Megatron tensor parallelism, vocabulary parallelism and sequence
+ * parallelism are what this finds; there is no code for any of them.
+ */
+#ifndef MERAK_PARTITIONER_LAYOUT_SHARD_H
+#define MERAK_PARTITIONER_LAYOUT_SHARD_H
+
+#include "partitioner/graph/graph.h"
+#include "partitioner/layout/layout.h"
+
+#define MERAK_CUT_NONE (-1)
+#define MERAK_CUT_LINEAR (-2) /* partial in, partial out */
+
+struct merak_strategy {
+    int8_t cut[MERAK_MAX_AXES]; /* index of the signature, or MERAK_CUT_* */
+};
+
+enum merak_seq_parallel {
+    MERAK_SP_AUTO, /* whatever is cheapest */
+    MERAK_SP_OFF,  /* the sequence dim is never cut along a tensor axis */
+    MERAK_SP_ON,   /* values between blocks are split along the sequence */
+};
+
+struct merak_shard_options {
+    int tp;
+    int kv_heads; /* 0: let the graph tell; how tp is factored */
+    enum merak_seq_parallel sp;
+    double flops_per_s;  /* of one rank; 0: 1e12 */
+    double bytes_per_s;  /* of memory; 0: 1e11 */
+    double link_bytes_per_s; /* inside a tensor group; 0: 1e10 */
+    double link_latency_s;   /* 0: 1e-8, for ties only: what is found for a
+                                small model is what a large one gets */
+};
+
+struct merak_sharded {
+    struct merak_graph *graph; /* owned; a rewritten copy */
+    struct merak_mesh mesh;    /* tensor axes only ("tp" or "tp.0","tp.1");
+                                  n_axes 0 if tp is 1.  tp_index is
+                                  coord[0] * size[1] + coord[1] */
+    struct merak_layout *layout;     /* by value id */
+    struct merak_strategy *strategy; /* by node id */
+    struct merak_hop *hop; /* by node id; of convert nodes (one hop each) */
+};
+
+/* MERAK_ERR_CONFIG names the dim and tp when a required dim does not divide
+ * (heads over tp). */
+enum merak_status merak_shard(const struct merak_graph *graph,
+                              const struct merak_shard_options *opt,
+                              struct merak_sharded **sharded_p,
+                              struct merak_error *err) MERAK_CHECKED;
+void merak_sharded_destroy(struct merak_sharded *sharded);
+enum merak_status merak_sharded_print(const struct merak_sharded *sharded,
+                                      char **text_p, struct merak_error *err);
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_cost.c - seconds, for choosing layouts
+ *
+ * Nodes by their roofline, conversions by the words that the ring algorithms
+ * send.  The few distinct tensors of a model share tables of conversions.
+ */
+#include "config.h"
+
+#include "partitioner/layout/shard_impl.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One shape and type; cost[from * MERAK_CODES + to], NAN: not asked yet. */
+struct kind {
+    struct merak_shape shape;
+    enum merak_dtype dtype;
+    double *cost;
+};
+
+struct merak_shard_costs {
+    const struct merak_graph *graph;
+    struct merak_mesh mesh;
+    struct merak_shard_options opt; /* defaults filled in */
+    struct kind *kind;
+    int n_kinds;
+    int *kind_of; /* by value id */
+};
+
+static bool is_kind(const struct kind *kind, const struct merak_value *v)
+{
+    return kind->dtype == v->dtype && kind->shape.ndim == v->shape.ndim &&
+           memcmp(kind->shape.dim, v->shape.dim,
+                  (size_t)v->shape.ndim * sizeof(size_t)) == 0;
+}
+
+static enum merak_status add_kind(struct merak_shard_costs *costs,
+                                  const struct merak_value *v,
+                                  struct merak_error *err)
+{
+    size_t n = (size_t)costs->n_kinds + 1, cells = MERAK_CODES * MERAK_CODES;
+    struct kind *grown = realloc(costs->kind, n * sizeof(*grown));
+    double *cost = malloc(cells * sizeof(*cost));
+
+    if (grown != NULL)
+        costs->kind = grown;
+    if (grown == NULL || cost == NULL) {
+        free(cost);
+        return merak_fail_nomem(err, cells * sizeof(*cost));
+    }
+    for (size_t i = 0; i < cells; i++)
+        cost[i] = NAN;
+    grown[costs->n_kinds++] = (struct kind){v->shape, v->dtype, cost};
+    return MERAK_OK;
+}
+
+static enum merak_status find_kinds(struct merak_shard_costs *costs,
+                                    struct merak_error *err)
+{
+    for (int v = 0; v < costs->graph->n_values; v++) {
+        const struct merak_value *value = costs->graph->value[v];
+        enum merak_status rc;
+        int k = 0;
+
+        while (k < costs->n_kinds && !is_kind(&costs->kind[k], value))
+            k++;
+        if (k == costs->n_kinds) {
+            rc = add_kind(costs, value, err);
+            if (rc != MERAK_OK)
+                return rc;
+        }
+        costs->kind_of[v] = k;
+    }
+    return MERAK_OK;
+}
+
+static void fill_default(double *x, double value)
+{
+    if (*x <= 0)
+        *x = value;
+}
+
+enum merak_status merak_shard_costs_create(
+    const struct merak_graph *graph, const struct merak_mesh *mesh,
+    const struct merak_shard_options *opt, struct merak_shard_costs **costs_p,
+    struct merak_error *err)
+{
+    struct merak_shard_costs *costs = calloc(1, sizeof(*costs));
+    size_t n = (size_t)graph->n_values + 1;
+    enum merak_status rc;
+
+    if (costs == NULL)
+        return merak_fail_nomem(err, sizeof(*costs));
+    costs->graph = graph;
+    costs->mesh = *mesh;
+    costs->opt = *opt;
+    fill_default(&costs->opt.flops_per_s, 1e12);
+    fill_default(&costs->opt.bytes_per_s, 1e11);
+    fill_default(&costs->opt.link_bytes_per_s, 1e10);
+    fill_default(&costs->opt.link_latency_s, 1e-8);
+    costs->kind_of = calloc(n, sizeof(*costs->kind_of));
+    rc = costs->kind_of == NULL
+             ? merak_fail_nomem(err, n * sizeof(*costs->kind_of))
+             : find_kinds(costs, err);
+    if (rc != MERAK_OK) {
+        merak_shard_costs_destroy(costs);
+        return rc;
+    }
+    *costs_p = costs;
+    return MERAK_OK;
+}
+
+void merak_shard_costs_destroy(struct merak_shard_costs *costs)
+{
+    if (costs == NULL)
+        return;
+    for (int k = 0; k < costs->n_kinds; k++)
+        free(costs->kind[k].cost);
+    free(costs->kind);
+    free(costs->kind_of);
+    free(costs);
+}
+
+static double hop_seconds(const struct merak_shard_costs *costs,
+                          const struct kind *kind, const struct merak_hop *hop)
+{
+    double item = (double)merak_dtype_bytes(kind->dtype);
+
+    if (hop->kind == MERAK_CONVERT_SLICE)
+        return merak_layout_words(&costs->mesh, &hop->to, &kind->shape) * item *
+               2 / costs->opt.bytes_per_s;
+    return hop->words * item / costs->opt.link_bytes_per_s +
+           costs->opt.link_latency_s;
+}
+
+static double path_seconds(const struct merak_shard_costs *costs,
+                           const struct kind *kind, int from, int to)
+{
+    struct merak_hop hops[MERAK_MAX_HOPS];
+    struct merak_layout a, b;
+    double seconds = 0;
+    int n;
+
+    merak_code_layout(&costs->mesh, from, &a);
+    merak_code_layout(&costs->mesh, to, &b);
+    n = merak_layout_path(&costs->mesh, &kind->shape, &a, &b, NULL, hops, NULL);
+    if (n < 0)
+        return INFINITY;
+    for (int h = 0; h < n; h++)
+        seconds += hop_seconds(costs, kind, &hops[h]);
+    return seconds;
+}
+
+double merak_shard_convert_s(struct merak_shard_costs *costs, int value,
+                             int from, int to)
+{
+    const struct kind *kind = &costs->kind[costs->kind_of[value]];
+    double *cost = &kind->cost[from * MERAK_CODES + to];
+
+    if (from == to)
+        return 0;
+    if (isnan(*cost))
+        *cost = path_seconds(costs, kind, from, to);
+    return *cost;
+}
+
+/* Every rank reads and writes the parts it holds: what is partial or
+ * replicated is there in full.  A sum passed through in parts is kept beside
+ * the whole value that somebody wants later, so it counts twice. */
+static double local_bytes(const struct merak_shard_costs *costs,
+                          const struct merak_node *node,
+                          const struct merak_signature *sig,
+                          const struct merak_strategy *strategy)
+{
+    double bytes = 0;
+
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        const struct merak_value *v =
+            o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+        struct merak_layout layout;
+
+        merak_strategy_layout(&costs->mesh, sig, node->n_in, strategy, o,
+                              &layout);
+        bytes += merak_layout_words(&costs->mesh, &layout, &v->shape) *
+                 (double)merak_dtype_bytes(v->dtype);
+    }
+    for (int x = 0; x < costs->mesh.n_axes; x++)
+        if (strategy->cut[x] == MERAK_CUT_LINEAR)
+            bytes *= 2;
+    return bytes;
+}
+
+double merak_shard_node_s(const struct merak_shard_costs *costs,
+                          const struct merak_node *node,
+                          const struct merak_signature *sig,
+                          const struct merak_strategy *strategy)
+{
+    struct merak_cost cost = {0};
+    struct merak_infer inf;
+
+    merak_node_infer(node, &inf);
+    node->op->cost(&inf, &cost);
+    cost.flops /= merak_strategy_degree(&costs->mesh, strategy);
+    return fmax(cost.flops / costs->opt.flops_per_s,
+                local_bytes(costs, node, sig, strategy) /
+                    costs->opt.bytes_per_s);
+}
+
+/* Sixteen bytes an element (a weight, its gradient, two moments) are
+ * streamed by the optimizer once a step. */
+double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
+                           int code)
+{
+    struct merak_layout layout;
+
+    merak_code_layout(&costs->mesh, code, &layout);
+    return 16 *
+           merak_layout_words(&costs->mesh, &layout,
+                              &costs->graph->value[value]->shape) /
+           costs->opt.bytes_per_s / MERAK_SHARD_MICROBATCHES;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/layout/shard_impl.h - between the files of the layout search */
+#ifndef MERAK_PARTITIONER_LAYOUT_SHARD_IMPL_H
+#define MERAK_PARTITIONER_LAYOUT_SHARD_IMPL_H
+
+#include "partitioner/layout/layout_code.h"
+#include "partitioner/layout/shard.h"
+
+#define MERAK_TP_AXES 2
+#define MERAK_CODES 100 /* layouts over that many axes */
+/* An index, none, or passed through, on each axis. */
+#define MERAK_MAX_CUTS (MERAK_MAX_INDICES + 2)
+#define MERAK_MAX_STRATEGIES (MERAK_MAX_CUTS * MERAK_MAX_CUTS)
+
+#define MERAK_STRATEGY_NONE   \
+    ((struct merak_strategy){ \
+        {MERAK_CUT_NONE, MERAK_CUT_NONE, MERAK_CUT_NONE, MERAK_CUT_NONE}})
+
+/* May the sequence dim (index t) be cut along a tensor axis? */
+enum merak_t_rule {
+    MERAK_T_NEVER,
+    MERAK_T_MAY,
+    MERAK_T_MUST, /* wherever else a node would be computed by every rank */
+};
+
+/* --- shard_strategy.c: what a cut of a node means ------------------------- */
+
+/* Signatures of all nodes; free with free(). */
+enum merak_status merak_signatures(const struct merak_graph *graph,
+                                   struct merak_signature **sig_p,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* All ways to cut a node; list[MERAK_MAX_STRATEGIES].  At least one. */
+int merak_strategy_list(const struct merak_mesh *mesh,
+                        const struct merak_node *node,
+                        const struct merak_signature *sig,
+                        enum merak_t_rule rule, struct merak_strategy *list);
+/* The layout of operand o (inputs, then outputs): required, or natural. */
+void merak_strategy_layout(const struct merak_mesh *mesh,
+                           const struct merak_signature *sig, int n_in,
+                           const struct merak_strategy *strategy, int o,
+                           struct merak_layout *layout);
+/* A gradient node's strategy: the same cuts, by index name. */
+void merak_strategy_inherit(const struct merak_mesh *mesh,
+                            const struct merak_signature *forward_sig,
+                            const struct merak_strategy *forward,
+                            const struct merak_signature *sig,
+                            struct merak_strategy *strategy);
+/* The strategy of a linear node with all operands in one layout. */
+void merak_strategy_alike(const struct merak_mesh *mesh,
+                          const struct merak_signature *sig, int n_in,
+                          const struct merak_layout *layout,
+                          struct merak_strategy *strategy);
+/* By how much cutting divides a node's work. */
+double merak_strategy_degree(const struct merak_mesh *mesh,
+                             const struct merak_strategy *strategy);
+/* The layout of a value's gradient: partial becomes replicated. */
+void merak_layout_dual(const struct merak_mesh *mesh,
+                       const struct merak_layout *layout,
+                       struct merak_layout *dual);
+/* A node that sums contributions to one activation's gradient (grad.c). */
+bool merak_node_is_sum(const struct merak_node *node);
+/*
+ * May the backward pass use a copy that the forward pass made, rather than
+ * convert anew?  Only if keeping it costs no more memory than the value it
+ * was made from: a gathered copy is gathered again.
+ */
+bool merak_copy_is_kept(const struct merak_mesh *mesh,
+                        const struct merak_shape *shape,
+                        const struct merak_layout *natural,
+                        const struct merak_layout *copy);
+
+/* --- shard_cost.c: seconds -------------------------------------------------
+ */
+
+struct merak_shard_costs;
+
+enum merak_status merak_shard_costs_create(
+    const struct merak_graph *graph, const struct merak_mesh *mesh,
+    const struct merak_shard_options *opt, struct merak_shard_costs **costs_p,
+    struct merak_error *err) MERAK_CHECKED;
+void merak_shard_costs_destroy(struct merak_shard_costs *costs);
+/* Of converting a value between two layouts (codes); INFINITY: no way. */
+double merak_shard_convert_s(struct merak_shard_costs *costs, int value,
+                             int from, int to);
+/* Of a node cut so. */
+double merak_shard_node_s(const struct merak_shard_costs *costs,
+                          const struct merak_node *node,
+                          const struct merak_signature *sig,
+                          const struct merak_strategy *strategy);
+/* What holding a parameter in this layout costs a step, per micro-batch. */
+double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
+                           int code);
+/* Steps' costs are spread over this many micro-batches. */
+#define MERAK_SHARD_MICROBATCHES 8
+
+/* --- shard_search.c, shard_write.c -----------------------------------------
+ */
+
+/*
+ * The cheapest strategies of the forward nodes: strategy[graph->n_forward].
+ * *cost_p is in seconds per micro-batch.
+ */
+enum merak_status merak_shard_search(
+    const struct merak_graph *graph, const struct merak_mesh *mesh,
+    const struct merak_signature *sig, struct merak_shard_costs *costs,
+    enum merak_t_rule rule, struct merak_strategy *strategy, double *cost_p,
+    struct merak_error *err) MERAK_CHECKED;
+
+/* Fill sharded (its mesh is set) with the rewritten graph. */
+enum merak_status merak_shard_write(const struct merak_graph *graph,
+                                    const struct merak_signature *sig,
+                                    const struct merak_strategy *strategy,
+                                    struct merak_sharded *sharded,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_strategy.c - the ways to cut a node, and what each asks of operands
+ *
+ * Which index may be cut along a tensor axis:
+ *   - not the batch (b): it is data parallelism's;
+ *   - the sequence (t) as the rule says;
+ *   - what divides evenly, unless the index may be uneven.
+ * Tensor parallelism is asked for so that no rank holds whole weights or does
+ * all of the work, at any size of model.  So two kinds of indices, where a
+ * node has them and they divide, leave no choice but among themselves:
+ *   - those that split a weight matrix: along a parameter, and missing from
+ *     an activation, which is summed over them or repeated for each (in and
+ *     out of a linear, the rows of an embedding table; not the channels of
+ *     a table that is added);
+ *   - those beside whole rows: a node that cannot cut its rows (attention,
+ *     rotary positions) is cut by heads.
+ */
+#include "config.h"
+
+#include "partitioner/layout/shard_impl.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+enum merak_status merak_signatures(const struct merak_graph *graph,
+                                   struct merak_signature **sig_p,
+                                   struct merak_error *err)
+{
+    size_t n = (size_t)graph->n_nodes;
+    struct merak_signature *sig = calloc(n + 1, sizeof(*sig));
+
+    if (sig == NULL)
+        return merak_fail_nomem(err, (n + 1) * sizeof(*sig));
+    for (int i = 0; i < graph->n_nodes; i++) {
+        struct merak_infer inf;
+
+        merak_node_infer(graph->node[i], &inf);
+        graph->node[i]->op->signature(&inf, &sig[i]);
+    }
+    *sig_p = sig;
+    return MERAK_OK;
+}
+
+static int dim_with(const struct merak_signature *sig, int o, int ndim,
+                    int index)
+{
+    for (int d = 0; d < ndim; d++)
+        if (sig->operand_dim[o][d] == index)
+            return d;
+    return -1;
+}
+
+void merak_strategy_layout(const struct merak_mesh *mesh,
+                           const struct merak_signature *sig, int n_in,
+                           const struct merak_strategy *strategy, int o,
+                           struct merak_layout *layout)
+{
+    merak_layout_replicated(layout);
+    for (int x = 0; x < mesh->n_axes; x++) {
+        struct merak_place *place = &layout->at[x];
+        int cut = strategy->cut[x], d;
+
+        if (cut == MERAK_CUT_LINEAR)
+            place->kind = MERAK_PARTIAL_SUM;
+        if (cut < 0)
+            continue;
+        d = dim_with(sig, o, MERAK_MAX_DIMS, cut);
+        if (d >= 0)
+            *place = (struct merak_place){MERAK_SPLIT, (int8_t)d};
+        else if (o >= n_in)
+            place->kind = sig->index[cut].kind == MERAK_INDEX_MAX
+                              ? MERAK_PARTIAL_MAX
+                              : MERAK_PARTIAL_SUM;
+    }
+}
+
+void merak_strategy_inherit(const struct merak_mesh *mesh,
+                            const struct merak_signature *forward_sig,
+                            const struct merak_strategy *forward,
+                            const struct merak_signature *sig,
+                            struct merak_strategy *strategy)
+{
+    for (int x = 0; x < mesh->n_axes; x++) {
+        int cut = forward->cut[x];
+
+        strategy->cut[x] = MERAK_CUT_NONE;
+        for (int i = 0; i < sig->n_index && cut >= 0; i++)
+            if (sig->index[i].name == forward_sig->index[cut].name &&
+                sig->index[i].kind != MERAK_INDEX_WHOLE)
+                strategy->cut[x] = (int8_t)i;
+    }
+}
+
+void merak_strategy_alike(const struct merak_mesh *mesh,
+                          const struct merak_signature *sig, int n_in,
+                          const struct merak_layout *layout,
+                          struct merak_strategy *strategy)
+{
+    for (int x = 0; x < mesh->n_axes; x++) {
+        const struct merak_place *place = &layout->at[x];
+
+        strategy->cut[x] = MERAK_CUT_NONE;
+        if (place->kind == MERAK_PARTIAL_SUM)
+            strategy->cut[x] = MERAK_CUT_LINEAR;
+        else if (place->kind == MERAK_SPLIT)
+            strategy->cut[x] = sig->operand_dim[n_in][place->dim];
+    }
+}
+
+double merak_strategy_degree(const struct merak_mesh *mesh,
+                             const struct merak_strategy *strategy)
+{
+    double degree = 1;
+
+    for (int x = 0; x < mesh->n_axes; x++)
+        if (strategy->cut[x] >= 0)
+            degree *= mesh->axis[x].size;
+    return degree;
+}
+
+void merak_layout_dual(const struct merak_mesh *mesh,
+                       const struct merak_layout *layout,
+                       struct merak_layout *dual)
+{
+    merak_layout_replicated(dual);
+    for (int x = 0; x < mesh->n_axes; x++)
+        if (layout->at[x].kind == MERAK_SPLIT)
+            dual->at[x] = layout->at[x];
+}
+
+bool merak_node_is_sum(const struct merak_node *node)
+{
+    return node->phase == MERAK_PHASE_B && node->out[0]->of >= 0 &&
+           node->op == merak_op_find("add");
+}
+
+bool merak_copy_is_kept(const struct merak_mesh *mesh,
+                        const struct merak_shape *shape,
+                        const struct merak_layout *natural,
+                        const struct merak_layout *copy)
+{
+    /* the factor is for rounding */
+    return merak_layout_words(mesh, copy, shape) <=
+           merak_layout_words(mesh, natural, shape) * (1 + 1e-9);
+}
+
+/* --- enumeration -----------------------------------------------------------
+ */
+
+struct choice {
+    const struct merak_mesh *mesh;
+    const struct merak_node *node;
+    const struct merak_signature *sig;
+    enum merak_t_rule rule;
+    bool strict; /* weights must be split */
+};
+
+static bool is_named(const struct merak_index *index, char name)
+{
+    return index->kind != MERAK_INDEX_WHOLE && index->name == name;
+}
+
+static bool fits(const struct merak_index *index, size_t parts)
+{
+    return index->extent >= parts &&
+           (index->uneven || index->extent % parts == 0);
+}
+
+static bool is_cuttable(const struct choice *c, int i, size_t parts)
+{
+    const struct merak_index *index = &c->sig->index[i];
+
+    return index->kind != MERAK_INDEX_WHOLE && fits(index, parts) &&
+           !is_named(index, 'b') &&
+           !(is_named(index, 't') && c->rule == MERAK_T_NEVER);
+}
+
+static bool is_param(const struct choice *c, int o)
+{
+    return o < c->node->n_in && c->node->in[o]->kind == MERAK_VALUE_PARAM;
+}
+
+/* An input of the model is no activation: ids have no channels to miss. */
+static bool is_activation(const struct choice *c, int o)
+{
+    return o >= c->node->n_in || c->node->in[o]->kind == MERAK_VALUE_ACTIVATION;
+}
+
+static bool splits_weight(const struct choice *c, int i)
+{
+    bool in_weight = false, missing = false;
+
+    for (int o = 0; o < c->node->n_in + c->node->n_out; o++) {
+        bool has = dim_with(c->sig, o, MERAK_MAX_DIMS, i) >= 0;
+
+        if (is_param(c, o))
+            in_weight = in_weight || has;
+        else if (is_activation(c, o))
+            missing = missing || !has;
+    }
+    return in_weight && missing;
+}
+
+/* Does the node need a dim of an activation whole? */
+static bool has_whole_rows(const struct choice *c)
+{
+    for (int o = 0; o < c->node->n_in + c->node->n_out; o++) {
+        for (int d = 0; d < MERAK_MAX_DIMS && is_activation(c, o); d++) {
+            int i = c->sig->operand_dim[o][d];
+
+            if (i >= 0 && c->sig->index[i].kind == MERAK_INDEX_WHOLE &&
+                c->sig->index[i].extent > 1)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool is_wanted(const struct choice *c, int i)
+{
+    return splits_weight(c, i) ||
+           (c->sig->index[i].name != 't' && has_whole_rows(c));
+}
+
+/*
+ * The nodes between blocks that nothing but the sequence can divide: they
+ * need whole rows (norms).  Their neighbours follow by cost.
+ */
+static bool only_t_divides(const struct choice *c)
+{
+    bool t = false;
+
+    for (int i = 0; i < c->sig->n_index; i++) {
+        const struct merak_index *index = &c->sig->index[i];
+
+        if (index->kind == MERAK_INDEX_WHOLE || index->name == 'b')
+            continue;
+        if (index->name != 't')
+            return false;
+        t = true;
+    }
+    return t && has_whole_rows(c);
+}
+
+/* Candidates on one axis, those that cost nothing to think of first. */
+static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
+{
+    size_t parts = (size_t)c->mesh->axis[axis].size;
+    bool must_t = c->rule == MERAK_T_MUST && only_t_divides(c);
+    bool wanted = false;
+    int n = 0;
+
+    for (int i = 0; i < c->sig->n_index && c->strict; i++)
+        wanted = wanted || (is_cuttable(c, i, parts) && is_wanted(c, i));
+    if (!wanted && !(c->strict && must_t)) {
+        cuts[n++] = MERAK_CUT_NONE;
+        if (c->sig->linear)
+            cuts[n++] = MERAK_CUT_LINEAR;
+    }
+    for (int i = 0; i < c->sig->n_index; i++) {
+        if (!is_cuttable(c, i, parts) || (wanted && !is_wanted(c, i)))
+            continue;
+        cuts[n++] = (int8_t)i;
+    }
+    return n;
+}
+
+/* Several axes on one index: their product has to fit. */
+static bool is_sound(const struct choice *c, const struct merak_strategy *s)
+{
+    for (int i = 0; i < c->sig->n_index; i++) {
+        size_t parts = 1;
+
+        for (int x = 0; x < c->mesh->n_axes; x++)
+            if (s->cut[x] == i)
+                parts *= (size_t)c->mesh->axis[x].size;
+        if (parts > 1 && !fits(&c->sig->index[i], parts))
+            return false;
+    }
+    return true;
+}
+
+static int list_all(const struct choice *c, struct merak_strategy *list)
+{
+    int8_t cuts[MERAK_TP_AXES][MERAK_MAX_CUTS] = {{MERAK_CUT_NONE},
+                                                  {MERAK_CUT_NONE}};
+    int count[MERAK_TP_AXES] = {1, 1}, n = 0;
+
+    for (int x = 0; x < c->mesh->n_axes; x++)
+        count[x] = list_cuts(c, x, cuts[x]);
+    for (int a = 0; a < count[0]; a++) {
+        for (int b = 0; b < count[1]; b++) {
+            struct merak_strategy s = MERAK_STRATEGY_NONE;
+
+            s.cut[0] = cuts[0][a];
+            s.cut[1] = cuts[1][b];
+            if (is_sound(c, &s))
+                list[n++] = s;
+        }
+    }
+    return n;
+}
+
+int merak_strategy_list(const struct merak_mesh *mesh,
+                        const struct merak_node *node,
+                        const struct merak_signature *sig,
+                        enum merak_t_rule rule, struct merak_strategy *list)
+{
+    struct choice c = {mesh, node, sig, rule, true};
+    int n = list_all(&c, list);
+
+    if (n > 0)
+        return n;
+    c.strict = false; /* nothing divides: every rank computes all of it */
+    return list_all(&c, list);
+}

@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_write.c - write the sharded graph out
+ *
+ * The same nodes in the same order, with convert nodes where a layout is
+ * wanted that is not there, one per hop, right before the consumer.  A copy
+ * is made once for all consumers that want it.  The backward pass takes a
+ * copy of the forward pass only if that costs no memory (merak_copy_is_kept);
+ * else it converts once more, as Megatron gathers its inputs again.
+ *
+ * A gradient is brought to the dual layout of its value as soon as it is
+ * whole, on the side of the nodes it comes from.  Of several contributions
+ * those in one layout are summed first, in the order of the graph, wherever
+ * they were made; the sums are then converted and added in the order in which
+ * their layouts first came.  Nothing of this depends on stages.
+ */
+#include "config.h"
+
+#include "partitioner/layout/shard_impl.h"
+
+#include "partitioner/graph/pool.h"
+
+#include "base/error.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_GROUPS \
+    MERAK_CODES /* layouts among the contributions to one gradient */
+
+/* A value of the new graph that holds an old one's elements. */
+struct copy {
+    struct merak_value *value;
+    enum merak_phase phase;
+    struct copy *next; /* in order of making */
+};
+
+/* What became of a value of the old graph; the first copy is it itself. */
+struct entry {
+    struct copy *copies;
+};
+
+/* Contributions so far to the gradient of an old value. */
+struct group {
+    struct merak_value *sum;
+};
+struct chain {
+    int n_groups;
+    struct group group[MAX_GROUPS];
+    int n_sums; /* old sums met and not used yet for a name */
+    const struct merak_node *sums[MAX_GROUPS];
+};
+
+struct writer {
+    const struct merak_graph *old;
+    const struct merak_signature *sig;     /* by old node */
+    const struct merak_strategy *strategy; /* by old forward node */
+    struct merak_graph *graph;             /* the new one */
+    struct merak_sharded *out;
+    struct merak_mesh mesh;
+    struct entry *entry;   /* by old value */
+    struct chain **chain;  /* by old value: while contributions come in */
+    bool *is_part;         /* by old value: read by a sum of its own chain */
+    int *node;             /* old node -> new node */
+    size_t layouts, nodes; /* room in out's arrays */
+};
+
+/* --- growing arrays beside the graph
+ * ------------------------------------------- */
+
+static enum merak_status grow(void *array_p, size_t item, size_t *room,
+                              size_t n, struct merak_error *err)
+{
+    size_t want = *room == 0 ? 64 : *room;
+    void **array = array_p;
+    void *grown;
+
+    if (n <= *room)
+        return MERAK_OK;
+    while (want < n)
+        want *= 2;
+    grown = realloc(*array, want * item);
+    if (grown == NULL)
+        return merak_fail_nomem(err, want * item);
+    *array = grown;
+    *room = want;
+    return MERAK_OK;
+}
+
+static enum merak_status set_layout(struct writer *w,
+                                    const struct merak_value *v,
+                                    const struct merak_layout *layout,
+                                    struct merak_error *err)
+{
+    struct merak_layout kept = *layout; /* it may be of the array that grows */
+    enum merak_status rc = grow(&w->out->layout, sizeof(*w->out->layout),
+                                &w->layouts, (size_t)v->id + 1, err);
+
+    if (rc == MERAK_OK)
+        w->out->layout[v->id] = kept;
+    return rc;
+}
+
+/* Valid until the next value is made. */
+static const struct merak_layout *layout_of(const struct writer *w,
+                                            const struct merak_value *v)
+{
+    return &w->out->layout[v->id];
+}
+
+static enum merak_status set_node(struct writer *w,
+                                  const struct merak_node *node,
+                                  const struct merak_strategy *strategy,
+                                  const struct merak_hop *hop,
+                                  struct merak_error *err)
+{
+    size_t n = (size_t)node->id + 1, room = w->nodes;
+    enum merak_status rc =
+        grow(&w->out->strategy, sizeof(*w->out->strategy), &room, n, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    rc = grow(&w->out->hop, sizeof(*w->out->hop), &w->nodes, n, err);
+    if (rc != MERAK_OK)
+        return rc;
+    w->out->strategy[node->id] = *strategy;
+    w->out->hop[node->id] = hop != NULL ? *hop : (struct merak_hop){.axis = -1};
+    return MERAK_OK;
+}
+
+static enum merak_status add_copy(struct writer *w, int old,
+                                  struct merak_value *value,
+                                  enum merak_phase phase,
+                                  struct merak_error *err)
+{
+    struct copy *copy = merak_pool_alloc(w->graph->pool, sizeof(*copy));
+    struct copy **end = &w->entry[old].copies;
+
+    if (copy == NULL)
+        return merak_fail_nomem(err, sizeof(*copy));
+    *copy = (struct copy){value, phase, NULL};
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = copy;
+    return MERAK_OK;
+}
+
+static enum merak_status rename_value(struct writer *w, struct merak_value *v,
+                                      const char *name, const char *suffix,
+                                      struct merak_error *err)
+{
+    v->name = merak_graph_name(w->graph, "%s%s", name, suffix);
+    return v->name == NULL ? merak_fail_nomem(err, strlen(name) + 16)
+                           : MERAK_OK;
+}
+
+/* --- conversions
+ * ------------------------------------------------------------------ */
+
+static enum merak_status emit_hop(struct writer *w, struct merak_value *src,
+                                  const struct merak_hop *hop,
+                                  enum merak_phase phase, int forward,
+                                  struct merak_value **dst_p,
+                                  struct merak_error *err)
+{
+    const struct merak_strategy none = {
+        {MERAK_CUT_NONE, MERAK_CUT_NONE, MERAK_CUT_NONE, MERAK_CUT_NONE}};
+    const char *base = strrchr(src->name, '@');
+    struct merak_node *node;
+    struct merak_value *dst;
+    char text[34] = "@";
+    enum merak_status rc;
+
+    rc = merak_graph_node(w->graph, merak_op_find("convert"), NULL, phase,
+                          forward, 1, &src, &node, err);
+    if (rc == MERAK_OK)
+        rc = set_node(w, node, &none, hop, err);
+    if (rc == MERAK_OK)
+        rc = set_layout(w, node->out[0], &hop->to, err);
+    if (rc != MERAK_OK)
+        return rc;
+    dst = node->out[0];
+    dst->kind = src->kind == MERAK_VALUE_GRADIENT ? MERAK_VALUE_GRADIENT
+                                                  : MERAK_VALUE_ACTIVATION;
+    dst->of = src->of;
+    node->name = merak_graph_name(w->graph, "convert.%d", node->id);
+    merak_layout_print(&w->mesh, &hop->to, text + 1, sizeof(text) - 1);
+    dst->name = merak_graph_name(w->graph, "%.*s%s",
+                                 base == NULL ? (int)strlen(src->name)
+                                              : (int)(base - src->name),
+                                 src->name, text);
+    if (node->name == NULL || dst->name == NULL)
+        return merak_fail_nomem(err, strlen(src->name) + 64);
+    *dst_p = dst;
+    return MERAK_OK;
+}
+
+static enum merak_status no_path(const struct writer *w,
+                                 const struct merak_value *v,
+                                 const struct merak_layout *to,
+                                 struct merak_error *err)
+{
+    char a[32], b[32];
+
+    return merak_fail(
+        err, MERAK_ERR_UNSUPPORTED, "%s: layout %s does not convert to %s",
+        v->name, merak_layout_print(&w->mesh, layout_of(w, v), a, sizeof(a)),
+        merak_layout_print(&w->mesh, to, b, sizeof(b)));
+}
+
+static enum merak_status convert(struct writer *w, struct merak_value *src,
+                                 const struct merak_layout *to,
+                                 enum merak_phase phase, int forward,
+                                 struct merak_value **dst_p,
+                                 struct merak_error *err)
+{
+    struct merak_hop hops[MERAK_MAX_HOPS];
+    int n = merak_layout_path(&w->mesh, &src->shape, layout_of(w, src), to,
+                              NULL, hops, NULL);
+    enum merak_status rc = MERAK_OK;
+
+    if (n < 0)
+        return no_path(w, src, to, err);
+    for (int h = 0; h < n && rc == MERAK_OK; h++)
+        rc = emit_hop(w, src, &hops[h], phase, forward, &src, err);
+    if (rc == MERAK_OK)
+        *dst_p = src;
+    return rc;
+}
+
+/* May a consumer of this phase read the copy?  What a W node has converted
+ * may come too late for a B node. */
+static bool is_usable(const struct writer *w, int old, const struct copy *copy,
+                      enum merak_phase phase)
+{
+    const struct copy *natural = w->entry[old].copies;
+
+    if (copy == natural || copy->phase == phase)
+        return true;
+    if (copy->phase == MERAK_PHASE_F)
+        return merak_copy_is_kept(&w->mesh, &copy->value->shape,
+                                  layout_of(w, natural->value),
+                                  layout_of(w, copy->value));
+    return copy->phase == MERAK_PHASE_B && phase == MERAK_PHASE_W;
+}
+
+static double path_cost(const struct writer *w, const struct copy *copy,
+                        const struct merak_layout *to)
+{
+    struct merak_hop hops[MERAK_MAX_HOPS];
+    double cost;
+
+    if (merak_layout_path(&w->mesh, &copy->value->shape,
+                          layout_of(w, copy->value), to, NULL, hops, &cost) < 0)
+        return INFINITY;
+    return cost;
+}
+
+/* An old value in a layout, converted from the nearest copy if need be. */
+static enum merak_status get(struct writer *w, int old,
+                             const struct merak_layout *layout,
+                             enum merak_phase phase, int forward,
+                             struct merak_value **value_p,
+                             struct merak_error *err)
+{
+    const struct copy *best = NULL;
+    double best_cost = INFINITY;
+    enum merak_status rc;
+
+    for (struct copy *c = w->entry[old].copies; c != NULL; c = c->next) {
+        double cost;
+
+        if (!is_usable(w, old, c, phase))
+            continue;
+        cost = path_cost(w, c, layout);
+        if (best == NULL || cost < best_cost) {
+            best = c;
+            best_cost = cost;
+        }
+    }
+    assert(best != NULL);
+    rc = convert(w, best->value, layout, phase, forward, value_p, err);
+    if (rc != MERAK_OK || best_cost == 0)
+        return rc;
+    return add_copy(w, old, *value_p, phase, err);
+}
+
+/* --- gradients
+ * ---------------------------------------------------------------------- */
+
+static void dual_of(const struct writer *w, int old, struct merak_layout *dual)
+{
+    merak_layout_dual(&w->mesh, layout_of(w, w->entry[old].copies->value),
+                      dual);
+}
+
+/* One of the adds that replace the old sums, named after the next of them. */
+static enum merak_status emit_add(struct writer *w, int of,
+                                  struct merak_value *a, struct merak_value *b,
+                                  struct merak_value **sum_p,
+                                  struct merak_error *err)
+{
+    struct chain *chain = w->chain[of];
+    const struct merak_node *old = chain->sums[0];
+    struct merak_value *in[2] = {a, b};
+    struct merak_strategy strategy = MERAK_STRATEGY_NONE;
+    struct merak_node *node;
+    enum merak_status rc;
+
+    assert(chain->n_sums > 0);
+    chain->n_sums--;
+    memmove(chain->sums, chain->sums + 1,
+            (size_t)chain->n_sums * sizeof(chain->sums[0]));
+    merak_strategy_alike(&w->mesh, &w->sig[old->id], 2, layout_of(w, a),
+                         &strategy);
+    rc = merak_graph_node(w->graph, old->op, &old->attrs, MERAK_PHASE_B,
+                          w->node[old->forward], 2, in, &node, err);
+    if (rc == MERAK_OK)
+        rc = set_node(w, node, &strategy, NULL, err);
+    if (rc == MERAK_OK)
+        rc = set_layout(w, node->out[0], layout_of(w, a), err);
+    if (rc == MERAK_OK)
+        rc = rename_value(w, node->out[0], old->out[0]->name, "", err);
+    if (rc != MERAK_OK)
+        return rc;
+    node->name = merak_graph_name(w->graph, "%s", old->name);
+    if (node->name == NULL)
+        return merak_fail_nomem(err, strlen(old->name) + 1);
+    node->out[0]->of = w->entry[of].copies->value->id;
+    *sum_p = node->out[0];
+    return MERAK_OK;
+}
+
+static enum merak_status contribute(struct writer *w, int of,
+                                    struct merak_value *grad,
+                                    struct merak_error *err)
+{
+    struct chain *chain = w->chain[of];
+    int g = 0;
+
+    while (g < chain->n_groups &&
+           !merak_layout_equal(&w->mesh, layout_of(w, chain->group[g].sum),
+                               layout_of(w, grad)))
+        g++;
+    if (g < chain->n_groups)
+        return emit_add(w, of, chain->group[g].sum, grad, &chain->group[g].sum,
+                        err);
+    assert(g < MAX_GROUPS);
+    chain->group[chain->n_groups++].sum = grad;
+    return MERAK_OK;
+}
+
+/* All contributions are in: convert the sums, add them up. */
+static enum merak_status finish_chain(struct writer *w, int of,
+                                      const struct merak_node *last,
+                                      struct merak_error *err)
+{
+    struct chain *chain = w->chain[of];
+    struct merak_value *total = NULL;
+    struct merak_layout dual;
+    enum merak_status rc = MERAK_OK;
+
+    dual_of(w, of, &dual);
+    for (int g = 0; g < chain->n_groups && rc == MERAK_OK; g++) {
+        struct merak_value *part;
+
+        rc = convert(w, chain->group[g].sum, &dual, MERAK_PHASE_B,
+                     w->node[last->forward], &part, err);
+        if (rc == MERAK_OK && g > 0)
+            rc = emit_add(w, of, total, part, &part, err);
+        if (rc == MERAK_OK)
+            total = part;
+    }
+    return rc != MERAK_OK
+               ? rc
+               : add_copy(w, last->out[0]->id, total, MERAK_PHASE_B, err);
+}
+
+/* A sum of the old graph: its operands are contributions, or sums before it
+ * in the chain. */
+static enum merak_status write_sum(struct writer *w,
+                                   const struct merak_node *old,
+                                   struct merak_error *err)
+{
+    int of = old->out[0]->of;
+    struct chain *chain = w->chain[of];
+    enum merak_status rc = MERAK_OK;
+
+    if (chain == NULL) {
+        chain = merak_pool_alloc(w->graph->pool, sizeof(*chain));
+        if (chain == NULL)
+            return merak_fail_nomem(err, sizeof(*chain));
+        w->chain[of] = chain;
+    }
+    assert(chain->n_sums < MAX_GROUPS);
+    chain->sums[chain->n_sums++] = old;
+    for (int i = 0; i < 2 && rc == MERAK_OK; i++) {
+        const struct merak_value *v = old->in[i];
+
+        if (v->of == of && merak_node_is_sum(w->old->node[v->producer]))
+            continue;
+        rc = contribute(w, of, w->entry[v->id].copies->value, err);
+    }
+    if (rc != MERAK_OK || w->is_part[old->out[0]->id])
+        return rc;
+    return finish_chain(w, of, old, err);
+}
+
+/* --- nodes
+ * ----------------------------------------------------------------------------
+ */
+
+static enum merak_status write_inputs(struct writer *w,
+                                      const struct merak_node *old,
+                                      const struct merak_strategy *strategy,
+                                      struct merak_value **in,
+                                      struct merak_error *err)
+{
+    int forward = old->phase == MERAK_PHASE_F ? -1 : w->node[old->forward];
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < old->n_in && rc == MERAK_OK; i++) {
+        struct merak_layout layout;
+        int v = old->in[i]->id;
+
+        merak_strategy_layout(&w->mesh, &w->sig[old->id], old->n_in, strategy,
+                              i, &layout);
+        rc = get(w, v, &layout, old->phase, forward, &in[i], err);
+    }
+    return rc;
+}
+
+static enum merak_status
+write_output(struct writer *w, const struct merak_value *old,
+             struct merak_value *v, const struct merak_layout *layout,
+             const struct merak_node *node, struct merak_error *err)
+{
+    enum merak_status rc = set_layout(w, v, layout, err);
+    struct merak_layout dual;
+
+    if (rc == MERAK_OK)
+        rc = rename_value(w, v, old->name, "", err);
+    if (rc != MERAK_OK)
+        return rc;
+    v->kind = old->kind;
+    v->use = old->use;
+    if (old->of >= 0)
+        v->of = w->entry[old->of].copies->value->id;
+    if (old->kind == MERAK_VALUE_GRADIENT && old->of >= 0 &&
+        !w->is_part[old->id]) {
+        dual_of(w, old->of, &dual);
+        rc = convert(w, v, &dual, MERAK_PHASE_B, node->forward, &v, err);
+    }
+    return rc != MERAK_OK ? rc : add_copy(w, old->id, v, node->phase, err);
+}
+
+/* The loss, whole. */
+static enum merak_status write_loss(struct writer *w,
+                                    const struct merak_node *node,
+                                    struct merak_error *err)
+{
+    struct merak_layout whole;
+
+    merak_layout_replicated(&whole);
+    return get(w, w->old->loss->id, &whole, MERAK_PHASE_F, node->id,
+               &w->graph->loss, err);
+}
+
+static enum merak_status write_node(struct writer *w,
+                                    const struct merak_node *old,
+                                    struct merak_error *err)
+{
+    struct merak_value *in[MERAK_MAX_OPERANDS];
+    const struct merak_signature *sig = &w->sig[old->id];
+    struct merak_strategy strategy = MERAK_STRATEGY_NONE;
+    int first = w->graph->n_nodes;
+    struct merak_node *node;
+    enum merak_status rc;
+
+    if (old->phase == MERAK_PHASE_F)
+        strategy = w->strategy[old->id];
+    else
+        merak_strategy_inherit(&w->mesh, &w->sig[old->forward],
+                               &w->strategy[old->forward], sig, &strategy);
+    rc = write_inputs(w, old, &strategy, in, err);
+    if (rc == MERAK_OK)
+        rc = merak_graph_node(
+            w->graph, old->op, &old->attrs, old->phase,
+            old->phase == MERAK_PHASE_F ? 0 : w->node[old->forward], old->n_in,
+            in, &node, err);
+    if (rc == MERAK_OK)
+        rc = set_node(w, node, &strategy, NULL, err);
+    if (rc != MERAK_OK)
+        return rc;
+    node->name = merak_graph_name(w->graph, "%s", old->name);
+    if (node->name == NULL)
+        return merak_fail_nomem(err, strlen(old->name) + 1);
+    w->node[old->id] = node->id;
+    for (int i = first; i < node->id && old->phase == MERAK_PHASE_F; i++)
+        w->graph->node[i]->forward = node->id;
+    for (int i = 0; i < node->n_out && rc == MERAK_OK; i++) {
+        struct merak_layout layout;
+
+        merak_strategy_layout(&w->mesh, sig, old->n_in, &strategy,
+                              old->n_in + i, &layout);
+        rc = write_output(w, old->out[i], node->out[i], &layout, node, err);
+        if (rc == MERAK_OK && old->out[i] == w->old->loss)
+            rc = write_loss(w, node, err);
+    }
+    return rc;
+}
+
+/* --- the whole
+ * -------------------------------------------------------------------------- */
+
+/* A parameter is kept as its first use wants it; inputs are whole. */
+static void leaf_layout(const struct writer *w, const struct merak_value *v,
+                        struct merak_layout *layout)
+{
+    merak_layout_replicated(layout);
+    for (int n = 0; n < w->old->n_forward && v->kind == MERAK_VALUE_PARAM;
+         n++) {
+        const struct merak_node *node = w->old->node[n];
+
+        for (int i = 0; i < node->n_in; i++) {
+            if (node->in[i] != v)
+                continue;
+            merak_strategy_layout(&w->mesh, &w->sig[n], node->n_in,
+                                  &w->strategy[n], i, layout);
+            return;
+        }
+    }
+}
+
+static enum merak_status write_leaves(struct writer *w, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < w->old->n_values && rc == MERAK_OK; i++) {
+        const struct merak_value *old = w->old->value[i];
+        struct merak_layout layout;
+        struct merak_value *v;
+
+        if (old->kind != MERAK_VALUE_INPUT && old->kind != MERAK_VALUE_PARAM)
+            continue;
+        leaf_layout(w, old, &layout);
+        rc = merak_graph_value(w->graph, old, &v, err);
+        if (rc == MERAK_OK)
+            rc = set_layout(w, v, &layout, err);
+        if (rc == MERAK_OK)
+            rc = add_copy(w, i, v, MERAK_PHASE_F, err);
+    }
+    return rc;
+}
+
+static void mark_parts(struct writer *w)
+{
+    for (int n = w->old->n_forward; n < w->old->n_nodes; n++) {
+        const struct merak_node *node = w->old->node[n];
+
+        for (int i = 0; i < node->n_in && merak_node_is_sum(node); i++)
+            if (node->in[i]->of == node->out[0]->of)
+                w->is_part[node->in[i]->id] = true;
+    }
+}
+
+static enum merak_status writer_init(struct writer *w, struct merak_error *err)
+{
+    size_t v = (size_t)w->old->n_values + 1, n = (size_t)w->old->n_nodes + 1;
+
+    w->entry = calloc(v, sizeof(*w->entry));
+    w->chain = calloc(v, sizeof(*w->chain));
+    w->is_part = calloc(v, sizeof(*w->is_part));
+    w->node = calloc(n, sizeof(*w->node));
+    if (w->entry == NULL || w->chain == NULL || w->is_part == NULL ||
+        w->node == NULL)
+        return merak_fail_nomem(err, v * sizeof(*w->entry));
+    w->mesh = w->out->mesh;
+    mark_parts(w);
+    return merak_graph_create(&w->graph, err);
+}
+
+static void writer_fini(struct writer *w)
+{
+    merak_graph_destroy(w->graph);
+    free(w->entry);
+    free(w->chain);
+    free(w->is_part);
+    free(w->node);
+}
+
+enum merak_status merak_shard_write(const struct merak_graph *graph,
+                                    const struct merak_signature *sig,
+                                    const struct merak_strategy *strategy,
+                                    struct merak_sharded *sharded,
+                                    struct merak_error *err)
+{
+    struct writer w = {
+        .old = graph, .sig = sig, .strategy = strategy, .out = sharded};
+    enum merak_status rc = writer_init(&w, err);
+
+    if (rc == MERAK_OK) {
+        w.graph->dtype = graph->dtype;
+        w.graph->micro_batch = graph->micro_batch;
+        w.graph->seq = graph->seq;
+        rc = write_leaves(&w, err);
+    }
+    for (int i = 0; i < graph->n_nodes && rc == MERAK_OK; i++) {
+        const struct merak_node *node = graph->node[i];
+
+        rc = merak_node_is_sum(node) ? write_sum(&w, node, err)
+                                     : write_node(&w, node, err);
+    }
+    if (rc == MERAK_OK) {
+        sharded->graph = w.graph;
+        w.graph = NULL;
+    }
+    writer_fini(&w);
+    return rc;
+}

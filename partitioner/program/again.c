@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* again.c - which nodes each action of a part runs, and what is recomputed
+ *
+ * A block is what lies between two neighbouring places where the graph may
+ * be cut: in a transformer the attention or the MLP of a layer with its norm
+ * and residual addition.  Where a block is recomputed, a value that stays in
+ * it is dropped after the forward; one that another block's forward uses too
+ * is kept with all that its node makes, and so is the result of a collective
+ * that is no larger than what went in: to have it again would cost the
+ * collective and save nothing.  So of a block's collectives only gathers are
+ * ever run again.
+ *
+ * Of what was dropped, the nodes that gradients need, directly or through
+ * other dropped values, run again: the same kernels on the same inputs, and
+ * dropout's masks are functions of counters, so every bit comes back.  The
+ * last linear of a block, for one, is not among them.
+ *
+ * An action R runs all of a part's nodes again.  Without one, B runs a
+ * block's just before the first gradient that reads any of it: at most one
+ * block stands recomputed at a time.
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What of one part is dropped and run again. */
+struct again {
+    struct merak_build *b;
+    const struct merak_chunk *chunk;
+    int first_block; /* of the part */
+    bool *crosses;   /* by value: another block's forward uses it */
+    bool *node;      /* by node: runs again */
+};
+
+static const struct merak_node *producer_of(const struct merak_build *b,
+                                            const struct merak_value *value)
+{
+    return value->producer < 0 ? NULL : b->graph->node[value->producer];
+}
+
+static bool is_here(const struct merak_build *b,
+                    const struct merak_chunk *chunk, int node)
+{
+    return b->stages->of_node[node] == chunk->part;
+}
+
+static void find_crossings(struct again *a)
+{
+    const struct merak_build *b = a->b;
+
+    for (int n = 0; n < b->graph->n_nodes; n++) {
+        const struct merak_node *node = b->graph->node[n];
+
+        if (node->phase != MERAK_PHASE_F)
+            continue;
+        for (int i = 0; i < node->n_in; i++) {
+            const struct merak_node *from = producer_of(b, node->in[i]);
+
+            if (from != NULL &&
+                b->stages->block[from->id] != b->stages->block[n])
+                a->crosses[node->in[i]->id] = true;
+        }
+    }
+}
+
+static bool is_attention(const struct merak_node *node)
+{
+    return strncmp(node->op->name, "attention", strlen("attention")) == 0;
+}
+
+/* May what this forward node makes be dropped?  All of it or nothing: a
+ * norm whose result is kept keeps its statistics, too. */
+static bool drops(const struct again *a, const struct merak_node *node)
+{
+    const struct merak_drop *drop = &a->b->stages->drop[a->chunk->part];
+    int block = a->b->stages->block[node->id] - a->first_block;
+
+    switch (a->b->sharded->hop[node->id].kind) {
+    case MERAK_CONVERT_ALL_REDUCE:
+    case MERAK_CONVERT_REDUCE_SCATTER:
+    case MERAK_CONVERT_ALL_TO_ALL:
+        return false;
+    default:
+        break;
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        if (a->crosses[node->out[i]->id])
+            return false;
+    }
+    return block < drop->blocks || (drop->attention && is_attention(node));
+}
+
+/* A gradient node, or one that runs again, reads these. */
+static void want_inputs(struct again *a, const struct merak_node *node)
+{
+    struct merak_build *b = a->b;
+
+    for (int i = 0; i < node->n_in; i++) {
+        const struct merak_node *from = producer_of(b, node->in[i]);
+
+        if (from == NULL || from->phase != MERAK_PHASE_F ||
+            !is_here(b, a->chunk, from->id) || !drops(a, from))
+            continue;
+        b->flow[node->in[i]->id].dropped = true;
+        a->node[from->id] = true;
+    }
+}
+
+/* Gradient nodes stand after all forward nodes, so that going backwards every
+ * reader of a value is met before its producer. */
+static void find_again(struct again *a)
+{
+    const struct merak_graph *graph = a->b->graph;
+
+    for (int n = graph->n_nodes - 1; n >= 0; n--) {
+        if (is_here(a->b, a->chunk, n) &&
+            (graph->node[n]->phase != MERAK_PHASE_F || a->node[n]))
+            want_inputs(a, graph->node[n]);
+    }
+}
+
+static void add_item(struct merak_items *items, int node, bool again)
+{
+    items->item[items->n++] = (struct merak_item){node, again};
+}
+
+static enum merak_action_kind action_of(const struct merak_build *b,
+                                        const struct merak_node *node)
+{
+    if (node->phase == MERAK_PHASE_F)
+        return MERAK_ACT_F;
+    return node->phase == MERAK_PHASE_W && b->schedule->splits_w ? MERAK_ACT_W
+                                                                 : MERAK_ACT_B;
+}
+
+static void note_uses(struct merak_chunk *chunk, const struct merak_node *node,
+                      enum merak_action_kind kind)
+{
+    for (int i = 0; i < node->n_in; i++)
+        chunk->use[node->in[i]->id] |= (uint8_t)(1u << kind);
+}
+
+static void fill_lists(struct again *a, struct merak_chunk *chunk)
+{
+    const struct merak_build *b = a->b;
+
+    for (int n = 0; n < b->graph->n_nodes; n++) {
+        const struct merak_node *node = b->graph->node[n];
+        enum merak_action_kind kind = action_of(b, node);
+
+        if (!is_here(b, chunk, n))
+            continue;
+        add_item(&chunk->run[kind], n, false);
+        note_uses(chunk, node, kind);
+        if (a->node[n]) {
+            add_item(&chunk->run[MERAK_ACT_R], n, true);
+            note_uses(chunk, node, MERAK_ACT_R);
+        }
+    }
+}
+
+/* Run a block's nodes again, unless that was done. */
+static void mix_block(const struct again *a, struct merak_chunk *chunk,
+                      int block, bool *mixed)
+{
+    const struct merak_items *again = &chunk->run[MERAK_ACT_R];
+
+    if (mixed[block - a->first_block])
+        return;
+    mixed[block - a->first_block] = true;
+    for (int i = 0; i < again->n; i++) {
+        if (a->b->stages->block[again->item[i].node] == block)
+            add_item(&chunk->mixed, again->item[i].node, true);
+    }
+}
+
+static void mix_lists(const struct again *a, struct merak_chunk *chunk,
+                      bool *mixed)
+{
+    const struct merak_build *b = a->b;
+    const struct merak_items *list = &chunk->run[MERAK_ACT_B];
+    const int *block = b->stages->block;
+
+    for (int i = 0; i < list->n; i++) {
+        const struct merak_node *node = b->graph->node[list->item[i].node];
+
+        for (int k = 0; k < node->n_in; k++) {
+            if (b->flow[node->in[k]->id].dropped)
+                mix_block(a, chunk, block[node->in[k]->producer], mixed);
+        }
+        add_item(&chunk->mixed, node->id, false);
+    }
+    /* What only a later action W needs. */
+    for (int i = 0; i < chunk->run[MERAK_ACT_R].n; i++)
+        mix_block(a, chunk, block[chunk->run[MERAK_ACT_R].item[i].node], mixed);
+}
+
+static bool again_init(struct again *a)
+{
+    struct merak_build *b = a->b;
+    size_t nodes = (size_t)b->graph->n_nodes + 1;
+    size_t values = (size_t)b->graph->n_values + 1;
+
+    a->crosses = merak_build_alloc(b, values * sizeof(*a->crosses));
+    a->node = merak_build_alloc(b, nodes * sizeof(*a->node));
+    if (b->rc != MERAK_OK)
+        return false;
+    for (int p = 0; p < a->chunk->part; p++)
+        a->first_block += b->stages->n_blocks[p];
+    return true;
+}
+
+static void make_lists(struct merak_build *b, struct merak_chunk *chunk)
+{
+    size_t nodes = (size_t)b->graph->n_nodes + 1;
+    size_t bytes = nodes * sizeof(struct merak_item);
+    struct again a = {.b = b, .chunk = chunk};
+    bool *mixed =
+        merak_build_alloc(b, (size_t)b->stages->n_blocks[chunk->part] + 1);
+
+    chunk->use = merak_build_alloc(b, (size_t)b->graph->n_values + 1);
+    for (int k = 0; k < MERAK_ACTIONS; k++)
+        chunk->run[k].item = merak_build_alloc(b, bytes);
+    chunk->mixed.item = merak_build_alloc(b, 2 * bytes);
+    if (!again_init(&a))
+        return;
+    find_crossings(&a);
+    if (!b->opt->forward_only)
+        find_again(&a);
+    fill_lists(&a, chunk);
+    mix_lists(&a, chunk, mixed);
+}
+
+void merak_build_lists(struct merak_build *b)
+{
+    for (int c = 0; c < b->n_chunks && b->rc == MERAK_OK; c++)
+        make_lists(b, &b->chunk[c]);
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* build.c - slots, instructions, groups and exchanges of a program that is
+ * being made
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "partitioner/graph/pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void merak_build_fail(struct merak_build *b, enum merak_status rc)
+{
+    if (b->rc == MERAK_OK)
+        b->rc = rc;
+}
+
+void *merak_build_alloc(struct merak_build *b, size_t bytes)
+{
+    void *p = merak_pool_alloc(b->prog->pool, bytes);
+
+    if (p == NULL)
+        merak_build_fail(b, merak_fail_nomem(b->err, bytes));
+    return p;
+}
+
+const char *merak_build_name(struct merak_build *b, const char *fmt, ...)
+{
+    const char *name;
+    va_list ap;
+
+    va_start(ap, fmt);
+    name = merak_pool_vprintf(b->prog->pool, fmt, ap);
+    va_end(ap);
+    if (name == NULL)
+        merak_build_fail(b, merak_fail_nomem(b->err, 64));
+    return name == NULL ? "" : name;
+}
+
+bool merak_build_grow(struct merak_build *b, void **array, int *cap, int n,
+                      size_t size)
+{
+    int want = *cap == 0 ? 64 : *cap * 2;
+    void *p;
+
+    if (n < *cap)
+        return true;
+    p = realloc(*array, (size_t)want * size);
+    if (p == NULL) {
+        merak_build_fail(b, merak_fail_nomem(b->err, (size_t)want * size));
+        return false;
+    }
+    *array = p;
+    *cap = want;
+    return true;
+}
+
+/* --- slots ---------------------------------------------------------------- */
+
+struct merak_layout merak_build_layout(const struct merak_build *b, int value)
+{
+    struct merak_layout layout = b->sharded->layout[value];
+
+    for (int a = b->sharded->mesh.n_axes; a < MERAK_MAX_AXES; a++)
+        layout.at[a] = (struct merak_place){MERAK_REPLICATED, -1};
+    return layout;
+}
+
+void merak_build_box(const struct merak_build *b, int value,
+                     const struct merak_layout *layout, struct merak_slot *slot)
+{
+    const struct merak_shape *shape = &b->graph->value[value]->shape;
+
+    merak_layout_box(&b->mesh, layout, shape, b->coord, &slot->box);
+    merak_layout_flat(&b->mesh, layout, shape, b->coord, &slot->flat_lo,
+                      &slot->flat_hi);
+}
+
+struct merak_slot merak_build_vector(enum merak_dtype dtype, size_t n,
+                                     enum merak_category category,
+                                     const char *name)
+{
+    return (struct merak_slot){.category = category,
+                               .name = name,
+                               .value = -1,
+                               .dtype = dtype,
+                               .box = {.ndim = 1, .full = {n}, .len = {n}},
+                               .flat_hi = n};
+}
+
+int merak_build_slot(struct merak_build *b, const struct merak_slot *proto)
+{
+    struct merak_program *prog = b->prog;
+    int id = prog->n_slots, cap = b->cap_slots;
+    struct merak_slot *slot;
+
+    if (b->rc != MERAK_OK ||
+        !merak_build_grow(b, (void **)&prog->slot, &b->cap_slots, id,
+                          sizeof(*prog->slot)) ||
+        !merak_build_grow(b, (void **)&b->use, &cap, id, sizeof(*b->use)))
+        return -1;
+    slot = &prog->slot[id];
+    *slot = *proto;
+    slot->offset = 0;
+    slot->whole = id;
+    if (slot->bytes == 0)
+        slot->bytes =
+            (slot->flat_hi - slot->flat_lo) * merak_dtype_bytes(slot->dtype);
+    b->use[id] = (struct merak_use){.next_free = -1};
+    prog->n_slots++;
+    return id;
+}
+
+int merak_build_alias(struct merak_build *b, int whole, size_t at,
+                      const struct merak_slot *proto)
+{
+    int id = merak_build_slot(b, proto);
+
+    if (id < 0)
+        return -1;
+    b->prog->slot[id].whole = whole;
+    b->prog->slot[id].offset = at; /* within `whole`, until that is placed */
+    return id;
+}
+
+void merak_build_begin(struct merak_build *b, int slot)
+{
+    struct merak_use *use = &b->use[slot];
+
+    /* A part lives as its whole does. */
+    if (use->persistent || b->prog->slot[slot].whole != slot ||
+        (use->n_spans > 0 && use->span[use->n_spans - 1].first < 0))
+        return;
+    if (merak_build_grow(b, (void **)&use->span, &use->cap_spans, use->n_spans,
+                         sizeof(*use->span)))
+        use->span[use->n_spans++] = (struct merak_span){-1, -1};
+}
+
+static void touch(struct merak_build *b, int slot, int at)
+{
+    struct merak_use *use = &b->use[b->prog->slot[slot].whole];
+    struct merak_span *span;
+
+    if (use->n_spans == 0)
+        return;
+    span = &use->span[use->n_spans - 1];
+    if (span->first < 0)
+        span->first = at;
+    span->last = at;
+}
+
+void merak_build_extend(struct merak_build *b, int slot)
+{
+    touch(b, slot, b->prog->n_instrs - 1);
+}
+
+/* --- instructions --------------------------------------------------------- */
+
+static size_t slot_bytes(const struct merak_build *b, int slot)
+{
+    return b->prog->slot[slot].bytes;
+}
+
+static void measure_kernel(struct merak_build *b, struct merak_instr *in,
+                           const struct merak_kernel_call *call)
+{
+    struct merak_infer inf = {
+        .attrs = &in->attrs, .n_in = in->n_in, .n_out = in->n_out};
+    struct merak_cost cost = {0};
+
+    for (int i = 0; i < in->n_in + in->n_out; i++) {
+        inf.shape[i] = call->operand[i].local;
+        inf.dtype[i] = call->operand[i].dtype;
+        cost.bytes += (double)slot_bytes(b, in->slot[i]);
+    }
+    if (in->op->cost != NULL)
+        in->op->cost(&inf, &cost);
+    in->flops = cost.flops;
+    in->bytes = (size_t)cost.bytes;
+}
+
+/* A slot of exactly so many bytes that lives for single instructions. */
+static int shared_slot(struct merak_build *b, enum merak_category category,
+                       size_t bytes)
+{
+    struct merak_slot proto = {
+        .category = category,
+        .name = merak_category_name(category),
+        .value = -1,
+        .bytes = bytes,
+        .box = {.ndim = 1, .full = {bytes / 4}, .len = {bytes / 4}},
+        .flat_hi = bytes / 4};
+    int id = -1;
+
+    if (bytes == 0)
+        return -1;
+    for (int i = 0; i < b->n_shared && id < 0; i++) {
+        if (slot_bytes(b, b->shared[i]) == bytes &&
+            b->prog->slot[b->shared[i]].category == category)
+            id = b->shared[i];
+    }
+    if (id < 0 && merak_build_grow(b, (void **)&b->shared, &b->cap_shared,
+                                   b->n_shared, sizeof(*b->shared))) {
+        id = merak_build_slot(b, &proto);
+        if (id >= 0)
+            b->shared[b->n_shared++] = id;
+    }
+    if (id >= 0)
+        merak_build_begin(b, id);
+    return id;
+}
+
+/* Sizes, cost and scratch of an instruction. */
+static void measure(struct merak_build *b, struct merak_instr *in)
+{
+    struct merak_kernel_call call;
+
+    switch (in->kind) {
+    case MERAK_INSTR_KERNEL:
+        merak_program_call(b->prog, in, &call);
+        measure_kernel(b, in, &call);
+        if (b->opt->scratch != NULL)
+            in->scratch = shared_slot(
+                b, MERAK_CAT_SCRATCH,
+                b->opt->scratch(b->opt->scratch_arg, in->op->name, &call));
+        break;
+    case MERAK_INSTR_EXCHANGE:
+        in->bytes = merak_exchange_bytes(in->exchange);
+        in->scratch = shared_slot(b, MERAK_CAT_COMM,
+                                  merak_exchange_scratch(in->exchange));
+        break;
+    case MERAK_INSTR_SLICE:
+        in->bytes = 2 * slot_bytes(b, in->slot[1]);
+        break;
+    case MERAK_INSTR_LOAD:
+    case MERAK_INSTR_SEND:
+    case MERAK_INSTR_RECV:
+        in->bytes = slot_bytes(b, in->slot[0]);
+        break;
+    }
+    in->cost_s = merak_cost_instr(b->cost, b->prog, in);
+}
+
+int merak_build_push(struct merak_build *b, struct merak_instr *in)
+{
+    struct merak_program *prog = b->prog;
+    int id = prog->n_instrs;
+
+    if (b->rc != MERAK_OK)
+        return -1;
+    in->id = id;
+    in->scratch = -1;
+    measure(b, in);
+    if (b->rc != MERAK_OK ||
+        !merak_build_grow(b, (void **)&prog->instr, &b->cap_instrs, id,
+                          sizeof(*prog->instr)))
+        return -1;
+    prog->instr[id] = *in;
+    prog->n_instrs++;
+    for (int i = 0; i < in->n_in + in->n_out; i++)
+        touch(b, in->slot[i], id);
+    if (in->scratch >= 0)
+        touch(b, in->scratch, id);
+    return id;
+}
+
+uint64_t merak_build_tag(const struct merak_build *b, int microbatch, int id)
+{
+    /* Every id of a step item is below this: step.c. */
+    uint64_t ids =
+        (uint64_t)b->graph->n_values + 2 * (uint64_t)b->graph->n_nodes;
+
+    ids += ((uint64_t)b->n_params + 1) * 1024;
+    return (uint64_t)(microbatch + 1) * ids + (uint64_t)id;
+}
+
+/* --- groups and exchanges ------------------------------------------------- */
+
+static int group_size(const struct merak_build *b, int key)
+{
+    if (key == MERAK_GROUP_TP)
+        return b->prog->plan.tp;
+    if (key == MERAK_GROUP_PP)
+        return b->prog->plan.pp;
+    return b->mesh.axis[key].size;
+}
+
+/* Member i of the group of this rank along an axis. */
+static int member(const struct merak_build *b, int key, int i)
+{
+    const struct merak_program *prog = b->prog;
+    int tp = prog->tp_index, dp = prog->dp_index, stage = prog->stage;
+    int stride = 1;
+
+    if (key == MERAK_GROUP_TP) {
+        tp = i;
+    } else if (key == MERAK_GROUP_PP) {
+        stage = i;
+    } else if (key == b->dp_axis) {
+        dp = i;
+    } else {
+        for (int a = key + 1; a < b->sharded->mesh.n_axes; a++)
+            stride *= b->sharded->mesh.axis[a].size;
+        tp += (i - b->coord[key]) * stride;
+    }
+    return merak_plan_rank(&prog->plan, tp, dp, stage);
+}
+
+int merak_build_group(struct merak_build *b, int key)
+{
+    struct merak_program *prog = b->prog;
+    struct merak_group *group = &prog->group[prog->n_groups];
+
+    /* With one tensor axis that is the whole tensor group. */
+    if (key == MERAK_GROUP_TP && b->sharded->mesh.n_axes == 1)
+        key = 0;
+    if (b->group_of[key] >= 0)
+        return b->group_of[key];
+    group->n = group_size(b, key);
+    group->rank = merak_build_alloc(b, (size_t)group->n * sizeof(int));
+    if (group->rank == NULL)
+        return -1;
+    for (int i = 0; i < group->n; i++) {
+        group->rank[i] = member(b, key, i);
+        if (group->rank[i] == prog->rank)
+            group->me = i;
+    }
+    strcpy(group->name, key == MERAK_GROUP_TP   ? "tp"
+                        : key == MERAK_GROUP_PP ? "pp"
+                                                : b->mesh.axis[key].name);
+    b->group_of[key] = prog->n_groups;
+    return prog->n_groups++;
+}
+
+/* Move an exchange's boxes from malloc to the program's pool. */
+static bool adopt_boxes(struct merak_build *b, struct merak_exchange *to,
+                        const struct merak_exchange *from)
+{
+    size_t bytes = (size_t)from->n * sizeof(struct merak_box);
+
+    *to = *from;
+    to->send = to->recv = NULL;
+    if (from->send != NULL) {
+        to->send = merak_build_alloc(b, bytes);
+        if (to->send == NULL)
+            return false;
+        memcpy(to->send, from->send, bytes);
+    }
+    if (from->recv != NULL) {
+        to->recv = merak_build_alloc(b, bytes);
+        if (to->recv == NULL)
+            return false;
+        memcpy(to->recv, from->recv, bytes);
+    }
+    return true;
+}
+
+struct merak_exchange *
+merak_build_exchange(struct merak_build *b, const struct merak_mesh *mesh,
+                     const int *coord, const struct merak_hop *hop,
+                     const struct merak_layout *from,
+                     const struct merak_shape *shape, enum merak_dtype dtype)
+{
+    struct merak_exchange ex = {0};
+    struct merak_exchange *kept = merak_build_alloc(b, sizeof(*kept));
+    bool ok;
+
+    if (b->rc != MERAK_OK)
+        return NULL;
+    merak_build_fail(b, merak_exchange_init(&ex, mesh, hop, from, shape, dtype,
+                                            coord, b->err));
+    if (b->rc != MERAK_OK)
+        return NULL;
+    ok = adopt_boxes(b, kept, &ex);
+    merak_exchange_fini(&ex);
+    return ok ? kept : NULL;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/program/build.h - a program under construction
+ *
+ * Shared by the files that make programs: program.c (frame), build.c (slots,
+ * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c
+ * and values.c (micro-batches), step.c (gradients and optimizer), place.c
+ * (memory), hazard.c (waits).
+ * The first failure is kept in `rc` and `err`; after it, calls do nothing and
+ * return -1, and whoever drives looks at `rc` between actions.
+ */
+#ifndef MERAK_PARTITIONER_PROGRAM_BUILD_H
+#define MERAK_PARTITIONER_PROGRAM_BUILD_H
+
+#include "partitioner/program/memplan.h"
+#include "partitioner/program/program.h"
+
+/* How a value moves through this rank's stage.  Stages are in the order in
+ * which the value comes to them: forward values up the parts of the model,
+ * gradients down. */
+struct merak_flow {
+    bool here;     /* made or used on this stage */
+    bool first;    /* no other stage has it before this one */
+    bool dropped;  /* by the forward, and computed again */
+    int home;      /* part of its producer; -1: an input or a parameter */
+    int from, to;  /* stages it comes from and goes on to; -1: none */
+    int chunk;     /* of this rank, the first to have it */
+    int free_slot; /* head of the slots that wait to be used again */
+    const char *send_name, *recv_name;
+};
+
+/* A node that an action runs. */
+struct merak_item {
+    int node;
+    bool again;
+};
+
+struct merak_items {
+    struct merak_item *item;
+    int n;
+};
+
+#define MERAK_ACTIONS 4 /* kinds: F, B, W, R */
+
+/* A part of the model on this rank. */
+struct merak_chunk {
+    int part;
+    struct merak_items run[MERAK_ACTIONS]; /* by kind of action, in order */
+    struct merak_items mixed; /* B that does R's work where it is needed */
+    uint8_t *use; /* by value: the kinds of actions that read it, as bits */
+};
+
+/* A micro-batch under way. */
+struct merak_open {
+    int *map;      /* value -> slot, or -1 */
+    uint8_t *done; /* by chunk: the kinds of actions it has had, as bits */
+};
+
+/* Instruction `instr` starts after `early` is complete, whatever it reads. */
+struct merak_gate {
+    int instr, early;
+};
+
+/* When a slot is needed; only whole slots have lives of their own. */
+struct merak_use {
+    bool persistent;
+    int next_free;
+    struct merak_span *span;
+    int n_spans, cap_spans;
+};
+
+/* A slot whose life is drawn out while a send may still be reading it. */
+struct merak_lag {
+    int slot;
+    int value; /* goes back to this value's free slots, or -1 */
+    int since; /* the action that let go of it, counted */
+};
+
+struct merak_build {
+    struct merak_program *prog;
+    const struct merak_sharded *sharded;
+    const struct merak_graph *graph;
+    const struct merak_stages *stages;
+    const struct merak_program_options *opt;
+    const struct merak_cost_model *cost;
+    const struct merak_schedule *schedule;
+    int stage;
+    int n_chunks;
+    struct merak_chunk *chunk;
+    int *stage_of_part;
+    struct merak_mesh mesh; /* tensor axes, then dp if dp > 1 */
+    int coord[MERAK_MAX_AXES];
+    int dp_axis;                      /* in mesh, or -1 */
+    int group_of[MERAK_MAX_AXES + 2]; /* axis, then GROUP_TP and GROUP_PP */
+
+    int cap_instrs, cap_slots, cap_waits;
+    struct merak_use *use;   /* by slot */
+    struct merak_flow *flow; /* by value */
+    int *local;              /* values made or used here, not parameters */
+    int n_local;
+    int *param_slot;             /* by value: PARAM: its slot; PARAM_GRAD: its
+                                    accumulator; else -1 */
+    int *param_index;            /* by value: PARAM: position in graph order */
+    int n_params;                /* of the whole model */
+    struct merak_open *open;     /* by micro-batch */
+    struct merak_uses *uses;     /* by parameter of this stage */
+    struct merak_uses **uses_of; /* by value: PARAM_GRAD: its parameter's */
+    struct merak_exchange **exchange; /* by node: shared by micro-batches */
+    const char **again_name;          /* by node */
+    struct merak_lag *lag;
+    int n_lag, cap_lag;
+    int send_lag;   /* for so many actions more is a sent slot kept */
+    int n_released; /* actions so far */
+    int *shared;    /* scratch and staging slots, one for each size */
+    int n_shared, cap_shared;
+    struct merak_gate *gate; /* by instr */
+    int n_gates, cap_gates;
+
+    enum merak_status rc;
+    struct merak_error *err;
+};
+
+enum { MERAK_GROUP_TP = MERAK_MAX_AXES, MERAK_GROUP_PP };
+
+/* --- program.c --- */
+void merak_build_fail(struct merak_build *b, enum merak_status rc);
+void *merak_build_alloc(struct merak_build *b, size_t bytes);
+const char *merak_build_name(struct merak_build *b, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Grow *array to hold n + 1 elements. */
+bool merak_build_grow(struct merak_build *b, void **array, int *cap, int n,
+                      size_t size);
+/* A new slot as `proto` says; bytes are computed unless set. */
+int merak_build_slot(struct merak_build *b, const struct merak_slot *proto);
+/* A value's layout in the sharded graph, as one over b->mesh. */
+struct merak_layout merak_build_layout(const struct merak_build *b, int value);
+/* Set a slot's part to this rank's of a value in a layout over b->mesh. */
+void merak_build_box(const struct merak_build *b, int value,
+                     const struct merak_layout *layout,
+                     struct merak_slot *slot);
+/* A part of slot `whole`, from byte `at` of it on. */
+int merak_build_alias(struct merak_build *b, int whole, size_t at,
+                      const struct merak_slot *proto);
+/* One-dimensional, n elements. */
+struct merak_slot merak_build_vector(enum merak_dtype dtype, size_t n,
+                                     enum merak_category category,
+                                     const char *name);
+/* Append an instruction; costs, scratch and lives are seen to. */
+int merak_build_push(struct merak_build *b, struct merak_instr *instr);
+/* Begin a new life of a slot. */
+void merak_build_begin(struct merak_build *b, int slot);
+/* The slot is needed until the last instruction there is. */
+void merak_build_extend(struct merak_build *b, int slot);
+/* Index of the group along an axis of mesh, or GROUP_TP, GROUP_PP. */
+int merak_build_group(struct merak_build *b, int key);
+/* The exchange of a hop from a layout for the rank at coord; lives as long
+ * as the program. */
+struct merak_exchange *
+merak_build_exchange(struct merak_build *b, const struct merak_mesh *mesh,
+                     const int *coord, const struct merak_hop *hop,
+                     const struct merak_layout *from,
+                     const struct merak_shape *shape, enum merak_dtype dtype);
+/* Tags: one number space for values, nodes and step items. */
+uint64_t merak_build_tag(const struct merak_build *b, int microbatch, int id);
+
+/* --- flow.c --- */
+void merak_build_flow(struct merak_build *b);
+/* Is a value made by the forward pass (inputs and parameters are)? */
+bool merak_build_is_forward(const struct merak_build *b, int value);
+
+/* --- values.c --- */
+/* The slot that holds a value of a micro-batch, or -1 once building fails. */
+int merak_build_value(struct merak_build *b, int value, int microbatch);
+/* Let go of what no later action of these micro-batches needs, now that
+ * `chunk` has run the kinds of actions in `done` (bits). */
+void merak_build_release(struct merak_build *b, int chunk, unsigned done,
+                         int microbatch, int n);
+/* End of the micro-batches. */
+void merak_build_settle(struct merak_build *b);
+void merak_build_loss(struct merak_build *b);
+
+/* --- again.c --- */
+/* The lists of nodes that a chunk's actions run. */
+void merak_build_lists(struct merak_build *b);
+
+/* --- params.c --- */
+void merak_build_params(struct merak_build *b);
+
+/* --- emit.c --- */
+void merak_build_transfer(struct merak_build *b, int value, int microbatch,
+                          bool send);
+void merak_build_load(struct merak_build *b, int value, int microbatch);
+void merak_build_node(struct merak_build *b, const struct merak_item *item,
+                      int chunk, int microbatch);
+
+/* --- unroll.c --- */
+void merak_build_microbatches(struct merak_build *b);
+
+/* --- step.c --- */
+void merak_build_uses(struct merak_build *b);
+/* A node has made gradients of parameters for the last time in the step. */
+void merak_build_grads_made(struct merak_build *b,
+                            const struct merak_node *node);
+void merak_build_step(struct merak_build *b);
+
+/* --- unit_cost.c --- */
+void merak_build_unit_costs(struct merak_build *b);
+
+/* --- place.c --- */
+/* Offsets of all slots, sizes of the arena and of its categories. */
+void merak_build_place(struct merak_build *b);
+
+/* --- hazard.c --- */
+void merak_build_waits(struct merak_build *b);
+
+#endif

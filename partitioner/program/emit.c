@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* emit.c - the instructions of a micro-batch: kernels, exchanges, transfers
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+static int peer_at(const struct merak_build *b, int stage)
+{
+    return merak_plan_rank(&b->prog->plan, b->prog->tp_index, b->prog->dp_index,
+                           stage);
+}
+
+void merak_build_transfer(struct merak_build *b, int v, int microbatch,
+                          bool send)
+{
+    const struct merak_flow *f = &b->flow[v];
+    int slot = merak_build_value(b, v, microbatch);
+    struct merak_instr in = {
+        .kind = send ? MERAK_INSTR_SEND : MERAK_INSTR_RECV,
+        .queue = MERAK_QUEUE_P2P,
+        .phase = merak_build_is_forward(b, v) ? MERAK_PHASE_F : MERAK_PHASE_B,
+        .microbatch = microbatch,
+        .chunk = f->chunk,
+        .node = -1,
+        .n_in = send ? 1 : 0,
+        .n_out = send ? 0 : 1,
+        .slot = {slot},
+        .peer = peer_at(b, send ? f->to : f->from),
+        .tag = merak_build_tag(b, microbatch, v),
+        .name = send ? f->send_name : f->recv_name};
+
+    if (slot >= 0)
+        merak_build_push(b, &in);
+}
+
+void merak_build_load(struct merak_build *b, int v, int microbatch)
+{
+    const struct merak_value *value = b->graph->value[v];
+    struct merak_instr in = {.kind = MERAK_INSTR_LOAD,
+                             .queue = MERAK_QUEUE_COMPUTE,
+                             .microbatch = microbatch,
+                             .chunk = b->flow[v].chunk,
+                             .node = -1,
+                             .n_out = 1,
+                             .slot = {merak_build_value(b, v, microbatch)},
+                             .input = value->input,
+                             .peer = -1,
+                             .name = value->name};
+
+    if (in.slot[0] >= 0)
+        merak_build_push(b, &in);
+}
+
+/* True if this shard is the first along every index of the op that is cut
+ * and summed: see merak_kernel_call.first. */
+static bool is_first(const struct merak_build *b, const struct merak_node *node)
+{
+    struct merak_infer inf;
+    struct merak_signature sig = {0};
+
+    merak_node_infer(node, &inf);
+    node->op->signature(&inf, &sig);
+    for (int a = 0; a < b->sharded->mesh.n_axes; a++) {
+        int x = b->sharded->strategy[node->id].cut[a];
+
+        if (x < 0 || b->coord[a] == 0)
+            continue;
+        for (int o = node->n_in; o < node->n_in + node->n_out; o++) {
+            bool has = false;
+
+            for (int d = 0; d < inf.shape[o].ndim; d++)
+                has = has || sig.operand_dim[o][d] == x;
+            if (!has)
+                return false;
+        }
+    }
+    return true;
+}
+
+static void emit_convert(struct merak_build *b, const struct merak_node *node,
+                         struct merak_instr *in)
+{
+    const struct merak_hop *hop = &b->sharded->hop[node->id];
+    const struct merak_value *from = node->in[0];
+    struct merak_exchange **ex = &b->exchange[node->id];
+
+    in->op = NULL;
+    if (*ex == NULL)
+        *ex = merak_build_exchange(b, &b->sharded->mesh, b->coord, hop,
+                                   &b->sharded->layout[from->id], &from->shape,
+                                   from->dtype);
+    in->exchange = *ex;
+    if (hop->kind == MERAK_CONVERT_SLICE) {
+        in->kind = MERAK_INSTR_SLICE;
+        return;
+    }
+    in->kind = MERAK_INSTR_EXCHANGE;
+    in->queue = MERAK_QUEUE_COLLECTIVE;
+    in->group = merak_build_group(b, hop->axis);
+    in->tag = merak_build_tag(b, in->microbatch,
+                              b->graph->n_values + node->id +
+                                  (in->again ? b->graph->n_nodes : 0));
+}
+
+/* "again linear.12", made once. */
+static const char *again_name(struct merak_build *b,
+                              const struct merak_node *node)
+{
+    const char **name = &b->again_name[node->id];
+
+    if (*name == NULL)
+        *name = merak_build_name(b, "again %s", node->name);
+    return *name;
+}
+
+static void emit_kernel(struct merak_build *b, const struct merak_node *node,
+                        const struct merak_item *item, struct merak_instr *in)
+{
+    for (int i = 0; i < node->n_in; i++)
+        in->slot[i] = merak_build_value(b, node->in[i]->id, in->microbatch);
+    for (int i = 0; i < node->n_out; i++)
+        in->slot[node->n_in + i] =
+            merak_build_value(b, node->out[i]->id, in->microbatch);
+    if (b->rc != MERAK_OK)
+        return;
+    in->accumulate =
+        node->out[0]->kind == MERAK_VALUE_PARAM_GRAD && in->microbatch > 0;
+    if (b->sharded->hop[node->id].kind != MERAK_CONVERT_NONE)
+        emit_convert(b, node, in);
+    else
+        in->first = is_first(b, node);
+    if (item->again)
+        in->name = again_name(b, node);
+    merak_build_push(b, in);
+}
+
+void merak_build_node(struct merak_build *b, const struct merak_item *item,
+                      int chunk, int microbatch)
+{
+    const struct merak_node *node = b->graph->node[item->node];
+    struct merak_instr in = {.kind = MERAK_INSTR_KERNEL,
+                             .queue = MERAK_QUEUE_COMPUTE,
+                             .phase = node->phase,
+                             .microbatch = microbatch,
+                             .chunk = chunk,
+                             .node = node->id,
+                             .again = item->again,
+                             .op = node->op,
+                             .attrs = node->attrs,
+                             .n_in = node->n_in,
+                             .n_out = node->n_out,
+                             .peer = -1,
+                             .name = node->name};
+
+    emit_kernel(b, node, item, &in);
+    for (int i = 0; i < node->n_out && !item->again; i++) {
+        if (b->flow[node->out[i]->id].to >= 0)
+            merak_build_transfer(b, node->out[i]->id, microbatch, true);
+    }
+    if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD &&
+        microbatch == b->prog->plan.microbatches - 1)
+        merak_build_grads_made(b, node);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* flow.c - which values a stage has, gets and passes on
+ *
+ * A value that several stages use goes hop by hop along them, forward values
+ * up the parts of the model and gradients down, so what a stage computes
+ * never depends on where the other cuts are.  A stage with several parts gets
+ * a value once, for the first of them that has it; between parts of one stage
+ * nothing moves.
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+#include "base/error.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+/* When a value comes to each stage: reach[value * stages + stage] is the
+ * place of the first part there that has it, counted the way the value goes;
+ * INT_MAX: never. */
+struct reach {
+    struct merak_build *b;
+    int stages;
+    int *at;
+};
+
+bool merak_build_is_forward(const struct merak_build *b, int value)
+{
+    int producer = b->graph->value[value]->producer;
+
+    return producer < 0 || b->graph->node[producer]->phase == MERAK_PHASE_F;
+}
+
+static int place_of(const struct merak_build *b, int value, int part)
+{
+    return merak_build_is_forward(b, value) ? part : b->stages->n - 1 - part;
+}
+
+static void touch(struct reach *r, int value, int part)
+{
+    int *at = &r->at[value * r->stages + r->b->stage_of_part[part]];
+    int place = place_of(r->b, value, part);
+
+    if (place < *at)
+        *at = place;
+}
+
+/* Values only move with their phase: up in F, down in B. */
+static void check_direction(struct merak_build *b,
+                            const struct merak_value *value, int part)
+{
+    int home = b->flow[value->id].home;
+
+    if (b->rc != MERAK_OK || home < 0 ||
+        place_of(b, value->id, part) >= place_of(b, value->id, home))
+        return;
+    merak_build_fail(b, merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
+                                   "value %s of part %d is needed in part "
+                                   "%d, against the pipeline's direction",
+                                   value->name, home, part));
+}
+
+static void touch_all(struct reach *r)
+{
+    struct merak_build *b = r->b;
+
+    for (int n = 0; n < b->graph->n_nodes; n++) {
+        const struct merak_node *node = b->graph->node[n];
+        int part = b->stages->of_node[n];
+
+        for (int i = 0; i < node->n_out; i++) {
+            b->flow[node->out[i]->id].home = part;
+            touch(r, node->out[i]->id, part);
+        }
+    }
+    for (int n = 0; n < b->graph->n_nodes; n++) {
+        const struct merak_node *node = b->graph->node[n];
+
+        for (int i = 0; i < node->n_in; i++) {
+            touch(r, node->in[i]->id, b->stages->of_node[n]);
+            check_direction(b, node->in[i], b->stages->of_node[n]);
+        }
+    }
+}
+
+/* The chunk of this rank at a place on a value's way. */
+static int chunk_at(const struct merak_build *b, int value, int place)
+{
+    for (int c = 0; c < b->n_chunks; c++) {
+        if (place_of(b, value, b->chunk[c].part) == place)
+            return c;
+    }
+    return 0;
+}
+
+/* This stage's neighbours on a value's way. */
+static void find_neighbours(const struct reach *r, int value)
+{
+    struct merak_build *b = r->b;
+    struct merak_flow *f = &b->flow[value];
+    const int *at = &r->at[value * r->stages];
+    int mine = at[b->stage];
+
+    if (mine == INT_MAX)
+        return;
+    f->here = true;
+    f->chunk = chunk_at(b, value, mine);
+    for (int s = 0; s < r->stages; s++) {
+        if (at[s] < mine && (f->from < 0 || at[s] > at[f->from]))
+            f->from = s;
+        if (at[s] > mine && at[s] < INT_MAX && (f->to < 0 || at[s] < at[f->to]))
+            f->to = s;
+    }
+    f->first = f->from < 0;
+    if (f->home < 0) /* every stage has its own */
+        f->from = f->to = -1;
+}
+
+static void name_transfers(struct merak_build *b,
+                           const struct merak_value *value)
+{
+    struct merak_flow *f = &b->flow[value->id];
+
+    if (f->to >= 0)
+        f->send_name =
+            merak_build_name(b, "send %s -> stage %d", value->name, f->to);
+    if (f->from >= 0)
+        f->recv_name =
+            merak_build_name(b, "recv %s <- stage %d", value->name, f->from);
+}
+
+static void collect_local(struct merak_build *b)
+{
+    for (int v = 0; v < b->graph->n_values; v++) {
+        const struct merak_value *value = b->graph->value[v];
+
+        if (!b->flow[v].here || value->kind == MERAK_VALUE_PARAM ||
+            value->kind == MERAK_VALUE_PARAM_GRAD)
+            continue;
+        b->local[b->n_local++] = v;
+        name_transfers(b, value);
+    }
+}
+
+void merak_build_flow(struct merak_build *b)
+{
+    struct reach r = {.b = b, .stages = b->prog->plan.pp};
+    size_t count = (size_t)b->graph->n_values * (size_t)r.stages;
+
+    r.at = malloc((count + 1) * sizeof(*r.at));
+    if (r.at == NULL) {
+        merak_build_fail(b, merak_fail_nomem(b->err, count * sizeof(*r.at)));
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        r.at[i] = INT_MAX;
+    for (int v = 0; v < b->graph->n_values; v++)
+        b->flow[v] = (struct merak_flow){
+            .home = -1, .from = -1, .to = -1, .free_slot = -1};
+    touch_all(&r);
+    for (int v = 0; v < b->graph->n_values; v++)
+        find_neighbours(&r, v);
+    collect_local(b);
+    free(r.at);
+}

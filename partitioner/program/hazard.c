@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hazard.c - the waits of a program
+ *
+ * The arena is cut at every offset where a slot begins or ends.  For each
+ * piece the last writer and the readers since are kept, so data and the
+ * reuse of memory are one rule: read after write, write after read, write
+ * after write.  What the compute queue's order or another wait implies is
+ * left out.
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+#include "base/error.h"
+#include "partitioner/simulate/order.h"
+
+#include <stdlib.h>
+
+struct piece {
+    int writer;  /* or -1 */
+    int compute; /* latest compute instruction that read since, or -1 */
+    int readers; /* head of a list of others that did, or -1 */
+};
+
+struct reader {
+    int instr;
+    int next;
+};
+
+struct range {
+    int lo, hi; /* pieces */
+};
+
+struct hazards {
+    struct merak_build *b;
+    struct merak_order order;
+    size_t *edge; /* sorted */
+    int n_edges;
+    struct piece *piece;
+    struct range *range; /* by slot */
+    struct reader *reader;
+    int n_readers, cap_readers, free_reader;
+    int *found; /* candidates of one instruction */
+    int n_found, cap_found;
+    int gate;   /* next of the build's gates */
+    int *stamp; /* by instruction: last instruction that found it */
+};
+
+static int compare_sizes(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static int find_edge(const struct hazards *h, size_t offset)
+{
+    const size_t *e = bsearch(&offset, h->edge, (size_t)h->n_edges,
+                              sizeof(*h->edge), compare_sizes);
+
+    return (int)(e - h->edge);
+}
+
+static void cut_arena(struct hazards *h)
+{
+    const struct merak_program *prog = h->b->prog;
+    int n = 0, unique = 0;
+
+    for (int s = 0; s < prog->n_slots; s++) {
+        h->edge[n++] = prog->slot[s].offset;
+        h->edge[n++] = prog->slot[s].offset + prog->slot[s].bytes;
+    }
+    qsort(h->edge, (size_t)n, sizeof(*h->edge), compare_sizes);
+    for (int i = 0; i < n; i++) {
+        if (unique == 0 || h->edge[i] != h->edge[unique - 1])
+            h->edge[unique++] = h->edge[i];
+    }
+    h->n_edges = unique;
+    for (int s = 0; s < prog->n_slots; s++)
+        h->range[s] = (struct range){
+            find_edge(h, prog->slot[s].offset),
+            find_edge(h, prog->slot[s].offset + prog->slot[s].bytes)};
+    for (int i = 0; i < unique; i++)
+        h->piece[i] = (struct piece){-1, -1, -1};
+}
+
+static bool hazards_init(struct hazards *h, struct merak_build *b)
+{
+    size_t slots = (size_t)b->prog->n_slots + 1;
+
+    *h = (struct hazards){.b = b, .free_reader = -1};
+    h->edge = calloc(2 * slots, sizeof(*h->edge));
+    h->piece = calloc(2 * slots, sizeof(*h->piece));
+    h->range = calloc(slots, sizeof(*h->range));
+    h->stamp = calloc((size_t)b->prog->n_instrs + 1, sizeof(*h->stamp));
+    if (h->edge == NULL || h->piece == NULL || h->range == NULL ||
+        h->stamp == NULL) {
+        merak_build_fail(b, merak_fail_nomem(b->err, slots * 64));
+        return false;
+    }
+    merak_build_fail(b, merak_order_init(&h->order, b->prog, b->err));
+    if (b->rc == MERAK_OK)
+        cut_arena(h);
+    return b->rc == MERAK_OK;
+}
+
+static void hazards_fini(struct hazards *h)
+{
+    merak_order_fini(&h->order);
+    free(h->edge);
+    free(h->piece);
+    free(h->range);
+    free(h->stamp);
+    free(h->reader);
+    free(h->found);
+}
+
+static bool is_compute(const struct hazards *h, int instr)
+{
+    return h->b->prog->instr[instr].queue == MERAK_QUEUE_COMPUTE;
+}
+
+static void find(struct hazards *h, int early, int late)
+{
+    if (early < 0 || early == late || h->stamp[early] == late + 1 ||
+        (is_compute(h, early) && is_compute(h, late)))
+        return;
+    h->stamp[early] = late + 1;
+    if (merak_build_grow(h->b, (void **)&h->found, &h->cap_found, h->n_found,
+                         sizeof(*h->found)))
+        h->found[h->n_found++] = early;
+}
+
+static void add_reader(struct hazards *h, struct piece *piece, int instr)
+{
+    int r = h->free_reader;
+
+    if (r >= 0) {
+        h->free_reader = h->reader[r].next;
+    } else {
+        if (!merak_build_grow(h->b, (void **)&h->reader, &h->cap_readers,
+                              h->n_readers, sizeof(*h->reader)))
+            return;
+        r = h->n_readers++;
+    }
+    h->reader[r] = (struct reader){instr, piece->readers};
+    piece->readers = r;
+}
+
+static void drop_readers(struct hazards *h, struct piece *piece)
+{
+    while (piece->readers >= 0) {
+        int r = piece->readers;
+
+        piece->readers = h->reader[r].next;
+        h->reader[r].next = h->free_reader;
+        h->free_reader = r;
+    }
+}
+
+static void after_write(struct hazards *h, int slot, int instr)
+{
+    for (int p = h->range[slot].lo; p < h->range[slot].hi; p++)
+        find(h, h->piece[p].writer, instr);
+}
+
+static void after_reads(struct hazards *h, int slot, int instr)
+{
+    for (int p = h->range[slot].lo; p < h->range[slot].hi; p++) {
+        find(h, h->piece[p].writer, instr);
+        find(h, h->piece[p].compute, instr);
+        for (int r = h->piece[p].readers; r >= 0; r = h->reader[r].next)
+            find(h, h->reader[r].instr, instr);
+    }
+}
+
+static void note_read(struct hazards *h, int slot, int instr)
+{
+    for (int p = h->range[slot].lo; p < h->range[slot].hi; p++) {
+        if (is_compute(h, instr))
+            h->piece[p].compute = instr;
+        else
+            add_reader(h, &h->piece[p], instr);
+    }
+}
+
+static void note_write(struct hazards *h, int slot, int instr)
+{
+    for (int p = h->range[slot].lo; p < h->range[slot].hi; p++) {
+        drop_readers(h, &h->piece[p]);
+        h->piece[p].compute = -1;
+        h->piece[p].writer = instr;
+    }
+}
+
+static void find_hazards(struct hazards *h, const struct merak_instr *in)
+{
+    unsigned reads, writes;
+
+    merak_instr_access(in, &reads, &writes);
+    h->n_found = 0;
+    for (; h->gate < h->b->n_gates && h->b->gate[h->gate].instr == in->id;
+         h->gate++)
+        find(h, h->b->gate[h->gate].early, in->id);
+    for (int i = 0; i < in->n_in + in->n_out; i++) {
+        if (reads & (1u << i))
+            after_write(h, in->slot[i], in->id);
+        if (writes & (1u << i))
+            after_reads(h, in->slot[i], in->id);
+    }
+    if (in->scratch >= 0)
+        after_reads(h, in->scratch, in->id);
+    for (int i = 0; i < in->n_in + in->n_out; i++) {
+        if (reads & (1u << i))
+            note_read(h, in->slot[i], in->id);
+    }
+    for (int i = 0; i < in->n_in + in->n_out; i++) {
+        if (writes & (1u << i))
+            note_write(h, in->slot[i], in->id);
+    }
+    if (in->scratch >= 0)
+        note_write(h, in->scratch, in->id);
+}
+
+static int later_first(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+
+    return x > y ? -1 : x < y;
+}
+
+/* Is a found hazard implied by the compute order or a wait already kept? */
+static bool is_implied(const struct hazards *h, const struct merak_instr *in,
+                       int early)
+{
+    const struct merak_program *prog = h->b->prog;
+    int before = h->order.last_compute;
+
+    if (in->queue == MERAK_QUEUE_COMPUTE && before >= 0 &&
+        merak_order_implies(&h->order, before, early))
+        return true;
+    for (int i = 0; i < in->n_wait; i++) {
+        if (merak_order_implies(&h->order, prog->wait[in->first_wait + i],
+                                early))
+            return true;
+    }
+    return false;
+}
+
+/* Later hazards first: they imply the most. */
+static void keep_waits(struct hazards *h, struct merak_instr *in)
+{
+    struct merak_program *prog = h->b->prog;
+
+    in->first_wait = prog->n_waits;
+    if (h->n_found == 0)
+        return;
+    qsort(h->found, (size_t)h->n_found, sizeof(*h->found), later_first);
+    for (int i = 0; i < h->n_found; i++) {
+        if (is_implied(h, in, h->found[i]))
+            continue;
+        if (!merak_build_grow(h->b, (void **)&prog->wait, &h->b->cap_waits,
+                              prog->n_waits, sizeof(*prog->wait)))
+            return;
+        prog->wait[prog->n_waits++] = h->found[i];
+        in->n_wait++;
+    }
+}
+
+void merak_build_waits(struct merak_build *b)
+{
+    struct hazards h;
+
+    if (hazards_init(&h, b)) {
+        for (int i = 0; i < b->prog->n_instrs && b->rc == MERAK_OK; i++) {
+            find_hazards(&h, &b->prog->instr[i]);
+            keep_waits(&h, &b->prog->instr[i]);
+            merak_order_next(&h.order);
+        }
+    }
+    hazards_fini(&h);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/program/memplan.h - buffers into an arena, by when they are
+ * needed */
+#ifndef MERAK_PARTITIONER_PROGRAM_MEMPLAN_H
+#define MERAK_PARTITIONER_PROGRAM_MEMPLAN_H
+
+#include <stddef.h>
+
+#include "merak/status.h"
+
+#define MERAK_ALIGN 64
+
+/* Instructions [first, last] of the program, both included. */
+struct merak_span {
+    int first, last;
+};
+
+struct merak_life {
+    size_t bytes;
+    struct merak_span *span; /* ascending, apart */
+    int n_spans;
+    size_t offset; /* out: 64-byte aligned */
+};
+
+/*
+ * Place every buffer so that no two overlap both in time and in memory:
+ * largest first, each into the smallest gap that holds it.  *bytes_p is the
+ * size of the arena.
+ */
+enum merak_status merak_memplan(struct merak_life *lives, int n,
+                                size_t *bytes_p, struct merak_error *err)
+    MERAK_CHECKED;
+
+#endif

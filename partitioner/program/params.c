@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* params.c - what a rank keeps from step to step: the persistent slots
+ *
+ * Parameters first, then optimizer state, then gradients, all from offset 0:
+ * training and evaluation programs of one plan share this part of the arena.
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+#include "base/size.h"
+
+static bool is_flat(const struct merak_build *b)
+{
+    return b->prog->plan.zero1 && b->dp_axis >= 0;
+}
+
+/* The parameter's layout with its optimizer state's place on dp. */
+static struct merak_layout state_layout(const struct merak_build *b, int v)
+{
+    struct merak_layout layout = merak_build_layout(b, v);
+
+    if (is_flat(b))
+        layout.at[b->dp_axis] = (struct merak_place){MERAK_FLAT, -1};
+    return layout;
+}
+
+static int keep(struct merak_build *b, struct merak_slot *slot)
+{
+    int id = merak_build_slot(b, slot);
+    struct merak_program *prog = b->prog;
+
+    if (id < 0)
+        return -1;
+    b->use[id].persistent = true;
+    prog->slot[id].offset = prog->persistent_bytes;
+    prog->persistent_bytes +=
+        merak_size_align(prog->slot[id].bytes, MERAK_ALIGN);
+    return id;
+}
+
+static int keep_value(struct merak_build *b, int v,
+                      const struct merak_layout *layout, enum merak_dtype dtype,
+                      enum merak_category category, const char *name)
+{
+    struct merak_slot slot = {
+        .category = category, .name = name, .value = v, .dtype = dtype};
+
+    merak_build_box(b, v, layout, &slot);
+    return keep(b, &slot);
+}
+
+static void keep_param(struct merak_build *b, struct merak_param_slots *p)
+{
+    const struct merak_value *value = b->graph->value[p->value];
+    struct merak_layout layout = merak_build_layout(b, p->value);
+
+    p->param = keep_value(b, p->value, &layout, value->dtype, MERAK_CAT_PARAM,
+                          p->name);
+    b->param_slot[p->value] = p->param;
+}
+
+/* An f32 parameter is its own master; of a flat one, its flat range. */
+static int own_master(struct merak_build *b, struct merak_param_slots *p)
+{
+    struct merak_layout layout = state_layout(b, p->value);
+    struct merak_slot slot = {.category = MERAK_CAT_PARAM,
+                              .name = p->name,
+                              .value = p->value,
+                              .dtype = MERAK_F32};
+
+    if (!is_flat(b))
+        return p->param;
+    merak_build_box(b, p->value, &layout, &slot);
+    return merak_build_alias(b, p->param, slot.flat_lo * sizeof(float), &slot);
+}
+
+static void keep_state(struct merak_build *b, struct merak_param_slots *p)
+{
+    struct merak_layout layout = state_layout(b, p->value);
+    bool f32 = b->graph->value[p->value]->dtype == MERAK_F32;
+
+    if (p->param < 0)
+        return;
+    p->master =
+        f32 ? own_master(b, p)
+            : keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER,
+                         merak_build_name(b, "%s.master", p->name));
+    p->m = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER,
+                      merak_build_name(b, "%s.m", p->name));
+    p->v = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER,
+                      merak_build_name(b, "%s.v", p->name));
+}
+
+/* Under ZeRO-1 the summed gradient has a place of its own, so that its
+ * reduction may begin while other gradients are still being made. */
+static void keep_final_grads(struct merak_build *b)
+{
+    for (int i = 0; is_flat(b) && i < b->prog->n_params; i++) {
+        struct merak_param_slots *p = &b->prog->param[i];
+        struct merak_layout layout = state_layout(b, p->value);
+
+        p->grad = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_GRAD,
+                             merak_build_name(b, "d/%s", p->name));
+    }
+}
+
+static void keep_accumulators(struct merak_build *b)
+{
+    for (int v = 0; v < b->graph->n_values; v++) {
+        const struct merak_value *value = b->graph->value[v];
+        struct merak_layout layout = merak_build_layout(b, v);
+
+        if (value->kind == MERAK_VALUE_PARAM_GRAD && b->flow[v].here)
+            b->param_slot[v] = keep_value(b, v, &layout, MERAK_F32,
+                                          MERAK_CAT_GRAD, value->name);
+    }
+}
+
+static bool is_primary(const struct merak_build *b, int v)
+{
+    const struct merak_layout *layout = &b->sharded->layout[v];
+
+    /* The first stage that uses it has the copy that counts. */
+    if (!b->flow[v].first)
+        return false;
+    for (int a = 0; a < b->sharded->mesh.n_axes; a++) {
+        if (layout->at[a].kind == MERAK_REPLICATED && b->coord[a] != 0)
+            return false;
+    }
+    return is_flat(b) || b->prog->dp_index == 0;
+}
+
+static void describe(struct merak_build *b, int v)
+{
+    const struct merak_value *value = b->graph->value[v];
+    struct merak_param_slots *p = &b->prog->param[b->prog->n_params++];
+
+    *p = (struct merak_param_slots){.value = v,
+                                    .name = value->name,
+                                    .shape = value->shape,
+                                    .param = -1,
+                                    .master = -1,
+                                    .m = -1,
+                                    .v = -1,
+                                    .grad = -1,
+                                    .decay = value->decay,
+                                    .primary = is_primary(b, v),
+                                    .init = value->init};
+}
+
+void merak_build_params(struct merak_build *b)
+{
+    struct merak_program *prog = b->prog;
+
+    for (int v = 0; v < b->graph->n_values; v++) {
+        b->param_slot[v] = -1;
+        if (b->graph->value[v]->kind != MERAK_VALUE_PARAM)
+            continue;
+        b->param_index[v] = b->n_params++;
+        if (b->flow[v].here)
+            describe(b, v);
+    }
+    for (int i = 0; i < prog->n_params; i++)
+        keep_param(b, &prog->param[i]);
+    for (int i = 0; i < prog->n_params; i++)
+        keep_state(b, &prog->param[i]);
+    keep_final_grads(b);
+    keep_accumulators(b);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* place.c - offsets of a program's slots, and what the arena is spent on
+ *
+ * The persistent part lies at offset 0, laid out by params.c; the rest
+ * follows it, planned by lives.  Persistent bytes count for their category.
+ * The rest is shared out as it is used at the instruction where most of it is
+ * in use; what lies idle even then (gaps of the packing) counts as transient,
+ * so that the categories add up to the arena.
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+#include "base/error.h"
+#include "base/size.h"
+
+#include <stdlib.h>
+
+static bool is_planned(const struct merak_build *b, int slot)
+{
+    return b->prog->slot[slot].whole == slot && !b->use[slot].persistent &&
+           b->use[slot].n_spans > 0 && b->use[slot].span[0].first >= 0;
+}
+
+static int collect_lives(struct merak_build *b, struct merak_life *lives,
+                         int *slot)
+{
+    int n = 0;
+
+    for (int s = 0; s < b->prog->n_slots; s++) {
+        struct merak_use *use = &b->use[s];
+
+        if (!is_planned(b, s))
+            continue;
+        /* A life that was begun and never lived. */
+        if (use->span[use->n_spans - 1].first < 0)
+            use->n_spans--;
+        lives[n] = (struct merak_life){.bytes = b->prog->slot[s].bytes,
+                                       .span = use->span,
+                                       .n_spans = use->n_spans};
+        slot[n++] = s;
+    }
+    return n;
+}
+
+/* used[at][category] becomes the bytes in use at each instruction. */
+static void sum_lives(const struct merak_build *b,
+                      const struct merak_life *lives, const int *slot, int n,
+                      int64_t (*used)[MERAK_CAT_COUNT])
+{
+    for (int i = 0; i < n; i++) {
+        int c = (int)b->prog->slot[slot[i]].category;
+        int64_t bytes = (int64_t)merak_size_align(lives[i].bytes, MERAK_ALIGN);
+
+        for (int k = 0; k < lives[i].n_spans; k++) {
+            used[lives[i].span[k].first][c] += bytes;
+            used[lives[i].span[k].last + 1][c] -= bytes;
+        }
+    }
+    for (int at = 1; at <= b->prog->n_instrs; at++) {
+        for (int c = 0; c < MERAK_CAT_COUNT; c++)
+            used[at][c] += used[at - 1][c];
+    }
+}
+
+static void account(struct merak_build *b,
+                    const int64_t (*used)[MERAK_CAT_COUNT])
+{
+    struct merak_program *prog = b->prog;
+    size_t rest = prog->arena_bytes - prog->persistent_bytes;
+    int64_t best = -1;
+    int peak = 0;
+
+    for (int at = 0; at <= prog->n_instrs; at++) {
+        int64_t sum = 0;
+
+        for (int c = 0; c < MERAK_CAT_COUNT; c++)
+            sum += used[at][c];
+        if (sum > best) {
+            best = sum;
+            peak = at;
+        }
+    }
+    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+        prog->category_bytes[c] += (size_t)used[peak][c];
+        rest -= (size_t)used[peak][c];
+    }
+    prog->category_bytes[MERAK_CAT_TRANSIENT] += rest;
+}
+
+static void place_slots(struct merak_build *b, const struct merak_life *lives,
+                        const int *slot, int n)
+{
+    struct merak_program *prog = b->prog;
+
+    for (int i = 0; i < n; i++)
+        prog->slot[slot[i]].offset = prog->persistent_bytes + lives[i].offset;
+    for (int s = 0; s < prog->n_slots; s++) {
+        struct merak_slot *sl = &prog->slot[s];
+
+        if (b->use[s].persistent)
+            prog->category_bytes[sl->category] +=
+                merak_size_align(sl->bytes, MERAK_ALIGN);
+        if (sl->whole != s)
+            sl->offset += prog->slot[sl->whole].offset;
+    }
+}
+
+void merak_build_place(struct merak_build *b)
+{
+    struct merak_program *prog = b->prog;
+    size_t n_slots = (size_t)prog->n_slots + 1;
+    struct merak_life *lives = calloc(n_slots, sizeof(*lives));
+    int *slot = calloc(n_slots, sizeof(*slot));
+    int64_t(*used)[MERAK_CAT_COUNT] =
+        calloc((size_t)prog->n_instrs + 2, sizeof(*used));
+    size_t bytes = 0;
+    int n;
+
+    if (lives == NULL || slot == NULL || used == NULL) {
+        merak_build_fail(b, merak_fail_nomem(b->err, n_slots));
+        goto out;
+    }
+    n = collect_lives(b, lives, slot);
+    merak_build_fail(b, merak_memplan(lives, n, &bytes, b->err));
+    if (b->rc != MERAK_OK)
+        goto out;
+    prog->arena_bytes = prog->persistent_bytes + bytes;
+    place_slots(b, lives, slot, n);
+    sum_lives(b, lives, slot, n, used);
+    account(b, (const int64_t(*)[MERAK_CAT_COUNT])used);
+out:
+    free(used);
+    free(slot);
+    free(lives);
+}

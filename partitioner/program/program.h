@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/program/program.h - what one rank does in one training step
+ *
+ *   sharded graph + stages + schedule  ->  program  ->  check, simulate, run
+ *
+ * A program is plain data: instructions over static slots of one arena, with
+ * explicit waits between queues.  The engine decides nothing; the simulator
+ * reads the same program.  Instructions of one queue start in program order;
+ * those of the compute queue also end in it, the others may overtake.  `wait`
+ * names instructions, earlier in the program and of any queue, that must be
+ * complete before one starts (data, and reuse of memory); what the compute
+ * queue's order implies is left out.
+ *
+ * Logical ranks: rank = tp_index + tp * (dp_index + dp * stage) for order
+ * tp-dp-pp, tp_index + tp * (stage + pp * dp_index) for tp-pp-dp.  The
+ * placement maps logical to physical ranks; programs are about logical ones.
+ */
+#ifndef MERAK_PARTITIONER_PROGRAM_PROGRAM_H
+#define MERAK_PARTITIONER_PROGRAM_PROGRAM_H
+
+#include "partitioner/graph/graph.h"
+#include "partitioner/layout/layout.h"
+#include "partitioner/schedule/schedule.h"
+#include "partitioner/layout/shard.h"
+
+/* --- the plan: the choices that make a program ------------------------- */
+
+enum merak_recompute {
+    MERAK_RECOMPUTE_NONE,
+    MERAK_RECOMPUTE_FULL,      /* all but what crosses blocks */
+    MERAK_RECOMPUTE_SELECTIVE, /* what attention makes */
+    MERAK_RECOMPUTE_AUTO,      /* each stage the least that fits */
+};
+
+struct merak_plan {
+    int tp, pp, dp;
+    int chunks;         /* model parts of a rank; 0: 1 */
+    int microbatches;   /* m per step and replica */
+    size_t micro_batch; /* sequences */
+    bool sub_pipeline;  /* the schedule runs micro-batches 2i and 2i + 1 as
+                           one, exchanges of one behind compute of the other;
+                           m is even */
+    char schedule[32];
+    enum merak_recompute recompute;
+    size_t memory_bytes; /* AUTO: what a rank's arena may take; 0: no bound */
+    bool zero1;          /* gradients and optimizer state flat over dp */
+    bool order_tp_pp_dp; /* else tp-dp-pp */
+    enum merak_seq_parallel sp;
+    enum merak_dtype dtype;
+    int threads; /* per rank */
+    /* Ascending places (merak_stages_places) where parts but the first begin,
+     * or NULL: merak_stages_cut() says.  Borrowed; not kept by programs. */
+    const int *cut;
+};
+
+/* What a part drops after its forward and computes again: recompute.c. */
+struct merak_drop {
+    bool attention; /* what attention makes */
+    int blocks;     /* of so many first blocks, all that stays in the block */
+};
+
+/* Which part of the model each node of the sharded graph is in (gradient and
+ * convert nodes included).  Parts are pipeline stages, or with several model
+ * chunks per rank the pieces that the schedule gives to stages. */
+struct merak_stages {
+    int n;
+    int *of_node;   /* by node id */
+    int *block;     /* by node id, forward nodes: counted over the model, what
+                       lies between two places where it may be cut */
+    int *n_blocks;  /* by part */
+    double *flops;  /* by part, forward + backward of one micro-batch */
+    size_t *params; /* by part, elements held (global sizes) */
+    struct merak_drop *drop; /* by part; nothing, until recomputation is
+                                chosen */
+};
+
+/* Cut at points where the fewest values cross, balanced by flops.
+ * MERAK_ERR_CONFIG if there are fewer cut points than stages - 1: names
+ * both numbers. */
+enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
+                                   struct merak_stages **stages_p,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* How many places there are to cut: each begins a stage. */
+enum merak_status merak_stages_places(const struct merak_sharded *sharded,
+                                      int *n_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* Cut at places place[n - 1], ascending, 0 the first after the graph's
+ * start. */
+enum merak_status merak_stages_at(const struct merak_sharded *sharded,
+                                  const int *place, int n,
+                                  struct merak_stages **stages_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+void merak_stages_destroy(struct merak_stages *stages);
+
+/* --- the program -------------------------------------------------------- */
+
+enum merak_queue {
+    MERAK_QUEUE_COMPUTE,
+    MERAK_QUEUE_COLLECTIVE,
+    MERAK_QUEUE_P2P,
+    MERAK_QUEUE_COPY,
+    MERAK_QUEUE_COUNT
+};
+
+enum merak_instr_kind {
+    MERAK_INSTR_LOAD,     /* fill an input slot with a micro-batch's tokens */
+    MERAK_INSTR_KERNEL,   /* run `op` on the operands */
+    MERAK_INSTR_EXCHANGE, /* a collective in `group` */
+    MERAK_INSTR_SLICE,    /* local conversion (copy of a box) */
+    MERAK_INSTR_SEND,     /* operand 0 to `peer` */
+    MERAK_INSTR_RECV,     /* operand 0 from `peer` */
+};
+
+/* Why memory is held; printed at start, predicted and reserved alike. */
+enum merak_category {
+    MERAK_CAT_PARAM,     /* compute-dtype and f32 parameters */
+    MERAK_CAT_GRAD,      /* f32 accumulators */
+    MERAK_CAT_OPTIMIZER, /* master copies, moments */
+    MERAK_CAT_ACTIVATION,
+    MERAK_CAT_TRANSIENT, /* gradients of activations, converted copies */
+    MERAK_CAT_COMM,      /* staging of exchanges */
+    MERAK_CAT_SCRATCH,   /* kernels' scratch */
+    MERAK_CAT_COUNT
+};
+const char *merak_category_name(enum merak_category category);
+
+/*
+ * A buffer of the arena: a tensor part.  Two slots may overlap in memory if
+ * their lives (in program order, waits included) do not.
+ */
+struct merak_slot {
+    size_t offset; /* bytes from the arena's start, 64-byte aligned */
+    size_t bytes;
+    enum merak_category category;
+    const char *name; /* value's name, for reports */
+    int value;        /* sharded graph's value id, or -1 */
+    enum merak_dtype dtype;
+    struct merak_box box;    /* the part: local shape is box.len, of box.full */
+    size_t flat_lo, flat_hi; /* of the box's elements; all unless flat */
+    int whole; /* slot this one is a part of (a flat range of a parameter, one
+                  element of a vector), else its own index */
+};
+
+struct merak_instr {
+    int id; /* index in program->instr */
+    enum merak_instr_kind kind;
+    enum merak_queue queue;
+    enum merak_phase phase;
+    int microbatch; /* -1: a step instruction */
+    int chunk;
+    int node;   /* sharded graph's node id, or -1 */
+    bool again; /* recomputes what this micro-batch's forward dropped */
+    const struct merak_op *op; /* KERNEL: what to run */
+    struct merak_attrs attrs;
+    int n_in, n_out;
+    int slot[MERAK_MAX_OPERANDS]; /* inputs, then outputs */
+    int scratch;                  /* slot, or -1 */
+    bool accumulate, first;
+    enum merak_input_kind input;     /* LOAD */
+    int group;                       /* EXCHANGE: index in program->group */
+    struct merak_exchange *exchange; /* EXCHANGE; SLICE: send[0] is the box */
+    int peer;                        /* SEND, RECV: logical rank */
+    uint64_t tag; /* SEND, RECV, EXCHANGE: equal at both ends, unique
+                     among what may be in flight in a step */
+    int n_wait;
+    int first_wait; /* index in program->wait */
+    double cost_s;  /* predicted duration (cost model); links: bytes */
+    size_t bytes;   /* moved (SEND, RECV, EXCHANGE: sent by this rank;
+                       others: read and written in memory) */
+    double flops;
+    const char *name; /* node's name, "send h.3.x -> stage 1" */
+};
+
+struct merak_group {
+    int n;
+    int *rank; /* logical ranks, ascending member order */
+    int me;
+    char name[16]; /* "tp", "dp", "pp", "tie" */
+};
+
+/* A parameter as this rank holds it: what checkpoints and reports need. */
+struct merak_param_slots {
+    int value; /* sharded graph's value id */
+    const char *name;
+    struct merak_shape shape; /* global */
+    int param;                /* slot: compute copy, the tensor-parallel box */
+    int master;               /* slot f32: flat part if zero1; == param when the
+                                 parameter is f32 and not flat */
+    int m, v;                 /* slots f32, same part as master */
+    int grad; /* slot f32: final, summed gradient, same part as master;
+                 times step.grad_scale it is the mean gradient */
+    bool decay;
+    bool primary; /* this rank counts it (norm, checkpoints): not a second
+                     tied copy, first on every replicated axis */
+    struct merak_init init;
+};
+
+struct merak_program {
+    int rank, ranks; /* logical */
+    int stage, tp_index, dp_index;
+    struct merak_plan plan;
+    const struct merak_sharded *sharded; /* borrowed */
+    struct merak_instr *instr;
+    int n_instrs;
+    int *wait;
+    int n_waits;
+    struct merak_slot *slot;
+    int n_slots;
+    struct merak_group *group;
+    int n_groups;
+    struct merak_param_slots *param; /* of this stage, in graph order */
+    int n_params;
+    int norm; /* slot f32[2]: {scale, pre-clip norm} after the step */
+    int loss; /* slot f64[m]: loss of each micro-batch on the last stage
+                 (rank-local part summed over tp), else -1 */
+    size_t arena_bytes;      /* with persistent and transient slots */
+    size_t persistent_bytes; /* params, optimizer, gradients: from offset 0 */
+    size_t category_bytes[MERAK_CAT_COUNT]; /* sums to arena_bytes */
+    struct merak_pool *pool;
+};
+
+struct merak_program_options {
+    bool forward_only; /* evaluation: no gradients, no optimizer; the
+                          persistent slots keep their offsets */
+    bool dump_grads;   /* keep final gradients' slots alive to the step's end */
+    /* Scratch bytes of a kernel call on the backend in use; NULL: none. */
+    size_t (*scratch)(void *arg, const char *op,
+                      const struct merak_kernel_call *call);
+    void *scratch_arg;
+    const struct merak_cost_model *cost; /* NULL: built-in */
+    double unit_s; /* > 0: stages alike, F and R of a micro-batch take so
+                      long, B twice, the step's end nothing */
+};
+
+/* Logical rank at these coordinates, and back. */
+int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
+                    int stage);
+void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
+                      int *dp_index, int *stage);
+/* Parts that the model is cut in: pp, or several times that. */
+int merak_plan_parts(const struct merak_plan *plan);
+/* What the plan's schedule is asked with for a stage. */
+struct merak_schedule_args
+merak_plan_schedule_args(const struct merak_plan *plan, int stage);
+/* The plan's schedule; MERAK_ERR_CONFIG if it cannot run with the plan's
+ * numbers. */
+enum merak_status merak_plan_schedule(const struct merak_plan *plan,
+                                      const struct merak_schedule **schedule_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* The part that a chunk of a stage is, and whether the stage follows the
+ * plan's recompute mode. */
+int merak_plan_part(const struct merak_schedule *schedule,
+                    const struct merak_plan *plan, int stage, int chunk);
+bool merak_plan_recomputes(const struct merak_schedule *schedule,
+                           const struct merak_plan *plan, int stage);
+/* Coordinates of tp_index on the tensor axes, the first outermost. */
+void merak_plan_coord(const struct merak_mesh *tensor, int tp_index,
+                      int *coord);
+
+/*
+ * Decide what `stage` (-1: every stage) drops, as plan->recompute says.
+ *
+ *   opt     of the programs, or NULL; AUTO builds some to see what fits
+ *   stages  in, out  drop[] of the stage's parts is set
+ *
+ * All ranks of a stage decide alike.  MERAK_ERR_NOMEM if everything
+ * recomputed does not fit plan->memory_bytes: names both numbers.
+ */
+enum merak_status merak_recompute_choose(
+    const struct merak_sharded *sharded, const struct merak_plan *plan,
+    int stage, const struct merak_program_options *opt,
+    struct merak_stages *stages, struct merak_error *err) MERAK_CHECKED;
+
+/* The program of logical rank `rank`.  `sharded` and `stages` are borrowed
+ * for the program's life. */
+enum merak_status merak_program_build(const struct merak_sharded *sharded,
+                                      const struct merak_stages *stages,
+                                      const struct merak_plan *plan, int rank,
+                                      const struct merak_program_options *opt,
+                                      struct merak_program **program_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+void merak_program_destroy(struct merak_program *program);
+/* The operands of a KERNEL as its kernel sees them; data, scratch and step
+ * are the caller's to fill. */
+void merak_program_call(const struct merak_program *program,
+                        const struct merak_instr *instr,
+                        struct merak_kernel_call *call);
+/* Which operands an instruction reads and writes: bit i is slot[i]. */
+void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
+                        unsigned *writes_p);
+/* One line per instruction. */
+enum merak_status merak_program_print(const struct merak_program *program,
+                                      char **text_p, struct merak_error *err);
+
+/*
+ * Prove a set of programs (all ranks of a plan, or one of each stage class
+ * with its peers) sound: every receive has its send with equal bytes and tag;
+ * members of a group run the same exchanges in the same order; the union of
+ * program orders, waits and matches is acyclic; no two live slots overlap;
+ * everything read was written.  The error names ranks and instructions.
+ */
+enum merak_status merak_program_check(struct merak_program *const *programs,
+                                      int n,
+                                      struct merak_error *err) MERAK_CHECKED;
+
+/* --- prediction ---------------------------------------------------------- */
+
+struct merak_cost_model {
+    char name[32];
+    double flops_per_s;                      /* of one rank, GEMM */
+    double bytes_per_s;                      /* memory, elementwise kernels */
+    double kernel_s;                         /* fixed cost of a kernel */
+    double link_bytes_per_s, link_latency_s; /* between ranks of a node */
+    int ranks_per_node; /* logical ranks fill nodes in order; 0: one node
+                           holds them all, and the next two are not read */
+    double net_bytes_per_s, net_latency_s; /* of a rank, to other nodes */
+};
+const struct merak_cost_model *merak_cost_default(void);
+double merak_cost_kernel(const struct merak_cost_model *model, double flops,
+                         double bytes);
+/* A collective of n members, `inside` of them (this one counted) on this
+ * rank's node, each sending `bytes` in all, to every other alike. */
+double merak_cost_exchange(const struct merak_cost_model *model,
+                           enum merak_convert_kind kind, double bytes, int n,
+                           int inside);
+double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
+                           bool inside);
+/* Do two logical ranks share a node? */
+bool merak_cost_together(const struct merak_cost_model *model, int a, int b);
+/* An instruction of a program. */
+double merak_cost_instr(const struct merak_cost_model *model,
+                        const struct merak_program *program,
+                        const struct merak_instr *instr);
+
+struct merak_timeline {
+    int n; /* programs */
+    double step_s;
+    double **start; /* [program][instr], seconds from the step's start */
+    double **end;
+    double *busy_s; /* by program: compute queue */
+};
+
+/* Discrete events over the programs; instructions take what the cost model
+ * says, or with none what was predicted when the programs were built. */
+enum merak_status merak_simulate(struct merak_program *const *programs, int n,
+                                 const struct merak_cost_model *model,
+                                 struct merak_timeline **timeline_p,
+                                 struct merak_error *err) MERAK_CHECKED;
+void merak_timeline_destroy(struct merak_timeline *timeline);
+
+#endif

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stages.c - where a graph is cut into pipeline stages
+ *
+ * A cut stands before a forward node; what crosses it are the activations
+ * made before and used at or after it, seen through converted copies (a
+ * conversion belongs to its consumer).  Only positions where the fewest
+ * values cross are candidates: in a transformer one, the residual stream, so
+ * that stages are made of whole attention and MLP blocks.  Among them a
+ * dynamic programme minimises the longest stage (forward, backward and
+ * sending its boundary), then the bytes that cross.
+ */
+#include "config.h"
+
+#include "partitioner/program/program.h"
+
+#include "base/error.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cut {
+    int node;     /* the first node after it */
+    double bytes; /* that cross */
+};
+
+struct cutter {
+    const struct merak_graph *graph;
+    int n_stages;    /* parts */
+    int *last_use;   /* by value: last forward node that uses it or a copy */
+    double *seconds; /* by forward node: with its gradient nodes, prefix sum */
+    double *flops;   /* by forward node: with its gradient nodes */
+    struct cut *cut; /* candidates, in order; [0] is the start, [n - 1] the
+                        end of the graph */
+    int n_cuts;
+    double stream_bytes; /* that cross at the median candidate */
+    struct best {
+        double longest, bytes;
+        int from;
+    } * best; /* [stage][cut] */
+};
+
+static bool is_convert(const struct merak_node *node)
+{
+    return strcmp(node->op->name, "convert") == 0;
+}
+
+/* The value a converted copy was made from. */
+static const struct merak_value *root_of(const struct merak_graph *graph,
+                                         const struct merak_value *value)
+{
+    while (value->producer >= 0 && is_convert(graph->node[value->producer]) &&
+           graph->node[value->producer]->phase == MERAK_PHASE_F)
+        value = graph->node[value->producer]->in[0];
+    return value;
+}
+
+static void find_last_uses(struct cutter *c)
+{
+    for (int v = 0; v < c->graph->n_values; v++)
+        c->last_use[v] = -1;
+    for (int n = 0; n < c->graph->n_nodes; n++) {
+        const struct merak_node *node = c->graph->node[n];
+
+        if (node->phase != MERAK_PHASE_F || is_convert(node))
+            continue;
+        for (int i = 0; i < node->n_in; i++)
+            c->last_use[root_of(c->graph, node->in[i])->id] = n;
+    }
+}
+
+/* Time of a forward node is that of all nodes that differentiate it, too. */
+static void sum_costs(struct cutter *c)
+{
+    const struct merak_cost_model *model = merak_cost_default();
+    double sum = 0;
+
+    for (int n = 0; n < c->graph->n_nodes; n++) {
+        const struct merak_node *node = c->graph->node[n];
+        struct merak_infer inf;
+        struct merak_cost cost = {0};
+
+        if (node->op->cost == NULL || is_convert(node))
+            continue;
+        merak_node_infer(node, &inf);
+        node->op->cost(&inf, &cost);
+        c->flops[node->forward] += cost.flops;
+    }
+    for (int n = 0; n < c->graph->n_nodes; n++) {
+        sum += c->flops[n] / model->flops_per_s;
+        c->seconds[n + 1] = sum;
+    }
+}
+
+static size_t value_bytes(const struct merak_value *value)
+{
+    return merak_shape_count(&value->shape) * merak_dtype_bytes(value->dtype);
+}
+
+/* Visit the positions between forward nodes with what crosses them; keep
+ * those where only `fewest` values cross.  Returns the fewest seen. */
+static int scan(struct cutter *c, int fewest)
+{
+    const struct merak_graph *g = c->graph;
+    int alive = 0, least = INT32_MAX;
+    double bytes = 0;
+    bool any = false;
+
+    c->cut[0] = (struct cut){.node = 0};
+    c->n_cuts = 1;
+    for (int n = 0; n < g->n_nodes; n++) {
+        const struct merak_node *node = g->node[n];
+
+        if (node->phase != MERAK_PHASE_F || is_convert(node))
+            continue;
+        if (any && alive < least)
+            least = alive;
+        if (any && alive == fewest)
+            c->cut[c->n_cuts++] = (struct cut){.node = n, .bytes = bytes};
+        any = true;
+        for (int i = 0; i < node->n_out; i++) {
+            if (c->last_use[node->out[i]->id] > n) {
+                alive++;
+                bytes += (double)value_bytes(node->out[i]);
+            }
+        }
+        for (int v = 0; v < node->n_in; v++) {
+            const struct merak_value *in = root_of(g, node->in[v]);
+            bool seen = false;
+
+            for (int u = 0; u < v; u++)
+                seen = seen || root_of(g, node->in[u]) == in;
+            if (!seen && in->producer >= 0 && c->last_use[in->id] == n) {
+                alive--;
+                bytes -= (double)value_bytes(in);
+            }
+        }
+    }
+    c->cut[c->n_cuts++] = (struct cut){.node = g->n_nodes};
+    return least;
+}
+
+/* Seconds of a stage between two candidates: its nodes and its sends, the
+ * boundary forward and its gradient back. */
+static double stage_seconds(const struct cutter *c, int from, int to)
+{
+    double link = merak_cost_default()->link_bytes_per_s;
+
+    return c->seconds[c->cut[to].node] - c->seconds[c->cut[from].node] +
+           (c->cut[from].bytes + c->cut[to].bytes) / link;
+}
+
+static void choose(struct cutter *c, int *bound)
+{
+    int n = c->n_cuts, at = n - 1;
+
+    for (int i = 0; i < n; i++)
+        c->best[i] = (struct best){i == 0 ? 0 : DBL_MAX, 0, -1};
+    for (int s = 1; s <= c->n_stages; s++) {
+        struct best *now = &c->best[s * n], *before = now - n;
+
+        for (int to = 0; to < n; to++) {
+            now[to] = (struct best){DBL_MAX, 0, -1};
+            for (int from = 0; from < to; from++) {
+                double longest = stage_seconds(c, from, to);
+                double bytes = before[from].bytes + c->cut[from].bytes;
+
+                if (before[from].longest > longest)
+                    longest = before[from].longest;
+                if (longest < now[to].longest ||
+                    (longest == now[to].longest && bytes < now[to].bytes))
+                    now[to] = (struct best){longest, bytes, from};
+            }
+        }
+    }
+    for (int s = c->n_stages; s > 0; s--) {
+        bound[s] = at;
+        at = c->best[s * n + at].from;
+    }
+    bound[0] = 0;
+}
+
+/* The node that a converted copy belongs to. */
+static int owner_of(const struct merak_graph *g, const struct merak_node *node)
+{
+    if (node->forward != node->id)
+        return node->forward;
+    /* A copy whose node does not say for whom: its first consumer's. */
+    for (int n = node->id + 1; n < g->n_nodes; n++) {
+        for (int i = 0; i < g->node[n]->n_in; i++) {
+            if (g->node[n]->in[i] == node->out[0])
+                return n;
+        }
+    }
+    return node->id;
+}
+
+static int compare_bytes(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* What crosses at the median place: in a transformer the residual stream, in
+ * spite of logits and sums of losses at its end. */
+static enum merak_status find_stream(struct cutter *c, struct merak_error *err)
+{
+    int n = c->n_cuts - 2;
+    double *bytes = calloc((size_t)n + 1, sizeof(*bytes));
+
+    if (bytes == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(*bytes));
+    for (int i = 0; i < n; i++)
+        bytes[i] = c->cut[i + 1].bytes;
+    qsort(bytes, (size_t)n, sizeof(*bytes), compare_bytes);
+    c->stream_bytes = bytes[n / 2];
+    free(bytes);
+    return MERAK_OK;
+}
+
+/* A block ends where a part does and wherever no more than the stream
+ * crosses. */
+static void number_blocks(const struct cutter *c, struct merak_stages *stages)
+{
+    int block = -1;
+
+    for (int i = 0; i < c->n_cuts - 1; i++) {
+        int node = c->cut[i].node;
+        int part = stages->of_node[node];
+
+        if (i == 0 || c->cut[i].bytes <= c->stream_bytes ||
+            stages->of_node[node - 1] != part) {
+            block++;
+            stages->n_blocks[part]++;
+        }
+        for (; node < c->cut[i + 1].node; node++)
+            stages->block[node] = block;
+    }
+}
+
+/* Stages begin at candidates bound[0] = 0, bound[1], ..; bound[n] ends the
+ * last. */
+static void assign(const struct cutter *c, const int *bound,
+                   struct merak_stages *stages)
+{
+    const struct merak_graph *g = c->graph;
+
+    for (int s = 0; s < stages->n; s++) {
+        for (int n = c->cut[bound[s]].node; n < c->cut[bound[s + 1]].node; n++)
+            stages->of_node[n] = s;
+    }
+    number_blocks(c, stages);
+    /* Copies of copies: the later one first, so that it is settled. */
+    for (int n = g->n_nodes - 1; n >= 0; n--) {
+        int owner;
+
+        if (g->node[n]->phase != MERAK_PHASE_F || !is_convert(g->node[n]))
+            continue;
+        owner = owner_of(g, g->node[n]);
+        stages->of_node[n] = stages->of_node[owner];
+        stages->block[n] = stages->block[owner];
+    }
+    for (int n = 0; n < g->n_nodes; n++) {
+        if (g->node[n]->phase != MERAK_PHASE_F)
+            stages->of_node[n] = stages->of_node[g->node[n]->forward];
+    }
+}
+
+static void count_params(const struct merak_graph *g,
+                         struct merak_stages *stages, int *counted)
+{
+    for (int s = 0; s < stages->n; s++) {
+        for (int n = 0; n < g->n_nodes; n++) {
+            for (int i = 0; i < g->node[n]->n_in; i++) {
+                const struct merak_value *v = g->node[n]->in[i];
+
+                if (stages->of_node[n] != s || counted[v->id] == s + 1 ||
+                    v->kind != MERAK_VALUE_PARAM)
+                    continue;
+                counted[v->id] = s + 1;
+                stages->params[s] += merak_shape_count(&v->shape);
+            }
+        }
+    }
+}
+
+static enum merak_status cutter_init(struct cutter *c,
+                                     const struct merak_graph *graph, int n,
+                                     struct merak_error *err)
+{
+    size_t nodes = (size_t)graph->n_nodes + 2;
+    size_t values = (size_t)graph->n_values + 1;
+
+    if (n < 1)
+        return merak_fail(err, MERAK_ERR_PARAM, "%d stages: at least 1", n);
+    *c = (struct cutter){.graph = graph, .n_stages = n};
+    c->last_use = calloc(values, sizeof(*c->last_use));
+    c->seconds = calloc(nodes, sizeof(*c->seconds));
+    c->flops = calloc(nodes, sizeof(*c->flops));
+    c->cut = calloc(nodes, sizeof(*c->cut));
+    if (c->last_use == NULL || c->seconds == NULL || c->flops == NULL ||
+        c->cut == NULL)
+        return merak_fail_nomem(err, nodes * sizeof(*c->cut));
+    find_last_uses(c);
+    sum_costs(c);
+    scan(c, scan(c, -1));
+    if (c->n_cuts - 2 < n - 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "the model has %d places to cut it, %d stages need "
+                          "%d; use a smaller pp or more layers",
+                          c->n_cuts - 2, n, n - 1);
+    return find_stream(c, err);
+}
+
+static void cutter_fini(struct cutter *c)
+{
+    free(c->last_use);
+    free(c->seconds);
+    free(c->flops);
+    free(c->cut);
+    free(c->best);
+}
+
+static enum merak_status stages_create(const struct merak_graph *graph, int n,
+                                       struct merak_stages **stages_p,
+                                       struct merak_error *err)
+{
+    struct merak_stages *stages = calloc(1, sizeof(*stages));
+
+    if (stages == NULL)
+        return merak_fail_nomem(err, sizeof(*stages));
+    *stages_p = stages;
+    stages->n = n;
+    stages->of_node = calloc((size_t)graph->n_nodes + 1, sizeof(int));
+    stages->block = calloc((size_t)graph->n_nodes + 1, sizeof(int));
+    stages->n_blocks = calloc((size_t)n, sizeof(int));
+    stages->drop = calloc((size_t)n, sizeof(*stages->drop));
+    stages->flops = calloc((size_t)n, sizeof(double));
+    stages->params = calloc((size_t)n, sizeof(size_t));
+    if (stages->of_node == NULL || stages->block == NULL ||
+        stages->n_blocks == NULL || stages->drop == NULL ||
+        stages->flops == NULL || stages->params == NULL)
+        return merak_fail_nomem(err, (size_t)graph->n_nodes * sizeof(int));
+    return MERAK_OK;
+}
+
+/* Stages from bounds among the candidates. */
+static enum merak_status finish(const struct cutter *c, const int *bound,
+                                struct merak_stages **stages_p,
+                                struct merak_error *err)
+{
+    const struct merak_graph *graph = c->graph;
+    struct merak_stages *stages = NULL;
+    enum merak_status rc = stages_create(graph, c->n_stages, &stages, err);
+
+    if (rc != MERAK_OK) {
+        merak_stages_destroy(stages);
+        return rc;
+    }
+    assign(c, bound, stages);
+    for (int i = 0; i < graph->n_nodes; i++)
+        stages->flops[stages->of_node[i]] += c->flops[i];
+    count_params(graph, stages, c->last_use);
+    *stages_p = stages;
+    return MERAK_OK;
+}
+
+enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
+                                   struct merak_stages **stages_p,
+                                   struct merak_error *err)
+{
+    struct cutter c = {0};
+    int *bound = NULL;
+    size_t cells;
+    enum merak_status rc = cutter_init(&c, sharded->graph, n, err);
+
+    if (rc != MERAK_OK)
+        goto out;
+    cells = (size_t)(n + 1) * (size_t)c.n_cuts;
+    c.best = calloc(cells, sizeof(*c.best));
+    bound = calloc((size_t)n + 1, sizeof(*bound));
+    if (c.best == NULL || bound == NULL) {
+        rc = merak_fail_nomem(err, cells * sizeof(*c.best));
+        goto out;
+    }
+    choose(&c, bound);
+    rc = finish(&c, bound, stages_p, err);
+out:
+    free(bound);
+    cutter_fini(&c);
+    return rc;
+}
+
+enum merak_status merak_stages_places(const struct merak_sharded *sharded,
+                                      int *n_p, struct merak_error *err)
+{
+    struct cutter c = {0};
+    enum merak_status rc = cutter_init(&c, sharded->graph, 1, err);
+
+    if (rc == MERAK_OK)
+        *n_p = c.n_cuts - 2;
+    cutter_fini(&c);
+    return rc;
+}
+
+enum merak_status merak_stages_at(const struct merak_sharded *sharded,
+                                  const int *place, int n,
+                                  struct merak_stages **stages_p,
+                                  struct merak_error *err)
+{
+    struct cutter c = {0};
+    int *bound = NULL;
+    enum merak_status rc = cutter_init(&c, sharded->graph, n, err);
+
+    if (rc != MERAK_OK)
+        goto out;
+    bound = calloc((size_t)n + 1, sizeof(*bound));
+    if (bound == NULL) {
+        rc = merak_fail_nomem(err, (size_t)n * sizeof(*bound));
+        goto out;
+    }
+    bound[n] = c.n_cuts - 1;
+    for (int s = 1; s < n; s++) {
+        bound[s] = place[s - 1] + 1;
+        if (bound[s] <= bound[s - 1] || bound[s] >= bound[n]) {
+            rc = merak_fail(err, MERAK_ERR_PARAM,
+                            "stage %d begins at place %d: expected ascending "
+                            "places from 0 to %d",
+                            s, place[s - 1], c.n_cuts - 3);
+            goto out;
+        }
+    }
+    rc = finish(&c, bound, stages_p, err);
+out:
+    free(bound);
+    cutter_fini(&c);
+    return rc;
+}
+
+void merak_stages_destroy(struct merak_stages *stages)
+{
+    if (stages == NULL)
+        return;
+    free(stages->of_node);
+    free(stages->block);
+    free(stages->n_blocks);
+    free(stages->drop);
+    free(stages->flops);
+    free(stages->params);
+    free(stages);
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* unroll.c - a schedule's actions, written out as instructions
+ *
+ * Receives stand one action before the one that uses them, so that a
+ * transfer runs beside the compute before it.
+ *
+ * With a sub-pipeline an action is about two micro-batches, 2i and 2i + 1.
+ * Their lists of nodes are cut behind every exchange and zipped: while one's
+ * exchange is under way the other's next segment computes, across the layers
+ * of the action, forward and backward.  Of the two the lower always comes
+ * first, so that gradients are summed as without it, to the bit.
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct unroll {
+    struct merak_build *b;
+    struct merak_action *action;
+    int n;
+    int width;   /* micro-batches of an action */
+    bool *early; /* by chunk and action's micro-batch: it has an R */
+    int *made;   /* by chunk: micro-batches whose weight gradients are in */
+};
+
+static bool moves_in(const struct merak_build *b, int value,
+                     const struct merak_action *a)
+{
+    bool forward = merak_build_is_forward(b, value);
+
+    return b->flow[value].chunk == a->chunk &&
+           a->kind == (forward ? MERAK_ACT_F : MERAK_ACT_B);
+}
+
+/* Everything another stage made that this action is the first to need. */
+static void post_receives(const struct unroll *u, const struct merak_action *a)
+{
+    struct merak_build *b = u->b;
+
+    for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
+        int v = b->local[i];
+
+        for (int h = 0; h < u->width; h++) {
+            if (b->flow[v].from >= 0 && moves_in(b, v, a))
+                merak_build_transfer(b, v, a->microbatch * u->width + h, false);
+        }
+    }
+}
+
+/* Values on their way past this stage's last use of them go on at once. */
+static void pass_on(const struct unroll *u, const struct merak_action *a)
+{
+    struct merak_build *b = u->b;
+
+    for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
+        int v = b->local[i];
+
+        for (int h = 0; h < u->width; h++) {
+            if (b->flow[v].from >= 0 && b->flow[v].to >= 0 && moves_in(b, v, a))
+                merak_build_transfer(b, v, a->microbatch * u->width + h, true);
+        }
+    }
+}
+
+static void load_inputs(const struct unroll *u, const struct merak_action *a)
+{
+    struct merak_build *b = u->b;
+
+    for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
+        int v = b->local[i];
+
+        for (int h = 0; h < u->width; h++) {
+            if (b->graph->value[v]->kind == MERAK_VALUE_INPUT &&
+                moves_in(b, v, a))
+                merak_build_load(b, v, a->microbatch * u->width + h);
+        }
+    }
+}
+
+/* The instruction that received a value, not long ago. */
+static int find_receive(const struct merak_build *b, int slot, int microbatch)
+{
+    for (int i = b->prog->n_instrs - 1; i >= 0; i--) {
+        const struct merak_instr *in = &b->prog->instr[i];
+
+        if (in->kind == MERAK_INSTR_RECV && in->slot[0] == slot &&
+            in->microbatch == microbatch)
+            return i;
+    }
+    return -1;
+}
+
+/* Recomputation that is B's first half waits for B's gradient: it takes the
+ * place that the schedule gives it. */
+static void wait_for_gradient(const struct unroll *u,
+                              const struct merak_action *a, int microbatch)
+{
+    struct merak_build *b = u->b;
+
+    for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
+        int v = b->local[i], early;
+
+        if (b->flow[v].from < 0 || !moves_in(b, v, a))
+            continue;
+        early =
+            find_receive(b, merak_build_value(b, v, microbatch), microbatch);
+        if (early >= 0 && merak_build_grow(b, (void **)&b->gate, &b->cap_gates,
+                                           b->n_gates, sizeof(*b->gate)))
+            b->gate[b->n_gates++] =
+                (struct merak_gate){b->prog->n_instrs, early};
+    }
+}
+
+static const struct merak_items *items_of(const struct unroll *u,
+                                          const struct merak_action *a)
+{
+    const struct merak_chunk *chunk = &u->b->chunk[a->chunk];
+    int m = u->b->prog->plan.microbatches / u->width;
+
+    if (a->kind == MERAK_ACT_B && !u->early[a->chunk * m + a->microbatch])
+        return &chunk->mixed;
+    return &chunk->run[a->kind];
+}
+
+/* Items from `at` on, to the first exchange; returns the next. */
+static int run_segment(const struct unroll *u, const struct merak_action *a,
+                       const struct merak_items *items, int at, int microbatch)
+{
+    struct merak_build *b = u->b;
+    bool ends = false;
+
+    for (; at < items->n && !ends && b->rc == MERAK_OK; at++) {
+        const struct merak_item *item = &items->item[at];
+
+        if (at == 0 && item->again && a->kind == MERAK_ACT_B)
+            wait_for_gradient(u, a, microbatch);
+        merak_build_node(b, item, a->chunk, microbatch);
+        ends = b->sharded->hop[item->node].kind != MERAK_CONVERT_NONE &&
+               b->sharded->hop[item->node].kind != MERAK_CONVERT_SLICE;
+    }
+    return at;
+}
+
+static void run_items(const struct unroll *u, const struct merak_action *a)
+{
+    const struct merak_items *items = items_of(u, a);
+    int at = 0, next = 0;
+
+    while (at < items->n && u->b->rc == MERAK_OK) {
+        for (int h = 0; h < u->width; h++)
+            next = run_segment(u, a, items, at, a->microbatch * u->width + h);
+        at = next;
+    }
+}
+
+/* The kinds of actions that need not come any more, as bits. */
+static unsigned done_after(const struct merak_build *b,
+                           enum merak_action_kind kind)
+{
+    unsigned done = 1u << kind;
+
+    if (b->opt->forward_only)
+        return (1u << MERAK_ACTIONS) - 1;
+    if (kind == MERAK_ACT_B) {
+        done |= 1u << MERAK_ACT_R;
+        if (!b->schedule->splits_w)
+            done |= 1u << MERAK_ACT_W;
+    }
+    return done;
+}
+
+/* Weight gradients are summed in ascending order of micro-batches whatever
+ * the schedule. */
+static void check_order(const struct unroll *u, const struct merak_action *a)
+{
+    enum merak_action_kind kind =
+        u->b->schedule->splits_w ? MERAK_ACT_W : MERAK_ACT_B;
+
+    if (a->kind != kind || a->microbatch == u->made[a->chunk]++)
+        return;
+    merak_build_fail(u->b, merak_fail(u->b->err, MERAK_ERR_UNSUPPORTED,
+                                      "schedule %s: weight gradients of "
+                                      "micro-batch %d come out of order",
+                                      u->b->schedule->name, a->microbatch));
+}
+
+static void run_action(const struct unroll *u, const struct merak_action *a)
+{
+    struct merak_build *b = u->b;
+
+    check_order(u, a);
+    if (a->kind == MERAK_ACT_F)
+        load_inputs(u, a);
+    pass_on(u, a);
+    run_items(u, a);
+    if (b->rc == MERAK_OK)
+        merak_build_release(b, a->chunk, done_after(b, a->kind),
+                            a->microbatch * u->width, u->width);
+}
+
+static void run_actions(const struct unroll *u)
+{
+    struct merak_build *b = u->b;
+
+    for (int i = 0; i < u->n && b->rc == MERAK_OK; i++) {
+        if (i == 0)
+            post_receives(u, &u->action[0]);
+        if (i + 1 < u->n)
+            post_receives(u, &u->action[i + 1]);
+        run_action(u, &u->action[i]);
+    }
+    merak_build_settle(b);
+}
+
+static bool unroll_init(struct unroll *u)
+{
+    struct merak_build *b = u->b;
+    const struct merak_plan *plan = &b->prog->plan;
+    struct merak_schedule_args args =
+        merak_plan_schedule_args(plan, b->prog->stage);
+    size_t m = (size_t)args.microbatches;
+
+    u->width = plan->sub_pipeline ? 2 : 1;
+    u->n = merak_schedule_count(b->schedule, &args);
+    u->action = merak_build_alloc(b, ((size_t)u->n + 1) * sizeof(*u->action));
+    u->early = merak_build_alloc(b, (size_t)b->n_chunks * m);
+    u->made = merak_build_alloc(b, (size_t)b->n_chunks * sizeof(*u->made));
+    if (b->rc != MERAK_OK)
+        return false;
+    merak_schedule_fill(b->schedule, &args, u->action);
+    if (b->opt->forward_only) /* evaluation */
+        u->n = merak_actions_forward(u->action, u->n);
+    for (int i = 0; i < u->n; i++) {
+        if (u->action[i].kind == MERAK_ACT_R)
+            u->early[u->action[i].chunk * args.microbatches +
+                     u->action[i].microbatch] = true;
+    }
+    return true;
+}
+
+void merak_build_microbatches(struct merak_build *b)
+{
+    struct unroll u = {.b = b};
+
+    merak_build_loss(b);
+    if (unroll_init(&u))
+        run_actions(&u);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* values.c - slots of a micro-batch's values
+ *
+ * Each micro-batch has slots of its own for its values, taken from what
+ * earlier micro-batches no longer need: as many sets as are in flight.  A
+ * value that the forward drops gives its slot back then and takes one again
+ * when it is recomputed.
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+static enum merak_category category_of(const struct merak_build *b,
+                                       const struct merak_value *value)
+{
+    if (value->kind == MERAK_VALUE_GRADIENT)
+        return MERAK_CAT_TRANSIENT;
+    if (value->producer >= 0 &&
+        b->sharded->hop[value->producer].kind != MERAK_CONVERT_NONE)
+        return MERAK_CAT_TRANSIENT;
+    return MERAK_CAT_ACTIVATION;
+}
+
+static bool is_loss(const struct merak_build *b, int value)
+{
+    return b->graph->loss != NULL && b->graph->loss->id == value;
+}
+
+void merak_build_loss(struct merak_build *b)
+{
+    const struct merak_value *loss = b->graph->loss;
+    struct merak_slot slot;
+
+    if (loss == NULL || !b->flow[loss->id].here || !b->flow[loss->id].first)
+        return;
+    slot = merak_build_vector(MERAK_F64, (size_t)b->prog->plan.microbatches,
+                              MERAK_CAT_TRANSIENT, "loss");
+    slot.value = loss->id;
+    b->prog->loss = merak_build_slot(b, &slot);
+    if (b->prog->loss >= 0)
+        merak_build_begin(b, b->prog->loss);
+}
+
+static int new_slot(struct merak_build *b, int v, int microbatch)
+{
+    const struct merak_value *value = b->graph->value[v];
+    struct merak_layout layout = merak_build_layout(b, v);
+    struct merak_slot slot = {.category = category_of(b, value),
+                              .name = value->name,
+                              .value = v,
+                              .dtype = value->dtype};
+
+    merak_build_box(b, v, &layout, &slot);
+    if (is_loss(b, v) && b->prog->loss >= 0)
+        return merak_build_alias(b, b->prog->loss,
+                                 (size_t)microbatch * sizeof(double), &slot);
+    return merak_build_slot(b, &slot);
+}
+
+static struct merak_open *open_of(struct merak_build *b, int microbatch)
+{
+    struct merak_open *open = &b->open[microbatch];
+    size_t values = (size_t)b->graph->n_values;
+
+    if (open->map != NULL)
+        return open;
+    open->map = malloc((values + 1) * sizeof(*open->map));
+    open->done = calloc((size_t)b->n_chunks, sizeof(*open->done));
+    if (open->map == NULL || open->done == NULL) {
+        merak_build_fail(b, merak_fail_nomem(b->err, values * sizeof(int)));
+        return NULL;
+    }
+    for (int v = 0; v < b->graph->n_values; v++)
+        open->map[v] = b->param_slot[v];
+    return open;
+}
+
+int merak_build_value(struct merak_build *b, int value, int microbatch)
+{
+    struct merak_open *open = open_of(b, microbatch);
+    struct merak_flow *f = &b->flow[value];
+    int slot;
+
+    if (open == NULL || open->map[value] >= 0)
+        return open == NULL ? -1 : open->map[value];
+    slot = f->free_slot;
+    if (slot >= 0)
+        f->free_slot = b->use[slot].next_free;
+    else
+        slot = new_slot(b, value, microbatch);
+    if (slot >= 0)
+        merak_build_begin(b, slot);
+    open->map[value] = slot;
+    return slot;
+}
+
+static void give_back(struct merak_build *b, int v, int slot)
+{
+    b->use[slot].next_free = b->flow[v].free_slot;
+    b->flow[v].free_slot = slot;
+}
+
+/* A slot that a send reads stays away from other uses for one action more, or
+ * as long as the schedule asks: the send is still under way when the compute
+ * queue has moved on. */
+static void give_back_later(struct merak_build *b, int v, int slot)
+{
+    if (!merak_build_grow(b, (void **)&b->lag, &b->cap_lag, b->n_lag,
+                          sizeof(*b->lag)))
+        return;
+    b->lag[b->n_lag++] =
+        (struct merak_lag){.slot = slot, .value = v, .since = b->n_released};
+}
+
+static void settle(struct merak_build *b, int n)
+{
+    for (int i = 0; i < n; i++) {
+        merak_build_extend(b, b->lag[i].slot);
+        give_back(b, b->lag[i].value, b->lag[i].slot);
+    }
+    for (int i = n; i < b->n_lag; i++)
+        b->lag[i - n] = b->lag[i];
+    b->n_lag -= n;
+}
+
+void merak_build_settle(struct merak_build *b)
+{
+    settle(b, b->n_lag);
+}
+
+/* Does an action that is still to come read it as it is? */
+static bool is_kept(const struct merak_build *b, const struct merak_open *open,
+                    int v)
+{
+    const struct merak_flow *f = &b->flow[v];
+
+    if (f->dropped && !(open->done[f->chunk] & 1u << MERAK_ACT_R))
+        return false;
+    for (int c = 0; c < b->n_chunks; c++) {
+        if (b->chunk[c].use[v] & ~open->done[c])
+            return true;
+    }
+    return false;
+}
+
+static void release_values(struct merak_build *b, struct merak_open *open)
+{
+    for (int i = 0; i < b->n_local; i++) {
+        int v = b->local[i], slot = open->map[v];
+
+        if (slot < 0 || is_loss(b, v) || is_kept(b, open, v))
+            continue;
+        if (b->flow[v].to >= 0)
+            give_back_later(b, v, slot);
+        else
+            give_back(b, v, slot);
+        open->map[v] = -1;
+    }
+}
+
+static bool is_finished(const struct merak_build *b,
+                        const struct merak_open *open)
+{
+    for (int c = 0; c < b->n_chunks; c++) {
+        if (open->done[c] != (1u << MERAK_ACTIONS) - 1)
+            return false;
+    }
+    return true;
+}
+
+void merak_build_release(struct merak_build *b, int chunk, unsigned done,
+                         int microbatch, int n)
+{
+    int due = 0;
+
+    for (int i = microbatch; i < microbatch + n && b->rc == MERAK_OK; i++) {
+        struct merak_open *open = open_of(b, i);
+
+        if (open == NULL)
+            return;
+        open->done[chunk] |= (uint8_t)done;
+        release_values(b, open);
+        if (is_finished(b, open)) {
+            free(open->map);
+            free(open->done);
+            *open = (struct merak_open){NULL, NULL};
+        }
+    }
+    while (due < b->n_lag && b->lag[due].since + b->send_lag <= b->n_released)
+        due++;
+    settle(b, due);
+    b->n_released++;
+}

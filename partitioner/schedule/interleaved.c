@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* interleaved.c - 1F1B over several model chunks per rank
+ *
+ * Chunk c of rank r is part c * p + r, so that a micro-batch goes round the
+ * ranks v times.  Micro-batches go in groups: a rank runs one group through
+ * chunk 0, the same through chunk 1, and so on; backwards run the chunks from
+ * the last.  Rank r starts 2(p - r - 1) + (v - 1) group forwards ahead.  The
+ * pipeline fills and drains in chunks: both take 1/v of what they do under
+ * 1F1B, for v times the transfers and (p - 1)/v more micro-batches in flight.
+ *
+ * A group's first micro-batch comes back to a rank after p forwards, so a
+ * group, the last one too, has at least p.
+ * Source: Narayanan et al. 2021 (arXiv:2104.04473), sec. 2.2.
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "partitioner/schedule/kinds.h"
+
+static int interleaved_count(const struct merak_schedule_args *args)
+{
+    return 2 * args->microbatches * args->chunks;
+}
+
+/* The i-th forward of a rank; of the backwards, with chunks reversed. */
+static struct merak_action nth(const struct merak_schedule_args *args,
+                               enum merak_action_kind kind, int i)
+{
+    int first = i / (args->group * args->chunks) * args->group;
+    int left = args->microbatches - first;
+    int size = left < args->group ? left : args->group;
+    int chunk = (i - first * args->chunks) / size;
+
+    return (struct merak_action){
+        .kind = kind,
+        .microbatch = first + (i - first * args->chunks) % size,
+        .chunk = kind == MERAK_ACT_F ? chunk : args->chunks - 1 - chunk};
+}
+
+static void interleaved_fill(const struct merak_schedule_args *args,
+                             struct merak_action *actions)
+{
+    int total = args->microbatches * args->chunks;
+    int ahead =
+        2 * (args->stages - 1 - args->stage) + (args->chunks - 1) * args->group;
+
+    for (int i = 0; i < total + ahead; i++) {
+        if (i < total)
+            *actions++ = nth(args, MERAK_ACT_F, i);
+        if (i >= ahead && i - ahead < total)
+            *actions++ = nth(args, MERAK_ACT_B, i - ahead);
+    }
+}
+
+static enum merak_status
+interleaved_check(const struct merak_schedule_args *args,
+                  struct merak_error *err)
+{
+    int p = args->stages, rest = args->microbatches % args->group;
+
+    if (p < 2)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d stage given, it needs 2 or more: set pp = 2, "
+                          "or use 1f1b",
+                          p);
+    if (args->group < p)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "groups of %d micro-batches on %d stages given, "
+                          "they must be no smaller: set group = %d",
+                          args->group, p, p);
+    if (rest != 0 && (rest < p || args->microbatches < args->group))
+        return merak_fail(
+            err, MERAK_ERR_CONFIG,
+            "%d micro-batches in groups of %d leave a group of %d, but each "
+            "must have at least one per stage, %d: run %d micro-batches",
+            args->microbatches, args->group, rest, p,
+            args->microbatches + (rest < p ? p : args->group) - rest);
+    return MERAK_OK;
+}
+
+const struct merak_schedule merak_schedule_interleaved = {
+    .name = "interleaved",
+    .about = "1f1b over v chunks per rank; bubble 1/v, transfers v times",
+    .min_chunks = 2,
+    .takes_group = true,
+    .count = interleaved_count,
+    .fill = interleaved_fill,
+    .check = interleaved_check,
+};

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* schedule.c - the schedules there are, by name, and what they share */
+#include "config.h"
+
+#include "partitioner/schedule/schedule.h"
+
+#include "base/error.h"
+#include "partitioner/schedule/kinds.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct merak_schedule *const schedules[] = {
+    &merak_schedule_1f1b,        &merak_schedule_gpipe,
+    &merak_schedule_early,       &merak_schedule_last,
+    &merak_schedule_scp,         &merak_schedule_eager,
+    &merak_schedule_interleaved, &merak_schedule_zb_h1,
+    &merak_schedule_zb_v,        &merak_schedule_sliced,
+    &merak_schedule_interlaced,  &merak_schedule_nf1b,
+    &merak_schedule_forward,     NULL,
+};
+
+static const char *const move_names[] = {"drop-last", "early", "third"};
+#define N_MOVES (sizeof(move_names) / sizeof(move_names[0]))
+
+const struct merak_schedule *const *merak_schedules(void)
+{
+    return schedules;
+}
+
+static void list_names(char *buf, size_t size)
+{
+    size_t used = 0;
+
+    buf[0] = '\0';
+    for (int i = 0; schedules[i] != NULL && used < size; i++)
+        used += (size_t)snprintf(buf + used, size - used, "%s%s",
+                                 i > 0 ? ", " : "", schedules[i]->name);
+}
+
+/* "early,third" as bits; 0 if a word is no move, or is there twice. */
+static unsigned parse_moves(const char *list)
+{
+    unsigned moves = 0;
+
+    for (;;) {
+        size_t n = strcspn(list, ",");
+        size_t i = 0;
+
+        while (i < N_MOVES && (strlen(move_names[i]) != n ||
+                               strncmp(move_names[i], list, n) != 0))
+            i++;
+        if (i == N_MOVES || (moves & 1U << i))
+            return 0;
+        moves |= 1U << i;
+        if (list[n] == '\0')
+            return moves;
+        list += n + 1;
+    }
+}
+
+enum merak_status merak_schedule_find(const char *name,
+                                      const struct merak_schedule **sched_p,
+                                      struct merak_error *err)
+{
+    char names[160];
+
+    for (int i = 0; schedules[i] != NULL; i++) {
+        if (strcmp(schedules[i]->name, name) == 0) {
+            *sched_p = schedules[i];
+            return MERAK_OK;
+        }
+    }
+    if (strncmp(name, "scp:", 4) == 0) {
+        unsigned moves = parse_moves(name + 4);
+
+        if (moves == 0)
+            return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                              "no schedule '%s'; after scp: come one or more "
+                              "of drop-last, early, third, with commas",
+                              name);
+        *sched_p = merak_schedule_moves(moves);
+        return MERAK_OK;
+    }
+    list_names(names, sizeof(names));
+    return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                      "no schedule '%s'; there are: %s", name, names);
+}
+
+struct merak_schedule_args
+merak_schedule_defaults(const struct merak_schedule *sched,
+                        const struct merak_schedule_args *args)
+{
+    struct merak_schedule_args full = *args;
+
+    if (full.group == 0)
+        full.group = full.stages;
+    if (full.slices == 0)
+        full.slices = 1;
+    if (full.passes == 0)
+        full.passes = sched->passes > 0 ? sched->passes : 1;
+    full.moves = sched->moves;
+    return full;
+}
+
+static enum merak_status check_sizes(const struct merak_schedule_args *args,
+                                     struct merak_error *err)
+{
+    if (args->stages < 1 || args->microbatches < 1 || args->chunks < 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d stages, %d micro-batches, %d chunks per rank "
+                          "given: each must be 1 or more",
+                          args->stages, args->microbatches, args->chunks);
+    if (args->group < 0 || args->slices < 0 || args->passes < 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "group %d, %d slices, %d passes given: each must "
+                          "be 1 or more, or 0 for the default",
+                          args->group, args->slices, args->passes);
+    if (args->stage < 0 || args->stage >= args->stages)
+        return merak_fail(err, MERAK_ERR_PARAM, "no stage %d of %d",
+                          args->stage, args->stages);
+    return MERAK_OK;
+}
+
+static enum merak_status check_chunks(const struct merak_schedule *sched,
+                                      int chunks, struct merak_error *err)
+{
+    int least = sched->min_chunks > 0 ? sched->min_chunks : 1;
+
+    if (sched->max_chunks == 1 && chunks > 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d model chunks per rank given, it runs 1: set "
+                          "chunks = 1, or use interleaved",
+                          chunks);
+    if (chunks < least)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d model chunk per rank given, it runs %d or more: "
+                          "set chunks = %d, or use 1f1b",
+                          chunks, least, least);
+    if (sched->max_chunks > 0 && chunks > sched->max_chunks)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d model chunks per rank given, it runs at most "
+                          "%d: set chunks = %d",
+                          chunks, sched->max_chunks, sched->max_chunks);
+    return MERAK_OK;
+}
+
+/* Numbers that this schedule would not look at. */
+static enum merak_status check_extras(const struct merak_schedule *sched,
+                                      const struct merak_schedule_args *args,
+                                      struct merak_error *err)
+{
+    if (args->group > 0 && !sched->takes_group)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "group %d given, it has no groups: leave it out, "
+                          "or use interleaved",
+                          args->group);
+    if (args->slices > 1 && !sched->takes_slices)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d slices given, it runs whole sequences: set "
+                          "slices = 1, or use sliced",
+                          args->slices);
+    if (args->passes > 1 && sched->passes == 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d forward passes given, it runs 1: set passes = "
+                          "1, or use 3f1b",
+                          args->passes);
+    return MERAK_OK;
+}
+
+enum merak_status merak_schedule_check(const struct merak_schedule *sched,
+                                       const struct merak_schedule_args *args,
+                                       struct merak_error *err)
+{
+    struct merak_schedule_args full = merak_schedule_defaults(sched, args);
+    enum merak_status rc;
+
+    rc = check_sizes(args, err);
+    if (rc == MERAK_OK)
+        rc = check_chunks(sched, args->chunks, err);
+    if (rc == MERAK_OK)
+        rc = check_extras(sched, args, err);
+    if (rc == MERAK_OK && sched->check != NULL)
+        rc = sched->check(&full, err);
+    if (rc != MERAK_OK)
+        merak_error_wrap(err, "schedule %s", sched->name);
+    return rc;
+}
+
+int merak_schedule_count(const struct merak_schedule *sched,
+                         const struct merak_schedule_args *args)
+{
+    struct merak_schedule_args full = merak_schedule_defaults(sched, args);
+
+    return sched->count(&full);
+}
+
+void merak_schedule_fill(const struct merak_schedule *sched,
+                         const struct merak_schedule_args *args,
+                         struct merak_action *actions)
+{
+    struct merak_schedule_args full = merak_schedule_defaults(sched, args);
+
+    sched->fill(&full, actions);
+}
+
+bool merak_schedule_recomputes(const struct merak_schedule *sched,
+                               const struct merak_schedule_args *args)
+{
+    struct merak_schedule_args full = merak_schedule_defaults(sched, args);
+
+    return sched->recomputes == NULL || sched->recomputes(&full);
+}
+
+int merak_schedule_part(const struct merak_schedule *sched,
+                        const struct merak_schedule_args *args, int chunk)
+{
+    struct merak_schedule_args full = merak_schedule_defaults(sched, args);
+
+    if (sched->part != NULL)
+        return sched->part(&full, chunk);
+    return chunk * full.stages + full.stage;
+}
+
+int merak_schedule_feeds(const struct merak_schedule *sched,
+                         const struct merak_schedule_args *args, int chunk)
+{
+    struct merak_schedule_args full = merak_schedule_defaults(sched, args);
+
+    return sched->feeds == NULL ? -1 : sched->feeds(&full, chunk);
+}
+
+int merak_actions_in_flight(const struct merak_action *actions, int n,
+                            int chunk)
+{
+    enum merak_action_kind closing = MERAK_ACT_F;
+    int last_pass = 0, open = 0, most = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (actions[i].pass > last_pass)
+            last_pass = actions[i].pass;
+        if (actions[i].kind == MERAK_ACT_W ||
+            (actions[i].kind == MERAK_ACT_B && closing != MERAK_ACT_W))
+            closing = actions[i].kind;
+    }
+    if (closing == MERAK_ACT_F)
+        return 0; /* no backward will read what these forwards leave */
+    for (int i = 0; i < n; i++) {
+        if (chunk >= 0 && actions[i].chunk != chunk)
+            continue;
+        if (actions[i].kind == MERAK_ACT_F && actions[i].pass == last_pass)
+            open++;
+        if (open > most)
+            most = open;
+        if (actions[i].kind == closing)
+            open--;
+    }
+    return most;
+}
+
+int merak_actions_forward(struct merak_action *actions, int n)
+{
+    int left = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (actions[i].kind == MERAK_ACT_F)
+            actions[left++] = actions[i];
+    }
+    return left;
+}
+
+int merak_schedule_pairs(const struct merak_schedule_args *args)
+{
+    return 2 * args->microbatches * args->slices;
+}
+
+void merak_schedule_warmup_fill(const struct merak_schedule_args *args,
+                                int warmup, struct merak_action *actions)
+{
+    int slices = args->slices > 0 ? args->slices : 1;
+    int total = args->microbatches * slices;
+    int opened = 0;
+
+    for (int closed = 0; closed < total;) {
+        if (opened < total && opened - closed < warmup) {
+            *actions++ = (struct merak_action){.kind = MERAK_ACT_F,
+                                               .microbatch = opened / slices,
+                                               .slice = opened % slices};
+            opened++;
+        } else {
+            *actions++ =
+                (struct merak_action){.kind = MERAK_ACT_B,
+                                      .microbatch = closed / slices,
+                                      .slice = slices - 1 - closed % slices};
+            closed++;
+        }
+    }
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/schedule/schedule.h - the order of forwards and backwards on a
+ * stage
+ *
+ * A schedule is a pure function of its arguments: for one stage the list of
+ * actions in the order in which the stage starts them; one small file each.
+ * It says nothing of transfers: an action's input is received before it, its
+ * output is sent as soon as it is there.
+ *
+ * Parts.  The model is cut into stages * chunks parts; merak_schedule_part()
+ * says which of them a chunk of a stage is.  Part k's F needs part k - 1's F
+ * of that micro-batch, its B needs part k + 1's B and its own F.  A part's
+ * backwards, and its Ws, run in ascending order of micro-batches, so that
+ * all schedules sum gradients alike, to the bit.  A chunk with `feeds` is
+ * the exception: a block that all stages run together (its weights are cut
+ * over them), in the chain just before the part that it feeds.
+ *
+ * Recomputation.  F drops what the stage's recompute mode says, and all of it
+ * is there again before B of that micro-batch.  R(i) says when: it starts as
+ * soon as the stage comes to it, whether B's gradient has come or not, and
+ * the recomputed values are held until B is done.  Where a list has no R(i),
+ * recomputation is the first half of B(i) and waits for its gradient like the
+ * rest of it: values stand recomputed for the shortest time.  On a stage that
+ * dropped nothing R does nothing.  If recomputes() is false for a stage it
+ * drops nothing, whatever the plan's mode.
+ *
+ * Passes.  A model may run `passes` forwards before its backward, each on the
+ * last one's output (recycling): part 0's F of pass q needs the last part's F
+ * of pass q - 1.  Only the last pass has gradients and holds activations.
+ *
+ * Slices.  A micro-batch may go through in slices along the sequence, where
+ * slice k reads the earlier ones' keys and values: F in ascending order, B
+ * in descending order, after all of the micro-batch's Fs.
+ */
+#ifndef MERAK_PARTITIONER_SCHEDULE_SCHEDULE_H
+#define MERAK_PARTITIONER_SCHEDULE_SCHEDULE_H
+
+#include <stdbool.h>
+
+#include "merak/status.h"
+
+enum merak_action_kind {
+    MERAK_ACT_F, /* forward */
+    MERAK_ACT_B, /* gradient of the input (and, unless split, W) */
+    MERAK_ACT_W, /* gradient of the weights, where a schedule parts it off */
+    MERAK_ACT_R, /* recompute what the forward dropped */
+};
+
+struct merak_action {
+    enum merak_action_kind kind;
+    int microbatch;
+    int chunk;
+    int slice; /* 0 .. slices - 1 */
+    int pass;  /* F: 0 .. passes - 1; others: 0 */
+};
+
+struct merak_schedule_args {
+    int stages;       /* p >= 1 */
+    int microbatches; /* m >= 1 */
+    int chunks;       /* v >= 1 model chunks per rank */
+    int stage;        /* 0 .. p-1 */
+    /* What only some schedules read; 0: the schedule's own default. */
+    int group;      /* interleaved: micro-batches a chunk runs in a row; p */
+    int slices;     /* sliced: pieces of a sequence; 1 */
+    int passes;     /* the model's forwards before a backward; 1 (3f1b: 3) */
+    unsigned moves; /* the schedule's own; callers leave it 0 */
+};
+
+/* One row of the registry.  The functions are called through those below,
+ * which put defaults in for zeros and the row's moves into args. */
+struct merak_schedule {
+    const char *name; /* the word users type: "gpipe", "1f1b" */
+    const char *about;
+    bool splits_w;     /* B and W are separate actions */
+    bool forward_only; /* no backwards: for evaluation, never for training */
+    int max_chunks;    /* v at most; 0: no bound */
+    int min_chunks;    /* and at least; 0: 1 */
+    bool takes_group, takes_slices;
+    int passes;     /* default of args->passes; 0: one pass and no other */
+    unsigned moves; /* which of shifted critical path's */
+    /* Number of actions of a stage. */
+    int (*count)(const struct merak_schedule_args *args);
+    /* Fill actions[count]. */
+    void (*fill)(const struct merak_schedule_args *args,
+                 struct merak_action *actions);
+    /* What the row's other fields do not say; NULL: nothing. */
+    enum merak_status (*check)(const struct merak_schedule_args *args,
+                               struct merak_error *err);
+    /* Does this stage follow the plan's recompute mode?  NULL: yes. */
+    bool (*recomputes)(const struct merak_schedule_args *args);
+    /* The part that is this stage's chunk; NULL: chunk * p + stage. */
+    int (*part)(const struct merak_schedule_args *args, int chunk);
+    /* The part that a chunk run by all stages feeds, -1 for a stage's own
+     * chunk; NULL: every chunk is a stage's own. */
+    int (*feeds)(const struct merak_schedule_args *args, int chunk);
+};
+
+/* By name; MERAK_ERR_NOT_FOUND lists the names there are.  "scp:MOVE,..." is
+ * shifted critical path with these moves only: drop-last, early, third. */
+enum merak_status merak_schedule_find(const char *name,
+                                      const struct merak_schedule **sched_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* All of them, NULL-terminated. */
+const struct merak_schedule *const *merak_schedules(void);
+
+/* MERAK_ERR_CONFIG if it cannot run with these numbers: names them, the
+ * rule, and what to do.  All stages of a plan get the same answer.  What
+ * follows is for numbers that have passed. */
+enum merak_status merak_schedule_check(const struct merak_schedule *sched,
+                                       const struct merak_schedule_args *args,
+                                       struct merak_error *err) MERAK_CHECKED;
+
+/* The list of a stage: its length, then the actions. */
+int merak_schedule_count(const struct merak_schedule *sched,
+                         const struct merak_schedule_args *args);
+void merak_schedule_fill(const struct merak_schedule *sched,
+                         const struct merak_schedule_args *args,
+                         struct merak_action *actions);
+bool merak_schedule_recomputes(const struct merak_schedule *sched,
+                               const struct merak_schedule_args *args);
+int merak_schedule_part(const struct merak_schedule *sched,
+                        const struct merak_schedule_args *args, int chunk);
+int merak_schedule_feeds(const struct merak_schedule *sched,
+                         const struct merak_schedule_args *args, int chunk);
+/* args with the defaults that stand for zeros. */
+struct merak_schedule_args
+merak_schedule_defaults(const struct merak_schedule *sched,
+                        const struct merak_schedule_args *args);
+
+/* The most forwards (of slices, where there are some) that are open at once
+ * in this list: begun, and not through their last action, W or else B.
+ * chunk -1: of all chunks together. */
+int merak_actions_in_flight(const struct merak_action *actions, int n,
+                            int chunk);
+/* Strike out all but the forwards: the order that evaluation runs in, with
+ * the schedule's placement of parts.  Returns how many are left. */
+int merak_actions_forward(struct merak_action *actions, int n);
+
+/*
+ * A forward while fewer than `warmup` are in flight, else the oldest open
+ * backward: GPipe is m, 1F1B p - stage, eager 1F1B 2(p - stage) - 1.  One
+ * chunk; 2 * m * slices actions.  warmup >= slices, and along the pipeline
+ * it must not rise, or the stages deadlock.
+ */
+void merak_schedule_warmup_fill(const struct merak_schedule_args *args,
+                                int warmup, struct merak_action *actions);
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scp.c - shifted critical path and the schedules on the way to it
+ *
+ * Under 1F1B with recomputation the longest path goes down to the last stage,
+ * which is busy from its first forward to its last backward, and back.  Three
+ * moves shorten it; each can be left out:
+ *
+ *   drop-last  the last stage never recomputes: its backward follows its
+ *              forward at once, so what it keeps serves at once
+ *   early      a stage that would wait for a gradient recomputes meanwhile:
+ *              in the drain, and before the first backward of the stages in
+ *              front of one that is early with it
+ *   third      stage p-2 swaps its first backward with its third forward,
+ *              which fills the gap before that gradient: the path now turns
+ *              at stage p-2, which has no gap left
+ *
+ * "early" is the second move alone, "last" the first two, "scp" all three.
+ * With forward f, backward b, recomputation r <= f <= b, free transfers and
+ * equal stages, and m >= 4, the step takes
+ *
+ *   1f1b   (m + p - 1)(f + b + r)
+ *   early  m(f + b + r) + (p - 1)(f + b)
+ *   last   m(f + b + r) + (p - 1)(f + b) - 2r
+ *   scp    m(f + b + r) + (p - 1)(f + b) - 2r - min(r, b - f)
+ *          (p = 2: ... - r - min(2r, b), no stage being in front of p-2)
+ *
+ * At b = 2f, r = f the last is m(f + b + r) + (p - 2)(f + b): no order in
+ * which stage p-2 recomputes is faster.  Stage p-2 must get past its second
+ * and third forward before the last stage takes their outputs, so what it
+ * sends is kept for one action more than rendezvous would.
+ *
+ * The price: every stage holds one micro-batch recomputed in full, and stage
+ * p-2 has three in flight instead of two.
+ * Source: Lai et al. 2023 (Merak, arXiv:2206.04959), sec. 4.
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "partitioner/schedule/kinds.h"
+
+static int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Micro-batches 0 .. n-1 are recomputed before their gradient in the fill. */
+static int early_in_fill(const struct merak_schedule_args *args)
+{
+    int from_last = args->stages - 1 - args->stage;
+
+    if (!(args->moves & MERAK_MOVE_EARLY))
+        return 0;
+    if (args->moves & MERAK_MOVE_THIRD)
+        return from_last == 1 ? 2 : from_last == 2;
+    return (args->moves & MERAK_MOVE_DROP_LAST) && from_last == 1;
+}
+
+/* Micro-batches m-n .. m-1 are, in the drain.  In front of a last stage that
+ * does not recompute, stage p-2 never waits there. */
+static int early_in_drain(const struct merak_schedule_args *args)
+{
+    int from_last = args->stages - 1 - args->stage;
+
+    if (!(args->moves & MERAK_MOVE_EARLY) ||
+        ((args->moves & MERAK_MOVE_DROP_LAST) && from_last == 1))
+        return 0;
+    return from_last;
+}
+
+static bool is_early(const struct merak_schedule_args *args, int microbatch)
+{
+    return microbatch < early_in_fill(args) ||
+           microbatch >= args->microbatches - early_in_drain(args);
+}
+
+static int moves_count(const struct merak_schedule_args *args)
+{
+    int m = args->microbatches;
+    int early = early_in_fill(args) + early_in_drain(args);
+
+    return 2 * m + min(m, early);
+}
+
+/* Spread the pairs of `1f1b`, written at the end, with the Rs in between. */
+static void insert_early(const struct merak_schedule_args *args,
+                         struct merak_action *actions)
+{
+    int left = 2 * args->microbatches;
+    int n = 0;
+
+    for (int i = moves_count(args) - left; left > 0; left--, i++) {
+        struct merak_action next = actions[i];
+
+        if (next.kind == MERAK_ACT_B && is_early(args, next.microbatch)) {
+            actions[n] = next;
+            actions[n++].kind = MERAK_ACT_R;
+        }
+        actions[n++] = next;
+    }
+}
+
+static void moves_fill(const struct merak_schedule_args *args,
+                       struct merak_action *actions)
+{
+    int m = args->microbatches;
+    struct merak_action *pairs = actions + moves_count(args) - 2 * m;
+
+    merak_schedule_warmup_fill(args, args->stages - args->stage, pairs);
+    if ((args->moves & MERAK_MOVE_THIRD) && args->stage == args->stages - 2) {
+        /* F0 F1 B0 F2 becomes F0 F1 F2 B0; check() saw to m >= 4. */
+        struct merak_action first_backward = pairs[2];
+
+        pairs[2] = pairs[3];
+        pairs[3] = first_backward;
+    }
+    insert_early(args, actions);
+}
+
+static enum merak_status moves_check(const struct merak_schedule_args *args,
+                                     struct merak_error *err)
+{
+    int least = args->stages > 4 ? args->stages : 4;
+
+    if (args->stages < 2 && (args->moves & ~(unsigned)MERAK_MOVE_EARLY))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d stage given, it needs 2 or more: set pp = 2, "
+                          "or use 1f1b",
+                          args->stages);
+    if ((args->moves & MERAK_MOVE_THIRD) && args->microbatches < least)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d micro-batches on %d stages given, it needs "
+                          "max(4, stages) or more: run %d, or use last",
+                          args->microbatches, args->stages, least);
+    return MERAK_OK;
+}
+
+static bool all_but_last(const struct merak_schedule_args *args)
+{
+    return !(args->moves & MERAK_MOVE_DROP_LAST) ||
+           args->stage < args->stages - 1;
+}
+
+const struct merak_schedule merak_schedule_early = {
+    .name = "early",
+    .about = "1f1b that recomputes while it waits in the drain",
+    .max_chunks = 1,
+    .moves = MERAK_MOVE_EARLY,
+    .count = moves_count,
+    .fill = moves_fill,
+    .check = moves_check,
+    .recomputes = all_but_last,
+};
+
+const struct merak_schedule merak_schedule_last = {
+    .name = "last",
+    .about = "early, and the last stage does not recompute",
+    .max_chunks = 1,
+    .moves = MERAK_MOVE_DROP_LAST | MERAK_MOVE_EARLY,
+    .count = moves_count,
+    .fill = moves_fill,
+    .check = moves_check,
+    .recomputes = all_but_last,
+};
+
+const struct merak_schedule merak_schedule_scp = {
+    .name = "scp",
+    .about = "shifted critical path: last, and stage p-2 without a gap",
+    .max_chunks = 1,
+    .moves = MERAK_MOVES - 1,
+    .count = moves_count,
+    .fill = moves_fill,
+    .check = moves_check,
+    .recomputes = all_but_last,
+};
+
+static const struct merak_schedule drop_last = {
+    .name = "scp:drop-last",
+    .about = "1f1b, and the last stage does not recompute",
+    .max_chunks = 1,
+    .moves = MERAK_MOVE_DROP_LAST,
+    .count = moves_count,
+    .fill = moves_fill,
+    .check = moves_check,
+    .recomputes = all_but_last,
+};
+
+static const struct merak_schedule third = {
+    .name = "scp:third",
+    .about = "1f1b, and stage p-2 runs a third forward first",
+    .max_chunks = 1,
+    .moves = MERAK_MOVE_THIRD,
+    .count = moves_count,
+    .fill = moves_fill,
+    .check = moves_check,
+    .recomputes = all_but_last,
+};
+
+static const struct merak_schedule drop_last_third = {
+    .name = "scp:drop-last,third",
+    .about = "shifted critical path without early recomputation",
+    .max_chunks = 1,
+    .moves = MERAK_MOVE_DROP_LAST | MERAK_MOVE_THIRD,
+    .count = moves_count,
+    .fill = moves_fill,
+    .check = moves_check,
+    .recomputes = all_but_last,
+};
+
+static const struct merak_schedule early_third = {
+    .name = "scp:early,third",
+    .about = "shifted critical path, and the last stage recomputes",
+    .max_chunks = 1,
+    .moves = MERAK_MOVE_EARLY | MERAK_MOVE_THIRD,
+    .count = moves_count,
+    .fill = moves_fill,
+    .check = moves_check,
+    .recomputes = all_but_last,
+};
+
+const struct merak_schedule *merak_schedule_moves(unsigned moves)
+{
+    static const struct merak_schedule *const row[MERAK_MOVES] = {
+        [0] = &merak_schedule_1f1b,
+        [MERAK_MOVE_DROP_LAST] = &drop_last,
+        [MERAK_MOVE_EARLY] = &merak_schedule_early,
+        [MERAK_MOVE_DROP_LAST | MERAK_MOVE_EARLY] = &merak_schedule_last,
+        [MERAK_MOVE_THIRD] = &third,
+        [MERAK_MOVE_DROP_LAST | MERAK_MOVE_THIRD] = &drop_last_third,
+        [MERAK_MOVE_EARLY | MERAK_MOVE_THIRD] = &early_third,
+        [MERAK_MOVES - 1] = &merak_schedule_scp,
+    };
+
+    return row[moves];
+}

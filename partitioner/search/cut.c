@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cut.c - where a candidate's stages begin
+ *
+ * Few ways to cut are all rated.  Of many, a dynamic programme finds the one
+ * whose longest stage is shortest, among those that fit in memory; the even
+ * cut is tried beside it.  What is found for a finalist is then improved by
+ * moving one boundary at a time for as long as the step gets shorter: what
+ * the programme does not see are transfers and the step's end.
+ */
+#include "config.h"
+
+#include "partitioner/search/impl.h"
+
+#include "base/error.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Work that rating every cut may take: ways times actions. */
+#define EXHAUSTIVE 20000
+#define MAX_ROUNDS 40
+
+struct cuts {
+    struct merak_rater rater;
+    struct merak_candidate *cand;
+    double limit;
+    int n, pp; /* segments, stages */
+    int *bound;
+    struct cell {
+        double longest, spread; /* of stages so far; sum of squares */
+        int from;
+    } * cell; /* [stage + 1][segment + 1] */
+};
+
+/* --- trying one ----------------------------------------------------------- */
+
+static bool fits(const struct cuts *c, const int *bound)
+{
+    for (int s = 0; s < c->pp; s++) {
+        struct merak_range range;
+
+        merak_range_start(&range, bound[s]);
+        while (range.to < bound[s + 1])
+            merak_range_add(c->cand->table, &range);
+        if (merak_rate_bytes(&c->rater, &range, s) > c->limit)
+            return false;
+    }
+    return true;
+}
+
+/* Keep c->bound if it is the best so far. */
+static bool try_bound(struct cuts *c)
+{
+    struct merak_candidate *cand = c->cand;
+    double part_s[MERAK_PART_COUNT], bytes = 0, step;
+    int stage = 0;
+
+    step = merak_rate(&c->rater, c->bound, part_s, &bytes, &stage);
+    if (bytes > c->limit ||
+        (cand->rated_s > 0 && step >= cand->rated_s * (1 - 1e-9)))
+        return false;
+    cand->rated_s = step;
+    cand->bytes = bytes;
+    cand->stage = stage;
+    memcpy(cand->part_s, part_s, sizeof(part_s));
+    memcpy(cand->bound, c->bound, ((size_t)c->pp + 1) * sizeof(int));
+    return true;
+}
+
+/* --- all of them ---------------------------------------------------------- */
+
+static bool is_small(const struct cuts *c)
+{
+    int m = c->cand->plan.microbatches, follow = merak_rate_settled(c->pp);
+
+    return merak_cuts_count(c->pp, c->n) * c->pp * (m < follow ? m : follow) <=
+           EXHAUSTIVE;
+}
+
+void merak_cuts_first(int *bound, int pp, int n)
+{
+    for (int s = 0; s < pp; s++)
+        bound[s] = s;
+    bound[pp] = n;
+}
+
+bool merak_cuts_next(int *bound, int pp, int n)
+{
+    int at = pp - 1; /* the last that can move */
+
+    while (at > 0 && bound[at] >= n - (pp - at))
+        at--;
+    if (at == 0)
+        return false;
+    bound[at]++;
+    for (int s = at + 1; s < pp; s++)
+        bound[s] = bound[s - 1] + 1;
+    return true;
+}
+
+double merak_cuts_count(int pp, int n)
+{
+    double ways = 1;
+
+    for (int k = 1; k < pp; k++)
+        ways *= (double)(n - k) / k;
+    return ways;
+}
+
+static void try_all(struct cuts *c)
+{
+    merak_cuts_first(c->bound, c->pp, c->n);
+    do
+        try_bound(c);
+    while (merak_cuts_next(c->bound, c->pp, c->n));
+}
+
+/* --- the shortest longest stage ------------------------------------------- */
+
+static void extend(struct cuts *c, int stage, int from, double longest_most)
+{
+    const struct cell *before = &c->cell[stage * (c->n + 1) + from];
+    struct cell *after = &c->cell[(stage + 1) * (c->n + 1)];
+    struct merak_range range;
+
+    if (before->from < 0)
+        return;
+    merak_range_start(&range, from);
+    /* Every later stage needs a segment; the last takes all that is left. */
+    while (range.to < c->n - (c->pp - 1 - stage)) {
+        double time, spread, longest = before->longest;
+
+        merak_range_add(c->cand->table, &range);
+        time = range.f_s + range.b_s;
+        if (time > longest_most ||
+            merak_rate_bytes(&c->rater, &range, stage) > c->limit)
+            return;
+        longest = time > longest ? time : longest;
+        spread = before->spread + time * time;
+        if (after[range.to].from < 0 || longest < after[range.to].longest ||
+            (longest == after[range.to].longest &&
+             spread < after[range.to].spread))
+            after[range.to] = (struct cell){longest, spread, from};
+    }
+}
+
+static bool balance(struct cuts *c, double longest_most)
+{
+    for (int i = 0; i < (c->pp + 1) * (c->n + 1); i++)
+        c->cell[i].from = -1;
+    c->cell[0] = (struct cell){0, 0, 0};
+    for (int s = 0; s < c->pp; s++) {
+        for (int from = s; from < c->n; from++)
+            extend(c, s, from, longest_most);
+    }
+    c->bound[c->pp] = c->n;
+    for (int s = c->pp; s > 0; s--) {
+        c->bound[s - 1] = c->cell[s * (c->n + 1) + c->bound[s]].from;
+        if (c->bound[s - 1] < 0)
+            return false;
+    }
+    return true;
+}
+
+/* --- moving boundaries ---------------------------------------------------- */
+
+static void improve(struct cuts *c)
+{
+    bool moved = c->cand->rated_s > 0;
+
+    for (int round = 0; moved && round < MAX_ROUNDS; round++) {
+        moved = false;
+        for (int s = 1; s < c->pp; s++) {
+            for (int by = -1; by <= 1; by += 2) {
+                memcpy(c->bound, c->cand->bound,
+                       ((size_t)c->pp + 1) * sizeof(int));
+                c->bound[s] += by;
+                if (c->bound[s] > c->bound[s - 1] &&
+                    c->bound[s] < c->bound[s + 1])
+                    moved = try_bound(c) || moved;
+            }
+        }
+    }
+}
+
+static void try_even(struct cuts *c)
+{
+    for (int s = 0; s <= c->pp; s++)
+        c->bound[s] = (int)((long)c->n * s / c->pp);
+    if (fits(c, c->bound))
+        try_bound(c);
+}
+
+static void try_some(struct cuts *c)
+{
+    const struct merak_table *t = c->cand->table;
+    double most = 2 * t->total_s / c->pp;
+
+    for (int s = 0; s < t->n; s++) {
+        double time = t->segment[s].f_s + t->segment[s].b_s;
+
+        most = time > most ? time : most;
+    }
+    if (balance(c, most) || balance(c, DBL_MAX))
+        try_bound(c);
+    try_even(c);
+}
+
+static enum merak_status cuts_init(struct cuts *c,
+                                   const struct merak_cost_model *cost,
+                                   struct merak_candidate *cand, double limit,
+                                   struct merak_error *err)
+{
+    size_t cells;
+    enum merak_status rc;
+
+    *c = (struct cuts){
+        .cand = cand, .limit = limit, .n = cand->table->n, .pp = cand->plan.pp};
+    cells = ((size_t)c->pp + 1) * ((size_t)c->n + 1);
+    rc = merak_rater_init(&c->rater, cost, cand, err);
+    c->bound = calloc((size_t)c->pp + 1, sizeof(*c->bound));
+    c->cell = calloc(cells, sizeof(*c->cell));
+    if (rc == MERAK_OK && (c->bound == NULL || c->cell == NULL))
+        rc = merak_fail_nomem(err, cells * sizeof(*c->cell));
+    return rc;
+}
+
+static void cuts_fini(struct cuts *c)
+{
+    free(c->bound);
+    free(c->cell);
+    merak_rater_fini(&c->rater);
+}
+
+enum merak_status merak_search_cut(const struct merak_cost_model *cost,
+                                   struct merak_candidate *cand,
+                                   const int *like, double limit,
+                                   struct merak_error *err)
+{
+    struct cuts c;
+    enum merak_status rc = cuts_init(&c, cost, cand, limit, err);
+
+    cand->rated_s = 0;
+    if (rc != MERAK_OK)
+        goto out;
+    if (is_small(&c)) {
+        try_all(&c);
+        goto out;
+    }
+    if (like != NULL) {
+        memcpy(c.bound, like, ((size_t)c.pp + 1) * sizeof(*like));
+        try_bound(&c);
+    }
+    if (cand->rated_s == 0)
+        try_some(&c);
+out:
+    cuts_fini(&c);
+    return rc;
+}
+
+enum merak_status merak_search_polish(const struct merak_cost_model *cost,
+                                      struct merak_candidate *cand,
+                                      double limit, struct merak_error *err)
+{
+    struct cuts c;
+    enum merak_status rc = cuts_init(&c, cost, cand, limit, err);
+
+    if (rc == MERAK_OK && !is_small(&c))
+        improve(&c);
+    cuts_fini(&c);
+    return rc;
+}
+
+enum merak_status merak_search_rate(const struct merak_cost_model *cost,
+                                    struct merak_candidate *cand,
+                                    struct merak_error *err)
+{
+    struct merak_rater rater;
+    enum merak_status rc = merak_rater_init(&rater, cost, cand, err);
+
+    if (rc == MERAK_OK)
+        cand->rated_s = merak_rate(&rater, cand->bound, cand->part_s,
+                                   &cand->bytes, &cand->stage);
+    merak_rater_fini(&rater);
+    return rc;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device.c - devices that are built in, and their cost models
+ *
+ * Peaks are the vendors' (dense, no sparsity).  Sustained rates are what
+ * large GEMMs and streams commonly reach of them: 60 to 70 % of bf16 tensor
+ * peak, 80 % of memory bandwidth, 80 to 90 % of link bandwidth in one
+ * direction.  5 % of the memory stays free for the context and libraries.
+ * Net is one 200 (a100) or 400 Gb/s (h100, h200) adapter a GPU; rtx3090 is
+ * Merak's own cluster: PCIe inside, one 100 Gb/s adapter for 8 GPUs.
+ */
+#include "config.h"
+
+#include "partitioner/search/device.h"
+
+#include "base/error.h"
+#include "partitioner/search/device_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct merak_device built_in[] = {
+    {.name = "a100",
+     .ranks_per_node = 8,
+     .memory_bytes = 81600000000,
+     .peak_flops_per_s = {[MERAK_F32] = 1.95e13, [MERAK_BF16] = 3.12e14},
+     .flops_per_s = {[MERAK_F32] = 1.6e13, [MERAK_BF16] = 2.2e14},
+     .bytes_per_s = 1.6e12,
+     .kernel_s = 5e-6,
+     .link_bytes_per_s = 2.4e11,
+     .link_latency_s = 8e-6,
+     .net_bytes_per_s = 2.2e10,
+     .net_latency_s = 1.5e-5},
+    {.name = "h100",
+     .ranks_per_node = 8,
+     .memory_bytes = 81200000000,
+     .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14},
+     .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 6.0e14},
+     .bytes_per_s = 2.7e12,
+     .kernel_s = 5e-6,
+     .link_bytes_per_s = 3.6e11,
+     .link_latency_s = 8e-6,
+     .net_bytes_per_s = 4.5e10,
+     .net_latency_s = 1.5e-5},
+    {.name = "h200",
+     .ranks_per_node = 8,
+     .memory_bytes = 143000000000,
+     .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14},
+     .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 6.2e14},
+     .bytes_per_s = 3.8e12,
+     .kernel_s = 5e-6,
+     .link_bytes_per_s = 3.6e11,
+     .link_latency_s = 8e-6,
+     .net_bytes_per_s = 4.5e10,
+     .net_latency_s = 1.5e-5},
+    {.name = "rtx3090",
+     .ranks_per_node = 8,
+     .memory_bytes = 24400000000,
+     .peak_flops_per_s = {[MERAK_F32] = 3.56e13, [MERAK_BF16] = 7.1e13},
+     .flops_per_s = {[MERAK_F32] = 2.2e13, [MERAK_BF16] = 5.5e13},
+     .bytes_per_s = 7.6e11,
+     .kernel_s = 6e-6,
+     .link_bytes_per_s = 1e10,
+     .link_latency_s = 1.5e-5,
+     .net_bytes_per_s = 1.4e9,
+     .net_latency_s = 2e-5},
+    /* As merak_cost_default(): one core in f32, or with bf16 dot products. */
+    {.name = "cpu",
+     .ranks_per_node = 1,
+     .memory_bytes = 4000000000,
+     .peak_flops_per_s = {[MERAK_F32] = 2.4e11, [MERAK_BF16] = 4.8e11},
+     .flops_per_s = {[MERAK_F32] = 1.5e11, [MERAK_BF16] = 3e11},
+     .bytes_per_s = 1e10,
+     .kernel_s = 2e-6,
+     .link_bytes_per_s = 5e9,
+     .link_latency_s = 5e-6,
+     .net_bytes_per_s = 1e9,
+     .net_latency_s = 2e-5},
+};
+
+#define N_BUILT_IN (sizeof(built_in) / sizeof(*built_in))
+
+static bool is_path(const char *word)
+{
+    size_t n = strlen(word);
+
+    return strchr(word, '/') != NULL ||
+           (n > 5 && strcmp(word + n - 5, ".json") == 0);
+}
+
+enum merak_status merak_device_find(const char *word,
+                                    struct merak_device *device,
+                                    struct merak_error *err)
+{
+    char names[128] = "";
+
+    if (is_path(word))
+        return merak_device_load(word, device, err);
+    for (size_t i = 0; i < N_BUILT_IN; i++) {
+        size_t used = strlen(names);
+
+        if (strcmp(built_in[i].name, word) == 0) {
+            *device = built_in[i];
+            return MERAK_OK;
+        }
+        snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
+                 built_in[i].name);
+    }
+    return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                      "no device \"%.60s\"; there are: %s, or the path of a "
+                      "file that `merak calibrate` wrote",
+                      word, names);
+}
+
+void merak_device_cost(const struct merak_device *device,
+                       enum merak_dtype dtype, int ranks_per_node,
+                       struct merak_cost_model *model)
+{
+    *model =
+        (struct merak_cost_model){.flops_per_s = device->flops_per_s[dtype],
+                                  .bytes_per_s = device->bytes_per_s,
+                                  .kernel_s = device->kernel_s,
+                                  .link_bytes_per_s = device->link_bytes_per_s,
+                                  .link_latency_s = device->link_latency_s,
+                                  .ranks_per_node = ranks_per_node,
+                                  .net_bytes_per_s = device->net_bytes_per_s,
+                                  .net_latency_s = device->net_latency_s};
+    memcpy(model->name, device->name, sizeof(model->name));
+}

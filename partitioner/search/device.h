@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/search/device.h - what a planner has to know of a machine
+ *
+ * A device is one rank's: a GPU, or the share of a node's cores that a task
+ * gets.  Rates are sustained ones, as a training step sees them; `peak` is
+ * the data sheet's and serves to tell utilisation.  A device file is a JSON
+ * object with the names of the fields below:
+ *
+ *   {"name": "h200", "ranks_per_node": 8, "memory_bytes": 142000000000,
+ *    "peak_flops_per_s": {"f32": 6.7e13, "bf16": 9.9e14},
+ *    "flops_per_s": {"f32": 4.5e13, "bf16": 6.0e14},
+ *    "bytes_per_s": 3.8e12, "kernel_s": 5e-6,
+ *    "link": {"bytes_per_s": 3.6e11, "latency_s": 8e-6},
+ *    "net": {"bytes_per_s": 4.5e10, "latency_s": 1.5e-5}}
+ *
+ * All are required but `peak_flops_per_s` (then flops_per_s) and `net` (then
+ * `link`: one node).  `merak calibrate` writes such a file.
+ */
+#ifndef MERAK_PARTITIONER_SEARCH_DEVICE_H
+#define MERAK_PARTITIONER_SEARCH_DEVICE_H
+
+#include "partitioner/program/program.h"
+
+struct merak_device {
+    char name[32];
+    int ranks_per_node;  /* usual; a request may say otherwise */
+    size_t memory_bytes; /* that an arena may take */
+    double peak_flops_per_s[MERAK_DTYPE_COUNT];
+    double flops_per_s[MERAK_DTYPE_COUNT]; /* GEMM */
+    double bytes_per_s;                    /* of memory, elementwise kernels */
+    double kernel_s;                       /* fixed cost of a kernel */
+    double link_bytes_per_s, link_latency_s; /* inside a node */
+    double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
+};
+
+/* One that is built in ("a100", "h100", "h200", "rtx3090", "cpu"), or a file
+ * if the word has a '/' or ends in ".json".  MERAK_ERR_NOT_FOUND names what
+ * there is; MERAK_ERR_FORMAT the field that is missing or wrong. */
+enum merak_status merak_device_find(const char *word,
+                                    struct merak_device *device,
+                                    struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_device_save(const struct merak_device *device,
+                                    const char *path,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* The cost model of ranks on it: one dtype, so many ranks on a node. */
+void merak_device_cost(const struct merak_device *device,
+                       enum merak_dtype dtype, int ranks_per_node,
+                       struct merak_cost_model *model);
+
+#endif

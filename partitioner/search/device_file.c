@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_file.c - device files: device.h describes them */
+#include "config.h"
+
+#include "partitioner/search/device_file.h"
+
+#include "base/error.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct reader {
+    const char *path;
+    struct merak_error *err;
+    enum merak_status rc;
+};
+
+/* A positive number at object[name] (zero too, where `zero`). */
+static double number(struct reader *r, const json_t *object, const char *name,
+                     bool zero)
+{
+    const json_t *value = json_object_get(object, name);
+    double x = json_number_value(value);
+
+    if (r->rc != MERAK_OK)
+        return 0;
+    if (!json_is_number(value) || !isfinite(x) || x < 0 || (x == 0 && !zero))
+        r->rc =
+            merak_fail(r->err, MERAK_ERR_FORMAT,
+                       "%s: field \"%s\" is %s; expected a number %s", r->path,
+                       name, value == NULL ? "missing" : "of another kind",
+                       zero ? "not below 0" : "above 0");
+    return x;
+}
+
+static const json_t *object(struct reader *r, const json_t *in,
+                            const char *name)
+{
+    const json_t *value = json_object_get(in, name);
+
+    if (r->rc == MERAK_OK && !json_is_object(value))
+        r->rc =
+            merak_fail(r->err, MERAK_ERR_FORMAT,
+                       "%s: field \"%s\" is %s; expected an object", r->path,
+                       name, value == NULL ? "missing" : "of another kind");
+    return value;
+}
+
+static void read_flops(struct reader *r, const json_t *in, const char *name,
+                       double *flops)
+{
+    const json_t *by = object(r, in, name);
+
+    flops[MERAK_F32] = number(r, by, "f32", false);
+    flops[MERAK_BF16] = number(r, by, "bf16", false);
+}
+
+static void read_link(struct reader *r, const json_t *in, const char *name,
+                      double *bytes_per_s, double *latency_s)
+{
+    const json_t *link = object(r, in, name);
+
+    *bytes_per_s = number(r, link, "bytes_per_s", false);
+    *latency_s = number(r, link, "latency_s", true);
+}
+
+static void read_device(struct reader *r, const json_t *in,
+                        struct merak_device *d)
+{
+    const char *name = json_string_value(json_object_get(in, "name"));
+    double ranks = number(r, in, "ranks_per_node", false);
+
+    snprintf(d->name, sizeof(d->name), "%s", name != NULL ? name : "file");
+    if (r->rc == MERAK_OK && (ranks > 65535 || ranks != floor(ranks)))
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: ranks_per_node is %g; expected a whole number "
+                           "up to 65535",
+                           r->path, ranks);
+    d->ranks_per_node = r->rc == MERAK_OK ? (int)ranks : 1;
+    d->memory_bytes = (size_t)number(r, in, "memory_bytes", false);
+    read_flops(r, in, "flops_per_s", d->flops_per_s);
+    memcpy(d->peak_flops_per_s, d->flops_per_s, sizeof(d->flops_per_s));
+    if (json_object_get(in, "peak_flops_per_s") != NULL)
+        read_flops(r, in, "peak_flops_per_s", d->peak_flops_per_s);
+    d->bytes_per_s = number(r, in, "bytes_per_s", false);
+    d->kernel_s = number(r, in, "kernel_s", true);
+    read_link(r, in, "link", &d->link_bytes_per_s, &d->link_latency_s);
+    d->net_bytes_per_s = d->link_bytes_per_s;
+    d->net_latency_s = d->link_latency_s;
+    if (json_object_get(in, "net") != NULL)
+        read_link(r, in, "net", &d->net_bytes_per_s, &d->net_latency_s);
+}
+
+enum merak_status merak_device_load(const char *path,
+                                    struct merak_device *device,
+                                    struct merak_error *err)
+{
+    struct reader r = {.path = path, .err = err};
+    struct merak_device d = {0};
+    json_error_t why;
+    json_t *in = json_load_file(path, 0, &why);
+
+    if (in == NULL)
+        return merak_fail(err, MERAK_ERR_FORMAT, "device file %s: %s (line %d)",
+                          path, why.text, why.line);
+    read_device(&r, in, &d);
+    json_decref(in);
+    if (r.rc == MERAK_OK)
+        *device = d;
+    return r.rc;
+}
+
+static json_t *flops_object(const double *flops)
+{
+    return json_pack("{s:f, s:f}", "f32", flops[MERAK_F32], "bf16",
+                     flops[MERAK_BF16]);
+}
+
+enum merak_status merak_device_save(const struct merak_device *device,
+                                    const char *path, struct merak_error *err)
+{
+    json_t *out = json_pack(
+        "{s:s, s:i, s:I, s:o, s:o, s:f, s:f, s:{s:f, s:f}, s:{s:f, s:f}}",
+        "name", device->name, "ranks_per_node", device->ranks_per_node,
+        "memory_bytes", (json_int_t)device->memory_bytes, "peak_flops_per_s",
+        flops_object(device->peak_flops_per_s), "flops_per_s",
+        flops_object(device->flops_per_s), "bytes_per_s", device->bytes_per_s,
+        "kernel_s", device->kernel_s, "link", "bytes_per_s",
+        device->link_bytes_per_s, "latency_s", device->link_latency_s, "net",
+        "bytes_per_s", device->net_bytes_per_s, "latency_s",
+        device->net_latency_s);
+    int failed;
+
+    if (out == NULL)
+        return merak_fail_nomem(err, sizeof(*device));
+    failed = json_dump_file(out, path, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    json_decref(out);
+    return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path)
+                  : MERAK_OK;
+}

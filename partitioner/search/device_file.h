@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/search/device_file.h - reading a device file */
+#ifndef MERAK_PARTITIONER_SEARCH_DEVICE_FILE_H
+#define MERAK_PARTITIONER_SEARCH_DEVICE_FILE_H
+
+#include "partitioner/search/device.h"
+
+enum merak_status merak_device_load(const char *path,
+                                    struct merak_device *device,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+#endif

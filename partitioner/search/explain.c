@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* explain.c - what a search found, why the others lost, and what to
+ * change where nothing fits
+ */
+#include "config.h"
+
+#include "partitioner/search/impl.h"
+
+#include "base/error.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- why a plan lost ------------------------------------------------------ */
+
+/* "12.3 GiB" */
+static const char *bytes_text(double bytes, char text[16])
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+
+    while (bytes >= 1024 && u < 4) {
+        bytes /= 1024;
+        u++;
+    }
+    snprintf(text, 16, "%.4g %s", bytes, unit[u]);
+    return text;
+}
+
+static void copy_choice(const struct merak_search *s,
+                        const struct merak_candidate *c,
+                        struct merak_search_choice *to)
+{
+    double scale = merak_search_time(c) / c->rated_s;
+
+    *to = (struct merak_search_choice){.plan = c->plan,
+                                       .step_s = merak_search_time(c),
+                                       .simulated = c->step_s > 0,
+                                       .memory_stage = c->stage};
+    to->memory_bytes = (size_t)(c->arena > 0 ? c->arena : c->bytes);
+    to->fits = (double)to->memory_bytes <= s->limit;
+    for (int i = 0; i < MERAK_PART_COUNT; i++)
+        to->part_s[i] = c->part_s[i] * scale;
+}
+
+/* The resource that it spends most of beyond what the chosen one does. */
+static void explain(const struct merak_search *s,
+                    const struct merak_search_choice *best,
+                    struct merak_search_choice *lost)
+{
+    char need[16], above[16];
+    int most = 0;
+
+    if (!lost->fits) {
+        snprintf(lost->why, sizeof(lost->why),
+                 "memory: stage %d needs %s, %s above the limit",
+                 lost->memory_stage,
+                 bytes_text((double)lost->memory_bytes, need),
+                 bytes_text((double)lost->memory_bytes - s->limit, above));
+        return;
+    }
+    for (int i = 1; i < MERAK_PART_COUNT; i++) {
+        if (lost->part_s[i] - best->part_s[i] >
+            lost->part_s[most] - best->part_s[most])
+            most = i;
+    }
+    snprintf(lost->why, sizeof(lost->why), "%s: %.4g s, against %.4g s",
+             merak_search_part_name((enum merak_search_part)most),
+             lost->part_s[most], best->part_s[most]);
+}
+
+static bool is_alike(const struct merak_plan *a, const struct merak_plan *b)
+{
+    return a->tp == b->tp && a->pp == b->pp && a->dp == b->dp &&
+           a->micro_batch == b->micro_batch;
+}
+
+/* The next best of other degrees or micro-batch size: those that fit, and
+ * those that would be faster had they the memory. */
+static void choose_runners(const struct merak_search *s,
+                           struct merak_search_result *r)
+{
+    int fit = 1, big = 0;
+
+    while (r->n_choices < MERAK_SEARCH_CHOICES) {
+        const struct merak_candidate *c;
+        bool seen = false;
+
+        if (big < s->n_bigs && s->big[big].rated_s < r->choice[0].step_s)
+            c = &s->big[big++];
+        else if (fit < s->n_cands)
+            c = &s->cand[fit++];
+        else
+            break;
+        for (int i = 0; i < r->n_choices; i++)
+            seen = seen || is_alike(&c->plan, &r->choice[i].plan);
+        if (seen)
+            continue;
+        copy_choice(s, c, &r->choice[r->n_choices]);
+        explain(s, &r->choice[0], &r->choice[r->n_choices]);
+        r->n_choices++;
+    }
+}
+
+enum merak_status merak_search_choose(struct merak_search *s,
+                                      struct merak_search_result **result_p)
+{
+    const struct merak_candidate *best = &s->cand[0];
+    struct merak_search_result *r = calloc(1, sizeof(*r));
+    int *cut;
+    enum merak_status rc = MERAK_OK;
+
+    if (r == NULL)
+        return merak_fail_nomem(s->err, sizeof(*r));
+    r->stage = calloc((size_t)best->plan.pp, sizeof(*r->stage));
+    cut = merak_search_bound(s, best->plan.pp);
+    if (r->stage == NULL || cut == NULL)
+        rc = merak_fail_nomem(s->err, sizeof(*r->stage));
+    if (rc == MERAK_OK)
+        rc = merak_search_report(s->in, &s->cost, s->graphs, best, r, s->err);
+    if (rc != MERAK_OK) {
+        merak_search_destroy(r);
+        return rc;
+    }
+    for (int i = 1; i < best->plan.pp; i++)
+        cut[i - 1] = best->bound[i] - 1;
+    copy_choice(s, best, &r->choice[0]);
+    r->choice[0].plan.cut = cut;
+    r->n_choices = 1;
+    choose_runners(s, r);
+    r->params = (size_t)best->table->n_elements;
+    r->flop_utilisation = r->flops_per_step / r->choice[0].step_s / s->tasks /
+                          s->in->device->peak_flops_per_s[s->in->dtype];
+    r->memory_limit = (size_t)s->limit;
+    r->n_rated = s->n_rated;
+    r->n_simulated = s->n_simulated;
+    r->pool = s->pool; /* holds the cut */
+    s->pool = NULL;
+    *result_p = r;
+    return MERAK_OK;
+}
+
+/* --- when nothing fits ---------------------------------------------------- */
+
+static const struct merak_candidate *least(const struct merak_search *s)
+{
+    const struct merak_candidate *c = NULL;
+
+    for (int i = 0; i < s->n_bigs; i++) {
+        if (c == NULL || s->big[i].bytes < c->bytes)
+            c = &s->big[i];
+    }
+    for (int i = 0; i < s->n_cands; i++) {
+        if (c == NULL || s->cand[i].arena < c->bytes)
+            c = &s->cand[i];
+    }
+    return c;
+}
+
+/* Would the same request fit on more nodes?  0: not on 16 times as many. */
+static int enough_nodes(const struct merak_search_input *in)
+{
+    struct merak_search_input more = *in;
+    struct merak_search s;
+
+    for (int by = 2; by <= 16; by *= 2) {
+        int found = 0;
+
+        if (in->nodes > INT32_MAX / by / in->ranks_per_node)
+            break;
+        more.nodes = in->nodes * by;
+        more.pin.dp = more.pin.pp = 0;
+        if (merak_search_init(&s, &more, NULL) == MERAK_OK &&
+            merak_search_rate_all(&s) == MERAK_OK)
+            found = s.n_cands;
+        merak_search_fini(&s);
+        if (found > 0)
+            return more.nodes;
+    }
+    return 0;
+}
+
+enum merak_status merak_search_no_memory(const struct merak_search *s)
+{
+    const struct merak_candidate *c = least(s);
+    double need = c->arena > c->bytes ? c->arena : c->bytes;
+    int nodes = enough_nodes(s->in);
+    char limit[16], need_text[16], more[32] = "";
+
+    if (nodes > 0)
+        snprintf(more, sizeof(more), ", or %d nodes", nodes);
+    bytes_text(need, need_text);
+    return merak_fail(
+        s->err, MERAK_ERR_CONFIG,
+        "memory: no plan fits in %s a rank; the smallest (tp %d, pp %d, dp %d, "
+        "micro-batch %zu, %s) needs %s on stage %d; nearest: %s a rank%s",
+        bytes_text(s->limit, limit), c->plan.tp, c->plan.pp, c->plan.dp,
+        c->plan.micro_batch, c->plan.schedule, need_text, c->stage, need_text,
+        more);
+}
+
+/* The batch sizes near the wanted one that some plan divides: a multiple of
+ * dp * micro-batch for the smallest dp there can be. */
+enum merak_status merak_search_no_division(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    size_t dp = pin->dp > 0 ? (size_t)pin->dp : 1;
+    size_t b = pin->micro_batch > 0 ? pin->micro_batch : 1;
+    size_t tp = pin->tp > 0 ? (size_t)pin->tp : 1;
+    size_t pp = pin->pp > 0 ? (size_t)pin->pp : 1;
+    size_t fixed = tp * pp * dp, batch;
+
+    if (s->n_tp_refused > 0) {
+        if (s->err != NULL)
+            *s->err = s->tp_error;
+        return MERAK_ERR_CONFIG;
+    }
+    if ((size_t)s->tasks % fixed != 0 || s->in->ranks_per_node % (int)tp != 0 ||
+        (pin->tp > 0 && pin->pp > 0 && pin->dp > 0 &&
+         fixed != (size_t)s->tasks))
+        return merak_fail(s->err, MERAK_ERR_CONFIG,
+                          "degrees: tp %d, pp %d, dp %d (0: free) do not fit "
+                          "%d ranks, %d a node; tp x pp x dp must be %d and "
+                          "tp divide %d",
+                          pin->tp, pin->pp, pin->dp, s->tasks,
+                          s->in->ranks_per_node, s->tasks,
+                          s->in->ranks_per_node);
+    if (pin->dp == 0 && pin->tp > 0 && pin->pp > 0)
+        dp = (size_t)s->tasks / tp / pp;
+    batch = (s->in->global_batch / (dp * b) + 1) * dp * b;
+    if (s->in->global_batch % (dp * b) != 0)
+        return merak_fail(s->err, MERAK_ERR_CONFIG,
+                          "global batch: %zu sequences are no multiple of dp "
+                          "%zu x micro-batch %zu; nearest: %zu",
+                          s->in->global_batch, dp, b, batch);
+    return merak_fail(
+        s->err, MERAK_ERR_CONFIG,
+        "degrees: %d ranks and a global batch of %zu have no tp x pp x dp "
+        "that the model can be cut to and dp divides the batch; nearest: a "
+        "global batch of %zu",
+        s->tasks, s->in->global_batch,
+        (s->in->global_batch / (size_t)s->tasks + 1) * (size_t)s->tasks);
+}

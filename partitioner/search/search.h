@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/search/search.h - the plan with the shortest step, found by
+ * search
+ *
+ * Degrees, micro-batch size, schedule, ZeRO-1, sequence parallelism, the
+ * numbering of ranks and the cuts between stages are all chosen together.
+ * A candidate is rated with a table of the model's segments (what lies
+ * between two places where it may be cut): time and memory from the sharded
+ * graph.  The best are then built as programs and simulated; memory is the
+ * arena's.
+ */
+#ifndef MERAK_PARTITIONER_SEARCH_SEARCH_H
+#define MERAK_PARTITIONER_SEARCH_SEARCH_H
+
+#include "partitioner/search/device.h"
+#include "partitioner/plan.h"
+
+enum merak_pin { MERAK_PIN_FREE, MERAK_PIN_NO, MERAK_PIN_YES };
+
+/* Choices that are not the search's: 0 leaves one free. */
+struct merak_search_pins {
+    int tp, pp, dp;
+    size_t micro_batch;
+    const char *schedule;
+    enum merak_pin zero1, order_tp_pp_dp;
+    bool fix_sp;
+    enum merak_seq_parallel sp; /* if fix_sp */
+};
+
+struct merak_search_input {
+    merak_describe_fn describe; /* called with several micro-batch sizes */
+    void *arg;
+    size_t seq;
+    enum merak_dtype dtype;
+    size_t global_batch; /* sequences a step: dp * micro-batch * m exactly */
+    int nodes, ranks_per_node;
+    size_t memory_bytes; /* an arena may take; 0: the device's */
+    int threads;         /* per rank, for the plan */
+    const struct merak_device *device;
+    struct merak_search_pins pin;
+    /* as in struct merak_program_options */
+    size_t (*scratch)(void *arg, const char *op,
+                      const struct merak_kernel_call *call);
+    void *scratch_arg;
+};
+
+/* What a step's time is spent on, on the stage with most to do. */
+enum merak_search_part {
+    MERAK_PART_COMPUTE,   /* kernels of all micro-batches */
+    MERAK_PART_TP,        /* exchanges inside a layer that nothing hides */
+    MERAK_PART_BUBBLE,    /* waiting for other stages, transfers included */
+    MERAK_PART_DP,        /* gradients summed, parameters gathered */
+    MERAK_PART_OPTIMIZER, /* norm and update */
+    MERAK_PART_COUNT
+};
+const char *merak_search_part_name(enum merak_search_part part);
+
+struct merak_search_choice {
+    struct merak_plan plan; /* cut belongs to the result */
+    double step_s;
+    bool simulated; /* else rated by the table alone */
+    bool fits;
+    size_t memory_bytes; /* largest arena, or what would be needed */
+    int memory_stage;    /* of the stage that takes most */
+    double part_s[MERAK_PART_COUNT]; /* sums to step_s */
+    char why[120];                   /* why it lost; "" for the first */
+};
+
+/* A stage of the chosen plan; bytes are one rank's. */
+struct merak_search_stage {
+    int first_segment, n_segments; /* segments are half layers or so */
+    char first_param[64], last_param[64];
+    size_t params; /* elements held by all tensor ranks together */
+    double flops, forward_s, backward_s; /* of one micro-batch */
+    int in_flight;
+    size_t arena_bytes, category_bytes[MERAK_CAT_COUNT];
+    double link_bytes, net_bytes; /* sent in a step, inside and across */
+};
+
+#define MERAK_SEARCH_CHOICES 6
+
+struct merak_search_result {
+    struct merak_search_choice choice[MERAK_SEARCH_CHOICES]; /* [0]: chosen */
+    int n_choices;
+    struct merak_search_stage *stage; /* [choice[0].plan.pp] */
+    size_t params;                    /* of the model */
+    double flops_per_step;            /* of the model, all ranks */
+    double flop_utilisation;          /* of the device's peak */
+    size_t memory_limit;
+    int n_rated, n_simulated;
+    struct merak_pool *pool;
+};
+
+/*
+ * MERAK_ERR_CONFIG if nothing fits: the text says which constraint binds, on
+ * which stage, and the nearest change that would do.  Deterministic: the same
+ * input gives the same plan.
+ */
+enum merak_status merak_search(const struct merak_search_input *input,
+                               struct merak_search_result **result_p,
+                               struct merak_error *err) MERAK_CHECKED;
+void merak_search_destroy(struct merak_search_result *result);
+
+#endif

@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check.c - prove a set of programs sound before any process waits
+ *
+ * Three independent proofs:
+ *   memory   each program's instructions are walked in order over the arena
+ *            cut at slot edges.  A read must find what was last written
+ *            there, through the same slot; whatever touches memory another
+ *            instruction used must start after that one is complete, by the
+ *            compute queue's order and the waits alone.
+ *   matches  every receive has a send of equal bytes and tag and the other
+ *            way round; members of a group run the same exchanges in the
+ *            same order.
+ *   progress the programs, run without time, all end.
+ * Nothing here uses what the builder knew: only the finished programs.
+ */
+#include "config.h"
+
+#include "partitioner/program/program.h"
+
+#include "base/error.h"
+#include "partitioner/simulate/meet.h"
+#include "partitioner/simulate/order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- one program: slots and waits ----------------------------------------- */
+
+static enum merak_status fail_at(const struct merak_program *prog,
+                                 const struct merak_instr *in,
+                                 struct merak_error *err, const char *what)
+{
+    return merak_fail(err, MERAK_ERR_CORRUPT,
+                      "rank %d instruction %d (%s, micro-batch %d): %s",
+                      prog->rank, in->id, in->name, in->microbatch, what);
+}
+
+static enum merak_status check_slot(const struct merak_program *prog, int s,
+                                    struct merak_error *err)
+{
+    const struct merak_slot *slot = &prog->slot[s];
+    const struct merak_slot *whole;
+    size_t need =
+        (slot->flat_hi - slot->flat_lo) * merak_dtype_bytes(slot->dtype);
+
+    if (slot->bytes < need || slot->flat_hi > merak_box_count(&slot->box))
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "rank %d slot %d (%s): %zu bytes, its part of the "
+                          "tensor takes %zu",
+                          prog->rank, s, slot->name, slot->bytes, need);
+    if (slot->offset + slot->bytes > prog->arena_bytes)
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "rank %d slot %d (%s): ends at byte %zu of an arena "
+                          "of %zu",
+                          prog->rank, s, slot->name, slot->offset + slot->bytes,
+                          prog->arena_bytes);
+    whole = &prog->slot[slot->whole];
+    if (slot->offset < whole->offset ||
+        slot->offset + slot->bytes > whole->offset + whole->bytes)
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "rank %d slot %d (%s): not inside slot %d",
+                          prog->rank, s, slot->name, slot->whole);
+    return MERAK_OK;
+}
+
+static enum merak_status check_slots(const struct merak_program *prog,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    size_t sum = 0;
+
+    for (int s = 0; s < prog->n_slots && rc == MERAK_OK; s++)
+        rc = check_slot(prog, s, err);
+    for (int c = 0; c < MERAK_CAT_COUNT; c++)
+        sum += prog->category_bytes[c];
+    if (rc == MERAK_OK && sum != prog->arena_bytes)
+        rc = merak_fail(err, MERAK_ERR_CORRUPT,
+                        "rank %d: the categories sum to %zu bytes, the arena "
+                        "has %zu",
+                        prog->rank, sum, prog->arena_bytes);
+    return rc;
+}
+
+/* Bytes an exchange reads and writes must be those of its slots. */
+static bool exchange_fits(const struct merak_program *prog,
+                          const struct merak_instr *in)
+{
+    const struct merak_exchange *ex = in->exchange;
+    size_t item = merak_dtype_bytes(ex->dtype);
+    size_t scratch = merak_exchange_scratch(ex);
+
+    return prog->slot[in->slot[0]].bytes == merak_shape_count(&ex->in) * item &&
+           prog->slot[in->slot[1]].bytes ==
+               merak_shape_count(&ex->out) * item &&
+           (scratch == 0 ||
+            (in->scratch >= 0 && prog->slot[in->scratch].bytes >= scratch));
+}
+
+static enum merak_status check_instr(const struct merak_program *prog, int i,
+                                     struct merak_error *err)
+{
+    const struct merak_instr *in = &prog->instr[i];
+
+    if (in->id != i)
+        return fail_at(prog, in, err, "its id is not its place");
+    if (in->n_in + in->n_out > MERAK_MAX_OPERANDS ||
+        in->scratch >= prog->n_slots)
+        return fail_at(prog, in, err, "names a slot that is not there");
+    for (int o = 0; o < in->n_in + in->n_out; o++) {
+        if (in->slot[o] < 0 || in->slot[o] >= prog->n_slots)
+            return fail_at(prog, in, err, "names a slot that is not there");
+    }
+    for (int w = 0; w < in->n_wait; w++) {
+        int at = prog->wait[in->first_wait + w];
+
+        if (at < 0 || at >= i)
+            return fail_at(prog, in, err,
+                           "waits for an instruction that is not before it");
+    }
+    if ((in->kind == MERAK_INSTR_EXCHANGE || in->kind == MERAK_INSTR_SLICE) &&
+        !exchange_fits(prog, in))
+        return fail_at(prog, in, err,
+                       "its slots are not of its exchange's size");
+    return MERAK_OK;
+}
+
+/* --- one program: memory -------------------------------------------------- */
+
+/* A piece of the arena, between two neighbouring slot edges. */
+struct cell {
+    int whole;   /* what is in it: a slot that is its own whole, or -1 */
+    int writer;  /* instruction, or -1: from before the step */
+    int *reader; /* since it was written */
+    int n_readers, cap_readers;
+};
+
+struct memory {
+    const struct merak_program *prog;
+    struct merak_order order;
+    size_t *edge;
+    int n_edges;
+    struct cell *cell;
+    int *lo, *hi; /* cells of each slot */
+};
+
+static int compare_sizes(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static int cell_at(const struct memory *m, size_t offset)
+{
+    int lo = 0, hi = m->n_edges - 1;
+
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+
+        if (m->edge[mid] < offset)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Parameters and optimizer state are there when a step begins. */
+static void fill_memory(struct memory *m)
+{
+    const struct merak_program *prog = m->prog;
+
+    for (int s = 0; s < prog->n_slots; s++) {
+        const struct merak_slot *slot = &prog->slot[s];
+
+        m->lo[s] = cell_at(m, slot->offset);
+        m->hi[s] = cell_at(m, slot->offset + slot->bytes);
+        if (slot->whole != s ||
+            slot->offset + slot->bytes > prog->persistent_bytes ||
+            (slot->category != MERAK_CAT_PARAM &&
+             slot->category != MERAK_CAT_OPTIMIZER))
+            continue;
+        for (int c = m->lo[s]; c < m->hi[s]; c++)
+            m->cell[c].whole = s;
+    }
+}
+
+static enum merak_status memory_init(struct memory *m,
+                                     const struct merak_program *prog,
+                                     struct merak_error *err)
+{
+    size_t n = 2 * (size_t)prog->n_slots + 1;
+    enum merak_status rc;
+
+    *m = (struct memory){.prog = prog};
+    m->edge = calloc(n, sizeof(*m->edge));
+    m->cell = calloc(n, sizeof(*m->cell));
+    m->lo = calloc(n, sizeof(*m->lo));
+    m->hi = calloc(n, sizeof(*m->hi));
+    if (m->edge == NULL || m->cell == NULL || m->lo == NULL || m->hi == NULL)
+        return merak_fail_nomem(err, n * sizeof(*m->cell));
+    rc = merak_order_init(&m->order, prog, err);
+    if (rc != MERAK_OK)
+        return rc;
+    for (int s = 0; s < prog->n_slots; s++) {
+        m->edge[m->n_edges++] = prog->slot[s].offset;
+        m->edge[m->n_edges++] = prog->slot[s].offset + prog->slot[s].bytes;
+    }
+    qsort(m->edge, (size_t)m->n_edges, sizeof(*m->edge), compare_sizes);
+    for (int i = 0; i < m->n_edges; i++)
+        m->cell[i] = (struct cell){.whole = -1, .writer = -1};
+    fill_memory(m);
+    return MERAK_OK;
+}
+
+static void memory_fini(struct memory *m)
+{
+    for (int i = 0; m->cell != NULL && i < m->n_edges; i++)
+        free(m->cell[i].reader);
+    merak_order_fini(&m->order);
+    free(m->edge);
+    free(m->cell);
+    free(m->lo);
+    free(m->hi);
+}
+
+static enum merak_status must_follow(const struct memory *m,
+                                     const struct merak_instr *in, int early,
+                                     const char *why, struct merak_error *err)
+{
+    const struct merak_instr *e;
+
+    if (early < 0 || early == in->id ||
+        merak_order_before(&m->order, early, in->id))
+        return MERAK_OK;
+    e = &m->prog->instr[early];
+    return merak_fail(err, MERAK_ERR_CORRUPT,
+                      "rank %d instruction %d (%s, micro-batch %d) does not "
+                      "wait for %d (%s, micro-batch %d), %s",
+                      m->prog->rank, in->id, in->name, in->microbatch, early,
+                      e->name, e->microbatch, why);
+}
+
+static enum merak_status check_read(struct memory *m,
+                                    const struct merak_instr *in, int slot,
+                                    struct merak_error *err)
+{
+    const struct merak_slot *s = &m->prog->slot[slot];
+    enum merak_status rc = MERAK_OK;
+
+    for (int c = m->lo[slot]; c < m->hi[slot] && rc == MERAK_OK; c++) {
+        struct cell *cell = &m->cell[c];
+
+        if (cell->whole != s->whole)
+            return merak_fail(
+                err, MERAK_ERR_CORRUPT,
+                "rank %d instruction %d (%s, micro-batch %d) reads slot %d "
+                "(%s), %s%s",
+                m->prog->rank, in->id, in->name, in->microbatch, slot, s->name,
+                cell->whole < 0 ? "which nothing wrote"
+                                : "which was overwritten by ",
+                cell->whole < 0 ? "" : m->prog->slot[cell->whole].name);
+        rc =
+            must_follow(m, in, cell->writer, "which writes what it reads", err);
+    }
+    return rc;
+}
+
+static enum merak_status check_write(struct memory *m,
+                                     const struct merak_instr *in, int slot,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int c = m->lo[slot]; c < m->hi[slot] && rc == MERAK_OK; c++) {
+        struct cell *cell = &m->cell[c];
+
+        rc = must_follow(m, in, cell->writer, "which wrote there before", err);
+        for (int r = 0; r < cell->n_readers && rc == MERAK_OK; r++)
+            rc = must_follow(m, in, cell->reader[r],
+                             "which reads what it overwrites", err);
+    }
+    return rc;
+}
+
+static enum merak_status note_read(struct memory *m,
+                                   const struct merak_instr *in, int slot,
+                                   struct merak_error *err)
+{
+    for (int c = m->lo[slot]; c < m->hi[slot]; c++) {
+        struct cell *cell = &m->cell[c];
+
+        if (cell->n_readers == cell->cap_readers) {
+            int cap = cell->cap_readers * 2 + 4;
+            int *p = realloc(cell->reader, (size_t)cap * sizeof(*p));
+
+            if (p == NULL)
+                return merak_fail_nomem(err, (size_t)cap * sizeof(*p));
+            cell->reader = p;
+            cell->cap_readers = cap;
+        }
+        cell->reader[cell->n_readers++] = in->id;
+    }
+    return MERAK_OK;
+}
+
+static void note_write(struct memory *m, const struct merak_instr *in, int slot)
+{
+    for (int c = m->lo[slot]; c < m->hi[slot]; c++) {
+        m->cell[c].whole = m->prog->slot[slot].whole;
+        m->cell[c].writer = in->id;
+        m->cell[c].n_readers = 0;
+    }
+}
+
+/* Apply `what` to the operands in a mask. */
+static enum merak_status check_access(struct memory *m,
+                                      const struct merak_instr *in,
+                                      struct merak_error *err)
+{
+    unsigned reads, writes;
+    int n = in->n_in + in->n_out;
+    enum merak_status rc = MERAK_OK;
+
+    merak_instr_access(in, &reads, &writes);
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        if (reads & (1u << i))
+            rc = check_read(m, in, in->slot[i], err);
+        if (rc == MERAK_OK && (writes & (1u << i)))
+            rc = check_write(m, in, in->slot[i], err);
+    }
+    if (rc == MERAK_OK && in->scratch >= 0)
+        rc = check_write(m, in, in->scratch, err);
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        if (reads & (1u << i))
+            rc = note_read(m, in, in->slot[i], err);
+    }
+    for (int i = 0; i < n; i++) {
+        if (writes & (1u << i))
+            note_write(m, in, in->slot[i]);
+    }
+    if (in->scratch >= 0)
+        note_write(m, in, in->scratch);
+    return rc;
+}
+
+/* What is asked for after the step must still be there. */
+static enum merak_status check_results(struct memory *m,
+                                       struct merak_error *err)
+{
+    const struct merak_program *prog = m->prog;
+    const int result[] = {prog->loss, prog->norm};
+
+    for (size_t i = 0; i < sizeof(result) / sizeof(*result); i++) {
+        int slot = result[i];
+
+        for (int c = slot < 0 ? 0 : m->lo[slot]; slot >= 0 && c < m->hi[slot];
+             c++) {
+            if (m->cell[c].whole != prog->slot[slot].whole)
+                return merak_fail(err, MERAK_ERR_CORRUPT,
+                                  "rank %d: %s is overwritten before the step "
+                                  "ends",
+                                  prog->rank, prog->slot[slot].name);
+        }
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status check_program(const struct merak_program *prog,
+                                       struct merak_error *err)
+{
+    struct memory m = {0};
+    enum merak_status rc = check_slots(prog, err);
+
+    for (int i = 0; i < prog->n_instrs && rc == MERAK_OK; i++)
+        rc = check_instr(prog, i, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = memory_init(&m, prog, err);
+    for (int i = 0; i < prog->n_instrs && rc == MERAK_OK; i++) {
+        merak_order_next(&m.order);
+        rc = check_access(&m, &prog->instr[i], err);
+    }
+    if (rc == MERAK_OK)
+        rc = check_results(&m, err);
+    memory_fini(&m);
+    return rc;
+}
+
+/* --- all programs: matches ------------------------------------------------ */
+
+static enum merak_status check_arrival(struct merak_meet *meet,
+                                       struct merak_program *const *programs,
+                                       int p, const struct merak_instr *in,
+                                       struct merak_error *err)
+{
+    struct merak_party *party = merak_meet_find(meet, p, in);
+    const struct merak_program *prog = programs[p], *other;
+    const struct merak_instr *first;
+
+    if (party == NULL)
+        return MERAK_OK; /* its peers are not among the programs */
+    for (int i = 0; i < party->n_here; i++) {
+        if (party->at[i].program == p)
+            return fail_at(prog, in, err, "its tag is used twice in the step");
+    }
+    (void)merak_meet_arrive(meet, p, in, 0.0);
+    other = programs[party->at[0].program];
+    first = &other->instr[party->at[0].instr];
+    if (in->kind == MERAK_INSTR_EXCHANGE
+            ? in->exchange->kind == first->exchange->kind &&
+                  in->exchange->dtype == first->exchange->dtype &&
+                  in->exchange->n == first->exchange->n
+            : prog->slot[in->slot[0]].bytes ==
+                  other->slot[first->slot[0]].bytes)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CORRUPT,
+                      "rank %d instruction %d (%s) and rank %d instruction %d "
+                      "(%s) do not agree on what moves",
+                      prog->rank, in->id, in->name, other->rank, first->id,
+                      first->name);
+}
+
+static enum merak_status check_complete(struct merak_meet *meet,
+                                        struct merak_program *const *programs,
+                                        int p, const struct merak_instr *in,
+                                        struct merak_error *err)
+{
+    const struct merak_party *party = merak_meet_find(meet, p, in);
+
+    if (party == NULL || party->n_here == party->n_all)
+        return MERAK_OK;
+    if (in->kind == MERAK_INSTR_EXCHANGE)
+        return fail_at(programs[p], in, err,
+                       "not all members of its group run this exchange");
+    return merak_fail(err, MERAK_ERR_CORRUPT,
+                      "rank %d instruction %d (%s, micro-batch %d) has no %s "
+                      "of tag %llu on rank %d",
+                      programs[p]->rank, in->id, in->name, in->microbatch,
+                      in->kind == MERAK_INSTR_SEND ? "receive" : "send",
+                      (unsigned long long)in->tag, in->peer);
+}
+
+static enum merak_status check_matches(struct merak_meet *meet,
+                                       struct merak_program *const *programs,
+                                       int n, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int p = 0; p < n; p++) {
+        for (int i = 0; i < programs[p]->n_instrs && rc == MERAK_OK; i++)
+            rc = check_arrival(meet, programs, p, &programs[p]->instr[i], err);
+    }
+    for (int p = 0; p < n; p++) {
+        for (int i = 0; i < programs[p]->n_instrs && rc == MERAK_OK; i++)
+            rc = check_complete(meet, programs, p, &programs[p]->instr[i], err);
+    }
+    return rc;
+}
+
+/* --- all programs: order of exchanges ------------------------------------- */
+
+/* The next exchange after `from` among the members of a group. */
+static const struct merak_instr *next_in(const struct merak_program *prog,
+                                         int from, const int *rank, int n)
+{
+    for (int i = from; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+        const struct merak_group *g;
+
+        if (in->kind != MERAK_INSTR_EXCHANGE)
+            continue;
+        g = &prog->group[in->group];
+        if (g->n == n && memcmp(g->rank, rank, (size_t)n * sizeof(int)) == 0)
+            return in;
+    }
+    return NULL;
+}
+
+static enum merak_status compare_orders(const struct merak_program *a,
+                                        const struct merak_program *b,
+                                        const struct merak_group *group,
+                                        struct merak_error *err)
+{
+    int i = 0, j = 0;
+
+    for (;;) {
+        const struct merak_instr *x = next_in(a, i, group->rank, group->n);
+        const struct merak_instr *y = next_in(b, j, group->rank, group->n);
+
+        if (x == NULL && y == NULL)
+            return MERAK_OK;
+        if (x == NULL || y == NULL || x->tag != y->tag)
+            return merak_fail(
+                err, MERAK_ERR_CORRUPT,
+                "group %s: rank %d runs %s (instruction %d, micro-batch %d) "
+                "where rank %d runs %s (instruction %d, micro-batch %d)",
+                group->name, a->rank, x != NULL ? x->name : "nothing",
+                x != NULL ? x->id : -1, x != NULL ? x->microbatch : -1, b->rank,
+                y != NULL ? y->name : "nothing", y != NULL ? y->id : -1,
+                y != NULL ? y->microbatch : -1);
+        i = x->id + 1;
+        j = y->id + 1;
+    }
+}
+
+/* Each member against the first one of its groups that is here. */
+static enum merak_status check_orders(const struct merak_meet *meet,
+                                      struct merak_program *const *programs,
+                                      int n, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int p = 0; p < n; p++) {
+        for (int g = 0; g < programs[p]->n_groups && rc == MERAK_OK; g++) {
+            const struct merak_group *group = &programs[p]->group[g];
+            int first = -1;
+
+            for (int i = 0; i < group->n && first < 0; i++)
+                first = merak_meet_program(meet, group->rank[i]);
+            if (first >= 0 && first != p)
+                rc = compare_orders(programs[first], programs[p], group, err);
+        }
+    }
+    return rc;
+}
+
+enum merak_status merak_program_check(struct merak_program *const *programs,
+                                      int n, struct merak_error *err)
+{
+    struct merak_timeline *timeline = NULL;
+    struct merak_meet *meet = NULL;
+    enum merak_status rc = MERAK_OK;
+
+    for (int p = 0; p < n && rc == MERAK_OK; p++)
+        rc = check_program(programs[p], err);
+    if (rc == MERAK_OK)
+        rc = merak_meet_create(programs, n, &meet, err);
+    if (rc == MERAK_OK)
+        rc = check_orders(meet, programs, n, err);
+    if (rc == MERAK_OK)
+        rc = check_matches(meet, programs, n, err);
+    if (rc == MERAK_OK)
+        rc = merak_simulate(programs, n, NULL, &timeline, err);
+    merak_timeline_destroy(timeline);
+    merak_meet_destroy(meet);
+    return rc;
+}

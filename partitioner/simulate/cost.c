@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost.c - how long an instruction takes: a roofline for kernels, latency
+ * plus bytes for links, inside a node and across
+ */
+#include "config.h"
+
+#include "partitioner/program/program.h"
+
+const struct merak_cost_model *merak_cost_default(void)
+{
+    /* One core of a current server CPU in f32; peers inside a node. */
+    static const struct merak_cost_model model = {
+        .name = "cpu",
+        .flops_per_s = 1.5e11,
+        .bytes_per_s = 1e10,
+        .kernel_s = 2e-6,
+        .link_bytes_per_s = 5e9,
+        .link_latency_s = 5e-6,
+    };
+
+    return &model;
+}
+
+double merak_cost_kernel(const struct merak_cost_model *model, double flops,
+                         double bytes)
+{
+    double compute = flops / model->flops_per_s;
+    double memory = bytes / model->bytes_per_s;
+
+    return model->kernel_s + (compute > memory ? compute : memory);
+}
+
+double merak_cost_exchange(const struct merak_cost_model *model,
+                           enum merak_convert_kind kind, double bytes, int n,
+                           int inside)
+{
+    /* An all-reduce reduces, then gathers. */
+    int rounds = kind == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
+    double near = inside - 1, far = n - inside, each;
+
+    if (n < 2)
+        return 0;
+    each = bytes / (n - 1);
+    if (far == 0)
+        return rounds * near * model->link_latency_s +
+               bytes / model->link_bytes_per_s;
+    return rounds * (near * model->link_latency_s +
+                     far * model->net_latency_s) +
+           near * each / model->link_bytes_per_s +
+           far * each / model->net_bytes_per_s;
+}
+
+double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
+                           bool inside)
+{
+    if (inside)
+        return model->link_latency_s + bytes / model->link_bytes_per_s;
+    return model->net_latency_s + bytes / model->net_bytes_per_s;
+}
+
+bool merak_cost_together(const struct merak_cost_model *model, int a, int b)
+{
+    return model->ranks_per_node == 0 ||
+           a / model->ranks_per_node == b / model->ranks_per_node;
+}
+
+static double group_seconds(const struct merak_cost_model *model,
+                            const struct merak_program *program,
+                            const struct merak_instr *instr)
+{
+    const struct merak_group *group = &program->group[instr->group];
+    int inside = 0;
+
+    for (int i = 0; i < group->n; i++)
+        inside += merak_cost_together(model, program->rank, group->rank[i]);
+    return merak_cost_exchange(model, instr->exchange->kind,
+                               (double)instr->bytes, group->n, inside);
+}
+
+double merak_cost_instr(const struct merak_cost_model *model,
+                        const struct merak_program *program,
+                        const struct merak_instr *instr)
+{
+    switch (instr->kind) {
+    case MERAK_INSTR_LOAD:
+    case MERAK_INSTR_KERNEL:
+    case MERAK_INSTR_SLICE:
+        return merak_cost_kernel(model, instr->flops, (double)instr->bytes);
+    case MERAK_INSTR_EXCHANGE:
+        return group_seconds(model, program, instr);
+    case MERAK_INSTR_SEND:
+    case MERAK_INSTR_RECV:
+        return merak_cost_transfer(
+            model, (double)instr->bytes,
+            merak_cost_together(model, program->rank, instr->peer));
+    }
+    return 0.0;
+}

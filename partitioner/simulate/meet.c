@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* meet.c - which instructions of several programs are one event
+ *
+ * A hash table over (tag, who).  All parties are made ahead, so that arriving
+ * cannot fail.
+ */
+#include "config.h"
+
+#include "partitioner/simulate/meet.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "partitioner/graph/pool.h"
+
+#include <stdlib.h>
+
+struct rank_at {
+    int rank, program;
+};
+
+struct merak_meet {
+    struct merak_program *const *programs;
+    int n;
+    struct rank_at *by_rank; /* sorted */
+    struct merak_party **bucket;
+    size_t n_buckets; /* a power of two */
+    struct merak_pool *pool;
+};
+
+static int compare_ranks(const void *a, const void *b)
+{
+    const struct rank_at *x = a, *y = b;
+
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+int merak_meet_program(const struct merak_meet *meet, int rank)
+{
+    const struct rank_at key = {.rank = rank};
+    const struct rank_at *at = bsearch(&key, meet->by_rank, (size_t)meet->n,
+                                       sizeof(key), compare_ranks);
+
+    return at == NULL ? -1 : at->program;
+}
+
+static bool has_peers(const struct merak_instr *in)
+{
+    return in->kind == MERAK_INSTR_SEND || in->kind == MERAK_INSTR_RECV ||
+           in->kind == MERAK_INSTR_EXCHANGE;
+}
+
+static struct merak_party who(const struct merak_program *prog,
+                              const struct merak_instr *in)
+{
+    struct merak_party key = {.tag = in->tag};
+
+    if (in->kind == MERAK_INSTR_EXCHANGE) {
+        key.first = prog->group[in->group].rank[0];
+        key.second = -prog->group[in->group].n;
+    } else if (in->kind == MERAK_INSTR_SEND) {
+        key.first = prog->rank;
+        key.second = in->peer;
+    } else {
+        key.first = in->peer;
+        key.second = prog->rank;
+    }
+    return key;
+}
+
+static struct merak_party **bucket_of(const struct merak_meet *meet,
+                                      const struct merak_party *key)
+{
+    uint64_t h = merak_rng_mix(key->tag, (uint64_t)(uint32_t)key->first << 32 |
+                                             (uint32_t)key->second);
+
+    return &meet->bucket[h & (meet->n_buckets - 1)];
+}
+
+struct merak_party *merak_meet_find(struct merak_meet *meet, int program,
+                                    const struct merak_instr *instr)
+{
+    struct merak_party key;
+
+    if (!has_peers(instr))
+        return NULL;
+    key = who(meet->programs[program], instr);
+    for (struct merak_party *p = *bucket_of(meet, &key); p != NULL;
+         p = p->next) {
+        if (p->tag == key.tag && p->first == key.first &&
+            p->second == key.second)
+            return p->n_all > 1 ? p : NULL;
+    }
+    return NULL;
+}
+
+/* How many of those who should meet are among the programs. */
+static int count_seats(const struct merak_meet *meet,
+                       const struct merak_program *prog,
+                       const struct merak_instr *in)
+{
+    const struct merak_group *group = &prog->group[in->group];
+    int n = 0;
+
+    if (in->kind != MERAK_INSTR_EXCHANGE)
+        return merak_meet_program(meet, in->peer) >= 0 ? 2 : 1;
+    for (int i = 0; i < group->n; i++)
+        n += merak_meet_program(meet, group->rank[i]) >= 0;
+    return n;
+}
+
+static enum merak_status add_party(struct merak_meet *meet, int program,
+                                   const struct merak_instr *in,
+                                   struct merak_error *err)
+{
+    const struct merak_program *prog = meet->programs[program];
+    struct merak_party key, **bucket, *party;
+    int seats;
+
+    if (!has_peers(in))
+        return MERAK_OK;
+    key = who(prog, in);
+    bucket = bucket_of(meet, &key);
+    for (party = *bucket; party != NULL; party = party->next) {
+        if (party->tag == key.tag && party->first == key.first &&
+            party->second == key.second)
+            return MERAK_OK;
+    }
+    seats = count_seats(meet, prog, in);
+    party = merak_pool_alloc(
+        meet->pool, sizeof(*party) + (size_t)seats * sizeof(*party->at));
+    if (party == NULL)
+        return merak_fail_nomem(err, sizeof(*party));
+    *party = key;
+    party->n_all = seats;
+    party->at = (struct merak_seat *)(party + 1);
+    party->next = *bucket;
+    *bucket = party;
+    return MERAK_OK;
+}
+
+const struct merak_party *merak_meet_arrive(struct merak_meet *meet,
+                                            int program,
+                                            const struct merak_instr *instr,
+                                            double at_s)
+{
+    struct merak_party *party = merak_meet_find(meet, program, instr);
+
+    if (party == NULL || party->n_here == party->n_all)
+        return NULL;
+    party->at[party->n_here++] =
+        (struct merak_seat){.program = program, .instr = instr->id};
+    if (at_s > party->latest_s)
+        party->latest_s = at_s;
+    return party;
+}
+
+static enum merak_status fill(struct merak_meet *meet, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int p = 0; p < meet->n; p++)
+        meet->by_rank[p] = (struct rank_at){meet->programs[p]->rank, p};
+    qsort(meet->by_rank, (size_t)meet->n, sizeof(*meet->by_rank),
+          compare_ranks);
+    for (int p = 0; p < meet->n; p++) {
+        for (int i = 0; i < meet->programs[p]->n_instrs && rc == MERAK_OK; i++)
+            rc = add_party(meet, p, &meet->programs[p]->instr[i], err);
+    }
+    return rc;
+}
+
+enum merak_status merak_meet_create(struct merak_program *const *programs,
+                                    int n, struct merak_meet **meet_p,
+                                    struct merak_error *err)
+{
+    struct merak_meet *meet = calloc(1, sizeof(*meet));
+    size_t instrs = 1;
+    enum merak_status rc = MERAK_OK;
+
+    if (meet == NULL)
+        return merak_fail_nomem(err, sizeof(*meet));
+    for (int p = 0; p < n; p++)
+        instrs += (size_t)programs[p]->n_instrs;
+    meet->programs = programs;
+    meet->n = n;
+    for (meet->n_buckets = 64; meet->n_buckets < instrs;)
+        meet->n_buckets *= 2;
+    meet->pool = merak_pool_create();
+    meet->by_rank = calloc((size_t)n + 1, sizeof(*meet->by_rank));
+    meet->bucket = calloc(meet->n_buckets, sizeof(struct merak_party *));
+    if (meet->pool == NULL || meet->by_rank == NULL || meet->bucket == NULL)
+        rc = merak_fail_nomem(err, instrs * sizeof(*meet->bucket));
+    if (rc == MERAK_OK)
+        rc = fill(meet, err);
+    if (rc == MERAK_OK)
+        *meet_p = meet;
+    else
+        merak_meet_destroy(meet);
+    return rc;
+}
+
+void merak_meet_destroy(struct merak_meet *meet)
+{
+    if (meet == NULL)
+        return;
+    free(meet->by_rank);
+    free(meet->bucket);
+    merak_pool_destroy(meet->pool);
+    free(meet);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* order.c - what is known to be complete when an instruction starts
+ *
+ * Compute instructions end in order, so of them one number is enough.  Of
+ * the others it is enough to remember the first compute instruction that
+ * knows them complete, and to follow the few waits between them.
+ */
+#include "config.h"
+
+#include "partitioner/simulate/order.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+enum merak_status merak_order_init(struct merak_order *order,
+                                   const struct merak_program *program,
+                                   struct merak_error *err)
+{
+    size_t n = (size_t)program->n_instrs + 1;
+
+    *order = (struct merak_order){.program = program, .last_compute = -1};
+    order->compute = calloc(n, sizeof(int));
+    order->seen = calloc(n, sizeof(int));
+    if (order->compute == NULL || order->seen == NULL) {
+        merak_order_fini(order);
+        return merak_fail_nomem(err, n * sizeof(int));
+    }
+    return MERAK_OK;
+}
+
+void merak_order_fini(struct merak_order *order)
+{
+    free(order->compute);
+    free(order->seen);
+    *order = (struct merak_order){.program = NULL};
+}
+
+static bool is_compute(const struct merak_order *order, int id)
+{
+    return order->program->instr[id].queue == MERAK_QUEUE_COMPUTE;
+}
+
+/* Compute instruction `at` starts after `id` and all that it waited for. */
+static void mark_seen(struct merak_order *order, int id, int at)
+{
+    const struct merak_instr *in = &order->program->instr[id];
+
+    if (is_compute(order, id) || order->seen[id] >= 0)
+        return;
+    order->seen[id] = at;
+    for (int i = 0; i < in->n_wait; i++)
+        mark_seen(order, order->program->wait[in->first_wait + i], at);
+}
+
+void merak_order_next(struct merak_order *order)
+{
+    int id = order->n++;
+    const struct merak_instr *in = &order->program->instr[id];
+    bool compute = is_compute(order, id);
+    int latest = compute ? order->last_compute : -1;
+
+    order->seen[id] = -1;
+    for (int i = 0; i < in->n_wait; i++) {
+        int w = order->program->wait[in->first_wait + i];
+        int via = is_compute(order, w) ? w : order->compute[w];
+
+        if (via > latest)
+            latest = via;
+        if (compute)
+            mark_seen(order, w, id);
+    }
+    order->compute[id] = latest;
+    if (compute)
+        order->last_compute = id;
+}
+
+bool merak_order_before(const struct merak_order *order, int early, int late)
+{
+    const struct merak_instr *in = &order->program->instr[late];
+    int upto = order->compute[late];
+
+    if (is_compute(order, early))
+        return early <= upto;
+    if (is_compute(order, late))
+        upto = late;
+    if (order->seen[early] >= 0 && order->seen[early] <= upto)
+        return true;
+    for (int i = 0; i < in->n_wait; i++) {
+        int w = order->program->wait[in->first_wait + i];
+
+        if (w == early || (w > early && !is_compute(order, w) &&
+                           merak_order_before(order, early, w)))
+            return true;
+    }
+    return false;
+}
+
+bool merak_order_implies(const struct merak_order *order, int late, int early)
+{
+    return early == late || merak_order_before(order, early, late);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/simulate/order.h - what is known to be complete when an
+ * instruction
+ * starts, from the compute queue's order and the waits
+ */
+#ifndef MERAK_PARTITIONER_SIMULATE_ORDER_H
+#define MERAK_PARTITIONER_SIMULATE_ORDER_H
+
+#include <stdbool.h>
+
+#include "partitioner/program/program.h"
+
+struct merak_order {
+    const struct merak_program *program;
+    int n; /* instructions taken in so far */
+    int last_compute; /* the latest of them on the compute queue, or -1 */
+    /* By instruction: latest compute instruction complete when it starts. */
+    int *compute;
+    /* By instruction off the compute queue: the first compute instruction
+     * at whose start it is complete, or -1 so far. */
+    int *seen;
+};
+
+enum merak_status merak_order_init(struct merak_order *order,
+                                   const struct merak_program *program,
+                                   struct merak_error *err) MERAK_CHECKED;
+void merak_order_fini(struct merak_order *order);
+/* Take in the next instruction, whose waits stand. */
+void merak_order_next(struct merak_order *order);
+/* Is `early` complete whenever `late` (taken in) is? */
+bool merak_order_implies(const struct merak_order *order, int late,
+                         int early);
+/* Is `early` complete when `late` (taken in) starts? */
+bool merak_order_before(const struct merak_order *order, int early,
+                        int late);
+
+#endif
