@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calibrate.c - `merak calibrate`: measure this machine into a device file
  *
- * What a step's time is predicted from (partitioner/search/device.h): the rate of
- * matrix products in each type, the bandwidth of elementwise kernels, what a
+ * What a step's time is predicted from (partitioner/search/device.h): the rate
+ * of matrix products in each type, the bandwidth of elementwise kernels, what a
  * kernel costs that has nothing to do, and copies and wake-ups between two
  * processes of the node.  Every figure is the median of several runs, so that
  * a neighbour who comes and goes does not count.
@@ -13,12 +13,11 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/options.h"
 #include "kernels/kernels.h"
 #include "partitioner/search/device.h"
 #include "runtime/runtime.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -324,95 +323,45 @@ static enum merak_status measure(struct calibrate *c, struct merak_error *err)
 
 /* --- the command ---------------------------------------------------------- */
 
+#define AT(field) offsetof(struct calibrate, field)
+
+static const struct merak_option rows[] = {
+    {"out", MERAK_OPTION_TEXT, AT(out),
+     .about = "where to; ends in .json (required)", .arg = "FILE"},
+    {"threads", MERAK_OPTION_INT, AT(threads), .about = "of a rank (1)",
+     .least = 1, .most = 4096},
+    {"ranks-per-node", MERAK_OPTION_INT, AT(device.ranks_per_node),
+     .about = "to be noted in the file (1)", .least = 1, .most = 4096},
+    {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
+     .about = "that a rank may take (7/8 of this machine's, shared out)",
+     .positive = true, .most = 1e6},
+    {"backend", MERAK_OPTION_TEXT, AT(backend_name), .about = "kernels (cpu)",
+     .arg = "NAME"},
+};
+
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
 static void print_help(void)
 {
-    fputs("usage: merak calibrate --out FILE [OPTION]...\n"
-          "\n"
-          "Measure this machine's kernels, memory and copies into a device "
-          "file,\n"
-          "for `merak plan`.  Run it where ranks will run, on as "
-          "many cores.\n"
-          "\n"
-          "  --out FILE          where to; ends in .json (required)\n"
-          "  --threads N         of a rank (1)\n"
-          "  --ranks-per-node N  to be noted in the file (1)\n"
-          "  --memory-gib N      that a rank may take (7/8 of this machine's, "
-          "shared out)\n"
-          "  --backend NAME      kernels (cpu)\n",
-          stdout);
-}
-
-static enum merak_status parse_int(const char *name, const char *text,
-                                   int *value_p, struct merak_error *err)
-{
-    char *end;
-    long v;
-
-    errno = 0;
-    v = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || v < 1 || v > 4096)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%s: expected a number from 1 to 4096, got \"%.40s\"",
-                          name, text);
-    *value_p = (int)v;
-    return MERAK_OK;
-}
-
-static enum merak_status parse_value(const char *name, const char *text,
-                                     struct calibrate *c,
-                                     struct merak_error *err)
-{
-    char *end;
-
-    if (strcmp(name, "--out") == 0)
-        c->out = text;
-    else if (strcmp(name, "--backend") == 0)
-        c->backend_name = text;
-    else if (strcmp(name, "--threads") == 0)
-        return parse_int(name, text, &c->threads, err);
-    else if (strcmp(name, "--ranks-per-node") == 0)
-        return parse_int(name, text, &c->device.ranks_per_node, err);
-    else if (strcmp(name, "--memory-gib") != 0)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "no option %.40s; `merak calibrate --help` lists "
-                          "them",
-                          name);
-    else {
-        c->memory_gib = strtod(text, &end);
-        if (end == text || *end != '\0' || !(c->memory_gib > 0) ||
-            c->memory_gib > 1e6)
-            return merak_fail(err, MERAK_ERR_CONFIG,
-                              "--memory-gib: expected a positive number, got "
-                              "\"%.40s\"",
-                              text);
-    }
-    return MERAK_OK;
+    puts("usage: merak calibrate --out FILE [OPTION]...\n"
+         "\n"
+         "Measure this machine's kernels, memory and copies into a device "
+         "file,\n"
+         "for `merak plan`.  Run it where ranks will run, on as many "
+         "cores.\n");
+    merak_options_help(&table, stdout);
 }
 
 static enum merak_status parse(int argc, char **argv, struct calibrate *c,
                                struct merak_error *err)
 {
-    enum merak_status rc = MERAK_OK;
-    size_t n;
+    enum merak_status rc =
+        merak_options_parse(&table, argc, argv, c, &c->help, err);
+    size_t n = c->out == NULL ? 0 : strlen(c->out);
 
-    for (int i = 1; i < argc && rc == MERAK_OK; i++) {
-        char *value = strchr(argv[i], '=');
-        char name[32];
-
-        if (strcmp(argv[i], "--help") == 0) {
-            c->help = true;
-            return MERAK_OK;
-        }
-        if (value == NULL && i + 1 == argc)
-            return merak_fail(err, MERAK_ERR_CONFIG,
-                              "%.40s: a value is missing", argv[i]);
-        snprintf(name, sizeof(name), "%.*s",
-                 value != NULL ? (int)(value - argv[i]) : 31, argv[i]);
-        rc = parse_value(name, value != NULL ? value + 1 : argv[++i], c, err);
-    }
-    if (rc != MERAK_OK)
+    if (rc != MERAK_OK || c->help)
         return rc;
-    n = c->out == NULL ? 0 : strlen(c->out);
     if (n < 6 || strcmp(c->out + n - 5, ".json") != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --out FILE.json, where the device file goes");

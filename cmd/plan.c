@@ -27,6 +27,12 @@ struct report {
     double idle; /* of the compute queues, share of the step */
 };
 
+/* Is standard output for people? */
+static bool has_text(const struct report *r)
+{
+    return r->opt->json == NULL || strcmp(r->opt->json, "-") != 0;
+}
+
 /* --- numbers -------------------------------------------------------------- */
 
 static double mib(size_t bytes)
@@ -197,7 +203,6 @@ static enum merak_status print_json(const struct report *r,
 {
     const struct merak_plan *p = &r->planned->plan;
     json_t *stages = json_array(), *all;
-    int failed;
 
     for (int s = 0; s < r->planned->n_programs; s++)
         json_array_append_new(stages, stage_object(r, s));
@@ -211,13 +216,7 @@ static enum merak_status print_json(const struct report *r,
         "step_s", r->timeline->step_s, "tokens_per_s",
         tokens_per_step(r) / r->timeline->step_s, "idle", r->idle, "stages",
         stages);
-    if (all == NULL)
-        return merak_fail_nomem(err, 1);
-    failed = json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    json_decref(all);
-    putchar('\n');
-    return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write the plan")
-                  : MERAK_OK;
+    return plan_json_save(all, r->opt->json, err);
 }
 
 /* --- pictures ------------------------------------------------------------- */
@@ -248,7 +247,7 @@ static enum merak_status draw(const struct report *r,
     char *text = NULL;
     enum merak_status rc = MERAK_OK;
 
-    if (!r->opt->json) {
+    if (has_text(r)) {
         rc = merak_picture_text(picture, TEXT_WIDTH, &text, err);
         if (rc == MERAK_OK)
             printf(
@@ -344,9 +343,9 @@ static enum merak_status print_report(const struct report *r,
 {
     enum merak_status rc = MERAK_OK;
 
-    if (r->opt->json) {
+    if (r->opt->json != NULL)
         rc = print_json(r, err);
-    } else {
+    if (rc == MERAK_OK && has_text(r)) {
         print_head(r);
         print_stages(r);
         print_memory(r);
@@ -354,7 +353,7 @@ static enum merak_status print_report(const struct report *r,
     }
     if (rc == MERAK_OK)
         rc = print_pictures(r, err);
-    if (rc == MERAK_OK && r->opt->program && !r->opt->json)
+    if (rc == MERAK_OK && r->opt->program && has_text(r))
         rc = print_programs(r, err);
     return rc;
 }
@@ -373,30 +372,38 @@ static int exit_code(enum merak_status rc)
     }
 }
 
-int merak_cmd_plan(int argc, char **argv)
+/* All choices are given: build, check and simulate. */
+static enum merak_status plan_given(const struct plan_options *opt,
+                                    struct merak_error *err)
 {
     struct merak_hf_config config;
+    struct report r = {.opt = opt, .config = &config};
+    enum merak_status rc = merak_hf_config_load(opt->model, &config, err);
+
+    if (rc == MERAK_OK)
+        rc = make_report(&r, err);
+    if (rc == MERAK_OK)
+        rc = print_report(&r, err);
+    merak_timeline_destroy(r.timeline);
+    merak_planned_destroy(r.planned);
+    return rc;
+}
+
+int merak_cmd_plan(int argc, char **argv)
+{
     struct plan_options opt;
     struct merak_error err;
-    struct report r = {.opt = &opt, .config = &config};
     enum merak_status rc;
 
-    if (plan_auto_wanted(argc, argv))
-        return merak_cmd_plan_auto(argc, argv);
     rc = plan_options_parse(argc, argv, &opt, &err);
     if (rc == MERAK_OK && opt.help) {
         plan_options_help();
         return MERAK_EXIT_DONE;
     }
     if (rc == MERAK_OK)
-        rc = merak_hf_config_load(opt.model, &config, &err);
-    if (rc == MERAK_OK)
-        rc = make_report(&r, &err);
-    if (rc == MERAK_OK)
-        rc = print_report(&r, &err);
+        rc = opt.search ? merak_plan_auto(&opt, &err) : plan_given(&opt, &err);
     if (rc != MERAK_OK)
         fprintf(stderr, "merak plan: %s\n", err.text);
-    merak_timeline_destroy(r.timeline);
-    merak_planned_destroy(r.planned);
+    free(opt.choices);
     return exit_code(rc);
 }

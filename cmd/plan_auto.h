@@ -1,31 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/plan_auto.h - `merak plan` for a machine: the search for degrees */
+/* cmd/plan_auto.h - `merak plan` for a machine: the search for choices */
 #ifndef MERAK_CMD_PLAN_AUTO_H
 #define MERAK_CMD_PLAN_AUTO_H
 
+#include "cmd/plan_options.h"
 #include "io/hf_config.h"
 #include "partitioner/search/search.h"
 
+#include <jansson.h>
+
 struct plan_auto {
-    const char *model; /* config.json */
-    const char *json;  /* file, or NULL */
-    const char *what_if;
-    bool help;
+    const struct plan_options *opt;
     struct merak_hf_config config;
     struct merak_device device;
     struct merak_search_input in;
 };
 
-/* Do these arguments ask for the search?  They do if they name a machine. */
-bool plan_auto_wanted(int argc, char **argv);
-/* `merak plan` with them; the exit code. */
-int merak_cmd_plan_auto(int argc, char **argv);
+/* `merak plan` with options that ask for a search. */
+enum merak_status merak_plan_auto(const struct plan_options *opt,
+                                  struct merak_error *err) MERAK_CHECKED;
 
 /* plan_report.c: what was found, for people, and into a file. */
-void plan_report_print(const struct plan_auto *opt,
+void plan_report_print(const struct plan_auto *plan,
                        const struct merak_search_result *result);
-enum merak_status plan_report_save(const struct plan_auto *opt,
+enum merak_status plan_report_save(const struct plan_auto *plan,
                                    const struct merak_search_result *result,
                                    struct merak_error *err) MERAK_CHECKED;
+
+/* Write an object, and let go of it; path "-" is standard output.
+ * MERAK_ERR_NOMEM if there is no object. */
+enum merak_status plan_json_save(json_t *object, const char *path,
+                                 struct merak_error *err) MERAK_CHECKED;
 
 #endif

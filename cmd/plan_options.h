@@ -7,13 +7,21 @@
 
 struct plan_options {
     const char *model; /* config.json */
-    const char *svg;   /* file, or NULL */
-    const char *backend;
-    size_t seq, global_batch;
-    bool json, program, help;
-    struct merak_plan plan;
-    double unit_ms; /* 0: times as the cost model says */
+    const char *svg, *json, *backend;
+    const char *device, *what_if;
+    size_t seq, global_batch; /* 0: not said */
+    int nodes, ranks_per_node;
+    bool program, help;
+    struct merak_plan plan; /* degrees may be MERAK_OPTION_AUTO */
+    double memory_bytes;    /* 0: not said */
+    double unit_ms;         /* 0: times as the cost model says */
     struct merak_cost_model cost;
+    struct {
+        bool tp, pp, dp, micro_batch, schedule, chunks, recompute, sub_pipeline,
+            zero1, order, sp, dtype, cost, nodes, backend;
+    } given;
+    bool search;   /* choices that were not given are searched for */
+    char *choices; /* what_if cut into words; the caller's to free */
 };
 
 /* MERAK_ERR_CONFIG names the option, what was given and what was expected. */

@@ -29,15 +29,15 @@ static const char *sp_name(const struct merak_plan *p)
 
 /* --- text ----------------------------------------------------------------- */
 
-static void print_choice(const struct plan_auto *opt,
+static void print_choice(const struct plan_auto *plan,
                          const struct merak_search_result *r)
 {
     const struct merak_plan *p = &r->choice[0].plan;
 
     printf("%s, %.4g B parameters, on %d x %d %s\n",
-           opt->config.family == MERAK_GPT2 ? "gpt2" : "llama",
-           (double)r->params / 1e9, opt->in.nodes, opt->in.ranks_per_node,
-           opt->device.name);
+           plan->config.family == MERAK_GPT2 ? "gpt2" : "llama",
+           (double)r->params / 1e9, plan->in.nodes, plan->in.ranks_per_node,
+           plan->device.name);
     printf("tp %d, pp %d, dp %d; %s, %d micro-batches of %zu; %s%s, ranks "
            "%s, sequence parallelism %s\n",
            p->tp, p->pp, p->dp, p->schedule, p->microbatches, p->micro_batch,
@@ -46,11 +46,11 @@ static void print_choice(const struct plan_auto *opt,
            order_name(p), sp_name(p));
 }
 
-static void print_time(const struct plan_auto *opt,
+static void print_time(const struct plan_auto *plan,
                        const struct merak_search_result *r)
 {
     const struct merak_search_choice *c = &r->choice[0];
-    double tokens = (double)opt->in.global_batch * (double)opt->in.seq;
+    double tokens = (double)plan->in.global_batch * (double)plan->in.seq;
 
     printf("step %.4g s, %.4g tokens/s, %.1f%% of peak FLOP/s\n", c->step_s,
            tokens / c->step_s, 100 * r->flop_utilisation);
@@ -105,11 +105,11 @@ static void print_runners(const struct merak_search_result *r)
     }
 }
 
-void plan_report_print(const struct plan_auto *opt,
+void plan_report_print(const struct plan_auto *plan,
                        const struct merak_search_result *result)
 {
-    print_choice(opt, result);
-    print_time(opt, result);
+    print_choice(plan, result);
+    print_time(plan, result);
     print_stages(result);
     print_memory(result);
     print_runners(result);
@@ -164,23 +164,23 @@ static json_t *runner_object(const struct merak_search_choice *c)
     return runner;
 }
 
-static json_t *request_object(const struct plan_auto *opt)
+static json_t *request_object(const struct plan_auto *plan)
 {
-    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I}", "model", opt->model,
-                     "device", opt->device.name, "nodes", opt->in.nodes,
-                     "ranks_per_node", opt->in.ranks_per_node, "seq",
-                     (json_int_t)opt->in.seq, "global_batch",
-                     (json_int_t)opt->in.global_batch);
+    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I}", "model",
+                     plan->opt->model, "device", plan->device.name, "nodes",
+                     plan->in.nodes, "ranks_per_node", plan->in.ranks_per_node,
+                     "seq", (json_int_t)plan->in.seq, "global_batch",
+                     (json_int_t)plan->in.global_batch);
 }
 
-static json_t *file_object(const struct plan_auto *opt,
+static json_t *file_object(const struct plan_auto *plan,
                            const struct merak_search_result *r)
 {
     const struct merak_search_choice *c = &r->choice[0];
     json_t *stages = json_array(), *runners = json_array();
-    json_t *parts = json_object(), *plan = plan_object(&c->plan);
+    json_t *parts = json_object(), *chosen = plan_object(&c->plan);
 
-    json_object_set_new(plan, "cut", cut_array(&c->plan));
+    json_object_set_new(chosen, "cut", cut_array(&c->plan));
     for (int s = 0; s < c->plan.pp; s++)
         json_array_append_new(stages, stage_object(&r->stage[s]));
     for (int i = 1; i < r->n_choices; i++)
@@ -189,28 +189,36 @@ static json_t *file_object(const struct plan_auto *opt,
         json_object_set_new(parts,
                             merak_search_part_name((enum merak_search_part)i),
                             json_real(c->part_s[i]));
-    return json_pack("{s:i, s:o, s:o, s:I, s:f, s:o, s:f, s:I, s:o, s:o}",
-                     "merak_plan", 1, "request", request_object(opt), "plan",
-                     plan, "params", (json_int_t)r->params, "step_s", c->step_s,
-                     "parts_s", parts, "flop_utilisation", r->flop_utilisation,
-                     "memory_limit_bytes", (json_int_t)r->memory_limit,
-                     "stages", stages, "runners_up", runners);
+    return json_pack(
+        "{s:i, s:o, s:o, s:I, s:f, s:o, s:f, s:I, s:o, s:o}", "merak_plan", 1,
+        "request", request_object(plan), "plan", chosen, "params",
+        (json_int_t)r->params, "step_s", c->step_s, "parts_s", parts,
+        "flop_utilisation", r->flop_utilisation, "memory_limit_bytes",
+        (json_int_t)r->memory_limit, "stages", stages, "runners_up", runners);
 }
 
-enum merak_status plan_report_save(const struct plan_auto *opt,
+enum merak_status plan_json_save(json_t *object, const char *path,
+                                 struct merak_error *err)
+{
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
+    bool to_output = strcmp(path, "-") == 0;
+    int failed;
+
+    if (object == NULL)
+        return merak_fail_nomem(err, 1);
+    errno = 0;
+    failed = to_output ? json_dumpf(object, stdout, flags)
+                       : json_dump_file(object, path, flags);
+    json_decref(object);
+    if (to_output)
+        putchar('\n');
+    return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path)
+                  : MERAK_OK;
+}
+
+enum merak_status plan_report_save(const struct plan_auto *plan,
                                    const struct merak_search_result *result,
                                    struct merak_error *err)
 {
-    json_t *file = file_object(opt, result);
-    int failed;
-
-    if (file == NULL)
-        return merak_fail_nomem(err, 1);
-    errno = 0;
-    failed = json_dump_file(file, opt->json,
-                            JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    json_decref(file);
-    return failed
-               ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", opt->json)
-               : MERAK_OK;
+    return plan_json_save(file_object(plan, result), plan->opt->json, err);
 }

@@ -24,7 +24,8 @@ struct merak_train_options {
     uint64_t warmup;
     enum merak_lr_shape lr_shape;
     uint64_t seed;
-    /* parallelism; 0: from the environment or 1 */
+    /* parallelism; 0: from the environment or 1; MERAK_OPTION_AUTO: the
+     * planner's choice */
     int tp, pp, dp;
     char schedule[32];
     int chunks; /* model parts of a rank */
@@ -35,7 +36,7 @@ struct merak_train_options {
     enum merak_seq_parallel sp;
     enum merak_dtype dtype;
     const char *backend;
-    double emu_unit_ms; /* 0: the cost model's times */
+    double emu_unit_ms;    /* 0: the cost model's times */
     const char *transport; /* NULL: by the number of ranks */
     int threads;           /* 0: from the allocation */
     double deadline_s;
@@ -50,6 +51,10 @@ struct merak_train_options {
     const char *dump_grads; /* directory for gradients of chosen steps */
     uint64_t log_every;
     bool help;
+    /* Said on the command line: what a planner may not change. */
+    struct {
+        bool micro_batch, schedule, chunks, recompute, sub_pipeline, zero1, sp;
+    } given;
 };
 
 /*

@@ -22,7 +22,7 @@ static const struct bad_row bad_rows[] = {
     {{"--data", "x", "--seq", "-1"}, "got \"-1\""},
     {{"--data", "x", "--seq", "12x"}, "got \"12x\""},
     {{"--data", "x", "--seq", "99999999999999999999"}, "a positive integer"},
-    {{"--data", "x", "--tp", "65536"}, "an integer 1..65535, got \"65536\""},
+    {{"--data", "x", "--tp", "65536"}, "1..65535 or auto, got \"65536\""},
     {{"--data", "x", "--lr", "nan"}, "a number from 0, got \"nan\""},
     {{"--data", "x", "--lr", "-1"}, "a number from 0"},
     {{"--data", "x", "--dtype", "fp16"}, "expected fp32|bf16, got \"fp16\""},

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..17
+echo 1..19
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -69,10 +69,12 @@ refuses "memory: no plan fits in 1 KiB a rank" $cpu --memory 0.00000095367432
 refuses "no device \"b200\"" --device b200 --global-batch 8
 refuses "give --device" --nodes 2 --global-batch 8
 refuses "give --global-batch" --device h100
-refuses "--nodes: expected a positive integer, got \"0\"" $cpu --nodes 0
+refuses "--nodes: expected an integer 1..65535, got \"0\"" $cpu --nodes 0
 refuses "no choice \"chunk\"" $cpu --what-if chunk=2
+refuses "not searched" $cpu --what-if recompute=full
+refuses "without --device" $cpu --gflops 5
 refuses "expected NAME=VALUE" $cpu --what-if tp
-refuses "zero1: expected no or yes" $cpu --what-if zero1=maybe
+refuses "--zero1: expected no|yes" $cpu --what-if zero1=maybe
 refuses "no schedule" $cpu --what-if schedule=none
 refuses "tp x pp x dp must be 1" $cpu --what-if tp=2
 

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.c - a table of options: parsed, bounded, stored, documented */
+#include "config.h"
+
+#include "base/options.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The help's second column, and where it ends. */
+enum { ABOUT_COLUMN = 26, LAST_COLUMN = 78 };
+
+static enum merak_status bad_value(const struct merak_option *row,
+                                   const char *text, const char *expected,
+                                   struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_CONFIG, "--%s: expected %s, got \"%.60s\"",
+                      row->name, expected, text);
+}
+
+/* --- values --------------------------------------------------------------- */
+
+static bool parse_unsigned(const char *text, unsigned long long *value_p)
+{
+    char *end;
+
+    if (*text < '0' || *text > '9')
+        return false;
+    errno = 0;
+    *value_p = strtoull(text, &end, 10);
+    return errno == 0 && *end == '\0';
+}
+
+static enum merak_status bad_integer(const struct merak_option *row,
+                                     const char *text, struct merak_error *err)
+{
+    char expected[64];
+    int n;
+
+    if (row->most > 0)
+        n = snprintf(expected, sizeof(expected), "an integer %.0f..%.0f",
+                     row->least, row->most);
+    else if (row->least == 1)
+        n = snprintf(expected, sizeof(expected), "a positive integer");
+    else
+        n = snprintf(expected, sizeof(expected), "an integer from %.0f",
+                     row->least);
+    if (row->words != NULL)
+        snprintf(expected + n, sizeof(expected) - (size_t)n, " or %s",
+                 row->words);
+    return bad_value(row, text, expected, err);
+}
+
+static enum merak_status store_integer(const struct merak_option *row,
+                                       const char *text, void *field,
+                                       struct merak_error *err)
+{
+    unsigned long long v;
+    bool is_int = row->kind == MERAK_OPTION_INT;
+
+    if (row->words != NULL && strcmp(text, row->words) == 0) {
+        *(int *)field = MERAK_OPTION_AUTO;
+        return MERAK_OK;
+    }
+    if (!parse_unsigned(text, &v) || (double)v < row->least ||
+        (row->most > 0 && (double)v > row->most) || (is_int && v > INT_MAX) ||
+        (row->kind == MERAK_OPTION_SIZE && v > SIZE_MAX / 2))
+        return bad_integer(row, text, err);
+    if (is_int)
+        *(int *)field = (int)v;
+    else if (row->kind == MERAK_OPTION_SIZE)
+        *(size_t *)field = (size_t)v;
+    else
+        *(uint64_t *)field = v;
+    return MERAK_OK;
+}
+
+static enum merak_status store_real(const struct merak_option *row,
+                                    const char *text, void *field,
+                                    struct merak_error *err)
+{
+    double unit = row->unit > 0 ? row->unit : 1, v;
+    char expected[64], *end;
+
+    errno = 0;
+    v = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(v) || v < row->least ||
+        (row->positive && v <= 0) || (row->most > 0 && v > row->most)) {
+        if (row->most > 0)
+            snprintf(expected, sizeof(expected), "a number %s%g to %g",
+                     row->positive ? "above " : "from ", row->least, row->most);
+        else
+            snprintf(expected, sizeof(expected), "a %snumber%s",
+                     row->positive ? "positive " : "",
+                     row->positive ? "" : " from 0");
+        return bad_value(row, text, expected, err);
+    }
+    if (row->kind == MERAK_OPTION_FLOAT)
+        *(float *)field = (float)(v * unit);
+    else
+        *(double *)field = v * unit;
+    return MERAK_OK;
+}
+
+static enum merak_status store_word(const struct merak_option *row,
+                                    const char *text, void *field,
+                                    struct merak_error *err)
+{
+    const char *word = row->words;
+    size_t n = strlen(text);
+
+    for (int i = 0; *word != '\0'; i++) {
+        size_t len = strcspn(word, "|");
+
+        if (len == n && strncmp(word, text, n) == 0) {
+            if (row->kind == MERAK_OPTION_BOOL)
+                *(bool *)field = i != 0;
+            else
+                *(int *)field = i; /* our enums are ints */
+            return MERAK_OK;
+        }
+        word += len + (word[len] == '|');
+    }
+    return bad_value(row, text, row->words, err);
+}
+
+static enum merak_status store(const struct merak_option *row, const char *text,
+                               void *target, struct merak_error *err)
+{
+    void *field = (char *)target + row->at;
+
+    switch (row->kind) {
+    case MERAK_OPTION_TEXT:
+    case MERAK_OPTION_FILE:
+        *(const char **)field = text;
+        return MERAK_OK;
+    case MERAK_OPTION_NAME:
+        if (*text == '\0' || strlen(text) >= MERAK_OPTION_NAME_BYTES)
+            return bad_value(row, text, "a short name", err);
+        strcpy(field, text);
+        return MERAK_OK;
+    case MERAK_OPTION_WORD:
+    case MERAK_OPTION_BOOL:
+        return store_word(row, text, field, err);
+    case MERAK_OPTION_YES:
+    case MERAK_OPTION_NO:
+        *(bool *)field = row->kind == MERAK_OPTION_YES;
+        return MERAK_OK;
+    case MERAK_OPTION_REAL:
+    case MERAK_OPTION_FLOAT:
+        return store_real(row, text, field, err);
+    case MERAK_OPTION_CALL:
+        return row->set(target, text, err);
+    default:
+        return store_integer(row, text, field, err);
+    }
+}
+
+static enum merak_status store_given(const struct merak_option *row,
+                                     const char *text, void *target,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = store(row, text, target, err);
+
+    if (rc == MERAK_OK && row->given != 0)
+        *(bool *)((char *)target + row->given) = true;
+    return rc;
+}
+
+/* --- arguments ------------------------------------------------------------ */
+
+static const struct merak_option *
+find_row(const struct merak_option_table *table, const char *name, size_t n)
+{
+    for (size_t i = 0; i < table->n; i++) {
+        if (strlen(table->row[i].name) == n &&
+            strncmp(table->row[i].name, name, n) == 0)
+            return &table->row[i];
+    }
+    return NULL;
+}
+
+static bool is_flag(const struct merak_option *row)
+{
+    return row->kind == MERAK_OPTION_YES || row->kind == MERAK_OPTION_NO;
+}
+
+/* The option at argv[*at], and its value if that is the next argument. */
+static enum merak_status parse_one(const struct merak_option_table *table,
+                                   int argc, char **argv, int *at, void *target,
+                                   struct merak_error *err)
+{
+    const char *arg = argv[*at], *value = "";
+    size_t n = strncmp(arg, "--", 2) == 0 ? strcspn(arg + 2, "=") : 0;
+    const struct merak_option *row = n > 0 ? find_row(table, arg + 2, n) : NULL;
+    bool last = *at + 1 == argc;
+
+    if (row == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "unknown option \"%.60s\"; --help lists them", arg);
+    if (is_flag(row) && arg[2 + n] == '=')
+        return merak_fail(err, MERAK_ERR_CONFIG, "--%s takes no value",
+                          row->name);
+    if (arg[2 + n] == '=')
+        value = arg + 3 + n;
+    else if (row->kind == MERAK_OPTION_FILE &&
+             (last || strncmp(argv[*at + 1], "--", 2) == 0))
+        value = "-";
+    else if (!is_flag(row) && last)
+        return merak_fail(err, MERAK_ERR_CONFIG, "--%s needs a value",
+                          row->name);
+    else if (!is_flag(row))
+        value = argv[++*at];
+    return store_given(row, value, target, err);
+}
+
+enum merak_status merak_options_parse(const struct merak_option_table *table,
+                                      int argc, char **argv, void *target,
+                                      bool *help_p, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 1; i < argc && rc == MERAK_OK; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            *help_p = true;
+            return MERAK_OK;
+        }
+        rc = parse_one(table, argc, argv, &i, target, err);
+    }
+    return rc;
+}
+
+enum merak_status merak_options_set(const struct merak_option_table *table,
+                                    const char *name, const char *text,
+                                    void *target, struct merak_error *err)
+{
+    const struct merak_option *row = find_row(table, name, strlen(name));
+
+    return row == NULL ? MERAK_ERR_NOT_FOUND
+                       : store_given(row, text, target, err);
+}
+
+/* --- help ----------------------------------------------------------------- */
+
+static const char *argument_of(const struct merak_option *row)
+{
+    if (row->arg != NULL)
+        return row->arg;
+    switch (row->kind) {
+    case MERAK_OPTION_TEXT:
+        return "TEXT";
+    case MERAK_OPTION_NAME:
+        return "NAME";
+    case MERAK_OPTION_WORD:
+    case MERAK_OPTION_BOOL:
+        return "WORD";
+    case MERAK_OPTION_YES:
+    case MERAK_OPTION_NO:
+        return "";
+    case MERAK_OPTION_FILE:
+        return "[FILE]";
+    case MERAK_OPTION_REAL:
+    case MERAK_OPTION_FLOAT:
+        return "X";
+    default:
+        return "N";
+    }
+}
+
+/* Words between the second column and the last, from `column` on. */
+static void print_about(const char *about, int column, FILE *out)
+{
+    while (*about != '\0') {
+        int n = (int)strcspn(about, " ");
+
+        if (column > ABOUT_COLUMN && column + 1 + n > LAST_COLUMN)
+            column = fprintf(out, "\n%*s", ABOUT_COLUMN, "") - 1;
+        else if (column > ABOUT_COLUMN)
+            column += fprintf(out, " ");
+        column += fprintf(out, "%.*s", n, about);
+        about += n + (about[n] == ' ');
+    }
+    fputc('\n', out);
+}
+
+void merak_options_help(const struct merak_option_table *table, FILE *out)
+{
+    for (size_t i = 0; i < table->n; i++) {
+        const struct merak_option *row = &table->row[i];
+        int column = fprintf(out, "  --%s %s", row->name, argument_of(row));
+
+        if (column + 1 < ABOUT_COLUMN)
+            column += fprintf(out, "%*s", ABOUT_COLUMN - column, "");
+        else
+            column = fprintf(out, "\n%*s", ABOUT_COLUMN, "") - 1;
+        print_about(row->about, column, out);
+    }
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/options.h - a table of options: parsed, bounded, stored, documented
+ *
+ * A program's options are one const table; a row says where its value goes in
+ * the program's own struct.  `--name value` and `--name=value` are the same.
+ * What is wrong is MERAK_ERR_CONFIG with the option, what was given and what
+ * was expected, in one line.
+ */
+#ifndef MERAK_BASE_OPTIONS_H
+#define MERAK_BASE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "merak/status.h"
+
+enum merak_option_kind {
+    MERAK_OPTION_TEXT,  /* const char *: the argument itself, not a copy */
+    MERAK_OPTION_NAME,  /* char[MERAK_OPTION_NAME_BYTES] */
+    MERAK_OPTION_INT,   /* int */
+    MERAK_OPTION_SIZE,  /* size_t */
+    MERAK_OPTION_COUNT, /* uint64_t */
+    MERAK_OPTION_REAL,  /* double */
+    MERAK_OPTION_FLOAT, /* float */
+    MERAK_OPTION_WORD,  /* int or an enum: index in `words`, "a|b|c" */
+    MERAK_OPTION_BOOL,  /* bool: index in `words`, of which there are two */
+    MERAK_OPTION_YES,   /* bool, set to true: no value */
+    MERAK_OPTION_NO,    /* bool, set to false: no value */
+    MERAK_OPTION_FILE,  /* const char *; without a value (the end, or another
+                           option follows) it is "-" */
+    MERAK_OPTION_CALL,  /* `set` stores it */
+};
+
+enum { MERAK_OPTION_NAME_BYTES = 32 };
+/* What INT stores for "auto", if `words` is that. */
+enum { MERAK_OPTION_AUTO = -1 };
+
+struct merak_option {
+    const char *name;
+    enum merak_option_kind kind;
+    size_t at;         /* of the value in the target */
+    const char *about; /* in the help, one sentence without a stop */
+    const char *words; /* WORD, BOOL; INT: NULL or "auto" */
+    double least;      /* numbers: the bounds; reals with least 0 are */
+    double most;       /* positive if `positive`; most 0: by the type */
+    bool positive;
+    double unit;     /* REAL: stored times this; 0: 1 */
+    size_t given;    /* of a bool in the target, true if the option is there;
+                        0: none */
+    const char *arg; /* in the help: "N", "FILE"; NULL: by kind */
+    /* CALL: store text, which lives as long as argv, in the target. */
+    enum merak_status (*set)(void *target, const char *text,
+                             struct merak_error *err);
+};
+
+struct merak_option_table {
+    const struct merak_option *row;
+    size_t n;
+};
+
+/*
+ * Parse argv[1..argc) into *target.  --help and -h set *help_p and end it.
+ * An argument that is no option is an error.
+ */
+enum merak_status merak_options_parse(const struct merak_option_table *table,
+                                      int argc, char **argv, void *target,
+                                      bool *help_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* Store one value, given as name and text: for "name=value" lists.
+ * MERAK_ERR_NOT_FOUND, err untouched, if there is no such row. */
+enum merak_status merak_options_set(const struct merak_option_table *table,
+                                    const char *name, const char *text,
+                                    void *target,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* Two columns: the options with their arguments, and what they do. */
+void merak_options_help(const struct merak_option_table *table, FILE *out);
+
+#endif
