@@ -265,6 +265,19 @@ static enum merak_status hand_out(struct ucx_request *r,
     return MERAK_OK;
 }
 
+/* A send that is not posted yet, and the way to its peer. */
+static enum merak_status start_send(struct ucx *tr, size_t bytes, int peer,
+                                    uint64_t tag, struct ucx_request **r_p,
+                                    ucp_ep_h *ep_p, struct merak_error *err)
+{
+    enum merak_status rc = merak_ucx_ep(tr, peer, ep_p, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    *r_p = merak_ucx_request_new(tr, "send", peer, bytes, tag);
+    return *r_p == NULL ? merak_fail_nomem(err, sizeof(**r_p)) : MERAK_OK;
+}
+
 enum merak_status merak_ucx_send(struct merak_transport *base, const void *buf,
                                  size_t bytes, int peer, uint64_t tag,
                                  struct merak_request **req_p,
@@ -272,24 +285,21 @@ enum merak_status merak_ucx_send(struct merak_transport *base, const void *buf,
 {
     struct ucx *tr = (struct ucx *)base;
     struct ucx_request *r;
+    enum merak_status rc;
     ucp_ep_h ep;
-    enum merak_status rc = merak_ucx_ep(tr, peer, &ep, err);
 
+    if (!can_offer(tr, buf, bytes, peer))
+        return merak_ucx_send_kind(base, buf, bytes, peer, tag, UCX_DATA,
+                                   req_p, err);
+    rc = start_send(tr, bytes, peer, tag, &r, &ep, err);
     if (rc != MERAK_OK)
         return rc;
-    r = merak_ucx_request_new(tr, "send", peer, bytes, tag);
-    if (r == NULL)
-        return merak_fail_nomem(err, sizeof(*r));
-    if (can_offer(tr, buf, bytes, peer)) {
-        r->offer.offset = (uint64_t)((const char *)buf -
-                                     tr->arena[base->rank].base);
-        r->offer.bytes = bytes;
-        r->offer.magic = OFFER_MAGIC;
-        post_recv(r, NULL, 0, make_tag(UCX_TAKEN, peer, tag));
-        post_send(r, ep, &r->offer, sizeof(r->offer), UCX_DATA);
-    } else {
-        post_send(r, ep, buf, bytes, UCX_DATA);
-    }
+    r->offer.offset =
+        (uint64_t)((const char *)buf - tr->arena[base->rank].base);
+    r->offer.bytes = bytes;
+    r->offer.magic = OFFER_MAGIC;
+    post_recv(r, NULL, 0, make_tag(UCX_TAKEN, peer, tag));
+    post_send(r, ep, &r->offer, sizeof(r->offer), UCX_DATA);
     return hand_out(r, req_p, err);
 }
 
@@ -308,16 +318,13 @@ enum merak_status merak_ucx_send_kind(struct merak_transport *base,
                                       struct merak_request **req_p,
                                       struct merak_error *err)
 {
-    struct ucx *tr = (struct ucx *)base;
     struct ucx_request *r;
     ucp_ep_h ep;
-    enum merak_status rc = merak_ucx_ep(tr, peer, &ep, err);
+    enum merak_status rc =
+        start_send((struct ucx *)base, bytes, peer, tag, &r, &ep, err);
 
     if (rc != MERAK_OK)
         return rc;
-    r = merak_ucx_request_new(tr, "send", peer, bytes, tag);
-    if (r == NULL)
-        return merak_fail_nomem(err, sizeof(*r));
     post_send(r, ep, buf, bytes, kind);
     return hand_out(r, req_p, err);
 }

@@ -25,10 +25,12 @@ static void make_site(struct merak_site *s, const char *text, bool cyclic)
         int used = 0;
 
         if (sscanf(p, "%31[a-z0-9.]:%n", leaf[n_nodes], &used) != 1 ||
-            used == 0)
-            strcpy(leaf[n_nodes], leaf[n_nodes - 1]);
-        else
+            used == 0) {
+            assert_true(n_nodes > 0);
+            memcpy(leaf[n_nodes], leaf[n_nodes - 1], sizeof(leaf[0]));
+        } else {
             p += used;
+        }
         count[n_nodes] = (int)strtol(p, (char **)&p, 10);
         n_tasks += count[n_nodes++];
         p += *p != '\0';
