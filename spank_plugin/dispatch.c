@@ -124,10 +124,10 @@ static bool is_inherited(enum setting setting, const char *text)
  * components of a heterogeneous step, which share one value.  sbatch calls it
  * for #SBATCH lines and then for its command line: the last one counts.
  */
-static int note_option(int val, const char *optarg, int remote)
+static int note_option(int val, const char *given, int remote)
 {
     enum setting setting = (enum setting)val;
-    const char *text = optarg != NULL ? optarg : "";
+    const char *text = given != NULL ? given : "";
     bool srun = spank_context() == S_CTX_LOCAL;
 
     if (remote)

@@ -193,7 +193,6 @@ static void sleep_for_event(struct merak_engine *e)
     else if (e->opt.tr->ops->arm(e->opt.tr) != MERAK_OK)
         return;
     atomic_store(&e->comm_sleeps, true);
-    atomic_thread_fence(memory_order_seq_cst);
     if (!can_start(e) && !atomic_load(&e->failed))
         poll(fds, 2, timeout_ms);
     atomic_store(&e->comm_sleeps, false);

@@ -112,18 +112,21 @@ void merak_engine_complete(struct merak_engine *e,
 #ifdef MERAK_DEBUG
     poison_dead_slots(e, instr);
 #endif
-    atomic_store_explicit(&e->done[instr->id], e->run, memory_order_release);
     if (instr->queue == MERAK_QUEUE_COMPUTE) {
-        if (!e->wakes_comm[instr->id])
+        if (!e->wakes_comm[instr->id]) {
+            atomic_store_explicit(&e->done[instr->id], e->run,
+                                  memory_order_release);
             return;
-        /* Pairs with the fence between setting comm_sleeps and looking once
-         * more: one of the two sees the other. */
-        atomic_thread_fence(memory_order_seq_cst);
+        }
+        /* In one total order with setting comm_sleeps and looking once more:
+         * one of the two sees the other. */
+        atomic_store(&e->done[instr->id], e->run);
         if (atomic_load(&e->comm_sleeps) &&
             write(e->wake_fd, &one, sizeof(one)) < 0)
             return; /* the counter is full: it is being woken */
         return;
     }
+    atomic_store_explicit(&e->done[instr->id], e->run, memory_order_release);
     atomic_fetch_add(&e->progress_count, 1);
     if (atomic_load(&e->compute_sleeps))
         merak_futex_wake(&e->progress_count);

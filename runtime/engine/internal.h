@@ -73,7 +73,7 @@ void merak_futex_wake(_Atomic uint32_t *word);
 
 static inline bool instr_done(const struct merak_engine *e, int id)
 {
-    return atomic_load_explicit(&e->done[id], memory_order_acquire) == e->run;
+    return atomic_load(&e->done[id]) == e->run;
 }
 
 /* The first of instr's waits that is not complete, or -1. */
