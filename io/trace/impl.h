@@ -11,12 +11,16 @@
 #define MERAK_TRACE_MASTER "trace.h5"
 #define MERAK_TRACE_RECORDS "records"
 #define MERAK_TRACE_NAMES "names"
+#define MERAK_TRACE_PLANNED "planned"
 
 /* "trace-00003.h5"; buf of 32.  Returns buf. */
 char *merak_trace_file(char *buf, int rank);
 /* The compound type of a record, in memory and on disk alike; < 0 on
  * failure. */
 hid_t merak_trace_type(void);
+/* Write the plan, if the caller knows one; read it, if the file has one. */
+bool merak_trace_put_planned(hid_t file, const struct merak_trace_info *info);
+bool merak_trace_get_planned(hid_t file, struct merak_trace_rank *rank);
 /* dir/trace.h5 over the files of ranks 0..ranks-1 as they are now. */
 enum merak_status
 merak_trace_write_master(const char *dir, int ranks,

@@ -145,7 +145,8 @@ static enum merak_status load_rank(const char *path,
     if (!get_info(file, &rank->info))
         rc = merak_fail(err, MERAK_ERR_FORMAT,
                         "%s is not a trace this merak reads", path);
-    else if (!get_names(file, rank) || !get_records(file, rank))
+    else if (!get_names(file, rank) || !merak_trace_get_planned(file, rank) ||
+             !get_records(file, rank))
         rc = merak_h5_fail(err, "cannot read %s", path);
     (void)H5Fclose(file);
     return rc == MERAK_OK ? check_records(rank, path, err) : rc;
@@ -210,6 +211,7 @@ void merak_trace_unload(struct merak_trace_rank *ranks, int n)
         return;
     for (int i = 0; i < n; i++) {
         free(ranks[i].names);
+        free(ranks[i].planned);
         free(ranks[i].records);
     }
     free(ranks);

@@ -7,6 +7,7 @@
  * fields of struct merak_trace_info: rank, ranks, stage, stages, tp, dp,
  * tp_index, dp_index, microbatches, schedule, transport.
  *   /names    [instructions] of text: what each instruction of the program is
+ *   /planned  [instructions] of a compound, or absent; see planned.c
  *   /records  [n] of a compound of 48 bytes, chunked, extendible:
  *     start_ns, end_ns  i64  since the run's epoch; one clock for all ranks
  *     bytes             u64  moved, or 0
@@ -247,7 +248,8 @@ static enum merak_status open_file(struct merak_trace *trace,
         rc = merak_file_fail(err, "write", trace->path);
     if (rc == MERAK_OK &&
         (trace->file < 0 || !put_info(trace->file, info) ||
-         !put_names(trace->file, info) || !make_records(trace)))
+         !put_names(trace->file, info) ||
+         !merak_trace_put_planned(trace->file, info) || !make_records(trace)))
         rc = merak_h5_fail(err, "cannot create %s", trace->path);
     merak_h5_restore(&quiet);
     return rc;
@@ -303,7 +305,8 @@ enum merak_status merak_trace_create(const char *dir,
 /* --- appending
  * ----------------------------------------------------------------- */
 
-bool merak_trace_wants(const struct merak_trace *trace, int64_t step)
+/* Are this step's records kept, whatever comes after it? */
+static bool wants(const struct merak_trace *trace, int64_t step)
 {
     return trace->first_step < 0 || step == trace->first_step ||
            step % trace->keep_every == 0;
@@ -374,7 +377,7 @@ enum merak_status merak_trace_step(struct merak_trace *trace,
 {
     if (n == 0)
         return MERAK_OK;
-    if (!merak_trace_wants(trace, records[0].step))
+    if (!wants(trace, records[0].step))
         return put_aside(trace, records, n, err);
     if (trace->first_step < 0)
         trace->first_step = records[0].step;

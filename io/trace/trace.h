@@ -25,6 +25,20 @@ struct merak_trace_record {
     uint32_t reserved;
 };
 
+/* What was known of an instruction before the run; 72 bytes on disk. */
+struct merak_trace_planned {
+    char op[32]; /* "linear_dx", "all-reduce", "send"; of no use: "" */
+    /* Instructions of several ranks with equal tag, first and second are one
+     * event: a transfer from first to second, or a collective of -second
+     * ranks of which first is the first.  0, -1, -1: moves nothing. */
+    uint64_t tag;
+    int32_t first, second;
+    /* Predicted, since the step's start; both -1: not predicted. */
+    int64_t start_ns, end_ns;
+    uint8_t again; /* 1: computes again what was dropped */
+    uint8_t reserved[7];
+};
+
 /* Written beside the records, once per rank. */
 struct merak_trace_info {
     int rank, ranks, stage, stages, tp, dp, tp_index, dp_index;
@@ -32,7 +46,8 @@ struct merak_trace_info {
     char schedule[32];
     char transport[64];
     int n_instrs;
-    const char *const *instr_name; /* [n_instrs] */
+    const char *const *instr_name;             /* [n_instrs] */
+    const struct merak_trace_planned *planned; /* [n_instrs], or NULL */
 };
 
 struct merak_trace;
@@ -44,8 +59,6 @@ enum merak_status merak_trace_create(const char *dir,
                                      int keep_every,
                                      struct merak_trace **trace_p,
                                      struct merak_error *err) MERAK_CHECKED;
-/* True if this step's records are kept. */
-bool merak_trace_wants(const struct merak_trace *trace, int64_t step);
 /*
  * Append one step's records, in order of steps.  Outside the step loop's
  * critical path.  Call it for every step: the last one given is kept whatever
@@ -72,6 +85,8 @@ struct merak_trace_rank {
     char **names;
     struct merak_trace_record *records;
     size_t n;
+    struct merak_trace_planned *planned; /* [info.n_instrs]; NULL: the trace
+                                            does not tell */
 };
 enum merak_status merak_trace_load(const char *dir,
                                    struct merak_trace_rank **ranks_p, int *n_p,

@@ -9,6 +9,15 @@
 #include <assert.h>
 #include <stdio.h>
 
+const char *merak_convert_name(enum merak_convert_kind kind)
+{
+    static const char *const name[] = {"none",           "all-reduce",
+                                       "reduce-scatter", "all-gather",
+                                       "all-to-all",     "slice"};
+
+    return name[kind];
+}
+
 bool merak_layout_equal(const struct merak_mesh *mesh,
                         const struct merak_layout *a,
                         const struct merak_layout *b)

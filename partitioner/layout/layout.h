@@ -98,6 +98,8 @@ enum merak_convert_kind {
     MERAK_CONVERT_ALL_TO_ALL,     /* S(a) -> S(b) */
     MERAK_CONVERT_SLICE,          /* R -> S, R -> F: local */
 };
+/* "all-reduce" */
+const char *merak_convert_name(enum merak_convert_kind kind);
 
 struct merak_hop {
     enum merak_convert_kind kind;

@@ -238,16 +238,13 @@ static void print_cuts(FILE *f, const struct merak_sharded *s,
 static void print_node(FILE *f, const struct merak_sharded *s,
                        const struct merak_node *node)
 {
-    static const char *const hop[] = {"none",           "all-reduce",
-                                      "reduce-scatter", "all-gather",
-                                      "all-to-all",     "slice"};
     static const char phase[] = {'F', 'B', 'W'};
     char text[32];
 
     fprintf(f, "%c %s", phase[node->phase], node->name);
     if (s->hop[node->id].kind != MERAK_CONVERT_NONE)
         fprintf(f, " %s:%s", s->mesh.axis[s->hop[node->id].axis].name,
-                hop[s->hop[node->id].kind]);
+                merak_convert_name(s->hop[node->id].kind));
     else
         print_cuts(f, s, node);
     for (int o = 0; o < node->n_in + node->n_out; o++) {

@@ -112,15 +112,21 @@ static size_t scratch_of(void *arg, const char *op,
     return kernel->scratch(call);
 }
 
-static enum merak_status build_programs(struct merak_trainer *t,
-                                        struct merak_error *err)
+struct merak_program_options
+merak_trainer_program_options(const struct merak_trainer *t)
 {
-    struct merak_program_options opt = {
+    return (struct merak_program_options){
         .dump_grads = t->opt.dump_grads != NULL,
         .scratch = scratch_of,
         .scratch_arg = (void *)(uintptr_t)t->backend,
         .unit_s = t->opt.emu_unit_ms * 1e-3,
     };
+}
+
+static enum merak_status build_programs(struct merak_trainer *t,
+                                        struct merak_error *err)
+{
+    struct merak_program_options opt = merak_trainer_program_options(t);
     int tp_index, dp_index, stage;
     enum merak_status rc;
 

@@ -85,45 +85,6 @@ static enum merak_status agree_by_boot(struct merak_boot *boot,
     return rc;
 }
 
-static enum merak_status open_outputs(struct merak_trainer *t,
-                                      struct merak_error *err)
-{
-    struct merak_trace_info info = {
-        .rank = t->program->rank,
-        .ranks = t->program->ranks,
-        .stage = t->program->stage,
-        .stages = t->plan.pp,
-        .tp = t->plan.tp,
-        .dp = t->plan.dp,
-        .tp_index = t->program->tp_index,
-        .dp_index = t->program->dp_index,
-        .microbatches = t->plan.microbatches,
-        .n_instrs = t->program->n_instrs,
-    };
-    const char **names;
-    enum merak_status rc;
-
-    if (t->opt.metrics != NULL && t->program->rank == 0) {
-        t->metrics = fopen(t->opt.metrics, "ae");
-        if (t->metrics == NULL)
-            return merak_fail(err, MERAK_ERR_IO, "cannot write %s: %s",
-                              t->opt.metrics, strerror(errno));
-    }
-    if (t->opt.trace == NULL)
-        return MERAK_OK;
-    names = calloc((size_t)info.n_instrs + 1, sizeof(*names));
-    if (names == NULL)
-        return merak_fail_nomem(err, (size_t)info.n_instrs * sizeof(*names));
-    for (int i = 0; i < info.n_instrs; i++)
-        names[i] = t->program->instr[i].name;
-    info.instr_name = names;
-    memcpy(info.schedule, t->plan.schedule, sizeof(info.schedule));
-    snprintf(info.transport, sizeof(info.transport), "%s", t->tr->ops->name);
-    rc = merak_trace_create(t->opt.trace, &info, 0, &t->trace, err);
-    free(names);
-    return rc;
-}
-
 static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
                                    struct merak_error *err)
 {
@@ -243,28 +204,8 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     *phase_p = MERAK_EXIT_DATA;
     rc = start_weights(t, err);
     if (rc == MERAK_OK)
-        rc = open_outputs(t, err);
+        rc = merak_outputs_open(t, err);
     return merak_agree(t->tr, &t->world, rc, err);
-}
-
-/* Rank 0 comes last: it draws up the master of what the others closed. */
-static void close_trace(struct merak_trainer *t)
-{
-    struct merak_error err = {.status = MERAK_OK};
-    enum merak_status rc = MERAK_OK;
-
-    if (t->opt.trace == NULL)
-        return;
-    if (t->program->rank != 0)
-        rc = merak_trace_close(t->trace, &err);
-    rc = merak_agree(t->tr, &t->world, rc, &err);
-    if (t->program->rank == 0 && rc == MERAK_OK)
-        rc = merak_trace_close(t->trace, &err);
-    else if (t->program->rank == 0)
-        (void)merak_trace_close(t->trace, NULL);
-    t->trace = NULL;
-    if (rc != MERAK_OK && t->program->rank == 0)
-        merak_warn("train", "the trace is incomplete: %s", err.text);
 }
 
 static void tear_down(struct merak_trainer *t)
@@ -322,7 +263,7 @@ static int run(struct merak_trainer *t)
             fprintf(stderr, "merak: error: %s\n", err.text);
         return code;
     }
-    close_trace(t);
+    merak_outputs_close_trace(t);
     merak_report_memory(t);
     return code;
 }

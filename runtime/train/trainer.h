@@ -80,6 +80,9 @@ size_t merak_memory_available(const struct merak_boot *boot);
 /* setup.c: model -> programs; no communication. */
 enum merak_status merak_trainer_plan(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
+/* setup.c: what all programs of the run are built with. */
+struct merak_program_options
+merak_trainer_program_options(const struct merak_trainer *t);
 /* setup.c: arena, transport, engines; collective. */
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;
@@ -94,6 +97,17 @@ enum merak_status merak_weights_save(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
                                    struct merak_error *err) MERAK_CHECKED;
+
+/* outputs.c: metrics and the trace; closing the trace is collective. */
+enum merak_status merak_outputs_open(struct merak_trainer *t,
+                                     struct merak_error *err) MERAK_CHECKED;
+void merak_outputs_close_trace(struct merak_trainer *t);
+
+/* predict.c: when each instruction of the program would run by the cost model,
+ * and who takes part in it; planned  out  [n_instrs].  No communication. */
+enum merak_status merak_trainer_predict(struct merak_trainer *t,
+                                        struct merak_trace_planned *planned,
+                                        struct merak_error *err) MERAK_CHECKED;
 
 /* loop.c: the steps; *exit_code_p is MERAK_EXIT_DONE or _AGAIN. */
 enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,

@@ -39,12 +39,12 @@ static int remove_dir(void **state)
 static const char *const names[INSTRS] = {"tokens", "linear.12",
                                           "send x -> stage 1", "", "adamw"};
 
-static struct merak_trace *create(int rank, int keep_every)
+static struct merak_trace *create(int rank, int ranks, int keep_every)
 {
     struct merak_trace_info info = {.rank = rank,
-                                    .ranks = RANKS,
+                                    .ranks = ranks,
                                     .stage = rank,
-                                    .stages = RANKS,
+                                    .stages = ranks,
                                     .tp = 1,
                                     .dp = 1,
                                     .microbatches = 4,
@@ -110,7 +110,7 @@ static void write_all(void)
     struct merak_error err;
 
     for (int rank = RANKS - 1; rank >= 0; rank--) {
-        struct merak_trace *trace = create(rank, 10);
+        struct merak_trace *trace = create(rank, RANKS, 10);
 
         write_steps(trace, rank, 3, 25);
         assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
@@ -145,7 +145,7 @@ static void the_first_every_tenth_and_the_last_step_stay(void **state)
 static void a_last_step_that_is_kept_anyway_stands_once(void **state)
 {
     static const int steps[] = {3, 10, 20};
-    struct merak_trace *trace = create(0, 10);
+    struct merak_trace *trace = create(0, 1, 10);
     struct merak_trace_rank *ranks;
     struct merak_error err;
     int n;
@@ -163,7 +163,7 @@ static void a_last_step_that_is_kept_anyway_stands_once(void **state)
 static void an_unfinished_trace_can_be_read(void **state)
 {
     static const int steps[] = {3, 10};
-    struct merak_trace *trace = create(0, 10);
+    struct merak_trace *trace = create(0, 1, 10);
     struct merak_trace_rank *ranks;
     struct merak_error err;
     char command[600];
@@ -253,8 +253,8 @@ static void time_is_split_without_counting_waits_as_transfers(void **state)
         timed(1, 0, MERAK_INSTR_KERNEL, LOCAL, -1, 110, 140),
         timed(1, 1, MERAK_INSTR_EXCHANGE, REDUCE, -1, 140, 200)};
     struct merak_trace_rank ranks[2] = {
-        {{.rank = 0, .ranks = 2, .n_instrs = 2}, name, first, 5},
-        {{.rank = 1, .ranks = 2, .n_instrs = 2}, name, second, 3}};
+        {{.rank = 0, .ranks = 2, .n_instrs = 2}, name, first, 5, NULL},
+        {{.rank = 1, .ranks = 2, .n_instrs = 2}, name, second, 3, NULL}};
     struct merak_trace_split split[2];
     struct merak_trace_busy *busy;
     struct merak_error err;
@@ -266,7 +266,8 @@ static void time_is_split_without_counting_waits_as_transfers(void **state)
     assert_int_equal(merak_trace_steps(ranks, 2, &steps, &n, &err), MERAK_OK);
     assert_int_equal(n, 1); /* rank 1 has no step 2 */
     assert_int_equal(steps[0], 1);
-    assert_int_equal(merak_trace_split(ranks, 2, 1, split, &err), MERAK_OK);
+    assert_int_equal(merak_trace_split(ranks, 2, steps, n, split, &err),
+                     MERAK_OK);
     for (int r = 0; r < 2; r++) {
         const double want[2][5] = {{200e-9, 145e-9, 5e-9, 5e-9, 50e-9},
                                    {200e-9, 30e-9, 70e-9, 0, 100e-9}};
@@ -285,10 +286,111 @@ static void time_is_split_without_counting_waits_as_transfers(void **state)
     assert_near(&busy[0].total_s, &(double){185e-9}, 1, 0, 1e-15);
     assert_string_equal(busy[1].name, "b");
     assert_near(&busy[1].total_s, &(double){80e-9}, 1, 0, 1e-15);
-    assert_int_equal(merak_trace_split(ranks, 2, 3, split, &err),
+    assert_int_equal(merak_trace_split(ranks, 2, &(int32_t){3}, 1, split, &err),
                      MERAK_ERR_NOT_FOUND);
     free(busy);
     free(steps);
+}
+
+/* Three ranks of which two make a group: its collective begins for both when
+ * the second comes; who is in no event waits for nobody. */
+static void a_collective_begins_when_its_last_member_comes(void **state)
+{
+    char *name[] = {"reduce", "reduce"};
+    struct merak_trace_planned plan[3][2] = {
+        {{.op = "all-reduce", .tag = 9, .first = 0, .second = -2},
+         {.op = "all-reduce", .tag = 8, .first = 0, .second = -2}},
+        {{.op = "all-reduce", .tag = 9, .first = 0, .second = -2},
+         {.op = "all-reduce", .tag = 8, .first = 0, .second = -2}},
+        {{.op = "all-reduce", .tag = 9, .first = 2, .second = -2},
+         {.op = "all-reduce", .tag = 8, .first = 2, .second = -2}}};
+    struct merak_trace_record records[3][2] = {
+        {timed(1, 0, MERAK_INSTR_EXCHANGE, REDUCE, -1, 0, 50),
+         timed(1, 1, MERAK_INSTR_EXCHANGE, REDUCE, -1, 50, 70)},
+        {timed(1, 0, MERAK_INSTR_EXCHANGE, REDUCE, -1, 30, 50),
+         timed(1, 1, MERAK_INSTR_EXCHANGE, REDUCE, -1, 51, 69)},
+        {timed(1, 0, MERAK_INSTR_EXCHANGE, REDUCE, -1, 10, 20),
+         timed(1, 1, MERAK_INSTR_EXCHANGE, REDUCE, -1, 40, 100)}};
+    const double want[3][3] = {
+        {39e-9, 31e-9, 30e-9}, {38e-9, 0, 62e-9}, {70e-9, 0, 30e-9}};
+    struct merak_trace_rank ranks[3];
+    struct merak_trace_split split[3];
+    struct merak_error err;
+
+    (void)state;
+    for (int r = 0; r < 3; r++)
+        ranks[r] = (struct merak_trace_rank){
+            {.rank = r, .n_instrs = 2}, name, records[r], 2, plan[r]};
+    assert_int_equal(merak_trace_split(ranks, 3, &(int32_t){1}, 1, split, &err),
+                     MERAK_OK);
+    for (int r = 0; r < 3; r++) {
+        const double got[3] = {split[r].exposed_s, split[r].wait_s,
+                               split[r].idle_s};
+
+        assert_near(got, want[r], 3, 0, 1e-15);
+    }
+}
+
+/* The plan comes back with the records, and as a step of its own. */
+static void the_prediction_is_in_the_trace(void **state)
+{
+    struct merak_trace_planned plan[INSTRS] = {{.op = ""}};
+    struct merak_trace_info info = {.ranks = 1,
+                                    .tp = 1,
+                                    .dp = 1,
+                                    .stages = 1,
+                                    .n_instrs = INSTRS,
+                                    .instr_name = names,
+                                    .planned = plan};
+    struct merak_trace_rank *ranks, *predicted;
+    struct merak_trace *trace;
+    struct merak_error err;
+    int n;
+
+    (void)state;
+    for (int i = 0; i < INSTRS; i++) {
+        snprintf(plan[i].op, sizeof(plan[i].op), "op%d", i);
+        plan[i].tag = (uint64_t)i << 60;
+        plan[i].first = -i;
+        plan[i].second = i;
+        plan[i].start_ns = i == 3 ? -1 : 100 * i; /* 3 is not predicted */
+        plan[i].end_ns = i == 3 ? -1 : 100 * i + 40;
+        plan[i].again = i == 2;
+    }
+    assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err), MERAK_OK);
+    write_steps(trace, 0, 5, 9);
+    assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
+    assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
+    assert_memory_equal(ranks[0].planned, plan, sizeof(plan));
+    assert_int_equal(merak_trace_predicted(ranks, n, &predicted, &err),
+                     MERAK_OK);
+    assert_int_equal(predicted[0].n, INSTRS - 1);
+    for (int i = 0; i < INSTRS - 1; i++) {
+        int id = i < 3 ? i : 4;
+
+        assert_int_equal(predicted[0].records[i].instr, id);
+        assert_int_equal(predicted[0].records[i].step, 0);
+        assert_int_equal(predicted[0].records[i].start_ns, 100 * id);
+        assert_int_equal(predicted[0].records[i].end_ns, 100 * id + 40);
+    }
+    assert_string_equal(predicted[0].names[1], names[1]);
+    merak_trace_unload(predicted, n);
+    merak_trace_unload(ranks, n);
+}
+
+static void a_trace_without_a_plan_predicts_nothing(void **state)
+{
+    struct merak_trace_rank *ranks, *predicted;
+    struct merak_error err;
+    int n;
+
+    (void)state;
+    write_all();
+    assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
+    assert_null(ranks[0].planned);
+    assert_int_equal(merak_trace_predicted(ranks, n, &predicted, &err),
+                     MERAK_ERR_NOT_FOUND);
+    merak_trace_unload(ranks, n);
 }
 
 static void what_is_no_trace_is_named(void **state)
@@ -319,6 +421,9 @@ int main(void)
         TRACE_TEST(an_unfinished_trace_can_be_read),
         TRACE_TEST(the_master_shows_all_ranks),
         cmocka_unit_test(time_is_split_without_counting_waits_as_transfers),
+        cmocka_unit_test(a_collective_begins_when_its_last_member_comes),
+        TRACE_TEST(the_prediction_is_in_the_trace),
+        TRACE_TEST(a_trace_without_a_plan_predicts_nothing),
         TRACE_TEST(what_is_no_trace_is_named),
     };
 

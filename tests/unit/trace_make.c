@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace_make.c - writes the trace of a made-up pipeline for tests/t
  *
- * trace_make DIR SCHEDULE STAGES MICROBATCHES: forwards take 10 ms, backwards
- * 20, a transfer 1, and the step ends with a collective of 4 and an optimizer
- * of 6; steps 0, 5 and 7 are kept.
+ * trace_make DIR SCHEDULE STAGES MICROBATCHES [BACKWARD]: forwards take 10 ms,
+ * backwards BACKWARD (20 if it is not given), a transfer 1, and the step ends
+ * with a collective of all stages of 4 and an optimizer of 6; steps 0, 5 and 7
+ * are kept.  Predicted are backwards of 20.
  */
 #include "config.h"
 
@@ -23,16 +24,21 @@ static const char *const names[] = {"blocks", "blocks_dx",        "send",
 enum { FORWARD, BACKWARD, SEND, RECV, REDUCE, ADAMW };
 
 static struct merak_trace_record record[MAX_STAGES][8 * MAX_MB];
+static struct merak_trace_planned planned[MAX_STAGES][8 * MAX_MB];
+static const char *name[MAX_STAGES][8 * MAX_MB];
 static int n_records[MAX_STAGES];
+static int backward_ms = 20;
 /* When an action's result is there, -1: not yet; by phase. */
 static int64_t done[2][MAX_STAGES][MAX_MB];
 
-static void add(int stage, int instr, enum merak_instr_kind kind,
+static void add(int stage, int what, enum merak_instr_kind kind,
                 enum merak_queue queue, int phase, int mb, int peer,
                 int64_t start, int64_t end)
 {
-    struct merak_trace_record *r = &record[stage][n_records[stage]++];
+    int instr = n_records[stage]++;
+    struct merak_trace_record *r = &record[stage][instr];
 
+    name[stage][instr] = names[what];
     memset(r, 0, sizeof(*r));
     r->start_ns = start;
     r->end_ns = end;
@@ -62,7 +68,7 @@ static bool act(int stages, int stage, const struct merak_action *a,
         add(stage, RECV, MERAK_INSTR_RECV, MERAK_QUEUE_P2P, phase, mb, from,
             posted, start);
     }
-    *now = start + (phase ? 20 : 10) * MS;
+    *now = start + (phase ? backward_ms : 10) * MS;
     add(stage, phase ? BACKWARD : FORWARD, MERAK_INSTR_KERNEL,
         MERAK_QUEUE_COMPUTE, phase, mb, -1, start, *now);
     done[phase][stage][mb] = *now;
@@ -76,10 +82,11 @@ static void run(const struct merak_schedule *schedule, int stages, int mbs)
 {
     static struct merak_action action[MAX_STAGES][4 * MAX_MB];
     int next[MAX_STAGES] = {0}, n[MAX_STAGES];
-    int64_t now[MAX_STAGES] = {0};
+    int64_t now[MAX_STAGES] = {0}, last = 0;
     bool moved = true;
 
     memset(done, 0xff, sizeof(done));
+    memset(n_records, 0, sizeof(n_records));
     for (int s = 0; s < stages; s++) {
         struct merak_schedule_args args = {
             .stages = stages, .microbatches = mbs, .chunks = 1, .stage = s};
@@ -97,11 +104,40 @@ static void run(const struct merak_schedule *schedule, int stages, int mbs)
             }
         }
     }
+    for (int s = 0; s < stages; s++)
+        last = now[s] > last ? now[s] : last;
     for (int s = 0; s < stages; s++) {
         add(s, REDUCE, MERAK_INSTR_EXCHANGE, MERAK_QUEUE_COLLECTIVE, 2, -1, -1,
-            now[s], now[s] + 4 * MS);
+            now[s], last + 4 * MS);
         add(s, ADAMW, MERAK_INSTR_KERNEL, MERAK_QUEUE_COMPUTE, 2, -1, -1,
-            now[s] + 4 * MS, now[s] + 10 * MS);
+            last + 4 * MS, last + 10 * MS);
+    }
+}
+
+/* What is recorded becomes the plan.  A prediction has no waits in it: a
+ * receive begins when its peer sends, the collective when all have come. */
+static void keep_plan(int stages)
+{
+    for (int s = 0; s < stages; s++) {
+        for (int i = 0; i < n_records[s]; i++) {
+            const struct merak_trace_record *r = &record[s][i];
+            struct merak_trace_planned *p = &planned[s][i];
+
+            snprintf(p->op, sizeof(p->op), "%s", name[s][i]);
+            p->start_ns = r->start_ns;
+            p->end_ns = r->end_ns;
+            p->first = p->second = -1;
+            if (r->kind == MERAK_INSTR_EXCHANGE) {
+                p->first = 0;
+                p->second = -stages;
+                p->start_ns = p->end_ns - 4 * MS;
+            } else if (r->peer >= 0) {
+                p->tag = (uint64_t)r->microbatch << 8 | r->phase;
+                p->first = r->kind == MERAK_INSTR_SEND ? s : r->peer;
+                p->second = r->kind == MERAK_INSTR_SEND ? r->peer : s;
+                p->start_ns = p->end_ns - MS;
+            }
+        }
     }
 }
 
@@ -116,8 +152,9 @@ static int write_rank(const char *dir, const char *schedule, int stages,
                                     .dp = 1,
                                     .microbatches = mbs,
                                     .transport = "made up",
-                                    .n_instrs = sizeof(names) / sizeof(*names),
-                                    .instr_name = names};
+                                    .n_instrs = n_records[stage],
+                                    .instr_name = name[stage],
+                                    .planned = planned[stage]};
     struct merak_trace *trace;
     struct merak_error err;
 
@@ -149,13 +186,16 @@ int main(int argc, char **argv)
     struct merak_error err;
     int stages, mbs;
 
-    if (argc != 5)
+    if (argc != 5 && argc != 6)
         return 66;
     stages = atoi(argv[3]);
     mbs = atoi(argv[4]);
     if (merak_schedule_find(argv[2], &schedule, &err) != MERAK_OK ||
         stages < 1 || stages > MAX_STAGES || mbs < 1 || mbs > MAX_MB)
         return 66;
+    run(schedule, stages, mbs);
+    keep_plan(stages);
+    backward_ms = argc > 5 ? atoi(argv[5]) : backward_ms;
     run(schedule, stages, mbs);
     for (int s = stages - 1; s >= 0; s--) {
         if (write_rank(argv[1], argv[2], stages, mbs, s) != 0)

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* predict.c - what the plan says of each instruction, for the trace */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *op_of(const struct merak_instr *in)
+{
+    switch (in->kind) {
+    case MERAK_INSTR_KERNEL:
+        return in->op->name;
+    case MERAK_INSTR_EXCHANGE:
+        return merak_convert_name(in->exchange->kind);
+    case MERAK_INSTR_LOAD:
+    case MERAK_INSTR_SLICE:
+    case MERAK_INSTR_SEND:
+    case MERAK_INSTR_RECV:
+        break;
+    }
+    return merak_trace_kind_name((uint8_t)in->kind);
+}
+
+/* Who meets: as the simulator and the checker have it (meet.c). */
+static void fill_one(const struct merak_program *prog,
+                     const struct merak_instr *in,
+                     struct merak_trace_planned *planned)
+{
+    snprintf(planned->op, sizeof(planned->op), "%s", op_of(in));
+    planned->again = in->again;
+    planned->first = planned->second = -1;
+    planned->start_ns = planned->end_ns = -1;
+    if (in->kind == MERAK_INSTR_EXCHANGE) {
+        planned->tag = in->tag;
+        planned->first = prog->group[in->group].rank[0];
+        planned->second = -prog->group[in->group].n;
+    } else if (in->kind == MERAK_INSTR_SEND || in->kind == MERAK_INSTR_RECV) {
+        bool sends = in->kind == MERAK_INSTR_SEND;
+
+        planned->tag = in->tag;
+        planned->first = sends ? prog->rank : in->peer;
+        planned->second = sends ? in->peer : prog->rank;
+    }
+}
+
+/* The programs of this rank's pipeline, one of each stage: its tensor and
+ * data peers do the same at the same time. */
+static enum merak_status build_pipeline(struct merak_trainer *t,
+                                        struct merak_program **programs,
+                                        struct merak_error *err)
+{
+    struct merak_program_options opt = merak_trainer_program_options(t);
+    enum merak_status rc =
+        merak_recompute_choose(t->sharded, &t->plan, -1, &opt, t->stages, err);
+
+    for (int s = 0; s < t->plan.pp && rc == MERAK_OK; s++)
+        rc = merak_program_build(t->sharded, t->stages, &t->plan,
+                                 merak_plan_rank(&t->plan, t->program->tp_index,
+                                                 t->program->dp_index, s),
+                                 &opt, &programs[s], err);
+    return rc;
+}
+
+static enum merak_status add_times(struct merak_trainer *t,
+                                   struct merak_program **programs,
+                                   struct merak_trace_planned *planned,
+                                   struct merak_error *err)
+{
+    struct merak_timeline *timeline = NULL;
+    int s = t->program->stage;
+    enum merak_status rc =
+        merak_simulate(programs, t->plan.pp, NULL, &timeline, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (programs[s]->n_instrs != t->program->n_instrs)
+        rc = merak_fail(err, MERAK_ERR_PARAM,
+                        "stage %d was planned with %d instructions, and again "
+                        "with %d",
+                        s, t->program->n_instrs, programs[s]->n_instrs);
+    for (int i = 0; i < t->program->n_instrs && rc == MERAK_OK; i++) {
+        planned[i].start_ns = (int64_t)(timeline->start[s][i] * 1e9);
+        planned[i].end_ns = (int64_t)(timeline->end[s][i] * 1e9);
+    }
+    merak_timeline_destroy(timeline);
+    return rc;
+}
+
+enum merak_status merak_trainer_predict(struct merak_trainer *t,
+                                        struct merak_trace_planned *planned,
+                                        struct merak_error *err)
+{
+    struct merak_program **programs =
+        calloc((size_t)t->plan.pp, sizeof(struct merak_program *));
+    enum merak_status rc;
+
+    if (programs == NULL)
+        return merak_fail_nomem(err, (size_t)t->plan.pp * sizeof(void *));
+    for (int i = 0; i < t->program->n_instrs; i++)
+        fill_one(t->program, &t->program->instr[i], &planned[i]);
+    rc = build_pipeline(t, programs, err);
+    if (rc == MERAK_OK)
+        rc = add_times(t, programs, planned, err);
+    for (int s = 0; s < t->plan.pp; s++)
+        merak_program_destroy(programs[s]);
+    free(programs);
+    return rc;
+}
