@@ -43,6 +43,8 @@ enum merak_status merak_kernel_find(const struct merak_backend *backend,
 /* Sleep until CLOCK_MONOTONIC reads deadline_ns: how an instruction of the
  * "emu" backend takes its time.  Returns at once if that is past. */
 void merak_emu_wait(int64_t deadline_ns);
+/* The calling thread waits for times of emulated kernels: precisely. */
+void merak_emu_thread(void);
 
 /* bf16 by round to nearest even. */
 static inline float merak_bf16_to_f32(uint16_t b)

@@ -68,9 +68,9 @@ static void find_crossings(struct again *a)
     }
 }
 
-static bool is_attention(const struct merak_node *node)
+bool merak_build_is_attention(const struct merak_op *op)
 {
-    return strncmp(node->op->name, "attention", strlen("attention")) == 0;
+    return strncmp(op->name, "attention", strlen("attention")) == 0;
 }
 
 /* May what this forward node makes be dropped?  All of it or nothing: a
@@ -92,7 +92,8 @@ static bool drops(const struct again *a, const struct merak_node *node)
         if (a->crosses[node->out[i]->id])
             return false;
     }
-    return block < drop->blocks || (drop->attention && is_attention(node));
+    return block < drop->blocks ||
+           (drop->attention && merak_build_is_attention(node->op));
 }
 
 /* A gradient node, or one that runs again, reads these. */

@@ -181,6 +181,8 @@ void merak_build_loss(struct merak_build *b);
 /* --- again.c --- */
 /* The lists of nodes that a chunk's actions run. */
 void merak_build_lists(struct merak_build *b);
+/* Is it attention, forward or backward?  Selective recomputation is of it. */
+bool merak_build_is_attention(const struct merak_op *op);
 
 /* --- params.c --- */
 void merak_build_params(struct merak_build *b);

@@ -2,9 +2,10 @@
 /* unit_cost.c - predicted durations of an ideal pipeline
  *
  * For schedules to be held against closed forms all stages must be alike:
- * a stage's forward and recomputation of a micro-batch take one unit, its
- * backward two, shared out over kernels as the cost model would have it; what
- * ends a step takes nothing.
+ * a stage's forward of a micro-batch takes one unit, its backward two, its
+ * recomputation as much of a unit as the forward spent on what is dropped,
+ * shared out over kernels as the cost model would have it; what ends a step
+ * takes nothing.
  */
 #include "config.h"
 
@@ -19,8 +20,37 @@ static int kind_of(const struct merak_build *b, const struct merak_instr *in)
                                                                : MERAK_ACT_B;
 }
 
-static double units_of(const struct merak_build *b, int kind)
+static bool is_dropped(const struct merak_build *b, const struct merak_instr *in)
 {
+    int part = b->chunk[in->chunk].part, block = b->stages->block[in->node];
+    const struct merak_drop *drop = &b->stages->drop[part];
+
+    for (int p = 0; p < part; p++)
+        block -= b->stages->n_blocks[p];
+    return block < drop->blocks ||
+           (drop->attention && merak_build_is_attention(in->op));
+}
+
+/* The share of each chunk's forward that is dropped. */
+static void find_shares(const struct merak_build *b, const double *sum,
+                        double *share)
+{
+    const struct merak_program *prog = b->prog;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind == MERAK_INSTR_KERNEL && in->microbatch == 0 &&
+            kind_of(b, in) == MERAK_ACT_F && is_dropped(b, in))
+            share[in->chunk] +=
+                in->cost_s / sum[in->chunk * MERAK_ACTIONS + MERAK_ACT_F];
+    }
+}
+
+static double units_of(const struct merak_build *b, int kind, double share)
+{
+    if (kind == MERAK_ACT_R)
+        return share;
     return kind == MERAK_ACT_B && !b->schedule->splits_w ? 2.0 : 1.0;
 }
 
@@ -29,9 +59,10 @@ void merak_build_unit_costs(struct merak_build *b)
     struct merak_program *prog = b->prog;
     size_t n = (size_t)b->n_chunks * MERAK_ACTIONS;
     double *sum = merak_build_alloc(b, n * sizeof(*sum));
+    double *share = merak_build_alloc(b, (size_t)b->n_chunks * sizeof(*share));
     int pieces = b->n_chunks * (prog->plan.sub_pipeline ? 2 : 1);
 
-    if (b->opt->unit_s <= 0 || sum == NULL)
+    if (b->opt->unit_s <= 0 || sum == NULL || share == NULL)
         return;
     for (int i = 0; i < prog->n_instrs; i++) {
         const struct merak_instr *in = &prog->instr[i];
@@ -39,6 +70,7 @@ void merak_build_unit_costs(struct merak_build *b)
         if (in->kind == MERAK_INSTR_KERNEL && in->microbatch == 0)
             sum[in->chunk * MERAK_ACTIONS + kind_of(b, in)] += in->cost_s;
     }
+    find_shares(b, sum, share);
     for (int i = 0; i < prog->n_instrs; i++) {
         struct merak_instr *in = &prog->instr[i];
         int kind = kind_of(b, in);
@@ -46,7 +78,8 @@ void merak_build_unit_costs(struct merak_build *b)
         if (in->queue != MERAK_QUEUE_COMPUTE)
             continue;
         if (in->kind == MERAK_INSTR_KERNEL && in->microbatch >= 0)
-            in->cost_s *= units_of(b, kind) * b->opt->unit_s / pieces /
+            in->cost_s *= units_of(b, kind, share[in->chunk]) *
+                          b->opt->unit_s / pieces /
                           sum[in->chunk * MERAK_ACTIONS + kind];
         else
             in->cost_s = 0;

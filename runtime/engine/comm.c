@@ -20,6 +20,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define MAX_LATE_NS 200000
+
 static enum merak_status post(struct merak_engine *e,
                               const struct merak_instr *instr,
                               struct merak_request **req_p,
@@ -72,21 +74,42 @@ static enum merak_status wrap(struct merak_engine *e,
     return rc;
 }
 
+/* The instruction that a queue starts next, if what it waits for is complete;
+ * *due_ns_p becomes when it is over. */
+static const struct merak_instr *next_ready(const struct merak_engine *e, int q,
+                                            int64_t *due_ns_p)
+{
+    const struct engine_queue *queue = &e->queue[q];
+    const struct merak_instr *instr;
+
+    if (q == MERAK_QUEUE_COMPUTE || e->next[q] == queue->n)
+        return NULL;
+    instr = &e->program->instr[queue->instr[e->next[q]]];
+    if (merak_engine_pending(e, instr) >= 0)
+        return NULL;
+    *due_ns_p = merak_engine_due_ns(e, instr);
+    return instr;
+}
+
 /* Start what can be started in one queue; counts what it did. */
 static enum merak_status start_queue(struct merak_engine *e, int q,
                                      unsigned *did, struct merak_error *err)
 {
-    const struct engine_queue *queue = &e->queue[q];
+    const struct merak_instr *instr;
     enum merak_status rc;
+    int64_t due_ns;
 
-    while (e->next[q] < queue->n) {
-        int id = queue->instr[e->next[q]];
-        const struct merak_instr *instr = &e->program->instr[id];
+    for (;;) {
         struct merak_request *req = NULL;
+        int64_t now;
+        int id;
 
-        if (merak_engine_pending(e, instr) >= 0)
+        instr = next_ready(e, q, &due_ns);
+        now = merak_clock_ns();
+        if (instr == NULL || due_ns > now)
             return MERAK_OK;
-        e->record[id].start_ns = merak_clock_ns() - e->opt.epoch_ns;
+        id = instr->id;
+        e->record[id].start_ns = now - e->opt.epoch_ns;
         e->record[id].step = (int32_t)e->step->step;
         rc = post(e, instr, &req, err);
         if (rc != MERAK_OK)
@@ -98,7 +121,6 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
         else
             e->flight[e->n_flights++] = (struct flight){id, req};
     }
-    return MERAK_OK;
 }
 
 static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
@@ -138,8 +160,6 @@ static enum merak_status pass(struct merak_engine *e, unsigned *did,
     if (why != NULL)
         return merak_fail(err, MERAK_ERR_PEER, "%s", why);
     for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
-        if (q == MERAK_QUEUE_COMPUTE)
-            continue;
         rc = start_queue(e, q, did, err);
         if (rc != MERAK_OK)
             return rc;
@@ -158,17 +178,42 @@ static bool run_finished(const struct merak_engine *e)
     return true;
 }
 
-static bool can_start(const struct merak_engine *e)
+/* When an instruction can be started: 0 now, INT64_MAX not before something
+ * else happens. */
+static int64_t next_start_ns(const struct merak_engine *e)
 {
-    for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
-        const struct engine_queue *queue = &e->queue[q];
+    int64_t next = INT64_MAX, due_ns;
 
-        if (q != MERAK_QUEUE_COMPUTE && e->next[q] < queue->n &&
-            merak_engine_pending(
-                e, &e->program->instr[queue->instr[e->next[q]]]) < 0)
-            return true;
+    for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
+        if (next_ready(e, q, &due_ns) != NULL && due_ns < next)
+            next = due_ns;
     }
-    return false;
+    return next;
+}
+
+/* When to wake up at the latest; 0: now.  The last of the time that emulated
+ * work takes is awaited spinning, like all that is nearly over. */
+static int64_t wake_ns(const struct merak_engine *e, int64_t now, int64_t most)
+{
+    int64_t next = next_start_ns(e), wake;
+
+    if (next == INT64_MAX)
+        return now + most;
+    wake = next - MERAK_SPIN_NS - e->timer_late_ns;
+    return wake <= now ? 0 : wake < now + most ? wake : now + most;
+}
+
+/* Sleep until an event or until wake.  Timers of virtual machines are late by
+ * a tenth of a millisecond, which is learnt, so that emulated work is not. */
+static void sleep_until(struct merak_engine *e, struct pollfd fds[2],
+                        int64_t now, int64_t wake)
+{
+    struct timespec timeout = {0, (long)(wake - now)};
+
+    if (ppoll(fds, 2, &timeout, NULL) == 0)
+        e->timer_late_ns += (merak_clock_ns() - wake - e->timer_late_ns) / 8;
+    if (e->timer_late_ns > MAX_LATE_NS)
+        e->timer_late_ns = MAX_LATE_NS;
 }
 
 static void drain_fd(int fd)
@@ -184,17 +229,19 @@ static void sleep_for_event(struct merak_engine *e)
 {
     struct pollfd fds[2] = {{.fd = e->wake_fd, .events = POLLIN},
                             {.fd = -1, .events = POLLIN}};
-    int timeout_ms = 100;
+    int64_t most = 100000000, now, wake;
 
     if (e->opt.tr->ops->event_fd != NULL)
         fds[1].fd = e->opt.tr->ops->event_fd(e->opt.tr);
     if (fds[1].fd < 0)
-        timeout_ms = 1; /* nothing will wake us: look again soon */
+        most = 1000000; /* nothing will wake us: look again soon */
     else if (e->opt.tr->ops->arm(e->opt.tr) != MERAK_OK)
         return;
     atomic_store(&e->comm_sleeps, true);
-    if (!can_start(e) && !atomic_load(&e->failed))
-        poll(fds, 2, timeout_ms);
+    now = merak_clock_ns();
+    wake = wake_ns(e, now, most);
+    if (wake > 0 && !atomic_load(&e->failed))
+        sleep_until(e, fds, now, wake);
     atomic_store(&e->comm_sleeps, false);
     drain_fd(e->wake_fd);
 }
@@ -249,6 +296,8 @@ static void *comm_main(void *arg)
     struct merak_engine *e = arg;
     struct pollfd fd = {.fd = e->wake_fd, .events = POLLIN};
 
+    if (e->opt.emulate)
+        merak_emu_thread();
     while (!atomic_load(&e->quit)) {
         uint32_t go = atomic_load(&e->go);
 

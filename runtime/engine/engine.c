@@ -158,15 +158,19 @@ static void copy_box(const struct merak_box *box, size_t elem,
     } while (d >= 0);
 }
 
-/* The queue is busy for so long.  Only where another queue waits for that
- * does this thread sleep until then: a few times in a micro-batch, and by
- * absolute deadlines, so that waking late does not add up. */
-static void emulate_kernel(struct merak_engine *e,
-                           const struct merak_instr *instr)
+int64_t merak_engine_due_ns(const struct merak_engine *e,
+                            const struct merak_instr *instr)
 {
-    e->emulated_ns += (int64_t)(instr->cost_s * 1e9);
-    if (e->wakes_comm[instr->id])
-        merak_emu_wait(e->emulated_ns);
+    const int *wait = e->program->wait + instr->first_wait;
+    int64_t due = 0;
+
+    for (int i = 0; e->opt.emulate && i < instr->n_wait; i++) {
+        int64_t end = e->record[wait[i]].end_ns + e->opt.epoch_ns;
+
+        if (end > due)
+            due = end;
+    }
+    return due;
 }
 
 static enum merak_status run_kernel(struct merak_engine *e,
@@ -178,7 +182,7 @@ static enum merak_status run_kernel(struct merak_engine *e,
     const struct merak_program *p = e->program;
 
     if (e->opt.emulate) {
-        emulate_kernel(e, instr);
+        e->emulated_ns += (int64_t)(instr->cost_s * 1e9);
         return MERAK_OK;
     }
     if (instr->microbatch >= 0)
@@ -267,16 +271,18 @@ static enum merak_status wait_for(struct merak_engine *e,
     }
 }
 
-/* When the compute queue stands: now, or where it is emulated, when it is
- * done with what came before and with waiting. */
-static int64_t compute_ns(struct merak_engine *e, bool waited)
+/* When an instruction of the compute queue whose waits are complete starts:
+ * now, or where it is emulated, when the queue is done with what came before
+ * and the last of the waits was over. */
+static int64_t start_ns(struct merak_engine *e, const struct merak_instr *instr)
 {
-    int64_t now = e->opt.emulate && !waited ? 0 : merak_clock_ns();
+    int64_t due;
 
     if (!e->opt.emulate)
-        return now;
-    if (now > e->emulated_ns)
-        e->emulated_ns = now;
+        return merak_clock_ns();
+    due = merak_engine_due_ns(e, instr);
+    if (due > e->emulated_ns)
+        e->emulated_ns = due;
     return e->emulated_ns;
 }
 
@@ -286,7 +292,8 @@ static void record_instr(struct merak_engine *e,
     struct merak_trace_record *r = &e->record[instr->id];
 
     r->start_ns = start - e->opt.epoch_ns;
-    r->end_ns = compute_ns(e, false) - e->opt.epoch_ns;
+    r->end_ns = (e->opt.emulate ? e->emulated_ns : merak_clock_ns()) -
+                e->opt.epoch_ns;
     r->step = (int32_t)e->step->step;
 }
 
@@ -298,13 +305,12 @@ static enum merak_status run_compute(struct merak_engine *e,
 
     for (int i = 0; i < q->n; i++) {
         const struct merak_instr *instr = &e->program->instr[q->instr[i]];
-        bool waits = merak_engine_pending(e, instr) >= 0;
         int64_t start;
 
         rc = wait_for(e, instr, err);
         if (rc != MERAK_OK)
             return rc;
-        start = compute_ns(e, waits);
+        start = start_ns(e, instr);
         rc = merak_engine_local(e, instr, err);
         if (rc != MERAK_OK) {
             merak_error_wrap(err, "step %llu, %s",

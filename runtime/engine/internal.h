@@ -37,7 +37,10 @@ struct merak_engine {
     _Atomic uint32_t *done;
     uint32_t run;
     const struct merak_step *step; /* of the run */
-    int64_t emulated_ns; /* emulate: when the compute queue is free */
+    /* emulate: when the compute queue is free.  Like an accelerator's stream
+     * it is ahead of the thread that fills it: an instruction that is
+     * complete has a time, its record's end, before which it is not over. */
+    int64_t emulated_ns;
 
     /* The first failure of either thread wins. */
     atomic_int failed; /* 0, or 1 once `error` is being or was written */
@@ -61,6 +64,7 @@ struct merak_engine {
     int next[MERAK_QUEUE_COUNT]; /* position in each queue */
     struct flight *flight;
     int n_flights;
+    int64_t timer_late_ns; /* how late its timers ring, on average */
 #ifdef MERAK_DEBUG
     _Atomic int *users_left; /* by slot, in this run */
     int *users;
@@ -79,6 +83,9 @@ static inline bool instr_done(const struct merak_engine *e, int id)
 /* The first of instr's waits that is not complete, or -1. */
 int merak_engine_pending(const struct merak_engine *e,
                          const struct merak_instr *instr);
+/* emulate: when the last of instr's waits, all complete, is over; else 0. */
+int64_t merak_engine_due_ns(const struct merak_engine *e,
+                            const struct merak_instr *instr);
 /* Run an instruction that moves nothing between ranks. */
 enum merak_status merak_engine_local(struct merak_engine *e,
                                      const struct merak_instr *instr,
