@@ -3,7 +3,7 @@
 # sandbox.sh - start and stop a private real Slurm on this machine
 #
 #   sandbox.sh start --dir DIR [--nodes N] [--cpus N] [--plugin FILE]
-#                    [--keeper stay|remove]
+#                    [--link-kbit N] [--keeper stay|remove]
 #   sandbox.sh stop --dir DIR [--keeper remove]
 #
 # `merak sandbox` is the front; this file owns DIR:
@@ -17,6 +17,7 @@
 # Nothing is shared with another Slurm on the machine: own keys, sockets,
 # ports (on 127.0.0.1 alone) and directories.  A daemon is signalled only if
 # its pid still has the start time that was noted, so a stale DIR kills nobody.
+# With --link-kbit nodes have networks of their own: sandbox_net.sh.
 #
 # --keeper: descriptor 3 is a pipe whose other end the caller holds.  When the
 # caller is gone, however it went, the pipe ends and the sandbox stops itself.
@@ -29,8 +30,10 @@ PATH=$PATH:/usr/sbin:/sbin
 export PATH LC_ALL
 
 dir= nodes=4 cpus=4 plugin= keeper=
+link_kbit= node=
 start_seconds=30 # for all daemons; 3 s on an idle machine
 self=$(readlink -f "$0")
+. "$self-net" || exit 69
 
 die()
 {
@@ -154,6 +157,27 @@ write_topology()
     fi
 }
 
+controller_address()
+{
+    [ -n "$link_kbit" ] && printf %s "$net.254" || printf 127.0.0.1
+}
+
+# Not to be reached from other machines.
+communication()
+{
+    [ -n "$link_kbit" ] ||
+        echo CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+}
+
+node_addresses() # this host's name
+{
+    if [ -n "$link_kbit" ]; then
+        printf 'NodeAddr=%s.[1-%d]' "$net" "$nodes"
+    else
+        printf 'NodeHostname=%s NodeAddr=127.0.0.1' "$1"
+    fi
+}
+
 write_config()
 {
     local base=$1 user host
@@ -168,13 +192,13 @@ write_config()
     # sched_interval: how soon a job is seen whose time to begin has come.
     cat >"$dir/slurm.conf" <<CONF
 ClusterName=sandbox
-SlurmctldHost=$host(127.0.0.1)
+SlurmctldHost=$host($(controller_address))
 SlurmctldPort=$base
 SlurmUser=$user
 SlurmdUser=$user
 AuthType=auth/munge
 AuthInfo=socket=$dir/munge/socket,cred_expire=30
-CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+$(communication)
 StateSaveLocation=$dir/ctld
 SlurmctldPidFile=$dir/ctld/pid
 SlurmctldLogFile=$dir/ctld/log
@@ -199,7 +223,7 @@ MessageTimeout=60
 InactiveLimit=0
 KillWait=10
 PropagateResourceLimitsExcept=NONE
-NodeName=n[1-$nodes] NodeHostname=$host NodeAddr=127.0.0.1 \
+NodeName=n[1-$nodes] $(node_addresses "$host") \
 Port=[$((base + 1))-$((base + nodes))] CPUs=$cpus State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE OverSubscribe=NO
 CONF
@@ -257,7 +281,11 @@ start_daemons()
     wait_for munge -n -S "$dir/munge/socket" || return 1
     launch slurmctld slurmctld -D -i
     for ((i = 1; i <= nodes; i++)); do
-        launch "n$i" slurmd -D -N "n$i"
+        if [ -z "$link_kbit" ]; then
+            launch "n$i" slurmd -D -N "n$i"
+        else
+            launch_node "$i" || return 1
+        fi
     done
     wait_for nodes_are_idle
 }
@@ -301,6 +329,7 @@ start()
     local try why
 
     need_programs
+    [ -z "$link_kbit" ] || need_net_programs
     check_dir
     mkdir -p "$dir" || exit 69
     dir=$(cd "$dir" && pwd -P)
@@ -309,6 +338,7 @@ start()
         die "$dir holds a sandbox; \`merak sandbox stop --dir $dir\` ends it"
     fi
     export SLURM_CONF=$dir/slurm.conf
+    [ -z "$link_kbit" ] || make_switch
     for try in 1 2 3 4 5; do
         make_dirs || exit 69
         write_config "$(choose_ports $((nodes + 1)))"
@@ -404,6 +434,8 @@ while [ $# -gt 0 ]; do
     --cpus) cpus=$2 ;;
     --plugin) plugin=$2 ;;
     --keeper) keeper=$2 ;;
+    --link-kbit) link_kbit=$2 ;;
+    --node) node=$2 ;;
     *) die "unknown option $1" ;;
     esac
     shift 2
@@ -413,6 +445,6 @@ is_count "$cpus" 256 || die "--cpus: expected 1..256, got \"$cpus\""
 [ -n "$dir" ] || die "--dir is missing"
 
 case $verb in
-start | stop | keep) "$verb" ;;
+start | stop | keep | node) "$verb" ;;
 *) die "expected start or stop, got \"$verb\"" ;;
 esac

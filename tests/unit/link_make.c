@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link_make.c - load on the link between two nodes, for t/0002-links.bats
+ *
+ *   srun -N2 -n2 link_make rate            rank 1 prints the Gbit/s of data
+ *                                          that comes from rank 0
+ *   srun -N2 -n2 link_make overlap BYTES   a transfer posted before 50 ms of
+ *                                          compute: exit code 1 if it is not
+ *                                          over by then, in most of the runs
+ *
+ * Compute is 50 ms of the processor's time: where others want the processor
+ * too, it takes longer, and so may the transfer's thread.  That thread may
+ * also be kept from running for once, hence most.
+ */
+#include "config.h"
+
+#include "bench/ranks.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+#define RUNS 5
+#define RATE_BYTES ((size_t)8 << 20)
+#define COMPUTE_US 50e3
+
+/* Post rank 0's send to rank 1, or rank 1's receive. */
+static struct merak_request *post(struct bench *b, char *buf, size_t bytes)
+{
+    struct merak_request *req = NULL;
+
+    if (b->all.me == 0)
+        bench_need(b, merak_send(b->tr, buf, bytes, 1, 1, &req, &b->err));
+    else
+        bench_need(b, merak_recv(b->tr, buf, bytes, 0, 1, &req, &b->err));
+    return req;
+}
+
+/* Messages follow each other at once, as the first has to fill the link. */
+static void rate(struct bench *b)
+{
+    struct merak_request *req[RUNS + 1];
+    char *buf = b->arena.base;
+    double start = 0, us;
+
+    for (int i = 0; i <= RUNS; i++)
+        req[i] = post(b, buf + (size_t)i * RATE_BYTES, RATE_BYTES);
+    for (int i = 0; i <= RUNS; i++) {
+        bench_need(b, merak_request_wait(b->tr, req[i], &b->err));
+        if (i == 0)
+            start = bench_now_us();
+    }
+    us = bench_now_us() - start;
+    if (b->all.me == 1)
+        printf("%.4f\n", (double)(RUNS * RATE_BYTES) * 8e-3 / us);
+}
+
+/* --- overlap --------------------------------------------------------------- */
+
+struct mover {
+    struct bench *b;
+    struct merak_request *req;
+    double over_us;
+};
+
+static void *progress_until_over(void *arg)
+{
+    struct mover *m = arg;
+    struct merak_transport *tr = m->b->tr;
+    struct pollfd p = {.fd = tr->ops->event_fd(tr), .events = POLLIN};
+    enum merak_status rc = merak_request_test(tr, m->req, &m->b->err);
+
+    while (rc == MERAK_IN_PROGRESS) {
+        if (tr->ops->progress(tr) == 0 && tr->ops->arm(tr) == MERAK_OK)
+            poll(&p, 1, 100);
+        rc = merak_request_test(tr, m->req, &m->b->err);
+    }
+    bench_need(m->b, rc);
+    m->over_us = bench_now_us();
+    return NULL;
+}
+
+static double cpu_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static void compute(void)
+{
+    double until = cpu_us() + COMPUTE_US;
+    volatile double x = 1.0;
+
+    while (cpu_us() < until) {
+        for (int i = 0; i < 1000; i++)
+            x = x * 0.999999 + 1e-6;
+    }
+}
+
+static bool overlaps(struct bench *b, size_t bytes)
+{
+    struct mover m = {.b = b};
+    pthread_t thread;
+    double start, end;
+
+    bench_need(b, merak_barrier(b->tr, &b->all, &b->err));
+    start = bench_now_us();
+    m.req = post(b, b->arena.base, bytes);
+    if (pthread_create(&thread, NULL, progress_until_over, &m) != 0)
+        exit(1);
+    compute();
+    end = bench_now_us();
+    pthread_join(thread, NULL);
+    if (b->all.me == 1)
+        printf("transfer %.1f ms, compute %.1f ms\n",
+               (m.over_us - start) / 1e3, (end - start) / 1e3);
+    return m.over_us <= end;
+}
+
+/* Told by the receiver: what a sender gave away is not yet there. */
+static bool mostly_overlaps(struct bench *b, size_t bytes)
+{
+    int in_time = 0;
+
+    for (int i = 0; i < RUNS; i++)
+        in_time += overlaps(b, bytes);
+    if (b->all.me == 0)
+        return true;
+    printf("%d of %d in time\n", in_time, RUNS);
+    return in_time > RUNS / 2;
+}
+
+int main(int argc, char **argv)
+{
+    size_t bytes = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+    bool ok = true;
+    struct bench b;
+
+    bench_open(&b, (RUNS + 1) * RATE_BYTES);
+    if (bytes == 0)
+        rate(&b);
+    else
+        ok = mostly_overlaps(&b, bytes);
+    bench_close(&b);
+    return ok ? 0 : 1;
+}
