@@ -197,13 +197,6 @@ static enum merak_status check_search(const struct plan_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --global-batch: sequences in a step, over all "
                           "ranks");
-    if ((opt->given.chunks && opt->plan.chunks > 1) ||
-        (opt->given.recompute && opt->plan.recompute != MERAK_RECOMPUTE_NONE) ||
-        (opt->given.sub_pipeline && opt->plan.sub_pipeline))
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "chunks, recompute and sub-pipeline are not "
-                          "searched: give them with all degrees and no "
-                          "--device");
     if (opt->given.cost)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--gflops, --memory-gbs, --link-gbs and --unit-ms "

@@ -27,6 +27,28 @@ static const char *sp_name(const struct merak_plan *p)
     return name[p->sp];
 }
 
+static const char *recompute_name(const struct merak_plan *p)
+{
+    static const char *const name[] = {[MERAK_RECOMPUTE_NONE] = "none",
+                                       [MERAK_RECOMPUTE_FULL] = "full",
+                                       [MERAK_RECOMPUTE_SELECTIVE] =
+                                           "selective",
+                                       [MERAK_RECOMPUTE_AUTO] = "auto"};
+
+    return name[p->recompute];
+}
+
+/* As the option has it: a sub-pipeline's halves together. */
+static size_t micro_batch(const struct merak_plan *p)
+{
+    return p->micro_batch * (p->sub_pipeline ? 2 : 1);
+}
+
+static int microbatches(const struct merak_plan *p)
+{
+    return p->microbatches / (p->sub_pipeline ? 2 : 1);
+}
+
 /* --- text ----------------------------------------------------------------- */
 
 static void print_choice(const struct plan_auto *plan,
@@ -38,12 +60,16 @@ static void print_choice(const struct plan_auto *plan,
            plan->config.family == MERAK_GPT2 ? "gpt2" : "llama",
            (double)r->params / 1e9, plan->in.nodes, plan->in.ranks_per_node,
            plan->device.name);
-    printf("tp %d, pp %d, dp %d; %s, %d micro-batches of %zu; %s%s, ranks "
-           "%s, sequence parallelism %s\n",
-           p->tp, p->pp, p->dp, p->schedule, p->microbatches, p->micro_batch,
+    printf("tp %d, pp %d, dp %d; %s", p->tp, p->pp, p->dp, p->schedule);
+    if (p->chunks > 1)
+        printf(" of %d chunks a rank", p->chunks);
+    printf(", %d micro-batches of %zu%s; %s%s, ranks %s, sequence parallelism "
+           "%s, recomputation %s\n",
+           microbatches(p), micro_batch(p),
+           p->sub_pipeline ? " in halves that hide each other's exchanges" : "",
            p->dtype == MERAK_F32 ? "fp32" : "bf16",
            p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "",
-           order_name(p), sp_name(p));
+           order_name(p), sp_name(p), recompute_name(p));
 }
 
 static void print_time(const struct plan_auto *plan,
@@ -62,14 +88,18 @@ static void print_time(const struct plan_auto *plan,
 
 static void print_stages(const struct merak_search_result *r)
 {
-    printf("\nstage     params  forward backward  in flight   link GB    net "
-           "GB  parameters\n");
+    printf("\nstage     params  forward backward  in flight  recomputed  link "
+           "GB    net GB  parameters\n");
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
+        char again[32];
 
-        printf("%5d %8.4g M %6.4g ms %5.4g ms %8d %10.4g %9.4g  %s .. %s\n", s,
-               (double)st->params / 1e6, 1e3 * st->forward_s,
-               1e3 * st->backward_s, st->in_flight, st->link_bytes / 1e9,
+        snprintf(again, sizeof(again), "%d/%d", st->blocks_again, st->n_blocks);
+        printf("%5d %8.4g M %6.4g ms %5.4g ms %9d %11s %8.4g %9.4g  %s .. "
+               "%s\n",
+               s, (double)st->params / 1e6, 1e3 * st->forward_s,
+               1e3 * st->backward_s, st->in_flight,
+               st->attention ? "attention" : again, st->link_bytes / 1e9,
                st->net_bytes / 1e9, st->first_param, st->last_param);
     }
 }
@@ -98,10 +128,14 @@ static void print_runners(const struct merak_search_result *r)
         const struct merak_search_choice *c = &r->choice[i];
         const struct merak_plan *p = &c->plan;
 
-        printf("  tp %d, pp %d, dp %d, micro-batch %zu, %s: %.4g s%s\n      "
-               "%s\n",
-               p->tp, p->pp, p->dp, p->micro_batch, p->schedule, c->step_s,
-               c->simulated ? "" : " (estimated)", c->why);
+        printf("  tp %d, pp %d, dp %d, micro-batch %zu, %s", p->tp, p->pp,
+               p->dp, micro_batch(p), p->schedule);
+        if (p->chunks > 1)
+            printf(" of %d chunks", p->chunks);
+        printf("%s%s: %.4g s%s\n      %s\n",
+               p->sub_pipeline ? ", sub-pipeline" : "",
+               p->recompute == MERAK_RECOMPUTE_NONE ? "" : ", recomputation",
+               c->step_s, c->simulated ? "" : " (estimated)", c->why);
     }
 }
 
@@ -120,19 +154,32 @@ void plan_report_print(const struct plan_auto *plan,
 static json_t *plan_object(const struct merak_plan *p)
 {
     return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:I, s:s, s:b, s:s, s:s, s:s, s:s}", "tp",
-        p->tp, "pp", p->pp, "dp", p->dp, "chunks", 1, "microbatches",
-        p->microbatches, "micro_batch", (json_int_t)p->micro_batch, "schedule",
-        p->schedule, "zero1", p->zero1, "order", order_name(p), "sp",
-        sp_name(p), "recompute", "none", "dtype",
-        p->dtype == MERAK_F32 ? "fp32" : "bf16");
+        "{s:i, s:i, s:i, s:i, s:i, s:I, s:b, s:s, s:b, s:s, s:s, s:s, s:s}",
+        "tp", p->tp, "pp", p->pp, "dp", p->dp, "chunks",
+        merak_plan_parts(p) / p->pp, "microbatches", microbatches(p),
+        "micro_batch", (json_int_t)micro_batch(p), "sub_pipeline",
+        p->sub_pipeline, "schedule", p->schedule, "zero1", p->zero1, "order",
+        order_name(p), "sp", sp_name(p), "recompute", recompute_name(p),
+        "dtype", p->dtype == MERAK_F32 ? "fp32" : "bf16");
+}
+
+/* By part. */
+static json_t *drop_array(const struct merak_plan *p)
+{
+    json_t *drop = json_array();
+
+    for (int i = 0; p->drop != NULL && i < merak_plan_parts(p); i++)
+        json_array_append_new(drop, json_pack("{s:b, s:i}", "attention",
+                                              p->drop[i].attention, "blocks",
+                                              p->drop[i].blocks));
+    return drop;
 }
 
 static json_t *cut_array(const struct merak_plan *p)
 {
     json_t *cut = json_array();
 
-    for (int i = 0; p->cut != NULL && i < p->pp - 1; i++)
+    for (int i = 0; p->cut != NULL && i < merak_plan_parts(p) - 1; i++)
         json_array_append_new(cut, json_integer(p->cut[i]));
     return cut;
 }
@@ -144,12 +191,15 @@ static json_t *stage_object(const struct merak_search_stage *s)
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         json_object_set_new(memory, merak_category_name((enum merak_category)c),
                             json_integer((json_int_t)s->category_bytes[c]));
-    return json_pack("{s:I, s:f, s:f, s:f, s:i, s:s, s:s, s:f, s:f, s:I, s:o}",
+    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:b, s:i, s:i, s:i, s:s, s:s, "
+                     "s:f, s:f, s:I, s:o}",
                      "params", (json_int_t)s->params, "flops", s->flops,
                      "forward_s", s->forward_s, "backward_s", s->backward_s,
-                     "in_flight", s->in_flight, "first_param", s->first_param,
-                     "last_param", s->last_param, "link_bytes", s->link_bytes,
-                     "net_bytes", s->net_bytes, "arena_bytes",
+                     "recompute_s", s->again_s, "attention_recomputed",
+                     s->attention, "blocks", s->n_blocks, "blocks_recomputed",
+                     s->blocks_again, "in_flight", s->in_flight, "first_param",
+                     s->first_param, "last_param", s->last_param, "link_bytes",
+                     s->link_bytes, "net_bytes", s->net_bytes, "arena_bytes",
                      (json_int_t)s->arena_bytes, "memory_bytes", memory);
 }
 
@@ -181,6 +231,7 @@ static json_t *file_object(const struct plan_auto *plan,
     json_t *parts = json_object(), *chosen = plan_object(&c->plan);
 
     json_object_set_new(chosen, "cut", cut_array(&c->plan));
+    json_object_set_new(chosen, "drop", drop_array(&c->plan));
     for (int s = 0; s < c->plan.pp; s++)
         json_array_append_new(stages, stage_object(&r->stage[s]));
     for (int i = 1; i < r->n_choices; i++)

@@ -232,6 +232,7 @@ static enum merak_status create(struct merak_build *b,
         return merak_fail_nomem(err, sizeof(*prog));
     prog->plan = *plan;
     prog->plan.cut = NULL; /* borrowed, and in the stages by now */
+    prog->plan.drop = NULL;
     prog->sharded = b->sharded;
     prog->rank = rank;
     prog->ranks = plan->tp * plan->pp * plan->dp;

@@ -32,6 +32,12 @@ enum merak_recompute {
     MERAK_RECOMPUTE_AUTO,      /* each stage the least that fits */
 };
 
+/* What a part drops after its forward and computes again: recompute.c. */
+struct merak_drop {
+    bool attention; /* what attention makes */
+    int blocks;     /* of so many first blocks, all that stays in the block */
+};
+
 struct merak_plan {
     int tp, pp, dp;
     int chunks;         /* model parts of a rank; 0: 1 */
@@ -51,12 +57,8 @@ struct merak_plan {
     /* Ascending places (merak_stages_places) where parts but the first begin,
      * or NULL: merak_stages_cut() says.  Borrowed; not kept by programs. */
     const int *cut;
-};
-
-/* What a part drops after its forward and computes again: recompute.c. */
-struct merak_drop {
-    bool attention; /* what attention makes */
-    int blocks;     /* of so many first blocks, all that stays in the block */
+    /* What each part drops, or NULL: `recompute` says.  Borrowed likewise. */
+    const struct merak_drop *drop;
 };
 
 /* Which part of the model each node of the sharded graph is in (gradient and
@@ -258,7 +260,8 @@ void merak_plan_coord(const struct merak_mesh *tensor, int tp_index,
                       int *coord);
 
 /*
- * Decide what `stage` (-1: every stage) drops, as plan->recompute says.
+ * Decide what `stage` (-1: every stage) drops, as plan->drop or else
+ * plan->recompute says.
  *
  *   opt     of the programs, or NULL; AUTO builds some to see what fits
  *   stages  in, out  drop[] of the stage's parts is set

@@ -152,8 +152,21 @@ static enum merak_status choose_least(struct chooser *c,
     return MERAK_OK;
 }
 
+/* As a planner has decided before. */
+static void take_given(struct chooser *c)
+{
+    int chunks = merak_plan_parts(c->plan) / c->plan->pp;
+
+    for (int i = 0; i < chunks; i++)
+        c->stages->drop[part_of(c, i)] = c->plan->drop[part_of(c, i)];
+}
+
 static enum merak_status choose(struct chooser *c, struct merak_error *err)
 {
+    if (c->plan->drop != NULL) {
+        take_given(c);
+        return MERAK_OK;
+    }
     if (!merak_plan_recomputes(c->schedule, c->plan, c->stage)) {
         set_drop(c, false, 0);
         return MERAK_OK;

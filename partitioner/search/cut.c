@@ -24,8 +24,9 @@
 struct cuts {
     struct merak_rater rater;
     struct merak_candidate *cand;
-    double limit;
-    int n, pp; /* segments, stages */
+    double limit; /* that a stage has to fit in, or DBL_MAX */
+    int n, parts; /* segments, of the model */
+    bool strict;  /* the programme obeys the limit */
     int *bound;
     struct cell {
         double longest, spread; /* of stages so far; sum of squares */
@@ -34,20 +35,6 @@ struct cuts {
 };
 
 /* --- trying one ----------------------------------------------------------- */
-
-static bool fits(const struct cuts *c, const int *bound)
-{
-    for (int s = 0; s < c->pp; s++) {
-        struct merak_range range;
-
-        merak_range_start(&range, bound[s]);
-        while (range.to < bound[s + 1])
-            merak_range_add(c->cand->table, &range);
-        if (merak_rate_bytes(&c->rater, &range, s) > c->limit)
-            return false;
-    }
-    return true;
-}
 
 /* Keep c->bound if it is the best so far. */
 static bool try_bound(struct cuts *c)
@@ -64,7 +51,8 @@ static bool try_bound(struct cuts *c)
     cand->bytes = bytes;
     cand->stage = stage;
     memcpy(cand->part_s, part_s, sizeof(part_s));
-    memcpy(cand->bound, c->bound, ((size_t)c->pp + 1) * sizeof(int));
+    memcpy(cand->bound, c->bound, ((size_t)c->parts + 1) * sizeof(int));
+    memcpy(cand->drop, c->rater.drop, (size_t)c->parts * sizeof(*cand->drop));
     return true;
 }
 
@@ -72,70 +60,78 @@ static bool try_bound(struct cuts *c)
 
 static bool is_small(const struct cuts *c)
 {
-    int m = c->cand->plan.microbatches, follow = merak_rate_settled(c->pp);
-
-    return merak_cuts_count(c->pp, c->n) * c->pp * (m < follow ? m : follow) <=
+    return merak_cuts_count(c->parts, c->n) * c->parts *
+               c->rater.lists->units <=
            EXHAUSTIVE;
 }
 
-void merak_cuts_first(int *bound, int pp, int n)
+void merak_cuts_first(int *bound, int parts, int n)
 {
-    for (int s = 0; s < pp; s++)
+    for (int s = 0; s < parts; s++)
         bound[s] = s;
-    bound[pp] = n;
+    bound[parts] = n;
 }
 
-bool merak_cuts_next(int *bound, int pp, int n)
+bool merak_cuts_next(int *bound, int parts, int n)
 {
-    int at = pp - 1; /* the last that can move */
+    int at = parts - 1; /* the last that can move */
 
-    while (at > 0 && bound[at] >= n - (pp - at))
+    while (at > 0 && bound[at] >= n - (parts - at))
         at--;
     if (at == 0)
         return false;
     bound[at]++;
-    for (int s = at + 1; s < pp; s++)
+    for (int s = at + 1; s < parts; s++)
         bound[s] = bound[s - 1] + 1;
     return true;
 }
 
-double merak_cuts_count(int pp, int n)
+double merak_cuts_count(int parts, int n)
 {
     double ways = 1;
 
-    for (int k = 1; k < pp; k++)
+    for (int k = 1; k < parts; k++)
         ways *= (double)(n - k) / k;
     return ways;
 }
 
 static void try_all(struct cuts *c)
 {
-    merak_cuts_first(c->bound, c->pp, c->n);
+    merak_cuts_first(c->bound, c->parts, c->n);
     do
         try_bound(c);
-    while (merak_cuts_next(c->bound, c->pp, c->n));
+    while (merak_cuts_next(c->bound, c->parts, c->n));
 }
 
 /* --- the shortest longest stage ------------------------------------------- */
 
-static void extend(struct cuts *c, int stage, int from, double longest_most)
+/* A stage's parts share its memory out evenly: what the programme finds is
+ * then rated, all of its parts together. */
+static void extend(struct cuts *c, int part, int from, double longest_most)
 {
-    const struct cell *before = &c->cell[stage * (c->n + 1) + from];
-    struct cell *after = &c->cell[(stage + 1) * (c->n + 1)];
+    const struct cell *before = &c->cell[part * (c->n + 1) + from];
+    struct cell *after = &c->cell[(part + 1) * (c->n + 1)];
+    double share = c->rater.limit / c->rater.chunks;
     struct merak_range range;
+    int known = 0; /* a longer part drops as many blocks at least */
 
     if (before->from < 0)
         return;
     merak_range_start(&range, from);
-    /* Every later stage needs a segment; the last takes all that is left. */
-    while (range.to < c->n - (c->pp - 1 - stage)) {
+    /* Every later part needs a segment; the last takes all that is left. */
+    while (range.to < c->n - (c->parts - 1 - part)) {
+        struct merak_need need = {0};
         double time, spread, longest = before->longest;
 
         merak_range_add(c->cand->table, &range);
-        time = range.f_s + range.b_s;
-        if (time > longest_most ||
-            merak_rate_bytes(&c->rater, &range, stage) > c->limit)
+        if (range.f_s + range.b_s > longest_most)
             return;
+        if (c->strict)
+            need = merak_part_need(&c->rater, &range, part, share, known);
+        if (need.bytes > share)
+            return;
+        known = need.blocks > 0 ? need.blocks - 1 : 0;
+        time = range.f_s + range.b_s + need.again_s;
         longest = time > longest ? time : longest;
         spread = before->spread + time * time;
         if (after[range.to].from < 0 || longest < after[range.to].longest ||
@@ -147,15 +143,15 @@ static void extend(struct cuts *c, int stage, int from, double longest_most)
 
 static bool balance(struct cuts *c, double longest_most)
 {
-    for (int i = 0; i < (c->pp + 1) * (c->n + 1); i++)
+    for (int i = 0; i < (c->parts + 1) * (c->n + 1); i++)
         c->cell[i].from = -1;
     c->cell[0] = (struct cell){0, 0, 0};
-    for (int s = 0; s < c->pp; s++) {
+    for (int s = 0; s < c->parts; s++) {
         for (int from = s; from < c->n; from++)
             extend(c, s, from, longest_most);
     }
-    c->bound[c->pp] = c->n;
-    for (int s = c->pp; s > 0; s--) {
+    c->bound[c->parts] = c->n;
+    for (int s = c->parts; s > 0; s--) {
         c->bound[s - 1] = c->cell[s * (c->n + 1) + c->bound[s]].from;
         if (c->bound[s - 1] < 0)
             return false;
@@ -171,10 +167,10 @@ static void improve(struct cuts *c)
 
     for (int round = 0; moved && round < MAX_ROUNDS; round++) {
         moved = false;
-        for (int s = 1; s < c->pp; s++) {
+        for (int s = 1; s < c->parts; s++) {
             for (int by = -1; by <= 1; by += 2) {
                 memcpy(c->bound, c->cand->bound,
-                       ((size_t)c->pp + 1) * sizeof(int));
+                       ((size_t)c->parts + 1) * sizeof(int));
                 c->bound[s] += by;
                 if (c->bound[s] > c->bound[s - 1] &&
                     c->bound[s] < c->bound[s + 1])
@@ -186,40 +182,65 @@ static void improve(struct cuts *c)
 
 static void try_even(struct cuts *c)
 {
-    for (int s = 0; s <= c->pp; s++)
-        c->bound[s] = (int)((long)c->n * s / c->pp);
-    if (fits(c, c->bound))
-        try_bound(c);
+    for (int s = 0; s <= c->parts; s++)
+        c->bound[s] = (int)((long)c->n * s / c->parts);
+    try_bound(c);
 }
 
-static void try_some(struct cuts *c)
+/* No segment is cut, and a part of twice the mean or more is never in the
+ * best cut but for one. */
+static double longest_worth(const struct merak_table *t, int parts)
 {
-    const struct merak_table *t = c->cand->table;
-    double most = 2 * t->total_s / c->pp;
+    double most = 2 * t->total_s / parts;
 
     for (int s = 0; s < t->n; s++) {
         double time = t->segment[s].f_s + t->segment[s].b_s;
 
         most = time > most ? time : most;
     }
-    if (balance(c, most) || balance(c, DBL_MAX))
-        try_bound(c);
+    return most;
+}
+
+static bool drops_any(const struct merak_candidate *cand, int parts)
+{
+    bool any = false;
+
+    for (int p = 0; p < parts; p++)
+        any = any || cand->drop[p].attention || cand->drop[p].blocks > 0;
+    return any;
+}
+
+/* The balanced cut is the best, if memory does not speak against it. */
+static void try_some(struct cuts *c, const int *balanced)
+{
+    double most = longest_worth(c->cand->table, c->parts);
+
+    memcpy(c->bound, balanced, ((size_t)c->parts + 1) * sizeof(int));
+    try_bound(c);
+    if (c->limit < DBL_MAX &&
+        (c->cand->rated_s == 0 || drops_any(c->cand, c->parts))) {
+        c->strict = true;
+        if (balance(c, most) || balance(c, DBL_MAX))
+            try_bound(c);
+    }
     try_even(c);
 }
 
 static enum merak_status cuts_init(struct cuts *c,
                                    const struct merak_cost_model *cost,
                                    struct merak_candidate *cand, double limit,
-                                   struct merak_error *err)
+                                   bool any, struct merak_error *err)
 {
     size_t cells;
     enum merak_status rc;
 
-    *c = (struct cuts){
-        .cand = cand, .limit = limit, .n = cand->table->n, .pp = cand->plan.pp};
-    cells = ((size_t)c->pp + 1) * ((size_t)c->n + 1);
-    rc = merak_rater_init(&c->rater, cost, cand, err);
-    c->bound = calloc((size_t)c->pp + 1, sizeof(*c->bound));
+    *c = (struct cuts){.cand = cand,
+                       .limit = any ? DBL_MAX : limit,
+                       .n = cand->table->n,
+                       .parts = merak_plan_parts(&cand->plan)};
+    cells = ((size_t)c->parts + 1) * ((size_t)c->n + 1);
+    rc = merak_rater_init(&c->rater, cost, cand, limit, err);
+    c->bound = calloc((size_t)c->parts + 1, sizeof(*c->bound));
     c->cell = calloc(cells, sizeof(*c->cell));
     if (rc == MERAK_OK && (c->bound == NULL || c->cell == NULL))
         rc = merak_fail_nomem(err, cells * sizeof(*c->cell));
@@ -235,11 +256,11 @@ static void cuts_fini(struct cuts *c)
 
 enum merak_status merak_search_cut(const struct merak_cost_model *cost,
                                    struct merak_candidate *cand,
-                                   const int *like, double limit,
+                                   const int *like, double limit, bool any,
                                    struct merak_error *err)
 {
     struct cuts c;
-    enum merak_status rc = cuts_init(&c, cost, cand, limit, err);
+    enum merak_status rc = cuts_init(&c, cost, cand, limit, any, err);
 
     cand->rated_s = 0;
     if (rc != MERAK_OK)
@@ -249,12 +270,27 @@ enum merak_status merak_search_cut(const struct merak_cost_model *cost,
         goto out;
     }
     if (like != NULL) {
-        memcpy(c.bound, like, ((size_t)c.pp + 1) * sizeof(*like));
+        memcpy(c.bound, like, ((size_t)c.parts + 1) * sizeof(*like));
         try_bound(&c);
     }
     if (cand->rated_s == 0)
-        try_some(&c);
+        try_some(&c, cand->balanced);
 out:
+    cuts_fini(&c);
+    return rc;
+}
+
+enum merak_status merak_search_balance(const struct merak_cost_model *cost,
+                                       struct merak_candidate *cand,
+                                       struct merak_error *err)
+{
+    struct cuts c;
+    enum merak_status rc = cuts_init(&c, cost, cand, DBL_MAX, true, err);
+
+    if (rc == MERAK_OK && !balance(&c, longest_worth(cand->table, c.parts)))
+        balance(&c, DBL_MAX);
+    if (rc == MERAK_OK)
+        memcpy(cand->balanced, c.bound, ((size_t)c.parts + 1) * sizeof(int));
     cuts_fini(&c);
     return rc;
 }
@@ -264,7 +300,7 @@ enum merak_status merak_search_polish(const struct merak_cost_model *cost,
                                       double limit, struct merak_error *err)
 {
     struct cuts c;
-    enum merak_status rc = cuts_init(&c, cost, cand, limit, err);
+    enum merak_status rc = cuts_init(&c, cost, cand, limit, false, err);
 
     if (rc == MERAK_OK && !is_small(&c))
         improve(&c);
@@ -273,15 +309,18 @@ enum merak_status merak_search_polish(const struct merak_cost_model *cost,
 }
 
 enum merak_status merak_search_rate(const struct merak_cost_model *cost,
-                                    struct merak_candidate *cand,
+                                    struct merak_candidate *cand, double limit,
                                     struct merak_error *err)
 {
+    size_t parts = (size_t)merak_plan_parts(&cand->plan);
     struct merak_rater rater;
-    enum merak_status rc = merak_rater_init(&rater, cost, cand, err);
+    enum merak_status rc = merak_rater_init(&rater, cost, cand, limit, err);
 
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK) {
         cand->rated_s = merak_rate(&rater, cand->bound, cand->part_s,
                                    &cand->bytes, &cand->stage);
+        memcpy(cand->drop, rater.drop, parts * sizeof(*cand->drop));
+    }
     merak_rater_fini(&rater);
     return rc;
 }

@@ -30,6 +30,15 @@ static const char *bytes_text(double bytes, char text[16])
     return text;
 }
 
+static bool drops_any(const struct merak_candidate *c)
+{
+    bool any = false;
+
+    for (int p = 0; p < merak_plan_parts(&c->plan); p++)
+        any = any || c->drop[p].attention || c->drop[p].blocks > 0;
+    return any;
+}
+
 static void copy_choice(const struct merak_search *s,
                         const struct merak_candidate *c,
                         struct merak_search_choice *to)
@@ -42,6 +51,8 @@ static void copy_choice(const struct merak_search *s,
                                        .memory_stage = c->stage};
     to->memory_bytes = (size_t)(c->arena > 0 ? c->arena : c->bytes);
     to->fits = (double)to->memory_bytes <= s->limit;
+    if (c->plan.recompute == MERAK_RECOMPUTE_AUTO && !drops_any(c))
+        to->plan.recompute = MERAK_RECOMPUTE_NONE;
     for (int i = 0; i < MERAK_PART_COUNT; i++)
         to->part_s[i] = c->part_s[i] * scale;
 }
@@ -110,13 +121,13 @@ enum merak_status merak_search_choose(struct merak_search *s,
 {
     const struct merak_candidate *best = &s->cand[0];
     struct merak_search_result *r = calloc(1, sizeof(*r));
-    int *cut;
+    int parts = merak_plan_parts(&best->plan), *cut;
     enum merak_status rc = MERAK_OK;
 
     if (r == NULL)
         return merak_fail_nomem(s->err, sizeof(*r));
     r->stage = calloc((size_t)best->plan.pp, sizeof(*r->stage));
-    cut = merak_search_bound(s, best->plan.pp);
+    cut = merak_pool_alloc(s->pool, (size_t)parts * sizeof(*cut));
     if (r->stage == NULL || cut == NULL)
         rc = merak_fail_nomem(s->err, sizeof(*r->stage));
     if (rc == MERAK_OK)
@@ -125,10 +136,11 @@ enum merak_status merak_search_choose(struct merak_search *s,
         merak_search_destroy(r);
         return rc;
     }
-    for (int i = 1; i < best->plan.pp; i++)
+    for (int i = 1; i < parts; i++)
         cut[i - 1] = best->bound[i] - 1;
     copy_choice(s, best, &r->choice[0]);
     r->choice[0].plan.cut = cut;
+    r->choice[0].plan.drop = best->drop;
     r->n_choices = 1;
     choose_runners(s, r);
     r->params = (size_t)best->table->n_elements;
@@ -137,7 +149,7 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->memory_limit = (size_t)s->limit;
     r->n_rated = s->n_rated;
     r->n_simulated = s->n_simulated;
-    r->pool = s->pool; /* holds the cut */
+    r->pool = s->pool; /* holds the cut and drops */
     s->pool = NULL;
     *result_p = r;
     return MERAK_OK;

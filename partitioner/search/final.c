@@ -20,96 +20,9 @@
 /* Instructions up to which a stage's program is built whole. */
 #define WHOLE 20000
 
-/* --- graphs --------------------------------------------------------------- */
-
-struct merak_graphs {
-    const struct merak_search_input *in;
-    struct described {
-        size_t micro_batch;
-        struct merak_model *model;
-    } * model;
-    int n;
-};
-
-enum merak_status merak_graphs_create(const struct merak_search_input *in,
-                                      struct merak_graphs **graphs_p,
-                                      struct merak_error *err)
-{
-    struct merak_graphs *graphs = calloc(1, sizeof(*graphs));
-
-    if (graphs == NULL)
-        return merak_fail_nomem(err, sizeof(*graphs));
-    graphs->in = in;
-    *graphs_p = graphs;
-    return MERAK_OK;
-}
-
-void merak_graphs_destroy(struct merak_graphs *graphs)
-{
-    if (graphs == NULL)
-        return;
-    for (int i = 0; i < graphs->n; i++)
-        merak_model_destroy(graphs->model[i].model);
-    free(graphs->model);
-    free(graphs);
-}
-
-static enum merak_status describe(struct merak_graphs *graphs,
-                                  size_t micro_batch, struct merak_error *err)
-{
-    const struct merak_model_options mo = {.micro_batch = micro_batch,
-                                           .seq = graphs->in->seq,
-                                           .dtype = graphs->in->dtype};
-    size_t n = (size_t)graphs->n + 1;
-    struct described *grown = realloc(graphs->model, n * sizeof(*grown));
-    enum merak_status rc;
-
-    if (grown == NULL)
-        return merak_fail_nomem(err, n * sizeof(*grown));
-    graphs->model = grown;
-    grown[graphs->n].micro_batch = micro_batch;
-    rc = merak_model_create(&mo, &grown[graphs->n].model, err);
-    if (rc != MERAK_OK)
-        return rc;
-    graphs->in->describe(grown[graphs->n++].model, graphs->in->arg);
-    return MERAK_OK;
-}
-
-enum merak_status merak_graphs_shard(struct merak_graphs *graphs, int tp,
-                                     enum merak_seq_parallel sp,
-                                     size_t micro_batch,
-                                     struct merak_sharded **sharded_p,
-                                     struct merak_error *err)
-{
-    /* As the trainer calls it: the program that runs is the one planned. */
-    const struct merak_shard_options so = {.tp = tp, .sp = sp};
-    struct merak_graph *graph;
-    int at = 0;
-    enum merak_status rc = MERAK_OK;
-
-    while (at < graphs->n && graphs->model[at].micro_batch != micro_batch)
-        at++;
-    if (at == graphs->n)
-        rc = describe(graphs, micro_batch, err);
-    if (rc == MERAK_OK)
-        rc = merak_model_graph(graphs->model[at].model, &graph, err);
-    if (rc == MERAK_OK)
-        rc = merak_shard(graph, &so, sharded_p, err);
-    return rc;
-}
-
 /* --- programs of a candidate ---------------------------------------------- */
 
-struct built {
-    const struct merak_search_input *in;
-    struct merak_program_options opt;
-    struct merak_sharded *sharded;
-    struct merak_stages *stages;
-    struct merak_plan plan;
-    struct merak_program **program; /* [pp] */
-};
-
-static void built_fini(struct built *b)
+void merak_built_fini(struct merak_built *b)
 {
     for (int s = 0; b->program != NULL && s < b->plan.pp; s++)
         merak_program_destroy(b->program[s]);
@@ -118,103 +31,234 @@ static void built_fini(struct built *b)
     merak_sharded_destroy(b->sharded);
 }
 
-static enum merak_status
-built_init(struct built *b, const struct merak_search_input *in,
-           const struct merak_cost_model *cost, struct merak_graphs *graphs,
-           const struct merak_candidate *cand, struct merak_error *err)
+enum merak_status merak_built_init(struct merak_built *b,
+                                   const struct merak_search_input *in,
+                                   const struct merak_cost_model *cost,
+                                   struct merak_graphs *graphs,
+                                   const struct merak_candidate *cand,
+                                   struct merak_error *err)
 {
     size_t pp = (size_t)cand->plan.pp;
+    size_t parts = (size_t)merak_plan_parts(&cand->plan);
     int *place;
     enum merak_status rc;
 
-    *b = (struct built){.in = in, .plan = cand->plan};
+    *b = (struct merak_built){
+        .in = in, .schedule = cand->schedule, .plan = cand->plan};
     b->opt = (struct merak_program_options){
         .scratch = in->scratch, .scratch_arg = in->scratch_arg, .cost = cost};
     b->program = calloc(pp, sizeof(*b->program));
-    place = calloc(pp, sizeof(*place));
+    place = calloc(parts, sizeof(*place));
     rc = place == NULL || b->program == NULL
-             ? merak_fail_nomem(err, pp * sizeof(*place))
+             ? merak_fail_nomem(err, parts * sizeof(*place))
              : MERAK_OK;
-    for (size_t s = 1; rc == MERAK_OK && s < pp; s++)
+    for (size_t s = 1; rc == MERAK_OK && s < parts; s++)
         place[s - 1] = cand->bound[s] - 1;
     if (rc == MERAK_OK)
         rc = merak_graphs_shard(graphs, cand->plan.tp, cand->plan.sp,
                                 cand->plan.micro_batch, &b->sharded, err);
     if (rc == MERAK_OK)
-        rc = merak_stages_at(b->sharded, place, (int)pp, &b->stages, err);
+        rc = merak_stages_at(b->sharded, place, (int)parts, &b->stages, err);
+    if (rc == MERAK_OK)
+        memcpy(b->stages->drop, cand->drop, parts * sizeof(*cand->drop));
     free(place);
     return rc;
 }
 
-static enum merak_status build_stage(struct built *b, int stage,
-                                     struct merak_error *err)
+enum merak_status merak_built_stage(struct merak_built *b, int stage,
+                                    struct merak_error *err)
 {
+    merak_program_destroy(b->program[stage]);
+    b->program[stage] = NULL;
     return merak_program_build(b->sharded, b->stages, &b->plan,
                                merak_plan_rank(&b->plan, 0, 0, stage), &b->opt,
                                &b->program[stage], err);
 }
 
-/* Micro-batches to build it with: a few more than are in flight at once, if
- * that is settled, else a few more than there are stages. */
-static enum merak_status enough(const struct merak_candidate *cand,
-                                int *microbatches_p, struct merak_error *err)
+enum merak_status merak_built_enough(const struct merak_candidate *cand,
+                                     int *microbatches_p,
+                                     struct merak_error *err)
 {
     const struct merak_plan *p = &cand->plan;
-    int all = p->microbatches, follow = merak_rate_settled(p->pp), most = 0;
-    struct merak_lists *lists;
+    int all = merak_plan_units(p), width = p->sub_pipeline ? 2 : 1;
+    int follow = merak_lists_settled(p->pp, all), most = 0;
+    int chunks = merak_plan_parts(p) / p->pp;
+    struct merak_lists *lists =
+        merak_lists_create(cand->schedule, p->pp, chunks, follow);
 
-    follow = follow < all ? follow : all;
-    lists = merak_lists_create(cand->schedule, p->pp, follow);
     if (lists == NULL)
         return merak_fail_nomem(err, (size_t)p->pp * sizeof(int));
-    for (int s = 0; s < p->pp; s++) {
-        int n = merak_lists_in_flight(lists, s);
-
-        most = n > most ? n : most;
+    for (int i = 0; i < p->pp * chunks; i++) {
+        if (lists->in_flight[i] > most)
+            most = lists->in_flight[i];
     }
     merak_lists_destroy(lists);
     if (most == follow)
         most = p->pp;
-    *microbatches_p = all;
+    *microbatches_p = width * all;
     if (all > most + 3 && (double)cand->table->n_nodes * all > WHOLE)
-        *microbatches_p = most + 3;
+        *microbatches_p = width * (most + 3 + (all - most - 3) % p->pp);
     return MERAK_OK;
 }
 
-/* What the table says with so many micro-batches; *bytes_p of the stage that
- * takes most. */
+/* What the table says of the drops that there are with so many
+ * micro-batches; *bytes_p of the stage that takes most. */
 static enum merak_status rate_with(const struct merak_cost_model *cost,
                                    const struct merak_candidate *cand,
                                    int microbatches, double *step_p,
-                                   double *bytes_p, struct merak_error *err)
+                                   double *part_s, double *bytes_p,
+                                   struct merak_error *err)
 {
+    size_t parts = (size_t)merak_plan_parts(&cand->plan);
     struct merak_candidate less = *cand;
     struct merak_rater rater;
     enum merak_status rc;
     int stage;
 
     less.plan.microbatches = microbatches;
-    rc = merak_rater_init(&rater, cost, &less, err);
-    if (rc == MERAK_OK)
-        *step_p = merak_rate(&rater, less.bound, NULL, bytes_p, &stage);
+    rc = merak_rater_init(&rater, cost, &less, 0, err);
+    if (rc == MERAK_OK) {
+        rater.fixed = true;
+        memcpy(rater.drop, cand->drop, parts * sizeof(*cand->drop));
+        *step_p = merak_rate(&rater, less.bound, part_s, bytes_p, &stage);
+    }
     merak_rater_fini(&rater);
     return rc;
 }
 
-static enum merak_status simulate(struct built *b,
+/* --- what stages drop ----------------------------------------------------- */
+
+/* A stage that looks for the least it may drop. */
+struct settling {
+    struct merak_built *b;
+    int stage, blocks; /* of it, in all */
+    double limit;
+    struct merak_drop as; /* of the stage: what its program was built with */
+    struct merak_error *err;
+    enum merak_status rc;
+};
+
+static int part_of(const struct settling *t, int chunk)
+{
+    return merak_plan_part(t->b->schedule, &t->b->plan, t->stage, chunk);
+}
+
+static int chunks_of(const struct settling *t)
+{
+    return merak_plan_parts(&t->b->plan) / t->b->plan.pp;
+}
+
+/* Build it dropping these; does it fit? */
+static bool fits(struct settling *t, bool attention, int blocks)
+{
+    int left = blocks;
+
+    if (t->rc != MERAK_OK)
+        return true;
+    for (int c = 0; c < chunks_of(t); c++) {
+        int part = part_of(t, c), all = t->b->stages->n_blocks[part];
+        int here = left < all ? left : all;
+
+        t->b->stages->drop[part] =
+            (struct merak_drop){.attention = attention, .blocks = here};
+        left -= here;
+    }
+    t->as = (struct merak_drop){.attention = attention, .blocks = blocks};
+    t->rc = merak_built_stage(t->b, t->stage, t->err);
+    return t->rc != MERAK_OK ||
+           (double)t->b->program[t->stage]->arena_bytes <= t->limit;
+}
+
+/* The fewest blocks: lo do not fit, hi do or are all. */
+static void narrow(struct settling *t, int lo, int hi)
+{
+    while (hi - lo > 1) {
+        int mid = lo + (hi - lo) / 2;
+
+        if (fits(t, false, mid))
+            hi = mid;
+        else
+            lo = mid;
+    }
+    if (t->as.attention || t->as.blocks != hi)
+        fits(t, false, hi);
+}
+
+static void drop_less(struct settling *t, int blocks)
+{
+    int lo = -1, hi = blocks;
+
+    for (int by = 1; hi - by >= 0 && lo < 0; by *= 2) {
+        if (fits(t, false, hi - by))
+            hi -= by;
+        else
+            lo = hi - by;
+    }
+    narrow(t, lo, hi);
+}
+
+static void drop_more(struct settling *t, int blocks)
+{
+    int lo = blocks, by = 1;
+
+    for (; lo + by < t->blocks && !fits(t, false, lo + by); by *= 2)
+        lo += by;
+    narrow(t, lo, lo + by < t->blocks ? lo + by : t->blocks);
+}
+
+/* From what the table thinks it has to drop, to the least that fits. */
+static void settle(struct settling *t)
+{
+    bool attention = t->as.attention;
+    int blocks = t->as.blocks;
+
+    if (!fits(t, attention, blocks)) {
+        drop_more(t, attention ? 0 : blocks);
+    } else if (attention) {
+        if (!fits(t, false, 0))
+            fits(t, true, 0);
+    } else if (blocks > 0) {
+        drop_less(t, blocks);
+    }
+}
+
+static enum merak_status settle_stage(struct merak_built *b, int stage,
+                                      double limit, struct merak_error *err)
+{
+    struct settling t = {.b = b, .stage = stage, .limit = limit, .err = err};
+
+    if (b->plan.recompute != MERAK_RECOMPUTE_AUTO ||
+        !merak_plan_recomputes(b->schedule, &b->plan, stage))
+        return merak_built_stage(b, stage, err);
+    for (int c = 0; c < chunks_of(&t); c++) {
+        const struct merak_drop *drop = &b->stages->drop[part_of(&t, c)];
+
+        t.blocks += b->stages->n_blocks[part_of(&t, c)];
+        t.as.attention = drop->attention;
+        t.as.blocks += drop->blocks;
+    }
+    settle(&t);
+    return t.rc;
+}
+
+/* --- trying one ----------------------------------------------------------- */
+
+static enum merak_status simulate(struct merak_built *b,
                                   const struct merak_cost_model *cost,
-                                  struct merak_candidate *cand,
+                                  struct merak_candidate *cand, double limit,
                                   struct merak_error *err)
 {
     struct merak_timeline *timeline = NULL;
     enum merak_status rc = MERAK_OK;
 
     for (int s = 0; s < b->plan.pp && rc == MERAK_OK; s++)
-        rc = build_stage(b, s, err);
+        rc = settle_stage(b, s, limit, err);
     if (rc == MERAK_OK)
         rc = merak_simulate(b->program, b->plan.pp, cost, &timeline, err);
     if (rc != MERAK_OK)
         return rc;
+    memcpy(cand->drop, b->stages->drop,
+           (size_t)merak_plan_parts(&b->plan) * sizeof(*cand->drop));
     cand->step_s = timeline->step_s;
     cand->arena = 0;
     for (int s = 0; s < b->plan.pp; s++) {
@@ -231,156 +275,28 @@ static enum merak_status simulate(struct built *b,
 
 enum merak_status merak_search_try(const struct merak_search_input *in,
                                    const struct merak_cost_model *cost,
-                                   struct merak_graphs *graphs,
+                                   struct merak_graphs *graphs, double limit,
                                    struct merak_candidate *cand,
                                    struct merak_error *err)
 {
     double step = 0, bytes = 0;
-    struct built b;
-    enum merak_status rc = built_init(&b, in, cost, graphs, cand, err);
+    struct merak_built b;
+    enum merak_status rc = merak_built_init(&b, in, cost, graphs, cand, err);
 
     if (rc == MERAK_OK)
-        rc = enough(cand, &b.plan.microbatches, err);
+        rc = merak_built_enough(cand, &b.plan.microbatches, err);
     if (rc == MERAK_OK)
-        rc = simulate(&b, cost, cand, err);
+        rc = simulate(&b, cost, cand, limit, err);
+    if (rc == MERAK_OK)
+        rc = rate_with(cost, cand, cand->plan.microbatches, &cand->rated_s,
+                       cand->part_s, &cand->bytes, err);
     if (rc == MERAK_OK && b.plan.microbatches < cand->plan.microbatches) {
-        rc = rate_with(cost, cand, b.plan.microbatches, &step, &bytes, err);
+        rc = rate_with(cost, cand, b.plan.microbatches, &step, NULL, &bytes,
+                       err);
         cand->step_s += cand->rated_s - step;
         if (cand->bytes > bytes)
             cand->arena += cand->bytes - bytes;
     }
-    built_fini(&b);
-    return rc;
-}
-
-/* --- the report ----------------------------------------------------------- */
-
-static void name_params(const struct merak_program *prog,
-                        struct merak_search_stage *stage)
-{
-    const char *first = "-", *last = "-";
-
-    if (prog->n_params > 0) {
-        first = prog->param[0].name;
-        last = prog->param[prog->n_params - 1].name;
-    }
-    snprintf(stage->first_param, sizeof(stage->first_param), "%s", first);
-    snprintf(stage->last_param, sizeof(stage->last_param), "%s", last);
-}
-
-/* Bytes sent by level; a micro-batch's count as often as there are some. */
-static void count_bytes(const struct merak_program *prog,
-                        const struct merak_cost_model *cost, double repeat,
-                        struct merak_search_stage *stage)
-{
-    for (int i = 0; i < prog->n_instrs; i++) {
-        const struct merak_instr *in = &prog->instr[i];
-        double bytes = (double)in->bytes, far = 0;
-
-        if (in->kind == MERAK_INSTR_EXCHANGE) {
-            const struct merak_group *g = &prog->group[in->group];
-
-            for (int k = 0; k < g->n; k++)
-                far += !merak_cost_together(cost, prog->rank, g->rank[k]);
-            far = g->n > 1 ? far / (g->n - 1) * bytes : 0;
-        } else if (in->kind == MERAK_INSTR_SEND) {
-            if (!merak_cost_together(cost, prog->rank, in->peer))
-                far = bytes;
-        } else {
-            continue;
-        }
-        if (in->microbatch >= 0) {
-            bytes *= repeat;
-            far *= repeat;
-        }
-        stage->net_bytes += far;
-        stage->link_bytes += bytes - far;
-    }
-}
-
-static void fill_stage(const struct built *b,
-                       const struct merak_candidate *cand,
-                       const struct merak_cost_model *cost, int s,
-                       struct merak_search_stage *stage)
-{
-    const struct merak_program *prog = b->program[s];
-    struct merak_range range;
-
-    merak_range_start(&range, cand->bound[s]);
-    while (range.to < cand->bound[s + 1])
-        merak_range_add(cand->table, &range);
-    stage->first_segment = cand->bound[s];
-    stage->n_segments = cand->bound[s + 1] - cand->bound[s];
-    stage->params = b->stages->params[s];
-    stage->flops = b->stages->flops[s];
-    stage->forward_s = range.f_s;
-    stage->backward_s = range.b_s;
-    stage->arena_bytes = prog->arena_bytes;
-    memcpy(stage->category_bytes, prog->category_bytes,
-           sizeof(stage->category_bytes));
-    name_params(prog, stage);
-    count_bytes(prog, cost,
-                (double)cand->plan.microbatches / prog->plan.microbatches,
-                stage);
-}
-
-/* The program that tells a stage's arena: of few micro-batches if more do not
- * change it.  Slots are used in turn by as many micro-batches as are in
- * flight, and packing sees whose turn is last: few and all must leave the
- * same remainder. */
-static enum merak_status
-report_stage(struct built *b, const struct merak_cost_model *cost,
-             const struct merak_candidate *cand, int few, int s,
-             struct merak_search_stage *stage, struct merak_error *err)
-{
-    int all = cand->plan.microbatches;
-    enum merak_status rc;
-
-    b->plan.microbatches = all;
-    if (stage->in_flight < few)
-        b->plan.microbatches = few + (all - few) % stage->in_flight;
-    rc = build_stage(b, s, err);
-    if (rc == MERAK_OK && b->program[s]->loss >= 0 &&
-        b->plan.microbatches < all) {
-        merak_program_destroy(b->program[s]);
-        b->program[s] = NULL;
-        b->plan.microbatches = all;
-        rc = build_stage(b, s, err);
-    }
-    if (rc != MERAK_OK)
-        return rc;
-    fill_stage(b, cand, cost, s, stage);
-    merak_program_destroy(b->program[s]); /* one at a time */
-    b->program[s] = NULL;
-    return MERAK_OK;
-}
-
-enum merak_status merak_search_report(const struct merak_search_input *in,
-                                      const struct merak_cost_model *cost,
-                                      struct merak_graphs *graphs,
-                                      const struct merak_candidate *cand,
-                                      struct merak_search_result *result,
-                                      struct merak_error *err)
-{
-    const struct merak_plan *p = &cand->plan;
-    struct merak_lists *lists =
-        merak_lists_create(cand->schedule, p->pp, p->microbatches);
-    struct built b;
-    int few = p->microbatches;
-    enum merak_status rc = built_init(&b, in, cost, graphs, cand, err);
-
-    if (rc == MERAK_OK && lists == NULL)
-        rc = merak_fail_nomem(err, (size_t)p->pp * sizeof(int));
-    if (rc == MERAK_OK)
-        rc = enough(cand, &few, err);
-    for (int s = 0; s < p->pp && rc == MERAK_OK; s++) {
-        struct merak_search_stage *stage = &result->stage[s];
-
-        stage->in_flight = merak_lists_in_flight(lists, s);
-        rc = report_stage(&b, cost, cand, few, s, stage, err);
-        result->flops_per_step += stage->flops * p->microbatches * p->dp;
-    }
-    merak_lists_destroy(lists);
-    built_fini(&b);
+    merak_built_fini(&b);
     return rc;
 }

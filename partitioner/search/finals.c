@@ -12,12 +12,14 @@
 
 #include "base/error.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_FINALISTS 20
 #define MIN_FINALISTS 3
 #define EFFORT 150000 /* instructions */
+#define MOST_EFFORT (4 * EFFORT)
 #define MAX_CLIMBS 12
 #define TIGHT 1.25 /* memory by the table, of the limit */
 
@@ -35,6 +37,10 @@ static int compare_plans(const struct merak_plan *a, const struct merak_plan *b)
         return a->order_tp_pp_dp ? 1 : -1;
     if (a->sp != b->sp)
         return a->sp < b->sp ? -1 : 1;
+    if (a->sub_pipeline != b->sub_pipeline)
+        return a->sub_pipeline ? 1 : -1;
+    if (a->chunks != b->chunks)
+        return a->chunks - b->chunks;
     return strcmp(a->schedule, b->schedule);
 }
 
@@ -62,7 +68,7 @@ static enum merak_status try_one(struct merak_search *s,
                                  struct merak_candidate *c)
 {
     enum merak_status rc =
-        merak_search_try(s->in, &s->cost, s->graphs, c, s->err);
+        merak_search_try(s->in, &s->cost, s->graphs, s->limit, c, s->err);
 
     s->effort += merak_search_effort(c);
     s->n_simulated++;
@@ -75,11 +81,16 @@ static bool is_repeat(const struct merak_candidate *c,
                       const struct merak_candidate *last)
 {
     return c->rated_s == last->rated_s && c->bytes == last->bytes &&
-           c->table == last->table && c->plan.pp == last->plan.pp;
+           c->table == last->table && c->plan.pp == last->plan.pp &&
+           c->schedule->splits_w == last->schedule->splits_w;
 }
 
-static bool is_enough(const struct merak_search *s)
+/* After one that takes best_s, is a candidate rated so worth trying? */
+static bool is_enough(const struct merak_search *s, double rated_s,
+                      double best_s)
 {
+    if (rated_s < best_s && s->effort < MOST_EFFORT)
+        return false;
     return (s->n_simulated >= MAX_FINALISTS && s->effort > EFFORT / 4) ||
            (s->n_simulated >= MIN_FINALISTS && s->effort > EFFORT);
 }
@@ -88,13 +99,13 @@ static bool is_enough(const struct merak_search *s)
 static enum merak_status run_best(struct merak_search *s)
 {
     struct merak_candidate last = {0};
-    bool found = false;
+    double best_s = DBL_MAX; /* of those that fit */
     enum merak_status rc = MERAK_OK;
 
     for (int i = 0; i < s->n_cands && rc == MERAK_OK; i++) {
         struct merak_candidate *c = &s->cand[i];
 
-        if (found && is_enough(s))
+        if (best_s < DBL_MAX && is_enough(s, c->rated_s, best_s))
             break;
         if (is_repeat(c, &last))
             continue;
@@ -103,7 +114,8 @@ static enum merak_status run_best(struct merak_search *s)
                                  s->err);
         if (rc == MERAK_OK)
             rc = try_one(s, c);
-        found = found || c->settled;
+        if (c->settled && c->step_s < best_s)
+            best_s = c->step_s;
     }
     return rc;
 }
@@ -137,20 +149,34 @@ static bool is_better(const struct merak_candidate *a,
                       : a->arena < b->arena;
 }
 
+/* Bounds to be changed, as long as the candidate's; NULL and s->err when out
+ * of memory. */
+static int *copy_bound(struct merak_search *s, const struct merak_candidate *c)
+{
+    size_t n = (size_t)merak_plan_parts(&c->plan) + 1;
+    int *bound = merak_pool_alloc(s->pool, n * sizeof(*bound));
+
+    if (bound == NULL)
+        merak_fail_nomem(s->err, n * sizeof(*bound));
+    else
+        memcpy(bound, c->bound, n * sizeof(*bound));
+    return bound;
+}
+
 /* The same plan with other bounds; *better_p if it is better, and *c is it. */
 static enum merak_status try_cut(struct merak_search *s,
                                  struct merak_candidate *c, const int *bound,
                                  bool *better_p)
 {
     struct merak_candidate next = *c;
-    size_t bytes = ((size_t)c->plan.pp + 1) * sizeof(int);
-    enum merak_status rc;
+    size_t parts = (size_t)merak_plan_parts(&c->plan);
+    enum merak_status rc = merak_search_room(s, &next);
 
-    next.bound = merak_search_bound(s, c->plan.pp);
-    if (next.bound == NULL)
-        return merak_fail_nomem(s->err, bytes);
-    memcpy(next.bound, bound, bytes);
-    rc = merak_search_rate(&s->cost, &next, s->err);
+    if (rc != MERAK_OK)
+        return rc;
+    memcpy(next.bound, bound, (parts + 1) * sizeof(*bound));
+    rc = merak_search_rate(&s->cost, &next, s->limit * MERAK_SEARCH_SLACK,
+                           s->err);
     if (rc == MERAK_OK)
         rc = try_one(s, &next);
     if (rc == MERAK_OK && is_better(&next, c)) {
@@ -162,18 +188,17 @@ static enum merak_status try_cut(struct merak_search *s,
 
 /* Move one boundary there. */
 static enum merak_status move(struct merak_search *s, struct merak_candidate *c,
-                              int stage, int to, bool *moved_p)
+                              int part, int to, bool *moved_p)
 {
-    int at = c->bound[stage];
+    int at = c->bound[part];
     int *bound;
 
-    if (to <= c->bound[stage - 1] || to >= c->bound[stage + 1] || to == at)
+    if (to <= c->bound[part - 1] || to >= c->bound[part + 1] || to == at)
         return MERAK_OK;
-    bound = merak_search_bound(s, c->plan.pp);
+    bound = copy_bound(s, c);
     if (bound == NULL)
-        return merak_fail_nomem(s->err, (size_t)c->plan.pp * sizeof(int));
-    memcpy(bound, c->bound, ((size_t)c->plan.pp + 1) * sizeof(int));
-    bound[stage] = to;
+        return MERAK_ERR_NOMEM;
+    bound[part] = to;
     return try_cut(s, c, bound, moved_p);
 }
 
@@ -181,32 +206,32 @@ static enum merak_status move(struct merak_search *s, struct merak_candidate *c,
 static enum merak_status sweep(struct merak_search *s,
                                struct merak_candidate *c)
 {
-    int *bound = merak_search_bound(s, c->plan.pp);
+    int *bound = copy_bound(s, c), parts = merak_plan_parts(&c->plan);
     enum merak_status rc = MERAK_OK;
     bool better;
 
     if (bound == NULL)
-        return merak_fail_nomem(s->err, (size_t)c->plan.pp * sizeof(int));
-    merak_cuts_first(bound, c->plan.pp, c->table->n);
+        return MERAK_ERR_NOMEM;
+    merak_cuts_first(bound, parts, c->table->n);
     do
         rc = try_cut(s, c, bound, &better);
-    while (rc == MERAK_OK && merak_cuts_next(bound, c->plan.pp, c->table->n));
+    while (rc == MERAK_OK && merak_cuts_next(bound, parts, c->table->n));
     return rc;
 }
 
 /* Everywhere between its neighbours, what is near first. */
 static enum merak_status move_about(struct merak_search *s,
-                                    struct merak_candidate *c, int stage,
+                                    struct merak_candidate *c, int part,
                                     bool *moved_p)
 {
-    int at = c->bound[stage];
+    int at = c->bound[part];
     enum merak_status rc = MERAK_OK;
 
     for (int by = 1; by < c->table->n && rc == MERAK_OK; by++) {
         for (int side = -1; side <= 1 && rc == MERAK_OK; side += 2) {
             if (s->effort > EFFORT)
                 return MERAK_OK;
-            rc = move(s, c, stage, at + side * by, moved_p);
+            rc = move(s, c, part, at + side * by, moved_p);
         }
     }
     return rc;
@@ -216,16 +241,17 @@ static enum merak_status move_about(struct merak_search *s,
 static enum merak_status climb(struct merak_search *s,
                                struct merak_candidate *c)
 {
+    int parts = merak_plan_parts(&c->plan);
     enum merak_status rc = MERAK_OK;
     bool moved = true;
 
-    if (merak_cuts_count(c->plan.pp, c->table->n) * merak_search_effort(c) <
+    if (merak_cuts_count(parts, c->table->n) * merak_search_effort(c) <
         (EFFORT - s->effort) / MAX_CLIMBS)
         return sweep(s, c);
     while (moved) {
         moved = false;
-        for (int stage = 1; stage < c->plan.pp && rc == MERAK_OK; stage++)
-            rc = move_about(s, c, stage, &moved);
+        for (int part = 1; part < parts && rc == MERAK_OK; part++)
+            rc = move_about(s, c, part, &moved);
         if (rc != MERAK_OK || s->effort > EFFORT)
             break;
     }

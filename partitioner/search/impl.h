@@ -18,20 +18,31 @@ struct merak_hold {
     int n;
 };
 
+/* What is kept of a forward for its backward.  Blocks are recompute.c's. */
+enum merak_keep {
+    MERAK_KEEP_ALL,
+    MERAK_KEEP_NO_ATTENTION, /* all but what attention makes */
+    MERAK_KEEP_LEAST,        /* what crosses blocks */
+    MERAK_KEEPS
+};
+
 /* Something that an earlier segment (`prev`) has, too: a stage of both has
  * it once. */
 struct merak_share {
     int segment, prev;
-    double kept;
+    double kept[MERAK_KEEPS];
     struct merak_hold hold; /* grad_bytes is 0: every use has its own */
 };
 
+/* Of one micro-batch, or of a sub-pipeline's pair: see width below. */
 struct merak_segment {
-    double f_s, b_s; /* one micro-batch; b_s with the weights' gradients */
+    double f_s, b_s; /* b_s with the weights' gradients */
     double x_s, w_s; /* the two parts of b_s, where a schedule parts them */
     double kernel_s; /* of f_s + b_s, in kernels */
     double flops;
-    double kept; /* bytes a micro-batch keeps for its backward */
+    bool begins_block;
+    double kept[MERAK_KEEPS];    /* bytes kept for the backward */
+    double again_s[MERAK_KEEPS]; /* to have again what is not */
     double peak; /* bytes of one in work, what is kept included */
     double up_bytes, down_bytes; /* cross its lower end, there and back */
     double exchanged;            /* bytes sent to tensor peers */
@@ -45,55 +56,99 @@ struct merak_table {
     int tp;
     enum merak_seq_parallel sp;
     size_t micro_batch;
-    int n; /* segments */
+    int width; /* 2: a unit of work is a sub-pipeline's pair of micro-batches,
+                  exchanges of one behind compute of the other; else 1 */
+    int n;     /* segments */
     struct merak_segment *segment;
     struct merak_share *share; /* by segment */
     int n_shares;
     int n_params;      /* of the model */
     double n_elements; /* of them */
     double total_s;    /* f_s + b_s of all segments */
-    double flops;      /* of a micro-batch, on one tensor rank */
-    int n_nodes;       /* of the sharded graph */
-};
-
-/* Segments i .. some end, added one by one. */
-struct merak_range {
-    int from, to;
-    double f_s, b_s, x_s, w_s, kernel_s, flops;
-    double kept, peak, exchanged, largest;
-    struct merak_hold hold;
-    double tied, lent; /* elements of parameters that an earlier, a later stage
-                          has, too */
+    double flops;      /* of a unit, on one tensor rank */
+    int n_nodes;       /* of the sharded graph, width times */
 };
 
 enum merak_status merak_table_create(const struct merak_search_input *in,
                                      const struct merak_cost_model *cost,
                                      const struct merak_sharded *sharded,
-                                     struct merak_table **table_p,
+                                     int width, struct merak_table **table_p,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_table_destroy(struct merak_table *table);
+
+/* --- range.c: segments as a part of the model ---------------------- */
+
+/* Segments i .. some end, added one by one. */
+struct merak_range {
+    int from, to, n_blocks;
+    double f_s, b_s, x_s, w_s, kernel_s, flops;
+    double kept[MERAK_KEEPS], again_s[MERAK_KEEPS];
+    double peak, exchanged, largest;
+    struct merak_hold hold;
+    double tied, lent; /* elements of parameters that an earlier, a later part
+                          has, too */
+};
+
+/* A part that drops something. */
+struct merak_keeps {
+    double kept, peak; /* as of segments */
+    double again_s;
+};
+
+void merak_hold_add(struct merak_hold *to, const struct merak_hold *what);
 void merak_range_start(struct merak_range *range, int from);
 /* Take in segment range->to. */
 void merak_range_add(const struct merak_table *table,
                      struct merak_range *range);
+struct merak_keeps merak_range_keeps(const struct merak_table *table,
+                                     const struct merak_range *range,
+                                     struct merak_drop drop);
 
-/* --- rate.c: a candidate's time and memory from its table ---------- */
+/* --- lists.c: actions of all stages of a schedule ------------------- */
 
-struct merak_lists; /* actions of all stages of a schedule, but R */
+struct merak_step_action {
+    enum merak_action_kind kind;
+    bool again; /* does what recomputation there is: R, or a B without R */
+    int chunk, unit;
+};
 
+struct merak_lists {
+    const struct merak_schedule *schedule;
+    int stages, chunks, units;        /* unit: micro-batch or pair */
+    int room;                         /* for actions of a stage */
+    int *n;                           /* by stage: actions */
+    struct merak_step_action *action; /* [stages][room] */
+    int *part, *in_flight;            /* [stages][chunks] */
+    int *stage_of;                    /* by part */
+    bool *early;      /* by stage: some R has an action of its own */
+    bool *recomputes; /* by stage: it does what the plan says */
+};
+
+/* NULL when out of memory. */
 struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
-                                       int stages, int microbatches);
+                                       int stages, int chunks, int units);
 void merak_lists_destroy(struct merak_lists *lists);
-/* The same actions for as many stages and micro-batches. */
+/* The same actions for as many stages and units, R apart. */
 bool merak_lists_equal(const struct merak_lists *a,
                        const struct merak_lists *b);
-int merak_lists_in_flight(const struct merak_lists *lists, int stage);
+int merak_lists_in_flight(const struct merak_lists *lists, int stage,
+                          int chunk);
+/* Units worth following of so many: enough for a schedule to repeat itself,
+ * and as many more than a multiple of `stages` as all are. */
+int merak_lists_settled(int stages, int units);
+/* Units of a step. */
+int merak_plan_units(const struct merak_plan *plan);
+
+/* --- rate.c: a candidate's time and memory from its table ---------- */
 
 struct merak_candidate {
     const struct merak_table *table;
     const struct merak_schedule *schedule;
-    struct merak_plan plan; /* cut is NULL: bound says */
-    int *bound;             /* [pp + 1] segments, from 0 to table->n */
+    struct merak_plan plan;  /* cut and drop are NULL: bound and drop say */
+    int *bound;              /* [parts + 1] segments, from 0 to table->n */
+    struct merak_drop *drop; /* [parts] */
+    int *balanced;           /* bounds whose longest part is shortest, memory
+                                left aside: the same for all schedules */
     double rated_s;
     double bytes;         /* of the stage that takes most */
     int stage;            /* that one */
@@ -107,46 +162,73 @@ struct merak_rater {
     const struct merak_cost_model *cost;
     const struct merak_table *table;
     const struct merak_plan *plan;
-    const struct merak_lists *lists;      /* of all micro-batches, or as many
-                                             as are worth following */
-    const struct merak_lists *lists_less; /* fewer, to carry on from; or NULL */
-    int dp_inside;                        /* of dp peers, on the same node */
-    double *work;                         /* scratch */
-    struct merak_range *range;            /* [pp], filled by merak_rate */
+    int parts, chunks;
+    double limit;                   /* what stages may take: AUTO */
+    bool fixed;                     /* drop is not to be chosen any more */
+    struct merak_lists *lists;      /* of all units, or as many as are worth
+                                       following */
+    struct merak_lists *lists_less; /* fewer, to carry on from; or NULL */
+    int dp_inside;                  /* of dp peers, on the same node */
+    double *work;                   /* scratch */
+    /* By part, as of the latest merak_rate(): */
+    struct merak_range *range;
+    struct merak_keeps *keeps;
+    struct merak_drop *drop;
 };
 
 enum merak_status merak_rater_init(struct merak_rater *rater,
                                    const struct merak_cost_model *cost,
                                    const struct merak_candidate *cand,
+                                   double limit,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_rater_fini(struct merak_rater *rater);
-/* Bytes a stage of these segments takes. */
-double merak_rate_bytes(const struct merak_rater *rater,
-                        const struct merak_range *range, int stage);
-/* Seconds of the step with these bounds; parts and bytes may be NULL. */
+/* Seconds of the step with these bounds, and in rater->drop what each part
+ * drops; part_s and bytes_p may be NULL. */
 double merak_rate(struct merak_rater *rater, const int *bound, double *part_s,
                   double *bytes_p, int *stage_p);
-/* Micro-batches after which a schedule repeats itself. */
-int merak_rate_settled(int stages);
+
+/* --- need.c: memory of stages, and what they drop for it ------------ */
+
+/* What a part takes alone on its stage: bytes, and seconds to recompute what
+ * it drops to take no more than `limit`, if that can be; `known` blocks do not
+ * do.  Overwrites range, keeps and drop of the part. */
+struct merak_need {
+    double bytes, again_s;
+    int blocks; /* that do, were blocks dropped; 0: none are to be */
+};
+struct merak_need merak_part_need(struct merak_rater *rater,
+                                  const struct merak_range *range, int part,
+                                  double limit, int known);
+/* Choose what each part drops, or keep to it if rater->fixed; fill keeps.
+ * Returns the bytes of the stage that takes most. */
+double merak_stages_need(struct merak_rater *rater, int *stage_p);
+/* Parameters of all of a stage's parts, those they share once. */
+struct merak_range merak_stage_holds(const struct merak_rater *rater,
+                                     int stage);
 
 /* --- cut.c: where to cut ------------------------------------------- */
 
 /*
- * Fill cand->bound and what is rated with the best cuts found whose stages
- * take at most `limit` bytes each; rated_s is 0 if there are none.  `like`,
- * if not NULL, is taken if it fits and trying all is too much.
+ * Fill cand->bound, drop and what is rated with the best cuts found whose
+ * stages take at most `limit` bytes each; rated_s is 0 if there are none.
+ * With `any`, stages that take more will do.  `like`, if not NULL, is taken
+ * if it fits and trying all is too much.
  */
 enum merak_status merak_search_cut(const struct merak_cost_model *cost,
                                    struct merak_candidate *cand,
-                                   const int *like, double limit,
+                                   const int *like, double limit, bool any,
                                    struct merak_error *err) MERAK_CHECKED;
-/* All ways to cut n segments in pp stages, in order; false at the end. */
-void merak_cuts_first(int *bound, int pp, int n);
-bool merak_cuts_next(int *bound, int pp, int n);
-double merak_cuts_count(int pp, int n);
-/* Rate it with the bounds it has. */
+/* Find cand->balanced; its schedule may be any for as many parts. */
+enum merak_status merak_search_balance(const struct merak_cost_model *cost,
+                                       struct merak_candidate *cand,
+                                       struct merak_error *err) MERAK_CHECKED;
+/* All ways to cut n segments in so many parts, in order; false at the end. */
+void merak_cuts_first(int *bound, int parts, int n);
+bool merak_cuts_next(int *bound, int parts, int n);
+double merak_cuts_count(int parts, int n);
+/* Rate it with the bounds it has; what to drop is chosen for this limit. */
 enum merak_status merak_search_rate(const struct merak_cost_model *cost,
-                                    struct merak_candidate *cand,
+                                    struct merak_candidate *cand, double limit,
                                     struct merak_error *err) MERAK_CHECKED;
 /* Better cuts near the candidate's. */
 enum merak_status merak_search_polish(const struct merak_cost_model *cost,
@@ -154,7 +236,7 @@ enum merak_status merak_search_polish(const struct merak_cost_model *cost,
                                       double limit,
                                       struct merak_error *err) MERAK_CHECKED;
 
-/* --- final.c: programs --------------------------------------------- */
+/* --- graphs.c ------------------------------------------------------ */
 
 /* A model's graph by micro-batch size, described once. */
 struct merak_graphs;
@@ -167,12 +249,44 @@ enum merak_status merak_graphs_shard(struct merak_graphs *graphs, int tp,
                                      size_t micro_batch,
                                      struct merak_sharded **sharded_p,
                                      struct merak_error *err) MERAK_CHECKED;
-/* Build and simulate: step_s and arena of the candidate. */
-enum merak_status merak_search_try(const struct merak_search_input *in,
+/* --- final.c: programs --------------------------------------------- */
+
+/* A candidate's stages as programs of the first rank of each. */
+struct merak_built {
+    const struct merak_search_input *in;
+    struct merak_program_options opt;
+    struct merak_sharded *sharded;
+    struct merak_stages *stages;
+    const struct merak_schedule *schedule;
+    struct merak_plan plan;
+    struct merak_program **program; /* [pp] */
+};
+
+enum merak_status merak_built_init(struct merak_built *b,
+                                   const struct merak_search_input *in,
                                    const struct merak_cost_model *cost,
                                    struct merak_graphs *graphs,
+                                   const struct merak_candidate *cand,
+                                   struct merak_error *err) MERAK_CHECKED;
+void merak_built_fini(struct merak_built *b);
+/* Build, or build again, with b->plan.microbatches and b->stages->drop. */
+enum merak_status merak_built_stage(struct merak_built *b, int stage,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* Micro-batches to build it with: a few more than are in flight at once, if
+ * that is settled, else a few more than there are stages; and so many that
+ * all are a multiple of the stages more. */
+enum merak_status merak_built_enough(const struct merak_candidate *cand,
+                                     int *microbatches_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* Build and simulate: step_s and arena of the candidate.  Where it may
+ * choose, each stage then drops as little as fits in `limit`. */
+enum merak_status merak_search_try(const struct merak_search_input *in,
+                                   const struct merak_cost_model *cost,
+                                   struct merak_graphs *graphs, double limit,
                                    struct merak_candidate *cand,
                                    struct merak_error *err) MERAK_CHECKED;
+/* --- report.c ------------------------------------------------------ */
+
 /* The stages of a plan as a report wants them. */
 enum merak_status merak_search_report(const struct merak_search_input *in,
                                       const struct merak_cost_model *cost,
@@ -218,8 +332,9 @@ enum merak_status merak_search_rate_all(struct merak_search *s) MERAK_CHECKED;
 enum merak_status
 merak_search_keep(struct merak_search *s, struct merak_candidate **list, int *n,
                   const struct merak_candidate *cand) MERAK_CHECKED;
-/* Room for the bounds of pp stages; NULL when out of memory. */
-int *merak_search_bound(struct merak_search *s, int pp);
+/* Give a candidate room for the bounds and drops of its parts. */
+enum merak_status merak_search_room(struct merak_search *s,
+                                    struct merak_candidate *cand) MERAK_CHECKED;
 /* Instructions of its programs, about. */
 double merak_search_effort(const struct merak_candidate *c);
 /* Simulated if it was, else rated. */

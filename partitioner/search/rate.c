@@ -16,177 +16,59 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- lists ---------------------------------------------------------------- */
-
-struct merak_lists {
-    int stages, microbatches;
-    bool splits_w;
-    int room;                    /* for actions of a stage */
-    int *n;                      /* by stage: actions */
-    struct merak_action *action; /* [stages][room] */
-    int *in_flight;              /* by stage */
-};
-
-static int most_in_flight(const struct merak_lists *lists, int stage)
-{
-    const struct merak_action *a =
-        &lists->action[(size_t)stage * (size_t)lists->room];
-    enum merak_action_kind last = lists->splits_w ? MERAK_ACT_W : MERAK_ACT_B;
-    int now = 0, most = 0;
-
-    for (int i = 0; i < lists->n[stage]; i++) {
-        now += a[i].kind == MERAK_ACT_F;
-        most = now > most ? now : most;
-        now -= a[i].kind == last;
-    }
-    return most;
-}
-
-/* Programs drop nothing that would have to be recomputed yet, so R is no
- * action of theirs. */
-static int strike_recomputes(struct merak_action *actions, int n)
-{
-    int left = 0;
-
-    for (int i = 0; i < n; i++) {
-        if (actions[i].kind != MERAK_ACT_R)
-            actions[left++] = actions[i];
-    }
-    return left;
-}
-
-static void fill_lists(struct merak_lists *lists,
-                       const struct merak_schedule *schedule,
-                       struct merak_schedule_args *args)
-{
-    for (int s = 0; s < lists->stages; s++) {
-        struct merak_action *actions =
-            &lists->action[(size_t)s * (size_t)lists->room];
-
-        args->stage = s;
-        merak_schedule_fill(schedule, args, actions);
-        lists->n[s] =
-            strike_recomputes(actions, merak_schedule_count(schedule, args));
-        lists->in_flight[s] = most_in_flight(lists, s);
-    }
-}
-
-struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
-                                       int stages, int microbatches)
-{
-    struct merak_schedule_args args = {
-        .stages = stages, .microbatches = microbatches, .chunks = 1};
-    struct merak_lists *lists = calloc(1, sizeof(*lists));
-
-    if (lists == NULL)
-        return NULL;
-    lists->stages = stages;
-    lists->microbatches = microbatches;
-    lists->splits_w = schedule->splits_w;
-    for (; args.stage < stages; args.stage++) {
-        int n = merak_schedule_count(schedule, &args);
-
-        lists->room = n > lists->room ? n : lists->room;
-    }
-    lists->action =
-        calloc((size_t)stages * (size_t)lists->room, sizeof(*lists->action));
-    lists->n = calloc((size_t)stages, sizeof(*lists->n));
-    lists->in_flight = calloc((size_t)stages, sizeof(*lists->in_flight));
-    if (lists->action == NULL || lists->n == NULL || lists->in_flight == NULL) {
-        merak_lists_destroy(lists);
-        return NULL;
-    }
-    fill_lists(lists, schedule, &args);
-    return lists;
-}
-
-void merak_lists_destroy(struct merak_lists *lists)
-{
-    if (lists == NULL)
-        return;
-    free(lists->action);
-    free(lists->n);
-    free(lists->in_flight);
-    free(lists);
-}
-
-bool merak_lists_equal(const struct merak_lists *a, const struct merak_lists *b)
-{
-    if (a->splits_w != b->splits_w)
-        return false;
-    for (int s = 0; s < a->stages; s++) {
-        const struct merak_action *x = &a->action[(size_t)s * (size_t)a->room];
-        const struct merak_action *y = &b->action[(size_t)s * (size_t)b->room];
-
-        if (a->n[s] != b->n[s])
-            return false;
-        for (int i = 0; i < a->n[s]; i++) {
-            if (x[i].kind != y[i].kind || x[i].microbatch != y[i].microbatch)
-                return false;
-        }
-    }
-    return true;
-}
-
-int merak_lists_in_flight(const struct merak_lists *lists, int stage)
-{
-    return lists->in_flight[stage];
-}
-
-int merak_rate_settled(int stages)
-{
-    return 3 * stages + 4;
-}
-
 /* --- playing the lists ---------------------------------------------------- */
 
 struct player {
+    const struct merak_rater *r;
     const struct merak_lists *lists;
-    const struct merak_range *range; /* by stage */
-    const double *up_s, *down_s;     /* transfers over a stage's lower end */
-    double *f_end, *b_end;           /* [stage][microbatch], or < 0 */
-    double *end, *before;            /* by stage: of the last action, and of
-                                        the one before it */
+    double *up_s, *down_s; /* by part: transfers over its lower end */
+    double *f_end, *b_end; /* [part][unit], or < 0 */
+    double *end, *before;  /* by stage: of the last action, and of the one
+                              before it */
     int *next;
 };
 
-/* When what an action needs is there; negative: not known yet. */
-static double arrival(const struct player *p, int s,
-                      const struct merak_action *a)
+static double *ends_of(const struct player *p, double *ends, int part)
 {
-    size_t m = (size_t)p->lists->microbatches, i = (size_t)a->microbatch;
-    double sent = 0, took = 0;
+    return ends + (size_t)part * (size_t)p->lists->units;
+}
 
-    if (a->kind == MERAK_ACT_F && s > 0) {
-        sent = p->f_end[(size_t)(s - 1) * m + i];
-        took = p->up_s[s];
-    } else if (a->kind == MERAK_ACT_B && s + 1 < p->lists->stages) {
-        sent = p->b_end[(size_t)(s + 1) * m + i];
-        took = p->down_s[s + 1];
-    } else {
+/* When what an action needs is there; negative: not known yet. */
+static double arrival(const struct player *p, int s, int part,
+                      const struct merak_step_action *a)
+{
+    bool up = a->kind == MERAK_ACT_F;
+    int from = up ? part - 1 : part + 1;
+    double sent, took;
+
+    if ((!up && a->kind != MERAK_ACT_B) || from < 0 || from == p->r->parts)
         return 0;
-    }
+    took = up ? p->up_s[part] : p->down_s[from];
+    sent = ends_of(p, up ? p->f_end : p->b_end, from)[a->unit];
     if (took < 0)
         return 0; /* nothing crosses there */
     if (sent < 0)
         return -1;
+    if (p->lists->stage_of[from] == s)
+        return sent;
     return (sent > p->before[s] ? sent : p->before[s]) + took;
 }
 
-static double duration(const struct player *p, int s,
-                       enum merak_action_kind kind)
+static double duration(const struct player *p, int part,
+                       const struct merak_step_action *a)
 {
-    const struct merak_range *r = &p->range[s];
+    const struct merak_range *g = &p->r->range[part];
+    double again = a->again ? p->r->keeps[part].again_s : 0;
 
-    switch (kind) {
+    switch (a->kind) {
     case MERAK_ACT_F:
-        return r->f_s;
+        return g->f_s;
     case MERAK_ACT_B:
-        return p->lists->splits_w ? r->x_s : r->b_s;
+        return again + (p->lists->schedule->splits_w ? g->x_s : g->b_s);
     case MERAK_ACT_W:
-        return r->w_s;
+        return g->w_s;
     case MERAK_ACT_R:
-        return 0;
+        return again;
     }
     return 0;
 }
@@ -194,22 +76,22 @@ static double duration(const struct player *p, int s,
 /* As many actions of a stage as can be; true if there were any. */
 static bool play_stage(struct player *p, int s)
 {
-    size_t m = (size_t)p->lists->microbatches;
     int first = p->next[s];
 
     while (p->next[s] < p->lists->n[s]) {
-        const struct merak_action *a =
+        const struct merak_step_action *a =
             &p->lists->action[(size_t)s * (size_t)p->lists->room +
                               (size_t)p->next[s]];
-        double at = arrival(p, s, a), end;
+        int part = p->lists->part[s * p->lists->chunks + a->chunk];
+        double at = arrival(p, s, part, a), end;
 
         if (at < 0)
             break;
-        end = (at > p->end[s] ? at : p->end[s]) + duration(p, s, a->kind);
+        end = (at > p->end[s] ? at : p->end[s]) + duration(p, part, a);
         if (a->kind == MERAK_ACT_F)
-            p->f_end[(size_t)s * m + (size_t)a->microbatch] = end;
+            ends_of(p, p->f_end, part)[a->unit] = end;
         if (a->kind == MERAK_ACT_B)
-            p->b_end[(size_t)s * m + (size_t)a->microbatch] = end;
+            ends_of(p, p->b_end, part)[a->unit] = end;
         p->before[s] = p->end[s];
         p->end[s] = end;
         p->next[s]++;
@@ -220,7 +102,7 @@ static bool play_stage(struct player *p, int s)
 static void play(struct player *p)
 {
     int stages = p->lists->stages;
-    size_t cells = (size_t)stages * (size_t)p->lists->microbatches;
+    size_t cells = (size_t)p->r->parts * (size_t)p->lists->units;
     bool moved = true;
 
     for (size_t i = 0; i < cells; i++)
@@ -240,11 +122,11 @@ static void play(struct player *p)
 
 static int stage_of(const struct merak_rater *r, int segment)
 {
-    int s = 0;
+    int part = 0;
 
-    while (r->range[s].to <= segment)
-        s++;
-    return s;
+    while (r->range[part].to <= segment)
+        part++;
+    return r->lists->stage_of[part];
 }
 
 /* --- after the last backward ---------------------------------------------- */
@@ -359,78 +241,64 @@ static double norm_s(const struct merak_rater *r)
 
 /* --- rating --------------------------------------------------------------- */
 
+static enum merak_status make_lists(struct merak_rater *r,
+                                    const struct merak_candidate *cand,
+                                    struct merak_error *err)
+{
+    const struct merak_plan *p = r->plan;
+    int units = merak_plan_units(p), follow = merak_lists_settled(p->pp, units);
+
+    r->lists = merak_lists_create(cand->schedule, p->pp, r->chunks, follow);
+    /* A long pipeline is followed until it repeats itself. */
+    if (follow < units)
+        r->lists_less = merak_lists_create(cand->schedule, p->pp, r->chunks,
+                                           follow - p->pp);
+    if (r->lists == NULL || (follow < units && r->lists_less == NULL))
+        return merak_fail_nomem(err, (size_t)follow * sizeof(int));
+    return MERAK_OK;
+}
+
 enum merak_status merak_rater_init(struct merak_rater *rater,
                                    const struct merak_cost_model *cost,
                                    const struct merak_candidate *cand,
-                                   struct merak_error *err)
+                                   double limit, struct merak_error *err)
 {
     const struct merak_plan *p = &cand->plan;
-    size_t m = (size_t)p->microbatches, pp = (size_t)p->pp;
-    int follow = p->microbatches, settled = merak_rate_settled(p->pp);
+    size_t parts = (size_t)merak_plan_parts(p);
+    enum merak_status rc;
 
-    *rater =
-        (struct merak_rater){.cost = cost, .table = cand->table, .plan = p};
+    *rater = (struct merak_rater){.cost = cost,
+                                  .table = cand->table,
+                                  .plan = p,
+                                  .parts = (int)parts,
+                                  .chunks = (int)parts / p->pp,
+                                  .limit = limit};
     for (int d = 0; d < p->dp; d++)
         rater->dp_inside +=
             merak_cost_together(cost, 0, merak_plan_rank(p, 0, d, 0));
-    /* A long pipeline is followed until it repeats itself. */
-    if (p->pp > 1 && follow > settled) {
-        rater->lists_less =
-            merak_lists_create(cand->schedule, p->pp, settled - p->pp);
-        follow = settled;
-    }
-    rater->lists = merak_lists_create(cand->schedule, p->pp, follow);
-    rater->work =
-        calloc(2 * pp * ((size_t)follow + 1) + 5 * pp + 8, sizeof(double));
-    rater->range = calloc(pp, sizeof(*rater->range));
-    if (rater->lists == NULL || rater->work == NULL || rater->range == NULL ||
-        (follow < p->microbatches && rater->lists_less == NULL))
-        return merak_fail_nomem(err, pp * m * sizeof(double));
+    rc = make_lists(rater, cand, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rater->work = calloc(2 * parts * ((size_t)rater->lists->units + 1) +
+                             3 * (size_t)p->pp + 8,
+                         sizeof(double));
+    rater->range = calloc(parts, sizeof(*rater->range));
+    rater->keeps = calloc(parts, sizeof(*rater->keeps));
+    rater->drop = calloc(parts, sizeof(*rater->drop));
+    if (rater->work == NULL || rater->range == NULL || rater->keeps == NULL ||
+        rater->drop == NULL)
+        return merak_fail_nomem(err, parts * sizeof(*rater->range));
     return MERAK_OK;
 }
 
 void merak_rater_fini(struct merak_rater *rater)
 {
-    merak_lists_destroy((struct merak_lists *)(uintptr_t)rater->lists);
-    merak_lists_destroy((struct merak_lists *)(uintptr_t)rater->lists_less);
+    merak_lists_destroy(rater->lists);
+    merak_lists_destroy(rater->lists_less);
     free(rater->work);
     free(rater->range);
-}
-
-/* Forwards a stage holds: those of the lists, or as many more as a schedule
- * that does not settle (GPipe) adds with each micro-batch. */
-static double in_flight(const struct merak_rater *r, int stage)
-{
-    double n = merak_lists_in_flight(r->lists, stage);
-
-    if (r->lists_less != NULL) {
-        int less = merak_lists_in_flight(r->lists_less, stage);
-        int by = r->lists->microbatches - r->lists_less->microbatches;
-
-        n += (n - less) / by * (r->plan->microbatches - r->lists->microbatches);
-    }
-    return n;
-}
-
-double merak_rate_bytes(const struct merak_rater *r,
-                        const struct merak_range *g, int stage)
-{
-    const struct merak_hold *h = &g->hold;
-    const struct merak_segment *low = &r->table->segment[g->from];
-    bool flat = r->plan->dp > 1 && r->plan->zero1;
-    double elements = h->low + h->full, held, work, step;
-    double parts = flat ? r->plan->dp : 1;
-
-    held = h->param_bytes + h->grad_bytes + (12 * h->low + 8 * h->full) / parts;
-    if (flat)
-        held += 4 * elements / parts;
-    work = (in_flight(r, stage) - 1) * g->kept + g->peak;
-    if (g->from > 0)
-        work += low->up_bytes; /* received ahead */
-    if (g->to < r->table->n)
-        work += r->table->segment[g->to].down_bytes;
-    step = 4 * (g->tied + g->lent) + (r->plan->dp > 1 ? 4 * g->largest : 0);
-    return held + (work > step ? work : step);
+    free(rater->keeps);
+    free(rater->drop);
 }
 
 /* Negative: there is nothing to wait for.  A cut behind the last node that
@@ -443,28 +311,28 @@ static double cross_s(const struct merak_rater *r, double bytes, bool inside)
 static void set_player(const struct merak_rater *r,
                        const struct merak_lists *lists, struct player *p)
 {
-    size_t pp = (size_t)r->plan->pp;
-    size_t cells = pp * (size_t)lists->microbatches;
-    double *up = r->work, *down = up + pp;
+    size_t parts = (size_t)r->parts, pp = (size_t)r->plan->pp;
+    size_t cells = parts * (size_t)lists->units;
+    double *up = r->work, *down = up + parts, *rest = down + parts;
 
-    for (size_t s = 1; s < pp; s++) {
-        const struct merak_segment *seg = &r->table->segment[r->range[s].from];
+    for (size_t k = 1; k < parts; k++) {
+        const struct merak_segment *seg = &r->table->segment[r->range[k].from];
         bool inside = merak_cost_together(
-            r->cost, merak_plan_rank(r->plan, 0, 0, (int)s - 1),
-            merak_plan_rank(r->plan, 0, 0, (int)s));
+            r->cost, merak_plan_rank(r->plan, 0, 0, lists->stage_of[k - 1]),
+            merak_plan_rank(r->plan, 0, 0, lists->stage_of[k]));
 
-        up[s] = cross_s(r, seg->up_bytes, inside);
-        down[s] = cross_s(r, seg->down_bytes, inside);
+        up[k] = cross_s(r, seg->up_bytes, inside);
+        down[k] = cross_s(r, seg->down_bytes, inside);
     }
-    *p = (struct player){.lists = lists,
-                         .range = r->range,
+    *p = (struct player){.r = r,
+                         .lists = lists,
                          .up_s = up,
                          .down_s = down,
-                         .end = down + pp,
-                         .before = down + 2 * pp,
-                         .f_end = down + 4 * pp,
-                         .b_end = down + 4 * pp + cells,
-                         .next = (int *)(down + 3 * pp)};
+                         .end = rest,
+                         .before = rest + pp,
+                         .next = (int *)(rest + 2 * pp),
+                         .f_end = rest + 3 * pp,
+                         .b_end = rest + 3 * pp + cells};
 }
 
 /* Of the step: all stages' ends, then their tails. */
@@ -475,7 +343,8 @@ static double whole_step(const struct merak_rater *r, const struct player *p,
 
     tie(r, p->end, tied);
     for (int s = 0; s < r->plan->pp; s++) {
-        struct tail t = tail_of(r, &r->range[s], p->end[s], tied[s]);
+        struct merak_range holds = merak_stage_holds(r, s);
+        struct tail t = tail_of(r, &holds, p->end[s], tied[s]);
 
         ready = t.ready > ready ? t.ready : ready;
         update = t.update_s > update ? t.update_s : update;
@@ -485,16 +354,38 @@ static double whole_step(const struct merak_rater *r, const struct player *p,
     return ready + norm_s(r) + update;
 }
 
+/* What a stage's kernels, exchanges and recomputations take for a unit. */
+struct work {
+    double all_s, kernel_s, again_s;
+};
+
+static struct work work_of(const struct merak_rater *r, int stage)
+{
+    struct work work = {0};
+
+    for (int c = 0; c < r->chunks; c++) {
+        int part = r->lists->part[stage * r->chunks + c];
+        const struct merak_range *g = &r->range[part];
+
+        work.again_s += r->keeps[part].again_s;
+        work.kernel_s += g->kernel_s;
+        work.all_s += g->f_s + g->b_s + r->keeps[part].again_s;
+    }
+    if (work.kernel_s > work.all_s - work.again_s)
+        work.kernel_s = work.all_s - work.again_s;
+    return work;
+}
+
 static void share_out(const struct merak_rater *r, const struct player *p,
                       double step, int at, const struct tail *t, double *part_s)
 {
-    const struct merak_range *g = &r->range[at];
-    double m = r->plan->microbatches, work = m * (g->f_s + g->b_s);
+    double units = merak_plan_units(r->plan);
+    struct work work = work_of(r, at);
 
-    part_s[MERAK_PART_COMPUTE] = m * g->kernel_s;
-    if (part_s[MERAK_PART_COMPUTE] > work)
-        part_s[MERAK_PART_COMPUTE] = work;
-    part_s[MERAK_PART_TP] = work - part_s[MERAK_PART_COMPUTE] + t->tp_s;
+    part_s[MERAK_PART_COMPUTE] = units * work.kernel_s;
+    part_s[MERAK_PART_RECOMPUTE] = units * work.again_s;
+    part_s[MERAK_PART_TP] =
+        units * (work.all_s - work.kernel_s - work.again_s) + t->tp_s;
     part_s[MERAK_PART_DP] = 0;
     if (r->plan->dp > 1)
         part_s[MERAK_PART_DP] =
@@ -512,8 +403,7 @@ static int busiest_stage(const struct merak_rater *r)
     int at = 0;
 
     for (int s = 1; s < r->plan->pp; s++) {
-        if (r->range[s].f_s + r->range[s].b_s >
-            r->range[at].f_s + r->range[at].b_s)
+        if (work_of(r, s).all_s > work_of(r, at).all_s)
             at = s;
     }
     return at;
@@ -521,39 +411,40 @@ static int busiest_stage(const struct merak_rater *r)
 
 static void set_ranges(struct merak_rater *r, const int *bound)
 {
-    for (int s = 0; s < r->plan->pp; s++) {
-        if (r->range[s].to == bound[s + 1] && r->range[s].from == bound[s])
+    for (int k = 0; k < r->parts; k++) {
+        if (r->range[k].to == bound[k + 1] && r->range[k].from == bound[k])
             continue; /* as it was */
-        merak_range_start(&r->range[s], bound[s]);
-        while (r->range[s].to < bound[s + 1])
-            merak_range_add(r->table, &r->range[s]);
+        merak_range_start(&r->range[k], bound[k]);
+        while (r->range[k].to < bound[k + 1])
+            merak_range_add(r->table, &r->range[k]);
     }
 }
 
-/* Carry the ends of a pipeline that has settled on to all micro-batches: at
- * the rate of the last ones, but no faster than the longest stage. */
+/* Carry the ends of a pipeline that has settled on to all units: at the rate
+ * of the last ones, but no faster than the longest stage. */
 static void carry_on(const struct merak_rater *r, double less_s, int busiest,
                      const struct player *p)
 {
-    const struct merak_range *g = &r->range[busiest];
-    int by = r->lists->microbatches - r->lists_less->microbatches;
+    int by = r->lists->units - r->lists_less->units;
     double period = (p->end[0] - less_s) / by;
+    double least = work_of(r, busiest).all_s;
 
-    if (period < g->f_s + g->b_s)
-        period = g->f_s + g->b_s;
+    if (period < least)
+        period = least;
     for (int s = 0; s < r->plan->pp; s++)
-        p->end[s] += period * (r->plan->microbatches - r->lists->microbatches);
+        p->end[s] += period * (merak_plan_units(r->plan) - r->lists->units);
 }
 
 double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
                   double *bytes_p, int *stage_p)
 {
-    int busiest;
-    double less_s = 0, step;
+    int busiest, stage = 0;
+    double less_s = 0, step, bytes;
     struct tail tail = {0};
     struct player p;
 
     set_ranges(r, bound);
+    bytes = merak_stages_need(r, &stage);
     busiest = busiest_stage(r);
     if (r->lists_less != NULL) {
         set_player(r, r->lists_less, &p);
@@ -567,16 +458,9 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
     step = whole_step(r, &p, &tail, busiest);
     if (part_s != NULL)
         share_out(r, &p, step, busiest, &tail, part_s);
-    if (bytes_p == NULL)
-        return step;
-    *bytes_p = 0;
-    for (int s = 0; s < r->plan->pp; s++) {
-        double bytes = merak_rate_bytes(r, &r->range[s], s);
-
-        if (bytes > *bytes_p) {
-            *bytes_p = bytes;
-            *stage_p = s;
-        }
+    if (bytes_p != NULL) {
+        *bytes_p = bytes;
+        *stage_p = stage;
     }
     return step;
 }

@@ -2,8 +2,10 @@
 /* search.c - the planner: which candidates there are
  *
  * Every combination of degrees, micro-batch size, sequence parallelism,
- * schedule, ZeRO-1 and order that divides exactly is rated, unless even a
- * perfect cut of it would lose by half.
+ * sub-pipeline, chunks, schedule, ZeRO-1 and order that divides exactly is
+ * rated, unless even a perfect cut of it would lose by half.  What is
+ * recomputed is no combination of its own: with a cut given, each stage drops
+ * the least that fits, and with more it would not be faster.
  */
 #include "config.h"
 
@@ -25,6 +27,7 @@ const char *merak_search_part_name(enum merak_search_part part)
 {
     static const char *const name[MERAK_PART_COUNT] = {
         [MERAK_PART_COMPUTE] = "compute",
+        [MERAK_PART_RECOMPUTE] = "recomputation",
         [MERAK_PART_TP] = "tensor-parallel communication",
         [MERAK_PART_BUBBLE] = "pipeline bubble",
         [MERAK_PART_DP] = "data-parallel communication",
@@ -51,25 +54,33 @@ enum merak_status merak_search_keep(struct merak_search *s,
     return MERAK_OK;
 }
 
-int *merak_search_bound(struct merak_search *s, int pp)
+enum merak_status merak_search_room(struct merak_search *s,
+                                    struct merak_candidate *cand)
 {
-    return merak_pool_alloc(s->pool, ((size_t)pp + 1) * sizeof(int));
+    size_t parts = (size_t)merak_plan_parts(&cand->plan);
+
+    cand->bound = merak_pool_alloc(s->pool, (parts + 1) * sizeof(*cand->bound));
+    cand->drop = merak_pool_alloc(s->pool, parts * sizeof(*cand->drop));
+    if (cand->bound == NULL || cand->drop == NULL)
+        return merak_fail_nomem(s->err, parts * sizeof(int));
+    return MERAK_OK;
 }
 
-/* No cut can be faster: all work evenly on the stages, and the pipeline
- * filled once. */
+/* Hardly a cut can be faster: all work evenly on the stages, and the pipeline
+ * filled once, with chunks or by the gradients of activations alone. */
 static double lower_bound(const struct merak_candidate *cand)
 {
     const struct merak_plan *p = &cand->plan;
+    double fill = (p->pp - 1.0) / (p->chunks > 1 ? p->chunks : 1.5);
 
-    return cand->table->total_s * (p->microbatches + p->pp - 1) / p->pp;
+    return cand->table->total_s * (merak_plan_units(p) + fill) / p->pp;
 }
 
 double merak_search_effort(const struct merak_candidate *c)
 {
-    double m = c->plan.microbatches, settled = c->plan.pp + 3;
+    double units = merak_plan_units(&c->plan), settled = c->plan.pp + 3;
 
-    return c->table->n_nodes * (m < settled ? m : settled);
+    return c->table->n_nodes * (units < settled ? units : settled);
 }
 
 /* Cuts that may fit although the table says no, if they are faster than
@@ -78,13 +89,12 @@ static enum merak_status rate_tight(struct merak_search *s,
                                     const struct merak_candidate *cand)
 {
     struct merak_candidate tight = *cand;
-    enum merak_status rc;
+    enum merak_status rc = merak_search_room(s, &tight);
 
-    tight.bound = merak_search_bound(s, cand->plan.pp);
-    if (tight.bound == NULL)
-        return merak_fail_nomem(s->err, (size_t)cand->plan.pp * sizeof(int));
-    rc = merak_search_cut(&s->cost, &tight, NULL, s->limit * TIGHT, s->err);
-    if (rc == MERAK_OK && tight.rated_s < cand->rated_s)
+    if (rc == MERAK_OK)
+        rc = merak_search_cut(&s->cost, &tight, NULL, s->limit * TIGHT, false,
+                              s->err);
+    if (rc == MERAK_OK && tight.rated_s > 0 && tight.rated_s < cand->rated_s)
         rc = merak_search_keep(s, &s->big, &s->n_bigs, &tight);
     return rc;
 }
@@ -93,17 +103,14 @@ static enum merak_status rate_tight(struct merak_search *s,
 static enum merak_status rate(struct merak_search *s,
                               struct merak_candidate *cand, const int **like)
 {
-    enum merak_status rc;
+    double limit = s->limit * MERAK_SEARCH_SLACK;
+    enum merak_status rc = merak_search_room(s, cand);
 
     s->n_rated++;
-    cand->bound = merak_search_bound(s, cand->plan.pp);
-    if (cand->bound == NULL)
-        return merak_fail_nomem(s->err, (size_t)cand->plan.pp * sizeof(int));
-    rc = merak_search_cut(&s->cost, cand, *like, s->limit * MERAK_SEARCH_SLACK,
-                          s->err);
-    if (rc != MERAK_OK)
-        return rc;
-    if (cand->rated_s > 0 && merak_search_effort(cand) < CHEAP)
+    if (rc == MERAK_OK)
+        rc = merak_search_cut(&s->cost, cand, *like, limit, false, s->err);
+    if (rc == MERAK_OK && cand->rated_s > 0 &&
+        merak_search_effort(cand) < CHEAP)
         rc = rate_tight(s, cand);
     if (rc != MERAK_OK)
         return rc;
@@ -113,7 +120,7 @@ static enum merak_status rate(struct merak_search *s,
             s->best_s = cand->rated_s;
         return merak_search_keep(s, &s->cand, &s->n_cands, cand);
     }
-    rc = merak_search_cut(&s->cost, cand, *like, DBL_MAX, s->err);
+    rc = merak_search_cut(&s->cost, cand, *like, limit, true, s->err);
     if (rc == MERAK_OK && cand->rated_s > 0)
         rc = merak_search_keep(s, &s->big, &s->n_bigs, cand);
     return rc;
@@ -131,10 +138,20 @@ static bool pin_allows(enum merak_pin pin, bool value)
     return pin == MERAK_PIN_FREE || (pin == MERAK_PIN_YES) == value;
 }
 
+static bool drops_any(const struct merak_candidate *cand)
+{
+    bool any = false;
+
+    for (int p = 0; p < merak_plan_parts(&cand->plan); p++)
+        any = any || cand->drop[p].attention || cand->drop[p].blocks > 0;
+    return any;
+}
+
 /* ZeRO-1 and the order of ranks, where they make a difference; if not, what
- * is the default elsewhere. */
+ * is the default elsewhere.  *again_p: some of these recompute. */
 static enum merak_status rate_variants(struct merak_search *s,
-                                       struct merak_candidate *cand)
+                                       struct merak_candidate *cand,
+                                       bool *again_p)
 {
     const struct merak_search_pins *pin = &s->in->pin;
     bool levels = s->in->nodes > 1 && cand->plan.dp > 1 && cand->plan.pp > 1;
@@ -156,70 +173,137 @@ static enum merak_status rate_variants(struct merak_search *s,
             c.plan.zero1 = zero1 == 1;
             c.plan.order_tp_pp_dp = order == 1;
             rc = rate(s, &c, &like);
+            *again_p = *again_p || (rc == MERAK_OK && drops_any(&c));
         }
     }
     return rc;
 }
 
+/* Can programs be made of it, and does the table know what they do? */
 static bool can_run(const struct merak_schedule *schedule,
                     const struct merak_plan *plan)
 {
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, 0);
     struct merak_plan with = *plan;
     const struct merak_schedule *found;
 
     snprintf(with.schedule, sizeof(with.schedule), "%s", schedule->name);
-    return !schedule->forward_only &&
+    args = merak_schedule_defaults(schedule, &args);
+    return !schedule->forward_only && schedule->feeds == NULL &&
+           args.slices <= 1 && args.passes <= 1 &&
            merak_plan_schedule(&with, &found, NULL) == MERAK_OK;
 }
 
-/* Is it unlike all before it for these stages?  Schedules that differ in
- * when they recompute are alike where nothing is recomputed. */
-static bool is_new(struct merak_lists **seen, int *n,
-                   const struct merak_schedule *schedule,
+/* Schedules that were rated for the same stages. */
+struct seen {
+    struct merak_lists *lists[MAX_SCHEDULES];
+    bool again[MAX_SCHEDULES]; /* with recomputation */
+    int n;
+};
+
+/* Is it unlike all before it?  Schedules that differ in when they recompute
+ * are alike where nothing is recomputed. */
+static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
                    const struct merak_plan *plan)
 {
-    int settled = merak_rate_settled(plan->pp);
-    int m = plan->microbatches < settled ? plan->microbatches : settled;
-    struct merak_lists *lists = merak_lists_create(schedule, plan->pp, m);
+    int units = merak_lists_settled(plan->pp, merak_plan_units(plan));
+    struct merak_lists *lists = merak_lists_create(
+        schedule, plan->pp, merak_plan_parts(plan) / plan->pp, units);
 
-    for (int i = 0; i < *n && lists != NULL; i++) {
-        if (merak_lists_equal(lists, seen[i])) {
+    for (int i = 0; i < seen->n && lists != NULL; i++) {
+        if (!seen->again[i] && merak_lists_equal(lists, seen->lists[i])) {
             merak_lists_destroy(lists);
             return false;
         }
     }
-    if (*n < MAX_SCHEDULES)
-        seen[(*n)++] = lists;
-    else
+    if (lists == NULL || seen->n == MAX_SCHEDULES) {
         merak_lists_destroy(lists);
-    return lists != NULL;
+        return false;
+    }
+    seen->again[seen->n] = false;
+    seen->lists[seen->n++] = lists;
+    return true;
+}
+
+static enum merak_status balance(struct merak_search *s,
+                                 struct merak_candidate *cand)
+{
+    size_t bytes = ((size_t)merak_plan_parts(&cand->plan) + 1) * sizeof(int);
+
+    cand->balanced = merak_pool_alloc(s->pool, bytes);
+    if (cand->balanced == NULL)
+        return merak_fail_nomem(s->err, bytes);
+    return merak_search_balance(&s->cost, cand, s->err);
 }
 
 static enum merak_status rate_schedules(struct merak_search *s,
                                         struct merak_candidate *cand)
 {
     const struct merak_schedule *const *all = merak_schedules();
-    struct merak_lists *seen[MAX_SCHEDULES];
+    const char *want = s->in->pin.schedule;
+    struct seen seen = {.n = 0};
     enum merak_status rc = MERAK_OK;
-    int n = 0;
 
     for (int i = 0; all[i] != NULL && rc == MERAK_OK; i++) {
-        const char *want = s->in->pin.schedule;
-
         if ((want != NULL && strcmp(want, all[i]->name) != 0) ||
             !can_run(all[i], &cand->plan) ||
-            !is_new(seen, &n, all[i], &cand->plan))
+            !is_new(&seen, all[i], &cand->plan))
             continue;
         cand->schedule = all[i];
+        if (cand->balanced == NULL)
+            rc = balance(s, cand);
+        if (rc != MERAK_OK)
+            break;
         snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "%s",
                  all[i]->name);
-        rc = rate_variants(s, cand);
+        rc = rate_variants(s, cand, &seen.again[seen.n - 1]);
         if (cand->plan.pp == 1)
             break; /* one stage: all the same */
     }
-    while (n > 0)
-        merak_lists_destroy(seen[--n]);
+    while (seen.n > 0)
+        merak_lists_destroy(seen.lists[--seen.n]);
     return rc;
+}
+
+/* The shortest step of candidates from `first` on. */
+static double shortest(const struct merak_search *s, int first)
+{
+    double best = DBL_MAX;
+
+    for (int i = first; i < s->n_cands; i++)
+        best = s->cand[i].rated_s < best ? s->cand[i].rated_s : best;
+    return best;
+}
+
+/* More chunks for as long as that helps. */
+static enum merak_status rate_chunks(struct merak_search *s,
+                                     struct merak_candidate *cand)
+{
+    int pinned = s->in->pin.chunks, most = cand->table->n / cand->plan.pp;
+    int first = s->n_cands;
+    double before = DBL_MAX;
+    enum merak_status rc = MERAK_OK;
+
+    if (pinned <= 1)
+        rc = rate_schedules(s, cand);
+    for (int v = 2; v <= most && cand->plan.pp > 1 && rc == MERAK_OK; v++) {
+        if (pinned == 1 || (pinned > 1 && pinned != v))
+            continue;
+        cand->plan.chunks = v;
+        cand->balanced = NULL;
+        first = s->n_cands;
+        rc = rate_schedules(s, cand);
+        if (s->n_cands > first && shortest(s, first) > before)
+            break;
+        before = shortest(s, first);
+    }
+    return rc;
+}
+
+static enum merak_recompute recompute_of(const struct merak_search *s)
+{
+    return s->in->pin.fix_recompute ? s->in->pin.recompute
+                                    : MERAK_RECOMPUTE_AUTO;
 }
 
 static enum merak_status rate_degrees(struct merak_search *s,
@@ -231,15 +315,19 @@ static enum merak_status rate_degrees(struct merak_search *s,
 
     for (int pp = 1; pp <= rest && pp <= table->n && rc == MERAK_OK; pp++) {
         struct merak_candidate cand = {.table = table};
-        size_t pass = (size_t)(rest / pp) * table->micro_batch;
+        size_t dp = (size_t)(rest / pp), pass = dp * table->micro_batch;
 
-        if (rest % pp != 0 || s->in->global_batch % pass != 0 ||
+        if (rest % pp != 0 ||
+            s->in->global_batch % (pass * (size_t)table->width) != 0 ||
             (pin->pp != 0 && pin->pp != pp) ||
             (pin->dp != 0 && pin->dp != rest / pp))
             continue;
         cand.plan = (struct merak_plan){.tp = table->tp,
                                         .pp = pp,
                                         .dp = rest / pp,
+                                        .chunks = 1,
+                                        .sub_pipeline = table->width > 1,
+                                        .recompute = recompute_of(s),
                                         .microbatches =
                                             (int)(s->in->global_batch / pass),
                                         .micro_batch = table->micro_batch,
@@ -247,47 +335,71 @@ static enum merak_status rate_degrees(struct merak_search *s,
                                         .dtype = s->in->dtype,
                                         .threads = s->in->threads};
         if (s->desperate || lower_bound(&cand) < HOPELESS * s->best_s)
-            rc = rate_schedules(s, &cand);
+            rc = rate_chunks(s, &cand);
     }
     return rc;
 }
 
-/* A table of these; NULL if the model cannot be cut so. */
-static enum merak_status make_table(struct merak_search *s, int tp,
-                                    enum merak_seq_parallel sp, size_t b,
-                                    struct merak_table **table_p)
+static enum merak_status add_table(struct merak_search *s,
+                                   const struct merak_sharded *sharded,
+                                   const struct merak_table *like, int width,
+                                   struct merak_table **table_p)
+{
+    struct merak_table **grown =
+        realloc(s->table, ((size_t)s->n_tables + 1) * sizeof(*grown));
+    enum merak_status rc;
+
+    if (grown == NULL)
+        return merak_fail_nomem(s->err, (size_t)s->n_tables * sizeof(*grown));
+    s->table = grown;
+    rc = merak_table_create(s->in, &s->cost, sharded, width, table_p, s->err);
+    if (rc != MERAK_OK)
+        return rc;
+    (*table_p)->tp = like->tp;
+    (*table_p)->sp = like->sp;
+    (*table_p)->micro_batch = like->micro_batch;
+    s->table[s->n_tables++] = *table_p;
+    return MERAK_OK;
+}
+
+/* Without a sub-pipeline, or with one where there are exchanges to hide? */
+static bool has_width(const struct merak_search *s,
+                      const struct merak_table *like, int width)
+{
+    enum merak_pin pin = s->in->pin.sub_pipeline;
+    size_t unit = s->in->pin.micro_batch;
+
+    if (unit > 0 && unit != (size_t)width * like->micro_batch)
+        return false;
+    if (width == 1)
+        return pin_allows(pin, false);
+    return (like->tp > 1 || pin == MERAK_PIN_YES) && pin_allows(pin, true) &&
+           s->in->global_batch % (2 * like->micro_batch) == 0;
+}
+
+/* Tables like this, without and with a sub-pipeline; NULLs if the model
+ * cannot be cut so. */
+static enum merak_status make_tables(struct merak_search *s,
+                                     const struct merak_table *like,
+                                     struct merak_table *table[2])
 {
     struct merak_sharded *sharded = NULL;
     struct merak_error why;
-    struct merak_table **grown;
-    enum merak_status rc =
-        merak_graphs_shard(s->graphs, tp, sp, b, &sharded, &why);
+    enum merak_status rc = merak_graphs_shard(
+        s->graphs, like->tp, like->sp, like->micro_batch, &sharded, &why);
 
-    *table_p = NULL;
-    if (rc == MERAK_ERR_CONFIG && tp > 1) {
+    table[0] = table[1] = NULL;
+    if (rc == MERAK_ERR_CONFIG && like->tp > 1) {
         s->tp_error = why;
         s->n_tp_refused++;
         return MERAK_OK;
     }
-    if (rc != MERAK_OK) {
-        if (s->err != NULL)
-            *s->err = why;
-        return rc;
+    if (rc != MERAK_OK && s->err != NULL)
+        *s->err = why;
+    for (int width = 1; width <= 2 && rc == MERAK_OK; width++) {
+        if (has_width(s, like, width))
+            rc = add_table(s, sharded, like, width, &table[width - 1]);
     }
-    grown = realloc(s->table, ((size_t)s->n_tables + 1) * sizeof(*grown));
-    if (grown == NULL) {
-        rc = merak_fail_nomem(s->err, (size_t)s->n_tables * sizeof(*grown));
-        goto out;
-    }
-    s->table = grown;
-    rc = merak_table_create(s->in, &s->cost, sharded, table_p, s->err);
-    if (rc != MERAK_OK)
-        goto out;
-    (*table_p)->tp = tp;
-    (*table_p)->sp = sp;
-    (*table_p)->micro_batch = b;
-    s->table[s->n_tables++] = *table_p;
-out:
     merak_sharded_destroy(sharded);
     return rc;
 }
@@ -295,7 +407,8 @@ out:
 static bool same_table(const struct merak_table *a, const struct merak_table *b)
 {
     for (int s = 0; s < a->n; s++) {
-        if (a->segment[s].kept != b->segment[s].kept ||
+        if (a->segment[s].kept[MERAK_KEEP_ALL] !=
+                b->segment[s].kept[MERAK_KEEP_ALL] ||
             a->segment[s].f_s != b->segment[s].f_s ||
             a->segment[s].b_s != b->segment[s].b_s ||
             a->segment[s].peak != b->segment[s].peak)
@@ -304,32 +417,50 @@ static bool same_table(const struct merak_table *a, const struct merak_table *b)
     return true;
 }
 
+/* Those of `other` not, if it has the same. */
+static enum merak_status rate_pair(struct merak_search *s,
+                                   struct merak_table *const table[2],
+                                   struct merak_table *const other[2])
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < 2 && rc == MERAK_OK; i++) {
+        if (table[i] != NULL &&
+            (other[i] == NULL || !same_table(table[i], other[i])))
+            rc = rate_degrees(s, table[i]);
+    }
+    return rc;
+}
+
 /* With the cheapest layouts, then with the sequence cut wherever it can be:
  * the latter takes less memory. */
 static enum merak_status rate_tables(struct merak_search *s, int tp, size_t b)
 {
-    struct merak_table *automatic = NULL, *on = NULL;
-    enum merak_seq_parallel sp =
-        s->in->pin.fix_sp ? s->in->pin.sp : MERAK_SP_AUTO;
-    enum merak_status rc = make_table(s, tp, sp, b, &automatic);
+    struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
+    struct merak_table like = {.tp = tp,
+                               .sp = s->in->pin.fix_sp ? s->in->pin.sp
+                                                       : MERAK_SP_AUTO,
+                               .micro_batch = b};
+    enum merak_status rc = make_tables(s, &like, automatic);
 
-    if (rc != MERAK_OK || automatic == NULL)
+    if (rc == MERAK_OK)
+        rc = rate_pair(s, automatic, none);
+    if (rc != MERAK_OK || tp == 1 || s->in->pin.fix_sp ||
+        (automatic[0] == NULL && automatic[1] == NULL))
         return rc;
-    rc = rate_degrees(s, automatic);
-    if (rc != MERAK_OK || tp == 1 || s->in->pin.fix_sp)
-        return rc;
-    rc = make_table(s, tp, MERAK_SP_ON, b, &on);
-    if (rc == MERAK_OK && on != NULL && !same_table(automatic, on))
-        rc = rate_degrees(s, on);
-    return rc;
+    like.sp = MERAK_SP_ON;
+    rc = make_tables(s, &like, on);
+    return rc == MERAK_OK ? rate_pair(s, on, automatic) : rc;
 }
 
 /* Does a micro-batch of b divide the batch for any dp of this tp? */
 static bool is_size(const struct merak_search *s, int tp, size_t b)
 {
     int rest = s->tasks / tp;
+    size_t unit = s->in->pin.micro_batch;
 
-    if (s->in->pin.micro_batch != 0 && s->in->pin.micro_batch != b)
+    if (unit != 0 && unit != b &&
+        (unit != 2 * b || s->in->pin.sub_pipeline == MERAK_PIN_NO))
         return false;
     for (int dp = 1; dp <= rest; dp++) {
         if (rest % dp == 0 && (s->in->pin.dp == 0 || s->in->pin.dp == dp) &&

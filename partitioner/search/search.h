@@ -2,8 +2,9 @@
 /* partitioner/search/search.h - the plan with the shortest step, found by
  * search
  *
- * Degrees, micro-batch size, schedule, ZeRO-1, sequence parallelism, the
- * numbering of ranks and the cuts between stages are all chosen together.
+ * Degrees, micro-batch size, schedule, model chunks of a rank, sub-pipeline,
+ * what each stage recomputes, ZeRO-1, sequence parallelism, the numbering of
+ * ranks and the cuts between stages are all chosen together.
  * A candidate is rated with a table of the model's segments (what lies
  * between two places where it may be cut): time and memory from the sharded
  * graph.  The best are then built as programs and simulated; memory is the
@@ -20,11 +21,13 @@ enum merak_pin { MERAK_PIN_FREE, MERAK_PIN_NO, MERAK_PIN_YES };
 /* Choices that are not the search's: 0 leaves one free. */
 struct merak_search_pins {
     int tp, pp, dp;
-    size_t micro_batch;
+    size_t micro_batch; /* of a sub-pipeline: both halves */
     const char *schedule;
-    enum merak_pin zero1, order_tp_pp_dp;
-    bool fix_sp;
-    enum merak_seq_parallel sp; /* if fix_sp */
+    int chunks;
+    enum merak_pin zero1, order_tp_pp_dp, sub_pipeline;
+    bool fix_sp, fix_recompute;
+    enum merak_seq_parallel sp;     /* if fix_sp */
+    enum merak_recompute recompute; /* if fix_recompute; else AUTO */
 };
 
 struct merak_search_input {
@@ -47,6 +50,7 @@ struct merak_search_input {
 /* What a step's time is spent on, on the stage with most to do. */
 enum merak_search_part {
     MERAK_PART_COMPUTE,   /* kernels of all micro-batches */
+    MERAK_PART_RECOMPUTE, /* of them, again */
     MERAK_PART_TP,        /* exchanges inside a layer that nothing hides */
     MERAK_PART_BUBBLE,    /* waiting for other stages, transfers included */
     MERAK_PART_DP,        /* gradients summed, parameters gathered */
@@ -56,7 +60,9 @@ enum merak_search_part {
 const char *merak_search_part_name(enum merak_search_part part);
 
 struct merak_search_choice {
-    struct merak_plan plan; /* cut belongs to the result */
+    struct merak_plan plan; /* cut and drop belong to the result; recompute
+                               is NONE where no stage drops anything; the
+                               runners-up have neither */
     double step_s;
     bool simulated; /* else rated by the table alone */
     bool fits;
@@ -68,7 +74,11 @@ struct merak_search_choice {
 
 /* A stage of the chosen plan; bytes are one rank's. */
 struct merak_search_stage {
-    int first_segment, n_segments; /* segments are half layers or so */
+    int first_segment, n_segments; /* segments are half layers or so; of the
+                                      first part, and of all */
+    bool attention;                /* is recomputed */
+    int blocks_again, n_blocks;    /* so many are, of so many */
+    double again_s;                /* of one micro-batch */
     char first_param[64], last_param[64];
     size_t params; /* elements held by all tensor ranks together */
     double flops, forward_s, backward_s; /* of one micro-batch */

@@ -5,49 +5,23 @@
  * be cut.  Its nodes are walked once in program order with a compute and a
  * collective queue, as the program will run them, so that an exchange which
  * kernels of the segment hide costs nothing; at the segment's end both queues
- * meet.  Sizes are those of tensor rank 0, whose programs are built later.
+ * meet.  Of a sub-pipeline's pair nearly all exchanges are hidden, also those
+ * at a segment's end: pairs are walked through all segments at once.  Sizes
+ * are those of tensor rank 0, whose programs are built later.
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/table_impl.h"
 
 #include "base/error.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum direction { UP, DOWN, DIRECTIONS }; /* forward; gradients */
-
-struct walker {
-    const struct merak_search_input *in;
-    const struct merak_cost_model *cost;
-    const struct merak_sharded *sharded;
-    const struct merak_graph *graph;
-    struct merak_table *table;
-    const int *of_node; /* segment */
-    int coord[MERAK_MAX_AXES];
-    double *bytes;                 /* by value: this rank's part */
-    double *node_s, *node_scratch; /* by node */
-    double *ready;                 /* by value: end of its producer */
-    int *low, *high;   /* by value: first and last segment that uses it */
-    int *first, *last; /* by value: touched in the segment at hand */
-    double *live;      /* by position in the segment at hand */
-    bool *back;        /* by value and the segment at hand: used by gradients */
-    int *order;        /* nodes by segment */
-    int *start;        /* of a segment in order */
-    int *seen;         /* by value: latest segment that keeps or holds it */
-    struct merak_error *err;
-    enum merak_status rc;
-};
-
-static bool is_convert(const struct walker *w, int node)
-{
-    return w->sharded->hop[node].kind != MERAK_CONVERT_NONE;
-}
-
 /* --- single nodes --------------------------------------------------------- */
 
-static double local_count(const struct walker *w, int value)
+double merak_walker_count(const struct merak_walker *w, int value)
 {
     struct merak_box box;
 
@@ -56,8 +30,8 @@ static double local_count(const struct walker *w, int value)
     return (double)merak_box_count(&box);
 }
 
-static void local_operand(const struct walker *w, const struct merak_value *v,
-                          struct merak_operand *op)
+static void local_operand(const struct merak_walker *w,
+                          const struct merak_value *v, struct merak_operand *op)
 {
     struct merak_box box;
 
@@ -71,7 +45,8 @@ static void local_operand(const struct walker *w, const struct merak_value *v,
     }
 }
 
-static void measure_kernel(struct walker *w, const struct merak_node *node)
+static void measure_kernel(struct merak_walker *w,
+                           const struct merak_node *node)
 {
     struct merak_kernel_call call = {
         .attrs = &node->attrs, .n_in = node->n_in, .n_out = node->n_out};
@@ -89,13 +64,15 @@ static void measure_kernel(struct walker *w, const struct merak_node *node)
     if (node->op->cost != NULL)
         node->op->cost(&inf, &cost);
     w->node_s[node->id] = merak_cost_kernel(w->cost, cost.flops, cost.bytes);
-    w->table->segment[w->of_node[node->id]].flops += cost.flops;
+    w->table->segment[w->of_node[node->id]].flops +=
+        w->table->width * cost.flops;
     if (w->in->scratch != NULL)
         w->node_scratch[node->id] =
             (double)w->in->scratch(w->in->scratch_arg, node->op->name, &call);
 }
 
-static void measure_convert(struct walker *w, const struct merak_node *node)
+static void measure_convert(struct merak_walker *w,
+                            const struct merak_node *node)
 {
     const struct merak_hop *hop = &w->sharded->hop[node->id];
     const struct merak_value *from = node->in[0];
@@ -117,17 +94,18 @@ static void measure_convert(struct walker *w, const struct merak_node *node)
     /* Tensor groups never leave a node. */
     w->node_s[node->id] =
         merak_cost_exchange(w->cost, hop->kind, bytes, ex.n, ex.n);
-    w->table->segment[w->of_node[node->id]].exchanged += bytes;
+    w->table->segment[w->of_node[node->id]].exchanged +=
+        w->table->width * bytes;
     merak_exchange_fini(&ex);
 }
 
-static void measure_nodes(struct walker *w)
+static void measure_nodes(struct merak_walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++)
-        w->bytes[v] = local_count(w, v) *
+        w->bytes[v] = merak_walker_count(w, v) *
                       (double)merak_dtype_bytes(w->graph->value[v]->dtype);
     for (int n = 0; n < w->graph->n_nodes && w->rc == MERAK_OK; n++) {
-        if (is_convert(w, n))
+        if (merak_walker_converts(w, n))
             measure_convert(w, w->graph->node[n]);
         else
             measure_kernel(w, w->graph->node[n]);
@@ -136,31 +114,45 @@ static void measure_nodes(struct walker *w)
 
 /* --- time ----------------------------------------------------------------- */
 
-/* Nodes of a segment whose phase is in `phases`, on two queues. */
-static double walk_time(struct walker *w, int seg, unsigned phases,
-                        double *kernel_s)
+static bool is_exchange(const struct merak_walker *w, int node)
+{
+    return merak_walker_converts(w, node) &&
+           w->sharded->hop[node].kind != MERAK_CONVERT_SLICE;
+}
+
+/* When a micro-batch's node may start: what the walk's other nodes from
+ * segment `from` on make has to be there. */
+static double inputs_at(const struct merak_walker *w,
+                        const struct merak_node *node, int from,
+                        const double *ready)
+{
+    double at = 0;
+
+    for (int k = 0; k < node->n_in; k++) {
+        const struct merak_value *in = node->in[k];
+
+        if (in->producer >= 0 && w->runs[in->producer] &&
+            (from < 0 || w->of_node[in->producer] == from) &&
+            ready[in->id] > at)
+            at = ready[in->id];
+    }
+    return at;
+}
+
+/* Nodes of a segment, on two queues. */
+static double walk_segment(struct merak_walker *w, int seg, double *kernel_s)
 {
     double compute = 0, collective = 0;
 
     for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
         const struct merak_node *node = w->graph->node[w->order[i]];
-        bool exchange = is_convert(w, node->id) &&
-                        w->sharded->hop[node->id].kind != MERAK_CONVERT_SLICE;
-        double *queue = exchange ? &collective : &compute;
-        double at = *queue;
+        bool exchange = is_exchange(w, node->id);
+        double *queue = exchange ? &collective : &compute, at;
 
-        if (!(phases & (1u << node->phase)))
+        if (!w->runs[node->id])
             continue;
-        for (int k = 0; k < node->n_in; k++) {
-            const struct merak_value *in = node->in[k];
-
-            /* What other segments or phases made is there. */
-            if (in->producer >= 0 && w->of_node[in->producer] == seg &&
-                (phases & (1u << w->graph->node[in->producer]->phase)) &&
-                w->ready[in->id] > at)
-                at = w->ready[in->id];
-        }
-        *queue = at + w->node_s[node->id];
+        at = inputs_at(w, node, seg, w->ready);
+        *queue = (at > *queue ? at : *queue) + w->node_s[node->id];
         for (int k = 0; k < node->n_out; k++)
             w->ready[node->out[k]->id] = *queue;
         if (!exchange)
@@ -169,10 +161,71 @@ static double walk_time(struct walker *w, int seg, unsigned phases,
     return compute > collective ? compute : collective;
 }
 
-static void load_times(struct walker *w)
+struct pair_clock {
+    double compute, collective;
+};
+
+/* One half's nodes of a segment from `at` to behind the next exchange;
+ * returns the next. */
+static int walk_half(struct merak_walker *w, int seg, int at, int half,
+                     struct pair_clock *clock, double *kernel_s)
+{
+    double *ready = w->ready + (size_t)half * ((size_t)w->graph->n_values + 1);
+    bool ends = false;
+
+    for (; at < w->start[seg + 1] && !ends; at++) {
+        const struct merak_node *node = w->graph->node[w->order[at]];
+        double *queue, when;
+
+        if (!w->runs[node->id])
+            continue;
+        ends = is_exchange(w, node->id);
+        queue = ends ? &clock->collective : &clock->compute;
+        when = inputs_at(w, node, -1, ready);
+        *queue = (when > *queue ? when : *queue) + w->node_s[node->id];
+        for (int k = 0; k < node->n_out; k++)
+            ready[node->out[k]->id] = *queue;
+        if (!ends)
+            *kernel_s += w->node_s[node->id];
+    }
+    return at;
+}
+
+/* Two micro-batches zipped as unroll.c does, through segments 0,
+ * 1, ... or from the last down: what each adds to the time of those before
+ * it goes to the field at `of`, and kernels' to kernel_s if it `counts`. */
+static void walk_pairs(struct merak_walker *w, bool down, size_t of,
+                       bool counts)
+{
+    struct merak_table *t = w->table;
+    struct pair_clock clock = {0, 0};
+    double before = 0, *field = NULL;
+
+    memset(w->ready, 0,
+           2 * ((size_t)w->graph->n_values + 1) * sizeof(*w->ready));
+    for (int i = 0; i < t->n; i++) {
+        int seg = down ? t->n - 1 - i : i, at = w->start[seg], next = at;
+        double kernel_s = 0;
+
+        field = (double *)((char *)&t->segment[seg] + of);
+        while (at < w->start[seg + 1]) {
+            for (int half = 0; half < 2; half++)
+                next = walk_half(w, seg, at, half, &clock, &kernel_s);
+            at = next;
+        }
+        *field += clock.compute - before;
+        before = clock.compute;
+        t->segment[seg].kernel_s += counts ? kernel_s : 0;
+    }
+    if (field != NULL && clock.collective > clock.compute)
+        *field += clock.collective - clock.compute;
+}
+
+static void load_times(struct merak_walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++) {
-        double seconds = merak_cost_kernel(w->cost, 0, w->bytes[v]);
+        double seconds =
+            w->table->width * merak_cost_kernel(w->cost, 0, w->bytes[v]);
 
         if (w->graph->value[v]->kind != MERAK_VALUE_INPUT || w->high[v] < 0)
             continue;
@@ -181,320 +234,71 @@ static void load_times(struct walker *w)
     }
 }
 
-static void measure_times(struct walker *w)
+/* The walk's nodes are those of these phases (bits). */
+static void select_phases(struct merak_walker *w, unsigned phases)
+{
+    for (int n = 0; n < w->graph->n_nodes; n++)
+        w->runs[n] = (phases & (1u << w->graph->node[n]->phase)) != 0;
+}
+
+/* Add up, for each segment, what its nodes of these phases take. */
+static void walk(struct merak_walker *w, unsigned phases, size_t of,
+                 bool counts)
+{
+    struct merak_table *t = w->table;
+
+    select_phases(w, phases);
+    if (t->width > 1) {
+        walk_pairs(w, (phases & (1u << MERAK_PHASE_F)) == 0, of, counts);
+        return;
+    }
+    for (int s = 0; s < t->n; s++) {
+        double kernel_s = 0;
+
+        *(double *)((char *)&t->segment[s] + of) +=
+            walk_segment(w, s, &kernel_s);
+        t->segment[s].kernel_s += counts ? kernel_s : 0;
+    }
+}
+
+/* Recomputation has few exchanges: it is not worth zipping. */
+static void measure_again(struct merak_walker *w)
+{
+    struct merak_table *t = w->table;
+
+    for (int keep = 1; keep < MERAK_KEEPS; keep++) {
+        memcpy(w->runs, w->again[keep],
+               (size_t)w->graph->n_nodes * sizeof(*w->runs));
+        for (int s = 0; s < t->n; s++) {
+            double unused = 0;
+
+            t->segment[s].again_s[keep] =
+                t->width * walk_segment(w, s, &unused);
+        }
+    }
+}
+
+static void measure_times(struct merak_walker *w)
 {
     const unsigned f = 1u << MERAK_PHASE_F, b = 1u << MERAK_PHASE_B;
     const unsigned wt = 1u << MERAK_PHASE_W;
+    struct merak_table *t = w->table;
 
     load_times(w);
-    for (int s = 0; s < w->table->n; s++) {
-        struct merak_segment *seg = &w->table->segment[s];
-        double unused = 0;
-
-        seg->f_s += walk_time(w, s, f, &seg->kernel_s);
-        seg->b_s = walk_time(w, s, b | wt, &seg->kernel_s);
-        seg->x_s = walk_time(w, s, b, &unused);
-        seg->w_s = walk_time(w, s, wt, &unused);
-        w->table->total_s += seg->f_s + seg->b_s;
-        w->table->flops += seg->flops;
-    }
-}
-
-/* --- memory of activations ------------------------------------------------ */
-
-static void find_spread(struct walker *w)
-{
-    for (int v = 0; v < w->graph->n_values; v++) {
-        w->low[v] = w->table->n;
-        w->high[v] = -1;
-    }
-    for (int n = 0; n < w->graph->n_nodes; n++) {
-        const struct merak_node *node = w->graph->node[n];
-        int seg = w->of_node[n];
-
-        for (int o = 0; o < node->n_in + node->n_out; o++) {
-            int v = o < node->n_in ? node->in[o]->id
-                                   : node->out[o - node->n_in]->id;
-
-            if (seg < w->low[v])
-                w->low[v] = seg;
-            if (seg > w->high[v])
-                w->high[v] = seg;
-        }
-    }
-}
-
-static bool is_forward(const struct walker *w, const struct merak_value *v)
-{
-    return v->producer < 0 ||
-           w->graph->node[v->producer]->phase == MERAK_PHASE_F;
-}
-
-static bool is_activation(const struct merak_value *v)
-{
-    return v->kind != MERAK_VALUE_PARAM && v->kind != MERAK_VALUE_PARAM_GRAD;
-}
-
-/* Lives of values among a segment's nodes of one direction, as positions. */
-static int find_lives(struct walker *w, int seg, enum direction dir)
-{
-    int at = 0;
-
-    for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
-        const struct merak_node *node = w->graph->node[w->order[i]];
-
-        if ((node->phase == MERAK_PHASE_F) != (dir == UP))
-            continue;
-        w->live[at] = w->node_scratch[node->id];
-        for (int o = 0; o < node->n_in + node->n_out; o++) {
-            int v = o < node->n_in ? node->in[o]->id
-                                   : node->out[o - node->n_in]->id;
-
-            if (w->first[v] < 0)
-                w->first[v] = at;
-            w->last[v] = at;
-        }
-        at++;
-    }
-    return at;
-}
-
-static void spread_life(struct walker *w, int v, int from, int to)
-{
-    for (int at = from; at <= to; at++)
-        w->live[at] += w->bytes[v];
-}
-
-/* The value is touched; when does it live? */
-static void add_life(struct walker *w, int seg, enum direction dir,
-                     const struct merak_value *v, int n)
-{
-    int from = w->first[v->id], to = w->last[v->id];
-    bool forward = is_forward(w, v);
-
-    w->first[v->id] = w->last[v->id] = -1;
-    if (!is_activation(v))
-        return;
-    if (dir == DOWN && forward)
-        from = 0; /* kept since its forward */
-    if (dir == UP && (w->back[v->id] || w->high[v->id] > seg))
-        to = n - 1;
-    if (dir == UP && w->low[v->id] < seg)
-        from = 0;
-    if (dir == DOWN && !forward && w->low[v->id] < seg)
-        to = n - 1;
-    if (dir == DOWN && !forward && w->high[v->id] > seg)
-        from = 0;
-    spread_life(w, v->id, from, to);
-}
-
-static void mark_back(struct walker *w, int seg, bool mark)
-{
-    for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
-        const struct merak_node *node = w->graph->node[w->order[i]];
-
-        for (int k = 0; node->phase != MERAK_PHASE_F && k < node->n_in; k++)
-            w->back[node->in[k]->id] = mark;
-    }
-}
-
-static double peak_of(struct walker *w, int seg, enum direction dir)
-{
-    int n = find_lives(w, seg, dir);
-    double peak = 0;
-
-    for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
-        const struct merak_node *node = w->graph->node[w->order[i]];
-
-        for (int o = 0; o < node->n_in + node->n_out; o++) {
-            const struct merak_value *v =
-                o < node->n_in ? node->in[o] : node->out[o - node->n_in];
-
-            if (w->first[v->id] >= 0)
-                add_life(w, seg, dir, v, n);
-        }
-    }
-    for (int at = 0; at < n; at++)
-        peak = w->live[at] > peak ? w->live[at] : peak;
-    return peak;
-}
-
-static void measure_peaks(struct walker *w)
-{
-    for (int s = 0; s < w->table->n; s++) {
-        struct merak_segment *seg = &w->table->segment[s];
-        double up, down;
-
-        mark_back(w, s, true);
-        up = peak_of(w, s, UP);
-        down = peak_of(w, s, DOWN);
-        mark_back(w, s, false);
-        seg->peak = up > down ? up : down;
-    }
-}
-
-/* Everything that crosses a segment's lower end. */
-static void measure_crossings(struct walker *w)
-{
-    for (int v = 0; v < w->graph->n_values; v++) {
-        const struct merak_value *value = w->graph->value[v];
-        bool up = is_forward(w, value);
-
-        if (value->producer < 0 || !is_activation(value))
-            continue;
-        for (int s = w->low[v] + 1; s <= w->high[v]; s++) {
-            struct merak_segment *seg = &w->table->segment[s];
-            double *bytes = up ? &seg->up_bytes : &seg->down_bytes;
-
-            *bytes += w->bytes[v];
-        }
-    }
-}
-
-/* --- what is kept and held ------------------------------------------------ */
-
-static int compare_shares(const void *a, const void *b)
-{
-    const struct merak_share *x = a, *y = b;
-
-    return x->segment != y->segment ? x->segment - y->segment
-                                    : x->prev - y->prev;
-}
-
-static void add_share(struct walker *w, struct merak_share *share)
-{
-    struct merak_table *t = w->table;
-    size_t n = 0;
-    void *grown;
-
-    for (int s = 0; s < t->n; s++)
-        n += (size_t)t->segment[s].n_shares;
-    if ((n & (n - 1)) == 0) { /* room for a power of two */
-        grown = realloc(t->share, (n == 0 ? 1 : 2 * n) * sizeof(*t->share));
-        if (grown == NULL) {
-            w->rc = merak_fail_nomem(w->err, n * sizeof(*t->share));
-            return;
-        }
-        t->share = grown;
-    }
-    t->share[n] = *share;
-    t->segment[share->segment].n_shares++;
-    t->segment[share->prev].lent += share->hold.low + share->hold.full;
-}
-
-static void hold_add(struct merak_hold *to, const struct merak_hold *what)
-{
-    to->param_bytes += what->param_bytes;
-    to->grad_bytes += what->grad_bytes;
-    to->low += what->low;
-    to->full += what->full;
-    to->convert_s += what->convert_s;
-    to->elements += what->elements;
-    to->n += what->n;
-}
-
-/* The value is used in the segment; has an earlier one it, too? */
-static void count_use(struct walker *w, int seg, int v, double kept,
-                      const struct merak_hold *hold)
-{
-    struct merak_segment *s = &w->table->segment[seg];
-    struct merak_share share = {
-        .segment = seg, .prev = w->seen[v], .kept = kept};
-
-    if (w->seen[v] == seg || w->rc != MERAK_OK)
-        return;
-    w->seen[v] = seg;
-    if (hold != NULL)
-        share.hold = *hold;
-    if (share.prev >= 0) {
-        add_share(w, &share);
-        return;
-    }
-    s->kept += kept;
-    if (hold != NULL)
-        hold_add(&s->hold, hold);
-}
-
-static void count_param(struct walker *w, int seg, const struct merak_value *v)
-{
-    struct merak_segment *s = &w->table->segment[seg];
-    double count = local_count(w, v->id);
-    struct merak_hold hold = {.param_bytes = w->bytes[v->id],
-                              .elements = (double)merak_shape_count(&v->shape),
-                              .n = 1};
-
-    if (v->dtype == MERAK_F32)
-        hold.full = count;
-    else
-        hold.low = count;
-    if (count > s->largest)
-        s->largest = count;
-    count_use(w, seg, v->id, 0, &hold);
-}
-
-/* The collectives that bring a gradient to its parameter's layout. */
-static void count_grad(struct walker *w, int seg, const struct merak_value *v)
-{
-    struct merak_segment *s = &w->table->segment[seg];
-    const struct merak_mesh *mesh = &w->sharded->mesh;
-    struct merak_hop hop[MERAK_MAX_HOPS];
-    int n = merak_layout_path(mesh, &v->shape, &w->sharded->layout[v->id],
-                              &w->sharded->layout[v->of], NULL, hop, NULL);
-
-    s->hold.grad_bytes += w->bytes[v->id];
-    for (int h = 0; h < n; h++) {
-        int size = mesh->axis[hop[h].axis].size;
-
-        s->hold.convert_s += merak_cost_exchange(
-            w->cost, hop[h].kind, hop[h].words * sizeof(float), size, size);
-    }
-}
-
-static void count_node(struct walker *w, const struct merak_node *node)
-{
-    int seg = w->of_node[node->id];
-
-    for (int k = 0; k < node->n_in; k++) {
-        const struct merak_value *v = node->in[k];
-
-        if (v->kind == MERAK_VALUE_PARAM)
-            count_param(w, seg, v);
-        else if (node->phase != MERAK_PHASE_F && is_forward(w, v) &&
-                 is_activation(v))
-            count_use(w, seg, v->id, w->bytes[v->id], NULL);
-    }
-    for (int k = 0; k < node->n_out; k++) {
-        if (node->out[k]->kind == MERAK_VALUE_PARAM_GRAD)
-            count_grad(w, seg, node->out[k]);
-    }
-}
-
-static void count_kept(struct walker *w)
-{
-    struct merak_table *t = w->table;
-    int n = 0;
-
-    for (int v = 0; v < w->graph->n_values; v++) {
-        w->seen[v] = -1;
-        if (w->graph->value[v]->kind != MERAK_VALUE_PARAM)
-            continue;
-        t->n_params++;
-        t->n_elements += (double)merak_shape_count(&w->graph->value[v]->shape);
-    }
-    for (int i = 0; i < w->graph->n_nodes; i++)
-        count_node(w, w->graph->node[w->order[i]]);
+    walk(w, f, offsetof(struct merak_segment, f_s), true);
+    walk(w, b | wt, offsetof(struct merak_segment, b_s), true);
+    walk(w, b, offsetof(struct merak_segment, x_s), false);
+    walk(w, wt, offsetof(struct merak_segment, w_s), false);
+    measure_again(w);
     for (int s = 0; s < t->n; s++) {
-        t->segment[s].first_share = n;
-        n += t->segment[s].n_shares;
+        t->total_s += t->segment[s].f_s + t->segment[s].b_s;
+        t->flops += t->segment[s].flops;
     }
-    t->n_shares = n;
-    if (n > 0)
-        qsort(t->share, (size_t)n, sizeof(*t->share), compare_shares);
 }
 
 /* --- the table ------------------------------------------------------------ */
 
-static void sort_nodes(struct walker *w)
+static void sort_nodes(struct merak_walker *w)
 {
     for (int n = 0; n < w->graph->n_nodes; n++)
         w->start[w->of_node[n] + 1]++;
@@ -507,14 +311,15 @@ static void sort_nodes(struct walker *w)
     w->start[w->table->n] = w->graph->n_nodes;
 }
 
-static enum merak_status walker_init(struct walker *w)
+static enum merak_status walker_init(struct merak_walker *w)
 {
     size_t nodes = (size_t)w->graph->n_nodes + 2;
     size_t values = (size_t)w->graph->n_values + 1;
     size_t n = nodes + values;
 
     w->bytes = calloc(values, sizeof(double));
-    w->ready = calloc(values, sizeof(double));
+    w->ready = calloc(2 * values, sizeof(double));
+    w->runs = calloc(nodes, sizeof(bool));
     w->node_s = calloc(nodes, sizeof(double));
     w->node_scratch = calloc(nodes, sizeof(double));
     w->live = calloc(nodes, sizeof(double));
@@ -522,16 +327,21 @@ static enum merak_status walker_init(struct walker *w)
     w->high = malloc(values * sizeof(int));
     w->first = malloc(values * sizeof(int));
     w->last = malloc(values * sizeof(int));
-    w->seen = malloc(values * sizeof(int));
     w->back = calloc(values, sizeof(bool));
     w->order = calloc(nodes, sizeof(int));
     w->start = calloc((size_t)w->table->n + 2, sizeof(int));
     if (w->bytes == NULL || w->ready == NULL || w->node_s == NULL ||
         w->node_scratch == NULL || w->live == NULL || w->low == NULL ||
         w->high == NULL || w->first == NULL || w->last == NULL ||
-        w->seen == NULL || w->back == NULL || w->order == NULL ||
+        w->runs == NULL || w->back == NULL || w->order == NULL ||
         w->start == NULL)
         return merak_fail_nomem(w->err, n * sizeof(double));
+    for (int k = 0; k < MERAK_KEEPS; k++) {
+        w->again[k] = calloc(nodes, sizeof(bool));
+        w->seen[k] = malloc(values * sizeof(int));
+        if (w->again[k] == NULL || w->seen[k] == NULL)
+            return merak_fail_nomem(w->err, values * sizeof(int));
+    }
     for (size_t v = 0; v < values; v++)
         w->first[v] = w->last[v] = -1;
     merak_plan_coord(&w->sharded->mesh, 0, w->coord);
@@ -539,7 +349,7 @@ static enum merak_status walker_init(struct walker *w)
     return MERAK_OK;
 }
 
-static void walker_fini(struct walker *w)
+static void walker_fini(struct merak_walker *w)
 {
     free(w->bytes);
     free(w->ready);
@@ -550,7 +360,11 @@ static void walker_fini(struct walker *w)
     free(w->high);
     free(w->first);
     free(w->last);
-    free(w->seen);
+    free(w->runs);
+    for (int k = 0; k < MERAK_KEEPS; k++) {
+        free(w->again[k]);
+        free(w->seen[k]);
+    }
     free(w->back);
     free(w->order);
     free(w->start);
@@ -576,19 +390,36 @@ static enum merak_status cut_everywhere(const struct merak_sharded *sharded,
     return rc;
 }
 
-static enum merak_status fill(struct walker *w)
+/* A segment begins a block if its first node does, in the model as a whole. */
+static void mark_blocks(struct merak_walker *w)
+{
+    int block = -1;
+
+    for (int s = 0; s < w->table->n; s++) {
+        for (int i = w->start[s]; i < w->start[s + 1]; i++) {
+            const struct merak_node *node = w->graph->node[w->order[i]];
+
+            if (node->phase == MERAK_PHASE_F && w->block[node->id] > block) {
+                block = w->block[node->id];
+                w->table->segment[s].begins_block = true;
+            }
+        }
+    }
+}
+
+static enum merak_status fill(struct merak_walker *w)
 {
     enum merak_status rc = walker_init(w);
 
     if (rc != MERAK_OK)
         return rc;
-    find_spread(w);
+    mark_blocks(w);
+    merak_walker_find_spread(w);
+    merak_walker_find_again(w);
     measure_nodes(w);
     if (w->rc == MERAK_OK) {
         measure_times(w);
-        measure_peaks(w);
-        measure_crossings(w);
-        count_kept(w);
+        merak_walker_memory(w);
     }
     return w->rc;
 }
@@ -596,27 +427,31 @@ static enum merak_status fill(struct walker *w)
 enum merak_status merak_table_create(const struct merak_search_input *in,
                                      const struct merak_cost_model *cost,
                                      const struct merak_sharded *sharded,
-                                     struct merak_table **table_p,
+                                     int width, struct merak_table **table_p,
                                      struct merak_error *err)
 {
     struct merak_table *t = calloc(1, sizeof(*t));
-    struct walker w = {.in = in,
-                       .cost = cost,
-                       .sharded = sharded,
-                       .graph = sharded->graph,
-                       .table = t,
-                       .err = err};
-    struct merak_stages *stages = NULL;
+    struct merak_walker w = {.in = in,
+                             .cost = cost,
+                             .sharded = sharded,
+                             .graph = sharded->graph,
+                             .table = t,
+                             .err = err};
+    struct merak_stages *stages = NULL, *whole = NULL;
     enum merak_status rc;
 
     if (t == NULL)
         return merak_fail_nomem(err, sizeof(*t));
+    t->width = width;
     rc = cut_everywhere(sharded, &stages, err);
+    if (rc == MERAK_OK)
+        rc = merak_stages_at(sharded, NULL, 1, &whole, err);
     if (rc != MERAK_OK)
         goto out;
     t->n = stages->n;
-    t->n_nodes = sharded->graph->n_nodes;
+    t->n_nodes = width * sharded->graph->n_nodes;
     w.of_node = stages->of_node;
+    w.block = whole->block;
     t->segment = calloc((size_t)t->n, sizeof(*t->segment));
     rc = t->segment == NULL
              ? merak_fail_nomem(err, (size_t)t->n * sizeof(*t->segment))
@@ -628,6 +463,7 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
 out:
     walker_fini(&w);
     merak_stages_destroy(stages);
+    merak_stages_destroy(whole);
     merak_table_destroy(t);
     return rc;
 }
@@ -639,43 +475,4 @@ void merak_table_destroy(struct merak_table *table)
     free(table->segment);
     free(table->share);
     free(table);
-}
-
-/* --- ranges --------------------------------------------------------------- */
-
-void merak_range_start(struct merak_range *range, int from)
-{
-    *range = (struct merak_range){.from = from, .to = from};
-}
-
-void merak_range_add(const struct merak_table *table, struct merak_range *range)
-{
-    const struct merak_segment *s = &table->segment[range->to];
-
-    range->f_s += s->f_s;
-    range->b_s += s->b_s;
-    range->x_s += s->x_s;
-    range->w_s += s->w_s;
-    range->kernel_s += s->kernel_s;
-    range->flops += s->flops;
-    range->exchanged += s->exchanged;
-    if (range->kept + s->peak > range->peak)
-        range->peak = range->kept + s->peak;
-    if (s->largest > range->largest)
-        range->largest = s->largest;
-    range->kept += s->kept;
-    range->lent += s->lent;
-    hold_add(&range->hold, &s->hold);
-    for (int i = 0; i < s->n_shares; i++) {
-        const struct merak_share *share = &table->share[s->first_share + i];
-
-        if (share->prev >= range->from) { /* both in here */
-            range->lent -= share->hold.low + share->hold.full;
-            continue;
-        }
-        range->kept += share->kept;
-        hold_add(&range->hold, &share->hold);
-        range->tied += share->hold.low + share->hold.full;
-    }
-    range->to++;
 }

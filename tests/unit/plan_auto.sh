@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..19
+echo 1..20
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -64,6 +64,15 @@ has "the same request has the same plan" "$tmp/again.json" '"merak_plan": 1'
 has "what is fixed is kept" "$tmp/out" "tp 2, pp 2, dp 1" \
     "gpipe, 4 micro-batches of 2" "fp32"
 
+"$merak" plan --model "$model" --device=cpu --ranks-per-node=4 \
+    --global-batch=8 --seq=16 --json "$tmp/pins.json" \
+    --what-if=tp=2,pp=2,schedule=interleaved,chunks=2,recompute=full \
+    >"$tmp/out" 2>&1
+has "chunks and recomputation, too" "$tmp/out" "interleaved of 2 chunks" \
+    "recomputation full"
+has "and are saved" "$tmp/pins.json" '"chunks": 2' '"recompute": "full"' \
+    '"sub_pipeline":' '"attention": false' '"blocks":'
+
 cpu="--device cpu --global-batch 8 --seq 16"
 refuses "memory: no plan fits in 1 KiB a rank" $cpu --memory 0.00000095367432
 refuses "no device \"b200\"" --device b200 --global-batch 8
@@ -71,7 +80,6 @@ refuses "give --device" --nodes 2 --global-batch 8
 refuses "give --global-batch" --device h100
 refuses "--nodes: expected an integer 1..65535, got \"0\"" $cpu --nodes 0
 refuses "no choice \"chunk\"" $cpu --what-if chunk=2
-refuses "not searched" $cpu --what-if recompute=full
 refuses "without --device" $cpu --gflops 5
 refuses "expected NAME=VALUE" $cpu --what-if tp
 refuses "--zero1: expected no|yes" $cpu --what-if zero1=maybe

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* need.c - memory of a candidate's stages by the table, and what they drop
+ *
+ * Stages drop what program/recompute.c would let them drop, and of that the
+ * least, by seconds of recomputation, that fits the limit.  The arena of the
+ * stage's program has the last word (final.c).
+ */
+#include "config.h"
+
+#include "partitioner/search/impl.h"
+
+#include <limits.h>
+
+static int part_at(const struct merak_rater *r, int stage, int chunk)
+{
+    return r->lists->part[stage * r->chunks + chunk];
+}
+
+/* Forwards a part holds: those of the lists, or as many more as a schedule
+ * that does not settle (GPipe) adds with each unit. */
+static double in_flight(const struct merak_rater *r, int stage, int chunk)
+{
+    double n = merak_lists_in_flight(r->lists, stage, chunk);
+
+    if (r->lists_less != NULL) {
+        int less = merak_lists_in_flight(r->lists_less, stage, chunk);
+        int by = r->lists->units - r->lists_less->units;
+
+        n += (n - less) / by * (merak_plan_units(r->plan) - r->lists->units);
+    }
+    return n;
+}
+
+/* --- bytes ---------------------------------------------------------------- */
+
+/* Of one part or of a stage's together. */
+struct sum {
+    struct merak_range holds;
+    double held;  /* by all micro-batches under way */
+    double above; /* that, the part in work takes most */
+    double moving;
+};
+
+static void add_part(const struct merak_rater *r, int stage, int chunk,
+                     const struct merak_range *g, const struct merak_keeps *k,
+                     struct sum *sum)
+{
+    double peak = k->peak;
+
+    /* An R of its own has all of the part again at once. */
+    if (r->lists->early[stage] && g->peak > peak)
+        peak = g->peak;
+    merak_hold_add(&sum->holds.hold, &g->hold);
+    sum->holds.tied += g->tied;
+    sum->holds.lent += g->lent;
+    if (g->largest > sum->holds.largest)
+        sum->holds.largest = g->largest;
+    sum->held += in_flight(r, stage, chunk) * k->kept;
+    if (peak - k->kept > sum->above)
+        sum->above = peak - k->kept;
+    if (g->from > 0)
+        sum->moving += r->table->segment[g->from].up_bytes; /* ahead */
+    if (g->to < r->table->n)
+        sum->moving += r->table->segment[g->to].down_bytes;
+}
+
+static double bytes_of(const struct merak_rater *r, const struct sum *sum)
+{
+    const struct merak_hold *h = &sum->holds.hold;
+    bool flat = r->plan->dp > 1 && r->plan->zero1;
+    double elements = h->low + h->full, held, work, step;
+    double parts = flat ? r->plan->dp : 1;
+
+    held = h->param_bytes + h->grad_bytes + (12 * h->low + 8 * h->full) / parts;
+    if (flat)
+        held += 4 * elements / parts;
+    work = sum->held + sum->above + sum->moving;
+    step = 4 * (sum->holds.tied + sum->holds.lent) +
+           (r->plan->dp > 1 ? 4 * sum->holds.largest : 0);
+    return held + (work > step ? work : step);
+}
+
+/* A parameter of two parts of a stage is there once. */
+static void join_shares(const struct merak_rater *r, int stage, struct sum *sum)
+{
+    const struct merak_table *t = r->table;
+
+    for (int i = 0; i < t->n_shares && r->chunks > 1; i++) {
+        const struct merak_share *share = &t->share[i];
+        double elements = share->hold.low + share->hold.full;
+        int low = 0, high = 0;
+
+        while (r->range[low].to <= share->prev)
+            low++;
+        while (r->range[high].to <= share->segment)
+            high++;
+        if (elements == 0 || low == high || r->lists->stage_of[low] != stage ||
+            r->lists->stage_of[high] != stage)
+            continue;
+        sum->holds.hold.param_bytes -= share->hold.param_bytes;
+        sum->holds.hold.low -= share->hold.low;
+        sum->holds.hold.full -= share->hold.full;
+        sum->holds.hold.elements -= share->hold.elements;
+        sum->holds.hold.n -= share->hold.n;
+        sum->holds.tied -= elements;
+        sum->holds.lent -= elements;
+    }
+}
+
+static struct sum sum_stage(const struct merak_rater *r, int stage)
+{
+    struct sum sum = {0};
+
+    for (int c = 0; c < r->chunks; c++) {
+        int part = part_at(r, stage, c);
+
+        add_part(r, stage, c, &r->range[part], &r->keeps[part], &sum);
+    }
+    join_shares(r, stage, &sum);
+    return sum;
+}
+
+struct merak_range merak_stage_holds(const struct merak_rater *r, int stage)
+{
+    return sum_stage(r, stage).holds;
+}
+
+/* --- what to drop --------------------------------------------------------- */
+
+/* Chunks of a stage: all, or one alone. */
+struct few {
+    struct merak_rater *r;
+    int stage, first, n;
+    int known; /* so many blocks are too few to drop */
+};
+
+static struct merak_need try_drop(const struct few *f, bool attention,
+                                  int blocks)
+{
+    struct merak_rater *r = f->r;
+    struct merak_need need = {0};
+    struct sum sum = {0};
+
+    for (int c = f->first; c < f->first + f->n; c++) {
+        int part = part_at(r, f->stage, c);
+        const struct merak_range *g = &r->range[part];
+        int here = blocks < g->n_blocks ? blocks : g->n_blocks;
+
+        r->drop[part] =
+            (struct merak_drop){.attention = attention, .blocks = here};
+        blocks -= here;
+        r->keeps[part] = merak_range_keeps(r->table, g, r->drop[part]);
+        need.again_s += r->keeps[part].again_s;
+        add_part(r, f->stage, c, g, &r->keeps[part], &sum);
+    }
+    if (f->n > 1)
+        join_shares(r, f->stage, &sum);
+    need.bytes = bytes_of(r, &sum);
+    return need;
+}
+
+static int count_blocks(const struct few *f)
+{
+    int n = 0;
+
+    for (int c = f->first; c < f->first + f->n; c++)
+        n += f->r->range[part_at(f->r, f->stage, c)].n_blocks;
+    return n;
+}
+
+/* The fewest first blocks that fit, or all; `lo` are known not to. */
+static int fewest_blocks(const struct few *f, double limit, int lo)
+{
+    int all = count_blocks(f), hi = all, by = 1;
+
+    if (try_drop(f, false, all).bytes > limit)
+        return all;
+    for (; lo + by < all && try_drop(f, false, lo + by).bytes > limit; by *= 2)
+        lo += by;
+    hi = lo + by < all ? lo + by : all;
+    while (hi - lo > 1) {
+        int mid = lo + (hi - lo) / 2;
+
+        if (try_drop(f, false, mid).bytes > limit)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return hi;
+}
+
+static struct merak_need choose_least(const struct few *f, double limit)
+{
+    struct merak_need need = {0}, attention, blocks;
+
+    if (f->known == 0) {
+        need = try_drop(f, false, 0);
+        if (need.bytes <= limit)
+            return need;
+    }
+    need.blocks = fewest_blocks(f, limit, f->known);
+    blocks = try_drop(f, false, need.blocks);
+    blocks.blocks = need.blocks;
+    if (blocks.bytes > limit)
+        return blocks;
+    attention = try_drop(f, true, 0);
+    if (attention.bytes <= limit && attention.again_s < blocks.again_s) {
+        attention.blocks = blocks.blocks;
+        return attention;
+    }
+    try_drop(f, false, need.blocks);
+    return blocks;
+}
+
+static struct merak_need choose(const struct few *f, double limit)
+{
+    if (!f->r->lists->recomputes[f->stage])
+        return try_drop(f, false, 0);
+    switch (f->r->plan->recompute) {
+    case MERAK_RECOMPUTE_NONE:
+        break;
+    case MERAK_RECOMPUTE_FULL:
+        return try_drop(f, false, INT_MAX);
+    case MERAK_RECOMPUTE_SELECTIVE:
+        return try_drop(f, true, 0);
+    case MERAK_RECOMPUTE_AUTO:
+        return choose_least(f, limit);
+    }
+    return try_drop(f, false, 0);
+}
+
+struct merak_need merak_part_need(struct merak_rater *r,
+                                  const struct merak_range *range, int part,
+                                  double limit, int known)
+{
+    struct few f = {
+        .r = r, .stage = r->lists->stage_of[part], .n = 1, .known = known};
+
+    while (part_at(r, f.stage, f.first) != part)
+        f.first++;
+    r->range[part] = *range;
+    return choose(&f, limit);
+}
+
+/* What the drops that are given come to. */
+static struct merak_need keep_to(const struct few *f)
+{
+    struct merak_rater *r = f->r;
+    struct sum sum = {0};
+
+    for (int c = 0; c < f->n; c++) {
+        int part = part_at(r, f->stage, c);
+
+        r->keeps[part] =
+            merak_range_keeps(r->table, &r->range[part], r->drop[part]);
+        add_part(r, f->stage, c, &r->range[part], &r->keeps[part], &sum);
+    }
+    join_shares(r, f->stage, &sum);
+    return (struct merak_need){.bytes = bytes_of(r, &sum)};
+}
+
+double merak_stages_need(struct merak_rater *r, int *stage_p)
+{
+    double most = 0;
+
+    for (int s = 0; s < r->plan->pp; s++) {
+        const struct few f = {.r = r, .stage = s, .n = r->chunks};
+        struct merak_need need = r->fixed ? keep_to(&f) : choose(&f, r->limit);
+
+        if (need.bytes > most) {
+            most = need.bytes;
+            *stage_p = s;
+        }
+    }
+    return most;
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.c - the chosen plan's stages, from their programs */
+#include "config.h"
+
+#include "partitioner/search/impl.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void name_params(const struct merak_program *prog,
+                        struct merak_search_stage *stage)
+{
+    const char *first = "-", *last = "-";
+
+    if (prog->n_params > 0) {
+        first = prog->param[0].name;
+        last = prog->param[prog->n_params - 1].name;
+    }
+    snprintf(stage->first_param, sizeof(stage->first_param), "%s", first);
+    snprintf(stage->last_param, sizeof(stage->last_param), "%s", last);
+}
+
+/* Bytes sent by level; a micro-batch's count as often as there are some. */
+static void count_bytes(const struct merak_program *prog,
+                        const struct merak_cost_model *cost, double repeat,
+                        struct merak_search_stage *stage)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+        double bytes = (double)in->bytes, far = 0;
+
+        if (in->kind == MERAK_INSTR_EXCHANGE) {
+            const struct merak_group *g = &prog->group[in->group];
+
+            for (int k = 0; k < g->n; k++)
+                far += !merak_cost_together(cost, prog->rank, g->rank[k]);
+            far = g->n > 1 ? far / (g->n - 1) * bytes : 0;
+        } else if (in->kind == MERAK_INSTR_SEND) {
+            if (!merak_cost_together(cost, prog->rank, in->peer))
+                far = bytes;
+        } else {
+            continue;
+        }
+        if (in->microbatch >= 0) {
+            bytes *= repeat;
+            far *= repeat;
+        }
+        stage->net_bytes += far;
+        stage->link_bytes += bytes - far;
+    }
+}
+
+/* What is summed over the parts of a stage. */
+static void fill_parts(const struct merak_built *b,
+                       const struct merak_candidate *cand,
+                       const struct merak_rater *rater, int s,
+                       struct merak_search_stage *stage)
+{
+    double width = cand->table->width;
+
+    for (int c = 0; c < rater->chunks; c++) {
+        int part = rater->lists->part[s * rater->chunks + c];
+        const struct merak_range *range = &rater->range[part];
+
+        if (c == 0)
+            stage->first_segment = cand->bound[part];
+        stage->n_segments += cand->bound[part + 1] - cand->bound[part];
+        stage->params += b->stages->params[part];
+        stage->flops += b->stages->flops[part];
+        stage->forward_s += range->f_s / width;
+        stage->backward_s += range->b_s / width;
+        stage->again_s += rater->keeps[part].again_s / width;
+        stage->attention = stage->attention || cand->drop[part].attention;
+        stage->blocks_again += cand->drop[part].blocks;
+        stage->n_blocks += b->stages->n_blocks[part];
+    }
+}
+
+static void fill_stage(const struct merak_built *b,
+                       const struct merak_candidate *cand,
+                       const struct merak_cost_model *cost, int s,
+                       struct merak_search_stage *stage)
+{
+    const struct merak_program *prog = b->program[s];
+
+    stage->arena_bytes = prog->arena_bytes;
+    memcpy(stage->category_bytes, prog->category_bytes,
+           sizeof(stage->category_bytes));
+    name_params(prog, stage);
+    count_bytes(prog, cost,
+                (double)cand->plan.microbatches / prog->plan.microbatches,
+                stage);
+}
+
+/* The program that tells a stage's arena: of few micro-batches if more do not
+ * change it.  Slots are used in turn by as many micro-batches as are in
+ * flight, and packing sees whose turn is last: few and all must leave the
+ * same remainder.  Of chunks and pairs each has turns of its own. */
+static enum merak_status
+report_stage(struct merak_built *b, const struct merak_cost_model *cost,
+             const struct merak_candidate *cand, int few, int s,
+             struct merak_search_stage *stage, struct merak_error *err)
+{
+    int all = cand->plan.microbatches;
+    bool plain = b->plan.chunks <= 1 && !b->plan.sub_pipeline;
+    enum merak_status rc;
+
+    b->plan.microbatches = all;
+    if (plain && stage->in_flight < few)
+        b->plan.microbatches = few + (all - few) % stage->in_flight;
+    rc = merak_built_stage(b, s, err);
+    if (rc == MERAK_OK && b->program[s]->loss >= 0 &&
+        b->plan.microbatches < all) {
+        b->plan.microbatches = all;
+        rc = merak_built_stage(b, s, err);
+    }
+    if (rc != MERAK_OK)
+        return rc;
+    fill_stage(b, cand, cost, s, stage);
+    merak_program_destroy(b->program[s]); /* one at a time */
+    b->program[s] = NULL;
+    return MERAK_OK;
+}
+
+/* Most forwards of a stage that are open at once, of all its parts. */
+static enum merak_status count_in_flight(const struct merak_candidate *cand,
+                                         struct merak_search_result *result,
+                                         struct merak_error *err)
+{
+    const struct merak_plan *p = &cand->plan;
+    int chunks = merak_plan_parts(p) / p->pp, width = p->sub_pipeline ? 2 : 1;
+    struct merak_lists *lists =
+        merak_lists_create(cand->schedule, p->pp, chunks, merak_plan_units(p));
+
+    if (lists == NULL)
+        return merak_fail_nomem(err, (size_t)p->pp * sizeof(int));
+    for (int s = 0; s < p->pp; s++) {
+        for (int c = 0; c < chunks; c++)
+            result->stage[s].in_flight +=
+                width * merak_lists_in_flight(lists, s, c);
+    }
+    merak_lists_destroy(lists);
+    return MERAK_OK;
+}
+
+enum merak_status merak_search_report(const struct merak_search_input *in,
+                                      const struct merak_cost_model *cost,
+                                      struct merak_graphs *graphs,
+                                      const struct merak_candidate *cand,
+                                      struct merak_search_result *result,
+                                      struct merak_error *err)
+{
+    const struct merak_plan *p = &cand->plan;
+    struct merak_rater rater = {0};
+    struct merak_built b;
+    int few = p->microbatches;
+    enum merak_status rc = merak_built_init(&b, in, cost, graphs, cand, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_rater_init(&rater, cost, cand, 0, err);
+    if (rc == MERAK_OK) {
+        rater.fixed = true;
+        memcpy(rater.drop, cand->drop,
+               (size_t)rater.parts * sizeof(*cand->drop));
+        merak_rate(&rater, cand->bound, NULL, NULL, NULL);
+        rc = count_in_flight(cand, result, err);
+    }
+    if (rc == MERAK_OK)
+        rc = merak_built_enough(cand, &few, err);
+    for (int s = 0; s < p->pp && rc == MERAK_OK; s++) {
+        struct merak_search_stage *stage = &result->stage[s];
+
+        fill_parts(&b, cand, &rater, s, stage);
+        rc = report_stage(&b, cost, cand, few, s, stage, err);
+        result->flops_per_step += stage->flops * p->microbatches * p->dp;
+    }
+    merak_rater_fini(&rater);
+    merak_built_fini(&b);
+    return rc;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/search/table_impl.h - between the files that fill a table */
+#ifndef MERAK_PARTITIONER_SEARCH_TABLE_IMPL_H
+#define MERAK_PARTITIONER_SEARCH_TABLE_IMPL_H
+
+#include "partitioner/search/impl.h"
+
+/* A sharded graph that is being measured; arrays by node or value id. */
+struct merak_walker {
+    const struct merak_search_input *in;
+    const struct merak_cost_model *cost;
+    const struct merak_sharded *sharded;
+    const struct merak_graph *graph;
+    struct merak_table *table;
+    const int *of_node; /* segment */
+    const int *block;   /* by forward node, as of a model in one part */
+    int coord[MERAK_MAX_AXES];
+    double *bytes;                 /* by value: this rank's part */
+    double *node_s, *node_scratch; /* by node */
+    bool *runs;                    /* by node: in the walk at hand */
+    double *ready;                 /* by half and value: end of its producer */
+    int *low, *high;   /* by value: first and last segment that uses it */
+    int *first, *last; /* by value: touched in the segment at hand */
+    double *live;      /* by position in the segment at hand */
+    bool *back;        /* by value and the segment at hand: used by gradients */
+    int *order;        /* nodes by segment */
+    int *start;        /* of a segment in order */
+    /* By what is kept: */
+    bool *again[MERAK_KEEPS]; /* by node: dropped, and run again */
+    int *seen[MERAK_KEEPS];   /* by value: latest segment that keeps it; of
+                                 parameters [0]: that holds it */
+    struct merak_error *err;
+    enum merak_status rc;
+};
+
+static inline bool merak_walker_converts(const struct merak_walker *w, int node)
+{
+    return w->sharded->hop[node].kind != MERAK_CONVERT_NONE;
+}
+
+static inline bool merak_walker_forward(const struct merak_walker *w,
+                                        const struct merak_value *v)
+{
+    return v->producer < 0 ||
+           w->graph->node[v->producer]->phase == MERAK_PHASE_F;
+}
+
+/* table_again.c: fill again[]. */
+void merak_walker_find_again(struct merak_walker *w);
+
+/* table_memory.c: peaks, crossings, what is kept and held. */
+void merak_walker_find_spread(struct merak_walker *w);
+void merak_walker_memory(struct merak_walker *w);
+
+/* A value's elements on this rank. */
+double merak_walker_count(const struct merak_walker *w, int value);
+
+#endif
