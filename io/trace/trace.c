@@ -19,7 +19,7 @@
  *     chunk             u8
  *   The records of a step stand together, steps in order.  Kept are the first
  *   step, every k-th and the last; the last is only known at the end, so the
- *   newest other step waits in memory.
+ *   newest other step waits in the engine's memory.
  *
  * trace.h5, written when rank 0 closes.  Root attributes: format, version,
  * ranks.
@@ -58,9 +58,10 @@ struct merak_trace {
     int keep_every;
     int64_t first_step; /* -1: none yet */
     hid_t file, type, set;
-    hsize_t n;                          /* records written */
-    struct merak_trace_record *waiting; /* the newest step, if not written */
-    int n_waiting, room;
+    hsize_t n;                                /* records written */
+    const struct merak_trace_record *waiting; /* the newest step, if it is not
+                                                 written; the caller's */
+    int n_waiting;
 };
 
 /* --- the record's type
@@ -265,7 +266,6 @@ static void destroy(struct merak_trace *trace)
     if (trace->file >= 0)
         (void)H5Fclose(trace->file);
     merak_h5_restore(&quiet);
-    free(trace->waiting);
     free(trace);
 }
 
@@ -352,33 +352,17 @@ static enum merak_status write_records(struct merak_trace *trace,
     return rc;
 }
 
-static enum merak_status put_aside(struct merak_trace *trace,
-                                   const struct merak_trace_record *records,
-                                   int n, struct merak_error *err)
-{
-    size_t bytes = (size_t)n * sizeof(*records);
-    struct merak_trace_record *more;
-
-    if (n > trace->room) {
-        more = realloc(trace->waiting, bytes);
-        if (more == NULL)
-            return merak_fail_nomem(err, bytes);
-        trace->waiting = more;
-        trace->room = n;
-    }
-    memcpy(trace->waiting, records, bytes);
-    trace->n_waiting = n;
-    return MERAK_OK;
-}
-
 enum merak_status merak_trace_step(struct merak_trace *trace,
                                    const struct merak_trace_record *records,
                                    int n, struct merak_error *err)
 {
     if (n == 0)
         return MERAK_OK;
-    if (!wants(trace, records[0].step))
-        return put_aside(trace, records, n, err);
+    if (!wants(trace, records[0].step)) {
+        trace->waiting = records;
+        trace->n_waiting = n;
+        return MERAK_OK;
+    }
     if (trace->first_step < 0)
         trace->first_step = records[0].step;
     trace->n_waiting = 0; /* no longer the last */

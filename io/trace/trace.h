@@ -62,7 +62,10 @@ enum merak_status merak_trace_create(const char *dir,
 /*
  * Append one step's records, in order of steps.  Outside the step loop's
  * critical path.  Call it for every step: the last one given is kept whatever
- * its number, so one that is not wanted waits in memory for the next.
+ * its number.
+ *
+ *   records  borrowed until the next call or the close: those of a step that
+ *            is not wanted are only looked at when no other came after it
  */
 enum merak_status merak_trace_step(struct merak_trace *trace,
                                    const struct merak_trace_record *records,

@@ -182,7 +182,7 @@ static enum merak_status run_kernel(struct merak_engine *e,
     const struct merak_program *p = e->program;
 
     if (e->opt.emulate) {
-        e->emulated_ns += (int64_t)(instr->cost_s * 1e9);
+        e->compute_ns += (int64_t)(instr->cost_s * 1e9);
         return MERAK_OK;
     }
     if (instr->microbatch >= 0)
@@ -272,18 +272,21 @@ static enum merak_status wait_for(struct merak_engine *e,
 }
 
 /* When an instruction of the compute queue whose waits are complete starts:
- * now, or where it is emulated, when the queue is done with what came before
- * and the last of the waits was over. */
-static int64_t start_ns(struct merak_engine *e, const struct merak_instr *instr)
+ * when the queue was done with what came before, or if it waited, now, or
+ * where it is emulated, when the last of the waits was over. */
+static int64_t start_ns(struct merak_engine *e, const struct merak_instr *instr,
+                        bool waited)
 {
     int64_t due;
 
-    if (!e->opt.emulate)
-        return merak_clock_ns();
-    due = merak_engine_due_ns(e, instr);
-    if (due > e->emulated_ns)
-        e->emulated_ns = due;
-    return e->emulated_ns;
+    if (e->opt.emulate) {
+        due = merak_engine_due_ns(e, instr);
+        if (due > e->compute_ns)
+            e->compute_ns = due;
+    } else if (waited) {
+        e->compute_ns = merak_clock_ns();
+    }
+    return e->compute_ns;
 }
 
 static void record_instr(struct merak_engine *e,
@@ -291,9 +294,10 @@ static void record_instr(struct merak_engine *e,
 {
     struct merak_trace_record *r = &e->record[instr->id];
 
+    if (!e->opt.emulate)
+        e->compute_ns = merak_clock_ns();
     r->start_ns = start - e->opt.epoch_ns;
-    r->end_ns = (e->opt.emulate ? e->emulated_ns : merak_clock_ns()) -
-                e->opt.epoch_ns;
+    r->end_ns = e->compute_ns - e->opt.epoch_ns;
     r->step = (int32_t)e->step->step;
 }
 
@@ -305,12 +309,13 @@ static enum merak_status run_compute(struct merak_engine *e,
 
     for (int i = 0; i < q->n; i++) {
         const struct merak_instr *instr = &e->program->instr[q->instr[i]];
+        bool waits = merak_engine_pending(e, instr) >= 0;
         int64_t start;
 
         rc = wait_for(e, instr, err);
         if (rc != MERAK_OK)
             return rc;
-        start = start_ns(e, instr);
+        start = start_ns(e, instr, waits);
         rc = merak_engine_local(e, instr, err);
         if (rc != MERAK_OK) {
             merak_error_wrap(err, "step %llu, %s",
@@ -321,7 +326,7 @@ static enum merak_status run_compute(struct merak_engine *e,
         merak_engine_complete(e, instr);
     }
     if (e->opt.emulate)
-        merak_emu_wait(e->emulated_ns);
+        merak_emu_wait(e->compute_ns);
     return MERAK_OK;
 }
 
@@ -357,7 +362,7 @@ enum merak_status merak_engine_run(struct merak_engine *e,
     uint64_t one = 1;
 
     e->step = step;
-    e->emulated_ns = merak_clock_ns();
+    e->compute_ns = merak_clock_ns();
     e->run++;
 #ifdef MERAK_DEBUG
     for (int i = 0; i < e->program->n_slots; i++)

@@ -37,10 +37,10 @@ struct merak_engine {
     _Atomic uint32_t *done;
     uint32_t run;
     const struct merak_step *step; /* of the run */
-    /* emulate: when the compute queue is free.  Like an accelerator's stream
+    /* When the compute queue is free.  emulate: like an accelerator's stream
      * it is ahead of the thread that fills it: an instruction that is
      * complete has a time, its record's end, before which it is not over. */
-    int64_t emulated_ns;
+    int64_t compute_ns;
 
     /* The first failure of either thread wins. */
     atomic_int failed; /* 0, or 1 once `error` is being or was written */

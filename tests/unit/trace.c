@@ -81,7 +81,7 @@ static struct merak_trace_record record_of(int rank, int step, int i)
 
 static void write_steps(struct merak_trace *trace, int rank, int from, int to)
 {
-    struct merak_trace_record r[INSTRS];
+    static struct merak_trace_record r[INSTRS]; /* stay until the close */
     struct merak_error err;
 
     for (int step = from; step <= to; step++) {
