@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "runtime/engine/internal.h"
+#include "runtime/engine/noalloc.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -84,6 +85,8 @@ static const struct merak_instr *next_ready(const struct merak_engine *e, int q,
 
     if (q == MERAK_QUEUE_COMPUTE || e->next[q] == queue->n)
         return NULL;
+    if (q == MERAK_QUEUE_COLLECTIVE && e->n_exchanging == MERAK_MAX_EXCHANGES)
+        return NULL;
     instr = &e->program->instr[queue->instr[e->next[q]]];
     if (merak_engine_pending(e, instr) >= 0)
         return NULL;
@@ -116,10 +119,12 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
             return wrap(e, instr, rc, err);
         e->next[q]++;
         (*did)++;
-        if (req == NULL)
+        if (req == NULL) {
             finish(e, instr);
-        else
-            e->flight[e->n_flights++] = (struct flight){id, req};
+            continue;
+        }
+        e->flight[e->n_flights++] = (struct flight){id, req};
+        e->n_exchanging += q == MERAK_QUEUE_COLLECTIVE;
     }
 }
 
@@ -140,6 +145,7 @@ static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
         memmove(&e->flight[i], &e->flight[i + 1],
                 (size_t)(e->n_flights - i - 1) * sizeof(*e->flight));
         e->n_flights--;
+        e->n_exchanging -= instr->queue == MERAK_QUEUE_COLLECTIVE;
         if (rc != MERAK_OK)
             return wrap(e, instr, rc, err);
         (*did)++;
@@ -265,7 +271,7 @@ static void run_comm(struct merak_engine *e)
     unsigned did = 0;
 
     memset(e->next, 0, sizeof(e->next));
-    e->n_flights = 0;
+    e->n_flights = e->n_exchanging = 0;
     while (rc == MERAK_OK && !run_finished(e)) {
         rc = pass(e, &did, &err);
         if (atomic_load(&e->failed_ready))
@@ -306,7 +312,9 @@ static void *comm_main(void *arg)
             drain_fd(e->wake_fd);
             continue;
         }
+        merak_noalloc_begin();
         run_comm(e);
+        merak_noalloc_end();
         atomic_store(&e->comm_run, go);
         atomic_fetch_add(&e->progress_count, 1);
         merak_futex_wake(&e->progress_count);

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/engine/internal.h"
+#include "runtime/engine/noalloc.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -374,7 +375,9 @@ enum merak_status merak_engine_run(struct merak_engine *e,
             return merak_fail(err, MERAK_ERR_SYSTEM, "eventfd: %s",
                               strerror(errno));
     }
+    merak_noalloc_begin();
     rc = run_compute(e, &own);
+    merak_noalloc_end();
     if (rc != MERAK_OK)
         merak_engine_fail(e, &own);
     return drain(e, err != NULL ? err : &own);
@@ -464,6 +467,26 @@ static void fill_records(struct merak_engine *e)
     }
 }
 
+/* All that can be in flight, so that a step allocates nothing for it. */
+static enum merak_status reserve_transfers(struct merak_engine *e,
+                                           struct merak_error *err)
+{
+    const struct merak_program *p = e->program;
+    int messages = 0, exchanges = 0, members = 1;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        exchanges += p->instr[i].kind == MERAK_INSTR_EXCHANGE;
+        messages += p->instr[i].kind == MERAK_INSTR_SEND ||
+                    p->instr[i].kind == MERAK_INSTR_RECV;
+    }
+    for (int g = 0; g < p->n_groups; g++)
+        members = p->group[g].n > members ? p->group[g].n : members;
+    if (exchanges > MERAK_MAX_EXCHANGES)
+        exchanges = MERAK_MAX_EXCHANGES;
+    return merak_transport_reserve(e->opt.tr, messages, exchanges, members,
+                                   err);
+}
+
 static size_t team_members(const struct merak_program *p)
 {
     size_t n = 0;
@@ -526,6 +549,9 @@ enum merak_status merak_engine_create(const struct merak_program *program,
     fill_teams(e);
     fill_records(e);
     rc = find_kernels(e, err);
+    if (rc != MERAK_OK)
+        goto out;
+    rc = reserve_transfers(e, err);
     if (rc != MERAK_OK)
         goto out;
     rc = merak_comm_start(e, err);

@@ -9,6 +9,9 @@
 #include <stdatomic.h>
 
 #define MERAK_SPIN_NS 20000
+/* Collectives in flight at most: a program is free of deadlocks with one at a
+ * time, and what is in flight takes memory that is reserved at set-up. */
+#define MERAK_MAX_EXCHANGES 64
 
 struct engine_queue {
     int n;
@@ -64,6 +67,7 @@ struct merak_engine {
     int next[MERAK_QUEUE_COUNT]; /* position in each queue */
     struct flight *flight;
     int n_flights;
+    int n_exchanging; /* of them, collectives */
     int64_t timer_late_ns; /* how late its timers ring, on average */
 #ifdef MERAK_DEBUG
     _Atomic int *users_left; /* by slot, in this run */

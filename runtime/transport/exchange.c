@@ -50,11 +50,11 @@ struct merak_exchange_run {
     int round, n_rounds;
     bool small;
     enum merak_combine combine; /* of this round */
-    bool moving;  /* requests are out; else local work is under way */
-    int unpack;   /* member whose box is put in place next */
+    bool moving; /* requests are out; else local work is under way */
+    int unpack;  /* member whose box is put in place next */
     struct merak_view to;
-    struct merak_view *from; /* [cap] when combining, else one */
-    int n_reqs, first_open; /* requests before it are done */
+    struct merak_view *from;    /* [cap] when combining, else one */
+    int n_reqs, first_open;     /* requests before it are done */
     struct merak_request **req; /* [2 * cap] */
     int *req_member;            /* [2 * cap] */
     struct member *member;      /* [cap] */
@@ -79,8 +79,8 @@ void merak_exchange_run_destroy(struct merak_exchange_run *run)
     free(run);
 }
 
-static enum merak_status reserve(struct merak_exchange_run *run, int n,
-                                 struct merak_error *err)
+enum merak_status merak_exchange_run_reserve(struct merak_exchange_run *run,
+                                             int n, struct merak_error *err)
 {
     size_t m = (size_t)n;
 
@@ -90,13 +90,15 @@ static enum merak_status reserve(struct merak_exchange_run *run, int n,
     free(run->req_member);
     free(run->member);
     free(run->from);
+    free(run->small_staging);
     run->cap = 0;
+    run->small_staging = malloc(SMALL_STAGING);
     run->req = calloc(2 * m, sizeof(*run->req));
     run->req_member = calloc(2 * m, sizeof(*run->req_member));
     run->member = calloc(m, sizeof(*run->member));
     run->from = calloc(m, sizeof(*run->from));
     if (run->req == NULL || run->req_member == NULL || run->member == NULL ||
-        run->from == NULL)
+        run->from == NULL || run->small_staging == NULL)
         return merak_fail_nomem(err, m * sizeof(*run->member));
     run->cap = n;
     return MERAK_OK;
@@ -258,30 +260,24 @@ static enum merak_status start_round(struct merak_exchange_run *run,
     return rc;
 }
 
-static enum merak_status plan_all_reduce(struct merak_exchange_run *run,
-                                         struct merak_error *err)
+static void plan_all_reduce(struct merak_exchange_run *run)
 {
     size_t peers = (size_t)run->a.team->n - 1;
-    size_t bytes = merak_shape_count(&run->a.ex->in) *
-                   merak_dtype_bytes(run->a.ex->dtype);
+    size_t bytes =
+        merak_shape_count(&run->a.ex->in) * merak_dtype_bytes(run->a.ex->dtype);
 
     run->count = merak_shape_count(&run->a.ex->in);
-    run->small = bytes <= SMALL_BYTES &&
-                 peers * merak_size_align(bytes, STAGING_ALIGN) <=
-                     SMALL_STAGING;
+    run->small =
+        bytes <= SMALL_BYTES &&
+        peers * merak_size_align(bytes, STAGING_ALIGN) <= SMALL_STAGING;
     run->n_rounds = run->small ? 1 : 2;
-    if (!run->small || run->small_staging != NULL)
-        return MERAK_OK;
-    run->small_staging = malloc(SMALL_STAGING);
-    return run->small_staging != NULL ? MERAK_OK
-                                      : merak_fail_nomem(err, SMALL_STAGING);
 }
 
 enum merak_status merak_exchange_run_start(struct merak_exchange_run *run,
                                            const struct merak_exchange_args *a,
                                            struct merak_error *err)
 {
-    enum merak_status rc = reserve(run, a->team->n, err);
+    enum merak_status rc = merak_exchange_run_reserve(run, a->team->n, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -293,8 +289,8 @@ enum merak_status merak_exchange_run_start(struct merak_exchange_run *run,
     run->small = false;
     run->combine = a->ex->combine;
     if (a->ex->kind == MERAK_CONVERT_ALL_REDUCE)
-        rc = plan_all_reduce(run, err);
-    return rc == MERAK_OK ? start_round(run, err) : rc;
+        plan_all_reduce(run);
+    return start_round(run, err);
 }
 
 /* --- local work: combine, or put pieces in their place -------------------- */
@@ -356,8 +352,8 @@ static bool local_slice(struct merak_exchange_run *run)
     size_t left = SLICE_BYTES / merak_dtype_bytes(dtype);
 
     if (run->combine != MERAK_STORE) {
-        merak_view_combine(&run->to, 1, run->from, run->a.team->n,
-                           run->combine, dtype, left);
+        merak_view_combine(&run->to, 1, run->from, run->a.team->n, run->combine,
+                           dtype, left);
         return run->from->left == 0;
     }
     while (left > 0) {

@@ -50,6 +50,10 @@ struct merak_exchange_args {
 
 struct merak_exchange_run *merak_exchange_run_create(void);
 void merak_exchange_run_destroy(struct merak_exchange_run *run);
+/* Allocate all that runs in teams of n members need. */
+enum merak_status merak_exchange_run_reserve(struct merak_exchange_run *run,
+                                             int n, struct merak_error *err)
+    MERAK_CHECKED;
 /* Post the first sends and receives.  A run can be started again once done;
  * it keeps what it allocated. */
 enum merak_status merak_exchange_run_start(struct merak_exchange_run *run,

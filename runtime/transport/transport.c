@@ -150,6 +150,15 @@ enum merak_status merak_exchange(struct merak_transport *tr,
     return tr->ops->exchange(tr, team, ex, in, out, scratch, tag, req_p, err);
 }
 
+enum merak_status merak_transport_reserve(struct merak_transport *tr,
+                                          int messages, int exchanges,
+                                          int members, struct merak_error *err)
+{
+    if (tr->ops->reserve == NULL)
+        return MERAK_OK;
+    return tr->ops->reserve(tr, messages, exchanges, members, err);
+}
+
 enum merak_status merak_request_test(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err)

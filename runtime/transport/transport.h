@@ -56,6 +56,11 @@ struct merak_transport_ops {
                                   const void *in, void *out, void *scratch,
                                   uint64_t tag, struct merak_request **req_p,
                                   struct merak_error *err);
+    /* Have memory for so many messages and exchanges of `members` in flight;
+     * optional. */
+    enum merak_status (*reserve)(struct merak_transport *tr, int messages,
+                                 int exchanges, int members,
+                                 struct merak_error *err);
     enum merak_status (*test)(struct merak_transport *tr,
                               struct merak_request *req,
                               struct merak_error *err);
@@ -113,6 +118,16 @@ enum merak_status merak_exchange(struct merak_transport *tr,
                                  const void *in, void *out, void *scratch,
                                  uint64_t tag, struct merak_request **req_p,
                                  struct merak_error *err) MERAK_CHECKED;
+/*
+ * Starting transfers allocates only when more are in flight than ever before,
+ * or than were reserved here: messages that the caller sends and receives, and
+ * exchanges in teams of up to `members`.
+ */
+enum merak_status merak_transport_reserve(struct merak_transport *tr,
+                                          int messages, int exchanges,
+                                          int members,
+                                          struct merak_error *err)
+    MERAK_CHECKED;
 enum merak_status merak_request_test(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err) MERAK_CHECKED;

@@ -532,6 +532,7 @@ const struct merak_transport_ops merak_transport_ucx = {
     .send = merak_ucx_send,
     .recv = merak_ucx_recv,
     .exchange = merak_ucx_exchange,
+    .reserve = merak_ucx_reserve,
     .test = ucx_test,
     .progress = ucx_progress,
     .event_fd = ucx_event_fd,

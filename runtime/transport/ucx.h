@@ -71,7 +71,8 @@ struct ucx {
     struct ucx_arena *arena; /* [size]: mine, and node peers' that all on
                                 the node could map */
     struct ucx_request *all;      /* for close */
-    struct ucx_request *spare;    /* done with */
+    /* Done with; those of exchanges apart: they keep what those allocated. */
+    struct ucx_request *spare, *spare_exchange;
     struct ucx_list copying;      /* offers being read, oldest first */
     struct ucx_list exchanging;
     bool failed;        /* a peer is gone or a request was given up */
@@ -106,10 +107,13 @@ enum merak_status merak_ucx_recv_kind(struct merak_transport *tr, void *buf,
                                       enum ucx_kind kind,
                                       struct merak_request **req_p,
                                       struct merak_error *err);
-/* A request from the spare ones, or a new one; NULL: no memory. */
+/* A request from the spare ones of its kind, or a new one; NULL: no
+ * memory. */
 struct ucx_request *merak_ucx_request_new(struct ucx *tr, const char *what,
                                           int peer, size_t bytes,
                                           uint64_t tag);
+struct ucx_request *merak_ucx_request_exchange(struct ucx *tr, size_t bytes,
+                                               uint64_t tag);
 void merak_ucx_request_free(struct ucx_request *r);
 void merak_ucx_list_init(struct ucx_list *list);
 void merak_ucx_list_add(struct ucx_list *list, struct ucx_request *r);
@@ -122,6 +126,10 @@ struct ucx_inplace;
 /* Every member comes to the same answer. */
 bool merak_ucx_inplace_suits(const struct merak_exchange_args *a);
 struct ucx_inplace *merak_ucx_inplace_create(void);
+/* Allocate all that runs in teams of n members need. */
+enum merak_status merak_ucx_inplace_reserve(struct ucx_inplace *run, int n,
+                                            struct merak_error *err)
+    MERAK_CHECKED;
 void merak_ucx_inplace_destroy(struct ucx_inplace *run);
 enum merak_status merak_ucx_inplace_start(struct ucx_inplace *run,
                                           const struct merak_exchange_args *a,
@@ -142,6 +150,9 @@ enum merak_status merak_ucx_exchange(struct merak_transport *base,
                                      uint64_t tag,
                                      struct merak_request **req_p,
                                      struct merak_error *err);
+enum merak_status merak_ucx_reserve(struct merak_transport *base, int messages,
+                                    int exchanges, int members,
+                                    struct merak_error *err);
 /* Advance all exchanges; returns the number of events. */
 unsigned merak_ucx_advance_exchanges(struct ucx *tr);
 /* One of them has work that waits for no event. */

@@ -11,10 +11,6 @@ static enum merak_status start_messages(struct ucx_request *r,
                                         struct merak_error *err)
 {
     r->in_place = false;
-    if (r->run == NULL)
-        r->run = merak_exchange_run_create();
-    if (r->run == NULL)
-        return merak_fail(err, MERAK_ERR_NOMEM, "no memory for an exchange");
     return merak_exchange_run_start(r->run, a, err);
 }
 
@@ -23,10 +19,6 @@ static enum merak_status start_in_place(struct ucx_request *r,
                                         struct merak_error *err)
 {
     r->in_place = true;
-    if (r->inplace == NULL)
-        r->inplace = merak_ucx_inplace_create();
-    if (r->inplace == NULL)
-        return merak_fail(err, MERAK_ERR_NOMEM, "no memory for an exchange");
     return merak_ucx_inplace_start(r->inplace, a, err);
 }
 
@@ -34,14 +26,12 @@ enum merak_status merak_ucx_exchange(struct merak_transport *base,
                                      const struct merak_team *team,
                                      const struct merak_exchange *ex,
                                      const void *in, void *out, void *scratch,
-                                     uint64_t tag,
-                                     struct merak_request **req_p,
+                                     uint64_t tag, struct merak_request **req_p,
                                      struct merak_error *err)
 {
     struct ucx *tr = (struct ucx *)base;
     size_t bytes = merak_shape_count(&ex->out) * merak_dtype_bytes(ex->dtype);
-    struct ucx_request *r =
-        merak_ucx_request_new(tr, "exchange", -1, bytes, tag);
+    struct ucx_request *r = merak_ucx_request_exchange(tr, bytes, tag);
     enum merak_status rc;
 
     if (r == NULL)
@@ -60,6 +50,50 @@ enum merak_status merak_ucx_exchange(struct merak_transport *base,
     merak_ucx_list_add(&tr->exchanging, r);
     *req_p = &r->base;
     return MERAK_OK;
+}
+
+static enum merak_status reserve_exchange(struct ucx *tr, int members,
+                                          struct ucx_request **list,
+                                          struct merak_error *err)
+{
+    struct ucx_request *r = merak_ucx_request_exchange(tr, 0, 0);
+    enum merak_status rc;
+
+    if (r == NULL)
+        return merak_fail_nomem(err, sizeof(*r));
+    r->next = *list;
+    *list = r;
+    rc = merak_exchange_run_reserve(r->run, members, err);
+    return rc == MERAK_OK ? merak_ucx_inplace_reserve(r->inplace, members, err)
+                          : rc;
+}
+
+/* An exchange of n members has up to 2 n messages of its own out. */
+enum merak_status merak_ucx_reserve(struct merak_transport *base, int messages,
+                                    int exchanges, int members,
+                                    struct merak_error *err)
+{
+    struct ucx *tr = (struct ucx *)base;
+    struct ucx_request *list = NULL, *next;
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < exchanges && rc == MERAK_OK; i++)
+        rc = reserve_exchange(tr, members, &list, err);
+    for (int i = 0; i < messages + 2 * members * exchanges && rc == MERAK_OK;
+         i++) {
+        struct ucx_request *r = merak_ucx_request_new(tr, "", -1, 0, 0);
+
+        if (r == NULL)
+            rc = merak_fail_nomem(err, sizeof(*r));
+        else
+            r->next = list;
+        list = r == NULL ? list : r;
+    }
+    for (; list != NULL; list = next) {
+        next = list->next;
+        merak_ucx_request_free(list);
+    }
+    return rc;
 }
 
 static enum merak_status advance(struct ucx_request *r)
@@ -105,8 +139,7 @@ unsigned merak_ucx_advance_exchanges(struct ucx *tr)
 
 bool merak_ucx_exchanges_busy(const struct ucx *tr)
 {
-    for (struct ucx_request *r = tr->exchanging.first; r != NULL;
-         r = r->next) {
+    for (struct ucx_request *r = tr->exchanging.first; r != NULL; r = r->next) {
         if (is_busy(r))
             return true;
     }

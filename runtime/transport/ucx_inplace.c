@@ -31,8 +31,8 @@
 #define SLICE_BYTES ((size_t)512 << 10)
 
 struct announcement {
-    uint64_t in, out; /* offsets in the arena */
-    uint64_t usable;  /* both lie in it */
+    uint64_t in, out;     /* offsets in the arena */
+    uint64_t usable;      /* both lie in it */
     struct merak_box box; /* of my input, for the receiver */
 };
 
@@ -43,10 +43,10 @@ struct ucx_inplace {
     enum phase phase;
     int next; /* all-gather: member whose part comes next */
     int n_reqs, first_open;
-    struct merak_request **req;         /* [2 * cap] */
-    int *req_member;                    /* [2 * cap] */
-    struct announcement *said, *heard;  /* [cap] */
-    struct merak_view *to, *from;       /* [cap] */
+    struct merak_request **req;        /* [2 * cap] */
+    int *req_member;                   /* [2 * cap] */
+    struct announcement *said, *heard; /* [cap] */
+    struct merak_view *to, *from;      /* [cap] */
     int cap;
 };
 
@@ -74,8 +74,8 @@ void merak_ucx_inplace_destroy(struct ucx_inplace *run)
     free(run);
 }
 
-static enum merak_status reserve(struct ucx_inplace *run, int n,
-                                 struct merak_error *err)
+enum merak_status merak_ucx_inplace_reserve(struct ucx_inplace *run, int n,
+                                            struct merak_error *err)
 {
     size_t m = (size_t)n;
 
@@ -124,8 +124,8 @@ bool merak_ucx_inplace_suits(const struct merak_exchange_args *a)
     return true;
 }
 
-static bool in_arena(const struct ucx_arena *arena, const void *p,
-                     size_t bytes, uint64_t *offset_p)
+static bool in_arena(const struct ucx_arena *arena, const void *p, size_t bytes,
+                     uint64_t *offset_p)
 {
     const char *at = p;
 
@@ -186,7 +186,7 @@ enum merak_status merak_ucx_inplace_start(struct ucx_inplace *run,
                                           const struct merak_exchange_args *a,
                                           struct merak_error *err)
 {
-    enum merak_status rc = reserve(run, a->team->n, err);
+    enum merak_status rc = merak_ucx_inplace_reserve(run, a->team->n, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -198,7 +198,8 @@ enum merak_status merak_ucx_inplace_start(struct ucx_inplace *run,
     return swap_with_all(run, UCX_ANNOUNCE, err);
 }
 
-/* --- work ------------------------------------------------------------------- */
+/* --- work -------------------------------------------------------------------
+ */
 
 static char *operand(const struct ucx_inplace *run, int q, uint64_t offset)
 {
@@ -216,12 +217,10 @@ static void view_cuts(struct ucx_inplace *run)
     size_t skip = lo * merak_dtype_bytes(ex->dtype);
 
     for (int q = 0; q < run->a.team->n; q++) {
-        merak_view_flat(&run->from[q],
-                        operand(run, q, run->heard[q].in) + skip, ex->dtype,
-                        hi - lo);
-        merak_view_flat(&run->to[q],
-                        operand(run, q, run->heard[q].out) + skip, ex->dtype,
-                        hi - lo);
+        merak_view_flat(&run->from[q], operand(run, q, run->heard[q].in) + skip,
+                        ex->dtype, hi - lo);
+        merak_view_flat(&run->to[q], operand(run, q, run->heard[q].out) + skip,
+                        ex->dtype, hi - lo);
     }
 }
 
@@ -250,8 +249,8 @@ static bool work_slice(struct ucx_inplace *run)
         return run->from[0].left == 0;
     }
     while (run->next < n && left > 0) {
-        left -= merak_view_copy(&run->to[run->next], &run->from[run->next],
-                                left);
+        left -=
+            merak_view_copy(&run->to[run->next], &run->from[run->next], left);
         run->next += run->from[run->next].left == 0;
     }
     return run->next == n;

@@ -32,13 +32,15 @@ static uint64_t make_tag(enum ucx_kind kind, int sender, uint64_t tag)
     return (uint64_t)kind << KIND_SHIFT | (uint64_t)sender << RANK_SHIFT | tag;
 }
 
-struct ucx_request *merak_ucx_request_new(struct ucx *tr, const char *what,
-                                          int peer, size_t bytes, uint64_t tag)
+/* From a list of spare ones. */
+static struct ucx_request *take(struct ucx *tr, struct ucx_request **spare,
+                                const char *what, int peer, size_t bytes,
+                                uint64_t tag)
 {
-    struct ucx_request *r = tr->spare;
+    struct ucx_request *r = *spare;
 
     if (r != NULL) {
-        tr->spare = r->next;
+        *spare = r->next;
     } else {
         r = calloc(1, sizeof(*r));
         if (r == NULL)
@@ -58,10 +60,38 @@ struct ucx_request *merak_ucx_request_new(struct ucx *tr, const char *what,
     return r;
 }
 
+struct ucx_request *merak_ucx_request_new(struct ucx *tr, const char *what,
+                                          int peer, size_t bytes, uint64_t tag)
+{
+    return take(tr, &tr->spare, what, peer, bytes, tag);
+}
+
+struct ucx_request *merak_ucx_request_exchange(struct ucx *tr, size_t bytes,
+                                               uint64_t tag)
+{
+    struct ucx_request *r =
+        take(tr, &tr->spare_exchange, "exchange", -1, bytes, tag);
+
+    if (r == NULL)
+        return NULL;
+    if (r->run == NULL)
+        r->run = merak_exchange_run_create();
+    if (r->inplace == NULL)
+        r->inplace = merak_ucx_inplace_create();
+    if (r->run != NULL && r->inplace != NULL)
+        return r;
+    merak_ucx_request_free(r);
+    return NULL;
+}
+
 void merak_ucx_request_free(struct ucx_request *r)
 {
-    r->next = r->tr->spare;
-    r->tr->spare = r;
+    bool exchanged = r->run != NULL || r->inplace != NULL;
+    struct ucx_request **spare =
+        exchanged ? &r->tr->spare_exchange : &r->tr->spare;
+
+    r->next = *spare;
+    *spare = r;
 }
 
 void merak_ucx_list_init(struct ucx_list *list)
@@ -212,10 +242,9 @@ static void post_recv(struct ucx_request *r, void *buf, size_t bytes,
                       uint64_t tag)
 {
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA |
-                        UCP_OP_ATTR_FIELD_MEMORY_TYPE |
-                        UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+            UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
         .cb.recv = on_received,
         .user_data = r,
         .memory_type = UCS_MEMORY_TYPE_HOST,
@@ -289,8 +318,8 @@ enum merak_status merak_ucx_send(struct merak_transport *base, const void *buf,
     ucp_ep_h ep;
 
     if (!can_offer(tr, buf, bytes, peer))
-        return merak_ucx_send_kind(base, buf, bytes, peer, tag, UCX_DATA,
-                                   req_p, err);
+        return merak_ucx_send_kind(base, buf, bytes, peer, tag, UCX_DATA, req_p,
+                                   err);
     rc = start_send(tr, bytes, peer, tag, &r, &ep, err);
     if (rc != MERAK_OK)
         return rc;
@@ -308,8 +337,7 @@ enum merak_status merak_ucx_recv(struct merak_transport *tr, void *buf,
                                  struct merak_request **req_p,
                                  struct merak_error *err)
 {
-    return merak_ucx_recv_kind(tr, buf, bytes, peer, tag, UCX_DATA, req_p,
-                               err);
+    return merak_ucx_recv_kind(tr, buf, bytes, peer, tag, UCX_DATA, req_p, err);
 }
 
 enum merak_status merak_ucx_send_kind(struct merak_transport *base,
