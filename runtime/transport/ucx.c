@@ -55,6 +55,11 @@ enum merak_status merak_ucx_fail(struct merak_error *err, const char *call,
 
 /* --- endpoints ------------------------------------------------------------ */
 
+static bool is_far(const struct ucx *tr, int peer)
+{
+    return tr->boot->node_of[peer] != tr->boot->node_of[tr->base.rank];
+}
+
 static void on_peer_gone(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     struct ucx *tr = arg;
@@ -62,7 +67,8 @@ static void on_peer_gone(void *arg, ucp_ep_h ep, ucs_status_t status)
 
     if (tr->closing)
         return;
-    while (peer < tr->base.size && tr->ep[peer] != ep)
+    while (peer < tr->base.size && tr->ep[peer] != ep &&
+           tr->answer[peer] != ep)
         peer++;
     tr->failed = true;
     if (tr->aborted[0] == '\0')
@@ -71,10 +77,9 @@ static void on_peer_gone(void *arg, ucp_ep_h ep, ucs_status_t status)
                  ucs_status_string(status));
 }
 
-enum merak_status merak_ucx_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
-                               struct merak_error *err)
+static enum merak_status make_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
+                                 struct merak_error *err)
 {
-    const int *node_of = tr->boot->node_of;
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
         .address = (const void *)(tr->address +
@@ -82,23 +87,40 @@ enum merak_status merak_ucx_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
     };
     ucs_status_t st;
 
-    if (tr->ep[peer] == NULL) {
-        if (node_of[peer] != node_of[tr->base.rank]) {
-            params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                                 UCP_EP_PARAM_FIELD_ERR_HANDLER;
-            params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-            params.err_handler.cb = on_peer_gone;
-            params.err_handler.arg = tr;
-        }
-        st = ucp_ep_create(tr->worker, &params, &tr->ep[peer]);
-        if (st != UCS_OK) {
-            merak_ucx_fail(err, "ucp_ep_create", st);
-            merak_error_wrap(err, "no way to rank %d", peer);
-            return MERAK_ERR_FABRIC;
-        }
+    if (is_far(tr, peer)) {
+        params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                             UCP_EP_PARAM_FIELD_ERR_HANDLER;
+        params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+        params.err_handler.cb = on_peer_gone;
+        params.err_handler.arg = tr;
     }
-    *ep_p = tr->ep[peer];
-    return MERAK_OK;
+    st = ucp_ep_create(tr->worker, &params, ep_p);
+    if (st == UCS_OK)
+        return MERAK_OK;
+    merak_ucx_fail(err, "ucp_ep_create", st);
+    merak_error_wrap(err, "no way to rank %d", peer);
+    return MERAK_ERR_FABRIC;
+}
+
+/*
+ * Between nodes either direction has a connection of its own.  UCX joins the
+ * first endpoint that one rank makes to another with the first the other way;
+ * on TCP that is one stream, in which the answer that a large message waits
+ * for stands behind the large message going the other way: two ranks that
+ * send to each other took turns.  So the higher rank sends through its second.
+ */
+enum merak_status merak_ucx_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
+                               struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (tr->answer[peer] == NULL && peer < tr->base.rank && is_far(tr, peer))
+        rc = make_ep(tr, peer, &tr->answer[peer], err);
+    if (rc == MERAK_OK && tr->ep[peer] == NULL)
+        rc = make_ep(tr, peer, &tr->ep[peer], err);
+    if (rc == MERAK_OK)
+        *ep_p = tr->ep[peer];
+    return rc;
 }
 
 /* --- failure, out of band --------------------------------------------------- */
@@ -263,6 +285,8 @@ static void close_endpoints(struct ucx *tr)
     for (int r = 0; r < tr->base.size && !tr->failed; r++) {
         if (tr->ep[r] != NULL)
             finish(tr, ucp_ep_close_nbx(tr->ep[r], &param), limit);
+        if (tr->answer[r] != NULL)
+            finish(tr, ucp_ep_close_nbx(tr->answer[r], &param), limit);
     }
 }
 
@@ -292,6 +316,7 @@ static void destroy(struct ucx *tr)
     free(tr->arena);
     free(tr->address);
     free(tr->ep);
+    free(tr->answer);
     free(tr);
 }
 
@@ -510,8 +535,9 @@ static enum merak_status ucx_open(struct merak_boot *boot,
     merak_ucx_list_init(&tr->copying);
     merak_ucx_list_init(&tr->exchanging);
     tr->ep = calloc(n, sizeof(*tr->ep));
+    tr->answer = calloc(n, sizeof(*tr->answer));
     tr->arena = calloc(n, sizeof(*tr->arena));
-    rc = tr->ep == NULL || tr->arena == NULL
+    rc = tr->ep == NULL || tr->answer == NULL || tr->arena == NULL
              ? merak_fail_nomem(err, n * sizeof(*tr->arena))
              : make_context(tr, err);
     if (rc == MERAK_OK)

@@ -66,6 +66,8 @@ struct ucx {
     ucp_worker_h worker;
     int fd;
     ucp_ep_h *ep;       /* [size], made on first use */
+    ucp_ep_h *answer;   /* [size], likewise: to lower ranks of other nodes,
+                           answers to what they send */
     char *address;      /* [size * address_bytes] */
     size_t address_bytes;
     struct ucx_arena *arena; /* [size]: mine, and node peers' that all on

@@ -45,6 +45,14 @@ median()
     done
 }
 
+@test "a link carries both directions at once, each at its rate" {
+    need_root
+    got=$(merak sandbox --nodes 2 --link-gbit 0.5 -- sh -c "
+        for i in 1 2 3; do srun -N2 -n2 $make_link both; done" | median)
+    echo "asked for 0.5, got $got" # taking turns, 0.24 to 0.38
+    awk "BEGIN { exit !($got > 0.45 && $got < 0.55) }"
+}
+
 @test "tasks of a node share memory, tasks of two nodes do not" {
     need_root
     merak sandbox --nodes 2 --link-gbit 1 -- \

@@ -3,6 +3,8 @@
  *
  *   srun -N2 -n2 link_make rate            rank 1 prints the Gbit/s of data
  *                                          that comes from rank 0
+ *   srun -N2 -n2 link_make both            the same of single messages, with
+ *                                          one the other way at a time
  *   srun -N2 -n2 link_make overlap BYTES   a transfer posted before 50 ms of
  *                                          compute: exit code 1 if it is not
  *                                          over by then, in most of the runs
@@ -23,16 +25,23 @@
 #define RATE_BYTES ((size_t)8 << 20)
 #define COMPUTE_US 50e3
 
-/* Post rank 0's send to rank 1, or rank 1's receive. */
-static struct merak_request *post(struct bench *b, char *buf, size_t bytes)
+static struct merak_request *post(struct bench *b, int from, char *buf,
+                                  size_t bytes)
 {
     struct merak_request *req = NULL;
 
-    if (b->all.me == 0)
-        bench_need(b, merak_send(b->tr, buf, bytes, 1, 1, &req, &b->err));
+    if (b->all.me == from)
+        bench_need(b, merak_send(b->tr, buf, bytes, 1 - from, 1, &req,
+                                 &b->err));
     else
-        bench_need(b, merak_recv(b->tr, buf, bytes, 0, 1, &req, &b->err));
+        bench_need(b, merak_recv(b->tr, buf, bytes, from, 1, &req, &b->err));
     return req;
+}
+
+static void print_rate(struct bench *b, double bytes, double us)
+{
+    if (b->all.me == 1)
+        printf("%.4f\n", bytes * 8e-3 / us);
 }
 
 /* Messages follow each other at once, as the first has to fill the link. */
@@ -40,18 +49,39 @@ static void rate(struct bench *b)
 {
     struct merak_request *req[RUNS + 1];
     char *buf = b->arena.base;
-    double start = 0, us;
+    double start = 0;
 
     for (int i = 0; i <= RUNS; i++)
-        req[i] = post(b, buf + (size_t)i * RATE_BYTES, RATE_BYTES);
+        req[i] = post(b, 0, buf + (size_t)i * RATE_BYTES, RATE_BYTES);
     for (int i = 0; i <= RUNS; i++) {
         bench_need(b, merak_request_wait(b->tr, req[i], &b->err));
         if (i == 0)
             start = bench_now_us();
     }
-    us = bench_now_us() - start;
-    if (b->all.me == 1)
-        printf("%.4f\n", (double)(RUNS * RATE_BYTES) * 8e-3 / us);
+    print_rate(b, RUNS * RATE_BYTES, bench_now_us() - start);
+}
+
+/* One message a way, as in an exchange: how each begins depends on what the
+ * other has sent already. */
+static void rate_both(struct bench *b)
+{
+    struct merak_request *req[2];
+    char *buf = b->arena.base;
+    double us = 0;
+
+    for (int i = 0; i < RUNS; i++) {
+        double start;
+
+        bench_need(b, merak_barrier(b->tr, &b->all, &b->err));
+        start = bench_now_us();
+        for (int from = 0; from < 2; from++)
+            req[from] = post(b, from, buf + (size_t)from * RATE_BYTES,
+                             RATE_BYTES);
+        for (int from = 0; from < 2; from++)
+            bench_need(b, merak_request_wait(b->tr, req[from], &b->err));
+        us += bench_now_us() - start;
+    }
+    print_rate(b, RUNS * RATE_BYTES, us);
 }
 
 /* --- overlap --------------------------------------------------------------- */
@@ -106,7 +136,7 @@ static bool overlaps(struct bench *b, size_t bytes)
 
     bench_need(b, merak_barrier(b->tr, &b->all, &b->err));
     start = bench_now_us();
-    m.req = post(b, b->arena.base, bytes);
+    m.req = post(b, 0, b->arena.base, bytes);
     if (pthread_create(&thread, NULL, progress_until_over, &m) != 0)
         exit(1);
     compute();
@@ -138,7 +168,9 @@ int main(int argc, char **argv)
     struct bench b;
 
     bench_open(&b, (RUNS + 1) * RATE_BYTES);
-    if (bytes == 0)
+    if (argc > 1 && strcmp(argv[1], "both") == 0)
+        rate_both(&b);
+    else if (bytes == 0)
         rate(&b);
     else
         ok = mostly_overlaps(&b, bytes);
