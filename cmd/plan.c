@@ -7,11 +7,13 @@
 #include "cmd/plan_options.h"
 #include "base/error.h"
 #include "io/hf_config.h"
+#include "io/plan_file.h"
 #include "kernels/kernels.h"
 #include "partitioner/plan.h"
 #include "partitioner/simulate/timeline.h"
 #include "runtime/runtime.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,8 @@ struct report {
     const struct merak_hf_config *config;
     struct merak_planned *planned;
     struct merak_timeline *timeline;
-    double idle; /* of the compute queues, share of the step */
+    double idle;       /* of the compute queues, share of the step */
+    uint64_t programs; /* their id */
 };
 
 /* Is standard output for people? */
@@ -79,8 +82,9 @@ static void print_head(const struct report *r)
            p->dtype == MERAK_F32 ? "fp32" : "bf16",
            p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "");
     printf("%zu sequences of %zu tokens a step: %d micro-batches of %zu on "
-           "each replica\n\n",
-           r->opt->global_batch, r->opt->seq, p->microbatches, p->micro_batch);
+           "each replica\nprograms %016" PRIx64 "\n\n",
+           r->opt->global_batch, r->opt->seq, p->microbatches, p->micro_batch,
+           r->programs);
 }
 
 /* A stage's parts together. */
@@ -198,24 +202,40 @@ static json_t *stage_object(const struct report *r, int s)
                      "attention_recomputed", sum.attention);
 }
 
+/* The plan as a run replays it. */
+static void fill_file(const struct report *r, struct merak_plan_file *file)
+{
+    *file = (struct merak_plan_file){.plan = r->planned->plan,
+                                     .seq = r->opt->seq,
+                                     .global_batch = r->opt->global_batch,
+                                     .program = r->programs,
+                                     .step_s = r->timeline->step_s,
+                                     .device = "given speeds"};
+    merak_graph_fingerprint(r->planned->graph, file->model);
+    for (int s = 0; s < r->planned->n_programs; s++) {
+        size_t bytes = r->planned->program[s]->arena_bytes;
+
+        if (bytes > file->memory_bytes)
+            file->memory_bytes = bytes;
+    }
+}
+
 static enum merak_status print_json(const struct report *r,
                                     struct merak_error *err)
 {
-    const struct merak_plan *p = &r->planned->plan;
     json_t *stages = json_array(), *all;
+    struct merak_plan_file file;
 
     for (int s = 0; s < r->planned->n_programs; s++)
         json_array_append_new(stages, stage_object(r, s));
-    all = json_pack(
-        "{s:i, s:i, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o}",
-        "tp", p->tp, "pp", p->pp, "dp", p->dp, "schedule", p->schedule,
-        "microbatches", p->microbatches, "micro_batch",
-        (json_int_t)p->micro_batch, "global_batch",
-        (json_int_t)r->opt->global_batch, "seq", (json_int_t)r->opt->seq,
-        "params", (json_int_t)merak_graph_param_count(r->planned->graph),
-        "step_s", r->timeline->step_s, "tokens_per_s",
-        tokens_per_step(r) / r->timeline->step_s, "idle", r->idle, "stages",
-        stages);
+    fill_file(r, &file);
+    all = merak_plan_file_object(&file);
+    json_object_update_new(
+        all, json_pack("{s:I, s:f, s:f, s:f, s:o}", "params",
+                       (json_int_t)merak_graph_param_count(r->planned->graph),
+                       "step_s", r->timeline->step_s, "tokens_per_s",
+                       tokens_per_step(r) / r->timeline->step_s, "idle",
+                       r->idle, "stages", stages));
     return plan_json_save(all, r->opt->json, err);
 }
 
@@ -301,18 +321,6 @@ out:
 
 /* --- the command ---------------------------------------------------------- */
 
-/* Scratch of the kernels a run would use. */
-static size_t scratch_of(void *arg, const char *op,
-                         const struct merak_kernel_call *call)
-{
-    const struct merak_kernel *kernel;
-
-    if (merak_kernel_find(arg, op, &kernel, NULL) != MERAK_OK ||
-        kernel->scratch == NULL)
-        return 0;
-    return kernel->scratch(call);
-}
-
 static enum merak_status make_report(struct report *r, struct merak_error *err)
 {
     const struct merak_backend *backend = NULL;
@@ -322,7 +330,7 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
 
     if (rc != MERAK_OK)
         return rc;
-    po.scratch = scratch_of;
+    po.scratch = merak_kernel_scratch;
     po.scratch_arg = (void *)(uintptr_t)backend;
     rc = merak_plan_build(&r->opt->plan, r->opt->seq, merak_hf_describe,
                           (void *)(uintptr_t)r->config, MERAK_PLAN_STAGES, &po,
@@ -333,9 +341,14 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
     if (rc == MERAK_OK)
         rc = merak_simulate(r->planned->program, r->planned->n_programs, NULL,
                             &r->timeline, err);
-    if (rc == MERAK_OK)
-        r->idle = mean_idle(r);
-    return rc;
+    if (rc != MERAK_OK)
+        return rc;
+    r->idle = mean_idle(r);
+    r->programs = (uint64_t)r->planned->n_programs;
+    for (int s = 0; s < r->planned->n_programs; s++)
+        r->programs = merak_program_ids(
+            r->programs, merak_program_id(r->planned->program[s]));
+    return MERAK_OK;
 }
 
 static enum merak_status print_report(const struct report *r,

@@ -5,7 +5,11 @@
 #include "cmd/plan_auto.h"
 
 #include "base/error.h"
+#include "kernels/kernels.h"
+#include "partitioner/plan.h"
 
+#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 static enum merak_pin pin_of(bool given, bool value)
@@ -40,6 +44,27 @@ static void fill_pins(const struct plan_options *opt,
         .sp = plan->sp};
 }
 
+/* The kernels of a run on the device: `merak calibrate` begins a device's
+ * name with theirs.  Without any, scratch is not counted. */
+static enum merak_status fill_scratch(struct plan_auto *plan,
+                                      struct merak_error *err)
+{
+    const struct merak_backend *backend = NULL;
+    char name[sizeof(plan->device.name)];
+
+    snprintf(name, sizeof(name), "%s", plan->device.name);
+    name[strcspn(name, ",")] = '\0';
+    if (plan->opt->given.backend) {
+        if (merak_backend_find(plan->opt->backend, &backend, err) != MERAK_OK)
+            return err->status;
+    } else if (merak_backend_find(name, &backend, NULL) != MERAK_OK) {
+        return MERAK_OK;
+    }
+    plan->in.scratch = merak_kernel_scratch;
+    plan->in.scratch_arg = (void *)(uintptr_t)backend;
+    return MERAK_OK;
+}
+
 static enum merak_status fill_input(struct plan_auto *plan,
                                     struct merak_error *err)
 {
@@ -63,7 +88,29 @@ static enum merak_status fill_input(struct plan_auto *plan,
         .threads = 1,
         .device = &plan->device};
     fill_pins(opt, &plan->in.pin);
-    return MERAK_OK;
+    return fill_scratch(plan, err);
+}
+
+/* The choice as a run replays it. */
+static enum merak_status fill_file(struct plan_auto *plan,
+                                   const struct merak_search_result *result,
+                                   struct merak_error *err)
+{
+    const struct merak_search_choice *best = &result->choice[0];
+    const struct merak_program_options po = {
+        .scratch = plan->in.scratch, .scratch_arg = plan->in.scratch_arg};
+    struct merak_plan_file *file = &plan->file;
+
+    *file = (struct merak_plan_file){.plan = best->plan,
+                                     .seq = plan->in.seq,
+                                     .global_batch = plan->in.global_batch,
+                                     .step_s = best->step_s,
+                                     .memory_bytes = best->memory_bytes};
+    memcpy(file->device, plan->device.name, sizeof(file->device));
+    plan->identified = true;
+    return merak_plan_identify(&best->plan, plan->in.seq, plan->in.describe,
+                               plan->in.arg, &po, &file->program, file->model,
+                               err);
 }
 
 enum merak_status merak_plan_auto(const struct plan_options *opt,
@@ -75,6 +122,8 @@ enum merak_status merak_plan_auto(const struct plan_options *opt,
 
     if (rc == MERAK_OK)
         rc = merak_search(&plan.in, &result, err);
+    if (rc == MERAK_OK && opt->json != NULL)
+        rc = fill_file(&plan, result, err);
     if (rc == MERAK_OK && opt->json != NULL)
         rc = plan_report_save(&plan, result, err);
     if (rc == MERAK_OK && (opt->json == NULL || strcmp(opt->json, "-") != 0))

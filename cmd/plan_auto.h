@@ -5,6 +5,7 @@
 
 #include "cmd/plan_options.h"
 #include "io/hf_config.h"
+#include "io/plan_file.h"
 #include "partitioner/search/search.h"
 
 #include <jansson.h>
@@ -14,6 +15,8 @@ struct plan_auto {
     struct merak_hf_config config;
     struct merak_device device;
     struct merak_search_input in;
+    bool identified; /* the next is filled in */
+    struct merak_plan_file file;
 };
 
 /* `merak plan` with options that ask for a search. */

@@ -9,67 +9,28 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #define GIB 0x1p30
 
-static const char *order_name(const struct merak_plan *p)
-{
-    return p->order_tp_pp_dp ? "tp-pp-dp" : "tp-dp-pp";
-}
-
-static const char *sp_name(const struct merak_plan *p)
-{
-    static const char *const name[] = {"auto", "off", "on"};
-
-    return name[p->sp];
-}
-
-static const char *recompute_name(const struct merak_plan *p)
-{
-    static const char *const name[] = {[MERAK_RECOMPUTE_NONE] = "none",
-                                       [MERAK_RECOMPUTE_FULL] = "full",
-                                       [MERAK_RECOMPUTE_SELECTIVE] =
-                                           "selective",
-                                       [MERAK_RECOMPUTE_AUTO] = "auto"};
-
-    return name[p->recompute];
-}
-
-/* As the option has it: a sub-pipeline's halves together. */
-static size_t micro_batch(const struct merak_plan *p)
-{
-    return p->micro_batch * (p->sub_pipeline ? 2 : 1);
-}
-
-static int microbatches(const struct merak_plan *p)
-{
-    return p->microbatches / (p->sub_pipeline ? 2 : 1);
-}
-
 /* --- text ----------------------------------------------------------------- */
 
 static void print_choice(const struct plan_auto *plan,
                          const struct merak_search_result *r)
 {
-    const struct merak_plan *p = &r->choice[0].plan;
+    char text[256];
 
     printf("%s, %.4g B parameters, on %d x %d %s\n",
            plan->config.family == MERAK_GPT2 ? "gpt2" : "llama",
            (double)r->params / 1e9, plan->in.nodes, plan->in.ranks_per_node,
            plan->device.name);
-    printf("tp %d, pp %d, dp %d; %s", p->tp, p->pp, p->dp, p->schedule);
-    if (p->chunks > 1)
-        printf(" of %d chunks a rank", p->chunks);
-    printf(", %d micro-batches of %zu%s; %s%s, ranks %s, sequence parallelism "
-           "%s, recomputation %s\n",
-           microbatches(p), micro_batch(p),
-           p->sub_pipeline ? " in halves that hide each other's exchanges" : "",
-           p->dtype == MERAK_F32 ? "fp32" : "bf16",
-           p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "",
-           order_name(p), sp_name(p), recompute_name(p));
+    merak_plan_describe(&r->choice[0].plan, text, sizeof(text));
+    printf("%s\n", text);
+    if (plan->identified)
+        printf("programs %016" PRIx64 "\n", plan->file.program);
 }
 
 static void print_time(const struct plan_auto *plan,
@@ -129,7 +90,7 @@ static void print_runners(const struct merak_search_result *r)
         const struct merak_plan *p = &c->plan;
 
         printf("  tp %d, pp %d, dp %d, micro-batch %zu, %s", p->tp, p->pp,
-               p->dp, micro_batch(p), p->schedule);
+               p->dp, p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule);
         if (p->chunks > 1)
             printf(" of %d chunks", p->chunks);
         printf("%s%s: %.4g s%s\n      %s\n",
@@ -150,39 +111,6 @@ void plan_report_print(const struct plan_auto *plan,
 }
 
 /* --- the plan file -------------------------------------------------------- */
-
-static json_t *plan_object(const struct merak_plan *p)
-{
-    return json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:I, s:b, s:s, s:b, s:s, s:s, s:s, s:s}",
-        "tp", p->tp, "pp", p->pp, "dp", p->dp, "chunks",
-        merak_plan_parts(p) / p->pp, "microbatches", microbatches(p),
-        "micro_batch", (json_int_t)micro_batch(p), "sub_pipeline",
-        p->sub_pipeline, "schedule", p->schedule, "zero1", p->zero1, "order",
-        order_name(p), "sp", sp_name(p), "recompute", recompute_name(p),
-        "dtype", p->dtype == MERAK_F32 ? "fp32" : "bf16");
-}
-
-/* By part. */
-static json_t *drop_array(const struct merak_plan *p)
-{
-    json_t *drop = json_array();
-
-    for (int i = 0; p->drop != NULL && i < merak_plan_parts(p); i++)
-        json_array_append_new(drop, json_pack("{s:b, s:i}", "attention",
-                                              p->drop[i].attention, "blocks",
-                                              p->drop[i].blocks));
-    return drop;
-}
-
-static json_t *cut_array(const struct merak_plan *p)
-{
-    json_t *cut = json_array();
-
-    for (int i = 0; p->cut != NULL && i < merak_plan_parts(p) - 1; i++)
-        json_array_append_new(cut, json_integer(p->cut[i]));
-    return cut;
-}
 
 static json_t *stage_object(const struct merak_search_stage *s)
 {
@@ -205,7 +133,7 @@ static json_t *stage_object(const struct merak_search_stage *s)
 
 static json_t *runner_object(const struct merak_search_choice *c)
 {
-    json_t *runner = plan_object(&c->plan);
+    json_t *runner = merak_plan_object(&c->plan);
 
     json_object_set_new(runner, "step_s", json_real(c->step_s));
     json_object_set_new(runner, "simulated", json_boolean(c->simulated));
@@ -223,15 +151,14 @@ static json_t *request_object(const struct plan_auto *plan)
                      (json_int_t)plan->in.global_batch);
 }
 
-static json_t *file_object(const struct plan_auto *plan,
-                           const struct merak_search_result *r)
+/* What was predicted, beside the plan. */
+static json_t *prediction_object(const struct plan_auto *plan,
+                                 const struct merak_search_result *r)
 {
     const struct merak_search_choice *c = &r->choice[0];
     json_t *stages = json_array(), *runners = json_array();
-    json_t *parts = json_object(), *chosen = plan_object(&c->plan);
+    json_t *parts = json_object();
 
-    json_object_set_new(chosen, "cut", cut_array(&c->plan));
-    json_object_set_new(chosen, "drop", drop_array(&c->plan));
     for (int s = 0; s < c->plan.pp; s++)
         json_array_append_new(stages, stage_object(&r->stage[s]));
     for (int i = 1; i < r->n_choices; i++)
@@ -240,12 +167,12 @@ static json_t *file_object(const struct plan_auto *plan,
         json_object_set_new(parts,
                             merak_search_part_name((enum merak_search_part)i),
                             json_real(c->part_s[i]));
-    return json_pack(
-        "{s:i, s:o, s:o, s:I, s:f, s:o, s:f, s:I, s:o, s:o}", "merak_plan", 1,
-        "request", request_object(plan), "plan", chosen, "params",
-        (json_int_t)r->params, "step_s", c->step_s, "parts_s", parts,
-        "flop_utilisation", r->flop_utilisation, "memory_limit_bytes",
-        (json_int_t)r->memory_limit, "stages", stages, "runners_up", runners);
+    return json_pack("{s:o, s:I, s:f, s:o, s:f, s:I, s:o, s:o}", "request",
+                     request_object(plan), "params", (json_int_t)r->params,
+                     "step_s", c->step_s, "parts_s", parts, "flop_utilisation",
+                     r->flop_utilisation, "memory_limit_bytes",
+                     (json_int_t)r->memory_limit, "stages", stages,
+                     "runners_up", runners);
 }
 
 enum merak_status plan_json_save(json_t *object, const char *path,
@@ -271,5 +198,9 @@ enum merak_status plan_report_save(const struct plan_auto *plan,
                                    const struct merak_search_result *result,
                                    struct merak_error *err)
 {
-    return plan_json_save(file_object(plan, result), plan->opt->json, err);
+    struct merak_plan_file file = plan->file;
+    json_t *object = merak_plan_file_object(&file);
+
+    json_object_update_new(object, prediction_object(plan, result));
+    return plan_json_save(object, plan->opt->json, err);
 }

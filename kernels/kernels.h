@@ -39,6 +39,10 @@ enum merak_status merak_kernel_find(const struct merak_backend *backend,
                                     const char *op,
                                     const struct merak_kernel **kernel_p,
                                     struct merak_error *err) MERAK_CHECKED;
+/* What a kernel call needs besides its operands, for planners to ask (the
+ * scratch of merak_program_options); arg is a const struct merak_backend. */
+size_t merak_kernel_scratch(void *arg, const char *op,
+                            const struct merak_kernel_call *call);
 
 /* Sleep until CLOCK_MONOTONIC reads deadline_ns: how an instruction of the
  * "emu" backend takes its time.  Returns at once if that is past. */

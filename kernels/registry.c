@@ -130,3 +130,14 @@ enum merak_status merak_kernel_register(const char *backend, const char *name,
     registered = r;
     return MERAK_OK;
 }
+
+size_t merak_kernel_scratch(void *arg, const char *op,
+                            const struct merak_kernel_call *call)
+{
+    const struct merak_kernel *kernel;
+
+    if (merak_kernel_find(arg, op, &kernel, NULL) != MERAK_OK ||
+        kernel->scratch == NULL)
+        return 0;
+    return kernel->scratch(call);
+}

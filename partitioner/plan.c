@@ -50,6 +50,9 @@ static enum merak_status build(struct merak_planned *p,
     int n = ranks == MERAK_PLAN_ALL ? plan->tp * plan->pp * plan->dp : plan->pp;
     enum merak_status rc = MERAK_OK;
 
+    if (ranks == MERAK_PLAN_NONE)
+        return MERAK_OK;
+
     p->program = calloc((size_t)n, sizeof(struct merak_program *));
     if (p->program == NULL)
         return merak_fail_nomem(err, (size_t)n * sizeof(void *));
@@ -92,6 +95,36 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
     *planned_p = p;
     p = NULL; /* the caller's now */
 out:
+    merak_planned_destroy(p);
+    return rc;
+}
+
+enum merak_status merak_plan_identify(const struct merak_plan *plan, size_t seq,
+                                      merak_describe_fn describe, void *arg,
+                                      const struct merak_program_options *opt,
+                                      uint64_t *programs_p,
+                                      char model[MERAK_FINGERPRINT_TEXT],
+                                      struct merak_error *err)
+{
+    uint64_t id = (uint64_t)plan->pp;
+    struct merak_planned *p = NULL;
+    enum merak_status rc = merak_plan_build(plan, seq, describe, arg,
+                                            MERAK_PLAN_NONE, opt, &p, err);
+
+    for (int s = 0; s < plan->pp && rc == MERAK_OK; s++) {
+        struct merak_program *program = NULL;
+
+        rc = merak_program_build(p->sharded, p->stages, plan,
+                                 merak_plan_rank(plan, 0, 0, s), opt, &program,
+                                 err);
+        if (rc == MERAK_OK)
+            id = merak_program_ids(id, merak_program_id(program));
+        merak_program_destroy(program);
+    }
+    if (rc == MERAK_OK) {
+        *programs_p = id;
+        merak_graph_fingerprint(p->graph, model);
+    }
     merak_planned_destroy(p);
     return rc;
 }

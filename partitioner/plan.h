@@ -22,6 +22,7 @@ enum merak_plan_ranks {
     MERAK_PLAN_ALL,    /* a program for each rank, by logical rank */
     MERAK_PLAN_STAGES, /* for the first rank of each stage only: the others
                           differ in coordinates; costs no memory per rank */
+    MERAK_PLAN_NONE,   /* no programs */
 };
 
 /*
@@ -40,6 +41,17 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
                                    const struct merak_program_options *opt,
                                    struct merak_planned **planned_p,
                                    struct merak_error *err) MERAK_CHECKED;
+/*
+ * What tells plans apart: the id of the programs (merak_program_ids) and the
+ * model's fingerprint.  Arguments as above; programs are built and let go of
+ * one at a time.
+ */
+enum merak_status merak_plan_identify(const struct merak_plan *plan, size_t seq,
+                                      merak_describe_fn describe, void *arg,
+                                      const struct merak_program_options *opt,
+                                      uint64_t *programs_p,
+                                      char model[MERAK_FINGERPRINT_TEXT],
+                                      struct merak_error *err) MERAK_CHECKED;
 void merak_planned_destroy(struct merak_planned *planned);
 
 #endif

@@ -8,6 +8,7 @@
 #include "partitioner/graph/pool.h"
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "base/size.h"
 
 #include <stdint.h>
@@ -318,6 +319,23 @@ size_t merak_graph_param_count(const struct merak_graph *graph)
             n += merak_shape_count(&graph->value[i]->shape);
     }
     return n;
+}
+
+void merak_graph_fingerprint(const struct merak_graph *graph,
+                             char hex[MERAK_FINGERPRINT_TEXT])
+{
+    uint64_t h = 0;
+
+    for (int i = 0; i < graph->n_values; i++) {
+        const struct merak_value *v = graph->value[i];
+
+        if (v->kind != MERAK_VALUE_PARAM)
+            continue;
+        h = merak_rng_mix(h, merak_rng_key(0, v->name));
+        for (int d = 0; d < v->shape.ndim; d++)
+            h = merak_rng_mix(h, v->shape.dim[d]);
+    }
+    snprintf(hex, MERAK_FINGERPRINT_TEXT, "%016llx", (unsigned long long)h);
 }
 
 double merak_graph_flops(const struct merak_graph *graph)

@@ -168,6 +168,11 @@ enum merak_status merak_graph_differentiate(struct merak_graph *graph,
  * micro-batch. */
 size_t merak_graph_param_count(const struct merak_graph *graph);
 double merak_graph_flops(const struct merak_graph *graph);
+/* 16 digits that change with any parameter's name or shape, and with nothing
+ * else: neither micro-batch nor dtype. */
+#define MERAK_FINGERPRINT_TEXT 17
+void merak_graph_fingerprint(const struct merak_graph *graph,
+                             char hex[MERAK_FINGERPRINT_TEXT]);
 /* One line per node, for people and tests. */
 enum merak_status merak_graph_print(const struct merak_graph *graph,
                                     char **text_p, struct merak_error *err);

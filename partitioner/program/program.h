@@ -295,6 +295,12 @@ void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
 enum merak_status merak_program_print(const struct merak_program *program,
                                       char **text_p, struct merak_error *err);
 
+/* A fingerprint of what a program does, whatever memory it does it in. */
+uint64_t merak_program_id(const struct merak_program *program);
+/* That of a whole plan: begin with pp, then add in turn the id of the first
+ * rank's program of each stage. */
+uint64_t merak_program_ids(uint64_t before, uint64_t id);
+
 /*
  * Prove a set of programs (all ranks of a plan, or one of each stage class
  * with its peers) sound: every receive has its send with equal bytes and tag;

@@ -52,12 +52,12 @@ echo 1..20
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
 has "the plan is printed" "$tmp/out" "on 2 x 8 h100" "tokens/s" \
     "pipeline bubble" "in all" "next best:"
-has "the plan is saved" "$tmp/plan.json" '"merak_plan": 1' '"nodes": 2' \
+has "the plan is saved" "$tmp/plan.json" '"merak_plan": 2' '"nodes": 2' \
     '"cut":' '"runners_up":' '"why":'
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/again.json" >/dev/null 2>&1
 cmp -s "$tmp/plan.json" "$tmp/again.json" || echo differ >"$tmp/again.json"
-has "the same request has the same plan" "$tmp/again.json" '"merak_plan": 1'
+has "the same request has the same plan" "$tmp/again.json" '"merak_plan": 2'
 "$merak" plan --model "$model" --device=cpu --ranks-per-node=4 \
     --global-batch=8 --seq=16 --dtype=fp32 \
     --what-if=tp=2,pp=2,micro-batch=2,schedule=gpipe >"$tmp/out" 2>&1
