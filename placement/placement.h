@@ -141,7 +141,7 @@ int merak_placement_groups_at(const struct merak_placement *placement,
 /* One more than the highest level there is. */
 int merak_placement_levels(const struct merak_placement *placement);
 
-/* The text of --merak-plan=show: a summary, then a line a node; no more than
+/* The text of --merak-map=show: a summary, then a line a node; no more than
  * max_nodes of these. */
 void merak_placement_print(const struct merak_placement *placement, FILE *out,
                            int max_nodes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print.c - the text of --merak-plan=show */
+/* print.c - the text of --merak-map=show */
 #include "config.h"
 
 #include "placement/internal.h"

@@ -39,7 +39,7 @@ SPANK_PLUGIN(merak, 1)
 int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE;
 #endif
 
-/* Nodes shown by --merak-plan=show; a file gets all. */
+/* Nodes shown by --merak-map=show; a file gets all. */
 enum { MAX_SHOWN = 32 };
 
 /* SPANK gives callbacks no place for state of ours.  Filled by the main
@@ -203,7 +203,7 @@ static const char *word(enum setting setting)
 
 static void show(const struct merak_placement *p)
 {
-    const char *where = settings_text(&settings, SET_PLAN);
+    const char *where = settings_text(&settings, SET_MAP);
     FILE *out;
 
     if (strcmp(where, "show") == 0) {
@@ -216,7 +216,7 @@ static void show(const struct merak_placement *p)
     if (out != NULL)
         merak_placement_print(p, out, MERAK_MAX_NODES);
     if (out == NULL || fclose(out) != 0)
-        slurm_error("merak: --merak-plan: cannot write %s: %s", where,
+        slurm_error("merak: --merak-map: cannot write %s: %s", where,
                     strerror(errno));
 }
 
@@ -268,6 +268,35 @@ static bool is_refusal(enum merak_status status)
     return status == MERAK_ERR_CONFIG || status == MERAK_ERR_PARAM;
 }
 
+/* A plan file has the degrees. */
+static enum merak_status apply_plan_file(struct merak_placement_input *input,
+                                         bool *is_auto, struct merak_error *err)
+{
+    const char *path = settings_text(&settings, SET_PLAN);
+    struct plan_head head;
+    enum merak_status rc;
+
+    if (path[0] == '\0')
+        return MERAK_OK;
+    rc = plan_head_read(path, &head, err);
+    if (rc == MERAK_OK)
+        rc = settings_apply_plan(&settings, &head, input, err);
+    if (rc == MERAK_OK)
+        *is_auto = false;
+    return rc;
+}
+
+/* Its path goes to the tasks, which may start in another directory. */
+static void pass_plan_file(void)
+{
+    const char *path = settings_text(&settings, SET_PLAN);
+    char *whole = path[0] != '\0' ? realpath(path, NULL) : NULL;
+
+    if (path[0] != '\0')
+        setenv(FILE_VARIABLE, whole != NULL ? whole : path, 1);
+    free(whole);
+}
+
 static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
                                    struct merak_error *err)
 {
@@ -276,7 +305,9 @@ static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
     enum merak_status rc;
 
     settings_input(&settings, &plan.input, &is_auto);
-    rc = site_of_step(job, step, &plan.site, err);
+    rc = apply_plan_file(&plan.input, &is_auto, err);
+    if (rc == MERAK_OK)
+        rc = site_of_step(job, step, &plan.site, err);
     if (rc == MERAK_OK)
         rc = is_auto ? check_auto(&plan, err) : place(&plan, err);
     if (rc == MERAK_OK)
@@ -307,8 +338,11 @@ int slurm_spank_local_user_init(spank_t sp, int ac, char *av[])
      * would not take it away there */
     if (getenv(PLAN_VARIABLE) != NULL)
         setenv(PLAN_VARIABLE, "", 1);
+    if (getenv(FILE_VARIABLE) != NULL)
+        setenv(FILE_VARIABLE, "", 1);
     if (!settings.active)
         return 0;
+    pass_plan_file();
     if (is_heterogeneous()) {
         slurm_info("merak: a heterogeneous step: the program plans by itself");
         return 0;

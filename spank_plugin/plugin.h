@@ -14,6 +14,8 @@ enum { EXIT_REFUSED = 66 };
 
 /* From srun to slurmstepd.  The prefix keeps it alive under --export=NONE. */
 #define PLAN_VARIABLE "SLURM_MERAK_PLAN"
+/* The same, for the path of the plan to replay. */
+#define FILE_VARIABLE "SLURM_MERAK_PLAN_FILE"
 /* In place of a plan: every task is to exit with EXIT_REFUSED at once. */
 #define PLAN_REFUSED "refused"
 
@@ -24,6 +26,7 @@ enum setting {
     SET_ORDER,
     SET_TP_DOMAIN,
     SET_PLAN,
+    SET_MAP,
     SET_COUNT
 };
 
@@ -37,7 +40,7 @@ enum source {
 };
 
 enum {
-    VALUE_MAX = 1024,      /* a path, for --merak-plan */
+    VALUE_MAX = 1024,      /* a path, for --merak-plan and --merak-map */
     LONGEST_PLAN = 240000, /* Slurm's environment buffer is 256 KiB */
 };
 
@@ -76,6 +79,26 @@ void settings_input(const struct settings *s,
 /* In sbatch and salloc: put what was said into MERAK_*, for the script or
  * the shell. */
 void settings_export(const struct settings *s);
+
+/* A plan file in place of degrees and order.  MERAK_ERR_CONFIG if a degree is
+ * said as firmly and differs. */
+struct plan_head;
+enum merak_status settings_apply_plan(const struct settings *s,
+                                      const struct plan_head *head,
+                                      struct merak_placement_input *input,
+                                      struct merak_error *err) MERAK_CHECKED;
+
+/* --- plan_head.c ------------------------------------------------------------
+ */
+
+struct plan_head {
+    int tp, pp, dp;
+    enum merak_order order;
+};
+
+/* MERAK_ERR_CONFIG if there is no plan at `path`. */
+enum merak_status plan_head_read(const char *path, struct plan_head *head,
+                                 struct merak_error *err) MERAK_CHECKED;
 
 /* --- site.c -----------------------------------------------------------------
  */

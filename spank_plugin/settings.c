@@ -29,8 +29,10 @@ static const struct {
     [SET_TP_DOMAIN] = {"merak-tp-domain", "MERAK_TP_DOMAIN", "tp-domain",
                        "node|any",
                        "Merak: what a tensor-parallel group may not leave"},
-    [SET_PLAN] = {"merak-plan", NULL, NULL, "show|quiet|FILE",
-                  "Merak: print the rank map, or write it to FILE"},
+    [SET_PLAN] = {"merak-plan", "MERAK_PLAN_FILE", NULL, "FILE",
+                  "Merak: run the plan that `merak plan --json FILE` saved"},
+    [SET_MAP] = {"merak-map", NULL, NULL, "show|quiet|FILE",
+                 "Merak: print the rank map, or write it to FILE"},
 };
 
 const char *setting_option(enum setting setting)
@@ -113,6 +115,12 @@ static const char *check(enum setting setting, const char *text)
                    ? NULL
                    : "expected node or any";
     case SET_PLAN:
+        return text[0] != '\0' && strcmp(text, "show") != 0 &&
+                       strcmp(text, "quiet") != 0
+                   ? NULL
+                   : "expected a file of `merak plan --json` (the rank map "
+                     "has --merak-map)";
+    case SET_MAP:
         return strcmp(text, "show") == 0 || strcmp(text, "quiet") == 0 ||
                        strchr(text, '/') != NULL
                    ? NULL
@@ -206,6 +214,39 @@ void settings_input(const struct settings *s,
         input->tp_domain = MERAK_DOMAIN_NODE;
     *is_auto = strcmp(settings_text(s, SET_TP), "auto") == 0 ||
                strcmp(settings_text(s, SET_PP), "auto") == 0;
+    /* The program chooses the order, too, unless it was said. */
+    if (*is_auto && s->value[SET_ORDER].source == FROM_NOWHERE)
+        input->order = MERAK_ORDER_AUTO;
+}
+
+enum merak_status settings_apply_plan(const struct settings *s,
+                                      const struct plan_head *head,
+                                      struct merak_placement_input *input,
+                                      struct merak_error *err)
+{
+    const struct {
+        enum setting setting;
+        int has;
+    } degree[] = {{SET_TP, head->tp}, {SET_PP, head->pp}, {SET_DP, head->dp}};
+
+    for (size_t i = 0; i < sizeof(degree) / sizeof(*degree); i++) {
+        const char *text = settings_text(s, degree[i].setting);
+        enum source source = s->value[degree[i].setting].source;
+        char name[64];
+
+        if (parse_degree(text) == 0 || parse_degree(text) == degree[i].has ||
+            source < s->value[SET_PLAN].source)
+            continue;
+        describe(degree[i].setting, source, name, sizeof(name));
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%s=%s contradicts the plan %s, which has %d", name,
+                          text, settings_text(s, SET_PLAN), degree[i].has);
+    }
+    input->tp = head->tp;
+    input->pp = head->pp;
+    input->dp = head->dp;
+    input->order = head->order;
+    return MERAK_OK;
 }
 
 void settings_export(const struct settings *s)

@@ -134,12 +134,25 @@ static enum merak_status apply(spank_t sp, const char *text, int task,
     return rc;
 }
 
+/* The plan to replay: the program reads it. */
+static void apply_file(spank_t sp)
+{
+    char path[4096];
+
+    if (spank_getenv(sp, FILE_VARIABLE, path, sizeof(path)) != ESPANK_SUCCESS)
+        return;
+    spank_unsetenv(sp, FILE_VARIABLE);
+    if (path[0] != '\0')
+        spank_setenv(sp, "MERAK_PLAN_FILE", path, 1);
+}
+
 void task_apply_plan(spank_t sp)
 {
     char *text = get_plan(sp);
     struct merak_error err;
     long task;
 
+    apply_file(sp);
     if (text == NULL)
         return;
     task = get_number(sp, "SLURM_PROCID");

@@ -42,7 +42,8 @@ static int launched_tasks(const char **by_p)
     }
     *by_p = "SLURM_NTASKS";
     n = env_int("SLURM_NTASKS");
-    if (n > 0 && (env_int("SLURM_STEP_ID") >= 0 || env_int("SLURM_STEPID") >= 0))
+    if (n > 0 &&
+        (env_int("SLURM_STEP_ID") >= 0 || env_int("SLURM_STEPID") >= 0))
         return n;
     return 1;
 }
@@ -93,6 +94,33 @@ void merak_boot_close(struct merak_boot *boot)
 {
     if (boot != NULL)
         boot->ops->close(boot);
+}
+
+enum merak_status merak_boot_agree(struct merak_boot *boot,
+                                   enum merak_status rc,
+                                   struct merak_error *err)
+{
+    struct merak_error *cards = calloc((size_t)boot->size, sizeof(*cards));
+    struct merak_error mine = *err, other;
+
+    mine.status = rc;
+    if (cards == NULL || boot->ops->allgather(boot, &mine, sizeof(mine), cards,
+                                              &other) != MERAK_OK) {
+        rc = rc != MERAK_OK ? rc
+                            : merak_fail(err, MERAK_ERR_FABRIC,
+                                         "the launcher's exchange failed");
+        free(cards);
+        return rc;
+    }
+    for (int r = 0; r < boot->size; r++) {
+        if (cards[r].status == MERAK_OK)
+            continue;
+        rc = cards[r].status;
+        *err = cards[r];
+        break;
+    }
+    free(cards);
+    return rc;
 }
 
 static int find_host(const char *const *hosts, int n, const char *name)

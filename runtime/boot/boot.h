@@ -21,6 +21,9 @@ struct merak_boot_ops {
     enum merak_status (*allgather)(struct merak_boot *boot, const void *card,
                                    size_t bytes, void *cards,
                                    struct merak_error *err);
+    /* data[bytes], equal on all ranks, of rank 0 to all; any size. */
+    enum merak_status (*broadcast)(struct merak_boot *boot, void *data,
+                                   size_t bytes, struct merak_error *err);
     enum merak_status (*barrier)(struct merak_boot *boot,
                                  struct merak_error *err);
     /* End the whole step with this exit code; does not return under PMIx. */
@@ -30,9 +33,9 @@ struct merak_boot_ops {
 
 struct merak_boot {
     const struct merak_boot_ops *ops;
-    int rank, size;       /* physical (PMIx) */
-    const char *host;     /* of this rank, PMIX_HOSTNAME key */
-    int *node_of;         /* [size]: node number, by first appearance */
+    int rank, size;           /* physical (PMIx) */
+    const char *host;         /* of this rank, PMIX_HOSTNAME key */
+    int *node_of;             /* [size]: node number, by first appearance */
     const char *const *hosts; /* [n_nodes] */
     int n_nodes;
     int local_rank, local_size;
@@ -41,5 +44,11 @@ struct merak_boot {
 enum merak_status merak_boot_open(struct merak_boot **boot_p,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_boot_close(struct merak_boot *boot);
+
+/* Every rank brings its status; all return the first failure in rank order,
+ * with its text.  Collective. */
+enum merak_status merak_boot_agree(struct merak_boot *boot,
+                                   enum merak_status rc,
+                                   struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -6,8 +6,7 @@
 #include "runtime/boot/boot.h"
 
 enum merak_status merak_boot_single_open(struct merak_boot **boot_p,
-                                         struct merak_error *err)
-    MERAK_CHECKED;
+                                         struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_boot_pmix_open(struct merak_boot **boot_p,
                                        struct merak_error *err) MERAK_CHECKED;
 

@@ -24,7 +24,7 @@
 struct pmix_boot {
     struct merak_boot base;
     pmix_proc_t me;
-    unsigned round; /* of allgather: every round has keys of its own */
+    unsigned round; /* every allgather and broadcast has keys of its own */
 };
 
 static enum merak_status fail_pmix(struct merak_error *err, const char *call,
@@ -121,6 +121,26 @@ static enum merak_status pmix_allgather(struct merak_boot *base,
     return rc;
 }
 
+/* Rank 0 puts; what the fence collects is fetched by each node once. */
+static enum merak_status pmix_broadcast(struct merak_boot *base, void *data,
+                                        size_t bytes, struct merak_error *err)
+{
+    struct pmix_boot *boot = (struct pmix_boot *)base;
+    char key[PMIX_MAX_KEYLEN];
+    enum merak_status rc = MERAK_OK;
+
+    if (bytes == 0)
+        return MERAK_OK;
+    snprintf(key, sizeof(key), "merak.cast.%u", boot->round++);
+    if (base->rank == 0)
+        rc = put_card(key, data, bytes, err);
+    if (rc == MERAK_OK)
+        rc = fence(boot, true, err);
+    if (rc == MERAK_OK && base->rank != 0)
+        rc = get_card(boot, 0, key, data, bytes, err);
+    return rc;
+}
+
 static enum merak_status pmix_barrier(struct merak_boot *base,
                                       struct merak_error *err)
 {
@@ -144,6 +164,7 @@ static void pmix_close(struct merak_boot *boot)
 static const struct merak_boot_ops pmix_ops = {
     .name = "pmix",
     .allgather = pmix_allgather,
+    .broadcast = pmix_broadcast,
     .barrier = pmix_barrier,
     .abort = pmix_abort,
     .close = pmix_close,
@@ -226,10 +247,9 @@ enum merak_status merak_boot_pmix_open(struct merak_boot **boot_p,
     st = PMIx_Init(&boot->me, NULL, 0);
     if (st != PMIX_SUCCESS) {
         free(boot);
-        return merak_fail(err,
-                          st == PMIX_ERR_UNREACH ? MERAK_ERR_NOT_FOUND
-                                                 : MERAK_ERR_PEER,
-                          "PMIx_Init: %s", PMIx_Error_string(st));
+        return merak_fail(
+            err, st == PMIX_ERR_UNREACH ? MERAK_ERR_NOT_FOUND : MERAK_ERR_PEER,
+            "PMIx_Init: %s", PMIx_Error_string(st));
     }
     rc = get_size(boot, err);
     if (rc == MERAK_OK)

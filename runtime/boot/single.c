@@ -21,6 +21,16 @@ static enum merak_status single_allgather(struct merak_boot *boot,
     return MERAK_OK;
 }
 
+static enum merak_status single_broadcast(struct merak_boot *boot, void *data,
+                                          size_t bytes, struct merak_error *err)
+{
+    (void)boot;
+    (void)data;
+    (void)bytes;
+    (void)err;
+    return MERAK_OK;
+}
+
 static enum merak_status single_barrier(struct merak_boot *boot,
                                         struct merak_error *err)
 {
@@ -45,6 +55,7 @@ static void single_close(struct merak_boot *boot)
 static const struct merak_boot_ops single_ops = {
     .name = "single",
     .allgather = single_allgather,
+    .broadcast = single_broadcast,
     .barrier = single_barrier,
     .abort = single_abort,
     .close = single_close,

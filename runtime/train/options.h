@@ -31,7 +31,9 @@ struct merak_train_options {
     int chunks; /* model parts of a rank */
     bool sub_pipeline;
     enum merak_recompute recompute;
-    double memory_gib; /* of a rank, for auto; 0: by what is available */
+    double memory_gib;  /* of a rank, for auto; 0: by what is available */
+    const char *plan;   /* a file to replay, or NULL */
+    const char *device; /* that is planned for, and emulated; or NULL */
     bool zero1;
     enum merak_seq_parallel sp;
     enum merak_dtype dtype;
@@ -53,7 +55,8 @@ struct merak_train_options {
     bool help;
     /* Said on the command line: what a planner may not change. */
     struct {
-        bool micro_batch, schedule, chunks, recompute, sub_pipeline, zero1, sp;
+        bool micro_batch, schedule, chunks, recompute, sub_pipeline, zero1, sp,
+            seq, global_batch, dtype;
     } given;
 };
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "placement/placement.h"
+#include "base/options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,56 +23,68 @@ static enum merak_status degree_from_env(const char *name, int *degree_p,
     *degree_p = 0;
     if (text == NULL || *text == '\0')
         return MERAK_OK;
+    if (strcmp(text, "auto") == 0) {
+        *degree_p = MERAK_OPTION_AUTO;
+        return MERAK_OK;
+    }
     v = strtol(text, &end, 10);
     if (*end != '\0' || v < 1 || v > 65535)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%s: expected an integer 1..65535, got \"%.40s\"",
+                          "%s: expected an integer 1..65535 or auto, got "
+                          "\"%.40s\"",
                           name, text);
     *degree_p = (int)v;
     return MERAK_OK;
 }
 
-/* The program's option, else what the plugin resolved, else the user's
- * variable.  The option may not contradict the plugin. */
-static enum merak_status resolve_degree(int option, const char *what,
-                                        const char *resolved_name,
-                                        const char *wish_name, int *degree_p,
-                                        struct merak_error *err)
+/* One of tp, pp, dp: where its number may come from. */
+struct degree_names {
+    const char *what, *resolved, *wish;
+};
+
+/* The program's option, else what the plugin resolved (`placed`, 0 if it did
+ * not), else the user's variable.  The option may not contradict the
+ * plugin. */
+static enum merak_status resolve_degree(int option, int placed,
+                                        const struct degree_names *names,
+                                        int *degree_p, struct merak_error *err)
 {
     int resolved, wish;
-    enum merak_status rc = degree_from_env(resolved_name, &resolved, err);
+    enum merak_status rc = degree_from_env(names->resolved, &resolved, err);
 
     if (rc == MERAK_OK)
-        rc = degree_from_env(wish_name, &wish, err);
+        rc = degree_from_env(names->wish, &wish, err);
     if (rc != MERAK_OK)
         return rc;
-    if (option != 0 && resolved != 0 && option != resolved)
+    if (placed > 0)
+        resolved = placed;
+    if (option != 0 && resolved > 0 && option != resolved) {
+        char text[16] = "auto";
+
+        if (option > 0)
+            snprintf(text, sizeof(text), "%d", option);
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--%s %d contradicts the launch: srun placed the "
+                          "--%s %s contradicts the launch: srun placed the "
                           "tasks for --merak-%s=%d",
-                          what, option, what, resolved);
-    *degree_p = option != 0 ? option : resolved != 0 ? resolved : wish;
+                          names->what, text, names->what, resolved);
+    }
+    *degree_p = option != 0 ? option : resolved > 0 ? resolved : wish;
     return MERAK_OK;
 }
 
-static enum merak_status resolve_degrees(const struct merak_boot *boot,
-                                         const struct merak_train_options *opt,
-                                         struct merak_ranks *r,
-                                         struct merak_error *err)
+/* The launch may have left the choice to the program, which may pin it.  dp
+ * alone is what the others leave, said or not. */
+static void settle_auto(struct merak_ranks *r)
 {
-    enum merak_status rc;
-
-    rc =
-        resolve_degree(opt->tp, "tp", "MERAK_TP_SIZE", "MERAK_TP", &r->tp, err);
-    if (rc == MERAK_OK)
-        rc = resolve_degree(opt->pp, "pp", "MERAK_PP_SIZE", "MERAK_PP", &r->pp,
-                            err);
-    if (rc == MERAK_OK)
-        rc = resolve_degree(opt->dp, "dp", "MERAK_DP_SIZE", "MERAK_DP", &r->dp,
-                            err);
-    if (rc != MERAK_OK)
-        return rc;
-    return merak_degrees_resolve(boot->size, &r->tp, &r->pp, &r->dp, err);
+    r->automatic =
+        r->tp == MERAK_OPTION_AUTO || r->pp == MERAK_OPTION_AUTO ||
+        (r->launched && (r->launch.input.tp == 0 || r->launch.input.pp == 0));
+    if (r->tp == MERAK_OPTION_AUTO)
+        r->tp = 0;
+    if (r->pp == MERAK_OPTION_AUTO)
+        r->pp = 0;
+    if (r->dp == MERAK_OPTION_AUTO)
+        r->dp = 0;
 }
 
 /* The facts as PMIx tells them. */
@@ -156,52 +168,70 @@ static enum merak_status fill_map(const struct merak_placement *p,
     return MERAK_OK;
 }
 
-enum merak_status merak_ranks_resolve(const struct merak_boot *boot,
-                                      const struct merak_train_options *opt,
-                                      struct merak_ranks *ranks,
-                                      struct merak_error *err)
+enum merak_status merak_ranks_wish(const struct merak_boot *boot,
+                                   const struct merak_train_options *opt,
+                                   struct merak_ranks *r,
+                                   struct merak_error *err)
 {
-    struct merak_placement_plan plan;
+    static const struct degree_names tp = {"tp", "MERAK_TP_SIZE", "MERAK_TP"};
+    static const struct degree_names pp = {"pp", "MERAK_PP_SIZE", "MERAK_PP"};
+    static const struct degree_names dp = {"dp", "MERAK_DP_SIZE", "MERAK_DP"};
+    const struct merak_placement_input *placed = &r->launch.input;
+    enum merak_status rc;
+
+    r->launched = read_plan(boot, &r->launch);
+    rc = resolve_degree(opt->tp, placed->tp, &tp, &r->tp, err);
+    if (rc == MERAK_OK)
+        rc = resolve_degree(opt->pp, placed->pp, &pp, &r->pp, err);
+    if (rc == MERAK_OK)
+        rc = resolve_degree(opt->dp, placed->dp, &dp, &r->dp, err);
+    if (rc == MERAK_OK)
+        settle_auto(r);
+    return rc;
+}
+
+enum merak_status merak_ranks_place(const struct merak_boot *boot,
+                                    const struct merak_plan *chosen,
+                                    struct merak_ranks *r,
+                                    struct merak_error *err)
+{
     struct merak_placement_input input = {.site = NULL};
     struct merak_placement *placement = NULL;
     struct merak_site site = {.n_nodes = 0};
-    bool planned = read_plan(boot, &plan);
-    enum merak_status rc = resolve_degrees(boot, opt, ranks, err);
+    enum merak_status rc =
+        merak_degrees_resolve(boot->size, &r->tp, &r->pp, &r->dp, err);
 
-    if (rc == MERAK_OK && planned && plan.input.tp == 0 && opt->tp == 0)
-        rc = merak_fail(err, MERAK_ERR_CONFIG,
-                        "--merak-tp=auto: a run cannot choose its degrees "
-                        "yet; `merak plan --device cpu --nodes N` proposes "
-                        "some, give them to srun");
-    if (rc != MERAK_OK)
-        goto out;
-    if (planned)
-        input = plan.input;
-    else
+    if (rc == MERAK_OK && !r->launched)
         rc = site_from_boot(boot, &site, err);
     if (rc != MERAK_OK)
         goto out;
-    input.site = planned ? &plan.site : &site;
-    input.tp = ranks->tp;
-    input.pp = ranks->pp;
-    input.dp = ranks->dp;
+    if (r->launched)
+        input = r->launch.input;
+    if (chosen != NULL)
+        input.order = chosen->order_tp_pp_dp ? MERAK_ORDER_TP_PP_DP
+                                             : MERAK_ORDER_TP_DP_PP;
+    input.site = r->launched ? &r->launch.site : &site;
+    input.tp = r->tp;
+    input.pp = r->pp;
+    input.dp = r->dp;
     rc = merak_placement_compute(&input, &placement, err);
     if (rc == MERAK_OK)
-        rc = fill_map(placement, boot, ranks, err);
-    snprintf(ranks->source, sizeof(ranks->source), "%s",
-             planned          ? "spank"
+        rc = fill_map(placement, boot, r, err);
+    snprintf(r->source, sizeof(r->source), "%s",
+             r->launched      ? "spank"
              : boot->size > 1 ? "runtime"
                               : "single");
 out:
     merak_placement_destroy(placement);
     merak_site_fini(&site);
-    if (planned)
-        merak_plan_fini(&plan);
     return rc;
 }
 
 void merak_ranks_fini(struct merak_ranks *ranks)
 {
+    if (ranks->launched)
+        merak_plan_fini(&ranks->launch);
+    ranks->launched = false;
     free(ranks->transport_rank);
     ranks->transport_rank = NULL;
 }

@@ -6,28 +6,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/rng.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* A number that changes with any parameter's name or shape. */
-static void fingerprint(const struct merak_graph *graph, char hex[17])
-{
-    uint64_t h = 0;
-
-    for (int i = 0; i < graph->n_values; i++) {
-        const struct merak_value *v = graph->value[i];
-
-        if (v->kind != MERAK_VALUE_PARAM)
-            continue;
-        h = merak_rng_mix(h, merak_rng_key(0, v->name));
-        for (int d = 0; d < v->shape.ndim; d++)
-            h = merak_rng_mix(h, v->shape.dim[d]);
-    }
-    snprintf(hex, 17, "%016llx", (unsigned long long)h);
-}
 
 static enum merak_status describe_model(struct merak_trainer *t,
                                         struct merak_graph **graph_p,
@@ -36,7 +18,7 @@ static enum merak_status describe_model(struct merak_trainer *t,
     const struct merak_model_options mo = {
         .micro_batch = t->plan.micro_batch,
         .seq = t->opt.seq,
-        .dtype = t->opt.dtype,
+        .dtype = t->plan.dtype,
     };
     enum merak_status rc = merak_model_create(&mo, &t->model, err);
 
@@ -45,11 +27,11 @@ static enum merak_status describe_model(struct merak_trainer *t,
     t->describe(t->model, t->describe_arg);
     rc = merak_model_graph(t->model, graph_p, err);
     if (rc == MERAK_OK)
-        fingerprint(*graph_p, t->model_id);
+        merak_graph_fingerprint(*graph_p, t->model_id);
     return rc;
 }
 
-static int default_threads(const struct merak_boot *boot)
+int merak_default_threads(const struct merak_boot *boot)
 {
     const char *cpus = getenv("SLURM_CPUS_PER_TASK");
     long n = cpus != NULL ? strtol(cpus, NULL, 10) : 0;
@@ -59,8 +41,9 @@ static int default_threads(const struct merak_boot *boot)
     return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
-static enum merak_status fill_plan(struct merak_trainer *t,
-                                   struct merak_error *err)
+/* The plan as the options say it. */
+static enum merak_status plan_from_options(struct merak_trainer *t,
+                                           struct merak_error *err)
 {
     size_t per_pass = t->opt.micro_batch * (size_t)t->ranks.dp;
     struct merak_plan *plan = &t->plan;
@@ -94,22 +77,21 @@ static enum merak_status fill_plan(struct merak_trainer *t,
     plan->order_tp_pp_dp = t->ranks.order_tp_pp_dp;
     plan->sp = t->opt.sp;
     plan->dtype = t->opt.dtype;
-    plan->threads =
-        t->opt.threads > 0 ? t->opt.threads : default_threads(t->boot);
     return MERAK_OK;
 }
 
-/* What a kernel call needs besides its operands, asked by the planner. */
-static size_t scratch_of(void *arg, const char *op,
-                         const struct merak_kernel_call *call)
+static enum merak_status fill_plan(struct merak_trainer *t,
+                                   struct merak_error *err)
 {
-    const struct merak_kernel *kernel;
-    struct merak_error err;
+    enum merak_status rc = MERAK_OK;
 
-    if (merak_kernel_find(arg, op, &kernel, &err) != MERAK_OK ||
-        kernel->scratch == NULL)
-        return 0;
-    return kernel->scratch(call);
+    if (t->chosen != NULL)
+        t->plan = t->chosen->plan;
+    else
+        rc = plan_from_options(t, err);
+    t->plan.threads =
+        t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
+    return rc;
 }
 
 struct merak_program_options
@@ -117,7 +99,8 @@ merak_trainer_program_options(const struct merak_trainer *t)
 {
     return (struct merak_program_options){
         .dump_grads = t->opt.dump_grads != NULL,
-        .scratch = scratch_of,
+        .cost = &t->cost,
+        .scratch = merak_kernel_scratch,
         .scratch_arg = (void *)(uintptr_t)t->backend,
         .unit_s = t->opt.emu_unit_ms * 1e-3,
     };
@@ -150,16 +133,43 @@ static enum merak_status build_programs(struct merak_trainer *t,
     return MERAK_OK;
 }
 
+/* A plan is for one model. */
+static enum merak_status check_model(const struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    if (t->chosen == NULL || strcmp(t->chosen->model, t->model_id) == 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "the plan is for another model: its parameters have "
+                      "fingerprint %s, this model's %s; plan again with "
+                      "`merak plan --json` for this model",
+                      t->chosen->model, t->model_id);
+}
+
+static enum merak_status cut_model(struct merak_trainer *t,
+                                   struct merak_graph *graph,
+                                   struct merak_error *err)
+{
+    const struct merak_shard_options so = {.tp = t->plan.tp, .sp = t->plan.sp};
+    int parts = merak_plan_parts(&t->plan);
+    enum merak_status rc = merak_shard(graph, &so, &t->sharded, err);
+
+    if (rc == MERAK_OK)
+        rc = t->plan.cut != NULL
+                 ? merak_stages_at(t->sharded, t->plan.cut, parts, &t->stages,
+                                   err)
+                 : merak_stages_cut(t->sharded, parts, &t->stages, err);
+    return rc;
+}
+
 enum merak_status merak_trainer_plan(struct merak_trainer *t,
                                      struct merak_error *err)
 {
     bool emulate = strcmp(t->opt.backend, "emu") == 0;
-    struct merak_shard_options so = {.tp = t->ranks.tp, .sp = t->opt.sp};
     const struct merak_schedule *schedule;
     struct merak_graph *graph;
-    enum merak_status rc;
+    enum merak_status rc = fill_plan(t, err);
 
-    rc = fill_plan(t, err);
     if (rc == MERAK_OK)
         rc = merak_plan_schedule(&t->plan, &schedule, err);
     if (rc == MERAK_OK)
@@ -170,10 +180,9 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
     if (rc == MERAK_OK)
         rc = describe_model(t, &graph, err);
     if (rc == MERAK_OK)
-        rc = merak_shard(graph, &so, &t->sharded, err);
+        rc = check_model(t, err);
     if (rc == MERAK_OK)
-        rc = merak_stages_cut(t->sharded, merak_plan_parts(&t->plan),
-                              &t->stages, err);
+        rc = cut_model(t, graph, err);
     if (rc == MERAK_OK)
         rc = build_programs(t, err);
     /* Each rank proves its own program; `merak plan` proves all together. */
@@ -182,22 +191,6 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
     if (rc == MERAK_OK)
         rc = merak_program_check(&t->eval, 1, err);
     return rc;
-}
-
-size_t merak_memory_available(const struct merak_boot *boot)
-{
-    FILE *f = fopen("/proc/meminfo", "re");
-    char line[128];
-    size_t kib = SIZE_MAX / 1024;
-
-    if (f == NULL)
-        return SIZE_MAX;
-    while (fgets(line, sizeof(line), f) != NULL) {
-        if (sscanf(line, "MemAvailable: %zu kB", &kib) == 1)
-            break;
-    }
-    fclose(f);
-    return kib * 1024 / (size_t)boot->local_size;
 }
 
 static enum merak_status check_memory(const struct merak_trainer *t,

@@ -14,6 +14,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -55,34 +56,6 @@ static int fail_alone(const struct merak_error *err, int code)
     if (is_first_task())
         fprintf(stderr, "merak: error: %s\n", err->text);
     return code;
-}
-
-/* Agree before there is a transport: every rank's status by the boot. */
-static enum merak_status agree_by_boot(struct merak_boot *boot,
-                                       enum merak_status rc,
-                                       struct merak_error *err)
-{
-    struct merak_error *cards = calloc((size_t)boot->size, sizeof(*cards));
-    struct merak_error mine = *err, other;
-
-    mine.status = rc;
-    if (cards == NULL || boot->ops->allgather(boot, &mine, sizeof(mine), cards,
-                                              &other) != MERAK_OK) {
-        rc = rc != MERAK_OK ? rc
-                            : merak_fail(err, MERAK_ERR_FABRIC,
-                                         "the launcher's exchange failed");
-        free(cards);
-        return rc;
-    }
-    for (int r = 0; r < boot->size; r++) {
-        if (cards[r].status == MERAK_OK)
-            continue;
-        rc = cards[r].status;
-        *err = cards[r];
-        break;
-    }
-    free(cards);
-    return rc;
 }
 
 static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
@@ -147,17 +120,22 @@ static enum merak_status start_weights(struct merak_trainer *t,
     return rc;
 }
 
-/* What a stage drops depends on the memory there is, and its ranks must
- * choose alike: all go by the least of any. */
+/* What is planned and what a stage drops depend on the memory there is, and
+ * ranks must choose alike: all go by the least of any. */
 static enum merak_status share_memory(struct merak_trainer *t,
                                       struct merak_error *err)
 {
     size_t mine = merak_memory_available(t->boot) / 8 * 7;
+    bool asked = t->ranks.automatic || t->opt.recompute == MERAK_RECOMPUTE_AUTO;
     size_t *all = NULL;
     enum merak_status rc = MERAK_OK;
 
+    if (t->opt.memory_gib > 0 && !asked)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--memory-gib is what --recompute auto or a degree "
+                          "that is auto has to fit; it needs one of these");
     t->memory_bytes = (size_t)(t->opt.memory_gib * 0x1p30);
-    if (t->opt.recompute != MERAK_RECOMPUTE_AUTO || t->opt.memory_gib > 0)
+    if (t->memory_bytes > 0 || !asked)
         return MERAK_OK;
     all = calloc((size_t)t->boot->size, sizeof(*all));
     if (all == NULL)
@@ -170,33 +148,85 @@ static enum merak_status share_memory(struct merak_trainer *t,
     return rc;
 }
 
+/* Degrees, and who is who. */
+static enum merak_status set_up_ranks(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = merak_ranks_wish(t->boot, &t->opt, &t->ranks, err);
+
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = share_memory(t, err);
+    if (rc == MERAK_OK)
+        rc = merak_choose(t, err);
+    if (rc == MERAK_OK)
+        rc = merak_ranks_place(t->boot,
+                               t->chosen != NULL ? &t->chosen->plan : NULL,
+                               &t->ranks, err);
+    if (rc != MERAK_OK)
+        return rc;
+    merak_log_rank(t->ranks.logical);
+    t->world = (struct merak_team){t->boot->size, t->ranks.logical,
+                                   t->ranks.transport_rank};
+    return MERAK_OK;
+}
+
+/* Programs of all ranks together; a chosen plan must have become what it was
+ * chosen for.  id[size] is scratch. */
+static enum merak_status identify(struct merak_trainer *t, uint64_t *id,
+                                  struct merak_error *err)
+{
+    uint64_t mine = merak_program_id(t->program);
+    enum merak_status rc =
+        t->boot->ops->allgather(t->boot, &mine, sizeof(mine), id, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    mine = (uint64_t)t->plan.pp;
+    for (int s = 0; s < t->plan.pp; s++) {
+        int rank = merak_plan_rank(&t->plan, 0, 0, s);
+
+        mine = merak_program_ids(mine, id[t->ranks.transport_rank[rank]]);
+    }
+    t->program_id = mine;
+    if (t->chosen == NULL || t->chosen->program == mine)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "the plan makes programs %016" PRIx64
+                      " here and made %016" PRIx64
+                      " when it was saved: another Merak or another model "
+                      "made it; plan again",
+                      mine, t->chosen->program);
+}
+
 /* All set-up; *phase_p is the exit code of the phase that failed. */
 static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
                                 struct merak_error *err)
 {
+    uint64_t *id;
     enum merak_status rc;
 
     *phase_p = MERAK_EXIT_CONFIG;
-    rc = share_memory(t, err);
+    rc = set_up_ranks(t, err);
     if (rc == MERAK_OK)
-        rc = merak_ranks_resolve(t->boot, &t->opt, &t->ranks, err);
-    if (rc == MERAK_OK) {
-        merak_log_rank(t->ranks.logical);
-        t->world = (struct merak_team){t->boot->size, t->ranks.logical,
-                                       t->ranks.transport_rank};
         rc = merak_trainer_plan(t, err);
-    }
-    rc = agree_by_boot(t->boot, rc, err);
+    id = calloc((size_t)t->boot->size, sizeof(*id));
+    if (rc == MERAK_OK && id == NULL)
+        rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*id));
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = identify(t, id, err);
+    free(id);
     if (rc != MERAK_OK)
         return rc;
     *phase_p = MERAK_EXIT_DATA;
     rc = open_data(t, model_vocab(t->sharded->graph), err);
-    rc = agree_by_boot(t->boot, rc, err);
+    rc = merak_boot_agree(t->boot, rc, err);
     if (rc != MERAK_OK)
         return rc;
     *phase_p = MERAK_EXIT_CONFIG;
     rc = merak_trainer_connect(t, err);
-    rc = agree_by_boot(t->boot, rc, err);
+    rc = merak_boot_agree(t->boot, rc, err);
     if (rc != MERAK_OK)
         return rc;
     merak_report_plan(t);
@@ -224,6 +254,7 @@ static void tear_down(struct merak_trainer *t)
     merak_sharded_destroy(t->sharded);
     merak_model_destroy(t->model);
     merak_ranks_fini(&t->ranks);
+    merak_plan_file_destroy(t->chosen);
 }
 
 /* A failure inside a step: peers may be anywhere; only the launcher can end
@@ -279,7 +310,9 @@ static void print_help(const char *program)
 
 int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
 {
-    struct merak_trainer t = {.describe = describe, .describe_arg = arg};
+    struct merak_trainer t = {.describe = describe,
+                              .describe_arg = arg,
+                              .cost = *merak_cost_default()};
     struct merak_error err = {.status = MERAK_OK};
     enum merak_status rc;
     int code;

@@ -4,10 +4,12 @@
 #define MERAK_RUNTIME_TRAIN_TRAINER_H
 
 #include "io/ckpt/ckpt.h"
+#include "io/plan_file.h"
 #include "io/tokens/tokens.h"
 #include "io/trace/trace.h"
 #include "merak/train.h"
 #include "partitioner/program/program.h"
+#include "placement/placement.h"
 #include "runtime/engine/engine.h"
 #include "runtime/runtime.h"
 #include "runtime/train/options.h"
@@ -18,9 +20,12 @@
 
 /* Where this rank stands, and how logical ranks map to the transport's. */
 struct merak_ranks {
-    int tp, pp, dp;
-    int logical;         /* of this task */
-    int *transport_rank; /* [size] of each logical rank */
+    int tp, pp, dp; /* 0: not said, until they are resolved */
+    bool automatic; /* what is not said is the planner's choice */
+    bool launched;  /* there is a plan of the plugin's for this step */
+    struct merak_placement_plan launch; /* if so */
+    int logical;                        /* of this task */
+    int *transport_rank;                /* [size] of each logical rank */
     bool order_tp_pp_dp;
     char source[16]; /* "spank", "runtime", "single" */
     uint64_t plan_id;
@@ -33,7 +38,12 @@ struct merak_trainer {
 
     struct merak_boot *boot;
     struct merak_ranks ranks;
+    struct merak_plan_file *chosen; /* a plan that was saved or searched for;
+                                       NULL: the options say it all */
+    struct merak_cost_model cost;   /* of the device that runs are planned
+                                       for, and that emu is */
     struct merak_plan plan;
+    uint64_t program_id;     /* of all ranks */
     struct merak_team world; /* members in logical order */
 
     struct merak_model *model;
@@ -67,16 +77,31 @@ struct merak_trainer {
     bool broken; /* a step failed: peers may be anywhere */
 };
 
-/* ranks.c: degrees, the rank map and this task's place in it. */
-enum merak_status merak_ranks_resolve(const struct merak_boot *boot,
-                                      const struct merak_train_options *opt,
-                                      struct merak_ranks *ranks,
-                                      struct merak_error *err) MERAK_CHECKED;
+/* ranks.c: the degrees as far as options and launch say them; contradictions
+ * are refused. */
+enum merak_status merak_ranks_wish(const struct merak_boot *boot,
+                                   const struct merak_train_options *opt,
+                                   struct merak_ranks *ranks,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* ranks.c: the rest of the degrees, the rank map and this task's place in it.
+ * A plan that was chosen has its own order of ranks; else NULL. */
+enum merak_status merak_ranks_place(const struct merak_boot *boot,
+                                    const struct merak_plan *chosen,
+                                    struct merak_ranks *ranks,
+                                    struct merak_error *err) MERAK_CHECKED;
 void merak_ranks_fini(struct merak_ranks *ranks);
 
-/* setup.c: this task's share of MemAvailable, or SIZE_MAX where it cannot be
- * told. */
+/* choose.c: the plan that --plan names, or that rank 0's search finds where
+ * degrees are auto, into t->chosen and the options.  Collective; all return
+ * the same. */
+enum merak_status merak_choose(struct merak_trainer *t,
+                               struct merak_error *err) MERAK_CHECKED;
+
+/* memory.c: this task's share of what its node and its cgroups have left, or
+ * SIZE_MAX where it cannot be told. */
 size_t merak_memory_available(const struct merak_boot *boot);
+/* setup.c: threads of a task, unless --threads says. */
+int merak_default_threads(const struct merak_boot *boot);
 /* setup.c: model -> programs; no communication. */
 enum merak_status merak_trainer_plan(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;

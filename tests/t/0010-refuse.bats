@@ -53,13 +53,15 @@ got \"$value\"" -n2 "--merak-$option=$value"
     done
 }
 
-@test "words that are no order, domain or plan" {
+@test "words that are no order, domain, map or plan" {
     rejects '--merak-order: expected tp-dp-pp, tp-pp-dp or auto, got "dp"' \
         -n2 --merak-order=dp
     rejects '--merak-tp-domain: expected node or any, got "rack"' \
         -n2 --merak-tp-domain=rack
-    rejects '--merak-plan: expected show, quiet, or a file with a / in its '\
-'name, got "verbose"' -n2 --merak-plan=verbose
+    rejects '--merak-map: expected show, quiet, or a file with a / in its '\
+'name, got "verbose"' -n2 --merak-map=verbose
+    rejects '--merak-plan: expected a file of `merak plan --json` (the rank '\
+'map has --merak-map), got "show"' -n2 --merak-plan=show
 }
 
 @test "two values for one option" {

@@ -90,25 +90,25 @@ on()
 
 @test "replicas share a leaf, stages are across, or the other way round" {
     run srun -Q -N4 --ntasks-per-node=2 --merak-tp=2 --merak-pp=2 \
-        --merak-plan=show true
+        --merak-map=show true
     [[ $output == *"tp groups of 2: 4 in a node"* ]]
     [[ $output == *"pp groups of 2: 4 across 2 switch levels"* ]]
     [[ $output == *"dp groups of 2: 4 under one leaf switch"* ]]
     [[ $output == *"root.leaf1 n2: 2=t0.p0.d1 3=t1.p0.d1"* ]]
     run srun -Q -N4 --ntasks-per-node=2 --merak-tp=2 --merak-pp=2 \
-        --merak-order=tp-pp-dp --merak-plan=show true
+        --merak-order=tp-pp-dp --merak-map=show true
     [[ $output == *"pp groups of 2: 4 under one leaf switch"* ]]
     [[ $output == *"dp groups of 2: 4 across 2 switch levels"* ]]
 }
 
-@test "the plan can be written to a file" {
-    run srun -Q -n2 --merak-tp=2 --merak-plan="$BATS_TEST_TMPDIR/plan" true
+@test "the map can be written to a file" {
+    run srun -Q -n2 --merak-tp=2 --merak-map="$BATS_TEST_TMPDIR/plan" true
     [ -z "$output" ]
     grep -q ': 2 tasks on 1 node, tp=2 x pp=1 x dp=1' "$BATS_TEST_TMPDIR/plan"
 }
 
-@test "a plan file that cannot be written is said; the step runs" {
-    run srun -Q -n1 --merak-plan=/no/such/dir/plan echo ran
+@test "a map that cannot be written is said; the step runs" {
+    run srun -Q -n1 --merak-map=/no/such/dir/plan echo ran
     [ "$status" -eq 0 ]
     [[ $output == *"cannot write /no/such/dir/plan: No such file"* ]]
     [[ $output == *ran* ]]
@@ -129,9 +129,9 @@ on()
 
 @test "auto: the topology and no coordinates" {
     run srun -Q -w 'n[1-2]' --ntasks-per-node=2 --merak-tp=auto sh -c \
-        'echo ${MERAK_TP_RANK-none} ${MERAK_RANK-none} $MERAK_TOPO_ADDR ${MERAK_PLAN##*tp-dp-pp}'
+        'echo ${MERAK_TP_RANK-none} ${MERAK_RANK-none} $MERAK_TOPO_ADDR ${MERAK_PLAN#*/*/*/}'
     [ "$(sort -u <<<"$output" | head -n 1)" = \
-        "none none root.leaf1.n1 /node/n[1-2]/root(leaf1(0-1))/0+2*2" ]
+        "none none root.leaf1.n1 0x0x0/auto/node/n[1-2]/root(leaf1(0-1))/0+2*2" ]
 }
 
 @test "without an option the plugin does nothing" {

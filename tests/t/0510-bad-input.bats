@@ -159,9 +159,3 @@ refused()
     train 2 --tp 1
     refused 66 "--merak-tp=2"
 }
-
-@test "automatic degrees are refused, not guessed" {
-    SRUN=(--merak-tp=auto)
-    train 2
-    refused 66 "--merak-tp=auto"
-}

@@ -68,6 +68,18 @@ static enum merak_status fork_allgather(struct merak_boot *base,
     return MERAK_OK;
 }
 
+static enum merak_status fork_broadcast(struct merak_boot *base, void *data,
+                                        size_t bytes, struct merak_error *err)
+{
+    char *all = malloc(bytes * (size_t)base->size);
+    enum merak_status rc = fork_allgather(base, data, bytes, all, err);
+
+    if (rc == MERAK_OK)
+        memcpy(data, all, bytes);
+    free(all);
+    return rc;
+}
+
 static enum merak_status fork_barrier(struct merak_boot *base,
                                       struct merak_error *err)
 {
@@ -93,6 +105,7 @@ static void fork_close(struct merak_boot *boot)
 static const struct merak_boot_ops fork_ops = {
     .name = "fork",
     .allgather = fork_allgather,
+    .broadcast = fork_broadcast,
     .barrier = fork_barrier,
     .abort = fork_abort,
     .close = fork_close,

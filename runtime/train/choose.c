@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* choose.c - the plan of a run that was saved, or is searched for
+ *
+ * Rank 0 reads the plan that --plan names, or, where degrees are auto,
+ * searches for one: it knows the graph, the nodes and the least memory of
+ * any task.  The others get the plan as text, and all run it to the letter:
+ * both ways end in a struct merak_plan_file.
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "partitioner/plan.h"
+#include "partitioner/search/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the machine ---------------------------------------------------------- */
+
+/* Tasks that nodes have, if all have as many; else the most that divides all
+ * counts: a node of 8 tasks is then two of 4 beside one of 4. */
+static int tasks_per_node(const struct merak_boot *boot)
+{
+    int common = 0;
+
+    for (int node = 0; node < boot->n_nodes; node++) {
+        int n = 0;
+
+        for (int r = 0; r < boot->size; r++)
+            n += boot->node_of[r] == node;
+        while (n != 0) { /* Euclid */
+            int rest = common % n;
+
+            common = n;
+            n = rest;
+        }
+    }
+    return common;
+}
+
+static enum merak_status find_device(struct merak_trainer *t,
+                                     struct merak_device *device,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = merak_device_find(
+        t->opt.device != NULL ? t->opt.device : "cpu", device, err);
+    int threads =
+        t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
+
+    if (rc != MERAK_OK)
+        return rc;
+    /* The one that is built in is one core; a file was measured as it is to
+     * be used, and emu is what it is told to be. */
+    if (t->opt.device == NULL && strcmp(t->opt.backend, "emu") != 0) {
+        for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
+            device->flops_per_s[d] *= threads;
+            device->peak_flops_per_s[d] *= threads;
+        }
+    }
+    merak_device_cost(device, t->opt.dtype, tasks_per_node(t->boot), &t->cost);
+    return MERAK_OK;
+}
+
+/* --- searching, on rank 0 ------------------------------------------------- */
+
+static enum merak_pin pin_of(bool given, bool value)
+{
+    return !given ? MERAK_PIN_FREE : value ? MERAK_PIN_YES : MERAK_PIN_NO;
+}
+
+/* What was said is not changed. */
+static enum merak_status fill_pins(const struct merak_trainer *t,
+                                   struct merak_search_pins *pin,
+                                   struct merak_error *err)
+{
+    const struct merak_train_options *o = &t->opt;
+    const struct merak_ranks *r = &t->ranks;
+    enum merak_order order = MERAK_ORDER_AUTO;
+
+    *pin = (struct merak_search_pins){
+        .tp = r->tp,
+        .pp = r->pp,
+        .dp = r->dp,
+        .micro_batch = o->given.micro_batch ? o->micro_batch : 0,
+        .schedule = o->given.schedule ? o->schedule : NULL,
+        .chunks = o->given.chunks ? o->chunks : 0,
+        .sub_pipeline = pin_of(o->given.sub_pipeline, o->sub_pipeline),
+        .zero1 = pin_of(o->given.zero1, o->zero1),
+        .fix_recompute = o->given.recompute,
+        .recompute = o->recompute,
+        .fix_sp = o->given.sp,
+        .sp = o->sp};
+    if (r->launched)
+        order = r->launch.input.order;
+    pin->order_tp_pp_dp =
+        pin_of(order != MERAK_ORDER_AUTO, order == MERAK_ORDER_TP_PP_DP);
+    if (o->emu_unit_ms > 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--emu-unit-ms makes all stages alike: there is "
+                          "nothing to plan by; give tp and pp");
+    return MERAK_OK;
+}
+
+/* What a search is asked, as `merak plan` would ask for this allocation. */
+static enum merak_status fill_input(struct merak_trainer *t,
+                                    const struct merak_device *device,
+                                    struct merak_search_input *in,
+                                    struct merak_error *err)
+{
+    bool emulate = strcmp(t->opt.backend, "emu") == 0;
+    int per_node = tasks_per_node(t->boot);
+
+    *in = (struct merak_search_input){.describe = t->describe,
+                                      .arg = t->describe_arg,
+                                      .seq = t->opt.seq,
+                                      .dtype = t->opt.dtype,
+                                      .global_batch = t->opt.global_batch,
+                                      .nodes = t->boot->size / per_node,
+                                      .ranks_per_node = per_node,
+                                      .memory_bytes = t->memory_bytes,
+                                      .threads = 1,
+                                      .device = device,
+                                      .scratch = merak_kernel_scratch};
+    if (merak_backend_find(emulate ? "cpu" : t->opt.backend, &t->backend,
+                           err) != MERAK_OK)
+        return err->status;
+    in->scratch_arg = (void *)(uintptr_t)t->backend;
+    return fill_pins(t, &in->pin, err);
+}
+
+static enum merak_status keep_choice(const struct merak_search_input *in,
+                                     const struct merak_search_result *result,
+                                     struct merak_plan_file *file,
+                                     struct merak_error *err)
+{
+    const struct merak_search_choice *best = &result->choice[0];
+    const struct merak_program_options po = {.scratch = in->scratch,
+                                             .scratch_arg = in->scratch_arg};
+
+    file->plan = best->plan; /* its lists are the result's */
+    file->seq = in->seq;
+    file->global_batch = in->global_batch;
+    file->step_s = best->step_s;
+    file->memory_bytes = best->memory_bytes;
+    snprintf(file->device, sizeof(file->device), "%s", in->device->name);
+    return merak_plan_identify(&file->plan, in->seq, in->describe, in->arg, &po,
+                               &file->program, file->model, err);
+}
+
+static enum merak_status encode(struct merak_plan_file *file, char **text_p,
+                                struct merak_error *err)
+{
+    json_t *object = merak_plan_file_object(file);
+
+    *text_p = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return *text_p != NULL ? MERAK_OK : merak_fail_nomem(err, sizeof(*file));
+}
+
+static void log_search(const struct merak_search_input *in,
+                       const struct merak_search_result *result,
+                       int64_t start_ns)
+{
+    merak_info("train",
+               "searched for a plan for %d x %d tasks (%s), %.2f GiB each: %d "
+               "rated, %d simulated in %.2f s",
+               in->nodes, in->ranks_per_node, in->device->name,
+               (double)result->memory_limit / 0x1p30, result->n_rated,
+               result->n_simulated,
+               (double)(merak_clock_ns() - start_ns) * 1e-9);
+}
+
+static enum merak_status search(struct merak_trainer *t, char **text_p,
+                                struct merak_error *err)
+{
+    struct merak_search_result *result = NULL;
+    struct merak_plan_file file = {0};
+    struct merak_search_input in;
+    struct merak_device device;
+    int64_t start_ns = merak_clock_ns();
+    enum merak_status rc = find_device(t, &device, err);
+
+    if (rc == MERAK_OK)
+        rc = fill_input(t, &device, &in, err);
+    if (rc == MERAK_OK)
+        rc = merak_search(&in, &result, err);
+    if (rc == MERAK_OK)
+        rc = keep_choice(&in, result, &file, err);
+    if (rc == MERAK_OK)
+        rc = encode(&file, text_p, err);
+    if (rc == MERAK_OK)
+        log_search(&in, result, start_ns);
+    merak_search_destroy(result);
+    return rc;
+}
+
+static enum merak_status read_saved(const char *path, char **text_p,
+                                    struct merak_error *err)
+{
+    struct merak_plan_file *file = NULL;
+    enum merak_status rc = merak_plan_file_load(path, &file, err);
+
+    if (rc == MERAK_OK)
+        rc = encode(file, text_p, err);
+    merak_plan_file_destroy(file);
+    return rc;
+}
+
+/* --- does the plan fit what was said? ------------------------------------- */
+
+static enum merak_status contradicts(const char *name, const char *said,
+                                     const char *has, struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--%s %s contradicts the plan, which has %s: leave the "
+                      "option out, or plan again",
+                      name, said, has);
+}
+
+static enum merak_status check_number(const char *name, bool given, size_t said,
+                                      size_t has, struct merak_error *err)
+{
+    char a[24], b[24];
+
+    if (!given || said == has)
+        return MERAK_OK;
+    snprintf(a, sizeof(a), "%zu", said);
+    snprintf(b, sizeof(b), "%zu", has);
+    return contradicts(name, a, b, err);
+}
+
+static enum merak_status check_word(const char *name, bool given, int said,
+                                    int has, const char *const *words,
+                                    struct merak_error *err)
+{
+    return !given || said == has
+               ? MERAK_OK
+               : contradicts(name, words[said], words[has], err);
+}
+
+static enum merak_status check_tasks(const struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    const struct merak_plan *p = &t->chosen->plan;
+    long long tasks = (long long)p->tp * p->pp * p->dp;
+
+    if (tasks == t->boot->size)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "the plan is for %lld tasks (tp %d x pp %d x dp %d) and "
+                      "this run has %d; start it with %lld, or plan again "
+                      "for %d",
+                      tasks, p->tp, p->pp, p->dp, t->boot->size, tasks,
+                      t->boot->size);
+}
+
+static enum merak_status check_choices(const struct merak_trainer *t,
+                                       struct merak_error *err)
+{
+    static const char *const no_yes[] = {"no", "yes"};
+    static const char *const sp[] = {"auto", "off", "on"};
+    static const char *const dtype[] = {"fp32", "bf16"};
+    static const char *const recompute[] = {"none", "full", "selective",
+                                            "auto"};
+    const struct merak_train_options *o = &t->opt;
+    const struct merak_plan *p = &t->chosen->plan;
+    size_t micro_batch = p->micro_batch * (p->sub_pipeline ? 2 : 1);
+    enum merak_status rc = MERAK_OK;
+
+    if (o->given.schedule && strcmp(o->schedule, p->schedule) != 0)
+        rc = contradicts("schedule", o->schedule, p->schedule, err);
+    if (rc == MERAK_OK)
+        rc = check_number("micro-batch", o->given.micro_batch, o->micro_batch,
+                          micro_batch, err);
+    if (rc == MERAK_OK)
+        rc = check_number("chunks", o->given.chunks, (size_t)o->chunks,
+                          (size_t)p->chunks, err);
+    if (rc == MERAK_OK)
+        rc = check_number("seq", o->given.seq, o->seq, t->chosen->seq, err);
+    if (rc == MERAK_OK)
+        rc = check_number("global-batch", o->given.global_batch,
+                          o->global_batch, t->chosen->global_batch, err);
+    if (rc == MERAK_OK)
+        rc = check_word("recompute", o->given.recompute, (int)o->recompute,
+                        (int)p->recompute, recompute, err);
+    if (rc == MERAK_OK)
+        rc = check_word("sub-pipeline", o->given.sub_pipeline, o->sub_pipeline,
+                        p->sub_pipeline, no_yes, err);
+    if (rc == MERAK_OK)
+        rc = check_word("zero1", o->given.zero1, o->zero1, p->zero1, no_yes,
+                        err);
+    if (rc == MERAK_OK)
+        rc = check_word("sp", o->given.sp, (int)o->sp, (int)p->sp, sp, err);
+    if (rc == MERAK_OK)
+        rc = check_word("dtype", o->given.dtype, (int)o->dtype, (int)p->dtype,
+                        dtype, err);
+    return rc;
+}
+
+/* Degrees of the options and of the launch. */
+static enum merak_status check_degrees(const struct merak_trainer *t,
+                                       struct merak_error *err)
+{
+    const struct merak_plan *p = &t->chosen->plan;
+    const struct merak_ranks *r = &t->ranks;
+    enum merak_status rc =
+        check_number("tp", r->tp > 0, (size_t)r->tp, (size_t)p->tp, err);
+
+    if (rc == MERAK_OK)
+        rc = check_number("pp", r->pp > 0, (size_t)r->pp, (size_t)p->pp, err);
+    if (rc == MERAK_OK)
+        rc = check_number("dp", r->dp > 0, (size_t)r->dp, (size_t)p->dp, err);
+    return rc;
+}
+
+/* From here on the options say what the plan says. */
+static void take_choices(struct merak_trainer *t)
+{
+    const struct merak_plan *p = &t->chosen->plan;
+    struct merak_train_options *o = &t->opt;
+
+    t->ranks.tp = p->tp;
+    t->ranks.pp = p->pp;
+    t->ranks.dp = p->dp;
+    o->seq = t->chosen->seq;
+    o->global_batch = t->chosen->global_batch;
+    o->dtype = p->dtype;
+    o->sp = p->sp;
+    o->zero1 = p->zero1;
+    o->recompute = p->recompute;
+}
+
+/* --- together ------------------------------------------------------------- */
+
+/* Rank 0's text, to all. */
+static enum merak_status share(struct merak_trainer *t, char **text_p,
+                               struct merak_error *err)
+{
+    size_t n = *text_p != NULL ? strlen(*text_p) + 1 : 0;
+    enum merak_status rc = t->boot->ops->broadcast(t->boot, &n, sizeof(n), err);
+
+    if (rc == MERAK_OK && t->boot->rank != 0) {
+        *text_p = malloc(n);
+        if (*text_p == NULL)
+            rc = merak_fail_nomem(err, n);
+    }
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = t->boot->ops->broadcast(t->boot, *text_p, n, err);
+    return rc;
+}
+
+static const char *saved_plan(const struct merak_trainer *t)
+{
+    const char *path = getenv("MERAK_PLAN_FILE");
+
+    if (t->opt.plan != NULL)
+        return t->opt.plan;
+    return path != NULL && *path != '\0' ? path : NULL;
+}
+
+static void log_choice(const struct merak_trainer *t, const char *path)
+{
+    const struct merak_plan_file *file = t->chosen;
+    char text[256];
+
+    merak_plan_describe(&file->plan, text, sizeof(text));
+    merak_info("train",
+               "%s %s: %s; predicted for %s: step %.4g s, %.1f MiB a task",
+               path != NULL ? path : "chosen", file->id, text, file->device,
+               file->step_s, (double)file->memory_bytes / 0x1p20);
+}
+
+enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
+{
+    const char *path = saved_plan(t);
+    struct merak_device device;
+    char *text = NULL;
+    enum merak_status rc;
+
+    /* A device without a plan is what emu emulates. */
+    rc = t->opt.device != NULL ? find_device(t, &device, err) : MERAK_OK;
+    if (rc == MERAK_OK && t->boot->rank == 0 && path != NULL)
+        rc = read_saved(path, &text, err);
+    else if (rc == MERAK_OK && t->boot->rank == 0 && t->ranks.automatic)
+        rc = search(t, &text, err);
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc != MERAK_OK || (path == NULL && !t->ranks.automatic))
+        goto out;
+    rc = share(t, &text, err);
+    if (rc == MERAK_OK)
+        rc = merak_plan_file_decode(text, strlen(text), "of rank 0", &t->chosen,
+                                    err);
+    if (rc == MERAK_OK)
+        rc = check_tasks(t, err);
+    if (rc == MERAK_OK)
+        rc = check_degrees(t, err);
+    if (rc == MERAK_OK)
+        rc = check_choices(t, err);
+    if (rc == MERAK_OK) {
+        take_choices(t);
+        if (t->boot->rank == 0)
+            log_choice(t, path);
+    }
+out:
+    free(text);
+    return rc;
+}

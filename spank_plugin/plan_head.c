@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_head.c - the degrees of a plan file, in srun
+ *
+ * io/plan_file.c writes these keys first and in this order, so that they can
+ * be read without a JSON library: the plugin links libc alone.  Whether the
+ * rest of the file is whole is the program's to say.
+ */
+#include "config.h"
+
+#include "spank_plugin/plugin.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { HEAD_BYTES = 1024 };
+
+enum merak_status plan_head_read(const char *path, struct plan_head *head,
+                                 struct merak_error *err)
+{
+    char text[HEAD_BYTES], order[16] = "";
+    struct plan_head got = {0};
+    FILE *in = fopen(path, "re");
+    size_t n;
+    int version = 0, found;
+
+    if (in == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG, "--merak-plan: %s: %s", path,
+                          strerror(errno));
+    n = fread(text, 1, sizeof(text) - 1, in);
+    fclose(in);
+    text[n] = '\0';
+    found = sscanf(text,
+                   " { \"merak_plan\" : %5d , \"plan\" : { \"tp\" : %5d , "
+                   "\"pp\" : %5d , \"dp\" : %5d , \"order\" : \"%15[a-z-]\"",
+                   &version, &got.tp, &got.pp, &got.dp, order);
+    if (found != 5 || got.tp < 1 || got.pp < 1 || got.dp < 1 ||
+        merak_order_parse(order, &got.order) != MERAK_OK ||
+        got.order == MERAK_ORDER_AUTO)
+        return merak_fail(
+            err, MERAK_ERR_CONFIG,
+            "--merak-plan: %s is no plan that `merak plan "
+            "--json` saved%s",
+            path, found >= 1 && version != 2 ? ": it has another version" : "");
+    *head = got;
+    return MERAK_OK;
+}
