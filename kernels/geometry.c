@@ -52,26 +52,31 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call)
 
 static struct merak_heads heads(const struct merak_operand *op, size_t row)
 {
-    return (struct merak_heads){.op = op, .row = row};
+    return (struct merak_heads){.op = op, .row = row, .t0 = op->lo[1]};
 }
 
 static void grouped_sizes(const struct merak_operand *q,
+                          const struct merak_operand *k,
                           struct merak_attention *at)
 {
     const size_t *dim = q->local.dim;
 
     at->B = dim[0];
-    at->T = dim[1];
+    at->T = k->local.dim[1];
+    at->first = q->lo[1];
     at->G = dim[2];
     at->R = dim[3];
     at->D = dim[4];
 }
 
+/* A slice's qkv holds what came before it, too. */
 static void packed_sizes(const struct merak_operand *qkv,
+                         const struct merak_operand *o,
                          struct merak_attention *at)
 {
     const size_t *dim = qkv->local.dim;
 
+    at->first = o->lo[1];
     at->B = dim[0];
     at->T = dim[1];
     at->G = dim[3];
@@ -84,9 +89,9 @@ static void packed_heads(const struct merak_operand *qkv, size_t third,
                          struct merak_heads *q, struct merak_heads *k,
                          struct merak_heads *v)
 {
-    *q = (struct merak_heads){qkv, 0, 3 * third};
-    *k = (struct merak_heads){qkv, third, 3 * third};
-    *v = (struct merak_heads){qkv, 2 * third, 3 * third};
+    *q = (struct merak_heads){qkv, 0, 3 * third, 0};
+    *k = (struct merak_heads){qkv, third, 3 * third, 0};
+    *v = (struct merak_heads){qkv, 2 * third, 3 * third, 0};
 }
 
 void merak_attention_view(const struct merak_kernel_call *call,
@@ -95,7 +100,7 @@ void merak_attention_view(const struct merak_kernel_call *call,
     const struct merak_operand *op = call->operand;
 
     *at = (struct merak_attention){0};
-    grouped_sizes(&op[0], at);
+    grouped_sizes(&op[0], &op[1], at);
     at->q = heads(&op[0], at->G * at->R * at->D);
     at->k = heads(&op[1], at->G * at->D);
     at->v = heads(&op[2], at->G * at->D);
@@ -110,7 +115,7 @@ void merak_attention_packed_view(const struct merak_kernel_call *call,
     size_t third;
 
     *at = (struct merak_attention){0};
-    packed_sizes(&op[0], at);
+    packed_sizes(&op[0], &op[1], at);
     third = at->G * at->D;
     packed_heads(&op[0], third, &at->q, &at->k, &at->v);
     at->o = heads(&op[1], third);
@@ -124,7 +129,8 @@ void merak_attention_dx_view(const struct merak_kernel_call *call,
     size_t q_row, kv_row;
 
     *at = (struct merak_attention){0};
-    grouped_sizes(&op[1], at);
+    at->accumulate = call->accumulate;
+    grouped_sizes(&op[1], &op[2], at);
     q_row = at->G * at->R * at->D;
     kv_row = at->G * at->D;
     at->d_o = heads(&op[0], q_row);
@@ -145,7 +151,8 @@ void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
     size_t third;
 
     *at = (struct merak_attention){0};
-    packed_sizes(&op[1], at);
+    at->accumulate = call->accumulate;
+    packed_sizes(&op[1], &op[0], at);
     third = at->G * at->D;
     at->d_o = heads(&op[0], third);
     packed_heads(&op[1], third, &at->q, &at->k, &at->v);

@@ -52,19 +52,42 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call);
 
 /*
  * One of q, k, v, o, or a gradient of one, in memory.  Element (b, t, h, d)
- * is element offset + (b T + t) row + h D + d of op; h counts query heads
+ * is element offset + (b T + t - t0) row + h D + d of op; h counts query heads
  * for q and o, kv heads for k and v.
+ *
+ * A call may be about a slice of the sequence, of one sample (B = 1): then
+ * the queries are first .. T - 1 and the keys 0 .. T - 1.  The backward call
+ * stores dq of its queries, and stores, or if `accumulate` adds to, dk and dv
+ * of all its keys.
  */
 struct merak_heads {
     const struct merak_operand *op;
     size_t offset, row;
+    size_t t0; /* the first position that op holds */
 };
 struct merak_attention {
     size_t B, T, G, R, D; /* G kv heads, R query heads each */
+    size_t first;         /* query; 0 unless it is a slice */
+    bool accumulate;
     struct merak_heads q, k, v, o;
-    const struct merak_operand *lse;    /* [B, T, G, R] */
+    const struct merak_operand *lse;    /* [B, T - first, G, R] */
     struct merak_heads d_o, dq, dk, dv; /* set by the _dx form only */
 };
+/* The element of x at (b, t, h, 0). */
+static inline size_t merak_heads_at(const struct merak_attention *at,
+                                    const struct merak_heads *x, size_t b,
+                                    size_t t, size_t h)
+{
+    return x->offset + (b * at->T + t - x->t0) * x->row + h * at->D;
+}
+
+/* The element of lse of query (b, t) and query head h. */
+static inline size_t merak_lse_at(const struct merak_attention *at, size_t b,
+                                  size_t t, size_t h)
+{
+    return (b * at->T + t - at->first) * at->G * at->R + h;
+}
+
 void merak_attention_view(const struct merak_kernel_call *call,
                           struct merak_attention *at);
 void merak_attention_packed_view(const struct merak_kernel_call *call,

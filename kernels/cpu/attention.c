@@ -107,39 +107,55 @@ static size_t pad(size_t n)
     return (n + LANES - 1) / LANES * LANES;
 }
 
-/* n rows of heads x from (b, t, h) on, as a tile [TILE][pad(D)]; rows from n
- * on are zero. */
-static void load_tile(const struct merak_attention *at,
-                      const struct merak_heads *x, size_t b, size_t t, size_t h,
-                      size_t n, float *tile)
+/* A tile's rows, of which those of positions lo .. hi - 1 are there. */
+struct span {
+    size_t t; /* of the tile's first row */
+    size_t lo, hi;
+};
+
+static struct span span_of(size_t t, size_t first, size_t T)
 {
-    size_t pitch = pad(at->D);
+    return (struct span){t, t > first ? t : first,
+                         T - t < TILE ? T : t + TILE};
+}
+
+/* Rows of heads x of (b, h) as a tile [TILE][pad(D)]; others are zero. */
+static void load_tile(const struct merak_attention *at,
+                      const struct merak_heads *x, size_t b, struct span s,
+                      size_t h, float *tile)
+{
+    size_t pitch = pad(at->D), begin = s.lo - s.t, end = s.hi - s.t;
     bool bf16 = x->op->dtype == MERAK_BF16;
 
-    for (size_t i = 0; i < n; i++) {
-        size_t from = x->offset + (b * at->T + t + i) * x->row + h * at->D;
+    memset(tile, 0, begin * pitch * sizeof(float));
+    for (size_t i = begin; i < end; i++) {
+        size_t from = merak_heads_at(at, x, b, s.t + i, h);
 
         for (size_t d = 0; d < at->D; d += LANES)
             vstore_f32(tile + i * pitch + d,
                        vload_n(x->op->data, from + d, at->D - d, bf16));
     }
-    memset(tile + n * pitch, 0, (TILE - n) * pitch * sizeof(float));
+    memset(tile + end * pitch, 0, (TILE - end) * pitch * sizeof(float));
 }
 
-/* A tile's first n rows to heads x. */
+/* A tile's rows to heads x, or added to what is there. */
 static void store_tile(const struct merak_attention *at,
-                       const struct merak_heads *x, size_t b, size_t t,
-                       size_t h, size_t n, const float *tile)
+                       const struct merak_heads *x, size_t b, struct span s,
+                       size_t h, const float *tile, bool add)
 {
     size_t pitch = pad(at->D);
     bool bf16 = x->op->dtype == MERAK_BF16;
 
-    for (size_t i = 0; i < n; i++) {
-        size_t to = x->offset + (b * at->T + t + i) * x->row + h * at->D;
+    for (size_t i = s.lo - s.t; i < s.hi - s.t; i++) {
+        size_t to = merak_heads_at(at, x, b, s.t + i, h);
 
-        for (size_t d = 0; d < at->D; d += LANES)
-            vstore_n(x->op->data, to + d, at->D - d,
-                     vload_f32(tile + i * pitch + d), bf16);
+        for (size_t d = 0; d < at->D; d += LANES) {
+            vf row = vload_f32(tile + i * pitch + d);
+
+            if (add)
+                row += vload_n(x->op->data, to + d, at->D - d, bf16);
+            vstore_n(x->op->data, to + d, at->D - d, row, bf16);
+        }
     }
 }
 
@@ -253,7 +269,7 @@ static void forward_pair(const struct merak_attention *at, struct tiles *x,
 /* o = o_t / sum, lse = max + log(sum). */
 static void finish_queries(const struct merak_attention *at, struct tiles *x,
                            const struct running *r, size_t b, size_t h,
-                           size_t t, size_t n)
+                           struct span rows)
 {
     float *lse = at->lse->data;
 
@@ -265,15 +281,22 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
         }
     }
     transpose_matrix(x->out, TILE, pad(at->D), TILE, x->row, false);
-    store_tile(at, &at->o, b, t, h, n, x->row);
-    for (size_t i = 0; i < n; i++)
-        lse[(b * at->T + t + i) * at->G * at->R + h] =
+    store_tile(at, &at->o, b, rows, h, x->row, false);
+    for (size_t i = rows.lo - rows.t; i < rows.hi - rows.t; i++)
+        lse[merak_lse_at(at, b, rows.t + i, h)] =
             r->max[i / LANES][i % LANES] + logf(r->sum[i / LANES][i % LANES]);
 }
 
-static size_t tile_rows(const struct merak_attention *at, size_t t)
+/* The tiles that hold queries; tiles begin at multiples of TILE also where
+ * the queries do not, so that a slice's numbers are the whole's, to the bit. */
+static size_t first_tile(const struct merak_attention *at)
 {
-    return at->T - t < TILE ? at->T - t : TILE;
+    return at->first / TILE;
+}
+
+static size_t query_tiles(const struct merak_attention *at)
+{
+    return cpu_range_count(at->T, TILE) - first_tile(at);
 }
 
 static void forward_item(void *arg, size_t item, int thread)
@@ -282,11 +305,12 @@ static void forward_item(void *arg, size_t item, int thread)
     size_t tiles = cpu_range_count(at->T, TILE), heads = at->G * at->R;
     size_t t = (tiles - 1 - item / (heads * at->B)) * TILE; /* longest first */
     size_t h = item % heads, b = item / heads % at->B;
+    struct span queries = span_of(t, at->first, at->T);
     struct running r;
     struct tiles x;
 
     carve(&x, at->D, thread);
-    load_tile(at, &at->q, b, t, h, tile_rows(at, t), x.row);
+    load_tile(at, &at->q, b, queries, h, x.row);
     transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, false);
     memset(x.out, 0, pad(at->D) * TILE * sizeof(float));
     for (size_t i = 0; i < TILE / LANES; i++) {
@@ -294,13 +318,13 @@ static void forward_item(void *arg, size_t item, int thread)
         r.sum[i] = vset(0);
     }
     for (size_t k = 0; k <= t; k += TILE) {
-        size_t n = tile_rows(at, k);
+        struct span keys = span_of(k, 0, at->T);
 
-        load_tile(at, &at->k, b, k, h / at->R, n, x.k);
-        load_tile(at, &at->v, b, k, h / at->R, n, x.v);
-        forward_pair(at, &x, &r, n, k == t);
+        load_tile(at, &at->k, b, keys, h / at->R, x.k);
+        load_tile(at, &at->v, b, keys, h / at->R, x.v);
+        forward_pair(at, &x, &r, keys.hi - k, k == t);
     }
-    finish_queries(at, &x, &r, b, h, t, tile_rows(at, t));
+    finish_queries(at, &x, &r, b, h, queries);
 }
 
 /* --- backward ------------------------------------------------------------- */
@@ -311,7 +335,7 @@ struct backward {
 };
 
 /* delta = do . o of each query, in lanes. */
-static void deltas(const struct merak_attention *at, struct tiles *x, size_t n,
+static void deltas(const struct merak_attention *at, struct tiles *x,
                    float delta[TILE])
 {
     size_t pitch = pad(at->D);
@@ -319,7 +343,7 @@ static void deltas(const struct merak_attention *at, struct tiles *x, size_t n,
     for (size_t i = 0; i < TILE; i++) {
         vf sum = {0};
 
-        for (size_t d = 0; i < n && d < pitch; d += LANES)
+        for (size_t d = 0; d < pitch; d += LANES)
             sum += vload_f32(x->row + i * pitch + d) *
                    vload_f32(x->d_o + i * pitch + d);
         delta[i] = vsum(sum);
@@ -404,19 +428,19 @@ static void load_queries(const struct merak_attention *at, struct tiles *x,
                          size_t b, size_t t, size_t h, float lse[TILE],
                          float delta[TILE])
 {
-    size_t n = tile_rows(at, t);
+    struct span s = span_of(t, at->first, at->T);
+    const float *from = at->lse->data;
 
-    load_tile(at, &at->q, b, t, h, n, x->q);
-    load_tile(at, &at->d_o, b, t, h, n, x->d_o);
-    load_tile(at, &at->o, b, t, h, n, x->row);
+    load_tile(at, &at->q, b, s, h, x->q);
+    load_tile(at, &at->d_o, b, s, h, x->d_o);
+    load_tile(at, &at->o, b, s, h, x->row);
     transpose_matrix(x->q, pad(at->D), TILE, pad(at->D), x->q_t, false);
     transpose_matrix(x->d_o, pad(at->D), TILE, pad(at->D), x->d_o_t, false);
-    deltas(at, x, n, delta);
+    deltas(at, x, delta);
     for (size_t i = 0; i < TILE; i++)
-        lse[i] =
-            i < n ? ((const float *)
-                         at->lse->data)[(b * at->T + t + i) * at->G * at->R + h]
-                  : 0.0f;
+        lse[i] = t + i >= s.lo && t + i < s.hi
+                     ? from[merak_lse_at(at, b, t + i, h)]
+                     : 0.0f;
 }
 
 static void backward_queries(const struct backward *bw, struct tiles *x,
@@ -425,19 +449,22 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
     const struct merak_attention *at = &bw->at;
     float lse[TILE], delta[TILE];
     size_t pitch = pad(at->D), g = h / at->R;
+    struct span queries = span_of(t, at->first, at->T);
 
     load_queries(at, x, b, t, h, lse, delta);
     memset(x->out, 0, TILE * pitch * sizeof(float));
     for (size_t k = 0; k <= t; k += TILE) {
-        size_t n = tile_rows(at, k);
-        bool begun = h % at->R > 0 || k < t; /* these keys were met before */
+        struct span keys = span_of(k, 0, at->T);
+        /* Were these keys met before? */
+        bool begun = h % at->R > 0 ||
+                     (k < t && t > first_tile(at) * TILE);
 
-        load_tile(at, &at->k, b, k, g, n, x->k);
-        load_tile(at, &at->v, b, k, g, n, x->v);
-        backward_pair(at, x, n, tile_rows(at, t), k == t, lse, delta,
+        load_tile(at, &at->k, b, keys, g, x->k);
+        load_tile(at, &at->v, b, keys, g, x->v);
+        backward_pair(at, x, keys.hi - k, queries.hi - t, k == t, lse, delta,
                       dk + k * pitch, dv + k * pitch, begun);
     }
-    store_tile(at, &at->dq, b, t, h, tile_rows(at, t), x->out);
+    store_tile(at, &at->dq, b, queries, h, x->out, false);
 }
 
 static void backward_item(void *arg, size_t item, int thread)
@@ -451,11 +478,13 @@ static void backward_item(void *arg, size_t item, int thread)
 
     carve(&x, at->D, thread);
     for (size_t h = g * at->R; h < (g + 1) * at->R; h++)
-        for (size_t t = 0; t < at->T; t += TILE)
+        for (size_t t = first_tile(at) * TILE; t < at->T; t += TILE)
             backward_queries(bw, &x, b, t, h, dk, dv);
     for (size_t t = 0; t < at->T; t += TILE) {
-        store_tile(at, &at->dk, b, t, g, tile_rows(at, t), dk + t * pitch);
-        store_tile(at, &at->dv, b, t, g, tile_rows(at, t), dv + t * pitch);
+        struct span keys = span_of(t, 0, at->T);
+
+        store_tile(at, &at->dk, b, keys, g, dk + t * pitch, at->accumulate);
+        store_tile(at, &at->dv, b, keys, g, dv + t * pitch, at->accumulate);
     }
 }
 
@@ -483,7 +512,7 @@ static enum merak_status forward(const struct merak_kernel_call *call,
     if (rc != MERAK_OK)
         return rc;
     merak_pool_run(forward_item, at,
-                   at->B * at->G * at->R * cpu_range_count(at->T, TILE));
+                   at->B * at->G * at->R * query_tiles(at));
     return MERAK_OK;
 }
 

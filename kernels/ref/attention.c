@@ -13,12 +13,6 @@
 
 #include <math.h>
 
-static size_t place(const struct merak_attention *at,
-                    const struct merak_heads *x, size_t b, size_t t, size_t h)
-{
-    return x->offset + (b * at->T + t) * x->row + h * at->D;
-}
-
 static double dot(const struct merak_operand *x, size_t i,
                   const struct merak_operand *y, size_t j, size_t D)
 {
@@ -33,8 +27,8 @@ static double dot(const struct merak_operand *x, size_t i,
 static double score(const struct merak_attention *at, size_t b, size_t h,
                     size_t i, size_t j)
 {
-    return dot(at->q.op, place(at, &at->q, b, i, h), at->k.op,
-               place(at, &at->k, b, j, h / at->R), at->D) /
+    return dot(at->q.op, merak_heads_at(at, &at->q, b, i, h), at->k.op,
+               merak_heads_at(at, &at->k, b, j, h / at->R), at->D) /
            sqrt((double)at->D);
 }
 
@@ -60,17 +54,17 @@ static void query_forward(const struct merak_attention *at, size_t b, size_t h,
 
         for (size_t j = 0; j <= i; j++)
             sum += exp(score(at, b, h, i, j) - lse) *
-                   ref_load(at->v.op, place(at, &at->v, b, j, h / at->R) + d);
-        ref_store(at->o.op, place(at, &at->o, b, i, h) + d, sum);
+                   ref_load(at->v.op, merak_heads_at(at, &at->v, b, j, h / at->R) + d);
+        ref_store(at->o.op, merak_heads_at(at, &at->o, b, i, h) + d, sum);
     }
-    ref_store(at->lse, (b * at->T + i) * at->G * at->R + h, lse);
+    ref_store(at->lse, merak_lse_at(at, b, i, h), lse);
 }
 
 static void forward(const struct merak_attention *at)
 {
     for (size_t b = 0; b < at->B; b++)
         for (size_t h = 0; h < at->G * at->R; h++)
-            for (size_t i = 0; i < at->T; i++)
+            for (size_t i = at->first; i < at->T; i++)
                 query_forward(at, b, h, i);
 }
 
@@ -78,12 +72,12 @@ static void forward(const struct merak_attention *at)
 static void pair(const struct merak_attention *at, size_t b, size_t h, size_t i,
                  size_t j, double *p, double *ds)
 {
-    size_t d_o = place(at, &at->d_o, b, i, h);
+    size_t d_o = merak_heads_at(at, &at->d_o, b, i, h);
     double delta =
-        dot(at->d_o.op, d_o, at->o.op, place(at, &at->o, b, i, h), at->D);
+        dot(at->d_o.op, d_o, at->o.op, merak_heads_at(at, &at->o, b, i, h), at->D);
     double dp = dot(at->d_o.op, d_o, at->v.op,
-                    place(at, &at->v, b, j, h / at->R), at->D);
-    double lse = ref_load(at->lse, (b * at->T + i) * at->G * at->R + h);
+                    merak_heads_at(at, &at->v, b, j, h / at->R), at->D);
+    double lse = ref_load(at->lse, merak_lse_at(at, b, i, h));
 
     *p = exp(score(at, b, h, i, j) - lse);
     *ds = *p * (dp - delta) / sqrt((double)at->D);
@@ -100,10 +94,16 @@ static void query_backward(const struct merak_attention *at, size_t b, size_t h,
 
             pair(at, b, h, i, j, &p, &ds);
             sum +=
-                ds * ref_load(at->k.op, place(at, &at->k, b, j, h / at->R) + d);
+                ds * ref_load(at->k.op, merak_heads_at(at, &at->k, b, j, h / at->R) + d);
         }
-        ref_store(at->dq.op, place(at, &at->dq, b, i, h) + d, sum);
+        ref_store(at->dq.op, merak_heads_at(at, &at->dq, b, i, h) + d, sum);
     }
+}
+
+static void put_sum(const struct merak_attention *at,
+                    const struct merak_heads *x, size_t i, double sum)
+{
+    ref_store(x->op, i, at->accumulate ? ref_load(x->op, i) + sum : sum);
 }
 
 /* Key and value (b, j) of kv head g: over the later queries of its heads. */
@@ -114,17 +114,17 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
         double dk = 0, dv = 0;
 
         for (size_t h = g * at->R; h < (g + 1) * at->R; h++) {
-            for (size_t i = j; i < at->T; i++) {
+            for (size_t i = j > at->first ? j : at->first; i < at->T; i++) {
                 double p, ds;
 
                 pair(at, b, h, i, j, &p, &ds);
-                dk += ds * ref_load(at->q.op, place(at, &at->q, b, i, h) + d);
+                dk += ds * ref_load(at->q.op, merak_heads_at(at, &at->q, b, i, h) + d);
                 dv +=
-                    p * ref_load(at->d_o.op, place(at, &at->d_o, b, i, h) + d);
+                    p * ref_load(at->d_o.op, merak_heads_at(at, &at->d_o, b, i, h) + d);
             }
         }
-        ref_store(at->dk.op, place(at, &at->dk, b, j, g) + d, dk);
-        ref_store(at->dv.op, place(at, &at->dv, b, j, g) + d, dv);
+        put_sum(at, &at->dk, merak_heads_at(at, &at->dk, b, j, g) + d, dk);
+        put_sum(at, &at->dv, merak_heads_at(at, &at->dv, b, j, g) + d, dv);
     }
 }
 
@@ -132,7 +132,7 @@ static void backward(const struct merak_attention *at)
 {
     for (size_t b = 0; b < at->B; b++) {
         for (size_t i = 0; i < at->T; i++) {
-            for (size_t h = 0; h < at->G * at->R; h++)
+            for (size_t h = 0; i >= at->first && h < at->G * at->R; h++)
                 query_backward(at, b, h, i);
             for (size_t g = 0; g < at->G; g++)
                 key_backward(at, b, g, i);

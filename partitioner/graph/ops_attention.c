@@ -19,14 +19,16 @@ MERAK_DIMS(attention_packed_dx,
 
 /*
  * `gemms` products of [T, D] by [T, D] per head, half of each under the
- * mask: 2 T T D / 2 flops.  Operand o has an element per sequence, position,
- * head and channel.  Forward has 2 products, backward 5 (the scores again,
- * then dP, dV, dQ, dK).
+ * mask: 2 T T D / 2 flops.  Operand o has an element per query's sequence,
+ * position, head and channel; k has the keys, of which a slice of queries,
+ * the last of them, meets all before it.  Forward has 2 products, backward 5
+ * (the scores again, then dP, dV, dQ, dK).
  */
-static void causal_cost(const struct merak_infer *inf, int o, double gemms,
-                        struct merak_cost *cost)
+static void causal_cost(const struct merak_infer *inf, int o, int k,
+                        double gemms, struct merak_cost *cost)
 {
-    double seq = (double)inf->shape[o].dim[1];
+    double queries = (double)inf->shape[o].dim[1];
+    double seq = 2 * (double)inf->shape[k].dim[1] - queries;
 
     cost->flops = gemms * seq * (double)merak_shape_count(&inf->shape[o]);
     cost->bytes = merak_cost_bytes(inf);
@@ -35,25 +37,25 @@ static void causal_cost(const struct merak_infer *inf, int o, double gemms,
 static void attention_cost(const struct merak_infer *inf,
                            struct merak_cost *cost)
 {
-    causal_cost(inf, 0, 2, cost);
+    causal_cost(inf, 0, 1, 2, cost);
 }
 
 static void attention_dx_cost(const struct merak_infer *inf,
                               struct merak_cost *cost)
 {
-    causal_cost(inf, 0, 5, cost);
+    causal_cost(inf, 0, 2, 5, cost);
 }
 
 static void attention_packed_cost(const struct merak_infer *inf,
                                   struct merak_cost *cost)
 {
-    causal_cost(inf, 1, 2, cost);
+    causal_cost(inf, 1, 0, 2, cost);
 }
 
 static void attention_packed_dx_cost(const struct merak_infer *inf,
                                      struct merak_cost *cost)
 {
-    causal_cost(inf, 0, 5, cost);
+    causal_cost(inf, 0, 1, 5, cost);
 }
 
 static enum merak_status attention_grad(struct merak_grad *g,

@@ -2,8 +2,8 @@
 /* partitioner/program/build.h - a program under construction
  *
  * Shared by the files that make programs: program.c (frame), build.c (slots,
- * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c
- * and values.c (micro-batches), step.c (gradients and optimizer), place.c
+ * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c,
+ * values.c and slices.c (micro-batches), step.c (gradients and optimizer), place.c
  * (memory), hazard.c (waits).
  * The first failure is kept in `rc` and `err`; after it, calls do nothing and
  * return -1, and whoever drives looks at `rc` between actions.
@@ -110,6 +110,9 @@ struct merak_build {
     int n_lag, cap_lag;
     int send_lag;   /* for so many actions more is a sent slot kept */
     int n_released; /* actions so far */
+    size_t seq, batch; /* of the inputs: [batch, seq] */
+    int slices;        /* pieces that a micro-batch's sequence runs in */
+    int slice;         /* of the action that is being written */
     int *shared;    /* scratch and staging slots, one for each size */
     int n_shared, cap_shared;
     struct merak_gate *gate; /* by instr */
@@ -177,6 +180,25 @@ void merak_build_release(struct merak_build *b, int chunk, unsigned done,
 /* End of the micro-batches. */
 void merak_build_settle(struct merak_build *b);
 void merak_build_loss(struct merak_build *b);
+
+/* --- slices.c --- */
+/* Find the sequence's length and the number of slices; a message if they do
+ * not fit. */
+enum merak_status merak_build_slices(struct merak_build *b);
+/* Has a value the sequence as its second dim? */
+bool merak_build_is_sliced(const struct merak_build *b, int value);
+/* Slots for the slices of a value's new slot. */
+void merak_build_cut(struct merak_build *b, int slot);
+/* Operand i of a node, a value in a slot, as the slice under way needs it. */
+int merak_build_piece(const struct merak_build *b, const struct merak_node *node,
+                      int i, int slot);
+/* Does a node run in the slice under way? */
+bool merak_build_runs(const struct merak_build *b,
+                      const struct merak_node *node);
+/* Is the slice under way, of a micro-batch, the first, or the last, to give
+ * gradients?  They come from the sequence's end. */
+bool merak_build_first_back(const struct merak_build *b);
+bool merak_build_last_back(const struct merak_build *b);
 
 /* --- again.c --- */
 /* The lists of nodes that a chunk's actions run. */

@@ -15,7 +15,7 @@ void merak_build_transfer(struct merak_build *b, int v, int microbatch,
                           bool send)
 {
     const struct merak_flow *f = &b->flow[v];
-    int slot = merak_build_value(b, v, microbatch);
+    int slot = merak_build_piece(b, NULL, 0, merak_build_value(b, v, microbatch));
     struct merak_instr in = {
         .kind = send ? MERAK_INSTR_SEND : MERAK_INSTR_RECV,
         .queue = MERAK_QUEUE_P2P,
@@ -27,7 +27,7 @@ void merak_build_transfer(struct merak_build *b, int v, int microbatch,
         .n_out = send ? 0 : 1,
         .slot = {slot},
         .peer = peer_at(b, send ? f->to : f->from),
-        .tag = merak_build_tag(b, microbatch, v),
+        .tag = merak_build_tag(b, microbatch * b->slices + b->slice, v),
         .name = send ? f->send_name : f->recv_name};
 
     if (slot >= 0)
@@ -86,10 +86,15 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
     struct merak_exchange **ex = &b->exchange[node->id];
 
     in->op = NULL;
-    if (*ex == NULL)
+    if (*ex == NULL) {
+        struct merak_shape shape = from->shape;
+
+        if (merak_build_is_sliced(b, from->id))
+            shape.dim[1] /= (size_t)b->slices;
         *ex = merak_build_exchange(b, &b->sharded->mesh, b->coord, hop,
-                                   &b->sharded->layout[from->id], &from->shape,
+                                   &b->sharded->layout[from->id], &shape,
                                    from->dtype);
+    }
     in->exchange = *ex;
     if (hop->kind == MERAK_CONVERT_SLICE) {
         in->kind = MERAK_INSTR_SLICE;
@@ -98,7 +103,7 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
     in->kind = MERAK_INSTR_EXCHANGE;
     in->queue = MERAK_QUEUE_COLLECTIVE;
     in->group = merak_build_group(b, hop->axis);
-    in->tag = merak_build_tag(b, in->microbatch,
+    in->tag = merak_build_tag(b, in->microbatch * b->slices + b->slice,
                               b->graph->n_values + node->id +
                                   (in->again ? b->graph->n_nodes : 0));
 }
@@ -114,18 +119,30 @@ static const char *again_name(struct merak_build *b,
     return *name;
 }
 
+/* Gradients of parameters over a step's micro-batches and slices, those of
+ * keys and values over a micro-batch's slices. */
+static bool accumulates(const struct merak_build *b,
+                        const struct merak_node *node, int microbatch)
+{
+    if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD)
+        return microbatch > 0 || !merak_build_first_back(b);
+    return !merak_build_first_back(b) && node->phase == MERAK_PHASE_B &&
+           merak_build_is_attention(node->op);
+}
+
 static void emit_kernel(struct merak_build *b, const struct merak_node *node,
                         const struct merak_item *item, struct merak_instr *in)
 {
-    for (int i = 0; i < node->n_in; i++)
-        in->slot[i] = merak_build_value(b, node->in[i]->id, in->microbatch);
-    for (int i = 0; i < node->n_out; i++)
-        in->slot[node->n_in + i] =
-            merak_build_value(b, node->out[i]->id, in->microbatch);
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        const struct merak_value *value =
+            i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+
+        in->slot[i] = merak_build_piece(
+            b, node, i, merak_build_value(b, value->id, in->microbatch));
+    }
     if (b->rc != MERAK_OK)
         return;
-    in->accumulate =
-        node->out[0]->kind == MERAK_VALUE_PARAM_GRAD && in->microbatch > 0;
+    in->accumulate = accumulates(b, node, in->microbatch);
     if (b->sharded->hop[node->id].kind != MERAK_CONVERT_NONE)
         emit_convert(b, node, in);
     else
@@ -153,12 +170,15 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
                              .peer = -1,
                              .name = node->name};
 
+    if (!merak_build_runs(b, node))
+        return;
     emit_kernel(b, node, item, &in);
     for (int i = 0; i < node->n_out && !item->again; i++) {
         if (b->flow[node->out[i]->id].to >= 0)
             merak_build_transfer(b, node->out[i]->id, microbatch, true);
     }
     if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD &&
-        microbatch == b->prog->plan.microbatches - 1)
+        microbatch == b->prog->plan.microbatches - 1 &&
+        merak_build_last_back(b))
         merak_build_grads_made(b, node);
 }

@@ -63,6 +63,7 @@ merak_plan_schedule_args(const struct merak_plan *plan, int stage)
         .stages = plan->pp,
         .microbatches = plan->microbatches / (plan->sub_pipeline ? 2 : 1),
         .chunks = plan->chunks > 0 ? plan->chunks : 1,
+        .slices = merak_schedule_slices(plan->schedule),
         .stage = stage};
 }
 
@@ -79,11 +80,21 @@ enum merak_status merak_plan_schedule(const struct merak_plan *plan,
     if (rc != MERAK_OK)
         return rc;
     args = merak_schedule_defaults(schedule, &args);
-    if (args.slices > 1 || args.passes > 1 || schedule->feeds != NULL)
+    if (args.passes > 1 || schedule->feeds != NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "schedule %s can be timed but not run: programs of "
-                          "whole micro-batches and one forward pass are what "
-                          "there is",
+                          "one forward pass, each stage running its own part, "
+                          "are what there is",
+                          plan->schedule);
+    if (args.slices > 1 && plan->recompute != MERAK_RECOMPUTE_NONE)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s reads what earlier slices computed "
+                          "and cannot drop it: use --recompute none, or 1f1b",
+                          plan->schedule);
+    if (args.slices > 1 && plan->sub_pipeline)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s runs no sub-pipeline: leave one of "
+                          "them out",
                           plan->schedule);
     *schedule_p = schedule;
     return MERAK_OK;
@@ -125,8 +136,12 @@ void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
     if (instr->kind == MERAK_INSTR_KERNEL)
         updates = updates || strcmp(instr->op->name, "adamw") == 0 ||
                   strcmp(instr->op->name, "grad_add") == 0;
-    *reads_p = updates ? in | out : in;
     *writes_p = out;
+    /* Of a slice: its queries' gradients are new. */
+    if (instr->kind == MERAK_INSTR_KERNEL &&
+        strcmp(instr->op->name, "attention_dx") == 0)
+        out &= out - 1;
+    *reads_p = updates ? in | out : in;
 }
 
 static void fill_operand(const struct merak_slot *slot,
@@ -374,6 +389,9 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
         rc = find_send_lag(&b, plan, err);
     if (rc == MERAK_OK)
         rc = create(&b, plan, rank, err);
+    if (rc != MERAK_OK)
+        goto out;
+    rc = merak_build_slices(&b);
     if (rc != MERAK_OK)
         goto out;
     run_passes(&b);

@@ -33,6 +33,9 @@ static bool moves_in(const struct merak_build *b, int value,
 {
     bool forward = merak_build_is_forward(b, value);
 
+    if (b->slices > 1 && a->slice < b->slices - 1 &&
+        !merak_build_is_sliced(b, value))
+        return false; /* with the last slice */
     return b->flow[value].chunk == a->chunk &&
            a->kind == (forward ? MERAK_ACT_F : MERAK_ACT_B);
 }
@@ -42,6 +45,7 @@ static void post_receives(const struct unroll *u, const struct merak_action *a)
 {
     struct merak_build *b = u->b;
 
+    b->slice = a->slice;
     for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
         int v = b->local[i];
 
@@ -181,7 +185,8 @@ static void check_order(const struct unroll *u, const struct merak_action *a)
     enum merak_action_kind kind =
         u->b->schedule->splits_w ? MERAK_ACT_W : MERAK_ACT_B;
 
-    if (a->kind != kind || a->microbatch == u->made[a->chunk]++)
+    if (a->kind != kind || !merak_build_first_back(u->b) ||
+        a->microbatch == u->made[a->chunk]++)
         return;
     merak_build_fail(u->b, merak_fail(u->b->err, MERAK_ERR_UNSUPPORTED,
                                       "schedule %s: weight gradients of "
@@ -193,12 +198,15 @@ static void run_action(const struct unroll *u, const struct merak_action *a)
 {
     struct merak_build *b = u->b;
 
+    b->slice = a->slice;
     check_order(u, a);
-    if (a->kind == MERAK_ACT_F)
+    if (a->kind == MERAK_ACT_F && a->slice == 0)
         load_inputs(u, a);
     pass_on(u, a);
     run_items(u, a);
-    if (b->rc == MERAK_OK)
+    /* Slices share their micro-batch's slots. */
+    if (b->rc == MERAK_OK &&
+        a->slice == (a->kind == MERAK_ACT_F ? b->slices - 1 : 0))
         merak_build_release(b, a->chunk, done_after(b, a->kind),
                             a->microbatch * u->width, u->width);
 }

@@ -55,6 +55,12 @@ static int new_slot(struct merak_build *b, int v, int microbatch)
                               .dtype = value->dtype};
 
     merak_build_box(b, v, &layout, &slot);
+    if (b->slices > 1 && merak_build_is_sliced(b, v)) {
+        int whole = merak_build_slot(b, &slot);
+
+        merak_build_cut(b, whole);
+        return b->rc == MERAK_OK ? whole : -1;
+    }
     if (is_loss(b, v) && b->prog->loss >= 0)
         return merak_build_alias(b, b->prog->loss,
                                  (size_t)microbatch * sizeof(double), &slot);

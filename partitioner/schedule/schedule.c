@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "partitioner/schedule/kinds.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct merak_schedule *const schedules[] = {
@@ -21,6 +23,7 @@ static const struct merak_schedule *const schedules[] = {
 };
 
 static const char *const move_names[] = {"drop-last", "early", "third"};
+#define MAX_SLICES 1024
 #define N_MOVES (sizeof(move_names) / sizeof(move_names[0]))
 
 const struct merak_schedule *const *merak_schedules(void)
@@ -59,6 +62,17 @@ static unsigned parse_moves(const char *list)
     }
 }
 
+int merak_schedule_slices(const char *name)
+{
+    char *end;
+    long n;
+
+    if (strncmp(name, "sliced:", 7) != 0 || !isdigit((unsigned char)name[7]))
+        return 0;
+    n = strtol(name + 7, &end, 10);
+    return *end == '\0' && n > 0 && n <= MAX_SLICES ? (int)n : 0;
+}
+
 enum merak_status merak_schedule_find(const char *name,
                                       const struct merak_schedule **sched_p,
                                       struct merak_error *err)
@@ -80,6 +94,10 @@ enum merak_status merak_schedule_find(const char *name,
                               "of drop-last, early, third, with commas",
                               name);
         *sched_p = merak_schedule_moves(moves);
+        return MERAK_OK;
+    }
+    if (merak_schedule_slices(name) > 0) {
+        *sched_p = &merak_schedule_sliced;
         return MERAK_OK;
     }
     list_names(names, sizeof(names));

@@ -96,10 +96,13 @@ struct merak_schedule {
 };
 
 /* By name; MERAK_ERR_NOT_FOUND lists the names there are.  "scp:MOVE,..." is
- * shifted critical path with these moves only: drop-last, early, third. */
+ * shifted critical path with these moves only: drop-last, early, third;
+ * "sliced:N" is sliced for args with N slices. */
 enum merak_status merak_schedule_find(const char *name,
                                       const struct merak_schedule **sched_p,
                                       struct merak_error *err) MERAK_CHECKED;
+/* N of "sliced:N"; 0: the name says nothing of slices. */
+int merak_schedule_slices(const char *name);
 /* All of them, NULL-terminated. */
 const struct merak_schedule *const *merak_schedules(void);
 

@@ -5,8 +5,9 @@
  * values of those before it; the pipeline then fills and drains in slices.
  * Stage s of p has K + p - 1 - s slices in flight, 1 + (p - 1 - s)/K
  * micro-batches: less than 1F1B.  With slices that take equal times t/K the
- * step takes (m + (p - 1)/K) t.  Gradients are summed in descending order of
- * slices within a micro-batch.
+ * step takes (m + (p - 1)/K) t; where attention is a large share of a layer,
+ * later slices take longer and the bubble is larger.  Gradients are summed in
+ * descending order of slices within a micro-batch.
  * Source: Li et al. 2021 (TeraPipe, arXiv:2102.07988), whose order is all
  * forwards, then all backwards.
  */

@@ -92,14 +92,15 @@ static void poison_dead_slots(struct merak_engine *e,
                               const struct merak_instr *instr)
 {
     for (int i = 0; i < instr->n_in + instr->n_out; i++) {
-        const struct merak_slot *s = &e->program->slot[instr->slot[i]];
+        int whole = e->program->slot[instr->slot[i]].whole;
+        const struct merak_slot *s = &e->program->slot[whole];
 
         if (s->category != MERAK_CAT_ACTIVATION &&
             s->category != MERAK_CAT_TRANSIENT)
             continue;
-        if (instr->slot[i] == e->program->norm || s->dtype == MERAK_F64)
+        if (whole == e->program->norm || s->dtype == MERAK_F64)
             continue; /* read by the caller after the step */
-        if (atomic_fetch_sub(&e->users_left[instr->slot[i]], 1) == 1)
+        if (atomic_fetch_sub(&e->users_left[whole], 1) == 1)
             memset(e->opt.arena + s->offset, 0xff, s->bytes);
     }
 }
@@ -521,7 +522,7 @@ static enum merak_status allocate(struct merak_engine *e,
         return merak_fail_nomem(err, (size_t)p->n_slots * sizeof(int));
     for (int i = 0; i < p->n_instrs; i++) {
         for (int k = 0; k < p->instr[i].n_in + p->instr[i].n_out; k++)
-            e->users[p->instr[i].slot[k]]++;
+            e->users[p->slot[p->instr[i].slot[k]].whole]++;
     }
 #endif
     return MERAK_OK;

@@ -70,7 +70,7 @@ struct merak_engine {
     int n_exchanging; /* of them, collectives */
     int64_t timer_late_ns; /* how late its timers ring, on average */
 #ifdef MERAK_DEBUG
-    _Atomic int *users_left; /* by slot, in this run */
+    _Atomic int *users_left; /* by whole slot, in this run */
     int *users;
 #endif
 };

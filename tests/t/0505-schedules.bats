@@ -3,7 +3,8 @@
 # 0505-schedules.bats - what a run computes does not depend on its schedule
 #
 # Every schedule, recomputation and sub-pipelines of two stages against 1f1b,
-# bit for bit: losses, norms, gradients and weights of twenty steps.
+# bit for bit (slices to rounding): losses, norms, gradients and weights of
+# twenty steps.
 
 load cluster
 load parity
@@ -44,6 +45,20 @@ schedule()
 @test "split backwards are bit-equal to 1f1b" { schedule zb-h1; }
 @test "parts in a V, tied ends on one rank, are bit-equal to 1f1b" {
     schedule zb-v 2
+}
+
+# Of 32 tokens, each slice reads the keys of those before it.
+@test "slices of sequences are equal to whole ones, to rounding" {
+    for model in gpt2-tied llama-untied; do
+        for layout in "1 2 1 4" "2 2 1 2"; do
+            set -- $layout
+            name=tp$1-pp$2-dp$3
+            run_model $model 0.5 $1 $2 $3 $model-c0.5-sliced-$name \
+                --schedule "sliced:$4" --sp off
+            "$TESTS/parity.py" near "$RUNS/$model-c0.5-$name" \
+                "$RUNS/$model-c0.5-sliced-$name"
+        done
+    done
 }
 
 @test "selective recomputation is bit-equal to none" {

@@ -357,6 +357,74 @@ static void shards_make_the_whole(void **state)
     assert_true(cuts_seen >= 4 * 19);
 }
 
+/* How a call of attention is sliced along the sequence: operands of the
+ * slice's own positions, and those of all positions up to its end. */
+static const struct {
+    const char *op, *operand;
+} sliced[] = {{"attention", "oaaoo"},
+              {"attention_dx", "ooaaoooaa"},
+              {"attention_packed", "aoo"},
+              {"attention_packed_dx", "oaooa"}};
+
+/* Run positions [lo, hi) and put what they give where it belongs in `all`. */
+static void run_slice(struct kc *all, const char *operand, size_t lo, size_t hi,
+                      bool accumulate)
+{
+    struct kc part;
+
+    kc_copy(&part, all);
+    part.call.accumulate = accumulate;
+    for (int o = 0; operand[o] != '\0'; o++)
+        kc_slice(&part, all, o, 1, operand[o] == 'o' ? lo : 0,
+                 operand[o] == 'o' ? hi - lo : hi);
+    kc_run(&part, "cpu");
+    for (int o = all->call.n_in; operand[o] != '\0'; o++) {
+        size_t row = kc_count(all, o) / all->call.operand[o].local.dim[1];
+        size_t at = operand[o] == 'o' ? lo * row : 0;
+
+        for (size_t i = 0; i < kc_count(&part, o); i++)
+            kc_set(all, o, at + i, kc_get(&part, o, i));
+    }
+    kc_destroy(&part);
+}
+
+static int slices_seen;
+
+static void compare_slices(const struct kc *c)
+{
+    const char *operand = NULL;
+    size_t T = c->call.operand[0].local.dim[1], at[] = {0, T / 3, T - T / 4, T};
+    struct kc one, all;
+
+    for (size_t i = 0; i < sizeof(sliced) / sizeof(*sliced); i++) {
+        if (strcmp(c->op, sliced[i].op) == 0)
+            operand = sliced[i].operand;
+    }
+    if (operand == NULL || T < 4)
+        return;
+    kc_copy(&one, c);
+    for (int o = 0; operand[o] != '\0'; o++)
+        kc_slice(&one, c, o, 0, 0, 1);
+    kc_copy(&all, &one);
+    kc_run(&one, "ref");
+    for (int k = 2; k >= 0; k--) /* as backwards come */
+        run_slice(&all, operand, at[k], at[k + 1], k < 2);
+    check_outputs(&all, &one);
+    slices_seen++;
+    kc_destroy(&all);
+    kc_destroy(&one);
+}
+
+static void slices_of_sequences_make_the_whole(void **state)
+{
+    (void)state;
+    open_cpu(2);
+    slices_seen = 0;
+    for (int size = 0; size < KC_SIZES; size++)
+        visit_all(size, MERAK_F32, compare_slices);
+    assert_true(slices_seen >= 4 * 3);
+}
+
 /* Tasks of this process, by the kernel's count. */
 static int task_count(void)
 {
@@ -461,6 +529,7 @@ int main(void)
         cmocka_unit_test(thread_counts_give_the_same_bits),
         cmocka_unit_test(addresses_give_the_same_bits),
         cmocka_unit_test(shards_make_the_whole),
+        cmocka_unit_test(slices_of_sequences_make_the_whole),
         cmocka_unit_test(evaluation_drops_nothing),
         cmocka_unit_test(other_dtypes_are_refused),
         cmocka_unit_test(thread_counts_are_checked),

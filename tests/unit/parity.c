@@ -339,6 +339,37 @@ static void everything_together_changes_no_bit(void **state)
     }
 }
 
+/* Gradients of keys and values are summed in other orders. */
+static void slices_agree_to_rounding(void **state)
+{
+    static const struct {
+        struct variant v;
+        int kv_heads;
+        bool untied;
+    } rows[] = {
+        {{1, 1, 1, "sliced:2", false, MERAK_SP_OFF}, 0, false},
+        {{1, 2, 1, "sliced:4", false, MERAK_SP_OFF}, 0, true},
+        {{1, 4, 1, "sliced:16", false, MERAK_SP_OFF}, 2, false},
+        {{2, 2, 2, "sliced:2", true, MERAK_SP_OFF}, 0, false},
+        {{2, 2, 1, "sliced:4", false, MERAK_SP_OFF}, 2, true},
+    };
+    struct small_model model = gpt;
+
+    (void)state;
+    model.dropout = 0.1f;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan sliced = plan_of(&rows[i].v), one;
+
+        sliced.micro_batch = 1;
+        one = sliced;
+        one.pp = 1;
+        snprintf(one.schedule, sizeof(one.schedule), "gpipe");
+        model.kv_heads = rows[i].kv_heads;
+        model.untied = rows[i].untied;
+        assert_plans(&model, &one, &sliced, false);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -350,6 +381,7 @@ int main(void)
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(sub_pipelines_change_no_bit),
         cmocka_unit_test(schedules_change_no_bit),
+        cmocka_unit_test(slices_agree_to_rounding),
         cmocka_unit_test(everything_together_changes_no_bit),
     };
 

@@ -101,7 +101,8 @@ static enum merak_status build(const struct small_model *model,
     struct small_model copy = *model;
     struct merak_plan full = *plan;
 
-    full.micro_batch = 2;
+    if (full.micro_batch == 0)
+        full.micro_batch = 2;
     full.dtype = model->dtype;
     return merak_plan_build(&full, 16, describe, &copy, MERAK_PLAN_ALL, opt,
                             planned_p, err);

@@ -109,6 +109,53 @@ static void odd_pipelines_are_sound(void **state)
     }
 }
 
+/* Training, and evaluation in the order of the schedule's forwards.  Returns
+ * whether a program can be made for these numbers. */
+static bool check_schedule(const char *name, int chunks, int p, int m)
+{
+    struct merak_program_options eval = {.forward_only = true};
+    struct merak_plan plan = plan_of(1, p, 1, m, name, false);
+    struct small_model model = gpt;
+    const struct merak_schedule *schedule;
+    struct merak_planned *planned;
+
+    model.layers = chunks * p / 2 + 1;
+    plan.chunks = chunks;
+    plan.micro_batch = 1;
+    if (merak_plan_schedule(&plan, &schedule, NULL) != MERAK_OK)
+        return false;
+    if (!schedule->forward_only) {
+        planned = planned_build(&model, &plan, NULL);
+        assert_sound(planned);
+        merak_planned_destroy(planned);
+    }
+    planned = planned_build(&model, &plan, &eval);
+    assert_sound(planned);
+    merak_planned_destroy(planned);
+    return true;
+}
+
+static void every_schedule_is_sound(void **state)
+{
+    static const struct {
+        int p, m;
+    } at[] = {{2, 4}, {2, 64}, {3, 7}, {4, 16}, {8, 8}, {16, 4}, {16, 16}};
+    static const char *const sliced[] = {"sliced:2", "sliced:4", "sliced:16"};
+    const struct merak_schedule *const *all = merak_schedules();
+    int n = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(at) / sizeof(*at); i++) {
+        for (int s = 0; all[s] != NULL; s++)
+            n += check_schedule(all[s]->name,
+                                all[s]->min_chunks > 1 ? all[s]->min_chunks : 1,
+                                at[i].p, at[i].m);
+        for (int s = 0; s < 3; s++)
+            n += check_schedule(sliced[s], 1, at[i].p, at[i].m);
+    }
+    assert_true(n >= 7 * 10);
+}
+
 static void evaluation_keeps_the_persistent_slots(void **state)
 {
     struct merak_program_options eval = {.forward_only = true};
@@ -685,6 +732,7 @@ int main(void)
         cmocka_unit_test(every_small_plan_is_sound),
         cmocka_unit_test(grouped_heads_are_sound),
         cmocka_unit_test(odd_pipelines_are_sound),
+        cmocka_unit_test(every_schedule_is_sound),
         cmocka_unit_test(evaluation_keeps_the_persistent_slots),
         cmocka_unit_test(memory_follows_what_is_in_flight),
         cmocka_unit_test(packing_wastes_little),

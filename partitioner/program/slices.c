@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slices.c - micro-batches that run in slices of their sequence
+ *
+ * The graph does not know of slices.  A node's instruction is repeated for
+ * each, on parts of its operands' slots: of a single sequence, [1, T, ..], a
+ * slice of positions is contiguous, and kernels know positions from the part
+ * they are given, as under sequence parallelism.  Only attention looks beyond
+ * its slice: forward it reads keys and values from position 0 on; backward,
+ * where slices come in descending order, it adds to the gradients of all of
+ * them, so that a slice's are complete when its own turn has come.
+ *
+ * What has no positions, the loss, is computed with the last slice, of the
+ * whole micro-batch: to the bit as without slices.
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static const struct merak_value *an_input(const struct merak_graph *graph)
+{
+    for (int v = 0; v < graph->n_values; v++) {
+        if (graph->value[v]->kind == MERAK_VALUE_INPUT &&
+            graph->value[v]->shape.ndim == 2)
+            return graph->value[v];
+    }
+    return NULL;
+}
+
+bool merak_build_is_sliced(const struct merak_build *b, int value)
+{
+    const struct merak_value *v = b->graph->value[value];
+
+    return v->kind != MERAK_VALUE_PARAM && v->kind != MERAK_VALUE_PARAM_GRAD &&
+           v->shape.ndim >= 2 && v->shape.dim[0] == b->batch &&
+           v->shape.dim[1] == b->seq;
+}
+
+static enum merak_status check_layouts(const struct merak_build *b,
+                                       struct merak_error *err)
+{
+    for (int v = 0; v < b->graph->n_values; v++) {
+        const struct merak_layout *layout = &b->sharded->layout[v];
+
+        for (int a = 0; a < b->sharded->mesh.n_axes; a++) {
+            if (merak_build_is_sliced(b, v) &&
+                layout->at[a].kind == MERAK_SPLIT && layout->at[a].dim == 1)
+                return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                                  "schedule %s cuts sequences, and so has tp "
+                                  "%d (%s): use --sp off or a smaller tp",
+                                  b->prog->plan.schedule, b->prog->plan.tp,
+                                  b->graph->value[v]->name);
+        }
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_build_slices(struct merak_build *b)
+{
+    struct merak_schedule_args args =
+        merak_plan_schedule_args(&b->prog->plan, b->stage);
+    const struct merak_value *input = an_input(b->graph);
+
+    b->slices = args.slices > 1 ? args.slices : 1;
+    if (b->slices == 1)
+        return MERAK_OK;
+    if (input == NULL || input->shape.dim[0] != 1)
+        return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s cuts micro-batches of 1 sequence, not "
+                          "%zu: use --micro-batch 1",
+                          b->prog->plan.schedule,
+                          input == NULL ? 0 : input->shape.dim[0]);
+    b->batch = input->shape.dim[0];
+    b->seq = input->shape.dim[1];
+    if (b->seq % (size_t)b->slices != 0)
+        return merak_fail(b->err, MERAK_ERR_CONFIG,
+                          "schedule %s: %d slices do not divide sequences of "
+                          "%zu tokens",
+                          b->prog->plan.schedule, b->slices, b->seq);
+    return check_layouts(b, b->err);
+}
+
+static void cut(struct merak_build *b, int whole, size_t from, size_t to)
+{
+    struct merak_slot part = b->prog->slot[whole];
+    size_t row = part.bytes / b->seq;
+
+    part.bytes = (to - from) * row;
+    part.box.lo[1] = from;
+    part.box.len[1] = to - from;
+    part.flat_lo = 0;
+    part.flat_hi = merak_box_count(&part.box);
+    merak_build_alias(b, whole, from * row, &part);
+}
+
+/* After the whole: its slices, then what comes before the end of each but
+ * the last. */
+void merak_build_cut(struct merak_build *b, int slot)
+{
+    size_t each = b->seq / (size_t)b->slices;
+
+    for (size_t k = 0; k < (size_t)b->slices; k++)
+        cut(b, slot, k * each, (k + 1) * each);
+    for (size_t k = 1; k < (size_t)b->slices; k++)
+        cut(b, slot, 0, k * each);
+}
+
+/* Keys, values, their gradients, and what they are packed with. */
+static bool is_of_all_before(const struct merak_node *node, int i)
+{
+    const char *op = node->op->name;
+
+    if (strcmp(op, "attention") == 0)
+        return i == 1 || i == 2;
+    if (strcmp(op, "attention_dx") == 0)
+        return i == 2 || i == 3 || i == 7 || i == 8;
+    if (strcmp(op, "attention_packed") == 0)
+        return i == 0;
+    if (strcmp(op, "attention_packed_dx") == 0)
+        return i == 1 || i == 4;
+    return false;
+}
+
+static bool has_positions(const struct merak_build *b,
+                          const struct merak_node *node)
+{
+    return merak_build_is_sliced(b, node->out[0]->id) ||
+           node->out[0]->kind == MERAK_VALUE_PARAM_GRAD;
+}
+
+int merak_build_piece(const struct merak_build *b, const struct merak_node *node,
+                      int i, int slot)
+{
+    const struct merak_value *value =
+        node == NULL      ? b->graph->value[b->prog->slot[slot].value]
+        : i < node->n_in ? node->in[i]
+                          : node->out[i - node->n_in];
+
+    if (b->slices == 1 || slot < 0 || !merak_build_is_sliced(b, value->id) ||
+        (node != NULL && !has_positions(b, node)))
+        return slot;
+    if (node == NULL || !is_of_all_before(node, i))
+        return slot + 1 + b->slice;
+    return b->slice == b->slices - 1 ? slot : slot + 1 + b->slices + b->slice;
+}
+
+bool merak_build_runs(const struct merak_build *b,
+                      const struct merak_node *node)
+{
+    return b->slice == b->slices - 1 || has_positions(b, node);
+}
+
+bool merak_build_first_back(const struct merak_build *b)
+{
+    return b->slice == b->slices - 1;
+}
+
+bool merak_build_last_back(const struct merak_build *b)
+{
+    return b->slice == 0;
+}
