@@ -16,6 +16,58 @@
 
 #include <stdlib.h>
 
+/* The life of `slot` that instruction `at` is in goes on to `until`, or to
+ * where the next one begins. */
+static void draw_out(struct merak_build *b, int slot, int at, int until)
+{
+    struct merak_use *use = &b->use[b->prog->slot[slot].whole];
+
+    for (int k = 0; k < use->n_spans; k++) {
+        struct merak_span *span = &use->span[k];
+
+        if (span->first > at || span->last < at)
+            continue;
+        if (k + 1 < use->n_spans && use->span[k + 1].first >= 0 &&
+            until >= use->span[k + 1].first)
+            until = use->span[k + 1].first - 1;
+        if (until > span->last)
+            span->last = until;
+        return;
+    }
+}
+
+/*
+ * What an exchange reads or stages in is in use until whoever needs its
+ * result comes.  Were the memory given to a kernel in between, that kernel
+ * would wait for the exchange, which it is there to hide.
+ */
+static void keep_for_exchanges(struct merak_build *b)
+{
+    const struct merak_program *prog = b->prog;
+    int *next = malloc(((size_t)prog->n_slots + 1) * sizeof(*next));
+
+    if (next == NULL) {
+        merak_build_fail(b, merak_fail_nomem(b->err, (size_t)prog->n_slots));
+        return;
+    }
+    for (int s = 0; s < prog->n_slots; s++)
+        next[s] = prog->n_instrs;
+    for (int i = prog->n_instrs - 1; i >= 0; i--) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind == MERAK_INSTR_EXCHANGE) {
+            int until = next[prog->slot[in->slot[1]].whole] - 1;
+
+            draw_out(b, in->slot[0], i, until);
+            if (in->scratch >= 0)
+                draw_out(b, in->scratch, i, until);
+        }
+        for (int k = 0; k < in->n_in + in->n_out; k++)
+            next[prog->slot[in->slot[k]].whole] = i;
+    }
+    free(next);
+}
+
 static bool is_planned(const struct merak_build *b, int slot)
 {
     return b->prog->slot[slot].whole == slot && !b->use[slot].persistent &&
@@ -121,6 +173,7 @@ void merak_build_place(struct merak_build *b)
         merak_build_fail(b, merak_fail_nomem(b->err, n_slots));
         goto out;
     }
+    keep_for_exchanges(b);
     n = collect_lives(b, lives, slot);
     merak_build_fail(b, merak_memplan(lives, n, &bytes, b->err));
     if (b->rc != MERAK_OK)

@@ -8,7 +8,9 @@
  * Their lists of nodes are cut behind every exchange and zipped: while one's
  * exchange is under way the other's next segment computes, across the layers
  * of the action, forward and backward.  Of the two the lower always comes
- * first, so that gradients are summed as without it, to the bit.
+ * first, so that gradients are summed as without it, to the bit.  A forward
+ * that begins with an exchange (of embeddings) would have nothing to hide it
+ * behind: that much of it is run among the last segments of the action before.
  */
 #include "config.h"
 
@@ -26,7 +28,11 @@ struct unroll {
     int width;   /* micro-batches of an action */
     bool *early; /* by chunk and action's micro-batch: it has an R */
     int *made;   /* by chunk: micro-batches whose weight gradients are in */
+    int led;     /* items of the current action that its forerunner ran */
 };
+
+/* Segments that a lead-in has behind it, the one it stands before counted. */
+#define LEAD_SEGMENTS 2
 
 static bool moves_in(const struct merak_build *b, int value,
                      const struct merak_action *a)
@@ -131,35 +137,79 @@ static const struct merak_items *items_of(const struct unroll *u,
     return &chunk->run[a->kind];
 }
 
-/* Items from `at` on, to the first exchange; returns the next. */
-static int run_segment(const struct unroll *u, const struct merak_action *a,
-                       const struct merak_items *items, int at, int microbatch)
+static bool is_exchange(const struct merak_build *b, int node)
+{
+    return b->sharded->hop[node].kind != MERAK_CONVERT_NONE &&
+           b->sharded->hop[node].kind != MERAK_CONVERT_SLICE;
+}
+
+/* Where the segment that begins at `at` ends: behind its exchange. */
+static int segment_end(const struct merak_build *b,
+                       const struct merak_items *items, int at)
+{
+    while (at < items->n && !is_exchange(b, items->item[at].node))
+        at++;
+    return at < items->n ? at + 1 : at;
+}
+
+static void run_segment(const struct unroll *u, const struct merak_action *a,
+                        const struct merak_items *items, int at, int end,
+                        int microbatch)
 {
     struct merak_build *b = u->b;
-    bool ends = false;
 
-    for (; at < items->n && !ends && b->rc == MERAK_OK; at++) {
+    for (; at < end && b->rc == MERAK_OK; at++) {
         const struct merak_item *item = &items->item[at];
 
         if (at == 0 && item->again && a->kind == MERAK_ACT_B)
             wait_for_gradient(u, a, microbatch);
         merak_build_node(b, item, a->chunk, microbatch);
-        ends = b->sharded->hop[item->node].kind != MERAK_CONVERT_NONE &&
-               b->sharded->hop[item->node].kind != MERAK_CONVERT_SLICE;
     }
-    return at;
 }
 
-static void run_items(const struct unroll *u, const struct merak_action *a)
+/* The items of `next` that can be run before it is its turn. */
+static int lead_of(const struct unroll *u, const struct merak_action *next)
+{
+    const struct merak_items *items;
+    int end;
+
+    if (u->width == 1 || next == NULL || next->kind != MERAK_ACT_F ||
+        u->b->chunk[next->chunk].part != 0)
+        return 0;
+    items = items_of(u, next);
+    end = segment_end(u->b, items, 0);
+    return end < items->n ? end : 0;
+}
+
+/* The segment that a lead-in stands before. */
+static int lead_place(const struct unroll *u, const struct merak_items *items)
+{
+    int start[LEAD_SEGMENTS] = {0}, n = 0;
+
+    for (int at = u->led; at < items->n; at = segment_end(u->b, items, at))
+        start[n++ % LEAD_SEGMENTS] = at;
+    return n <= LEAD_SEGMENTS ? u->led : start[n % LEAD_SEGMENTS];
+}
+
+static void run_items(struct unroll *u, const struct merak_action *a,
+                      const struct merak_action *next)
 {
     const struct merak_items *items = items_of(u, a);
-    int at = 0, next = 0;
+    int lead = items->n > 0 ? lead_of(u, next) : 0;
+    int place = lead_place(u, items), end;
 
-    while (at < items->n && u->b->rc == MERAK_OK) {
-        for (int h = 0; h < u->width; h++)
-            next = run_segment(u, a, items, at, a->microbatch * u->width + h);
-        at = next;
+    if (lead > 0)
+        load_inputs(u, next);
+    for (int at = u->led; at < items->n && u->b->rc == MERAK_OK; at = end) {
+        end = segment_end(u->b, items, at);
+        for (int h = 0; h < u->width; h++) {
+            if (at == place && lead > 0)
+                run_segment(u, next, items_of(u, next), 0, lead,
+                            next->microbatch * u->width + h);
+            run_segment(u, a, items, at, end, a->microbatch * u->width + h);
+        }
     }
+    u->led = lead;
 }
 
 /* The kinds of actions that need not come any more, as bits. */
@@ -194,16 +244,17 @@ static void check_order(const struct unroll *u, const struct merak_action *a)
                                       u->b->schedule->name, a->microbatch));
 }
 
-static void run_action(const struct unroll *u, const struct merak_action *a)
+static void run_action(struct unroll *u, const struct merak_action *a,
+                       const struct merak_action *next)
 {
     struct merak_build *b = u->b;
 
     b->slice = a->slice;
     check_order(u, a);
-    if (a->kind == MERAK_ACT_F && a->slice == 0)
+    if (a->kind == MERAK_ACT_F && a->slice == 0 && u->led == 0)
         load_inputs(u, a);
     pass_on(u, a);
-    run_items(u, a);
+    run_items(u, a, next);
     /* Slices share their micro-batch's slots. */
     if (b->rc == MERAK_OK &&
         a->slice == (a->kind == MERAK_ACT_F ? b->slices - 1 : 0))
@@ -211,7 +262,7 @@ static void run_action(const struct unroll *u, const struct merak_action *a)
                             a->microbatch * u->width, u->width);
 }
 
-static void run_actions(const struct unroll *u)
+static void run_actions(struct unroll *u)
 {
     struct merak_build *b = u->b;
 
@@ -220,7 +271,7 @@ static void run_actions(const struct unroll *u)
             post_receives(u, &u->action[0]);
         if (i + 1 < u->n)
             post_receives(u, &u->action[i + 1]);
-        run_action(u, &u->action[i]);
+        run_action(u, &u->action[i], i + 1 < u->n ? &u->action[i + 1] : NULL);
     }
     merak_build_settle(b);
 }

@@ -183,7 +183,10 @@ void merak_build_release(struct merak_build *b, int chunk, unsigned done,
 {
     int due = 0;
 
-    for (int i = microbatch; i < microbatch + n && b->rc == MERAK_OK; i++) {
+    /* The lower one's slots are taken first, by the next lower one: what the
+     * higher one's last exchange reads is needed longest. */
+    for (int i = microbatch + n - 1; i >= microbatch && b->rc == MERAK_OK;
+         i--) {
         struct merak_open *open = open_of(b, i);
 
         if (open == NULL)

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* overlap.c - exchanges of sub-pipelined programs are behind compute, as far
+ * as the programs decide that: no kernel waits for one that it does not need
+ */
+#include "config.h"
+
+#include "unit/planned.h"
+
+#include <stdio.h>
+
+static const struct small_model gpt = {
+    .layers = 4, .vocab = 64, .hidden = 64, .heads = 4};
+
+static struct merak_planned *build(int pp, bool sub, enum merak_seq_parallel sp)
+{
+    struct merak_plan plan = {.tp = 2,
+                              .pp = pp,
+                              .dp = 1,
+                              .microbatches = 8,
+                              .sub_pipeline = sub,
+                              .schedule = "1f1b",
+                              .sp = sp};
+
+    return planned_build(&gpt, &plan, NULL);
+}
+
+static double step_s(struct merak_planned *p, double link_bytes_per_s)
+{
+    struct merak_cost_model cost = {.flops_per_s = 1e9,
+                                    .bytes_per_s = 1e18,
+                                    .link_bytes_per_s = link_bytes_per_s};
+    struct merak_timeline *tl = NULL;
+    struct merak_error err;
+    double s;
+
+    if (merak_simulate(p->program, p->n_programs, &cost, &tl, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    s = tl->step_s;
+    merak_timeline_destroy(tl);
+    return s;
+}
+
+/* A link at which the exchanges of the plain program take half as long as
+ * its kernels. */
+static double half_speed(struct merak_planned *plain)
+{
+    double compute = step_s(plain, 1e18);
+
+    return 1e6 * (step_s(plain, 1e6) - compute) / (0.5 * compute);
+}
+
+static void exchanges_of_half_the_compute_are_hidden(void **state)
+{
+    struct merak_planned *plain = build(1, false, MERAK_SP_OFF);
+    struct merak_planned *sub = build(1, true, MERAK_SP_OFF);
+    double link = half_speed(plain);
+    double exposed = step_s(plain, link) - step_s(plain, 1e18);
+    double left = step_s(sub, link) - step_s(sub, 1e18);
+
+    (void)state;
+    if (left > 0.1 * exposed)
+        fail_msg("%.1f %% of the exchanges are exposed", 100 * left / exposed);
+    merak_planned_destroy(plain);
+    merak_planned_destroy(sub);
+}
+
+/* The first instruction from `at` on that reads the slot; n_instrs if it is
+ * written before, for then no one needs what it held. */
+static int next_read(const struct merak_program *p, int slot, int at)
+{
+    for (; at < p->n_instrs; at++) {
+        const struct merak_instr *in = &p->instr[at];
+        unsigned reads, writes;
+
+        merak_instr_access(in, &reads, &writes);
+        for (int k = 0; k < in->n_in + in->n_out; k++) {
+            if (p->slot[in->slot[k]].whole == p->slot[slot].whole)
+                return reads & 1u << k ? at : p->n_instrs;
+        }
+    }
+    return at;
+}
+
+static void assert_not_waited_for(const struct merak_program *p, int exchange)
+{
+    const struct merak_instr *ex = &p->instr[exchange];
+    int until = next_read(p, ex->slot[1], exchange + 1);
+
+    for (int i = exchange + 1; i < until && until < p->n_instrs; i++) {
+        const struct merak_instr *in = &p->instr[i];
+
+        for (int w = 0; w < in->n_wait; w++) {
+            if (in->queue == MERAK_QUEUE_COMPUTE &&
+                p->wait[in->first_wait + w] == exchange)
+                fail_msg("rank %d: %s of micro-batch %d waits for %s of %d, "
+                         "whose result is first used by %s",
+                         p->rank, in->name, in->microbatch, ex->name,
+                         ex->microbatch, p->instr[until].name);
+        }
+    }
+}
+
+/* Memory that an exchange reads or stages in is given to no one before that:
+ * whoever got it would have to wait. */
+static void only_users_wait_for_an_exchange(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 8; kind++) {
+        struct merak_planned *p = build(kind & 1 ? 2 : 1, kind & 2,
+                                        kind & 4 ? MERAK_SP_ON : MERAK_SP_OFF);
+
+        for (int r = 0; r < p->n_programs; r++) {
+            const struct merak_program *prog = p->program[r];
+
+            for (int i = 0; i < prog->n_instrs; i++) {
+                if (prog->instr[i].kind == MERAK_INSTR_EXCHANGE)
+                    assert_not_waited_for(prog, i);
+            }
+        }
+        merak_planned_destroy(p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exchanges_of_half_the_compute_are_hidden),
+        cmocka_unit_test(only_users_wait_for_an_exchange),
+    };
+
+    return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);
+}
