@@ -43,7 +43,7 @@ enum merak_status merak_timeline_bars(struct merak_program *const *programs,
 struct merak_picture {
     const char *title;
     int n_rows;
-    const char *const *row_name; /* [n_rows], "stage 0" */
+    const char *const *row_name;  /* [n_rows], "stage 0" */
     const struct merak_bar *bars; /* joined */
     int n_bars;
     double end_s; /* of the picture; starts at 0 */
@@ -60,7 +60,27 @@ enum merak_status merak_picture_text(const struct merak_picture *picture,
                                      struct merak_error *err) MERAK_CHECKED;
 /* A self-contained SVG document, freed by free(). */
 enum merak_status merak_picture_svg(const struct merak_picture *picture,
-                                    char **text_p, struct merak_error *err)
-    MERAK_CHECKED;
+                                    char **text_p,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+/* Bytes a rank of each stage takes, by category. */
+struct merak_memory_picture {
+    const char *title;
+    int n_rows;
+    const char *const *row_name;            /* [n_rows] */
+    const size_t (*bytes)[MERAK_CAT_COUNT]; /* [n_rows] */
+    size_t limit_bytes;                     /* that a rank may take; 0: none */
+};
+
+enum merak_status merak_memory_svg(const struct merak_memory_picture *picture,
+                                   char **text_p,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* One document of two, of those above. */
+enum merak_status merak_svg_stack(const char *above, const char *below,
+                                  char **text_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* "1.5 GiB", for people. */
+enum { MERAK_BYTES_TEXT = 24 };
+void merak_bytes_text(double bytes, char text[MERAK_BYTES_TEXT]);
 
 #endif

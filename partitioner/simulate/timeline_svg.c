@@ -9,13 +9,12 @@
 #include "partitioner/simulate/timeline.h"
 
 #include "base/error.h"
+#include "partitioner/simulate/svg.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define WIDTH 1200.0
-#define LEFT 110.0
 #define TOP 56.0
 #define ROW 44.0
 #define LANE 26.0 /* compute */
@@ -35,31 +34,8 @@ static const struct {
 
 static double x_of(const struct merak_picture *p, double seconds)
 {
-    return LEFT + (WIDTH - LEFT - 20.0) * seconds / p->end_s;
-}
-
-/* Text with what XML does not allow escaped. */
-static void put_text(FILE *out, const char *text)
-{
-    for (const char *c = text; *c != '\0'; c++) {
-        if (*c == '<')
-            fputs("&lt;", out);
-        else if (*c == '&')
-            fputs("&amp;", out);
-        else if (*c == '>')
-            fputs("&gt;", out);
-        else
-            fputc(*c, out);
-    }
-}
-
-static void put_label(FILE *out, double x, double y, const char *anchor,
-                      const char *text)
-{
-    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y,
-            anchor);
-    put_text(out, text);
-    fputs("</text>\n", out);
+    return MERAK_SVG_LEFT +
+           (MERAK_SVG_WIDTH - MERAK_SVG_LEFT - 20.0) * seconds / p->end_s;
 }
 
 static void put_bar(FILE *out, const struct merak_picture *p,
@@ -111,20 +87,20 @@ static void put_axis(FILE *out, const struct merak_picture *p)
                 "stroke=\"#ccc\"/>\n",
                 x, TOP - 4.0, x, y + 4.0);
         snprintf(label, sizeof(label), "%g ms", i * step * 1e3);
-        put_label(out, x, y + 18.0, "middle", label);
+        merak_svg_label(out, x, y + 18.0, "middle", label);
     }
 }
 
 static void put_legend(FILE *out, double y)
 {
-    double x = LEFT;
+    double x = MERAK_SVG_LEFT;
 
     for (int k = 0; k < MERAK_BAR_COUNT; k++) {
         fprintf(out,
                 "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" "
                 "fill=\"%s\"/>\n",
                 x, y, style[k].fill);
-        put_label(out, x + 18.0, y + 10.0, "start", style[k].name);
+        merak_svg_label(out, x + 18.0, y + 10.0, "start", style[k].name);
         x += 120.0;
     }
 }
@@ -133,24 +109,15 @@ static void put_picture(FILE *out, const struct merak_picture *p)
 {
     double height = TOP + ROW * p->n_rows + FOOT;
 
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" "
-            "height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\">\n"
-            "<style>text{font:12px sans-serif;fill:#333}"
-            ".n{fill:#fff;font-size:11px}.t{font-size:15px}</style>\n"
-            "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
-            "<text class=\"t\" x=\"%.0f\" y=\"26\">",
-            WIDTH, height, WIDTH, height, LEFT);
-    put_text(out, p->title);
-    fputs("</text>\n", out);
+    merak_svg_begin(out, height, p->title);
     put_axis(out, p);
     for (int r = 0; r < p->n_rows; r++)
-        put_label(out, LEFT - 10.0, TOP + ROW * r + 18.0, "end",
-                  p->row_name[r]);
+        merak_svg_label(out, MERAK_SVG_LEFT - 10.0, TOP + ROW * r + 18.0, "end",
+                        p->row_name[r]);
     for (int i = 0; i < p->n_bars; i++)
         put_bar(out, p, &p->bars[i]);
     put_legend(out, height - 20.0);
-    fputs("</svg>\n", out);
+    merak_svg_end(out);
 }
 
 enum merak_status merak_picture_svg(const struct merak_picture *picture,

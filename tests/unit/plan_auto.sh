@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..20
+echo 1..24
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -73,6 +73,37 @@ has "chunks and recomputation, too" "$tmp/out" "interleaved of 2 chunks" \
 has "and are saved" "$tmp/pins.json" '"chunks": 2' '"recompute": "full"' \
     '"sub_pipeline":' '"attention": false' '"blocks":'
 
+# pictured DESCRIPTION ARGUMENT..: the picture and the page are whole and have
+# every stage
+pictured()
+{
+    local what=$1 file status=0
+    shift
+    rm -f "$tmp/p.svg" "$tmp/p.html"
+    "$merak" plan --model "$model" --seq 16 --global-batch 8 --svg "$tmp/p.svg" \
+        --html "$tmp/p.html" "$@" >"$tmp/out" 2>&1 || status=1
+    for file in "$tmp/p.svg" "$tmp/p.html"; do
+        [ "$(grep -o '<svg' "$file" | wc -l)" -eq 3 ] || status=1
+        [ "$(grep -o '</svg>' "$file" | wc -l)" -eq 3 ] || status=1
+        [ "$(grep -c '>stage 1<' "$file")" -eq 2 ] || status=1
+        grep -q 'memory of a rank of each stage' "$file" || status=1
+        grep -q 'nan\|inf"' "$file" && status=1
+    done
+    tail -n 1 "$tmp/p.html" | grep -q '</html>$' || status=1
+    n=$((n + 1))
+    [ $status -eq 0 ] || echo -n "not "
+    echo "ok $n - $what"
+}
+pictured "a plan that is searched for can be drawn" --device h100 \
+    --what-if pp=2
+grep -q 'a rank may take 75.62 GiB' "$tmp/p.svg" || echo none >"$tmp/p.html"
+has "its page has what lost, and why" "$tmp/p.html" "<h2>Next best</h2>" \
+    "pipeline bubble" "sent in a step, between nodes" "of peak FLOP/s"
+pictured "a plan that is given can be drawn" --pp 2 --schedule gpipe
+"$merak" plan --model "$model" --device cpu --global-batch 8 --seq 16 \
+    --program >"$tmp/out" 2>&1
+has "programs of a plan that is searched for" "$tmp/out" "rank 0 of 1: stage 0"
+
 cpu="--device cpu --global-batch 8 --seq 16"
 refuses "memory: no plan fits in 1 KiB a rank" $cpu --memory 0.00000095367432
 refuses "no device \"b200\"" --device b200 --global-batch 8
@@ -91,7 +122,7 @@ refuses "tp x pp x dp must be 1" $cpu --what-if tp=2
 has "this machine is measured" "$tmp/out" "linear f32" "linear bf16" "GB/s"
 "$merak" plan --model "$model" --device "$tmp/here.json" --global-batch 8 \
     --seq 16 --dtype fp32 >"$tmp/out" 2>&1
-has "a plan is made for it" "$tmp/out" "on 1 x 2 cpu, 1 thread" "of 1:"
+has "a plan is made for it" "$tmp/out" "on 1 x 2 cpu, 1 thread" "of 1 GiB:"
 n=$((n + 1))
 "$merak" calibrate >/dev/null 2>"$tmp/err"
 if [ $? -eq 66 ] && grep -qF "give --out" "$tmp/err"; then

@@ -7,6 +7,7 @@
 #include "partitioner/program/memplan.h"
 #include "partitioner/simulate/timeline.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,6 +87,66 @@ static void svg_is_whole_and_escaped(void **state)
     assert_int_equal(merak_picture_svg(&p, &text, NULL), MERAK_ERR_PARAM);
 }
 
+static void memory_is_drawn_in_proportion(void **state)
+{
+    static const char *const name[] = {"stage 0", "a<b"};
+    size_t bytes[2][MERAK_CAT_COUNT] = {
+        {[MERAK_CAT_PARAM] = 300, [MERAK_CAT_ACTIVATION] = 100},
+        {[MERAK_CAT_SCRATCH] = 2048}};
+    struct merak_memory_picture p = {
+        .title = "memory",
+        .n_rows = 2,
+        .row_name = name,
+        .bytes = (const size_t(*)[MERAK_CAT_COUNT])bytes,
+        .limit_bytes = 4096};
+    char *text = NULL, *both = NULL;
+    double x, width, most;
+
+    (void)state;
+    assert_int_equal(merak_memory_svg(&p, &text, NULL), MERAK_OK);
+    assert_int_equal(count_of(text, "<title>"), 3); /* not of empty parts */
+    assert_int_equal(count_of(text, "a&lt;b"), 1);
+    assert_int_equal(count_of(text, "2 KiB"), 2);
+    assert_int_equal(count_of(text, "a rank may take 4 KiB"), 1);
+    assert_int_equal(count_of(text, "stroke-dasharray"), 1);
+    /* the limit is the right end: the scratch is half as wide as that */
+    assert_int_equal(sscanf(strstr(text, "<line x1="), "<line x1=\"%lf", &most),
+                     1);
+    assert_int_equal(sscanf(strstr(strstr(text, "a&lt;b"), "<rect"),
+                            "<rect x=\"%lf\" y=\"%*f\" width=\"%lf", &x,
+                            &width),
+                     2);
+    assert_true(fabs(2 * width - (most - x)) < 0.2);
+    assert_int_equal(merak_svg_stack(text, text, &both, NULL), MERAK_OK);
+    assert_int_equal(count_of(both, "</svg>"), 3);
+    free(both);
+    free(text);
+    /* far away it is said, not drawn */
+    p.limit_bytes = 1 << 20;
+    assert_int_equal(merak_memory_svg(&p, &text, NULL), MERAK_OK);
+    assert_int_equal(count_of(text, "stroke-dasharray"), 0);
+    assert_int_equal(count_of(text, "a rank may take 1 MiB"), 1);
+    free(text);
+}
+
+static void bytes_have_units(void **state)
+{
+    static const struct {
+        double bytes;
+        const char *text;
+    } row[] = {{0, "0 B"},          {1023, "1023 B"},
+               {1024, "1 KiB"},     {1.5 * 1024 * 1024, "1.5 MiB"},
+               {80e9, "74.51 GiB"}, {5e15, "4547 TiB"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        char text[MERAK_BYTES_TEXT];
+
+        merak_bytes_text(row[i].bytes, text);
+        assert_string_equal(text, row[i].text);
+    }
+}
+
 /* --- the memory planner, on plain numbers --------------------------------- */
 
 static void lives_that_meet_lie_apart(void **state)
@@ -114,6 +175,8 @@ int main(void)
         cmocka_unit_test(neighbours_are_joined),
         cmocka_unit_test(text_shows_what_fills_a_column),
         cmocka_unit_test(svg_is_whole_and_escaped),
+        cmocka_unit_test(memory_is_drawn_in_proportion),
+        cmocka_unit_test(bytes_have_units),
         cmocka_unit_test(lives_that_meet_lie_apart),
     };
 

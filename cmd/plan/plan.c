@@ -3,8 +3,9 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
-#include "cmd/plan_auto.h"
-#include "cmd/plan_options.h"
+#include "cmd/plan/auto.h"
+#include "cmd/plan/draw.h"
+#include "cmd/plan/options.h"
 #include "base/error.h"
 #include "io/hf_config.h"
 #include "io/plan_file.h"
@@ -19,8 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_WIDTH 100
-
 struct report {
     const struct plan_options *opt;
     const struct merak_hf_config *config;
@@ -29,12 +28,6 @@ struct report {
     double idle;       /* of the compute queues, share of the step */
     uint64_t programs; /* their id */
 };
-
-/* Is standard output for people? */
-static bool has_text(const struct report *r)
-{
-    return r->opt->json == NULL || strcmp(r->opt->json, "-") != 0;
-}
 
 /* --- numbers -------------------------------------------------------------- */
 
@@ -165,22 +158,6 @@ static void print_prediction(const struct report *r)
            r->opt->cost.link_bytes_per_s / 1e9);
 }
 
-static enum merak_status print_programs(const struct report *r,
-                                        struct merak_error *err)
-{
-    for (int s = 0; s < r->planned->n_programs; s++) {
-        char *text = NULL;
-        enum merak_status rc =
-            merak_program_print(r->planned->program[s], &text, err);
-
-        if (rc != MERAK_OK)
-            return rc;
-        fputs(text, stdout);
-        free(text);
-    }
-    return MERAK_OK;
-}
-
 /* --- JSON ----------------------------------------------------------------- */
 
 static json_t *stage_object(const struct report *r, int s)
@@ -241,81 +218,53 @@ static enum merak_status print_json(const struct report *r,
 
 /* --- pictures ------------------------------------------------------------- */
 
-static enum merak_status write_svg(const char *path,
-                                   const struct merak_picture *picture,
-                                   struct merak_error *err)
+/* Rows as a search would give them. */
+static struct merak_search_stage *make_stages(const struct report *r)
 {
-    char *text = NULL;
-    enum merak_status rc = merak_picture_svg(picture, &text, err);
-    FILE *out;
+    struct merak_search_stage *stage =
+        calloc((size_t)r->planned->n_programs, sizeof(*stage));
 
-    if (rc != MERAK_OK)
-        return rc;
-    out = fopen(path, "we");
-    if (out == NULL || fputs(text, out) < 0)
-        rc = merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path);
-    if (out != NULL && fclose(out) != 0 && rc == MERAK_OK)
-        rc = merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path);
-    free(text);
-    return rc;
-}
+    for (int s = 0; stage != NULL && s < r->planned->n_programs; s++) {
+        struct stage_sum sum = sum_stage(r, s);
 
-static enum merak_status draw(const struct report *r,
-                              const struct merak_picture *picture,
-                              struct merak_error *err)
-{
-    char *text = NULL;
-    enum merak_status rc = MERAK_OK;
-
-    if (has_text(r)) {
-        rc = merak_picture_text(picture, TEXT_WIDTH, &text, err);
-        if (rc == MERAK_OK)
-            printf(
-                "%s(digits: forward of that micro-batch; letters: "
-                "backward; R: recomputed; =: end of step; -: communication)\n",
-                text);
-        free(text);
+        stage[s].params = sum.params;
+        stage[s].n_blocks = sum.blocks;
+        stage[s].blocks_again = sum.again;
+        stage[s].attention = sum.attention;
+        plan_stage_fill(r->planned->program[s], &stage[s]);
     }
-    if (rc == MERAK_OK && r->opt->svg != NULL)
-        rc = write_svg(r->opt->svg, picture, err);
-    return rc;
+    return stage;
 }
 
 static enum merak_status print_pictures(const struct report *r,
                                         struct merak_error *err)
 {
-    size_t n = (size_t)r->timeline->n;
-    struct merak_picture picture = {.n_rows = r->timeline->n,
-                                    .end_s = r->timeline->step_s};
-    char(*label)[32] = calloc(n, sizeof(*label));
-    const char **name = calloc(n, sizeof(*name));
-    struct merak_bar *bars = NULL;
-    char title[128];
-    enum merak_status rc;
+    struct merak_search_stage *stage = make_stages(r);
+    char heading[64];
+    const struct plan_drawing drawing = {
+        .heading = heading,
+        .plan = &r->planned->plan,
+        .planned = r->planned,
+        .timeline = r->timeline,
+        .stage = stage,
+        .limit_bytes = r->opt->plan.memory_bytes,
+        .step_s = r->timeline->step_s,
+        .tokens_per_s = tokens_per_step(r) / r->timeline->step_s,
+        .bubble = r->idle};
+    enum merak_status rc = MERAK_OK;
 
-    if (label == NULL || name == NULL) {
-        rc = merak_fail_nomem(err, n * sizeof(*label));
-        goto out;
-    }
-    for (size_t s = 0; s < n; s++) {
-        snprintf(label[s], sizeof(label[s]), "stage %zu", s);
-        name[s] = label[s];
-    }
-    snprintf(title, sizeof(title), "predicted step, %s, tp %d pp %d dp %d",
-             r->planned->plan.schedule, r->planned->plan.tp,
-             r->planned->plan.pp, r->planned->plan.dp);
-    rc = merak_timeline_bars(r->planned->program, r->timeline, &bars,
-                             &picture.n_bars, err);
-    if (rc != MERAK_OK)
-        goto out;
-    picture.title = title;
-    picture.row_name = name;
-    picture.bars = bars;
-    rc = draw(r, &picture, err);
-out:
-    free(bars);
-    free(name);
-    free(label);
+    if (stage == NULL)
+        return merak_fail_nomem(err, sizeof(*stage));
+    snprintf(heading, sizeof(heading), "%s, %.1f M parameters",
+             r->config->family == MERAK_GPT2 ? "gpt2" : "llama",
+             (double)merak_graph_param_count(r->planned->graph) / 1e6);
+    if (plan_options_has_text(r->opt))
+        rc = plan_draw_text(&drawing, err);
+    if (rc == MERAK_OK && r->opt->svg != NULL)
+        rc = plan_draw_svg(&drawing, r->opt->svg, err);
+    if (rc == MERAK_OK && r->opt->html != NULL)
+        rc = plan_draw_html(&drawing, r->opt->html, err);
+    free(stage);
     return rc;
 }
 
@@ -358,7 +307,7 @@ static enum merak_status print_report(const struct report *r,
 
     if (r->opt->json != NULL)
         rc = print_json(r, err);
-    if (rc == MERAK_OK && has_text(r)) {
+    if (rc == MERAK_OK && plan_options_has_text(r->opt)) {
         print_head(r);
         print_stages(r);
         print_memory(r);
@@ -366,8 +315,8 @@ static enum merak_status print_report(const struct report *r,
     }
     if (rc == MERAK_OK)
         rc = print_pictures(r, err);
-    if (rc == MERAK_OK && r->opt->program && has_text(r))
-        rc = print_programs(r, err);
+    if (rc == MERAK_OK && r->opt->program && plan_options_has_text(r->opt))
+        rc = plan_print_programs(r->planned, err);
     return rc;
 }
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/plan_options.h - options of `merak plan` */
+/* cmd/plan/options.h - options of `merak plan` */
 #ifndef MERAK_CMD_PLAN_OPTIONS_H
 #define MERAK_CMD_PLAN_OPTIONS_H
 
 #include "partitioner/program/program.h"
 
 struct plan_options {
-    const char *model; /* config.json */
-    const char *svg, *json, *backend;
+    const char *model;             /* config.json */
+    const char *svg, *html, *json; /* files, "-" for standard output */
+    const char *backend;
     const char *device, *what_if;
     size_t seq, global_batch; /* 0: not said */
     int nodes, ranks_per_node;
@@ -29,5 +30,7 @@ enum merak_status plan_options_parse(int argc, char **argv,
                                      struct plan_options *opt,
                                      struct merak_error *err) MERAK_CHECKED;
 void plan_options_help(void);
+/* Is standard output for people?  Not if a file goes there. */
+bool plan_options_has_text(const struct plan_options *opt);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/plan_auto.h - `merak plan` for a machine: the search for choices */
+/* cmd/plan/auto.h - `merak plan` for a machine: the search for choices */
 #ifndef MERAK_CMD_PLAN_AUTO_H
 #define MERAK_CMD_PLAN_AUTO_H
 
-#include "cmd/plan_options.h"
+#include "cmd/plan/options.h"
 #include "io/hf_config.h"
 #include "io/plan_file.h"
 #include "partitioner/search/search.h"
@@ -23,7 +23,11 @@ struct plan_auto {
 enum merak_status merak_plan_auto(const struct plan_options *opt,
                                   struct merak_error *err) MERAK_CHECKED;
 
-/* plan_report.c: what was found, for people, and into a file. */
+/* report.c: what is planned, in one line. */
+void plan_report_heading(const struct plan_auto *plan,
+                         const struct merak_search_result *result, char *text,
+                         size_t bytes);
+/* report.c: what was found, for people, and into a file. */
 void plan_report_print(const struct plan_auto *plan,
                        const struct merak_search_result *result);
 enum merak_status plan_report_save(const struct plan_auto *plan,

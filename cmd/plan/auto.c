@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_auto.c - `merak plan --device NAME`: the search */
+/* auto.c - `merak plan --device NAME`: the search */
 #include "config.h"
 
-#include "cmd/plan_auto.h"
+#include "cmd/plan/auto.h"
+#include "cmd/plan/draw.h"
 
 #include "base/error.h"
 #include "kernels/kernels.h"
@@ -113,6 +114,96 @@ static enum merak_status fill_file(struct plan_auto *plan,
                                err);
 }
 
+/* --- pictures ------------------------------------------------------------- */
+
+/* Micro-batches that are drawn: enough to see the pipeline fill, settle and
+ * drain.  Schedules in rounds take multiples of the stages, sub-pipelines even
+ * numbers. */
+static int drawn_microbatches(const struct merak_plan *p)
+{
+    int round = 2 * p->pp, few = (32 + round - 1) / round * round;
+
+    return p->microbatches > few ? few : p->microbatches;
+}
+
+/* A rank of each stage, built and simulated to be seen. */
+static enum merak_status build(const struct plan_auto *plan,
+                               const struct merak_plan *drawn,
+                               struct merak_planned **planned_p,
+                               struct merak_timeline **timeline_p,
+                               struct merak_error *err)
+{
+    struct merak_cost_model cost;
+    const struct merak_program_options po = {.scratch = plan->in.scratch,
+                                             .scratch_arg =
+                                                 plan->in.scratch_arg,
+                                             .cost = &cost};
+    enum merak_status rc;
+
+    merak_device_cost(&plan->device, plan->in.dtype, plan->in.ranks_per_node,
+                      &cost);
+    rc = merak_plan_build(drawn, plan->in.seq, plan->in.describe, plan->in.arg,
+                          MERAK_PLAN_STAGES, &po, planned_p, err);
+    if (rc == MERAK_OK)
+        rc = merak_simulate((*planned_p)->program, (*planned_p)->n_programs,
+                            &cost, timeline_p, err);
+    return rc;
+}
+
+static enum merak_status draw(const struct plan_auto *plan,
+                              const struct merak_search_result *result,
+                              struct merak_error *err)
+{
+    const struct merak_search_choice *best = &result->choice[0];
+    struct merak_planned *planned = NULL;
+    struct merak_timeline *timeline = NULL;
+    char heading[128];
+    struct plan_drawing drawing = {
+        .heading = heading,
+        .plan = &best->plan,
+        .stage = result->stage,
+        .limit_bytes = result->memory_limit,
+        .step_s = best->step_s,
+        .tokens_per_s =
+            (double)plan->in.global_batch * (double)plan->in.seq / best->step_s,
+        .bubble = best->part_s[MERAK_PART_BUBBLE] / best->step_s,
+        .utilisation = result->flop_utilisation,
+        .result = result};
+    struct merak_plan drawn = best->plan;
+    enum merak_status rc;
+
+    drawn.microbatches = drawn_microbatches(&best->plan);
+    rc = build(plan, &drawn, &planned, &timeline, err);
+    plan_report_heading(plan, result, heading, sizeof(heading));
+    drawing.planned = planned;
+    drawing.timeline = timeline;
+    if (rc == MERAK_OK && plan->opt->svg != NULL)
+        rc = plan_draw_svg(&drawing, plan->opt->svg, err);
+    if (rc == MERAK_OK && plan->opt->html != NULL)
+        rc = plan_draw_html(&drawing, plan->opt->html, err);
+    merak_timeline_destroy(timeline);
+    merak_planned_destroy(planned);
+    return rc;
+}
+
+/* Of all micro-batches. */
+static enum merak_status
+print_programs(const struct plan_auto *plan,
+               const struct merak_search_result *result,
+               struct merak_error *err)
+{
+    struct merak_planned *planned = NULL;
+    struct merak_timeline *timeline = NULL;
+    enum merak_status rc =
+        build(plan, &result->choice[0].plan, &planned, &timeline, err);
+
+    if (rc == MERAK_OK)
+        rc = plan_print_programs(planned, err);
+    merak_timeline_destroy(timeline);
+    merak_planned_destroy(planned);
+    return rc;
+}
+
 enum merak_status merak_plan_auto(const struct plan_options *opt,
                                   struct merak_error *err)
 {
@@ -126,8 +217,12 @@ enum merak_status merak_plan_auto(const struct plan_options *opt,
         rc = fill_file(&plan, result, err);
     if (rc == MERAK_OK && opt->json != NULL)
         rc = plan_report_save(&plan, result, err);
-    if (rc == MERAK_OK && (opt->json == NULL || strcmp(opt->json, "-") != 0))
+    if (rc == MERAK_OK && (opt->svg != NULL || opt->html != NULL))
+        rc = draw(&plan, result, err);
+    if (rc == MERAK_OK && plan_options_has_text(opt))
         plan_report_print(&plan, result);
+    if (rc == MERAK_OK && plan_options_has_text(opt) && opt->program)
+        rc = print_programs(&plan, result, err);
     merak_search_destroy(result);
     return rc;
 }

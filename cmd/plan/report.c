@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_report.c - what the search for a plan found: for people, and as the
+/* report.c - what the search for a plan found: for people, and as the
  * plan file that merak-plan(1) describes
  */
 #include "config.h"
 
-#include "cmd/plan_auto.h"
+#include "cmd/plan/auto.h"
 
 #include "base/error.h"
+#include "partitioner/simulate/timeline.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,19 +15,25 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GIB 0x1p30
-
 /* --- text ----------------------------------------------------------------- */
+
+void plan_report_heading(const struct plan_auto *plan,
+                         const struct merak_search_result *r, char *text,
+                         size_t bytes)
+{
+    snprintf(text, bytes, "%s, %.4g B parameters, on %d x %d %s",
+             plan->config.family == MERAK_GPT2 ? "gpt2" : "llama",
+             (double)r->params / 1e9, plan->in.nodes, plan->in.ranks_per_node,
+             plan->device.name);
+}
 
 static void print_choice(const struct plan_auto *plan,
                          const struct merak_search_result *r)
 {
     char text[256];
 
-    printf("%s, %.4g B parameters, on %d x %d %s\n",
-           plan->config.family == MERAK_GPT2 ? "gpt2" : "llama",
-           (double)r->params / 1e9, plan->in.nodes, plan->in.ranks_per_node,
-           plan->device.name);
+    plan_report_heading(plan, r, text, sizeof(text));
+    printf("%s\n", text);
     merak_plan_describe(&r->choice[0].plan, text, sizeof(text));
     printf("%s\n", text);
     if (plan->identified)
@@ -45,6 +52,22 @@ static void print_time(const struct plan_auto *plan,
         printf("  %-32s %9.4g s %6.1f%%\n",
                merak_search_part_name((enum merak_search_part)i), c->part_s[i],
                100 * c->part_s[i] / c->step_s);
+}
+
+/* What all ranks send in a step. */
+static void print_links(const struct merak_search_result *r)
+{
+    const struct merak_plan *p = &r->choice[0].plan;
+    double ranks = (double)p->tp * p->dp, link = 0, net = 0;
+    char inside[MERAK_BYTES_TEXT], between[MERAK_BYTES_TEXT];
+
+    for (int s = 0; s < p->pp; s++) {
+        link += r->stage[s].link_bytes * ranks;
+        net += r->stage[s].net_bytes * ranks;
+    }
+    merak_bytes_text(link, inside);
+    merak_bytes_text(net, between);
+    printf("sent in a step: %s inside nodes, %s between\n", inside, between);
 }
 
 static void print_stages(const struct merak_search_result *r)
@@ -67,7 +90,10 @@ static void print_stages(const struct merak_search_result *r)
 
 static void print_memory(const struct merak_search_result *r)
 {
-    printf("\nGiB of a rank, of %.4g:\nstage", (double)r->memory_limit / GIB);
+    char text[MERAK_BYTES_TEXT];
+
+    merak_bytes_text((double)r->memory_limit, text);
+    printf("\nmemory of a rank, of %s:\nstage", text);
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         printf(" %13s", merak_category_name((enum merak_category)c));
     printf("        in all\n");
@@ -75,9 +101,12 @@ static void print_memory(const struct merak_search_result *r)
         const struct merak_search_stage *st = &r->stage[s];
 
         printf("%5d", s);
-        for (int c = 0; c < MERAK_CAT_COUNT; c++)
-            printf(" %13.3f", (double)st->category_bytes[c] / GIB);
-        printf(" %13.3f\n", (double)st->arena_bytes / GIB);
+        for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+            merak_bytes_text((double)st->category_bytes[c], text);
+            printf(" %13s", text);
+        }
+        merak_bytes_text((double)st->arena_bytes, text);
+        printf(" %13s\n", text);
     }
 }
 
@@ -105,6 +134,7 @@ void plan_report_print(const struct plan_auto *plan,
 {
     print_choice(plan, result);
     print_time(plan, result);
+    print_links(result);
     print_stages(result);
     print_memory(result);
     print_runners(result);

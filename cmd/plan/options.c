@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_options.c - options of `merak plan`; named as `merak train` names
+/* options.c - options of `merak plan`; named as `merak train` names
  * them */
 #include "config.h"
 
-#include "cmd/plan_options.h"
+#include "cmd/plan/options.h"
 
 #include "base/error.h"
 #include "base/options.h"
@@ -86,7 +86,10 @@ static const struct merak_option rows[] = {
     {"unit-ms", MERAK_OPTION_REAL, AT(unit_ms),
      .about = "stages alike: a forward takes X ms, a backward twice",
      .positive = true, GIVEN(cost)},
-    {"svg", MERAK_OPTION_TEXT, AT(svg), .about = "write the picture there",
+    {"svg", MERAK_OPTION_TEXT, AT(svg),
+     .about = "write the picture there: the step, and memory", .arg = "FILE"},
+    {"html", MERAK_OPTION_TEXT, AT(html),
+     .about = "write a page with the picture and all numbers there",
      .arg = "FILE"},
     {"json", MERAK_OPTION_FILE, AT(json),
      .about = "one JSON object, there or instead of the text"},
@@ -249,6 +252,17 @@ enum merak_status plan_options_parse(int argc, char **argv,
     if (rc == MERAK_OK && !opt->help && opt->what_if != NULL)
         rc = fix_choices(opt, err);
     return rc != MERAK_OK || opt->help ? rc : check(opt, err);
+}
+
+static bool is_output(const char *path)
+{
+    return path != NULL && strcmp(path, "-") == 0;
+}
+
+bool plan_options_has_text(const struct plan_options *opt)
+{
+    return !is_output(opt->json) && !is_output(opt->svg) &&
+           !is_output(opt->html);
 }
 
 /* --- help ----------------------------------------------------------------- */

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* draw.c - pictures of a plan: its step and its memory */
+#include "config.h"
+
+#include "cmd/plan/draw.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_WIDTH 100
+
+/* --- a stage from its program --------------------------------------------- */
+
+static void add_time(const struct merak_instr *in,
+                     struct merak_search_stage *stage)
+{
+    if (in->queue != MERAK_QUEUE_COMPUTE || in->microbatch != 0)
+        return;
+    if (in->again)
+        stage->again_s += in->cost_s;
+    else if (in->phase == MERAK_PHASE_F)
+        stage->forward_s += in->cost_s;
+    else
+        stage->backward_s += in->cost_s;
+}
+
+void plan_stage_fill(const struct merak_program *prog,
+                     struct merak_search_stage *stage)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        add_time(in, stage);
+        if (in->kind == MERAK_INSTR_EXCHANGE || in->kind == MERAK_INSTR_SEND)
+            stage->link_bytes += (double)in->bytes;
+    }
+    stage->arena_bytes = prog->arena_bytes;
+    memcpy(stage->category_bytes, prog->category_bytes,
+           sizeof(stage->category_bytes));
+    if (prog->n_params == 0)
+        return;
+    snprintf(stage->first_param, sizeof(stage->first_param), "%s",
+             prog->param[0].name);
+    snprintf(stage->last_param, sizeof(stage->last_param), "%s",
+             prog->param[prog->n_params - 1].name);
+}
+
+/* --- programs ------------------------------------------------------------- */
+
+enum merak_status plan_print_programs(const struct merak_planned *planned,
+                                      struct merak_error *err)
+{
+    for (int s = 0; s < planned->n_programs; s++) {
+        char *text = NULL;
+        enum merak_status rc =
+            merak_program_print(planned->program[s], &text, err);
+
+        if (rc != MERAK_OK)
+            return rc;
+        fputs(text, stdout);
+        free(text);
+    }
+    return MERAK_OK;
+}
+
+/* --- pictures ------------------------------------------------------------- */
+
+/* Everything that pictures of a plan point to. */
+struct pictures {
+    int n;
+    char (*label)[32];
+    const char **name;
+    size_t (*bytes)[MERAK_CAT_COUNT];
+    struct merak_bar *bars;
+    char title[160];
+    struct merak_picture step;
+    struct merak_memory_picture memory;
+};
+
+static void pictures_fini(struct pictures *p)
+{
+    free(p->bars);
+    free(p->bytes);
+    free(p->name);
+    free(p->label);
+}
+
+static void fill_title(const struct plan_drawing *d, struct pictures *p)
+{
+    int all = d->plan->microbatches, drawn = d->planned->plan.microbatches;
+    char part[64] = "";
+
+    if (drawn < all)
+        snprintf(part, sizeof(part), ", drawn with %d of %d micro-batches",
+                 drawn, all);
+    snprintf(p->title, sizeof(p->title),
+             "predicted step, %s, tp %d pp %d dp %d%s", d->plan->schedule,
+             d->plan->tp, d->plan->pp, d->plan->dp, part);
+}
+
+static void fill_rows(const struct plan_drawing *d, struct pictures *p)
+{
+    for (int s = 0; s < p->n; s++) {
+        snprintf(p->label[s], sizeof(p->label[s]), "stage %d", s);
+        p->name[s] = p->label[s];
+        memcpy(p->bytes[s], d->stage[s].category_bytes, sizeof(p->bytes[s]));
+    }
+}
+
+static enum merak_status pictures_init(const struct plan_drawing *d,
+                                       struct pictures *p,
+                                       struct merak_error *err)
+{
+    size_t n = (size_t)d->plan->pp;
+    enum merak_status rc;
+
+    *p = (struct pictures){.n = d->plan->pp};
+    p->label = calloc(n, sizeof(*p->label));
+    p->name = calloc(n, sizeof(*p->name));
+    p->bytes = calloc(n, sizeof(*p->bytes));
+    if (p->label == NULL || p->name == NULL || p->bytes == NULL)
+        return merak_fail_nomem(err, n * sizeof(*p->bytes));
+    fill_title(d, p);
+    fill_rows(d, p);
+    rc = merak_timeline_bars(d->planned->program, d->timeline, &p->bars,
+                             &p->step.n_bars, err);
+    p->step.title = p->title;
+    p->step.n_rows = p->n;
+    p->step.row_name = p->name;
+    p->step.bars = p->bars;
+    p->step.end_s = d->timeline->step_s;
+    p->memory = (struct merak_memory_picture){
+        .title = "memory of a rank of each stage",
+        .n_rows = p->n,
+        .row_name = p->name,
+        .bytes = (const size_t(*)[MERAK_CAT_COUNT])p->bytes,
+        .limit_bytes = d->limit_bytes};
+    return rc;
+}
+
+enum merak_status plan_draw_text(const struct plan_drawing *d,
+                                 struct merak_error *err)
+{
+    struct pictures p;
+    char *text = NULL;
+    enum merak_status rc = pictures_init(d, &p, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_picture_text(&p.step, TEXT_WIDTH, &text, err);
+    if (rc == MERAK_OK)
+        printf("%s(digits: forward of that micro-batch; letters: backward; R: "
+               "recomputed; =: end of step; -: communication)\n",
+               text);
+    free(text);
+    pictures_fini(&p);
+    return rc;
+}
+
+static enum merak_status make_svg(const struct plan_drawing *d, char **text_p,
+                                  struct merak_error *err)
+{
+    struct pictures p;
+    char *step = NULL, *memory = NULL;
+    enum merak_status rc = pictures_init(d, &p, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_picture_svg(&p.step, &step, err);
+    if (rc == MERAK_OK)
+        rc = merak_memory_svg(&p.memory, &memory, err);
+    if (rc == MERAK_OK)
+        rc = merak_svg_stack(step, memory, text_p, err);
+    free(memory);
+    free(step);
+    pictures_fini(&p);
+    return rc;
+}
+
+static enum merak_status write_text(const char *path, const char *text,
+                                    struct merak_error *err)
+{
+    bool to_output = strcmp(path, "-") == 0;
+    FILE *out = to_output ? stdout : fopen(path, "we");
+    enum merak_status rc = MERAK_OK;
+
+    if (out == NULL || fputs(text, out) < 0)
+        rc = merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path);
+    if (out != NULL && !to_output && fclose(out) != 0 && rc == MERAK_OK)
+        rc = merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path);
+    return rc;
+}
+
+enum merak_status plan_draw_svg(const struct plan_drawing *d, const char *path,
+                                struct merak_error *err)
+{
+    char *text = NULL;
+    enum merak_status rc = make_svg(d, &text, err);
+
+    if (rc == MERAK_OK)
+        rc = write_text(path, text, err);
+    free(text);
+    return rc;
+}
+
+enum merak_status plan_draw_html(const struct plan_drawing *d, const char *path,
+                                 struct merak_error *err)
+{
+    char *svg = NULL, *text = NULL;
+    enum merak_status rc = make_svg(d, &svg, err);
+
+    if (rc == MERAK_OK)
+        rc = plan_page_write(d, svg, &text, err);
+    if (rc == MERAK_OK)
+        rc = write_text(path, text, err);
+    free(text);
+    free(svg);
+    return rc;
+}

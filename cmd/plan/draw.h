@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd/plan/draw.h - pictures of a plan, and the page around them */
+#ifndef MERAK_CMD_PLAN_DRAW_H
+#define MERAK_CMD_PLAN_DRAW_H
+
+#include "partitioner/plan.h"
+#include "partitioner/search/search.h"
+#include "partitioner/simulate/timeline.h"
+
+struct plan_drawing {
+    const char *heading; /* what is planned: one line */
+    const struct merak_plan *plan;
+    /* What is drawn: the plan, maybe with fewer micro-batches. */
+    const struct merak_planned *planned; /* a program of each stage */
+    const struct merak_timeline *timeline;
+    const struct merak_search_stage *stage;   /* [plan->pp], of the plan */
+    size_t limit_bytes;                       /* of a rank; 0: none */
+    double step_s, tokens_per_s;              /* of the plan */
+    double bubble;                            /* share of the step */
+    double utilisation;                       /* of peak FLOP/s; 0: unknown */
+    const struct merak_search_result *result; /* of a search, or NULL */
+};
+
+/* A stage's row from its program of the whole plan. */
+void plan_stage_fill(const struct merak_program *program,
+                     struct merak_search_stage *stage);
+/* The instructions of each program, on standard output. */
+enum merak_status plan_print_programs(const struct merak_planned *planned,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* The timeline, as wide as a terminal, on standard output. */
+enum merak_status plan_draw_text(const struct plan_drawing *drawing,
+                                 struct merak_error *err) MERAK_CHECKED;
+/* Timeline and memory bars; path "-" is standard output. */
+enum merak_status plan_draw_svg(const struct plan_drawing *drawing,
+                                const char *path,
+                                struct merak_error *err) MERAK_CHECKED;
+/* The same with all numbers, as a page that needs nothing else. */
+enum merak_status plan_draw_html(const struct plan_drawing *drawing,
+                                 const char *path,
+                                 struct merak_error *err) MERAK_CHECKED;
+
+/* page.c: the page; `svg` goes into it. */
+enum merak_status plan_page_write(const struct plan_drawing *drawing,
+                                  const char *svg, char **text_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+
+#endif
