@@ -79,4 +79,9 @@ bool merak_h5_put_number(hid_t object, const char *name, uint64_t value);
 bool merak_h5_get_text(hid_t object, const char *name, char *text, size_t size);
 bool merak_h5_get_u64(hid_t object, const char *name, uint64_t *value, int n);
 
+/* Have HDF5 allocate what it keeps for good (caches, free lists), so that a
+ * checkpoint later takes little.  Writes nothing; if it fails, nothing is
+ * lost. */
+void merak_h5_warm_up(void);
+
 #endif

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HASH_BLOCK ((size_t)1 << 20)
+#define HASH_BLOCK ((size_t)128 << 10)
 
 char *merak_path(char *buf, const char *dir, const char *name)
 {

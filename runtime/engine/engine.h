@@ -59,6 +59,12 @@ void merak_engine_destroy(struct merak_engine *engine);
 enum merak_status merak_engine_run(struct merak_engine *engine,
                                    const struct merak_step *step,
                                    struct merak_error *err) MERAK_CHECKED;
+/*
+ * Call each kernel of the program once for each shape, before the first run.
+ * The arena is written to and means nothing afterwards.
+ */
+enum merak_status merak_engine_warm_up(struct merak_engine *engine,
+                                       struct merak_error *err) MERAK_CHECKED;
 /* The last run's records, one per instruction, in program order. */
 const struct merak_trace_record *
 merak_engine_records(const struct merak_engine *engine);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MIB (1024.0 * 1024.0)
@@ -63,6 +64,7 @@ static void report_stages(const struct merak_trainer *t)
 
 static void report_arena(const struct merak_trainer *t)
 {
+    struct stat st; /* of the shared memory itself */
     char text[256];
     int n = 0;
 
@@ -72,9 +74,11 @@ static void report_arena(const struct merak_trainer *t)
                           n > 0 ? ", " : "", merak_category_name(c),
                           (double)t->program->category_bytes[c] / MIB);
     }
-    merak_info(
-        "train", "memory of rank 0: predicted %.1f MiB (%s), reserved %.1f MiB",
-        (double)t->arena_bytes / MIB, text, (double)t->arena.bytes / MIB);
+    merak_info("train",
+               "memory of rank 0: predicted %zu bytes, %.1f MiB (%s), reserved "
+               "%lld",
+               t->arena_bytes, (double)t->arena_bytes / MIB, text,
+               (long long)(fstat(t->arena.fd, &st) == 0 ? st.st_size : -1));
 }
 
 void merak_report_plan(const struct merak_trainer *t)

@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -38,6 +39,16 @@ enum merak_status merak_arena_create(size_t bytes, struct merak_arena *arena,
     madvise(base, bytes, MADV_HUGEPAGE);
     *arena = (struct merak_arena){.base = base, .bytes = bytes, .fd = fd};
     return MERAK_OK;
+}
+
+enum merak_status merak_arena_clear(struct merak_arena *arena,
+                                    struct merak_error *err)
+{
+    if (fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                  (off_t)arena->bytes) == 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_SYSTEM, "cannot clear the arena: %s",
+                      strerror(errno));
 }
 
 void merak_arena_destroy(struct merak_arena *arena)

@@ -20,6 +20,9 @@ struct merak_arena {
 /* Reserve `bytes` (> 0) of address space and shared memory. */
 enum merak_status merak_arena_create(size_t bytes, struct merak_arena *arena,
                                      struct merak_error *err) MERAK_CHECKED;
+/* Give all pages back: they are zero, and come on first touch, again. */
+enum merak_status merak_arena_clear(struct merak_arena *arena,
+                                    struct merak_error *err) MERAK_CHECKED;
 /* Unmap and close; what a failed or no create left (all zero) is fine. */
 void merak_arena_destroy(struct merak_arena *arena);
 

@@ -22,6 +22,23 @@ run_model()
         cat "$dir/out"
         return 1
     }
+    planned_is_reserved "$dir/out"
+}
+
+# What rank 0 predicted of its memory is what it reserved, to the byte.
+planned_is_reserved()
+{
+    local line
+
+    line=$(grep 'memory of rank 0: predicted' "$1")
+    [[ $line =~ predicted\ ([0-9]+)\ bytes.*reserved\ ([0-9]+)$ ]] || {
+        echo "no memory in $1: $line"
+        return 1
+    }
+    [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ] || {
+        echo "$line"
+        return 1
+    }
 }
 
 # against one rank, both models, clipping active and not

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* warm.c - pay once what the first call of each kernel costs
+ *
+ * Libraries are read in, code is made for a product's shape, threads touch
+ * their stacks: memory that is nobody's tensor.  Done ahead of the first step
+ * it is in the baseline that a run's memory is compared with, and that step's
+ * time is like the others'.
+ */
+#include "config.h"
+
+#include "runtime/engine/internal.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Do two kernel calls make a library do the same? */
+static bool is_alike(const struct merak_program *p, const struct merak_instr *a,
+                     const struct merak_instr *b)
+{
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out ||
+        a->accumulate != b->accumulate)
+        return false;
+    for (int i = 0; i < a->n_in + a->n_out; i++) {
+        const struct merak_slot *x = &p->slot[a->slot[i]];
+        const struct merak_slot *y = &p->slot[b->slot[i]];
+
+        if (x->dtype != y->dtype || x->box.ndim != y->box.ndim ||
+            memcmp(x->box.len, y->box.len,
+                   (size_t)x->box.ndim * sizeof(*x->box.len)) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool was_seen(const struct merak_program *p,
+                     const struct merak_instr *instr, const int *seen, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (is_alike(p, instr, &p->instr[seen[i]]))
+            return true;
+    }
+    return false;
+}
+
+enum merak_status merak_engine_warm_up(struct merak_engine *e,
+                                       struct merak_error *err)
+{
+    const struct merak_program *p = e->program;
+    const struct merak_step step = {.train = true};
+    int *seen, n = 0;
+
+    if (e->opt.emulate)
+        return MERAK_OK;
+    seen = calloc((size_t)p->n_instrs + 1, sizeof(*seen));
+    if (seen == NULL)
+        return merak_fail_nomem(err, (size_t)p->n_instrs * sizeof(*seen));
+    e->step = &step;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *instr = &p->instr[i];
+
+        if (instr->kind != MERAK_INSTR_KERNEL || was_seen(p, instr, seen, n))
+            continue;
+        seen[n++] = i;
+        /* On zeros: what an op makes of them is of no interest, nor that it
+         * may refuse them. */
+        (void)merak_engine_local(e, instr, NULL);
+    }
+    free(seen);
+    return MERAK_OK;
+}
