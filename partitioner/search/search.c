@@ -3,7 +3,7 @@
  *
  * Every combination of degrees, micro-batch size, sequence parallelism,
  * sub-pipeline, chunks, schedule, ZeRO-1 and order that divides exactly is
- * rated, unless even a perfect cut of it would lose by half.  What is
+ * rated, unless even a perfect cut of it would lose by a quarter.  What is
  * recomputed is no combination of its own: with a cut given, each stage drops
  * the least that fits, and with more it would not be faster.
  */
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOPELESS 1.5 /* lower bounds above so many times the best */
+#define HOPELESS 1.25 /* lower bounds above so many times the best */
 #define CHEAP 2000   /* instructions of a plan that is tried on suspicion */
 #define TIGHT 1.25   /* memory by the table that such a plan may be above */
 #define MAX_SCHEDULES 32
