@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "cmd/calibrate.h"
 #include "cmd/cmd.h"
 
 #include "base/clock.h"
@@ -298,6 +299,26 @@ static enum merak_status measure_wake(struct calibrate *c,
     return MERAK_OK;
 }
 
+static enum merak_status measure_kernels(struct calibrate *c,
+                                         enum merak_dtype dtype,
+                                         struct merak_error *err)
+{
+    struct merak_rates *rates = calloc(1, sizeof(*rates));
+    int points = 0;
+    enum merak_status rc;
+
+    if (rates == NULL)
+        return merak_fail_nomem(err, sizeof(*rates));
+    c->device.rates[dtype] = rates;
+    rc = calibrate_kernels(c->backend, dtype, rates, err);
+    for (int i = 0; i < rates->n; i++)
+        points += rates->op[i].n;
+    printf("  kernels of %s models%*s %9d of %d sizes\n",
+           merak_dtype_name(dtype), dtype == MERAK_F32 ? 10 : 9, "", rates->n,
+           points);
+    return rc;
+}
+
 static enum merak_status measure(struct calibrate *c, struct merak_error *err)
 {
     enum merak_status rc =
@@ -315,6 +336,10 @@ static enum merak_status measure(struct calibrate *c, struct merak_error *err)
         rc = measure_memory(c, err);
     if (rc == MERAK_OK)
         rc = measure_copy(c, err);
+    if (rc == MERAK_OK)
+        rc = measure_kernels(c, MERAK_F32, err);
+    if (rc == MERAK_OK)
+        rc = measure_kernels(c, MERAK_BF16, err);
     /* Between nodes nothing was measured: as far as is known, the same. */
     c->device.net_bytes_per_s = c->device.link_bytes_per_s;
     c->device.net_latency_s = c->device.link_latency_s;
@@ -398,6 +423,7 @@ int merak_cmd_calibrate(int argc, char **argv)
         fill_device(&c);
         rc = merak_device_save(&c.device, c.out, &err);
     }
+    merak_device_fini(&c.device);
     if (rc == MERAK_OK)
         return MERAK_EXIT_DONE;
     fprintf(stderr, "merak calibrate: %s\n", err.text);

@@ -224,5 +224,6 @@ enum merak_status merak_plan_auto(const struct plan_options *opt,
     if (rc == MERAK_OK && plan_options_has_text(opt) && opt->program)
         rc = print_programs(&plan, result, err);
     merak_search_destroy(result);
+    merak_device_fini(&plan.device);
     return rc;
 }

@@ -22,6 +22,7 @@
 #include "partitioner/layout/layout.h"
 #include "partitioner/schedule/schedule.h"
 #include "partitioner/layout/shard.h"
+#include "partitioner/simulate/rates.h"
 
 /* --- the plan: the choices that make a program ------------------------- */
 
@@ -323,10 +324,13 @@ struct merak_cost_model {
     int ranks_per_node; /* logical ranks fill nodes in order; 0: one node
                            holds them all, and the next two are not read */
     double net_bytes_per_s, net_latency_s; /* of a rank, to other nodes */
+    const struct merak_rates *rates; /* of kernels, as measured; or NULL: they
+                                        take what the above says */
 };
 const struct merak_cost_model *merak_cost_default(void);
-double merak_cost_kernel(const struct merak_cost_model *model, double flops,
-                         double bytes);
+/* A kernel of an op; of none: what no kernel does (copies). */
+double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
+                         double flops, double bytes);
 /* A collective of n members, `inside` of them (this one counted) on this
  * rank's node, each sending `bytes` in all, to every other alike. */
 double merak_cost_exchange(const struct merak_cost_model *model,

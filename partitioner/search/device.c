@@ -16,6 +16,7 @@
 #include "partitioner/search/device_file.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct merak_device built_in[] = {
@@ -111,6 +112,14 @@ enum merak_status merak_device_find(const char *word,
                       word, names);
 }
 
+void merak_device_fini(struct merak_device *device)
+{
+    for (int t = 0; t < MERAK_DTYPE_COUNT; t++) {
+        free(device->rates[t]);
+        device->rates[t] = NULL;
+    }
+}
+
 void merak_device_cost(const struct merak_device *device,
                        enum merak_dtype dtype, int ranks_per_node,
                        struct merak_cost_model *model)
@@ -123,6 +132,7 @@ void merak_device_cost(const struct merak_device *device,
                                   .link_latency_s = device->link_latency_s,
                                   .ranks_per_node = ranks_per_node,
                                   .net_bytes_per_s = device->net_bytes_per_s,
-                                  .net_latency_s = device->net_latency_s};
+                                  .net_latency_s = device->net_latency_s,
+                                  .rates = device->rates[dtype]};
     memcpy(model->name, device->name, sizeof(model->name));
 }

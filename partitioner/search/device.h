@@ -14,7 +14,12 @@
  *    "net": {"bytes_per_s": 4.5e10, "latency_s": 1.5e-5}}
  *
  * All are required but `peak_flops_per_s` (then flops_per_s) and `net` (then
- * `link`: one node).  `merak calibrate` writes such a file.
+ * `link`: one node).  Kernels that were timed may be there, by the dtype that
+ * models compute in and by op, each as FLOPs, bytes and seconds (rates.h):
+ *
+ *    "kernels": {"f32": {"linear": [[2.7e8, 3.1e6, 1.8e-3], ..], ..}, ..}
+ *
+ * `merak calibrate` writes such a file.
  */
 #ifndef MERAK_PARTITIONER_SEARCH_DEVICE_H
 #define MERAK_PARTITIONER_SEARCH_DEVICE_H
@@ -31,6 +36,7 @@ struct merak_device {
     double kernel_s;                       /* fixed cost of a kernel */
     double link_bytes_per_s, link_latency_s; /* inside a node */
     double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
+    struct merak_rates *rates[MERAK_DTYPE_COUNT]; /* from a file; or NULL */
 };
 
 /* One that is built in ("a100", "h100", "h200", "rtx3090", "cpu"), or a file
@@ -39,10 +45,13 @@ struct merak_device {
 enum merak_status merak_device_find(const char *word,
                                     struct merak_device *device,
                                     struct merak_error *err) MERAK_CHECKED;
+/* Free what a file brought.  Copies of a device share it. */
+void merak_device_fini(struct merak_device *device);
 enum merak_status merak_device_save(const struct merak_device *device,
                                     const char *path,
                                     struct merak_error *err) MERAK_CHECKED;
-/* The cost model of ranks on it: one dtype, so many ranks on a node. */
+/* The cost model of ranks on it: one dtype, so many ranks on a node.  The
+ * device's rates are borrowed. */
 void merak_device_cost(const struct merak_device *device,
                        enum merak_dtype dtype, int ranks_per_node,
                        struct merak_cost_model *model);

@@ -8,7 +8,9 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct reader {
@@ -66,6 +68,58 @@ static void read_link(struct reader *r, const json_t *in, const char *name,
     *latency_s = number(r, link, "latency_s", true);
 }
 
+/* --- kernels -------------------------------------------------------------- */
+
+static void read_point(struct reader *r, const char *op, const json_t *in,
+                       struct merak_rates *rates)
+{
+    double x[3];
+
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *value = json_array_get(in, i);
+
+        x[i] = json_number_value(value);
+        if (!json_is_number(value) || !isfinite(x[i]) || x[i] < 0)
+            x[2] = x[i] = -1;
+    }
+    if (x[2] <= 0 || x[0] + x[1] <= 0 || json_array_size(in) != 3)
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: kernel %.40s: expected points of three "
+                           "numbers, FLOPs, bytes and seconds",
+                           r->path, op);
+    else if (!merak_rates_add(rates, op,
+                              &(struct merak_rate_point){.flops = x[0],
+                                                         .bytes = x[1],
+                                                         .seconds = x[2]}))
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: kernel %.40s: more than %d kernels, or %d "
+                           "sizes of this one",
+                           r->path, op, MERAK_RATE_OPS, MERAK_RATE_POINTS);
+}
+
+static void read_kernels(struct reader *r, const json_t *in, const char *dtype,
+                         struct merak_rates **rates_p)
+{
+    json_t *of = (json_t *)(uintptr_t)object(r, in, dtype), *points;
+    const char *op;
+
+    if (r->rc != MERAK_OK)
+        return;
+    *rates_p = calloc(1, sizeof(**rates_p));
+    if (*rates_p == NULL) {
+        r->rc = merak_fail_nomem(r->err, sizeof(**rates_p));
+        return;
+    }
+    json_object_foreach(of, op, points)
+    {
+        for (size_t i = 0; i < json_array_size(points) && r->rc == MERAK_OK;
+             i++)
+            read_point(r, op, json_array_get(points, i), *rates_p);
+    }
+}
+
+/* --- the file ------------------------------------------------------------- */
+
 static void read_device(struct reader *r, const json_t *in,
                         struct merak_device *d)
 {
@@ -91,6 +145,12 @@ static void read_device(struct reader *r, const json_t *in,
     d->net_latency_s = d->link_latency_s;
     if (json_object_get(in, "net") != NULL)
         read_link(r, in, "net", &d->net_bytes_per_s, &d->net_latency_s);
+    if (json_object_get(in, "kernels") != NULL) {
+        const json_t *kernels = object(r, in, "kernels");
+
+        read_kernels(r, kernels, "f32", &d->rates[MERAK_F32]);
+        read_kernels(r, kernels, "bf16", &d->rates[MERAK_BF16]);
+    }
 }
 
 enum merak_status merak_device_load(const char *path,
@@ -109,6 +169,8 @@ enum merak_status merak_device_load(const char *path,
     json_decref(in);
     if (r.rc == MERAK_OK)
         *device = d;
+    else
+        merak_device_fini(&d);
     return r.rc;
 }
 
@@ -116,6 +178,23 @@ static json_t *flops_object(const double *flops)
 {
     return json_pack("{s:f, s:f}", "f32", flops[MERAK_F32], "bf16",
                      flops[MERAK_BF16]);
+}
+
+static json_t *kernels_object(const struct merak_rates *rates)
+{
+    json_t *of = json_object();
+
+    for (int i = 0; rates != NULL && i < rates->n; i++) {
+        const struct merak_op_rates *r = &rates->op[i];
+        json_t *points = json_array();
+
+        for (int k = 0; k < r->n; k++)
+            json_array_append_new(
+                points, json_pack("[f, f, f]", r->point[k].flops,
+                                  r->point[k].bytes, r->point[k].seconds));
+        json_object_set_new(of, r->op, points);
+    }
+    return of;
 }
 
 enum merak_status merak_device_save(const struct merak_device *device,
@@ -135,6 +214,12 @@ enum merak_status merak_device_save(const struct merak_device *device,
 
     if (out == NULL)
         return merak_fail_nomem(err, sizeof(*device));
+    if (device->rates[MERAK_F32] != NULL || device->rates[MERAK_BF16] != NULL)
+        json_object_set_new(
+            out, "kernels",
+            json_pack("{s:o, s:o}", "f32",
+                      kernels_object(device->rates[MERAK_F32]), "bf16",
+                      kernels_object(device->rates[MERAK_BF16])));
     failed = json_dump_file(out, path, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     json_decref(out);
     return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path)

@@ -6,7 +6,7 @@
 #include "partitioner/graph/pool.h"
 #include "partitioner/search/search.h"
 
-/* --- table.c: what each segment costs ------------------------------ */
+/* --- table/: what each segment costs ------------------------------ */
 
 /* Parameters of a segment, this rank's part. */
 struct merak_hold {

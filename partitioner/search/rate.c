@@ -188,6 +188,19 @@ static void tie(const struct merak_rater *r, const double *end, double *tied)
     }
 }
 
+/* Of parameters of the mean size, their state in so many parts. */
+static double adamw_s(const struct merak_rater *r, const struct merak_hold *h,
+                      double parts)
+{
+    double each = h->n * parts;
+
+    if (h->n == 0)
+        return 0;
+    return h->n * merak_cost_kernel(r->cost, "adamw",
+                                    14 * (h->low + h->full) / each,
+                                    (30 * h->low + 28 * h->full) / each);
+}
+
 static struct tail tail_of(const struct merak_rater *r,
                            const struct merak_range *g, double end, double tied)
 {
@@ -210,8 +223,7 @@ static struct tail tail_of(const struct merak_rater *r,
     /* step.c: norms of all parameters of the model, those held here. */
     t.ready += r->table->n_params * r->cost->kernel_s +
                4 * elements / parts / r->cost->bytes_per_s;
-    t.adamw_s = h->n * r->cost->kernel_s +
-                (30 * h->low + 28 * h->full) / parts / r->cost->bytes_per_s;
+    t.adamw_s = adamw_s(r, h, parts);
     if (flat)
         gather = over_dp(r, false, 2 * h->low + 4 * h->full, h->n);
     /* Either hides behind the other, but for one parameter's; h->n may be 0:

@@ -19,8 +19,8 @@
 #include <string.h>
 
 #define HOPELESS 1.25 /* lower bounds above so many times the best */
-#define CHEAP 2000   /* instructions of a plan that is tried on suspicion */
-#define TIGHT 1.25   /* memory by the table that such a plan may be above */
+#define CHEAP 2000    /* instructions of a plan that is tried on suspicion */
+#define TIGHT 1.25    /* memory by the table that such a plan may be above */
 #define MAX_SCHEDULES 32
 
 const char *merak_search_part_name(enum merak_search_part part)

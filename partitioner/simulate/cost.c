@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cost.c - how long an instruction takes: a roofline for kernels, latency
- * plus bytes for links, inside a node and across
+/* cost.c - how long an instruction takes: a roofline for kernels that were
+ * not measured, latency plus bytes for links, inside a node and across
  */
 #include "config.h"
 
@@ -21,12 +21,17 @@ const struct merak_cost_model *merak_cost_default(void)
     return &model;
 }
 
-double merak_cost_kernel(const struct merak_cost_model *model, double flops,
-                         double bytes)
+double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
+                         double flops, double bytes)
 {
     double compute = flops / model->flops_per_s;
-    double memory = bytes / model->bytes_per_s;
+    double memory = bytes / model->bytes_per_s, measured = -1;
 
+    if (model->rates != NULL && op != NULL && flops + bytes > 0)
+        measured = merak_rates_seconds(model->rates, op, flops, bytes,
+                                       model->flops_per_s, model->bytes_per_s);
+    if (measured >= 0)
+        return measured;
     return model->kernel_s + (compute > memory ? compute : memory);
 }
 
@@ -44,8 +49,8 @@ double merak_cost_exchange(const struct merak_cost_model *model,
     if (far == 0)
         return rounds * near * model->link_latency_s +
                bytes / model->link_bytes_per_s;
-    return rounds * (near * model->link_latency_s +
-                     far * model->net_latency_s) +
+    return rounds *
+               (near * model->link_latency_s + far * model->net_latency_s) +
            near * each / model->link_bytes_per_s +
            far * each / model->net_bytes_per_s;
 }
@@ -83,9 +88,11 @@ double merak_cost_instr(const struct merak_cost_model *model,
 {
     switch (instr->kind) {
     case MERAK_INSTR_LOAD:
-    case MERAK_INSTR_KERNEL:
     case MERAK_INSTR_SLICE:
-        return merak_cost_kernel(model, instr->flops, (double)instr->bytes);
+        return merak_cost_kernel(model, NULL, 0, (double)instr->bytes);
+    case MERAK_INSTR_KERNEL:
+        return merak_cost_kernel(model, instr->op->name, instr->flops,
+                                 (double)instr->bytes);
     case MERAK_INSTR_EXCHANGE:
         return group_seconds(model, program, instr);
     case MERAK_INSTR_SEND:

@@ -43,14 +43,19 @@ static int tasks_per_node(const struct merak_boot *boot)
     return common;
 }
 
+/* Once: t->cost borrows what a file brought. */
 static enum merak_status find_device(struct merak_trainer *t,
-                                     struct merak_device *device,
                                      struct merak_error *err)
 {
-    enum merak_status rc = merak_device_find(
-        t->opt.device != NULL ? t->opt.device : "cpu", device, err);
+    const char *word = t->opt.device != NULL ? t->opt.device : "cpu";
+    struct merak_device *device = &t->device;
     int threads =
         t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
+    enum merak_status rc = MERAK_OK;
+
+    if (device->name[0] != '\0')
+        return MERAK_OK;
+    rc = merak_device_find(word, device, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -108,7 +113,6 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
 
 /* What a search is asked, as `merak plan` would ask for this allocation. */
 static enum merak_status fill_input(struct merak_trainer *t,
-                                    const struct merak_device *device,
                                     struct merak_search_input *in,
                                     struct merak_error *err)
 {
@@ -124,7 +128,7 @@ static enum merak_status fill_input(struct merak_trainer *t,
                                       .ranks_per_node = per_node,
                                       .memory_bytes = t->memory_bytes,
                                       .threads = 1,
-                                      .device = device,
+                                      .device = &t->device,
                                       .scratch = merak_kernel_scratch};
     if (merak_backend_find(emulate ? "cpu" : t->opt.backend, &t->backend,
                            err) != MERAK_OK)
@@ -181,12 +185,11 @@ static enum merak_status search(struct merak_trainer *t, char **text_p,
     struct merak_search_result *result = NULL;
     struct merak_plan_file file = {0};
     struct merak_search_input in;
-    struct merak_device device;
     int64_t start_ns = merak_clock_ns();
-    enum merak_status rc = find_device(t, &device, err);
+    enum merak_status rc = find_device(t, err);
 
     if (rc == MERAK_OK)
-        rc = fill_input(t, &device, &in, err);
+        rc = fill_input(t, &in, err);
     if (rc == MERAK_OK)
         rc = merak_search(&in, &result, err);
     if (rc == MERAK_OK)
@@ -379,12 +382,11 @@ static void log_choice(const struct merak_trainer *t, const char *path)
 enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
 {
     const char *path = saved_plan(t);
-    struct merak_device device;
     char *text = NULL;
     enum merak_status rc;
 
     /* A device without a plan is what emu emulates. */
-    rc = t->opt.device != NULL ? find_device(t, &device, err) : MERAK_OK;
+    rc = t->opt.device != NULL ? find_device(t, err) : MERAK_OK;
     if (rc == MERAK_OK && t->boot->rank == 0 && path != NULL)
         rc = read_saved(path, &text, err);
     else if (rc == MERAK_OK && t->boot->rank == 0 && t->ranks.automatic)

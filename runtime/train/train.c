@@ -276,6 +276,7 @@ static void tear_down(struct merak_trainer *t)
     merak_model_destroy(t->model);
     merak_ranks_fini(&t->ranks);
     merak_plan_file_destroy(t->chosen);
+    merak_device_fini(&t->device);
 }
 
 /* A failure inside a step: peers may be anywhere; only the launcher can end

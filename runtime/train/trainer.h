@@ -9,6 +9,7 @@
 #include "io/trace/trace.h"
 #include "merak/train.h"
 #include "partitioner/program/program.h"
+#include "partitioner/search/device.h"
 #include "placement/placement.h"
 #include "runtime/engine/engine.h"
 #include "runtime/runtime.h"
@@ -40,8 +41,9 @@ struct merak_trainer {
     struct merak_ranks ranks;
     struct merak_plan_file *chosen; /* a plan that was saved or searched for;
                                        NULL: the options say it all */
-    struct merak_cost_model cost;   /* of the device that runs are planned
-                                       for, and that emu is */
+    struct merak_device device;     /* that runs are planned for, and emu is;
+                                       no name: none was asked for */
+    struct merak_cost_model cost;   /* of it, or of one core */
     struct merak_plan plan;
     uint64_t program_id;     /* of all ranks */
     struct merak_team world; /* members in logical order */

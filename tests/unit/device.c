@@ -6,6 +6,7 @@
 
 #include "partitioner/search/device.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,12 @@ static void made_path(char *path, size_t size)
     close(fd);
 }
 
+static void assert_near_one(double got, double want)
+{
+    if (fabs(got - want) > 1e-3 * want)
+        fail_msg("%g, not %g", got, want);
+}
+
 static void a_saved_device_is_read_back(void **state)
 {
     char path[64];
@@ -55,6 +62,51 @@ static void a_saved_device_is_read_back(void **state)
         assert_true(back.link_latency_s == d.link_latency_s);
     }
     unlink(path);
+}
+
+/* Kernels that were timed take that long, and others of the op as much longer
+ * than their roofline as those that are near. */
+static void kernels_are_interpolated(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1e9, \"bf16\": 2e9},"
+        " \"bytes_per_s\": 1e8, \"kernel_s\": 1e-6,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1},"
+        " \"kernels\": {\"bf16\": {}, \"f32\": {\"linear\":"
+        " [[1e6, 1e4, 2e-3], [1e8, 1e6, 1.1e-1]], \"add\": [[0, 4e6, 0.02]]"
+        "}}}";
+    struct merak_device d = {0}, back = {0};
+    struct merak_cost_model cost;
+    struct merak_error err = {0};
+    char path[64];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    write_text(path, text);
+    if (merak_device_find(path, &d, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
+    assert_int_equal(merak_device_find(path, &back, &err), MERAK_OK);
+    unlink(path);
+    merak_device_cost(&back, MERAK_F32, 1, &cost);
+    /* the points themselves, to what a file keeps of a number */
+    assert_near_one(merak_cost_kernel(&cost, "linear", 1e6, 1e4), 2e-3);
+    assert_near_one(merak_cost_kernel(&cost, "linear", 1e8, 1e6), 0.11);
+    assert_near_one(merak_cost_kernel(&cost, "add", 0, 4e6), 0.02);
+    /* half way, in logarithms: the geometric mean of 2 and 1.1 */
+    assert_near_one(merak_cost_kernel(&cost, "linear", 1e7, 1e5),
+                    1e-2 * sqrt(2 * 1.1));
+    /* far away: as efficient as the nearest */
+    assert_true(merak_cost_kernel(&cost, "linear", 1e14, 1e12) < 1.3e5);
+    assert_near_one(merak_cost_kernel(&cost, "add", 0, 4), 2e-8);
+    /* what was not timed: the roofline, and a kernel's fixed cost */
+    assert_near_one(merak_cost_kernel(&cost, "gelu", 1e6, 1e3), 1.001e-3);
+    assert_near_one(merak_cost_kernel(&cost, NULL, 0, 1e4), 1.01e-4);
+    merak_device_cost(&back, MERAK_BF16, 1, &cost);
+    assert_near_one(merak_cost_kernel(&cost, "linear", 2e6, 1e3), 1.001e-3);
+    merak_device_fini(&d);
+    merak_device_fini(&back);
 }
 
 /* No device does more than its data sheet says. */
@@ -88,6 +140,11 @@ static void bad_files_are_refused(void **state)
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0}",
          "\"link\" is missing"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
+         "{\"f32\": {\"add\": [[1, 2]]}}}",
+         "kernel add: expected points of three"},
     };
     char path[64];
 
@@ -145,6 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_device_is_read_back),
+        cmocka_unit_test(kernels_are_interpolated),
         cmocka_unit_test(built_in_rates_are_below_peaks),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(an_unknown_word_names_those_there_are),

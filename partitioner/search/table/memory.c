@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table_memory.c - what each segment keeps for its backward, what it takes
+/* memory.c - what each segment keeps for its backward, what it takes
  * while it is in work, and the parameters it holds
  */
 #include "config.h"
 
-#include "partitioner/search/table_impl.h"
+#include "partitioner/search/table/walker.h"
 
 #include "base/error.h"
 

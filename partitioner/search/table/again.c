@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table_again.c - which nodes a recomputing stage runs again
+/* again.c - which nodes a recomputing stage runs again
  *
  * As program/again.c decides for programs, but for the model as one part, in
  * which blocks are whole.
  */
 #include "config.h"
 
-#include "partitioner/search/table_impl.h"
+#include "partitioner/search/table/walker.h"
 
 #include "base/error.h"
 

@@ -11,7 +11,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/table_impl.h"
+#include "partitioner/search/table/walker.h"
 
 #include "base/error.h"
 
@@ -63,7 +63,8 @@ static void measure_kernel(struct merak_walker *w,
     }
     if (node->op->cost != NULL)
         node->op->cost(&inf, &cost);
-    w->node_s[node->id] = merak_cost_kernel(w->cost, cost.flops, cost.bytes);
+    w->node_s[node->id] =
+        merak_cost_kernel(w->cost, node->op->name, cost.flops, cost.bytes);
     w->table->segment[w->of_node[node->id]].flops +=
         w->table->width * cost.flops;
     if (w->in->scratch != NULL)
@@ -81,7 +82,7 @@ static void measure_convert(struct merak_walker *w,
 
     if (hop->kind == MERAK_CONVERT_SLICE) {
         w->node_s[node->id] =
-            merak_cost_kernel(w->cost, 0, 2 * w->bytes[node->out[0]->id]);
+            merak_cost_kernel(w->cost, NULL, 0, 2 * w->bytes[node->out[0]->id]);
         return;
     }
     w->rc = merak_exchange_init(&ex, &w->sharded->mesh, hop,
@@ -225,7 +226,7 @@ static void load_times(struct merak_walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++) {
         double seconds =
-            w->table->width * merak_cost_kernel(w->cost, 0, w->bytes[v]);
+            w->table->width * merak_cost_kernel(w->cost, NULL, 0, w->bytes[v]);
 
         if (w->graph->value[v]->kind != MERAK_VALUE_INPUT || w->high[v] < 0)
             continue;

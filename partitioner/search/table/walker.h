@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/search/table_impl.h - between the files that fill a table */
-#ifndef MERAK_PARTITIONER_SEARCH_TABLE_IMPL_H
-#define MERAK_PARTITIONER_SEARCH_TABLE_IMPL_H
+/* partitioner/search/table/walker.h - between the files that fill a table */
+#ifndef MERAK_PARTITIONER_SEARCH_TABLE_WALKER_H
+#define MERAK_PARTITIONER_SEARCH_TABLE_WALKER_H
 
 #include "partitioner/search/impl.h"
 
@@ -45,10 +45,10 @@ static inline bool merak_walker_forward(const struct merak_walker *w,
            w->graph->node[v->producer]->phase == MERAK_PHASE_F;
 }
 
-/* table_again.c: fill again[]. */
+/* again.c: fill again[]. */
 void merak_walker_find_again(struct merak_walker *w);
 
-/* table_memory.c: peaks, crossings, what is kept and held. */
+/* memory.c: peaks, crossings, what is kept and held. */
 void merak_walker_find_spread(struct merak_walker *w);
 void merak_walker_memory(struct merak_walker *w);
 

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/simulate/rates.h - how well kernels do, as measured
+ *
+ * A kernel's efficiency depends on its op and on the sizes of its operands:
+ * on what is left of a product behind the last full tile, on which cache the
+ * operands lie in, on what is called before the first element is touched.
+ * Points are kernels that were timed; between them it is interpolated how
+ * much longer each took than the roofline says.
+ */
+#ifndef MERAK_PARTITIONER_SIMULATE_RATES_H
+#define MERAK_PARTITIONER_SIMULATE_RATES_H
+
+#include <stdbool.h>
+
+#define MERAK_RATE_OPS 48
+#define MERAK_RATE_POINTS 64
+
+struct merak_rate_point {
+    double flops, bytes; /* as the op's cost function has them; not both 0 */
+    double seconds;
+};
+
+struct merak_op_rates {
+    char op[32];
+    int n;
+    struct merak_rate_point point[MERAK_RATE_POINTS];
+};
+
+struct merak_rates {
+    int n;
+    struct merak_op_rates op[MERAK_RATE_OPS];
+};
+
+/* Points of nearly the same size are one, of their mean; what there is no
+ * room for is left out, and false returned. */
+bool merak_rates_add(struct merak_rates *rates, const char *op,
+                     const struct merak_rate_point *point);
+
+/*
+ * Seconds of a kernel that the roofline gives roof_s, > 0: roof_s times what
+ * near points took of their rooflines, the mean of logarithms weighted by the
+ * inverse fourth power of their distances in (log flops, log bytes).  A point
+ * itself is met.  Far from all points it is the nearest ones' efficiency.
+ *
+ *   flops_per_s, bytes_per_s   of the roofline
+ *
+ * Negative if the op was not measured.
+ */
+double merak_rates_seconds(const struct merak_rates *rates, const char *op,
+                           double flops, double bytes, double flops_per_s,
+                           double bytes_per_s);
+
+#endif
