@@ -224,6 +224,7 @@ void merak_build_uses(struct merak_build *b);
 /* A node has made gradients of parameters for the last time in the step. */
 void merak_build_grads_made(struct merak_build *b,
                             const struct merak_node *node);
+void merak_build_gathers(struct merak_build *b);
 void merak_build_step(struct merak_build *b);
 
 /* --- unit_cost.c --- */

@@ -312,6 +312,7 @@ static void run_passes(struct merak_build *b)
         merak_build_lists,
         merak_build_params,
         merak_build_uses,
+        merak_build_gathers,
         merak_build_microbatches,
         merak_build_step,
         merak_build_place,

@@ -524,18 +524,20 @@ static void gather(struct merak_build *b, const struct merak_param_slots *p,
                   merak_build_name(b, "gather %s", p->name));
 }
 
+static bool is_f32(const struct merak_build *b,
+                   const struct merak_param_slots *p)
+{
+    return b->prog->slot[p->param].dtype == MERAK_F32;
+}
+
 static void update(struct merak_build *b, const struct merak_param_slots *p)
 {
-    bool f32 = b->prog->slot[p->param].dtype == MERAK_F32;
-    int part = f32 ? p->master : own_part(b, p);
+    int part = is_f32(b, p) ? p->master : own_part(b, p);
     int slot[6] = {p->grad, b->prog->norm, p->master, p->m, p->v, part};
 
-    if (b->rc != MERAK_OK)
-        return;
-    emit_kernel(b, "adamw", 2, f32 ? 3 : 4, slot, p->decay,
-                merak_build_name(b, "adamw %s", p->name));
-    if (b->rc == MERAK_OK && b->dp_axis >= 0 && b->prog->plan.zero1)
-        gather(b, p, part);
+    if (b->rc == MERAK_OK)
+        emit_kernel(b, "adamw", 2, is_f32(b, p) ? 3 : 4, slot, p->decay,
+                    merak_build_name(b, "adamw %s", p->name));
 }
 
 struct first_use {
@@ -552,16 +554,15 @@ static int sooner(const void *a, const void *b)
     return x->param < y->param ? -1 : x->param > y->param;
 }
 
-/* In the order in which the next forward reads them: what is gathered first
- * is needed first. */
-static void update_params(struct merak_build *b)
+/* The parameters in the order in which a forward reads them. */
+static struct first_use *order_by_use(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
     struct first_use *order =
         merak_build_alloc(b, ((size_t)prog->n_params + 1) * sizeof(*order));
 
     if (order == NULL)
-        return;
+        return NULL;
     for (int i = 0; i < prog->n_params; i++)
         order[i] = (struct first_use){&prog->param[i], b->graph->n_nodes};
     for (int n = b->graph->n_nodes - 1; n >= 0; n--) {
@@ -576,7 +577,35 @@ static void update_params(struct merak_build *b)
         }
     }
     qsort(order, (size_t)prog->n_params, sizeof(*order), sooner);
-    for (int i = 0; i < prog->n_params && b->rc == MERAK_OK; i++) {
+    return order;
+}
+
+/*
+ * What the last step updated in parts, over the replicas: at the front of the
+ * next step (of its first, too: to no effect), where the forward hides all
+ * that it does not need at once; and of an evaluation.
+ */
+void merak_build_gathers(struct merak_build *b)
+{
+    struct first_use *order;
+
+    if (b->dp_axis < 0 || !b->prog->plan.zero1)
+        return;
+    order = order_by_use(b);
+    for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
+        const struct merak_param_slots *p = order[i].param;
+        int part = is_f32(b, p) ? p->master : own_part(b, p);
+
+        if (b->rc == MERAK_OK && b->uses[p - b->prog->param].n > 0)
+            gather(b, p, part);
+    }
+}
+
+static void update_params(struct merak_build *b)
+{
+    struct first_use *order = order_by_use(b);
+
+    for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
         if (order[i].param->grad >= 0)
             update(b, order[i].param);
     }

@@ -328,11 +328,12 @@ void executed_step(struct executed *ex, uint64_t seed)
 void executed_param(const struct executed *ex, int rank,
                     const struct merak_param_slots *p, element_fn fn, void *arg)
 {
-    const struct merak_slot *slot = &ex->planned->program[rank]->slot[p->param];
+    const struct merak_program *program = ex->planned->program[rank];
+    const struct merak_slot *slot = &program->slot[p->param];
+    const struct merak_slot *own = &program->slot[p->master];
     float *data = slot_data(ex, rank, p->param);
-    size_t n = merak_box_count(&slot->box);
 
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = own->flat_lo; i < own->flat_hi; i++)
         fn(arg, box_element(&slot->box, i), &data[i]);
 }
 

@@ -26,8 +26,8 @@ void executed_step(struct executed *ex, uint64_t seed);
 /* Sum of a step's losses over micro-batches and replicas, and its norm. */
 double executed_loss(const struct executed *ex);
 float executed_norm(const struct executed *ex, int rank);
-/* Every element of parameter `value` that rank holds, as (global index,
- * element) to fn. */
+/* Every element of a parameter that rank updates, as (global index, element)
+ * to fn; others it gets with the next step. */
 typedef void (*element_fn)(void *arg, size_t global, float *element);
 void executed_param(const struct executed *ex, int rank,
                     const struct merak_param_slots *p, element_fn fn,
