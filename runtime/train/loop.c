@@ -69,8 +69,7 @@ static double own_loss(const struct merak_trainer *t,
 
     if (p->loss < 0 || p->tp_index != 0)
         return 0;
-    loss = (const double *)(const void *)((unsigned char *)t->arena.base +
-                                          p->slot[p->loss].offset);
+    loss = merak_trainer_slot(t, p, p->loss);
     for (int i = 0; i < p->plan.microbatches; i++)
         sum += loss[i];
     return sum / ((double)p->plan.microbatches * p->plan.dp);
@@ -194,10 +193,7 @@ static enum merak_status check_finite(const struct merak_trainer *t,
 
 static double grad_norm(const struct merak_trainer *t)
 {
-    const float *norm =
-        (const float *)(const void *)((unsigned char *)t->arena.base +
-                                      t->program->slot[t->program->norm]
-                                          .offset);
+    const float *norm = merak_trainer_slot(t, t->program, t->program->norm);
 
     return (double)norm[1];
 }

@@ -79,6 +79,14 @@ struct merak_trainer {
     bool broken; /* a step failed: peers may be anywhere */
 };
 
+/* Where a slot of one of the run's programs is. */
+static inline void *merak_trainer_slot(const struct merak_trainer *t,
+                                       const struct merak_program *program,
+                                       int slot)
+{
+    return (unsigned char *)t->arena.base + program->slot[slot].offset;
+}
+
 /* ranks.c: the degrees as far as options and launch say them; contradictions
  * are refused. */
 enum merak_status merak_ranks_wish(const struct merak_boot *boot,

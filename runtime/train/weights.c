@@ -16,11 +16,6 @@
 
 #define CHUNK ((size_t)1 << 20)
 
-static void *slot_data(const struct merak_trainer *t, int slot)
-{
-    return (unsigned char *)t->arena.base + t->program->slot[slot].offset;
-}
-
 static size_t slot_count(const struct merak_slot *s)
 {
     return s->flat_hi - s->flat_lo;
@@ -61,8 +56,8 @@ static void fill_slot(const struct merak_trainer *t, int slot,
     const struct merak_slot *s = &t->program->slot[slot];
     uint64_t key = merak_rng_key(t->opt.seed, p->name);
     size_t n = slot_count(s);
-    float *f = slot_data(t, slot);
-    uint16_t *b = slot_data(t, slot);
+    float *f = merak_trainer_slot(t, t->program, slot);
+    uint16_t *b = merak_trainer_slot(t, t->program, slot);
     int threads = t->plan.threads;
 
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -88,8 +83,8 @@ enum merak_status merak_weights_init(struct merak_trainer *t,
         fill_slot(t, p->param, p);
         if (slot[p->param].dtype != MERAK_F32)
             fill_slot(t, p->master, p);
-        memset(slot_data(t, p->m), 0, slot[p->m].bytes);
-        memset(slot_data(t, p->v), 0, slot[p->v].bytes);
+        memset(merak_trainer_slot(t, t->program, p->m), 0, slot[p->m].bytes);
+        memset(merak_trainer_slot(t, t->program, p->v), 0, slot[p->v].bytes);
     }
     return MERAK_OK;
 }
@@ -108,7 +103,7 @@ static void piece_of_slot(const struct merak_trainer *t,
     piece->box = s->box;
     piece->flat_lo = s->flat_lo;
     piece->flat_hi = s->flat_hi;
-    piece->data = slot_data(t, slot);
+    piece->data = merak_trainer_slot(t, t->program, slot);
 }
 
 static enum merak_status read_slot(struct merak_trainer *t,
@@ -130,7 +125,7 @@ static enum merak_status read_bf16(struct merak_trainer *t,
                                    const struct merak_param_slots *p,
                                    float *buf, struct merak_error *err)
 {
-    uint16_t *out = slot_data(t, p->param);
+    uint16_t *out = merak_trainer_slot(t, t->program, p->param);
     struct merak_ckpt_piece piece;
     enum merak_status rc;
     size_t n, lo;
