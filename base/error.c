@@ -77,13 +77,14 @@ void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
     va_start(ap, fmt);
     n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
     va_end(ap);
+    /* What does not fit is cut off, said so that compilers know it. */
     if (n >= 0 && (size_t)n < sizeof(err->text))
-        snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %s", old);
+        snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %.*s",
+                 (int)(sizeof(err->text) - (size_t)n - 1), old);
     errno = saved;
 }
 
 enum merak_status merak_fail_nomem(struct merak_error *err, size_t bytes)
 {
-    return merak_fail(err, MERAK_ERR_NOMEM, "cannot allocate %zu bytes",
-                      bytes);
+    return merak_fail(err, MERAK_ERR_NOMEM, "cannot allocate %zu bytes", bytes);
 }
