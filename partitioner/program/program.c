@@ -86,11 +86,6 @@ enum merak_status merak_plan_schedule(const struct merak_plan *plan,
                           "one forward pass, each stage running its own part, "
                           "are what there is",
                           plan->schedule);
-    if (args.slices > 1 && plan->recompute != MERAK_RECOMPUTE_NONE)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "schedule %s reads what earlier slices computed "
-                          "and cannot drop it: use --recompute none, or 1f1b",
-                          plan->schedule);
     if (args.slices > 1 && plan->sub_pipeline)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "schedule %s runs no sub-pipeline: leave one of "

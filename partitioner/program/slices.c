@@ -9,6 +9,8 @@
  * where slices come in descending order, it adds to the gradients of all of
  * them, so that a slice's are complete when its own turn has come.
  *
+ * Its first slice to come recomputes for all of them what was dropped.
+ *
  * What has no positions, the loss, is computed with the last slice, of the
  * whole micro-batch: to the bit as without slices.
  */

@@ -117,8 +117,10 @@ static void wait_for_gradient(const struct unroll *u,
 
         if (b->flow[v].from < 0 || !moves_in(b, v, a))
             continue;
-        early =
-            find_receive(b, merak_build_value(b, v, microbatch), microbatch);
+        early = find_receive(
+            b,
+            merak_build_piece(b, NULL, 0, merak_build_value(b, v, microbatch)),
+            microbatch);
         if (early >= 0 && merak_build_grow(b, (void **)&b->gate, &b->cap_gates,
                                            b->n_gates, sizeof(*b->gate)))
             b->gate[b->n_gates++] =
@@ -135,6 +137,18 @@ static const struct merak_items *items_of(const struct unroll *u,
     if (a->kind == MERAK_ACT_B && !u->early[a->chunk * m + a->microbatch])
         return &chunk->mixed;
     return &chunk->run[a->kind];
+}
+
+/* The first slice to give gradients reads what all before it computed: it
+ * recomputes for all of them. */
+static void run_again(struct merak_build *b, const struct merak_item *item,
+                      int chunk, int microbatch)
+{
+    if (!merak_build_first_back(b))
+        return;
+    for (b->slice = 0; b->slice < b->slices; b->slice++)
+        merak_build_node(b, item, chunk, microbatch);
+    b->slice = b->slices - 1;
 }
 
 static bool is_exchange(const struct merak_build *b, int node)
@@ -161,9 +175,13 @@ static void run_segment(const struct unroll *u, const struct merak_action *a,
     for (; at < end && b->rc == MERAK_OK; at++) {
         const struct merak_item *item = &items->item[at];
 
-        if (at == 0 && item->again && a->kind == MERAK_ACT_B)
+        if (at == 0 && item->again && a->kind == MERAK_ACT_B &&
+            merak_build_first_back(b))
             wait_for_gradient(u, a, microbatch);
-        merak_build_node(b, item, a->chunk, microbatch);
+        if (item->again)
+            run_again(b, item, a->chunk, microbatch);
+        else
+            merak_build_node(b, item, a->chunk, microbatch);
     }
 }
 

@@ -58,7 +58,10 @@ schedule()
             "$TESTS/parity.py" near "$RUNS/$model-c0.5-$name" \
                 "$RUNS/$model-c0.5-sliced-$name"
         done
+        run_model $model 0.5 1 2 1 $model-c0.5-sliced-full --sp off \
+            --schedule sliced:4 --recompute full
     done
+    equal sliced-full sliced-tp1-pp2-dp1
 }
 
 @test "selective recomputation is bit-equal to none" {

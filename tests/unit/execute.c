@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define TOKENS 16 /* of a sequence: planned_build() */
-#define BATCH 2
 
 enum progress { NOT_YET, STARTED, DONE };
 
@@ -95,7 +94,8 @@ static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
     merak_program_call(prog, in, &call);
     if (in->microbatch >= 0)
         step.sample +=
-            (uint64_t)(in->microbatch * prog->plan.dp + prog->dp_index) * BATCH;
+            (uint64_t)(in->microbatch * prog->plan.dp + prog->dp_index) *
+            prog->plan.micro_batch;
     call.step = &step;
     for (int i = 0; i < in->n_in + in->n_out; i++)
         call.operand[i].data = slot_data(r->ex, rank, in->slot[i]);
@@ -115,15 +115,15 @@ static void run_load(struct run *r, int rank, const struct merak_instr *in)
 {
     const struct merak_program *prog = program(r, rank);
     int32_t *ids = slot_data(r->ex, rank, in->slot[0]);
+    size_t n = prog->plan.micro_batch * TOKENS;
     uint64_t first =
-        (uint64_t)(in->microbatch * prog->plan.dp + prog->dp_index) * BATCH *
-        TOKENS;
+        (uint64_t)(in->microbatch * prog->plan.dp + prog->dp_index) * n;
     size_t vocab =
         prog->sharded->graph->value[prog->param[0].value]->shape.dim[0];
 
     if (in->input == MERAK_INPUT_TARGETS) /* wte's rows, which stage 0 has */
         vocab = program(r, 0)->param[0].shape.dim[0];
-    for (size_t i = 0; i < BATCH * TOKENS; i++)
+    for (size_t i = 0; i < n; i++)
         ids[i] = (int32_t)(merak_rng_mix(
                                r->ex->step.step,
                                first + i + (in->input == MERAK_INPUT_TARGETS)) %

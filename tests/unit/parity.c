@@ -339,7 +339,8 @@ static void everything_together_changes_no_bit(void **state)
     }
 }
 
-/* Gradients of keys and values are summed in other orders. */
+/* Gradients of keys and values are summed in other orders; recomputation
+ * changes no bit of that. */
 static void slices_agree_to_rounding(void **state)
 {
     static const struct {
@@ -367,6 +368,10 @@ static void slices_agree_to_rounding(void **state)
         model.kv_heads = rows[i].kv_heads;
         model.untied = rows[i].untied;
         assert_plans(&model, &one, &sliced, false);
+        one = sliced;
+        sliced.recompute =
+            i % 2 ? MERAK_RECOMPUTE_SELECTIVE : MERAK_RECOMPUTE_FULL;
+        assert_plans(&model, &one, &sliced, true);
     }
 }
 

@@ -124,7 +124,8 @@ static bool check_schedule(const char *name, int chunks, int p, int m)
     plan.micro_batch = 1;
     if (merak_plan_schedule(&plan, &schedule, NULL) != MERAK_OK)
         return false;
-    if (!schedule->forward_only) {
+    for (int full = 0; !schedule->forward_only && full < 2; full++) {
+        plan.recompute = full ? MERAK_RECOMPUTE_FULL : MERAK_RECOMPUTE_NONE;
         planned = planned_build(&model, &plan, NULL);
         assert_sound(planned);
         merak_planned_destroy(planned);
