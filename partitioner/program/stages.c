@@ -3,10 +3,11 @@
  *
  * A cut stands before a forward node; what crosses it are the activations
  * made before and used at or after it, seen through converted copies (a
- * conversion belongs to its consumer).  Only positions where the fewest
- * values cross are candidates: in a transformer one, the residual stream, so
- * that stages are made of whole attention and MLP blocks.  Among them a
- * dynamic programme minimises the longest stage (forward, backward and
+ * conversion belongs to its consumer).  Candidates are positions where fewer
+ * values cross than before and after: in a transformer one, the residual
+ * stream, so that stages are made of whole attention and MLP blocks; beside a
+ * second tower, or under a skip, that and what is on its way past.  Among them
+ * a dynamic programme minimises the longest stage (forward, backward and
  * sending its boundary), then the bytes that cross.
  */
 #include "config.h"
@@ -21,7 +22,8 @@
 
 struct cut {
     int node;     /* the first node after it */
-    double bytes; /* that cross */
+    int alive;    /* values that cross */
+    double bytes; /* of them */
 };
 
 struct cutter {
@@ -97,12 +99,11 @@ static size_t value_bytes(const struct merak_value *value)
     return merak_shape_count(&value->shape) * merak_dtype_bytes(value->dtype);
 }
 
-/* Visit the positions between forward nodes with what crosses them; keep
- * those where only `fewest` values cross.  Returns the fewest seen. */
-static int scan(struct cutter *c, int fewest)
+/* What crosses behind each forward node, in order, from cut[1] on. */
+static void scan(struct cutter *c)
 {
     const struct merak_graph *g = c->graph;
-    int alive = 0, least = INT32_MAX;
+    int alive = 0;
     double bytes = 0;
     bool any = false;
 
@@ -113,10 +114,9 @@ static int scan(struct cutter *c, int fewest)
 
         if (node->phase != MERAK_PHASE_F || is_convert(node))
             continue;
-        if (any && alive < least)
-            least = alive;
-        if (any && alive == fewest)
-            c->cut[c->n_cuts++] = (struct cut){.node = n, .bytes = bytes};
+        if (any)
+            c->cut[c->n_cuts++] =
+                (struct cut){.node = n, .alive = alive, .bytes = bytes};
         any = true;
         for (int i = 0; i < node->n_out; i++) {
             if (c->last_use[node->out[i]->id] > n) {
@@ -137,7 +137,27 @@ static int scan(struct cutter *c, int fewest)
         }
     }
     c->cut[c->n_cuts++] = (struct cut){.node = g->n_nodes};
-    return least;
+}
+
+/* Keep the positions, or rows of them, where fewer values cross than before
+ * and after: of the ends of the graph any number does. */
+static void keep_least(struct cutter *c)
+{
+    int n = c->n_cuts, kept = 1;
+
+    for (int from = 1, to; from < n - 1; from = to) {
+        int alive = c->cut[from].alive;
+
+        for (to = from; to < n - 1 && c->cut[to].alive == alive; to++)
+            ;
+        if ((from > 1 && c->cut[from - 1].alive < alive) ||
+            (to < n - 1 && c->cut[to].alive < alive))
+            continue;
+        while (from < to)
+            c->cut[kept++] = c->cut[from++];
+    }
+    c->cut[kept++] = c->cut[n - 1];
+    c->n_cuts = kept;
 }
 
 /* Seconds of a stage between two candidates: its nodes and its sends, the
@@ -304,7 +324,8 @@ static enum merak_status cutter_init(struct cutter *c,
         return merak_fail_nomem(err, nodes * sizeof(*c->cut));
     find_last_uses(c);
     sum_costs(c);
-    scan(c, scan(c, -1));
+    scan(c);
+    keep_least(c);
     if (c->n_cuts - 2 < n - 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "the model has %d places to cut it, %d stages need "
