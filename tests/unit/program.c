@@ -396,13 +396,10 @@ static void a_slot_past_the_end_is_caught(void **state)
 }
 
 /* Waits are pruned, so every single one matters. */
-static void every_missing_wait_is_caught(void **state)
+static void drop_each_wait(struct merak_planned *p)
 {
-    struct merak_planned *p;
     int dropped = 0;
 
-    (void)state;
-    p = faulty();
     for (int r = 0; r < p->n_programs; r++) {
         struct merak_program *prog = p->program[r];
 
@@ -425,6 +422,50 @@ static void every_missing_wait_is_caught(void **state)
     assert_true(dropped > 50);
     assert_sound(p);
     merak_planned_destroy(p);
+}
+
+static void every_missing_wait_is_caught(void **state)
+{
+    struct merak_plan sliced = plan_of(1, 2, 1, 3, "sliced:4", false);
+
+    (void)state;
+    drop_each_wait(faulty());
+    sliced.micro_batch = 1;
+    sliced.recompute = MERAK_RECOMPUTE_FULL;
+    drop_each_wait(planned_build(&gpt, &sliced, NULL));
+}
+
+/* What slices do not go with, in one line each. */
+static void slices_that_do_not_fit_are_refused(void **state)
+{
+    static const struct {
+        const char *schedule;
+        size_t micro_batch;
+        int tp;
+        bool sub;
+        const char *why;
+    } rows[] = {
+        {"sliced:5", 1, 1, false, "5 slices do not divide sequences of 16"},
+        {"sliced:4", 2, 1, false, "micro-batches of 1 sequence, not 2"},
+        {"sliced:4", 1, 2, false, "use --sp off or a smaller tp"},
+        {"sliced:4", 1, 1, true, "runs no sub-pipeline"},
+        {"sliced:0", 1, 1, false, "no schedule 'sliced:0'"},
+        {"sliced:2x", 1, 1, false, "no schedule 'sliced:2x'"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan =
+            plan_of(rows[i].tp, 2, 1, 4, rows[i].schedule, false);
+        struct merak_error err;
+
+        plan.sp = MERAK_SP_ON;
+        plan.micro_batch = rows[i].micro_batch;
+        plan.sub_pipeline = rows[i].sub;
+        assert_true(planned_try(&gpt, &plan, &err) < 0);
+        if (strstr(err.text, rows[i].why) == NULL)
+            fail_msg("%s: \"%s\"", rows[i].schedule, err.text);
+    }
 }
 
 static void add_wait(struct merak_program *prog, struct merak_instr *in,
@@ -752,6 +793,7 @@ int main(void)
         cmocka_unit_test(overlapping_slots_are_caught),
         cmocka_unit_test(a_slot_past_the_end_is_caught),
         cmocka_unit_test(every_missing_wait_is_caught),
+        cmocka_unit_test(slices_that_do_not_fit_are_refused),
         cmocka_unit_test(a_hang_is_caught),
         cmocka_unit_test(a_tied_sum_is_the_same_under_every_cut),
         cmocka_unit_test(norms_count_everything_once),
