@@ -219,7 +219,7 @@ static enum merak_status open_engines(struct merak_trainer *t,
         .load = merak_trainer_load,
         .load_arg = t,
         .deadline_s = t->opt.deadline_s,
-        .epoch_ns = t->start_ns,
+        .epoch_ns = t->epoch_ns,
     };
     enum merak_status rc =
         merak_engine_create(t->program, &eo, &t->engine, err);
@@ -247,7 +247,7 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
     to.arena_bytes = t->arena.bytes;
     to.arena_fd = t->arena.fd;
     rc = merak_transport_open(transport, t->boot, &to, &t->tr, err);
-    if (rc != MERAK_OK)
-        return rc;
-    return open_engines(t, err);
+    if (rc == MERAK_OK)
+        rc = merak_trainer_epoch(t, err);
+    return rc == MERAK_OK ? open_engines(t, err) : rc;
 }

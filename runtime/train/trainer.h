@@ -74,6 +74,7 @@ struct merak_trainer {
     char model_id[17];
     size_t baseline_kib; /* resident before the arena is touched */
     int64_t start_ns;    /* of the program */
+    int64_t epoch_ns;    /* zero of all ranks' traces, by this clock */
     int64_t loop_ns;     /* of its first step */
     uint64_t start_step;
     bool broken; /* a step failed: peers may be anywhere */
@@ -118,6 +119,9 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
 /* setup.c: what all programs of the run are built with. */
 struct merak_program_options
 merak_trainer_program_options(const struct merak_trainer *t);
+/* epoch.c: agree on the traces' zero of time; collective. */
+enum merak_status merak_trainer_epoch(struct merak_trainer *t,
+                                      struct merak_error *err) MERAK_CHECKED;
 /* setup.c: arena, transport, engines; collective. */
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;

@@ -47,6 +47,13 @@ run_model()
     done
 }
 
+@test "its ranks' clocks agree: nothing arrives before it is sent" {
+    merak trace perfetto "$RUNS/eight/trace" -o - | jq -e '
+        .traceEvents | map(select(.ph == "s" or .ph == "f")) |
+        group_by(.id) | length > 0 and
+        all((map({(.ph): .ts}) | add) | .f - .s > -50)'
+}
+
 @test "its checkpoint is sound" {
     merak ckpt verify "$RUNS/eight/ckpt"/step-00000006
 }

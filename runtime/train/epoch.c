@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* epoch.c - one zero of time for the traces of all ranks
+ *
+ * CLOCK_MONOTONIC is one clock on a node, and another on the next.  Ranks on
+ * other nodes than rank 0 ask it for its time, and take the answer of the
+ * fastest of several rounds: half of that round is how wrong it can be, some
+ * microseconds.  Source: Cristian 1989, "Probabilistic clock synchronization".
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#define ROUNDS 16
+#define TAG_ASK 1
+#define TAG_TELL 2
+
+static enum merak_status finish(struct merak_trainer *t, enum merak_status rc,
+                                struct merak_request *req,
+                                struct merak_error *err)
+{
+    return rc == MERAK_OK ? merak_request_wait(t->tr, req, err) : rc;
+}
+
+static enum merak_status put(struct merak_trainer *t, int peer, uint64_t tag,
+                             const int64_t *ns, struct merak_error *err)
+{
+    struct merak_request *req = NULL;
+    enum merak_status rc =
+        merak_send(t->tr, ns, sizeof(*ns), peer, tag, &req, err);
+
+    return finish(t, rc, req, err);
+}
+
+static enum merak_status get(struct merak_trainer *t, int peer, uint64_t tag,
+                             int64_t *ns, struct merak_error *err)
+{
+    struct merak_request *req = NULL;
+    enum merak_status rc =
+        merak_recv(t->tr, ns, sizeof(*ns), peer, tag, &req, err);
+
+    return finish(t, rc, req, err);
+}
+
+/* Rank 0: tell one rank the time as often as it asks. */
+static enum merak_status tell(struct merak_trainer *t, int peer,
+                              struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    int64_t ns;
+
+    for (int i = 0; i < ROUNDS && rc == MERAK_OK; i++) {
+        rc = get(t, peer, TAG_ASK, &ns, err);
+        ns = merak_clock_ns();
+        if (rc == MERAK_OK)
+            rc = put(t, peer, TAG_TELL, &ns, err);
+    }
+    return rc;
+}
+
+/* Rank 0's clock less mine. */
+static enum merak_status ask(struct merak_trainer *t, int first,
+                             int64_t *ahead_ns, struct merak_error *err)
+{
+    int64_t best = INT64_MAX, asked, answer = 0, took;
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < ROUNDS && rc == MERAK_OK; i++) {
+        asked = merak_clock_ns();
+        rc = put(t, first, TAG_ASK, &asked, err);
+        if (rc == MERAK_OK)
+            rc = get(t, first, TAG_TELL, &answer, err);
+        took = merak_clock_ns() - asked;
+        if (rc != MERAK_OK || took >= best)
+            continue;
+        best = took;
+        *ahead_ns = answer - (asked + took / 2);
+    }
+    return rc;
+}
+
+enum merak_status merak_trainer_epoch(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    const int *node_of = t->boot->node_of; /* by rank of the transport */
+    int first = t->world.rank[0], me = t->tr->rank;
+    int64_t zero = t->start_ns, ahead = 0;
+    enum merak_status rc =
+        merak_broadcast(t->tr, &t->world, &zero, sizeof(zero), 0, err);
+
+    if (rc == MERAK_OK && node_of[me] != node_of[first])
+        rc = ask(t, first, &ahead, err);
+    for (int r = 0; me == first && r < t->tr->size && rc == MERAK_OK; r++) {
+        if (node_of[r] != node_of[first])
+            rc = tell(t, r, err);
+    }
+    t->epoch_ns = zero - ahead;
+    return rc;
+}
