@@ -1,0 +1,123 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# overlap.sh - how much of the communication is behind compute, on slow links
+#
+#   overlap.sh --builddir DIR          (root, for merak sandbox --link-gbit)
+#
+# Two ranks on two nodes with links of 0.5 Gbit/s, compute emulated, transfers
+# real.  First tensor parallelism: a run in which nearly nothing is computed
+# tells how long the all-reduces of a step take; compute is then set to twice
+# that.  Three alternating rounds of plain and sub-pipelined steps follow.
+# Hidden is 1 - (sub-pipelined step - compute) / (plain step - compute).
+# Then replicas with ZeRO-1: the same with reductions and gathers; hidden is
+# 1 - (step - compute) / transfers alone.  Prints Markdown.
+# Exit code 1 if less than 90 % of the first or 75 % of the second is hidden.
+set -eu
+gbit=0.5 rounds=3 steps=5
+if [ "${1-}" = --builddir ]; then
+    merak=$(cd "$2" && pwd)/cmd/merak
+    [ -x "$merak" ] || { echo "overlap.sh: no $merak" >&2; exit 2; }
+    exec "$merak" sandbox --nodes 2 --link-gbit "$gbit" -- "$0"
+fi
+command -v merak >/dev/null && [ -n "${SLURM_CONF-}" ] ||
+    { echo "overlap.sh: give --builddir DIR" >&2; exit 2; }
+
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cat >"$tmp/model.json" <<EOF
+{"model_type": "gpt2", "n_embd": 512, "n_layer": 4, "n_head": 8,
+ "n_positions": 256, "vocab_size": 4096, "activation_function": "gelu_new",
+ "embd_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0,
+ "tie_word_embeddings": false}
+EOF
+seq 40000 >"$tmp/text"
+merak data pack --tokenizer byte --out "$tmp/data" "$tmp/text" >/dev/null
+
+median()
+{
+    sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
+}
+
+# step UNIT-MS SRUN-OPTIONS TRAIN-OPTION...: median milliseconds of a step,
+# the first left out
+step()
+{
+    local unit=$1 where=$2
+
+    shift 2
+    rm -f "$tmp/metrics"
+    # shellcheck disable=SC2086
+    srun -N2 -n2 $where merak train --model "$tmp/model.json" \
+        --data "$tmp/data" --seq 256 --threads 1 --backend emu --lr 1e-3 \
+        --emu-unit-ms "$unit" --steps "$steps" --log-every 100 \
+        --metrics "$tmp/metrics" "$@" >"$tmp/log" 2>&1 ||
+        { cat "$tmp/log" >&2; exit 2; }
+    sed -n 's/.*"step_s": \([0-9.]*\).*/\1/p' "$tmp/metrics" | tail -n +2 |
+        awk '{ print $1 * 1000 }' | median
+}
+
+tp()
+{
+    step "$1" "--merak-tp=2 --merak-tp-domain=any" --sp off \
+        --global-batch 8 --micro-batch 4 --sub-pipeline "$2"
+}
+
+dp()
+{
+    step "$1" "--merak-dp=2" --global-batch 16 --micro-batch 4
+}
+
+calc()
+{
+    awk "BEGIN { printf \"%.1f\", $* }"
+}
+
+echo "# Overlap on slow links"
+echo
+echo "\`bench/overlap.sh --builddir BUILD\`: 2 ranks on 2 nodes of a sandbox,"
+echo "links of $gbit Gbit/s, $rounds alternating rounds, medians of $((steps - 1))" \
+    "steps, $(date -u +%Y-%m-%d),"
+echo "$(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg) at the start."
+echo "Compute is emulated (4 layers, width 512), two passes of 4 x 256 tokens a"
+echo "step and rank; transfers are real."
+echo
+# A step is two micro-batches of a forward (1 unit) and a backward (2).
+comm=$(tp 0.1 no)
+unit=$(calc "$comm * 2 / 6")
+compute=$(calc "$unit * 6")
+echo "## Tensor parallelism, 2 ranks"
+echo
+echo "All-reduces alone $comm ms a step, compute $compute ms."
+echo
+echo "| round | plain, ms | sub-pipelined, ms | hidden |"
+echo "| ---: | ---: | ---: | ---: |"
+for ((i = 1; i <= rounds; i++)); do
+    plain=$(tp "$unit" no)
+    sub=$(tp "$unit" yes)
+    hidden=$(calc "100 * (1 - ($sub - $compute) / ($plain - $compute))")
+    echo "$hidden" >>"$tmp/hidden"
+    echo "| $i | $plain | $sub | $hidden % |"
+done
+tp_hidden=$(median <"$tmp/hidden")
+echo
+echo "Hidden: $tp_hidden %, wanted 90 %."
+echo
+moved=$(dp 0.1)
+echo "## Two replicas, ZeRO-1"
+echo
+echo "Reductions and gathers alone $moved ms a step, compute $compute ms."
+echo
+echo "| round | step, ms | one after the other, ms | hidden |"
+echo "| ---: | ---: | ---: | ---: |"
+rm -f "$tmp/hidden"
+for ((i = 1; i <= rounds; i++)); do
+    got=$(dp "$unit")
+    hidden=$(calc "100 * (1 - ($got - $compute) / $moved)")
+    echo "$hidden" >>"$tmp/hidden"
+    echo "| $i | $got | $(calc "$compute + $moved") | $hidden % |"
+done
+dp_hidden=$(median <"$tmp/hidden")
+echo
+echo "Hidden: $dp_hidden %, wanted 75 %. The table of embeddings comes before" \
+    "the first kernel, and the first layer's reduction behind the last."
+awk "BEGIN { exit !($tp_hidden >= 90 && $dp_hidden >= 75) }"
