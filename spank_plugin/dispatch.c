@@ -297,6 +297,21 @@ static void pass_plan_file(void)
     free(whole);
 }
 
+static bool wants_torch(void)
+{
+    return strcmp(settings_text(&settings, SET_ENV), "torch") == 0;
+}
+
+/* A rank without coordinates is none that torch could use. */
+static enum merak_status check_env(const char *why, struct merak_error *err)
+{
+    if (!wants_torch())
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--merak-env=torch needs ranks that srun knows, and %s",
+                      why);
+}
+
 static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
                                    struct merak_error *err)
 {
@@ -306,6 +321,8 @@ static enum merak_status make_plan(uint32_t job, uint32_t step, char **text_p,
 
     settings_input(&settings, &plan.input, &is_auto);
     rc = apply_plan_file(&plan.input, &is_auto, err);
+    if (rc == MERAK_OK && is_auto)
+        rc = check_env("tp or pp is auto: give numbers, or a plan", err);
     if (rc == MERAK_OK)
         rc = site_of_step(job, step, &plan.site, err);
     if (rc == MERAK_OK)
@@ -340,24 +357,33 @@ int slurm_spank_local_user_init(spank_t sp, int ac, char *av[])
         setenv(PLAN_VARIABLE, "", 1);
     if (getenv(FILE_VARIABLE) != NULL)
         setenv(FILE_VARIABLE, "", 1);
+    if (getenv(ENV_VARIABLE) != NULL)
+        setenv(ENV_VARIABLE, "", 1);
     if (!settings.active)
         return 0;
     pass_plan_file();
+    if (wants_torch())
+        setenv(ENV_VARIABLE, "torch", 1);
     if (is_heterogeneous()) {
-        slurm_info("merak: a heterogeneous step: the program plans by itself");
+        if (check_env("the program places heterogeneous steps", &err) !=
+            MERAK_OK)
+            refuse_step(&err);
+        else
+            slurm_info("merak: a heterogeneous step: the program plans by "
+                       "itself");
         return 0;
     }
     if (spank_get_item(sp, S_JOB_ID, &job) != ESPANK_SUCCESS ||
         spank_get_item(sp, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
         return 0;
     rc = make_plan(job, step, &text, &err);
-    if (is_refusal(rc))
+    if (rc == MERAK_OK && strlen(text) > LONGEST_PLAN)
+        rc = merak_fail(&err, MERAK_ERR_UNSUPPORTED,
+                        "the plan is too long for Slurm");
+    if (is_refusal(rc) || (rc != MERAK_OK && wants_torch()))
         refuse_step(&err);
     else if (rc != MERAK_OK)
         slurm_info("merak: %s: the program plans by itself", err.text);
-    else if (strlen(text) > LONGEST_PLAN)
-        slurm_info("merak: the plan is too long for Slurm: the program plans "
-                   "by itself");
     else
         setenv(PLAN_VARIABLE, text, 1);
     free(text);

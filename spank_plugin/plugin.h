@@ -16,6 +16,8 @@ enum { EXIT_REFUSED = 66 };
 #define PLAN_VARIABLE "SLURM_MERAK_PLAN"
 /* The same, for the path of the plan to replay. */
 #define FILE_VARIABLE "SLURM_MERAK_PLAN_FILE"
+/* The same, for what --merak-env asked for. */
+#define ENV_VARIABLE "SLURM_MERAK_ENV"
 /* In place of a plan: every task is to exit with EXIT_REFUSED at once. */
 #define PLAN_REFUSED "refused"
 
@@ -27,6 +29,7 @@ enum setting {
     SET_TP_DOMAIN,
     SET_PLAN,
     SET_MAP,
+    SET_ENV,
     SET_COUNT
 };
 

@@ -33,6 +33,8 @@ static const struct {
                   "Merak: run the plan that `merak plan --json FILE` saved"},
     [SET_MAP] = {"merak-map", NULL, NULL, "show|quiet|FILE",
                  "Merak: print the rank map, or write it to FILE"},
+    [SET_ENV] = {"merak-env", "MERAK_ENV", "env", "none|torch",
+                 "Merak: also set the variables that torchrun would"},
 };
 
 const char *setting_option(enum setting setting)
@@ -125,6 +127,10 @@ static const char *check(enum setting setting, const char *text)
                        strchr(text, '/') != NULL
                    ? NULL
                    : "expected show, quiet, or a file with a / in its name";
+    case SET_ENV:
+        return strcmp(text, "none") == 0 || strcmp(text, "torch") == 0
+                   ? NULL
+                   : "expected none or torch";
     case SET_COUNT:
         break;
     }
@@ -176,8 +182,8 @@ void settings_note_site(struct settings *s, const char *argument)
         return;
     s->refused = true;
     merak_fail(&s->error, MERAK_ERR_CONFIG,
-               "plugstack.conf: expected tp=, pp=, dp=, order= or "
-               "tp-domain=, got \"%.80s\"",
+               "plugstack.conf: expected tp=, pp=, dp=, order=, "
+               "tp-domain= or env=, got \"%.80s\"",
                argument);
 }
 

@@ -112,8 +112,42 @@ static void set_facts(spank_t sp, const struct merak_placement_plan *plan,
         spank_setenv(sp, "MERAK_PLAN", text, 1);
 }
 
+/* What torchrun sets, for any program that meets by it.  Rank 0 is the mesh's;
+ * the port lies below those that Linux gives out, and differs from step to
+ * step. */
+static void set_torch(spank_t sp, const struct merak_placement_plan *plan,
+                      const struct merak_placement *p, int task)
+{
+    const struct merak_site *site = &plan->site;
+    int node = site->node_of_task[task], before = 0, all = 0;
+    int first = site->node_of_task[merak_placement_physical_of(p, 0)];
+
+    for (int t = 0; t < site->n_tasks; t++) {
+        before += t < task && site->node_of_task[t] == node;
+        all += site->node_of_task[t] == node;
+    }
+    set(sp, "MASTER_ADDR", "%s", site->node_name[first]);
+    set(sp, "MASTER_PORT", "%u",
+        20000 + (plan->job * 131 + plan->step) % 12000);
+    set(sp, "RANK", "%d", merak_placement_logical_of(p, task));
+    set(sp, "WORLD_SIZE", "%d", site->n_tasks);
+    set(sp, "LOCAL_RANK", "%d", before);
+    set(sp, "LOCAL_WORLD_SIZE", "%d", all);
+}
+
+static bool wants_torch(spank_t sp)
+{
+    char text[16];
+    bool torch =
+        spank_getenv(sp, ENV_VARIABLE, text, sizeof(text)) == ESPANK_SUCCESS &&
+        strcmp(text, "torch") == 0;
+
+    spank_unsetenv(sp, ENV_VARIABLE);
+    return torch;
+}
+
 static enum merak_status apply(spank_t sp, const char *text, int task,
-                               struct merak_error *err)
+                               bool torch, struct merak_error *err)
 {
     struct merak_placement_plan plan;
     struct merak_placement *p = NULL;
@@ -129,6 +163,8 @@ static enum merak_status apply(spank_t sp, const char *text, int task,
         set_facts(sp, &plan, text, task);
     if (p != NULL)
         set_coordinates(sp, p, task);
+    if (p != NULL && rc == MERAK_OK && torch)
+        set_torch(sp, &plan, p, task);
     merak_placement_destroy(p);
     merak_plan_fini(&plan);
     return rc;
@@ -150,9 +186,11 @@ void task_apply_plan(spank_t sp)
 {
     char *text = get_plan(sp);
     struct merak_error err;
+    bool torch;
     long task;
 
     apply_file(sp);
+    torch = wants_torch(sp);
     if (text == NULL)
         return;
     task = get_number(sp, "SLURM_PROCID");
@@ -164,7 +202,7 @@ void task_apply_plan(spank_t sp)
         return;
     }
     /* The program can plan by itself: it is told, and the task lives. */
-    if (apply(sp, text, (int)task, &err) != MERAK_OK && task == 0)
+    if (apply(sp, text, (int)task, torch, &err) != MERAK_OK && task == 0)
         slurm_error("merak: " PLAN_VARIABLE " not used: %s", err.text);
     free(text);
 }

@@ -56,6 +56,7 @@ got \"$value\"" -n2 "--merak-$option=$value"
 @test "words that are no order, domain, map or plan" {
     rejects '--merak-order: expected tp-dp-pp, tp-pp-dp or auto, got "dp"' \
         -n2 --merak-order=dp
+    rejects '--merak-env: expected none or torch, got "mpi"' -n2 --merak-env=mpi
     rejects '--merak-tp-domain: expected node or any, got "rack"' \
         -n2 --merak-tp-domain=rack
     rejects '--merak-map: expected show, quiet, or a file with a / in its '\
@@ -85,6 +86,11 @@ or 6 tasks" -n4
 @test "an option spares a mistake in the environment" {
     MERAK_TP=x run srun -n2 --merak-tp=2 sh -c 'echo $MERAK_TP_SIZE'
     [ "$output" = "$(printf '2\n2')" ]
+}
+
+@test "torch needs ranks that srun knows" {
+    rejects "--merak-env=torch needs ranks that srun knows, and tp or pp is \
+auto: give numbers, or a plan" -n2 --merak-tp=auto --merak-env=torch
 }
 
 @test "what is said beside auto must divide the tasks" {

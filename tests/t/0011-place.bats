@@ -134,6 +134,38 @@ on()
         "none none root.leaf1.n1 0x0x0/auto/node/n[1-2]/root(leaf1(0-1))/0+2*2" ]
 }
 
+@test "torch: ranks are the mesh's, rank 0 is where they meet" {
+    run srun -Q -w 'n[1-3]' --ntasks-per-node=2 --merak-tp=2 \
+        --merak-env=torch sh -c 'echo $RANK $MERAK_RANK $WORLD_SIZE \
+            $LOCAL_WORLD_SIZE $LOCAL_RANK $SLURM_LOCALID $MASTER_ADDR \
+            $MASTER_PORT $SLURMD_NODENAME ${SLURM_MERAK_ENV-gone}'
+    echo "$output"
+    [ "$(wc -l <<<"$output")" -eq 6 ]
+    awk '$1 != $2 || $3 != 6 || $4 != 2 || $5 != $6 || $10 != "gone" ||
+        $8 < 20000 || $8 >= 32000 || seen[$1]++ { exit 1 }
+        { at[$7]; port[$8] }
+        $1 == 0 && $7 != $9 { exit 1 }
+        END { exit length(at) != 1 || length(port) != 1 }' <<<"$output"
+    run srun -Q -n2 --merak-tp=2 sh -c 'echo ${RANK-none} ${MASTER_ADDR-none}'
+    [ "$(sort -u <<<"$output")" = "none none" ]
+}
+
+@test "torch's own rendezvous over the ranks" {
+    /usr/bin/python3 -c 'import torch.distributed' || skip "no torch"
+    # the nodes' names are Slurm's alone here: all are on this machine
+    run timeout -k 5 90 srun -Q -n4 -N2 --overcommit --merak-tp=2 \
+        --merak-env=torch /usr/bin/python3 -c 'if True:
+            import os, torch, torch.distributed as d
+            os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
+            d.init_process_group("gloo")
+            t = torch.tensor([float(os.environ["MERAK_RANK"])])
+            d.all_reduce(t)
+            print(int(t.item()))'
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -cx 6 <<<"$output")" -eq 4 ]
+}
+
 @test "without an option the plugin does nothing" {
     run srun -Q -n4 -N2 sh -c 'env | grep -c MERAK'
     [ "$(sort -u <<<"$output" | head -n 1)" = 0 ]

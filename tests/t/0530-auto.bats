@@ -136,6 +136,15 @@ save()
     same_losses by-env by-option
 }
 
+@test "a program of the user's own is planned like the stock trainer" {
+    run srun -n4 --overcommit --merak-tp=auto "$BUILD/examples/train" \
+        --data "$RUNS/text" --steps 2 --eval-samples 0 --threads 1 \
+        --deadline 60 "${usual[@]}"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ $(($(chosen tp) * $(chosen pp) * $(chosen dp))) -eq 4 ]
+}
+
 @test "nodes with unequal numbers of tasks" {
     printf 'n1\nn1\nn1\nn1\nn2\nn2\n' >"$RUNS/hosts"
     SLURM_HOSTFILE=$RUNS/hosts train 6 uneven -m arbitrary --merak-tp=auto -- \
