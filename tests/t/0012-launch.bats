@@ -133,7 +133,7 @@ SCRIPT
     run merak sandbox --nodes 1 --plugin "$plugin" -- sh inner
     echo "$output"
     [ "$(uniq <<<"$output")" = "$(printf 'none\n2.2 tp-pp-dp\n4\nuntouched\n%s\n66' \
-        'srun: error: merak: plugstack.conf: expected tp=, pp=, dp=, order= or tp-domain=, got "nonsense"')" ]
+        'srun: error: merak: plugstack.conf: expected tp=, pp=, dp=, order=, tp-domain= or env=, got "nonsense"')" ]
 }
 
 @test "the plugin exports its callbacks and nothing else, needs libc alone" {

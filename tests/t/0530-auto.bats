@@ -200,10 +200,10 @@ save()
     [ "$(programs)" = "$planned" ]
     [ "$(jq -r .program "$RUNS/8.json")" = "$planned" ]
     [[ $output == *"$(jq -r .id "$RUNS/8.json")"* ]]
-    # memory, to the byte as far as it is printed
-    mib=$(jq '.stages[0].arena_bytes / 1048576 * 10 | round / 10' \
-        "$RUNS/8.json")
-    [[ $output == *"memory of rank 0: predicted $mib MiB"* ]]
+    # memory, to the byte
+    bytes=$(jq '.stages[0].arena_bytes' "$RUNS/8.json")
+    [[ $output == *"memory of rank 0: predicted $bytes bytes"* ]]
+    [[ $output == *"reserved $bytes"* ]]
     # again, by the program's option and by the environment
     train 8 replay-option -N2 -- --plan "$RUNS/8.json"
     [ "$(programs)" = "$planned" ]
