@@ -200,7 +200,8 @@ static enum merak_status identify(struct merak_trainer *t, uint64_t *id,
                       mine, t->chosen->program);
 }
 
-/* What a run costs once, and in no tensor: kernels' first calls, HDF5's caches.
+/* What a run costs once, and in no tensor: kernels' first calls, the queues of
+ * messages, HDF5's caches.
  * Everything else on the way to the baseline is set up by then. */
 static enum merak_status warm_up(struct merak_trainer *t,
                                  struct merak_error *err)
@@ -213,7 +214,9 @@ static enum merak_status warm_up(struct merak_trainer *t,
         rc = merak_arena_clear(&t->arena, err);
     if (t->opt.ckpt != NULL)
         merak_h5_warm_up();
-    return rc;
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    return rc == MERAK_OK ? merak_transport_rehearse(t->tr, &t->world, err)
+                          : rc;
 }
 
 /* All set-up; *phase_p is the exit code of the phase that failed. */

@@ -72,6 +72,58 @@ static enum merak_status disseminate(struct merak_transport *tr,
     return MERAK_OK;
 }
 
+/* Of UCX's queues of short messages in shared memory, several times the
+ * length, and nearly the largest message that goes through them. */
+#define REHEARSE_COUNT 256
+#define REHEARSE_BYTES 8000
+
+/* All of them at once: receives are posted when messages are waiting. */
+static enum merak_status rehearse(struct merak_transport *tr,
+                                  const struct merak_team *team, char *buf,
+                                  struct merak_request **req,
+                                  struct merak_error *err)
+{
+    const uint64_t tag = MERAK_TAG_OWN + MERAK_TAG_REHEARSE;
+    int to = team->rank[(team->me + 1) % team->n];
+    int from = team->rank[(team->me + team->n - 1) % team->n];
+    enum merak_status rc = MERAK_OK;
+    int posted = 0;
+
+    for (int i = 0; i < REHEARSE_COUNT && rc == MERAK_OK; i++) {
+        rc = tr->ops->send(tr, buf, REHEARSE_BYTES, to, tag, &req[posted],
+                           err);
+        posted += rc == MERAK_OK;
+    }
+    for (int i = 0; i < REHEARSE_COUNT && rc == MERAK_OK; i++) {
+        rc = tr->ops->recv(tr, buf + REHEARSE_BYTES, REHEARSE_BYTES, from, tag,
+                           &req[posted], err);
+        posted += rc == MERAK_OK;
+    }
+    for (int i = 0; i < posted && rc == MERAK_OK; i++)
+        rc = merak_request_wait(tr, req[i], err);
+    return rc;
+}
+
+enum merak_status merak_transport_rehearse(struct merak_transport *tr,
+                                           const struct merak_team *team,
+                                           struct merak_error *err)
+{
+    enum merak_status rc = check(tr, team, err);
+    struct merak_request **req;
+    char *buf;
+
+    if (rc != MERAK_OK || team->n == 1)
+        return rc;
+    req = calloc(2 * REHEARSE_COUNT, sizeof(*req));
+    buf = calloc(2, REHEARSE_BYTES);
+    rc = req == NULL || buf == NULL
+             ? merak_fail_nomem(err, 2 * REHEARSE_BYTES)
+             : rehearse(tr, team, buf, req, err);
+    free(req);
+    free(buf);
+    return rc;
+}
+
 enum merak_status merak_agree(struct merak_transport *tr,
                               const struct merak_team *team,
                               enum merak_status mine, struct merak_error *err)

@@ -13,6 +13,7 @@ enum merak_own_tag {
     MERAK_TAG_AGREE, /* and barrier */
     MERAK_TAG_BROADCAST,
     MERAK_TAG_SUM,
+    MERAK_TAG_REHEARSE,
     MERAK_TAG_NODE = 1 << 8, /* + user's tag, see node.c */
 };
 

@@ -139,6 +139,16 @@ enum merak_status merak_request_wait(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err) MERAK_CHECKED;
 
+/*
+ * Fill what the transport and its library keep for short messages once, with
+ * messages to the next member of the team and from the one before: memory
+ * that the first steps would take otherwise.  Collective.
+ */
+enum merak_status merak_transport_rehearse(struct merak_transport *tr,
+                                           const struct merak_team *team,
+                                           struct merak_error *err)
+    MERAK_CHECKED;
+
 /* Blocking collectives over whole buffers, for set-up and the end of a step;
  * built on exchange. */
 enum merak_status merak_barrier(struct merak_transport *tr,

@@ -394,6 +394,24 @@ static void late_to_barrier(struct rank *me, const void *arg)
     }
 }
 
+/* What is sent after a rehearsal is not taken for a part of it. */
+static void rehearse_then_sum(struct rank *me, const void *arg)
+{
+    double x = me->all.me;
+
+    (void)arg;
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(merak_transport_rehearse(me->tr, &me->all, ERR));
+    CHECK_OK(merak_sum(me->tr, &me->all, &x, 1, ERR));
+    CHECK(x == me->all.n * (me->all.n - 1) / 2.0);
+}
+
+static void rehearsals_leave_nothing(void **state)
+{
+    (void)state;
+    on_all_setups(rehearse_then_sum);
+}
+
 static void sums_are_in_member_order(void **state)
 {
     static const struct setup five = {NULL, 5, NULL, true, 0};
@@ -545,6 +563,7 @@ int main(void)
         cmocka_unit_test(sums_are_in_member_order),
         cmocka_unit_test(broadcasts_reach_all),
         cmocka_unit_test(barriers_hold),
+        cmocka_unit_test(rehearsals_leave_nothing),
     };
 
     return cmocka_run_group_tests_name("transport", tests, NULL, NULL);
