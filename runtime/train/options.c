@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/options.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static const struct merak_option rows[] = {
      .about = "token files: PREFIX, or \"W1 PREFIX1 W2 PREFIX2 ..\" (required)",
      .arg = "PREFIX"},
     {"seq", MERAK_OPTION_SIZE, AT(seq), .about = "sequence length (256)",
-     .least = 1, .given = AT(given.seq)},
+     .least = 1, .most = INT_MAX, .given = AT(given.seq)},
     {"valid-fraction", MERAK_OPTION_REAL, AT(valid_fraction),
      .about = "tail of the data held out for validation (0.05)"},
     {"eval-every", MERAK_OPTION_INT, AT(eval_every),
@@ -27,11 +28,11 @@ static const struct merak_option rows[] = {
     {"eval-samples", MERAK_OPTION_COUNT, AT(eval_samples),
      .about = "held-out sequences of a validation; 0: no validation (64)"},
     {"micro-batch", MERAK_OPTION_SIZE, AT(micro_batch),
-     .about = "sequences in a micro-batch (1)", .least = 1,
+     .about = "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX,
      .given = AT(given.micro_batch)},
     {"global-batch", MERAK_OPTION_SIZE, AT(global_batch),
      .about = "sequences in a step, over all replicas (8)", .least = 1,
-     .given = AT(given.global_batch)},
+     .most = INT_MAX, .given = AT(given.global_batch)},
     {"steps", MERAK_OPTION_COUNT, AT(steps),
      .about = "optimizer steps in all (100)"},
     {"max-seconds", MERAK_OPTION_REAL, AT(max_seconds),
@@ -80,7 +81,8 @@ static const struct merak_option rows[] = {
      .words = "none|full|selective|auto", .given = AT(given.recompute)},
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
      .about = "what a task may use, for --recompute auto (7/8 of what is "
-              "available)"},
+              "available)",
+     .most = 1e6},
     {"sub-pipeline", MERAK_OPTION_BOOL, AT(sub_pipeline),
      .about =
          "micro-batches in two halves, exchanges of one behind the other (no)",

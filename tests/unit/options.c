@@ -18,10 +18,13 @@ struct bad_row {
 static const struct bad_row bad_rows[] = {
     {{"--steps", "3"}, "no data: give --data PREFIX"},
     {{"--data", "x", "--seq", "0"},
-     "--seq: expected a positive integer, got \"0\""},
+     "--seq: expected an integer 1..2147483647, got \"0\""},
     {{"--data", "x", "--seq", "-1"}, "got \"-1\""},
     {{"--data", "x", "--seq", "12x"}, "got \"12x\""},
-    {{"--data", "x", "--seq", "99999999999999999999"}, "a positive integer"},
+    {{"--data", "x", "--seq", "99999999999999999999"}, "1..2147483647"},
+    {{"--data", "x", "--micro-batch", "4611686018427387904"}, "1..2147483647"},
+    {{"--data", "x", "--global-batch", "4294967304"}, "1..2147483647"},
+    {{"--data", "x", "--memory-gib", "1e300"}, "to 1e+06, got \"1e300\""},
     {{"--data", "x", "--tp", "65536"}, "1..65535 or auto, got \"65536\""},
     {{"--data", "x", "--lr", "nan"}, "a number from 0, got \"nan\""},
     {{"--data", "x", "--lr", "-1"}, "a number from 0"},
@@ -40,7 +43,7 @@ static const struct bad_row bad_rows[] = {
 static int parse(const char *const *args, struct merak_train_options *opt,
                  struct merak_error *err)
 {
-    char *argv[MAX_ARGS + 1] = {(char *)(uintptr_t)"train"};
+    char *argv[MAX_ARGS + 1] = {(char *)(uintptr_t) "train"};
     int argc = 1;
 
     while (argc <= MAX_ARGS && args[argc - 1] != NULL) {
@@ -57,8 +60,7 @@ static void bad_options_are_named(void **state)
         struct merak_train_options opt;
         struct merak_error err = {.text = ""};
 
-        assert_int_equal(parse(bad_rows[i].args, &opt, &err),
-                         MERAK_ERR_CONFIG);
+        assert_int_equal(parse(bad_rows[i].args, &opt, &err), MERAK_ERR_CONFIG);
         if (strstr(err.text, bad_rows[i].text) == NULL)
             fail_msg("row %zu says \"%s\", not \"%s\"", i, err.text,
                      bad_rows[i].text);
@@ -67,8 +69,8 @@ static void bad_options_are_named(void **state)
 
 static void good_options_are_stored(void **state)
 {
-    const char *const args[MAX_ARGS] = {"--data=a b", "--seq",   "17",
-                                        "--dtype",    "bf16",    "--zero1=no",
+    const char *const args[MAX_ARGS] = {"--data=a b", "--seq", "17",
+                                        "--dtype",    "bf16",  "--zero1=no",
                                         "--sp",       "on"};
     struct merak_train_options opt;
     struct merak_error err;
