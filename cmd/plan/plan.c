@@ -364,6 +364,8 @@ int merak_cmd_plan(int argc, char **argv)
     }
     if (rc == MERAK_OK)
         rc = opt.search ? merak_plan_auto(&opt, &err) : plan_given(&opt, &err);
+    if (rc == MERAK_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        rc = merak_fail(&err, MERAK_ERR_IO, "cannot write the output: %m");
     if (rc != MERAK_OK)
         fprintf(stderr, "merak plan: %s\n", err.text);
     free(opt.choices);

@@ -172,12 +172,14 @@ static json_t *runner_object(const struct merak_search_choice *c)
     return runner;
 }
 
+/* A name that is not UTF-8, which paths may be, is null. */
 static json_t *request_object(const struct plan_auto *plan)
 {
-    return json_pack("{s:s, s:s, s:i, s:i, s:I, s:I}", "model",
-                     plan->opt->model, "device", plan->device.name, "nodes",
-                     plan->in.nodes, "ranks_per_node", plan->in.ranks_per_node,
-                     "seq", (json_int_t)plan->in.seq, "global_batch",
+    return json_pack("{s:o?, s:o?, s:i, s:i, s:I, s:I}", "model",
+                     json_string(plan->opt->model), "device",
+                     json_string(plan->device.name), "nodes", plan->in.nodes,
+                     "ranks_per_node", plan->in.ranks_per_node, "seq",
+                     (json_int_t)plan->in.seq, "global_batch",
                      (json_int_t)plan->in.global_batch);
 }
 
@@ -231,6 +233,9 @@ enum merak_status plan_report_save(const struct plan_auto *plan,
     struct merak_plan_file file = plan->file;
     json_t *object = merak_plan_file_object(&file);
 
-    json_object_update_new(object, prediction_object(plan, result));
+    if (json_object_update_new(object, prediction_object(plan, result)) != 0) {
+        json_decref(object);
+        object = NULL;
+    }
     return plan_json_save(object, plan->opt->json, err);
 }

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..24
+echo 1..26
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -72,6 +72,16 @@ has "chunks and recomputation, too" "$tmp/out" "interleaved of 2 chunks" \
     "recomputation full"
 has "and are saved" "$tmp/pins.json" '"chunks": 2' '"recompute": "full"' \
     '"sub_pipeline":' '"attention": false' '"blocks":'
+
+cp "$model" "$tmp/caf"$'\xe9'.json
+"$merak" plan --model "$tmp/caf"$'\xe9'.json --device h100 --nodes 2 \
+    --global-batch 32 --seq 16 --json "$tmp/name.json" >/dev/null 2>&1
+has "a model's path need not be UTF-8" "$tmp/name.json" '"model": null' \
+    '"runners_up":'
+"$merak" plan --model "$model" --seq 16 --json - >/dev/full 2>"$tmp/err"
+[ $? -eq 69 ] || echo "not 69" >"$tmp/err"
+has "output that cannot be written is an error" "$tmp/err" \
+    "cannot write the output: No space left"
 
 # pictured DESCRIPTION ARGUMENT..: the picture and the page are whole and have
 # every stage
