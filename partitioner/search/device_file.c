@@ -112,6 +112,10 @@ static void read_kernels(struct reader *r, const json_t *in, const char *dtype,
     }
     json_object_foreach(of, op, points)
     {
+        if (!json_is_array(points) && r->rc == MERAK_OK)
+            r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                               "%s: kernel %.40s: expected a list of points",
+                               r->path, op);
         for (size_t i = 0; i < json_array_size(points) && r->rc == MERAK_OK;
              i++)
             read_point(r, op, json_array_get(points, i), *rates_p);
@@ -124,16 +128,24 @@ static void read_device(struct reader *r, const json_t *in,
                         struct merak_device *d)
 {
     const char *name = json_string_value(json_object_get(in, "name"));
-    double ranks = number(r, in, "ranks_per_node", false);
+    double ranks = number(r, in, "ranks_per_node", false), bytes;
 
-    snprintf(d->name, sizeof(d->name), "%s", name != NULL ? name : "file");
+    if (name == NULL || name[0] == '\0')
+        name = "file";
+    snprintf(d->name, sizeof(d->name), "%s", name);
     if (r->rc == MERAK_OK && (ranks > 65535 || ranks != floor(ranks)))
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                            "%s: ranks_per_node is %g; expected a whole number "
                            "up to 65535",
                            r->path, ranks);
     d->ranks_per_node = r->rc == MERAK_OK ? (int)ranks : 1;
-    d->memory_bytes = (size_t)number(r, in, "memory_bytes", false);
+    bytes = number(r, in, "memory_bytes", false);
+    if (r->rc == MERAK_OK && bytes > 0x1p60)
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: memory_bytes is %g; expected bytes of a rank, "
+                           "at most 2^60",
+                           r->path, bytes);
+    d->memory_bytes = r->rc == MERAK_OK ? (size_t)bytes : 0;
     read_flops(r, in, "flops_per_s", d->flops_per_s);
     memcpy(d->peak_flops_per_s, d->flops_per_s, sizeof(d->flops_per_s));
     if (json_object_get(in, "peak_flops_per_s") != NULL)

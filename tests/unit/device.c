@@ -145,6 +145,12 @@ static void bad_files_are_refused(void **state)
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
          "{\"f32\": {\"add\": [[1, 2]]}}}",
          "kernel add: expected points of three"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
+         "{\"f32\": {\"add\": 0.1}}}",
+         "kernel add: expected a list"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 1e30}", "at most 2^60"},
     };
     char path[64];
 
