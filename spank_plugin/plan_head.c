@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { HEAD_BYTES = 1024 };
+enum { HEAD_BYTES = 1024, FORMAT = 2 };
 
 enum merak_status plan_head_read(const char *path, struct plan_head *head,
                                  struct merak_error *err)
@@ -36,14 +36,15 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
                    " { \"merak_plan\" : %5d , \"plan\" : { \"tp\" : %5d , "
                    "\"pp\" : %5d , \"dp\" : %5d , \"order\" : \"%15[a-z-]\"",
                    &version, &got.tp, &got.pp, &got.dp, order);
-    if (found != 5 || got.tp < 1 || got.pp < 1 || got.dp < 1 ||
-        merak_order_parse(order, &got.order) != MERAK_OK ||
+    if (found != 5 || version != FORMAT || got.tp < 1 || got.pp < 1 ||
+        got.dp < 1 || merak_order_parse(order, &got.order) != MERAK_OK ||
         got.order == MERAK_ORDER_AUTO)
         return merak_fail(
             err, MERAK_ERR_CONFIG,
             "--merak-plan: %s is no plan that `merak plan "
             "--json` saved%s",
-            path, found >= 1 && version != 2 ? ": it has another version" : "");
+            path,
+            found >= 1 && version != FORMAT ? ": it has another version" : "");
     *head = got;
     return MERAK_OK;
 }

@@ -83,8 +83,8 @@ void settings_input(const struct settings *s,
  * the shell. */
 void settings_export(const struct settings *s);
 
-/* A plan file in place of degrees and order.  MERAK_ERR_CONFIG if a degree is
- * said as firmly and differs. */
+/* A plan file in place of degrees and order.  MERAK_ERR_CONFIG if one of them
+ * is said as firmly and differs. */
 struct plan_head;
 enum merak_status settings_apply_plan(const struct settings *s,
                                       const struct plan_head *head,

@@ -225,6 +225,28 @@ void settings_input(const struct settings *s,
         input->order = MERAK_ORDER_AUTO;
 }
 
+static enum merak_status apply_order(const struct settings *s,
+                                     const struct plan_head *head,
+                                     struct merak_placement_input *input,
+                                     struct merak_error *err)
+{
+    enum source source = s->value[SET_ORDER].source;
+    enum merak_order order;
+    char name[64];
+
+    if (source >= s->value[SET_PLAN].source &&
+        merak_order_parse(settings_text(s, SET_ORDER), &order) == MERAK_OK &&
+        order != MERAK_ORDER_AUTO && order != head->order) {
+        describe(SET_ORDER, source, name, sizeof(name));
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%s=%s contradicts the plan %s, which has the other",
+                          name, settings_text(s, SET_ORDER),
+                          settings_text(s, SET_PLAN));
+    }
+    input->order = head->order;
+    return MERAK_OK;
+}
+
 enum merak_status settings_apply_plan(const struct settings *s,
                                       const struct plan_head *head,
                                       struct merak_placement_input *input,
@@ -251,8 +273,7 @@ enum merak_status settings_apply_plan(const struct settings *s,
     input->tp = head->tp;
     input->pp = head->pp;
     input->dp = head->dp;
-    input->order = head->order;
-    return MERAK_OK;
+    return apply_order(s, head, input, err);
 }
 
 void settings_export(const struct settings *s)

@@ -261,11 +261,18 @@ save()
     refuse srun -n4 --overcommit --merak-plan="$RUNS/fit.json" --merak-tp=4 \
         echo ran
     [[ $line == *"--merak-tp=4 contradicts the plan"*"which has 2"* ]]
+    refuse srun -n4 --overcommit --merak-plan="$RUNS/fit.json" \
+        --merak-order=tp-pp-dp echo ran
+    [[ $line == *"--merak-order=tp-pp-dp contradicts the plan"* ]]
     refuse srun -n4 --overcommit --merak-plan="$RUNS/none.json" echo ran
     [[ $line == *"none.json: No such file"* ]]
     echo '{"tp": 2}' >"$RUNS/other.json"
     refuse srun -n4 --overcommit --merak-plan="$RUNS/other.json" echo ran
     [[ $line == *"other.json is no plan that"* ]]
+    sed 's/"merak_plan": 2/"merak_plan": 1/' "$RUNS/fit.json" \
+        >"$RUNS/other.json"
+    refuse srun -n4 --overcommit --merak-plan="$RUNS/other.json" echo ran
+    [[ $line == *"other.json is no plan that"*"another version"* ]]
     train 8 refused -- --plan "$RUNS/fit.json"
     refused 66 "the plan is for 4 tasks (tp 2 x pp 2 x dp 1) and this run has 8"
     train 4 refused --merak-plan="$RUNS/fit.json" -- --seq 16
