@@ -174,6 +174,8 @@ struct merak_rater {
     struct merak_range *range;
     struct merak_keeps *keeps;
     struct merak_drop *drop;
+    double *front_s; /* no first forward ends before: with ZeRO-1, after what
+                        it reads was gathered */
 };
 
 enum merak_status merak_rater_init(struct merak_rater *rater,

@@ -4,7 +4,8 @@
  * The schedule's own lists of actions are played with the durations that the
  * table gives: an action starts when its stage is free and what it needs has
  * come; a transfer starts when it was sent and its receive is posted, which
- * programs do one action ahead (emit.c).  After the last backward come the
+ * programs do one action ahead (emit.c).  Before the first forward come the
+ * parameters that replicas updated in parts, after the last backward the
  * reduction over replicas, the norm and the update, as in step.c.
  */
 #include "config.h"
@@ -88,6 +89,8 @@ static bool play_stage(struct player *p, int s)
         if (at < 0)
             break;
         end = (at > p->end[s] ? at : p->end[s]) + duration(p, part, a);
+        if (a->kind == MERAK_ACT_F && a->unit == 0 && end < p->r->front_s[part])
+            end = p->r->front_s[part];
         if (a->kind == MERAK_ACT_F)
             ends_of(p, p->f_end, part)[a->unit] = end;
         if (a->kind == MERAK_ACT_B)
@@ -129,13 +132,7 @@ static int stage_of(const struct merak_rater *r, int segment)
     return r->lists->stage_of[part];
 }
 
-/* --- after the last backward ---------------------------------------------- */
-
-struct tail {
-    double ready; /* the norm can begin on this stage */
-    double tp_s;  /* of it, tensor peers */
-    double update_s, adamw_s;
-};
+/* --- before the first forward --------------------------------------------- */
 
 /* n collectives over replicas of `bytes` each way in all. */
 static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
@@ -152,6 +149,54 @@ static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
     return (n - 1) * latency +
            merak_cost_exchange(r->cost, kind, bytes, dp, r->dp_inside);
 }
+
+/* Of a segment on stage s: what was not gathered for an earlier one. */
+static struct merak_hold fresh_hold(const struct merak_rater *r, int s,
+                                    const struct merak_segment *seg)
+{
+    struct merak_hold hold = seg->hold;
+
+    for (int i = 0; i < seg->n_shares; i++) {
+        const struct merak_share *share =
+            &r->table->share[seg->first_share + i];
+
+        if (stage_of(r, share->prev) != s)
+            merak_hold_add(&hold, &share->hold);
+    }
+    return hold;
+}
+
+/* What replicas updated in parts is gathered in the order in which a stage
+ * reads it, and each segment waits for its own. */
+static void set_front(struct merak_rater *r, int s)
+{
+    double gathered = 0;
+
+    for (int c = 0; c < r->chunks; c++) {
+        int part = r->lists->part[s * r->chunks + c];
+        const struct merak_range *g = &r->range[part];
+        double *front_s = &r->front_s[part];
+
+        *front_s = 0;
+        for (int i = g->from; i < g->to; i++) {
+            const struct merak_segment *seg = &r->table->segment[i];
+            struct merak_hold hold = fresh_hold(r, s, seg);
+
+            if (hold.n > 0)
+                gathered +=
+                    over_dp(r, false, 2 * hold.low + 4 * hold.full, hold.n);
+            *front_s = (gathered > *front_s ? gathered : *front_s) + seg->f_s;
+        }
+    }
+}
+
+/* --- after the last backward ---------------------------------------------- */
+
+struct tail {
+    double ready; /* the norm can begin on this stage */
+    double tp_s;  /* of it, tensor peers */
+    double update_s;
+};
 
 /* When the total of tied gradients is there, by stage: the running sum goes
  * up from stage to stage, the total back. */
@@ -206,7 +251,7 @@ static struct tail tail_of(const struct merak_rater *r,
 {
     const struct merak_hold *h = &g->hold;
     bool flat = r->plan->dp > 1 && r->plan->zero1;
-    double elements = h->low + h->full, gather = 0;
+    double elements = h->low + h->full;
     double late = tied > 0 ? g->tied + g->lent : 0;
     double parts = flat ? r->plan->dp : 1;
     struct tail t = {.ready = end + h->convert_s, .tp_s = h->convert_s};
@@ -223,14 +268,7 @@ static struct tail tail_of(const struct merak_rater *r,
     /* step.c: norms of all parameters of the model, those held here. */
     t.ready += r->table->n_params * r->cost->kernel_s +
                4 * elements / parts / r->cost->bytes_per_s;
-    t.adamw_s = adamw_s(r, h, parts);
-    if (flat)
-        gather = over_dp(r, false, 2 * h->low + 4 * h->full, h->n);
-    /* Either hides behind the other, but for one parameter's; h->n may be 0:
-     * a stage of the loss alone. */
-    t.update_s =
-        (t.adamw_s > gather ? t.adamw_s : gather) +
-        (t.adamw_s > gather ? gather : t.adamw_s) / (h->n > 0 ? h->n : 1);
+    t.update_s = adamw_s(r, h, parts);
     return t;
 }
 
@@ -294,11 +332,12 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     rater->work = calloc(2 * parts * ((size_t)rater->lists->units + 1) +
                              3 * (size_t)p->pp + 8,
                          sizeof(double));
+    rater->front_s = calloc(parts, sizeof(*rater->front_s));
     rater->range = calloc(parts, sizeof(*rater->range));
     rater->keeps = calloc(parts, sizeof(*rater->keeps));
     rater->drop = calloc(parts, sizeof(*rater->drop));
-    if (rater->work == NULL || rater->range == NULL || rater->keeps == NULL ||
-        rater->drop == NULL)
+    if (rater->work == NULL || rater->front_s == NULL || rater->range == NULL ||
+        rater->keeps == NULL || rater->drop == NULL)
         return merak_fail_nomem(err, parts * sizeof(*rater->range));
     return MERAK_OK;
 }
@@ -308,6 +347,7 @@ void merak_rater_fini(struct merak_rater *rater)
     merak_lists_destroy(rater->lists);
     merak_lists_destroy(rater->lists_less);
     free(rater->work);
+    free(rater->front_s);
     free(rater->range);
     free(rater->keeps);
     free(rater->drop);
@@ -393,6 +433,7 @@ static void share_out(const struct merak_rater *r, const struct player *p,
 {
     double units = merak_plan_units(r->plan);
     struct work work = work_of(r, at);
+    double front = r->front_s[0] - r->range[0].f_s; /* all wait for that */
 
     part_s[MERAK_PART_COMPUTE] = units * work.kernel_s;
     part_s[MERAK_PART_RECOMPUTE] = units * work.again_s;
@@ -401,8 +442,8 @@ static void share_out(const struct merak_rater *r, const struct player *p,
     part_s[MERAK_PART_DP] = 0;
     if (r->plan->dp > 1)
         part_s[MERAK_PART_DP] =
-            t->ready - p->end[at] - t->tp_s + t->update_s - t->adamw_s;
-    part_s[MERAK_PART_OPTIMIZER] = t->adamw_s + norm_s(r);
+            t->ready - p->end[at] - t->tp_s + (front > 0 ? front : 0);
+    part_s[MERAK_PART_OPTIMIZER] = t->update_s + norm_s(r);
     part_s[MERAK_PART_BUBBLE] = step;
     for (int i = 0; i < MERAK_PART_COUNT; i++) {
         if (i != MERAK_PART_BUBBLE)
@@ -458,6 +499,8 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
     set_ranges(r, bound);
     bytes = merak_stages_need(r, &stage);
     busiest = busiest_stage(r);
+    for (int i = 0; i < r->plan->pp && r->plan->zero1 && r->plan->dp > 1; i++)
+        set_front(r, i);
     if (r->lists_less != NULL) {
         set_player(r, r->lists_less, &p);
         play(&p);
