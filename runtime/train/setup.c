@@ -236,13 +236,15 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
     struct merak_transport_options to = {.deadline_s = t->opt.deadline_s};
     enum merak_status rc = check_memory(t, err);
 
+    if (rc == MERAK_OK)
+        rc = merak_arena_create(t->arena_bytes, &t->arena, err);
+    /* Stages differ in what they need: a rank without the memory must not
+     * leave the others waiting for its addresses. */
+    rc = merak_boot_agree(t->boot, rc, err);
     if (rc != MERAK_OK)
         return rc;
     if (transport == NULL)
         transport = t->boot->size > 1 ? "ucx" : "self";
-    rc = merak_arena_create(t->arena_bytes, &t->arena, err);
-    if (rc != MERAK_OK)
-        return rc;
     to.arena = t->arena.base;
     to.arena_bytes = t->arena.bytes;
     to.arena_fd = t->arena.fd;

@@ -74,6 +74,15 @@ refused()
     refused 66 "relu6"
 }
 
+@test "memory that one task of two cannot get" {
+    run srun -n2 bash -c '
+        trap "" XFSZ
+        [ "$SLURM_PROCID" -eq 0 ] || ulimit -f 1 # KiB, of shared memory too
+        exec merak train "$@"' - --model "$CONFIG" --data "$RUNS/text" \
+        --seq 32 --global-batch 4 --steps 2 --threads 1 --pp 2
+    refused 69 "an arena of"
+}
+
 @test "no such data" {
     DATA=$RUNS/nothing SRUN=(--merak-pp=2)
     train 2
