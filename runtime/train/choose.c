@@ -43,7 +43,6 @@ static int tasks_per_node(const struct merak_boot *boot)
     return common;
 }
 
-/* Once: t->cost borrows what a file brought. */
 static enum merak_status find_device(struct merak_trainer *t,
                                      struct merak_error *err)
 {
@@ -51,12 +50,9 @@ static enum merak_status find_device(struct merak_trainer *t,
     struct merak_device *device = &t->device;
     int threads =
         t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc;
 
-    if (device->name[0] != '\0')
-        return MERAK_OK;
     rc = merak_device_find(word, device, err);
-
     if (rc != MERAK_OK)
         return rc;
     /* The one that is built in is one core; a file was measured as it is to
@@ -186,10 +182,8 @@ static enum merak_status search(struct merak_trainer *t, char **text_p,
     struct merak_plan_file file = {0};
     struct merak_search_input in;
     int64_t start_ns = merak_clock_ns();
-    enum merak_status rc = find_device(t, err);
+    enum merak_status rc = fill_input(t, &in, err);
 
-    if (rc == MERAK_OK)
-        rc = fill_input(t, &in, err);
     if (rc == MERAK_OK)
         rc = merak_search(&in, &result, err);
     if (rc == MERAK_OK)
@@ -382,17 +376,20 @@ static void log_choice(const struct merak_trainer *t, const char *path)
 enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
 {
     const char *path = saved_plan(t);
+    bool searches = path == NULL && t->ranks.automatic;
     char *text = NULL;
-    enum merak_status rc;
+    enum merak_status rc = MERAK_OK;
 
-    /* A device without a plan is what emu emulates. */
-    rc = t->opt.device != NULL ? find_device(t, err) : MERAK_OK;
+    /* A device without a plan is what emu emulates.  Rank 0 searches, and all
+     * predict by the same costs. */
+    if (t->opt.device != NULL || searches)
+        rc = find_device(t, err);
     if (rc == MERAK_OK && t->boot->rank == 0 && path != NULL)
         rc = read_saved(path, &text, err);
-    else if (rc == MERAK_OK && t->boot->rank == 0 && t->ranks.automatic)
+    else if (rc == MERAK_OK && t->boot->rank == 0 && searches)
         rc = search(t, &text, err);
     rc = merak_boot_agree(t->boot, rc, err);
-    if (rc != MERAK_OK || (path == NULL && !t->ranks.automatic))
+    if (rc != MERAK_OK || (path == NULL && !searches))
         goto out;
     rc = share(t, &text, err);
     if (rc == MERAK_OK)

@@ -125,6 +125,23 @@ save()
     same_losses pinned by-hand-pinned
 }
 
+@test "all ranks predict by the costs that the planner went by" {
+    # wide enough that the rate of two threads shows
+    jq '.n_embd = 256' "$MODEL" >"$RUNS/wide.json"
+    MODEL=$RUNS/wide.json train 2 alike --merak-tp=auto --merak-dp=2 -- \
+        "${usual[@]}" --threads 2 --steps 2 --trace "$RUNS/alike/trace"
+    [ "$status" -eq 0 ]
+    run /usr/bin/python3 - "$RUNS/alike/trace" <<'END'
+import h5py, sys
+ends = [h5py.File(f"{sys.argv[1]}/trace-0000{r}.h5")["planned"]["end_ns"]
+        for r in (0, 1)]
+assert len(ends[0]) > 0 and max(ends[0]) > 0
+assert (ends[0] == ends[1]).all(), [max(e) for e in ends]
+END
+    echo "$output"
+    [ "$status" -eq 0 ]
+}
+
 @test "auto by the environment, by options, and without the plugin" {
     MERAK_TP=auto train 4 by-env -- "${usual[@]}"
     [ "$status" -eq 0 ]
