@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -85,12 +86,14 @@ static enum merak_status store_real(const struct merak_option *row,
                                     struct merak_error *err)
 {
     double unit = row->unit > 0 ? row->unit : 1, v;
+    double most = row->kind == MERAK_OPTION_FLOAT ? FLT_MAX : DBL_MAX;
     char expected[64], *end;
 
     errno = 0;
     v = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(v) || v < row->least ||
-        (row->positive && v <= 0) || (row->most > 0 && v > row->most)) {
+        (row->positive && v <= 0) || (row->most > 0 && v > row->most) ||
+        v * unit > most) {
         if (row->most > 0)
             snprintf(expected, sizeof(expected), "a number %s%g to %g",
                      row->positive ? "above " : "from ", row->least, row->most);

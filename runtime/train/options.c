@@ -99,14 +99,15 @@ static const struct merak_option rows[] = {
     {"emu-unit-ms", MERAK_OPTION_REAL, AT(emu_unit_ms),
      .about = "emu: a stage's forward takes this, its backward twice; 0: as "
               "predicted "
-              "(0)"},
+              "(0)",
+     .most = 1e9},
     {"transport", MERAK_OPTION_TEXT, AT(transport),
      .about = "self or ucx (ucx with more than one task)", .arg = "NAME"},
     {"threads", MERAK_OPTION_INT, AT(threads),
      .about = "per task (SLURM_CPUS_PER_TASK, or the cores there are)",
      .most = 1e9},
     {"deadline", MERAK_OPTION_REAL, AT(deadline_s),
-     .about = "seconds any wait may take (300)"},
+     .about = "seconds any wait may take (300)", .most = 1e9},
     {"ckpt", MERAK_OPTION_TEXT, AT(ckpt),
      .about = "checkpoint directory (none)", .arg = "DIR"},
     {"ckpt-every", MERAK_OPTION_COUNT, AT(ckpt_every),

@@ -105,6 +105,8 @@ static const struct {
     {{"--rate", "-1"}, "a number from 0"},
     {{"--rate", "nan"}, "a number from 0"},
     {{"--rate", "1x"}, "a number from 0"},
+    {{"--rate", "1e39"}, "a number from 0"},
+    {{"--real", "1e308"}, "a positive number"},
     {{"--word", "gree"}, "expected red|green|blue, got \"gree\""},
     {{"--word", "greens"}, "expected red|green|blue"},
     {{"--word", ""}, "expected red|green|blue"},
