@@ -115,6 +115,24 @@ static bool get_records(hid_t file, struct merak_trace_rank *rank)
     return rank->records != NULL;
 }
 
+/* A prediction ends after it starts, or is -1 twice. */
+static enum merak_status check_planned(const struct merak_trace_rank *rank,
+                                       const char *path,
+                                       struct merak_error *err)
+{
+    for (int i = 0; rank->planned != NULL && i < rank->info.n_instrs; i++) {
+        const struct merak_trace_planned *p = &rank->planned[i];
+
+        if (p->start_ns < -1 || p->end_ns < p->start_ns)
+            return merak_fail(err, MERAK_ERR_CORRUPT,
+                              "%s: the prediction of instruction %d makes no "
+                              "sense: %lld to %lld ns",
+                              path, i, (long long)p->start_ns,
+                              (long long)p->end_ns);
+    }
+    return MERAK_OK;
+}
+
 static enum merak_status check_records(const struct merak_trace_rank *rank,
                                        const char *path,
                                        struct merak_error *err)
@@ -133,7 +151,7 @@ static enum merak_status check_records(const struct merak_trace_rank *rank,
     return MERAK_OK;
 }
 
-static enum merak_status load_rank(const char *path,
+static enum merak_status load_rank(const char *path, int number,
                                    struct merak_trace_rank *rank,
                                    struct merak_error *err)
 {
@@ -148,7 +166,13 @@ static enum merak_status load_rank(const char *path,
     else if (!get_names(file, rank) || !merak_trace_get_planned(file, rank) ||
              !get_records(file, rank))
         rc = merak_h5_fail(err, "cannot read %s", path);
+    else if (rank->info.rank != number || rank->info.ranks <= number)
+        rc = merak_fail(err, MERAK_ERR_CORRUPT,
+                        "%s is of rank %d of %d, not of rank %d", path,
+                        rank->info.rank, rank->info.ranks, number);
     (void)H5Fclose(file);
+    if (rc == MERAK_OK)
+        rc = check_planned(rank, path, err);
     return rc == MERAK_OK ? check_records(rank, path, err) : rc;
 }
 
@@ -186,7 +210,7 @@ enum merak_status merak_trace_load(const char *dir,
         return merak_fail_nomem(err, (size_t)n * sizeof(*ranks));
     merak_h5_quiet(&quiet);
     for (int i = 0; i < n && rc == MERAK_OK; i++) {
-        rc = load_rank(merak_path(path, dir, merak_trace_file(name, i)),
+        rc = load_rank(merak_path(path, dir, merak_trace_file(name, i)), i,
                        &ranks[i], err);
         /* A wider run was traced here before: not its left-over files. */
         if (rc == MERAK_OK && i == 0 && ranks[0].info.ranks < n)

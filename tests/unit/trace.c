@@ -412,6 +412,45 @@ static void what_is_no_trace_is_named(void **state)
     assert_non_null(strstr(err.text, path));
 }
 
+/* What a damaged file says of itself is not believed. */
+static void what_makes_no_sense_is_refused(void **state)
+{
+    static const struct {
+        int rank, ranks;
+        int64_t start_ns, end_ns;
+        const char *text;
+    } row[] = {
+        {0, 0, 0, 0, "is of rank 0 of 0, not of rank 0"},
+        {0, 1, 500, 400, "instruction 1 makes no sense: 500 to 400 ns"},
+        {0, 1, -2, 400, "instruction 1 makes no sense: -2 to 400 ns"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct merak_trace_planned plan[INSTRS] = {{.op = ""}};
+        struct merak_trace_info info = {.rank = row[i].rank,
+                                        .ranks = row[i].ranks,
+                                        .n_instrs = INSTRS,
+                                        .instr_name = names,
+                                        .planned = plan};
+        struct merak_trace_rank *ranks;
+        struct merak_trace *trace;
+        struct merak_error err;
+        int n;
+
+        plan[1].start_ns = row[i].start_ns;
+        plan[1].end_ns = row[i].end_ns;
+        assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err),
+                         MERAK_OK);
+        write_steps(trace, 0, 5, 9);
+        (void)merak_trace_close(trace, NULL);
+        assert_int_equal(merak_trace_load(dir, &ranks, &n, &err),
+                         MERAK_ERR_CORRUPT);
+        if (strstr(err.text, row[i].text) == NULL)
+            fail_msg("row %zu says \"%s\"", i, err.text);
+    }
+}
+
 int main(void)
 {
 #define TRACE_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
@@ -425,6 +464,7 @@ int main(void)
         TRACE_TEST(the_prediction_is_in_the_trace),
         TRACE_TEST(a_trace_without_a_plan_predicts_nothing),
         TRACE_TEST(what_is_no_trace_is_named),
+        TRACE_TEST(what_makes_no_sense_is_refused),
     };
 
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
