@@ -115,8 +115,7 @@ struct span {
 
 static struct span span_of(size_t t, size_t first, size_t T)
 {
-    return (struct span){t, t > first ? t : first,
-                         T - t < TILE ? T : t + TILE};
+    return (struct span){t, t > first ? t : first, T - t < TILE ? T : t + TILE};
 }
 
 /* Rows of heads x of (b, h) as a tile [TILE][pad(D)]; others are zero. */
@@ -456,8 +455,7 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
     for (size_t k = 0; k <= t; k += TILE) {
         struct span keys = span_of(k, 0, at->T);
         /* Were these keys met before? */
-        bool begun = h % at->R > 0 ||
-                     (k < t && t > first_tile(at) * TILE);
+        bool begun = h % at->R > 0 || (k < t && t > first_tile(at) * TILE);
 
         load_tile(at, &at->k, b, keys, g, x->k);
         load_tile(at, &at->v, b, keys, g, x->v);
@@ -511,8 +509,7 @@ static enum merak_status forward(const struct merak_kernel_call *call,
 
     if (rc != MERAK_OK)
         return rc;
-    merak_pool_run(forward_item, at,
-                   at->B * at->G * at->R * query_tiles(at));
+    merak_pool_run(forward_item, at, at->B * at->G * at->R * query_tiles(at));
     return MERAK_OK;
 }
 

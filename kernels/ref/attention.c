@@ -54,7 +54,8 @@ static void query_forward(const struct merak_attention *at, size_t b, size_t h,
 
         for (size_t j = 0; j <= i; j++)
             sum += exp(score(at, b, h, i, j) - lse) *
-                   ref_load(at->v.op, merak_heads_at(at, &at->v, b, j, h / at->R) + d);
+                   ref_load(at->v.op,
+                            merak_heads_at(at, &at->v, b, j, h / at->R) + d);
         ref_store(at->o.op, merak_heads_at(at, &at->o, b, i, h) + d, sum);
     }
     ref_store(at->lse, merak_lse_at(at, b, i, h), lse);
@@ -73,8 +74,8 @@ static void pair(const struct merak_attention *at, size_t b, size_t h, size_t i,
                  size_t j, double *p, double *ds)
 {
     size_t d_o = merak_heads_at(at, &at->d_o, b, i, h);
-    double delta =
-        dot(at->d_o.op, d_o, at->o.op, merak_heads_at(at, &at->o, b, i, h), at->D);
+    double delta = dot(at->d_o.op, d_o, at->o.op,
+                       merak_heads_at(at, &at->o, b, i, h), at->D);
     double dp = dot(at->d_o.op, d_o, at->v.op,
                     merak_heads_at(at, &at->v, b, j, h / at->R), at->D);
     double lse = ref_load(at->lse, merak_lse_at(at, b, i, h));
@@ -94,7 +95,8 @@ static void query_backward(const struct merak_attention *at, size_t b, size_t h,
 
             pair(at, b, h, i, j, &p, &ds);
             sum +=
-                ds * ref_load(at->k.op, merak_heads_at(at, &at->k, b, j, h / at->R) + d);
+                ds * ref_load(at->k.op,
+                              merak_heads_at(at, &at->k, b, j, h / at->R) + d);
         }
         ref_store(at->dq.op, merak_heads_at(at, &at->dq, b, i, h) + d, sum);
     }
@@ -118,9 +120,10 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
                 double p, ds;
 
                 pair(at, b, h, i, j, &p, &ds);
-                dk += ds * ref_load(at->q.op, merak_heads_at(at, &at->q, b, i, h) + d);
-                dv +=
-                    p * ref_load(at->d_o.op, merak_heads_at(at, &at->d_o, b, i, h) + d);
+                dk += ds * ref_load(at->q.op,
+                                    merak_heads_at(at, &at->q, b, i, h) + d);
+                dv += p * ref_load(at->d_o.op,
+                                   merak_heads_at(at, &at->d_o, b, i, h) + d);
             }
         }
         put_sum(at, &at->dk, merak_heads_at(at, &at->dk, b, j, g) + d, dk);
