@@ -60,7 +60,7 @@ static enum merak_status make_bars(const struct trace *trace, int32_t step,
     return MERAK_OK;
 }
 
-/* "stage 1" where a stage is one rank, else "1: 0,1" for stage, dp, tp. */
+/* "stage 1" where a stage is one rank, else "s1 d0 t1" for stage, dp, tp. */
 static char **make_names(const struct trace *trace)
 {
     const size_t size = 48;

@@ -67,6 +67,7 @@ enum merak_status merak_engine_warm_up(struct merak_engine *e,
          * may refuse them. */
         (void)merak_engine_local(e, instr, NULL);
     }
+    e->step = NULL;
     free(seen);
     return MERAK_OK;
 }

@@ -150,17 +150,6 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
     return MERAK_OK;
 }
 
-static size_t scratch(void *arg, const char *op,
-                      const struct merak_kernel_call *call)
-{
-    const struct merak_kernel *kernel;
-
-    if (merak_kernel_find(arg, op, &kernel, NULL) != MERAK_OK ||
-        kernel->scratch == NULL)
-        return 0;
-    return kernel->scratch(call);
-}
-
 static void run_steps(struct merak_engine *engine)
 {
     struct merak_step step = {.lr = 1e-3f,
@@ -187,7 +176,7 @@ static void run_row(struct rank *me, const void *arg)
     const struct small_model model = {
         .layers = 2, .vocab = 61, .hidden = 32, .heads = 4};
     const struct merak_backend *backend;
-    struct merak_program_options po = {.scratch = scratch};
+    struct merak_program_options po = {.scratch = merak_kernel_scratch};
     struct merak_engine_options eo = {.tr = me->tr,
                                       .transport_rank = me->rank_of,
                                       .arena = me->arena.base,
