@@ -102,15 +102,19 @@ enum merak_status merak_boot_agree(struct merak_boot *boot,
 {
     struct merak_error *cards = calloc((size_t)boot->size, sizeof(*cards));
     struct merak_error mine = *err, other;
+    enum merak_status met;
 
     mine.status = rc;
-    if (cards == NULL || boot->ops->allgather(boot, &mine, sizeof(mine), cards,
-                                              &other) != MERAK_OK) {
-        rc = rc != MERAK_OK ? rc
-                            : merak_fail(err, MERAK_ERR_FABRIC,
-                                         "the launcher's exchange failed");
+    met = cards == NULL
+              ? merak_fail_nomem(&other, (size_t)boot->size * sizeof(*cards))
+              : boot->ops->allgather(boot, &mine, sizeof(mine), cards, &other);
+    if (met != MERAK_OK) {
         free(cards);
-        return rc;
+        if (rc != MERAK_OK)
+            return rc;
+        *err = other;
+        merak_error_wrap(err, "tasks cannot agree");
+        return met;
     }
     for (int r = 0; r < boot->size; r++) {
         if (cards[r].status == MERAK_OK)
