@@ -201,16 +201,6 @@ END
     train 4 emu --merak-tp=auto -- "${usual[@]}" --backend emu
     [ "$status" -eq 0 ]
     [[ $output == *"predicted for cpu"* ]]
-    # on all ranks: replicas have the same program
-    train 2 emu-bf16 --merak-tp=auto -- "${usual[@]}" --tp 1 --pp 1 \
-        --dtype bf16 --backend emu --trace "$RUNS/emu-trace"
-    [ "$status" -eq 0 ]
-    merak trace perfetto "$RUNS/emu-trace" --predicted -o "$RUNS/emu.json"
-    run jq -c '[.traceEvents[] | select(.ph == "X")] | group_by(.pid) |
-        map(map(.dur) | add)' "$RUNS/emu.json"
-    echo "$output"
-    [ "$(jq length <<<"$output")" -eq 2 ]
-    [ "$(jq 'unique | length' <<<"$output")" -eq 1 ]
     train 4 emu-unit --merak-tp=auto -- "${usual[@]}" --backend emu \
         --emu-unit-ms 1
     refused 66 "--emu-unit-ms"
