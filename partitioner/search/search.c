@@ -22,6 +22,7 @@
 #define CHEAP 2000    /* instructions of a plan that is tried on suspicion */
 #define TIGHT 1.25    /* memory by the table that such a plan may be above */
 #define MAX_SCHEDULES 32
+#define MAX_TASKS INT32_MAX
 
 const char *merak_search_part_name(enum merak_search_part part)
 {
@@ -537,12 +538,16 @@ static enum merak_status check(const struct merak_search_input *in,
 {
     const struct merak_schedule *schedule;
 
-    if (in->nodes < 1 || in->ranks_per_node < 1 || in->global_batch < 1 ||
-        in->nodes > INT32_MAX / in->ranks_per_node)
+    if (in->nodes < 1 || in->ranks_per_node < 1 || in->global_batch < 1)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "%d nodes of %d ranks and a global batch of %zu: "
                           "each must be at least 1",
                           in->nodes, in->ranks_per_node, in->global_batch);
+    if (in->nodes > MAX_TASKS / in->ranks_per_node)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "%d nodes of %d ranks: expected at most %d ranks "
+                          "in all",
+                          in->nodes, in->ranks_per_node, MAX_TASKS);
     if (in->pin.schedule == NULL)
         return MERAK_OK;
     return merak_schedule_find(in->pin.schedule, &schedule, err);

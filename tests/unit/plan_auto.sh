@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..26
+echo 1..27
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -120,6 +120,8 @@ refuses "no device \"b200\"" --device b200 --global-batch 8
 refuses "give --device" --nodes 2 --global-batch 8
 refuses "give --global-batch" --device h100
 refuses "--nodes: expected an integer 1..65535, got \"0\"" $cpu --nodes 0
+refuses "expected at most 2147483647 ranks" $cpu --nodes 65535 \
+    --ranks-per-node 65535
 refuses "no choice \"chunk\"" $cpu --what-if chunk=2
 refuses "without --device" $cpu --gflops 5
 refuses "expected NAME=VALUE" $cpu --what-if tp
