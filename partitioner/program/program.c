@@ -11,6 +11,7 @@
 #include "partitioner/schedule/time.h"
 
 #include <stdio.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,6 +197,14 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                           "the graph is sharded for %d and cut in %d",
                           plan->tp, plan->pp, merak_plan_parts(plan) / plan->pp,
                           tp, stages->n);
+    /* instructions are counted in ints */
+    if (plan->microbatches > INT_MAX / 16 / sharded->graph->n_nodes)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d micro-batches a step: expected at most %d for "
+                          "this model; use larger ones, or a smaller global "
+                          "batch",
+                          plan->microbatches,
+                          INT_MAX / 16 / sharded->graph->n_nodes);
     if (plan->sub_pipeline && plan->microbatches % 2 != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "a sub-pipeline takes micro-batches in pairs; %d "
@@ -301,18 +310,12 @@ static void place_parts(struct merak_build *b)
 static void run_passes(struct merak_build *b)
 {
     static void (*const pass[])(struct merak_build * b) = {
-        make_tables,
-        place_parts,
-        merak_build_flow,
-        merak_build_lists,
-        merak_build_params,
-        merak_build_uses,
-        merak_build_gathers,
-        merak_build_microbatches,
-        merak_build_step,
-        merak_build_place,
-        merak_build_waits,
-        merak_build_unit_costs,
+        make_tables,         place_parts,
+        merak_build_flow,    merak_build_lists,
+        merak_build_params,  merak_build_uses,
+        merak_build_gathers, merak_build_microbatches,
+        merak_build_step,    merak_build_place,
+        merak_build_waits,   merak_build_unit_costs,
     };
 
     for (size_t i = 0; i < sizeof(pass) / sizeof(*pass); i++) {

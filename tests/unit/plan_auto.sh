@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..27
+echo 1..28
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -122,6 +122,8 @@ refuses "give --global-batch" --device h100
 refuses "--nodes: expected an integer 1..65535, got \"0\"" $cpu --nodes 0
 refuses "expected at most 2147483647 ranks" $cpu --nodes 65535 \
     --ranks-per-node 65535
+refuses "2147483647 micro-batches a step: expected at most" --seq 16 \
+    --global-batch 2147483647
 refuses "no choice \"chunk\"" $cpu --what-if chunk=2
 refuses "without --device" $cpu --gflops 5
 refuses "expected NAME=VALUE" $cpu --what-if tp
