@@ -100,6 +100,8 @@ if [ "$which" != cpu ]; then
     emu 4 1 2 2 16 --recompute full
     emu 4 1 1 4 32
     emu 4 2 2 1 8
+    emu 4 4 1 1 8
+    emu 4 2 1 2 16
     emu 8 1 8 1 16
     emu 8 1 8 1 16 --schedule scp --recompute full
     emu 8 1 4 2 16

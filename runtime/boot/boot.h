@@ -39,8 +39,11 @@ struct merak_boot {
     const char *const *hosts; /* [n_nodes] */
     int n_nodes;
     int local_rank, local_size;
+    double deadline_s; /* of a collective; the opener's to change */
 };
 
+/* Collectives have 300 s at first; after MERAK_ERR_TIMEOUT a boot is only
+ * good for abort and close. */
 enum merak_status merak_boot_open(struct merak_boot **boot_p,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_boot_close(struct merak_boot *boot);

@@ -13,18 +13,34 @@
 
 #include "base/error.h"
 
+#include <math.h>
 #include <pmix.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CARD_MAX 4096
+#define DEADLINE_S 300.0
 
 struct pmix_boot {
     struct merak_boot base;
     pmix_proc_t me;
     unsigned round; /* every allgather and broadcast has keys of its own */
+    bool stuck;     /* a fence is not over: Finalize would wait for it */
+};
+
+/* A fence under way.  Neither the thread that waits nor the library's, which
+ * may answer after the deadline, knows which is last: it frees it. */
+struct fence_wait {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pmix_proc_t all;
+    pmix_info_t info; /* both the library's until it answers */
+    pmix_status_t status;
+    bool over, given_up;
 };
 
 static enum merak_status fail_pmix(struct merak_error *err, const char *call,
@@ -42,18 +58,93 @@ static void proc_of(const struct pmix_boot *boot, pmix_rank_t rank,
     proc->rank = rank;
 }
 
+static struct fence_wait *fence_wait_create(void)
+{
+    struct fence_wait *w = calloc(1, sizeof(*w));
+    pthread_condattr_t attr;
+
+    if (w == NULL)
+        return NULL;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    return w;
+}
+
+static void fence_wait_destroy(struct fence_wait *w)
+{
+    PMIX_INFO_DESTRUCT(&w->info);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+static void on_fence(pmix_status_t status, void *arg)
+{
+    struct fence_wait *w = arg;
+    bool given_up;
+
+    pthread_mutex_lock(&w->lock);
+    w->status = status;
+    w->over = true;
+    given_up = w->given_up;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    if (given_up)
+        fence_wait_destroy(w);
+}
+
+/* False if it is not over within so many seconds; w is then on_fence()'s. */
+static bool fence_is_over(struct fence_wait *w, double seconds,
+                          pmix_status_t *status_p)
+{
+    struct timespec until;
+    double whole;
+    bool over;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(modf(seconds, &whole) * 1e9);
+    until.tv_sec += (time_t)whole + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&w->lock);
+    while (!w->over &&
+           pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
+        ;
+    over = w->over;
+    w->given_up = !over;
+    *status_p = w->status;
+    pthread_mutex_unlock(&w->lock);
+    if (over)
+        fence_wait_destroy(w);
+    return over;
+}
+
 static enum merak_status fence(struct pmix_boot *boot, bool collect,
                                struct merak_error *err)
 {
-    pmix_info_t info;
-    pmix_proc_t all;
+    struct fence_wait *w = fence_wait_create();
     pmix_status_t st;
 
-    proc_of(boot, PMIX_RANK_WILDCARD, &all);
-    PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
-    st = PMIx_Fence(&all, 1, &info, 1);
-    PMIX_INFO_DESTRUCT(&info);
-    return st == PMIX_SUCCESS ? MERAK_OK : fail_pmix(err, "PMIx_Fence", st);
+    if (w == NULL)
+        return merak_fail_nomem(err, sizeof(*w));
+    proc_of(boot, PMIX_RANK_WILDCARD, &w->all);
+    PMIX_INFO_LOAD(&w->info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
+    st = PMIx_Fence_nb(&w->all, 1, &w->info, 1, on_fence, w);
+    if (st != PMIX_SUCCESS) {
+        fence_wait_destroy(w);
+    } else if (!fence_is_over(w, boot->base.deadline_s, &st)) {
+        boot->stuck = true;
+        return merak_fail(err, MERAK_ERR_TIMEOUT,
+                          "task %d: not all %d tasks have come to a PMIx fence "
+                          "within %.0f s",
+                          boot->base.rank, boot->base.size,
+                          boot->base.deadline_s);
+    }
+    if (st == PMIX_SUCCESS || st == PMIX_OPERATION_SUCCEEDED)
+        return MERAK_OK;
+    return fail_pmix(err, "PMIx_Fence_nb", st);
 }
 
 static enum merak_status put_card(const char *key, const void *card,
@@ -156,7 +247,8 @@ static void pmix_abort(struct merak_boot *boot, int code, const char *why)
 
 static void pmix_close(struct merak_boot *boot)
 {
-    PMIx_Finalize(NULL, 0);
+    if (!((struct pmix_boot *)boot)->stuck)
+        PMIx_Finalize(NULL, 0);
     merak_boot_clear_nodes(boot);
     free(boot);
 }
@@ -244,6 +336,7 @@ enum merak_status merak_boot_pmix_open(struct merak_boot **boot_p,
     if (boot == NULL)
         return merak_fail_nomem(err, sizeof(*boot));
     boot->base.ops = &pmix_ops;
+    boot->base.deadline_s = DEADLINE_S;
     st = PMIx_Init(&boot->me, NULL, 0);
     if (st != PMIX_SUCCESS) {
         free(boot);

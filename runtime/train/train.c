@@ -282,7 +282,7 @@ static void tear_down(struct merak_trainer *t)
     merak_device_fini(&t->device);
 }
 
-/* A failure inside a step: peers may be anywhere; only the launcher can end
+/* A failure inside a step or a wait: peers may be anywhere; only the launcher can end
  * them.  Who only heard of it leaves the word to the rank that failed. */
 static void fail_in_step(struct merak_trainer *t, const struct merak_error *err,
                          int code)
@@ -305,6 +305,8 @@ static int run(struct merak_trainer *t)
 
     if (rc != MERAK_OK) {
         code = exit_code(rc, phase);
+        if (rc == MERAK_ERR_TIMEOUT) /* rank 0 may be the one that is stuck */
+            fail_in_step(t, &err, code);
         if (t->boot->rank == 0)
             fprintf(stderr, "merak: error: %s\n", err.text);
         return code;
@@ -353,6 +355,7 @@ int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
     rc = merak_boot_open(&t.boot, &err);
     if (rc != MERAK_OK)
         return fail_alone(&err, MERAK_EXIT_LAUNCH);
+    t.boot->deadline_s = t.opt.deadline_s;
     code = run(&t);
     tear_down(&t);
     merak_boot_close(t.boot);

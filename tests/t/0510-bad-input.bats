@@ -157,6 +157,22 @@ refused()
     refused 68 "--mpi=pmix"
 }
 
+@test "a task that does not come: its peers wait no longer than they may" {
+    printf '#!/bin/sh\n[ "$SLURM_PROCID" != 0 ] || sleep 300\nexec "$@"\n' \
+        >"$RUNS/late"
+    chmod +x "$RUNS/late"
+    start=$SECONDS
+    run srun -n2 --merak-pp=2 "$RUNS/late" merak train \
+        --model "$TESTS/vectors/parity/gpt2-tied.json" --data "$RUNS/text" \
+        --seq 32 --steps 1 --deadline 3
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ $output == *"task 1: not all 2 tasks have come to a PMIx fence within 3 s"* ]]
+    [ $((SECONDS - start)) -lt 60 ]
+    assert_no_job_left
+    assert_no_node_drained
+}
+
 @test "an unknown option" {
     SRUN=(--merak-pp=2)
     train 2 --stepz 3
