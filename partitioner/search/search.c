@@ -23,6 +23,7 @@
 #define TIGHT 1.25    /* memory by the table that such a plan may be above */
 #define MAX_SCHEDULES 32
 #define MAX_TASKS INT32_MAX
+#define MAX_BATCH (1 << 20) /* sequences: as many micro-batches to follow */
 
 const char *merak_search_part_name(enum merak_search_part part)
 {
@@ -548,6 +549,11 @@ static enum merak_status check(const struct merak_search_input *in,
                           "%d nodes of %d ranks: expected at most %d ranks "
                           "in all",
                           in->nodes, in->ranks_per_node, MAX_TASKS);
+    if (in->global_batch > MAX_BATCH)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "a global batch of %zu: plans are searched for at "
+                          "most %d sequences a step",
+                          in->global_batch, MAX_BATCH);
     if (in->pin.schedule == NULL)
         return MERAK_OK;
     return merak_schedule_find(in->pin.schedule, &schedule, err);

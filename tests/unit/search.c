@@ -493,6 +493,7 @@ static void refusals_say_what_binds(void **state)
         const char *says[2];
     } rows[] = {
         {{0}, 8, 1000, {"no plan fits", "nearest: "}},
+        {{0}, 2147483647, 0, {"a global batch of 2147483647", "at most"}},
         {{.dp = 4}, 6, 0, {"no multiple of dp 4 x micro-batch 1", "8"}},
         {{.tp = 3}, 8, 0, {"tp 3, pp 0, dp 0", "4 a node"}},
         {{.tp = 2, .pp = 2, .dp = 4}, 8, 0, {"tp x pp x dp must be 8", ""}},
