@@ -6,7 +6,8 @@
  * each their distinct kernels are run.  In a step a kernel's operands were
  * written some kernels ago: they lie in a cache that is shared, not in the
  * core's own.  So runs go round a ring of memory that is larger than the
- * latter.
+ * latter, and of the kind that a run's arena is: its pages may be smaller than
+ * other memory's.
  */
 #include "config.h"
 
@@ -16,6 +17,7 @@
 #include "base/error.h"
 #include "io/hf_config.h"
 #include "partitioner/plan.h"
+#include "runtime/transport/arena.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +30,8 @@
 struct timer {
     const struct merak_backend *backend;
     struct merak_rates *rates;
-    char *ring;
-    size_t ring_bytes, at;
+    struct merak_arena ring;
+    size_t at;
     struct merak_step step;
     struct merak_error *err;
 };
@@ -67,9 +69,9 @@ static void place(struct timer *t, struct merak_kernel_call *call, size_t bytes)
 {
     char *data;
 
-    if (t->at + bytes > t->ring_bytes)
+    if (t->at + bytes > t->ring.bytes)
         t->at = 0;
-    data = t->ring + t->at;
+    data = (char *)t->ring.base + t->at;
     t->at += bytes;
     for (int i = 0; i < call->n_in + call->n_out; i++) {
         struct merak_operand *op = &call->operand[i];
@@ -86,20 +88,16 @@ static void place(struct timer *t, struct merak_kernel_call *call, size_t bytes)
  * those take longer. */
 static void refresh(struct timer *t, size_t bytes)
 {
-    memset(t->ring, 0x3c, bytes < t->ring_bytes ? bytes : t->ring_bytes);
+    memset(t->ring.base, 0x3c, bytes < t->ring.bytes ? bytes : t->ring.bytes);
     t->at = 0;
 }
 
 static enum merak_status grow(struct timer *t, size_t bytes)
 {
-    if (bytes <= t->ring_bytes)
+    if (bytes <= t->ring.bytes)
         return MERAK_OK;
-    free(t->ring);
-    t->ring_bytes = bytes;
-    t->ring = aligned_alloc(ALIGN, t->ring_bytes);
-    if (t->ring == NULL)
-        return merak_fail_nomem(t->err, t->ring_bytes);
-    return MERAK_OK;
+    merak_arena_destroy(&t->ring);
+    return merak_arena_create(bytes, &t->ring, t->err);
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -214,6 +212,8 @@ static enum merak_status time_model(struct timer *t, enum merak_family family,
                                      .norm_eps = 1e-5f,
                                      .rope_theta = 1e4f,
                                      .init_std = 0.02f,
+                                     .embd_dropout = 0.1f, /* gpt2 */
+                                     .resid_dropout = 0.1f,
                                      .gelu_tanh = true,
                                      .attn_bias = family == MERAK_GPT2,
                                      .mlp_bias = family == MERAK_GPT2};
@@ -259,6 +259,6 @@ enum merak_status calibrate_kernels(const struct merak_backend *backend,
         if (rc == MERAK_OK)
             rc = time_model(&t, MERAK_LLAMA, dtype, i);
     }
-    free(t.ring);
+    merak_arena_destroy(&t.ring);
     return rc;
 }
