@@ -32,7 +32,8 @@ static const char *const level_name[] = {"error", "warn", "info", "debug",
 static bool parse_level(const char *word, size_t n, enum merak_log_level *out)
 {
     for (int i = 0; i <= MERAK_LOG_TRACE; i++) {
-        if (strlen(level_name[i]) == n && strncmp(word, level_name[i], n) == 0) {
+        if (strlen(level_name[i]) == n &&
+            strncmp(word, level_name[i], n) == 0) {
             *out = (enum merak_log_level)i;
             return true;
         }

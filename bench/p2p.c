@@ -10,7 +10,6 @@
 
 #include "bench/ranks.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -50,35 +49,10 @@ static void ping_pong(struct bench *b, size_t bytes)
         bench_print("p2p", bytes, batch);
 }
 
-/* --- overlap --------------------------------------------------------------- */
+/* --- overlap -------------------------------------------------------------- */
 
 #define COMPUTE_US 50e3
 #define OVERLAP_BYTES ((size_t)16 << 20)
-
-struct mover {
-    struct bench *b;
-    struct merak_request *req;
-    atomic_bool over;
-    double over_us;
-};
-
-static void *progress_until_over(void *arg)
-{
-    struct mover *m = arg;
-    struct merak_transport *tr = m->b->tr;
-    struct pollfd p = {.fd = tr->ops->event_fd(tr), .events = POLLIN};
-    enum merak_status rc = merak_request_test(tr, m->req, &m->b->err);
-
-    while (rc == MERAK_IN_PROGRESS) {
-        if (tr->ops->progress(tr) == 0 && tr->ops->arm(tr) == MERAK_OK)
-            poll(&p, 1, 100);
-        rc = merak_request_test(tr, m->req, &m->b->err);
-    }
-    bench_need(m->b, rc);
-    m->over_us = bench_now_us();
-    atomic_store(&m->over, true);
-    return NULL;
-}
 
 /* Arithmetic for that long; the result keeps the compiler from dropping it. */
 static double compute(double us)
@@ -94,7 +68,7 @@ static double compute(double us)
 
 static bool overlaps(struct bench *b)
 {
-    struct mover m = {.b = b};
+    struct bench_mover m = {.b = b};
     char *buf = b->arena.base;
     double start, worth;
     pthread_t thread;
@@ -108,7 +82,7 @@ static bool overlaps(struct bench *b)
     else
         bench_need(b, merak_recv(b->tr, buf + BENCH_MAX, OVERLAP_BYTES, 0, 2,
                                  &m.req, &b->err));
-    if (pthread_create(&thread, NULL, progress_until_over, &m) != 0)
+    if (pthread_create(&thread, NULL, bench_see_through, &m) != 0)
         exit(1);
     worth = compute(COMPUTE_US);
     over = atomic_load(&m.over);

@@ -9,6 +9,9 @@
 #include "runtime/transport/arena.h"
 #include "runtime/transport/transport.h"
 
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define BENCH_MAX_RANKS 64
@@ -59,6 +62,33 @@ static inline void bench_close(struct bench *b)
     merak_transport_close(b->tr);
     merak_arena_destroy(&b->arena);
     merak_boot_close(b->boot);
+}
+
+/* A transfer that a thread sees through while its owner computes. */
+struct bench_mover {
+    struct bench *b;
+    struct merak_request *req;
+    atomic_bool over;
+    double over_us; /* when */
+};
+
+/* A pthread_create() routine: progress until it is over. */
+static inline void *bench_see_through(void *arg)
+{
+    struct bench_mover *m = arg;
+    struct merak_transport *tr = m->b->tr;
+    struct pollfd p = {.fd = tr->ops->event_fd(tr), .events = POLLIN};
+    enum merak_status rc = merak_request_test(tr, m->req, &m->b->err);
+
+    while (rc == MERAK_IN_PROGRESS) {
+        if (tr->ops->progress(tr) == 0 && tr->ops->arm(tr) == MERAK_OK)
+            poll(&p, 1, 100);
+        rc = merak_request_test(tr, m->req, &m->b->err);
+    }
+    bench_need(m->b, rc);
+    m->over_us = bench_now_us();
+    atomic_store(&m->over, true);
+    return NULL;
 }
 
 #endif

@@ -45,7 +45,7 @@ struct calibrate {
 
 /* --- one kernel ----------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b)
+int calibrate_compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -54,7 +54,7 @@ static int compare_doubles(const void *a, const void *b)
 
 static double median(double *value, size_t n)
 {
-    qsort(value, n, sizeof(*value), compare_doubles);
+    qsort(value, n, sizeof(*value), calibrate_compare_doubles);
     return value[n / 2];
 }
 

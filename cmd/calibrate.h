@@ -6,6 +6,8 @@
 #include "kernels/kernels.h"
 #include "partitioner/search/device.h"
 
+/* For qsort(). */
+int calibrate_compare_doubles(const void *a, const void *b);
 /* Time every kernel of small models of this dtype, in many sizes. */
 enum merak_status calibrate_kernels(const struct merak_backend *backend,
                                     enum merak_dtype dtype,

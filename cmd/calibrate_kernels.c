@@ -100,13 +100,6 @@ static enum merak_status grow(struct timer *t, size_t bytes)
     return merak_arena_create(bytes, &t->ring, t->err);
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 /* The lower quartile of runs, after one that warms up: neighbours on the
  * machine only ever add.  `far`: nobody has touched the operands since the
  * last step. */
@@ -138,7 +131,7 @@ static enum merak_status run(struct timer *t, const struct merak_kernel *kernel,
     }
     if (rc != MERAK_OK)
         return rc;
-    qsort(seconds, (size_t)n, sizeof(*seconds), compare_doubles);
+    qsort(seconds, (size_t)n, sizeof(*seconds), calibrate_compare_doubles);
     *seconds_p = seconds[n / 4];
     return MERAK_OK;
 }

@@ -218,8 +218,8 @@ static int level_of(const struct merak_placement *p, struct merak_coords a,
 }
 
 /* The coordinates with the one along `axis` replaced. */
-static struct merak_coords at(struct merak_coords c, enum merak_parallel_axis axis,
-                              int value)
+static struct merak_coords at(struct merak_coords c,
+                              enum merak_parallel_axis axis, int value)
 {
     if (axis == MERAK_AXIS_TP)
         c.tp = value;
@@ -231,7 +231,8 @@ static struct merak_coords at(struct merak_coords c, enum merak_parallel_axis ax
 }
 
 /* Each group is counted at its member 0. */
-static void count_groups(struct merak_placement *p, enum merak_parallel_axis axis)
+static void count_groups(struct merak_placement *p,
+                         enum merak_parallel_axis axis)
 {
     int levels = merak_placement_levels(p);
 
@@ -256,8 +257,8 @@ static void count_groups(struct merak_placement *p, enum merak_parallel_axis axi
  * crosses a node boundary is an order slower than what does not, and fabrics
  * thin out upwards.  A ring along dp, a chain along pp.
  */
-static double axis_cost(const struct merak_placement *p, enum merak_parallel_axis axis,
-                        double bytes)
+static double axis_cost(const struct merak_placement *p,
+                        enum merak_parallel_axis axis, double bytes)
 {
     int n = p->degree[axis];
     double cost = 0;

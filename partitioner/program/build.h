@@ -3,8 +3,8 @@
  *
  * Shared by the files that make programs: program.c (frame), build.c (slots,
  * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c,
- * values.c and slices.c (micro-batches), step.c (gradients and optimizer), place.c
- * (memory), hazard.c (waits).
+ * values.c and slices.c (micro-batches), step.c (gradients and optimizer),
+ * place.c (memory), hazard.c (waits).
  * The first failure is kept in `rc` and `err`; after it, calls do nothing and
  * return -1, and whoever drives looks at `rc` between actions.
  */
@@ -190,8 +190,8 @@ bool merak_build_is_sliced(const struct merak_build *b, int value);
 /* Slots for the slices of a value's new slot. */
 void merak_build_cut(struct merak_build *b, int slot);
 /* Operand i of a node, a value in a slot, as the slice under way needs it. */
-int merak_build_piece(const struct merak_build *b, const struct merak_node *node,
-                      int i, int slot);
+int merak_build_piece(const struct merak_build *b,
+                      const struct merak_node *node, int i, int slot);
 /* Does a node run in the slice under way? */
 bool merak_build_runs(const struct merak_build *b,
                       const struct merak_node *node);

@@ -20,7 +20,8 @@ static int kind_of(const struct merak_build *b, const struct merak_instr *in)
                                                                : MERAK_ACT_B;
 }
 
-static bool is_dropped(const struct merak_build *b, const struct merak_instr *in)
+static bool is_dropped(const struct merak_build *b,
+                       const struct merak_instr *in)
 {
     int part = b->chunk[in->chunk].part, block = b->stages->block[in->node];
     const struct merak_drop *drop = &b->stages->drop[part];

@@ -282,8 +282,9 @@ static void tear_down(struct merak_trainer *t)
     merak_device_fini(&t->device);
 }
 
-/* A failure inside a step or a wait: peers may be anywhere; only the launcher can end
- * them.  Who only heard of it leaves the word to the rank that failed. */
+/* A failure inside a step or a wait: peers may be anywhere; only the launcher
+ * can end them.  Who only heard of it leaves the word to the rank that
+ * failed. */
 static void fail_in_step(struct merak_trainer *t, const struct merak_error *err,
                          int code)
 {

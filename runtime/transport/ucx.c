@@ -123,7 +123,7 @@ enum merak_status merak_ucx_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
     return rc;
 }
 
-/* --- failure, out of band --------------------------------------------------- */
+/* --- failure, out of band ------------------------------------------------- */
 
 static ucs_status_t on_abort(void *arg, const void *header, size_t header_bytes,
                              void *data, size_t bytes,
@@ -171,7 +171,7 @@ static const char *ucx_aborted(struct merak_transport *base)
     return tr->aborted[0] == '\0' ? NULL : tr->aborted;
 }
 
-/* --- requests and progress --------------------------------------------------- */
+/* --- requests and progress ------------------------------------------------ */
 
 static unsigned ucx_progress(struct merak_transport *base)
 {
@@ -215,7 +215,7 @@ static enum merak_status ucx_arm(struct merak_transport *base)
     return ucp_worker_arm(tr->worker) == UCS_OK ? MERAK_OK : MERAK_IN_PROGRESS;
 }
 
-/* --- end -------------------------------------------------------------------- */
+/* --- end ------------------------------------------------------------------ */
 
 /* Progress until the UCX request is over, at most until limit. */
 static void finish(struct ucx *tr, ucs_status_ptr_t p, uint64_t limit)
@@ -331,7 +331,7 @@ static void ucx_close(struct merak_transport *base)
     destroy(tr);
 }
 
-/* --- set-up ------------------------------------------------------------------ */
+/* --- set-up --------------------------------------------------------------- */
 
 static enum merak_status make_context(struct ucx *tr, struct merak_error *err)
 {

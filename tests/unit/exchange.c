@@ -65,7 +65,7 @@ static const struct row {
 };
 #define N_ROWS (sizeof(rows) / sizeof(*rows))
 
-/* --- the serial one: naive on purpose ---------------------------------------- */
+/* --- the serial one: naive on purpose ------------------------------------- */
 
 static float from_bf16(uint16_t x)
 {
@@ -222,7 +222,7 @@ static void check_boxes(const struct merak_exchange *ex, const void *out,
     CHECK(covered == merak_shape_count(&ex->out));
 }
 
-/* --- the real one --------------------------------------------------------------- */
+/* --- the real one --------------------------------------------------------- */
 
 struct buffers {
     char *in, *out, *scratch;

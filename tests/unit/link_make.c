@@ -17,7 +17,6 @@
 
 #include "bench/ranks.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -84,30 +83,7 @@ static void rate_both(struct bench *b)
     print_rate(b, RUNS * RATE_BYTES, us);
 }
 
-/* --- overlap --------------------------------------------------------------- */
-
-struct mover {
-    struct bench *b;
-    struct merak_request *req;
-    double over_us;
-};
-
-static void *progress_until_over(void *arg)
-{
-    struct mover *m = arg;
-    struct merak_transport *tr = m->b->tr;
-    struct pollfd p = {.fd = tr->ops->event_fd(tr), .events = POLLIN};
-    enum merak_status rc = merak_request_test(tr, m->req, &m->b->err);
-
-    while (rc == MERAK_IN_PROGRESS) {
-        if (tr->ops->progress(tr) == 0 && tr->ops->arm(tr) == MERAK_OK)
-            poll(&p, 1, 100);
-        rc = merak_request_test(tr, m->req, &m->b->err);
-    }
-    bench_need(m->b, rc);
-    m->over_us = bench_now_us();
-    return NULL;
-}
+/* --- overlap -------------------------------------------------------------- */
 
 static double cpu_us(void)
 {
@@ -130,14 +106,14 @@ static void compute(void)
 
 static bool overlaps(struct bench *b, size_t bytes)
 {
-    struct mover m = {.b = b};
+    struct bench_mover m = {.b = b};
     pthread_t thread;
     double start, end;
 
     bench_need(b, merak_barrier(b->tr, &b->all, &b->err));
     start = bench_now_us();
     m.req = post(b, 0, b->arena.base, bytes);
-    if (pthread_create(&thread, NULL, progress_until_over, &m) != 0)
+    if (pthread_create(&thread, NULL, bench_see_through, &m) != 0)
         exit(1);
     compute();
     end = bench_now_us();

@@ -19,7 +19,8 @@ struct small_model {
 };
 
 /* The programs of all ranks; fails the test on any error.  opt may be NULL;
- * micro-batch 2 unless the plan says another, 16 tokens, dtype as the model's. */
+ * micro-batch 2 unless the plan says another, 16 tokens, dtype as the model's.
+ */
 struct merak_planned *planned_build(const struct small_model *model,
                                     const struct merak_plan *plan,
                                     const struct merak_program_options *opt);

@@ -176,7 +176,7 @@ static void a_message_of_wrong_size_is_refused(void **state)
         assert_int_equal(run_ranks(&rows[i], wrong_sizes, NULL), 0);
 }
 
-/* --- waiting ---------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
 static void never_sent(struct rank *me, const void *arg)
 {
@@ -266,7 +266,7 @@ static void data_is_read_while_its_owner_sleeps(void **state)
     assert_int_equal(run_ranks(&row, idle_owner, NULL), 0);
 }
 
-/* --- failure ----------------------------------------------------------------- */
+/* --- failure -------------------------------------------------------------- */
 
 static void one_aborts(struct rank *me, const void *arg)
 {
@@ -331,7 +331,7 @@ static void all_agree_on_the_first_failure(void **state)
     assert_int_equal(run_ranks(&five, agree_all_ways, NULL), 0);
 }
 
-/* --- blocking collectives ------------------------------------------------------ */
+/* --- blocking collectives ------------------------------------------------- */
 
 /* A term whose sum depends on the order of the members. */
 static double term(int member, size_t i)
@@ -435,7 +435,7 @@ static void barriers_hold(void **state)
     assert_int_equal(run_ranks(&five, late_to_barrier, NULL), 0);
 }
 
-/* --- arguments and boots --------------------------------------------------------- */
+/* --- arguments and boots -------------------------------------------------- */
 
 static void clear_launcher(void)
 {
