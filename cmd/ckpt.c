@@ -5,6 +5,8 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+
+#include "base/clock.h"
 #include "io/ckpt/impl.h"
 #include "runtime/runtime.h"
 
@@ -293,18 +295,10 @@ static void print_damage(void *dir, const char *line)
     printf("%s: %s\n", (const char *)dir, line);
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int verify_one(char *dir)
 {
     struct merak_ckpt_manifest *mf = NULL;
-    double start = now_s();
+    int64_t start_ns = merak_clock_ns();
     struct merak_error err;
     enum merak_status rc;
     char size[16];
@@ -316,7 +310,7 @@ static int verify_one(char *dir)
         return MERAK_EXIT_DATA;
     printf("%s: sound, %d tensors in %d shards, %s checked in %.1f s\n", dir,
            mf->n_tensors, mf->n_shards, size_text(size, total_bytes(mf)),
-           now_s() - start);
+           (double)(merak_clock_ns() - start_ns) * 1e-9);
     merak_ckpt_manifest_destroy(mf);
     return MERAK_EXIT_DONE;
 }

@@ -10,6 +10,7 @@
 
 #include "kernels/cpu/pool.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <pthread.h>
@@ -19,7 +20,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SPIN_NS 20000
 #define SPIN_CHECK 64 /* polls between looks at the clock */
@@ -48,14 +48,6 @@ static struct pool pool = {.lock = PTHREAD_MUTEX_INITIALIZER,
                            .announced = PTHREAD_COND_INITIALIZER,
                            .finished = PTHREAD_COND_INITIALIZER};
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -66,7 +58,7 @@ static void relax(void)
 /* True as soon as there is a job newer than `seen`; false after SPIN_NS. */
 static bool spin_for_job(unsigned seen)
 {
-    int64_t until = now_ns() + SPIN_NS;
+    int64_t until = merak_clock_ns() + SPIN_NS;
 
     do {
         for (int i = 0; i < SPIN_CHECK; i++) {
@@ -74,13 +66,13 @@ static bool spin_for_job(unsigned seen)
                 return true;
             relax();
         }
-    } while (now_ns() < until);
+    } while (merak_clock_ns() < until);
     return false;
 }
 
 static bool spin_for_end(void)
 {
-    int64_t until = now_ns() + SPIN_NS;
+    int64_t until = merak_clock_ns() + SPIN_NS;
 
     do {
         for (int i = 0; i < SPIN_CHECK; i++) {
@@ -88,7 +80,7 @@ static bool spin_for_end(void)
                 return true;
             relax();
         }
-    } while (now_ns() < until);
+    } while (merak_clock_ns() < until);
     return false;
 }
 

@@ -30,9 +30,6 @@ struct merak_request {
 extern const struct merak_transport_ops merak_transport_self;
 extern const struct merak_transport_ops merak_transport_ucx;
 
-/* CLOCK_MONOTONIC in nanoseconds. */
-uint64_t merak_clock_ns(void);
-
 /* --- exchange.c ----------------------------------------------------------- */
 
 /* An exchange under way, advanced by the transport's progress(). */

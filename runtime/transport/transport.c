@@ -4,6 +4,7 @@
 
 #include "runtime/transport/internal.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -168,20 +169,12 @@ enum merak_status merak_request_test(struct merak_transport *tr,
     return tr->ops->test(tr, req, err);
 }
 
-uint64_t merak_clock_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 /* Block until the transport has events, at most left_ns. */
-static void block(struct merak_transport *tr, uint64_t left_ns)
+static void block(struct merak_transport *tr, int64_t left_ns)
 {
     struct pollfd p = {.fd = tr->ops->event_fd(tr), .events = POLLIN};
     struct timespec nap = {.tv_nsec = NAP_NS};
-    uint64_t ms = left_ns / 1000000 + 1;
+    int64_t ms = left_ns / 1000000 + 1;
 
     if (p.fd < 0)
         nanosleep(&nap, NULL);
@@ -212,13 +205,13 @@ enum merak_status merak_request_wait(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err)
 {
-    uint64_t start, now, limit, idle;
+    int64_t start, now, limit, idle;
     enum merak_status rc = merak_request_test(tr, req, err);
 
     if (rc != MERAK_IN_PROGRESS)
         return rc;
     start = merak_clock_ns();
-    limit = start + (uint64_t)(tr->deadline_s * 1e9);
+    limit = start + (int64_t)(tr->deadline_s * 1e9);
     idle = start;
     for (;;) {
         bool moved = tr->ops->progress(tr) > 0;

@@ -9,6 +9,7 @@
 
 #include "runtime/transport/ucx.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -19,7 +20,7 @@
 #define CARD_MAX 4096
 #define AM_ABORT 1
 /* How long a rank that fails tries to tell its peers. */
-#define ABORT_NS UINT64_C(2000000000)
+#define ABORT_NS INT64_C(2000000000)
 /* How long close() waits for peers that are not there yet. */
 #define CLOSE_S 30.0
 
@@ -143,7 +144,7 @@ static ucs_status_t on_abort(void *arg, const void *header, size_t header_bytes,
 static void ucx_abort(struct merak_transport *base, const char *why)
 {
     struct ucx *tr = (struct ucx *)base;
-    uint64_t limit = merak_clock_ns() + ABORT_NS;
+    int64_t limit = merak_clock_ns() + ABORT_NS;
     ucp_request_param_t param = {0};
     char text[128]; /* fits every transport's active message header */
     ucs_status_ptr_t p;
@@ -218,7 +219,7 @@ static enum merak_status ucx_arm(struct merak_transport *base)
 /* --- end ------------------------------------------------------------------ */
 
 /* Progress until the UCX request is over, at most until limit. */
-static void finish(struct ucx *tr, ucs_status_ptr_t p, uint64_t limit)
+static void finish(struct ucx *tr, ucs_status_ptr_t p, int64_t limit)
 {
     if (p == NULL || UCS_PTR_IS_ERR(p))
         return;
@@ -279,7 +280,7 @@ static void part_in_peace(struct ucx *tr)
  * for peers that may be gone. */
 static void close_endpoints(struct ucx *tr)
 {
-    uint64_t limit = merak_clock_ns() + ABORT_NS;
+    int64_t limit = merak_clock_ns() + ABORT_NS;
     ucp_request_param_t param = {0};
 
     for (int r = 0; r < tr->base.size && !tr->failed; r++) {
