@@ -15,6 +15,15 @@ union block {
     int32_t i32[BLOCK];
 };
 
+static void start_view(struct merak_view *v, const void *base,
+                       enum merak_dtype dtype)
+{
+    v->base = (char *)(uintptr_t)base;
+    v->elem = merak_dtype_bytes(dtype);
+    v->in_run = v->offset = 0;
+    v->n_outer = 0; /* what is of outer dims is set with them */
+}
+
 /*
  * Trailing dims that the box spans in full belong to one run, with the first
  * dim that it does not.
@@ -26,9 +35,7 @@ void merak_view_box(struct merak_view *v, const void *base,
     int d = box->ndim;
     bool whole = true;
 
-    memset(v, 0, sizeof(*v));
-    v->base = (char *)(uintptr_t)base;
-    v->elem = merak_dtype_bytes(dtype);
+    start_view(v, base, dtype);
     v->run = 1;
     while (--d >= 0) {
         v->offset += box->lo[d] * stride;
@@ -37,6 +44,7 @@ void merak_view_box(struct merak_view *v, const void *base,
             v->run *= box->len[d];
             whole = box->len[d] == box->full[d];
         } else {
+            v->at[v->n_outer] = 0;
             v->len[v->n_outer] = box->len[d];
             v->stride[v->n_outer++] = stride;
         }
@@ -48,9 +56,7 @@ void merak_view_box(struct merak_view *v, const void *base,
 void merak_view_flat(struct merak_view *v, const void *base,
                      enum merak_dtype dtype, size_t count)
 {
-    memset(v, 0, sizeof(*v));
-    v->base = (char *)(uintptr_t)base;
-    v->elem = merak_dtype_bytes(dtype);
+    start_view(v, base, dtype);
     v->run = count;
     v->left = count;
 }
@@ -130,25 +136,25 @@ static uint16_t f32_to_bf16(float f)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-#define DEFINE_ACCUMULATE(suffix, acc_type, src_type, load)                    \
-    static void accumulate_##suffix(acc_type *restrict acc,                    \
-                                    const src_type *restrict src, size_t n,    \
-                                    enum merak_combine how)                    \
-    {                                                                          \
-        if (how == MERAK_STORE) {                                              \
-            _Pragma("omp simd") for (size_t i = 0; i < n; i++) acc[i] =        \
-                load(src[i]);                                                  \
-        } else if (how == MERAK_SUM) {                                         \
-            _Pragma("omp simd") for (size_t i = 0; i < n; i++) acc[i] +=       \
-                load(src[i]);                                                  \
-        } else {                                                               \
-            _Pragma("omp simd") for (size_t i = 0; i < n; i++)                 \
-            {                                                                  \
-                acc_type x = load(src[i]);                                     \
-                /* a NaN must come through, so it counts as greater */         \
-                acc[i] = acc[i] >= x || acc[i] != acc[i] ? acc[i] : x;         \
-            }                                                                  \
-        }                                                                      \
+#define DEFINE_ACCUMULATE(suffix, acc_type, src_type, load)                 \
+    static void accumulate_##suffix(acc_type *restrict acc,                 \
+                                    const src_type *restrict src, size_t n, \
+                                    enum merak_combine how)                 \
+    {                                                                       \
+        if (how == MERAK_STORE) {                                           \
+            _Pragma("omp simd") for (size_t i = 0; i < n; i++) acc[i] =     \
+                load(src[i]);                                               \
+        } else if (how == MERAK_SUM) {                                      \
+            _Pragma("omp simd") for (size_t i = 0; i < n; i++) acc[i] +=    \
+                load(src[i]);                                               \
+        } else {                                                            \
+            _Pragma("omp simd") for (size_t i = 0; i < n; i++)              \
+            {                                                               \
+                acc_type x = load(src[i]);                                  \
+                /* a NaN must come through, so it counts as greater */      \
+                acc[i] = acc[i] >= x || acc[i] != acc[i] ? acc[i] : x;      \
+            }                                                               \
+        }                                                                   \
     }
 DEFINE_ACCUMULATE(f32, float, float, )
 DEFINE_ACCUMULATE(bf16, float, uint16_t, bf16_to_f32)

@@ -107,8 +107,10 @@ enum merak_status merak_exchange_run_reserve(struct merak_exchange_run *run,
 /* Elements [lo, hi) of a row of count. */
 static void flat_box(struct merak_box *box, size_t count, size_t lo, size_t hi)
 {
-    *box = (struct merak_box){
-        .ndim = 1, .full = {count}, .lo = {lo}, .len = {hi - lo}};
+    box->ndim = 1; /* the dims past it are not read: short messages feel */
+    box->full[0] = count; /* the time to clear them */
+    box->lo[0] = lo;
+    box->len[0] = hi - lo;
 }
 
 static void cut_box(const struct merak_exchange_run *run, int q,

@@ -82,8 +82,7 @@ enum merak_status merak_send(struct merak_transport *tr, const void *buf,
                              struct merak_request **req_p,
                              struct merak_error *err)
 {
-    enum merak_status rc =
-        check_message(tr, buf, bytes, peer, tag, req_p, err);
+    enum merak_status rc = check_message(tr, buf, bytes, peer, tag, req_p, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -95,8 +94,7 @@ enum merak_status merak_recv(struct merak_transport *tr, void *buf,
                              struct merak_request **req_p,
                              struct merak_error *err)
 {
-    enum merak_status rc =
-        check_message(tr, buf, bytes, peer, tag, req_p, err);
+    enum merak_status rc = check_message(tr, buf, bytes, peer, tag, req_p, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -201,34 +199,57 @@ static enum merak_status timed_out(const struct merak_transport *tr,
                       (unsigned long long)req->tag, tr->deadline_s);
 }
 
+/* A wait that goes on: when it began, and when anything last moved. */
+struct patience {
+    int64_t limit, idle;
+    int passes;
+    bool moved;
+};
+
+/* The clock costs more than a pass: it is read at every 16th. */
+static enum merak_status have_patience(struct merak_transport *tr,
+                                       const struct merak_request *req,
+                                       struct patience *p,
+                                       struct merak_error *err)
+{
+    int64_t now;
+
+    if (++p->passes % 16 != 0)
+        return MERAK_IN_PROGRESS;
+    now = merak_clock_ns();
+    if (p->limit == 0) {
+        p->limit = now + (int64_t)(tr->deadline_s * 1e9);
+        p->idle = now;
+    }
+    if (now >= p->limit)
+        return timed_out(tr, req, err);
+    if (p->moved)
+        p->idle = now;
+    else if (now - p->idle > SPIN_NS)
+        block(tr, p->limit - now);
+    p->moved = false;
+    return MERAK_IN_PROGRESS;
+}
+
 enum merak_status merak_request_wait(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err)
 {
-    int64_t start, now, limit, idle;
+    struct patience patience = {0};
     enum merak_status rc = merak_request_test(tr, req, err);
 
-    if (rc != MERAK_IN_PROGRESS)
-        return rc;
-    start = merak_clock_ns();
-    limit = start + (int64_t)(tr->deadline_s * 1e9);
-    idle = start;
-    for (;;) {
-        bool moved = tr->ops->progress(tr) > 0;
+    while (rc == MERAK_IN_PROGRESS) {
         const char *why;
 
+        if (tr->ops->progress(tr) > 0)
+            patience.moved = true;
         rc = tr->ops->test(tr, req, err);
         if (rc != MERAK_IN_PROGRESS)
-            return rc;
+            break;
         why = tr->ops->aborted(tr);
         if (why != NULL)
             return merak_fail(err, MERAK_ERR_PEER, "%s", why);
-        now = merak_clock_ns();
-        if (now >= limit)
-            return timed_out(tr, req, err);
-        if (moved)
-            idle = now;
-        else if (now - idle > SPIN_NS)
-            block(tr, limit - now);
+        rc = have_patience(tr, req, &patience, err);
     }
+    return rc;
 }

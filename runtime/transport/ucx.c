@@ -19,6 +19,7 @@
 
 #define CARD_MAX 4096
 #define AM_ABORT 1
+#define FIFO_ELEM_BYTES "4608" /* 4 KiB and headers */
 /* How long a rank that fails tries to tell its peers. */
 #define ABORT_NS INT64_C(2000000000)
 /* How long close() waits for peers that are not there yet. */
@@ -68,14 +69,12 @@ static void on_peer_gone(void *arg, ucp_ep_h ep, ucs_status_t status)
 
     if (tr->closing)
         return;
-    while (peer < tr->base.size && tr->ep[peer] != ep &&
-           tr->answer[peer] != ep)
+    while (peer < tr->base.size && tr->ep[peer] != ep && tr->answer[peer] != ep)
         peer++;
     tr->failed = true;
     if (tr->aborted[0] == '\0')
-        snprintf(tr->aborted, sizeof(tr->aborted),
-                 "rank %d lost rank %d: %s", tr->base.rank, peer,
-                 ucs_status_string(status));
+        snprintf(tr->aborted, sizeof(tr->aborted), "rank %d lost rank %d: %s",
+                 tr->base.rank, peer, ucs_status_string(status));
 }
 
 static enum merak_status make_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
@@ -83,8 +82,8 @@ static enum merak_status make_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
 {
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-        .address = (const void *)(tr->address +
-                                  (size_t)peer * tr->address_bytes),
+        .address =
+            (const void *)(tr->address + (size_t)peer * tr->address_bytes),
     };
     ucs_status_t st;
 
@@ -340,8 +339,7 @@ static enum merak_status make_context(struct ucx *tr, struct merak_error *err)
         .field_mask = UCP_PARAM_FIELD_FEATURES |
                       UCP_PARAM_FIELD_TAG_SENDER_MASK |
                       UCP_PARAM_FIELD_ESTIMATED_NUM_EPS |
-                      UCP_PARAM_FIELD_ESTIMATED_NUM_PPN |
-                      UCP_PARAM_FIELD_NAME,
+                      UCP_PARAM_FIELD_ESTIMATED_NUM_PPN | UCP_PARAM_FIELD_NAME,
         .features = UCP_FEATURE_TAG | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
         .tag_sender_mask = ((uint64_t)UCX_MAX_RANKS - 1) << 41,
         .estimated_num_eps = (size_t)tr->base.size,
@@ -383,6 +381,31 @@ static enum merak_status make_worker(struct ucx *tr, struct merak_error *err)
     if (st != UCS_OK)
         return merak_ucx_fail(err, "ucp_worker_set_am_recv_handler", st);
     return MERAK_OK;
+}
+
+/*
+ * Messages this short go inside an element of the queue that UCX has in
+ * shared memory: the receiver finds header and data in one place, which saves
+ * fetching a buffer's cache lines from the other core.  UCX 1.13 takes it from
+ * the environment only, when the worker is made; what the user set stays.
+ */
+static enum merak_status make_worker_of_wide_queues(struct ucx *tr,
+                                                    struct merak_error *err)
+{
+    static const char *const name[] = {"UCX_POSIX_FIFO_ELEM_SIZE",
+                                       "UCX_SYSV_FIFO_ELEM_SIZE"};
+    bool ours[sizeof(name) / sizeof(*name)];
+    enum merak_status rc;
+
+    for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++)
+        ours[i] =
+            getenv(name[i]) == NULL && setenv(name[i], FIFO_ELEM_BYTES, 0) == 0;
+    rc = make_worker(tr, err);
+    for (size_t i = 0; i < sizeof(name) / sizeof(*name); i++) {
+        if (ours[i])
+            unsetenv(name[i]);
+    }
+    return rc;
 }
 
 /* Addresses differ in length: all cards get the longest one's. */
@@ -542,7 +565,7 @@ static enum merak_status ucx_open(struct merak_boot *boot,
              ? merak_fail_nomem(err, n * sizeof(*tr->arena))
              : make_context(tr, err);
     if (rc == MERAK_OK)
-        rc = make_worker(tr, err);
+        rc = make_worker_of_wide_queues(tr, err);
     rc = exchange_cards(tr, opt, rc, err);
     if (rc != MERAK_OK) {
         destroy(tr);
