@@ -211,7 +211,8 @@ uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
         merak_rng_mix(merak_rng_key(step->seed, "dropout"), step->step);
 
     key = merak_rng_mix(key, step->sample + sample);
-    return merak_rng_mix(key, (uint64_t)stream);
+    key = merak_rng_mix(key, (uint64_t)stream);
+    return step->pass == 0 ? key : merak_rng_mix(key, (uint64_t)step->pass);
 }
 
 enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,

@@ -28,8 +28,10 @@ static enum merak_status cut(struct merak_planned *p,
     int parts = merak_plan_parts(&p->plan);
     enum merak_status rc = merak_model_graph(p->model, &p->graph, err);
 
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK) {
+        p->plan.passes = p->graph->passes;
         rc = merak_shard(p->graph, &so, &p->sharded, err);
+    }
     if (rc == MERAK_OK)
         rc = p->plan.cut != NULL
                  ? merak_stages_at(p->sharded, p->plan.cut, parts, &p->stages,
@@ -114,7 +116,7 @@ enum merak_status merak_plan_identify(const struct merak_plan *plan, size_t seq,
     for (int s = 0; s < plan->pp && rc == MERAK_OK; s++) {
         struct merak_program *program = NULL;
 
-        rc = merak_program_build(p->sharded, p->stages, plan,
+        rc = merak_program_build(p->sharded, p->stages, &p->plan,
                                  merak_plan_rank(plan, 0, 0, s), opt, &program,
                                  err);
         if (rc == MERAK_OK)

@@ -127,7 +127,8 @@ struct merak_value *merak_swiglu(struct merak_model *m,
 struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,
                               struct merak_value *b);
 /* Keep with probability 1 - p, scaled by 1/(1-p); the mask is a function of
- * (seed, step, global sample, op, element).  p = 0 returns x. */
+ * (seed, step, global sample, op, element), and of the pass where there are
+ * several.  p = 0 returns x. */
 struct merak_value *merak_dropout(struct merak_model *m,
                                   struct merak_value *x, float p);
 /* Mean over all tokens of -log softmax(logits)[target]; logits [B,T,V].
@@ -135,6 +136,38 @@ struct merak_value *merak_dropout(struct merak_model *m,
 struct merak_value *merak_cross_entropy(struct merak_model *m,
                                         struct merak_value *logits,
                                         struct merak_value *targets);
+/* --- recycling ----------------------------------------------------------- */
+
+/*
+ * Every micro-batch goes through the model n times, each time with what the
+ * time before left.  Only the last pass has a loss and gradients; what came
+ * from the pass before is a constant to them.  The others compute what
+ * recycled values depend on and nothing else.  Evaluation runs n passes, too.
+ *
+ *   n   1 .. MERAK_MAX_PASSES
+ *
+ * Dropout's masks differ from pass to pass.
+ * Source: Jumper et al. 2021 (doi:10.1038/s41586-021-03819-2), recycling.
+ */
+#define MERAK_MAX_PASSES 64
+void merak_passes(struct merak_model *m, int n);
+/* A value [dim[0], dim[1], ..], of the compute dtype, that is what the pass
+ * before left of the same micro-batch: see merak_recycle(); zeros in the
+ * first pass. */
+struct merak_value *merak_recycled(struct merak_model *m, int ndim,
+                                   const size_t *dim);
+/* Shorthand: merak_recycled with the dims written out. */
+#define MERAK_RECYCLED(m, ...)                                              \
+    merak_recycled((m),                                                     \
+                   (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), \
+                   (size_t[]){__VA_ARGS__})
+/* Leave `output`, which an op made, for `recycled` of the next pass; their
+ * shapes and dtypes are the same.  Each recycled value needs one. */
+void merak_recycle(struct merak_model *m, struct merak_value *recycled,
+                   struct merak_value *output);
+
+/* --- ops by name --------------------------------------------------------- */
+
 /*
  * Apply an op by its name: in[n_in] values, out[] receives the op's outputs.
  */

@@ -93,6 +93,8 @@ struct merak_step {
     float clip;           /* 0: no clipping */
     float grad_scale;     /* 1 / (micro-batches * dp) */
     bool train;           /* false: dropout is the identity */
+    int pass;             /* 0 ..: which forward pass (merak_passes()); of a
+                             gradient, the last */
 };
 
 struct merak_kernel_call {

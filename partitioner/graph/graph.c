@@ -338,18 +338,41 @@ void merak_graph_fingerprint(const struct merak_graph *graph,
     snprintf(hex, MERAK_FINGERPRINT_TEXT, "%016llx", (unsigned long long)h);
 }
 
+/* Producers stand before their consumers. */
+void merak_graph_mark_recycling(const struct merak_graph *graph, bool *node)
+{
+    memset(node, 0, (size_t)graph->n_nodes * sizeof(*node));
+    for (int i = 0; i < graph->n_recycling; i++)
+        node[graph->recycling[i].out->producer] = true;
+    for (int n = graph->n_nodes - 1; n >= 0; n--) {
+        for (int i = 0; node[n] && i < graph->node[n]->n_in; i++) {
+            if (graph->node[n]->in[i]->producer >= 0)
+                node[graph->node[n]->in[i]->producer] = true;
+        }
+    }
+}
+
+static double node_flops(const struct merak_node *node)
+{
+    struct merak_cost cost = {0};
+    struct merak_infer inf;
+
+    merak_node_infer(node, &inf);
+    node->op->cost(&inf, &cost);
+    return cost.flops;
+}
+
 double merak_graph_flops(const struct merak_graph *graph)
 {
+    bool *again = calloc((size_t)graph->n_nodes + 1, sizeof(*again));
     double flops = 0;
 
-    for (int i = 0; i < graph->n_nodes; i++) {
-        struct merak_cost cost = {0};
-        struct merak_infer inf;
-
-        merak_node_infer(graph->node[i], &inf);
-        graph->node[i]->op->cost(&inf, &cost);
-        flops += cost.flops;
-    }
+    if (again != NULL && graph->n_recycling > 0)
+        merak_graph_mark_recycling(graph, again);
+    for (int i = 0; i < graph->n_nodes; i++)
+        flops += node_flops(graph->node[i]) *
+                 (again != NULL && again[i] ? graph->passes : 1);
+    free(again);
     return flops;
 }
 

@@ -82,9 +82,14 @@ enum merak_value_kind {
     MERAK_VALUE_ACTIVATION, /* forward */
     MERAK_VALUE_GRADIENT,   /* of an activation (phase B) */
     MERAK_VALUE_PARAM_GRAD, /* of one use of a parameter (phase W), f32 */
+    MERAK_VALUE_RECYCLED,   /* made in the pass before: graph->recycling */
 };
 
-enum merak_input_kind { MERAK_INPUT_TOKENS, MERAK_INPUT_TARGETS };
+enum merak_input_kind {
+    MERAK_INPUT_TOKENS,
+    MERAK_INPUT_TARGETS,
+    MERAK_INPUT_ZEROS, /* of a first pass: no data */
+};
 
 struct merak_value {
     int id; /* index in graph->value */
@@ -118,6 +123,14 @@ struct merak_node {
                          first needed there, "add_dx.12+1" another */
 };
 
+/* What a pass leaves for the next one. */
+struct merak_recycling {
+    struct merak_value *in;  /* RECYCLED: how the next pass reads it */
+    struct merak_value *out; /* forward activation, in the layout of `in` */
+};
+
+#define MERAK_MAX_RECYCLED 8
+
 struct merak_graph {
     struct merak_value **value;
     int n_values;
@@ -127,6 +140,9 @@ struct merak_graph {
     struct merak_value *loss; /* f64 scalar, or NULL */
     enum merak_dtype dtype;   /* compute dtype */
     size_t micro_batch, seq;
+    int passes;      /* forwards of a micro-batch, the last with gradients */
+    int n_recycling; /* 0: passes is 1 */
+    struct merak_recycling recycling[MERAK_MAX_RECYCLED];
     struct merak_pool *pool; /* owns nodes, values, names */
 };
 
@@ -164,8 +180,11 @@ enum merak_status merak_model_graph(struct merak_model *model,
 enum merak_status merak_graph_differentiate(struct merak_graph *graph,
                                             struct merak_error *err)
     MERAK_CHECKED;
-/* Parameters' elements counted once, and forward+backward flops of one
- * micro-batch. */
+/* Mark the forward nodes that a pass without gradients runs, those that what
+ * it leaves depends on: node[graph->n_nodes]. */
+void merak_graph_mark_recycling(const struct merak_graph *graph, bool *node);
+/* Parameters' elements counted once, and flops of one micro-batch, all passes
+ * and the backward. */
 size_t merak_graph_param_count(const struct merak_graph *graph);
 double merak_graph_flops(const struct merak_graph *graph);
 /* 16 digits that change with any parameter's name or shape, and with nothing

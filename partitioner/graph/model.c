@@ -4,6 +4,7 @@
 
 #include "merak/model.h"
 
+#include "partitioner/graph/dims.h"
 #include "partitioner/graph/graph.h"
 #include "partitioner/graph/pool.h"
 
@@ -128,6 +129,61 @@ static bool open_for(struct merak_model *m, const char *what)
     return m->status == MERAK_OK;
 }
 
+static bool is_read(const struct merak_graph *graph,
+                    const struct merak_value *value)
+{
+    for (int n = 0; n < graph->n_nodes; n++) {
+        for (int i = 0; i < graph->node[n]->n_in; i++) {
+            if (graph->node[n]->in[i] == value)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Every recycled value has its output and a reader, and there are passes to
+ * recycle. */
+static void check_recycling(struct merak_model *m)
+{
+    const struct merak_graph *graph = m->graph;
+
+    for (int i = 0; i < graph->n_recycling; i++) {
+        if (graph->recycling[i].out == NULL)
+            merak_model_fail(m, MERAK_ERR_PARAM,
+                             "nothing is left for %s: say what with "
+                             "merak_recycle()",
+                             graph->recycling[i].in->name);
+    }
+    for (int i = 0; i < graph->n_recycling; i++) {
+        if (!is_read(graph, graph->recycling[i].in))
+            merak_model_fail(m, MERAK_ERR_PARAM,
+                             "nothing reads %s: use it or leave it out",
+                             graph->recycling[i].in->name);
+    }
+    if (graph->n_recycling > 0 && graph->passes == 0)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "the model recycles %s and does not say how many "
+                         "passes it runs: call merak_passes()",
+                         graph->recycling[0].in->name);
+    if (graph->n_recycling == 0 && graph->passes > 1)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "%d passes of a model that recycles nothing are all "
+                         "the same: use merak_recycled(), or 1 pass",
+                         graph->passes);
+}
+
+/* Complete the graph: it is used from now on. */
+static void complete(struct merak_model *m)
+{
+    check_recycling(m);
+    if (m->status != MERAK_OK)
+        return;
+    if (m->graph->passes == 0)
+        m->graph->passes = 1;
+    keep(m, merak_graph_differentiate(m->graph, &m->error));
+    m->complete = m->status == MERAK_OK;
+}
+
 enum merak_status merak_model_graph(struct merak_model *model,
                                     struct merak_graph **graph_p,
                                     struct merak_error *err)
@@ -139,10 +195,8 @@ enum merak_status merak_model_graph(struct merak_model *model,
         merak_model_fail(model, MERAK_ERR_PARAM,
                          "the model declares no loss; end it with "
                          "merak_cross_entropy()");
-    if (model->status == MERAK_OK && !model->complete) {
-        keep(model, merak_graph_differentiate(graph, &model->error));
-        model->complete = model->status == MERAK_OK;
-    }
+    if (model->status == MERAK_OK && !model->complete)
+        complete(model);
     for (int i = 0; i < graph->n_values && model->status == MERAK_OK; i++) {
         const struct merak_value *v = graph->value[i];
         bool used = v->kind != MERAK_VALUE_PARAM;
@@ -275,6 +329,111 @@ struct merak_value *merak_param(struct merak_model *m, const char *name,
     memcpy(proto.shape.dim, dim, (size_t)ndim * sizeof(*dim));
     keep(m, merak_graph_value(m->graph, &proto, &value, &m->error));
     return value;
+}
+
+/* --- recycling
+ * ------------------------------------------------------------------------- */
+
+void merak_passes(struct merak_model *m, int n)
+{
+    if (!open_for(m, "merak_passes"))
+        return;
+    if (n < 1 || n > MERAK_MAX_PASSES)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_passes: %d passes, expected 1 to %d", n,
+                         MERAK_MAX_PASSES);
+    else if (m->graph->passes != 0 && m->graph->passes != n)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_passes: %d passes, after %d were asked for", n,
+                         m->graph->passes);
+    else
+        m->graph->passes = n;
+}
+
+struct merak_value *merak_recycled(struct merak_model *m, int ndim,
+                                   const size_t *dim)
+{
+    struct merak_graph *graph = m->graph;
+    struct merak_value proto = {
+        .kind = MERAK_VALUE_RECYCLED,
+        .name = merak_name(m, "recycled.%d", graph->n_recycling),
+        .dtype = graph->dtype,
+        .producer = -1,
+        .input = MERAK_INPUT_ZEROS,
+        .of = -1};
+    struct merak_value *value = NULL;
+
+    if (!open_for(m, "merak_recycled"))
+        return NULL;
+    if (ndim < 1 || ndim > MERAK_MAX_DIMS || dim == NULL) {
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_recycled: %d dims, expected 1 to %d", ndim,
+                         MERAK_MAX_DIMS);
+        return NULL;
+    }
+    if (graph->n_recycling == MERAK_MAX_RECYCLED) {
+        merak_model_fail(m, MERAK_ERR_UNSUPPORTED,
+                         "more than %d recycled values", MERAK_MAX_RECYCLED);
+        return NULL;
+    }
+    proto.shape.ndim = ndim;
+    memcpy(proto.shape.dim, dim, (size_t)ndim * sizeof(*dim));
+    keep(m, merak_graph_value(graph, &proto, &value, &m->error));
+    if (value != NULL)
+        graph->recycling[graph->n_recycling++].in = value;
+    return value;
+}
+
+static struct merak_recycling *find_recycling(struct merak_graph *graph,
+                                              const struct merak_value *in)
+{
+    for (int i = 0; i < graph->n_recycling; i++) {
+        if (graph->recycling[i].in == in)
+            return &graph->recycling[i];
+    }
+    return NULL;
+}
+
+static bool is_alike(const struct merak_value *a, const struct merak_value *b)
+{
+    return a->dtype == b->dtype && a->shape.ndim == b->shape.ndim &&
+           memcmp(a->shape.dim, b->shape.dim,
+                  (size_t)a->shape.ndim * sizeof(a->shape.dim[0])) == 0;
+}
+
+void merak_recycle(struct merak_model *m, struct merak_value *recycled,
+                   struct merak_value *output)
+{
+    struct merak_recycling *to = find_recycling(m->graph, recycled);
+    char a[MERAK_SHAPE_TEXT], b[MERAK_SHAPE_TEXT];
+
+    if (!open_for(m, "merak_recycle"))
+        return;
+    if (to == NULL)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_recycle: %s is not of merak_recycled()",
+                         recycled == NULL ? "NULL" : recycled->name);
+    else if (output == NULL || output->graph != m->graph ||
+             output->producer < 0)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_recycle: %s cannot be left for %s: expected "
+                         "what an op of this model makes",
+                         output == NULL ? "NULL" : output->name,
+                         recycled->name);
+    else if (to->out != NULL)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_recycle: %s is left for %s already, and now "
+                         "%s",
+                         to->out->name, recycled->name, output->name);
+    else if (!is_alike(recycled, output))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_recycle: %s is %s%s and %s expects %s%s",
+                         output->name, merak_dtype_name(output->dtype),
+                         merak_shape_print(&output->shape, a), recycled->name,
+                         merak_dtype_name(recycled->dtype),
+                         merak_shape_print(&recycled->shape, b));
+    else
+        to->out = output;
 }
 
 /* --- layers

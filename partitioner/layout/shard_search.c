@@ -178,17 +178,27 @@ static double take(struct search *s, const struct merak_node *node,
     return cost;
 }
 
-/* The loss is wanted whole. */
-static double loss_cost(struct search *s, const struct merak_node *node,
-                        const struct merak_form *form)
+/* The loss and what is left for the next pass are wanted whole. */
+static bool is_whole(const struct merak_graph *graph,
+                     const struct merak_value *value)
 {
-    const struct merak_value *loss = s->forms.graph->loss;
+    bool whole = value == graph->loss;
+
+    for (int i = 0; i < graph->n_recycling; i++)
+        whole = whole || value == graph->recycling[i].out;
+    return whole;
+}
+
+static double whole_cost(struct search *s, const struct merak_node *node,
+                         const struct merak_form *form)
+{
+    double cost = 0;
 
     for (int i = 0; i < node->n_out; i++)
-        if (node->out[i] == loss)
-            return merak_shard_convert_s(s->forms.costs, loss->id,
-                                         form->code[node->n_in + i], 0);
-    return 0;
+        if (is_whole(s->forms.graph, node->out[i]))
+            cost += merak_shard_convert_s(s->forms.costs, node->out[i]->id,
+                                          form->code[node->n_in + i], 0);
+    return cost;
 }
 
 /* --- collecting the next layer
@@ -334,8 +344,8 @@ static void expand(struct search *s, const struct merak_node *node,
     double cost;
 
     memcpy(at, start, (size_t)s->n_slots * sizeof(*at));
-    cost =
-        s->now.cost[state] + take(s, node, form, at) + loss_cost(s, node, form);
+    cost = s->now.cost[state] + take(s, node, form, at) +
+           whole_cost(s, node, form);
     if (isinf(cost))
         return;
     for (int i = 0; i < s->n_keep; i++)

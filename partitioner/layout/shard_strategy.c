@@ -184,7 +184,9 @@ static bool is_param(const struct choice *c, int o)
 /* An input of the model is no activation: ids have no channels to miss. */
 static bool is_activation(const struct choice *c, int o)
 {
-    return o >= c->node->n_in || c->node->in[o]->kind == MERAK_VALUE_ACTIVATION;
+    return o >= c->node->n_in ||
+           c->node->in[o]->kind == MERAK_VALUE_ACTIVATION ||
+           c->node->in[o]->kind == MERAK_VALUE_RECYCLED;
 }
 
 static bool splits_weight(const struct choice *c, int i)

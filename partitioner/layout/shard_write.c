@@ -455,16 +455,34 @@ write_output(struct writer *w, const struct merak_value *old,
     return rc != MERAK_OK ? rc : add_copy(w, old->id, v, node->phase, err);
 }
 
-/* The loss, whole. */
-static enum merak_status write_loss(struct writer *w,
-                                    const struct merak_node *node,
-                                    struct merak_error *err)
+/* The loss and what is left for the next pass are wanted whole. */
+static enum merak_status write_whole(struct writer *w,
+                                     const struct merak_value *old,
+                                     const struct merak_node *node,
+                                     struct merak_error *err)
 {
     struct merak_layout whole;
+    enum merak_status rc = MERAK_OK;
 
     merak_layout_replicated(&whole);
-    return get(w, w->old->loss->id, &whole, MERAK_PHASE_F, node->id,
-               &w->graph->loss, err);
+    if (old == w->old->loss)
+        rc = get(w, old->id, &whole, MERAK_PHASE_F, node->id, &w->graph->loss,
+                 err);
+    for (int i = 0; i < w->old->n_recycling && rc == MERAK_OK; i++) {
+        if (old == w->old->recycling[i].out)
+            rc = get(w, old->id, &whole, MERAK_PHASE_F, node->id,
+                     &w->graph->recycling[i].out, err);
+    }
+    return rc;
+}
+
+static void write_recycling(struct writer *w)
+{
+    w->graph->passes = w->old->passes;
+    w->graph->n_recycling = w->old->n_recycling;
+    for (int i = 0; i < w->old->n_recycling; i++)
+        w->graph->recycling[i].in =
+            w->entry[w->old->recycling[i].in->id].copies->value;
 }
 
 static enum merak_status write_node(struct writer *w,
@@ -505,8 +523,8 @@ static enum merak_status write_node(struct writer *w,
         merak_strategy_layout(&w->mesh, sig, old->n_in, &strategy,
                               old->n_in + i, &layout);
         rc = write_output(w, old->out[i], node->out[i], &layout, node, err);
-        if (rc == MERAK_OK && old->out[i] == w->old->loss)
-            rc = write_loss(w, node, err);
+        if (rc == MERAK_OK && old->phase == MERAK_PHASE_F)
+            rc = write_whole(w, old->out[i], node, err);
     }
     return rc;
 }
@@ -542,7 +560,8 @@ static enum merak_status write_leaves(struct writer *w, struct merak_error *err)
         struct merak_layout layout;
         struct merak_value *v;
 
-        if (old->kind != MERAK_VALUE_INPUT && old->kind != MERAK_VALUE_PARAM)
+        if (old->kind != MERAK_VALUE_INPUT && old->kind != MERAK_VALUE_PARAM &&
+            old->kind != MERAK_VALUE_RECYCLED)
             continue;
         leaf_layout(w, old, &layout);
         rc = merak_graph_value(w->graph, old, &v, err);
@@ -606,6 +625,8 @@ enum merak_status merak_shard_write(const struct merak_graph *graph,
         w.graph->seq = graph->seq;
         rc = write_leaves(&w, err);
     }
+    if (rc == MERAK_OK)
+        write_recycling(&w);
     for (int i = 0; i < graph->n_nodes && rc == MERAK_OK; i++) {
         const struct merak_node *node = graph->node[i];
 

@@ -3,8 +3,8 @@
  *
  * Shared by the files that make programs: program.c (frame), build.c (slots,
  * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c,
- * values.c and slices.c (micro-batches), step.c (gradients and optimizer),
- * place.c (memory), hazard.c (waits).
+ * values.c, slices.c and passes.c (micro-batches), step.c (gradients and
+ * optimizer), place.c (memory), hazard.c (waits).
  * The first failure is kept in `rc` and `err`; after it, calls do nothing and
  * return -1, and whoever drives looks at `rc` between actions.
  */
@@ -21,7 +21,8 @@ struct merak_flow {
     bool here;     /* made or used on this stage */
     bool first;    /* no other stage has it before this one */
     bool dropped;  /* by the forward, and computed again */
-    int home;      /* part of its producer; -1: an input or a parameter */
+    int home;      /* part of its producer, or that reads a recycled one first;
+                      -1: an input or a parameter */
     int from, to;  /* stages it comes from and goes on to; -1: none */
     int chunk;     /* of this rank, the first to have it */
     int free_slot; /* head of the slots that wait to be used again */
@@ -101,7 +102,7 @@ struct merak_build {
                                     accumulator; else -1 */
     int *param_index;            /* by value: PARAM: position in graph order */
     int n_params;                /* of the whole model */
-    struct merak_open *open;     /* by micro-batch */
+    struct merak_open *open;     /* by micro-batch and pass */
     struct merak_uses *uses;     /* by parameter of this stage */
     struct merak_uses **uses_of; /* by value: PARAM_GRAD: its parameter's */
     struct merak_exchange **exchange; /* by node: shared by micro-batches */
@@ -113,6 +114,14 @@ struct merak_build {
     size_t seq, batch; /* of the inputs: [batch, seq] */
     int slices;        /* pieces that a micro-batch's sequence runs in */
     int slice;         /* of the action that is being written */
+    int passes;        /* forwards of a micro-batch */
+    int pass;          /* of the action that is being written; the last one
+                          runs the backward */
+    uint8_t *read_in, *run_in; /* by value, by node: in which passes */
+    struct merak_carry *carry; /* what this stage gives and takes */
+    int n_carries;
+    struct merak_early *early; /* what comes to it long before it is used */
+    int n_early;
     int *shared;    /* scratch and staging slots, one for each size */
     int n_shared, cap_shared;
     struct merak_gate *gate; /* by instr */
@@ -199,6 +208,27 @@ bool merak_build_runs(const struct merak_build *b,
  * gradients?  They come from the sequence's end. */
 bool merak_build_first_back(const struct merak_build *b);
 bool merak_build_last_back(const struct merak_build *b);
+
+/* --- passes.c --- */
+/* Find what passes run and what goes from one to the next. */
+void merak_build_passes(struct merak_build *b);
+/* Does the pass under way read a value, run a node? */
+bool merak_build_reads(const struct merak_build *b, int value);
+bool merak_build_runs_now(const struct merak_build *b, int node);
+/* An action's pass is the one under way. */
+void merak_build_set_pass(struct merak_build *b, const struct merak_action *a);
+/* Passes and slices of all micro-batches, counted. */
+int merak_build_turn(const struct merak_build *b, int microbatch);
+/* Is a value sent or copied to the next pass, and do so. */
+bool merak_build_is_left(const struct merak_build *b, int value);
+void merak_build_leave(struct merak_build *b, int value, int microbatch);
+/* Does a value come long before it is used? */
+bool merak_build_is_early(const struct merak_build *b, int value);
+/* Find when to post receives of those and of recycled values, and how long to
+ * keep what is sent; post what stands before action `at` of the list. */
+void merak_build_posts(struct merak_build *b);
+void merak_build_arrive(struct merak_build *b, const struct merak_action *list,
+                        int at);
 
 /* --- again.c --- */
 /* The lists of nodes that a chunk's actions run. */

@@ -22,13 +22,14 @@ void merak_build_transfer(struct merak_build *b, int v, int microbatch,
         .queue = MERAK_QUEUE_P2P,
         .phase = merak_build_is_forward(b, v) ? MERAK_PHASE_F : MERAK_PHASE_B,
         .microbatch = microbatch,
+        .pass = b->pass,
         .chunk = f->chunk,
         .node = -1,
         .n_in = send ? 1 : 0,
         .n_out = send ? 0 : 1,
         .slot = {slot},
         .peer = peer_at(b, send ? f->to : f->from),
-        .tag = merak_build_tag(b, microbatch * b->slices + b->slice, v),
+        .tag = merak_build_tag(b, merak_build_turn(b, microbatch), v),
         .name = send ? f->send_name : f->recv_name};
 
     if (slot >= 0)
@@ -41,6 +42,7 @@ void merak_build_load(struct merak_build *b, int v, int microbatch)
     struct merak_instr in = {.kind = MERAK_INSTR_LOAD,
                              .queue = MERAK_QUEUE_COMPUTE,
                              .microbatch = microbatch,
+                             .pass = b->pass,
                              .chunk = b->flow[v].chunk,
                              .node = -1,
                              .n_out = 1,
@@ -104,7 +106,7 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
     in->kind = MERAK_INSTR_EXCHANGE;
     in->queue = MERAK_QUEUE_COLLECTIVE;
     in->group = merak_build_group(b, hop->axis);
-    in->tag = merak_build_tag(b, in->microbatch * b->slices + b->slice,
+    in->tag = merak_build_tag(b, merak_build_turn(b, in->microbatch),
                               b->graph->n_values + node->id +
                                   (in->again ? b->graph->n_nodes : 0));
 }
@@ -161,6 +163,7 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
                              .queue = MERAK_QUEUE_COMPUTE,
                              .phase = node->phase,
                              .microbatch = microbatch,
+                             .pass = b->pass,
                              .chunk = chunk,
                              .node = node->id,
                              .again = item->again,
@@ -171,12 +174,15 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
                              .peer = -1,
                              .name = node->name};
 
-    if (!merak_build_runs(b, node))
+    if (!merak_build_runs(b, node) || !merak_build_runs_now(b, node->id))
         return;
     emit_kernel(b, node, item, &in);
     for (int i = 0; i < node->n_out && !item->again; i++) {
-        if (b->flow[node->out[i]->id].to >= 0)
-            merak_build_transfer(b, node->out[i]->id, microbatch, true);
+        int v = node->out[i]->id;
+
+        if (b->flow[v].to >= 0 && merak_build_reads(b, v))
+            merak_build_transfer(b, v, microbatch, true);
+        merak_build_leave(b, v, microbatch);
     }
     if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD &&
         microbatch == b->prog->plan.microbatches - 1 &&

@@ -61,6 +61,23 @@ static void check_direction(struct merak_build *b,
                                    value->name, home, part));
 }
 
+/* A recycled value's is the first part that reads it. */
+static void find_homes(struct merak_build *b)
+{
+    for (int n = 0; n < b->graph->n_nodes; n++) {
+        const struct merak_node *node = b->graph->node[n];
+        int part = b->stages->of_node[n];
+
+        for (int i = 0; i < node->n_in; i++) {
+            struct merak_flow *f = &b->flow[node->in[i]->id];
+
+            if (node->in[i]->kind == MERAK_VALUE_RECYCLED &&
+                (f->home < 0 || part < f->home))
+                f->home = part;
+        }
+    }
+}
+
 static void touch_all(struct reach *r)
 {
     struct merak_build *b = r->b;
@@ -74,6 +91,7 @@ static void touch_all(struct reach *r)
             touch(r, node->out[i]->id, part);
         }
     }
+    find_homes(b);
     for (int n = 0; n < b->graph->n_nodes; n++) {
         const struct merak_node *node = b->graph->node[n];
 

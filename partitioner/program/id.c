@@ -17,7 +17,7 @@ static uint64_t mix_instr(uint64_t h, const struct merak_program *prog,
     h = merak_rng_mix(h, merak_rng_key((uint64_t)in->kind, in->name));
     h = merak_rng_mix(h, (uint64_t)in->queue << 32 | (uint64_t)in->phase);
     h = merak_rng_mix(h, (uint64_t)(in->microbatch + 1) << 32 |
-                             (uint64_t)in->chunk);
+                             (uint64_t)in->pass << 24 | (uint64_t)in->chunk);
     h = merak_rng_mix(h, (uint64_t)(in->node + 1) << 3 |
                              (uint64_t)in->again << 2 |
                              (uint64_t)in->accumulate << 1 | in->first);

@@ -65,6 +65,7 @@ merak_plan_schedule_args(const struct merak_plan *plan, int stage)
         .microbatches = plan->microbatches / (plan->sub_pipeline ? 2 : 1),
         .chunks = plan->chunks > 0 ? plan->chunks : 1,
         .slices = merak_schedule_slices(plan->schedule),
+        .passes = plan->passes > 0 ? plan->passes : 1,
         .stage = stage};
 }
 
@@ -81,12 +82,16 @@ enum merak_status merak_plan_schedule(const struct merak_plan *plan,
     if (rc != MERAK_OK)
         return rc;
     args = merak_schedule_defaults(schedule, &args);
-    if (args.passes > 1 || schedule->feeds != NULL)
+    if (schedule->feeds != NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "schedule %s can be timed but not run: programs of "
-                          "one forward pass, each stage running its own part, "
-                          "are what there is",
+                          "each stage running its own part are what there is",
                           plan->schedule);
+    if (args.passes > 1 && plan->sub_pipeline)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "a model of %d forward passes runs no sub-pipeline: "
+                          "leave it out",
+                          args.passes);
     if (args.slices > 1 && plan->sub_pipeline)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "schedule %s runs no sub-pipeline: leave one of "
@@ -177,12 +182,22 @@ void merak_program_call(const struct merak_program *program,
 
 /* --- building ------------------------------------------------------------- */
 
+static int plan_passes(const struct merak_plan *plan)
+{
+    return plan->passes > 0 ? plan->passes : 1;
+}
+
+static int graph_passes(const struct merak_graph *graph)
+{
+    return graph->passes > 0 ? graph->passes : 1;
+}
+
 static enum merak_status check_plan(const struct merak_sharded *sharded,
                                     const struct merak_stages *stages,
                                     const struct merak_plan *plan, int rank,
                                     struct merak_error *err)
 {
-    int tp = 1;
+    int tp = 1, most;
 
     for (int a = 0; a < sharded->mesh.n_axes; a++)
         tp *= sharded->mesh.axis[a].size;
@@ -197,14 +212,19 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                           "the graph is sharded for %d and cut in %d",
                           plan->tp, plan->pp, merak_plan_parts(plan) / plan->pp,
                           tp, stages->n);
+    if (plan_passes(plan) != graph_passes(sharded->graph))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "the plan says %d forward passes, but the model "
+                          "runs %d",
+                          plan_passes(plan), graph_passes(sharded->graph));
     /* instructions are counted in ints */
-    if (plan->microbatches > INT_MAX / 16 / sharded->graph->n_nodes)
+    most = INT_MAX / 16 / sharded->graph->n_nodes / plan_passes(plan);
+    if (plan->microbatches > most)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "%d micro-batches a step: expected at most %d for "
                           "this model; use larger ones, or a smaller global "
                           "batch",
-                          plan->microbatches,
-                          INT_MAX / 16 / sharded->graph->n_nodes);
+                          plan->microbatches, most);
     if (plan->sub_pipeline && plan->microbatches % 2 != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "a sub-pipeline takes micro-batches in pairs; %d "
@@ -279,7 +299,7 @@ static void make_tables(struct merak_build *b)
     b->exchange = merak_build_alloc(b, nodes * sizeof(*b->exchange));
     b->again_name = merak_build_alloc(b, nodes * sizeof(*b->again_name));
     b->open = merak_build_alloc(b, ((size_t)prog->plan.microbatches + 1) *
-                                       sizeof(*b->open));
+                                       (size_t)b->passes * sizeof(*b->open));
     prog->param = merak_build_alloc(b, values * sizeof(*prog->param));
     prog->group =
         merak_build_alloc(b, (MERAK_MAX_AXES + 2) * sizeof(*prog->group));
@@ -310,12 +330,13 @@ static void place_parts(struct merak_build *b)
 static void run_passes(struct merak_build *b)
 {
     static void (*const pass[])(struct merak_build * b) = {
-        make_tables,         place_parts,
-        merak_build_flow,    merak_build_lists,
-        merak_build_params,  merak_build_uses,
-        merak_build_gathers, merak_build_microbatches,
-        merak_build_step,    merak_build_place,
-        merak_build_waits,   merak_build_unit_costs,
+        make_tables,       place_parts,
+        merak_build_flow,  merak_build_passes,
+        merak_build_lists, merak_build_params,
+        merak_build_uses,  merak_build_gathers,
+        merak_build_posts, merak_build_microbatches,
+        merak_build_step,  merak_build_place,
+        merak_build_waits, merak_build_unit_costs,
     };
 
     for (size_t i = 0; i < sizeof(pass) / sizeof(*pass); i++) {
@@ -354,7 +375,8 @@ static void build_fini(struct merak_build *b)
     free(b->lag);
     free(b->shared);
     free(b->gate);
-    for (int i = 0; b->open != NULL && i < b->prog->plan.microbatches; i++) {
+    for (int i = 0;
+         b->open != NULL && i < b->prog->plan.microbatches * b->passes; i++) {
         free(b->open[i].map);
         free(b->open[i].done);
     }
@@ -372,6 +394,7 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                             .graph = sharded->graph,
                             .stages = stages,
                             .opt = opt != NULL ? opt : &none,
+                            .passes = plan_passes(plan),
                             .err = err};
     enum merak_status rc;
 
@@ -437,11 +460,13 @@ static void print_instr(FILE *out, const struct merak_program *prog,
                         const struct merak_instr *in)
 {
     fprintf(out, "%5d %-8s %c", in->id, kind_name(in->kind), "cxps"[in->queue]);
-    if (in->microbatch >= 0)
+    if (in->microbatch < 0)
+        fprintf(out, " -   ");
+    else if (in->phase == MERAK_PHASE_F && !in->again && prog->plan.passes > 1)
+        fprintf(out, " F%d.%d ", in->microbatch, in->pass);
+    else
         fprintf(out, " %c%-3d", in->again ? 'R' : "FBW"[in->phase],
                 in -> microbatch);
-    else
-        fprintf(out, " -   ");
     fprintf(out, " %s%s%s:", in->name, in->accumulate ? " +=" : "",
             in->first ? " first" : "");
     for (int i = 0; i < in->n_in; i++)

@@ -43,6 +43,8 @@ struct merak_plan {
     int tp, pp, dp;
     int chunks;         /* model parts of a rank; 0: 1 */
     int microbatches;   /* m per step and replica */
+    int passes;         /* forwards of a micro-batch, as the model says (what
+                           builds programs fills it in); 0: 1 */
     size_t micro_batch; /* sequences */
     bool sub_pipeline;  /* the schedule runs micro-batches 2i and 2i + 1 as
                            one, exchanges of one behind compute of the other;
@@ -106,10 +108,11 @@ enum merak_queue {
 };
 
 enum merak_instr_kind {
-    MERAK_INSTR_LOAD,     /* fill an input slot with a micro-batch's tokens */
+    MERAK_INSTR_LOAD,     /* fill a slot: a micro-batch's tokens, or zeros */
     MERAK_INSTR_KERNEL,   /* run `op` on the operands */
     MERAK_INSTR_EXCHANGE, /* a collective in `group` */
-    MERAK_INSTR_SLICE,    /* local conversion (copy of a box) */
+    MERAK_INSTR_SLICE,    /* copy of a box: a local conversion, or to the next
+                             forward pass */
     MERAK_INSTR_SEND,     /* operand 0 to `peer` */
     MERAK_INSTR_RECV,     /* operand 0 from `peer` */
 };
@@ -150,6 +153,7 @@ struct merak_instr {
     enum merak_queue queue;
     enum merak_phase phase;
     int microbatch; /* -1: a step instruction */
+    int pass;       /* forward pass, 0 ..; the last of a backward */
     int chunk;
     int node;   /* sharded graph's node id, or -1 */
     bool again; /* recomputes what this micro-batch's forward dropped */

@@ -42,7 +42,7 @@ static bool moves_in(const struct merak_build *b, int value,
     if (b->slices > 1 && a->slice < b->slices - 1 &&
         !merak_build_is_sliced(b, value))
         return false; /* with the last slice */
-    return b->flow[value].chunk == a->chunk &&
+    return merak_build_reads(b, value) && b->flow[value].chunk == a->chunk &&
            a->kind == (forward ? MERAK_ACT_F : MERAK_ACT_B);
 }
 
@@ -52,17 +52,26 @@ static void post_receives(const struct unroll *u, const struct merak_action *a)
     struct merak_build *b = u->b;
 
     b->slice = a->slice;
+    merak_build_set_pass(b, a);
     for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
         int v = b->local[i];
 
         for (int h = 0; h < u->width; h++) {
-            if (b->flow[v].from >= 0 && moves_in(b, v, a))
+            if (b->flow[v].from >= 0 && moves_in(b, v, a) &&
+                !merak_build_is_early(b, v))
                 merak_build_transfer(b, v, a->microbatch * u->width + h, false);
         }
     }
 }
 
-/* Values on their way past this stage's last use of them go on at once. */
+static bool was_here_before(const struct merak_build *b, int value)
+{
+    return b->flow[value].from >= 0 ||
+           b->graph->value[value]->kind == MERAK_VALUE_RECYCLED;
+}
+
+/* Values on their way past this stage's last use of them go on at once, and
+ * recycled ones from where they are read first. */
 static void pass_on(const struct unroll *u, const struct merak_action *a)
 {
     struct merak_build *b = u->b;
@@ -71,10 +80,20 @@ static void pass_on(const struct unroll *u, const struct merak_action *a)
         int v = b->local[i];
 
         for (int h = 0; h < u->width; h++) {
-            if (b->flow[v].from >= 0 && b->flow[v].to >= 0 && moves_in(b, v, a))
+            if (was_here_before(b, v) && b->flow[v].to >= 0 &&
+                moves_in(b, v, a))
                 merak_build_transfer(b, v, a->microbatch * u->width + h, true);
         }
     }
+}
+
+/* What a pass begins with that nobody made: the first one's recycled values
+ * are zeros. */
+static bool is_loaded(const struct merak_build *b, int value)
+{
+    if (b->graph->value[value]->kind == MERAK_VALUE_RECYCLED)
+        return b->pass == 0 && b->flow[value].from < 0;
+    return b->graph->value[value]->kind == MERAK_VALUE_INPUT;
 }
 
 static void load_inputs(const struct unroll *u, const struct merak_action *a)
@@ -85,8 +104,7 @@ static void load_inputs(const struct unroll *u, const struct merak_action *a)
         int v = b->local[i];
 
         for (int h = 0; h < u->width; h++) {
-            if (b->graph->value[v]->kind == MERAK_VALUE_INPUT &&
-                moves_in(b, v, a))
+            if (is_loaded(b, v) && moves_in(b, v, a))
                 merak_build_load(b, v, a->microbatch * u->width + h);
         }
     }
@@ -236,7 +254,7 @@ static unsigned done_after(const struct merak_build *b,
 {
     unsigned done = 1u << kind;
 
-    if (b->opt->forward_only)
+    if (b->opt->forward_only || b->pass < b->passes - 1)
         return (1u << MERAK_ACTIONS) - 1;
     if (kind == MERAK_ACT_B) {
         done |= 1u << MERAK_ACT_R;
@@ -268,6 +286,7 @@ static void run_action(struct unroll *u, const struct merak_action *a,
     struct merak_build *b = u->b;
 
     b->slice = a->slice;
+    merak_build_set_pass(b, a);
     check_order(u, a);
     if (a->kind == MERAK_ACT_F && a->slice == 0 && u->led == 0)
         load_inputs(u, a);
@@ -289,6 +308,7 @@ static void run_actions(struct unroll *u)
             post_receives(u, &u->action[0]);
         if (i + 1 < u->n)
             post_receives(u, &u->action[i + 1]);
+        merak_build_arrive(b, u->action, i);
         run_action(u, &u->action[i], i + 1 < u->n ? &u->action[i + 1] : NULL);
     }
     merak_build_settle(b);

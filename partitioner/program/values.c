@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* values.c - slots of a micro-batch's values
  *
- * Each micro-batch has slots of its own for its values, taken from what
- * earlier micro-batches no longer need: as many sets as are in flight.  A
- * value that the forward drops gives its slot back then and takes one again
- * when it is recomputed.
+ * Each micro-batch, of several forward passes each, has slots of its own for
+ * its values, taken from what earlier micro-batches no longer need: as many
+ * sets as are in flight.  A value that the forward drops gives its slot back
+ * then and takes one again when it is recomputed.
  */
 #include "config.h"
 
@@ -69,7 +69,7 @@ static int new_slot(struct merak_build *b, int v, int microbatch)
 
 static struct merak_open *open_of(struct merak_build *b, int microbatch)
 {
-    struct merak_open *open = &b->open[microbatch];
+    struct merak_open *open = &b->open[microbatch * b->passes + b->pass];
     size_t values = (size_t)b->graph->n_values;
 
     if (open->map != NULL)
@@ -160,10 +160,13 @@ static void release_values(struct merak_build *b, struct merak_open *open)
 
         if (slot < 0 || is_loss(b, v) || is_kept(b, open, v))
             continue;
-        if (b->flow[v].to >= 0)
+        if (b->flow[v].to >= 0 || merak_build_is_left(b, v))
             give_back_later(b, v, slot);
         else
             give_back(b, v, slot);
+        /* Received, and read by other passes only. */
+        if (b->flow[v].from >= 0 && b->passes > 1)
+            merak_build_extend(b, slot);
         open->map[v] = -1;
     }
 }

@@ -47,7 +47,7 @@ static enum merak_status nf1b_check(const struct merak_schedule_args *args,
     if (args->passes < 2)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "a model of %d forward pass given, it is for those "
-                          "with 2 or more: use 1f1b",
+                          "with 2 or more (merak_passes()): use 1f1b",
                           args->passes);
     if (args->microbatches < args->stages)
         return merak_fail(err, MERAK_ERR_CONFIG,

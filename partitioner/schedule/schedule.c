@@ -178,12 +178,49 @@ static enum merak_status check_extras(const struct merak_schedule *sched,
                           "%d slices given, it runs whole sequences: set "
                           "slices = 1, or use sliced",
                           args->slices);
-    if (args->passes > 1 && sched->passes == 0)
+    if (args->passes > 1 && sched->passes == 0 && args->stages > 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d forward passes given, it runs 1: set passes = "
-                          "1, or use 3f1b",
-                          args->passes);
+                          "a model of %d forward passes on %d stages given, "
+                          "it runs several passes on one stage only: use 3f1b",
+                          args->passes, args->stages);
+    if (args->passes > 1 && (args->chunks > 1 || args->slices > 1))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "a model of %d forward passes given, in %d chunks "
+                          "and %d slices: several passes run whole, set both "
+                          "to 1",
+                          args->passes, args->chunks,
+                          args->slices > 0 ? args->slices : 1);
     return MERAK_OK;
+}
+
+/* A schedule that knows nothing of passes runs them one after the other, on
+ * its only stage. */
+static bool repeats(const struct merak_schedule *sched,
+                    const struct merak_schedule_args *full)
+{
+    return sched->passes == 0 && full->passes > 1;
+}
+
+static int count_repeats(const struct merak_schedule *sched,
+                         const struct merak_schedule_args *full)
+{
+    return repeats(sched, full) ? (full->passes - 1) * full->microbatches : 0;
+}
+
+/* Each forward becomes as many as there are passes; the list stands `more`
+ * actions behind its place. */
+static void repeat_forwards(struct merak_action *actions, int more, int n,
+                            int passes)
+{
+    struct merak_action *to = actions;
+
+    for (int i = more; i < n; i++) {
+        struct merak_action a = actions[i];
+        int times = a.kind == MERAK_ACT_F ? passes : 1;
+
+        for (a.pass = 0; a.pass < times; a.pass++)
+            *to++ = a;
+    }
 }
 
 enum merak_status merak_schedule_check(const struct merak_schedule *sched,
@@ -210,7 +247,7 @@ int merak_schedule_count(const struct merak_schedule *sched,
 {
     struct merak_schedule_args full = merak_schedule_defaults(sched, args);
 
-    return sched->count(&full);
+    return sched->count(&full) + count_repeats(sched, &full);
 }
 
 void merak_schedule_fill(const struct merak_schedule *sched,
@@ -218,8 +255,11 @@ void merak_schedule_fill(const struct merak_schedule *sched,
                          struct merak_action *actions)
 {
     struct merak_schedule_args full = merak_schedule_defaults(sched, args);
+    int more = count_repeats(sched, &full);
 
-    sched->fill(&full, actions);
+    sched->fill(&full, actions + more);
+    if (more > 0)
+        repeat_forwards(actions, more, more + sched->count(&full), full.passes);
 }
 
 bool merak_schedule_recomputes(const struct merak_schedule *sched,

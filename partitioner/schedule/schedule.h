@@ -27,6 +27,8 @@
  * Passes.  A model may run `passes` forwards before its backward, each on the
  * last one's output (recycling): part 0's F of pass q needs the last part's F
  * of pass q - 1.  Only the last pass has gradients and holds activations.
+ * On a single stage any schedule of one chunk runs a micro-batch's passes one
+ * after the other; several stages take one that is made for passes.
  *
  * Slices.  A micro-batch may go through in slices along the sequence, where
  * slice k reads the earlier ones' keys and values: F in ascending order, B
@@ -76,7 +78,7 @@ struct merak_schedule {
     int max_chunks;    /* v at most; 0: no bound */
     int min_chunks;    /* and at least; 0: 1 */
     bool takes_group, takes_slices;
-    int passes;     /* default of args->passes; 0: one pass and no other */
+    int passes;     /* default of args->passes; 0: one, or more on one stage */
     unsigned moves; /* which of shifted critical path's */
     /* Number of actions of a stage. */
     int (*count)(const struct merak_schedule_args *args);

@@ -81,10 +81,9 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
 {
     const struct merak_plan *p = &cand->plan;
     int all = merak_plan_units(p), width = p->sub_pipeline ? 2 : 1;
-    int follow = merak_lists_settled(p->pp, all), most = 0;
+    int follow = merak_lists_settled(p, all), most = 0;
     int chunks = merak_plan_parts(p) / p->pp;
-    struct merak_lists *lists =
-        merak_lists_create(cand->schedule, p->pp, chunks, follow);
+    struct merak_lists *lists = merak_lists_create(cand->schedule, p, follow);
 
     if (lists == NULL)
         return merak_fail_nomem(err, (size_t)p->pp * sizeof(int));
@@ -95,6 +94,7 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
     merak_lists_destroy(lists);
     if (most == follow)
         most = p->pp;
+    most += (merak_plan_passes(p) - 1) * p->pp; /* on their way to the last */
     *microbatches_p = width * all;
     if (all > most + 3 && (double)cand->table->n_nodes * all > WHOLE)
         *microbatches_p = width * (most + 3 + (all - most - 3) % p->pp);

@@ -67,6 +67,7 @@ struct merak_table {
     double total_s;    /* f_s + b_s of all segments */
     double flops;      /* of a unit, on one tensor rank */
     int n_nodes;       /* of the sharded graph, width times */
+    int passes;        /* forwards of a unit */
 };
 
 enum merak_status merak_table_create(const struct merak_search_input *in,
@@ -109,12 +110,13 @@ struct merak_keeps merak_range_keeps(const struct merak_table *table,
 struct merak_step_action {
     enum merak_action_kind kind;
     bool again; /* does what recomputation there is: R, or a B without R */
-    int chunk, unit;
+    int chunk, unit, pass;
 };
 
 struct merak_lists {
     const struct merak_schedule *schedule;
     int stages, chunks, units;        /* unit: micro-batch or pair */
+    int passes;                       /* forwards of a unit */
     int room;                         /* for actions of a stage */
     int *n;                           /* by stage: actions */
     struct merak_step_action *action; /* [stages][room] */
@@ -124,9 +126,10 @@ struct merak_lists {
     bool *recomputes; /* by stage: it does what the plan says */
 };
 
-/* NULL when out of memory. */
+/* For so many units of a plan; NULL when out of memory. */
 struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
-                                       int stages, int chunks, int units);
+                                       const struct merak_plan *plan,
+                                       int units);
 void merak_lists_destroy(struct merak_lists *lists);
 /* The same actions for as many stages and units, R apart. */
 bool merak_lists_equal(const struct merak_lists *a,
@@ -135,9 +138,10 @@ int merak_lists_in_flight(const struct merak_lists *lists, int stage,
                           int chunk);
 /* Units worth following of so many: enough for a schedule to repeat itself,
  * and as many more than a multiple of `stages` as all are. */
-int merak_lists_settled(int stages, int units);
-/* Units of a step. */
+int merak_lists_settled(const struct merak_plan *plan, int units);
+/* Units of a step, and forwards of each. */
 int merak_plan_units(const struct merak_plan *plan);
+int merak_plan_passes(const struct merak_plan *plan);
 
 /* --- rate.c: a candidate's time and memory from its table ---------- */
 

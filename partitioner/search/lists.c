@@ -11,9 +11,15 @@ int merak_plan_units(const struct merak_plan *plan)
     return plan->microbatches / (plan->sub_pipeline ? 2 : 1);
 }
 
-int merak_lists_settled(int stages, int units)
+int merak_plan_passes(const struct merak_plan *plan)
 {
-    int least = 3 * stages + 4;
+    return plan->passes > 0 ? plan->passes : 1;
+}
+
+int merak_lists_settled(const struct merak_plan *plan, int units)
+{
+    int stages = plan->pp;
+    int least = (merak_plan_passes(plan) + 2) * stages + 4;
 
     if (stages < 2 || units < least + stages)
         return units;
@@ -52,7 +58,8 @@ static void fill_stage(struct merak_lists *lists,
     for (int i = 0; i < n; i++)
         to[i] = (struct merak_step_action){.kind = actions[i].kind,
                                            .chunk = actions[i].chunk,
-                                           .unit = actions[i].microbatch};
+                                           .unit = actions[i].microbatch,
+                                           .pass = actions[i].pass};
     for (int c = 0; c < lists->chunks; c++) {
         int part = merak_schedule_part(lists->schedule, args, c);
 
@@ -100,19 +107,23 @@ static bool lists_alloc(struct merak_lists *lists)
 }
 
 struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
-                                       int stages, int chunks, int units)
+                                       const struct merak_plan *plan, int units)
 {
-    struct merak_schedule_args args = {
-        .stages = stages, .microbatches = units, .chunks = chunks};
+    struct merak_schedule_args args = {.stages = plan->pp,
+                                       .microbatches = units,
+                                       .chunks =
+                                           merak_plan_parts(plan) / plan->pp,
+                                       .passes = merak_plan_passes(plan)};
     struct merak_lists *lists = calloc(1, sizeof(*lists));
 
     if (lists == NULL)
         return NULL;
     lists->schedule = schedule;
-    lists->stages = stages;
-    lists->chunks = chunks;
+    lists->stages = args.stages;
+    lists->chunks = args.chunks;
     lists->units = units;
-    for (; args.stage < stages; args.stage++) {
+    lists->passes = args.passes;
+    for (; args.stage < args.stages; args.stage++) {
         int n = merak_schedule_count(schedule, &args);
 
         lists->room = n > lists->room ? n : lists->room;
@@ -160,7 +171,8 @@ static bool same_stage(const struct merak_lists *a, const struct merak_lists *b,
         x = next_of(a, stage, &i);
         y = next_of(b, stage, &k);
         if (x != NULL && y != NULL &&
-            (x->kind != y->kind || x->unit != y->unit || x->chunk != y->chunk))
+            (x->kind != y->kind || x->unit != y->unit || x->chunk != y->chunk ||
+             x->pass != y->pass))
             return false;
     } while (x != NULL && y != NULL);
     return x == NULL && y == NULL;
@@ -170,7 +182,7 @@ bool merak_lists_equal(const struct merak_lists *a, const struct merak_lists *b)
 {
     if (a->schedule->splits_w != b->schedule->splits_w ||
         a->chunks != b->chunks || a->stages != b->stages ||
-        a->units != b->units)
+        a->units != b->units || a->passes != b->passes)
         return false;
     for (int s = 0; s < a->stages * a->chunks; s++) {
         if (a->part[s] != b->part[s])

@@ -23,15 +23,33 @@ struct player {
     const struct merak_rater *r;
     const struct merak_lists *lists;
     double *up_s, *down_s; /* by part: transfers over its lower end */
-    double *f_end, *b_end; /* [part][unit], or < 0 */
+    double *f_end, *b_end; /* [part][unit][pass], [part][unit], or < 0 */
     double *end, *before;  /* by stage: of the last action, and of the one
                               before it */
     int *next;
 };
 
-static double *ends_of(const struct player *p, double *ends, int part)
+/* When a part is through with what this action does of a unit. */
+static double *end_of(const struct player *p, int part,
+                      const struct merak_step_action *a, int pass)
 {
-    return ends + (size_t)part * (size_t)p->lists->units;
+    size_t turn = (size_t)part * (size_t)p->lists->units + (size_t)a->unit;
+
+    if (a->kind == MERAK_ACT_B)
+        return &p->b_end[turn];
+    return &p->f_end[turn * (size_t)p->lists->passes + (size_t)pass];
+}
+
+/* The next pass begins when the last part is through with this one. */
+static double recycled(const struct player *p, int s,
+                       const struct merak_step_action *a)
+{
+    double sent;
+
+    if (a->pass == 0)
+        return 0;
+    sent = *end_of(p, p->r->parts - 1, a, a->pass - 1);
+    return sent < 0 || sent > p->before[s] ? sent : p->before[s];
 }
 
 /* When what an action needs is there; negative: not known yet. */
@@ -42,10 +60,12 @@ static double arrival(const struct player *p, int s, int part,
     int from = up ? part - 1 : part + 1;
     double sent, took;
 
-    if ((!up && a->kind != MERAK_ACT_B) || from < 0 || from == p->r->parts)
+    if (up && from < 0)
+        return recycled(p, s, a);
+    if ((!up && a->kind != MERAK_ACT_B) || from == p->r->parts)
         return 0;
     took = up ? p->up_s[part] : p->down_s[from];
-    sent = ends_of(p, up ? p->f_end : p->b_end, from)[a->unit];
+    sent = *end_of(p, from, a, a->pass);
     if (took < 0)
         return 0; /* nothing crosses there */
     if (sent < 0)
@@ -91,10 +111,8 @@ static bool play_stage(struct player *p, int s)
         end = (at > p->end[s] ? at : p->end[s]) + duration(p, part, a);
         if (a->kind == MERAK_ACT_F && a->unit == 0 && end < p->r->front_s[part])
             end = p->r->front_s[part];
-        if (a->kind == MERAK_ACT_F)
-            ends_of(p, p->f_end, part)[a->unit] = end;
-        if (a->kind == MERAK_ACT_B)
-            ends_of(p, p->b_end, part)[a->unit] = end;
+        if (a->kind == MERAK_ACT_F || a->kind == MERAK_ACT_B)
+            *end_of(p, part, a, a->pass) = end;
         p->before[s] = p->end[s];
         p->end[s] = end;
         p->next[s]++;
@@ -105,11 +123,13 @@ static bool play_stage(struct player *p, int s)
 static void play(struct player *p)
 {
     int stages = p->lists->stages;
-    size_t cells = (size_t)p->r->parts * (size_t)p->lists->units;
+    size_t units = (size_t)p->r->parts * (size_t)p->lists->units;
     bool moved = true;
 
-    for (size_t i = 0; i < cells; i++)
-        p->f_end[i] = p->b_end[i] = -1;
+    for (size_t i = 0; i < units; i++)
+        p->b_end[i] = -1;
+    for (size_t i = 0; i < units * (size_t)p->lists->passes; i++)
+        p->f_end[i] = -1;
     for (int s = 0; s < stages; s++) {
         p->end[s] = p->before[s] = 0;
         p->next[s] = 0;
@@ -296,13 +316,12 @@ static enum merak_status make_lists(struct merak_rater *r,
                                     struct merak_error *err)
 {
     const struct merak_plan *p = r->plan;
-    int units = merak_plan_units(p), follow = merak_lists_settled(p->pp, units);
+    int units = merak_plan_units(p), follow = merak_lists_settled(p, units);
 
-    r->lists = merak_lists_create(cand->schedule, p->pp, r->chunks, follow);
+    r->lists = merak_lists_create(cand->schedule, p, follow);
     /* A long pipeline is followed until it repeats itself. */
     if (follow < units)
-        r->lists_less = merak_lists_create(cand->schedule, p->pp, r->chunks,
-                                           follow - p->pp);
+        r->lists_less = merak_lists_create(cand->schedule, p, follow - p->pp);
     if (r->lists == NULL || (follow < units && r->lists_less == NULL))
         return merak_fail_nomem(err, (size_t)follow * sizeof(int));
     return MERAK_OK;
@@ -314,7 +333,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
                                    double limit, struct merak_error *err)
 {
     const struct merak_plan *p = &cand->plan;
-    size_t parts = (size_t)merak_plan_parts(p);
+    size_t parts = (size_t)merak_plan_parts(p), turns;
     enum merak_status rc;
 
     *rater = (struct merak_rater){.cost = cost,
@@ -329,9 +348,9 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     rc = make_lists(rater, cand, err);
     if (rc != MERAK_OK)
         return rc;
-    rater->work = calloc(2 * parts * ((size_t)rater->lists->units + 1) +
-                             3 * (size_t)p->pp + 8,
-                         sizeof(double));
+    turns = (size_t)rater->lists->units * ((size_t)rater->lists->passes + 1);
+    rater->work =
+        calloc(parts * (turns + 2) + 3 * (size_t)p->pp + 8, sizeof(double));
     rater->front_s = calloc(parts, sizeof(*rater->front_s));
     rater->range = calloc(parts, sizeof(*rater->range));
     rater->keeps = calloc(parts, sizeof(*rater->keeps));
@@ -364,7 +383,7 @@ static void set_player(const struct merak_rater *r,
                        const struct merak_lists *lists, struct player *p)
 {
     size_t parts = (size_t)r->parts, pp = (size_t)r->plan->pp;
-    size_t cells = parts * (size_t)lists->units;
+    size_t cells = parts * (size_t)lists->units * (size_t)lists->passes;
     double *up = r->work, *down = up + parts, *rest = down + parts;
 
     for (size_t k = 1; k < parts; k++) {
@@ -414,14 +433,15 @@ struct work {
 static struct work work_of(const struct merak_rater *r, int stage)
 {
     struct work work = {0};
+    int more = merak_plan_passes(r->plan) - 1;
 
     for (int c = 0; c < r->chunks; c++) {
         int part = r->lists->part[stage * r->chunks + c];
         const struct merak_range *g = &r->range[part];
 
         work.again_s += r->keeps[part].again_s;
-        work.kernel_s += g->kernel_s;
-        work.all_s += g->f_s + g->b_s + r->keeps[part].again_s;
+        work.kernel_s += g->kernel_s + more * g->f_s;
+        work.all_s += (1 + more) * g->f_s + g->b_s + r->keeps[part].again_s;
     }
     if (work.kernel_s > work.all_s - work.again_s)
         work.kernel_s = work.all_s - work.again_s;

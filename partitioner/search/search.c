@@ -192,7 +192,7 @@ static bool can_run(const struct merak_schedule *schedule,
     snprintf(with.schedule, sizeof(with.schedule), "%s", schedule->name);
     args = merak_schedule_defaults(schedule, &args);
     return !schedule->forward_only && schedule->feeds == NULL &&
-           args.slices <= 1 && args.passes <= 1 &&
+           args.slices <= 1 &&
            merak_plan_schedule(&with, &found, NULL) == MERAK_OK;
 }
 
@@ -208,9 +208,8 @@ struct seen {
 static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
                    const struct merak_plan *plan)
 {
-    int units = merak_lists_settled(plan->pp, merak_plan_units(plan));
-    struct merak_lists *lists = merak_lists_create(
-        schedule, plan->pp, merak_plan_parts(plan) / plan->pp, units);
+    int units = merak_lists_settled(plan, merak_plan_units(plan));
+    struct merak_lists *lists = merak_lists_create(schedule, plan, units);
 
     for (int i = 0; i < seen->n && lists != NULL; i++) {
         if (!seen->again[i] && merak_lists_equal(lists, seen->lists[i])) {
@@ -332,6 +331,7 @@ static enum merak_status rate_degrees(struct merak_search *s,
                                         .recompute = recompute_of(s),
                                         .microbatches =
                                             (int)(s->in->global_batch / pass),
+                                        .passes = table->passes,
                                         .micro_batch = table->micro_batch,
                                         .sp = table->sp,
                                         .dtype = s->in->dtype,
@@ -360,6 +360,7 @@ static enum merak_status add_table(struct merak_search *s,
     (*table_p)->tp = like->tp;
     (*table_p)->sp = like->sp;
     (*table_p)->micro_batch = like->micro_batch;
+    (*table_p)->passes = sharded->graph->passes;
     s->table[s->n_tables++] = *table_p;
     return MERAK_OK;
 }

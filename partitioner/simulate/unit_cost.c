@@ -32,7 +32,15 @@ static bool is_dropped(const struct merak_build *b,
            (drop->attention && merak_build_is_attention(in->op));
 }
 
-/* The share of each chunk's forward that is dropped. */
+/* Where what an action of a chunk takes is summed: passes differ in what they
+ * run. */
+static int sum_of(const struct merak_build *b, const struct merak_instr *in)
+{
+    return (in->pass * b->n_chunks + in->chunk) * MERAK_ACTIONS +
+           kind_of(b, in);
+}
+
+/* The share of each chunk's forward, its last pass, that is dropped. */
 static void find_shares(const struct merak_build *b, const double *sum,
                         double *share)
 {
@@ -42,9 +50,9 @@ static void find_shares(const struct merak_build *b, const double *sum,
         const struct merak_instr *in = &prog->instr[i];
 
         if (in->kind == MERAK_INSTR_KERNEL && in->microbatch == 0 &&
-            kind_of(b, in) == MERAK_ACT_F && is_dropped(b, in))
-            share[in->chunk] +=
-                in->cost_s / sum[in->chunk * MERAK_ACTIONS + MERAK_ACT_F];
+            in->pass == b->passes - 1 && kind_of(b, in) == MERAK_ACT_F &&
+            is_dropped(b, in))
+            share[in->chunk] += in->cost_s / sum[sum_of(b, in)];
     }
 }
 
@@ -58,7 +66,7 @@ static double units_of(const struct merak_build *b, int kind, double share)
 void merak_build_unit_costs(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
-    size_t n = (size_t)b->n_chunks * MERAK_ACTIONS;
+    size_t n = (size_t)(b->passes * b->n_chunks) * MERAK_ACTIONS;
     double *sum = merak_build_alloc(b, n * sizeof(*sum));
     double *share = merak_build_alloc(b, (size_t)b->n_chunks * sizeof(*share));
     int pieces = b->n_chunks * (prog->plan.sub_pipeline ? 2 : 1);
@@ -69,7 +77,7 @@ void merak_build_unit_costs(struct merak_build *b)
         const struct merak_instr *in = &prog->instr[i];
 
         if (in->kind == MERAK_INSTR_KERNEL && in->microbatch == 0)
-            sum[in->chunk * MERAK_ACTIONS + kind_of(b, in)] += in->cost_s;
+            sum[sum_of(b, in)] += in->cost_s;
     }
     find_shares(b, sum, share);
     for (int i = 0; i < prog->n_instrs; i++) {
@@ -79,9 +87,8 @@ void merak_build_unit_costs(struct merak_build *b)
         if (in->queue != MERAK_QUEUE_COMPUTE)
             continue;
         if (in->kind == MERAK_INSTR_KERNEL && in->microbatch >= 0)
-            in->cost_s *= units_of(b, kind, share[in->chunk]) *
-                          b->opt->unit_s / pieces /
-                          sum[in->chunk * MERAK_ACTIONS + kind];
+            in->cost_s *= units_of(b, kind, share[in->chunk]) * b->opt->unit_s /
+                          pieces / sum[sum_of(b, in)];
         else
             in->cost_s = 0;
     }

@@ -191,6 +191,7 @@ static enum merak_status run_kernel(struct merak_engine *e,
         step.sample += ((uint64_t)instr->microbatch * (uint64_t)p->plan.dp +
                         (uint64_t)p->dp_index) *
                        p->plan.micro_batch;
+    step.pass = instr->pass;
     merak_program_call(p, instr, &call);
     for (int i = 0; i < instr->n_in + instr->n_out; i++)
         call.operand[i].data = merak_engine_slot(e, instr->slot[i]);
@@ -207,6 +208,11 @@ enum merak_status merak_engine_local(struct merak_engine *e,
 {
     switch (instr->kind) {
     case MERAK_INSTR_LOAD:
+        if (instr->input == MERAK_INPUT_ZEROS) {
+            memset(merak_engine_slot(e, instr->slot[0]), 0,
+                   e->program->slot[instr->slot[0]].bytes);
+            return MERAK_OK;
+        }
         return e->opt.load(e->opt.load_arg, instr->input, instr->microbatch,
                            merak_engine_slot(e, instr->slot[0]), err);
     case MERAK_INSTR_KERNEL:

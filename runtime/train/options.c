@@ -69,7 +69,8 @@ static const struct merak_option rows[] = {
               "a file of `merak calibrate`, .. (cpu)",
      .arg = "NAME"},
     {"schedule", MERAK_OPTION_NAME, AT(schedule),
-     .about = "pipeline schedule; a wrong name lists them (1f1b)",
+     .about = "pipeline schedule; a wrong name lists them (1f1b; 3f1b for "
+              "models of several passes)",
      .given = AT(given.schedule)},
     {"chunks", MERAK_OPTION_INT, AT(chunks),
      .about = "model parts per task, for interleaved schedules (1)", .least = 1,

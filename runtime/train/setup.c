@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -78,6 +79,15 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
     plan->sp = t->opt.sp;
     plan->dtype = t->opt.dtype;
     return MERAK_OK;
+}
+
+/* What the model says of the plan. */
+static void take_model(struct merak_trainer *t, const struct merak_graph *graph)
+{
+    t->plan.passes = graph->passes;
+    if (graph->passes > 1 && t->plan.pp > 1 && t->chosen == NULL &&
+        !t->opt.given.schedule)
+        snprintf(t->plan.schedule, sizeof(t->plan.schedule), "3f1b");
 }
 
 static enum merak_status fill_plan(struct merak_trainer *t,
@@ -171,14 +181,16 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
     enum merak_status rc = fill_plan(t, err);
 
     if (rc == MERAK_OK)
+        rc = describe_model(t, &graph, err);
+    if (rc == MERAK_OK) {
+        take_model(t, graph);
         rc = merak_plan_schedule(&t->plan, &schedule, err);
+    }
     if (rc == MERAK_OK)
         rc = merak_backend_find(emulate ? "cpu" : t->opt.backend, &t->backend,
                                 err);
     if (rc == MERAK_OK && t->backend->open != NULL)
         rc = t->backend->open(t->plan.threads, err);
-    if (rc == MERAK_OK)
-        rc = describe_model(t, &graph, err);
     if (rc == MERAK_OK)
         rc = check_model(t, err);
     if (rc == MERAK_OK)

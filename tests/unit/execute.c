@@ -96,6 +96,7 @@ static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
         step.sample +=
             (uint64_t)(in->microbatch * prog->plan.dp + prog->dp_index) *
             prog->plan.micro_batch;
+    step.pass = in->pass;
     call.step = &step;
     for (int i = 0; i < in->n_in + in->n_out; i++)
         call.operand[i].data = slot_data(r->ex, rank, in->slot[i]);
@@ -123,6 +124,10 @@ static void run_load(struct run *r, int rank, const struct merak_instr *in)
 
     if (in->input == MERAK_INPUT_TARGETS) /* wte's rows, which stage 0 has */
         vocab = program(r, 0)->param[0].shape.dim[0];
+    if (in->input == MERAK_INPUT_ZEROS) {
+        memset(ids, 0, prog->slot[in->slot[0]].bytes);
+        return;
+    }
     for (size_t i = 0; i < n; i++)
         ids[i] = (int32_t)(merak_rng_mix(
                                r->ex->step.step,

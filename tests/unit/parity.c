@@ -375,6 +375,47 @@ static void slices_agree_to_rounding(void **state)
     }
 }
 
+/* Of a model that recycles: read and left on one stage, up and down the
+ * pipeline, read on two stages; on one stage and on several. */
+static void recycling_changes_no_bit(void **state)
+{
+    static const struct {
+        struct variant v;
+        int passes, reads, leaves, also;
+    } rows[] = {
+        {{1, 2, 1, "3f1b", false, MERAK_SP_OFF}, 3, 0, 2, 0},
+        {{1, 4, 1, "3f1b", false, MERAK_SP_OFF}, 3, 0, 2, 1},
+        {{1, 4, 1, "3f1b", false, MERAK_SP_OFF}, 2, 0, 1, 2},
+        {{1, 4, 1, "3f1b", false, MERAK_SP_OFF}, 4, 1, 1, 0},
+        {{1, 4, 1, "3f1b", false, MERAK_SP_OFF}, 3, 2, 0, 2},
+        {{1, 1, 1, "3f1b", false, MERAK_SP_OFF}, 5, 0, 2, 1},
+        {{1, 1, 1, "1f1b", false, MERAK_SP_OFF}, 2, 1, 2, 0},
+        {{1, 1, 1, "zb-h1", false, MERAK_SP_OFF}, 3, 0, 2, 2},
+        {{2, 4, 1, "3f1b", false, MERAK_SP_ON}, 2, 0, 2, 1},
+        {{2, 2, 2, "3f1b", true, MERAK_SP_OFF}, 3, 1, 2, 0},
+        {{1, 2, 2, "3f1b", true, MERAK_SP_OFF}, 2, 0, 1, 2},
+    };
+    struct small_model model = gpt;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = plan_of(&rows[i].v), one;
+
+        plan.microbatches = 5;
+        one = plan;
+        one.pp = 1;
+        snprintf(one.schedule, sizeof(one.schedule), "gpipe");
+        model.dropout = i % 2 ? 0.1f : 0;
+        model.passes = rows[i].passes;
+        model.reads = rows[i].reads;
+        model.leaves = rows[i].leaves;
+        model.also = rows[i].also;
+        assert_plans(&model, &one, &plan, true);
+        plan.recompute = MERAK_RECOMPUTE_FULL;
+        assert_plans(&model, &one, &plan, true);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +429,7 @@ int main(void)
         cmocka_unit_test(schedules_change_no_bit),
         cmocka_unit_test(slices_agree_to_rounding),
         cmocka_unit_test(everything_together_changes_no_bit),
+        cmocka_unit_test(recycling_changes_no_bit),
     };
 
     return cmocka_run_group_tests_name("parity", tests, NULL, NULL);

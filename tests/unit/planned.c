@@ -69,6 +69,37 @@ static struct merak_value *block(struct merak_model *m,
     return merak_add(m, x, merak_linear(m, h, w, bias, 1));
 }
 
+static struct merak_value *layers(struct merak_model *m,
+                                  const struct small_model *s,
+                                  struct merak_value *x,
+                                  struct merak_value *shared)
+{
+    size_t C = s->hidden;
+    struct merak_value *old = NULL, *h;
+
+    if (s->passes > 1) {
+        merak_passes(m, s->passes);
+        old = MERAK_RECYCLED(m, merak_model_micro_batch(m), merak_model_seq(m),
+                             C);
+    }
+    for (int l = 0; l < s->layers; l++) {
+        if (old != NULL && l == s->reads) {
+            h = merak_layernorm(m, old, MERAK_PARAM(m, "old.g", MERAK_ONES, C),
+                                MERAK_PARAM(m, "old.b", MERAK_ZEROS, C), 1e-5f);
+            h = merak_linear(m, h,
+                             MERAK_PARAM(m, "old.w", MERAK_NORMAL(0.02f), C, C),
+                             NULL, 1);
+            x = merak_add(m, x, merak_dropout(m, h, s->dropout));
+        }
+        if (old != NULL && l == s->also && s->also != s->reads)
+            x = merak_add(m, x, old);
+        x = block(m, s, l, x, shared);
+        if (old != NULL && l == s->leaves)
+            merak_recycle(m, old, x);
+    }
+    return x;
+}
+
 static void describe(struct merak_model *m, void *arg)
 {
     const struct small_model *s = arg;
@@ -82,8 +113,7 @@ static void describe(struct merak_model *m, void *arg)
     if (s->shared_proj)
         shared = MERAK_PARAM(m, "proj.w", MERAK_NORMAL(0.02f), C, s->heads,
                              C / s->heads);
-    for (int l = 0; l < s->layers; l++)
-        x = block(m, s, l, x, shared);
+    x = layers(m, s, x, shared);
     head = wte;
     if (s->untied)
         head = MERAK_PARAM(m, "head", MERAK_NORMAL(0.02f), s->vocab, C);

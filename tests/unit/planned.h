@@ -15,6 +15,9 @@ struct small_model {
     bool untied;       /* a head of its own instead of the embedding table */
     float dropout;     /* behind every projection */
     bool shared_proj;  /* all layers use one output projection */
+    int passes;        /* > 1: what layer `leaves` makes is read by `reads`, and
+                          as it is by `also`, in the next pass */
+    int reads, leaves, also;
     enum merak_dtype dtype;
 };
 

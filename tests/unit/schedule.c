@@ -166,6 +166,15 @@ static const struct shape_row shape_rows[] = {
     {"3f1b",
      {.stages = 2, .microbatches = 3, .chunks = 1, .stage = 1, .passes = 2},
      "F0 F1 F2 F0.1 B0 F1.1 B1 F2.1 B2"},
+    {"3f1b",
+     {.stages = 1, .microbatches = 3, .chunks = 1, .stage = 0, .passes = 2},
+     "F0 F1 F0.1 B0 F2 F1.1 B1 F2.1 B2"},
+    {"1f1b",
+     {.stages = 1, .microbatches = 2, .chunks = 1, .stage = 0, .passes = 3},
+     "F0 F0.1 F0.2 B0 F1 F1.1 F1.2 B1"},
+    {"gpipe",
+     {.stages = 1, .microbatches = 2, .chunks = 1, .stage = 0, .passes = 2},
+     "F0 F0.1 F1 F1.1 B0 B1"},
     {"interlaced",
      {.stages = 4, .microbatches = 2, .chunks = 2, .stage = 0},
      "f0 F0 f1 F1 B0 b0 B1 b1"},
@@ -500,8 +509,12 @@ static const struct refusal_row refusal_rows[] = {
      "1, or use sliced"},
     {"gpipe",
      {.stages = 4, .microbatches = 8, .chunks = 1, .passes = 3},
-     "schedule gpipe: 3 forward passes given, it runs 1: set passes = 1, or "
-     "use 3f1b"},
+     "schedule gpipe: a model of 3 forward passes on 4 stages given, it runs "
+     "several passes on one stage only: use 3f1b"},
+    {"zb-v",
+     {.stages = 1, .microbatches = 8, .chunks = 2, .passes = 3},
+     "schedule zb-v: a model of 3 forward passes given, in 2 chunks and 1 "
+     "slices: several passes run whole, set both to 1"},
     {"early",
      {.stages = 4, .microbatches = 8, .chunks = 1, .group = 4},
      "schedule early: group 4 given, it has no groups: leave it out, or use "
@@ -533,7 +546,7 @@ static const struct refusal_row refusal_rows[] = {
     {"3f1b",
      {.stages = 4, .microbatches = 8, .chunks = 1, .passes = 1},
      "schedule 3f1b: a model of 1 forward pass given, it is for those with 2 "
-     "or more: use 1f1b"},
+     "or more (merak_passes()): use 1f1b"},
     {"interlaced",
      {.stages = 3, .microbatches = 8, .chunks = 2},
      "schedule interlaced: 3 stages given, it needs 4 or more: set pp = 4, "
