@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -250,13 +251,16 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     if (rc != MERAK_OK)
         return rc;
     merak_report_plan(t);
-    rc = warm_up(t, err);
     *phase_p = MERAK_EXIT_DATA;
-    if (rc == MERAK_OK)
-        rc = merak_outputs_open(t, err);
+    rc = merak_outputs_open(t, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc != MERAK_OK)
         return rc;
+    *phase_p = MERAK_EXIT_CONFIG;
+    rc = warm_up(t, err); /* last: what it frees is there for the steps */
+    if (rc != MERAK_OK)
+        return rc;
+    *phase_p = MERAK_EXIT_DATA;
     t->baseline_kib = merak_resident_kib("VmRSS:");
     rc = start_weights(t, err);
     return merak_agree(t->tr, &t->world, rc, err);
@@ -336,6 +340,20 @@ static void print_help(const char *program)
          "disk; else a crash");
 }
 
+/*
+ * Products ask for a workspace and free it, thousands of times a step.  Where
+ * it happens to lie at the heap's end, glibc gives its pages back each time
+ * and faults them in again, and the peak of the resident size depends on
+ * which of two shapes the heap came to have.  What was got is kept.
+ */
+static void keep_heap(void)
+{
+#ifdef M_TRIM_THRESHOLD
+    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that glibc takes */
+    mallopt(M_TRIM_THRESHOLD, 256 << 20);
+#endif
+}
+
 int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
 {
     struct merak_trainer t = {.describe = describe,
@@ -346,6 +364,7 @@ int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
     int code;
 
     t.start_ns = merak_clock_ns();
+    keep_heap();
     rc = merak_train_options_parse(argc, argv, &t.opt, &err);
     if (rc != MERAK_OK)
         return fail_alone(&err, MERAK_EXIT_CONFIG);

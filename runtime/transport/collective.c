@@ -53,8 +53,7 @@ static enum merak_status check(const struct merak_transport *tr,
 
 static enum merak_status disseminate(struct merak_transport *tr,
                                      const struct merak_team *team,
-                                     struct verdict *v,
-                                     struct merak_error *err)
+                                     struct verdict *v, struct merak_error *err)
 {
     struct verdict theirs;
     int n = team->n;
@@ -73,11 +72,19 @@ static enum merak_status disseminate(struct merak_transport *tr,
 }
 
 /* Of UCX's queues of short messages in shared memory, several times the
- * length, and nearly the largest message that goes through them. */
+ * length; and messages of every way through them, to nearly the largest. */
 #define REHEARSE_COUNT 256
 #define REHEARSE_BYTES 8000
+static const size_t rehearsed_bytes[] = {8, 200, 4000, REHEARSE_BYTES};
 
-/* All of them at once: receives are posted when messages are waiting. */
+static size_t rehearsed(int i)
+{
+    return rehearsed_bytes[(size_t)i % (sizeof(rehearsed_bytes) /
+                                        sizeof(*rehearsed_bytes))];
+}
+
+/* All of them at once: receives are posted when messages are waiting, which
+ * a barrier sees to: its own come behind them. */
 static enum merak_status rehearse(struct merak_transport *tr,
                                   const struct merak_team *team, char *buf,
                                   struct merak_request **req,
@@ -90,12 +97,13 @@ static enum merak_status rehearse(struct merak_transport *tr,
     int posted = 0;
 
     for (int i = 0; i < REHEARSE_COUNT && rc == MERAK_OK; i++) {
-        rc = tr->ops->send(tr, buf, REHEARSE_BYTES, to, tag, &req[posted],
-                           err);
+        rc = tr->ops->send(tr, buf, rehearsed(i), to, tag, &req[posted], err);
         posted += rc == MERAK_OK;
     }
+    if (rc == MERAK_OK)
+        rc = merak_barrier(tr, team, err);
     for (int i = 0; i < REHEARSE_COUNT && rc == MERAK_OK; i++) {
-        rc = tr->ops->recv(tr, buf + REHEARSE_BYTES, REHEARSE_BYTES, from, tag,
+        rc = tr->ops->recv(tr, buf + REHEARSE_BYTES, rehearsed(i), from, tag,
                            &req[posted], err);
         posted += rc == MERAK_OK;
     }
@@ -116,9 +124,8 @@ enum merak_status merak_transport_rehearse(struct merak_transport *tr,
         return rc;
     req = calloc(2 * REHEARSE_COUNT, sizeof(*req));
     buf = calloc(2, REHEARSE_BYTES);
-    rc = req == NULL || buf == NULL
-             ? merak_fail_nomem(err, 2 * REHEARSE_BYTES)
-             : rehearse(tr, team, buf, req, err);
+    rc = req == NULL || buf == NULL ? merak_fail_nomem(err, 2 * REHEARSE_BYTES)
+                                    : rehearse(tr, team, buf, req, err);
     free(req);
     free(buf);
     return rc;
@@ -181,8 +188,8 @@ enum merak_status merak_broadcast(struct merak_transport *tr,
         return rc;
     if (root < 0 || root >= team->n)
         return merak_fail(err, MERAK_ERR_PARAM,
-                          "broadcast root %d, expected a member of 0..%d",
-                          root, team->n - 1);
+                          "broadcast root %d, expected a member of 0..%d", root,
+                          team->n - 1);
     place = (team->me + team->n - root) % team->n;
     while (bit < team->n && (place & bit) == 0)
         bit *= 2;
@@ -226,8 +233,8 @@ enum merak_status merak_sum(struct merak_transport *tr,
      * rounded up to 64 bytes. */
     scratch = malloc((n + (size_t)team->n * 9) * sizeof(double));
     if (scratch == NULL)
-        return merak_fail_nomem(err, (n + (size_t)team->n * 9) *
-                                         sizeof(double));
+        return merak_fail_nomem(err,
+                                (n + (size_t)team->n * 9) * sizeof(double));
     rc = tr->ops->exchange(tr, team, &ex, inout, inout, scratch,
                            MERAK_TAG_OWN + MERAK_TAG_SUM, &req, err);
     if (rc == MERAK_OK)
