@@ -248,6 +248,11 @@ enum merak_status merak_search_no_division(const struct merak_search *s)
                           "global batch: %zu sequences are no multiple of dp "
                           "%zu x micro-batch %zu; nearest: %zu",
                           s->in->global_batch, dp, b, batch);
+    if (pin->schedule != NULL && s->schedule_error.status != MERAK_OK) {
+        if (s->err != NULL)
+            *s->err = s->schedule_error;
+        return MERAK_ERR_CONFIG;
+    }
     return merak_fail(
         s->err, MERAK_ERR_CONFIG,
         "degrees: %d ranks and a global batch of %zu have no tp x pp x dp "

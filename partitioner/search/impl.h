@@ -326,6 +326,9 @@ struct merak_search {
     int n_rated, n_simulated;
     struct merak_error tp_error; /* of the last tp the model refused */
     int n_tp_refused;
+    struct merak_error schedule_error; /* of the last schedule that could not
+                                          run with a plan's numbers, in as
+                                          few chunks as it takes */
     struct merak_error *err;
 };
 

@@ -182,18 +182,22 @@ static enum merak_status rate_variants(struct merak_search *s,
 }
 
 /* Can programs be made of it, and does the table know what they do? */
-static bool can_run(const struct merak_schedule *schedule,
+static bool can_run(struct merak_search *s,
+                    const struct merak_schedule *schedule,
                     const struct merak_plan *plan)
 {
     struct merak_schedule_args args = merak_plan_schedule_args(plan, 0);
     struct merak_plan with = *plan;
     const struct merak_schedule *found;
+    struct merak_error why = {.status = MERAK_OK};
 
     snprintf(with.schedule, sizeof(with.schedule), "%s", schedule->name);
     args = merak_schedule_defaults(schedule, &args);
+    if (merak_plan_schedule(&with, &found, &why) != MERAK_OK &&
+        plan->chunks <= (schedule->min_chunks > 1 ? schedule->min_chunks : 1))
+        s->schedule_error = why;
     return !schedule->forward_only && schedule->feeds == NULL &&
-           args.slices <= 1 &&
-           merak_plan_schedule(&with, &found, NULL) == MERAK_OK;
+           args.slices <= 1 && why.status == MERAK_OK;
 }
 
 /* Schedules that were rated for the same stages. */
@@ -247,7 +251,7 @@ static enum merak_status rate_schedules(struct merak_search *s,
 
     for (int i = 0; all[i] != NULL && rc == MERAK_OK; i++) {
         if ((want != NULL && strcmp(want, all[i]->name) != 0) ||
-            !can_run(all[i], &cand->plan) ||
+            !can_run(s, all[i], &cand->plan) ||
             !is_new(&seen, all[i], &cand->plan))
             continue;
         cand->schedule = all[i];

@@ -99,6 +99,11 @@ void merak_report_plan(const struct merak_trainer *t)
                t->boot->n_nodes == 1 ? "" : "s", t->ranks.source,
                t->plan.schedule, t->plan.microbatches, t->plan.micro_batch,
                t->opt.seq, t->plan.threads, t->plan.threads == 1 ? "" : "s");
+    if (t->plan.passes > 1)
+        merak_info("train",
+                   "%d forward passes of each micro-batch, the last with "
+                   "gradients",
+                   t->plan.passes);
     merak_info("train", "programs %016" PRIx64, t->program_id);
     report_stages(t);
     report_arena(t);

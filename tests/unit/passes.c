@@ -7,6 +7,7 @@
 #include "unit/execute.h"
 
 #include "base/rng.h"
+#include "partitioner/search/search.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -314,6 +315,117 @@ static void steps_take_the_closed_form(void **state)
     }
 }
 
+/* --- the planner -----------------------------------------------------------
+ */
+
+struct deep {
+    int passes;
+};
+
+/* Layers enough for four stages. */
+static void describe_deep(struct merak_model *m, void *arg)
+{
+    const struct deep *d = arg;
+    const size_t C = 16;
+    struct merak_value *w, *old = NULL;
+    struct merak_value *table = MERAK_PARAM(m, "w", MERAK_NORMAL(1), 64, C);
+    struct merak_value *x = merak_embedding(m, merak_tokens(m), table);
+
+    if (d->passes > 1) {
+        merak_passes(m, d->passes);
+        old = MERAK_RECYCLED(m, merak_model_micro_batch(m), 8, C);
+        x = merak_add(m, x, old);
+    }
+    for (int l = 0; l < 6; l++) {
+        w = MERAK_PARAM(m, merak_name(m, "w.%d", l), MERAK_NORMAL(1), C, C);
+        x = merak_add(m, x,
+                      merak_gelu(m, merak_linear(m, x, w, NULL, 1), false));
+    }
+    if (old != NULL)
+        merak_recycle(m, old, x);
+    merak_cross_entropy(m, merak_linear(m, x, table, NULL, 1),
+                        merak_targets(m));
+}
+
+static enum merak_status planned_for(int passes, int pp, const char *schedule,
+                                     struct merak_search_result **result_p,
+                                     struct merak_error *err)
+{
+    struct merak_device device = {.ranks_per_node = 4,
+                                  .memory_bytes = (size_t)1 << 30,
+                                  .bytes_per_s = 1e10,
+                                  .kernel_s = 1e-6,
+                                  .link_bytes_per_s = 1e9,
+                                  .link_latency_s = 1e-6,
+                                  .net_bytes_per_s = 1e9,
+                                  .net_latency_s = 1e-6};
+    struct deep deep = {passes};
+    struct merak_search_input in = {.describe = describe_deep,
+                                    .arg = &deep,
+                                    .seq = 8,
+                                    .dtype = MERAK_F32,
+                                    .global_batch = 16,
+                                    .nodes = 1,
+                                    .ranks_per_node = 4,
+                                    .threads = 1,
+                                    .device = &device};
+
+    device.flops_per_s[MERAK_F32] = device.peak_flops_per_s[MERAK_F32] = 1e10;
+    in.pin.pp = pp;
+    in.pin.schedule = schedule;
+    return merak_search(&in, result_p, err);
+}
+
+static void the_planner_takes_several_passes(void **state)
+{
+    struct merak_error err = {0};
+
+    (void)state;
+    for (int pp = 1; pp <= 4; pp *= 2) {
+        struct merak_search_result *one = NULL, *three = NULL;
+        const struct merak_plan *plan;
+
+        assert_int_equal(planned_for(1, pp, NULL, &one, &err), MERAK_OK);
+        assert_int_equal(planned_for(3, pp, NULL, &three, &err), MERAK_OK);
+        plan = &three->choice[0].plan;
+        assert_int_equal(plan->pp, pp);
+        assert_int_equal(plan->passes, 3);
+        assert_true(three->choice[0].simulated);
+        assert_int_equal(strcmp(plan->schedule, "3f1b") == 0, pp > 1);
+        /* two forwards more: from 1 + 2 units to 3 + 2, about */
+        assert_true(three->choice[0].step_s > 1.3 * one->choice[0].step_s);
+        assert_true(three->choice[0].step_s < 2.0 * one->choice[0].step_s);
+        merak_search_destroy(one);
+        merak_search_destroy(three);
+    }
+}
+
+static void the_planner_says_why_not(void **state)
+{
+    static const struct {
+        int passes;
+        const char *schedule, *text;
+    } rows[] = {
+        {1, "3f1b",
+         "schedule 3f1b: a model of 1 forward pass given, it is for those with "
+         "2 or more (merak_passes()): use 1f1b"},
+        {3, "1f1b",
+         "schedule 1f1b: a model of 3 forward passes on 2 stages given, it "
+         "runs several passes on one stage only: use 3f1b"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_search_result *result = NULL;
+        struct merak_error err = {0};
+
+        assert_int_equal(
+            planned_for(rows[i].passes, 2, rows[i].schedule, &result, &err),
+            MERAK_ERR_CONFIG);
+        assert_string_equal(err.text, rows[i].text);
+    }
+}
+
 /* --- numbers -------------------------------------------------------------- */
 
 enum { SEQ = 16, WIDTH = 4, VOCAB = 7, PASSES = 3 };
@@ -515,6 +627,8 @@ int main(void)
         cmocka_unit_test(early_passes_run_what_is_recycled),
         cmocka_unit_test(what_cannot_run_is_refused),
         cmocka_unit_test(steps_take_the_closed_form),
+        cmocka_unit_test(the_planner_takes_several_passes),
+        cmocka_unit_test(the_planner_says_why_not),
         cmocka_unit_test(one_rank_agrees_with_a_plain_computation),
         cmocka_unit_test(dropout_differs_between_passes),
     };
