@@ -275,19 +275,34 @@ static void part_in_peace(struct ucx *tr)
     free(rank);
 }
 
-/* After a failure endpoints go with their worker: to close them would wait
- * for peers that may be gone. */
+static ucs_status_ptr_t start_close(ucp_ep_h ep)
+{
+    ucp_request_param_t param = {0};
+
+    return ep != NULL ? ucp_ep_close_nbx(ep, &param) : NULL;
+}
+
+/*
+ * After a failure endpoints go with their worker: to close them would wait
+ * for peers that may be gone.  Otherwise all at once, since each waits for its
+ * peer: one after the other, ranks would wait for each other in circles until
+ * time was up.
+ */
 static void close_endpoints(struct ucx *tr)
 {
     int64_t limit = merak_clock_ns() + ABORT_NS;
-    ucp_request_param_t param = {0};
+    size_t n = (size_t)tr->base.size;
+    ucs_status_ptr_t *end = tr->failed ? NULL : calloc(2 * n, sizeof(*end));
 
-    for (int r = 0; r < tr->base.size && !tr->failed; r++) {
-        if (tr->ep[r] != NULL)
-            finish(tr, ucp_ep_close_nbx(tr->ep[r], &param), limit);
-        if (tr->answer[r] != NULL)
-            finish(tr, ucp_ep_close_nbx(tr->answer[r], &param), limit);
+    if (end == NULL)
+        return;
+    for (size_t r = 0; r < n; r++) {
+        end[r] = start_close(tr->ep[r]);
+        end[n + r] = start_close(tr->answer[r]);
     }
+    for (size_t i = 0; i < 2 * n; i++)
+        finish(tr, end[i], limit);
+    free(end);
 }
 
 static void free_requests(struct ucx *tr)
