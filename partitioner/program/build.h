@@ -76,6 +76,12 @@ struct merak_lag {
     int since; /* the action that let go of it, counted */
 };
 
+/* A parameter of this stage and the first node of it that reads it. */
+struct merak_first_use {
+    struct merak_param_slots *param;
+    int node;
+};
+
 struct merak_build {
     struct merak_program *prog;
     const struct merak_sharded *sharded;
@@ -105,6 +111,8 @@ struct merak_build {
     struct merak_open *open;     /* by micro-batch and pass */
     struct merak_uses *uses;     /* by parameter of this stage */
     struct merak_uses **uses_of; /* by value: PARAM_GRAD: its parameter's */
+    struct merak_first_use *gather; /* parameters by their first reader */
+    int gathered;                   /* so many are emitted */
     struct merak_exchange **exchange; /* by node: shared by micro-batches */
     const char **again_name;          /* by node */
     struct merak_lag *lag;
@@ -255,6 +263,9 @@ void merak_build_uses(struct merak_build *b);
 void merak_build_grads_made(struct merak_build *b,
                             const struct merak_node *node);
 void merak_build_gathers(struct merak_build *b);
+/* Those that have to be under way before a node of a forward is. */
+void merak_build_gathers_before(struct merak_build *b,
+                                const struct merak_node *node, int microbatch);
 void merak_build_step(struct merak_build *b);
 
 /* --- unit_cost.c --- */

@@ -176,6 +176,8 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
 
     if (!merak_build_runs(b, node) || !merak_build_runs_now(b, node->id))
         return;
+    if (!item->again)
+        merak_build_gathers_before(b, node, microbatch);
     emit_kernel(b, node, item, &in);
     for (int i = 0; i < node->n_out && !item->again; i++) {
         int v = node->out[i]->id;

@@ -540,14 +540,9 @@ static void update(struct merak_build *b, const struct merak_param_slots *p)
                     merak_build_name(b, "adamw %s", p->name));
 }
 
-struct first_use {
-    struct merak_param_slots *param;
-    int node;
-};
-
 static int sooner(const void *a, const void *b)
 {
-    const struct first_use *x = a, *y = b;
+    const struct merak_first_use *x = a, *y = b;
 
     if (x->node != y->node)
         return x->node < y->node ? -1 : 1;
@@ -555,16 +550,16 @@ static int sooner(const void *a, const void *b)
 }
 
 /* The parameters in the order in which a forward reads them. */
-static struct first_use *order_by_use(struct merak_build *b)
+static struct merak_first_use *order_by_use(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
-    struct first_use *order =
+    struct merak_first_use *order =
         merak_build_alloc(b, ((size_t)prog->n_params + 1) * sizeof(*order));
 
     if (order == NULL)
         return NULL;
     for (int i = 0; i < prog->n_params; i++)
-        order[i] = (struct first_use){&prog->param[i], b->graph->n_nodes};
+        order[i] = (struct merak_first_use){&prog->param[i], b->graph->n_nodes};
     for (int n = b->graph->n_nodes - 1; n >= 0; n--) {
         const struct merak_node *node = b->graph->node[n];
 
@@ -580,20 +575,24 @@ static struct first_use *order_by_use(struct merak_build *b)
     return order;
 }
 
-/*
- * What the last step updated in parts, over the replicas: at the front of the
- * next step (of its first, too: to no effect), where the forward hides all
- * that it does not need at once; and of an evaluation.
- */
-void merak_build_gathers(struct merak_build *b)
+/* Does this node talk to tensor peers in a forward of this stage? */
+static bool is_exchange(const struct merak_build *b, int n)
 {
-    struct first_use *order;
+    enum merak_convert_kind kind = b->sharded->hop[n].kind;
 
-    if (b->dp_axis < 0 || !b->prog->plan.zero1)
-        return;
-    order = order_by_use(b);
-    for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
-        const struct merak_param_slots *p = order[i].param;
+    return kind != MERAK_CONVERT_NONE && kind != MERAK_CONVERT_SLICE &&
+           b->graph->node[n]->phase == MERAK_PHASE_F &&
+           b->stage_of_part[b->stages->of_node[n]] == b->stage;
+}
+
+/* Gather what is read before the first exchange from node n on. */
+static void gather_up_to(struct merak_build *b, int n)
+{
+    while (n < b->graph->n_nodes && !is_exchange(b, n))
+        n++;
+    while (b->gathered < b->prog->n_params && b->rc == MERAK_OK &&
+           (n == b->graph->n_nodes || b->gather[b->gathered].node < n)) {
+        const struct merak_param_slots *p = b->gather[b->gathered++].param;
         int part = is_f32(b, p) ? p->master : own_part(b, p);
 
         if (b->rc == MERAK_OK && b->uses[p - b->prog->param].n > 0)
@@ -601,9 +600,39 @@ void merak_build_gathers(struct merak_build *b)
     }
 }
 
+/*
+ * What the last step updated in parts is gathered over the replicas at the
+ * front of the next step (of its first, too: to no effect), and of an
+ * evaluation, where the forward hides all that it does not need at once.
+ * Exchanges of that forward stand in the same queue.  On the first stage, which
+ * begins at once, each comes before the gathers that only what follows the next
+ * one needs; the others gather while they wait for the first stage.
+ */
+void merak_build_gathers(struct merak_build *b)
+{
+    b->gathered = b->prog->n_params;
+    if (b->dp_axis < 0 || !b->prog->plan.zero1)
+        return;
+    b->gather = order_by_use(b);
+    b->gathered = 0;
+    if (b->gather != NULL)
+        gather_up_to(b, b->stage == 0 ? 0 : b->graph->n_nodes);
+}
+
+void merak_build_gathers_before(struct merak_build *b,
+                                const struct merak_node *node, int microbatch)
+{
+    if (b->gathered == b->prog->n_params || !is_exchange(b, node->id))
+        return;
+    if (microbatch == 0)
+        gather_up_to(b, node->id + 1);
+    else /* they hide what the next chunk is going to need */
+        gather_up_to(b, b->gather[b->gathered].node);
+}
+
 static void update_params(struct merak_build *b)
 {
-    struct first_use *order = order_by_use(b);
+    struct merak_first_use *order = order_by_use(b);
 
     for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
         if (order[i].param->grad >= 0)

@@ -6,7 +6,9 @@
 
 #include "unit/planned.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct small_model gpt = {
     .layers = 4, .vocab = 64, .hidden = 64, .heads = 4};
@@ -121,11 +123,74 @@ static void only_users_wait_for_an_exchange(void **state)
     }
 }
 
+/* Exchanges inside a forward between two instructions. */
+static int exchanges_between(const struct merak_program *p, int from, int to)
+{
+    int n = 0;
+
+    for (int i = from + 1; i < to; i++)
+        n += p->instr[i].kind == MERAK_INSTR_EXCHANGE && p->instr[i].node >= 0;
+    return n;
+}
+
+/* By how many exchanges the gathers of a program come before they have to;
+ * at most so many is any ahead. */
+static int gathers_ahead(const struct merak_program *p, int most)
+{
+    int n = 0, sum = 0;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *in = &p->instr[i];
+        int user, ahead;
+
+        if (strncmp(in->name, "gather ", 7) != 0)
+            continue;
+        user = next_read(p, in->slot[1], i + 1);
+        ahead = exchanges_between(p, i, user);
+        if (ahead > most)
+            fail_msg("%s stands %d exchanges before %s", in->name, ahead,
+                     p->instr[user].name);
+        sum += ahead;
+        n++;
+    }
+    assert_int_equal(n, p->n_params);
+    return sum;
+}
+
+/* Gathers of ZeRO-1 stand in one queue with the exchanges of the first
+ * forward: on the first stage, those of the last layers do not keep the first
+ * from going on.  Other stages begin with all of them. */
+static void gathers_let_the_first_forward_pass(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct merak_plan plan = {.tp = 2,
+                                  .pp = 1 + kind % 2,
+                                  .dp = 2,
+                                  .microbatches = 2,
+                                  .zero1 = true,
+                                  .schedule = "1f1b",
+                                  .sp = kind / 2 ? MERAK_SP_ON : MERAK_SP_OFF};
+        struct merak_planned *p = planned_build(&gpt, &plan, NULL);
+
+        for (int r = 0; r < p->n_programs; r++) {
+            const struct merak_program *prog = p->program[r];
+
+            if (prog->stage == 0)
+                assert_true(gathers_ahead(prog, 1) > 0);
+            else
+                assert_true(gathers_ahead(prog, INT_MAX) > prog->n_params);
+        }
+        merak_planned_destroy(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges_of_half_the_compute_are_hidden),
         cmocka_unit_test(only_users_wait_for_an_exchange),
+        cmocka_unit_test(gathers_let_the_first_forward_pass),
     };
 
     return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);
