@@ -24,6 +24,7 @@ struct player {
     const struct merak_lists *lists;
     double *up_s, *down_s; /* by part: transfers over its lower end */
     double *f_end, *b_end; /* [part][unit][pass], [part][unit], or < 0 */
+    double *made;          /* by part: gradients of weights, of all units */
     double *end, *before;  /* by stage: of the last action, and of the one
                               before it */
     int *next;
@@ -113,6 +114,8 @@ static bool play_stage(struct player *p, int s)
             end = p->r->front_s[part];
         if (a->kind == MERAK_ACT_F || a->kind == MERAK_ACT_B)
             *end_of(p, part, a, a->pass) = end;
+        if (a->kind == MERAK_ACT_B || a->kind == MERAK_ACT_W)
+            p->made[part] = end;
         p->before[s] = p->end[s];
         p->end[s] = end;
         p->next[s]++;
@@ -186,11 +189,37 @@ static struct merak_hold fresh_hold(const struct merak_rater *r, int s,
     return hold;
 }
 
+static double gather_s(const struct merak_rater *r, int s,
+                       const struct merak_segment *seg)
+{
+    struct merak_hold hold = fresh_hold(r, s, seg);
+
+    if (hold.n == 0)
+        return 0;
+    return over_dp(r, false, 2 * hold.low + 4 * hold.full, hold.n);
+}
+
+/* Of all segments of a stage. */
+static double stage_gather_s(const struct merak_rater *r, int s)
+{
+    double all = 0;
+
+    for (int c = 0; c < r->chunks; c++) {
+        const struct merak_range *g =
+            &r->range[r->lists->part[s * r->chunks + c]];
+
+        for (int i = g->from; i < g->to; i++)
+            all += gather_s(r, s, &r->table->segment[i]);
+    }
+    return all;
+}
+
 /* What replicas updated in parts is gathered in the order in which a stage
- * reads it, and each segment waits for its own. */
+ * reads it, and each segment waits for its own; on all stages but the first,
+ * exchanges wait for all. */
 static void set_front(struct merak_rater *r, int s)
 {
-    double gathered = 0;
+    double gathered = 0, all = s > 0 ? stage_gather_s(r, s) : 0;
 
     for (int c = 0; c < r->chunks; c++) {
         int part = r->lists->part[s * r->chunks + c];
@@ -200,12 +229,11 @@ static void set_front(struct merak_rater *r, int s)
         *front_s = 0;
         for (int i = g->from; i < g->to; i++) {
             const struct merak_segment *seg = &r->table->segment[i];
-            struct merak_hold hold = fresh_hold(r, s, seg);
+            double ready;
 
-            if (hold.n > 0)
-                gathered +=
-                    over_dp(r, false, 2 * hold.low + 4 * hold.full, hold.n);
-            *front_s = (gathered > *front_s ? gathered : *front_s) + seg->f_s;
+            gathered += gather_s(r, s, seg);
+            ready = seg->exchanged > 0 && all > gathered ? all : gathered;
+            *front_s = (ready > *front_s ? ready : *front_s) + seg->f_s;
         }
     }
 }
@@ -266,20 +294,106 @@ static double adamw_s(const struct merak_rater *r, const struct merak_hold *h,
                                     (30 * h->low + 28 * h->full) / each);
 }
 
-static struct tail tail_of(const struct merak_rater *r,
-                           const struct merak_range *g, double end, double tied)
+/* Of what segment i of stage s is the first to hold: what no other stage
+ * has. */
+static struct merak_hold own_hold(const struct merak_rater *r, int s, int i)
 {
+    struct merak_hold hold = r->table->segment[i].hold;
+
+    for (int k = 0; k < r->table->n_shares && hold.n > 0; k++) {
+        const struct merak_share *share = &r->table->share[k];
+
+        if (share->prev != i || stage_of(r, share->segment) == s)
+            continue;
+        hold.low -= share->hold.low;
+        hold.full -= share->hold.full;
+        hold.n -= share->hold.n;
+    }
+    return hold;
+}
+
+/* A stage's queue of collectives as its last backwards fill it. */
+struct drain {
+    double at;   /* compute has come to here */
+    double free; /* the queue is */
+};
+
+/*
+ * The last backward of a part: what a segment's weights had of gradients is
+ * summed over replicas as soon as the last is there, behind the segments
+ * before it.  Exchanges of these stand in the same queue.
+ */
+static void drain_part(const struct merak_rater *r, int part, double made,
+                       struct drain *d)
+{
+    const struct merak_range *g = &r->range[part];
+    bool splits = r->lists->schedule->splits_w;
+    double work = splits ? g->w_s : g->b_s;
+
+    if (made - work > d->at)
+        d->at = made - work;
+    for (int i = g->to - 1; i >= g->from; i--) {
+        const struct merak_segment *seg = &r->table->segment[i];
+        struct merak_hold hold = own_hold(r, r->lists->stage_of[part], i);
+
+        d->at += splits ? seg->w_s : seg->b_s;
+        if (!splits && seg->exchanged > 0 && d->free > d->at)
+            d->at = d->free;
+        if (hold.n == 0)
+            continue;
+        d->free = d->free > d->at ? d->free : d->at;
+        d->free += seg->hold.convert_s +
+                   over_dp(r, true, 4 * (hold.low + hold.full), hold.n);
+    }
+}
+
+/* The part of a stage that ends after `last` (-1: first); -1 if there is
+ * none. */
+static int next_made(const struct player *p, int s, int last)
+{
+    int next = -1;
+
+    for (int c = 0; c < p->r->chunks; c++) {
+        int part = p->lists->part[s * p->r->chunks + c];
+
+        if (last >= 0 && (p->made[part] < p->made[last] ||
+                          (p->made[part] == p->made[last] && part <= last)))
+            continue;
+        if (next < 0 || p->made[part] < p->made[next])
+            next = part;
+    }
+    return next;
+}
+
+/* When all gradients of a stage are summed over replicas, but of what several
+ * stages have. */
+static double drain_stage(const struct player *p, int s)
+{
+    struct drain d = {0};
+
+    for (int part = next_made(p, s, -1); part >= 0;
+         part = next_made(p, s, part))
+        drain_part(p->r, part, p->made[part], &d);
+    return d.free > d.at ? d.free : d.at;
+}
+
+static struct tail tail_of(const struct player *p, int s,
+                           const struct merak_range *g, double tied)
+{
+    const struct merak_rater *r = p->r;
     const struct merak_hold *h = &g->hold;
     bool flat = r->plan->dp > 1 && r->plan->zero1;
     double elements = h->low + h->full;
     double late = tied > 0 ? g->tied + g->lent : 0;
     double parts = flat ? r->plan->dp : 1;
-    struct tail t = {.ready = end + h->convert_s, .tp_s = h->convert_s};
+    struct tail t = {.ready = p->end[s] + h->convert_s, .tp_s = h->convert_s};
 
-    /* Little of it hides behind the last backward: the staging of one
-     * reduction lies where the activations of that backward do. */
-    if (r->plan->dp > 1)
-        t.ready += over_dp(r, true, 4 * (elements - late), h->n);
+    if (r->plan->dp > 1) {
+        double drained = drain_stage(p, s);
+
+        t.ready = p->end[s] > drained ? p->end[s] : drained;
+        t.tp_s = 0;
+    }
     if (late > 0) {
         t.ready = t.ready > tied ? t.ready : tied;
         if (r->plan->dp > 1)
@@ -350,7 +464,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
         return rc;
     turns = (size_t)rater->lists->units * ((size_t)rater->lists->passes + 1);
     rater->work =
-        calloc(parts * (turns + 2) + 3 * (size_t)p->pp + 8, sizeof(double));
+        calloc(parts * (turns + 3) + 3 * (size_t)p->pp + 8, sizeof(double));
     rater->front_s = calloc(parts, sizeof(*rater->front_s));
     rater->range = calloc(parts, sizeof(*rater->range));
     rater->keeps = calloc(parts, sizeof(*rater->keeps));
@@ -384,7 +498,8 @@ static void set_player(const struct merak_rater *r,
 {
     size_t parts = (size_t)r->parts, pp = (size_t)r->plan->pp;
     size_t cells = parts * (size_t)lists->units * (size_t)lists->passes;
-    double *up = r->work, *down = up + parts, *rest = down + parts;
+    double *up = r->work, *down = up + parts, *made = down + parts;
+    double *rest = made + parts;
 
     for (size_t k = 1; k < parts; k++) {
         const struct merak_segment *seg = &r->table->segment[r->range[k].from];
@@ -401,6 +516,7 @@ static void set_player(const struct merak_rater *r,
                          .down_s = down,
                          .end = rest,
                          .before = rest + pp,
+                         .made = made,
                          .next = (int *)(rest + 2 * pp),
                          .f_end = rest + 3 * pp,
                          .b_end = rest + 3 * pp + cells};
@@ -415,7 +531,7 @@ static double whole_step(const struct merak_rater *r, const struct player *p,
     tie(r, p->end, tied);
     for (int s = 0; s < r->plan->pp; s++) {
         struct merak_range holds = merak_stage_holds(r, s);
-        struct tail t = tail_of(r, &holds, p->end[s], tied[s]);
+        struct tail t = tail_of(p, s, &holds, tied[s]);
 
         ready = t.ready > ready ? t.ready : ready;
         update = t.update_s > update ? t.update_s : update;
@@ -501,11 +617,13 @@ static void carry_on(const struct merak_rater *r, double less_s, int busiest,
     int by = r->lists->units - r->lists_less->units;
     double period = (p->end[0] - less_s) / by;
     double least = work_of(r, busiest).all_s;
+    double more = (period > least ? period : least) *
+                  (merak_plan_units(r->plan) - r->lists->units);
 
-    if (period < least)
-        period = least;
     for (int s = 0; s < r->plan->pp; s++)
-        p->end[s] += period * (merak_plan_units(r->plan) - r->lists->units);
+        p->end[s] += more;
+    for (int k = 0; k < r->parts; k++)
+        p->made[k] += more;
 }
 
 double merak_rate(struct merak_rater *r, const int *bound, double *part_s,

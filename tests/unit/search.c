@@ -522,128 +522,6 @@ static void refusals_say_what_binds(void **state)
     }
 }
 
-/* --- published figures ---------------------------------------------------- */
-
-/* Rate a pipeline of one segment a stage that takes f forward, twice that
- * backward, and hops of c seconds; no parameters. */
-static double rate_pipeline(const char *schedule, int m, const double *f,
-                            double c)
-{
-    struct merak_segment segment[4] = {{0}};
-    struct merak_table table = {.n = 4, .width = 1, .segment = segment};
-    struct merak_candidate cand = {.table = &table,
-                                   .plan = {.tp = 1,
-                                            .pp = 4,
-                                            .dp = 1,
-                                            .microbatches = m,
-                                            .micro_batch = 1},
-                                   .bound = (int[]){0, 1, 2, 3, 4},
-                                   .drop = (struct merak_drop[4]){{0}}};
-    const struct merak_cost_model cost = {
-        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1 / c};
-
-    for (int s = 0; s < 4; s++)
-        segment[s] = (struct merak_segment){
-            .f_s = f[s], .b_s = 2 * f[s], .up_bytes = 1, .down_bytes = 1};
-    assert_int_equal(merak_schedule_find(schedule, &cand.schedule, NULL),
-                     MERAK_OK);
-    assert_int_equal(merak_search_rate(&cost, &cand, DBL_MAX, NULL), MERAK_OK);
-    return cand.rated_s;
-}
-
-/* The golden table of the pipeline notes: simulated there by other code. */
-static void pipelines_take_the_golden_times(void **state)
-{
-    static const double even[] = {1, 1, 1, 1}, hump[] = {1, 1.5, 1, 0.5};
-    static const double slope[] = {1.5, 1, 1, 0.5};
-    static const struct {
-        const char *schedule;
-        int m;
-        const double *f;
-        double c, want;
-    } rows[] = {
-        {"1f1b", 8, even, 0, 33},       {"1f1b", 8, even, 0.15, 35.4},
-        {"eager", 8, even, 0.15, 33.9}, {"1f1b", 8, even, 0.6, 42.6},
-        {"eager", 8, even, 0.6, 36.6},  {"1f1b", 16, even, 0.6, 73.8},
-        {"eager", 16, even, 0.6, 60.6}, {"1f1b", 8, hump, 0, 40.5},
-        {"eager", 8, hump, 0, 39},      {"gpipe", 8, hump, 0, 43.5},
-        {"1f1b", 16, slope, 0.3, 78},   {"eager", 16, slope, 0.3, 73.2},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        double got =
-            rate_pipeline(rows[i].schedule, rows[i].m, rows[i].f, rows[i].c);
-
-        if (fabs(got - rows[i].want) > 1e-9)
-            fail_msg("%s, %d micro-batches, hops of %g: %.9g, not %g",
-                     rows[i].schedule, rows[i].m, rows[i].c, got, rows[i].want);
-    }
-}
-
-/* Rate one micro-batch of two segments that take 1 s forward and 2 s backward,
- * over two replicas whose links send an element in 4 s. */
-static double rate_replicas(int pp, bool zero1, const double *elements)
-{
-    struct merak_segment segment[2] = {{0}};
-    struct merak_table table = {.n = 2, .width = 1, .segment = segment};
-    struct merak_candidate cand = {.table = &table,
-                                   .plan = {.tp = 1,
-                                            .pp = pp,
-                                            .dp = 2,
-                                            .microbatches = 1,
-                                            .micro_batch = 1,
-                                            .zero1 = zero1},
-                                   .bound = pp == 1 ? (int[]){0, 2}
-                                                    : (int[]){0, 1, 2},
-                                   .drop = (struct merak_drop[2]){{0}}};
-    const struct merak_cost_model cost = {
-        .flops_per_s = 1e30, .bytes_per_s = 1e30, .link_bytes_per_s = 1};
-
-    for (int s = 0; s < 2; s++)
-        segment[s] = (struct merak_segment){
-            .f_s = 1,
-            .b_s = 2,
-            .up_bytes = 1e-12,
-            .down_bytes = 1e-12,
-            .hold = {.full = elements[s], .n = elements[s] > 0}};
-    assert_int_equal(merak_schedule_find("1f1b", &cand.schedule, NULL),
-                     MERAK_OK);
-    assert_int_equal(merak_search_rate(&cost, &cand, DBL_MAX, NULL), MERAK_OK);
-    return cand.rated_s;
-}
-
-/* With ZeRO-1 forwards wait for the parameters that they read, and hide the
- * gathers of the others; without, the reduction takes twice as long. */
-static void gathers_hide_behind_the_first_forwards(void **state)
-{
-    static const struct {
-        int pp;
-        bool zero1;
-        double elements[2], want;
-    } rows[] = {
-        {1, true, {0, 0}, 6},
-        /* gathered at 0.5 and 1; forwards to 1.5 and 2.5; reduced in 1 */
-        {1, true, {0.25, 0.25}, 2.5 + 4 + 1},
-        {1, false, {0.25, 0.25}, 2 + 4 + 2},
-        /* at 0.5 and 4.5 */
-        {1, true, {0.25, 2}, 5.5 + 4 + 4.5},
-        {1, true, {2, 0}, 6 + 4 + 4},
-        /* stages gather at once: the second is done at 1, or at 4, when what
-         * the first sent at 1.5 has long come */
-        {2, true, {0.25, 0.5}, 2.5 + 2 + 2 + 0.5},
-        {2, true, {0.25, 2}, 5 + 2 + 4},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        double got = rate_replicas(rows[i].pp, rows[i].zero1, rows[i].elements);
-
-        if (fabs(got - rows[i].want) > 1e-9)
-            fail_msg("row %zu: %.9g, not %g", i, got, rows[i].want);
-    }
-}
-
 /* --- full size ------------------------------------------------------------ */
 
 /* 44 layers of 6144: 20 billion parameters. */
@@ -784,8 +662,6 @@ int main(void)
         cmocka_unit_test(near_the_best_of_everything),
         cmocka_unit_test(more_of_anything_is_never_slower),
         cmocka_unit_test(pins_are_kept),
-        cmocka_unit_test(pipelines_take_the_golden_times),
-        cmocka_unit_test(gathers_hide_behind_the_first_forwards),
         cmocka_unit_test(refusals_say_what_binds),
         cmocka_unit_test(memory_is_the_arena_s),
     };

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rate.c - a candidate's step by the planner's table, against published
+ * figures and times worked out by hand
+ */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "partitioner/search/impl.h"
+
+#include <float.h>
+#include <math.h>
+
+/* Rate a pipeline of one segment a stage that takes f forward, twice that
+ * backward, and hops of c seconds; no parameters. */
+static double rate_pipeline(const char *schedule, int m, const double *f,
+                            double c)
+{
+    struct merak_segment segment[4] = {{0}};
+    struct merak_table table = {.n = 4, .width = 1, .segment = segment};
+    struct merak_candidate cand = {.table = &table,
+                                   .plan = {.tp = 1,
+                                            .pp = 4,
+                                            .dp = 1,
+                                            .microbatches = m,
+                                            .micro_batch = 1},
+                                   .bound = (int[]){0, 1, 2, 3, 4},
+                                   .drop = (struct merak_drop[4]){{0}}};
+    const struct merak_cost_model cost = {
+        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1 / c};
+
+    for (int s = 0; s < 4; s++)
+        segment[s] = (struct merak_segment){
+            .f_s = f[s], .b_s = 2 * f[s], .up_bytes = 1, .down_bytes = 1};
+    assert_int_equal(merak_schedule_find(schedule, &cand.schedule, NULL),
+                     MERAK_OK);
+    assert_int_equal(merak_search_rate(&cost, &cand, DBL_MAX, NULL), MERAK_OK);
+    return cand.rated_s;
+}
+
+/* The golden table of the pipeline notes: simulated there by other code. */
+static void pipelines_take_the_golden_times(void **state)
+{
+    static const double even[] = {1, 1, 1, 1}, hump[] = {1, 1.5, 1, 0.5};
+    static const double slope[] = {1.5, 1, 1, 0.5};
+    static const struct {
+        const char *schedule;
+        int m;
+        const double *f;
+        double c, want;
+    } rows[] = {
+        {"1f1b", 8, even, 0, 33},       {"1f1b", 8, even, 0.15, 35.4},
+        {"eager", 8, even, 0.15, 33.9}, {"1f1b", 8, even, 0.6, 42.6},
+        {"eager", 8, even, 0.6, 36.6},  {"1f1b", 16, even, 0.6, 73.8},
+        {"eager", 16, even, 0.6, 60.6}, {"1f1b", 8, hump, 0, 40.5},
+        {"eager", 8, hump, 0, 39},      {"gpipe", 8, hump, 0, 43.5},
+        {"1f1b", 16, slope, 0.3, 78},   {"eager", 16, slope, 0.3, 73.2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        double got =
+            rate_pipeline(rows[i].schedule, rows[i].m, rows[i].f, rows[i].c);
+
+        if (fabs(got - rows[i].want) > 1e-9)
+            fail_msg("%s, %d micro-batches, hops of %g: %.9g, not %g",
+                     rows[i].schedule, rows[i].m, rows[i].c, got, rows[i].want);
+    }
+}
+
+/* One micro-batch of n segments, as many on each stage, that take 1 s forward
+ * and 2 s backward, half of it for the weights' gradients; over two replicas
+ * whose links send an element in 4 s. */
+struct replicas {
+    const char *schedule;
+    int pp, n;
+    bool zero1, exchanges; /* between tensor ranks: take no time */
+    double elements[4], want;
+};
+
+static double rate_replicas(const struct replicas *row)
+{
+    struct merak_segment segment[4] = {{0}};
+    struct merak_table table = {.n = row->n, .width = 1, .segment = segment};
+    struct merak_candidate cand = {
+        .table = &table,
+        .plan = {.tp = 1,
+                 .pp = row->pp,
+                 .dp = 2,
+                 .microbatches = 1,
+                 .micro_batch = 1,
+                 .zero1 = row->zero1},
+        .bound =
+            row->pp == 1 ? (int[]){0, row->n} : (int[]){0, row->n / 2, row->n},
+        .drop = (struct merak_drop[2]){{0}}};
+    const struct merak_cost_model cost = {
+        .flops_per_s = 1e30, .bytes_per_s = 1e30, .link_bytes_per_s = 1};
+
+    for (int s = 0; s < row->n; s++)
+        segment[s] = (struct merak_segment){
+            .f_s = 1,
+            .b_s = 2,
+            .x_s = 1,
+            .w_s = 1,
+            .up_bytes = 1e-12,
+            .down_bytes = 1e-12,
+            .exchanged = row->exchanges,
+            .hold = {.full = row->elements[s], .n = row->elements[s] > 0}};
+    assert_int_equal(merak_schedule_find(row->schedule, &cand.schedule, NULL),
+                     MERAK_OK);
+    assert_int_equal(merak_search_rate(&cost, &cand, DBL_MAX, NULL), MERAK_OK);
+    return cand.rated_s;
+}
+
+static void assert_rated(const struct replicas *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        double got = rate_replicas(&rows[i]);
+
+        if (fabs(got - rows[i].want) > 1e-9)
+            fail_msg("row %zu: %.9g, not %g", i, got, rows[i].want);
+    }
+}
+
+/* With ZeRO-1 forwards wait for the parameters that they read, and hide the
+ * gathers of the others; without, the reduction takes twice as long. */
+static void gathers_hide_behind_the_first_forwards(void **state)
+{
+    static const struct replicas rows[] = {
+        {"1f1b", 1, 2, true, false, {0, 0}, 6},
+        /* Gathered at 0.5 and 1; forwards to 1.5 and 2.5; reduced in 0.5, the
+         * second segment's behind the first's backward. */
+        {"1f1b", 1, 2, true, false, {0.25, 0.25}, 2.5 + 4 + 0.5},
+        {"1f1b", 1, 2, false, false, {0.25, 0.25}, 2 + 4 + 1},
+        /* At 0.5 and 4.5; reduced 2 s after the backwards. */
+        {"1f1b", 1, 2, true, false, {0.25, 2}, 5.5 + 4 + 2 + 0.5},
+        {"1f1b", 1, 2, true, false, {2, 0}, 6 + 4 + 4},
+        /* Stages gather at once: the second is done at 1, or at 4, when what
+         * the first sent at 1.5 has long come. */
+        {"1f1b", 2, 2, true, false, {0.25, 0.5}, 2.5 + 2 + 2 + 0.5},
+        {"1f1b", 2, 2, true, false, {0.25, 2}, 5 + 2 + 4},
+        /* The second is done at 4.5, its first segment's part at 0.5; its
+         * exchanges wait for both. */
+        {"1f1b", 2, 4, true, false, {0, 0, 0.25, 2}, 5.5 + 4 + 4},
+        {"1f1b", 2, 4, true, true, {0, 0, 0.25, 2}, 6.5 + 4 + 4},
+        /* On the first stage they do not. */
+        {"1f1b", 1, 2, true, true, {0.25, 0.25}, 2.5 + 4 + 0.5},
+    };
+
+    (void)state;
+    assert_rated(rows, sizeof(rows) / sizeof(*rows));
+}
+
+static void reductions_hide_behind_the_last_backward(void **state)
+{
+    static const struct replicas rows[] = {
+        {"1f1b", 1, 3, false, false, {0, 0, 0}, 9},
+        /* The last segment's from 5 on, the first's from 9 on. */
+        {"1f1b", 1, 3, false, false, {0, 0, 1}, 9},
+        {"1f1b", 1, 3, false, false, {1, 0, 0}, 9 + 4},
+        {"1f1b", 1, 3, false, false, {0, 0, 2}, 5 + 8},
+        {"1f1b", 1, 3, false, false, {0.5, 0.5, 2}, 5 + 8 + 2 + 2},
+        {"1f1b", 1, 3, false, false, {0.5, 0.5, 0.5}, 9 + 2},
+        /* The second's exchange comes behind a reduction. */
+        {"1f1b", 1, 3, false, true, {0, 0, 1}, 5 + 4 + 2},
+        {"1f1b", 1, 3, false, true, {0, 0, 2}, 5 + 8 + 2},
+        {"1f1b", 1, 3, false, true, {0.25, 0, 2}, 5 + 8 + 2 + 1},
+        /* Gradients of weights apart, behind those of all activations. */
+        {"zb-h1", 1, 3, false, false, {0, 0, 0}, 9},
+        {"zb-h1", 1, 3, false, false, {0, 0, 1}, 7 + 4},
+        {"zb-h1", 1, 3, false, true, {0.25, 0, 1}, 7 + 4 + 1},
+    };
+
+    (void)state;
+    assert_rated(rows, sizeof(rows) / sizeof(*rows));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pipelines_take_the_golden_times),
+        cmocka_unit_test(gathers_hide_behind_the_first_forwards),
+        cmocka_unit_test(reductions_hide_behind_the_last_backward),
+    };
+
+    return cmocka_run_group_tests_name("rate", tests, NULL, NULL);
+}
