@@ -130,7 +130,9 @@ static enum merak_status check_instr(const struct merak_program *prog, int i,
 struct cell {
     int whole;   /* what is in it: a slot that is its own whole, or -1 */
     int writer;  /* instruction, or -1: from before the step */
-    int *reader; /* since it was written */
+    int compute; /* the latest on that queue, which ends in order, that read
+                    it since; or -1 */
+    int *reader; /* the others */
     int n_readers, cap_readers;
 };
 
@@ -141,6 +143,8 @@ struct memory {
     int n_edges;
     struct cell *cell;
     int *lo, *hi; /* cells of each slot */
+    int *proven;  /* by instruction: the latest that was seen to follow it,
+                     plus 1 */
 };
 
 static int compare_sizes(const void *a, const void *b)
@@ -197,7 +201,9 @@ static enum merak_status memory_init(struct memory *m,
     m->cell = calloc(n, sizeof(*m->cell));
     m->lo = calloc(n, sizeof(*m->lo));
     m->hi = calloc(n, sizeof(*m->hi));
-    if (m->edge == NULL || m->cell == NULL || m->lo == NULL || m->hi == NULL)
+    m->proven = calloc((size_t)prog->n_instrs + 1, sizeof(*m->proven));
+    if (m->edge == NULL || m->cell == NULL || m->lo == NULL || m->hi == NULL ||
+        m->proven == NULL)
         return merak_fail_nomem(err, n * sizeof(*m->cell));
     rc = merak_order_init(&m->order, prog, err);
     if (rc != MERAK_OK)
@@ -208,7 +214,7 @@ static enum merak_status memory_init(struct memory *m,
     }
     qsort(m->edge, (size_t)m->n_edges, sizeof(*m->edge), compare_sizes);
     for (int i = 0; i < m->n_edges; i++)
-        m->cell[i] = (struct cell){.whole = -1, .writer = -1};
+        m->cell[i] = (struct cell){.whole = -1, .writer = -1, .compute = -1};
     fill_memory(m);
     return MERAK_OK;
 }
@@ -222,17 +228,21 @@ static void memory_fini(struct memory *m)
     free(m->cell);
     free(m->lo);
     free(m->hi);
+    free(m->proven);
 }
 
-static enum merak_status must_follow(const struct memory *m,
+static enum merak_status must_follow(struct memory *m,
                                      const struct merak_instr *in, int early,
                                      const char *why, struct merak_error *err)
 {
     const struct merak_instr *e;
 
-    if (early < 0 || early == in->id ||
-        merak_order_before(&m->order, early, in->id))
+    if (early < 0 || early == in->id || m->proven[early] == in->id + 1)
         return MERAK_OK;
+    if (merak_order_before(&m->order, early, in->id)) {
+        m->proven[early] = in->id + 1;
+        return MERAK_OK;
+    }
     e = &m->prog->instr[early];
     return merak_fail(err, MERAK_ERR_CORRUPT,
                       "rank %d instruction %d (%s, micro-batch %d) does not "
@@ -246,6 +256,7 @@ static enum merak_status check_read(struct memory *m,
                                     struct merak_error *err)
 {
     const struct merak_slot *s = &m->prog->slot[slot];
+    int writer = -1; /* of the cell before: large slots have many alike */
     enum merak_status rc = MERAK_OK;
 
     for (int c = m->lo[slot]; c < m->hi[slot] && rc == MERAK_OK; c++) {
@@ -260,8 +271,10 @@ static enum merak_status check_read(struct memory *m,
                 cell->whole < 0 ? "which nothing wrote"
                                 : "which was overwritten by ",
                 cell->whole < 0 ? "" : m->prog->slot[cell->whole].name);
-        rc =
-            must_follow(m, in, cell->writer, "which writes what it reads", err);
+        if (cell->writer == writer)
+            continue;
+        writer = cell->writer;
+        rc = must_follow(m, in, writer, "which writes what it reads", err);
     }
     return rc;
 }
@@ -270,15 +283,23 @@ static enum merak_status check_write(struct memory *m,
                                      const struct merak_instr *in, int slot,
                                      struct merak_error *err)
 {
+    int writer = -1, compute = -1; /* of the cell before */
     enum merak_status rc = MERAK_OK;
 
     for (int c = m->lo[slot]; c < m->hi[slot] && rc == MERAK_OK; c++) {
         struct cell *cell = &m->cell[c];
 
-        rc = must_follow(m, in, cell->writer, "which wrote there before", err);
+        if (cell->writer != writer)
+            rc = must_follow(m, in, cell->writer, "which wrote there before",
+                             err);
+        if (cell->compute != compute && rc == MERAK_OK)
+            rc = must_follow(m, in, cell->compute,
+                             "which reads what it overwrites", err);
         for (int r = 0; r < cell->n_readers && rc == MERAK_OK; r++)
             rc = must_follow(m, in, cell->reader[r],
                              "which reads what it overwrites", err);
+        writer = cell->writer;
+        compute = cell->compute;
     }
     return rc;
 }
@@ -290,6 +311,10 @@ static enum merak_status note_read(struct memory *m,
     for (int c = m->lo[slot]; c < m->hi[slot]; c++) {
         struct cell *cell = &m->cell[c];
 
+        if (in->queue == MERAK_QUEUE_COMPUTE) {
+            cell->compute = in->id;
+            continue;
+        }
         if (cell->n_readers == cell->cap_readers) {
             int cap = cell->cap_readers * 2 + 4;
             int *p = realloc(cell->reader, (size_t)cap * sizeof(*p));
@@ -309,6 +334,7 @@ static void note_write(struct memory *m, const struct merak_instr *in, int slot)
     for (int c = m->lo[slot]; c < m->hi[slot]; c++) {
         m->cell[c].whole = m->prog->slot[slot].whole;
         m->cell[c].writer = in->id;
+        m->cell[c].compute = -1;
         m->cell[c].n_readers = 0;
     }
 }
