@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* interlaced.c - 1F1B with blocks that all stages run together
  *
- * For models whose embeddings are large against their layers: chunk 1 is a
- * block cut over all stages that feeds stage 0 (an embedding; an encoder's),
- * chunk 2 another that feeds stage p / 2 (a decoder's).  Chunk 0 is the
- * stage's own part.  All stages go in steps of two slots, and stage s has in
- * step t forward t - s/2 and backward t - (p - 1 - s/2), even stages the
- * forward first, odd ones the backward: 1F1B folded, with as many in flight.
- * Blocks' forwards stand at a step's start, their backwards at its end.
+ * For models whose embeddings are large against their layers.  Chunk 0 is the
+ * stage's own part; the others are blocks cut over all stages: chunk 1 feeds
+ * stage 0 (an embedding; an encoder's), chunk 2 follows the last stage (a
+ * head, up to the loss), chunk 3 feeds stage p / 2 (a decoder's embedding).
+ * All stages go in steps of two slots, and stage s has in step t forward
+ * t - s/2 and backward t - (p - 1 - s/2), even stages the forward first, odd
+ * ones the backward: 1F1B folded, with as many in flight.  Embeddings'
+ * forwards stand at a step's start, their backwards at its end; a head's
+ * forward and backward stand together behind the slot that has the last
+ * stage's forward: at the step's end, or between its slots where p is odd.
  *
- * A slot is as long as the longer of f and b.  With f = b, and one block of f'
- * and b', the step takes (m + p - 1)(f + b) + m(f' + b').
- * Source: Lin et al. 2024 (nnScaler; arXiv:2301.08984), "interlaced pipeline".
+ * A slot is as long as the longer of f and b.  With f = b, and blocks of f'
+ * and b' together, the step takes (m + p - 1)(f + b) + m(f' + b').
+ * Source: Lin et al. 2024 (nnScaler; arXiv:2301.08984), "interlaced pipeline";
+ * its blocks are embeddings only.
  */
 #include "config.h"
 
 #include "base/error.h"
 #include "partitioner/schedule/kinds.h"
+
+enum { OWN, EMBEDDING, HEAD, DECODER };
 
 static int interlaced_count(const struct merak_schedule_args *args)
 {
@@ -25,48 +31,85 @@ static int interlaced_count(const struct merak_schedule_args *args)
 
 static int interlaced_part(const struct merak_schedule_args *args, int chunk)
 {
-    return chunk == 0 ? args->stage : args->stages + chunk - 1;
+    return chunk == OWN ? args->stage : args->stages + chunk - 1;
 }
 
 static int interlaced_feeds(const struct merak_schedule_args *args, int chunk)
 {
-    if (chunk == 0)
-        return -1;
-    return chunk == 1 ? 0 : args->stages / 2;
+    if (chunk == EMBEDDING)
+        return 0;
+    return chunk == DECODER ? args->stages / 2 : -1;
 }
 
-/* What step `step` has for a part of stage `stage`, if anything. */
-static struct merak_action *put(const struct merak_schedule_args *args,
-                                enum merak_action_kind kind, int step,
-                                int stage, int chunk,
-                                struct merak_action *action)
+static int interlaced_follows(const struct merak_schedule_args *args, int chunk)
 {
-    int behind = kind == MERAK_ACT_F ? stage / 2 : args->stages - 1 - stage / 2;
-    int microbatch = step - behind;
+    return chunk == HEAD ? args->stages - 1 : -1;
+}
 
-    if (microbatch < 0 || microbatch >= args->microbatches)
+/* An action of a chunk for a micro-batch, if there is such a one. */
+static struct merak_action *put(const struct merak_schedule_args *args,
+                                enum merak_action_kind kind, int microbatch,
+                                int chunk, struct merak_action *action)
+{
+    if (microbatch < 0 || microbatch >= args->microbatches ||
+        chunk >= args->chunks)
         return action;
     *action = (struct merak_action){
         .kind = kind, .microbatch = microbatch, .chunk = chunk};
     return action + 1;
 }
 
+/* How many steps a stage's action comes after the micro-batch's first. */
+static int behind(const struct merak_schedule_args *args,
+                  enum merak_action_kind kind, int stage)
+{
+    return kind == MERAK_ACT_F ? stage / 2 : args->stages - 1 - stage / 2;
+}
+
+static struct merak_action *
+put_embedding(const struct merak_schedule_args *args,
+              enum merak_action_kind kind, int step, int chunk,
+              struct merak_action *action)
+{
+    int stage = interlaced_feeds(args, chunk);
+
+    return put(args, kind, step - behind(args, kind, stage), chunk, action);
+}
+
+static struct merak_action *put_own(const struct merak_schedule_args *args,
+                                    enum merak_action_kind kind, int step,
+                                    struct merak_action *action)
+{
+    return put(args, kind, step - behind(args, kind, args->stage), OWN, action);
+}
+
+static struct merak_action *put_head(const struct merak_schedule_args *args,
+                                     int step, struct merak_action *action)
+{
+    int microbatch = step - behind(args, MERAK_ACT_F, args->stages - 1);
+
+    action = put(args, MERAK_ACT_F, microbatch, HEAD, action);
+    return put(args, MERAK_ACT_B, microbatch, HEAD, action);
+}
+
 static void interlaced_fill(const struct merak_schedule_args *args,
                             struct merak_action *actions)
 {
-    bool odd = args->stage % 2 != 0;
+    bool odd = args->stage % 2 != 0, middle = args->stages % 2 != 0;
     enum merak_action_kind first = odd ? MERAK_ACT_B : MERAK_ACT_F;
     enum merak_action_kind second = odd ? MERAK_ACT_F : MERAK_ACT_B;
 
     for (int t = 0; t < args->microbatches + args->stages - 1; t++) {
-        for (int c = 1; c < args->chunks; c++)
-            actions = put(args, MERAK_ACT_F, t, interlaced_feeds(args, c), c,
-                          actions);
-        actions = put(args, first, t, args->stage, 0, actions);
-        actions = put(args, second, t, args->stage, 0, actions);
-        for (int c = args->chunks - 1; c > 0; c--)
-            actions = put(args, MERAK_ACT_B, t, interlaced_feeds(args, c), c,
-                          actions);
+        actions = put_embedding(args, MERAK_ACT_F, t, EMBEDDING, actions);
+        actions = put_embedding(args, MERAK_ACT_F, t, DECODER, actions);
+        actions = put_own(args, first, t, actions);
+        if (middle)
+            actions = put_head(args, t, actions);
+        actions = put_own(args, second, t, actions);
+        if (!middle)
+            actions = put_head(args, t, actions);
+        actions = put_embedding(args, MERAK_ACT_B, t, DECODER, actions);
+        actions = put_embedding(args, MERAK_ACT_B, t, EMBEDDING, actions);
     }
 }
 
@@ -74,9 +117,9 @@ static enum merak_status
 interlaced_check(const struct merak_schedule_args *args,
                  struct merak_error *err)
 {
-    if (args->stages < 4)
+    if (args->stages < 2)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d stages given, it needs 4 or more: set pp = 4, "
+                          "%d stage given, it needs 2 or more: set pp = 2, "
                           "or use 1f1b",
                           args->stages);
     return MERAK_OK;
@@ -84,12 +127,14 @@ interlaced_check(const struct merak_schedule_args *args,
 
 const struct merak_schedule merak_schedule_interlaced = {
     .name = "interlaced",
-    .about = "1f1b with 1 or 2 blocks (embeddings) cut over all stages",
+    .about = "1f1b with embedding and head cut over all stages",
     .min_chunks = 2,
-    .max_chunks = 3,
+    .max_chunks = 4,
+    .usual_chunks = 3,
     .count = interlaced_count,
     .fill = interlaced_fill,
     .check = interlaced_check,
     .part = interlaced_part,
     .feeds = interlaced_feeds,
+    .follows = interlaced_follows,
 };

@@ -288,6 +288,21 @@ int merak_schedule_feeds(const struct merak_schedule *sched,
     return sched->feeds == NULL ? -1 : sched->feeds(&full, chunk);
 }
 
+int merak_schedule_follows(const struct merak_schedule *sched,
+                           const struct merak_schedule_args *args, int chunk)
+{
+    struct merak_schedule_args full = merak_schedule_defaults(sched, args);
+
+    return sched->follows == NULL ? -1 : sched->follows(&full, chunk);
+}
+
+bool merak_schedule_shares(const struct merak_schedule *sched,
+                           const struct merak_schedule_args *args, int chunk)
+{
+    return merak_schedule_feeds(sched, args, chunk) >= 0 ||
+           merak_schedule_follows(sched, args, chunk) >= 0;
+}
+
 int merak_actions_in_flight(const struct merak_action *actions, int n,
                             int chunk)
 {

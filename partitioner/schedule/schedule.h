@@ -11,9 +11,10 @@
  * says which of them a chunk of a stage is.  Part k's F needs part k - 1's F
  * of that micro-batch, its B needs part k + 1's B and its own F.  A part's
  * backwards, and its Ws, run in ascending order of micro-batches, so that
- * all schedules sum gradients alike, to the bit.  A chunk with `feeds` is
- * the exception: a block that all stages run together (its weights are cut
- * over them), in the chain just before the part that it feeds.
+ * all schedules sum gradients alike, to the bit.  A chunk with `feeds` or
+ * `follows` is the exception: a block that all stages run together (its
+ * weights are cut over them), in the chain just before the part that it
+ * feeds, or just behind the part that it follows.
  *
  * Recomputation.  F drops what the stage's recompute mode says, and all of it
  * is there again before B of that micro-batch.  R(i) says when: it starts as
@@ -77,6 +78,7 @@ struct merak_schedule {
     bool forward_only; /* no backwards: for evaluation, never for training */
     int max_chunks;    /* v at most; 0: no bound */
     int min_chunks;    /* and at least; 0: 1 */
+    int usual_chunks;  /* where nobody says how many; 0: 1 */
     bool takes_group, takes_slices;
     int passes;     /* default of args->passes; 0: one, or more on one stage */
     unsigned moves; /* which of shifted critical path's */
@@ -95,6 +97,9 @@ struct merak_schedule {
     /* The part that a chunk run by all stages feeds, -1 for a stage's own
      * chunk; NULL: every chunk is a stage's own. */
     int (*feeds)(const struct merak_schedule_args *args, int chunk);
+    /* The part that a chunk run by all stages follows, or -1; NULL: none
+     * does. */
+    int (*follows)(const struct merak_schedule_args *args, int chunk);
 };
 
 /* By name; MERAK_ERR_NOT_FOUND lists the names there are.  "scp:MOVE,..." is
@@ -127,6 +132,11 @@ int merak_schedule_part(const struct merak_schedule *sched,
                         const struct merak_schedule_args *args, int chunk);
 int merak_schedule_feeds(const struct merak_schedule *sched,
                          const struct merak_schedule_args *args, int chunk);
+int merak_schedule_follows(const struct merak_schedule *sched,
+                           const struct merak_schedule_args *args, int chunk);
+/* Is a chunk run by all stages together? */
+bool merak_schedule_shares(const struct merak_schedule *sched,
+                           const struct merak_schedule_args *args, int chunk);
 /* args with the defaults that stand for zeros. */
 struct merak_schedule_args
 merak_schedule_defaults(const struct merak_schedule *sched,

@@ -38,7 +38,7 @@ static void count_parts(struct merak_timetable *table)
 
     args.stage = 0;
     for (int c = 0; c < args.chunks; c++) {
-        bool shared = merak_schedule_feeds(table->sched, &args, c) >= 0;
+        bool shared = merak_schedule_shares(table->sched, &args, c);
 
         table->chain += shared ? 0 : args.stages;
         table->n_parts += shared ? 1 : args.stages;
@@ -54,16 +54,22 @@ static void link_parts(struct merak_timetable *table)
             .before = i < table->chain ? i - 1 : -1,
             .after = i < table->chain - 1 ? i + 1 : -1,
             .block = -1,
+            .tail = -1,
             .shared = i >= table->chain};
     args.stage = 0;
     for (int c = 0; c < args.chunks; c++) {
         int fed = merak_schedule_feeds(table->sched, &args, c);
+        int followed = merak_schedule_follows(table->sched, &args, c);
         int block = merak_schedule_part(table->sched, &args, c);
 
-        if (fed < 0)
-            continue;
-        table->part[block].after = fed;
-        table->part[fed].block = block;
+        if (fed >= 0) {
+            table->part[block].after = fed;
+            table->part[fed].block = block;
+        }
+        if (followed >= 0) {
+            table->part[block].before = followed;
+            table->part[followed].tail = block;
+        }
     }
 }
 

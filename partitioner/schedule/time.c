@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_NEEDS 4
+#define MAX_NEEDS 5
 #define N_KINDS 4
 
 struct cell {
@@ -218,6 +218,8 @@ static int backward_needs(const struct run *run, int part,
         need[n++] = cell_at(run, MERAK_ACT_B, part, a, a->slice + 1, 0);
     if (place->after >= 0)
         need[n++] = cell_of(run, MERAK_ACT_B, place->after, a);
+    if (place->tail >= 0)
+        need[n++] = cell_of(run, MERAK_ACT_B, place->tail, a);
     if (again->listed > 0)
         need[n++] = again;
     return n;

@@ -24,6 +24,7 @@ struct merak_timetable_row {
 struct merak_timetable_part {
     int before, after;
     int block;   /* run by all stages, feeds this one */
+    int tail;    /* run by all stages, follows this one */
     bool shared; /* is itself such a block */
 };
 

@@ -36,8 +36,8 @@ static struct merak_action *fill(const struct merak_schedule *sched,
 
 /* --- lists written out ---------------------------------------------------- */
 
-/* Chunk 0 in capitals, chunk 1 in small letters: "F0 f0 b0 B0"; a slice or
- * a pass other than 0 as "F0.1". */
+/* Chunk 0 in capitals, chunk 1 in small letters: "F0 f0 b0 B0", chunk 2 as
+ * "f0'"; a slice or a pass other than 0 as "F0.1". */
 static void print_actions(const char *name,
                           const struct merak_schedule_args *args, char *buf,
                           size_t size)
@@ -50,9 +50,10 @@ static void print_actions(const char *name,
         const struct merak_action *a = &actions[i];
         int sub = a->slice + a->pass;
 
-        used += (size_t)snprintf(
-            buf + used, size - used, "%s%c%d", i > 0 ? " " : "",
-            (a->chunk > 0 ? "fbwr" : "FBWR")[a->kind], a->microbatch);
+        used += (size_t)snprintf(buf + used, size - used, "%s%c%d%s",
+                                 i > 0 ? " " : "",
+                                 (a->chunk > 0 ? "fbwr" : "FBWR")[a->kind],
+                                 a->microbatch, a->chunk > 1 ? "'" : "");
         if (sub > 0)
             used += (size_t)snprintf(buf + used, size - used, ".%d", sub);
     }
@@ -181,6 +182,21 @@ static const struct shape_row shape_rows[] = {
     {"interlaced",
      {.stages = 4, .microbatches = 2, .chunks = 2, .stage = 3},
      "f0 f1 F0 B0 F1 B1 b0 b1"},
+    {"interlaced",
+     {.stages = 4, .microbatches = 2, .chunks = 3, .stage = 0},
+     "f0 F0 f1 F1 f0' b0' f1' b1' B0 b0 B1 b1"},
+    {"interlaced",
+     {.stages = 4, .microbatches = 2, .chunks = 3, .stage = 3},
+     "f0 f1 F0 f0' b0' B0 F1 f1' b1' B1 b0 b1"},
+    {"interlaced",
+     {.stages = 3, .microbatches = 2, .chunks = 3, .stage = 1},
+     "f0 F0 f1 f0' b0' F1 B0 f1' b1' b0 B1 b1"},
+    {"interlaced",
+     {.stages = 3, .microbatches = 2, .chunks = 3, .stage = 2},
+     "f0 f1 F0 f0' b0' B0 F1 f1' b1' B1 b0 b1"},
+    {"interlaced",
+     {.stages = 2, .microbatches = 2, .chunks = 3, .stage = 0},
+     "f0 F0 f0' b0' f1 F1 B0 f1' b1' b0 B1 b1"},
 };
 
 static void lists_are_the_known_ones(void **state)
@@ -393,7 +409,12 @@ static void chunks_stand_where_the_schedule_says(void **state)
     assert_int_equal(merak_schedule_part(find("interlaced"), &args, 2), 5);
     assert_int_equal(merak_schedule_feeds(find("interlaced"), &args, 0), -1);
     assert_int_equal(merak_schedule_feeds(find("interlaced"), &args, 1), 0);
-    assert_int_equal(merak_schedule_feeds(find("interlaced"), &args, 2), 2);
+    assert_int_equal(merak_schedule_feeds(find("interlaced"), &args, 2), -1);
+    assert_int_equal(merak_schedule_feeds(find("interlaced"), &args, 3), 2);
+    assert_int_equal(merak_schedule_follows(find("interlaced"), &args, 1), -1);
+    assert_int_equal(merak_schedule_follows(find("interlaced"), &args, 2), 3);
+    assert_false(merak_schedule_shares(find("interlaced"), &args, 0));
+    assert_true(merak_schedule_shares(find("interlaced"), &args, 2));
     assert_int_equal(merak_schedule_feeds(find("interleaved"), &args, 2), -1);
 }
 
@@ -548,9 +569,13 @@ static const struct refusal_row refusal_rows[] = {
      "schedule 3f1b: a model of 1 forward pass given, it is for those with 2 "
      "or more (merak_passes()): use 1f1b"},
     {"interlaced",
-     {.stages = 3, .microbatches = 8, .chunks = 2},
-     "schedule interlaced: 3 stages given, it needs 4 or more: set pp = 4, "
+     {.stages = 1, .microbatches = 8, .chunks = 2},
+     "schedule interlaced: 1 stage given, it needs 2 or more: set pp = 2, "
      "or use 1f1b"},
+    {"interlaced",
+     {.stages = 4, .microbatches = 8, .chunks = 1},
+     "schedule interlaced: 1 model chunk per rank given, it runs 2 or more: "
+     "set chunks = 2, or use 1f1b"},
     {"1f1b",
      {.stages = 0, .microbatches = 8, .chunks = 1},
      "schedule 1f1b: 0 stages, 8 micro-batches, 1 chunks per rank given: "

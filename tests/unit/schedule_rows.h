@@ -33,6 +33,7 @@ static const struct schedule_row schedule_rows[] = {
     {.name = "sliced", .chunks = 1, .slices = 4, .send_lag = 1},
     {.name = "interlaced", .chunks = 2, .send_lag = 3},
     {.name = "interlaced", .chunks = 3, .send_lag = 5},
+    {.name = "interlaced", .chunks = 4, .send_lag = 7},
     {.name = "3f1b", .chunks = 1, .send_lag = 4},
     {.name = "3f1b", .chunks = 1, .passes = 5, .send_lag = 6},
     {.name = "forward", .chunks = 1, .send_lag = 1},

@@ -328,26 +328,25 @@ static void slices_and_passes_take_the_closed_forms(void **state)
 
 static void interlaced_blocks_cost_themselves(void **state)
 {
-    double f[17], b[17];
+    double f[18], b[18];
     struct merak_schedule_cost cost = {.f = f, .b = b};
     struct merak_error err;
 
     (void)state;
-    for (int p = 4; p <= 16; p++) {
-        for (int m = p; m <= 64; m += 7) {
-            struct merak_schedule_args args = {
-                .stages = p, .microbatches = m, .chunks = 2};
-            struct merak_timetable *table = create("interlaced", &args);
-            double want = 2.0 * (m + p - 1) + m * (0.5 + 0.75);
+    for (int i = 0; i < 2 * 15 * 9; i++) {
+        int p = 2 + i / 2 % 15, m = p + 7 * (i / 30), blocks = 1 + i % 2;
+        struct merak_schedule_args args = {
+            .stages = p, .microbatches = m, .chunks = 1 + blocks};
+        struct merak_timetable *table = create("interlaced", &args);
+        double want = 2.0 * (m + p - 1) + m * blocks * (0.5 + 0.75);
 
-            for (int i = 0; i <= p; i++) {
-                f[i] = i < p ? 1 : 0.5;
-                b[i] = i < p ? 1 : 0.75;
-            }
-            assert_int_equal(merak_timetable_run(table, &cost, &err), MERAK_OK);
-            assert_near(&table->step, &want, 1, 1e-12, 0);
-            merak_timetable_destroy(table);
+        for (int k = 0; k < p + blocks; k++) {
+            f[k] = k < p ? 1 : 0.5;
+            b[k] = k < p ? 1 : 0.75;
         }
+        assert_int_equal(merak_timetable_run(table, &cost, &err), MERAK_OK);
+        assert_near(&table->step, &want, 1, 1e-12, 0);
+        merak_timetable_destroy(table);
     }
 }
 
