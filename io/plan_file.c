@@ -77,15 +77,15 @@ json_t *merak_plan_object(const struct merak_plan *p)
         "{s:i, s:i, s:i, s:s, s:i, s:i, s:I, s:s, s:b, s:s, s:I, s:b, s:s, "
         "s:s, s:o, s:o}",
         "tp", p->tp, "pp", p->pp, "dp", p->dp, "order",
-        order_words[p->order_tp_pp_dp], "chunks", p->chunks > 0 ? p->chunks : 1,
+        order_words[p->order_tp_pp_dp], "chunks", merak_plan_chunks(p),
         "microbatches", p->microbatches / halves(p), "micro_batch",
         (json_int_t)p->micro_batch * halves(p), "schedule", p->schedule,
         "sub_pipeline", p->sub_pipeline, "recompute",
         recompute_words[p->recompute], "memory_bytes",
         (json_int_t)p->memory_bytes, "zero1", p->zero1, "sp", sp_words[p->sp],
         "dtype", dtype_words[p->dtype], "cut",
-        list_object(p->cut, merak_plan_parts(p) - 1), "drop",
-        drop_object(p->drop, merak_plan_parts(p)));
+        list_object(p->cut, merak_plan_parts(p) - merak_plan_shared(p) - 1),
+        "drop", drop_object(p->drop, merak_plan_parts(p)));
 }
 
 /* Of what a plan is; false when out of memory. */
@@ -219,12 +219,14 @@ static const json_t *read_object(struct reader *r, const json_t *in,
     return value;
 }
 
-/* Places of cuts, ascending, one fewer than there are parts. */
+/* Places of cuts, ascending, one fewer than there are parts between blocks
+ * that all stages run. */
 static void read_cut(struct reader *r, const json_t *in,
                      struct merak_plan_file *file)
 {
     const json_t *value = json_object_get(in, "cut"), *at;
-    size_t n = (size_t)merak_plan_parts(&file->plan) - 1, i;
+    int parts = merak_plan_parts(&file->plan);
+    size_t n = (size_t)(parts - merak_plan_shared(&file->plan)) - 1, i;
     json_int_t before = -1;
     char expected[64];
 

@@ -24,14 +24,17 @@ static enum merak_status cut(struct merak_planned *p,
                              const struct merak_program_options *opt,
                              struct merak_error *err)
 {
-    const struct merak_shard_options so = {.tp = p->plan.tp, .sp = p->plan.sp};
+    const struct merak_shard_options so = merak_plan_shards(&p->plan);
+    const struct merak_schedule *schedule;
     int parts = merak_plan_parts(&p->plan);
     enum merak_status rc = merak_model_graph(p->model, &p->graph, err);
 
     if (rc == MERAK_OK) {
         p->plan.passes = p->graph->passes;
-        rc = merak_shard(p->graph, &so, &p->sharded, err);
+        rc = merak_plan_schedule(&p->plan, &schedule, err);
     }
+    if (rc == MERAK_OK)
+        rc = merak_shard(p->graph, &so, &p->sharded, err);
     if (rc == MERAK_OK)
         rc = p->plan.cut != NULL
                  ? merak_stages_at(p->sharded, p->plan.cut, parts, &p->stages,

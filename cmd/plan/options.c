@@ -33,8 +33,9 @@ static const struct merak_option rows[] = {
      .about = "order of forwards and backwards; a wrong name lists them (1f1b)",
      GIVEN(schedule)},
     {"chunks", MERAK_OPTION_INT, AT(plan.chunks),
-     .about = "model parts per rank, for interleaved schedules (1)", DEGREE,
-     GIVEN(chunks)},
+     .about = "model parts per rank, for interleaved schedules (1); 2 or 3 "
+              "of interlaced (3)",
+     DEGREE, GIVEN(chunks)},
     {"sub-pipeline", MERAK_OPTION_BOOL, AT(plan.sub_pipeline),
      .about =
          "micro-batches in two halves, exchanges of one behind compute of the "
@@ -228,6 +229,7 @@ static enum merak_status check(struct plan_options *opt,
         return check_search(opt, err);
     if (opt->seq == 0)
         opt->seq = 256;
+    opt->plan.chunks = merak_plan_chunks(&opt->plan);
     return count_microbatches(opt, err);
 }
 

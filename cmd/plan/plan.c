@@ -97,11 +97,13 @@ static struct stage_sum sum_stage(const struct report *r, int stage)
 
     if (merak_plan_schedule(plan, &schedule, NULL) != MERAK_OK)
         return sum; /* a built plan has one */
-    for (int c = 0; c < merak_plan_parts(plan) / plan->pp; c++) {
+    for (int c = 0; c < merak_plan_chunks(plan); c++) {
         int part = merak_plan_part(schedule, plan, stage, c);
+        /* A block that all stages run is shared out among them. */
+        int share = part < stages->n - merak_plan_shared(plan) ? 1 : plan->pp;
 
-        sum.params += stages->params[part];
-        sum.flops += stages->flops[part];
+        sum.params += stages->params[part] / (size_t)share;
+        sum.flops += stages->flops[part] / share;
         sum.blocks += stages->n_blocks[part];
         sum.again += stages->drop[part].blocks;
         sum.attention = stages->drop[part].attention;

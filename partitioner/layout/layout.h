@@ -17,11 +17,12 @@
 #include "merak/op.h"
 
 /* tp may be factored in up to two axes (kv heads fewer than tp): then axes 0
- * and 1 are tp's, and dp comes last.  pp is not an axis here: stages are. */
+ * and 1 are tp's, and dp comes last.  Stages are an axis, before dp, only
+ * where some block is cut over all of them (shard.h). */
 #define MERAK_MAX_AXES 4
 
 struct merak_axis {
-    char name[8]; /* "tp", "tp.0", "tp.1", "dp" */
+    char name[8]; /* "tp", "tp.0", "tp.1", "pp", "dp" */
     int size;
 };
 

@@ -163,6 +163,40 @@ search(const struct merak_graph *graph, const struct merak_mesh *mesh,
     return rc;
 }
 
+/* An axis more, along which blocks are cut over all stages. */
+static enum merak_status
+share(const struct merak_graph *graph, const struct merak_shard_options *opt,
+      const struct merak_signature *sig, struct merak_strategy *strategy,
+      struct merak_sharded *sharded, struct merak_error *err)
+{
+    struct merak_axis *axis = &sharded->mesh.axis[sharded->mesh.n_axes++];
+
+    *axis = (struct merak_axis){"pp", opt->stages};
+    sharded->n_shared = opt->shared;
+    return merak_shared_cut(graph, sig, &sharded->mesh, opt->shared, strategy,
+                            err);
+}
+
+int merak_sharded_tensor_axes(const struct merak_sharded *sharded)
+{
+    return sharded->mesh.n_axes - (sharded->n_shared > 0);
+}
+
+int merak_sharded_path(const struct merak_sharded *sharded,
+                       const struct merak_shape *shape,
+                       const struct merak_layout *from,
+                       const struct merak_layout *to, struct merak_hop *hops,
+                       double *cost_p)
+{
+    int pp = merak_sharded_tensor_axes(sharded);
+    struct merak_mesh mesh = sharded->mesh;
+
+    if (from->at[pp].kind == MERAK_REPLICATED &&
+        to->at[pp].kind == MERAK_REPLICATED)
+        mesh.n_axes = pp;
+    return merak_layout_path(&mesh, shape, from, to, NULL, hops, cost_p);
+}
+
 enum merak_status merak_shard(const struct merak_graph *graph,
                               const struct merak_shard_options *opt,
                               struct merak_sharded **sharded_p,
@@ -190,8 +224,12 @@ enum merak_status merak_shard(const struct merak_graph *graph,
     rc = merak_signatures(graph, &sig, err);
     if (rc == MERAK_OK)
         rc = search(graph, &sharded->mesh, opt, sig, strategy, err);
+    if (rc == MERAK_OK && opt->shared > 0)
+        rc = share(graph, opt, sig, strategy, sharded, err);
     if (rc == MERAK_OK)
         rc = merak_shard_write(graph, sig, strategy, sharded, err);
+    if (rc == MERAK_OK && opt->shared > 0)
+        rc = merak_shared_mark(sharded, err);
     if (rc != MERAK_OK)
         goto out;
     *sharded_p = sharded;
@@ -211,6 +249,7 @@ void merak_sharded_destroy(struct merak_sharded *sharded)
     free(sharded->layout);
     free(sharded->strategy);
     free(sharded->hop);
+    free(sharded->shared);
     free(sharded);
 }
 

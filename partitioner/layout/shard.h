@@ -17,6 +17,12 @@
  *
  * Megatron tensor parallelism, vocabulary parallelism and sequence
  * parallelism are what this finds; there is no code for any of them.
+ *
+ * Shared blocks.  Where the embedding (1), or it and the head (2) are to be
+ * cut over all pipeline stages, the mesh has an axis more, "pp".  What has a
+ * vocabulary is cut by it along that axis, beside what was found for the
+ * tensor axes; everything else has no cut there, which means that only the
+ * stage that runs it has it.
  */
 #ifndef MERAK_PARTITIONER_LAYOUT_SHARD_H
 #define MERAK_PARTITIONER_LAYOUT_SHARD_H
@@ -24,6 +30,7 @@
 #include "partitioner/graph/graph.h"
 #include "partitioner/layout/layout.h"
 
+#define MERAK_MAX_SHARED 2
 #define MERAK_CUT_NONE (-1)
 #define MERAK_CUT_LINEAR (-2) /* partial in, partial out */
 
@@ -40,6 +47,8 @@ enum merak_seq_parallel {
 struct merak_shard_options {
     int tp;
     int kv_heads; /* 0: let the graph tell; how tp is factored */
+    int stages;   /* pp, read where blocks are shared */
+    int shared;   /* blocks cut over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;
     double flops_per_s;  /* of one rank; 0: 1e12 */
     double bytes_per_s;  /* of memory; 0: 1e11 */
@@ -50,9 +59,12 @@ struct merak_shard_options {
 
 struct merak_sharded {
     struct merak_graph *graph; /* owned; a rewritten copy */
-    struct merak_mesh mesh;    /* tensor axes only ("tp" or "tp.0","tp.1");
-                                  n_axes 0 if tp is 1.  tp_index is
-                                  coord[0] * size[1] + coord[1] */
+    struct merak_mesh mesh;    /* tensor axes ("tp" or "tp.0","tp.1"), none
+                                  if tp is 1; tp_index is coord[0] * size[1]
+                                  + coord[1].  "pp" last, if n_shared > 0 */
+    int n_shared;
+    uint8_t *shared; /* by node id: 1 of the embedding's block, 2 of the
+                        head's, 0 of neither; NULL: all 0 */
     struct merak_layout *layout;     /* by value id */
     struct merak_strategy *strategy; /* by node id */
     struct merak_hop *hop; /* by node id; of convert nodes (one hop each) */
@@ -65,6 +77,15 @@ enum merak_status merak_shard(const struct merak_graph *graph,
                               struct merak_sharded **sharded_p,
                               struct merak_error *err) MERAK_CHECKED;
 void merak_sharded_destroy(struct merak_sharded *sharded);
+/* Of the mesh's axes, those inside a stage. */
+int merak_sharded_tensor_axes(const struct merak_sharded *sharded);
+/* merak_layout_path() over its mesh; a value that is no other along the
+ * stages' axis afterwards never leaves its stage on the way. */
+int merak_sharded_path(const struct merak_sharded *sharded,
+                       const struct merak_shape *shape,
+                       const struct merak_layout *from,
+                       const struct merak_layout *to, struct merak_hop *hops,
+                       double *cost_p);
 enum merak_status merak_sharded_print(const struct merak_sharded *sharded,
                                       char **text_p, struct merak_error *err);
 

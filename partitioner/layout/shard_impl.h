@@ -93,6 +93,19 @@ double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
 /* Steps' costs are spread over this many micro-batches. */
 #define MERAK_SHARD_MICROBATCHES 8
 
+/* --- shard_shared.c: the stages' axis, last in the mesh --------------------
+ */
+
+/* Cut what has a vocabulary along it, in n_shared blocks. */
+enum merak_status merak_shared_cut(const struct merak_graph *graph,
+                                   const struct merak_signature *sig,
+                                   const struct merak_mesh *mesh, int n_shared,
+                                   struct merak_strategy *strategy,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* Fill in sharded->shared. */
+enum merak_status merak_shared_mark(struct merak_sharded *sharded,
+                                    struct merak_error *err) MERAK_CHECKED;
+
 /* --- shard_search.c, shard_write.c -----------------------------------------
  */
 

@@ -216,8 +216,8 @@ static enum merak_status convert(struct writer *w, struct merak_value *src,
                                  struct merak_error *err)
 {
     struct merak_hop hops[MERAK_MAX_HOPS];
-    int n = merak_layout_path(&w->mesh, &src->shape, layout_of(w, src), to,
-                              NULL, hops, NULL);
+    int n = merak_sharded_path(w->out, &src->shape, layout_of(w, src), to, hops,
+                               NULL);
     enum merak_status rc = MERAK_OK;
 
     if (n < 0)
@@ -251,8 +251,8 @@ static double path_cost(const struct writer *w, const struct copy *copy,
     struct merak_hop hops[MERAK_MAX_HOPS];
     double cost;
 
-    if (merak_layout_path(&w->mesh, &copy->value->shape,
-                          layout_of(w, copy->value), to, NULL, hops, &cost) < 0)
+    if (merak_sharded_path(w->out, &copy->value->shape,
+                           layout_of(w, copy->value), to, hops, &cost) < 0)
         return INFINITY;
     return cost;
 }

@@ -303,7 +303,7 @@ static int member(const struct merak_build *b, int key, int i)
     } else if (key == b->dp_axis) {
         dp = i;
     } else {
-        for (int a = key + 1; a < b->sharded->mesh.n_axes; a++)
+        for (int a = key + 1; a < merak_sharded_tensor_axes(b->sharded); a++)
             stride *= b->sharded->mesh.axis[a].size;
         tp += (i - b->coord[key]) * stride;
     }
@@ -316,8 +316,10 @@ int merak_build_group(struct merak_build *b, int key)
     struct merak_group *group = &prog->group[prog->n_groups];
 
     /* With one tensor axis that is the whole tensor group. */
-    if (key == MERAK_GROUP_TP && b->sharded->mesh.n_axes == 1)
+    if (key == MERAK_GROUP_TP && merak_sharded_tensor_axes(b->sharded) == 1)
         key = 0;
+    if (b->pp_axis >= 0 && key == b->pp_axis)
+        key = MERAK_GROUP_PP;
     if (b->group_of[key] >= 0)
         return b->group_of[key];
     group->n = group_size(b, key);

@@ -93,10 +93,11 @@ struct merak_build {
     int stage;
     int n_chunks;
     struct merak_chunk *chunk;
-    int *stage_of_part;
-    struct merak_mesh mesh; /* tensor axes, then dp if dp > 1 */
+    int n_chain;        /* parts of single stages; from here on: of all */
+    int *stage_of_part; /* of one that all stages run: this stage */
+    struct merak_mesh mesh; /* the sharded graph's, then dp if dp > 1 */
     int coord[MERAK_MAX_AXES];
-    int dp_axis;                      /* in mesh, or -1 */
+    int dp_axis, pp_axis;             /* in mesh, or -1 */
     int group_of[MERAK_MAX_AXES + 2]; /* axis, then GROUP_TP and GROUP_PP */
 
     int cap_instrs, cap_slots, cap_waits;

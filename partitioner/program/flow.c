@@ -6,6 +6,10 @@
  * never depends on where the other cuts are.  A stage with several parts gets
  * a value once, for the first of them that has it; between parts of one stage
  * nothing moves.
+ *
+ * A block that all stages run together makes its values on each of them.
+ * What it takes from one stage's part goes on from there along all the
+ * others, the nearest first.
  */
 #include "config.h"
 
@@ -32,18 +36,45 @@ bool merak_build_is_forward(const struct merak_build *b, int value)
     return producer < 0 || b->graph->node[producer]->phase == MERAK_PHASE_F;
 }
 
-static int place_of(const struct merak_build *b, int value, int part)
+static bool is_shared(const struct merak_build *b, int part)
 {
-    return merak_build_is_forward(b, value) ? part : b->stages->n - 1 - part;
+    return part >= b->n_chain;
+}
+
+/* How far a stage is from the one that makes a value; of two at the same
+ * distance the later one is nearer. */
+static int distance(const struct merak_build *b, int value, int stage)
+{
+    int home = b->flow[value].home;
+    int from = home < 0 || is_shared(b, home) ? 0 : b->stage_of_part[home];
+
+    return stage < from ? 2 * (from - stage) : 2 * (stage - from) - 1;
+}
+
+/* Shared blocks come behind all other parts. */
+static int place_of(const struct merak_build *b, int value, int part, int stage)
+{
+    if (is_shared(b, part))
+        return b->n_chain + (part - b->n_chain) * 2 * b->prog->plan.pp + 1 +
+               distance(b, value, stage);
+    return merak_build_is_forward(b, value) ? part : b->n_chain - 1 - part;
+}
+
+static void touch_on(struct reach *r, int value, int part, int stage)
+{
+    int *at = &r->at[value * r->stages + stage];
+    int place = place_of(r->b, value, part, stage);
+
+    if (place < *at)
+        *at = place;
 }
 
 static void touch(struct reach *r, int value, int part)
 {
-    int *at = &r->at[value * r->stages + r->b->stage_of_part[part]];
-    int place = place_of(r->b, value, part);
-
-    if (place < *at)
-        *at = place;
+    if (!is_shared(r->b, part))
+        touch_on(r, value, part, r->b->stage_of_part[part]);
+    for (int s = 0; s < r->stages && is_shared(r->b, part); s++)
+        touch_on(r, value, part, s);
 }
 
 /* Values only move with their phase: up in F, down in B. */
@@ -52,8 +83,9 @@ static void check_direction(struct merak_build *b,
 {
     int home = b->flow[value->id].home;
 
-    if (b->rc != MERAK_OK || home < 0 ||
-        place_of(b, value->id, part) >= place_of(b, value->id, home))
+    if (b->rc != MERAK_OK || home < 0 || is_shared(b, home) ||
+        is_shared(b, part) ||
+        place_of(b, value->id, part, 0) >= place_of(b, value->id, home, 0))
         return;
     merak_build_fail(b, merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
                                    "value %s of part %d is needed in part "
@@ -106,7 +138,7 @@ static void touch_all(struct reach *r)
 static int chunk_at(const struct merak_build *b, int value, int place)
 {
     for (int c = 0; c < b->n_chunks; c++) {
-        if (place_of(b, value, b->chunk[c].part) == place)
+        if (place_of(b, value, b->chunk[c].part, b->stage) == place)
             return c;
     }
     return 0;
@@ -131,7 +163,7 @@ static void find_neighbours(const struct reach *r, int value)
             f->to = s;
     }
     f->first = f->from < 0;
-    if (f->home < 0) /* every stage has its own */
+    if (f->home < 0 || is_shared(b, f->home)) /* each stage has its own */
         f->from = f->to = -1;
 }
 

@@ -121,11 +121,14 @@ static bool is_primary(const struct merak_build *b, int v)
 {
     const struct merak_layout *layout = &b->sharded->layout[v];
 
-    /* The first stage that uses it has the copy that counts. */
-    if (!b->flow[v].first)
+    /* The first stage that uses it has the copy that counts, unless each has
+     * a part of it. */
+    if (!b->flow[v].first &&
+        (b->pp_axis < 0 || layout->at[b->pp_axis].kind != MERAK_SPLIT))
         return false;
     for (int a = 0; a < b->sharded->mesh.n_axes; a++) {
-        if (layout->at[a].kind == MERAK_REPLICATED && b->coord[a] != 0)
+        if (a != b->pp_axis && layout->at[a].kind == MERAK_REPLICATED &&
+            b->coord[a] != 0)
             return false;
     }
     return is_flat(b) || b->prog->dp_index == 0;

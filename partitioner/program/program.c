@@ -52,9 +52,44 @@ void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
     }
 }
 
+int merak_plan_chunks(const struct merak_plan *plan)
+{
+    const struct merak_schedule *schedule;
+
+    if (plan->chunks > 0)
+        return plan->chunks;
+    if (merak_schedule_find(plan->schedule, &schedule, NULL) != MERAK_OK ||
+        schedule->usual_chunks == 0)
+        return 1;
+    return schedule->usual_chunks;
+}
+
+int merak_plan_shared(const struct merak_plan *plan)
+{
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, 0);
+    const struct merak_schedule *schedule;
+    int n = 0;
+
+    if (merak_schedule_find(plan->schedule, &schedule, NULL) != MERAK_OK)
+        return 0;
+    for (int c = 0; c < args.chunks; c++)
+        n += merak_schedule_shares(schedule, &args, c);
+    return n;
+}
+
 int merak_plan_parts(const struct merak_plan *plan)
 {
-    return plan->pp * (plan->chunks > 0 ? plan->chunks : 1);
+    int shared = merak_plan_shared(plan);
+
+    return plan->pp * (merak_plan_chunks(plan) - shared) + shared;
+}
+
+struct merak_shard_options merak_plan_shards(const struct merak_plan *plan)
+{
+    return (struct merak_shard_options){.tp = plan->tp,
+                                        .sp = plan->sp,
+                                        .stages = plan->pp,
+                                        .shared = merak_plan_shared(plan)};
 }
 
 struct merak_schedule_args
@@ -63,7 +98,7 @@ merak_plan_schedule_args(const struct merak_plan *plan, int stage)
     return (struct merak_schedule_args){
         .stages = plan->pp,
         .microbatches = plan->microbatches / (plan->sub_pipeline ? 2 : 1),
-        .chunks = plan->chunks > 0 ? plan->chunks : 1,
+        .chunks = merak_plan_chunks(plan),
         .slices = merak_schedule_slices(plan->schedule),
         .passes = plan->passes > 0 ? plan->passes : 1,
         .stage = stage};
@@ -82,10 +117,16 @@ enum merak_status merak_plan_schedule(const struct merak_plan *plan,
     if (rc != MERAK_OK)
         return rc;
     args = merak_schedule_defaults(schedule, &args);
-    if (schedule->feeds != NULL)
+    if (merak_plan_shared(plan) > MERAK_MAX_SHARED)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "schedule %s can be timed but not run: programs of "
-                          "each stage running its own part are what there is",
+                          "schedule %s of %d chunks is for a model with an "
+                          "encoder and a decoder: set chunks = 3 (embedding "
+                          "and head over all stages) or 2 (embedding only)",
+                          plan->schedule, args.chunks);
+    if (merak_plan_shared(plan) > 0 && plan->sub_pipeline)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s runs no sub-pipeline: leave one of "
+                          "them out",
                           plan->schedule);
     if (args.passes > 1 && plan->sub_pipeline)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
@@ -117,12 +158,18 @@ bool merak_plan_recomputes(const struct merak_schedule *schedule,
     return merak_schedule_recomputes(schedule, &args);
 }
 
-void merak_plan_coord(const struct merak_mesh *tensor, int tp_index, int *coord)
+void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,
+                      int stage, int *coord)
 {
-    for (int a = tensor->n_axes - 1; a >= 0; a--) {
-        coord[a] = tp_index % tensor->axis[a].size;
-        tp_index /= tensor->axis[a].size;
+    const struct merak_mesh *mesh = &sharded->mesh;
+    int n = merak_sharded_tensor_axes(sharded);
+
+    for (int a = n - 1; a >= 0; a--) {
+        coord[a] = tp_index % mesh->axis[a].size;
+        tp_index /= mesh->axis[a].size;
     }
+    if (mesh->n_axes > n)
+        coord[n] = stage;
 }
 
 /* --- what an instruction touches ------------------------------------------ */
@@ -199,19 +246,21 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
 {
     int tp = 1, most;
 
-    for (int a = 0; a < sharded->mesh.n_axes; a++)
+    for (int a = 0; a < merak_sharded_tensor_axes(sharded); a++)
         tp *= sharded->mesh.axis[a].size;
     if (plan->tp < 1 || plan->pp < 1 || plan->dp < 1 || plan->microbatches < 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "tp %d, pp %d, dp %d and %d micro-batches: each "
                           "must be at least 1",
                           plan->tp, plan->pp, plan->dp, plan->microbatches);
-    if (tp != plan->tp || stages->n != merak_plan_parts(plan))
+    if (tp != plan->tp || stages->n != merak_plan_parts(plan) ||
+        sharded->n_shared != merak_plan_shared(plan))
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the plan says tp %d and pp %d with %d chunks, but "
-                          "the graph is sharded for %d and cut in %d",
-                          plan->tp, plan->pp, merak_plan_parts(plan) / plan->pp,
-                          tp, stages->n);
+                          "the graph is sharded for %d, with %d blocks over "
+                          "all stages, and cut in %d",
+                          plan->tp, plan->pp, merak_plan_chunks(plan), tp,
+                          sharded->n_shared, stages->n);
     if (plan_passes(plan) != graph_passes(sharded->graph))
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the plan says %d forward passes, but the model "
@@ -246,8 +295,10 @@ static void set_mesh(struct merak_build *b)
     struct merak_program *prog = b->prog;
 
     b->mesh = b->sharded->mesh;
-    merak_plan_coord(&b->mesh, prog->tp_index, b->coord);
-    b->dp_axis = -1;
+    merak_plan_coord(b->sharded, prog->tp_index, prog->stage, b->coord);
+    b->dp_axis = b->pp_axis = -1;
+    if (b->sharded->n_shared > 0)
+        b->pp_axis = b->mesh.n_axes - 1;
     if (prog->plan.dp > 1) {
         b->dp_axis = b->mesh.n_axes++;
         b->mesh.axis[b->dp_axis] = (struct merak_axis){"dp", prog->plan.dp};
@@ -310,7 +361,8 @@ static void place_parts(struct merak_build *b)
 {
     const struct merak_plan *plan = &b->prog->plan;
 
-    b->n_chunks = merak_plan_parts(plan) / plan->pp;
+    b->n_chunks = merak_plan_chunks(plan);
+    b->n_chain = merak_plan_parts(plan) - merak_plan_shared(plan);
     b->chunk = merak_build_alloc(b, (size_t)b->n_chunks * sizeof(*b->chunk));
     b->stage_of_part = merak_build_alloc(b, (size_t)merak_plan_parts(plan) *
                                                 sizeof(*b->stage_of_part));
@@ -320,7 +372,7 @@ static void place_parts(struct merak_build *b)
         for (int c = 0; c < b->n_chunks; c++) {
             int part = merak_plan_part(b->schedule, plan, s, c);
 
-            b->stage_of_part[part] = s;
+            b->stage_of_part[part] = part < b->n_chain ? s : b->stage;
             if (s == b->stage)
                 b->chunk[c].part = part;
         }

@@ -41,7 +41,8 @@ struct merak_drop {
 
 struct merak_plan {
     int tp, pp, dp;
-    int chunks;         /* model parts of a rank; 0: 1 */
+    int chunks;         /* model parts of a rank, blocks that all stages run
+                           together counted; 0: as the schedule likes it */
     int microbatches;   /* m per step and replica */
     int passes;         /* forwards of a micro-batch, as the model says (what
                            builds programs fills it in); 0: 1 */
@@ -66,20 +67,22 @@ struct merak_plan {
 
 /* Which part of the model each node of the sharded graph is in (gradient and
  * convert nodes included).  Parts are pipeline stages, or with several model
- * chunks per rank the pieces that the schedule gives to stages. */
+ * chunks per rank the pieces that the schedule gives to stages; after these
+ * come the blocks that all stages run together. */
 struct merak_stages {
     int n;
     int *of_node;   /* by node id */
     int *block;     /* by node id, forward nodes: counted over the model, what
                        lies between two places where it may be cut */
-    int *n_blocks;  /* by part */
+    int *n_blocks;  /* by part; of a block that all stages run: 0 */
     double *flops;  /* by part, forward + backward of one micro-batch */
     size_t *params; /* by part, elements held (global sizes) */
     struct merak_drop *drop; /* by part; nothing, until recomputation is
                                 chosen */
 };
 
-/* Cut at points where the fewest values cross, balanced by flops.
+/* Cut in n parts, the sharded graph's shared blocks counted, at points where
+ * the fewest values cross, balanced by flops.
  * MERAK_ERR_CONFIG if there are fewer cut points than stages - 1: names
  * both numbers. */
 enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
@@ -89,8 +92,8 @@ enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
 enum merak_status merak_stages_places(const struct merak_sharded *sharded,
                                       int *n_p,
                                       struct merak_error *err) MERAK_CHECKED;
-/* Cut at places place[n - 1], ascending, 0 the first after the graph's
- * start. */
+/* Cut at places place[n - 1] (shared blocks not counted), ascending, 0 the
+ * first after the graph's start. */
 enum merak_status merak_stages_at(const struct merak_sharded *sharded,
                                   const int *place, int n,
                                   struct merak_stages **stages_p,
@@ -244,8 +247,15 @@ int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
                     int stage);
 void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
                       int *dp_index, int *stage);
-/* Parts that the model is cut in: pp, or several times that. */
+/* Parts of the model that a rank runs. */
+int merak_plan_chunks(const struct merak_plan *plan);
+/* Of these, how many are blocks that all stages run together. */
+int merak_plan_shared(const struct merak_plan *plan);
+/* Parts that the model is cut in: pp, or several times that; then the blocks
+ * that all stages run together. */
 int merak_plan_parts(const struct merak_plan *plan);
+/* How the model is to be sharded for the plan. */
+struct merak_shard_options merak_plan_shards(const struct merak_plan *plan);
 /* What the plan's schedule is asked with for a stage. */
 struct merak_schedule_args
 merak_plan_schedule_args(const struct merak_plan *plan, int stage);
@@ -260,9 +270,10 @@ int merak_plan_part(const struct merak_schedule *schedule,
                     const struct merak_plan *plan, int stage, int chunk);
 bool merak_plan_recomputes(const struct merak_schedule *schedule,
                            const struct merak_plan *plan, int stage);
-/* Coordinates of tp_index on the tensor axes, the first outermost. */
-void merak_plan_coord(const struct merak_mesh *tensor, int tp_index,
-                      int *coord);
+/* Coordinates of tp_index on the tensor axes, the first outermost, and of
+ * stage on the stages' axis where there is one. */
+void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,
+                      int stage, int *coord);
 
 /*
  * Decide what `stage` (-1: every stage) drops, as plan->drop or else

@@ -38,7 +38,7 @@ static int part_of(const struct chooser *c, int chunk)
 /* Drop what attention makes, or all of the first blocks of the stage. */
 static void set_drop(struct chooser *c, bool attention, int blocks)
 {
-    int chunks = merak_plan_parts(c->plan) / c->plan->pp;
+    int chunks = merak_plan_chunks(c->plan);
 
     for (int i = 0; i < chunks; i++) {
         int part = part_of(c, i), all = c->stages->n_blocks[part];
@@ -52,7 +52,7 @@ static void set_drop(struct chooser *c, bool attention, int blocks)
 
 static int count_blocks(const struct chooser *c)
 {
-    int chunks = merak_plan_parts(c->plan) / c->plan->pp, n = 0;
+    int chunks = merak_plan_chunks(c->plan), n = 0;
 
     for (int i = 0; i < chunks; i++)
         n += c->stages->n_blocks[part_of(c, i)];
@@ -155,7 +155,7 @@ static enum merak_status choose_least(struct chooser *c,
 /* As a planner has decided before. */
 static void take_given(struct chooser *c)
 {
-    int chunks = merak_plan_parts(c->plan) / c->plan->pp;
+    int chunks = merak_plan_chunks(c->plan);
 
     for (int i = 0; i < chunks; i++)
         c->stages->drop[part_of(c, i)] = c->plan->drop[part_of(c, i)];

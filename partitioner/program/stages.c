@@ -9,6 +9,10 @@
  * second tower, or under a skip, that and what is on its way past.  Among them
  * a dynamic programme minimises the longest stage (forward, backward and
  * sending its boundary), then the bytes that cross.
+ *
+ * Blocks that all stages run together are parts of their own, after the
+ * others, and take no stage longer than another: cuts are of what lies
+ * between them.
  */
 #include "config.h"
 
@@ -27,8 +31,9 @@ struct cut {
 };
 
 struct cutter {
+    const struct merak_sharded *sharded;
     const struct merak_graph *graph;
-    int n_stages;    /* parts */
+    int n_stages;    /* parts but for shared blocks */
     int *last_use;   /* by value: last forward node that uses it or a copy */
     double *seconds; /* by forward node: with its gradient nodes, prefix sum */
     double *flops;   /* by forward node: with its gradient nodes */
@@ -41,6 +46,11 @@ struct cutter {
         int from;
     } * best; /* [stage][cut] */
 };
+
+static bool is_shared(const struct merak_sharded *sharded, int node)
+{
+    return sharded->n_shared > 0 && sharded->shared[node] > 0;
+}
 
 static bool is_convert(const struct merak_node *node)
 {
@@ -89,7 +99,8 @@ static void sum_costs(struct cutter *c)
         c->flops[node->forward] += cost.flops;
     }
     for (int n = 0; n < c->graph->n_nodes; n++) {
-        sum += c->flops[n] / model->flops_per_s;
+        if (!is_shared(c->sharded, n))
+            sum += c->flops[n] / model->flops_per_s;
         c->seconds[n + 1] = sum;
     }
 }
@@ -157,6 +168,27 @@ static void keep_least(struct cutter *c)
             c->cut[kept++] = c->cut[from++];
     }
     c->cut[kept++] = c->cut[n - 1];
+    c->n_cuts = kept;
+}
+
+/* Every part has something between the shared blocks. */
+static void keep_between_shared(struct cutter *c)
+{
+    const struct merak_graph *g = c->graph;
+    int first = g->n_nodes, last = -1, kept = 1;
+
+    for (int n = 0; n < g->n_nodes; n++) {
+        if (g->node[n]->phase != MERAK_PHASE_F || is_convert(g->node[n]) ||
+            is_shared(c->sharded, n))
+            continue;
+        first = n < first ? n : first;
+        last = n;
+    }
+    for (int i = 1; i < c->n_cuts - 1; i++) {
+        if (c->cut[i].node > first && c->cut[i].node <= last)
+            c->cut[kept++] = c->cut[i];
+    }
+    c->cut[kept++] = c->cut[c->n_cuts - 1];
     c->n_cuts = kept;
 }
 
@@ -259,6 +291,22 @@ static void number_blocks(const struct cutter *c, struct merak_stages *stages)
     }
 }
 
+/* Shared blocks have numbers behind those of all others, and nothing of them
+ * is recomputed: their backward follows at once. */
+static void assign_shared(const struct cutter *c, struct merak_stages *stages)
+{
+    int blocks = 0;
+
+    for (int s = 0; s < c->n_stages; s++)
+        blocks += stages->n_blocks[s];
+    for (int n = 0; n < c->graph->n_nodes; n++) {
+        if (!is_shared(c->sharded, n))
+            continue;
+        stages->of_node[n] = c->n_stages + c->sharded->shared[n] - 1;
+        stages->block[n] = blocks + c->sharded->shared[n] - 1;
+    }
+}
+
 /* Stages begin at candidates bound[0] = 0, bound[1], ..; bound[n] ends the
  * last. */
 static void assign(const struct cutter *c, const int *bound,
@@ -266,7 +314,7 @@ static void assign(const struct cutter *c, const int *bound,
 {
     const struct merak_graph *g = c->graph;
 
-    for (int s = 0; s < stages->n; s++) {
+    for (int s = 0; s < c->n_stages; s++) {
         for (int n = c->cut[bound[s]].node; n < c->cut[bound[s + 1]].node; n++)
             stages->of_node[n] = s;
     }
@@ -285,18 +333,23 @@ static void assign(const struct cutter *c, const int *bound,
         if (g->node[n]->phase != MERAK_PHASE_F)
             stages->of_node[n] = stages->of_node[g->node[n]->forward];
     }
+    assign_shared(c, stages);
 }
 
-static void count_params(const struct merak_graph *g,
-                         struct merak_stages *stages, int *counted)
+/* What several shared blocks use is counted for the first of them. */
+static void count_params(const struct cutter *c, struct merak_stages *stages,
+                         int *counted)
 {
+    const struct merak_graph *g = c->graph;
+
     for (int s = 0; s < stages->n; s++) {
         for (int n = 0; n < g->n_nodes; n++) {
             for (int i = 0; i < g->node[n]->n_in; i++) {
                 const struct merak_value *v = g->node[n]->in[i];
 
-                if (stages->of_node[n] != s || counted[v->id] == s + 1 ||
-                    v->kind != MERAK_VALUE_PARAM)
+                if (stages->of_node[n] != s || v->kind != MERAK_VALUE_PARAM ||
+                    counted[v->id] == s + 1 ||
+                    (counted[v->id] > c->n_stages && s > c->n_stages))
                     continue;
                 counted[v->id] = s + 1;
                 stages->params[s] += merak_shape_count(&v->shape);
@@ -306,15 +359,16 @@ static void count_params(const struct merak_graph *g,
 }
 
 static enum merak_status cutter_init(struct cutter *c,
-                                     const struct merak_graph *graph, int n,
+                                     const struct merak_sharded *sharded, int n,
                                      struct merak_error *err)
 {
+    const struct merak_graph *graph = sharded->graph;
     size_t nodes = (size_t)graph->n_nodes + 2;
     size_t values = (size_t)graph->n_values + 1;
 
     if (n < 1)
         return merak_fail(err, MERAK_ERR_PARAM, "%d stages: at least 1", n);
-    *c = (struct cutter){.graph = graph, .n_stages = n};
+    *c = (struct cutter){.sharded = sharded, .graph = graph, .n_stages = n};
     c->last_use = calloc(values, sizeof(*c->last_use));
     c->seconds = calloc(nodes, sizeof(*c->seconds));
     c->flops = calloc(nodes, sizeof(*c->flops));
@@ -326,6 +380,8 @@ static enum merak_status cutter_init(struct cutter *c,
     sum_costs(c);
     scan(c);
     keep_least(c);
+    if (sharded->n_shared > 0)
+        keep_between_shared(c);
     if (c->n_cuts - 2 < n - 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "the model has %d places to cut it, %d stages need "
@@ -373,7 +429,8 @@ static enum merak_status finish(const struct cutter *c, const int *bound,
 {
     const struct merak_graph *graph = c->graph;
     struct merak_stages *stages = NULL;
-    enum merak_status rc = stages_create(graph, c->n_stages, &stages, err);
+    enum merak_status rc =
+        stages_create(graph, c->n_stages + c->sharded->n_shared, &stages, err);
 
     if (rc != MERAK_OK) {
         merak_stages_destroy(stages);
@@ -382,7 +439,8 @@ static enum merak_status finish(const struct cutter *c, const int *bound,
     assign(c, bound, stages);
     for (int i = 0; i < graph->n_nodes; i++)
         stages->flops[stages->of_node[i]] += c->flops[i];
-    count_params(graph, stages, c->last_use);
+    memset(c->last_use, 0, (size_t)graph->n_values * sizeof(*c->last_use));
+    count_params(c, stages, c->last_use);
     *stages_p = stages;
     return MERAK_OK;
 }
@@ -394,8 +452,10 @@ enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
     struct cutter c = {0};
     int *bound = NULL;
     size_t cells;
-    enum merak_status rc = cutter_init(&c, sharded->graph, n, err);
+    enum merak_status rc;
 
+    n -= sharded->n_shared;
+    rc = cutter_init(&c, sharded, n, err);
     if (rc != MERAK_OK)
         goto out;
     cells = (size_t)(n + 1) * (size_t)c.n_cuts;
@@ -417,7 +477,7 @@ enum merak_status merak_stages_places(const struct merak_sharded *sharded,
                                       int *n_p, struct merak_error *err)
 {
     struct cutter c = {0};
-    enum merak_status rc = cutter_init(&c, sharded->graph, 1, err);
+    enum merak_status rc = cutter_init(&c, sharded, 1, err);
 
     if (rc == MERAK_OK)
         *n_p = c.n_cuts - 2;
@@ -432,8 +492,10 @@ enum merak_status merak_stages_at(const struct merak_sharded *sharded,
 {
     struct cutter c = {0};
     int *bound = NULL;
-    enum merak_status rc = cutter_init(&c, sharded->graph, n, err);
+    enum merak_status rc;
 
+    n -= sharded->n_shared;
+    rc = cutter_init(&c, sharded, n, err);
     if (rc != MERAK_OK)
         goto out;
     bound = calloc((size_t)n + 1, sizeof(*bound));

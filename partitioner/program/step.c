@@ -217,7 +217,8 @@ static int convert(struct merak_build *b, int param, int grad, int slot,
     struct merak_layout from = merak_build_layout(b, grad);
     struct merak_layout to = merak_build_layout(b, param);
     struct merak_hop hop[MERAK_MAX_HOPS];
-    int n = merak_layout_path(mesh, &value->shape, &from, &to, NULL, hop, NULL);
+    int n =
+        merak_sharded_path(b->sharded, &value->shape, &from, &to, hop, NULL);
 
     if (n < 0) {
         merak_build_fail(b, merak_fail(b->err, MERAK_ERR_UNSUPPORTED,

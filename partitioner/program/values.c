@@ -27,7 +27,7 @@ static enum merak_category category_of(const struct merak_build *b,
 
 static bool is_loss(const struct merak_build *b, int value)
 {
-    return b->graph->loss != NULL && b->graph->loss->id == value;
+    return b->prog->loss >= 0 && b->graph->loss->id == value;
 }
 
 void merak_build_loss(struct merak_build *b)
@@ -35,7 +35,11 @@ void merak_build_loss(struct merak_build *b)
     const struct merak_value *loss = b->graph->loss;
     struct merak_slot slot;
 
-    if (loss == NULL || !b->flow[loss->id].here || !b->flow[loss->id].first)
+    if (loss == NULL || !b->flow[loss->id].here)
+        return;
+    /* Where all stages have it, it is the last one's to tell. */
+    if (b->flow[loss->id].home >= b->n_chain ? b->stage != b->prog->plan.pp - 1
+                                             : !b->flow[loss->id].first)
         return;
     slot = merak_build_vector(MERAK_F64, (size_t)b->prog->plan.microbatches,
                               MERAK_CAT_TRANSIENT, "loss");
@@ -61,7 +65,7 @@ static int new_slot(struct merak_build *b, int v, int microbatch)
         merak_build_cut(b, whole);
         return b->rc == MERAK_OK ? whole : -1;
     }
-    if (is_loss(b, v) && b->prog->loss >= 0)
+    if (is_loss(b, v))
         return merak_build_alias(b, b->prog->loss,
                                  (size_t)microbatch * sizeof(double), &slot);
     return merak_build_slot(b, &slot);

@@ -543,6 +543,7 @@ static enum merak_status check(const struct merak_search_input *in,
                                struct merak_error *err)
 {
     const struct merak_schedule *schedule;
+    enum merak_status rc;
 
     if (in->nodes < 1 || in->ranks_per_node < 1 || in->global_batch < 1)
         return merak_fail(err, MERAK_ERR_PARAM,
@@ -561,7 +562,13 @@ static enum merak_status check(const struct merak_search_input *in,
                           in->global_batch, MAX_BATCH);
     if (in->pin.schedule == NULL)
         return MERAK_OK;
-    return merak_schedule_find(in->pin.schedule, &schedule, err);
+    rc = merak_schedule_find(in->pin.schedule, &schedule, err);
+    if (rc == MERAK_OK && schedule->feeds != NULL)
+        rc = merak_fail(err, MERAK_ERR_CONFIG,
+                        "schedule %s is not searched for; give every degree "
+                        "and no device, or leave the schedule open",
+                        schedule->name);
+    return rc;
 }
 
 enum merak_status merak_search(const struct merak_search_input *input,

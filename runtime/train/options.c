@@ -73,8 +73,9 @@ static const struct merak_option rows[] = {
               "models of several passes)",
      .given = AT(given.schedule)},
     {"chunks", MERAK_OPTION_INT, AT(chunks),
-     .about = "model parts per task, for interleaved schedules (1)", .least = 1,
-     .most = 65535, .given = AT(given.chunks)},
+     .about = "model parts per task, for interleaved schedules (1); 2 or 3 "
+              "of interlaced (3)",
+     .least = 1, .most = 65535, .given = AT(given.chunks)},
     {"recompute", MERAK_OPTION_WORD, AT(recompute),
      .about = "drop activations and compute them again: all, attention's, or "
               "per stage "

@@ -54,11 +54,15 @@ static void report_stages(const struct merak_trainer *t)
     for (int s = 0; s < t->stages->n; s++)
         total += t->stages->flops[s];
     for (int s = 0; t->stages->n > 1 && s < t->stages->n; s++) {
-        char params[16];
+        char params[16], name[24];
 
         human_count((double)t->stages->params[s], params, sizeof(params));
-        merak_info("train", "  stage %d: %s parameters, %.1f %% of the flops",
-                   s, params, 100 * t->stages->flops[s] / total);
+        if (s < t->stages->n - t->sharded->n_shared)
+            snprintf(name, sizeof(name), "stage %d", s);
+        else
+            snprintf(name, sizeof(name), "all stages together");
+        merak_info("train", "  %s: %s parameters, %.1f %% of the flops", name,
+                   params, 100 * t->stages->flops[s] / total);
     }
 }
 

@@ -63,7 +63,6 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
     plan->tp = t->ranks.tp;
     plan->pp = t->ranks.pp;
     plan->dp = t->ranks.dp;
-    plan->chunks = t->opt.chunks;
     plan->microbatches = (int)(t->opt.global_batch / per_pass);
     plan->micro_batch = t->opt.micro_batch;
     if (t->opt.sub_pipeline) {
@@ -74,6 +73,11 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
     plan->recompute = t->opt.recompute;
     plan->memory_bytes = t->memory_bytes;
     memcpy(plan->schedule, t->opt.schedule, sizeof(plan->schedule));
+    plan->chunks = t->opt.chunks;
+    if (!t->opt.given.chunks) {
+        plan->chunks = 0;
+        plan->chunks = merak_plan_chunks(plan);
+    }
     plan->zero1 = t->opt.zero1;
     plan->order_tp_pp_dp = t->ranks.order_tp_pp_dp;
     plan->sp = t->opt.sp;
@@ -160,7 +164,7 @@ static enum merak_status cut_model(struct merak_trainer *t,
                                    struct merak_graph *graph,
                                    struct merak_error *err)
 {
-    const struct merak_shard_options so = {.tp = t->plan.tp, .sp = t->plan.sp};
+    const struct merak_shard_options so = merak_plan_shards(&t->plan);
     int parts = merak_plan_parts(&t->plan);
     enum merak_status rc = merak_shard(graph, &so, &t->sharded, err);
 

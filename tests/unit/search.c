@@ -265,6 +265,7 @@ static void try_variants(struct trial *t)
         if ((pin->schedule != NULL &&
              strcmp(pin->schedule, all[i]->name) != 0) ||
             all[i]->forward_only || all[i]->passes > 0 ||
+            all[i]->feeds != NULL ||
             merak_plan_schedule(&t->plan, &found, NULL) != MERAK_OK)
             continue;
         for (int order = 0; order < 2; order++) {
@@ -498,6 +499,7 @@ static void refusals_say_what_binds(void **state)
         {{.tp = 3}, 8, 0, {"tp 3, pp 0, dp 0", "4 a node"}},
         {{.tp = 2, .pp = 2, .dp = 4}, 8, 0, {"tp x pp x dp must be 8", ""}},
         {{.schedule = "no such"}, 8, 0, {"no schedule 'no such'", "1f1b"}},
+        {{.schedule = "interlaced"}, 8, 0, {"not searched for", "degree"}},
     };
 
     (void)state;

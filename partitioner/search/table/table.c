@@ -345,7 +345,7 @@ static enum merak_status walker_init(struct merak_walker *w)
     }
     for (size_t v = 0; v < values; v++)
         w->first[v] = w->last[v] = -1;
-    merak_plan_coord(&w->sharded->mesh, 0, w->coord);
+    merak_plan_coord(w->sharded, 0, 0, w->coord);
     sort_nodes(w);
     return MERAK_OK;
 }
