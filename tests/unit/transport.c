@@ -5,6 +5,9 @@
 #include "unit/near.h"
 #include "unit/ranks.h"
 
+#include <stdatomic.h>
+#include <sys/mman.h>
+
 static const int two_nodes[] = {0, 0, 1, 1, 1};
 static const int own_nodes[] = {0, 1, 2, 3, 4};
 
@@ -189,7 +192,7 @@ static void never_sent(struct rank *me, const void *arg)
     CHECK_OK(merak_recv(me->tr, buf, sizeof(buf), other, 9, &req, ERR));
     CHECK(merak_request_wait(me->tr, req, ERR) == MERAK_ERR_TIMEOUT);
     took = seconds(CLOCK_MONOTONIC) - start;
-    CHECK(took >= 0.3 && took < 0.6);
+    CHECK(took >= 0.3 && took < 3); /* others may have the cores */
     CHECK(strstr(test_error.text, other ? "from rank 1" : "from rank 0"));
 }
 
@@ -378,19 +381,19 @@ static void broadcast_from_all(struct rank *me, const void *arg)
     }
 }
 
-/* Nobody leaves before the last has come. */
+/* Nobody leaves before the last has come, who says so in shared memory:
+ * on a loaded machine times tell nothing. */
 static void late_to_barrier(struct rank *me, const void *arg)
 {
-    (void)arg;
-    for (int late = 0; late < me->all.n; late++) {
-        double start;
+    atomic_int *come = *(atomic_int *const *)arg;
 
-        CHECK_OK(merak_barrier(me->tr, &me->all, ERR));
-        start = seconds(CLOCK_MONOTONIC);
-        if (me->all.me == late)
+    for (int late = 0; late < me->all.n; late++) {
+        if (me->all.me == late) {
             usleep(30000);
+            atomic_store(&come[late], 1);
+        }
         CHECK_OK(merak_barrier(me->tr, &me->all, ERR));
-        CHECK(seconds(CLOCK_MONOTONIC) - start >= 0.025);
+        CHECK(atomic_load(&come[late]) == 1);
     }
 }
 
@@ -431,8 +434,13 @@ static void barriers_hold(void **state)
 {
     static const struct setup five = {NULL, 5, two_nodes, false, 0};
 
+    atomic_int *come = mmap(NULL, 5 * sizeof(*come), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
     (void)state;
-    assert_int_equal(run_ranks(&five, late_to_barrier, NULL), 0);
+    assert_true(come != MAP_FAILED);
+    assert_int_equal(run_ranks(&five, late_to_barrier, &come), 0);
+    munmap(come, 5 * sizeof(*come));
 }
 
 /* --- arguments and boots -------------------------------------------------- */
