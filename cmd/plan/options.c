@@ -30,7 +30,8 @@ static const struct merak_option rows[] = {
      .about = "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX,
      GIVEN(micro_batch)},
     {"schedule", MERAK_OPTION_NAME, AT(plan.schedule),
-     .about = "order of forwards and backwards; a wrong name lists them (1f1b)",
+     .about = "order of forwards and backwards, or auto; a wrong name lists "
+              "them (1f1b)",
      GIVEN(schedule)},
     {"chunks", MERAK_OPTION_INT, AT(plan.chunks),
      .about = "model parts per rank, for interleaved schedules (1); 2 or 3 "
@@ -214,6 +215,10 @@ static enum merak_status check(struct plan_options *opt,
 {
     const struct merak_schedule *schedule;
 
+    if (strcmp(opt->plan.schedule, "auto") == 0) { /* as if it were left out */
+        snprintf(opt->plan.schedule, sizeof(opt->plan.schedule), "1f1b");
+        opt->given.schedule = false;
+    }
     if (opt->given.schedule &&
         merak_schedule_find(opt->plan.schedule, &schedule, err) != MERAK_OK)
         return err->status;

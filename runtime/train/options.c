@@ -15,6 +15,8 @@
 
 #define AT(field) offsetof(struct merak_train_options, field)
 
+#define DEFAULT_SCHEDULE "1f1b"
+
 static const struct merak_option rows[] = {
     {"data", MERAK_OPTION_TEXT, AT(data),
      .about = "token files: PREFIX, or \"W1 PREFIX1 W2 PREFIX2 ..\" (required)",
@@ -69,8 +71,8 @@ static const struct merak_option rows[] = {
               "a file of `merak calibrate`, .. (cpu)",
      .arg = "NAME"},
     {"schedule", MERAK_OPTION_NAME, AT(schedule),
-     .about = "pipeline schedule; a wrong name lists them (1f1b; 3f1b for "
-              "models of several passes)",
+     .about = "pipeline schedule, or auto; a wrong name lists them (1f1b; "
+              "3f1b for models of several passes)",
      .given = AT(given.schedule)},
     {"chunks", MERAK_OPTION_INT, AT(chunks),
      .about = "model parts per task, for interleaved schedules (1); 2 or 3 "
@@ -154,7 +156,7 @@ static void set_defaults(struct merak_train_options *o)
     o->weight_decay = 0.1f;
     o->clip = 1.0f;
     o->seed = 1234;
-    snprintf(o->schedule, sizeof(o->schedule), "1f1b");
+    snprintf(o->schedule, sizeof(o->schedule), DEFAULT_SCHEDULE);
     o->chunks = 1;
     o->zero1 = true;
     o->backend = "cpu";
@@ -167,6 +169,10 @@ static void set_defaults(struct merak_train_options *o)
 static enum merak_status check(struct merak_train_options *opt,
                                struct merak_error *err)
 {
+    if (strcmp(opt->schedule, "auto") == 0) { /* as if it were left out */
+        snprintf(opt->schedule, sizeof(opt->schedule), DEFAULT_SCHEDULE);
+        opt->given.schedule = false;
+    }
     if (opt->data == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "no data: give --data PREFIX (`merak data pack` "

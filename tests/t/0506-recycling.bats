@@ -59,7 +59,7 @@ same()
 @test "two and four stages are bit-equal to one" {
     recycle one 3 1 1 1 --schedule gpipe
     recycle two 3 1 2 1 --schedule 3f1b
-    recycle four 3 1 4 1
+    recycle four 3 1 4 1 --schedule auto
     grep -q 3f1b "$RUNS/four/out"
     same one two
     same one four

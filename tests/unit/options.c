@@ -88,6 +88,23 @@ static void good_options_are_stored(void **state)
     assert_true(fabsf(opt.min_lr - opt.lr / 10) < 1e-12f);
 }
 
+/* For a planner to choose, or by the model. */
+static void an_automatic_schedule_is_one_not_given(void **state)
+{
+    const char *const named[MAX_ARGS] = {"--data=x", "--schedule", "gpipe"};
+    const char *const automatic[MAX_ARGS] = {"--data=x", "--schedule", "auto"};
+    struct merak_train_options opt;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(parse(named, &opt, &err), MERAK_OK);
+    assert_true(opt.given.schedule);
+    assert_string_equal(opt.schedule, "gpipe");
+    assert_int_equal(parse(automatic, &opt, &err), MERAK_OK);
+    assert_false(opt.given.schedule);
+    assert_string_equal(opt.schedule, "1f1b");
+}
+
 static void learning_rates_follow_their_shapes(void **state)
 {
     struct merak_train_options opt = {.lr = 1.0f,
@@ -124,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_options_are_named),
         cmocka_unit_test(good_options_are_stored),
+        cmocka_unit_test(an_automatic_schedule_is_one_not_given),
         cmocka_unit_test(learning_rates_follow_their_shapes),
     };
 

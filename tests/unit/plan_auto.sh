@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..28
+echo 1..30
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -114,7 +114,13 @@ pictured "a plan that is given can be drawn" --pp 2 --schedule gpipe
     --program >"$tmp/out" 2>&1
 has "programs of a plan that is searched for" "$tmp/out" "rank 0 of 1: stage 0"
 
+"$merak" plan --model "$model" --device cpu --global-batch 8 --seq 16 \
+    --schedule auto --program >"$tmp/auto" 2>&1
+cmp -s "$tmp/out" "$tmp/auto" || echo none >"$tmp/auto"
+has "an automatic schedule is one left out" "$tmp/auto" "rank 0 of 1: stage 0"
+
 cpu="--device cpu --global-batch 8 --seq 16"
+refuses "schedule 3f1b: a model of 1 forward pass given" $cpu --schedule 3f1b
 refuses "memory: no plan fits in 1 KiB a rank" $cpu --memory 0.00000095367432
 refuses "no device \"b200\"" --device b200 --global-batch 8
 refuses "give --device" --nodes 2 --global-batch 8
