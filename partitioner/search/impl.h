@@ -173,6 +173,8 @@ struct merak_rater {
                                        following */
     struct merak_lists *lists_less; /* fewer, to carry on from; or NULL */
     int dp_inside;                  /* of dp peers, on the same node */
+    double *gather_s, *reduce_s;    /* by segment: over dp peers, if there are
+                                       any; one allocation */
     double *work;                   /* scratch */
     /* By part, as of the latest merak_rate(): */
     struct merak_range *range;

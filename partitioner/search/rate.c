@@ -189,14 +189,20 @@ static struct merak_hold fresh_hold(const struct merak_rater *r, int s,
     return hold;
 }
 
+static double gather_bytes(const struct merak_hold *hold)
+{
+    return 2 * hold->low + 4 * hold->full;
+}
+
 static double gather_s(const struct merak_rater *r, int s,
                        const struct merak_segment *seg)
 {
-    struct merak_hold hold = fresh_hold(r, s, seg);
+    struct merak_hold hold;
 
-    if (hold.n == 0)
-        return 0;
-    return over_dp(r, false, 2 * hold.low + 4 * hold.full, hold.n);
+    if (seg->n_shares == 0)
+        return r->gather_s[seg - r->table->segment];
+    hold = fresh_hold(r, s, seg);
+    return hold.n > 0 ? over_dp(r, false, gather_bytes(&hold), hold.n) : 0;
 }
 
 /* Of all segments of a stage. */
@@ -312,6 +318,18 @@ static struct merak_hold own_hold(const struct merak_rater *r, int s, int i)
     return hold;
 }
 
+/* To sum its gradients over replicas. */
+static double reduce_s(const struct merak_rater *r, int s, int i)
+{
+    struct merak_hold hold;
+
+    if (r->table->segment[i].lent == 0)
+        return r->reduce_s[i];
+    hold = own_hold(r, s, i);
+    return hold.n > 0 ? over_dp(r, true, 4 * (hold.low + hold.full), hold.n)
+                      : 0;
+}
+
 /* A stage's queue of collectives as its last backwards fill it. */
 struct drain {
     double at;   /* compute has come to here */
@@ -334,16 +352,15 @@ static void drain_part(const struct merak_rater *r, int part, double made,
         d->at = made - work;
     for (int i = g->to - 1; i >= g->from; i--) {
         const struct merak_segment *seg = &r->table->segment[i];
-        struct merak_hold hold = own_hold(r, r->lists->stage_of[part], i);
+        double reduce = reduce_s(r, r->lists->stage_of[part], i);
 
         d->at += splits ? seg->w_s : seg->b_s;
         if (!splits && seg->exchanged > 0 && d->free > d->at)
             d->at = d->free;
-        if (hold.n == 0)
+        if (reduce == 0)
             continue;
         d->free = d->free > d->at ? d->free : d->at;
-        d->free += seg->hold.convert_s +
-                   over_dp(r, true, 4 * (hold.low + hold.full), hold.n);
+        d->free += seg->hold.convert_s + reduce;
     }
 }
 
@@ -441,6 +458,30 @@ static enum merak_status make_lists(struct merak_rater *r,
     return MERAK_OK;
 }
 
+/* What replicas exchange of each segment. */
+static enum merak_status fill_exchanges(struct merak_rater *r,
+                                        struct merak_error *err)
+{
+    size_t n = (size_t)r->table->n;
+
+    if (r->plan->dp == 1)
+        return MERAK_OK;
+    r->gather_s = calloc(2 * n, sizeof(*r->gather_s));
+    if (r->gather_s == NULL)
+        return merak_fail_nomem(err, 2 * n * sizeof(*r->gather_s));
+    r->reduce_s = r->gather_s + n;
+    for (size_t i = 0; i < n; i++) {
+        const struct merak_hold *hold = &r->table->segment[i].hold;
+
+        if (hold->n == 0)
+            continue;
+        r->gather_s[i] = over_dp(r, false, gather_bytes(hold), hold->n);
+        r->reduce_s[i] =
+            over_dp(r, true, 4 * (hold->low + hold->full), hold->n);
+    }
+    return MERAK_OK;
+}
+
 enum merak_status merak_rater_init(struct merak_rater *rater,
                                    const struct merak_cost_model *cost,
                                    const struct merak_candidate *cand,
@@ -459,7 +500,9 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     for (int d = 0; d < p->dp; d++)
         rater->dp_inside +=
             merak_cost_together(cost, 0, merak_plan_rank(p, 0, d, 0));
-    rc = make_lists(rater, cand, err);
+    rc = fill_exchanges(rater, err);
+    if (rc == MERAK_OK)
+        rc = make_lists(rater, cand, err);
     if (rc != MERAK_OK)
         return rc;
     turns = (size_t)rater->lists->units * ((size_t)rater->lists->passes + 1);
@@ -481,6 +524,7 @@ void merak_rater_fini(struct merak_rater *rater)
     merak_lists_destroy(rater->lists_less);
     free(rater->work);
     free(rater->front_s);
+    free(rater->gather_s);
     free(rater->range);
     free(rater->keeps);
     free(rater->drop);
