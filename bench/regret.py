@@ -50,10 +50,10 @@ DEVICE = {
 
 # shape; tokens of a sequence; MiB that a rank may take
 MODELS = {
-    "deep-narrow": (dict(n_embd=128, n_layer=12, vocab_size=512), 128, 14),
-    "shallow-wide": (dict(n_embd=512, n_layer=3, vocab_size=512), 64, 40),
+    "deep-narrow": (dict(n_embd=128, n_layer=12, vocab_size=512), 128, 11),
+    "shallow-wide": (dict(n_embd=512, n_layer=3, vocab_size=512), 64, 36),
     "huge-vocabulary": (dict(n_embd=128, n_layer=4, vocab_size=32768,
-                             tie_word_embeddings=True), 64, 56),
+                             tie_word_embeddings=True), 64, 48),
 }
 
 SCHEDULES = ("1f1b", "gpipe", "eager", "early", "last", "scp", "zb-h1",
@@ -108,6 +108,8 @@ class Plan:
             words.append("sub-pipeline")
         if p["dp"] > 1 and not p["zero1"]:
             words.append("no ZeRO-1")
+        if p["tp"] > 1 and p["sp"] != "auto":
+            words.append(f"sp {p['sp']}")
         if p["order"] != "tp-dp-pp":
             words.append(p["order"])
         if p["cut"]:
@@ -285,8 +287,6 @@ def regret_of(name, scratch, args):
     auto = bench.automatic()
     print(f"auto {auto.time:.3f} {auto.predicted:.3f} {auto.name()}",
           file=sys.stderr, flush=True)
-    if args.list:
-        return 0
     for plan in plans:
         bench.measure(plan)
     add_searched(bench, plans, args.searched)
@@ -322,9 +322,8 @@ def main():
     parser.add_argument("--model", default=",".join(MODELS))
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--best", type=int, default=4)
-    parser.add_argument("--searched", type=int, default=10)
-    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--best", type=int, default=3)
+    parser.add_argument("--searched", type=int, default=6)
     args = parser.parse_args()
     if args.builddir:
         merak = os.path.abspath(os.path.join(args.builddir, "cmd", "merak"))
