@@ -5,7 +5,9 @@
  * of matrix products in each type, the bandwidth of elementwise kernels, what a
  * kernel costs that has nothing to do, and copies and wake-ups between two
  * processes of the node.  Every figure is the median of several runs, so that
- * a neighbour who comes and goes does not count.
+ * a neighbour who comes and goes does not count.  Then kernels and, where
+ * several ranks were started, exchanges as training steps have them
+ * (calibrate_kernels.c).
  */
 #include "config.h"
 
@@ -39,7 +41,7 @@ struct calibrate {
     int threads;
     double memory_gib;
     bool help;
-    const struct merak_backend *backend;
+    struct calibrate_world world;
     struct merak_device device;
 };
 
@@ -111,7 +113,8 @@ static enum merak_status time_kernel(const struct calibrate *c, const char *op,
 {
     const struct merak_kernel *kernel = NULL;
     struct merak_operand scratch = {.dtype = MERAK_F32, .local = {.ndim = 1}};
-    enum merak_status rc = merak_kernel_find(c->backend, op, &kernel, err);
+    enum merak_status rc =
+        merak_kernel_find(c->world.backend, op, &kernel, err);
     int n = call->n_in + call->n_out;
 
     if (rc != MERAK_OK)
@@ -299,33 +302,13 @@ static enum merak_status measure_wake(struct calibrate *c,
     return MERAK_OK;
 }
 
-static enum merak_status measure_kernels(struct calibrate *c,
-                                         enum merak_dtype dtype,
-                                         struct merak_error *err)
-{
-    struct merak_rates *rates = calloc(1, sizeof(*rates));
-    int points = 0;
-    enum merak_status rc;
-
-    if (rates == NULL)
-        return merak_fail_nomem(err, sizeof(*rates));
-    c->device.rates[dtype] = rates;
-    rc = calibrate_kernels(c->backend, dtype, rates, err);
-    for (int i = 0; i < rates->n; i++)
-        points += rates->op[i].n;
-    printf("  kernels of %s models%*s %9d of %d sizes\n",
-           merak_dtype_name(dtype), dtype == MERAK_F32 ? 10 : 9, "", rates->n,
-           points);
-    return rc;
-}
-
+/* One after the other, all ranks at the same time. */
 static enum merak_status measure(struct calibrate *c, struct merak_error *err)
 {
-    enum merak_status rc =
-        merak_backend_find(c->backend_name, &c->backend, err);
+    enum merak_status rc = MERAK_OK;
 
-    if (rc == MERAK_OK && c->backend->open != NULL)
-        rc = c->backend->open(c->threads, err);
+    if (c->world.backend->open != NULL)
+        rc = c->world.backend->open(c->threads, err);
     if (rc == MERAK_OK)
         rc = measure_wake(c, err);
     if (rc == MERAK_OK)
@@ -336,10 +319,9 @@ static enum merak_status measure(struct calibrate *c, struct merak_error *err)
         rc = measure_memory(c, err);
     if (rc == MERAK_OK)
         rc = measure_copy(c, err);
+    rc = merak_boot_agree(c->world.boot, rc, err);
     if (rc == MERAK_OK)
-        rc = measure_kernels(c, MERAK_F32, err);
-    if (rc == MERAK_OK)
-        rc = measure_kernels(c, MERAK_BF16, err);
+        rc = calibrate_kernels(&c->world, c->threads, &c->device, err);
     /* Between nodes nothing was measured: as far as is known, the same. */
     c->device.net_bytes_per_s = c->device.link_bytes_per_s;
     c->device.net_latency_s = c->device.link_latency_s;
@@ -356,7 +338,8 @@ static const struct merak_option rows[] = {
     {"threads", MERAK_OPTION_INT, AT(threads), .about = "of a rank (1)",
      .least = 1, .most = 4096},
     {"ranks-per-node", MERAK_OPTION_INT, AT(device.ranks_per_node),
-     .about = "to be noted in the file (1)", .least = 1, .most = 4096},
+     .about = "to be noted in the file (as many as were started)", .least = 1,
+     .most = 4096},
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
      .about = "that a rank may take (7/8 of this machine's, shared out)",
      .positive = true, .most = 1e6},
@@ -373,8 +356,10 @@ static void print_help(void)
          "\n"
          "Measure this machine's kernels, memory and copies into a device "
          "file,\n"
-         "for `merak plan`.  Run it where ranks will run, on as many "
-         "cores.\n");
+         "for `merak plan`.  Start it as ranks will be, as many on a node, on "
+         "as\n"
+         "many cores each: srun -N 1 -n 8 -c 4 merak calibrate --threads 4 "
+         "..\n");
     merak_options_help(&table, stdout);
 }
 
@@ -393,6 +378,21 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
     return MERAK_OK;
 }
 
+static enum merak_status check_ranks(struct calibrate *c,
+                                     struct merak_error *err)
+{
+    const struct merak_boot *boot = c->world.boot;
+
+    if (boot->n_nodes > 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%d ranks on %d nodes: start those of one node "
+                          "(srun -N 1 -n %d)",
+                          boot->size, boot->n_nodes, boot->local_size);
+    if (c->device.ranks_per_node == 0)
+        c->device.ranks_per_node = boot->size;
+    return MERAK_OK;
+}
+
 static void fill_device(struct calibrate *c)
 {
     double bytes = (double)sysconf(_SC_PHYS_PAGES) *
@@ -406,28 +406,55 @@ static void fill_device(struct calibrate *c)
              c->backend_name, c->threads, c->threads > 1 ? "s" : "");
 }
 
+/* What all ranks found alike is rank 0's to print and to write. */
+static int run(struct calibrate *c)
+{
+    struct merak_error err = {0};
+    const struct merak_boot *boot = c->world.boot;
+    enum merak_status rc = check_ranks(c, &err);
+
+    if (rc == MERAK_OK && boot->rank > 0 &&
+        freopen("/dev/null", "w", stdout) == NULL)
+        rc = merak_fail(&err, MERAK_ERR_SYSTEM, "/dev/null: %m");
+    rc = merak_boot_agree(c->world.boot, rc, &err);
+    if (rc == MERAK_OK)
+        rc = measure(c, &err);
+    if (rc == MERAK_OK && boot->rank == 0) {
+        fill_device(c);
+        rc = merak_device_save(&c->device, c->out, &err);
+    }
+    rc = merak_boot_agree(c->world.boot, rc, &err);
+    if (rc == MERAK_OK)
+        return MERAK_EXIT_DONE;
+    if (boot->rank == 0)
+        fprintf(stderr, "merak calibrate: %s\n", err.text);
+    return rc == MERAK_ERR_CONFIG ? MERAK_EXIT_CONFIG : MERAK_EXIT_RESOURCE;
+}
+
 int merak_cmd_calibrate(int argc, char **argv)
 {
-    struct calibrate c = {
-        .backend_name = "cpu", .threads = 1, .device = {.ranks_per_node = 1}};
+    struct calibrate c = {.backend_name = "cpu", .threads = 1};
     struct merak_error err = {0};
     enum merak_status rc = parse(argc, argv, &c, &err);
+    int code;
 
     if (rc == MERAK_OK && c.help) {
         print_help();
         return MERAK_EXIT_DONE;
     }
     if (rc == MERAK_OK)
-        rc = measure(&c, &err);
-    if (rc == MERAK_OK) {
-        fill_device(&c);
-        rc = merak_device_save(&c.device, c.out, &err);
+        rc = merak_backend_find(c.backend_name, &c.world.backend, &err);
+    if (rc != MERAK_OK) {
+        fprintf(stderr, "merak calibrate: %s\n", err.text);
+        return MERAK_EXIT_CONFIG;
     }
+    rc = merak_boot_open(&c.world.boot, &err);
+    if (rc != MERAK_OK) {
+        fprintf(stderr, "merak calibrate: %s\n", err.text);
+        return MERAK_EXIT_LAUNCH;
+    }
+    code = run(&c);
     merak_device_fini(&c.device);
-    if (rc == MERAK_OK)
-        return MERAK_EXIT_DONE;
-    fprintf(stderr, "merak calibrate: %s\n", err.text);
-    return rc == MERAK_ERR_CONFIG || rc == MERAK_ERR_NOT_FOUND
-               ? MERAK_EXIT_CONFIG
-               : MERAK_EXIT_RESOURCE;
+    merak_boot_close(c.world.boot);
+    return code;
 }

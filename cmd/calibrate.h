@@ -1,17 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/calibrate.h - what `merak calibrate` measures in files of their own */
+/* cmd/calibrate.h - what the files of `merak calibrate` share */
 #ifndef MERAK_CMD_CALIBRATE_H
 #define MERAK_CMD_CALIBRATE_H
 
 #include "kernels/kernels.h"
+#include "partitioner/plan.h"
 #include "partitioner/search/device.h"
+#include "runtime/boot/boot.h"
+#include "runtime/transport/arena.h"
+#include "runtime/transport/transport.h"
+
+/* Where models are run: as in training, one arena and one transport. */
+struct calibrate_world {
+    const struct merak_backend *backend;
+    struct merak_boot *boot;
+    struct merak_arena arena;
+    struct merak_transport *tr;
+    struct merak_team all;
+    int *rank_of; /* [size] 0, 1, ..: storage of the team */
+};
+
+/* A run's instructions, of a mean of the middle steps. */
+struct calibrate_times {
+    int steps;
+    double *seconds; /* [instr] of the mean rank */
+    double *shared;  /* [instr] of exchanges, since the last member came */
+};
 
 /* For qsort(). */
 int calibrate_compare_doubles(const void *a, const void *b);
-/* Time every kernel of small models of this dtype, in many sizes. */
-enum merak_status calibrate_kernels(const struct merak_backend *backend,
-                                    enum merak_dtype dtype,
-                                    struct merak_rates *rates,
+
+/* calibrate_run.c */
+enum merak_status calibrate_world_open(struct calibrate_world *world,
+                                       size_t arena_bytes,
+                                       struct merak_error *err) MERAK_CHECKED;
+void calibrate_world_close(struct calibrate_world *world);
+/*
+ * Train on random tokens: at least 3 steps, more where they are short, after
+ * one that is not counted.  Collective; all ranks get the same times.
+ *
+ *   program  of this rank, whose peers, if any, are the world's ranks; borrowed
+ *   vocab    of tokens
+ *   times    free by calibrate_times_fini()
+ */
+enum merak_status calibrate_run(struct calibrate_world *world,
+                                const struct merak_program *program,
+                                size_t vocab, struct calibrate_times *times,
+                                struct merak_error *err) MERAK_CHECKED;
+void calibrate_times_fini(struct calibrate_times *times);
+
+/* calibrate_kernels.c: time the kernels of small models of each dtype, and
+ * with several ranks, of models that are shared out among all of them, and
+ * the exchanges of these.  Fills the device's tables, and its link if there
+ * are several ranks.  Collective. */
+enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
+                                    struct merak_device *device,
                                     struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -1,257 +1,323 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_kernels.c - kernels by size, timed one by one
+/* calibrate_kernels.c - what kernels and exchanges take in small models
  *
- * What models call, with the operands that they call it with: programs of
- * models of one layer are made, in many widths and numbers of tokens, and of
- * each their distinct kernels are run.  In a step a kernel's operands were
- * written some kernels ago: they lie in a cache that is shared, not in the
- * core's own.  So runs go round a ring of memory that is larger than the
- * latter, and of the kind that a run's arena is: its pages may be smaller than
- * other memory's.
+ * Models in many widths, of as many layers as make their weights too much for
+ * a core's own cache, are trained for some steps (calibrate_run.c).  A size of
+ * an op gets the mean of its calls.  Ranks that were started together all
+ * train at the same time, first each a model of its own, then all of them one
+ * that is cut into as many tensor parts.
  */
 #include "config.h"
 
 #include "cmd/calibrate.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "io/hf_config.h"
-#include "partitioner/plan.h"
-#include "runtime/transport/arena.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define ALIGN 64
-#define RING ((size_t)48 << 20) /* bytes, or what the largest call takes */
-#define MOST_RUNS 9
-#define ENOUGH_NS 20000000 /* for the runs of one kernel */
+static const struct shape {
+    size_t hidden, head_dim, layers, seq, batch, vocab;
+} shapes[] = {
+    {64, 16, 4, 64, 2, 256},    {128, 32, 3, 96, 1, 512},
+    {128, 32, 4, 160, 3, 384},  {128, 64, 4, 64, 8, 2048},
+    {96, 32, 3, 192, 8, 256},   {128, 32, 3, 192, 6, 384},
+    {192, 48, 4, 96, 2, 1024},  {256, 64, 3, 128, 1, 1024},
+    {256, 32, 3, 256, 1, 4096}, {256, 64, 2, 160, 5, 512},
+    {384, 64, 2, 128, 1, 2048}, {512, 64, 2, 192, 1, 1024},
+    {512, 128, 1, 96, 2, 4096}, {768, 64, 1, 128, 1, 2048},
+    {1024, 64, 1, 96, 1, 1024},
+};
+
+#define SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
+#define MODELS (4 * SHAPES) /* two families, two dtypes */
+
+struct model {
+    const struct shape *shape;
+    enum merak_family family;
+    enum merak_dtype dtype;
+    int tp;
+};
+
+/* Weighted normal equations of seconds = rounds latency + bytes / rate, by
+ * the square of relative errors. */
+struct line {
+    double rr, rb, bb, r1, b1;
+    int n;
+};
 
 struct timer {
-    const struct merak_backend *backend;
-    struct merak_rates *rates;
-    struct merak_arena ring;
-    size_t at;
-    struct merak_step step;
+    struct calibrate_world *world;
+    struct merak_device *device;
+    int threads, ranks;
+    struct line link;
     struct merak_error *err;
 };
 
-static const struct {
-    size_t hidden, seq, batch;
-} sizes[] = {{128, 64, 1},  {128, 128, 2}, {256, 128, 1}, {256, 128, 4},
-             {256, 256, 4}, {512, 128, 1}, {512, 256, 2}, {512, 256, 4},
-             {768, 512, 1}, {1024, 256, 2}};
+/* --- models --------------------------------------------------------------- */
 
-/* --- one kernel ----------------------------------------------------------- */
-
-static size_t aligned(size_t bytes)
+static struct model model_of(int i)
 {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return (struct model){
+        .shape = &shapes[i / 2 % SHAPES],
+        .family = i % 2 == 0 ? MERAK_GPT2 : MERAK_LLAMA,
+        .dtype = i < 2 * SHAPES ? MERAK_F32 : MERAK_BF16,
+    };
 }
 
-static size_t operand_bytes(const struct merak_operand *op)
+static struct merak_hf_config config_of(const struct model *m)
 {
-    return aligned(merak_shape_count(&op->local) *
-                   merak_dtype_bytes(op->dtype));
+    const struct shape *s = m->shape;
+    enum merak_family family = m->family;
+
+    return (struct merak_hf_config){.family = family,
+                                    .layers = s->layers,
+                                    .hidden = s->hidden,
+                                    .heads = s->hidden / s->head_dim,
+                                    .kv_heads = s->hidden / s->head_dim,
+                                    .head_dim = s->head_dim,
+                                    .ffn = family == MERAK_GPT2 ? 4 * s->hidden
+                                                                : 3 * s->hidden,
+                                    .vocab = s->vocab,
+                                    .positions = s->seq,
+                                    .norm_eps = 1e-5f,
+                                    .rope_theta = 1e4f,
+                                    .init_std = 0.02f,
+                                    .embd_dropout = 0.1f, /* gpt2 */
+                                    .resid_dropout = 0.1f,
+                                    .gelu_tanh = true,
+                                    .attn_bias = family == MERAK_GPT2,
+                                    .mlp_bias = family == MERAK_GPT2};
 }
 
-static size_t call_bytes(const struct merak_kernel_call *call)
+static enum merak_status build(const struct timer *t, const struct model *m,
+                               struct merak_planned **planned_p)
 {
-    size_t bytes = aligned(call->scratch_bytes);
-
-    for (int i = 0; i < call->n_in + call->n_out; i++)
-        bytes += operand_bytes(&call->operand[i]);
-    return bytes;
-}
-
-/* Place the operands behind those of the run before. */
-static void place(struct timer *t, struct merak_kernel_call *call, size_t bytes)
-{
-    char *data;
-
-    if (t->at + bytes > t->ring.bytes)
-        t->at = 0;
-    data = (char *)t->ring.base + t->at;
-    t->at += bytes;
-    for (int i = 0; i < call->n_in + call->n_out; i++) {
-        struct merak_operand *op = &call->operand[i];
-
-        op->data = data;
-        if (op->dtype == MERAK_I32) /* tokens: all are the first */
-            memset(data, 0, operand_bytes(op));
-        data += operand_bytes(op);
-    }
-    call->scratch = call->scratch_bytes > 0 ? data : NULL;
-}
-
-/* What runs will read are small numbers, 0.0115, neither zeros nor subnormal:
- * those take longer. */
-static void refresh(struct timer *t, size_t bytes)
-{
-    memset(t->ring.base, 0x3c, bytes < t->ring.bytes ? bytes : t->ring.bytes);
-    t->at = 0;
-}
-
-static enum merak_status grow(struct timer *t, size_t bytes)
-{
-    if (bytes <= t->ring.bytes)
-        return MERAK_OK;
-    merak_arena_destroy(&t->ring);
-    return merak_arena_create(bytes, &t->ring, t->err);
-}
-
-/* The lower quartile of runs, after one that warms up: neighbours on the
- * machine only ever add.  `far`: nobody has touched the operands since the
- * last step. */
-static enum merak_status run(struct timer *t, const struct merak_kernel *kernel,
-                             struct merak_kernel_call *call, bool far,
-                             double *seconds_p)
-{
-    size_t bytes = call_bytes(call);
-    double seconds[MOST_RUNS];
-    enum merak_status rc = grow(t, bytes > RING ? bytes : RING);
-    int64_t began;
-    int n = -1;
-
-    if (far && bytes < RING / (MOST_RUNS + 1))
-        bytes = RING / (MOST_RUNS + 1);
-    if (rc == MERAK_OK)
-        refresh(t, (MOST_RUNS + 1) * bytes);
-    began = merak_clock_ns();
-    while (rc == MERAK_OK && n < MOST_RUNS &&
-           (n < 3 || merak_clock_ns() - began < ENOUGH_NS)) {
-        int64_t start;
-
-        place(t, call, bytes);
-        start = merak_clock_ns();
-        rc = kernel->fn(call, t->err);
-        if (n >= 0)
-            seconds[n] = (double)(merak_clock_ns() - start) * 1e-9;
-        n++;
-    }
-    if (rc != MERAK_OK)
-        return rc;
-    qsort(seconds, (size_t)n, sizeof(*seconds), calibrate_compare_doubles);
-    *seconds_p = seconds[n / 4];
-    return MERAK_OK;
-}
-
-static enum merak_status time_instr(struct timer *t,
-                                    const struct merak_program *prog,
-                                    const struct merak_instr *in)
-{
-    const struct merak_kernel *kernel;
-    struct merak_kernel_call call;
-    struct merak_rate_point point = {.flops = in->flops,
-                                     .bytes = (double)in->bytes};
-    enum merak_status rc =
-        merak_kernel_find(t->backend, in->op->name, &kernel, t->err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    merak_program_call(prog, in, &call);
-    call.step = &t->step;
-    if (kernel->scratch != NULL)
-        call.scratch_bytes = kernel->scratch(&call);
-    rc = run(t, kernel, &call, in->microbatch < 0, &point.seconds);
-    if (rc == MERAK_OK && point.seconds > 0)
-        merak_rates_add(t->rates, in->op->name, &point);
-    return rc;
-}
-
-/* --- all of a model ------------------------------------------------------- */
-
-/* Was one of this op and size timed in this program? */
-static bool is_repeat(const struct merak_program *prog, int at)
-{
-    const struct merak_instr *in = &prog->instr[at];
-
-    for (int i = 0; i < at; i++) {
-        const struct merak_instr *other = &prog->instr[i];
-
-        if (other->kind == MERAK_INSTR_KERNEL && other->op == in->op &&
-            other->flops == in->flops && other->bytes == in->bytes)
-            return true;
-    }
-    return false;
-}
-
-static enum merak_status time_program(struct timer *t,
-                                      const struct merak_program *prog)
-{
-    enum merak_status rc = MERAK_OK;
-
-    for (int i = 0; i < prog->n_instrs && rc == MERAK_OK; i++) {
-        if (prog->instr[i].kind != MERAK_INSTR_KERNEL || is_repeat(prog, i))
-            continue;
-        rc = time_instr(t, prog, &prog->instr[i]);
-    }
-    return rc;
-}
-
-static enum merak_status time_model(struct timer *t, enum merak_family family,
-                                    enum merak_dtype dtype, size_t size)
-{
-    size_t hidden = sizes[size].hidden;
-    struct merak_hf_config config = {.family = family,
-                                     .layers = 1,
-                                     .hidden = hidden,
-                                     .heads = hidden / 64,
-                                     .kv_heads = hidden / 64,
-                                     .head_dim = 64,
-                                     .ffn = 4 * hidden,
-                                     .vocab = 8 * hidden,
-                                     .positions = sizes[size].seq,
-                                     .norm_eps = 1e-5f,
-                                     .rope_theta = 1e4f,
-                                     .init_std = 0.02f,
-                                     .embd_dropout = 0.1f, /* gpt2 */
-                                     .resid_dropout = 0.1f,
-                                     .gelu_tanh = true,
-                                     .attn_bias = family == MERAK_GPT2,
-                                     .mlp_bias = family == MERAK_GPT2};
-    const struct merak_plan plan = {.tp = 1,
+    struct merak_hf_config config = config_of(m);
+    const struct merak_plan plan = {.tp = m->tp,
                                     .pp = 1,
                                     .dp = 1,
                                     .microbatches = 2,
-                                    .micro_batch = sizes[size].batch,
+                                    .micro_batch = m->shape->batch,
                                     .schedule = "1f1b",
-                                    .dtype = dtype,
-                                    .threads = 1};
-    struct merak_planned *planned = NULL;
-    enum merak_status rc =
-        merak_plan_build(&plan, sizes[size].seq, merak_hf_describe, &config,
-                         MERAK_PLAN_ALL, NULL, &planned, t->err);
+                                    .dtype = m->dtype,
+                                    .threads = t->threads};
+    const struct merak_program_options opt = {
+        .scratch = merak_kernel_scratch,
+        .scratch_arg = (void *)(uintptr_t)t->world->backend,
+    };
 
-    if (rc == MERAK_OK)
-        rc = time_program(t, planned->program[0]);
+    return merak_plan_build(&plan, m->shape->seq, merak_hf_describe, &config,
+                            MERAK_PLAN_ALL, &opt, planned_p, t->err);
+}
+
+static const struct merak_program *
+own_program(const struct timer *t, const struct model *m,
+            const struct merak_planned *planned)
+{
+    return planned->program[m->tp > 1 ? t->world->boot->rank : 0];
+}
+
+/* Heads are shared out among tensor ranks. */
+static bool divides(const struct model *m)
+{
+    return m->shape->hidden / m->shape->head_dim % (size_t)m->tp == 0;
+}
+
+/* --- what a run says ------------------------------------------------------ */
+
+/* The mean of the calls of an instruction's op and size goes to the table once,
+ * with the first of them. */
+static void add_kernel(const struct merak_program *prog, int at,
+                       const double *seconds, struct merak_rates *rates)
+{
+    const struct merak_instr *in = &prog->instr[at];
+    struct merak_rate_point point = {.size = merak_instr_size(prog, in)};
+    int calls = 0;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *other = &prog->instr[i];
+
+        if (other->kind != MERAK_INSTR_KERNEL || other->op != in->op ||
+            other->flops != in->flops || other->bytes != in->bytes)
+            continue;
+        if (i < at)
+            return;
+        point.seconds += seconds[i];
+        calls++;
+    }
+    point.seconds /= calls;
+    if (point.seconds > 0 && point.size.flops + point.size.bytes > 0)
+        merak_rates_add(rates, in->op->name, &point);
+}
+
+static void add_exchange(struct timer *t, const struct merak_program *prog,
+                         const struct merak_instr *in, double seconds)
+{
+    int rounds = in->exchange->kind == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
+    double r = rounds * (prog->group[in->group].n - 1) / seconds;
+    double b = (double)in->bytes / seconds;
+
+    if (seconds <= 0)
+        return;
+    t->link.rr += r * r;
+    t->link.rb += r * b;
+    t->link.bb += b * b;
+    t->link.r1 += r;
+    t->link.b1 += b;
+    t->link.n++;
+}
+
+static void take_times(struct timer *t, const struct merak_program *prog,
+                       const struct calibrate_times *times,
+                       struct merak_rates *rates)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind == MERAK_INSTR_KERNEL)
+            add_kernel(prog, i, times->seconds, rates);
+        else if (in->kind == MERAK_INSTR_EXCHANGE)
+            add_exchange(t, prog, in, times->shared[i]);
+    }
+}
+
+/* The latency and bandwidth that exchanges met, where they say both. */
+static void fit_link(const struct line *l, struct merak_device *device)
+{
+    double det = l->rr * l->bb - l->rb * l->rb, latency, per_byte;
+
+    if (l->n < 2 || det <= 0)
+        return;
+    latency = (l->r1 * l->bb - l->b1 * l->rb) / det;
+    per_byte = (l->b1 * l->rr - l->r1 * l->rb) / det;
+    if (latency <= 0 || per_byte <= 0)
+        return;
+    device->link_latency_s = latency;
+    device->link_bytes_per_s = 1 / per_byte;
+    printf("  exchanges: %.1f us a round, %.2f GB/s\n", latency * 1e6,
+           1e-9 / per_byte);
+}
+
+/* --- all of it ------------------------------------------------------------ */
+
+static struct merak_rates **table_of(const struct timer *t,
+                                     const struct model *m)
+{
+    return m->tp > 1 ? &t->device->tp_rates[m->dtype]
+                     : &t->device->rates[m->dtype];
+}
+
+static enum merak_status time_model(struct timer *t, const struct model *m)
+{
+    struct merak_planned *planned = NULL;
+    struct calibrate_times times = {0};
+    struct merak_rates **rates = table_of(t, m);
+    const struct merak_program *prog;
+    enum merak_status rc = build(t, m, &planned);
+
+    if (rc == MERAK_OK && *rates == NULL)
+        *rates = calloc(1, sizeof(**rates));
+    if (rc == MERAK_OK && *rates == NULL)
+        rc = merak_fail_nomem(t->err, sizeof(**rates));
+    rc = merak_boot_agree(t->world->boot, rc, t->err);
+    if (rc == MERAK_OK) {
+        prog = own_program(t, m, planned);
+        rc = calibrate_run(t->world, prog, m->shape->vocab, &times, t->err);
+        if (rc == MERAK_OK)
+            take_times(t, prog, &times, *rates);
+    }
+    calibrate_times_fini(&times);
     merak_planned_destroy(planned);
     return rc;
 }
 
-enum merak_status calibrate_kernels(const struct merak_backend *backend,
-                                    enum merak_dtype dtype,
-                                    struct merak_rates *rates,
-                                    struct merak_error *err)
+static void print_tables(const char *what, struct merak_rates *const *rates)
 {
-    struct timer t = {.backend = backend,
-                      .rates = rates,
-                      .step = {.lr = 1e-9f,
-                               .beta1 = 0.9f,
-                               .beta2 = 0.95f,
-                               .eps = 1e-8f,
-                               .clip = 1,
-                               .grad_scale = 1,
-                               .train = true},
-                      .err = err};
+    int points[MERAK_DTYPE_COUNT] = {0};
+
+    for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
+        for (int i = 0; rates[d] != NULL && i < rates[d]->n; i++)
+            points[d] += rates[d]->op[i].n;
+    }
+    printf("  %-31s %9d sizes in f32, %d in bf16\n", what, points[MERAK_F32],
+           points[MERAK_BF16]);
+}
+
+static enum merak_status time_models(struct timer *t, int tp)
+{
     enum merak_status rc = MERAK_OK;
 
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes) && rc == MERAK_OK;
-         i++) {
-        rc = time_model(&t, MERAK_GPT2, dtype, i);
-        if (rc == MERAK_OK)
-            rc = time_model(&t, MERAK_LLAMA, dtype, i);
+    for (int i = 0; i < MODELS && rc == MERAK_OK; i++) {
+        struct model m = model_of(i);
+
+        m.tp = tp;
+        if (divides(&m))
+            rc = time_model(t, &m);
     }
-    merak_arena_destroy(&t.ring);
+    if (rc == MERAK_OK && tp > 1)
+        print_tables("kernels of tensor ranks", t->device->tp_rates);
+    else if (rc == MERAK_OK)
+        print_tables("kernels", t->device->rates);
+    return rc;
+}
+
+/* Raise *bytes_p to what this rank's program of a model takes. */
+static enum merak_status raise_arena(const struct timer *t,
+                                     const struct model *m, size_t *bytes_p)
+{
+    struct merak_planned *planned = NULL;
+    enum merak_status rc = build(t, m, &planned);
+    size_t bytes;
+
+    if (rc == MERAK_OK) {
+        bytes = own_program(t, m, planned)->arena_bytes;
+        *bytes_p = bytes > *bytes_p ? bytes : *bytes_p;
+    }
+    merak_planned_destroy(planned);
+    return rc;
+}
+
+/* Of the largest of all programs. */
+static enum merak_status find_arena(const struct timer *t, size_t *bytes_p)
+{
+    enum merak_status rc = MERAK_OK;
+
+    *bytes_p = 0;
+    for (int i = 0; i < MODELS && rc == MERAK_OK; i++) {
+        struct model m = model_of(i);
+
+        m.tp = 1;
+        rc = raise_arena(t, &m, bytes_p);
+        m.tp = t->ranks;
+        if (rc == MERAK_OK && m.tp > 1 && divides(&m))
+            rc = raise_arena(t, &m, bytes_p);
+    }
+    return rc;
+}
+
+enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
+                                    struct merak_device *device,
+                                    struct merak_error *err)
+{
+    struct timer t = {.world = world,
+                      .device = device,
+                      .threads = threads,
+                      .ranks = world->boot->size,
+                      .err = err};
+    size_t bytes;
+    enum merak_status rc = find_arena(&t, &bytes);
+
+    rc = merak_boot_agree(world->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = calibrate_world_open(world, bytes, err);
+    if (rc == MERAK_OK)
+        rc = time_models(&t, 1);
+    if (rc == MERAK_OK && t.ranks > 1)
+        rc = time_models(&t, t.ranks);
+    if (rc == MERAK_OK)
+        fit_link(&t.link, device);
+    calibrate_world_close(world);
     return rc;
 }

@@ -341,11 +341,17 @@ struct merak_cost_model {
     double net_bytes_per_s, net_latency_s; /* of a rank, to other nodes */
     const struct merak_rates *rates; /* of kernels, as measured; or NULL: they
                                         take what the above says */
+    const struct merak_rates *tp_rates; /* of tensor ranks' kernels; or NULL,
+                                           or not of all ops: as others */
 };
 const struct merak_cost_model *merak_cost_default(void);
-/* A kernel of an op; of none: what no kernel does (copies). */
+/* The width (rates.h) of a kernel whose first operand has these dims. */
+double merak_kernel_width(int ndim, const size_t *dim);
+/* A kernel of an op, on one of tp tensor ranks. */
 double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
-                         double flops, double bytes);
+                         int tp, const struct merak_kernel_size *size);
+/* What no kernel does. */
+double merak_cost_copy(const struct merak_cost_model *model, double bytes);
 /* A collective of n members, `inside` of them (this one counted) on this
  * rank's node, each sending `bytes` in all, to every other alike. */
 double merak_cost_exchange(const struct merak_cost_model *model,
@@ -355,6 +361,9 @@ double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
                            bool inside);
 /* Do two logical ranks share a node? */
 bool merak_cost_together(const struct merak_cost_model *model, int a, int b);
+/* What the time of a program's KERNEL depends on. */
+struct merak_kernel_size merak_instr_size(const struct merak_program *program,
+                                          const struct merak_instr *instr);
 /* An instruction of a program. */
 double merak_cost_instr(const struct merak_cost_model *model,
                         const struct merak_program *program,

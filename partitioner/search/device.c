@@ -103,8 +103,8 @@ enum merak_status merak_device_find(const char *word,
             *device = built_in[i];
             return MERAK_OK;
         }
-        snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
-                 built_in[i].name);
+        snprintf(names + used, sizeof(names) - used, "%s%.31s",
+                 i > 0 ? ", " : "", built_in[i].name);
     }
     return merak_fail(err, MERAK_ERR_NOT_FOUND,
                       "no device \"%.60s\"; there are: %s, or the path of a "
@@ -117,6 +117,8 @@ void merak_device_fini(struct merak_device *device)
     for (int t = 0; t < MERAK_DTYPE_COUNT; t++) {
         free(device->rates[t]);
         device->rates[t] = NULL;
+        free(device->tp_rates[t]);
+        device->tp_rates[t] = NULL;
     }
 }
 
@@ -133,6 +135,7 @@ void merak_device_cost(const struct merak_device *device,
                                   .ranks_per_node = ranks_per_node,
                                   .net_bytes_per_s = device->net_bytes_per_s,
                                   .net_latency_s = device->net_latency_s,
-                                  .rates = device->rates[dtype]};
+                                  .rates = device->rates[dtype],
+                                  .tp_rates = device->tp_rates[dtype]};
     memcpy(model->name, device->name, sizeof(model->name));
 }

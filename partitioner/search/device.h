@@ -15,9 +15,13 @@
  *
  * All are required but `peak_flops_per_s` (then flops_per_s) and `net` (then
  * `link`: one node).  Kernels that were timed may be there, by the dtype that
- * models compute in and by op, each as FLOPs, bytes and seconds (rates.h):
+ * models compute in and by op, each as FLOPs, bytes, seconds and width, which
+ * may be left out or 0 for what is not known (rates.h); and another time as
+ * tensor ranks ran them, whose operands peers wrote and who answer peers
+ * meanwhile:
  *
- *    "kernels": {"f32": {"linear": [[2.7e8, 3.1e6, 1.8e-3], ..], ..}, ..}
+ *    "kernels": {"f32": {"linear": [[2.7e8, 3.1e6, 1.8e-3, 256], ..], ..}, ..}
+ *    "tp_kernels": {"f32": ..}
  *
  * `merak calibrate` writes such a file.
  */
@@ -36,7 +40,9 @@ struct merak_device {
     double kernel_s;                       /* fixed cost of a kernel */
     double link_bytes_per_s, link_latency_s; /* inside a node */
     double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
-    struct merak_rates *rates[MERAK_DTYPE_COUNT]; /* from a file; or NULL */
+    /* From a file; or NULL. */
+    struct merak_rates *rates[MERAK_DTYPE_COUNT];
+    struct merak_rates *tp_rates[MERAK_DTYPE_COUNT];
 };
 
 /* One that is built in ("a100", "h100", "h200", "rtx3090", "cpu"), or a file

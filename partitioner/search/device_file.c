@@ -73,24 +73,24 @@ static void read_link(struct reader *r, const json_t *in, const char *name,
 static void read_point(struct reader *r, const char *op, const json_t *in,
                        struct merak_rates *rates)
 {
-    double x[3];
+    double x[4] = {0};
+    size_t n = json_array_size(in);
 
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < n && i < 4; i++) {
         const json_t *value = json_array_get(in, i);
 
         x[i] = json_number_value(value);
         if (!json_is_number(value) || !isfinite(x[i]) || x[i] < 0)
             x[2] = x[i] = -1;
     }
-    if (x[2] <= 0 || x[0] + x[1] <= 0 || json_array_size(in) != 3)
+    if (x[2] <= 0 || x[0] + x[1] <= 0 || n < 3 || n > 4)
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
-                           "%s: kernel %.40s: expected points of three "
-                           "numbers, FLOPs, bytes and seconds",
+                           "%s: kernel %.40s: expected points of three or "
+                           "four numbers, FLOPs, bytes, seconds and width",
                            r->path, op);
-    else if (!merak_rates_add(rates, op,
-                              &(struct merak_rate_point){.flops = x[0],
-                                                         .bytes = x[1],
-                                                         .seconds = x[2]}))
+    else if (!merak_rates_add(
+                 rates, op,
+                 &(struct merak_rate_point){{x[0], x[1], x[3]}, x[2]}))
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                            "%s: kernel %.40s: more than %d kernels, or %d "
                            "sizes of this one",
@@ -120,6 +120,18 @@ static void read_kernels(struct reader *r, const json_t *in, const char *dtype,
              i++)
             read_point(r, op, json_array_get(points, i), *rates_p);
     }
+}
+
+static void read_tables(struct reader *r, const json_t *in, const char *name,
+                        struct merak_rates **rates)
+{
+    const json_t *kernels;
+
+    if (json_object_get(in, name) == NULL)
+        return;
+    kernels = object(r, in, name);
+    read_kernels(r, kernels, "f32", &rates[MERAK_F32]);
+    read_kernels(r, kernels, "bf16", &rates[MERAK_BF16]);
 }
 
 /* --- the file ------------------------------------------------------------- */
@@ -157,12 +169,8 @@ static void read_device(struct reader *r, const json_t *in,
     d->net_latency_s = d->link_latency_s;
     if (json_object_get(in, "net") != NULL)
         read_link(r, in, "net", &d->net_bytes_per_s, &d->net_latency_s);
-    if (json_object_get(in, "kernels") != NULL) {
-        const json_t *kernels = object(r, in, "kernels");
-
-        read_kernels(r, kernels, "f32", &d->rates[MERAK_F32]);
-        read_kernels(r, kernels, "bf16", &d->rates[MERAK_BF16]);
-    }
+    read_tables(r, in, "kernels", d->rates);
+    read_tables(r, in, "tp_kernels", d->tp_rates);
 }
 
 enum merak_status merak_device_load(const char *path,
@@ -202,11 +210,23 @@ static json_t *kernels_object(const struct merak_rates *rates)
 
         for (int k = 0; k < r->n; k++)
             json_array_append_new(
-                points, json_pack("[f, f, f]", r->point[k].flops,
-                                  r->point[k].bytes, r->point[k].seconds));
+                points, json_pack("[f, f, f, f]", r->point[k].size.flops,
+                                  r->point[k].size.bytes, r->point[k].seconds,
+                                  r->point[k].size.width));
         json_object_set_new(of, r->op, points);
     }
     return of;
+}
+
+static void put_tables(json_t *out, const char *name,
+                       struct merak_rates *const *rates)
+{
+    if (rates[MERAK_F32] == NULL && rates[MERAK_BF16] == NULL)
+        return;
+    json_object_set_new(out, name,
+                        json_pack("{s:o, s:o}", "f32",
+                                  kernels_object(rates[MERAK_F32]), "bf16",
+                                  kernels_object(rates[MERAK_BF16])));
 }
 
 enum merak_status merak_device_save(const struct merak_device *device,
@@ -226,12 +246,8 @@ enum merak_status merak_device_save(const struct merak_device *device,
 
     if (out == NULL)
         return merak_fail_nomem(err, sizeof(*device));
-    if (device->rates[MERAK_F32] != NULL || device->rates[MERAK_BF16] != NULL)
-        json_object_set_new(
-            out, "kernels",
-            json_pack("{s:o, s:o}", "f32",
-                      kernels_object(device->rates[MERAK_F32]), "bf16",
-                      kernels_object(device->rates[MERAK_BF16])));
+    put_tables(out, "kernels", device->rates);
+    put_tables(out, "tp_kernels", device->tp_rates);
     failed = json_dump_file(out, path, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     json_decref(out);
     return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path)

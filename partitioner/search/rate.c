@@ -292,12 +292,13 @@ static double adamw_s(const struct merak_rater *r, const struct merak_hold *h,
                       double parts)
 {
     double each = h->n * parts;
+    struct merak_kernel_size size;
 
     if (h->n == 0)
         return 0;
-    return h->n * merak_cost_kernel(r->cost, "adamw",
-                                    14 * (h->low + h->full) / each,
-                                    (30 * h->low + 28 * h->full) / each);
+    size = (struct merak_kernel_size){14 * (h->low + h->full) / each,
+                                      (30 * h->low + 28 * h->full) / each, 0};
+    return h->n * merak_cost_kernel(r->cost, "adamw", r->plan->tp, &size);
 }
 
 /* Of what segment i of stage s is the first to hold: what no other stage

@@ -21,18 +21,39 @@ const struct merak_cost_model *merak_cost_default(void)
     return &model;
 }
 
-double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
-                         double flops, double bytes)
+double merak_kernel_width(int ndim, const size_t *dim)
 {
-    double compute = flops / model->flops_per_s;
-    double memory = bytes / model->bytes_per_s, measured = -1;
+    return ndim >= 3 ? (double)dim[ndim - 1] : 0;
+}
 
-    if (model->rates != NULL && op != NULL && flops + bytes > 0)
-        measured = merak_rates_seconds(model->rates, op, flops, bytes,
-                                       model->flops_per_s, model->bytes_per_s);
-    if (measured >= 0)
-        return measured;
+static double measured(const struct merak_cost_model *model,
+                       const struct merak_rates *rates, const char *op,
+                       const struct merak_kernel_size *size)
+{
+    return rates == NULL
+               ? -1
+               : merak_rates_seconds(rates, op, size, model->flops_per_s,
+                                     model->bytes_per_s);
+}
+
+double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
+                         int tp, const struct merak_kernel_size *size)
+{
+    double compute = size->flops / model->flops_per_s;
+    double memory = size->bytes / model->bytes_per_s, seconds = -1;
+
+    if (tp > 1 && size->flops + size->bytes > 0)
+        seconds = measured(model, model->tp_rates, op, size);
+    if (seconds < 0 && size->flops + size->bytes > 0)
+        seconds = measured(model, model->rates, op, size);
+    if (seconds >= 0)
+        return seconds;
     return model->kernel_s + (compute > memory ? compute : memory);
+}
+
+double merak_cost_copy(const struct merak_cost_model *model, double bytes)
+{
+    return model->kernel_s + bytes / model->bytes_per_s;
 }
 
 double merak_cost_exchange(const struct merak_cost_model *model,
@@ -82,17 +103,34 @@ static double group_seconds(const struct merak_cost_model *model,
                                (double)instr->bytes, group->n, inside);
 }
 
+struct merak_kernel_size merak_instr_size(const struct merak_program *program,
+                                          const struct merak_instr *instr)
+{
+    struct merak_kernel_size size = {.flops = instr->flops,
+                                     .bytes = (double)instr->bytes};
+
+    if (instr->microbatch >= 0 && instr->n_in > 0) {
+        const struct merak_box *box = &program->slot[instr->slot[0]].box;
+
+        size.width = merak_kernel_width(box->ndim, box->len);
+    }
+    return size;
+}
+
 double merak_cost_instr(const struct merak_cost_model *model,
                         const struct merak_program *program,
                         const struct merak_instr *instr)
 {
+    struct merak_kernel_size size;
+
     switch (instr->kind) {
     case MERAK_INSTR_LOAD:
     case MERAK_INSTR_SLICE:
-        return merak_cost_kernel(model, NULL, 0, (double)instr->bytes);
+        return merak_cost_copy(model, (double)instr->bytes);
     case MERAK_INSTR_KERNEL:
-        return merak_cost_kernel(model, instr->op->name, instr->flops,
-                                 (double)instr->bytes);
+        size = merak_instr_size(program, instr);
+        return merak_cost_kernel(model, instr->op->name, program->plan.tp,
+                                 &size);
     case MERAK_INSTR_EXCHANGE:
         return group_seconds(model, program, instr);
     case MERAK_INSTR_SEND:

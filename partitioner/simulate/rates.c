@@ -27,12 +27,15 @@ static double distance(double a, double b)
     return fabs(log((a + 1) / (b + 1)));
 }
 
-static double distance2(const struct merak_rate_point *p, double flops,
-                        double bytes)
+static double distance2(const struct merak_kernel_size *x,
+                        const struct merak_kernel_size *y)
 {
-    double f = distance(p->flops, flops), b = distance(p->bytes, bytes);
+    double f = distance(x->flops, y->flops), b = distance(x->bytes, y->bytes);
+    double w = 0;
 
-    return f * f + b * b;
+    if (x->width > 0 && y->width > 0)
+        w = log(x->width / y->width);
+    return f * f + b * b + w * w;
 }
 
 static struct merak_op_rates *add_op(struct merak_rates *rates, const char *op)
@@ -60,7 +63,7 @@ bool merak_rates_add(struct merak_rates *rates, const char *op,
     for (int i = 0; i < r->n; i++) {
         struct merak_rate_point *p = &r->point[i];
 
-        if (distance2(p, point->flops, point->bytes) > ALIKE * ALIKE)
+        if (distance2(&p->size, &point->size) > ALIKE * ALIKE)
             continue;
         p->seconds = sqrt(p->seconds * point->seconds);
         return true;
@@ -71,17 +74,18 @@ bool merak_rates_add(struct merak_rates *rates, const char *op,
     return true;
 }
 
-static double roofline(double flops, double bytes, double flops_per_s,
+static double roofline(const struct merak_kernel_size *size, double flops_per_s,
                        double bytes_per_s)
 {
-    double compute = flops / flops_per_s, memory = bytes / bytes_per_s;
+    double compute = size->flops / flops_per_s;
+    double memory = size->bytes / bytes_per_s;
 
     return compute > memory ? compute : memory;
 }
 
 double merak_rates_seconds(const struct merak_rates *rates, const char *op,
-                           double flops, double bytes, double flops_per_s,
-                           double bytes_per_s)
+                           const struct merak_kernel_size *size,
+                           double flops_per_s, double bytes_per_s)
 {
     const struct merak_op_rates *r = find(rates, op);
     double sum = 0, weights = 0;
@@ -90,13 +94,12 @@ double merak_rates_seconds(const struct merak_rates *rates, const char *op,
         return -1;
     for (int i = 0; i < r->n; i++) {
         const struct merak_rate_point *p = &r->point[i];
-        double d2 = distance2(p, flops, bytes) + 1e-9;
+        double d2 = distance2(&p->size, size) + 1e-9;
         double weight = 1 / (d2 * d2);
 
-        sum += weight * log(p->seconds / roofline(p->flops, p->bytes,
-                                                  flops_per_s, bytes_per_s));
+        sum += weight *
+               log(p->seconds / roofline(&p->size, flops_per_s, bytes_per_s));
         weights += weight;
     }
-    return roofline(flops, bytes, flops_per_s, bytes_per_s) *
-           exp(sum / weights);
+    return roofline(size, flops_per_s, bytes_per_s) * exp(sum / weights);
 }

@@ -13,10 +13,17 @@
 #include <stdbool.h>
 
 #define MERAK_RATE_OPS 48
-#define MERAK_RATE_POINTS 64
+#define MERAK_RATE_POINTS 160
+
+struct merak_kernel_size {
+    double flops, bytes; /* as the op's cost function has them; not both 0 */
+    double width;        /* last dim of the first operand, where that has three
+                            or more: of two kernels of the same FLOPs the one
+                            with narrow heads takes longer.  0: not known */
+};
 
 struct merak_rate_point {
-    double flops, bytes; /* as the op's cost function has them; not both 0 */
+    struct merak_kernel_size size;
     double seconds;
 };
 
@@ -39,15 +46,16 @@ bool merak_rates_add(struct merak_rates *rates, const char *op,
 /*
  * Seconds of a kernel that the roofline gives roof_s, > 0: roof_s times what
  * near points took of their rooflines, the mean of logarithms weighted by the
- * inverse fourth power of their distances in (log flops, log bytes).  A point
- * itself is met.  Far from all points it is the nearest ones' efficiency.
+ * inverse fourth power of their distances in (log flops, log bytes, log width;
+ * the last where both are known).  A point itself is met.  Far from
+ * all points it is the nearest ones' efficiency.
  *
  *   flops_per_s, bytes_per_s   of the roofline
  *
  * Negative if the op was not measured.
  */
 double merak_rates_seconds(const struct merak_rates *rates, const char *op,
-                           double flops, double bytes, double flops_per_s,
-                           double bytes_per_s);
+                           const struct merak_kernel_size *size,
+                           double flops_per_s, double bytes_per_s);
 
 #endif

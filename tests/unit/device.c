@@ -64,6 +64,14 @@ static void a_saved_device_is_read_back(void **state)
     unlink(path);
 }
 
+static double kernel_s(const struct merak_cost_model *cost, const char *op,
+                       int tp, double flops, double bytes, double width)
+{
+    const struct merak_kernel_size size = {flops, bytes, width};
+
+    return merak_cost_kernel(cost, op, tp, &size);
+}
+
 /* Kernels that were timed take that long, and others of the op as much longer
  * than their roofline as those that are near. */
 static void kernels_are_interpolated(void **state)
@@ -74,8 +82,10 @@ static void kernels_are_interpolated(void **state)
         " \"bytes_per_s\": 1e8, \"kernel_s\": 1e-6,"
         " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1},"
         " \"kernels\": {\"bf16\": {}, \"f32\": {\"linear\":"
-        " [[1e6, 1e4, 2e-3], [1e8, 1e6, 1.1e-1]], \"add\": [[0, 4e6, 0.02]]"
-        "}}}";
+        " [[1e6, 1e4, 2e-3], [1e8, 1e6, 1.1e-1]], \"add\": [[0, 4e6, 0.02]],"
+        " \"attention\": [[1e7, 1e5, 0.04, 32], [1e7, 1e5, 0.01, 128]]"
+        "}}, \"tp_kernels\": {\"bf16\": {}, \"f32\": {\"linear\":"
+        " [[1e6, 1e4, 3e-3]]}}}";
     struct merak_device d = {0}, back = {0};
     struct merak_cost_model cost;
     struct merak_error err = {0};
@@ -91,20 +101,29 @@ static void kernels_are_interpolated(void **state)
     unlink(path);
     merak_device_cost(&back, MERAK_F32, 1, &cost);
     /* the points themselves, to what a file keeps of a number */
-    assert_near_one(merak_cost_kernel(&cost, "linear", 1e6, 1e4), 2e-3);
-    assert_near_one(merak_cost_kernel(&cost, "linear", 1e8, 1e6), 0.11);
-    assert_near_one(merak_cost_kernel(&cost, "add", 0, 4e6), 0.02);
+    assert_near_one(kernel_s(&cost, "linear", 1, 1e6, 1e4, 0), 2e-3);
+    assert_near_one(kernel_s(&cost, "linear", 1, 1e8, 1e6, 0), 0.11);
+    assert_near_one(kernel_s(&cost, "add", 1, 0, 4e6, 0), 0.02);
     /* half way, in logarithms: the geometric mean of 2 and 1.1 */
-    assert_near_one(merak_cost_kernel(&cost, "linear", 1e7, 1e5),
+    assert_near_one(kernel_s(&cost, "linear", 1, 1e7, 1e5, 0),
                     1e-2 * sqrt(2 * 1.1));
     /* far away: as efficient as the nearest */
-    assert_true(merak_cost_kernel(&cost, "linear", 1e14, 1e12) < 1.3e5);
-    assert_near_one(merak_cost_kernel(&cost, "add", 0, 4), 2e-8);
+    assert_true(kernel_s(&cost, "linear", 1, 1e14, 1e12, 0) < 1.3e5);
+    assert_near_one(kernel_s(&cost, "add", 1, 0, 4, 0), 2e-8);
+    /* of two widths the one that is asked for, or between both */
+    assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 32), 0.04);
+    assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 128), 0.01);
+    assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 64), 0.02);
+    assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 0), 0.02);
     /* what was not timed: the roofline, and a kernel's fixed cost */
-    assert_near_one(merak_cost_kernel(&cost, "gelu", 1e6, 1e3), 1.001e-3);
-    assert_near_one(merak_cost_kernel(&cost, NULL, 0, 1e4), 1.01e-4);
+    assert_near_one(kernel_s(&cost, "gelu", 1, 1e6, 1e3, 0), 1.001e-3);
+    assert_near_one(merak_cost_copy(&cost, 1e4), 1.01e-4);
+    /* a tensor rank has times of its own, where there are any */
+    assert_near_one(kernel_s(&cost, "linear", 2, 1e6, 1e4, 0), 3e-3);
+    assert_near_one(kernel_s(&cost, "add", 2, 0, 4e6, 0), 0.02);
     merak_device_cost(&back, MERAK_BF16, 1, &cost);
-    assert_near_one(merak_cost_kernel(&cost, "linear", 2e6, 1e3), 1.001e-3);
+    assert_near_one(kernel_s(&cost, "linear", 1, 2e6, 1e3, 0), 1.001e-3);
+    assert_near_one(kernel_s(&cost, "linear", 2, 2e6, 1e3, 0), 1.001e-3);
     merak_device_fini(&d);
     merak_device_fini(&back);
 }
@@ -144,7 +163,22 @@ static void bad_files_are_refused(void **state)
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
          "{\"f32\": {\"add\": [[1, 2]]}}}",
-         "kernel add: expected points of three"},
+         "kernel add: expected points of three or four"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"tp_kernels\": "
+         "{\"f32\": {\"add\": [[1, 2, 3, 4, 5]]}}}",
+         "kernel add: expected points of three or four"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
+         "{\"f32\": {\"add\": [[1, 2, 3, -4]]}}}",
+         "kernel add: expected points of three or four"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"tp_kernels\": "
+         "{\"f32\": {}}}",
+         "\"bf16\" is missing"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "

@@ -45,6 +45,16 @@ static void local_operand(const struct merak_walker *w,
     }
 }
 
+static int tensor_ranks(const struct merak_walker *w)
+{
+    const struct merak_mesh *mesh = &w->sharded->mesh;
+    int n = 1;
+
+    for (int a = 0; a < mesh->n_axes; a++)
+        n *= mesh->axis[a].size;
+    return n;
+}
+
 static void measure_kernel(struct merak_walker *w,
                            const struct merak_node *node)
 {
@@ -53,6 +63,7 @@ static void measure_kernel(struct merak_walker *w,
     struct merak_infer inf = {
         .attrs = &node->attrs, .n_in = node->n_in, .n_out = node->n_out};
     struct merak_cost cost = {0};
+    struct merak_kernel_size size;
 
     for (int o = 0; o < node->n_in + node->n_out; o++) {
         local_operand(w,
@@ -63,8 +74,11 @@ static void measure_kernel(struct merak_walker *w,
     }
     if (node->op->cost != NULL)
         node->op->cost(&inf, &cost);
+    size = (struct merak_kernel_size){
+        cost.flops, cost.bytes,
+        merak_kernel_width(inf.shape[0].ndim, inf.shape[0].dim)};
     w->node_s[node->id] =
-        merak_cost_kernel(w->cost, node->op->name, cost.flops, cost.bytes);
+        merak_cost_kernel(w->cost, node->op->name, tensor_ranks(w), &size);
     w->table->segment[w->of_node[node->id]].flops +=
         w->table->width * cost.flops;
     if (w->in->scratch != NULL)
@@ -82,7 +96,7 @@ static void measure_convert(struct merak_walker *w,
 
     if (hop->kind == MERAK_CONVERT_SLICE) {
         w->node_s[node->id] =
-            merak_cost_kernel(w->cost, NULL, 0, 2 * w->bytes[node->out[0]->id]);
+            merak_cost_copy(w->cost, 2 * w->bytes[node->out[0]->id]);
         return;
     }
     w->rc = merak_exchange_init(&ex, &w->sharded->mesh, hop,
@@ -226,7 +240,7 @@ static void load_times(struct merak_walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++) {
         double seconds =
-            w->table->width * merak_cost_kernel(w->cost, NULL, 0, w->bytes[v]);
+            w->table->width * merak_cost_copy(w->cost, w->bytes[v]);
 
         if (w->graph->value[v]->kind != MERAK_VALUE_INPUT || w->high[v] < 0)
             continue;

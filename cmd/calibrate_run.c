@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate_run.c - programs run as training runs them, and timed
+ *
+ * A kernel alone in a loop does better than among others: its operands are
+ * where the last call left them, and nobody else wants the cache, the memory
+ * or, where a rank's communication thread shares it, the core.  So whole steps
+ * are run by the engine, with its arena, threads and transport, and the
+ * records that traces are made of tell how long each instruction took.
+ *
+ * What counts is the middle third of the steps, by their lengths: a plan
+ * predicts the step that is usual, and a neighbour who comes and goes has no
+ * say in it.
+ */
+#include "config.h"
+
+#include "cmd/calibrate.h"
+
+#include "base/error.h"
+#include "base/rng.h"
+#include "runtime/engine/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAST_STEPS 4 /* one that warms up is not counted */
+#define MOST_STEPS 13
+#define STEPS_FLOPS 1.5e10 /* to be spent on all of them, where that is more \
+                            */
+#define NORMALS ((size_t)1 << 16)
+#define SEED 1
+
+/* --- the world ------------------------------------------------------------ */
+
+enum merak_status calibrate_world_open(struct calibrate_world *world,
+                                       size_t arena_bytes,
+                                       struct merak_error *err)
+{
+    int size = world->boot->size;
+    struct merak_transport_options opt = {.arena_bytes = arena_bytes};
+    enum merak_status rc = merak_arena_create(arena_bytes, &world->arena, err);
+
+    world->rank_of = calloc((size_t)size, sizeof(*world->rank_of));
+    if (rc == MERAK_OK && world->rank_of == NULL)
+        rc = merak_fail_nomem(err, (size_t)size * sizeof(*world->rank_of));
+    rc = merak_boot_agree(world->boot, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    for (int r = 0; r < size; r++)
+        world->rank_of[r] = r;
+    world->all = (struct merak_team){size, world->boot->rank, world->rank_of};
+    opt.arena = world->arena.base;
+    opt.arena_fd = world->arena.fd;
+    return merak_transport_open(size > 1 ? "ucx" : "self", world->boot, &opt,
+                                &world->tr, err);
+}
+
+void calibrate_world_close(struct calibrate_world *world)
+{
+    merak_transport_close(world->tr);
+    merak_arena_destroy(&world->arena);
+    free(world->rank_of);
+    world->tr = NULL;
+    world->rank_of = NULL;
+}
+
+/* --- one run -------------------------------------------------------------- */
+
+struct run {
+    struct calibrate_world *world;
+    const struct merak_program *prog;
+    struct merak_engine *engine;
+    size_t vocab, tokens; /* of a micro-batch */
+    int steps;
+    double *seconds; /* [steps][instr] */
+    double *shared;
+    double *length; /* [steps] */
+    struct merak_error *err;
+};
+
+static void *slot_data(const struct run *r, int slot)
+{
+    return (char *)r->world->arena.base + r->prog->slot[slot].offset;
+}
+
+static enum merak_status load(void *arg, enum merak_input_kind input,
+                              int microbatch, int32_t *ids,
+                              struct merak_error *err)
+{
+    const struct run *r = arg;
+    uint64_t key = merak_rng_mix((uint64_t)input, (uint64_t)microbatch);
+
+    (void)err;
+    for (size_t i = 0; i < r->tokens; i++)
+        ids[i] = (int32_t)(merak_rng_mix(key, i) % r->vocab);
+    return MERAK_OK;
+}
+
+/* Normal numbers, the same again and again: other values than a model's take
+ * other time, and as many that differ take long to make. */
+static void fill_slot(const struct run *r, int slot,
+                      const struct merak_init *init, const float *normal)
+{
+    const struct merak_slot *s = &r->prog->slot[slot];
+    size_t n = s->flat_hi - s->flat_lo;
+    float *f = slot_data(r, slot);
+    uint16_t *b = slot_data(r, slot);
+
+    for (size_t i = 0; i < n; i++) {
+        float x = init->kind == MERAK_INIT_ONES ? 1.0f : 0.0f;
+
+        if (init->kind == MERAK_INIT_NORMAL)
+            x = init->std * normal[i % NORMALS];
+        if (s->dtype == MERAK_BF16)
+            b[i] = merak_f32_to_bf16(x);
+        else
+            f[i] = x;
+    }
+}
+
+static enum merak_status fill_weights(const struct run *r)
+{
+    float *normal = malloc(NORMALS * sizeof(*normal));
+
+    if (normal == NULL)
+        return merak_fail_nomem(r->err, NORMALS * sizeof(*normal));
+    for (size_t i = 0; i < NORMALS; i++)
+        normal[i] = merak_rng_normal(SEED, i);
+    for (int i = 0; i < r->prog->n_params; i++) {
+        const struct merak_param_slots *p = &r->prog->param[i];
+
+        fill_slot(r, p->param, &p->init, normal);
+        if (p->master != p->param)
+            fill_slot(r, p->master, &p->init, normal);
+    }
+    free(normal);
+    return MERAK_OK;
+}
+
+static size_t tokens_of(const struct merak_program *prog)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind == MERAK_INSTR_LOAD)
+            return prog->slot[in->slot[0]].bytes / sizeof(int32_t);
+    }
+    return 0;
+}
+
+static enum merak_status start(struct run *r)
+{
+    const struct merak_engine_options opt = {
+        .backend = r->world->backend,
+        .tr = r->world->tr,
+        .transport_rank = r->world->rank_of,
+        .arena = r->world->arena.base,
+        .load = load,
+        .load_arg = r,
+    };
+    enum merak_status rc =
+        merak_engine_create(r->prog, &opt, &r->engine, r->err);
+
+    if (rc == MERAK_OK)
+        rc = merak_engine_warm_up(r->engine, r->err);
+    /* The model before left pages that need not be touched again. */
+    memset(r->world->arena.base, 0, r->prog->arena_bytes);
+    if (rc == MERAK_OK)
+        rc = fill_weights(r);
+    return merak_boot_agree(r->world->boot, rc, r->err);
+}
+
+/* Of one step, over ranks: the mean time of each instruction, and the least,
+ * which of an exchange is that of the member who came last. */
+static enum merak_status share_records(struct run *r, int step)
+{
+    const struct merak_trace_record *record = merak_engine_records(r->engine);
+    size_t n = (size_t)r->prog->n_instrs, size = (size_t)r->world->all.n;
+    double *all = calloc(n * size, sizeof(*all));
+    double *mean = r->seconds + (size_t)step * n;
+    double *least = r->shared + (size_t)step * n;
+    enum merak_status rc;
+
+    if (all == NULL)
+        return merak_fail_nomem(r->err, n * size * sizeof(*all));
+    for (size_t i = 0; i < n; i++)
+        all[(size_t)r->world->all.me * n + i] =
+            (double)(record[i].end_ns - record[i].start_ns) * 1e-9;
+    rc = merak_sum(r->world->tr, &r->world->all, all, n * size, r->err);
+    for (size_t i = 0; i < n && rc == MERAK_OK; i++) {
+        least[i] = INFINITY;
+        for (size_t q = 0; q < size; q++) {
+            mean[i] += all[q * n + i] / (double)size;
+            least[i] = fmin(least[i], all[q * n + i]);
+        }
+        if (r->prog->instr[i].queue == MERAK_QUEUE_COMPUTE)
+            r->length[step] += mean[i];
+    }
+    free(all);
+    return rc;
+}
+
+/* The first, step -1, counts for nothing. */
+static enum merak_status run_steps(struct run *r)
+{
+    struct merak_step step = {.seed = SEED,
+                              .lr = 1e-4f,
+                              .beta1 = 0.9f,
+                              .beta2 = 0.95f,
+                              .eps = 1e-8f,
+                              .clip = 1,
+                              .grad_scale = 1,
+                              .train = true};
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = -1; i < r->steps && rc == MERAK_OK; i++) {
+        step.step = (uint64_t)(i + 1);
+        rc = merak_engine_run(r->engine, &step, r->err);
+        if (rc == MERAK_OK && i >= 0)
+            rc = share_records(r, i);
+    }
+    return rc;
+}
+
+/* --- the middle steps ----------------------------------------------------- */
+
+/* How many steps were shorter. */
+static int place_of(const struct run *r, int step)
+{
+    int place = 0;
+
+    for (int i = 0; i < r->steps; i++)
+        place += r->length[i] < r->length[step] ||
+                 (r->length[i] == r->length[step] && i < step);
+    return place;
+}
+
+static void take_middle(const struct run *r, struct calibrate_times *times)
+{
+    size_t n = (size_t)r->prog->n_instrs;
+    int low = r->steps / 3, high = r->steps - low, count = high - low;
+
+    for (int s = 0; s < r->steps; s++) {
+        int place = place_of(r, s);
+
+        if (place < low || place >= high)
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            times->seconds[i] += r->seconds[(size_t)s * n + i] / count;
+            times->shared[i] += r->shared[(size_t)s * n + i] / count;
+        }
+    }
+    times->steps = r->steps;
+}
+
+static int steps_for(const struct merak_program *prog)
+{
+    double flops = 1;
+    int steps;
+
+    for (int i = 0; i < prog->n_instrs; i++)
+        flops += prog->instr[i].flops;
+    steps = (int)fmin(STEPS_FLOPS / flops, MOST_STEPS);
+    return (steps < LEAST_STEPS ? LEAST_STEPS : steps) - 1;
+}
+
+static enum merak_status allocate(struct run *r, struct calibrate_times *times)
+{
+    size_t n = (size_t)r->prog->n_instrs;
+
+    r->seconds = calloc((size_t)r->steps * n, sizeof(double));
+    r->shared = calloc((size_t)r->steps * n, sizeof(double));
+    r->length = calloc((size_t)r->steps, sizeof(double));
+    times->seconds = calloc(n, sizeof(double));
+    times->shared = calloc(n, sizeof(double));
+    if (r->seconds == NULL || r->shared == NULL || r->length == NULL ||
+        times->seconds == NULL || times->shared == NULL)
+        return merak_fail_nomem(r->err, (size_t)r->steps * n * sizeof(double));
+    return MERAK_OK;
+}
+
+enum merak_status calibrate_run(struct calibrate_world *world,
+                                const struct merak_program *program,
+                                size_t vocab, struct calibrate_times *times,
+                                struct merak_error *err)
+{
+    struct run r = {.world = world,
+                    .prog = program,
+                    .vocab = vocab,
+                    .tokens = tokens_of(program),
+                    .steps = steps_for(program),
+                    .err = err};
+    struct calibrate_times t = {0};
+    enum merak_status rc = merak_boot_agree(world->boot, allocate(&r, &t), err);
+
+    if (rc == MERAK_OK)
+        rc = start(&r);
+    if (rc == MERAK_OK)
+        rc = run_steps(&r);
+    if (rc == MERAK_OK) {
+        take_middle(&r, &t);
+        *times = t;
+        t = (struct calibrate_times){0};
+    }
+    merak_engine_destroy(r.engine);
+    calibrate_times_fini(&t);
+    free(r.seconds);
+    free(r.shared);
+    free(r.length);
+    return rc;
+}
+
+void calibrate_times_fini(struct calibrate_times *times)
+{
+    free(times->seconds);
+    free(times->shared);
+    *times = (struct calibrate_times){0};
+}
