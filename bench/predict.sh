@@ -3,48 +3,100 @@
 # predict.sh - steps predicted against steps measured
 #
 #   make -C bench predict-report        (in the build tree)
-#   predict.sh SRCDIR [emu|cpu]         (in BUILD/bench; default both)
+#   predict.sh SRCDIR [PIECE]           (in BUILD/bench)
 #
 # Prints a Markdown table: for each plan the simulator's step, from the run's
-# own trace, and the median of the steps that were run.  emu: 4 and 8 ranks on
-# however few cores, units of 40 ms.  cpu: as many ranks and threads as cores,
-# predicted by a device file that `merak calibrate` has just written.  Exit code
-# 1 if one is off by more than 3 % (emu) or 10 % (cpu).
+# own trace, and the median of the steps that were run.
+#
+#   emu  4 and 8 ranks on however few cores, units of 40 ms
+#   cpu  as many ranks as cores, 1 or 2, each bound to its core and with one
+#        thread, predicted by a device file that `merak calibrate` has just
+#        written, started like the ranks; none of the models is one of those
+#        that it times
+#
+# With a PIECE (predict.sh SRCDIR list shows them) its rows alone: less than 100
+# seconds, for machines that are not quiet for longer.  A piece of cpu rows
+# begins with its own calibration.  Exit code 1 if a row is off by more than
+# 3 % (emu) or 10 % (cpu).
 set -u
-src=$(cd "$1" && pwd) which=${2:-both}
+src=$(cd "$1" && pwd) piece=${2:-all}
 export PATH=$PWD/../cmd:$PATH
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-load=$(cut -d" " -f1 /proc/loadavg)
 root=()
 [ "$(id -u)" -ne 0 ] || root=(--allow-run-as-root)
-bad=0 rows=0
+bad=0 rows=0 kind=
 
-# row KIND LIMIT RANKS MODEL OPTION...: one run, one line
+# RANKS COMMAND...
+launch()
+{
+    local n=$1 bind=core
+
+    shift
+    [ "$n" -le "$(nproc)" ] || bind=none
+    if [ "$n" -eq 1 ]; then
+        taskset -c 0 "$@"
+    else
+        mpirun "${root[@]}" --oversubscribe --bind-to "$bind" -n "$n" "$@"
+    fi
+}
+
+# model FAMILY HIDDEN LAYERS HEADS VOCAB: writes $tmp/model.json
+model()
+{
+    local ffn=$(($2 * 3))
+
+    if [ "$1" = gpt2 ]; then
+        cat <<EOF
+{"model_type": "gpt2", "n_embd": $2, "n_layer": $3, "n_head": $4,
+ "n_positions": 256, "vocab_size": $5, "activation_function": "gelu_new",
+ "embd_pdrop": 0.1, "resid_pdrop": 0.1, "attn_pdrop": 0.0,
+ "tie_word_embeddings": true}
+EOF
+    else
+        cat <<EOF
+{"model_type": "llama", "hidden_size": $2, "num_hidden_layers": $3,
+ "num_attention_heads": $4, "num_key_value_heads": $4, "vocab_size": $5,
+ "intermediate_size": $ffn, "max_position_embeddings": 256,
+ "hidden_act": "silu", "rms_norm_eps": 1e-6, "tie_word_embeddings": false}
+EOF
+    fi >"$tmp/model.json"
+}
+
+# train RANKS OPTION...: one run; its steps but the first, which touches
+# pages, are added to $tmp/steps
+train()
+{
+    local ranks=$1
+
+    shift
+    rm -rf "$tmp/trace" "$tmp/metrics"
+    launch "$ranks" merak train --model "$tmp/model.json" --data "$tmp/text" \
+        --threads 1 --eval-samples 0 --trace "$tmp/trace" \
+        --metrics "$tmp/metrics" "$@" >"$tmp/out" 2>&1 || return 1
+    tail -n +2 "$tmp/metrics" | jq .step_s >>"$tmp/steps"
+}
+
+# row LIMIT RUNS RANKS WHAT OPTION...: one line
 row()
 {
-    local kind=$1 limit=$2 ranks=$3 model=$4 off
+    local limit=$1 runs=$2 ranks=$3 what=$4 predicted measured off
 
     shift 4
-    rm -rf "$tmp/trace" "$tmp/metrics"
-    mpirun "${root[@]}" --oversubscribe --bind-to none -n "$ranks" \
-        merak train --model "$model" --data "$tmp/text" --threads 1 \
-        --eval-samples 0 --trace "$tmp/trace" --metrics "$tmp/metrics" "$@" \
-        >"$tmp/out" 2>&1 || {
+    : >"$tmp/steps"
+    for _ in $(seq "$runs"); do
+        train "$ranks" "$@" && continue
         echo "predict.sh: $kind $ranks $*:" >&2
         grep -h error "$tmp/out" >&2 || tail -n 3 "$tmp/out" >&2
         bad=1
         return
-    }
+    done
     predicted=$(merak trace summary "$tmp/trace" --top 0 |
         awk '$1 == "plan" { print $2 }')
-    # The first step is slower: pages are touched.
-    measured=$(tail -n +2 "$tmp/metrics" | jq .step_s | sort -n |
+    measured=$(sort -n "$tmp/steps" |
         awk '{ v[NR] = $1 } END { print 1000 * v[int((NR + 1) / 2)] }')
     off=$(awk "BEGIN { printf \"%+.1f\", 100 * ($predicted / $measured - 1) }")
-    shown=${*//--/}
-    shown=${shown%% steps*}
-    echo "| $kind | $ranks | ${shown} | $predicted | $measured | $off |"
+    echo "| $kind | $ranks | $what | $predicted | $measured | $off |"
     rows=$((rows + 1))
     awk "BEGIN { exit !($off > $limit || $off < -$limit) }" && bad=1
 }
@@ -52,27 +104,163 @@ row()
 # RANKS TP PP DP GLOBAL-BATCH [OPTION...]
 emu()
 {
-    local ranks=$1 tp=$2 pp=$3 dp=$4 batch=$5
+    local ranks=$1 tp=$2 pp=$3 dp=$4 batch=$5 what
 
+    kind=emu
     shift 5
-    row emu 3 "$ranks" "$src/../tests/vectors/parity/gpt2-tied.json" \
-        --tp "$tp" --pp "$pp" --dp "$dp" --global-batch "$batch" "$@" \
-        --steps 6 --seq 32 --micro-batch 1 --backend emu --emu-unit-ms 40
+    what="tp $tp pp $pp dp $dp, batch $batch ${*//--/}"
+    cp "$src/../tests/vectors/parity/gpt2-tied.json" "$tmp/model.json"
+    row 3 1 "$ranks" "${what% }" --tp "$tp" --pp "$pp" --dp "$dp" \
+        --global-batch "$batch" "$@" --steps 5 --seq 32 --micro-batch 1 \
+        --backend emu --emu-unit-ms 40
 }
 
-# RANKS TP PP DP MICRO-BATCH GLOBAL-BATCH [OPTION...]
+# RANKS: into $tmp/device.json
+calibrate()
+{
+    device=$tmp/device.json
+    launch "$1" merak calibrate --out "$device" --threads 1 \
+        >"$tmp/out" 2>&1 || {
+        tail -n 3 "$tmp/out" >&2
+        exit 1
+    }
+}
+
+# "FAMILY HIDDEN LAYERS HEADS VOCAB" SEQ MICRO-BATCH GLOBAL-BATCH TP PP DP
+# [OPTION...]
 cpu()
 {
-    local ranks=$1 tp=$2 pp=$3 dp=$4 micro=$5 batch=$6
+    local m=$1 seq=$2 micro=$3 batch=$4 tp=$5 pp=$6 dp=$7 what
 
-    shift 6
-    row cpu 10 "$ranks" "$src/gpt2-small.json" --tp "$tp" --pp "$pp" \
-        --dp "$dp" --micro-batch "$micro" --global-batch "$batch" "$@" \
-        --steps 12 --seq 128 --device "$tmp/device-$ranks.json"
+    kind=cpu
+    shift 7
+    # shellcheck disable=SC2086
+    model $m
+    # shellcheck disable=SC2086
+    set -- $m "$@"
+    what="$1 $2 x $3, $4 heads, vocab $5, seq $seq, tp $tp pp $pp dp $dp"
+    shift 5
+    what="$what, micro-batch $micro of $batch ${*//--/}"
+    row 10 2 $((tp * pp * dp)) "${what% }" --tp "$tp" --pp "$pp" --dp "$dp" \
+        --micro-batch "$micro" --global-batch "$batch" "$@" \
+        --steps 9 --seq "$seq" --device "$device"
 }
 
+small="gpt2 128 4 4 257"
+
+run_piece()
+{
+    case $1 in
+    emu-1)
+        emu 2 1 2 1 8
+        emu 2 1 2 1 8 --schedule interleaved --chunks 2
+        emu 2 1 2 1 16 --schedule zb-h1
+        emu 2 2 1 1 8
+        emu 2 1 1 2 16
+        emu 4 1 4 1 8
+        emu 4 1 4 1 16
+        emu 4 1 4 1 8 --schedule gpipe
+        emu 4 1 4 1 8 --schedule eager
+        ;;
+    emu-2)
+        emu 4 1 4 1 8 --schedule zb-h1
+        emu 4 1 4 1 8 --schedule 1f1b --recompute full
+        emu 4 1 4 1 8 --schedule early --recompute full
+        emu 4 1 4 1 8 --schedule last --recompute full
+        emu 4 1 4 1 8 --schedule scp --recompute full
+        emu 4 1 4 1 8 --recompute selective
+        emu 4 1 2 2 16
+        emu 4 1 2 2 16 --recompute full
+        ;;
+    emu-3)
+        emu 4 1 1 4 32
+        emu 4 2 2 1 8
+        emu 4 2 2 1 8 --schedule zb-h1
+        emu 4 2 2 1 8 --recompute full
+        emu 4 2 1 2 16
+        emu 4 4 1 1 8
+        emu 4 1 2 2 16 --zero1 no
+        ;;
+    emu-4)
+        emu 8 1 8 1 16
+        emu 8 1 8 1 16 --schedule scp --recompute full
+        emu 8 1 4 2 16
+        emu 8 1 4 2 16 --schedule scp --recompute full
+        ;;
+    emu-5)
+        emu 8 1 2 4 32
+        emu 8 2 4 1 8
+        emu 8 2 4 1 8 --recompute full
+        emu 8 2 2 2 16
+        emu 8 2 2 2 16 --schedule zb-h1
+        ;;
+    cpu-1)
+        calibrate 1
+        cpu "$small" 128 1 8 1 1 1
+        cpu "$small" 128 8 8 1 1 1
+        cpu "$small" 128 4 8 1 1 1 --recompute full
+        cpu "$small" 128 4 8 1 1 1 --recompute selective
+        cpu "gpt2 320 3 5 2000" 96 2 4 1 1 1
+        cpu "llama 160 5 5 300" 160 4 8 1 1 1
+        cpu "llama 448 2 7 1500" 64 4 8 1 1 1 --recompute full
+        ;;
+    cpu-2)
+        calibrate 1
+        cpu "$small" 128 4 8 1 1 1 --dtype bf16
+        cpu "llama 320 4 5 1000" 128 2 8 1 1 1 --dtype bf16
+        cpu "gpt2 576 2 9 3000" 96 2 4 1 1 1 --dtype bf16
+        cpu "gpt2 192 6 6 257" 192 2 4 1 1 1 --recompute selective
+        cpu "llama 96 8 3 257" 224 2 8 1 1 1
+        cpu "gpt2 256 5 2 700" 80 5 10 1 1 1
+        cpu "gpt2 640 2 10 2500" 128 1 2 1 1 1
+        ;;
+    cpu-3)
+        calibrate 2
+        cpu "$small" 128 1 8 1 2 1
+        cpu "$small" 128 2 16 1 2 1
+        cpu "$small" 128 2 16 1 2 1 --recompute full
+        cpu "$small" 128 2 16 1 2 1 --schedule scp --recompute full
+        cpu "$small" 128 2 16 1 2 1 --schedule zb-h1
+        cpu "llama 320 4 5 1000" 96 2 8 1 2 1
+        cpu "gpt2 192 6 6 257" 160 2 8 1 2 1 --schedule interleaved --chunks 2
+        ;;
+    cpu-4)
+        calibrate 2
+        cpu "$small" 128 4 8 1 1 2
+        cpu "$small" 128 2 16 1 1 2
+        cpu "$small" 128 2 16 1 1 2 --recompute full
+        cpu "llama 320 3 5 1000" 96 2 8 1 1 2 --zero1 no
+        cpu "gpt2 256 3 8 1500" 160 2 16 1 1 2 --dtype bf16
+        cpu "llama 192 6 6 700" 128 4 16 1 2 1 --dtype bf16
+        cpu "gpt2 448 4 7 500" 64 2 8 1 2 1 --recompute full
+        ;;
+    cpu-5)
+        calibrate 2
+        cpu "$small" 128 4 8 2 1 1
+        cpu "$small" 128 2 16 2 1 1
+        cpu "$small" 128 4 8 2 1 1 --recompute full
+        cpu "llama 320 3 10 1000" 160 2 8 2 1 1
+        cpu "gpt2 576 2 6 2000" 96 2 4 2 1 1
+        cpu "gpt2 320 4 10 600" 128 4 8 2 1 1 --dtype bf16
+        ;;
+    *)
+        echo "predict.sh: no piece \"$1\"; there are: $pieces" >&2
+        exit 2
+        ;;
+    esac
+}
+
+pieces="emu-1 emu-2 emu-3 emu-4 emu-5 cpu-1 cpu-2 cpu-3 cpu-4 cpu-5"
+if [ "$piece" = list ]; then
+    echo "$pieces"
+    exit 0
+fi
 merak data pack --tokenizer byte --out "$tmp/text" \
     /usr/share/common-licenses/GPL-3 >/dev/null || exit 1
+if [ "$piece" != all ]; then
+    run_piece "$piece"
+    exit $bad
+fi
 cat <<EOF
 # Steps predicted and measured
 
@@ -83,56 +271,9 @@ $(cut -d' ' -f1 /proc/loadavg) at the start.  Times in ms.
 | device | ranks | plan | predicted | measured | off by % |
 | --- | ---: | --- | ---: | ---: | ---: |
 EOF
-awk "BEGIN { exit !($load > 0.5) }" &&
-    echo "The machine was busy: cpu rows decide nothing." >&2
-if [ "$which" != cpu ]; then
-    emu 2 1 2 1 8
-    emu 2 1 2 1 8 --schedule interleaved --chunks 2
-    emu 4 1 4 1 8
-    emu 4 1 4 1 16
-    for schedule in gpipe eager zb-h1; do
-        emu 4 1 4 1 8 --schedule $schedule
-    done
-    for schedule in 1f1b early last scp; do
-        emu 4 1 4 1 8 --schedule $schedule --recompute full
-    done
-    emu 4 1 2 2 16
-    emu 4 1 2 2 16 --recompute full
-    emu 4 1 1 4 32
-    emu 4 2 2 1 8
-    emu 4 4 1 1 8
-    emu 4 2 1 2 16
-    emu 8 1 8 1 16
-    emu 8 1 8 1 16 --schedule scp --recompute full
-    emu 8 1 4 2 16
-    emu 8 2 4 1 8
-    emu 8 2 2 2 16
-fi
-if [ "$which" != emu ]; then
-    # Two at once, as merak-calibrate(1) has it: ranks share the memory's width.
-    for ranks in 1 2; do
-        for rank in $(seq $ranks); do
-            merak calibrate --out "$tmp/device-$ranks-$rank.json" \
-                --threads 1 --ranks-per-node $ranks >/dev/null &
-        done
-        wait
-        mv "$tmp/device-$ranks-1.json" "$tmp/device-$ranks.json" || exit 1
-    done
-    cpu 1 1 1 1 1 8
-    cpu 1 1 1 1 4 8
-    cpu 1 1 1 1 8 8
-    cpu 1 1 1 1 4 8 --recompute full
-    cpu 1 1 1 1 4 8 --recompute selective
-    cpu 2 1 2 1 1 8
-    cpu 2 1 2 1 2 16
-    cpu 2 1 2 1 2 16 --recompute full
-    cpu 2 1 2 1 2 16 --schedule scp --recompute full
-    cpu 2 1 2 1 2 16 --schedule zb-h1
-    cpu 2 1 1 2 4 8
-    cpu 2 1 1 2 2 16
-    cpu 2 2 1 1 4 8
-    cpu 2 2 1 1 2 16
-fi
+for piece in $pieces; do
+    run_piece "$piece"
+done
 printf '\n%d plans, load %s at the end.  Verdict (emu within 3 %%, cpu within 10 %%): %s.\n' \
     $rows "$(cut -d' ' -f1 /proc/loadavg)" \
     "$([ $bad -eq 0 ] && echo met || echo 'not met')"
