@@ -24,7 +24,8 @@ struct writer {
     const struct merak_trace_rank *ranks;
     int n;
     int64_t zero_ns;
-    uint64_t arrow;   /* id of the next */
+    uint64_t *arrow;  /* by rank: id of its first span in the step */
+    uint64_t n_spans; /* of all ranks and steps so far */
     bool comma;       /* something stands before the next event */
     uint8_t *n_lanes; /* [n * MERAK_QUEUE_COUNT] named so far */
 };
@@ -175,31 +176,21 @@ static void put_slice(struct writer *w, int rank, int thread,
     fputs("}", w->out);
 }
 
-/* The id of a transfer's arrow: one number for each receive of a step. */
-static uint64_t arrow_of(const struct merak_trace_view *view, int rank,
-                         size_t span)
-{
-    uint64_t id = span;
-
-    for (int r = 0; r < rank; r++)
-        id += view->rank[r].n;
-    return id;
-}
-
-static void put_arrow(struct writer *w, const struct merak_trace_view *view,
-                      int rank, int thread, const struct placed *at)
+/* A transfer's arrow has the number of its receive among all spans. */
+static void put_arrow(struct writer *w, int rank, int thread,
+                      const struct placed *at)
 {
     bool sends = at->span->record->kind == MERAK_INSTR_SEND;
     uint64_t id;
 
     if (at->span->peer < 0)
         return;
-    id = sends ? arrow_of(view, at->span->peer, at->span->peer_span)
-               : arrow_of(view, rank, at->index);
+    id = sends ? w->arrow[at->span->peer] + at->span->peer_span
+               : w->arrow[rank] + at->index;
     begin_event(w, sends ? 's' : 'f', rank, thread);
     fprintf(w->out,
             ",\"name\":\"transfer\",\"cat\":\"transfer\",\"id\":%" PRIu64 "%s",
-            w->arrow + id, sends ? "" : ",\"bp\":\"e\"");
+            id, sends ? "" : ",\"bp\":\"e\"");
     put_us(w->out, "ts",
            at->span->record->start_ns - w->zero_ns +
                (sends ? 0 : length_ns(at->span) - 1));
@@ -255,7 +246,7 @@ static enum merak_status put_rank(struct writer *w,
         lane = find_lane(at[i].span, busy);
         name_lanes(w, rank, queue % MERAK_QUEUE_COUNT, lane);
         put_slice(w, rank, thread_of(queue, lane), at[i].span);
-        put_arrow(w, view, rank, thread_of(queue, lane), &at[i]);
+        put_arrow(w, rank, thread_of(queue, lane), &at[i]);
     }
     free(at);
     return MERAK_OK;
@@ -272,10 +263,12 @@ static enum merak_status put_step(struct writer *w, int32_t step, bool is_first,
         return rc;
     if (is_first)
         w->zero_ns = view->start_ns;
+    for (int r = 0; r < w->n; r++) {
+        w->arrow[r] = w->n_spans;
+        w->n_spans += view->rank[r].n;
+    }
     for (int r = 0; r < w->n && rc == MERAK_OK; r++)
         rc = put_rank(w, view, r, err);
-    for (int r = 0; r < w->n; r++)
-        w->arrow += view->rank[r].n;
     merak_trace_view_destroy(view);
     return rc;
 }
@@ -288,14 +281,19 @@ enum merak_status merak_trace_perfetto(const struct merak_trace_rank *ranks,
     enum merak_status rc = MERAK_OK;
 
     w.n_lanes = calloc((size_t)n * MERAK_QUEUE_COUNT, 1);
-    if (w.n_lanes == NULL)
-        return merak_fail_nomem(err, (size_t)n * MERAK_QUEUE_COUNT);
+    w.arrow = calloc((size_t)n + 1, sizeof(*w.arrow));
+    if (w.n_lanes == NULL || w.arrow == NULL) {
+        rc = merak_fail_nomem(err, (size_t)n * sizeof(*w.arrow));
+        goto out;
+    }
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", out);
     for (int r = 0; r < n; r++)
         name_rank(&w, r);
     for (int i = 0; i < n_steps && rc == MERAK_OK; i++)
         rc = put_step(&w, steps[i], i == 0, err);
     fputs("\n]}\n", out);
+out:
     free(w.n_lanes);
+    free(w.arrow);
     return rc;
 }
