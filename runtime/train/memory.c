@@ -13,11 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROOT "/sys/fs/cgroup"
+#define MAX_PATH 4096
 
-static size_t node_available(void)
+/* A file below `root`, to read. */
+static FILE *open_below(const char *root, const char *file)
 {
-    FILE *f = fopen("/proc/meminfo", "re");
+    char path[MAX_PATH];
+
+    snprintf(path, sizeof(path), "%s%s", root, file);
+    return fopen(path, "re");
+}
+
+static size_t node_available(const char *root)
+{
+    FILE *f = open_below(root, "/proc/meminfo");
     char line[128];
     size_t kib = SIZE_MAX / 1024;
 
@@ -35,7 +44,7 @@ static size_t node_available(void)
  * if there is none: "max" means that, too. */
 static size_t read_number(const char *dir, const char *name, const char *key)
 {
-    char path[4096 + 64], line[128];
+    char path[MAX_PATH + 64], line[128];
     uint64_t v;
     size_t got = SIZE_MAX, n = key != NULL ? strlen(key) : 0;
     FILE *f;
@@ -74,16 +83,19 @@ static size_t group_available(const char *dir, bool unified)
 
 /* What the groups from `path` up to the hierarchy's root leave; path is cut
  * on the way. */
-static size_t groups_available(const char *root, char *path, bool unified)
+static size_t groups_available(const char *root, const char *hierarchy,
+                               char *path)
 {
-    char dir[4096];
+    bool unified = *hierarchy == '\0';
+    char dir[MAX_PATH];
     size_t least = SIZE_MAX;
 
     for (;;) {
         char *slash = strrchr(path, '/');
         size_t here;
 
-        snprintf(dir, sizeof(dir), "%s%s", root, path);
+        snprintf(dir, sizeof(dir), "%s/sys/fs/cgroup%s%s", root, hierarchy,
+                 path);
         here = group_available(dir, unified);
         least = here < least ? here : least;
         if (slash == NULL)
@@ -92,9 +104,9 @@ static size_t groups_available(const char *root, char *path, bool unified)
     }
 }
 
-static size_t cgroup_available(void)
+static size_t cgroup_available(const char *root)
 {
-    FILE *f = fopen("/proc/self/cgroup", "re");
+    FILE *f = open_below(root, "/proc/self/cgroup");
     char line[2048];
     size_t least = SIZE_MAX;
 
@@ -110,19 +122,25 @@ static size_t cgroup_available(void)
         *path++ = '\0';
         path[strcspn(path, "\n")] = '\0';
         if (kinds[1] == '\0')
-            here = groups_available(ROOT, path, true);
+            here = groups_available(root, "", path);
         else if (strcmp(kinds + 1, "memory") == 0)
-            here = groups_available(ROOT "/memory", path, false);
+            here = groups_available(root, "/memory", path);
         least = here < least ? here : least;
     }
     fclose(f);
     return least;
 }
 
+size_t merak_memory_left(const char *root)
+{
+    size_t node = node_available(root), group = cgroup_available(root);
+
+    return node < group ? node : group;
+}
+
 size_t merak_memory_available(const struct merak_boot *boot)
 {
-    size_t node = node_available(), group = cgroup_available();
-    size_t least = node < group ? node : group;
+    size_t least = merak_memory_left("");
 
     return least == SIZE_MAX ? SIZE_MAX : least / (size_t)boot->local_size;
 }

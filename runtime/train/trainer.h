@@ -108,8 +108,10 @@ void merak_ranks_fini(struct merak_ranks *ranks);
 enum merak_status merak_choose(struct merak_trainer *t,
                                struct merak_error *err) MERAK_CHECKED;
 
-/* memory.c: this task's share of what its node and its cgroups have left, or
- * SIZE_MAX where it cannot be told. */
+/* memory.c: bytes that are left by what /proc and /sys below `root` ("": the
+ * machine's) say, or SIZE_MAX. */
+size_t merak_memory_left(const char *root);
+/* memory.c: this task's share of that, or SIZE_MAX where it cannot be told. */
 size_t merak_memory_available(const struct merak_boot *boot);
 /* setup.c: threads of a task, unless --threads says. */
 int merak_default_threads(const struct merak_boot *boot);
