@@ -43,10 +43,9 @@ static int tasks_per_node(const struct merak_boot *boot)
     return common;
 }
 
-static enum merak_status find_device(struct merak_trainer *t,
+static enum merak_status find_device(struct merak_trainer *t, const char *word,
                                      struct merak_error *err)
 {
-    const char *word = t->opt.device != NULL ? t->opt.device : "cpu";
     struct merak_device *device = &t->device;
     int threads =
         t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
@@ -332,6 +331,29 @@ static void take_choices(struct merak_trainer *t)
     o->recompute = p->recompute;
 }
 
+/* A saved plan tells the device that it was made for, not its costs: those of
+ * one that is built in are known, a file's are not. */
+static void predict_as_planned(struct merak_trainer *t)
+{
+    const char *name = t->chosen->device;
+    struct merak_error unknown;
+    bool known;
+
+    if (t->opt.device != NULL || *name == '\0')
+        return;
+    known =
+        strchr(name, '/') == NULL && find_device(t, name, &unknown) == MERAK_OK;
+    if (t->boot->rank != 0)
+        return;
+    if (known)
+        merak_info("train", "predicted by the built-in costs of %s", name);
+    else
+        merak_info("train",
+                   "predicted by default costs: those of %s, which the plan "
+                   "was made with, are in a file; give it as --device",
+                   name);
+}
+
 /* --- together ------------------------------------------------------------- */
 
 /* Rank 0's text, to all. */
@@ -383,7 +405,7 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
     /* A device without a plan is what emu emulates.  Rank 0 searches, and all
      * predict by the same costs. */
     if (t->opt.device != NULL || searches)
-        rc = find_device(t, err);
+        rc = find_device(t, t->opt.device != NULL ? t->opt.device : "cpu", err);
     if (rc == MERAK_OK && t->boot->rank == 0 && path != NULL)
         rc = read_saved(path, &text, err);
     else if (rc == MERAK_OK && t->boot->rank == 0 && searches)
@@ -405,6 +427,8 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
         take_choices(t);
         if (t->boot->rank == 0)
             log_choice(t, path);
+        if (path != NULL)
+            predict_as_planned(t);
     }
 out:
     free(text);
