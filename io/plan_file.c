@@ -7,7 +7,8 @@
  *   merak_plan  the format's version, 2
  *   plan        {tp, pp, dp, order, chunks, microbatches, micro_batch,
  *               schedule, sub_pipeline, recompute, memory_bytes, zero1, sp,
- *               dtype, cut, drop}: struct merak_plan in words, but for
+ *               dtype, cut, drop, gathered}: struct merak_plan in words;
+ *               gathered is there only if it is true.  But for
  *               micro-batches: a sub-pipeline's halves together.  cut is null
  *               where merak_stages_cut() says, drop ({attention, blocks} of
  *               each part) where recompute does
@@ -73,7 +74,7 @@ static int halves(const struct merak_plan *p)
 
 json_t *merak_plan_object(const struct merak_plan *p)
 {
-    return json_pack(
+    json_t *object = json_pack(
         "{s:i, s:i, s:i, s:s, s:i, s:i, s:I, s:s, s:b, s:s, s:I, s:b, s:s, "
         "s:s, s:o, s:o}",
         "tp", p->tp, "pp", p->pp, "dp", p->dp, "order",
@@ -86,6 +87,10 @@ json_t *merak_plan_object(const struct merak_plan *p)
         "dtype", dtype_words[p->dtype], "cut",
         list_object(p->cut, merak_plan_parts(p) - merak_plan_shared(p) - 1),
         "drop", drop_object(p->drop, merak_plan_parts(p)));
+
+    if (object != NULL && p->gathered)
+        json_object_set_new(object, "gathered", json_true());
+    return object;
 }
 
 /* Of what a plan is; false when out of memory. */
@@ -333,6 +338,7 @@ static void read_plan(struct reader *r, const json_t *in,
     p->sp = (enum merak_seq_parallel)read_word(r, in, "sp", sp_words);
     p->dtype = (enum merak_dtype)read_word(r, in, "dtype", dtype_words);
     p->threads = 1;
+    p->gathered = json_is_true(json_object_get(in, "gathered"));
     halve(r, p);
     read_cut(r, in, file);
     read_drop(r, in, file);
@@ -476,7 +482,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
         snprintf(chunks, sizeof(chunks), " of %d chunks a rank", p->chunks);
     snprintf(text, bytes,
              "tp %d, pp %d, dp %d; %s%s, %d micro-batch%s of %zu%s; %s%s, "
-             "ranks %s, sequence parallelism %s, recomputation %s",
+             "ranks %s, sequence parallelism %s, recomputation %s%s",
              p->tp, p->pp, p->dp, p->schedule, chunks, m, m == 1 ? "" : "es",
              p->micro_batch * (size_t)halves(p),
              p->sub_pipeline ? " in halves that hide each other's exchanges"
@@ -484,5 +490,6 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
              dtype_words[p->dtype],
              p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "",
              order_words[p->order_tp_pp_dp], sp_words[p->sp],
-             recompute_words[p->recompute]);
+             recompute_words[p->recompute],
+             p->gathered ? ", branches gathered" : "");
 }

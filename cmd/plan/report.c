@@ -122,10 +122,10 @@ static void print_runners(const struct merak_search_result *r)
                p->dp, p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule);
         if (p->chunks > 1)
             printf(" of %d chunks", p->chunks);
-        printf("%s%s: %.4g s%s\n      %s\n",
+        printf("%s%s%s: %.4g s%s\n      %s\n",
                p->sub_pipeline ? ", sub-pipeline" : "",
                p->recompute == MERAK_RECOMPUTE_NONE ? "" : ", recomputation",
-               c->step_s, c->simulated ? "" : " (estimated)", c->why);
+               p->gathered ? ", branches gathered" : "", c->step_s, c->simulated ? "" : " (estimated)", c->why);
     }
 }
 

@@ -228,6 +228,8 @@ enum merak_status merak_shard(const struct merak_graph *graph,
         rc = share(graph, opt, sig, strategy, sharded, err);
     if (rc == MERAK_OK)
         rc = merak_shard_write(graph, sig, strategy, sharded, err);
+    if (rc == MERAK_OK)
+        rc = merak_sharded_gather(sharded, opt->gather, err);
     if (rc == MERAK_OK && opt->shared > 0)
         rc = merak_shared_mark(sharded, err);
     if (rc != MERAK_OK)

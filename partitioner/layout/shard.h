@@ -50,6 +50,7 @@ struct merak_shard_options {
     int stages;   /* pp, read where blocks are shared */
     int shared;   /* blocks cut over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;
+    bool gather; /* nodes in another order, if that is better: gather.c */
     double flops_per_s;  /* of one rank; 0: 1e12 */
     double bytes_per_s;  /* of memory; 0: 1e11 */
     double link_bytes_per_s; /* inside a tensor group; 0: 1e10 */
@@ -68,6 +69,8 @@ struct merak_sharded {
     struct merak_layout *layout;     /* by value id */
     struct merak_strategy *strategy; /* by node id */
     struct merak_hop *hop; /* by node id; of convert nodes (one hop each) */
+    bool branches; /* it is no chain of blocks: gathering is worth a try */
+    bool gathered; /* and was done */
 };
 
 /* MERAK_ERR_CONFIG names the dim and tp when a required dim does not divide
@@ -76,6 +79,11 @@ enum merak_status merak_shard(const struct merak_graph *graph,
                               const struct merak_shard_options *opt,
                               struct merak_sharded **sharded_p,
                               struct merak_error *err) MERAK_CHECKED;
+/* Set `branches`; if `gather`, put the nodes in a better order if there is
+ * one.  No value is computed from others than before, nor in another way. */
+enum merak_status merak_sharded_gather(struct merak_sharded *sharded,
+                                       bool gather,
+                                       struct merak_error *err) MERAK_CHECKED;
 void merak_sharded_destroy(struct merak_sharded *sharded);
 /* Of the mesh's axes, those inside a stage. */
 int merak_sharded_tensor_axes(const struct merak_sharded *sharded);

@@ -4,8 +4,10 @@
  * A value that several stages use goes hop by hop along them, forward values
  * up the parts of the model and gradients down, so what a stage computes
  * never depends on where the other cuts are.  A stage with several parts gets
- * a value once, for the first of them that has it; between parts of one stage
- * nothing moves.
+ * a value once, with the first of them that the value passes, whichever needs
+ * it: were it to wait for a later one, the sender, who keeps what is sent for a
+ * few actions only, might be one that the later part waits for.  Between parts
+ * of one stage nothing moves.
  *
  * A block that all stages run together makes its values on each of them.
  * What it takes from one stage's part goes on from there along all the
@@ -134,6 +136,26 @@ static void touch_all(struct reach *r)
     }
 }
 
+/* A stage that has a value gets it with its first part on the value's way. */
+static void come_early(struct reach *r)
+{
+    const struct merak_build *b = r->b;
+
+    for (int v = 0; v < b->graph->n_values && b->n_chunks > 1; v++) {
+        int home = b->flow[v].home;
+
+        if (home < 0 || is_shared(b, home))
+            continue;
+        for (int part = 0; part < b->n_chain; part++) {
+            int *at = &r->at[v * r->stages + b->stage_of_part[part]];
+            int place = place_of(b, v, part, 0);
+
+            if (place > place_of(b, v, home, 0) && place < *at && *at < INT_MAX)
+                *at = place;
+        }
+    }
+}
+
 /* The chunk of this rank at a place on a value's way. */
 static int chunk_at(const struct merak_build *b, int value, int place)
 {
@@ -209,6 +231,7 @@ void merak_build_flow(struct merak_build *b)
         b->flow[v] = (struct merak_flow){
             .home = -1, .from = -1, .to = -1, .free_slot = -1};
     touch_all(&r);
+    come_early(&r);
     for (int v = 0; v < b->graph->n_values; v++)
         find_neighbours(&r, v);
     collect_local(b);

@@ -55,6 +55,8 @@ struct merak_plan {
     size_t memory_bytes; /* AUTO: what a rank's arena may take; 0: no bound */
     bool zero1;          /* gradients and optimizer state flat over dp */
     bool order_tp_pp_dp; /* else tp-dp-pp */
+    bool gathered; /* nodes in the order of layout/gather.c: cuts are places
+                      in that */
     enum merak_seq_parallel sp;
     enum merak_dtype dtype;
     int threads; /* per rank */

@@ -56,7 +56,8 @@ enum merak_status merak_built_init(struct merak_built *b,
         place[s - 1] = cand->bound[s] - 1;
     if (rc == MERAK_OK)
         rc = merak_graphs_shard(graphs, cand->plan.tp, cand->plan.sp,
-                                cand->plan.micro_batch, &b->sharded, err);
+                                cand->plan.micro_batch, cand->plan.gathered,
+                                &b->sharded, err);
     if (rc == MERAK_OK)
         rc = merak_stages_at(b->sharded, place, (int)parts, &b->stages, err);
     if (rc == MERAK_OK)

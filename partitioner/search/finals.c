@@ -41,6 +41,8 @@ static int compare_plans(const struct merak_plan *a, const struct merak_plan *b)
         return a->sub_pipeline ? 1 : -1;
     if (a->chunks != b->chunks)
         return a->chunks - b->chunks;
+    if (a->gathered != b->gathered)
+        return a->gathered ? 1 : -1;
     return strcmp(a->schedule, b->schedule);
 }
 

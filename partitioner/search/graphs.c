@@ -63,12 +63,13 @@ static enum merak_status describe(struct merak_graphs *graphs,
 
 enum merak_status merak_graphs_shard(struct merak_graphs *graphs, int tp,
                                      enum merak_seq_parallel sp,
-                                     size_t micro_batch,
+                                     size_t micro_batch, bool gather,
                                      struct merak_sharded **sharded_p,
                                      struct merak_error *err)
 {
     /* As the trainer calls it: the program that runs is the one planned. */
-    const struct merak_shard_options so = {.tp = tp, .sp = sp};
+    const struct merak_shard_options so = {
+        .tp = tp, .sp = sp, .gather = gather};
     struct merak_graph *graph;
     int at = 0;
     enum merak_status rc = MERAK_OK;

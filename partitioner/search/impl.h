@@ -56,6 +56,7 @@ struct merak_table {
     int tp;
     enum merak_seq_parallel sp;
     size_t micro_batch;
+    bool gathered; /* plan.gathered */
     int width; /* 2: a unit of work is a sub-pipeline's pair of micro-batches,
                   exchanges of one behind compute of the other; else 1 */
     int n;     /* segments */
@@ -254,7 +255,7 @@ enum merak_status merak_graphs_create(const struct merak_search_input *in,
 void merak_graphs_destroy(struct merak_graphs *graphs);
 enum merak_status merak_graphs_shard(struct merak_graphs *graphs, int tp,
                                      enum merak_seq_parallel sp,
-                                     size_t micro_batch,
+                                     size_t micro_batch, bool gather,
                                      struct merak_sharded **sharded_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /* --- final.c: programs --------------------------------------------- */
@@ -324,6 +325,7 @@ struct merak_search {
     struct merak_pool *pool; /* bounds of candidates */
     double best_s;           /* rated */
     bool desperate;          /* rate slow ones, too */
+    bool branches;           /* the model has some: try to gather them */
     double effort;           /* instructions simulated */
     int n_rated, n_simulated;
     struct merak_error tp_error; /* of the last tp the model refused */

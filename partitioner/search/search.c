@@ -338,6 +338,7 @@ static enum merak_status rate_degrees(struct merak_search *s,
                                         .passes = table->passes,
                                         .micro_batch = table->micro_batch,
                                         .sp = table->sp,
+                                        .gathered = table->gathered,
                                         .dtype = s->in->dtype,
                                         .threads = s->in->threads};
         if (s->desperate || lower_bound(&cand) < HOPELESS * s->best_s)
@@ -365,6 +366,7 @@ static enum merak_status add_table(struct merak_search *s,
     (*table_p)->sp = like->sp;
     (*table_p)->micro_batch = like->micro_batch;
     (*table_p)->passes = sharded->graph->passes;
+    (*table_p)->gathered = like->gathered;
     s->table[s->n_tables++] = *table_p;
     return MERAK_OK;
 }
@@ -392,8 +394,9 @@ static enum merak_status make_tables(struct merak_search *s,
 {
     struct merak_sharded *sharded = NULL;
     struct merak_error why;
-    enum merak_status rc = merak_graphs_shard(
-        s->graphs, like->tp, like->sp, like->micro_batch, &sharded, &why);
+    enum merak_status rc =
+        merak_graphs_shard(s->graphs, like->tp, like->sp, like->micro_batch,
+                           like->gathered, &sharded, &why);
 
     table[0] = table[1] = NULL;
     if (rc == MERAK_ERR_CONFIG && like->tp > 1) {
@@ -403,8 +406,10 @@ static enum merak_status make_tables(struct merak_search *s,
     }
     if (rc != MERAK_OK && s->err != NULL)
         *s->err = why;
+    if (rc == MERAK_OK)
+        s->branches = s->branches || sharded->branches;
     for (int width = 1; width <= 2 && rc == MERAK_OK; width++) {
-        if (has_width(s, like, width))
+        if (has_width(s, like, width) && sharded->gathered == like->gathered)
             rc = add_table(s, sharded, like, width, &table[width - 1]);
     }
     merak_sharded_destroy(sharded);
@@ -441,13 +446,15 @@ static enum merak_status rate_pair(struct merak_search *s,
 
 /* With the cheapest layouts, then with the sequence cut wherever it can be:
  * the latter takes less memory. */
-static enum merak_status rate_tables(struct merak_search *s, int tp, size_t b)
+static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
+                                      bool gathered)
 {
     struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
     struct merak_table like = {.tp = tp,
                                .sp = s->in->pin.fix_sp ? s->in->pin.sp
                                                        : MERAK_SP_AUTO,
-                               .micro_batch = b};
+                               .micro_batch = b,
+                               .gathered = gathered};
     enum merak_status rc = make_tables(s, &like, automatic);
 
     if (rc == MERAK_OK)
@@ -458,6 +465,21 @@ static enum merak_status rate_tables(struct merak_search *s, int tp, size_t b)
     like.sp = MERAK_SP_ON;
     rc = make_tables(s, &like, on);
     return rc == MERAK_OK ? rate_pair(s, on, automatic) : rc;
+}
+
+/* With nodes in the order in which they were described, then in a better
+ * one. */
+static enum merak_status rate_tables(struct merak_search *s, int tp, size_t b)
+{
+    enum merak_pin pin = s->in->pin.gathered;
+    enum merak_status rc = MERAK_OK;
+
+    if (pin_allows(pin, false))
+        rc = rate_layouts(s, tp, b, false);
+    if (rc == MERAK_OK && pin_allows(pin, true) &&
+        (s->branches || pin == MERAK_PIN_YES))
+        rc = rate_layouts(s, tp, b, true);
+    return rc;
 }
 
 /* Does a micro-batch of b divide the batch for any dp of this tp? */

@@ -24,7 +24,7 @@ struct merak_search_pins {
     size_t micro_batch; /* of a sub-pipeline: both halves */
     const char *schedule;
     int chunks;
-    enum merak_pin zero1, order_tp_pp_dp, sub_pipeline;
+    enum merak_pin zero1, order_tp_pp_dp, sub_pipeline, gathered;
     bool fix_sp, fix_recompute;
     enum merak_seq_parallel sp;     /* if fix_sp */
     enum merak_recompute recompute; /* if fix_recompute; else AUTO */

@@ -29,6 +29,7 @@ static struct merak_plan_file sample(void)
                                              .memory_bytes = 1234567890123,
                                              .zero1 = true,
                                              .order_tp_pp_dp = true,
+                                             .gathered = true,
                                              .sp = MERAK_SP_ON,
                                              .dtype = MERAK_BF16,
                                              .cut = places,
@@ -75,6 +76,7 @@ static void plans_come_back(void **state)
     assert_int_equal(p->memory_bytes, 1234567890123);
     assert_true(p->zero1);
     assert_true(p->order_tp_pp_dp);
+    assert_true(p->gathered);
     assert_int_equal(p->sp, MERAK_SP_ON);
     assert_int_equal(p->dtype, MERAK_BF16);
     assert_memory_equal(p->cut, places, sizeof(places));

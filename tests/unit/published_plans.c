@@ -179,7 +179,7 @@ static double words_of(size_t layers, int tp, enum merak_seq_parallel sp)
 
     assert_int_equal(merak_device_find("cpu", &device, NULL), MERAK_OK);
     assert_int_equal(merak_search_init(&s, &in, NULL), MERAK_OK);
-    assert_int_equal(merak_graphs_shard(s.graphs, tp, sp, 4, &sharded, NULL),
+    assert_int_equal(merak_graphs_shard(s.graphs, tp, sp, 4, false, &sharded, NULL),
                      MERAK_OK);
     assert_int_equal(merak_table_create(&in, &s.cost, sharded, 1, &table, NULL),
                      MERAK_OK);

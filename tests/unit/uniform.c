@@ -94,7 +94,7 @@ static void rate_table(struct rivals *r, int tp, size_t b)
     struct merak_table *table = NULL;
     struct merak_search *s = &r->s;
 
-    if (merak_graphs_shard(s->graphs, tp, MERAK_SP_AUTO, b, &sharded, NULL) !=
+    if (merak_graphs_shard(s->graphs, tp, MERAK_SP_AUTO, b, false, &sharded, NULL) !=
         MERAK_OK)
         return; /* heads that tp does not divide */
     assert_int_equal(
