@@ -574,7 +574,8 @@ enum merak_status merak_sharded_gather(struct merak_sharded *sharded,
     enum merak_status rc = init(&g, sharded, err);
 
     if (rc == MERAK_OK)
-        sharded->branches = g.n <= MAX_NODES && !is_chain(&g, g.order);
+        sharded->branches = g.n <= MAX_NODES && sharded->graph->passes <= 1 &&
+                            !is_chain(&g, g.order);
     if (rc == MERAK_OK && gather && sharded->branches) {
         rc = init_search(&g, err);
         if (rc == MERAK_OK && search(&g) < WORTH * described_cost(&g))

@@ -102,6 +102,10 @@ enum merak_status merak_stages_at(const struct merak_sharded *sharded,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_stages_destroy(struct merak_stages *stages);
 
+/* May micro-batches of one sequence run in slices?  Not if tensor peers have
+ * parts of sequences. */
+bool merak_sharded_may_slice(const struct merak_sharded *sharded);
+
 /* --- the program -------------------------------------------------------- */
 
 enum merak_queue {

@@ -32,32 +32,51 @@ static const struct merak_value *an_input(const struct merak_graph *graph)
     return NULL;
 }
 
+/* Is it a tensor of positions? */
+static bool of_positions(const struct merak_value *v, size_t batch, size_t seq)
+{
+    return v->kind != MERAK_VALUE_PARAM && v->kind != MERAK_VALUE_PARAM_GRAD &&
+           v->shape.ndim >= 2 && v->shape.dim[0] == batch &&
+           v->shape.dim[1] == seq;
+}
+
 bool merak_build_is_sliced(const struct merak_build *b, int value)
 {
-    const struct merak_value *v = b->graph->value[value];
+    return of_positions(b->graph->value[value], b->batch, b->seq);
+}
 
-    return v->kind != MERAK_VALUE_PARAM && v->kind != MERAK_VALUE_PARAM_GRAD &&
-           v->shape.ndim >= 2 && v->shape.dim[0] == b->batch &&
-           v->shape.dim[1] == b->seq;
+/* A value of positions that a tensor axis cuts there, or NULL. */
+static const struct merak_value *cut_already(const struct merak_sharded *s,
+                                             size_t batch, size_t seq)
+{
+    for (int v = 0; v < s->graph->n_values; v++) {
+        for (int a = 0; a < s->mesh.n_axes; a++) {
+            if (of_positions(s->graph->value[v], batch, seq) &&
+                s->layout[v].at[a].kind == MERAK_SPLIT &&
+                s->layout[v].at[a].dim == 1)
+                return s->graph->value[v];
+        }
+    }
+    return NULL;
+}
+
+bool merak_sharded_may_slice(const struct merak_sharded *sharded)
+{
+    return cut_already(sharded, sharded->graph->micro_batch,
+                       sharded->graph->seq) == NULL;
 }
 
 static enum merak_status check_layouts(const struct merak_build *b,
                                        struct merak_error *err)
 {
-    for (int v = 0; v < b->graph->n_values; v++) {
-        const struct merak_layout *layout = &b->sharded->layout[v];
+    const struct merak_value *v = cut_already(b->sharded, b->batch, b->seq);
 
-        for (int a = 0; a < b->sharded->mesh.n_axes; a++) {
-            if (merak_build_is_sliced(b, v) &&
-                layout->at[a].kind == MERAK_SPLIT && layout->at[a].dim == 1)
-                return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                                  "schedule %s cuts sequences, and so has tp "
-                                  "%d (%s): use --sp off or a smaller tp",
-                                  b->prog->plan.schedule, b->prog->plan.tp,
-                                  b->graph->value[v]->name);
-        }
-    }
-    return MERAK_OK;
+    if (v == NULL)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                      "schedule %s cuts sequences, and so has tp %d (%s): use "
+                      "--sp off or a smaller tp",
+                      b->prog->plan.schedule, b->prog->plan.tp, v->name);
 }
 
 enum merak_status merak_build_slices(struct merak_build *b)
@@ -137,9 +156,9 @@ int merak_build_piece(const struct merak_build *b,
                       const struct merak_node *node, int i, int slot)
 {
     const struct merak_value *value =
-        node == NULL      ? b->graph->value[b->prog->slot[slot].value]
+        node == NULL     ? b->graph->value[b->prog->slot[slot].value]
         : i < node->n_in ? node->in[i]
-                          : node->out[i - node->n_in];
+                         : node->out[i - node->n_in];
 
     if (b->slices == 1 || slot < 0 || !merak_build_is_sliced(b, value->id) ||
         (node != NULL && !has_positions(b, node)))

@@ -81,8 +81,9 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
                                      struct merak_error *err)
 {
     const struct merak_plan *p = &cand->plan;
-    int all = merak_plan_units(p), width = p->sub_pipeline ? 2 : 1;
-    int follow = merak_lists_settled(p, all), most = 0;
+    int slices = merak_plan_slices(p), all = merak_plan_units(p) / slices;
+    int width = p->sub_pipeline ? 2 : 1, most = 0;
+    int follow = merak_lists_settled(p, all * slices);
     int chunks = merak_plan_parts(p) / p->pp;
     struct merak_lists *lists = merak_lists_create(cand->schedule, p, follow);
 
@@ -93,11 +94,11 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
             most = lists->in_flight[i];
     }
     merak_lists_destroy(lists);
-    if (most == follow)
+    if (most == follow / slices)
         most = p->pp;
     most += (merak_plan_passes(p) - 1) * p->pp; /* on their way to the last */
     *microbatches_p = width * all;
-    if (all > most + 3 && (double)cand->table->n_nodes * all > WHOLE)
+    if (all > most + 3 && (double)cand->table->n_nodes * slices * all > WHOLE)
         *microbatches_p = width * (most + 3 + (all - most - 3) % p->pp);
     return MERAK_OK;
 }

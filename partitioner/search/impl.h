@@ -56,10 +56,13 @@ struct merak_table {
     int tp;
     enum merak_seq_parallel sp;
     size_t micro_batch;
-    bool gathered; /* plan.gathered */
-    int width; /* 2: a unit of work is a sub-pipeline's pair of micro-batches,
-                  exchanges of one behind compute of the other; else 1 */
-    int n;     /* segments */
+    bool gathered;  /* plan.gathered */
+    bool may_slice; /* no tensor axis cuts sequences */
+    int width;  /* 2: a unit of work is a sub-pipeline's pair of micro-batches,
+                   exchanges of one behind compute of the other; else 1 */
+    int slices; /* of a micro-batch, of which one is the unit of work: its
+                   times are a mean one's, memory is the micro-batch's */
+    int n;      /* segments */
     struct merak_segment *segment;
     struct merak_share *share; /* by segment */
     int n_shares;
@@ -74,7 +77,8 @@ struct merak_table {
 enum merak_status merak_table_create(const struct merak_search_input *in,
                                      const struct merak_cost_model *cost,
                                      const struct merak_sharded *sharded,
-                                     int width, struct merak_table **table_p,
+                                     int width, int slices,
+                                     struct merak_table **table_p,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_table_destroy(struct merak_table *table);
 
@@ -116,15 +120,16 @@ struct merak_step_action {
 
 struct merak_lists {
     const struct merak_schedule *schedule;
-    int stages, chunks, units;        /* unit: micro-batch or pair */
-    int passes;                       /* forwards of a unit */
-    int room;                         /* for actions of a stage */
-    int *n;                           /* by stage: actions */
+    int stages, chunks, units; /* unit: micro-batch, pair, or slice of one */
+    int slices;                /* of a micro-batch; 1: it runs whole */
+    int passes;                /* forwards of a unit */
+    int room;                  /* for actions of a stage */
+    int *n;                    /* by stage: actions */
     struct merak_step_action *action; /* [stages][room] */
-    int *part, *in_flight;            /* [stages][chunks] */
-    int *stage_of;                    /* by part */
-    bool *early;      /* by stage: some R has an action of its own */
-    bool *recomputes; /* by stage: it does what the plan says */
+    int *part, *in_flight; /* [stages][chunks]; micro-batches or pairs */
+    int *stage_of;         /* by part */
+    bool *early;           /* by stage: some R has an action of its own */
+    bool *recomputes;      /* by stage: it does what the plan says */
 };
 
 /* For so many units of a plan; NULL when out of memory. */
@@ -140,7 +145,9 @@ int merak_lists_in_flight(const struct merak_lists *lists, int stage,
 /* Units worth following of so many: enough for a schedule to repeat itself,
  * and as many more than a multiple of `stages` as all are. */
 int merak_lists_settled(const struct merak_plan *plan, int units);
-/* Units of a step, and forwards of each. */
+/* Slices of a micro-batch, 1 without; units of a step, and forwards of
+ * each. */
+int merak_plan_slices(const struct merak_plan *plan);
 int merak_plan_units(const struct merak_plan *plan);
 int merak_plan_passes(const struct merak_plan *plan);
 

@@ -6,9 +6,17 @@
 
 #include <stdlib.h>
 
+int merak_plan_slices(const struct merak_plan *plan)
+{
+    int slices = merak_schedule_slices(plan->schedule);
+
+    return slices > 1 ? slices : 1;
+}
+
 int merak_plan_units(const struct merak_plan *plan)
 {
-    return plan->microbatches / (plan->sub_pipeline ? 2 : 1);
+    return plan->microbatches / (plan->sub_pipeline ? 2 : 1) *
+           merak_plan_slices(plan);
 }
 
 int merak_plan_passes(const struct merak_plan *plan)
@@ -18,12 +26,13 @@ int merak_plan_passes(const struct merak_plan *plan)
 
 int merak_lists_settled(const struct merak_plan *plan, int units)
 {
-    int stages = plan->pp;
+    int stages = plan->pp, slices = merak_plan_slices(plan);
     int least = (merak_plan_passes(plan) + 2) * stages + 4;
+    int all = units / slices; /* micro-batches or pairs */
 
-    if (stages < 2 || units < least + stages)
+    if (stages < 2 || all < least + stages)
         return units;
-    return least + (units - least) % stages;
+    return slices * (least + (all - least) % stages);
 }
 
 /* Which actions do the recomputation: an R, or B where there is none. */
@@ -44,6 +53,25 @@ static void mark_again(struct merak_lists *lists, int stage, bool *has)
     }
 }
 
+/* Micro-batches that a chunk holds at once, or pairs.  Of slices, backwards
+ * come in descending order. */
+static int in_flight(const struct merak_lists *lists,
+                     const struct merak_action *actions, int n, int chunk)
+{
+    int open = 0, most = 0;
+
+    if (lists->slices == 1)
+        return merak_actions_in_flight(actions, n, chunk);
+    for (int i = 0; i < n; i++) {
+        if (actions[i].chunk != chunk || actions[i].slice > 0)
+            continue;
+        open += actions[i].kind == MERAK_ACT_F;
+        most = open > most ? open : most;
+        open -= actions[i].kind == MERAK_ACT_B;
+    }
+    return most;
+}
+
 static void fill_stage(struct merak_lists *lists,
                        const struct merak_schedule_args *args,
                        struct merak_action *actions)
@@ -56,17 +84,18 @@ static void fill_stage(struct merak_lists *lists,
     lists->n[s] = n;
     lists->recomputes[s] = merak_schedule_recomputes(lists->schedule, args);
     for (int i = 0; i < n; i++)
-        to[i] = (struct merak_step_action){.kind = actions[i].kind,
-                                           .chunk = actions[i].chunk,
-                                           .unit = actions[i].microbatch,
-                                           .pass = actions[i].pass};
+        to[i] = (struct merak_step_action){
+            .kind = actions[i].kind,
+            .chunk = actions[i].chunk,
+            .unit = actions[i].microbatch * lists->slices + actions[i].slice,
+            .pass = actions[i].pass};
     for (int c = 0; c < lists->chunks; c++) {
         int part = merak_schedule_part(lists->schedule, args, c);
 
         lists->part[s * lists->chunks + c] = part;
         lists->stage_of[part] = s;
         lists->in_flight[s * lists->chunks + c] =
-            merak_actions_in_flight(actions, n, c);
+            in_flight(lists, actions, n, c);
     }
 }
 
@@ -109,10 +138,12 @@ static bool lists_alloc(struct merak_lists *lists)
 struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
                                        const struct merak_plan *plan, int units)
 {
+    int slices = merak_plan_slices(plan);
     struct merak_schedule_args args = {.stages = plan->pp,
-                                       .microbatches = units,
+                                       .microbatches = units / slices,
                                        .chunks =
                                            merak_plan_parts(plan) / plan->pp,
+                                       .slices = slices > 1 ? slices : 0,
                                        .passes = merak_plan_passes(plan)};
     struct merak_lists *lists = calloc(1, sizeof(*lists));
 
@@ -121,6 +152,7 @@ struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
     lists->schedule = schedule;
     lists->stages = args.stages;
     lists->chunks = args.chunks;
+    lists->slices = slices;
     lists->units = units;
     lists->passes = args.passes;
     for (; args.stage < args.stages; args.stage++) {

@@ -453,7 +453,8 @@ static enum merak_status make_lists(struct merak_rater *r,
     r->lists = merak_lists_create(cand->schedule, p, follow);
     /* A long pipeline is followed until it repeats itself. */
     if (follow < units)
-        r->lists_less = merak_lists_create(cand->schedule, p, follow - p->pp);
+        r->lists_less = merak_lists_create(
+            cand->schedule, p, follow - p->pp * merak_plan_slices(p));
     if (r->lists == NULL || (follow < units && r->lists_less == NULL))
         return merak_fail_nomem(err, (size_t)follow * sizeof(int));
     return MERAK_OK;

@@ -58,7 +58,7 @@ static void fill_parts(const struct merak_built *b,
                        const struct merak_rater *rater, int s,
                        struct merak_search_stage *stage)
 {
-    double width = cand->table->width;
+    double width = (double)cand->table->width / cand->table->slices;
 
     for (int c = 0; c < rater->chunks; c++) {
         int part = rater->lists->part[s * rater->chunks + c];
@@ -97,14 +97,16 @@ static void fill_stage(const struct merak_built *b,
 /* The program that tells a stage's arena: of few micro-batches if more do not
  * change it.  Slots are used in turn by as many micro-batches as are in
  * flight, and packing sees whose turn is last: few and all must leave the
- * same remainder.  Of chunks and pairs each has turns of its own. */
+ * same remainder.  Of chunks and pairs each has turns of its own, and slices
+ * make other turns. */
 static enum merak_status
 report_stage(struct merak_built *b, const struct merak_cost_model *cost,
              const struct merak_candidate *cand, int few, int s,
              struct merak_search_stage *stage, struct merak_error *err)
 {
     int all = cand->plan.microbatches;
-    bool plain = b->plan.chunks <= 1 && !b->plan.sub_pipeline;
+    bool plain = b->plan.chunks <= 1 && !b->plan.sub_pipeline &&
+                 merak_plan_slices(&b->plan) == 1;
     enum merak_status rc;
 
     b->plan.microbatches = all;

@@ -23,6 +23,8 @@
 #define TIGHT 1.25    /* memory by the table that such a plan may be above */
 #define MAX_SCHEDULES 32
 #define MAX_TASKS INT32_MAX
+#define FEW 10              /* micro-batches a stage and more fill a pipeline */
+#define MIN_SLICE 8         /* tokens */
 #define MAX_BATCH (1 << 20) /* sequences: as many micro-batches to follow */
 
 const char *merak_search_part_name(enum merak_search_part part)
@@ -80,9 +82,10 @@ static double lower_bound(const struct merak_candidate *cand)
 
 double merak_search_effort(const struct merak_candidate *c)
 {
-    double units = merak_plan_units(&c->plan), settled = c->plan.pp + 3;
+    double slices = c->table->slices, settled = c->plan.pp + 3;
+    double units = merak_plan_units(&c->plan) / slices;
 
-    return c->table->n_nodes * (units < settled ? units : settled);
+    return c->table->n_nodes * slices * (units < settled ? units : settled);
 }
 
 /* Cuts that may fit although the table says no, if they are faster than
@@ -305,6 +308,128 @@ static enum merak_status rate_chunks(struct merak_search *s,
     return rc;
 }
 
+static enum merak_status add_table(struct merak_search *s,
+                                   const struct merak_sharded *sharded,
+                                   const struct merak_table *like, int width,
+                                   int slices, struct merak_table **table_p)
+{
+    struct merak_table **grown =
+        realloc(s->table, ((size_t)s->n_tables + 1) * sizeof(*grown));
+    enum merak_status rc;
+
+    if (grown == NULL)
+        return merak_fail_nomem(s->err, (size_t)s->n_tables * sizeof(*grown));
+    s->table = grown;
+    rc = merak_table_create(s->in, &s->cost, sharded, width, slices, table_p,
+                            s->err);
+    if (rc != MERAK_OK)
+        return rc;
+    (*table_p)->tp = like->tp;
+    (*table_p)->sp = like->sp;
+    (*table_p)->micro_batch = like->micro_batch;
+    (*table_p)->passes = sharded->graph->passes;
+    (*table_p)->gathered = like->gathered;
+    (*table_p)->may_slice = merak_sharded_may_slice(sharded);
+    s->table[s->n_tables++] = *table_p;
+    return MERAK_OK;
+}
+
+/* --- slices --------------------------------------------------------------- */
+
+/* The table with micro-batches in so many slices; NULL if that cannot be.
+ * Where tensor peers have parts of sequences, they have to give that up. */
+static enum merak_status sliced_table(struct merak_search *s,
+                                      const struct merak_table *whole,
+                                      int slices, struct merak_table **table_p)
+{
+    struct merak_sharded *sharded = NULL;
+    struct merak_table like = *whole;
+    enum merak_status rc = MERAK_OK;
+
+    *table_p = NULL;
+    if (!whole->may_slice && (s->in->pin.fix_sp || whole->sp == MERAK_SP_ON))
+        return MERAK_OK;
+    if (!whole->may_slice)
+        like.sp = MERAK_SP_OFF;
+    for (int i = 0; i < s->n_tables; i++) {
+        struct merak_table *t = s->table[i];
+
+        if (t->tp == like.tp && t->sp == like.sp && t->micro_batch == 1 &&
+            t->gathered == like.gathered && t->slices == slices) {
+            *table_p = t;
+            return MERAK_OK;
+        }
+    }
+    rc = merak_graphs_shard(s->graphs, like.tp, like.sp, 1, like.gathered,
+                            &sharded, s->err);
+    if (rc == MERAK_OK)
+        rc = add_table(s, sharded, &like, 1, slices, table_p);
+    merak_sharded_destroy(sharded);
+    return rc;
+}
+
+/* May the candidate run in slices, and so many?  It pays where there are few
+ * micro-batches for its stages. */
+static bool may_slice(const struct merak_search *s,
+                      const struct merak_candidate *cand, int slices)
+{
+    const char *want = s->in->pin.schedule;
+    const struct merak_plan *p = &cand->plan;
+
+    if (want != NULL && merak_schedule_slices(want) != slices)
+        return false;
+    return p->pp > 1 && p->micro_batch == 1 && cand->table->width == 1 &&
+           cand->table->passes <= 1 && s->in->pin.chunks <= 1 &&
+           s->in->seq % (size_t)slices == 0 &&
+           (want != NULL || (p->microbatches < FEW * (p->pp - 1) &&
+                             s->in->seq / (size_t)slices >= MIN_SLICE));
+}
+
+static enum merak_status rate_sliced(struct merak_search *s,
+                                     struct merak_candidate *cand, int slices)
+{
+    enum merak_status rc;
+    bool again = false;
+
+    snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "sliced:%d",
+             slices);
+    cand->plan.chunks = 1;
+    cand->plan.sp = cand->table->sp;
+    cand->balanced = NULL;
+    if (!s->desperate && lower_bound(cand) >= HOPELESS * s->best_s)
+        return MERAK_OK;
+    rc = merak_schedule_find(cand->plan.schedule, &cand->schedule, s->err);
+    if (rc == MERAK_OK)
+        rc = balance(s, cand);
+    return rc == MERAK_OK ? rate_variants(s, cand, &again) : rc;
+}
+
+/* In more slices for as long as that helps; in as many as are asked for. */
+static enum merak_status rate_slices(struct merak_search *s,
+                                     const struct merak_candidate *whole)
+{
+    const char *want = s->in->pin.schedule;
+    int asked = want != NULL ? merak_schedule_slices(want) : 0;
+    double before = DBL_MAX;
+    enum merak_status rc = MERAK_OK;
+
+    for (int n = asked > 1 ? asked : 2; may_slice(s, whole, n); n *= 2) {
+        struct merak_candidate cand = *whole;
+        struct merak_table *table;
+        int first = s->n_cands;
+
+        rc = sliced_table(s, whole->table, n, &table);
+        if (rc != MERAK_OK || table == NULL)
+            break;
+        cand.table = table;
+        rc = rate_sliced(s, &cand, n);
+        if (rc != MERAK_OK || shortest(s, first) > before)
+            break;
+        before = shortest(s, first);
+    }
+    return rc;
+}
+
 static enum merak_recompute recompute_of(const struct merak_search *s)
 {
     return s->in->pin.fix_recompute ? s->in->pin.recompute
@@ -343,32 +468,10 @@ static enum merak_status rate_degrees(struct merak_search *s,
                                         .threads = s->in->threads};
         if (s->desperate || lower_bound(&cand) < HOPELESS * s->best_s)
             rc = rate_chunks(s, &cand);
+        if (rc == MERAK_OK)
+            rc = rate_slices(s, &cand);
     }
     return rc;
-}
-
-static enum merak_status add_table(struct merak_search *s,
-                                   const struct merak_sharded *sharded,
-                                   const struct merak_table *like, int width,
-                                   struct merak_table **table_p)
-{
-    struct merak_table **grown =
-        realloc(s->table, ((size_t)s->n_tables + 1) * sizeof(*grown));
-    enum merak_status rc;
-
-    if (grown == NULL)
-        return merak_fail_nomem(s->err, (size_t)s->n_tables * sizeof(*grown));
-    s->table = grown;
-    rc = merak_table_create(s->in, &s->cost, sharded, width, table_p, s->err);
-    if (rc != MERAK_OK)
-        return rc;
-    (*table_p)->tp = like->tp;
-    (*table_p)->sp = like->sp;
-    (*table_p)->micro_batch = like->micro_batch;
-    (*table_p)->passes = sharded->graph->passes;
-    (*table_p)->gathered = like->gathered;
-    s->table[s->n_tables++] = *table_p;
-    return MERAK_OK;
 }
 
 /* Without a sub-pipeline, or with one where there are exchanges to hide? */
@@ -410,7 +513,7 @@ static enum merak_status make_tables(struct merak_search *s,
         s->branches = s->branches || sharded->branches;
     for (int width = 1; width <= 2 && rc == MERAK_OK; width++) {
         if (has_width(s, like, width) && sharded->gathered == like->gathered)
-            rc = add_table(s, sharded, like, width, &table[width - 1]);
+            rc = add_table(s, sharded, like, width, 1, &table[width - 1]);
     }
     merak_sharded_destroy(sharded);
     return rc;

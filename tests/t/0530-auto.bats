@@ -56,7 +56,7 @@ by_hand()
     local line ranks schedule micro chunks recompute sub=no zero1=no
 
     line=$(grep 'chosen ' <<<"$output")
-    schedule=$(sed 's/.*dp [0-9]*; \([a-z0-9-]*\).*/\1/' <<<"$line")
+    schedule=$(sed 's/.*dp [0-9]*; \([a-z0-9:-]*\).*/\1/' <<<"$line")
     chunks=$(sed -n 's/.* of \([0-9]*\) chunks.*/\1/p' <<<"$line")
     micro=$(sed 's/.*micro-batch[es]* of \([0-9]*\).*/\1/' <<<"$line")
     ranks=$(sed 's/.*ranks \([a-z-]*\),.*/\1/' <<<"$line")
@@ -160,6 +160,18 @@ END
     echo "$output"
     [ "$status" -eq 0 ]
     [ $(($(chosen tp) * $(chosen pp) * $(chosen dp))) -eq 4 ]
+}
+
+@test "few micro-batches on many stages run in slices" {
+    local usual=(--seq 256 --global-batch 1)
+
+    jq '.n_embd = 256 | .n_positions = 256' "$MODEL" >"$RUNS/long.json"
+    MODEL=$RUNS/long.json
+    train 4 sliced --merak-tp=auto --merak-pp=4 -- "${usual[@]}"
+    [ "$status" -eq 0 ]
+    [[ $output == *"; sliced:"* ]]
+    by_hand 4 sliced-by-hand
+    same_losses sliced sliced-by-hand
 }
 
 @test "nodes with unequal numbers of tasks" {

@@ -179,10 +179,12 @@ static double words_of(size_t layers, int tp, enum merak_seq_parallel sp)
 
     assert_int_equal(merak_device_find("cpu", &device, NULL), MERAK_OK);
     assert_int_equal(merak_search_init(&s, &in, NULL), MERAK_OK);
-    assert_int_equal(merak_graphs_shard(s.graphs, tp, sp, 4, false, &sharded, NULL),
-                     MERAK_OK);
-    assert_int_equal(merak_table_create(&in, &s.cost, sharded, 1, &table, NULL),
-                     MERAK_OK);
+    assert_int_equal(
+        merak_graphs_shard(s.graphs, tp, sp, 4, false, &sharded, NULL),
+        MERAK_OK);
+    assert_int_equal(
+        merak_table_create(&in, &s.cost, sharded, 1, 1, &table, NULL),
+        MERAK_OK);
     for (int i = 0; i < table->n; i++)
         words += table->segment[i].exchanged / sizeof(float);
     merak_table_destroy(table);
@@ -245,7 +247,8 @@ struct model_row {
     const struct merak_device *device;
 };
 
-static struct merak_search_result *plan_of(const struct model_row *row)
+static struct merak_search_result *plan_of(const struct model_row *row,
+                                           const struct merak_search_pins *pin)
 {
     struct merak_hf_config config = gpt(row->layers, row->hidden, row->heads);
     struct merak_search_input in = {.describe = merak_hf_describe,
@@ -256,12 +259,14 @@ static struct merak_search_result *plan_of(const struct model_row *row)
                                     .nodes = row->nodes,
                                     .ranks_per_node = row->ranks,
                                     .threads = 1,
-                                    .device = row->device,
-                                    .pin.micro_batch = row->micro_batch};
+                                    .device = row->device};
     struct merak_search_result *result = NULL;
     struct merak_error err = {0};
     const struct merak_plan *p;
 
+    if (pin != NULL)
+        in.pin = *pin;
+    in.pin.micro_batch = row->micro_batch;
     if (merak_search(&in, &result, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     p = &result->choice[0].plan;
@@ -290,10 +295,42 @@ static void small_gpts_need_no_tensor_parallelism(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        struct merak_search_result *result = plan_of(&rows[i].row);
+        struct merak_search_result *result = plan_of(&rows[i].row, NULL);
 
         assert_int_equal(result->choice[0].plan.tp > 1, rows[i].tensor);
         merak_search_destroy(result);
+    }
+}
+
+/* TeraPipe's models on V100s: 175 billion parameters on 48 nodes with two
+ * sequences a step gain much by slices (published: fivefold; here the eight
+ * tensor peers of a stage each send the whole of a slice over the slow links),
+ * 1 billion with many nothing. */
+static void slices_pay_where_micro_batches_are_few(void **state)
+{
+    static const struct {
+        struct model_row row;
+        struct merak_search_pins pin;
+    } rows[] = {
+        {{96, 12288, 96, 2048, 2, 1, 48, 8, &v100}, {.tp = 8, .pp = 48}},
+        {{24, 2048, 32, 2048, 128, 1, 1, 8, &v100}, {.tp = 1, .pp = 8}},
+    };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct merak_search_pins whole = rows[i].pin;
+        struct merak_search_result *with, *without;
+        double gain;
+
+        whole.schedule = "1f1b";
+        with = plan_of(&rows[i].row, &rows[i].pin);
+        without = plan_of(&rows[i].row, &whole);
+        gain = without->choice[0].step_s / with->choice[0].step_s;
+        assert_int_equal(
+            merak_schedule_slices(with->choice[0].plan.schedule) > 1, i == 0);
+        assert_true(i == 0 ? gain > 2 : gain < 1.2);
+        merak_search_destroy(with);
+        merak_search_destroy(without);
     }
 }
 
@@ -303,7 +340,7 @@ static void replicas_stay_inside_slow_nodes(void **state)
 {
     static const struct model_row row = {26, 2048, 16, 2048,     512,
                                          1,  8,    8,  &slow_net};
-    struct merak_search_result *result = plan_of(&row);
+    struct merak_search_result *result = plan_of(&row, NULL);
     const struct merak_plan *p = &result->choice[0].plan;
 
     (void)state;
@@ -320,6 +357,7 @@ int main(void)
         cmocka_unit_test(stages_drop_no_more_than_meraks_shares),
         cmocka_unit_test(a_layer_sends_megatrons_words),
         cmocka_unit_test(small_gpts_need_no_tensor_parallelism),
+        cmocka_unit_test(slices_pay_where_micro_batches_are_few),
         cmocka_unit_test(replicas_stay_inside_slow_nodes),
     };
 

@@ -613,6 +613,7 @@ static void memory_is_the_arena_s(void **state)
         {"zb-v", 2, 96, 45, MERAK_PIN_NO},
         {"scp", 1, 96, 40, MERAK_PIN_NO},
         {"1f1b", 1, 96, 50, MERAK_PIN_YES},
+        {"sliced:4", 1, 8, 60, MERAK_PIN_NO},
     };
 
     (void)state;
@@ -622,6 +623,7 @@ static void memory_is_the_arena_s(void **state)
         struct merak_search_input in;
         struct merak_device device;
         struct merak_error err = {0};
+        bool sliced = merak_schedule_slices(rows[i].schedule) > 1;
 
         input_20b(&in, &device);
         in.global_batch = (size_t)rows[i].batch;
@@ -629,7 +631,9 @@ static void memory_is_the_arena_s(void **state)
         in.pin =
             (struct merak_search_pins){.tp = 2,
                                        .pp = 4,
-                                       .micro_batch = 2,
+                                       .micro_batch = sliced ? 1 : 2,
+                                       .fix_sp = sliced,
+                                       .sp = MERAK_SP_OFF,
                                        .chunks = rows[i].chunks,
                                        .schedule = rows[i].schedule,
                                        .sub_pipeline = rows[i].sub_pipeline};

@@ -98,7 +98,7 @@ static void rate_table(struct rivals *r, int tp, size_t b)
         MERAK_OK)
         return; /* heads that tp does not divide */
     assert_int_equal(
-        merak_table_create(s->in, &s->cost, sharded, 1, &table, NULL),
+        merak_table_create(s->in, &s->cost, sharded, 1, 1, &table, NULL),
         MERAK_OK);
     merak_sharded_destroy(sharded);
     table->tp = tp;

@@ -152,7 +152,7 @@ static void measure_crossings(struct merak_walker *w)
             struct merak_segment *seg = &w->table->segment[s];
             double *bytes = up ? &seg->up_bytes : &seg->down_bytes;
 
-            *bytes += w->table->width * w->bytes[v];
+            *bytes += w->table->width * w->bytes[v] / w->table->slices;
         }
     }
 }

@@ -55,6 +55,47 @@ static int tensor_ranks(const struct merak_walker *w)
     return n;
 }
 
+/* What runs slice by slice, and what with the last slice for all. */
+static bool has_positions(const struct merak_walker *w,
+                          const struct merak_value *v)
+{
+    return v->shape.ndim >= 2 && v->shape.dim[1] == w->graph->seq &&
+           v->shape.dim[0] == w->graph->micro_batch;
+}
+
+/* Of a mean slice.  Attention of one reads what lies before it, too: all
+ * together as much as the whole. */
+static double slice_seconds(const struct merak_walker *w,
+                            const struct merak_node *node,
+                            struct merak_infer *inf, struct merak_cost *cost)
+{
+    struct merak_kernel_size size = {
+        .width = merak_kernel_width(inf->shape[0].ndim, inf->shape[0].dim)};
+    int tp = tensor_ranks(w);
+    double n = w->table->slices;
+    bool alike = strncmp(node->op->name, "attention", 9) == 0;
+
+    if (!has_positions(w, node->out[0]) &&
+        node->out[0]->kind != MERAK_VALUE_PARAM_GRAD) {
+        size.flops = cost->flops;
+        size.bytes = cost->bytes;
+        cost->flops /= n;
+        return merak_cost_kernel(w->cost, node->op->name, tp, &size) / n;
+    }
+    for (int o = 0; o < node->n_in + node->n_out && !alike; o++) {
+        if (has_positions(w, o < node->n_in ? node->in[o]
+                                            : node->out[o - node->n_in]))
+            inf->shape[o].dim[1] /= (size_t)n;
+    }
+    if (alike)
+        *cost = (struct merak_cost){cost->flops / n, cost->bytes / n};
+    else if (node->op->cost != NULL)
+        node->op->cost(inf, cost);
+    size.flops = cost->flops;
+    size.bytes = cost->bytes;
+    return merak_cost_kernel(w->cost, node->op->name, tp, &size);
+}
+
 static void measure_kernel(struct merak_walker *w,
                            const struct merak_node *node)
 {
@@ -78,7 +119,10 @@ static void measure_kernel(struct merak_walker *w,
         cost.flops, cost.bytes,
         merak_kernel_width(inf.shape[0].ndim, inf.shape[0].dim)};
     w->node_s[node->id] =
-        merak_cost_kernel(w->cost, node->op->name, tensor_ranks(w), &size);
+        w->table->slices > 1
+            ? slice_seconds(w, node, &inf, &cost)
+            : merak_cost_kernel(w->cost, node->op->name, tensor_ranks(w),
+                                &size);
     w->table->segment[w->of_node[node->id]].flops +=
         w->table->width * cost.flops;
     if (w->in->scratch != NULL)
@@ -92,11 +136,11 @@ static void measure_convert(struct merak_walker *w,
     const struct merak_hop *hop = &w->sharded->hop[node->id];
     const struct merak_value *from = node->in[0];
     struct merak_exchange ex;
-    double bytes;
+    double bytes, parts = has_positions(w, from) ? w->table->slices : 1;
 
     if (hop->kind == MERAK_CONVERT_SLICE) {
         w->node_s[node->id] =
-            merak_cost_copy(w->cost, 2 * w->bytes[node->out[0]->id]);
+            merak_cost_copy(w->cost, 2 * w->bytes[node->out[0]->id] / parts);
         return;
     }
     w->rc = merak_exchange_init(&ex, &w->sharded->mesh, hop,
@@ -108,9 +152,9 @@ static void measure_convert(struct merak_walker *w,
     w->node_scratch[node->id] = (double)merak_exchange_scratch(&ex);
     /* Tensor groups never leave a node. */
     w->node_s[node->id] =
-        merak_cost_exchange(w->cost, hop->kind, bytes, ex.n, ex.n);
+        merak_cost_exchange(w->cost, hop->kind, bytes / parts, ex.n, ex.n);
     w->table->segment[w->of_node[node->id]].exchanged +=
-        w->table->width * bytes;
+        w->table->width * bytes / w->table->slices;
     merak_exchange_fini(&ex);
 }
 
@@ -240,7 +284,8 @@ static void load_times(struct merak_walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++) {
         double seconds =
-            w->table->width * merak_cost_copy(w->cost, w->bytes[v]);
+            w->table->width *
+            merak_cost_copy(w->cost, w->bytes[v] / w->table->slices);
 
         if (w->graph->value[v]->kind != MERAK_VALUE_INPUT || w->high[v] < 0)
             continue;
@@ -442,7 +487,8 @@ static enum merak_status fill(struct merak_walker *w)
 enum merak_status merak_table_create(const struct merak_search_input *in,
                                      const struct merak_cost_model *cost,
                                      const struct merak_sharded *sharded,
-                                     int width, struct merak_table **table_p,
+                                     int width, int slices,
+                                     struct merak_table **table_p,
                                      struct merak_error *err)
 {
     struct merak_table *t = calloc(1, sizeof(*t));
@@ -458,6 +504,7 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
     if (t == NULL)
         return merak_fail_nomem(err, sizeof(*t));
     t->width = width;
+    t->slices = slices;
     rc = cut_everywhere(sharded, &stages, err);
     if (rc == MERAK_OK)
         rc = merak_stages_at(sharded, NULL, 1, &whole, err);
