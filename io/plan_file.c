@@ -7,11 +7,12 @@
  *   merak_plan  the format's version, 2
  *   plan        {tp, pp, dp, order, chunks, microbatches, micro_batch,
  *               schedule, sub_pipeline, recompute, memory_bytes, zero1, sp,
- *               dtype, cut, drop, gathered}: struct merak_plan in words;
- *               gathered is there only if it is true.  But for
+ *               dtype, scatter, cut, drop, gathered}: struct merak_plan in
+ *               words; gathered is there only if it is true.  But for
  *               micro-batches: a sub-pipeline's halves together.  cut is null
  *               where merak_stages_cut() says, drop ({attention, blocks} of
- *               each part) where recompute does
+ *               each part) where recompute does;
+ *               scatter may be left out, for 0
  *   run         {model, seq, global_batch}: what it is for; model is
  *               merak_graph_fingerprint()
  *   program     merak_program_ids(), 16 digits: a run whose programs have
@@ -76,7 +77,7 @@ json_t *merak_plan_object(const struct merak_plan *p)
 {
     json_t *object = json_pack(
         "{s:i, s:i, s:i, s:s, s:i, s:i, s:I, s:s, s:b, s:s, s:I, s:b, s:s, "
-        "s:s, s:o, s:o}",
+        "s:s, s:i, s:o, s:o}",
         "tp", p->tp, "pp", p->pp, "dp", p->dp, "order",
         order_words[p->order_tp_pp_dp], "chunks", merak_plan_chunks(p),
         "microbatches", p->microbatches / halves(p), "micro_batch",
@@ -84,7 +85,7 @@ json_t *merak_plan_object(const struct merak_plan *p)
         "sub_pipeline", p->sub_pipeline, "recompute",
         recompute_words[p->recompute], "memory_bytes",
         (json_int_t)p->memory_bytes, "zero1", p->zero1, "sp", sp_words[p->sp],
-        "dtype", dtype_words[p->dtype], "cut",
+        "dtype", dtype_words[p->dtype], "scatter", p->scatter, "cut",
         list_object(p->cut, merak_plan_parts(p) - merak_plan_shared(p) - 1),
         "drop", drop_object(p->drop, merak_plan_parts(p)));
 
@@ -337,6 +338,8 @@ static void read_plan(struct reader *r, const json_t *in,
     p->zero1 = read_bool(r, in, "zero1");
     p->sp = (enum merak_seq_parallel)read_word(r, in, "sp", sp_words);
     p->dtype = (enum merak_dtype)read_word(r, in, "dtype", dtype_words);
+    if (r->rc == MERAK_OK && json_object_get(in, "scatter") != NULL)
+        p->scatter = (int)read_integer(r, in, "scatter", 0, most);
     p->threads = 1;
     p->gathered = json_is_true(json_object_get(in, "gathered"));
     halve(r, p);
@@ -482,14 +485,15 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
         snprintf(chunks, sizeof(chunks), " of %d chunks a rank", p->chunks);
     snprintf(text, bytes,
              "tp %d, pp %d, dp %d; %s%s, %d micro-batch%s of %zu%s; %s%s, "
-             "ranks %s, sequence parallelism %s, recomputation %s%s",
+             "ranks %s%s, sequence parallelism %s, recomputation %s%s",
              p->tp, p->pp, p->dp, p->schedule, chunks, m, m == 1 ? "" : "es",
              p->micro_batch * (size_t)halves(p),
              p->sub_pipeline ? " in halves that hide each other's exchanges"
                              : "",
              dtype_words[p->dtype],
              p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "",
-             order_words[p->order_tp_pp_dp], sp_words[p->sp],
-             recompute_words[p->recompute],
+             order_words[p->order_tp_pp_dp],
+             p->scatter > 0 ? ", stage boundaries in tp parts" : "",
+             sp_words[p->sp], recompute_words[p->recompute],
              p->gathered ? ", branches gathered" : "");
 }

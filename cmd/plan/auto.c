@@ -42,7 +42,8 @@ static void fill_pins(const struct plan_options *opt,
         .zero1 = pin_of(opt->given.zero1, plan->zero1),
         .order_tp_pp_dp = pin_of(opt->given.order, plan->order_tp_pp_dp),
         .fix_sp = opt->given.sp,
-        .sp = plan->sp};
+        .sp = plan->sp,
+        .boundary = opt->boundary};
 }
 
 /* The kernels of a run on the device: `merak calibrate` begins a device's

@@ -56,6 +56,10 @@ static const struct merak_option rows[] = {
     {"sp", MERAK_OPTION_WORD, AT(plan.sp),
      .about = "sequence parallelism: auto, off or on (auto)",
      .words = "auto|off|on", GIVEN(sp)},
+    {"boundary", MERAK_OPTION_WORD, AT(boundary),
+     .about = "what tensor ranks hold alike, to the next stage: auto, whole "
+              "or scatter (auto)",
+     .words = "auto|whole|scatter", GIVEN(boundary)},
     {"model", MERAK_OPTION_TEXT, AT(model),
      .about = "Hugging Face config.json, gpt2 or llama family (required)",
      .arg = "FILE"},
@@ -107,14 +111,14 @@ static const struct merak_option rows[] = {
     {"gpus-per-node", MERAK_OPTION_INT, AT(ranks_per_node), .about = "the same",
      DEGREE},
     {"what-if", MERAK_OPTION_TEXT, AT(what_if),
-     .about =
-         "choices that are fixed, tp=4,micro-batch=1,..: any of tp to sp above",
+     .about = "choices that are fixed, tp=4,micro-batch=1,..: any of tp to "
+              "boundary above",
      .arg = "LIST"},
 };
 
 enum {
     N_ROWS = sizeof(rows) / sizeof(rows[0]),
-    N_CHOICES = 11,
+    N_CHOICES = 12,
     N_SEARCH = 5,
 };
 
@@ -235,6 +239,8 @@ static enum merak_status check(struct plan_options *opt,
     if (opt->seq == 0)
         opt->seq = 256;
     opt->plan.chunks = merak_plan_chunks(&opt->plan);
+    opt->plan.scatter = /* all links are alike */
+        merak_boundary_choose(opt->boundary, &opt->cost, &opt->plan, 0);
     return count_microbatches(opt, err);
 }
 

@@ -3,7 +3,7 @@
 #ifndef MERAK_CMD_PLAN_OPTIONS_H
 #define MERAK_CMD_PLAN_OPTIONS_H
 
-#include "partitioner/program/program.h"
+#include "partitioner/program/boundary.h"
 
 struct plan_options {
     const char *model;             /* config.json */
@@ -14,12 +14,13 @@ struct plan_options {
     int nodes, ranks_per_node;
     bool program, help;
     struct merak_plan plan; /* degrees may be MERAK_OPTION_AUTO */
-    double memory_bytes;    /* 0: not said */
-    double unit_ms;         /* 0: times as the cost model says */
+    enum merak_boundary boundary;
+    double memory_bytes; /* 0: not said */
+    double unit_ms;      /* 0: times as the cost model says */
     struct merak_cost_model cost;
     struct {
         bool tp, pp, dp, micro_batch, schedule, chunks, recompute, sub_pipeline,
-            zero1, order, sp, dtype, cost, nodes, backend;
+            zero1, order, sp, boundary, dtype, cost, nodes, backend;
     } given;
     bool search;   /* choices that were not given are searched for */
     char *choices; /* what_if cut into words; the caller's to free */

@@ -3,8 +3,8 @@
  *
  * Shared by the files that make programs: program.c (frame), build.c (slots,
  * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c,
- * values.c, slices.c and passes.c (micro-batches), step.c (gradients and
- * optimizer), place.c (memory), hazard.c (waits).
+ * values.c, slices.c, passes.c and boundary.c (micro-batches), step.c
+ * (gradients and optimizer), place.c (memory), hazard.c (waits).
  * The first failure is kept in `rc` and `err`; after it, calls do nothing and
  * return -1, and whoever drives looks at `rc` between actions.
  */
@@ -25,8 +25,9 @@ struct merak_flow {
                       -1: an input or a parameter */
     int from, to;  /* stages it comes from and goes on to; -1: none */
     int chunk;     /* of this rank, the first to have it */
+    bool parts_from, parts_to; /* comes, goes on in parts: boundary.c */
     int free_slot; /* head of the slots that wait to be used again */
-    const char *send_name, *recv_name;
+    const char *send_name, *recv_name, *gather_name;
 };
 
 /* A node that an action runs. */
@@ -65,6 +66,7 @@ struct merak_gate {
 struct merak_use {
     bool persistent;
     int next_free;
+    int part; /* the slot of this rank's part of it, or -1: boundary.c */
     struct merak_span *span;
     int n_spans, cap_spans;
 };
@@ -115,11 +117,12 @@ struct merak_build {
     struct merak_first_use *gather; /* parameters by their first reader */
     int gathered;                   /* so many are emitted */
     struct merak_exchange **exchange; /* by node: shared by micro-batches */
-    const char **again_name;          /* by node */
+    struct merak_exchange **join; /* by value that comes in parts: likewise */
+    const char **again_name;        /* by node */
     struct merak_lag *lag;
     int n_lag, cap_lag;
-    int send_lag;   /* for so many actions more is a sent slot kept */
-    int n_released; /* actions so far */
+    int send_lag;      /* for so many actions more is a sent slot kept */
+    int n_released;    /* actions so far */
     size_t seq, batch; /* of the inputs: [batch, seq] */
     int slices;        /* pieces that a micro-batch's sequence runs in */
     int slice;         /* of the action that is being written */
@@ -254,6 +257,16 @@ void merak_build_transfer(struct merak_build *b, int value, int microbatch,
 void merak_build_load(struct merak_build *b, int value, int microbatch);
 void merak_build_node(struct merak_build *b, const struct merak_item *item,
                       int chunk, int microbatch);
+
+/* --- boundary.c --- */
+/* Does a value go in parts from a stage to another? */
+bool merak_build_scatters(const struct merak_build *b, int value, int from,
+                          int to);
+/* The slot that is sent, or received in, of a value that crosses. */
+int merak_build_moved(struct merak_build *b, int value, int microbatch,
+                      bool send);
+/* Make a value whole again, if it came in parts. */
+void merak_build_gather(struct merak_build *b, int value, int microbatch);
 
 /* --- unroll.c --- */
 void merak_build_microbatches(struct merak_build *b);

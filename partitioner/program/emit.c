@@ -15,8 +15,7 @@ void merak_build_transfer(struct merak_build *b, int v, int microbatch,
                           bool send)
 {
     const struct merak_flow *f = &b->flow[v];
-    int slot =
-        merak_build_piece(b, NULL, 0, merak_build_value(b, v, microbatch));
+    int slot = merak_build_moved(b, v, microbatch, send);
     struct merak_instr in = {
         .kind = send ? MERAK_INSTR_SEND : MERAK_INSTR_RECV,
         .queue = MERAK_QUEUE_P2P,

@@ -187,6 +187,8 @@ static void find_neighbours(const struct reach *r, int value)
     f->first = f->from < 0;
     if (f->home < 0 || is_shared(b, f->home)) /* each stage has its own */
         f->from = f->to = -1;
+    f->parts_from = merak_build_scatters(b, value, f->from, b->stage);
+    f->parts_to = merak_build_scatters(b, value, b->stage, f->to);
 }
 
 static void name_transfers(struct merak_build *b,
@@ -200,6 +202,8 @@ static void name_transfers(struct merak_build *b,
     if (f->from >= 0)
         f->recv_name =
             merak_build_name(b, "recv %s <- stage %d", value->name, f->from);
+    if (f->parts_from)
+        f->gather_name = merak_build_name(b, "gather %s", value->name);
 }
 
 static void collect_local(struct merak_build *b)

@@ -64,6 +64,21 @@ static void post_receives(const struct unroll *u, const struct merak_action *a)
     }
 }
 
+/* What of it came in parts. */
+static void gather_parts(const struct unroll *u, const struct merak_action *a)
+{
+    struct merak_build *b = u->b;
+
+    for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
+        int v = b->local[i];
+
+        for (int h = 0; h < u->width; h++) {
+            if (b->flow[v].parts_from && moves_in(b, v, a))
+                merak_build_gather(b, v, a->microbatch * u->width + h);
+        }
+    }
+}
+
 static bool was_here_before(const struct merak_build *b, int value)
 {
     return b->flow[value].from >= 0 ||
@@ -135,10 +150,8 @@ static void wait_for_gradient(const struct unroll *u,
 
         if (b->flow[v].from < 0 || !moves_in(b, v, a))
             continue;
-        early = find_receive(
-            b,
-            merak_build_piece(b, NULL, 0, merak_build_value(b, v, microbatch)),
-            microbatch);
+        early = find_receive(b, merak_build_moved(b, v, microbatch, false),
+                             microbatch);
         if (early >= 0 && merak_build_grow(b, (void **)&b->gate, &b->cap_gates,
                                            b->n_gates, sizeof(*b->gate)))
             b->gate[b->n_gates++] =
@@ -291,6 +304,7 @@ static void run_action(struct unroll *u, const struct merak_action *a,
     if (a->kind == MERAK_ACT_F && a->slice == 0 && u->led == 0)
         load_inputs(u, a);
     pass_on(u, a);
+    gather_parts(u, a);
     run_items(u, a, next);
     /* Slices share their micro-batch's slots. */
     if (b->rc == MERAK_OK &&

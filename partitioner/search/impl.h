@@ -45,6 +45,8 @@ struct merak_segment {
     double again_s[MERAK_KEEPS]; /* to have again what is not */
     double peak; /* bytes of one in work, what is kept included */
     double up_bytes, down_bytes; /* cross its lower end, there and back */
+    double up_part, down_part;   /* of them, if each tensor rank sends a part of
+                                    what all hold alike */
     double exchanged;            /* bytes sent to tensor peers */
     double largest;              /* elements of the largest parameter here */
     double lent; /* elements of those that a later segment has, too */

@@ -4,9 +4,10 @@
  * The schedule's own lists of actions are played with the durations that the
  * table gives: an action starts when its stage is free and what it needs has
  * come; a transfer starts when it was sent and its receive is posted, which
- * programs do one action ahead (emit.c).  Before the first forward come the
- * parameters that replicas updated in parts, after the last backward the
- * reduction over replicas, the norm and the update, as in step.c.
+ * programs do one action ahead (emit.c), and parts of a boundary are gathered
+ * when the stage is free.  Before the first forward come the parameters that
+ * replicas updated in parts, after the last backward the reduction over
+ * replicas, the norm and the update, as in step.c.
  */
 #include "config.h"
 
@@ -23,6 +24,7 @@ struct player {
     const struct merak_rater *r;
     const struct merak_lists *lists;
     double *up_s, *down_s; /* by part: transfers over its lower end */
+    double *up_gather_s, *down_gather_s; /* parts made whole behind them */
     double *f_end, *b_end; /* [part][unit][pass], [part][unit], or < 0 */
     double *made;          /* by part: gradients of weights, of all units */
     double *end, *before;  /* by stage: of the last action, and of the one
@@ -95,6 +97,20 @@ static double duration(const struct player *p, int part,
     return 0;
 }
 
+/* Before an action that another stage's parts come to: programs gather them
+ * when it is its turn. */
+static double join_s(const struct player *p, int s, int part,
+                     const struct merak_step_action *a)
+{
+    bool up = a->kind == MERAK_ACT_F;
+    int from = up ? part - 1 : part + 1;
+
+    if ((!up && a->kind != MERAK_ACT_B) || from < 0 || from == p->r->parts ||
+        p->lists->stage_of[from] == s)
+        return 0;
+    return up ? p->up_gather_s[part] : p->down_gather_s[from];
+}
+
 /* As many actions of a stage as can be; true if there were any. */
 static bool play_stage(struct player *p, int s)
 {
@@ -109,7 +125,8 @@ static bool play_stage(struct player *p, int s)
 
         if (at < 0)
             break;
-        end = (at > p->end[s] ? at : p->end[s]) + duration(p, part, a);
+        end = (at > p->end[s] ? at : p->end[s]) + join_s(p, s, part, a) +
+              duration(p, part, a);
         if (a->kind == MERAK_ACT_F && a->unit == 0 && end < p->r->front_s[part])
             end = p->r->front_s[part];
         if (a->kind == MERAK_ACT_F || a->kind == MERAK_ACT_B)
@@ -509,7 +526,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
         return rc;
     turns = (size_t)rater->lists->units * ((size_t)rater->lists->passes + 1);
     rater->work =
-        calloc(parts * (turns + 3) + 3 * (size_t)p->pp + 8, sizeof(double));
+        calloc(parts * (turns + 5) + 3 * (size_t)p->pp + 8, sizeof(double));
     rater->front_s = calloc(parts, sizeof(*rater->front_s));
     rater->range = calloc(parts, sizeof(*rater->range));
     rater->keeps = calloc(parts, sizeof(*rater->keeps));
@@ -533,10 +550,22 @@ void merak_rater_fini(struct merak_rater *rater)
 }
 
 /* Negative: there is nothing to wait for.  A cut behind the last node that
- * has a gradient is such a place. */
-static double cross_s(const struct merak_rater *r, double bytes, bool inside)
+ * has a gradient is such a place.  Of a pair's halves one is gathered behind
+ * the other's compute. */
+static double cross_s(const struct merak_rater *r, double bytes, double part,
+                      bool inside, double *gather_s)
 {
-    return bytes > 0 ? merak_cost_transfer(r->cost, bytes, inside) : -1;
+    bool whole = r->plan->scatter == 0 || (inside && r->plan->scatter > 1);
+    int tp = r->plan->tp;
+
+    *gather_s = 0;
+    if (bytes == 0)
+        return -1;
+    if (!whole && part < bytes)
+        *gather_s =
+            merak_cost_exchange(r->cost, MERAK_CONVERT_ALL_GATHER,
+                                (bytes - part) / r->table->width, tp, tp);
+    return merak_cost_transfer(r->cost, whole ? bytes : part, inside);
 }
 
 static void set_player(const struct merak_rater *r,
@@ -544,7 +573,8 @@ static void set_player(const struct merak_rater *r,
 {
     size_t parts = (size_t)r->parts, pp = (size_t)r->plan->pp;
     size_t cells = parts * (size_t)lists->units * (size_t)lists->passes;
-    double *up = r->work, *down = up + parts, *made = down + parts;
+    double *up = r->work, *down = up + parts, *up_gather = down + parts;
+    double *down_gather = up_gather + parts, *made = down_gather + parts;
     double *rest = made + parts;
 
     for (size_t k = 1; k < parts; k++) {
@@ -553,13 +583,16 @@ static void set_player(const struct merak_rater *r,
             r->cost, merak_plan_rank(r->plan, 0, 0, lists->stage_of[k - 1]),
             merak_plan_rank(r->plan, 0, 0, lists->stage_of[k]));
 
-        up[k] = cross_s(r, seg->up_bytes, inside);
-        down[k] = cross_s(r, seg->down_bytes, inside);
+        up[k] = cross_s(r, seg->up_bytes, seg->up_part, inside, &up_gather[k]);
+        down[k] = cross_s(r, seg->down_bytes, seg->down_part, inside,
+                          &down_gather[k]);
     }
     *p = (struct player){.r = r,
                          .lists = lists,
                          .up_s = up,
                          .down_s = down,
+                         .up_gather_s = up_gather,
+                         .down_gather_s = down_gather,
                          .end = rest,
                          .before = rest + pp,
                          .made = made,

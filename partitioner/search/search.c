@@ -436,6 +436,20 @@ static enum merak_recompute recompute_of(const struct merak_search *s)
                                     : MERAK_RECOMPUTE_AUTO;
 }
 
+/* Of what tensor ranks hold alike, where most of it crosses. */
+static double boundary_bytes(const struct merak_table *table)
+{
+    double most = 0;
+
+    for (int i = 0; i < table->n; i++) {
+        const struct merak_segment *seg = &table->segment[i];
+
+        if (seg->up_part < seg->up_bytes && seg->up_bytes > most)
+            most = seg->up_bytes;
+    }
+    return most / table->width;
+}
+
 static enum merak_status rate_degrees(struct merak_search *s,
                                       const struct merak_table *table)
 {
@@ -466,6 +480,8 @@ static enum merak_status rate_degrees(struct merak_search *s,
                                         .gathered = table->gathered,
                                         .dtype = s->in->dtype,
                                         .threads = s->in->threads};
+        cand.plan.scatter = merak_boundary_choose(
+            pin->boundary, &s->cost, &cand.plan, boundary_bytes(table));
         if (s->desperate || lower_bound(&cand) < HOPELESS * s->best_s)
             rc = rate_chunks(s, &cand);
         if (rc == MERAK_OK)

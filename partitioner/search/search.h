@@ -16,6 +16,7 @@
 
 #include "partitioner/search/device.h"
 #include "partitioner/plan.h"
+#include "partitioner/program/boundary.h"
 
 enum merak_pin { MERAK_PIN_FREE, MERAK_PIN_NO, MERAK_PIN_YES };
 
@@ -27,7 +28,8 @@ struct merak_search_pins {
     int chunks;
     enum merak_pin zero1, order_tp_pp_dp, sub_pipeline, gathered;
     bool fix_sp, fix_recompute;
-    enum merak_seq_parallel sp;     /* if fix_sp */
+    enum merak_seq_parallel sp; /* if fix_sp */
+    enum merak_boundary boundary;
     enum merak_recompute recompute; /* if fix_recompute; else AUTO */
 };
 

@@ -66,6 +66,23 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
     return MERAK_OK;
 }
 
+/* Of a device that was not said, links are known by their usual speeds. */
+static enum merak_status find_links(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    struct merak_cost_model usual;
+    enum merak_status rc = merak_device_find("cpu", &t->device, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    merak_device_cost(&t->device, t->opt.dtype, tasks_per_node(t->boot),
+                      &usual);
+    t->cost.ranks_per_node = usual.ranks_per_node;
+    t->cost.net_bytes_per_s = usual.net_bytes_per_s;
+    t->cost.net_latency_s = usual.net_latency_s;
+    return MERAK_OK;
+}
+
 /* --- searching, on rank 0 ------------------------------------------------- */
 
 static enum merak_pin pin_of(bool given, bool value)
@@ -94,7 +111,8 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
         .fix_recompute = o->given.recompute,
         .recompute = o->recompute,
         .fix_sp = o->given.sp,
-        .sp = o->sp};
+        .sp = o->sp,
+        .boundary = o->boundary};
     if (r->launched)
         order = r->launch.input.order;
     pin->order_tp_pp_dp =
@@ -261,6 +279,7 @@ static enum merak_status check_choices(const struct merak_trainer *t,
     static const char *const no_yes[] = {"no", "yes"};
     static const char *const sp[] = {"auto", "off", "on"};
     static const char *const dtype[] = {"fp32", "bf16"};
+    static const char *const boundary[] = {"whole", "scatter"};
     static const char *const recompute[] = {"none", "full", "selective",
                                             "auto"};
     const struct merak_train_options *o = &t->opt;
@@ -295,6 +314,10 @@ static enum merak_status check_choices(const struct merak_trainer *t,
     if (rc == MERAK_OK)
         rc = check_word("dtype", o->given.dtype, (int)o->dtype, (int)p->dtype,
                         dtype, err);
+    if (rc == MERAK_OK && o->boundary != MERAK_BOUNDARY_AUTO)
+        rc = check_word("boundary", o->given.boundary,
+                        o->boundary == MERAK_BOUNDARY_SCATTER, p->scatter > 0,
+                        boundary, err);
     return rc;
 }
 
@@ -406,6 +429,8 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
      * predict by the same costs. */
     if (t->opt.device != NULL || searches)
         rc = find_device(t, t->opt.device != NULL ? t->opt.device : "cpu", err);
+    else
+        rc = find_links(t, err);
     if (rc == MERAK_OK && t->boot->rank == 0 && path != NULL)
         rc = read_saved(path, &text, err);
     else if (rc == MERAK_OK && t->boot->rank == 0 && searches)

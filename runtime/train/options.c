@@ -96,6 +96,10 @@ static const struct merak_option rows[] = {
      .given = AT(given.zero1)},
     {"sp", MERAK_OPTION_WORD, AT(sp), .about = "sequence parallelism (auto)",
      .words = "auto|off|on", .given = AT(given.sp)},
+    {"boundary", MERAK_OPTION_WORD, AT(boundary),
+     .about = "what tensor ranks hold alike, to the next stage: whole from "
+              "each, or in parts and gathered there (auto: by links)",
+     .words = "auto|whole|scatter", .given = AT(given.boundary)},
     {"dtype", MERAK_OPTION_WORD, AT(dtype), .about = "compute dtype (fp32)",
      .words = "fp32|bf16", .given = AT(given.dtype)},
     {"backend", MERAK_OPTION_TEXT, AT(backend),

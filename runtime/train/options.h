@@ -3,7 +3,7 @@
 #ifndef MERAK_RUNTIME_TRAIN_OPTIONS_H
 #define MERAK_RUNTIME_TRAIN_OPTIONS_H
 
-#include "partitioner/program/program.h"
+#include "partitioner/program/boundary.h"
 
 enum merak_lr_shape { MERAK_LR_COSINE, MERAK_LR_LINEAR, MERAK_LR_CONSTANT };
 enum merak_resume { MERAK_RESUME_AUTO, MERAK_RESUME_MUST, MERAK_RESUME_NO };
@@ -36,6 +36,7 @@ struct merak_train_options {
     const char *device; /* that is planned for, and emulated; or NULL */
     bool zero1;
     enum merak_seq_parallel sp;
+    enum merak_boundary boundary;
     enum merak_dtype dtype;
     const char *backend;
     double emu_unit_ms;    /* 0: the cost model's times */
@@ -56,7 +57,7 @@ struct merak_train_options {
     /* Said on the command line: what a planner may not change. */
     struct {
         bool micro_batch, schedule, chunks, recompute, sub_pipeline, zero1, sp,
-            seq, global_batch, dtype;
+            boundary, seq, global_batch, dtype;
     } given;
 };
 

@@ -147,6 +147,15 @@ static enum merak_status build_programs(struct merak_trainer *t,
     return MERAK_OK;
 }
 
+/* What crosses between stages, whole or in parts: a chosen plan says. */
+static void choose_boundary(struct merak_trainer *t)
+{
+    if (t->chosen == NULL)
+        t->plan.scatter =
+            merak_boundary_choose(t->opt.boundary, &t->cost, &t->plan,
+                                  merak_boundary_bytes(t->sharded, t->stages));
+}
+
 /* A plan is for one model. */
 static enum merak_status check_model(const struct merak_trainer *t,
                                      struct merak_error *err)
@@ -173,6 +182,8 @@ static enum merak_status cut_model(struct merak_trainer *t,
                  ? merak_stages_at(t->sharded, t->plan.cut, parts, &t->stages,
                                    err)
                  : merak_stages_cut(t->sharded, parts, &t->stages, err);
+    if (rc == MERAK_OK)
+        choose_boundary(t);
     return rc;
 }
 

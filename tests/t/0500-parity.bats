@@ -50,6 +50,11 @@ setup_file()
     equal tp2-pp2-dp1 tp2-pp1-dp1
 }
 
+@test "stage boundaries in parts change no bit" {
+    near 2 2 1 parts --boundary scatter
+    equal tp2-pp2-dp1-parts tp2-pp1-dp1
+}
+
 @test "pp 2, dp 2 is bit-equal to dp 2" {
     near 1 2 2
     equal tp1-pp2-dp2 tp1-pp1-dp2

@@ -308,6 +308,8 @@ END
     refused 66 "--seq 16 contradicts the plan, which has 32"
     train 4 refused --merak-plan="$RUNS/fit.json" -- --micro-batch 3
     refused 66 "--micro-batch 3 contradicts the plan"
+    train 4 refused --merak-plan="$RUNS/fit.json" -- --boundary scatter
+    refused 66 "--boundary scatter contradicts the plan, which has whole"
     train 4 refused --merak-tp=4 -- --plan "$RUNS/fit.json"
     refused 66 "--tp 4 contradicts the plan"
     MODEL=$TESTS/vectors/parity/llama-untied.json
@@ -342,9 +344,10 @@ END
     [ "$status" -eq 66 ]
 }
 
-@test "recomputation, chunks and sub-pipelines are saved and replayed, too" {
+@test "recomputation, chunks, sub-pipelines and boundaries are saved, too" {
     for what in schedule=interleaved,chunks=2,recompute=full \
-        schedule=1f1b,recompute=selective schedule=1f1b,sub-pipeline=yes; do
+        schedule=1f1b,recompute=selective schedule=1f1b,sub-pipeline=yes \
+        schedule=1f1b,sp=off,boundary=scatter; do
         save "$RUNS/more.json" --nodes 1 --ranks-per-node 4 \
             --what-if tp=2,pp=2,micro-batch=2,$what
         planned=$(programs)

@@ -339,6 +339,42 @@ static void everything_together_changes_no_bit(void **state)
     }
 }
 
+/* What crosses in parts and is gathered is what crosses whole: tensor ranks
+ * in one group or two, halves, slices, chunks, recomputation. */
+static void scattered_boundaries_change_no_bit(void **state)
+{
+    static const struct {
+        struct variant v;
+        int chunks, kv_heads;
+        bool sub;
+    } rows[] = {
+        {{2, 2, 1, "1f1b", false, MERAK_SP_OFF}, 1, 0, false},
+        {{4, 2, 1, "gpipe", false, MERAK_SP_OFF}, 1, 2, false},
+        {{4, 4, 1, "scp", false, MERAK_SP_OFF}, 1, 0, true},
+        {{2, 2, 2, "zb-v", true, MERAK_SP_OFF}, 2, 0, true},
+        {{2, 2, 1, "interleaved", false, MERAK_SP_ON}, 2, 0, false},
+        {{2, 2, 1, "sliced:4", false, MERAK_SP_OFF}, 1, 2, false},
+    };
+    struct small_model model = gpt;
+
+    (void)state;
+    model.dropout = 0.1f;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan whole = plan_of(&rows[i].v), parts;
+
+        model.kv_heads = rows[i].kv_heads;
+        whole.chunks = rows[i].chunks;
+        whole.sub_pipeline = rows[i].sub;
+        whole.microbatches = rows[i].sub ? 8 : 4;
+        whole.micro_batch = 1;
+        parts = whole;
+        parts.scatter = 1;
+        assert_plans(&model, &whole, &parts, true);
+        parts.recompute = MERAK_RECOMPUTE_FULL;
+        assert_plans(&model, &whole, &parts, true);
+    }
+}
+
 /* Gradients of keys and values are summed in other orders; recomputation
  * changes no bit of that. */
 static void slices_agree_to_rounding(void **state)
@@ -394,6 +430,7 @@ static void recycling_changes_no_bit(void **state)
         {{2, 4, 1, "3f1b", false, MERAK_SP_ON}, 2, 0, 2, 1},
         {{2, 2, 2, "3f1b", true, MERAK_SP_OFF}, 3, 1, 2, 0},
         {{1, 2, 2, "3f1b", true, MERAK_SP_OFF}, 2, 0, 1, 2},
+        {{2, 4, 1, "3f1b", false, MERAK_SP_OFF}, 3, 0, 2, 1},
     };
     struct small_model model = gpt;
 
@@ -402,6 +439,7 @@ static void recycling_changes_no_bit(void **state)
         struct merak_plan plan = plan_of(&rows[i].v), one;
 
         plan.microbatches = 5;
+        plan.scatter = i % 2; /* boundaries in parts */
         one = plan;
         one.pp = 1;
         snprintf(one.schedule, sizeof(one.schedule), "gpipe");
@@ -483,6 +521,7 @@ int main(void)
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(sub_pipelines_change_no_bit),
         cmocka_unit_test(schedules_change_no_bit),
+        cmocka_unit_test(scattered_boundaries_change_no_bit),
         cmocka_unit_test(slices_agree_to_rounding),
         cmocka_unit_test(everything_together_changes_no_bit),
         cmocka_unit_test(recycling_changes_no_bit),

@@ -30,6 +30,7 @@ static struct merak_plan_file sample(void)
                                              .zero1 = true,
                                              .order_tp_pp_dp = true,
                                              .gathered = true,
+                                             .scatter = 4,
                                              .sp = MERAK_SP_ON,
                                              .dtype = MERAK_BF16,
                                              .cut = places,
@@ -77,6 +78,7 @@ static void plans_come_back(void **state)
     assert_true(p->zero1);
     assert_true(p->order_tp_pp_dp);
     assert_true(p->gathered);
+    assert_int_equal(p->scatter, 4);
     assert_int_equal(p->sp, MERAK_SP_ON);
     assert_int_equal(p->dtype, MERAK_BF16);
     assert_memory_equal(p->cut, places, sizeof(places));
@@ -172,6 +174,8 @@ static const struct {
     {{"plan", "sub_pipeline"}, "1", "expected true or false"},
     {{"plan", "recompute"}, "\"some\"", "none full selective auto"},
     {{"plan", "dtype"}, "\"fp16\"", "one of fp32 bf16"},
+    {{"plan", "scatter"}, "-1", "scatter is -1, expected an integer 0..65535"},
+    {{"plan", "scatter"}, NULL, "was changed after it was saved"},
     {{"plan", "cut"}, "[3, 7]", "expected 3 ascending integers"},
     {{"plan", "cut"}, "[3, 7, 7]", "expected 3 ascending integers"},
     {{"plan", "cut"}, "[-1, 7, 8]", "expected 3 ascending integers"},

@@ -321,6 +321,10 @@ static void try_degrees(struct trial *t, struct merak_graph *graph,
                                 .sp = sp,
                                 .threads = 1};
         try_shapes(t);
+        /* Boundaries between nodes in parts, too. */
+        t->plan.scatter = in->ranks_per_node;
+        if (tp > 1 && pp > 1 && in->nodes > 1)
+            try_shapes(t);
     }
     merak_sharded_destroy(t->sharded);
 }

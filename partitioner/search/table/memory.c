@@ -145,14 +145,18 @@ static void measure_crossings(struct merak_walker *w)
     for (int v = 0; v < w->graph->n_values; v++) {
         const struct merak_value *value = w->graph->value[v];
         bool up = merak_walker_forward(w, value);
+        int ways = merak_boundary_ways(&w->sharded->mesh,
+                                       &w->sharded->layout[v], NULL);
 
         if (value->producer < 0 || !is_activation(value))
             continue;
         for (int s = w->low[v] + 1; s <= w->high[v]; s++) {
             struct merak_segment *seg = &w->table->segment[s];
-            double *bytes = up ? &seg->up_bytes : &seg->down_bytes;
+            double bytes = w->table->width * w->bytes[v];
 
-            *bytes += w->table->width * w->bytes[v] / w->table->slices;
+            bytes /= w->table->slices;
+            *(up ? &seg->up_bytes : &seg->down_bytes) += bytes;
+            *(up ? &seg->up_part : &seg->down_part) += bytes / ways;
         }
     }
 }

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* boundary.c - values that tensor ranks hold alike, from stage to stage
+ *
+ * Sent whole, such a value crosses the link between two stages once for each
+ * of the n tensor ranks.  Where that link leaves a node, each sends 1/n of it
+ * instead, a flat cut of its elements as of optimizer state, and the receiving
+ * stage gathers the parts: a conversion from a flat layout to a replicated one
+ * inside a node.  Bytes are moved and nothing is computed, so results are the
+ * same to the bit.  Cuts may be uneven; what has less than n elements, and
+ * what is cut along a tensor axis already (sequence parallelism), goes as it
+ * is.
+ *
+ * The part is received in its place in the value's slot, and gathered there,
+ * when it is the turn of the action that reads it: the collective queue must
+ * never wait for a message that another stage may send later.
+ */
+#include "config.h"
+
+#include "partitioner/program/boundary.h"
+#include "partitioner/program/build.h"
+
+#include "base/size.h"
+
+#include <string.h>
+
+int merak_boundary_ways(const struct merak_mesh *tensor,
+                        const struct merak_layout *layout, int *axis_p)
+{
+    int ways = 1, alike = 0, axis = -1;
+
+    for (int a = 0; a < tensor->n_axes; a++) {
+        if (layout->at[a].kind != MERAK_REPLICATED)
+            continue;
+        ways *= tensor->axis[a].size;
+        axis = a;
+        alike++;
+    }
+    if (axis_p != NULL)
+        *axis_p = alike == tensor->n_axes ? MERAK_GROUP_TP : axis;
+    return ways;
+}
+
+/* --- whether to ----------------------------------------------------------- */
+
+/* Seconds until a boundary of so many bytes is there. */
+static double seconds(const struct merak_cost_model *cost, double bytes, int n)
+{
+    double part = bytes / n;
+
+    return merak_cost_transfer(cost, part, false) +
+           merak_cost_exchange(cost, MERAK_CONVERT_ALL_GATHER, bytes - part, n,
+                               n);
+}
+
+int merak_boundary_choose(enum merak_boundary boundary,
+                          const struct merak_cost_model *cost,
+                          const struct merak_plan *plan, double bytes)
+{
+    int node = cost->ranks_per_node;
+
+    if (plan->tp == 1 || plan->pp == 1 || boundary == MERAK_BOUNDARY_WHOLE)
+        return 0;
+    if (boundary == MERAK_BOUNDARY_SCATTER)
+        return 1;
+    if (node == 0 || node % plan->tp != 0 ||
+        node >= plan->tp * plan->pp * plan->dp)
+        return 0;
+    return seconds(cost, bytes, plan->tp) < seconds(cost, bytes, 1) ? node : 0;
+}
+
+double merak_boundary_bytes(const struct merak_sharded *sharded,
+                            const struct merak_stages *stages)
+{
+    const struct merak_graph *graph = sharded->graph;
+    double most = 0;
+
+    for (int n = 0; n < graph->n_nodes; n++) {
+        for (int i = 0; i < graph->node[n]->n_in; i++) {
+            const struct merak_value *v = graph->node[n]->in[i];
+            double bytes = (double)merak_shape_count(&v->shape) *
+                           (double)merak_dtype_bytes(v->dtype);
+
+            if (v->producer >= 0 &&
+                stages->of_node[v->producer] != stages->of_node[n] &&
+                merak_boundary_ways(&sharded->mesh, &sharded->layout[v->id],
+                                    NULL) > 1 &&
+                bytes > most)
+                most = bytes;
+        }
+    }
+    return most;
+}
+
+/* Does a message between two stages leave a node, for any of their ranks?
+ * All of them must answer alike. */
+static bool leaves(const struct merak_build *b, int from, int to)
+{
+    const struct merak_plan *plan = &b->prog->plan;
+    int node = plan->scatter;
+
+    for (int d = 0; d < plan->dp; d++) {
+        for (int t = 0; t < plan->tp; t++) {
+            if (merak_plan_rank(plan, t, d, from) / node !=
+                merak_plan_rank(plan, t, d, to) / node)
+                return true;
+        }
+    }
+    return false;
+}
+
+bool merak_build_scatters(const struct merak_build *b, int value, int from,
+                          int to)
+{
+    const struct merak_layout layout = merak_build_layout(b, value);
+    int ways = merak_boundary_ways(&b->sharded->mesh, &layout, NULL);
+    struct merak_box box;
+
+    if (b->prog->plan.scatter == 0 || from < 0 || to < 0 || ways == 1)
+        return false;
+    merak_layout_box(&b->mesh, &layout, &b->graph->value[value]->shape,
+                     b->coord, &box);
+    return merak_box_count(&box) >= (size_t)(ways * b->slices) &&
+           leaves(b, from, to);
+}
+
+/* --- parts ---------------------------------------------------------------- */
+
+/* The ranks that hold a value alike: how many, which, their group's key. */
+struct alike {
+    int n, me, key;
+};
+
+static struct alike alike_of(const struct merak_build *b, int value)
+{
+    const struct merak_layout layout = merak_build_layout(b, value);
+    struct alike a = {0};
+
+    a.n = merak_boundary_ways(&b->sharded->mesh, &layout, &a.key);
+    a.me = a.key == MERAK_GROUP_TP ? b->prog->tp_index : b->coord[a.key];
+    return a;
+}
+
+/* This rank's part of a value that is in a slot. */
+static int part_of(struct merak_build *b, int value, int slot)
+{
+    struct alike a = alike_of(b, value);
+    struct merak_slot part;
+    size_t count;
+    int id;
+
+    if (slot < 0 || b->use[slot].part >= 0)
+        return slot < 0 ? -1 : b->use[slot].part;
+    part = b->prog->slot[slot];
+    count = merak_box_count(&part.box);
+    part.flat_lo = merak_cut(count, (size_t)a.n, (size_t)a.me);
+    part.flat_hi = merak_cut(count, (size_t)a.n, (size_t)a.me + 1);
+    part.bytes = 0;
+    /* Of a slice of a sequence, too, a place in the whole. */
+    id = merak_build_alias(
+        b, part.whole,
+        part.offset + part.flat_lo * merak_dtype_bytes(part.dtype), &part);
+    if (id >= 0)
+        b->use[slot].part = id;
+    return id;
+}
+
+static int slot_of(struct merak_build *b, int value, int microbatch)
+{
+    return merak_build_piece(b, NULL, 0,
+                             merak_build_value(b, value, microbatch));
+}
+
+int merak_build_moved(struct merak_build *b, int value, int microbatch,
+                      bool send)
+{
+    const struct merak_flow *f = &b->flow[value];
+    int slot = slot_of(b, value, microbatch);
+
+    return (send ? f->parts_to : f->parts_from) ? part_of(b, value, slot)
+                                                : slot;
+}
+
+/* Parts to the whole, of a value in a slot. */
+static struct merak_exchange *gather_of(struct merak_build *b, int value,
+                                        const struct alike *a, int slot)
+{
+    const struct merak_slot *s = &b->prog->slot[slot];
+    struct merak_mesh mesh = {.n_axes = 1, .axis[0].size = a->n};
+    struct merak_layout from = {{{MERAK_FLAT, -1}}};
+    struct merak_hop hop = {.kind = MERAK_CONVERT_ALL_GATHER};
+    struct merak_shape shape = {.ndim = s->box.ndim};
+    struct merak_exchange **ex = &b->join[value];
+
+    if (*ex != NULL)
+        return *ex;
+    memcpy(shape.dim, s->box.len, sizeof(shape.dim));
+    merak_layout_replicated(&hop.to);
+    *ex = merak_build_exchange(b, &mesh, &a->me, &hop, &from, &shape, s->dtype);
+    return *ex;
+}
+
+void merak_build_gather(struct merak_build *b, int value, int microbatch)
+{
+    const struct merak_flow *f = &b->flow[value];
+    int slot = slot_of(b, value, microbatch);
+    struct merak_instr in = {
+        .kind = MERAK_INSTR_EXCHANGE,
+        .queue = MERAK_QUEUE_COLLECTIVE,
+        .phase =
+            merak_build_is_forward(b, value) ? MERAK_PHASE_F : MERAK_PHASE_B,
+        .microbatch = microbatch,
+        .pass = b->pass,
+        .chunk = f->chunk,
+        .node = -1,
+        .n_in = 1,
+        .n_out = 1,
+        .peer = -1,
+        /* Its transfers have the same, but no two ranks are both. */
+        .tag = merak_build_tag(b, merak_build_turn(b, microbatch), value),
+        .name = f->gather_name};
+    struct alike a;
+
+    if (!f->parts_from || slot < 0)
+        return;
+    a = alike_of(b, value);
+    in.slot[0] = part_of(b, value, slot);
+    in.slot[1] = slot;
+    in.exchange = gather_of(b, value, &a, slot);
+    in.group = merak_build_group(b, a.key);
+    if (b->rc == MERAK_OK)
+        merak_build_push(b, &in);
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* boundary.c - values that cross between stages, whole and in parts: what is
+ * sent, and when which is chosen; that no bit changes is parity.c's
+ */
+#include "config.h"
+
+#include "unit/planned.h"
+
+#include "partitioner/program/boundary.h"
+
+#include <stdio.h>
+
+static const struct small_model gpt = {
+    .layers = 4, .vocab = 61, .hidden = 32, .heads = 4};
+
+static struct merak_plan plan_of(int tp, int pp, int dp)
+{
+    return (struct merak_plan){.tp = tp,
+                               .pp = pp,
+                               .dp = dp,
+                               .microbatches = 5,
+                               .zero1 = true,
+                               .schedule = "1f1b"};
+}
+
+static void assert_sound(struct merak_planned *p)
+{
+    struct merak_error err;
+
+    if (merak_program_check(p->program, p->n_programs, &err) != MERAK_OK)
+        fail_msg("tp %d pp %d: %s", p->plan.tp, p->plan.pp, err.text);
+}
+
+/* Bytes that a rank sends to other stages in a step. */
+static size_t sent_to_stages(const struct merak_program *prog)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        if (prog->instr[i].kind == MERAK_INSTR_SEND &&
+            prog->instr[i].microbatch >= 0)
+            bytes += prog->instr[i].bytes;
+    }
+    return bytes;
+}
+
+/* Every rank of every stage sends 1/tp of what it sent, there and back; with
+ * the sequence cut it sends as much as it did. */
+static void scattered_boundaries_are_a_tpth(void **state)
+{
+    struct small_model model = gpt;
+
+    (void)state;
+    model.untied = true; /* tied weights' sums are no boundaries */
+    for (int kind = 0; kind < 12; kind++) {
+        int tp = kind & 1 ? 4 : 2, pp = kind & 2 ? 4 : 2;
+        struct merak_plan plan = plan_of(tp, pp, 2);
+        struct merak_planned *whole, *parts;
+
+        model.kv_heads = kind / 4 == 1 ? 2 : 0;
+        plan.sp = kind / 4 == 2 ? MERAK_SP_ON : MERAK_SP_OFF;
+        whole = planned_build(&model, &plan, NULL);
+        plan.scatter = 1;
+        parts = planned_build(&model, &plan, NULL);
+        assert_sound(parts);
+        for (int r = 0; r < whole->n_programs; r++) {
+            size_t all = sent_to_stages(whole->program[r]);
+
+            assert_true(all > 0);
+            assert_int_equal(sent_to_stages(parts->program[r]),
+                             plan.sp == MERAK_SP_ON ? all : all / (size_t)tp);
+            assert_true(parts->program[r]->arena_bytes <=
+                        whole->program[r]->arena_bytes);
+        }
+        merak_planned_destroy(whole);
+        merak_planned_destroy(parts);
+    }
+}
+
+/* Only what leaves a node: with four stages on two nodes, the middle. */
+static void boundaries_inside_a_node_stay_whole(void **state)
+{
+    struct merak_plan plan = plan_of(2, 4, 1);
+    struct merak_planned *whole, *parts;
+
+    (void)state;
+    plan.sp = MERAK_SP_OFF;
+    whole = planned_build(&gpt, &plan, NULL);
+    plan.scatter = 4;
+    parts = planned_build(&gpt, &plan, NULL);
+    assert_sound(parts);
+    for (int r = 0; r < 8; r++) {
+        size_t all = sent_to_stages(whole->program[r]);
+        bool ends = r / 2 == 0 || r / 2 == 3; /* the stage */
+
+        assert_int_equal(sent_to_stages(parts->program[r]),
+                         ends ? all : all * 3 / 4);
+    }
+    merak_planned_destroy(whole);
+    merak_planned_destroy(parts);
+}
+
+/* By what is there sooner, over links of a node and between nodes. */
+static void scattering_is_chosen_by_links(void **state)
+{
+    static const struct {
+        int tp, pp, dp, node;
+        double link, net, bytes;
+        enum merak_boundary asked;
+        int scatter;
+    } rows[] = {
+        {4, 2, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 4},
+        {2, 4, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 4},
+        {4, 2, 1, 4, 1e9, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0},  /* as fast */
+        {4, 2, 1, 4, 1e10, 1e9, 1e3, MERAK_BOUNDARY_AUTO, 0}, /* latency */
+        {4, 2, 1, 8, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0}, /* one node */
+        {4, 2, 1, 0, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0}, /* likewise */
+        {4, 2, 1, 2, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0}, /* tp over two */
+        {1, 4, 1, 1, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0},
+        {4, 2, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_WHOLE, 0},
+        {4, 2, 1, 0, 1e9, 1e9, 1e3, MERAK_BOUNDARY_SCATTER, 1},
+        {4, 1, 2, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_SCATTER, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = plan_of(rows[i].tp, rows[i].pp, rows[i].dp);
+        struct merak_cost_model cost = {.ranks_per_node = rows[i].node,
+                                        .link_bytes_per_s = rows[i].link,
+                                        .link_latency_s = 5e-6,
+                                        .net_bytes_per_s = rows[i].net,
+                                        .net_latency_s = 1e-5};
+
+        assert_int_equal(
+            merak_boundary_choose(rows[i].asked, &cost, &plan, rows[i].bytes),
+            rows[i].scatter);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scattered_boundaries_are_a_tpth),
+        cmocka_unit_test(boundaries_inside_a_node_stay_whole),
+        cmocka_unit_test(scattering_is_chosen_by_links),
+    };
+
+    return cmocka_run_group_tests_name("boundary", tests, NULL, NULL);
+}
