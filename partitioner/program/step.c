@@ -576,14 +576,17 @@ static struct merak_first_use *order_by_use(struct merak_build *b)
     return order;
 }
 
-/* Does this node talk to tensor peers in a forward of this stage? */
+/* Does this node talk to tensor peers in the forward under way, of this
+ * stage?  A pass without gradients leaves out what it does not need: the
+ * gathers behind such a node would come too late. */
 static bool is_exchange(const struct merak_build *b, int n)
 {
     enum merak_convert_kind kind = b->sharded->hop[n].kind;
 
     return kind != MERAK_CONVERT_NONE && kind != MERAK_CONVERT_SLICE &&
            b->graph->node[n]->phase == MERAK_PHASE_F &&
-           b->stage_of_part[b->stages->of_node[n]] == b->stage;
+           b->stage_of_part[b->stages->of_node[n]] == b->stage &&
+           merak_build_runs_now(b, n);
 }
 
 /* Gather what is read before the first exchange from node n on. */

@@ -133,6 +133,22 @@ static int exchanges_between(const struct merak_program *p, int from, int to)
     return n;
 }
 
+/* Nothing reads what replicas hold in parts before it is gathered. */
+static void assert_unread(const struct merak_program *p, int gather)
+{
+    int whole = p->slot[p->instr[gather].slot[1]].whole;
+
+    for (int i = 0; i < gather; i++) {
+        const struct merak_instr *in = &p->instr[i];
+
+        for (int s = 0; s < in->n_in && in->kind == MERAK_INSTR_KERNEL; s++) {
+            if (p->slot[in->slot[s]].whole == whole)
+                fail_msg("%s of pass %d stands before %s", in->name, in->pass,
+                         p->instr[gather].name);
+        }
+    }
+}
+
 /* By how many exchanges the gathers of a program come before they have to;
  * at most so many is any ahead. */
 static int gathers_ahead(const struct merak_program *p, int most)
@@ -145,6 +161,7 @@ static int gathers_ahead(const struct merak_program *p, int most)
 
         if (strncmp(in->name, "gather ", 7) != 0)
             continue;
+        assert_unread(p, i);
         user = next_read(p, in->slot[1], i + 1);
         ahead = exchanges_between(p, i, user);
         if (ahead > most)
@@ -185,12 +202,73 @@ static void gathers_let_the_first_forward_pass(void **state)
     }
 }
 
+static struct merak_value *two_linears(struct merak_model *m,
+                                       struct merak_value *x, const char *name)
+{
+    size_t C = 64;
+    struct merak_value *up = MERAK_PARAM(m, merak_name(m, "%s.up", name),
+                                         MERAK_NORMAL(0.02f), 4 * C, C);
+    struct merak_value *down = MERAK_PARAM(m, merak_name(m, "%s.down", name),
+                                           MERAK_NORMAL(0.02f), C, 4 * C);
+
+    x = merak_gelu(m, merak_linear(m, x, up, NULL, 1), false);
+    return merak_linear(m, x, down, NULL, 1);
+}
+
+/* A branch for the loss alone, described before the trunk that recycles. */
+static void side_branch(struct merak_model *m, void *arg)
+{
+    size_t C = 64;
+    struct merak_value *table = MERAK_PARAM(m, "table", MERAK_NORMAL(1), 64, C);
+    struct merak_value *x, *side, *before;
+
+    (void)arg;
+    merak_passes(m, 2);
+    before =
+        MERAK_RECYCLED(m, merak_model_micro_batch(m), merak_model_seq(m), C);
+    x = merak_add(m, merak_embedding(m, merak_tokens(m), table), before);
+    side = merak_gelu(m, two_linears(m, x, "side"), false);
+    side = merak_gelu(m, two_linears(m, side, "side2"), false);
+    x = merak_add(m, x, two_linears(m, x, "trunk"));
+    merak_recycle(m, before, x);
+    merak_cross_entropy(m,
+                        merak_linear(m, merak_add(m, x, side), table, NULL, 1),
+                        merak_targets(m));
+}
+
+/* Exchanges that a pass leaves out do not keep back what it reads. */
+static void gathers_come_before_a_pass_that_leaves_nodes_out(void **state)
+{
+    (void)state;
+    for (int forward_only = 0; forward_only < 2; forward_only++) {
+        struct merak_plan plan = {.tp = 2,
+                                  .pp = 1,
+                                  .dp = 2,
+                                  .microbatches = 2,
+                                  .micro_batch = 2,
+                                  .zero1 = true,
+                                  .schedule = "1f1b",
+                                  .sp = MERAK_SP_OFF};
+        struct merak_program_options opt = {.forward_only = forward_only};
+        struct merak_planned *p = NULL;
+        struct merak_error err;
+
+        if (merak_plan_build(&plan, 16, side_branch, NULL, MERAK_PLAN_ALL, &opt,
+                             &p, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        for (int r = 0; r < p->n_programs; r++)
+            (void)gathers_ahead(p->program[r], INT_MAX);
+        merak_planned_destroy(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges_of_half_the_compute_are_hidden),
         cmocka_unit_test(only_users_wait_for_an_exchange),
         cmocka_unit_test(gathers_let_the_first_forward_pass),
+        cmocka_unit_test(gathers_come_before_a_pass_that_leaves_nodes_out),
     };
 
     return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);
