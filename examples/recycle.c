@@ -9,6 +9,7 @@
  */
 #include <merak/merak.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct recycler {
@@ -71,7 +72,15 @@ int main(int argc, char **argv)
     struct recycler r = {1, 4, 4, 16, 64, 257, 0.1f};
 
     if (argc > 1 && argv[1][0] != '-') {
-        r.passes = atoi(argv[1]);
+        char *end;
+
+        r.passes = (int)strtol(argv[1], &end, 10);
+        if (*end != '\0' || r.passes < 1) {
+            fprintf(stderr, "recycle: %s passes given, expected a number of 1 "
+                            "or more: recycle 3 --data ...\n",
+                    argv[1]);
+            return 66;
+        }
         argv[1] = argv[0];
         argc--;
         argv++;

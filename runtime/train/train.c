@@ -344,11 +344,16 @@ static void print_help(const char *program)
  * Products ask for a workspace and free it, thousands of times a step.  Where
  * it happens to lie at the heap's end, glibc gives its pages back each time
  * and faults them in again, and the peak of the resident size depends on
- * which of two shapes the heap came to have.  What was got is kept.
+ * which of two shapes the heap came to have.  What was got is kept, unless the
+ * user set glibc's own variables.
  */
 static void keep_heap(void)
 {
 #ifdef M_TRIM_THRESHOLD
+    if (getenv("GLIBC_TUNABLES") != NULL ||
+        getenv("MALLOC_TRIM_THRESHOLD_") != NULL ||
+        getenv("MALLOC_MMAP_THRESHOLD_") != NULL)
+        return;
     mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that glibc takes */
     mallopt(M_TRIM_THRESHOLD, 256 << 20);
 #endif

@@ -127,7 +127,9 @@ enum merak_status merak_transport_rehearse(struct merak_transport *tr,
     rc = req == NULL || buf == NULL ? merak_fail_nomem(err, 2 * REHEARSE_BYTES)
                                     : rehearse(tr, team, buf, req, err);
     free(req);
-    free(buf);
+    /* On a failure the fabric may still read from it and write into it. */
+    if (rc == MERAK_OK)
+        free(buf);
     return rc;
 }
 

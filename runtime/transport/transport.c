@@ -202,7 +202,7 @@ static enum merak_status timed_out(const struct merak_transport *tr,
 /* A wait that goes on: when it began, and when anything last moved. */
 struct patience {
     int64_t limit, idle;
-    int passes;
+    unsigned passes; /* wraps in a long wait */
     bool moved;
 };
 
