@@ -23,20 +23,21 @@
 
 #include <string.h>
 
-int merak_boundary_ways(const struct merak_mesh *tensor,
+int merak_boundary_ways(const struct merak_sharded *sharded,
                         const struct merak_layout *layout, int *axis_p)
 {
+    int axes = merak_sharded_tensor_axes(sharded);
     int ways = 1, alike = 0, axis = -1;
 
-    for (int a = 0; a < tensor->n_axes; a++) {
+    for (int a = 0; a < axes; a++) {
         if (layout->at[a].kind != MERAK_REPLICATED)
             continue;
-        ways *= tensor->axis[a].size;
+        ways *= sharded->mesh.axis[a].size;
         axis = a;
         alike++;
     }
     if (axis_p != NULL)
-        *axis_p = alike == tensor->n_axes ? MERAK_GROUP_TP : axis;
+        *axis_p = alike == axes ? MERAK_GROUP_TP : axis;
     return ways;
 }
 
@@ -82,8 +83,8 @@ double merak_boundary_bytes(const struct merak_sharded *sharded,
 
             if (v->producer >= 0 &&
                 stages->of_node[v->producer] != stages->of_node[n] &&
-                merak_boundary_ways(&sharded->mesh, &sharded->layout[v->id],
-                                    NULL) > 1 &&
+                merak_boundary_ways(sharded, &sharded->layout[v->id], NULL) >
+                    1 &&
                 bytes > most)
                 most = bytes;
         }
@@ -112,7 +113,7 @@ bool merak_build_scatters(const struct merak_build *b, int value, int from,
                           int to)
 {
     const struct merak_layout layout = merak_build_layout(b, value);
-    int ways = merak_boundary_ways(&b->sharded->mesh, &layout, NULL);
+    int ways = merak_boundary_ways(b->sharded, &layout, NULL);
     struct merak_box box;
 
     if (b->prog->plan.scatter == 0 || from < 0 || to < 0 || ways == 1)
@@ -135,7 +136,7 @@ static struct alike alike_of(const struct merak_build *b, int value)
     const struct merak_layout layout = merak_build_layout(b, value);
     struct alike a = {0};
 
-    a.n = merak_boundary_ways(&b->sharded->mesh, &layout, &a.key);
+    a.n = merak_boundary_ways(b->sharded, &layout, &a.key);
     a.me = a.key == MERAK_GROUP_TP ? b->prog->tp_index : b->coord[a.key];
     return a;
 }

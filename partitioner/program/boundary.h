@@ -16,7 +16,7 @@ enum merak_boundary {
 
 /* How many tensor ranks hold a value of this layout alike; *axis_p, which may
  * be NULL: the axis they are along, or MERAK_MAX_AXES: the whole group. */
-int merak_boundary_ways(const struct merak_mesh *tensor,
+int merak_boundary_ways(const struct merak_sharded *sharded,
                         const struct merak_layout *layout, int *axis_p);
 /* Bytes of the largest value that crosses stages and is held alike. */
 double merak_boundary_bytes(const struct merak_sharded *sharded,

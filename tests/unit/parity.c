@@ -506,6 +506,8 @@ static void shared_blocks_agree_to_rounding(void **state)
         again = plan;
         again.recompute =
             i % 2 ? MERAK_RECOMPUTE_SELECTIVE : MERAK_RECOMPUTE_FULL;
+        again.scatter = 1;
+        assert_sound(&model, &again);
         assert_plans(&model, &plan, &again, true);
     }
 }

@@ -145,8 +145,8 @@ static void measure_crossings(struct merak_walker *w)
     for (int v = 0; v < w->graph->n_values; v++) {
         const struct merak_value *value = w->graph->value[v];
         bool up = merak_walker_forward(w, value);
-        int ways = merak_boundary_ways(&w->sharded->mesh,
-                                       &w->sharded->layout[v], NULL);
+        int ways =
+            merak_boundary_ways(w->sharded, &w->sharded->layout[v], NULL);
 
         if (value->producer < 0 || !is_activation(value))
             continue;
