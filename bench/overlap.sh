@@ -5,10 +5,11 @@
 #   overlap.sh --builddir DIR          (root, for merak sandbox --link-gbit)
 #
 # Two ranks on two nodes with links of 0.5 Gbit/s, compute emulated, transfers
-# real.  First tensor parallelism: a run in which nearly nothing is computed
-# tells how long the all-reduces of a step take; compute is then set to twice
-# that.  Three alternating rounds of plain and sub-pipelined steps follow.
-# Hidden is 1 - (sub-pipelined step - compute) / (plain step - compute).
+# real.  First tensor parallelism, with sequence parallelism and without: a run
+# in which nearly nothing is computed tells how long the exchanges of a step
+# take; compute is then set to twice that.  Three alternating rounds of plain
+# and sub-pipelined steps follow; of the plain ones, too, some are hidden.
+# Hidden is 1 - (sub-pipelined step - compute) / exchanges alone.
 # Then replicas with ZeRO-1: the same with reductions and gathers; hidden is
 # 1 - (step - compute) / transfers alone.  Prints Markdown.
 # Exit code 1 if less than 90 % of the first or 75 % of the second is hidden.
@@ -58,7 +59,7 @@ step()
 
 tp()
 {
-    step "$1" "--merak-tp=2 --merak-tp-domain=any" --sp off \
+    step "$1" "--merak-tp=2 --merak-tp-domain=any" --sp "$3" \
         --global-batch 8 --micro-batch 4 --sub-pipeline "$2"
 }
 
@@ -81,27 +82,38 @@ echo "$(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg) at the start."
 echo "Compute is emulated (4 layers, width 512), two passes of 4 x 256 tokens a"
 echo "step and rank; transfers are real."
 echo
-# A step is two micro-batches of a forward (1 unit) and a backward (2).
-comm=$(tp 0.1 no)
-unit=$(calc "$comm * 2 / 6")
-compute=$(calc "$unit * 6")
-echo "## Tensor parallelism, 2 ranks"
-echo
-echo "All-reduces alone $comm ms a step, compute $compute ms."
-echo
-echo "| round | plain, ms | sub-pipelined, ms | hidden |"
-echo "| ---: | ---: | ---: | ---: |"
-for ((i = 1; i <= rounds; i++)); do
-    plain=$(tp "$unit" no)
-    sub=$(tp "$unit" yes)
-    hidden=$(calc "100 * (1 - ($sub - $compute) / ($plain - $compute))")
-    echo "$hidden" >>"$tmp/hidden"
-    echo "| $i | $plain | $sub | $hidden % |"
-done
-tp_hidden=$(median <"$tmp/hidden")
-echo
-echo "Hidden: $tp_hidden %, wanted 90 %."
-echo
+# tensor SP: plain and sub-pipelined steps, in turn; $hidden is set
+tensor()
+{
+    local comm plain sub
+
+    comm=$(tp 0.1 no "$1")
+    unit=$(calc "$comm * 2 / 6") # a forward of both micro-batches 2, backward 4
+    compute=$(calc "$unit * 6")
+    echo "## Tensor parallelism, 2 ranks, --sp $1"
+    echo
+    echo "Exchanges alone $comm ms a step, compute $compute ms."
+    echo
+    echo "| round | plain, ms | sub-pipelined, ms | hidden |"
+    echo "| ---: | ---: | ---: | ---: |"
+    rm -f "$tmp/hidden"
+    for ((i = 1; i <= rounds; i++)); do
+        plain=$(tp "$unit" no "$1")
+        sub=$(tp "$unit" yes "$1")
+        hidden=$(calc "100 * (1 - ($sub - $compute) / $comm)")
+        echo "$hidden" >>"$tmp/hidden"
+        echo "| $i | $plain | $sub | $hidden % |"
+    done
+    hidden=$(median <"$tmp/hidden")
+    echo
+    echo "Hidden: $hidden %, wanted 90 %."
+    echo
+}
+
+tensor on
+sp_hidden=$hidden
+tensor off
+tp_hidden=$hidden
 moved=$(dp 0.1)
 echo "## Two replicas, ZeRO-1"
 echo
@@ -120,4 +132,6 @@ dp_hidden=$(median <"$tmp/hidden")
 echo
 echo "Hidden: $dp_hidden %, wanted 75 %. The table of embeddings comes before" \
     "the first kernel, and the first layer's reduction behind the last."
-awk "BEGIN { exit !($tp_hidden >= 90 && $dp_hidden >= 75) }"
+awk "BEGIN {
+    exit !($tp_hidden >= 90 && $sp_hidden >= 90 && $dp_hidden >= 75)
+}"

@@ -7,6 +7,10 @@
  * copy of the forward pass only if that costs no memory (merak_copy_is_kept);
  * else it converts once more, as Megatron gathers its inputs again.
  *
+ * What a weight's gradient has to have gathered again stands before the input's
+ * gradient of the same node, not behind it: it comes while that computes, and
+ * what that makes is reduced while the weight's gradient computes.
+ *
  * A gradient is brought to the dual layout of its value as soon as it is
  * whole, on the side of the nodes it comes from.  Of several contributions
  * those in one layout are summed first, in the order of the graph, wherever
@@ -411,22 +415,65 @@ static enum merak_status write_sum(struct writer *w,
  * ----------------------------------------------------------------------------
  */
 
+static void strategy_of(const struct writer *w, const struct merak_node *old,
+                        struct merak_strategy *strategy)
+{
+    *strategy = MERAK_STRATEGY_NONE;
+    if (old->phase == MERAK_PHASE_F)
+        *strategy = w->strategy[old->id];
+    else
+        merak_strategy_inherit(&w->mesh, &w->sig[old->forward],
+                               &w->strategy[old->forward], &w->sig[old->id],
+                               strategy);
+}
+
 static enum merak_status write_inputs(struct writer *w,
                                       const struct merak_node *old,
-                                      const struct merak_strategy *strategy,
                                       struct merak_value **in,
                                       struct merak_error *err)
 {
     int forward = old->phase == MERAK_PHASE_F ? -1 : w->node[old->forward];
+    struct merak_strategy strategy;
     enum merak_status rc = MERAK_OK;
 
+    strategy_of(w, old, &strategy);
     for (int i = 0; i < old->n_in && rc == MERAK_OK; i++) {
         struct merak_layout layout;
         int v = old->in[i]->id;
 
-        merak_strategy_layout(&w->mesh, &w->sig[old->id], old->n_in, strategy,
+        merak_strategy_layout(&w->mesh, &w->sig[old->id], old->n_in, &strategy,
                               i, &layout);
         rc = get(w, v, &layout, old->phase, forward, &in[i], err);
+    }
+    return rc;
+}
+
+/* Is everything that a node reads made before old node `before`? */
+static bool is_made(const struct merak_node *old, int before)
+{
+    for (int i = 0; i < old->n_in; i++) {
+        if (old->in[i]->producer >= before)
+            return false;
+    }
+    return true;
+}
+
+/* The inputs of the W nodes that follow a B node of the same forward node. */
+static enum merak_status fetch_for_weights(struct writer *w,
+                                           const struct merak_node *old,
+                                           struct merak_error *err)
+{
+    struct merak_value *in[MERAK_MAX_OPERANDS];
+    enum merak_status rc = MERAK_OK;
+
+    for (int n = old->id + 1; n < w->old->n_nodes && rc == MERAK_OK; n++) {
+        const struct merak_node *next = w->old->node[n];
+
+        if (old->phase != MERAK_PHASE_B || next->forward != old->forward ||
+            merak_node_is_sum(next))
+            break;
+        if (next->phase == MERAK_PHASE_W && is_made(next, old->id))
+            rc = write_inputs(w, next, in, err);
     }
     return rc;
 }
@@ -491,17 +538,15 @@ static enum merak_status write_node(struct writer *w,
 {
     struct merak_value *in[MERAK_MAX_OPERANDS];
     const struct merak_signature *sig = &w->sig[old->id];
-    struct merak_strategy strategy = MERAK_STRATEGY_NONE;
+    struct merak_strategy strategy;
     int first = w->graph->n_nodes;
     struct merak_node *node;
     enum merak_status rc;
 
-    if (old->phase == MERAK_PHASE_F)
-        strategy = w->strategy[old->id];
-    else
-        merak_strategy_inherit(&w->mesh, &w->sig[old->forward],
-                               &w->strategy[old->forward], sig, &strategy);
-    rc = write_inputs(w, old, &strategy, in, err);
+    strategy_of(w, old, &strategy);
+    rc = write_inputs(w, old, in, err);
+    if (rc == MERAK_OK)
+        rc = fetch_for_weights(w, old, err);
     if (rc == MERAK_OK)
         rc = merak_graph_node(
             w->graph, old->op, &old->attrs, old->phase,

@@ -5,34 +5,42 @@
  * transfer runs beside the compute before it.
  *
  * With a sub-pipeline an action is about two micro-batches, 2i and 2i + 1.
- * Their lists of nodes are cut behind every exchange and zipped: while one's
- * exchange is under way the other's next segment computes, across the layers
- * of the action, forward and backward.  Of the two the lower always comes
- * first, so that gradients are summed as without it, to the bit.  A forward
- * that begins with an exchange (of embeddings) would have nothing to hide it
- * behind: that much of it is run among the last segments of the action before.
+ * Their lists of nodes are zipped (pairs.c): while one's exchange is under way
+ * the other computes, across the layers of the action, forward and backward.
+ * Of the two the lower always comes first, so that gradients are summed as
+ * without it, to the bit.  A forward that begins with an exchange (of
+ * embeddings) would have nothing to hide it behind: that much of it is run
+ * towards the end of the action before.
  */
 #include "config.h"
 
 #include "partitioner/program/build.h"
+#include "partitioner/program/pairs.h"
 
 #include "base/error.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* The order of a pair's halves in a list of items, but for the first. */
+struct zipped {
+    const struct merak_items *items;
+    int from, lead;
+    struct merak_pair_step *order;
+    struct zipped *next;
+};
+
 struct unroll {
     struct merak_build *b;
+    struct zipped *zipped; /* those made so far */
     struct merak_action *action;
     int n;
     int width;   /* micro-batches of an action */
     bool *early; /* by chunk and action's micro-batch: it has an R */
     int *made;   /* by chunk: micro-batches whose weight gradients are in */
+    int lead;    /* of a first forward, that can be run ahead; -1: not known */
     int led;     /* items of the current action that its forerunner ran */
 };
-
-/* Segments that a lead-in has behind it, the one it stands before counted. */
-#define LEAD_SEGMENTS 2
 
 static bool moves_in(const struct merak_build *b, int value,
                      const struct merak_action *a)
@@ -182,62 +190,101 @@ static void run_again(struct merak_build *b, const struct merak_item *item,
     b->slice = b->slices - 1;
 }
 
-static bool is_exchange(const struct merak_build *b, int node)
-{
-    return b->sharded->hop[node].kind != MERAK_CONVERT_NONE &&
-           b->sharded->hop[node].kind != MERAK_CONVERT_SLICE;
-}
-
-/* Where the segment that begins at `at` ends: behind its exchange. */
-static int segment_end(const struct merak_build *b,
-                       const struct merak_items *items, int at)
-{
-    while (at < items->n && !is_exchange(b, items->item[at].node))
-        at++;
-    return at < items->n ? at + 1 : at;
-}
-
-static void run_segment(const struct unroll *u, const struct merak_action *a,
-                        const struct merak_items *items, int at, int end,
-                        int microbatch)
+/* Item `at` of the action's list, for one of its micro-batches. */
+static void run_item(const struct unroll *u, const struct merak_action *a,
+                     int at, int half)
 {
     struct merak_build *b = u->b;
+    const struct merak_item *item = &items_of(u, a)->item[at];
+    int microbatch = a->microbatch * u->width + half;
 
-    for (; at < end && b->rc == MERAK_OK; at++) {
-        const struct merak_item *item = &items->item[at];
+    if (b->rc != MERAK_OK)
+        return;
+    if (at == 0 && item->again && a->kind == MERAK_ACT_B &&
+        merak_build_first_back(b))
+        wait_for_gradient(u, a, microbatch);
+    if (item->again)
+        run_again(b, item, a->chunk, microbatch);
+    else
+        merak_build_node(b, item, a->chunk, microbatch);
+}
 
-        if (at == 0 && item->again && a->kind == MERAK_ACT_B &&
-            merak_build_first_back(b))
-            wait_for_gradient(u, a, microbatch);
-        if (item->again)
-            run_again(b, item, a->chunk, microbatch);
-        else
-            merak_build_node(b, item, a->chunk, microbatch);
-    }
+/* The nodes of items from one on. */
+static int *nodes_of(struct merak_build *b, const struct merak_items *items,
+                     int from, int to)
+{
+    int *node = merak_build_alloc(b, ((size_t)(to - from) + 1) * sizeof(*node));
+
+    for (int i = from; i < to && node != NULL; i++)
+        node[i - from] = items->item[i].node;
+    return node;
 }
 
 /* The items of `next` that can be run before it is its turn. */
-static int lead_of(const struct unroll *u, const struct merak_action *next)
+static int lead_of(struct unroll *u, const struct merak_action *next)
 {
+    struct merak_build *b = u->b;
     const struct merak_items *items;
-    int end;
 
     if (u->width == 1 || next == NULL || next->kind != MERAK_ACT_F ||
-        u->b->chunk[next->chunk].part != 0)
+        b->chunk[next->chunk].part != 0)
         return 0;
     items = items_of(u, next);
-    end = segment_end(u->b, items, 0);
-    return end < items->n ? end : 0;
+    if (u->lead < 0) {
+        int *node = nodes_of(b, items, 0, items->n);
+
+        u->lead =
+            b->rc != MERAK_OK ? 0 : merak_pair_lead(b->sharded, node, items->n);
+        if (u->lead == items->n)
+            u->lead = 0;
+    }
+    return u->lead;
 }
 
-/* The segment that a lead-in stands before. */
-static int lead_place(const struct unroll *u, const struct merak_items *items)
+/* The order of a pair's halves in a list from its item `from` on, and in the
+ * first `lead` of the next; made once. */
+static const struct merak_pair_step *
+order_of(struct unroll *u, const struct merak_items *items, int from,
+         const struct merak_items *next, int lead)
 {
-    int start[LEAD_SEGMENTS] = {0}, n = 0;
+    struct merak_build *b = u->b;
+    struct merak_pair_list list = {.n = items->n - from, .n_lead = lead};
+    struct zipped *z;
 
-    for (int at = u->led; at < items->n; at = segment_end(u->b, items, at))
-        start[n++ % LEAD_SEGMENTS] = at;
-    return n <= LEAD_SEGMENTS ? u->led : start[n % LEAD_SEGMENTS];
+    for (z = u->zipped; z != NULL; z = z->next) {
+        if (z->items == items && z->from == from && z->lead == lead)
+            return z->order;
+    }
+    z = merak_build_alloc(b, sizeof(*z));
+    list.node = nodes_of(b, items, from, items->n);
+    list.lead = lead > 0 ? nodes_of(b, next, 0, lead) : NULL;
+    if (b->rc != MERAK_OK)
+        return NULL;
+    *z = (struct zipped){items, from, lead, NULL, u->zipped};
+    z->order = merak_build_alloc(b, (2 * (size_t)(list.n + lead) + 1) *
+                                        sizeof(*z->order));
+    if (z->order != NULL)
+        merak_build_fail(b,
+                         merak_pair_order(b->sharded, &list, z->order, b->err));
+    u->zipped = z;
+    return z->order;
+}
+
+/* Two micro-batches, and the first `lead` items of the next two. */
+static void run_pair(struct unroll *u, const struct merak_action *a,
+                     const struct merak_action *next, int lead)
+{
+    const struct merak_items *items = items_of(u, a);
+    const struct merak_pair_step *order =
+        order_of(u, items, u->led, lead > 0 ? items_of(u, next) : NULL, lead);
+    int n = 2 * (items->n - u->led + lead);
+
+    for (int i = 0; i < n && u->b->rc == MERAK_OK; i++) {
+        if (order[i].next)
+            run_item(u, next, order[i].at, order[i].half);
+        else
+            run_item(u, a, u->led + order[i].at, order[i].half);
+    }
 }
 
 static void run_items(struct unroll *u, const struct merak_action *a,
@@ -245,19 +292,13 @@ static void run_items(struct unroll *u, const struct merak_action *a,
 {
     const struct merak_items *items = items_of(u, a);
     int lead = items->n > 0 ? lead_of(u, next) : 0;
-    int place = lead_place(u, items), end;
 
     if (lead > 0)
         load_inputs(u, next);
-    for (int at = u->led; at < items->n && u->b->rc == MERAK_OK; at = end) {
-        end = segment_end(u->b, items, at);
-        for (int h = 0; h < u->width; h++) {
-            if (at == place && lead > 0)
-                run_segment(u, next, items_of(u, next), 0, lead,
-                            next->microbatch * u->width + h);
-            run_segment(u, a, items, at, end, a->microbatch * u->width + h);
-        }
-    }
+    if (u->width > 1)
+        run_pair(u, a, next, lead);
+    for (int at = 0; at < items->n && u->width == 1; at++)
+        run_item(u, a, at, 0);
     u->led = lead;
 }
 
@@ -337,6 +378,7 @@ static bool unroll_init(struct unroll *u)
     size_t m = (size_t)args.microbatches;
 
     u->width = plan->sub_pipeline ? 2 : 1;
+    u->lead = -1;
     u->n = merak_schedule_count(b->schedule, &args);
     u->action = merak_build_alloc(b, ((size_t)u->n + 1) * sizeof(*u->action));
     u->early = merak_build_alloc(b, (size_t)b->n_chunks * m);

@@ -11,6 +11,7 @@
  */
 #include "config.h"
 
+#include "partitioner/program/pairs.h"
 #include "partitioner/search/table/walker.h"
 
 #include "base/error.h"
@@ -220,64 +221,88 @@ static double walk_segment(struct merak_walker *w, int seg, double *kernel_s)
     return compute > collective ? compute : collective;
 }
 
+/* The walk's nodes, by segment from the first on or from the last down. */
+static int list_nodes(const struct merak_walker *w, bool down, int *node)
+{
+    int n = 0;
+
+    for (int i = 0; i < w->table->n; i++) {
+        int seg = down ? w->table->n - 1 - i : i;
+
+        for (int at = w->start[seg]; at < w->start[seg + 1]; at++) {
+            if (w->runs[w->order[at]])
+                node[n++] = w->order[at];
+        }
+    }
+    return n;
+}
+
 struct pair_clock {
     double compute, collective;
 };
 
-/* One half's nodes of a segment from `at` to behind the next exchange;
- * returns the next. */
-static int walk_half(struct merak_walker *w, int seg, int at, int half,
-                     struct pair_clock *clock, double *kernel_s)
+static void walk_step(struct merak_walker *w, const struct merak_node *node,
+                      int half, struct pair_clock *clock)
 {
     double *ready = w->ready + (size_t)half * ((size_t)w->graph->n_values + 1);
-    bool ends = false;
+    double *queue =
+        is_exchange(w, node->id) ? &clock->collective : &clock->compute;
+    double at = inputs_at(w, node, -1, ready);
 
-    for (; at < w->start[seg + 1] && !ends; at++) {
-        const struct merak_node *node = w->graph->node[w->order[at]];
-        double *queue, when;
-
-        if (!w->runs[node->id])
-            continue;
-        ends = is_exchange(w, node->id);
-        queue = ends ? &clock->collective : &clock->compute;
-        when = inputs_at(w, node, -1, ready);
-        *queue = (when > *queue ? when : *queue) + w->node_s[node->id];
-        for (int k = 0; k < node->n_out; k++)
-            ready[node->out[k]->id] = *queue;
-        if (!ends)
-            *kernel_s += w->node_s[node->id];
-    }
-    return at;
+    *queue = (at > *queue ? at : *queue) + w->node_s[node->id];
+    for (int k = 0; k < node->n_out; k++)
+        ready[node->out[k]->id] = *queue;
 }
 
-/* Two micro-batches zipped as unroll.c does, through segments 0,
- * 1, ... or from the last down: what each adds to the time of those before
- * it goes to the field at `of`, and kernels' to kernel_s if it `counts`. */
-static void walk_pairs(struct merak_walker *w, bool down, size_t of,
+/* Both halves of a list, in the order of programs: what a segment adds to the
+ * time of those before it, until half 1 has left it, goes to the field at
+ * `of`, and kernels' to kernel_s if it `counts`. */
+static void walk_order(struct merak_walker *w, const int *node, int n,
+                       const struct merak_pair_step *order, size_t of,
                        bool counts)
 {
-    struct merak_table *t = w->table;
     struct pair_clock clock = {0, 0};
     double before = 0, *field = NULL;
 
-    memset(w->ready, 0,
-           2 * ((size_t)w->graph->n_values + 1) * sizeof(*w->ready));
-    for (int i = 0; i < t->n; i++) {
-        int seg = down ? t->n - 1 - i : i, at = w->start[seg], next = at;
-        double kernel_s = 0;
+    for (int i = 0; i < 2 * n; i++) {
+        int at = order[i].at, seg = w->of_node[node[at]];
 
-        field = (double *)((char *)&t->segment[seg] + of);
-        while (at < w->start[seg + 1]) {
-            for (int half = 0; half < 2; half++)
-                next = walk_half(w, seg, at, half, &clock, &kernel_s);
-            at = next;
-        }
+        walk_step(w, w->graph->node[node[at]], order[i].half, &clock);
+        if (counts && !is_exchange(w, node[at]))
+            w->table->segment[seg].kernel_s += w->node_s[node[at]];
+        if (order[i].half == 0 ||
+            (at + 1 < n && w->of_node[node[at + 1]] == seg))
+            continue;
+        field = (double *)((char *)&w->table->segment[seg] + of);
         *field += clock.compute - before;
         before = clock.compute;
-        t->segment[seg].kernel_s += counts ? kernel_s : 0;
     }
     if (field != NULL && clock.collective > clock.compute)
         *field += clock.collective - clock.compute;
+}
+
+/* Two micro-batches zipped as programs have them, through all segments. */
+static void walk_pairs(struct merak_walker *w, bool down, size_t of,
+                       bool counts)
+{
+    size_t nodes = (size_t)w->graph->n_nodes + 1;
+    int *node = malloc(nodes * sizeof(*node));
+    struct merak_pair_step *order = malloc(2 * nodes * sizeof(*order));
+
+    memset(w->ready, 0,
+           2 * ((size_t)w->graph->n_values + 1) * sizeof(*w->ready));
+    if (node == NULL || order == NULL) {
+        w->rc = merak_fail_nomem(w->err, nodes * sizeof(*order));
+    } else {
+        struct merak_pair_list list = {.node = node,
+                                       .n = list_nodes(w, down, node)};
+
+        w->rc = merak_pair_order(w->sharded, &list, order, w->err);
+        if (w->rc == MERAK_OK)
+            walk_order(w, node, list.n, order, of, counts);
+    }
+    free(node);
+    free(order);
 }
 
 static void load_times(struct merak_walker *w)
@@ -308,6 +333,8 @@ static void walk(struct merak_walker *w, unsigned phases, size_t of,
     struct merak_table *t = w->table;
 
     select_phases(w, phases);
+    if (w->rc != MERAK_OK)
+        return;
     if (t->width > 1) {
         walk_pairs(w, (phases & (1u << MERAK_PHASE_F)) == 0, of, counts);
         return;
