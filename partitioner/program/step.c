@@ -614,13 +614,16 @@ static void gather_up_to(struct merak_build *b, int n)
  */
 void merak_build_gathers(struct merak_build *b)
 {
+    /* Blocks that all stages run together have an order of their own. */
+    bool in_order = b->sharded->n_shared == 0;
+
     b->gathered = b->prog->n_params;
     if (b->dp_axis < 0 || !b->prog->plan.zero1)
         return;
     b->gather = order_by_use(b);
     b->gathered = 0;
     if (b->gather != NULL)
-        gather_up_to(b, b->stage == 0 ? 0 : b->graph->n_nodes);
+        gather_up_to(b, b->stage == 0 && in_order ? 0 : b->graph->n_nodes);
 }
 
 void merak_build_gathers_before(struct merak_build *b,

@@ -344,8 +344,9 @@ static void run_action(struct unroll *u, const struct merak_action *a,
     check_order(u, a);
     if (a->kind == MERAK_ACT_F && a->slice == 0 && u->led == 0)
         load_inputs(u, a);
+    gather_parts(u, a); /* what goes on from here goes on whole, or in parts
+                           that nothing overwrites */
     pass_on(u, a);
-    gather_parts(u, a);
     run_items(u, a, next);
     /* Slices share their micro-batch's slots. */
     if (b->rc == MERAK_OK &&

@@ -275,6 +275,54 @@ static void gathers_come_before_a_pass_that_leaves_nodes_out(void **state)
     }
 }
 
+/* Two towers, described one after the other: both embeddings are in one
+ * block. */
+static void two_tables(struct merak_model *m, void *arg)
+{
+    size_t C = 64;
+    struct merak_value *x, *y, *tokens = merak_tokens(m);
+    struct merak_value *a = MERAK_PARAM(m, "a", MERAK_NORMAL(1), 64, C);
+    struct merak_value *b = MERAK_PARAM(m, "b", MERAK_NORMAL(1), 64, C);
+    struct merak_value *head = MERAK_PARAM(m, "head", MERAK_NORMAL(1), 64, C);
+
+    (void)arg;
+    x = merak_embedding(m, tokens, a);
+    for (int i = 0; i < 3; i++)
+        x = merak_add(m, x, two_linears(m, x, merak_name(m, "a.%d", i)));
+    y = merak_embedding(m, tokens, b);
+    for (int i = 0; i < 3; i++)
+        y = merak_add(m, y, two_linears(m, y, merak_name(m, "b.%d", i)));
+    x = merak_add(m, x, y);
+    merak_cross_entropy(m, merak_linear(m, x, head, NULL, 1), merak_targets(m));
+}
+
+/* Blocks of all stages run before what the graph has before them. */
+static void gathers_come_before_shared_blocks(void **state)
+{
+    (void)state;
+    for (int pp = 2; pp < 5; pp++) {
+        struct merak_plan plan = {.tp = 2,
+                                  .pp = pp,
+                                  .dp = 2,
+                                  .microbatches = 4,
+                                  .micro_batch = 2,
+                                  .chunks = 3,
+                                  .zero1 = true,
+                                  .schedule = "interlaced",
+                                  .sp = MERAK_SP_OFF};
+        struct merak_program_options opt = {0};
+        struct merak_planned *p = NULL;
+        struct merak_error err;
+
+        if (merak_plan_build(&plan, 16, two_tables, NULL, MERAK_PLAN_ALL, &opt,
+                             &p, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        for (int r = 0; r < p->n_programs; r++)
+            (void)gathers_ahead(p->program[r], INT_MAX);
+        merak_planned_destroy(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +330,7 @@ int main(void)
         cmocka_unit_test(only_users_wait_for_an_exchange),
         cmocka_unit_test(gathers_let_the_first_forward_pass),
         cmocka_unit_test(gathers_come_before_a_pass_that_leaves_nodes_out),
+        cmocka_unit_test(gathers_come_before_shared_blocks),
     };
 
     return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);

@@ -488,6 +488,7 @@ static void shared_blocks_agree_to_rounding(void **state)
         {{1, 2, 2, "interlaced", false, MERAK_SP_OFF}, 0, 0, true},
         {{1, 2, 2, "interlaced", true, MERAK_SP_OFF}, 0, 0, false},
         {{2, 2, 2, "interlaced", true, MERAK_SP_ON}, 0, 0, false},
+        {{2, 4, 1, "interlaced", false, MERAK_SP_OFF}, 3, 0, false},
     };
     const struct variant serial = {1, 1, 1, "gpipe", false, MERAK_SP_OFF};
     struct merak_plan one = plan_of(&serial);
@@ -506,6 +507,10 @@ static void shared_blocks_agree_to_rounding(void **state)
         again = plan;
         again.recompute =
             i % 2 ? MERAK_RECOMPUTE_SELECTIVE : MERAK_RECOMPUTE_FULL;
+        for (int node = plan.tp; node > 0; node /= 2) { /* ranks of one */
+            again.scatter = 2 * node;
+            assert_sound(&model, &again);
+        }
         again.scatter = 1;
         assert_sound(&model, &again);
         assert_plans(&model, &plan, &again, true);
