@@ -18,7 +18,7 @@
 
 #define MAX_FINALISTS 20
 #define MIN_FINALISTS 3
-#define EFFORT 150000 /* instructions */
+#define EFFORT 50000 /* instructions */
 #define MOST_EFFORT (4 * EFFORT)
 #define MAX_CLIMBS 12
 #define TIGHT 1.25 /* memory by the table, of the limit */
@@ -74,6 +74,11 @@ static enum merak_status try_one(struct merak_search *s,
 
     s->effort += merak_search_effort(c);
     s->n_simulated++;
+    if (rc == MERAK_ERR_CORRUPT) { /* its stages would wait in a circle */
+        c->settled = false;
+        c->step_s = c->arena = DBL_MAX;
+        return MERAK_OK;
+    }
     c->settled = c->arena <= s->limit;
     return rc;
 }

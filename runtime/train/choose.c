@@ -56,7 +56,8 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
         return rc;
     /* The one that is built in is one core; a file was measured as it is to
      * be used, and emu is what it is told to be. */
-    if (t->opt.device == NULL && strcmp(t->opt.backend, "emu") != 0) {
+    if (t->opt.device == NULL && strcmp(word, "cpu") == 0 &&
+        strcmp(t->opt.backend, "emu") != 0) {
         for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
             device->flops_per_s[d] *= threads;
             device->peak_flops_per_s[d] *= threads;
@@ -418,6 +419,28 @@ static void log_choice(const struct merak_trainer *t, const char *path)
                file->step_s, (double)file->memory_bytes / 0x1p20);
 }
 
+/* Programs depend on what is known of links, and files named alike may differ
+ * from node to node: all take rank 0's. */
+static enum merak_status share_links(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    struct merak_cost_model *cost = &t->cost;
+    double link[] = {cost->link_bytes_per_s, cost->link_latency_s,
+                     cost->net_bytes_per_s, cost->net_latency_s,
+                     cost->ranks_per_node};
+    enum merak_status rc =
+        t->boot->ops->broadcast(t->boot, link, sizeof(link), err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    cost->link_bytes_per_s = link[0];
+    cost->link_latency_s = link[1];
+    cost->net_bytes_per_s = link[2];
+    cost->net_latency_s = link[3];
+    cost->ranks_per_node = (int)link[4];
+    return MERAK_OK;
+}
+
 enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
 {
     const char *path = saved_plan(t);
@@ -436,6 +459,8 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
     else if (rc == MERAK_OK && t->boot->rank == 0 && searches)
         rc = search(t, &text, err);
     rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = share_links(t, err);
     if (rc != MERAK_OK || (path == NULL && !searches))
         goto out;
     rc = share(t, &text, err);

@@ -187,6 +187,50 @@ static enum merak_status cut_model(struct merak_trainer *t,
     return rc;
 }
 
+/* May the stages' programs wait for each other in a circle, each sound by
+ * itself?  Of a chain of blocks whose stages pass on whole values they do
+ * not, whatever the schedule. */
+static bool needs_proof(const struct merak_trainer *t)
+{
+    return t->plan.pp > 1 && (t->sharded->branches || t->plan.scatter > 0 ||
+                              t->sharded->n_shared > 0);
+}
+
+/* Play one program of each stage. */
+static enum merak_status prove_together(struct merak_trainer *t,
+                                        struct merak_error *err)
+{
+    struct merak_program_options opt = merak_trainer_program_options(t);
+    struct merak_timeline *timeline = NULL;
+    struct merak_program **all = calloc((size_t)t->plan.pp, sizeof(*all));
+    enum merak_status rc = MERAK_OK;
+
+    if (all == NULL)
+        return merak_fail_nomem(err, (size_t)t->plan.pp * sizeof(*all));
+    for (int s = 0; s < t->plan.pp && rc == MERAK_OK; s++) {
+        rc = merak_recompute_choose(t->sharded, &t->plan, s, &opt, t->stages,
+                                    err);
+        if (rc == MERAK_OK)
+            rc = merak_program_build(t->sharded, t->stages, &t->plan,
+                                     merak_plan_rank(&t->plan, 0, 0, s), &opt,
+                                     &all[s], err);
+    }
+    if (rc == MERAK_OK)
+        rc = merak_simulate(all, t->plan.pp, &t->cost, &timeline, err);
+    if (rc == MERAK_ERR_CORRUPT) {
+        merak_error_wrap(err,
+                         "schedule %s does not go with this model's branches "
+                         "on %d stages: use 1f1b",
+                         t->plan.schedule, t->plan.pp);
+        rc = err->status = MERAK_ERR_CONFIG;
+    }
+    merak_timeline_destroy(timeline);
+    for (int s = 0; s < t->plan.pp; s++)
+        merak_program_destroy(all[s]);
+    free(all);
+    return rc;
+}
+
 enum merak_status merak_trainer_plan(struct merak_trainer *t,
                                      struct merak_error *err)
 {
@@ -212,6 +256,8 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
         rc = cut_model(t, graph, err);
     if (rc == MERAK_OK)
         rc = build_programs(t, err);
+    if (rc == MERAK_OK && needs_proof(t))
+        rc = prove_together(t, err);
     /* Each rank proves its own program; `merak plan` proves all together. */
     if (rc == MERAK_OK)
         rc = merak_program_check(&t->program, 1, err);
