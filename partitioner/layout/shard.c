@@ -182,6 +182,13 @@ int merak_sharded_tensor_axes(const struct merak_sharded *sharded)
     return sharded->mesh.n_axes - (sharded->n_shared > 0);
 }
 
+bool merak_sharded_exchanges(const struct merak_sharded *sharded, int node)
+{
+    enum merak_convert_kind kind = sharded->hop[node].kind;
+
+    return kind != MERAK_CONVERT_NONE && kind != MERAK_CONVERT_SLICE;
+}
+
 int merak_sharded_path(const struct merak_sharded *sharded,
                        const struct merak_shape *shape,
                        const struct merak_layout *from,

@@ -87,6 +87,8 @@ enum merak_status merak_sharded_gather(struct merak_sharded *sharded,
 void merak_sharded_destroy(struct merak_sharded *sharded);
 /* Of the mesh's axes, those inside a stage. */
 int merak_sharded_tensor_axes(const struct merak_sharded *sharded);
+/* Does a node exchange with other ranks?  A slice is a copy. */
+bool merak_sharded_exchanges(const struct merak_sharded *sharded, int node);
 /* merak_layout_path() over its mesh; a value that is no other along the
  * stages' axis afterwards never leaves its stage on the way. */
 int merak_sharded_path(const struct merak_sharded *sharded,

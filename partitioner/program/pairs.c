@@ -113,13 +113,6 @@ static double exchange_words(const struct merak_sharded *sharded,
     return (double)(in > out ? in : out) * (reduces ? 2 : 1);
 }
 
-static bool is_exchange(const struct merak_sharded *sharded, int node)
-{
-    enum merak_convert_kind kind = sharded->hop[node].kind;
-
-    return kind != MERAK_CONVERT_NONE && kind != MERAK_CONVERT_SLICE;
-}
-
 static void fill(const struct merak_sharded *sharded, const int *node, int n,
                  struct item *item)
 {
@@ -129,7 +122,7 @@ static void fill(const struct merak_sharded *sharded, const int *node, int n,
         struct item *it = &item[i];
 
         it->node = sharded->graph->node[node[i]];
-        it->exchange = is_exchange(sharded, node[i]);
+        it->exchange = merak_sharded_exchanges(sharded, node[i]);
         it->seconds = it->exchange ? exchange_words(sharded, it->node)
                                    : kernel_seconds(sharded, it->node);
         left = it->exchange ? 0 : left + it->seconds;
@@ -353,14 +346,14 @@ int merak_pair_lead(const struct merak_sharded *sharded, const int *node, int n)
 
     for (int i = 0; i < n; i++) {
         row =
-            is_exchange(sharded, node[i])
+            merak_sharded_exchanges(sharded, node[i])
                 ? 0
                 : row + kernel_seconds(sharded, sharded->graph->node[node[i]]);
         longest = row > longest ? row : longest;
     }
     row = 0;
     for (int i = 0; i < n && row <= SMALL * longest; i++) {
-        if (is_exchange(sharded, node[i])) {
+        if (merak_sharded_exchanges(sharded, node[i])) {
             lead = i + 1;
             row = 0;
         } else {

@@ -581,9 +581,7 @@ static struct merak_first_use *order_by_use(struct merak_build *b)
  * gathers behind such a node would come too late. */
 static bool is_exchange(const struct merak_build *b, int n)
 {
-    enum merak_convert_kind kind = b->sharded->hop[n].kind;
-
-    return kind != MERAK_CONVERT_NONE && kind != MERAK_CONVERT_SLICE &&
+    return merak_sharded_exchanges(b->sharded, n) &&
            b->graph->node[n]->phase == MERAK_PHASE_F &&
            b->stage_of_part[b->stages->of_node[n]] == b->stage &&
            merak_build_runs_now(b, n);

@@ -8,9 +8,9 @@
  */
 #include "config.h"
 
+#include "unit/gpt2_config.h"
 #include "unit/planned.h"
 
-#include "io/hf_config.h"
 #include "partitioner/search/impl.h"
 
 #include <math.h>
@@ -141,28 +141,9 @@ static void stages_drop_no_more_than_meraks_shares(void **state)
 
 /* --- traffic -------------------------------------------------------------- */
 
-static struct merak_hf_config gpt(size_t layers, size_t hidden, size_t heads)
-{
-    return (struct merak_hf_config){.family = MERAK_GPT2,
-                                    .layers = layers,
-                                    .hidden = hidden,
-                                    .heads = heads,
-                                    .kv_heads = heads,
-                                    .head_dim = hidden / heads,
-                                    .ffn = 4 * hidden,
-                                    .vocab = 51200,
-                                    .positions = 2048,
-                                    .norm_eps = 1e-5f,
-                                    .init_std = 0.02f,
-                                    .tied = true,
-                                    .gelu_tanh = true,
-                                    .attn_bias = true,
-                                    .mlp_bias = true};
-}
-
 static double words_of(size_t layers, int tp, enum merak_seq_parallel sp)
 {
-    struct merak_hf_config config = gpt(layers, 256, 8);
+    struct merak_hf_config config = gpt2_config(layers, 256, 8, 51200);
     struct merak_device device;
     struct merak_search_input in = {.describe = merak_hf_describe,
                                     .arg = &config,
@@ -250,7 +231,8 @@ struct model_row {
 static struct merak_search_result *plan_of(const struct model_row *row,
                                            const struct merak_search_pins *pin)
 {
-    struct merak_hf_config config = gpt(row->layers, row->hidden, row->heads);
+    struct merak_hf_config config =
+        gpt2_config(row->layers, row->hidden, row->heads, 51200);
     struct merak_search_input in = {.describe = merak_hf_describe,
                                     .arg = &config,
                                     .seq = row->seq,

@@ -7,9 +7,9 @@
  */
 #include "config.h"
 
+#include "unit/gpt2_config.h"
 #include "unit/near.h"
 
-#include "io/hf_config.h"
 #include "partitioner/search/impl.h"
 
 #include <float.h>
@@ -17,25 +17,6 @@
 #include <string.h>
 
 #define TRIED 3
-
-static struct merak_hf_config gpt(size_t layers, size_t hidden)
-{
-    return (struct merak_hf_config){.family = MERAK_GPT2,
-                                    .layers = layers,
-                                    .hidden = hidden,
-                                    .heads = hidden / 128,
-                                    .kv_heads = hidden / 128,
-                                    .head_dim = 128,
-                                    .ffn = 4 * hidden,
-                                    .vocab = 50304,
-                                    .positions = 2048,
-                                    .norm_eps = 1e-5f,
-                                    .init_std = 0.02f,
-                                    .tied = true,
-                                    .gelu_tanh = true,
-                                    .attn_bias = true,
-                                    .mlp_bias = true};
-}
 
 struct rivals {
     struct merak_search s;
@@ -154,7 +135,8 @@ static void never_worse_than_the_best_by_hand(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        struct merak_hf_config config = gpt(rows[i].layers, rows[i].hidden);
+        struct merak_hf_config config = gpt2_config(
+            rows[i].layers, rows[i].hidden, rows[i].hidden / 128, 50304);
         struct merak_search_result *result = NULL;
         struct merak_device device;
         struct merak_error err = {0};

@@ -174,12 +174,6 @@ static void measure_nodes(struct merak_walker *w)
 
 /* --- time ----------------------------------------------------------------- */
 
-static bool is_exchange(const struct merak_walker *w, int node)
-{
-    return merak_walker_converts(w, node) &&
-           w->sharded->hop[node].kind != MERAK_CONVERT_SLICE;
-}
-
 /* When a micro-batch's node may start: what the walk's other nodes from
  * segment `from` on make has to be there. */
 static double inputs_at(const struct merak_walker *w,
@@ -206,7 +200,7 @@ static double walk_segment(struct merak_walker *w, int seg, double *kernel_s)
 
     for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
         const struct merak_node *node = w->graph->node[w->order[i]];
-        bool exchange = is_exchange(w, node->id);
+        bool exchange = merak_sharded_exchanges(w->sharded, node->id);
         double *queue = exchange ? &collective : &compute, at;
 
         if (!w->runs[node->id])
@@ -245,8 +239,9 @@ static void walk_step(struct merak_walker *w, const struct merak_node *node,
                       int half, struct pair_clock *clock)
 {
     double *ready = w->ready + (size_t)half * ((size_t)w->graph->n_values + 1);
-    double *queue =
-        is_exchange(w, node->id) ? &clock->collective : &clock->compute;
+    double *queue = merak_sharded_exchanges(w->sharded, node->id)
+                        ? &clock->collective
+                        : &clock->compute;
     double at = inputs_at(w, node, -1, ready);
 
     *queue = (at > *queue ? at : *queue) + w->node_s[node->id];
@@ -268,7 +263,7 @@ static void walk_order(struct merak_walker *w, const int *node, int n,
         int at = order[i].at, seg = w->of_node[node[at]];
 
         walk_step(w, w->graph->node[node[at]], order[i].half, &clock);
-        if (counts && !is_exchange(w, node[at]))
+        if (counts && !merak_sharded_exchanges(w->sharded, node[at]))
             w->table->segment[seg].kernel_s += w->node_s[node[at]];
         if (order[i].half == 0 ||
             (at + 1 < n && w->of_node[node[at + 1]] == seg))
