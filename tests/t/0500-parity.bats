@@ -12,9 +12,7 @@ load parity
 
 setup_file()
 {
-    export RUNS=$BATS_FILE_TMPDIR
-    merak data pack --tokenizer byte --out "$RUNS/text" \
-        /usr/share/common-licenses/GPL-3 >/dev/null
+    pack_text
     for model in gpt2-tied llama-untied; do
         for clip in 0.5 0; do
             run_model $model $clip 1 1 1

@@ -11,9 +11,7 @@ load parity
 
 setup_file()
 {
-    export RUNS=$BATS_FILE_TMPDIR
-    merak data pack --tokenizer byte --out "$RUNS/text" \
-        /usr/share/common-licenses/GPL-3 >/dev/null
+    pack_text
     for model in gpt2-tied llama-untied; do
         for layout in "1 2 1" "2 1 1" "2 2 1" "1 2 2"; do
             set -- $layout

@@ -10,9 +10,7 @@ load parity
 
 setup_file()
 {
-    export RUNS=$BATS_FILE_TMPDIR
-    merak data pack --tokenizer byte --out "$RUNS/text" \
-        /usr/share/common-licenses/GPL-3 >/dev/null
+    pack_text
     for model in gpt2-tied llama-untied; do
         run_model $model 0.5 1 1 1
     done

@@ -11,9 +11,7 @@ load parity
 
 setup_file()
 {
-    export RUNS=$BATS_FILE_TMPDIR
-    merak data pack --tokenizer byte --out "$RUNS/text" \
-        /usr/share/common-licenses/GPL-3 >/dev/null
+    pack_text
 }
 
 teardown() { assert_no_node_drained; }

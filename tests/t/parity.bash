@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # parity.bash - runs of small models, and how they are held against another
 #
-# A script that loads it packs $RUNS/text first.
+# A script that loads it calls pack_text() in its setup_file().
+
+# Where the runs go, and what they read.
+pack_text()
+{
+    export RUNS=$BATS_FILE_TMPDIR
+    merak data pack --tokenizer byte --out "$RUNS/text" \
+        /usr/share/common-licenses/GPL-3 >/dev/null
+}
 
 # run_model MODEL CLIP TP PP DP [NAME [OPTION...]]: train into a directory of
 # that name; prints nothing.
