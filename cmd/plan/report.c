@@ -17,14 +17,44 @@
 
 /* --- text ----------------------------------------------------------------- */
 
+enum { COUNT_TEXT = 16 };
+
+/* "20.26 B": so many parameters. */
+static const char *count_text(double n, char text[COUNT_TEXT])
+{
+    static const char *const unit[] = {"", " k", " M", " B", " T"};
+    int u = 0;
+
+    while (n >= 999.95 && u < 4) {
+        n /= 1000;
+        u++;
+    }
+    snprintf(text, COUNT_TEXT, "%.4g%s", n, unit[u]);
+    return text;
+}
+
+/* "12.3 us", "7.26 s" */
+static const char *time_text(double s, char text[COUNT_TEXT])
+{
+    if (s >= 1 || s == 0)
+        snprintf(text, COUNT_TEXT, "%.4g s", s);
+    else if (s >= 1e-3)
+        snprintf(text, COUNT_TEXT, "%.4g ms", 1e3 * s);
+    else
+        snprintf(text, COUNT_TEXT, "%.3g us", 1e6 * s);
+    return text;
+}
+
 void plan_report_heading(const struct plan_auto *plan,
                          const struct merak_search_result *r, char *text,
                          size_t bytes)
 {
-    snprintf(text, bytes, "%s, %.4g B parameters, on %d x %d %s",
+    char params[COUNT_TEXT];
+
+    snprintf(text, bytes, "%s, %s parameters, on %d x %d %s",
              plan->config.family == MERAK_GPT2 ? "gpt2" : "llama",
-             (double)r->params / 1e9, plan->in.nodes, plan->in.ranks_per_node,
-             plan->device.name);
+             count_text((double)r->params, params), plan->in.nodes,
+             plan->in.ranks_per_node, plan->device.name);
 }
 
 static void print_choice(const struct plan_auto *plan,
@@ -46,12 +76,15 @@ static void print_time(const struct plan_auto *plan,
     const struct merak_search_choice *c = &r->choice[0];
     double tokens = (double)plan->in.global_batch * (double)plan->in.seq;
 
-    printf("step %.4g s, %.4g tokens/s, %.1f%% of peak FLOP/s\n", c->step_s,
-           tokens / c->step_s, 100 * r->flop_utilisation);
+    char step[COUNT_TEXT], part[COUNT_TEXT];
+
+    printf("step %s, %.0f tokens/s, %.1f%% of peak FLOP/s\n",
+           time_text(c->step_s, step), tokens / c->step_s,
+           100 * r->flop_utilisation);
     for (int i = 0; i < MERAK_PART_COUNT; i++)
-        printf("  %-32s %9.4g s %6.1f%%\n",
-               merak_search_part_name((enum merak_search_part)i), c->part_s[i],
-               100 * c->part_s[i] / c->step_s);
+        printf("  %-32s %12s %6.1f%%\n",
+               merak_search_part_name((enum merak_search_part)i),
+               time_text(c->part_s[i], part), 100 * c->part_s[i] / c->step_s);
 }
 
 /* What all ranks send in a step. */
@@ -72,17 +105,19 @@ static void print_links(const struct merak_search_result *r)
 
 static void print_stages(const struct merak_search_result *r)
 {
-    printf("\nstage     params  forward backward  in flight  recomputed  link "
-           "GB    net GB  parameters\n");
+    printf(
+        "\nstage   params    forward   backward  in flight  recomputed  link "
+        "GB    net GB  parameters\n");
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
-        char again[32];
+        char again[32], params[COUNT_TEXT];
+        char forward[COUNT_TEXT], backward[COUNT_TEXT];
 
         snprintf(again, sizeof(again), "%d/%d", st->blocks_again, st->n_blocks);
-        printf("%5d %8.4g M %6.4g ms %5.4g ms %9d %11s %8.4g %9.4g  %s .. "
-               "%s\n",
-               s, (double)st->params / 1e6, 1e3 * st->forward_s,
-               1e3 * st->backward_s, st->in_flight,
+        printf("%5d %8s %10s %10s %10d %11s %8.4g %9.4g  %s .. %s\n", s,
+               count_text((double)st->params, params),
+               time_text(st->forward_s, forward),
+               time_text(st->backward_s, backward), st->in_flight,
                st->attention ? "attention" : again, st->link_bytes / 1e9,
                st->net_bytes / 1e9, st->first_param, st->last_param);
     }
@@ -117,15 +152,18 @@ static void print_runners(const struct merak_search_result *r)
     for (int i = 1; i < r->n_choices; i++) {
         const struct merak_search_choice *c = &r->choice[i];
         const struct merak_plan *p = &c->plan;
+        char step[COUNT_TEXT];
 
         printf("  tp %d, pp %d, dp %d, micro-batch %zu, %s", p->tp, p->pp,
                p->dp, p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule);
         if (p->chunks > 1)
             printf(" of %d chunks", p->chunks);
-        printf("%s%s%s: %.4g s%s\n      %s\n",
+        printf("%s%s%s: %s%s\n      %s\n",
                p->sub_pipeline ? ", sub-pipeline" : "",
                p->recompute == MERAK_RECOMPUTE_NONE ? "" : ", recomputation",
-               p->gathered ? ", branches gathered" : "", c->step_s, c->simulated ? "" : " (estimated)", c->why);
+               p->gathered ? ", branches gathered" : "",
+               time_text(c->step_s, step), c->simulated ? "" : " (estimated)",
+               c->why);
     }
 }
 

@@ -39,6 +39,12 @@ static bool drops_any(const struct merak_candidate *c)
     return any;
 }
 
+/* A part of a step; what is below 1e-9 of it is rounding. */
+static double part_seconds(double s, double step_s)
+{
+    return s > 1e-9 * step_s ? s : 0;
+}
+
 static void copy_choice(const struct merak_search *s,
                         const struct merak_candidate *c,
                         struct merak_search_choice *to)
@@ -54,7 +60,7 @@ static void copy_choice(const struct merak_search *s,
     if (c->plan.recompute == MERAK_RECOMPUTE_AUTO && !drops_any(c))
         to->plan.recompute = MERAK_RECOMPUTE_NONE;
     for (int i = 0; i < MERAK_PART_COUNT; i++)
-        to->part_s[i] = c->part_s[i] * scale;
+        to->part_s[i] = part_seconds(c->part_s[i] * scale, to->step_s);
 }
 
 /* The resource that it spends most of beyond what the chosen one does. */
@@ -89,6 +95,16 @@ static bool is_alike(const struct merak_plan *a, const struct merak_plan *b)
            a->micro_batch == b->micro_batch;
 }
 
+/* Those first that would be faster had they the memory. */
+static int by_time(const void *a, const void *b)
+{
+    const struct merak_search_choice *x = a, *y = b;
+
+    if (x->fits != y->fits)
+        return x->fits ? 1 : -1;
+    return x->step_s < y->step_s ? -1 : x->step_s > y->step_s;
+}
+
 /* The next best of other degrees or micro-batch size: those that fit, and
  * those that would be faster had they the memory. */
 static void choose_runners(const struct merak_search *s,
@@ -114,6 +130,8 @@ static void choose_runners(const struct merak_search *s,
         explain(s, &r->choice[0], &r->choice[r->n_choices]);
         r->n_choices++;
     }
+    qsort(&r->choice[1], (size_t)r->n_choices - 1, sizeof(r->choice[1]),
+          by_time);
 }
 
 enum merak_status merak_search_choose(struct merak_search *s,
@@ -214,6 +232,64 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
         more);
 }
 
+/* How far a degree is from the wanted one, if any is. */
+static double degree_distance(int wanted, int degree)
+{
+    return wanted > 0 ? fabs(log2((double)wanted / degree)) : 0;
+}
+
+/* The pinned degrees, changed by the least factor so that they fit. */
+static struct merak_plan nearest_degrees(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    struct merak_plan near = {.tp = 1, .pp = 1, .dp = s->tasks};
+    double best = DBL_MAX;
+
+    for (int t = 1; t <= s->in->ranks_per_node; t++) {
+        for (int p = 1; p <= s->tasks / t; p++) {
+            double far = degree_distance(pin->tp, t) +
+                         degree_distance(pin->pp, p) +
+                         degree_distance(pin->dp, s->tasks / t / p);
+
+            if (s->in->ranks_per_node % t != 0 || s->tasks % (t * p) != 0 ||
+                far >= best)
+                continue;
+            best = far;
+            near =
+                (struct merak_plan){.tp = t, .pp = p, .dp = s->tasks / t / p};
+        }
+    }
+    return near;
+}
+
+static enum merak_status no_degrees(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    struct merak_plan near = nearest_degrees(s);
+    const struct {
+        const char *name;
+        int given, nearest;
+    } degree[] = {{"tp", pin->tp, near.tp},
+                  {"pp", pin->pp, near.pp},
+                  {"dp", pin->dp, near.dp}};
+    char given[64] = "", nearest[64] = "";
+
+    for (size_t i = 0; i < 3; i++) {
+        size_t g = strlen(given), n = strlen(nearest);
+
+        if (degree[i].given == 0)
+            continue;
+        snprintf(given + g, sizeof(given) - g, "%s%s %d", g > 0 ? ", " : "",
+                 degree[i].name, degree[i].given);
+        snprintf(nearest + n, sizeof(nearest) - n, "%s%s %d", n > 0 ? ", " : "",
+                 degree[i].name, degree[i].nearest);
+    }
+    return merak_fail(s->err, MERAK_ERR_CONFIG,
+                      "degrees: %s: tp x pp x dp must be the %d ranks, tp "
+                      "must divide the %d of a node; nearest: %s",
+                      given, s->tasks, s->in->ranks_per_node, nearest);
+}
+
 /* The batch sizes near the wanted one that some plan divides: a multiple of
  * dp * micro-batch for the smallest dp there can be. */
 enum merak_status merak_search_no_division(const struct merak_search *s)
@@ -233,13 +309,7 @@ enum merak_status merak_search_no_division(const struct merak_search *s)
     if ((size_t)s->tasks % fixed != 0 || s->in->ranks_per_node % (int)tp != 0 ||
         (pin->tp > 0 && pin->pp > 0 && pin->dp > 0 &&
          fixed != (size_t)s->tasks))
-        return merak_fail(s->err, MERAK_ERR_CONFIG,
-                          "degrees: tp %d, pp %d, dp %d (0: free) do not fit "
-                          "%d ranks, %d a node; tp x pp x dp must be %d and "
-                          "tp divide %d",
-                          pin->tp, pin->pp, pin->dp, s->tasks,
-                          s->in->ranks_per_node, s->tasks,
-                          s->in->ranks_per_node);
+        return no_degrees(s);
     if (pin->dp == 0 && pin->tp > 0 && pin->pp > 0)
         dp = (size_t)s->tasks / tp / pp;
     batch = (s->in->global_batch / (dp * b) + 1) * dp * b;

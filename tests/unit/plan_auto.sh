@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..30
+echo 1..32
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -135,7 +135,11 @@ refuses "without --device" $cpu --gflops 5
 refuses "expected NAME=VALUE" $cpu --what-if tp
 refuses "--zero1: expected no|yes" $cpu --what-if zero1=maybe
 refuses "no schedule" $cpu --what-if schedule=none
-refuses "tp x pp x dp must be 1" $cpu --what-if tp=2
+refuses "tp x pp x dp must be the 1 ranks" $cpu --what-if tp=2
+refuses "degrees: tp 3, pp 5" --device h100 --nodes 8 --global-batch 64 \
+    --what-if tp=3,pp=5
+refuses "nearest: tp 4, pp 4" --device h100 --nodes 8 --global-batch 64 \
+    --what-if tp=3,pp=5
 
 "$merak" calibrate --out "$tmp/here.json" --ranks-per-node 2 \
     --memory-gib 1 >"$tmp/out" 2>&1
