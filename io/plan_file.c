@@ -7,9 +7,10 @@
  *   merak_plan  the format's version, 2
  *   plan        {tp, pp, dp, order, chunks, microbatches, micro_batch,
  *               schedule, sub_pipeline, recompute, memory_bytes, zero1, sp,
- *               dtype, scatter, cut, drop, gathered}: struct merak_plan in
- *               words; gathered is there only if it is true.  But for
- *               micro-batches: a sub-pipeline's halves together.  cut is null
+ *               dtype, scatter, cut, drop, gathered, tp_batch}: struct
+ *               merak_plan in words; gathered is there only if it is true,
+ *               tp_batch if it is not 0.  But for micro-batches: a
+ *               sub-pipeline's halves together.  cut is null
  *               where merak_stages_cut() says, drop ({attention, blocks} of
  *               each part) where recompute does;
  *               scatter may be left out, for 0
@@ -91,6 +92,8 @@ json_t *merak_plan_object(const struct merak_plan *p)
 
     if (object != NULL && p->gathered)
         json_object_set_new(object, "gathered", json_true());
+    if (object != NULL && p->batch > 0)
+        json_object_set_new(object, "tp_batch", json_integer(p->batch));
     return object;
 }
 
@@ -340,6 +343,8 @@ static void read_plan(struct reader *r, const json_t *in,
     p->dtype = (enum merak_dtype)read_word(r, in, "dtype", dtype_words);
     if (r->rc == MERAK_OK && json_object_get(in, "scatter") != NULL)
         p->scatter = (int)read_integer(r, in, "scatter", 0, most);
+    if (r->rc == MERAK_OK && json_object_get(in, "tp_batch") != NULL)
+        p->batch = (int)read_integer(r, in, "tp_batch", 1, 100);
     p->threads = 1;
     p->gathered = json_is_true(json_object_get(in, "gathered"));
     halve(r, p);
@@ -478,14 +483,17 @@ void merak_plan_file_destroy(struct merak_plan_file *file)
 
 void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
-    char chunks[32] = "";
+    char chunks[32] = "", samples[64] = "";
     int m = p->microbatches / halves(p);
 
     if (p->chunks > 1)
         snprintf(chunks, sizeof(chunks), " of %d chunks a rank", p->chunks);
+    if (p->batch > 0)
+        snprintf(samples, sizeof(samples),
+                 ", samples cut over tp in %d %% of the model", p->batch);
     snprintf(text, bytes,
              "tp %d, pp %d, dp %d; %s%s, %d micro-batch%s of %zu%s; %s%s, "
-             "ranks %s%s, sequence parallelism %s, recomputation %s%s",
+             "ranks %s%s, sequence parallelism %s%s, recomputation %s%s",
              p->tp, p->pp, p->dp, p->schedule, chunks, m, m == 1 ? "" : "es",
              p->micro_batch * (size_t)halves(p),
              p->sub_pipeline ? " in halves that hide each other's exchanges"
@@ -494,6 +502,6 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
              p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "",
              order_words[p->order_tp_pp_dp],
              p->scatter > 0 ? ", stage boundaries in tp parts" : "",
-             sp_words[p->sp], recompute_words[p->recompute],
+             sp_words[p->sp], samples, recompute_words[p->recompute],
              p->gathered ? ", branches gathered" : "");
 }

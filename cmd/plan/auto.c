@@ -43,6 +43,8 @@ static void fill_pins(const struct plan_options *opt,
         .order_tp_pp_dp = pin_of(opt->given.order, plan->order_tp_pp_dp),
         .fix_sp = opt->given.sp,
         .sp = plan->sp,
+        .fix_batch = opt->given.tp_batch,
+        .batch = plan->batch,
         .boundary = opt->boundary};
 }
 

@@ -56,6 +56,10 @@ static const struct merak_option rows[] = {
     {"sp", MERAK_OPTION_WORD, AT(plan.sp),
      .about = "sequence parallelism: auto, off or on (auto)",
      .words = "auto|off|on", GIVEN(sp)},
+    {"tp-batch", MERAK_OPTION_INT, AT(plan.batch),
+     .about = "percent of the model, from its end, where tensor ranks may "
+              "share out samples and hold whole weights (0)",
+     .most = 100, GIVEN(tp_batch)},
     {"boundary", MERAK_OPTION_WORD, AT(boundary),
      .about = "what tensor ranks hold alike, to the next stage: auto, whole "
               "or scatter (auto)",
@@ -119,7 +123,7 @@ static const struct merak_option rows[] = {
 
 enum {
     N_ROWS = sizeof(rows) / sizeof(rows[0]),
-    N_CHOICES = 12,
+    N_CHOICES = 13,
     N_SEARCH = 5,
 };
 

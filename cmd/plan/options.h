@@ -20,7 +20,7 @@ struct plan_options {
     struct merak_cost_model cost;
     struct {
         bool tp, pp, dp, micro_batch, schedule, chunks, recompute, sub_pipeline,
-            zero1, order, sp, boundary, dtype, cost, nodes, backend;
+            zero1, order, sp, tp_batch, boundary, dtype, cost, nodes, backend;
     } given;
     bool search;   /* choices that were not given are searched for */
     char *choices; /* what_if cut into words; the caller's to free */

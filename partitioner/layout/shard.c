@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,8 +102,19 @@ static enum merak_status check(const struct merak_graph *graph,
     if (opt->tp < 1)
         return merak_fail(err, MERAK_ERR_PARAM, "tp is %d, expected at least 1",
                           opt->tp);
+    if (opt->batch < 0 || opt->batch > 100)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "batch is %d, expected a percentage, 0..100",
+                          opt->batch);
     if (heads->query % tp != 0)
         return fail_heads(heads->query, tp, err);
+    if (opt->batch > 0 && graph->micro_batch % tp != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "a micro-batch of %zu cannot be cut over tp=%zu; "
+                          "--tp-batch %d needs a --micro-batch that tp "
+                          "divides (nearest: %zu)",
+                          graph->micro_batch, tp, opt->batch,
+                          (graph->micro_batch / tp + 1) * tp);
     if (opt->sp == MERAK_SP_ON && graph->seq % tp != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "a sequence of %zu tokens cannot be cut over tp=%zu; "
@@ -115,52 +127,86 @@ static enum merak_status check(const struct merak_graph *graph,
 /* --- the search
  * -------------------------------------------------------------------- */
 
-/* With the sequence free to be cut, and never cut: the latter unless the
- * former is cheaper.  What makes a difference is more than rounding. */
-static enum merak_status
-search_auto(const struct merak_graph *graph, const struct merak_mesh *mesh,
-            const struct merak_signature *sig, struct merak_shard_costs *costs,
-            struct merak_strategy *strategy, struct merak_error *err)
+/* The cheapest strategies so far. */
+struct found {
+    struct merak_strategy *strategy;
+    double cost; /* INFINITY: none yet */
+};
+
+/* By another rule, too; what it finds is taken if it is cheaper, and what
+ * makes a difference is more than rounding. */
+static enum merak_status try_rule(const struct merak_graph *graph,
+                                  const struct merak_mesh *mesh,
+                                  const struct merak_signature *sig,
+                                  struct merak_shard_costs *costs,
+                                  const struct merak_cut_rule *rule,
+                                  struct found *found, struct merak_error *err)
 {
-    size_t bytes = ((size_t)graph->n_forward + 1) * sizeof(*strategy);
-    struct merak_strategy *cut = malloc(bytes);
-    double cost, cut_cost;
+    size_t bytes = ((size_t)graph->n_forward + 1) * sizeof(*found->strategy);
+    struct merak_strategy *strategy = malloc(bytes);
+    double cost;
     enum merak_status rc;
 
-    if (cut == NULL)
+    if (strategy == NULL)
         return merak_fail_nomem(err, bytes);
-    rc = merak_shard_search(graph, mesh, sig, costs, MERAK_T_NEVER, strategy,
-                            &cost, err);
-    if (rc == MERAK_OK)
-        rc = merak_shard_search(graph, mesh, sig, costs, MERAK_T_MAY, cut,
-                                &cut_cost, err);
-    if (rc == MERAK_OK && cut_cost < cost * (1 - 1e-9))
-        memcpy(strategy, cut, bytes - sizeof(*cut));
-    free(cut);
+    rc =
+        merak_shard_search(graph, mesh, sig, costs, rule, strategy, &cost, err);
+    if (rc == MERAK_OK && cost < found->cost * (1 - 1e-9)) {
+        memcpy(found->strategy, strategy, bytes - sizeof(*strategy));
+        found->cost = cost;
+    }
+    free(strategy);
     return rc;
 }
 
+/* The last `batch` percent of the forward nodes begin there. */
+static int batch_from(const struct merak_graph *graph, int batch)
+{
+    return (int)((long)graph->n_forward * (100 - batch) / 100);
+}
+
+/* With the sequence never cut unless that is asked for; where there is a
+ * choice, free to be cut; and then by samples, too, where they may be. */
 static enum merak_status
 search(const struct merak_graph *graph, const struct merak_mesh *mesh,
        const struct merak_shard_options *opt, const struct merak_signature *sig,
        struct merak_strategy *strategy, struct merak_error *err)
 {
+    struct merak_cut_rule rule = {.t = MERAK_T_NEVER,
+                                  .batch_from = graph->n_forward};
+    struct found found = {strategy, INFINITY};
     struct merak_shard_costs *costs = NULL;
     enum merak_status rc;
-    double cost;
 
     rc = merak_shard_costs_create(graph, mesh, opt, &costs, err);
     if (rc != MERAK_OK)
         return rc;
-    if (opt->sp == MERAK_SP_AUTO && mesh->n_axes > 0)
-        rc = search_auto(graph, mesh, sig, costs, strategy, err);
-    else
-        rc = merak_shard_search(graph, mesh, sig, costs,
-                                opt->sp == MERAK_SP_ON ? MERAK_T_MUST
-                                                       : MERAK_T_NEVER,
-                                strategy, &cost, err);
+    if (opt->sp == MERAK_SP_ON)
+        rule.t = MERAK_T_MUST;
+    rc = try_rule(graph, mesh, sig, costs, &rule, &found, err);
+    if (rc == MERAK_OK && opt->sp == MERAK_SP_AUTO && mesh->n_axes > 0) {
+        rule.t = MERAK_T_MAY;
+        rc = try_rule(graph, mesh, sig, costs, &rule, &found, err);
+    }
+    if (rc == MERAK_OK && opt->batch > 0 && mesh->n_axes > 0) {
+        rule.batch_from = batch_from(graph, opt->batch);
+        rc = try_rule(graph, mesh, sig, costs, &rule, &found, err);
+    }
     merak_shard_costs_destroy(costs);
     return rc;
+}
+
+/* Does a tensor axis cut any node by samples? */
+static bool cuts_samples(const struct merak_graph *graph,
+                         const struct merak_mesh *mesh,
+                         const struct merak_signature *sig,
+                         const struct merak_strategy *strategy)
+{
+    for (int n = 0; n < graph->n_forward; n++) {
+        if (merak_strategy_samples(mesh, &sig[n], &strategy[n]))
+            return true;
+    }
+    return false;
 }
 
 /* An axis more, along which blocks are cut over all stages. */
@@ -231,6 +277,8 @@ enum merak_status merak_shard(const struct merak_graph *graph,
     rc = merak_signatures(graph, &sig, err);
     if (rc == MERAK_OK)
         rc = search(graph, &sharded->mesh, opt, sig, strategy, err);
+    if (rc == MERAK_OK)
+        sharded->samples = cuts_samples(graph, &sharded->mesh, sig, strategy);
     if (rc == MERAK_OK && opt->shared > 0)
         rc = share(graph, opt, sig, strategy, sharded, err);
     if (rc == MERAK_OK)

@@ -18,6 +18,12 @@
  * Megatron tensor parallelism, vocabulary parallelism and sequence
  * parallelism are what this finds; there is no code for any of them.
  *
+ * Samples.  A tensor axis cuts weights and what they make.  Where `batch`
+ * allows it, a node may be cut along that axis by its samples instead: its
+ * weights are then whole on every tensor rank, their gradients partial, summed
+ * once a step.  That is data parallelism, layer by layer: a large vocabulary
+ * stays cut while the layers between its two ends are replicas.
+ *
  * Shared blocks.  Where the embedding (1), or it and the head (2) are to be
  * cut over all pipeline stages, the mesh has an axis more, "pp".  What has a
  * vocabulary is cut by it along that axis, beside what was found for the
@@ -50,9 +56,12 @@ struct merak_shard_options {
     int stages;   /* pp, read where blocks are shared */
     int shared;   /* blocks cut over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;
+    int batch;   /* percent of the forward nodes, the last ones, that a tensor
+                    axis may cut by samples, if that is cheaper; 0: none.  tp
+                    then divides the micro-batch */
     bool gather; /* nodes in another order, if that is better: gather.c */
-    double flops_per_s;  /* of one rank; 0: 1e12 */
-    double bytes_per_s;  /* of memory; 0: 1e11 */
+    double flops_per_s;      /* of one rank; 0: 1e12 */
+    double bytes_per_s;      /* of memory; 0: 1e11 */
     double link_bytes_per_s; /* inside a tensor group; 0: 1e10 */
     double link_latency_s;   /* 0: 1e-8, for ties only: what is found for a
                                 small model is what a large one gets */
@@ -69,6 +78,7 @@ struct merak_sharded {
     struct merak_layout *layout;     /* by value id */
     struct merak_strategy *strategy; /* by node id */
     struct merak_hop *hop; /* by node id; of convert nodes (one hop each) */
+    bool samples;          /* a tensor axis cuts some node by samples */
     bool branches; /* it is no chain of blocks: gathering is worth a try */
     bool gathered; /* and was done */
 };

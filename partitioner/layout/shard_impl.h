@@ -23,6 +23,12 @@ enum merak_t_rule {
     MERAK_T_MUST, /* wherever else a node would be computed by every rank */
 };
 
+/* What the signatures leave open. */
+struct merak_cut_rule {
+    enum merak_t_rule t;
+    int batch_from; /* the first forward node that may be cut by samples */
+};
+
 /* --- shard_strategy.c: what a cut of a node means ------------------------- */
 
 /* Signatures of all nodes; free with free(). */
@@ -33,7 +39,12 @@ enum merak_status merak_signatures(const struct merak_graph *graph,
 int merak_strategy_list(const struct merak_mesh *mesh,
                         const struct merak_node *node,
                         const struct merak_signature *sig,
-                        enum merak_t_rule rule, struct merak_strategy *list);
+                        const struct merak_cut_rule *rule,
+                        struct merak_strategy *list);
+/* Is it cut by samples along some axis? */
+bool merak_strategy_samples(const struct merak_mesh *mesh,
+                            const struct merak_signature *sig,
+                            const struct merak_strategy *strategy);
 /* The layout of operand o (inputs, then outputs): required, or natural. */
 void merak_strategy_layout(const struct merak_mesh *mesh,
                            const struct merak_signature *sig, int n_in,
@@ -116,8 +127,8 @@ enum merak_status merak_shared_mark(struct merak_sharded *sharded,
 enum merak_status merak_shard_search(
     const struct merak_graph *graph, const struct merak_mesh *mesh,
     const struct merak_signature *sig, struct merak_shard_costs *costs,
-    enum merak_t_rule rule, struct merak_strategy *strategy, double *cost_p,
-    struct merak_error *err) MERAK_CHECKED;
+    const struct merak_cut_rule *rule, struct merak_strategy *strategy,
+    double *cost_p, struct merak_error *err) MERAK_CHECKED;
 
 /* Fill sharded (its mesh is set) with the rewritten graph. */
 enum merak_status merak_shard_write(const struct merak_graph *graph,

@@ -53,7 +53,7 @@ struct candidate {
 
 struct search {
     struct merak_forms forms;
-    enum merak_t_rule rule;
+    const struct merak_cut_rule *rule;
     int *last_use; /* by value: the last forward node that reads it, or -1 */
     int *slot;     /* by value: in the slots at hand, or -1 */
     int *live;     /* values of the current layer's records */
@@ -487,7 +487,7 @@ enum merak_status merak_shard_search(const struct merak_graph *graph,
                                      const struct merak_mesh *mesh,
                                      const struct merak_signature *sig,
                                      struct merak_shard_costs *costs,
-                                     enum merak_t_rule rule,
+                                     const struct merak_cut_rule *rule,
                                      struct merak_strategy *strategy,
                                      double *cost_p, struct merak_error *err)
 {

@@ -2,7 +2,8 @@
 /* shard_strategy.c - the ways to cut a node, and what each asks of operands
  *
  * Which index may be cut along a tensor axis:
- *   - not the batch (b): it is data parallelism's;
+ *   - the samples (b) not before the node that the rule names: elsewhere they
+ *     are data parallelism's;
  *   - the sequence (t) as the rule says;
  *   - what divides evenly, unless the index may be uneven.
  * Tensor parallelism is asked for so that no rank holds whole weights or does
@@ -14,6 +15,8 @@
  *     a table that is added);
  *   - those beside whole rows: a node that cannot cut its rows (attention,
  *     rotary positions) is cut by heads.
+ * Samples, where the rule allows them, are a choice beside these: weights are
+ * then whole, and the rule is who asked for that.
  */
 #include "config.h"
 
@@ -119,6 +122,17 @@ double merak_strategy_degree(const struct merak_mesh *mesh,
     return degree;
 }
 
+bool merak_strategy_samples(const struct merak_mesh *mesh,
+                            const struct merak_signature *sig,
+                            const struct merak_strategy *strategy)
+{
+    for (int x = 0; x < mesh->n_axes; x++) {
+        if (strategy->cut[x] >= 0 && sig->index[strategy->cut[x]].name == 'b')
+            return true;
+    }
+    return false;
+}
+
 void merak_layout_dual(const struct merak_mesh *mesh,
                        const struct merak_layout *layout,
                        struct merak_layout *dual)
@@ -152,7 +166,7 @@ struct choice {
     const struct merak_mesh *mesh;
     const struct merak_node *node;
     const struct merak_signature *sig;
-    enum merak_t_rule rule;
+    const struct merak_cut_rule *rule;
     bool strict; /* weights must be split */
 };
 
@@ -172,8 +186,8 @@ static bool is_cuttable(const struct choice *c, int i, size_t parts)
     const struct merak_index *index = &c->sig->index[i];
 
     return index->kind != MERAK_INDEX_WHOLE && fits(index, parts) &&
-           !is_named(index, 'b') &&
-           !(is_named(index, 't') && c->rule == MERAK_T_NEVER);
+           !(is_named(index, 'b') && c->node->id < c->rule->batch_from) &&
+           !(is_named(index, 't') && c->rule->t == MERAK_T_NEVER);
 }
 
 static bool is_param(const struct choice *c, int o)
@@ -221,8 +235,10 @@ static bool has_whole_rows(const struct choice *c)
 
 static bool is_wanted(const struct choice *c, int i)
 {
+    const struct merak_index *index = &c->sig->index[i];
+
     return splits_weight(c, i) ||
-           (c->sig->index[i].name != 't' && has_whole_rows(c));
+           (index->name != 't' && index->name != 'b' && has_whole_rows(c));
 }
 
 /*
@@ -249,7 +265,7 @@ static bool only_t_divides(const struct choice *c)
 static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
 {
     size_t parts = (size_t)c->mesh->axis[axis].size;
-    bool must_t = c->rule == MERAK_T_MUST && only_t_divides(c);
+    bool must_t = c->rule->t == MERAK_T_MUST && only_t_divides(c);
     bool wanted = false;
     int n = 0;
 
@@ -261,7 +277,8 @@ static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
             cuts[n++] = MERAK_CUT_LINEAR;
     }
     for (int i = 0; i < c->sig->n_index; i++) {
-        if (!is_cuttable(c, i, parts) || (wanted && !is_wanted(c, i)))
+        if (!is_cuttable(c, i, parts) ||
+            (wanted && !is_wanted(c, i) && !is_named(&c->sig->index[i], 'b')))
             continue;
         cuts[n++] = (int8_t)i;
     }
@@ -307,7 +324,8 @@ static int list_all(const struct choice *c, struct merak_strategy *list)
 int merak_strategy_list(const struct merak_mesh *mesh,
                         const struct merak_node *node,
                         const struct merak_signature *sig,
-                        enum merak_t_rule rule, struct merak_strategy *list)
+                        const struct merak_cut_rule *rule,
+                        struct merak_strategy *list)
 {
     struct choice c = {mesh, node, sig, rule, true};
     int n = list_all(&c, list);

@@ -57,10 +57,12 @@ struct merak_plan {
     bool order_tp_pp_dp; /* else tp-dp-pp */
     bool gathered; /* nodes in the order of layout/gather.c: cuts are places
                       in that */
-    int scatter; /* what tensor ranks hold alike goes to a stage on another
-                    node, of so many ranks each, in tp parts and is gathered
-                    there; 1: to any stage; 0: always whole */
+    int scatter;   /* what tensor ranks hold alike goes to a stage on another
+                      node, of so many ranks each, in tp parts and is gathered
+                      there; 1: to any stage; 0: always whole */
     enum merak_seq_parallel sp;
+    int batch; /* percent of the model that tensor ranks may cut by samples:
+                  merak_shard_options */
     enum merak_dtype dtype;
     int threads; /* per rank */
     /* Ascending places (merak_stages_places) where parts but the first begin,

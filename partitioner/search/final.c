@@ -55,9 +55,7 @@ enum merak_status merak_built_init(struct merak_built *b,
     for (size_t s = 1; rc == MERAK_OK && s < parts; s++)
         place[s - 1] = cand->bound[s] - 1;
     if (rc == MERAK_OK)
-        rc = merak_graphs_shard(graphs, cand->plan.tp, cand->plan.sp,
-                                cand->plan.micro_batch, cand->plan.gathered,
-                                &b->sharded, err);
+        rc = merak_graphs_shard(graphs, &cand->plan, &b->sharded, err);
     if (rc == MERAK_OK)
         rc = merak_stages_at(b->sharded, place, (int)parts, &b->stages, err);
     if (rc == MERAK_OK)

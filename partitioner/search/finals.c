@@ -37,6 +37,8 @@ static int compare_plans(const struct merak_plan *a, const struct merak_plan *b)
         return a->order_tp_pp_dp ? 1 : -1;
     if (a->sp != b->sp)
         return a->sp < b->sp ? -1 : 1;
+    if (a->batch != b->batch)
+        return a->batch - b->batch;
     if (a->sub_pipeline != b->sub_pipeline)
         return a->sub_pipeline ? 1 : -1;
     if (a->chunks != b->chunks)

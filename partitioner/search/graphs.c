@@ -61,23 +61,20 @@ static enum merak_status describe(struct merak_graphs *graphs,
     return MERAK_OK;
 }
 
-enum merak_status merak_graphs_shard(struct merak_graphs *graphs, int tp,
-                                     enum merak_seq_parallel sp,
-                                     size_t micro_batch, bool gather,
+enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
+                                     const struct merak_plan *plan,
                                      struct merak_sharded **sharded_p,
                                      struct merak_error *err)
 {
-    /* As the trainer calls it: the program that runs is the one planned. */
-    const struct merak_shard_options so = {
-        .tp = tp, .sp = sp, .gather = gather};
+    const struct merak_shard_options so = merak_plan_shards(plan);
     struct merak_graph *graph;
     int at = 0;
     enum merak_status rc = MERAK_OK;
 
-    while (at < graphs->n && graphs->model[at].micro_batch != micro_batch)
+    while (at < graphs->n && graphs->model[at].micro_batch != plan->micro_batch)
         at++;
     if (at == graphs->n)
-        rc = describe(graphs, micro_batch, err);
+        rc = describe(graphs, plan->micro_batch, err);
     if (rc == MERAK_OK)
         rc = merak_model_graph(graphs->model[at].model, &graph, err);
     if (rc == MERAK_OK)

@@ -57,6 +57,7 @@ struct merak_segment {
 struct merak_table {
     int tp;
     enum merak_seq_parallel sp;
+    int batch; /* plan.batch */
     size_t micro_batch;
     bool gathered;  /* plan.gathered */
     bool may_slice; /* no tensor axis cuts sequences */
@@ -262,9 +263,9 @@ enum merak_status merak_graphs_create(const struct merak_search_input *in,
                                       struct merak_graphs **graphs_p,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_graphs_destroy(struct merak_graphs *graphs);
-enum merak_status merak_graphs_shard(struct merak_graphs *graphs, int tp,
-                                     enum merak_seq_parallel sp,
-                                     size_t micro_batch, bool gather,
+/* As this plan's trainer calls it: the program that runs is the one planned. */
+enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
+                                     const struct merak_plan *plan,
                                      struct merak_sharded **sharded_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /* --- final.c: programs --------------------------------------------- */

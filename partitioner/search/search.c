@@ -308,6 +308,16 @@ static enum merak_status rate_chunks(struct merak_search *s,
     return rc;
 }
 
+/* What a table says of the plans that are rated with it. */
+static struct merak_plan plan_of(const struct merak_table *table)
+{
+    return (struct merak_plan){.tp = table->tp,
+                               .sp = table->sp,
+                               .batch = table->batch,
+                               .gathered = table->gathered,
+                               .micro_batch = table->micro_batch};
+}
+
 static enum merak_status add_table(struct merak_search *s,
                                    const struct merak_sharded *sharded,
                                    const struct merak_table *like, int width,
@@ -326,6 +336,7 @@ static enum merak_status add_table(struct merak_search *s,
         return rc;
     (*table_p)->tp = like->tp;
     (*table_p)->sp = like->sp;
+    (*table_p)->batch = like->batch;
     (*table_p)->micro_batch = like->micro_batch;
     (*table_p)->passes = sharded->graph->passes;
     (*table_p)->gathered = like->gathered;
@@ -344,6 +355,7 @@ static enum merak_status sliced_table(struct merak_search *s,
 {
     struct merak_sharded *sharded = NULL;
     struct merak_table like = *whole;
+    struct merak_plan plan;
     enum merak_status rc = MERAK_OK;
 
     *table_p = NULL;
@@ -355,13 +367,14 @@ static enum merak_status sliced_table(struct merak_search *s,
         struct merak_table *t = s->table[i];
 
         if (t->tp == like.tp && t->sp == like.sp && t->micro_batch == 1 &&
-            t->gathered == like.gathered && t->slices == slices) {
+            t->batch == like.batch && t->gathered == like.gathered &&
+            t->slices == slices) {
             *table_p = t;
             return MERAK_OK;
         }
     }
-    rc = merak_graphs_shard(s->graphs, like.tp, like.sp, 1, like.gathered,
-                            &sharded, s->err);
+    plan = plan_of(&like);
+    rc = merak_graphs_shard(s->graphs, &plan, &sharded, s->err);
     if (rc == MERAK_OK)
         rc = add_table(s, sharded, &like, 1, slices, table_p);
     merak_sharded_destroy(sharded);
@@ -466,20 +479,16 @@ static enum merak_status rate_degrees(struct merak_search *s,
             (pin->pp != 0 && pin->pp != pp) ||
             (pin->dp != 0 && pin->dp != rest / pp))
             continue;
-        cand.plan = (struct merak_plan){.tp = table->tp,
-                                        .pp = pp,
-                                        .dp = rest / pp,
-                                        .chunks = 1,
-                                        .sub_pipeline = table->width > 1,
-                                        .recompute = recompute_of(s),
-                                        .microbatches =
-                                            (int)(s->in->global_batch / pass),
-                                        .passes = table->passes,
-                                        .micro_batch = table->micro_batch,
-                                        .sp = table->sp,
-                                        .gathered = table->gathered,
-                                        .dtype = s->in->dtype,
-                                        .threads = s->in->threads};
+        cand.plan = plan_of(table);
+        cand.plan.pp = pp;
+        cand.plan.dp = rest / pp;
+        cand.plan.chunks = 1;
+        cand.plan.sub_pipeline = table->width > 1;
+        cand.plan.recompute = recompute_of(s);
+        cand.plan.microbatches = (int)(s->in->global_batch / pass);
+        cand.plan.passes = table->passes;
+        cand.plan.dtype = s->in->dtype;
+        cand.plan.threads = s->in->threads;
         cand.plan.scatter = merak_boundary_choose(
             pin->boundary, &s->cost, &cand.plan, boundary_bytes(table));
         if (s->desperate || lower_bound(&cand) < HOPELESS * s->best_s)
@@ -513,9 +522,8 @@ static enum merak_status make_tables(struct merak_search *s,
 {
     struct merak_sharded *sharded = NULL;
     struct merak_error why;
-    enum merak_status rc =
-        merak_graphs_shard(s->graphs, like->tp, like->sp, like->micro_batch,
-                           like->gathered, &sharded, &why);
+    const struct merak_plan plan = plan_of(like);
+    enum merak_status rc = merak_graphs_shard(s->graphs, &plan, &sharded, &why);
 
     table[0] = table[1] = NULL;
     if (rc == MERAK_ERR_CONFIG && like->tp > 1) {
@@ -572,6 +580,7 @@ static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
     struct merak_table like = {.tp = tp,
                                .sp = s->in->pin.fix_sp ? s->in->pin.sp
                                                        : MERAK_SP_AUTO,
+                               .batch = s->in->pin.batch,
                                .micro_batch = b,
                                .gathered = gathered};
     enum merak_status rc = make_tables(s, &like, automatic);
@@ -609,6 +618,8 @@ static bool is_size(const struct merak_search *s, int tp, size_t b)
 
     if (unit != 0 && unit != b &&
         (unit != 2 * b || s->in->pin.sub_pipeline == MERAK_PIN_NO))
+        return false;
+    if (s->in->pin.batch > 0 && b % (size_t)tp != 0)
         return false;
     for (int dp = 1; dp <= rest; dp++) {
         if (rest % dp == 0 && (s->in->pin.dp == 0 || s->in->pin.dp == dp) &&

@@ -27,8 +27,9 @@ struct merak_search_pins {
     const char *schedule;
     int chunks;
     enum merak_pin zero1, order_tp_pp_dp, sub_pipeline, gathered;
-    bool fix_sp, fix_recompute;
+    bool fix_sp, fix_batch, fix_recompute;
     enum merak_seq_parallel sp; /* if fix_sp */
+    int batch;                  /* if fix_batch: plan.batch */
     enum merak_boundary boundary;
     enum merak_recompute recompute; /* if fix_recompute; else AUTO */
 };

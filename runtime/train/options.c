@@ -96,6 +96,10 @@ static const struct merak_option rows[] = {
      .given = AT(given.zero1)},
     {"sp", MERAK_OPTION_WORD, AT(sp), .about = "sequence parallelism (auto)",
      .words = "auto|off|on", .given = AT(given.sp)},
+    {"tp-batch", MERAK_OPTION_INT, AT(tp_batch),
+     .about = "percent of the model, from its end, where tensor ranks may "
+              "share out samples and hold whole weights (0)",
+     .most = 100, .given = AT(given.tp_batch)},
     {"boundary", MERAK_OPTION_WORD, AT(boundary),
      .about = "what tensor ranks hold alike, to the next stage: whole from "
               "each, or in parts and gathered there (auto: by links)",

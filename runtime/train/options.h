@@ -36,6 +36,7 @@ struct merak_train_options {
     const char *device; /* that is planned for, and emulated; or NULL */
     bool zero1;
     enum merak_seq_parallel sp;
+    int tp_batch; /* percent: struct merak_plan's batch */
     enum merak_boundary boundary;
     enum merak_dtype dtype;
     const char *backend;
@@ -57,7 +58,7 @@ struct merak_train_options {
     /* Said on the command line: what a planner may not change. */
     struct {
         bool micro_batch, schedule, chunks, recompute, sub_pipeline, zero1, sp,
-            boundary, seq, global_batch, dtype;
+            tp_batch, boundary, seq, global_batch, dtype;
     } given;
 };
 

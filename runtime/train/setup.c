@@ -81,6 +81,7 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
     plan->zero1 = t->opt.zero1;
     plan->order_tp_pp_dp = t->ranks.order_tp_pp_dp;
     plan->sp = t->opt.sp;
+    plan->batch = t->opt.tp_batch;
     plan->dtype = t->opt.dtype;
     return MERAK_OK;
 }

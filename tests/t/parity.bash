@@ -21,7 +21,7 @@ run_model()
     shift $(($# < 6 ? $# : 6))
     mkdir -p "$dir"
     srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
-        merak train --model "$TESTS/vectors/parity/$model.json" \
+        merak train --model "${MODELS:-$TESTS/vectors/parity}/$model.json" \
         --data "$RUNS/text" --seq 32 --micro-batch 1 --global-batch 8 \
         --steps 20 --lr 1e-3 --lr-schedule constant --clip "$clip" \
         --eval-samples 0 --threads 1 --deadline 60 \

@@ -72,9 +72,9 @@ static void bad_options_are_named(void **state)
 
 static void good_options_are_stored(void **state)
 {
-    const char *const args[MAX_ARGS] = {"--data=a b", "--seq", "17",
-                                        "--dtype",    "bf16",  "--zero1=no",
-                                        "--sp",       "on"};
+    const char *const args[MAX_ARGS] = {
+        "--data=a b", "--seq",      "17",      "--dtype",
+        "bf16",       "--zero1=no", "--sp=on", "--tp-batch=50"};
     struct merak_train_options opt;
     struct merak_error err;
 
@@ -85,6 +85,7 @@ static void good_options_are_stored(void **state)
     assert_int_equal(opt.dtype, MERAK_BF16);
     assert_false(opt.zero1);
     assert_int_equal(opt.sp, MERAK_SP_ON);
+    assert_int_equal(opt.tp_batch, 50);
     assert_true(fabsf(opt.min_lr - opt.lr / 10) < 1e-12f);
 }
 

@@ -339,6 +339,82 @@ static void everything_together_changes_no_bit(void **state)
     }
 }
 
+/* Do tensor ranks of this plan share out samples somewhere, and do two
+ * neighbouring stages hold weights in different ways? */
+static bool stages_differ(const struct small_model *model,
+                          const struct merak_plan *plan)
+{
+    struct merak_planned *p = planned_build(model, plan, NULL);
+    bool whole[8] = {false}, differ = false;
+
+    assert_true(p->sharded->samples);
+    for (int n = 0; n < p->sharded->graph->n_forward; n++) {
+        const struct merak_node *node = p->sharded->graph->node[n];
+
+        if (strcmp(node->op->name, "gelu") == 0)
+            whole[p->stages->of_node[n]] =
+                p->sharded->layout[node->out[0]->id].at[0].dim == 0;
+    }
+    for (int k = 1; k < p->stages->n; k++)
+        differ = differ || whole[k] != whole[k - 1];
+    merak_planned_destroy(p);
+    return differ;
+}
+
+/* Layers whose tensor ranks share out samples, beside a vocabulary that is
+ * cut, or after layers that are: the same to rounding as on one rank, and to
+ * the bit on any number of stages. */
+static void shared_out_samples_change_no_bit_by_stages(void **state)
+{
+    static const struct {
+        struct variant v;
+        int batch, chunks, kv_heads;
+        bool sub, untied;
+    } rows[] = {
+        {{2, 1, 1, "1f1b", false, MERAK_SP_OFF}, 100, 1, 0, false, false},
+        {{2, 2, 1, "1f1b", false, MERAK_SP_OFF}, 100, 1, 0, false, false},
+        {{2, 2, 1, "1f1b", false, MERAK_SP_OFF}, 50, 1, 0, false, true},
+        {{2, 2, 2, "1f1b", true, MERAK_SP_ON}, 50, 1, 0, false, true},
+        {{4, 2, 1, "gpipe", false, MERAK_SP_AUTO}, 50, 1, 2, false, true},
+        {{2, 2, 2, "zb-v", true, MERAK_SP_OFF}, 60, 2, 0, true, false},
+        {{2, 2, 1, "interleaved", false, MERAK_SP_AUTO}, 40, 2, 2, false, true},
+        {{2, 4, 1, "scp", false, MERAK_SP_OFF}, 50, 1, 0, true, true},
+    };
+    struct small_model model = gpt;
+    int differ = 0;
+
+    (void)state;
+    model.dropout = 0.1f;
+    model.vocab = 509;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct variant *v = &rows[i].v;
+        struct merak_plan plan = plan_of(v), flat, one;
+
+        model.kv_heads = rows[i].kv_heads;
+        model.untied = rows[i].untied;
+        plan.micro_batch = 4;
+        plan.batch = rows[i].batch;
+        plan.chunks = rows[i].chunks;
+        plan.sub_pipeline = rows[i].sub;
+        plan.microbatches = rows[i].sub ? 8 / v->dp : 4 / v->dp;
+        flat = plan;
+        flat.pp = flat.chunks = 1;
+        flat.sub_pipeline = false;
+        snprintf(flat.schedule, sizeof(flat.schedule), "gpipe");
+        one = flat;
+        one.tp = one.dp = 1;
+        one.batch = 0;
+        one.microbatches *= v->dp;
+        differ += stages_differ(&model, &plan);
+        assert_plans(&model, &one, &flat, false);
+        assert_plans(&model, &flat, &plan, true);
+        plan.recompute = MERAK_RECOMPUTE_FULL;
+        plan.scatter = 1;
+        assert_plans(&model, &flat, &plan, true);
+    }
+    assert_true(differ >= 4);
+}
+
 /* What crosses in parts and is gathered is what crosses whole: tensor ranks
  * in one group or two, halves, slices, chunks, recomputation. */
 static void scattered_boundaries_change_no_bit(void **state)
@@ -528,6 +604,7 @@ int main(void)
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(sub_pipelines_change_no_bit),
         cmocka_unit_test(schedules_change_no_bit),
+        cmocka_unit_test(shared_out_samples_change_no_bit_by_stages),
         cmocka_unit_test(scattered_boundaries_change_no_bit),
         cmocka_unit_test(slices_agree_to_rounding),
         cmocka_unit_test(everything_together_changes_no_bit),

@@ -32,6 +32,7 @@ static struct merak_plan_file sample(void)
                                              .gathered = true,
                                              .scatter = 4,
                                              .sp = MERAK_SP_ON,
+                                             .batch = 75,
                                              .dtype = MERAK_BF16,
                                              .cut = places,
                                              .drop = drops},
@@ -80,6 +81,7 @@ static void plans_come_back(void **state)
     assert_true(p->gathered);
     assert_int_equal(p->scatter, 4);
     assert_int_equal(p->sp, MERAK_SP_ON);
+    assert_int_equal(p->batch, 75);
     assert_int_equal(p->dtype, MERAK_BF16);
     assert_memory_equal(p->cut, places, sizeof(places));
     for (int i = 0; i < 4; i++) {

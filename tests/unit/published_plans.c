@@ -161,7 +161,10 @@ static double words_of(size_t layers, int tp, enum merak_seq_parallel sp)
     assert_int_equal(merak_device_find("cpu", &device, NULL), MERAK_OK);
     assert_int_equal(merak_search_init(&s, &in, NULL), MERAK_OK);
     assert_int_equal(
-        merak_graphs_shard(s.graphs, tp, sp, 4, false, &sharded, NULL),
+        merak_graphs_shard(
+            s.graphs,
+            &(struct merak_plan){.tp = tp, .sp = sp, .micro_batch = 4},
+            &sharded, NULL),
         MERAK_OK);
     assert_int_equal(
         merak_table_create(&in, &s.cost, sharded, 1, 1, &table, NULL),

@@ -233,6 +233,136 @@ static void residual_values_follow_sp(void **state)
     merak_model_destroy(m);
 }
 
+/* --- samples
+ * ------------------------------------------------------------------ */
+
+static struct merak_sharded *shard_samples(const struct merak_graph *graph,
+                                           int tp, int batch)
+{
+    const struct merak_shard_options opt = {
+        .tp = tp, .sp = MERAK_SP_OFF, .batch = batch};
+    struct merak_sharded *sharded = NULL;
+    struct merak_error err = {0};
+
+    if (merak_shard(graph, &opt, &sharded, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    return sharded;
+}
+
+/* A few tokens for a large vocabulary, many for what a layer's weights are. */
+#define LARGE_VOCABULARY(vocab)                                    \
+    {                                                              \
+        false, 4, 16, 4, 32, 4, 4, (vocab), false, 0.1f, BLOCK_PRE \
+    }
+
+static const struct {
+    size_t vocab;
+    int tp, batch;
+    const char *param, *layout;
+} sample_rows[] = {
+    /* SplitBrain: what has most weights is cut, what is computed with them
+     * most is replicated */
+    {8192, 2, 100, "wte", "S0"},
+    {8192, 2, 100, "head", "S0"},
+    {8192, 2, 100, "h.0.qkv.w", "R"},
+    {8192, 2, 100, "h.0.o.w", "R"},
+    {8192, 2, 100, "h.3.up.w", "R"},
+    {8192, 4, 100, "head", "S0"},
+    {8192, 4, 100, "h.3.down.w", "R"},
+    /* a small vocabulary is replicated, too */
+    {64, 2, 100, "head", "R"},
+    {64, 2, 100, "h.0.up.w", "R"},
+    /* the latter half, and none */
+    {8192, 2, 50, "h.0.up.w", "S0"},
+    {8192, 2, 50, "h.3.up.w", "R"},
+    {8192, 2, 50, "head", "S0"},
+    {8192, 2, 0, "h.0.up.w", "S0"},
+    {8192, 2, 0, "h.3.up.w", "S0"},
+};
+
+static void samples_are_cut_where_weights_are_few(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < COUNT(sample_rows); r++) {
+        const struct spec spec = LARGE_VOCABULARY(sample_rows[r].vocab);
+        struct merak_graph *graph;
+        struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+        struct merak_sharded *s =
+            shard_samples(graph, sample_rows[r].tp, sample_rows[r].batch);
+        const struct merak_value *v =
+            find_param(s->graph, sample_rows[r].param);
+        char text[32];
+
+        if (strcmp(print(s, v->id, text), sample_rows[r].layout) != 0)
+            fail_msg("row %zu: %s is %s, want %s", r, v->name, text,
+                     sample_rows[r].layout);
+        assert_int_equal(s->samples, sample_rows[r].batch > 0);
+        merak_sharded_destroy(s);
+        merak_model_destroy(m);
+    }
+}
+
+/* Inside the layers nothing moves but gradients of weights, once a step:
+ * what is left is the vocabulary's at both ends. */
+static void replicas_exchange_nothing(void **state)
+{
+    const struct spec spec = LARGE_VOCABULARY(8192);
+    struct merak_graph *graph;
+    struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+    struct merak_sharded *s = shard_samples(graph, 2, 100);
+    const struct merak_node *first = find_node(s->graph, "layernorm", 0);
+    const struct merak_node *last = find_node(s->graph, "layernorm", 8);
+
+    (void)state;
+    for (int i = first->id; i < last->id; i++)
+        assert_false(merak_sharded_exchanges(s, i));
+    for (int i = s->graph->n_forward; i < s->graph->n_nodes; i++) {
+        const struct merak_node *node = s->graph->node[i];
+
+        if (node->forward > first->id && node->forward < last->id)
+            assert_false(merak_sharded_exchanges(s, i));
+    }
+    merak_sharded_destroy(s);
+    merak_model_destroy(m);
+}
+
+static void samples_that_tp_does_not_divide_are_refused(void **state)
+{
+    static const struct {
+        size_t micro_batch;
+        int batch;
+        enum merak_status status;
+        const char *text;
+    } rows[] = {
+        {3, 100, MERAK_ERR_CONFIG,
+         "a micro-batch of 3 cannot be cut over tp=4; --tp-batch 100 needs a "
+         "--micro-batch that tp divides (nearest: 4)"},
+        {6, 1, MERAK_ERR_CONFIG,
+         "a micro-batch of 6 cannot be cut over tp=4; --tp-batch 1 needs a "
+         "--micro-batch that tp divides (nearest: 8)"},
+        {4, 101, MERAK_ERR_PARAM,
+         "batch is 101, expected a percentage, 0..100"},
+        {4, -1, MERAK_ERR_PARAM, "batch is -1, expected a percentage, 0..100"},
+    };
+
+    (void)state;
+    for (size_t r = 0; r < COUNT(rows); r++) {
+        const struct spec spec = {
+            false, rows[r].micro_batch, 8, 1, 8, 4, 4, 32, true, 0, BLOCK_PRE};
+        const struct merak_shard_options opt = {.tp = 4,
+                                                .batch = rows[r].batch};
+        struct merak_sharded *s = NULL;
+        struct merak_graph *graph;
+        struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
+        struct merak_error err;
+
+        assert_int_equal(merak_shard(graph, &opt, &s, &err), rows[r].status);
+        assert_string_equal(err.text, rows[r].text);
+        assert_null(s);
+        merak_model_destroy(m);
+    }
+}
+
 /* --- structure
  * ------------------------------------------------------------------ */
 
@@ -402,6 +532,9 @@ int main(void)
         cmocka_unit_test(parameters_are_split),
         cmocka_unit_test(heads_are_cut_on_both_axes),
         cmocka_unit_test(residual_values_follow_sp),
+        cmocka_unit_test(samples_are_cut_where_weights_are_few),
+        cmocka_unit_test(replicas_exchange_nothing),
+        cmocka_unit_test(samples_that_tp_does_not_divide_are_refused),
         cmocka_unit_test(a_sharded_graph_is_sound),
         cmocka_unit_test(the_result_is_a_function_of_the_graph),
         cmocka_unit_test(what_cannot_be_cut_is_refused),

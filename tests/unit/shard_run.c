@@ -291,34 +291,53 @@ static const struct {
     {{true, 2, 8, 2, 16, 4, 2, 61, false, 0, BLOCK_POST}, 4},
     {{false, 2, 8, 2, 16, 4, 4, 61, true, 0.1f, BLOCK_PARALLEL}, 4},
     {{true, 2, 8, 2, 16, 4, 2, 61, false, 0, BLOCK_PARALLEL}, 4},
+    /* few tokens for the vocabulary, and tp divides the samples */
+    {{false, 2, 8, 2, 16, 4, 4, 509, true, 0.2f, BLOCK_PRE}, 2},
+    {{true, 4, 8, 2, 16, 4, 2, 509, false, 0.2f, BLOCK_PRE}, 4},
+    {{false, 4, 8, 2, 16, 4, 4, 1021, false, 0, BLOCK_POST}, 4},
 };
+
+/* Sharded so, they compute what one rank does. */
+static void run_sharded(const struct merak_graph *graph,
+                        const struct spec *spec,
+                        const struct merak_shard_options *opt,
+                        const struct run *one)
+{
+    struct merak_sharded *s = NULL;
+    struct merak_error err = {0};
+    struct run many;
+
+    if (merak_shard(graph, opt, &s, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    run_init(&many, s->graph, s, spec->vocab);
+    run_all(&many);
+    compare(one, &many);
+    run_fini(&many);
+    merak_sharded_destroy(s);
+}
 
 static void ranks_together_compute_the_same(void **state)
 {
     (void)state;
     for (size_t r = 0; r < COUNT(run_rows); r++) {
         const struct spec *spec = &run_rows[r].spec;
+        size_t tp = (size_t)run_rows[r].tp;
         struct merak_graph *graph;
         struct merak_model *m = spec_model(spec, MERAK_F32, &graph);
-        struct run one, many;
+        struct run one;
 
         run_init(&one, graph, NULL, spec->vocab);
         run_all(&one);
-        for (int sp = MERAK_SP_AUTO; sp <= MERAK_SP_ON; sp++) {
+        for (int i = 0; i < 9; i++) {
             const struct merak_shard_options opt = {
-                .tp = run_rows[r].tp, .sp = (enum merak_seq_parallel)sp};
-            struct merak_sharded *s = NULL;
-            struct merak_error err = {0};
+                .tp = run_rows[r].tp,
+                .sp = (enum merak_seq_parallel)(i % 3),
+                .batch = 50 * (i / 3)};
 
-            if (sp == MERAK_SP_ON && spec->seq % (size_t)opt.tp != 0)
+            if ((opt.sp == MERAK_SP_ON && spec->seq % tp != 0) ||
+                (opt.batch > 0 && spec->batch % tp != 0))
                 continue;
-            if (merak_shard(graph, &opt, &s, &err) != MERAK_OK)
-                fail_msg("%s", err.text);
-            run_init(&many, s->graph, s, spec->vocab);
-            run_all(&many);
-            compare(&one, &many);
-            run_fini(&many);
-            merak_sharded_destroy(s);
+            run_sharded(graph, spec, &opt, &one);
         }
         run_fini(&one);
         merak_model_destroy(m);

@@ -1,0 +1,121 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0507-samples.bats - tensor ranks that share out samples
+#
+# Layers whose tensor ranks hold whole weights and a part of the samples,
+# beside a vocabulary that is cut over them, or on a stage after one whose
+# weights are: losses, norms and gradients of twenty steps are those of one
+# rank, memory is what was predicted.  The vocabulary is large for the 64
+# tokens of a micro-batch, and no tp divides it.
+
+load cluster
+load parity
+
+setup_file()
+{
+    pack_text
+    export MODELS=$RUNS
+    for model in gpt2-tied llama-untied; do
+        jq '.vocab_size = 2039' "$TESTS/vectors/parity/$model.json" \
+            >"$RUNS/$model.json"
+        run_model $model 0.5 1 1 1 $model-c0.5-one --micro-batch 2
+    done
+}
+
+# samples "TP PP DP" NAME OPTION...: both models, against one rank
+samples()
+{
+    local model degrees=$1 name=$2
+
+    shift 2
+    for model in gpt2-tied llama-untied; do
+        run_model $model 0.5 $degrees $model-c0.5-$name --micro-batch 2 "$@"
+        "$TESTS/parity.py" near "$RUNS/$model-c0.5-one" \
+            "$RUNS/$model-c0.5-$name"
+    done
+}
+
+
+@test "layers are whole beside a vocabulary that is cut" {
+    samples "2 1 1" whole --tp-batch 100
+    samples "2 1 1" cut --tp-batch 0
+    for model in gpt2-tied llama-untied; do
+        run "$TESTS/parity.py" equal "$RUNS/$model-c0.5-whole" \
+            "$RUNS/$model-c0.5-cut"
+        [ "$status" -ne 0 ] # they are not the same sums
+    done
+}
+
+@test "a stage of whole layers after one of cut layers" {
+    samples "2 1 1" half --tp-batch 50
+    samples "2 2 1" half-2 --tp-batch 50
+    equal half half-2
+}
+
+@test "its boundary in parts, and recomputed" {
+    samples "2 2 1" half-parts --tp-batch 50 --boundary scatter \
+        --recompute full
+    equal half half-parts
+}
+
+@test "over replicas, with sequence parallelism, and without ZeRO-1" {
+    samples "2 2 2" replicas --tp-batch 60 --sp on
+    samples "2 2 2" nozero --tp-batch 60 --sp on --zero1 no
+}
+
+@test "in halves of a micro-batch" {
+    samples "2 2 1" sub --tp-batch 50 --micro-batch 4 --sub-pipeline yes
+}
+
+@test "kv heads fewer than tp" {
+    samples "4 1 1" four --tp-batch 50 --micro-batch 4
+}
+
+@test "embedding and head over all stages" {
+    samples "2 2 1" shared --tp-batch 100 --schedule interlaced
+}
+
+# moved NAME "TP PP DP" PERCENT "TP PP DP" PERCENT: nine steps, then the rest
+moved()
+{
+    run_model gpt2-tied 0.5 $2 $1 --micro-batch 2 --tp-batch $3 --steps 9
+    run_model gpt2-tied 0.5 $4 $1 --micro-batch 2 --tp-batch $5
+    rm -r "$RUNS/$1/grads/step-00000008"
+    "$TESTS/parity.py" near "$RUNS/gpt2-tied-c0.5-one" "$RUNS/$1" \
+        --first 1 --last 1e-4
+}
+
+@test "a checkpoint goes on with weights cut, and whole" {
+    moved to-cut "2 2 1" 50 "4 1 1" 0
+    moved to-whole "1 2 2" 0 "2 2 1" 50
+}
+
+@test "a plan has it, a run of the plan has it, other options are refused" {
+    merak plan --model "$RUNS/llama-untied.json" --device cpu --nodes 1 \
+        --ranks-per-node 4 --global-batch 8 --seq 32 --dtype fp32 \
+        --what-if tp=2,pp=2,dp=1,micro-batch=2,tp-batch=50 \
+        --json "$RUNS/plan.json"
+    [ "$(jq .plan.tp_batch "$RUNS/plan.json")" -eq 50 ]
+    samples_of_plan()
+    {
+        srun -n4 --overcommit merak train --model "$RUNS/llama-untied.json" \
+            --data "$RUNS/text" --plan "$RUNS/plan.json" --steps 1 \
+            --deadline 60 "$@"
+    }
+    run samples_of_plan --threads 1
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"samples cut over tp in 50 % of the model"* ]]
+    run samples_of_plan --tp-batch 10
+    [ "$status" -eq 66 ]
+    [[ $output == *"--tp-batch 10 contradicts the plan, which has 50"* ]]
+}
+
+@test "a micro-batch that tp does not divide is refused by name" {
+    run srun -n2 --overcommit --merak-tp=2 merak train \
+        --model "$RUNS/llama-untied.json" --data "$RUNS/text" --seq 32 \
+        --micro-batch 1 --global-batch 8 --steps 1 --tp-batch 100
+    echo "$output"
+    [ "$status" -eq 66 ]
+    [[ $output == *"a micro-batch of 1 cannot be cut over tp=2"* ]]
+}
