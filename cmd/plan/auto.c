@@ -4,6 +4,7 @@
 
 #include "cmd/plan/auto.h"
 #include "cmd/plan/draw.h"
+#include "cmd/plan/phases.h"
 
 #include "base/error.h"
 #include "kernels/kernels.h"
@@ -190,10 +191,9 @@ static enum merak_status draw(const struct plan_auto *plan,
 }
 
 /* Of all micro-batches. */
-static enum merak_status
-print_programs(const struct plan_auto *plan,
-               const struct merak_search_result *result,
-               struct merak_error *err)
+static enum merak_status print_phases(const struct plan_auto *plan,
+                                      const struct merak_search_result *result,
+                                      struct merak_error *err)
 {
     struct merak_planned *planned = NULL;
     struct merak_timeline *timeline = NULL;
@@ -201,7 +201,7 @@ print_programs(const struct plan_auto *plan,
         build(plan, &result->choice[0].plan, &planned, &timeline, err);
 
     if (rc == MERAK_OK)
-        rc = plan_print_programs(planned, err);
+        rc = plan_phases_print(planned, plan->opt->phases, err);
     merak_timeline_destroy(timeline);
     merak_planned_destroy(planned);
     return rc;
@@ -224,8 +224,8 @@ enum merak_status merak_plan_auto(const struct plan_options *opt,
         rc = draw(&plan, result, err);
     if (rc == MERAK_OK && plan_options_has_text(opt))
         plan_report_print(&plan, result);
-    if (rc == MERAK_OK && plan_options_has_text(opt) && opt->program)
-        rc = print_programs(&plan, result, err);
+    if (rc == MERAK_OK && plan_options_has_text(opt) && opt->phases != 0)
+        rc = print_phases(&plan, result, err);
     merak_search_destroy(result);
     merak_device_fini(&plan.device);
     return rc;

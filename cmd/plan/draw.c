@@ -48,24 +48,6 @@ void plan_stage_fill(const struct merak_program *prog,
              prog->param[prog->n_params - 1].name);
 }
 
-/* --- programs ------------------------------------------------------------- */
-
-enum merak_status plan_print_programs(const struct merak_planned *planned,
-                                      struct merak_error *err)
-{
-    for (int s = 0; s < planned->n_programs; s++) {
-        char *text = NULL;
-        enum merak_status rc =
-            merak_program_print(planned->program[s], &text, err);
-
-        if (rc != MERAK_OK)
-            return rc;
-        fputs(text, stdout);
-        free(text);
-    }
-    return MERAK_OK;
-}
-
 /* --- pictures ------------------------------------------------------------- */
 
 /* Everything that pictures of a plan point to. */

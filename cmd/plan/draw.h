@@ -24,9 +24,6 @@ struct plan_drawing {
 /* A stage's row from its program of the whole plan. */
 void plan_stage_fill(const struct merak_program *program,
                      struct merak_search_stage *stage);
-/* The instructions of each program, on standard output. */
-enum merak_status plan_print_programs(const struct merak_planned *planned,
-                                      struct merak_error *err) MERAK_CHECKED;
 /* The timeline, as wide as a terminal, on standard output. */
 enum merak_status plan_draw_text(const struct plan_drawing *drawing,
                                  struct merak_error *err) MERAK_CHECKED;

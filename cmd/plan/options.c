@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "cmd/plan/options.h"
+#include "cmd/plan/phases.h"
 
 #include "base/error.h"
 #include "base/options.h"
@@ -71,7 +72,8 @@ static const struct merak_option rows[] = {
      .about = "sequences in a step (4 pp micro-batches a replica)", .least = 1,
      .most = INT_MAX},
     {"seq", MERAK_OPTION_SIZE, AT(seq),
-     .about = "tokens of a sequence (256; the model's most with a device)",
+     .about = "tokens of a sequence (the model's most; 256 at most without a "
+              "device)",
      .least = 1, .most = INT_MAX},
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_bytes),
      .about = "what a rank may use (no bound, or the device's)",
@@ -104,8 +106,11 @@ static const struct merak_option rows[] = {
      .arg = "FILE"},
     {"json", MERAK_OPTION_FILE, AT(json),
      .about = "one JSON object, there or instead of the text"},
-    {"program", MERAK_OPTION_YES, AT(program),
-     .about = "print each stage's instructions, too"},
+    {"program", MERAK_OPTION_YES, AT(program), .about = "as --print program"},
+    {"print", MERAK_OPTION_TEXT, AT(print),
+     .about = "phases of the plan, too: any of graph, layouts, stages, "
+              "schedule, program",
+     .arg = "LIST"},
     {"device", MERAK_OPTION_TEXT, AT(device),
      .about = "a100, h100, h200, rtx3090, cpu, or a device file",
      .arg = "NAME"},
@@ -235,14 +240,17 @@ static enum merak_status check(struct plan_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --model config.json (Hugging Face, gpt2 or "
                           "llama family)");
+    if (opt->program)
+        opt->phases = PLAN_PHASE_PROGRAM;
+    if (opt->print != NULL &&
+        plan_phases_parse(opt->print, &opt->phases, err) != MERAK_OK)
+        return err->status;
     opt->plan.memory_bytes = (size_t)opt->memory_bytes;
     opt->search = opt->device != NULL || opt->given.nodes ||
                   opt->ranks_per_node > 0 || opt->what_if != NULL ||
                   opt->plan.tp < 0 || opt->plan.pp < 0 || opt->plan.dp < 0;
     if (opt->search)
         return check_search(opt, err);
-    if (opt->seq == 0)
-        opt->seq = 256;
     opt->plan.chunks = merak_plan_chunks(&opt->plan);
     opt->plan.scatter = /* all links are alike */
         merak_boundary_choose(opt->boundary, &opt->cost, &opt->plan, 0);

@@ -12,6 +12,8 @@ struct plan_options {
     const char *device, *what_if;
     size_t seq, global_batch; /* 0: not said */
     int nodes, ranks_per_node;
+    const char *print; /* --print */
+    unsigned phases;   /* what it and --program ask for */
     bool program, help;
     struct merak_plan plan; /* degrees may be MERAK_OPTION_AUTO */
     enum merak_boundary boundary;

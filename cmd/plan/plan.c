@@ -6,6 +6,7 @@
 #include "cmd/plan/auto.h"
 #include "cmd/plan/draw.h"
 #include "cmd/plan/options.h"
+#include "cmd/plan/phases.h"
 #include "base/error.h"
 #include "io/hf_config.h"
 #include "io/plan_file.h"
@@ -317,8 +318,8 @@ static enum merak_status print_report(const struct report *r,
     }
     if (rc == MERAK_OK)
         rc = print_pictures(r, err);
-    if (rc == MERAK_OK && r->opt->program && plan_options_has_text(r->opt))
-        rc = plan_print_programs(r->planned, err);
+    if (rc == MERAK_OK && plan_options_has_text(r->opt))
+        rc = plan_phases_print(r->planned, r->opt->phases, err);
     return rc;
 }
 
@@ -341,9 +342,12 @@ static enum merak_status plan_given(const struct plan_options *opt,
                                     struct merak_error *err)
 {
     struct merak_hf_config config;
-    struct report r = {.opt = opt, .config = &config};
+    struct plan_options filled = *opt;
+    struct report r = {.opt = &filled, .config = &config};
     enum merak_status rc = merak_hf_config_load(opt->model, &config, err);
 
+    if (rc == MERAK_OK && filled.seq == 0)
+        filled.seq = config.positions < 256 ? config.positions : 256;
     if (rc == MERAK_OK)
         rc = make_report(&r, err);
     if (rc == MERAK_OK)

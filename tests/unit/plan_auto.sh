@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..32
+echo 1..35
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -119,7 +119,20 @@ has "programs of a plan that is searched for" "$tmp/out" "rank 0 of 1: stage 0"
 cmp -s "$tmp/out" "$tmp/auto" || echo none >"$tmp/auto"
 has "an automatic schedule is one left out" "$tmp/auto" "rank 0 of 1: stage 0"
 
+"$merak" plan --model "$model" --tp 2 --pp 2 --dp 2 --recompute full \
+    --print schedule,graph,layouts,stages --global-batch 8 >"$tmp/out" 2>&1
+has "every phase of a plan can be printed" "$tmp/out" \
+    "F embedding.0 = embedding(tokens, wte.weight) -> f32[1,16,32]" \
+    "linear_dx.18[P] -> linear_dx.18@R[R]" \
+    "stage 1, ranks 4+5 6+7" "embedding.0 .. " "blocks recomputed" \
+    "stage 0: F0 F1 B0 F2 B1 F3 B2 B3"
+"$merak" plan --model "$model" --device h100 --global-batch 32 --what-if pp=2 \
+    --print schedule >"$tmp/out" 2>&1
+has "and of one that is searched for" "$tmp/out" "stage 1: F0"
+
 cpu="--device cpu --global-batch 8 --seq 16"
+refuses "--print: no phase \"layout\"; there are graph, layouts" $cpu \
+    --print graph,layout
 refuses "schedule 3f1b: a model of 1 forward pass given" $cpu --schedule 3f1b
 refuses "memory: no plan fits in 1 KiB a rank" $cpu --memory 0.00000095367432
 refuses "no device \"b200\"" --device b200 --global-batch 8

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* phases.c - what lies between a model and its programs, one phase a section
+ *
+ * The model's graph; how each node is cut (layouts); which stage runs it, and
+ * which ranks that stage is (stages); in which order a stage works (schedule);
+ * and all of it as instructions (program).
+ */
+#include "config.h"
+
+#include "cmd/plan/phases.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum merak_status (*print_fn)(const struct merak_planned *planned,
+                                      struct merak_error *err);
+
+/* --- graph, layouts, program: texts that their owners make -----------------
+ */
+
+static enum merak_status put(enum merak_status rc, char *text)
+{
+    if (rc == MERAK_OK) {
+        fputs(text, stdout);
+        free(text);
+    }
+    return rc;
+}
+
+static enum merak_status print_graph(const struct merak_planned *planned,
+                                     struct merak_error *err)
+{
+    char *text = NULL;
+    enum merak_status rc = merak_graph_print(planned->graph, &text, err);
+
+    return put(rc, text);
+}
+
+static enum merak_status print_layouts(const struct merak_planned *planned,
+                                       struct merak_error *err)
+{
+    char *text = NULL;
+    enum merak_status rc = merak_sharded_print(planned->sharded, &text, err);
+
+    return put(rc, text);
+}
+
+static enum merak_status print_program(const struct merak_planned *planned,
+                                       struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int s = 0; s < planned->n_programs && rc == MERAK_OK; s++) {
+        char *text = NULL;
+
+        rc = merak_program_print(planned->program[s], &text, err);
+        rc = put(rc, text);
+    }
+    return rc;
+}
+
+/* --- stages ----------------------------------------------------------------
+ */
+
+/* "ranks 4 5 6 7": of a stage, tensor groups together. */
+static void print_ranks(const struct merak_plan *plan, int stage)
+{
+    printf("stage %d, ranks", stage);
+    for (int d = 0; d < plan->dp; d++) {
+        for (int t = 0; t < plan->tp; t++)
+            printf("%c%d", t > 0 ? '+' : ' ',
+                   merak_plan_rank(plan, t, d, stage));
+    }
+}
+
+/* Forward nodes of a part: how many, and between which; elements of its
+ * parameters, FLOP of a micro-batch forward and backward. */
+static void print_part(const struct merak_planned *planned, int part)
+{
+    const struct merak_stages *stages = planned->stages;
+    const struct merak_graph *graph = planned->sharded->graph;
+    const char *first = "", *last = "";
+    int n = 0;
+
+    for (int i = 0; i < graph->n_forward; i++) {
+        if (stages->of_node[i] != part)
+            continue;
+        last = graph->node[i]->name;
+        if (n++ == 0)
+            first = last;
+    }
+    printf("part %d: %d nodes, %s .. %s, %zu parameters, %.4g FLOP", part, n,
+           first, last, stages->params[part], stages->flops[part]);
+}
+
+static enum merak_status print_stages(const struct merak_planned *planned,
+                                      struct merak_error *err)
+{
+    const struct merak_plan *plan = &planned->plan;
+    const struct merak_schedule *schedule = NULL;
+    enum merak_status rc = merak_plan_schedule(plan, &schedule, err);
+
+    for (int s = 0; s < plan->pp && rc == MERAK_OK; s++) {
+        print_ranks(plan, s);
+        putchar('\n');
+        for (int c = 0; c < merak_plan_chunks(plan); c++) {
+            int part = merak_plan_part(schedule, plan, s, c);
+            const struct merak_drop *drop = &planned->stages->drop[part];
+
+            printf("  chunk %d, ", c);
+            print_part(planned, part);
+            if (drop->attention)
+                printf(", attention recomputed");
+            else if (drop->blocks > 0)
+                printf(", %d of %d blocks recomputed", drop->blocks,
+                       planned->stages->n_blocks[part]);
+            putchar('\n');
+        }
+    }
+    return rc;
+}
+
+/* --- schedule ---------------------------------------------------------------
+ */
+
+/* "F3", with ".chunk" of several, "/slice" of several, "'pass" of several. */
+static void print_action(const struct merak_plan *plan,
+                         const struct merak_schedule_args *args,
+                         const struct merak_action *a)
+{
+    printf(" %c%d", "FBWR"[a->kind], a -> microbatch);
+    if (merak_plan_chunks(plan) > 1)
+        printf(".%d", a->chunk);
+    if (args->slices > 1)
+        printf("/%d", a->slice);
+    if (args->passes > 1 && a->kind == MERAK_ACT_F)
+        printf("'%d", a->pass);
+}
+
+static enum merak_status print_schedule(const struct merak_planned *planned,
+                                        struct merak_error *err)
+{
+    const struct merak_plan *plan = &planned->plan;
+    const struct merak_schedule *schedule = NULL;
+    enum merak_status rc = merak_plan_schedule(plan, &schedule, err);
+
+    for (int s = 0; s < plan->pp && rc == MERAK_OK; s++) {
+        struct merak_schedule_args args = merak_plan_schedule_args(plan, s);
+        int n = merak_schedule_count(schedule, &args);
+        struct merak_action *action = calloc((size_t)n, sizeof(*action));
+
+        if (action == NULL)
+            return merak_fail_nomem(err, (size_t)n * sizeof(*action));
+        merak_schedule_fill(schedule, &args, action);
+        printf("stage %d:", s);
+        for (int i = 0; i < n; i++)
+            print_action(plan, &args, &action[i]);
+        putchar('\n');
+        free(action);
+    }
+    return rc;
+}
+
+/* --- the list ---------------------------------------------------------------
+ */
+
+static const struct {
+    const char *name;
+    print_fn print;
+} phases[] = {
+    {"graph", print_graph},     {"layouts", print_layouts},
+    {"stages", print_stages},   {"schedule", print_schedule},
+    {"program", print_program},
+};
+
+enum { N_PHASES = sizeof(phases) / sizeof(phases[0]) };
+
+static int find(const char *name, size_t n)
+{
+    for (int i = 0; i < N_PHASES; i++) {
+        if (strlen(phases[i].name) == n && memcmp(phases[i].name, name, n) == 0)
+            return i;
+    }
+    return -1;
+}
+
+enum merak_status plan_phases_parse(const char *list, unsigned *phases_p,
+                                    struct merak_error *err)
+{
+    while (*list != '\0') {
+        size_t n = strcspn(list, ",");
+        int i = find(list, n);
+
+        if (i < 0)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--print: no phase \"%.*s\"; there are graph, "
+                              "layouts, stages, schedule, program",
+                              n > 40 ? 40 : (int)n, list);
+        *phases_p |= 1U << i;
+        list += n;
+        list += *list == ',';
+    }
+    return MERAK_OK;
+}
+
+enum merak_status plan_phases_print(const struct merak_planned *planned,
+                                    unsigned wanted, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < N_PHASES && rc == MERAK_OK; i++) {
+        if ((wanted >> i & 1U) == 0)
+            continue;
+        printf("\n%s\n", phases[i].name);
+        rc = phases[i].print(planned, err);
+    }
+    return rc;
+}
