@@ -113,9 +113,10 @@ for file in "${files[@]}"; do
             skipped=$((skipped + 1))
             continue
         fi
-        log=$logdir/$name.$mode.tap
+        log=$logdir/$name.$mode.tap begin=$SECONDS
         run_script "$file" "$mode" </dev/null 2>&1 | tee "$log"
         count "$log" "$name ($mode)"
+        echo "# $name ($mode) took $((SECONDS - begin)) s"
     done
 done
 echo "$passed passed, $failed failed, $skipped skipped"
