@@ -38,6 +38,7 @@
 
 struct calibrate {
     const char *out, *backend_name;
+    const char *from, *base;
     int threads;
     double memory_gib;
     bool help;
@@ -345,6 +346,11 @@ static const struct merak_option rows[] = {
      .positive = true, .most = 1e6},
     {"backend", MERAK_OPTION_TEXT, AT(backend_name), .about = "kernels (cpu)",
      .arg = "NAME"},
+    {"from", MERAK_OPTION_TEXT, AT(from),
+     .about = "measure nothing: take the times of a run from its trace",
+     .arg = "DIR"},
+    {"device", MERAK_OPTION_TEXT, AT(base),
+     .about = "what --from corrects: a name or a file (cpu)", .arg = "WORD"},
 };
 
 static const struct merak_option_table table = {rows,
@@ -359,7 +365,11 @@ static void print_help(void)
          "for `merak plan`.  Start it as ranks will be, as many on a node, on "
          "as\n"
          "many cores each: srun -N 1 -n 8 -c 4 merak calibrate --threads 4 "
-         "..\n");
+         "..\n"
+         "\n"
+         "With --from, in one process, correct a device by what a traced run "
+         "took\n"
+         "instead.\n");
     merak_options_help(&table, stdout);
 }
 
@@ -375,6 +385,17 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
     if (n < 6 || strcmp(c->out + n - 5, ".json") != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --out FILE.json, where the device file goes");
+    if (c->from == NULL && c->base != NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--device %.100s is what a trace corrects: give "
+                          "--from DIR, too",
+                          c->base);
+    if (c->from != NULL &&
+        (c->threads > 0 || c->memory_gib > 0 || c->device.ranks_per_node > 0))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--from measures nothing: --threads, "
+                          "--ranks-per-node and --memory-gib are the "
+                          "device's that it corrects");
     return MERAK_OK;
 }
 
@@ -433,7 +454,7 @@ static int run(struct calibrate *c)
 
 int merak_cmd_calibrate(int argc, char **argv)
 {
-    struct calibrate c = {.backend_name = "cpu", .threads = 1};
+    struct calibrate c = {.backend_name = "cpu"};
     struct merak_error err = {0};
     enum merak_status rc = parse(argc, argv, &c, &err);
     int code;
@@ -448,6 +469,10 @@ int merak_cmd_calibrate(int argc, char **argv)
         fprintf(stderr, "merak calibrate: %s\n", err.text);
         return MERAK_EXIT_CONFIG;
     }
+    if (c.from != NULL)
+        return calibrate_from_trace(&(struct calibrate_from){
+            c.from, c.base != NULL ? c.base : "cpu", c.backend_name, c.out});
+    c.threads = c.threads > 0 ? c.threads : 1;
     rc = merak_boot_open(&c.world.boot, &err);
     if (rc != MERAK_OK) {
         fprintf(stderr, "merak calibrate: %s\n", err.text);

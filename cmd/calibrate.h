@@ -57,4 +57,14 @@ enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
                                     struct merak_device *device,
                                     struct merak_error *err) MERAK_CHECKED;
 
+struct calibrate_from {
+    const char *dir;     /* the trace of a run */
+    const char *device;  /* that its times are held against */
+    const char *backend; /* that it has to have run on */
+    const char *out;
+};
+/* calibrate_trace.c: correct a device file by a run.  Prints what has changed,
+ * or why not; returns the exit code. */
+int calibrate_from_trace(const struct calibrate_from *from);
+
 #endif

@@ -15,6 +15,7 @@ static const char usage[] =
     "usage: merak trace summary DIR [--step N] [--top N]\n"
     "       merak trace svg DIR [--step N] [--predicted] (-o FILE | --text)\n"
     "       merak trace perfetto DIR [--step N] [--predicted] -o FILE\n"
+    "       merak trace plan DIR -o FILE\n"
     "       merak trace diff DIR (DIR | --predicted) [--step N] [--top N]\n"
     "\n"
     "  summary      each rank's compute, communication (exposed, and hidden\n"
@@ -23,6 +24,7 @@ static const char usage[] =
     "               time; the busiest instructions\n"
     "  svg          a picture of one step\n"
     "  perfetto     all steps as events for ui.perfetto.dev\n"
+    "  plan         the plan that the run followed, for another to follow\n"
     "  diff         two runs, or a run and what was predicted of it, side by\n"
     "               side: where the difference of their steps comes from\n"
     "\n"
@@ -31,7 +33,8 @@ static const char usage[] =
     "  --top N      rows shown (default 10)\n"
     "  --predicted  the predicted step instead (diff: as the first of the "
     "two)\n"
-    "  -o FILE      where the picture or the events go; - is standard output\n"
+    "  -o FILE      where the picture, the events or the plan go; - is\n"
+    "               standard output\n"
     "  --text       draw the picture in the terminal instead\n"
     "\n"
     "DIR holds the files trace-RANK.h5 of a run.  Exit codes: 0 fine,\n"
@@ -47,6 +50,7 @@ static const struct verb {
     {"summary", trace_run_summary, false, false, true},
     {"svg", trace_run_svg, true, true, false},
     {"perfetto", trace_run_perfetto, true, true, false},
+    {"plan", trace_run_plan, true, false, false},
     {"diff", trace_run_diff, false, true, true},
 };
 

@@ -39,6 +39,7 @@ int trace_run_summary(const struct trace_options *opt,
 int trace_run_svg(const struct trace_options *opt, const struct trace *trace);
 int trace_run_perfetto(const struct trace_options *opt,
                        const struct trace *trace);
+int trace_run_plan(const struct trace_options *opt, const struct trace *trace);
 int trace_run_diff(const struct trace_options *opt, const struct trace *trace);
 
 /* A run's trace, or the prediction that is in it.  Say why not and return the

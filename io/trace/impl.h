@@ -21,6 +21,9 @@ hid_t merak_trace_type(void);
 /* Write the plan, if the caller knows one; read it, if the file has one. */
 bool merak_trace_put_planned(hid_t file, const struct merak_trace_info *info);
 bool merak_trace_get_planned(hid_t file, struct merak_trace_rank *rank);
+/* The same of what the run was. */
+bool merak_trace_put_costs(hid_t file, const struct merak_trace_info *info);
+bool merak_trace_get_costs(hid_t file, struct merak_trace_rank *rank);
 /* dir/trace.h5 over the files of ranks 0..ranks-1 as they are now. */
 enum merak_status
 merak_trace_write_master(const char *dir, int ranks,

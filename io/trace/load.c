@@ -164,7 +164,7 @@ static enum merak_status load_rank(const char *path, int number,
         rc = merak_fail(err, MERAK_ERR_FORMAT,
                         "%s is not a trace this merak reads", path);
     else if (!get_names(file, rank) || !merak_trace_get_planned(file, rank) ||
-             !get_records(file, rank))
+             !merak_trace_get_costs(file, rank) || !get_records(file, rank))
         rc = merak_h5_fail(err, "cannot read %s", path);
     else if (rank->info.rank != number || rank->info.ranks <= number)
         rc = merak_fail(err, MERAK_ERR_CORRUPT,
@@ -236,6 +236,8 @@ void merak_trace_unload(struct merak_trace_rank *ranks, int n)
     for (int i = 0; i < n; i++) {
         free(ranks[i].names);
         free(ranks[i].planned);
+        free(ranks[i].cost);
+        free(ranks[i].plan);
         free(ranks[i].records);
     }
     free(ranks);

@@ -8,6 +8,7 @@
  * tp_index, dp_index, microbatches, schedule, transport.
  *   /names    [instructions] of text: what each instruction of the program is
  *   /planned  [instructions] of a compound, or absent; see planned.c
+ *   /costs, /plan and some attributes, or absent; see costs.c
  *   /records  [n] of a compound of 48 bytes, chunked, extendible:
  *     start_ns, end_ns  i64  since the run's epoch; one clock for all ranks
  *     bytes             u64  moved, or 0
@@ -250,7 +251,8 @@ static enum merak_status open_file(struct merak_trace *trace,
     if (rc == MERAK_OK &&
         (trace->file < 0 || !put_info(trace->file, info) ||
          !put_names(trace->file, info) ||
-         !merak_trace_put_planned(trace->file, info) || !make_records(trace)))
+         !merak_trace_put_planned(trace->file, info) ||
+         !merak_trace_put_costs(trace->file, info) || !make_records(trace)))
         rc = merak_h5_fail(err, "cannot create %s", trace->path);
     merak_h5_restore(&quiet);
     return rc;

@@ -39,6 +39,13 @@ struct merak_trace_planned {
     uint8_t reserved[7];
 };
 
+/* What a cost model asks of an instruction; 32 bytes on disk.  costs.c says
+ * what the fields mean. */
+struct merak_trace_cost {
+    double flops, bytes, width;
+    int32_t inside, tp;
+};
+
 /* Written beside the records, once per rank. */
 struct merak_trace_info {
     int rank, ranks, stage, stages, tp, dp, tp_index, dp_index;
@@ -48,6 +55,11 @@ struct merak_trace_info {
     int n_instrs;
     const char *const *instr_name;             /* [n_instrs] */
     const struct merak_trace_planned *planned; /* [n_instrs], or NULL */
+    const struct merak_trace_cost *cost;       /* [n_instrs], or NULL */
+    char backend[32];                          /* "": not known, nor the */
+    char dtype[8];                             /* next two */
+    int threads;
+    const char *plan; /* as text (io/plan_file.h), of rank 0; or NULL */
 };
 
 struct merak_trace;
@@ -90,6 +102,8 @@ struct merak_trace_rank {
     size_t n;
     struct merak_trace_planned *planned; /* [info.n_instrs]; NULL: the trace
                                             does not tell */
+    struct merak_trace_cost *cost;       /* likewise */
+    char *plan;                          /* likewise */
 };
 enum merak_status merak_trace_load(const char *dir,
                                    struct merak_trace_rank **ranks_p, int *n_p,

@@ -232,6 +232,9 @@ static enum merak_status match(const struct merak_trace_rank *ranks,
         while (end < n && seats[end].nth == seats[i].nth &&
                compare_events(&seats[end], &seats[i]) == 0)
             end++;
+        for (size_t k = i; k < end; k++)
+            span_of(view, &seats[k])->event = view->n_events;
+        view->n_events++;
         meet(view, &seats[i], end - i);
     }
     free(seats);
@@ -259,6 +262,7 @@ static enum merak_status fill_rank(const struct merak_trace_rank *rank,
             .start_ns = rec->start_ns,
             .end_ns = rec->end_ns,
             .peer = -1,
+            .event = -1,
         };
         if (rec->start_ns < view->start_ns)
             view->start_ns = rec->start_ns;

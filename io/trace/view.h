@@ -14,6 +14,7 @@ struct merak_trace_span {
     int64_t start_ns, end_ns;
     int peer; /* SEND, RECV: the other end's index in the ranks, or -1 */
     size_t peer_span; /* and in its spans */
+    int event;        /* the same of all that meet, 0 ..; -1: meets nobody */
 };
 
 struct merak_trace_view {
@@ -24,6 +25,7 @@ struct merak_trace_view {
         size_t n;
     } * rank;
     int64_t start_ns, end_ns; /* first and last over all ranks */
+    int n_events;
 };
 
 /* The steps that every rank has, ascending; free() them. */

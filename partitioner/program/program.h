@@ -341,12 +341,26 @@ enum merak_status merak_program_check(struct merak_program *const *programs,
 
 /* --- prediction ---------------------------------------------------------- */
 
+/* Exchanges among so many ranks of one node, whose communication threads may
+ * have to share cores. */
+struct merak_link_group {
+    int ranks;
+    double latency_s; /* of a round, for each peer */
+    double bytes_per_s;
+};
+
+enum { MERAK_LINK_GROUPS = 8 };
+
 struct merak_cost_model {
     char name[32];
     double flops_per_s;                      /* of one rank, GEMM */
     double bytes_per_s;                      /* memory, elementwise kernels */
     double kernel_s;                         /* fixed cost of a kernel */
     double link_bytes_per_s, link_latency_s; /* between ranks of a node */
+    /* Of groups that were measured, by ranks; others take the nearest of these
+     * and of the link's, which is that of two. */
+    struct merak_link_group group[MERAK_LINK_GROUPS];
+    int n_groups;
     int ranks_per_node; /* logical ranks fill nodes in order; 0: one node
                            holds them all, and the next two are not read */
     double net_bytes_per_s, net_latency_s; /* of a rank, to other nodes */
@@ -363,6 +377,9 @@ double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
                          int tp, const struct merak_kernel_size *size);
 /* What no kernel does. */
 double merak_cost_copy(const struct merak_cost_model *model, double bytes);
+/* The link as `n` ranks of a node meet it in an exchange. */
+struct merak_link_group merak_cost_group(const struct merak_cost_model *model,
+                                         int n);
 /* A collective of n members, `inside` of them (this one counted) on this
  * rank's node, each sending `bytes` in all, to every other alike. */
 double merak_cost_exchange(const struct merak_cost_model *model,

@@ -137,5 +137,7 @@ void merak_device_cost(const struct merak_device *device,
                                   .net_latency_s = device->net_latency_s,
                                   .rates = device->rates[dtype],
                                   .tp_rates = device->tp_rates[dtype]};
+    memcpy(model->group, device->group, sizeof(model->group));
+    model->n_groups = device->n_groups;
     memcpy(model->name, device->name, sizeof(model->name));
 }

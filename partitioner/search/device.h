@@ -23,6 +23,11 @@
  *    "kernels": {"f32": {"linear": [[2.7e8, 3.1e6, 1.8e-3, 256], ..], ..}, ..}
  *    "tp_kernels": {"f32": ..}
  *
+ * `link` may have the field `groups`, of exchanges among more ranks of a node
+ * than two, whose communication threads may have to share cores (program.h):
+ *
+ *    "groups": [{"ranks": 4, "latency_s": 2e-5, "bytes_per_s": 2e11}, ..]
+ *
  * `merak calibrate` writes such a file.
  */
 #ifndef MERAK_PARTITIONER_SEARCH_DEVICE_H
@@ -40,6 +45,8 @@ struct merak_device {
     double kernel_s;                       /* fixed cost of a kernel */
     double link_bytes_per_s, link_latency_s; /* inside a node */
     double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
+    struct merak_link_group group[MERAK_LINK_GROUPS]; /* inside a node */
+    int n_groups;
     /* From a file; or NULL. */
     struct merak_rates *rates[MERAK_DTYPE_COUNT];
     struct merak_rates *tp_rates[MERAK_DTYPE_COUNT];

@@ -68,6 +68,44 @@ static void read_link(struct reader *r, const json_t *in, const char *name,
     *latency_s = number(r, link, "latency_s", true);
 }
 
+static void read_group(struct reader *r, const json_t *in,
+                       struct merak_device *d)
+{
+    struct merak_link_group *group = &d->group[d->n_groups];
+    double ranks = number(r, in, "ranks", false);
+
+    group->latency_s = number(r, in, "latency_s", true);
+    group->bytes_per_s = number(r, in, "bytes_per_s", false);
+    if (r->rc == MERAK_OK &&
+        (ranks < 2 || ranks > 65535 || ranks != floor(ranks)))
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: a group of link has %g ranks; expected a whole "
+                           "number from 2 to 65535",
+                           r->path, ranks);
+    if (r->rc != MERAK_OK)
+        return;
+    group->ranks = (int)ranks;
+    d->n_groups++;
+}
+
+static void read_groups(struct reader *r, const json_t *in,
+                        struct merak_device *d)
+{
+    const json_t *groups =
+        json_object_get(json_object_get(in, "link"), "groups");
+    size_t n = json_array_size(groups);
+
+    if (r->rc != MERAK_OK || groups == NULL)
+        return;
+    if (!json_is_array(groups) || n > MERAK_LINK_GROUPS)
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: field \"groups\" of link: expected a list of "
+                           "at most %d objects",
+                           r->path, MERAK_LINK_GROUPS);
+    for (size_t i = 0; i < n && r->rc == MERAK_OK; i++)
+        read_group(r, json_array_get(groups, i), d);
+}
+
 /* --- kernels -------------------------------------------------------------- */
 
 static void read_point(struct reader *r, const char *op, const json_t *in,
@@ -165,6 +203,7 @@ static void read_device(struct reader *r, const json_t *in,
     d->bytes_per_s = number(r, in, "bytes_per_s", false);
     d->kernel_s = number(r, in, "kernel_s", true);
     read_link(r, in, "link", &d->link_bytes_per_s, &d->link_latency_s);
+    read_groups(r, in, d);
     d->net_bytes_per_s = d->link_bytes_per_s;
     d->net_latency_s = d->link_latency_s;
     if (json_object_get(in, "net") != NULL)
@@ -229,6 +268,19 @@ static void put_tables(json_t *out, const char *name,
                                   kernels_object(rates[MERAK_BF16])));
 }
 
+static void put_groups(json_t *out, const struct merak_device *device)
+{
+    json_t *groups = json_array();
+
+    for (int i = 0; i < device->n_groups; i++)
+        json_array_append_new(
+            groups,
+            json_pack("{s:i, s:f, s:f}", "ranks", device->group[i].ranks,
+                      "latency_s", device->group[i].latency_s, "bytes_per_s",
+                      device->group[i].bytes_per_s));
+    json_object_set_new(json_object_get(out, "link"), "groups", groups);
+}
+
 enum merak_status merak_device_save(const struct merak_device *device,
                                     const char *path, struct merak_error *err)
 {
@@ -246,6 +298,8 @@ enum merak_status merak_device_save(const struct merak_device *device,
 
     if (out == NULL)
         return merak_fail_nomem(err, sizeof(*device));
+    if (device->n_groups > 0)
+        put_groups(out, device);
     put_tables(out, "kernels", device->rates);
     put_tables(out, "tp_kernels", device->tp_rates);
     failed = json_dump_file(out, path, JSON_INDENT(2) | JSON_REAL_PRECISION(6));

@@ -6,6 +6,8 @@
 
 #include "partitioner/program/program.h"
 
+#include <math.h>
+
 const struct merak_cost_model *merak_cost_default(void)
 {
     /* One core of a current server CPU in f32; peers inside a node. */
@@ -53,7 +55,33 @@ double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
 
 double merak_cost_copy(const struct merak_cost_model *model, double bytes)
 {
-    return model->kernel_s + bytes / model->bytes_per_s;
+    const struct merak_kernel_size size = {.bytes = bytes};
+    double seconds =
+        bytes > 0 ? measured(model, model->rates, MERAK_RATE_COPY, &size) : -1;
+
+    return seconds >= 0 ? seconds
+                        : model->kernel_s + bytes / model->bytes_per_s;
+}
+
+struct merak_link_group merak_cost_group(const struct merak_cost_model *model,
+                                         int n)
+{
+    struct merak_link_group best = {2, model->link_latency_s,
+                                    model->link_bytes_per_s};
+    double least;
+
+    if (model->n_groups == 0)
+        return best;
+    least = fabs(log((double)n / 2));
+    for (int i = 0; i < model->n_groups; i++) {
+        double off = fabs(log((double)n / model->group[i].ranks));
+
+        if (off > least)
+            continue;
+        best = model->group[i];
+        least = off;
+    }
+    return best;
 }
 
 double merak_cost_exchange(const struct merak_cost_model *model,
@@ -63,17 +91,16 @@ double merak_cost_exchange(const struct merak_cost_model *model,
     /* An all-reduce reduces, then gathers. */
     int rounds = kind == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
     double near = inside - 1, far = n - inside, each;
+    struct merak_link_group link;
 
     if (n < 2)
         return 0;
     each = bytes / (n - 1);
+    link = merak_cost_group(model, inside);
     if (far == 0)
-        return rounds * near * model->link_latency_s +
-               bytes / model->link_bytes_per_s;
-    return rounds *
-               (near * model->link_latency_s + far * model->net_latency_s) +
-           near * each / model->link_bytes_per_s +
-           far * each / model->net_bytes_per_s;
+        return rounds * near * link.latency_s + bytes / link.bytes_per_s;
+    return rounds * (near * link.latency_s + far * model->net_latency_s) +
+           near * each / link.bytes_per_s + far * each / model->net_bytes_per_s;
 }
 
 double merak_cost_transfer(const struct merak_cost_model *model, double bytes,

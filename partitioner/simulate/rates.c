@@ -74,6 +74,53 @@ bool merak_rates_add(struct merak_rates *rates, const char *op,
     return true;
 }
 
+static struct merak_rate_point *nearest(struct merak_op_rates *r,
+                                        const struct merak_kernel_size *size)
+{
+    struct merak_rate_point *best = &r->point[0];
+
+    for (int i = 1; i < r->n; i++) {
+        if (distance2(&r->point[i].size, size) < distance2(&best->size, size))
+            best = &r->point[i];
+    }
+    return best;
+}
+
+void merak_rates_set(struct merak_rates *rates, const char *op,
+                     const struct merak_rate_point *point)
+{
+    struct merak_op_rates *r =
+        (struct merak_op_rates *)(uintptr_t)find(rates, op);
+    struct merak_rate_point *old;
+
+    if (r == NULL || r->n == 0) {
+        merak_rates_add(rates, op, point);
+        return;
+    }
+    old = nearest(r, &point->size);
+    if (r->n == MERAK_RATE_POINTS ||
+        distance2(&old->size, &point->size) <= ALIKE * ALIKE)
+        *old = *point;
+    else
+        r->point[r->n++] = *point;
+}
+
+void merak_rates_scale(struct merak_rates *rates, const char *op, double factor)
+{
+    struct merak_op_rates *r =
+        (struct merak_op_rates *)(uintptr_t)find(rates, op);
+
+    for (int i = 0; r != NULL && i < r->n; i++)
+        r->point[i].seconds *= factor;
+}
+
+bool merak_rates_has(const struct merak_rates *rates, const char *op)
+{
+    const struct merak_op_rates *r = find(rates, op);
+
+    return r != NULL && r->n > 0;
+}
+
 static double roofline(const struct merak_kernel_size *size, double flops_per_s,
                        double bytes_per_s)
 {

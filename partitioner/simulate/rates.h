@@ -15,6 +15,9 @@
 #define MERAK_RATE_OPS 48
 #define MERAK_RATE_POINTS 160
 
+/* What stands for copies, which no kernel does, among the ops. */
+#define MERAK_RATE_COPY "copy"
+
 struct merak_kernel_size {
     double flops, bytes; /* as the op's cost function has them; not both 0 */
     double width;        /* last dim of the first operand, where that has three
@@ -42,6 +45,15 @@ struct merak_rates {
  * room for is left out, and false returned. */
 bool merak_rates_add(struct merak_rates *rates, const char *op,
                      const struct merak_rate_point *point);
+
+/* The point instead of what there is of nearly its size, or of the size nearest
+ * to it where there is no room. */
+void merak_rates_set(struct merak_rates *rates, const char *op,
+                     const struct merak_rate_point *point);
+/* All points of an op times so much. */
+void merak_rates_scale(struct merak_rates *rates, const char *op,
+                       double factor);
+bool merak_rates_has(const struct merak_rates *rates, const char *op);
 
 /*
  * Seconds of a kernel that the roofline gives roof_s, > 0: roof_s times what

@@ -434,11 +434,20 @@ static enum merak_status share_links(struct merak_trainer *t,
     double link[] = {cost->link_bytes_per_s, cost->link_latency_s,
                      cost->net_bytes_per_s, cost->net_latency_s,
                      cost->ranks_per_node};
-    enum merak_status rc =
-        t->boot->ops->broadcast(t->boot, link, sizeof(link), err);
+    struct {
+        int n;
+        struct merak_link_group group[MERAK_LINK_GROUPS];
+    } groups = {.n = cost->n_groups};
+    enum merak_status rc;
 
+    memcpy(groups.group, cost->group, sizeof(groups.group));
+    rc = t->boot->ops->broadcast(t->boot, link, sizeof(link), err);
+    if (rc == MERAK_OK)
+        rc = t->boot->ops->broadcast(t->boot, &groups, sizeof(groups), err);
     if (rc != MERAK_OK)
         return rc;
+    cost->n_groups = groups.n;
+    memcpy(cost->group, groups.group, sizeof(cost->group));
     cost->link_bytes_per_s = link[0];
     cost->link_latency_s = link[1];
     cost->net_bytes_per_s = link[2];

@@ -135,6 +135,9 @@ static const struct merak_option rows[] = {
      .words = "no|yes"},
     {"trace", MERAK_OPTION_TEXT, AT(trace), .about = "trace directory (none)",
      .arg = "DIR"},
+    {"trace-every", MERAK_OPTION_INT, AT(trace_every),
+     .about = "steps between those in the trace (100)", .least = 1,
+     .most = 1e9},
     {"metrics", MERAK_OPTION_TEXT, AT(metrics),
      .about = "file with one JSON line a step (none)", .arg = "FILE"},
     {"dump-grads", MERAK_OPTION_TEXT, AT(dump_grads),
@@ -170,6 +173,7 @@ static void set_defaults(struct merak_train_options *o)
     o->backend = "cpu";
     o->deadline_s = 300;
     o->keep = 2;
+    o->trace_every = 100;
     o->log_every = 10;
 }
 

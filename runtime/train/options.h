@@ -51,6 +51,7 @@ struct merak_train_options {
     enum merak_resume resume;
     bool data_changed; /* resume although --data is not what it was */
     const char *trace;
+    int trace_every; /* steps between those that are kept */
     const char *metrics;
     const char *dump_grads; /* directory for gradients of chosen steps */
     uint64_t log_every;

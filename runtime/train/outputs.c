@@ -11,9 +11,53 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the trace says of each instruction of the program. */
+struct told {
+    const char **name;
+    struct merak_trace_planned *planned;
+    struct merak_trace_cost *cost;
+    char *plan; /* rank 0 */
+};
+
+/* The plan as `merak plan --json` would save it, for a run to replay. */
+static enum merak_status tell_plan(const struct merak_trainer *t,
+                                   struct told *told, struct merak_error *err)
+{
+    struct merak_plan_file file = {.plan = t->plan,
+                                   .seq = t->opt.seq,
+                                   .global_batch = t->opt.global_batch,
+                                   .program = t->program_id,
+                                   .memory_bytes = t->program->arena_bytes};
+    json_t *object;
+
+    memcpy(file.model, t->model_id, sizeof(t->model_id));
+    snprintf(file.device, sizeof(file.device), "%s", t->cost.name);
+    object = merak_plan_file_object(&file);
+    told->plan = json_dumps(object, JSON_COMPACT);
+    json_decref(object);
+    return told->plan != NULL ? MERAK_OK : merak_fail_nomem(err, sizeof(file));
+}
+
+static enum merak_status tell(struct merak_trainer *t, struct told *told,
+                              struct merak_error *err)
+{
+    size_t n = (size_t)t->program->n_instrs + 1;
+
+    told->name = calloc(n, sizeof(*told->name));
+    told->planned = calloc(n, sizeof(*told->planned));
+    told->cost = calloc(n, sizeof(*told->cost));
+    if (told->name == NULL || told->planned == NULL || told->cost == NULL)
+        return merak_fail_nomem(err, n * sizeof(*told->planned));
+    for (int i = 0; i < t->program->n_instrs; i++)
+        told->name[i] = t->program->instr[i].name;
+    merak_trainer_costs(t, told->cost);
+    if (t->program->rank == 0 && tell_plan(t, told, err) != MERAK_OK)
+        return err->status;
+    return merak_trainer_predict(t, told->planned, err);
+}
+
 static enum merak_status create_trace(struct merak_trainer *t,
-                                      const char **names,
-                                      struct merak_trace_planned *planned,
+                                      const struct told *told,
                                       struct merak_error *err)
 {
     struct merak_trace_info info = {
@@ -27,33 +71,34 @@ static enum merak_status create_trace(struct merak_trainer *t,
         .dp_index = t->program->dp_index,
         .microbatches = t->plan.microbatches,
         .n_instrs = t->program->n_instrs,
-        .instr_name = names,
-        .planned = planned,
+        .instr_name = told->name,
+        .planned = told->planned,
+        .cost = told->cost,
+        .threads = t->plan.threads,
+        .plan = told->plan,
     };
 
-    for (int i = 0; i < info.n_instrs; i++)
-        names[i] = t->program->instr[i].name;
+    snprintf(info.backend, sizeof(info.backend), "%s", t->opt.backend);
+    snprintf(info.dtype, sizeof(info.dtype), "%s",
+             t->plan.dtype == MERAK_BF16 ? "bf16" : "fp32");
     memcpy(info.schedule, t->plan.schedule, sizeof(info.schedule));
     snprintf(info.transport, sizeof(info.transport), "%s", t->tr->ops->name);
-    return merak_trace_create(t->opt.trace, &info, 0, &t->trace, err);
+    return merak_trace_create(t->opt.trace, &info, t->opt.trace_every,
+                              &t->trace, err);
 }
 
 static enum merak_status open_trace(struct merak_trainer *t,
                                     struct merak_error *err)
 {
-    size_t n = (size_t)t->program->n_instrs + 1;
-    const char **names = calloc(n, sizeof(*names));
-    struct merak_trace_planned *planned = calloc(n, sizeof(*planned));
-    enum merak_status rc;
+    struct told told = {0};
+    enum merak_status rc = tell(t, &told, err);
 
-    if (names == NULL || planned == NULL)
-        rc = merak_fail_nomem(err, n * sizeof(*planned));
-    else
-        rc = merak_trainer_predict(t, planned, err);
     if (rc == MERAK_OK)
-        rc = create_trace(t, names, planned, err);
-    free(planned);
-    free(names);
+        rc = create_trace(t, &told, err);
+    free(told.plan);
+    free(told.cost);
+    free(told.planned);
+    free(told.name);
     return rc;
 }
 

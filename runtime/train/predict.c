@@ -47,6 +47,42 @@ static void fill_one(const struct merak_program *prog,
     }
 }
 
+/* Of those that meet in an instruction, how many are on this rank's node. */
+static int near(const struct merak_trainer *t, const struct merak_instr *in)
+{
+    const struct merak_program *prog = t->program;
+    const struct merak_group *group;
+    int n = 0;
+
+    if (in->kind == MERAK_INSTR_SEND || in->kind == MERAK_INSTR_RECV)
+        return 1 + merak_cost_together(&t->cost, prog->rank, in->peer);
+    if (in->kind != MERAK_INSTR_EXCHANGE)
+        return 0;
+    group = &prog->group[in->group];
+    for (int i = 0; i < group->n; i++)
+        n += merak_cost_together(&t->cost, prog->rank, group->rank[i]);
+    return n;
+}
+
+void merak_trainer_costs(const struct merak_trainer *t,
+                         struct merak_trace_cost *cost)
+{
+    const struct merak_program *prog = t->program;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+        struct merak_kernel_size size = {.bytes = (double)in->bytes};
+
+        if (in->kind == MERAK_INSTR_KERNEL)
+            size = merak_instr_size(prog, in);
+        cost[i] = (struct merak_trace_cost){.flops = size.flops,
+                                            .bytes = size.bytes,
+                                            .width = size.width,
+                                            .inside = near(t, in),
+                                            .tp = prog->plan.tp};
+    }
+}
+
 /* The programs of this rank's pipeline, one of each stage: its tensor and
  * data peers do the same at the same time. */
 static enum merak_status build_pipeline(struct merak_trainer *t,

@@ -150,6 +150,10 @@ enum merak_status merak_trainer_predict(struct merak_trainer *t,
                                         struct merak_trace_planned *planned,
                                         struct merak_error *err) MERAK_CHECKED;
 
+/* predict.c: what a cost model asks of each; cost  out  [n_instrs]. */
+void merak_trainer_costs(const struct merak_trainer *t,
+                         struct merak_trace_cost *cost);
+
 /* loop.c: the steps; *exit_code_p is MERAK_EXIT_DONE or _AGAIN. */
 enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
                                      struct merak_error *err) MERAK_CHECKED;

@@ -253,8 +253,14 @@ static void time_is_split_without_counting_waits_as_transfers(void **state)
         timed(1, 0, MERAK_INSTR_KERNEL, LOCAL, -1, 110, 140),
         timed(1, 1, MERAK_INSTR_EXCHANGE, REDUCE, -1, 140, 200)};
     struct merak_trace_rank ranks[2] = {
-        {{.rank = 0, .ranks = 2, .n_instrs = 2}, name, first, 5, NULL},
-        {{.rank = 1, .ranks = 2, .n_instrs = 2}, name, second, 3, NULL}};
+        {.info = {.rank = 0, .ranks = 2, .n_instrs = 2},
+         .names = name,
+         .records = first,
+         .n = 5},
+        {.info = {.rank = 1, .ranks = 2, .n_instrs = 2},
+         .names = name,
+         .records = second,
+         .n = 3}};
     struct merak_trace_split split[2];
     struct merak_trace_busy *busy;
     struct merak_error err;
@@ -319,8 +325,11 @@ static void a_collective_begins_when_its_last_member_comes(void **state)
 
     (void)state;
     for (int r = 0; r < 3; r++)
-        ranks[r] = (struct merak_trace_rank){
-            {.rank = r, .n_instrs = 2}, name, records[r], 2, plan[r]};
+        ranks[r] = (struct merak_trace_rank){.info = {.rank = r, .n_instrs = 2},
+                                             .names = name,
+                                             .records = records[r],
+                                             .n = 2,
+                                             .planned = plan[r]};
     assert_int_equal(merak_trace_split(ranks, 3, &(int32_t){1}, 1, split, &err),
                      MERAK_OK);
     for (int r = 0; r < 3; r++) {

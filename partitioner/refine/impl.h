@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/refine/impl.h - what the files of refine/ share */
+#ifndef MERAK_PARTITIONER_REFINE_IMPL_H
+#define MERAK_PARTITIONER_REFINE_IMPL_H
+
+#include "partitioner/refine/refine.h"
+
+/* A class, its samples summed by steps. */
+struct refine_class {
+    struct merak_sample_class what;
+    double *sum; /* [steps] */
+    long *count; /* [steps] */
+    long n;      /* samples, once all are in */
+    double mean; /* seconds */
+};
+
+struct merak_refine {
+    int steps;
+    struct refine_class *class;
+    int n, room;
+};
+
+/* A device on its way to what the samples say. */
+struct refine_run {
+    struct merak_refine *refine;
+    enum merak_dtype dtype;
+    int ranks;
+    struct merak_device *device;
+    struct merak_cost_model base; /* of the device as it was */
+    struct merak_change *change;
+    int n_changes, room;
+    struct merak_error *err;
+};
+
+/* The value at half the weight, of n > 0 pairs, which are sorted. */
+struct refine_weighted {
+    double value, weight;
+};
+double merak_refine_median(struct refine_weighted *pair, int n);
+double merak_refine_bound(double x, double most);
+enum merak_status
+merak_refine_note(struct refine_run *run,
+                  const struct merak_change *change) MERAK_CHECKED;
+
+/* links.c: what exchanges and transfers say. */
+enum merak_status merak_refine_links(struct refine_run *run) MERAK_CHECKED;
+
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* links.c - latency and bandwidth that exchanges and transfers met
+ *
+ * A class took mean = rounds latency + bytes / bandwidth, where an all-reduce
+ * of n counts 2 (n - 1) rounds, other exchanges n - 1 and a transfer 1
+ * (merak_cost_exchange() has the same).  Both are fitted by least squares of
+ * relative errors, weighted by samples; then both are scaled so that all
+ * samples together take what they took.
+ */
+#include "config.h"
+
+#include "partitioner/refine/impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define BANDWIDTH_MOST 16.0
+
+/* One kind of link, and what is known of it. */
+struct link {
+    double latency_s, bytes_per_s;
+    /* normal equations */
+    double rr, rb, bb, r1, b1;
+    /* of all samples */
+    double rounds, bytes, seconds;
+    int classes;
+    long samples;
+};
+
+static int rounds_of(const struct merak_sample_class *what)
+{
+    return what->convert == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
+}
+
+static void add(struct link *l, const struct refine_class *c, double rounds,
+                double bytes, double seconds)
+{
+    double n = (double)c->n, r = rounds / seconds, b = bytes / seconds;
+
+    if (seconds <= 0 || n <= 0)
+        return;
+    l->rr += n * r * r;
+    l->rb += n * r * b;
+    l->bb += n * b * b;
+    l->r1 += n * r;
+    l->b1 += n * b;
+    l->rounds += n * rounds;
+    l->bytes += n * bytes;
+    l->seconds += n * seconds;
+    l->classes++;
+    l->samples += c->n;
+}
+
+/* The least squares, or both scaled where samples do not tell them apart or
+ * make no sense. */
+static void fit(const struct link *l, double *latency_p, double *per_byte_p)
+{
+    double det = l->rr * l->bb - l->rb * l->rb, latency = 0, per_byte = 0;
+
+    *latency_p = l->latency_s;
+    *per_byte_p = 1 / l->bytes_per_s;
+    if (l->classes < 2 || det <= 1e-3 * l->rr * l->bb)
+        return;
+    latency = (l->r1 * l->bb - l->b1 * l->rb) / det;
+    per_byte = (l->b1 * l->rr - l->r1 * l->rb) / det;
+    per_byte = *per_byte_p * merak_refine_bound(fmax(per_byte, 0) / *per_byte_p,
+                                                BANDWIDTH_MOST);
+    if (latency <= 0)
+        return;
+    *latency_p = latency;
+    *per_byte_p = per_byte;
+}
+
+/* Changes the link's two numbers. */
+static void solve(struct link *l)
+{
+    double latency, per_byte, factor;
+
+    fit(l, &latency, &per_byte);
+    factor = l->seconds / (l->rounds * latency + l->bytes * per_byte);
+    latency *= factor;
+    if (l->latency_s > 0)
+        latency = l->latency_s *
+                  merak_refine_bound(latency / l->latency_s, MERAK_REFINE_MOST);
+    l->latency_s = latency;
+    l->bytes_per_s *= merak_refine_bound(
+        1 / (l->bytes_per_s * per_byte * factor), MERAK_REFINE_MOST);
+}
+
+static enum merak_status note(struct refine_run *run, const char *what,
+                              const struct link *l, double latency_s,
+                              double bytes_per_s)
+{
+    struct merak_change change = {.unit = MERAK_CHANGE_LATENCY,
+                                  .before = latency_s,
+                                  .after = l->latency_s,
+                                  .classes = l->classes,
+                                  .samples = l->samples};
+    enum merak_status rc;
+
+    snprintf(change.what, sizeof(change.what), "%s, latency", what);
+    rc = merak_refine_note(run, &change);
+    if (rc != MERAK_OK)
+        return rc;
+    change.unit = MERAK_CHANGE_RATE;
+    change.before = bytes_per_s;
+    change.after = l->bytes_per_s;
+    snprintf(change.what, sizeof(change.what), "%s, bandwidth", what);
+    return merak_refine_note(run, &change);
+}
+
+/* --- inside a node -------------------------------------------------------- */
+
+static enum merak_status refine_transfers(struct refine_run *run)
+{
+    struct merak_device *d = run->device;
+    struct link l = {.latency_s = d->link_latency_s,
+                     .bytes_per_s = d->link_bytes_per_s};
+
+    for (int i = 0; i < run->refine->n; i++) {
+        const struct refine_class *c = &run->refine->class[i];
+
+        if (c->what.kind == MERAK_SAMPLE_TRANSFER && c->what.inside == 2)
+            add(&l, c, 1, c->what.size.bytes, c->mean);
+    }
+    if (l.classes == 0)
+        return MERAK_OK;
+    solve(&l);
+    d->link_latency_s = l.latency_s;
+    d->link_bytes_per_s = l.bytes_per_s;
+    return note(run, "link", &l, run->base.link_latency_s,
+                run->base.link_bytes_per_s);
+}
+
+static void keep_group(struct merak_device *d, int ranks, const struct link *l)
+{
+    struct merak_link_group *at = &d->group[0];
+    double off = INFINITY;
+
+    for (int i = 0; i < d->n_groups; i++) {
+        double x = fabs(log((double)d->group[i].ranks / ranks));
+
+        if (x < off)
+            at = &d->group[i];
+        off = fmin(x, off);
+    }
+    if (off > 0 && d->n_groups < MERAK_LINK_GROUPS)
+        at = &d->group[d->n_groups++];
+    *at = (struct merak_link_group){ranks, l->latency_s, l->bytes_per_s};
+}
+
+/* Exchanges of so many ranks of a node. */
+static enum merak_status refine_group(struct refine_run *run, int ranks)
+{
+    struct merak_link_group base = merak_cost_group(&run->base, ranks);
+    struct link l = {.latency_s = base.latency_s,
+                     .bytes_per_s = base.bytes_per_s};
+    char what[32];
+
+    for (int i = 0; i < run->refine->n; i++) {
+        const struct refine_class *c = &run->refine->class[i];
+
+        if (c->what.kind == MERAK_SAMPLE_EXCHANGE && c->what.n == ranks &&
+            c->what.inside == ranks)
+            add(&l, c, rounds_of(&c->what) * (ranks - 1.0), c->what.size.bytes,
+                c->mean);
+    }
+    if (l.classes == 0)
+        return MERAK_OK;
+    solve(&l);
+    keep_group(run->device, ranks, &l);
+    snprintf(what, sizeof(what), "link among %d", ranks);
+    return note(run, what, &l, base.latency_s, base.bytes_per_s);
+}
+
+static bool is_first_of_size(const struct merak_refine *refine, int at)
+{
+    const struct merak_sample_class *what = &refine->class[at].what;
+
+    if (what->kind != MERAK_SAMPLE_EXCHANGE || what->inside != what->n)
+        return false;
+    for (int i = 0; i < at; i++) {
+        const struct merak_sample_class *other = &refine->class[i].what;
+
+        if (other->kind == MERAK_SAMPLE_EXCHANGE && other->n == what->n &&
+            other->inside == other->n)
+            return false;
+    }
+    return true;
+}
+
+/* --- between nodes -------------------------------------------------------- */
+
+/* What the part inside a node takes is known by now. */
+static void add_far(const struct refine_run *run, struct link *l,
+                    const struct refine_class *c)
+{
+    const struct merak_sample_class *what = &c->what;
+    double far = what->n - what->inside, near = what->inside - 1, each;
+    struct merak_cost_model now;
+    struct merak_link_group link;
+
+    merak_device_cost(run->device, run->dtype, 0, &now);
+    if (what->kind == MERAK_SAMPLE_TRANSFER) {
+        add(l, c, 1, what->size.bytes, c->mean);
+        return;
+    }
+    link = merak_cost_group(&now, what->inside);
+    each = what->size.bytes / (what->n - 1);
+    add(l, c, rounds_of(what) * far, far * each,
+        c->mean - near * (rounds_of(what) * link.latency_s +
+                          each / link.bytes_per_s));
+}
+
+static enum merak_status refine_net(struct refine_run *run)
+{
+    struct merak_device *d = run->device;
+    struct link l = {.latency_s = d->net_latency_s,
+                     .bytes_per_s = d->net_bytes_per_s};
+
+    for (int i = 0; i < run->refine->n; i++) {
+        const struct refine_class *c = &run->refine->class[i];
+
+        if ((c->what.kind == MERAK_SAMPLE_EXCHANGE ||
+             c->what.kind == MERAK_SAMPLE_TRANSFER) &&
+            c->what.inside < c->what.n)
+            add_far(run, &l, c);
+    }
+    if (l.classes == 0)
+        return MERAK_OK;
+    solve(&l);
+    d->net_latency_s = l.latency_s;
+    d->net_bytes_per_s = l.bytes_per_s;
+    return note(run, "net", &l, run->base.net_latency_s,
+                run->base.net_bytes_per_s);
+}
+
+/* Without transfers, the link is as much slower or faster as what it is for
+ * the smallest group. */
+static enum merak_status follow_group(struct refine_run *run)
+{
+    const struct merak_refine *refine = run->refine;
+    struct merak_device *d = run->device;
+    struct link l = {.latency_s = d->link_latency_s,
+                     .bytes_per_s = d->link_bytes_per_s};
+    struct merak_link_group before, after;
+    struct merak_cost_model now;
+    int least = 0;
+
+    for (int i = 0; i < refine->n; i++) {
+        const struct merak_sample_class *what = &refine->class[i].what;
+
+        if (what->kind == MERAK_SAMPLE_TRANSFER && what->inside == 2)
+            return MERAK_OK;
+        if (is_first_of_size(refine, i) && (least == 0 || what->n < least)) {
+            least = what->n;
+            l.samples = refine->class[i].n;
+        }
+    }
+    if (least == 0)
+        return MERAK_OK;
+    merak_device_cost(d, run->dtype, 0, &now);
+    before = merak_cost_group(&run->base, least);
+    after = merak_cost_group(&now, least);
+    if (before.latency_s > 0)
+        l.latency_s *= after.latency_s / before.latency_s;
+    l.bytes_per_s *= after.bytes_per_s / before.bytes_per_s;
+    d->link_latency_s = l.latency_s;
+    d->link_bytes_per_s = l.bytes_per_s;
+    return note(run, "link, by groups", &l, run->base.link_latency_s,
+                run->base.link_bytes_per_s);
+}
+
+enum merak_status merak_refine_links(struct refine_run *run)
+{
+    enum merak_status rc = refine_transfers(run);
+
+    for (int i = 0; i < run->refine->n && rc == MERAK_OK; i++) {
+        if (is_first_of_size(run->refine, i))
+            rc = refine_group(run, run->refine->class[i].what.n);
+    }
+    if (rc == MERAK_OK)
+        rc = follow_group(run);
+    return rc == MERAK_OK ? refine_net(run) : rc;
+}

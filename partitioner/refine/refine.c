@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* refine.c - samples by class, and what they say of kernels */
+#include "config.h"
+
+#include "partitioner/refine/impl.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNUSUAL 30 /* times the median step */
+
+/* --- samples -------------------------------------------------------------- */
+
+enum merak_status merak_refine_create(int steps, struct merak_refine **refine_p,
+                                      struct merak_error *err)
+{
+    struct merak_refine *refine = calloc(1, sizeof(*refine));
+
+    if (refine == NULL)
+        return merak_fail_nomem(err, sizeof(*refine));
+    refine->steps = steps;
+    *refine_p = refine;
+    return MERAK_OK;
+}
+
+void merak_refine_destroy(struct merak_refine *refine)
+{
+    if (refine == NULL)
+        return;
+    for (int i = 0; i < refine->n; i++) {
+        free(refine->class[i].sum);
+        free(refine->class[i].count);
+    }
+    free(refine->class);
+    free(refine);
+}
+
+static bool is_same(const struct merak_sample_class *a,
+                    const struct merak_sample_class *b)
+{
+    if (a->kind != b->kind || a->size.bytes != b->size.bytes ||
+        a->size.flops != b->size.flops || a->size.width != b->size.width)
+        return false;
+    if (a->kind == MERAK_SAMPLE_KERNEL)
+        return a->tp == b->tp && strcmp(a->op, b->op) == 0;
+    return a->kind == MERAK_SAMPLE_COPY ||
+           (a->n == b->n && a->inside == b->inside && a->convert == b->convert);
+}
+
+static enum merak_status grow(struct merak_refine *refine,
+                              struct merak_error *err)
+{
+    int room = refine->room == 0 ? 64 : 2 * refine->room;
+    struct refine_class *class;
+
+    if (refine->n < refine->room)
+        return MERAK_OK;
+    class = realloc(refine->class, (size_t)room * sizeof(*class));
+    if (class == NULL)
+        return merak_fail_nomem(err, (size_t)room * sizeof(*class));
+    refine->class = class;
+    refine->room = room;
+    return MERAK_OK;
+}
+
+enum merak_status merak_refine_class(struct merak_refine *refine,
+                                     const struct merak_sample_class *class,
+                                     int *id_p, struct merak_error *err)
+{
+    size_t n = (size_t)refine->steps + 1;
+    struct refine_class *c;
+
+    for (int i = 0; i < refine->n; i++) {
+        if (is_same(&refine->class[i].what, class)) {
+            *id_p = i;
+            return MERAK_OK;
+        }
+    }
+    if (grow(refine, err) != MERAK_OK)
+        return err->status;
+    c = &refine->class[refine->n];
+    *c = (struct refine_class){.what = *class,
+                               .sum = calloc(n, sizeof(*c->sum)),
+                               .count = calloc(n, sizeof(*c->count))};
+    *id_p = refine->n++; /* what failed is freed with the rest */
+    return c->sum == NULL || c->count == NULL
+               ? merak_fail_nomem(err, n * sizeof(*c->sum))
+               : MERAK_OK;
+}
+
+int merak_refine_members(const struct merak_refine *refine, int id)
+{
+    return refine->class[id].what.n;
+}
+
+void merak_refine_add(struct merak_refine *refine, int id, int step,
+                      double seconds)
+{
+    refine->class[id].sum[step] += seconds;
+    refine->class[id].count[step]++;
+}
+
+/* --- statistics ----------------------------------------------------------- */
+
+static int compare_weighted(const void *a, const void *b)
+{
+    double x = ((const struct refine_weighted *)a)->value;
+    double y = ((const struct refine_weighted *)b)->value;
+
+    return (x > y) - (x < y);
+}
+
+double merak_refine_median(struct refine_weighted *pair, int n)
+{
+    double total = 0, below = 0;
+    int at = 0;
+
+    qsort(pair, (size_t)n, sizeof(*pair), compare_weighted);
+    for (int i = 0; i < n; i++)
+        total += pair[i].weight;
+    while (at < n - 1 && below + pair[at].weight < total / 2)
+        below += pair[at++].weight;
+    return pair[at].value;
+}
+
+double merak_refine_bound(double x, double most)
+{
+    return fmin(fmax(x, 1 / most), most);
+}
+
+/* The mean over steps, of which none counts for more than UNUSUAL times the
+ * median one. */
+static enum merak_status summarize(const struct merak_refine *refine,
+                                   struct refine_class *c,
+                                   struct merak_error *err)
+{
+    size_t bytes = ((size_t)refine->steps + 1) * sizeof(struct refine_weighted);
+    struct refine_weighted *pair = malloc(bytes);
+    double most, sum = 0;
+    int n = 0;
+
+    if (pair == NULL)
+        return merak_fail_nomem(err, bytes);
+    c->n = 0;
+    for (int s = 0; s < refine->steps; s++) {
+        if (c->count[s] > 0)
+            pair[n++] = (struct refine_weighted){
+                c->sum[s] / (double)c->count[s], (double)c->count[s]};
+        c->n += c->count[s];
+    }
+    most = n == 0 ? 0 : UNUSUAL * merak_refine_median(pair, n);
+    for (int i = 0; i < n; i++)
+        sum += pair[i].weight * fmin(pair[i].value, most);
+    c->mean = c->n == 0 ? 0 : sum / (double)c->n;
+    free(pair);
+    return MERAK_OK;
+}
+
+enum merak_status merak_refine_note(struct refine_run *run,
+                                    const struct merak_change *change)
+{
+    int room = run->room == 0 ? 32 : 2 * run->room;
+    struct merak_change *grown;
+
+    if (run->n_changes == run->room) {
+        grown = realloc(run->change, (size_t)room * sizeof(*grown));
+        if (grown == NULL)
+            return merak_fail_nomem(run->err, (size_t)room * sizeof(*grown));
+        run->change = grown;
+        run->room = room;
+    }
+    run->change[run->n_changes++] = *change;
+    return MERAK_OK;
+}
+
+/* --- kernels -------------------------------------------------------------- */
+
+static bool is_work(const struct refine_class *c)
+{
+    return (c->what.kind == MERAK_SAMPLE_KERNEL ||
+            c->what.kind == MERAK_SAMPLE_COPY) &&
+           c->mean > 0 && c->what.size.flops + c->what.size.bytes > 0;
+}
+
+static const char *op_of(const struct merak_sample_class *what)
+{
+    return what->kind == MERAK_SAMPLE_COPY ? MERAK_RATE_COPY : what->op;
+}
+
+static double predict(const struct refine_run *run,
+                      const struct merak_sample_class *what)
+{
+    if (what->kind == MERAK_SAMPLE_COPY)
+        return merak_cost_copy(&run->base, what->size.bytes);
+    return merak_cost_kernel(&run->base, what->op, what->tp, &what->size);
+}
+
+/* Which of a device's numbers decides what a kernel takes by the roofline. */
+enum decider { BY_PRODUCTS, BY_MEMORY, BY_CALL, DECIDERS };
+
+static enum decider decider_of(const struct merak_cost_model *model,
+                               const struct merak_kernel_size *size)
+{
+    double compute = size->flops / model->flops_per_s;
+    double memory = size->bytes / model->bytes_per_s;
+
+    if (fmax(compute, memory) < model->kernel_s)
+        return BY_CALL;
+    return compute > memory ? BY_PRODUCTS : BY_MEMORY;
+}
+
+/* How much longer than predicted such classes took, weighted by time: the
+ * geometric mean of both, or what is far off would have all the say. */
+struct ratios {
+    struct refine_weighted *pair;
+    int n;
+    long samples;
+    double before, after; /* seconds, all samples */
+};
+
+static void add_ratio(struct ratios *r, const struct refine_class *c,
+                      double predicted)
+{
+    double n = (double)c->n;
+
+    r->pair[r->n++] = (struct refine_weighted){c->mean / predicted,
+                                               n * sqrt(c->mean * predicted)};
+    r->samples += c->n;
+    r->before += n * predicted;
+    r->after += n * c->mean;
+}
+
+static void scale_rate(struct refine_run *run, enum decider by, double factor)
+{
+    struct merak_device *d = run->device;
+
+    if (by == BY_PRODUCTS)
+        d->flops_per_s[run->dtype] /= factor;
+    else if (by == BY_MEMORY)
+        d->bytes_per_s /= factor;
+    else
+        d->kernel_s *= factor;
+}
+
+static enum merak_status note_rate(struct refine_run *run, enum decider by,
+                                   const struct ratios *r, double factor)
+{
+    static const char *const what[] = {"rate of products", "rate of memory",
+                                       "a kernel's fixed cost"};
+    const struct merak_cost_model *b = &run->base;
+    double before[] = {b->flops_per_s, b->bytes_per_s, b->kernel_s};
+    struct merak_change change = {
+        .unit = by == BY_CALL ? MERAK_CHANGE_LATENCY : MERAK_CHANGE_RATE,
+        .before = before[by],
+        .after = by == BY_CALL ? before[by] * factor : before[by] / factor,
+        .classes = r->n,
+        .samples = r->samples};
+
+    snprintf(change.what, sizeof(change.what), "%s", what[by]);
+    return merak_refine_note(run, &change);
+}
+
+/* What no kernel of the run tells is known by the device's rates alone. */
+static enum merak_status scale_rates(struct refine_run *run,
+                                     struct refine_weighted *pair)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (run->base.rates != NULL || run->base.tp_rates != NULL)
+        return MERAK_OK;
+    for (enum decider by = 0; by < DECIDERS && rc == MERAK_OK; by++) {
+        struct ratios r = {.pair = pair};
+        double factor;
+
+        for (int i = 0; i < run->refine->n; i++) {
+            const struct refine_class *c = &run->refine->class[i];
+
+            if (is_work(c) && decider_of(&run->base, &c->what.size) == by)
+                add_ratio(&r, c, predict(run, &c->what));
+        }
+        if (r.n == 0)
+            continue;
+        factor = merak_refine_bound(merak_refine_median(pair, r.n),
+                                    MERAK_REFINE_MOST);
+        scale_rate(run, by, factor);
+        rc = note_rate(run, by, &r, factor);
+    }
+    return rc;
+}
+
+/* The table that such kernels are looked up in, made if there is none. */
+static enum merak_status table_of(struct refine_run *run,
+                                  const struct merak_sample_class *what,
+                                  struct merak_rates **rates_p)
+{
+    bool shared = what->kind == MERAK_SAMPLE_KERNEL && what->tp > 1;
+    struct merak_rates **at = shared ? &run->device->tp_rates[run->dtype]
+                                     : &run->device->rates[run->dtype];
+
+    if (*at == NULL)
+        *at = calloc(1, sizeof(**at));
+    *rates_p = *at;
+    return *at != NULL ? MERAK_OK : merak_fail_nomem(run->err, sizeof(**at));
+}
+
+static bool is_alike(const struct refine_class *c,
+                     const struct merak_sample_class *what)
+{
+    return is_work(c) && c->what.kind == what->kind &&
+           strcmp(op_of(&c->what), op_of(what)) == 0;
+}
+
+/* All classes of an op, the first of which is `what`. */
+static enum merak_status refine_op(struct refine_run *run,
+                                   const struct merak_sample_class *what,
+                                   struct refine_weighted *pair)
+{
+    const char *op = op_of(what);
+    struct ratios r = {.pair = pair};
+    struct merak_change change = {.unit = MERAK_CHANGE_SECONDS};
+    double steps = (double)run->refine->steps * run->ranks;
+    struct merak_rates *rates;
+    enum merak_status rc = table_of(run, what, &rates);
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (int i = 0; i < run->refine->n; i++) {
+        const struct refine_class *c = &run->refine->class[i];
+
+        if (is_alike(c, what))
+            add_ratio(&r, c, predict(run, &c->what));
+    }
+    merak_rates_scale(
+        rates, op,
+        merak_refine_bound(merak_refine_median(pair, r.n), MERAK_REFINE_MOST));
+    for (int i = 0; i < run->refine->n; i++) {
+        const struct refine_class *c = &run->refine->class[i];
+        struct merak_rate_point point = {c->what.size, c->mean};
+
+        if (is_alike(c, what))
+            merak_rates_set(rates, op, &point);
+    }
+    snprintf(change.what, sizeof(change.what), "%s", op);
+    change.before = r.before / steps;
+    change.after = r.after / steps;
+    change.classes = r.n;
+    change.samples = r.samples;
+    return merak_refine_note(run, &change);
+}
+
+static enum merak_status refine_kernels(struct refine_run *run)
+{
+    const struct merak_refine *refine = run->refine;
+    size_t bytes = ((size_t)refine->n + 1) * sizeof(struct refine_weighted);
+    struct refine_weighted *pair = malloc(bytes);
+    enum merak_status rc =
+        pair == NULL ? merak_fail_nomem(run->err, bytes) : MERAK_OK;
+
+    if (rc == MERAK_OK)
+        rc = scale_rates(run, pair);
+    for (int i = 0; i < refine->n && rc == MERAK_OK; i++) {
+        const struct refine_class *c = &refine->class[i];
+        bool seen = false;
+
+        for (int k = 0; k < i && !seen; k++)
+            seen = is_alike(&refine->class[k], &c -> what);
+        if (is_work(c) && !seen)
+            rc = refine_op(run, &c->what, pair);
+    }
+    free(pair);
+    return rc;
+}
+
+/* --- a device ------------------------------------------------------------- */
+
+/* The device's tables, for what is predicted meanwhile to stay as it was. */
+static enum merak_status copy_rates(const struct merak_rates *from,
+                                    struct merak_rates **to_p,
+                                    struct merak_error *err)
+{
+    if (from == NULL)
+        return MERAK_OK;
+    *to_p = malloc(sizeof(**to_p));
+    if (*to_p == NULL)
+        return merak_fail_nomem(err, sizeof(**to_p));
+    memcpy(*to_p, from, sizeof(**to_p));
+    return MERAK_OK;
+}
+
+static enum merak_status refine_all(struct refine_run *run, bool kernels)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < run->refine->n && rc == MERAK_OK; i++)
+        rc = summarize(run->refine, &run->refine->class[i], run -> err);
+    if (rc == MERAK_OK && kernels)
+        rc = refine_kernels(run);
+    if (rc == MERAK_OK)
+        rc = merak_refine_links(run);
+    if (rc == MERAK_OK && run->n_changes == 0)
+        rc = merak_fail(
+            run->err, MERAK_ERR_PARAM, "the trace has no %s to learn from",
+            kernels ? "kernel, exchange or transfer" : "exchange or transfer");
+    return rc;
+}
+
+enum merak_status merak_refine_device(struct merak_refine *refine,
+                                      enum merak_dtype dtype, int ranks,
+                                      bool kernels, struct merak_device *device,
+                                      struct merak_change **changes_p, int *n_p,
+                                      struct merak_error *err)
+{
+    struct merak_rates *rates = NULL, *tp_rates = NULL;
+    struct merak_device refined = *device;
+    struct refine_run run = {.refine = refine,
+                             .dtype = dtype,
+                             .ranks = ranks,
+                             .device = &refined,
+                             .err = err};
+    enum merak_status rc = copy_rates(device->rates[dtype], &rates, err);
+
+    if (rc == MERAK_OK)
+        rc = copy_rates(device->tp_rates[dtype], &tp_rates, err);
+    merak_device_cost(device, dtype, 0, &run.base);
+    refined.rates[dtype] = rates;
+    refined.tp_rates[dtype] = tp_rates;
+    if (rc == MERAK_OK)
+        rc = refine_all(&run, kernels);
+    if (rc != MERAK_OK) {
+        free(refined.rates[dtype]);
+        free(refined.tp_rates[dtype]);
+        free(run.change);
+        return rc;
+    }
+    free(device->rates[dtype]);
+    free(device->tp_rates[dtype]);
+    *device = refined;
+    *changes_p = run.change;
+    *n_p = run.n_changes;
+    return MERAK_OK;
+}

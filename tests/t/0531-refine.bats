@@ -1,0 +1,169 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0531-refine.bats - devices that the trace of a run corrects, and the plan
+# that a trace holds
+
+load cluster
+
+setup_file()
+{
+    export RUNS=$BATS_FILE_TMPDIR
+    export MODEL=$RUNS/model.json
+    cat >"$MODEL" <<'END'
+{"model_type": "gpt2", "n_embd": 128, "n_layer": 4, "n_head": 4,
+ "n_positions": 128, "vocab_size": 257, "activation_function": "gelu_new",
+ "embd_pdrop": 0.1, "resid_pdrop": 0.1, "attn_pdrop": 0.0,
+ "tie_word_embeddings": true}
+END
+    # wrong in all that is predicted from
+    cat >"$RUNS/wrong.json" <<'END'
+{"name": "wrong", "ranks_per_node": 2, "memory_bytes": 1e9,
+ "flops_per_s": {"f32": 5e9, "bf16": 5e9}, "bytes_per_s": 1e9,
+ "kernel_s": 1e-4, "link": {"bytes_per_s": 1e7, "latency_s": 2e-2}}
+END
+    merak data pack --tokenizer byte --out "$RUNS/text" \
+        /usr/share/common-licenses/GPL-3 >/dev/null
+}
+
+teardown() { assert_no_node_drained; }
+
+# train N NAME OPTION...: traced in $RUNS/NAME
+train()
+{
+    local n=$1 name=$2
+
+    shift 2
+    rm -rf "${RUNS:?}/$name"
+    mkdir "$RUNS/$name"
+    run srun -N1 -n"$n" --overcommit merak train --model "$MODEL" \
+        --data "$RUNS/text" --eval-samples 0 --threads 1 --seq 64 \
+        --global-batch 8 --deadline 60 --trace "$RUNS/$name/trace" \
+        --metrics "$RUNS/$name/metrics" "$@"
+    echo "$output"
+    [ "$status" -eq 0 ]
+}
+
+predicted()
+{
+    merak trace summary "$RUNS/$1/trace" --top 0 |
+        awk '$1 == "plan" { print $2 }'
+}
+
+measured() # the middle step, the first left out
+{
+    tail -n +2 "$RUNS/$1/metrics" | jq .step_s | sort -n |
+        awk '{ v[NR] = $1 } END { print 1000 * v[int((NR + 1) / 2)] }'
+}
+
+# off A B: by how many per cent A is more than B, without sign
+off() { awk "BEGIN { x = 100 * ($1 / $2 - 1); print x < 0 ? -x : x }"; }
+
+# corrects LIMIT N OPTION...: a run, predicted by a device that it corrected.
+# Three times at most: what a busy machine takes from a run is not in any plan.
+corrects()
+{
+    local limit=$1 n=$2 before after is
+
+    shift 2
+    for _ in 1 2 3; do
+        train "$n" run "$@" --micro-batch 2 --steps 16 --trace-every 1 \
+            --device "$RUNS/wrong.json"
+        before=$(predicted run)
+        is=$(measured run)
+        run merak calibrate --from "$RUNS/run/trace" --device \
+            "$RUNS/wrong.json" --out "$RUNS/right.json"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        train "$n" again "$@" --micro-batch 2 --steps 1 \
+            --device "$RUNS/right.json"
+        after=$(predicted again)
+        echo "measured $is ms, predicted $before, then $after"
+        [ "$(off "$before" "$is" | cut -d. -f1)" -ge 30 ]
+        [ "$(off "$after" "$is" | cut -d. -f1)" -lt "$limit" ] && return
+    done
+    false
+}
+
+@test "a run is predicted within 10 % by a device that its trace corrected" {
+    corrects 10 1
+    run merak calibrate --from "$RUNS/run/trace" --device "$RUNS/wrong.json" \
+        --out "$RUNS/right.json"
+    [[ ${lines[0]} == *"1 ranks, tp 1, pp 1, dp 1, 1f1b, fp32, 1 thread; "* ]]
+    [[ $output =~ rate\ of\ products\ +5\.0000 ]]
+    [[ $output =~ linear\ .*ms\ a\ step ]]
+    jq -e '.name == "wrong, refined" and .flops_per_s.bf16 == 5e9 and
+        .flops_per_s.f32 > 6e9 and (.kernels.f32.linear | length) >= 4 and
+        (.kernels.bf16 | length) == 0' "$RUNS/right.json"
+    # corrected once more it is what it was
+    merak calibrate --from "$RUNS/run/trace" --device "$RUNS/right.json" \
+        --out "$RUNS/twice.json" >"$RUNS/twice"
+    awk '/a step/ && ($7 < 0.99 || $7 > 1.01) { print; bad = 1 }
+        END { exit bad }' "$RUNS/twice"
+}
+
+@test "links are corrected with the kernels, of pipelines and of replicas" {
+    corrects 10 2 --pp 2
+    jq -e '.link.latency_s < 1e-2' "$RUNS/right.json"
+    # replicas wait for the later one, by chance, which is in no link
+    corrects 40 2 --dp 2
+    jq -e '.link.groups | length == 1 and .[0].ranks == 2 and
+        .[0].latency_s < 1e-2' "$RUNS/right.json"
+}
+
+@test "the plan in a trace is followed again" {
+    train 2 first --pp 2 --micro-batch 2 --steps 3 --recompute selective
+    merak trace plan "$RUNS/first/trace" -o "$RUNS/plan.json"
+    [ "$(jq -c '[.plan.pp, .plan.microbatches, .plan.recompute]' \
+        "$RUNS/plan.json")" = '[2,4,"selective"]' ]
+    rm -rf "$RUNS/again"
+    mkdir "$RUNS/again"
+    run srun -N1 -n2 --overcommit --merak-plan="$RUNS/plan.json" merak train \
+        --model "$MODEL" --data "$RUNS/text" --eval-samples 0 --threads 1 \
+        --deadline 60 --steps 3 --metrics "$RUNS/again/metrics"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(jq -c '[.loss, .grad_norm]' "$RUNS/first/metrics")" = \
+        "$(jq -c '[.loss, .grad_norm]' "$RUNS/again/metrics")" ]
+    [ "$(wc -l <"$RUNS/again/metrics")" -eq 3 ]
+}
+
+# refused CODE TEXT ARGUMENT...: in one line with TEXT, and nothing is written
+refused()
+{
+    local code=$1 text=$2
+
+    shift 2
+    rm -f "$RUNS/none.json"
+    run merak calibrate --out "$RUNS/none.json" "$@"
+    echo "$output"
+    [ "$status" -eq "$code" ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ $output == "merak calibrate: "*"$text"* ]]
+    [ ! -e "$RUNS/none.json" ]
+}
+
+@test "what cannot correct a device is refused in one line" {
+    train 1 short --micro-batch 2 --steps 3 --trace-every 1
+    refused 66 "has 3 steps, of which the first does not count; expected 3" \
+        --from "$RUNS/short/trace"
+    refused 66 "no device \"abacus\"" --from "$RUNS/short/trace" \
+        --device abacus
+    refused 67 "no trace in $RUNS/nowhere" --from "$RUNS/nowhere"
+    refused 66 "is of a run on backend cpu, not emu" \
+        --from "$RUNS/short/trace" --backend emu
+    refused 66 "--from measures nothing" --from "$RUNS/short/trace" --threads 2
+    refused 66 "give --from DIR" --device cpu
+    echo junk >"$RUNS/short/trace/trace-00000.h5"
+    refused 67 "trace-00000.h5" --from "$RUNS/short/trace"
+    train 2 emulated --tp 2 --micro-batch 1 --steps 5 --trace-every 1 \
+        --backend emu --emu-unit-ms 5
+    refused 66 "on backend emu, not cpu: its kernels take what they are told" \
+        --from "$RUNS/emulated/trace"
+    # its exchanges are real
+    run merak calibrate --from "$RUNS/emulated/trace" --backend emu \
+        --out "$RUNS/emu.json"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"link among 2, latency"* ]]
+    jq -e '.kernels == null and .link.groups[0].latency_s > 0' "$RUNS/emu.json"
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* refine.c - a device is corrected by the trace of a run whose costs are
+ * known
+ *
+ * Two ranks run, one after another: a product, an exchange, a larger product,
+ * a larger exchange, an elementwise kernel, a copy, a transfer and a product
+ * again.  Rank 1 is 5 ms late at the first exchange.
+ */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "unit/ckpt_world.h"
+
+#include "io/trace/samples.h"
+#include "partitioner/program/program.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RANKS 2
+#define INSTRS 8
+#define US 1000ll
+#define MS 1000000ll
+#define LATENCY_US 30
+#define BYTES_PER_US 2000 /* 2 GB/s */
+#define WAKE (10 * US)    /* before a record of an exchange begins */
+#define NOTICE (4 * US)   /* before what waits for it goes on */
+
+static char dir[128];
+
+static int make_dir(void **state)
+{
+    (void)state;
+    world_make_dir(dir, sizeof(dir));
+    return 0;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    world_remove_dir(dir);
+    return 0;
+}
+
+static const struct instr {
+    const char *op;
+    enum merak_instr_kind kind;
+    double flops, bytes;
+    int64_t ns; /* of what has no peers */
+} instrs[INSTRS] = {
+    {"linear", MERAK_INSTR_KERNEL, 1e8, 1e6, 2 * MS},
+    {"all-gather", MERAK_INSTR_EXCHANGE, 0, 1000, 0},
+    {"linear", MERAK_INSTR_KERNEL, 8e8, 4e6, 12 * MS},
+    {"all-reduce", MERAK_INSTR_EXCHANGE, 0, 1e6, 0},
+    {"gelu", MERAK_INSTR_KERNEL, 1e5, 4e6, 1 * MS},
+    {"slice", MERAK_INSTR_SLICE, 0, 1e5, 20 * US},
+    {"send", MERAK_INSTR_SEND, 0, 5e5, 0},
+    {"linear", MERAK_INSTR_KERNEL, 1e8, 1e6, 2 * MS},
+};
+
+static bool meets(int i)
+{
+    return instrs[i].kind == MERAK_INSTR_EXCHANGE ||
+           instrs[i].kind == MERAK_INSTR_SEND;
+}
+
+/* From when all have come to when they go on. */
+static int64_t cost_ns(int i)
+{
+    int rounds = strcmp(instrs[i].op, "all-reduce") == 0 ? 2 : 1;
+
+    return rounds * LATENCY_US * US +
+           (int64_t)(instrs[i].bytes / BYTES_PER_US * US);
+}
+
+/* One step of both ranks from `at`; a hiccup is in the last product. */
+static void run_step(int step, int64_t at, int64_t hiccup,
+                     struct merak_trace_record records[RANKS][INSTRS])
+{
+    int64_t now[RANKS] = {at, at + 5 * MS}, latest;
+
+    for (int i = 0; i < INSTRS; i++) {
+        latest = now[0] > now[1] ? now[0] : now[1];
+        for (int r = 0; r < RANKS; r++) {
+            struct merak_trace_record *rec = &records[r][i];
+
+            *rec = (struct merak_trace_record){.instr = i,
+                                               .step = step,
+                                               .microbatch = 0,
+                                               .peer = -1,
+                                               .kind = (uint8_t)instrs[i].kind};
+            rec->start_ns = now[r];
+            if (!meets(i)) {
+                rec->end_ns = now[r] + instrs[i].ns;
+                rec->end_ns += i == INSTRS - 1 ? hiccup : 0;
+                now[r] = rec->end_ns;
+                continue;
+            }
+            rec->queue = MERAK_QUEUE_COLLECTIVE;
+            rec->start_ns += WAKE;
+            if (rec->kind == MERAK_INSTR_SEND) {
+                rec->queue = MERAK_QUEUE_P2P;
+                rec->kind = r == 0 ? MERAK_INSTR_SEND : MERAK_INSTR_RECV;
+                rec->peer = (int16_t)(1 - r);
+            }
+            rec->end_ns = latest + cost_ns(i) - NOTICE;
+            now[r] = rec->end_ns + NOTICE;
+        }
+    }
+}
+
+static void fill_plan(int rank, struct merak_trace_planned *planned,
+                      struct merak_trace_cost *cost)
+{
+    for (int i = 0; i < INSTRS; i++) {
+        bool sends = instrs[i].kind == MERAK_INSTR_SEND;
+
+        planned[i] = (struct merak_trace_planned){
+            .first = -1, .second = -1, .start_ns = -1, .end_ns = -1};
+        snprintf(planned[i].op, sizeof(planned[i].op), "%s",
+                 sends && rank == 1 ? "recv" : instrs[i].op);
+        cost[i] = (struct merak_trace_cost){instrs[i].flops, instrs[i].bytes, 0,
+                                            meets(i) ? RANKS : 0, 1};
+        if (!meets(i))
+            continue;
+        planned[i].tag = (uint64_t)i + 7;
+        planned[i].first = 0;
+        planned[i].second = sends ? 1 : -RANKS;
+    }
+}
+
+/* What is wrong with a trace. */
+struct wrong {
+    const char *backend, *dtype;
+    int ranks, steps; /* written; 0: as it should be */
+    bool no_cost;
+    double flops; /* of instruction 2 */
+};
+
+static void write_trace(const struct wrong *w)
+{
+    static const char *const names[INSTRS] = {"a", "b", "c", "d",
+                                              "e", "f", "g", "h"};
+    int ranks = w->ranks > 0 ? w->ranks : RANKS;
+
+    for (int r = ranks - 1; r >= 0; r--) {
+        struct merak_trace_planned planned[INSTRS];
+        struct merak_trace_cost cost[INSTRS];
+        struct merak_trace_info info = {.rank = r,
+                                        .ranks = RANKS,
+                                        .stages = 1,
+                                        .tp = 1,
+                                        .dp = RANKS,
+                                        .n_instrs = INSTRS,
+                                        .instr_name = names,
+                                        .planned = planned,
+                                        .cost = w->no_cost ? NULL : cost,
+                                        .threads = 1,
+                                        .plan = r == 0 ? "{}" : NULL};
+        struct merak_trace *trace;
+        struct merak_error err = {.status = MERAK_OK};
+
+        fill_plan(r, planned, cost);
+        cost[2].flops = w->flops != 0 ? w->flops : cost[2].flops;
+        snprintf(info.backend, sizeof(info.backend), "%s",
+                 w->backend != NULL ? w->backend : "cpu");
+        snprintf(info.dtype, sizeof(info.dtype), "%s",
+                 w->dtype != NULL ? w->dtype : "fp32");
+        if (merak_trace_create(dir, &info, 1, &trace, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        for (int s = 0; s < (w->steps > 0 ? w->steps : 10); s++) {
+            struct merak_trace_record records[RANKS][INSTRS];
+
+            run_step(s, s * 1000 * MS, s % 4 == 0 ? 300 * MS : 0, records);
+            assert_int_equal(merak_trace_step(trace, records[r], INSTRS, &err),
+                             MERAK_OK);
+        }
+        if (r > 0 || ranks < RANKS)
+            (void)merak_trace_close(trace, NULL);
+        else
+            assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
+    }
+}
+
+static enum merak_status sample(struct merak_trace_samples *samples, int *n_p,
+                                struct merak_error *err)
+{
+    struct merak_trace_rank *ranks;
+    enum merak_status rc;
+
+    assert_int_equal(merak_trace_load(dir, &ranks, n_p, err), MERAK_OK);
+    rc = merak_trace_samples(ranks, *n_p, "run", "cpu", samples, err);
+    merak_trace_unload(ranks, *n_p);
+    return rc;
+}
+
+static void assert_near_one(const char *what, double got, double want)
+{
+    if (fabs(got - want) > 0.01 * want)
+        fail_msg("%s: %g, not %g", what, got, want);
+}
+
+/* Refine a device by the trace; the rows changed. */
+static struct merak_change *refine(struct merak_device *device, int *n_p)
+{
+    struct merak_trace_samples samples;
+    struct merak_change *changes;
+    struct merak_error err = {.status = MERAK_OK};
+    int n;
+
+    if (sample(&samples, &n, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(samples.dtype, MERAK_F32);
+    assert_int_equal(samples.steps, 3); /* of 9 that count */
+    if (merak_refine_device(samples.refine, MERAK_F32, n, true, device,
+                            &changes, n_p, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    merak_refine_destroy(samples.refine);
+    return changes;
+}
+
+static double kernel_s(const struct merak_cost_model *cost, const char *op,
+                       double flops, double bytes)
+{
+    const struct merak_kernel_size size = {flops, bytes, 0};
+
+    return merak_cost_kernel(cost, op, 1, &size);
+}
+
+static const struct merak_change *find(const struct merak_change *changes,
+                                       int n, const char *what)
+{
+    for (int i = 0; i < n; i++) {
+        if (strcmp(changes[i].what, what) == 0)
+            return &changes[i];
+    }
+    fail_msg("nothing is said of %s", what);
+    return NULL;
+}
+
+static void known_costs_are_found(void **state)
+{
+    const struct merak_change *row;
+    struct merak_change *changes;
+    struct merak_device d = {.ranks_per_node = 0};
+    struct merak_cost_model cost;
+    struct merak_error err = {.status = MERAK_OK};
+    int n;
+
+    (void)state;
+    write_trace(&(struct wrong){0});
+    assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
+    changes = refine(&d, &n);
+    merak_device_cost(&d, MERAK_F32, 0, &cost);
+    assert_near_one("small product", kernel_s(&cost, "linear", 1e8, 1e6), 2e-3);
+    assert_near_one("product", kernel_s(&cost, "linear", 8e8, 4e6), 12e-3);
+    assert_near_one("gelu", kernel_s(&cost, "gelu", 1e5, 4e6), 1e-3);
+    assert_near_one("copy", merak_cost_copy(&cost, 1e5), 20e-6);
+    /* an op that was not run: by rates, which were 2.25 to 3 times too good */
+    assert_near_one("other", kernel_s(&cost, "relu", 0, 8e6),
+                    d.kernel_s + 8e6 / 4e9);
+    /* what the exchanges were, and one of another size */
+    assert_near_one(
+        "all-gather",
+        merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 1000, 2, 2),
+        30.5e-6);
+    assert_near_one(
+        "all-reduce",
+        merak_cost_exchange(&cost, MERAK_CONVERT_ALL_REDUCE, 1e5, 2, 2),
+        110e-6);
+    assert_near_one("transfer", merak_cost_transfer(&cost, 5e5, true), 280e-6);
+    row = find(changes, n, "linear");
+    assert_near_one("step's products", row->after, 16e-3);
+    assert_int_equal(row->classes, 2);
+    assert_int_equal(row->samples, 3 * RANKS * 3);
+    row = find(changes, n, "link among 2, latency");
+    assert_near_one("latency", row->after, LATENCY_US * 1e-6);
+    assert_near_one("before", row->before, 5e-6);
+    free(changes);
+    merak_device_fini(&d);
+}
+
+/* What was timed before keeps its shape, and gets the run's speed. */
+static void other_sizes_are_scaled(void **state)
+{
+    struct merak_rate_point point = {{1e10, 1e8, 0}, 0.05};
+    struct merak_change *changes;
+    struct merak_device d = {.ranks_per_node = 0};
+    struct merak_cost_model cost;
+    struct merak_error err = {.status = MERAK_OK};
+    double flops;
+    int n;
+
+    (void)state;
+    write_trace(&(struct wrong){0});
+    assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
+    d.rates[MERAK_F32] = calloc(1, sizeof(struct merak_rates));
+    assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
+    point = (struct merak_rate_point){{1e8, 1e6, 0}, 0.0005};
+    assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
+    flops = d.flops_per_s[MERAK_F32];
+    changes = refine(&d, &n);
+    merak_device_cost(&d, MERAK_F32, 0, &cost);
+    assert_near_one("small product", kernel_s(&cost, "linear", 1e8, 1e6), 2e-3);
+    /* 4 times, as the sizes that were run were (one exactly, one nearly) */
+    assert_true(kernel_s(&cost, "linear", 1e10, 1e8) > 0.05 * 2.9);
+    assert_true(kernel_s(&cost, "linear", 1e10, 1e8) < 0.05 * 4.1);
+    assert_true(d.flops_per_s[MERAK_F32] == flops);
+    free(changes);
+    merak_device_fini(&d);
+}
+
+/* Links of groups come back from a file, and others take the nearest. */
+static void groups_are_kept(void **state)
+{
+    struct merak_device d = {.ranks_per_node = 0}, back;
+    struct merak_cost_model cost;
+    struct merak_error err = {.status = MERAK_OK};
+    char path[160];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/device.json", dir);
+    assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
+    d.group[0] = (struct merak_link_group){8, 4e-5, 1e9};
+    d.n_groups = 1;
+    assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
+    if (merak_device_find(path, &back, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    merak_device_cost(&back, MERAK_F32, 0, &cost);
+    assert_near_one(
+        "8", merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 1e6, 8, 8),
+        7 * 4e-5 + 1e-3);
+    assert_near_one(
+        "6", merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 1e6, 6, 6),
+        5 * 4e-5 + 1e-3);
+    assert_near_one(
+        "3", merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 1e6, 3, 3),
+        2 * 5e-6 + 1e6 / 5e9);
+    merak_device_fini(&back);
+}
+
+static void what_does_not_tell_is_refused(void **state)
+{
+    static const struct {
+        struct wrong wrong;
+        enum merak_status rc;
+        const char *text;
+    } row[] = {
+        {{.backend = "emu"},
+         MERAK_ERR_CONFIG,
+         "run is of a run on backend emu, not cpu: its kernels take what"},
+        {{.dtype = "int8"}, MERAK_ERR_CONFIG, "a run in int8; device files"},
+        {{.no_cost = true}, MERAK_ERR_CONFIG, "the run was of an older merak"},
+        {{.steps = 3},
+         MERAK_ERR_CONFIG,
+         "run has 3 steps, of which the first does not count; expected 3"},
+        {{.ranks = 1}, MERAK_ERR_CONFIG, "traces of 1 of the run's 2 ranks"},
+        {{.flops = -1},
+         MERAK_ERR_CORRUPT,
+         "rank 0's trace says of instruction 2 makes no sense"},
+        {{.flops = NAN},
+         MERAK_ERR_CORRUPT,
+         "rank 0's trace says of instruction 2 makes no sense"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct merak_trace_samples samples;
+        struct merak_error err = {.status = MERAK_OK};
+        int n;
+
+        remove_dir(NULL);
+        make_dir(NULL);
+        write_trace(&row[i].wrong);
+        assert_int_equal(sample(&samples, &n, &err), row[i].rc);
+        if (strstr(err.text, row[i].text) == NULL)
+            fail_msg("row %zu says \"%s\"", i, err.text);
+    }
+}
+
+int main(void)
+{
+#define DIR_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
+    const struct CMUnitTest tests[] = {
+        DIR_TEST(known_costs_are_found),
+        DIR_TEST(other_sizes_are_scaled),
+        DIR_TEST(groups_are_kept),
+        DIR_TEST(what_does_not_tell_is_refused),
+    };
+
+    return cmocka_run_group_tests_name("refine", tests, NULL, NULL);
+}
