@@ -7,9 +7,9 @@
  *   merak_plan  the format's version, 2
  *   plan        {tp, pp, dp, order, chunks, microbatches, micro_batch,
  *               schedule, sub_pipeline, recompute, memory_bytes, zero1, sp,
- *               dtype, scatter, cut, drop, gathered, tp_batch}: struct
- *               merak_plan in words; gathered is there only if it is true,
- *               tp_batch if it is not 0.  But for micro-batches: a
+ *               dtype, scatter, cut, drop, branches, tp_batch}: struct
+ *               merak_plan in words; branches is there only if it is not
+ *               described, tp_batch if it is not 0.  But for micro-batches: a
  *               sub-pipeline's halves together.  cut is null
  *               where merak_stages_cut() says, drop ({attention, blocks} of
  *               each part) where recompute does;
@@ -44,6 +44,8 @@ static const char *const order_words[] = {"tp-dp-pp", "tp-pp-dp", NULL};
 static const char *const recompute_words[] = {"none", "full", "selective",
                                               "auto", NULL};
 static const char *const sp_words[] = {"auto", "off", "on", NULL};
+static const char *const branches_words[] = {"described", "gathered", "blocks",
+                                             NULL};
 static const char *const dtype_words[] = {"fp32", "bf16", NULL};
 
 /* --- writing -------------------------------------------------------------- */
@@ -90,8 +92,9 @@ json_t *merak_plan_object(const struct merak_plan *p)
         list_object(p->cut, merak_plan_parts(p) - merak_plan_shared(p) - 1),
         "drop", drop_object(p->drop, merak_plan_parts(p)));
 
-    if (object != NULL && p->gathered)
-        json_object_set_new(object, "gathered", json_true());
+    if (object != NULL && p->branches != MERAK_BRANCHES_DESCRIBED)
+        json_object_set_new(object, "branches",
+                            json_string(branches_words[p->branches]));
     if (object != NULL && p->batch > 0)
         json_object_set_new(object, "tp_batch", json_integer(p->batch));
     return object;
@@ -346,7 +349,8 @@ static void read_plan(struct reader *r, const json_t *in,
     if (r->rc == MERAK_OK && json_object_get(in, "tp_batch") != NULL)
         p->batch = (int)read_integer(r, in, "tp_batch", 1, 100);
     p->threads = 1;
-    p->gathered = json_is_true(json_object_get(in, "gathered"));
+    if (json_object_get(in, "branches") != NULL)
+        p->branches = read_word(r, in, "branches", branches_words);
     halve(r, p);
     read_cut(r, in, file);
     read_drop(r, in, file);
@@ -481,6 +485,18 @@ void merak_plan_file_destroy(struct merak_plan_file *file)
 
 /* --- for people ----------------------------------------------------------- */
 
+const char *merak_plan_branches_text(const struct merak_plan *p)
+{
+    switch (p->branches) {
+    case MERAK_BRANCHES_GATHERED:
+        return ", branches gathered";
+    case MERAK_BRANCHES_BLOCKS:
+        return ", branches in blocks";
+    default:
+        return "";
+    }
+}
+
 void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
 {
     char chunks[32] = "", samples[64] = "";
@@ -491,17 +507,16 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
     if (p->batch > 0)
         snprintf(samples, sizeof(samples),
                  ", samples cut over tp in %d %% of the model", p->batch);
-    snprintf(text, bytes,
-             "tp %d, pp %d, dp %d; %s%s, %d micro-batch%s of %zu%s; %s%s, "
-             "ranks %s%s, sequence parallelism %s%s, recomputation %s%s",
-             p->tp, p->pp, p->dp, p->schedule, chunks, m, m == 1 ? "" : "es",
-             p->micro_batch * (size_t)halves(p),
-             p->sub_pipeline ? " in halves that hide each other's exchanges"
-                             : "",
-             dtype_words[p->dtype],
-             p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "",
-             order_words[p->order_tp_pp_dp],
-             p->scatter > 0 ? ", stage boundaries in tp parts" : "",
-             sp_words[p->sp], samples, recompute_words[p->recompute],
-             p->gathered ? ", branches gathered" : "");
+    snprintf(
+        text, bytes,
+        "tp %d, pp %d, dp %d; %s%s, %d micro-batch%s of %zu%s; %s%s, "
+        "ranks %s%s, sequence parallelism %s%s, recomputation %s%s",
+        p->tp, p->pp, p->dp, p->schedule, chunks, m, m == 1 ? "" : "es",
+        p->micro_batch * (size_t)halves(p),
+        p->sub_pipeline ? " in halves that hide each other's exchanges" : "",
+        dtype_words[p->dtype],
+        p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "",
+        order_words[p->order_tp_pp_dp],
+        p->scatter > 0 ? ", stage boundaries in tp parts" : "", sp_words[p->sp],
+        samples, recompute_words[p->recompute], merak_plan_branches_text(p));
 }

@@ -161,9 +161,8 @@ static void print_runners(const struct merak_search_result *r)
         printf("%s%s%s: %s%s\n      %s\n",
                p->sub_pipeline ? ", sub-pipeline" : "",
                p->recompute == MERAK_RECOMPUTE_NONE ? "" : ", recomputation",
-               p->gathered ? ", branches gathered" : "",
-               time_text(c->step_s, step), c->simulated ? "" : " (estimated)",
-               c->why);
+               merak_plan_branches_text(p), time_text(c->step_s, step),
+               c->simulated ? "" : " (estimated)", c->why);
     }
 }
 

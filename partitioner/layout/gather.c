@@ -6,79 +6,37 @@
  * branch long before what reads it.  Whatever is made before a cut and read
  * behind it crosses that cut, so that the order decides what stages send.
  *
- * Of all orders that keep what nodes need, the one is looked for that has the
- * fewest bytes cross at a time drawn from the step: the sum over nodes of
- * their seconds times the bytes alive before them.  Orders that have run the
- * same nodes are one state, of which the cheapest is kept; states grow by a
- * node at a time, and the most promising WIDTH of each size go on.  With
- * fewer states than that, as two towers have, the result is the best there
- * is.
+ * Two others are made: the one in which the fewest bytes are alive
+ * (dag_order.c), to be cut where few values cross, and blocks of about the
+ * same time (blocks.c), to be cut between them.  Which of the three plans the
+ * fastest is for the planner to say.
  *
  * Sums keep their order: the uses of a value, or of a parameter, stay in the
  * order in which they were described.  All nodes have the operands that they
  * had, so that an order changes no bit of any result.
- * Compare RaNNC (Tanaka et al. 2021), which merges nodes to blocks by their
- * times and keeps the order of a depth-first walk.
  */
 #include "config.h"
 
-#include "partitioner/layout/shard.h"
+#include "partitioner/layout/atoms.h"
 
 #include "base/error.h"
-#include "base/rng.h"
 
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDTH 64     /* sets of a size that are followed */
-#define MAX_READY 32 /* nodes that can be next; more are not seen */
-#define MAX_NODES 6000
-#define BLOCK 20   /* forward nodes between places where one value crosses */
-#define WORTH 0.97 /* of the described order's cost: less is not worth it */
-
-/* A forward node that is no conversion, counted from 0. */
-struct item {
-    int node;
-    double seconds;     /* with its gradient nodes */
-    double made, freed; /* bytes that are read later, or here for the last
-                           time */
-    int need, next;     /* begins of its lists */
-    uint64_t key;
-};
-
-/* `then` comes after `first`. */
-struct edge {
-    int first, then;
-};
-
-/* A set of items that has run. */
-struct state {
-    double cost, alive, seconds, rank;
-    uint64_t key;     /* all of its items' */
-    int parent, item; /* the set before, and the item that came last */
-    int n_ready;
-    int ready[MAX_READY]; /* ascending */
-};
+#define MAX_ATOMS 6000 /* that are gathered: of more, sets take long */
+#define BLOCK 20       /* atoms between places where one value crosses */
+#define WORTH 0.97     /* of the described order's cost: less is not worth it */
+#define BLOCKS 128     /* that are made */
+#define MEMORY 4       /* times its share is what a block may have of it */
 
 struct gatherer {
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
-    struct item *item; /* [n + 1] */
-    int n;
-    int *item_of;  /* by node id, or -1 */
-    int *last_use; /* by value id: the item, or -1 */
-    struct edge *edge;
-    int n_edges;
-    int *need, *next;            /* lists of items, by item */
-    double seconds;              /* of all */
-    int words;                   /* of a set */
-    struct state *state, *grown; /* [WIDTH], [WIDTH * MAX_READY] */
-    uint64_t *set, *set_after;   /* [WIDTH][words] */
-    struct step {
-        int parent, item;
-    } * step;   /* [n][WIDTH]: how each set came to be */
-    int *order; /* [n] items */
+    struct merak_atoms atoms;
+    int *order; /* [n] atoms */
+    int *block; /* by atom, where it is blocks that are gathered */
 };
 
 static bool is_convert(const struct gatherer *g, int node)
@@ -86,123 +44,22 @@ static bool is_convert(const struct gatherer *g, int node)
     return g->sharded->hop[node].kind != MERAK_CONVERT_NONE;
 }
 
-static const struct merak_value *root_of(const struct gatherer *g,
-                                         const struct merak_value *v)
-{
-    while (v->producer >= 0 && is_convert(g, v->producer) &&
-           g->graph->node[v->producer]->phase == MERAK_PHASE_F)
-        v = g->graph->node[v->producer]->in[0];
-    return v;
-}
-
-/* --- the items ------------------------------------------------------------ */
-
-static double seconds_of(const struct merak_node *node)
-{
-    struct merak_infer inf;
-    struct merak_cost cost = {0};
-
-    if (node->op->cost == NULL)
-        return 0;
-    merak_node_infer(node, &inf);
-    node->op->cost(&inf, &cost);
-    return cost.flops / 1e12 + cost.bytes / 1e11;
-}
-
-static void make_items(struct gatherer *g)
-{
-    for (int n = 0; n < g->graph->n_nodes; n++) {
-        const struct merak_node *node = g->graph->node[n];
-
-        g->item_of[n] = -1;
-        if (node->phase != MERAK_PHASE_F || is_convert(g, n))
-            continue;
-        g->item_of[n] = g->n;
-        g->item[g->n] = (struct item){
-            .node = n, .key = merak_rng_key((uint64_t)g->n, "gather")};
-        g->n++;
-    }
-    for (int n = 0; n < g->graph->n_nodes; n++) {
-        const struct merak_node *node = g->graph->node[n];
-        double s = is_convert(g, n) ? 0 : seconds_of(node);
-
-        if (g->item_of[node->forward] >= 0)
-            g->item[g->item_of[node->forward]].seconds += s;
-        g->seconds += s;
-    }
-}
-
-static double bytes_of(const struct merak_value *v)
-{
-    return (double)merak_shape_count(&v->shape) *
-           (double)merak_dtype_bytes(v->dtype);
-}
-
-/* An item comes after the makers of what it reads, and after the other
- * readers that were described before it. */
-static void add_edges(struct gatherer *g, int item)
-{
-    const struct merak_node *node = g->graph->node[g->item[item].node];
-
-    for (int i = 0; i < node->n_in; i++) {
-        const struct merak_value *v = root_of(g, node->in[i]);
-        int first = g->last_use[v->id];
-
-        if (first < 0 && v->producer >= 0)
-            first = g->item_of[v->producer];
-        if (v->kind == MERAK_VALUE_INPUT || first == item)
-            continue;
-        if (first >= 0)
-            g->edge[g->n_edges++] = (struct edge){first, item};
-        g->last_use[v->id] = item;
-    }
-}
-
-static void measure_tensors(struct gatherer *g)
-{
-    for (int v = 0; v < g->graph->n_values; v++) {
-        const struct merak_value *value = g->graph->value[v];
-
-        if (g->last_use[v] < 0 || value->producer < 0)
-            continue;
-        g->item[g->item_of[value->producer]].made += bytes_of(value);
-        g->item[g->last_use[v]].freed += bytes_of(value);
-    }
-}
-
-/* Both lists of all items from the edges. */
-static void sort_edges(struct gatherer *g)
-{
-    for (int e = 0; e < g->n_edges; e++) {
-        g->item[g->edge[e].then].need++;
-        g->item[g->edge[e].first].next++;
-    }
-    for (int i = 1; i <= g->n; i++) {
-        g->item[i].need += g->item[i - 1].need;
-        g->item[i].next += g->item[i - 1].next;
-    }
-    for (int e = g->n_edges - 1; e >= 0; e--) {
-        g->need[--g->item[g->edge[e].then].need] = g->edge[e].first;
-        g->next[--g->item[g->edge[e].first].next] = g->edge[e].then;
-    }
-}
-
 /* --- is there anything to gain? ------------------------------------------- */
 
 /* A chain of blocks: places where no more than one value crosses are never
  * far apart. */
-static bool is_chain(const struct gatherer *g, int *open)
+static bool is_chain(const struct merak_dag *dag, int *open)
 {
     int alive = 0, since = 0;
 
-    memset(open, 0, ((size_t)g->n + 1) * sizeof(*open));
-    for (int v = 0; v < g->graph->n_values; v++) {
-        if (g->last_use[v] < 0 || g->graph->value[v]->producer < 0)
-            continue;
-        open[g->item_of[g->graph->value[v]->producer]]++;
-        open[g->last_use[v]]--;
+    memset(open, 0, ((size_t)dag->n + 1) * sizeof(*open));
+    for (int e = 0; e < dag->n_edges; e++) {
+        if (dag->edge[e].bytes > 0) {
+            open[dag->edge[e].from]++;
+            open[dag->edge[e].to]--;
+        }
     }
-    for (int i = 0; i < g->n; i++, since++) {
+    for (int i = 0; i < dag->n; i++, since++) {
         alive += open[i];
         if (alive <= 1)
             since = 0;
@@ -212,159 +69,56 @@ static bool is_chain(const struct gatherer *g, int *open)
     return true;
 }
 
-static double described_cost(const struct gatherer *g)
-{
-    double cost = 0, alive = 0;
+/* --- orders --------------------------------------------------------------- */
 
-    for (int i = 0; i < g->n; i++) {
-        cost += g->item[i].seconds * alive;
-        alive += g->item[i].made - g->item[i].freed;
-    }
-    return cost;
+/* Fill order[]; *found_p: it is worth taking. */
+static enum merak_status gather(struct gatherer *g, bool *found_p,
+                                struct merak_error *err)
+{
+    const struct merak_dag *dag = &g->atoms.dag;
+    double described, cost = DBL_MAX;
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < dag->n; i++)
+        g->order[i] = i;
+    described = merak_dag_cost(dag, g->order);
+    if (dag->n <= MAX_ATOMS)
+        rc = merak_dag_order(dag, g->order, &cost, err);
+    *found_p = rc == MERAK_OK && cost < WORTH * described;
+    return rc;
 }
 
-/* --- sets, by size -------------------------------------------------------- */
-
-static bool has(const uint64_t *set, int item)
-{
-    return (set[item / 64] >> item % 64 & 1) != 0;
-}
-
-static bool is_ready(const struct gatherer *g, const uint64_t *set, int item)
-{
-    for (int k = g->item[item].need; k < g->item[item + 1].need; k++) {
-        if (!has(set, g->need[k]))
-            return false;
-    }
-    return true;
-}
-
-static void add_ready(struct state *s, int item)
-{
-    int at = s->n_ready;
-
-    if (s->n_ready == MAX_READY)
-        return;
-    for (; at > 0 && s->ready[at - 1] > item; at--)
-        s->ready[at] = s->ready[at - 1];
-    s->ready[at] = item;
-    s->n_ready++;
-}
-
-/* All ways to run one item more; returns how many. */
-static int grow(struct gatherer *g, int n_states)
+/* Atoms of a block stay in the order in which they were described. */
+static void order_by_block(struct gatherer *g, int n_blocks)
 {
     int n = 0;
 
-    for (int p = 0; p < n_states; p++) {
-        const struct state *from = &g->state[p];
-
-        for (int r = 0; r < from->n_ready; r++) {
-            const struct item *it = &g->item[from->ready[r]];
-            struct state *to = &g->grown[n++];
-
-            *to = (struct state){.cost = from->cost + it->seconds * from->alive,
-                                 .alive = from->alive + it->made - it->freed,
-                                 .seconds = from->seconds + it->seconds,
-                                 .key = from->key ^ it->key,
-                                 .parent = p,
-                                 .item = from->ready[r]};
-            /* as if no more and no less were alive for all that is left */
-            to->rank = to->cost + (g->seconds - to->seconds) * to->alive;
+    for (int b = 0; b < n_blocks; b++) {
+        for (int i = 0; i < g->atoms.dag.n; i++) {
+            if (g->block[i] == b)
+                g->order[n++] = i;
         }
     }
-    return n;
 }
 
-/* Equal sets side by side, the cheapest first. */
-static int compare_sets(const void *a, const void *b)
+static enum merak_status make_blocks(struct gatherer *g, bool *found_p,
+                                     struct merak_error *err)
 {
-    const struct state *x = a, *y = b;
+    const struct merak_dag *dag = &g->atoms.dag;
+    struct merak_block_options opt = {.blocks = BLOCKS};
+    int n_blocks = 0;
+    enum merak_status rc;
 
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    if (x->cost != y->cost)
-        return x->cost < y->cost ? -1 : 1;
-    return x->item - y->item;
-}
-
-static int compare_ranks(const void *a, const void *b)
-{
-    const struct state *x = a, *y = b;
-
-    if (x->rank != y->rank)
-        return x->rank < y->rank ? -1 : 1;
-    if (x->parent != y->parent)
-        return x->parent - y->parent;
-    return x->item - y->item;
-}
-
-/* One of each set, and of those the most promising; returns how many. */
-static int choose(struct gatherer *g, int n)
-{
-    int kept = 0;
-
-    qsort(g->grown, (size_t)n, sizeof(*g->grown), compare_sets);
-    for (int i = 0; i < n; i++) {
-        if (kept == 0 || g->grown[i].key != g->grown[kept - 1].key)
-            g->grown[kept++] = g->grown[i];
-    }
-    qsort(g->grown, (size_t)kept, sizeof(*g->grown), compare_ranks);
-    return kept < WIDTH ? kept : WIDTH;
-}
-
-/* The chosen ones become the states, so many items in. */
-static void settle(struct gatherer *g, int n, int size)
-{
-    uint64_t *swap = g->set;
-
-    for (int i = 0; i < n; i++) {
-        struct state *s = &g->grown[i];
-        const struct state *from = &g->state[s->parent];
-        uint64_t *set = &g->set_after[i * g->words];
-
-        memcpy(set, &g->set[s->parent * g->words],
-               (size_t)g->words * sizeof(*set));
-        set[s->item / 64] |= (uint64_t)1 << s->item % 64;
-        for (int r = 0; r < from->n_ready; r++) {
-            if (from->ready[r] != s->item)
-                add_ready(s, from->ready[r]);
-        }
-        for (int k = g->item[s->item].next; k < g->item[s->item + 1].next;
-             k++) {
-            if (is_ready(g, set, g->next[k]) &&
-                (k == g->item[s->item].next || g->next[k] != g->next[k - 1]))
-                add_ready(s, g->next[k]);
-        }
-        g->step[size * WIDTH + i] = (struct step){s->parent, s->item};
-    }
-    memcpy(g->state, g->grown, (size_t)n * sizeof(*g->state));
-    g->set = g->set_after;
-    g->set_after = swap;
-}
-
-/* Fill order[]; returns its cost, or DBL_MAX if nodes were overlooked. */
-static double search(struct gatherer *g)
-{
-    int n = 1, at = 0;
-
-    g->state[0] = (struct state){.parent = -1};
-    memset(g->set, 0, (size_t)g->words * sizeof(*g->set));
-    for (int i = 0; i < g->n; i++) {
-        if (g->item[i].need == g->item[i + 1].need)
-            add_ready(&g->state[0], i);
-    }
-    for (int size = 0; size < g->n; size++) {
-        n = choose(g, grow(g, n));
-        if (n == 0)
-            return DBL_MAX;
-        settle(g, n, size);
-    }
-    for (int size = g->n - 1; size >= 0; size--) {
-        g->order[size] = g->step[size * WIDTH + at].item;
-        at = g->step[size * WIDTH + at].parent;
-    }
-    return g->state[0].cost;
+    g->block = calloc((size_t)dag->n + 1, sizeof(*g->block));
+    if (g->block == NULL)
+        return merak_fail_nomem(err, (size_t)dag->n * sizeof(*g->block));
+    for (int i = 0; i < dag->n; i++)
+        opt.memory += dag->memory[i] * MEMORY / BLOCKS;
+    rc = merak_dag_blocks(dag, &opt, g->block, &n_blocks, err);
+    if (rc == MERAK_OK)
+        order_by_block(g, n_blocks);
+    *found_p = rc == MERAK_OK && n_blocks > 1;
+    return rc;
 }
 
 /* --- the graph in that order ---------------------------------------------- */
@@ -425,12 +179,15 @@ static bool is_in_order(const struct gatherer *g, const struct renumbering *r)
 static bool renumber(const struct gatherer *g, struct renumbering *r,
                      struct late *late)
 {
+    const struct merak_atoms *a = &g->atoms;
     int n_late = 0;
 
     for (int n = 0; n < g->graph->n_nodes; n++)
         r->at[n] = -1;
-    for (int i = 0; i < g->n; i++)
-        take_item(g, r, g->item[g->order[i]].node);
+    for (int i = 0; i < a->dag.n; i++) {
+        for (int k = a->first[g->order[i]]; k < a->first[g->order[i] + 1]; k++)
+            take_item(g, r, a->node[k]);
+    }
     for (int n = 0; n < g->graph->n_nodes; n++) { /* copies for gradients */
         if (r->at[n] < 0 && g->graph->node[n]->phase == MERAK_PHASE_F)
             take(r, n);
@@ -472,8 +229,29 @@ static void apply(struct merak_sharded *s, const struct renumbering *r,
     }
 }
 
+/* Blocks by node, of the nodes as they now stand. */
+static enum merak_status keep_blocks(const struct gatherer *g,
+                                     const struct renumbering *r,
+                                     struct merak_sharded *s,
+                                     struct merak_error *err)
+{
+    if (g->block == NULL)
+        return MERAK_OK;
+    s->block = calloc((size_t)r->n + 1, sizeof(*s->block));
+    if (s->block == NULL)
+        return merak_fail_nomem(err, (size_t)r->n * sizeof(*s->block));
+    for (int n = 0; n < r->n; n++) {
+        int atom = g->atoms.of_node[r->from[n]];
+
+        s->block[n] = atom < 0 ? -1 : g->block[atom];
+    }
+    return MERAK_OK;
+}
+
+/* In g->order, if nodes can run in it; the sharded graph then says so. */
 static enum merak_status rewrite(const struct gatherer *g,
                                  struct merak_sharded *s,
+                                 enum merak_branches order,
                                  struct merak_error *err)
 {
     size_t n = (size_t)g->graph->n_nodes + 1;
@@ -490,7 +268,8 @@ static enum merak_status rewrite(const struct gatherer *g,
         rc = merak_fail_nomem(err, n * sizeof(*hop));
     } else if (renumber(g, &r, late)) {
         apply(s, &r, node, strategy, hop);
-        s->gathered = true;
+        s->order = order;
+        rc = keep_blocks(g, &r, s, err);
     }
     free(r.at);
     free(r.from);
@@ -503,84 +282,30 @@ static enum merak_status rewrite(const struct gatherer *g,
 
 /* --- together ------------------------------------------------------------- */
 
-static enum merak_status init(struct gatherer *g,
-                              const struct merak_sharded *sharded,
-                              struct merak_error *err)
-{
-    size_t nodes = (size_t)sharded->graph->n_nodes + 2;
-    size_t values = (size_t)sharded->graph->n_values + 1, edges = nodes;
-
-    for (int n = 0; n < sharded->graph->n_nodes; n++)
-        edges += (size_t)sharded->graph->node[n]->n_in;
-    *g = (struct gatherer){.sharded = sharded, .graph = sharded->graph};
-    g->item = calloc(nodes, sizeof(*g->item));
-    g->item_of = calloc(nodes, sizeof(*g->item_of));
-    g->last_use = malloc(values * sizeof(*g->last_use));
-    g->edge = calloc(edges, sizeof(*g->edge));
-    g->need = calloc(edges, sizeof(*g->need));
-    g->next = calloc(edges, sizeof(*g->next));
-    g->order = calloc(nodes, sizeof(*g->order));
-    if (g->item == NULL || g->item_of == NULL || g->last_use == NULL ||
-        g->edge == NULL || g->need == NULL || g->next == NULL ||
-        g->order == NULL)
-        return merak_fail_nomem(err, edges * sizeof(*g->edge));
-    for (size_t v = 0; v < values; v++)
-        g->last_use[v] = -1;
-    make_items(g);
-    for (int i = 0; i < g->n; i++)
-        add_edges(g, i);
-    return MERAK_OK;
-}
-
-static enum merak_status init_search(struct gatherer *g,
-                                     struct merak_error *err)
-{
-    size_t n = (size_t)g->n;
-
-    g->words = g->n / 64 + 1;
-    g->state = calloc(WIDTH, sizeof(*g->state));
-    g->grown = calloc((size_t)WIDTH * MAX_READY, sizeof(*g->grown));
-    g->set = calloc((size_t)WIDTH * (size_t)g->words, sizeof(*g->set));
-    g->set_after = calloc((size_t)WIDTH * (size_t)g->words, sizeof(*g->set));
-    g->step = calloc(n * WIDTH, sizeof(*g->step));
-    if (g->state == NULL || g->grown == NULL || g->set == NULL ||
-        g->set_after == NULL || g->step == NULL)
-        return merak_fail_nomem(err, n * WIDTH * sizeof(*g->step));
-    measure_tensors(g);
-    sort_edges(g);
-    return MERAK_OK;
-}
-
-static void fini(struct gatherer *g)
-{
-    free(g->item);
-    free(g->item_of);
-    free(g->last_use);
-    free(g->edge);
-    free(g->need);
-    free(g->next);
-    free(g->order);
-    free(g->state);
-    free(g->grown);
-    free(g->set);
-    free(g->set_after);
-    free(g->step);
-}
-
 enum merak_status merak_sharded_gather(struct merak_sharded *sharded,
-                                       bool gather, struct merak_error *err)
+                                       enum merak_branches order,
+                                       struct merak_error *err)
 {
-    struct gatherer g;
-    enum merak_status rc = init(&g, sharded, err);
+    struct gatherer g = {.sharded = sharded, .graph = sharded->graph};
+    bool found = false;
+    enum merak_status rc = merak_atoms_init(&g.atoms, sharded, err);
 
-    if (rc == MERAK_OK)
-        sharded->branches = g.n <= MAX_NODES && sharded->graph->passes <= 1 &&
-                            !is_chain(&g, g.order);
-    if (rc == MERAK_OK && gather && sharded->branches) {
-        rc = init_search(&g, err);
-        if (rc == MERAK_OK && search(&g) < WORTH * described_cost(&g))
-            rc = rewrite(&g, sharded, err);
+    if (rc == MERAK_OK) {
+        g.order = calloc((size_t)g.atoms.dag.n + 1, sizeof(*g.order));
+        if (g.order == NULL)
+            rc = merak_fail_nomem(err, (size_t)g.atoms.dag.n * sizeof(int));
     }
-    fini(&g);
+    if (rc == MERAK_OK)
+        sharded->branches =
+            sharded->graph->passes <= 1 && !is_chain(&g.atoms.dag, g.order);
+    if (rc == MERAK_OK && sharded->branches && order == MERAK_BRANCHES_GATHERED)
+        rc = gather(&g, &found, err);
+    if (rc == MERAK_OK && sharded->branches && order == MERAK_BRANCHES_BLOCKS)
+        rc = make_blocks(&g, &found, err);
+    if (rc == MERAK_OK && found)
+        rc = rewrite(&g, sharded, order, err);
+    free(g.order);
+    free(g.block);
+    merak_atoms_fini(&g.atoms);
     return rc;
 }

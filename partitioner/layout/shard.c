@@ -284,7 +284,7 @@ enum merak_status merak_shard(const struct merak_graph *graph,
     if (rc == MERAK_OK)
         rc = merak_shard_write(graph, sig, strategy, sharded, err);
     if (rc == MERAK_OK)
-        rc = merak_sharded_gather(sharded, opt->gather, err);
+        rc = merak_sharded_gather(sharded, opt->branches, err);
     if (rc == MERAK_OK && opt->shared > 0)
         rc = merak_shared_mark(sharded, err);
     if (rc != MERAK_OK)
@@ -307,6 +307,7 @@ void merak_sharded_destroy(struct merak_sharded *sharded)
     free(sharded->strategy);
     free(sharded->hop);
     free(sharded->shared);
+    free(sharded->block);
     free(sharded);
 }
 

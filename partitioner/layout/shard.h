@@ -50,21 +50,31 @@ enum merak_seq_parallel {
     MERAK_SP_ON,   /* values between blocks are split along the sequence */
 };
 
+/* The order of nodes, where branches leave a choice: gather.c. */
+enum merak_branches {
+    MERAK_BRANCHES_DESCRIBED, /* as the model was described */
+    MERAK_BRANCHES_GATHERED,  /* with the fewest bytes alive, to be cut where
+                                 few values cross */
+    MERAK_BRANCHES_BLOCKS,    /* by blocks of about the same time, to be cut
+                                 between them */
+    MERAK_BRANCHES_AUTO,      /* of a run's options: whichever is cut best */
+};
+
 struct merak_shard_options {
     int tp;
     int kv_heads; /* 0: let the graph tell; how tp is factored */
     int stages;   /* pp, read where blocks are shared */
     int shared;   /* blocks cut over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;
-    int batch;   /* percent of the forward nodes, the last ones, that a tensor
-                    axis may cut by samples, if that is cheaper; 0: none.  tp
-                    then divides the micro-batch */
-    bool gather; /* nodes in another order, if that is better: gather.c */
-    double flops_per_s;      /* of one rank; 0: 1e12 */
-    double bytes_per_s;      /* of memory; 0: 1e11 */
-    double link_bytes_per_s; /* inside a tensor group; 0: 1e10 */
-    double link_latency_s;   /* 0: 1e-8, for ties only: what is found for a
-                                small model is what a large one gets */
+    int batch; /* percent of the forward nodes, the last ones, that a tensor
+                  axis may cut by samples, if that is cheaper; 0: none.  tp
+                  then divides the micro-batch */
+    enum merak_branches branches; /* not AUTO */
+    double flops_per_s;           /* of one rank; 0: 1e12 */
+    double bytes_per_s;           /* of memory; 0: 1e11 */
+    double link_bytes_per_s;      /* inside a tensor group; 0: 1e10 */
+    double link_latency_s;        /* 0: 1e-8, for ties only: what is found for a
+                                     small model is what a large one gets */
 };
 
 struct merak_sharded {
@@ -79,8 +89,10 @@ struct merak_sharded {
     struct merak_strategy *strategy; /* by node id */
     struct merak_hop *hop; /* by node id; of convert nodes (one hop each) */
     bool samples;          /* a tensor axis cuts some node by samples */
-    bool branches; /* it is no chain of blocks: gathering is worth a try */
-    bool gathered; /* and was done */
+    bool branches; /* it is no chain of blocks: another order is worth a try */
+    enum merak_branches order; /* that nodes stand in */
+    int *block; /* BLOCKS: by node id, which block a forward node is in,
+                   ascending; -1: a conversion or a gradient; else NULL */
 };
 
 /* MERAK_ERR_CONFIG names the dim and tp when a required dim does not divide
@@ -89,10 +101,11 @@ enum merak_status merak_shard(const struct merak_graph *graph,
                               const struct merak_shard_options *opt,
                               struct merak_sharded **sharded_p,
                               struct merak_error *err) MERAK_CHECKED;
-/* Set `branches`; if `gather`, put the nodes in a better order if there is
- * one.  No value is computed from others than before, nor in another way. */
+/* Set `branches`, and put the nodes in this order if there is one, and such a
+ * one that is worth it: `order` then says so.  No value is computed from others
+ * than before, nor in another way. */
 enum merak_status merak_sharded_gather(struct merak_sharded *sharded,
-                                       bool gather,
+                                       enum merak_branches order,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_sharded_destroy(struct merak_sharded *sharded);
 /* Of the mesh's axes, those inside a stage. */

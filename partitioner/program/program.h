@@ -55,9 +55,9 @@ struct merak_plan {
     size_t memory_bytes; /* AUTO: what a rank's arena may take; 0: no bound */
     bool zero1;          /* gradients and optimizer state flat over dp */
     bool order_tp_pp_dp; /* else tp-dp-pp */
-    bool gathered; /* nodes in the order of layout/gather.c: cuts are places
-                      in that */
-    int scatter;   /* what tensor ranks hold alike goes to a stage on another
+    enum merak_branches branches; /* order of nodes, whose places cuts are:
+                                     layout/gather.c */
+    int scatter; /* what tensor ranks hold alike goes to a stage on another
                       node, of so many ranks each, in tp parts and is gathered
                       there; 1: to any stage; 0: always whole */
     enum merak_seq_parallel sp;

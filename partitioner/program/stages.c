@@ -6,7 +6,8 @@
  * conversion belongs to its consumer).  Candidates are positions where fewer
  * values cross than before and after: in a transformer one, the residual
  * stream, so that stages are made of whole attention and MLP blocks; beside a
- * second tower, or under a skip, that and what is on its way past.  Among them
+ * second tower, or under a skip, that and what is on its way past.  Where nodes
+ * stand by blocks they are those between blocks.  Among them
  * a dynamic programme minimises the longest stage (forward, backward and
  * sending its boundary), then the bytes that cross.
  *
@@ -168,6 +169,21 @@ static void keep_least(struct cutter *c)
             c->cut[kept++] = c->cut[from++];
     }
     c->cut[kept++] = c->cut[n - 1];
+    c->n_cuts = kept;
+}
+
+/* Between blocks, where that is how nodes stand. */
+static void keep_between_blocks(struct cutter *c)
+{
+    const int *block = c->sharded->block;
+    int kept = 1, before = 0;
+
+    for (int i = 1; i < c->n_cuts - 1; i++) {
+        if (block[c->cut[i].node] != before)
+            c->cut[kept++] = c->cut[i];
+        before = block[c->cut[i].node];
+    }
+    c->cut[kept++] = c->cut[c->n_cuts - 1];
     c->n_cuts = kept;
 }
 
@@ -379,7 +395,10 @@ static enum merak_status cutter_init(struct cutter *c,
     find_last_uses(c);
     sum_costs(c);
     scan(c);
-    keep_least(c);
+    if (sharded->block != NULL)
+        keep_between_blocks(c);
+    else
+        keep_least(c);
     if (sharded->n_shared > 0)
         keep_between_shared(c);
     if (c->n_cuts - 2 < n - 1)

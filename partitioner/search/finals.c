@@ -43,8 +43,8 @@ static int compare_plans(const struct merak_plan *a, const struct merak_plan *b)
         return a->sub_pipeline ? 1 : -1;
     if (a->chunks != b->chunks)
         return a->chunks - b->chunks;
-    if (a->gathered != b->gathered)
-        return a->gathered ? 1 : -1;
+    if (a->branches != b->branches)
+        return a->branches > b->branches ? 1 : -1;
     return strcmp(a->schedule, b->schedule);
 }
 
@@ -238,7 +238,7 @@ static enum merak_status move_about(struct merak_search *s,
 
     for (int by = 1; by < c->table->n && rc == MERAK_OK; by++) {
         for (int side = -1; side <= 1 && rc == MERAK_OK; side += 2) {
-            if (s->effort > EFFORT)
+            if (s->effort > s->most_effort)
                 return MERAK_OK;
             rc = move(s, c, part, at + side * by, moved_p);
         }
@@ -255,14 +255,47 @@ static enum merak_status climb(struct merak_search *s,
     bool moved = true;
 
     if (merak_cuts_count(parts, c->table->n) * merak_search_effort(c) <
-        (EFFORT - s->effort) / MAX_CLIMBS)
+        (s->most_effort - s->effort) / MAX_CLIMBS)
         return sweep(s, c);
     while (moved) {
         moved = false;
         for (int part = 1; part < parts && rc == MERAK_OK; part++)
             rc = move_about(s, c, part, &moved);
-        if (rc != MERAK_OK || s->effort > EFFORT)
+        if (rc != MERAK_OK || s->effort > s->most_effort)
             break;
+    }
+    return rc;
+}
+
+/* Is it the first with its order of nodes? */
+static bool is_first(const struct merak_search *s, int cand)
+{
+    int i = 0;
+
+    while (s->cand[i].plan.branches != s->cand[cand].plan.branches)
+        i++;
+    return i == cand;
+}
+
+/* The best of each order of nodes gets its share of the effort, and others
+ * what they leave. */
+static enum merak_status climb_all(struct merak_search *s)
+{
+    int n = s->n_cands < MAX_CLIMBS ? s->n_cands : MAX_CLIMBS, orders = 0;
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < n; i++)
+        orders += s->cand[i].step_s > 0 && is_first(s, i);
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        if (s->cand[i].step_s <= 0 || !is_first(s, i))
+            continue;
+        s->most_effort = s->effort + (EFFORT - s->effort) / orders--;
+        rc = climb(s, &s->cand[i]);
+    }
+    s->most_effort = EFFORT;
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        if (s->cand[i].step_s > 0 && !is_first(s, i))
+            rc = climb(s, &s->cand[i]);
     }
     return rc;
 }
@@ -277,10 +310,8 @@ enum merak_status merak_search_finals(struct merak_search *s)
     if (rc == MERAK_OK)
         rc = run_tight(s);
     sort(s->cand, s->n_cands);
-    for (int i = 0; i < s->n_cands && i < MAX_CLIMBS && rc == MERAK_OK; i++) {
-        if (s->cand[i].step_s > 0)
-            rc = climb(s, &s->cand[i]);
-    }
+    if (rc == MERAK_OK)
+        rc = climb_all(s);
     sort(s->cand, s->n_cands);
     return rc;
 }

@@ -59,8 +59,8 @@ struct merak_table {
     enum merak_seq_parallel sp;
     int batch; /* plan.batch */
     size_t micro_batch;
-    bool gathered;  /* plan.gathered */
-    bool may_slice; /* no tensor axis cuts sequences */
+    enum merak_branches branches; /* plan.branches */
+    bool may_slice;               /* no tensor axis cuts sequences */
     int width;  /* 2: a unit of work is a sub-pipeline's pair of micro-batches,
                    exchanges of one behind compute of the other; else 1 */
     int slices; /* of a micro-batch, of which one is the unit of work: its
@@ -335,8 +335,9 @@ struct merak_search {
     struct merak_pool *pool; /* bounds of candidates */
     double best_s;           /* rated */
     bool desperate;          /* rate slow ones, too */
-    bool branches;           /* the model has some: try to gather them */
+    bool branches;           /* the model has some: try other orders */
     double effort;           /* instructions simulated */
+    double most_effort;      /* that a climb may come to */
     int n_rated, n_simulated;
     struct merak_error tp_error; /* of the last tp the model refused */
     int n_tp_refused;

@@ -314,7 +314,7 @@ static struct merak_plan plan_of(const struct merak_table *table)
     return (struct merak_plan){.tp = table->tp,
                                .sp = table->sp,
                                .batch = table->batch,
-                               .gathered = table->gathered,
+                               .branches = table->branches,
                                .micro_batch = table->micro_batch};
 }
 
@@ -339,7 +339,7 @@ static enum merak_status add_table(struct merak_search *s,
     (*table_p)->batch = like->batch;
     (*table_p)->micro_batch = like->micro_batch;
     (*table_p)->passes = sharded->graph->passes;
-    (*table_p)->gathered = like->gathered;
+    (*table_p)->branches = sharded->order;
     (*table_p)->may_slice = merak_sharded_may_slice(sharded);
     s->table[s->n_tables++] = *table_p;
     return MERAK_OK;
@@ -367,7 +367,7 @@ static enum merak_status sliced_table(struct merak_search *s,
         struct merak_table *t = s->table[i];
 
         if (t->tp == like.tp && t->sp == like.sp && t->micro_batch == 1 &&
-            t->batch == like.batch && t->gathered == like.gathered &&
+            t->batch == like.batch && t->branches == like.branches &&
             t->slices == slices) {
             *table_p = t;
             return MERAK_OK;
@@ -514,6 +514,13 @@ static bool has_width(const struct merak_search *s,
            s->in->global_batch % (2 * like->micro_batch) == 0;
 }
 
+/* Is the order of nodes not the search's to find? */
+static bool is_pinned(const struct merak_search *s)
+{
+    return s->in->pin.fix_branches &&
+           s->in->pin.branches != MERAK_BRANCHES_AUTO;
+}
+
 /* Tables like this, without and with a sub-pipeline; NULLs if the model
  * cannot be cut so. */
 static enum merak_status make_tables(struct merak_search *s,
@@ -536,7 +543,10 @@ static enum merak_status make_tables(struct merak_search *s,
     if (rc == MERAK_OK)
         s->branches = s->branches || sharded->branches;
     for (int width = 1; width <= 2 && rc == MERAK_OK; width++) {
-        if (has_width(s, like, width) && sharded->gathered == like->gathered)
+        /* There may be no such order: one that was asked for is then none
+         * that is not there. */
+        if (has_width(s, like, width) &&
+            (sharded->order == like->branches || is_pinned(s)))
             rc = add_table(s, sharded, like, width, 1, &table[width - 1]);
     }
     merak_sharded_destroy(sharded);
@@ -574,7 +584,7 @@ static enum merak_status rate_pair(struct merak_search *s,
 /* With the cheapest layouts, then with the sequence cut wherever it can be:
  * the latter takes less memory. */
 static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
-                                      bool gathered)
+                                      enum merak_branches branches)
 {
     struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
     struct merak_table like = {.tp = tp,
@@ -582,7 +592,7 @@ static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
                                                        : MERAK_SP_AUTO,
                                .batch = s->in->pin.batch,
                                .micro_batch = b,
-                               .gathered = gathered};
+                               .branches = branches};
     enum merak_status rc = make_tables(s, &like, automatic);
 
     if (rc == MERAK_OK)
@@ -595,18 +605,19 @@ static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
     return rc == MERAK_OK ? rate_pair(s, on, automatic) : rc;
 }
 
-/* With nodes in the order in which they were described, then in a better
- * one. */
+/* With nodes in the order in which they were described, then in others. */
 static enum merak_status rate_tables(struct merak_search *s, int tp, size_t b)
 {
-    enum merak_pin pin = s->in->pin.gathered;
+    const struct merak_search_pins *pin = &s->in->pin;
     enum merak_status rc = MERAK_OK;
 
-    if (pin_allows(pin, false))
-        rc = rate_layouts(s, tp, b, false);
-    if (rc == MERAK_OK && pin_allows(pin, true) &&
-        (s->branches || pin == MERAK_PIN_YES))
-        rc = rate_layouts(s, tp, b, true);
+    if (is_pinned(s))
+        return rate_layouts(s, tp, b, pin->branches);
+    rc = rate_layouts(s, tp, b, MERAK_BRANCHES_DESCRIBED);
+    if (rc == MERAK_OK && s->branches)
+        rc = rate_layouts(s, tp, b, MERAK_BRANCHES_GATHERED);
+    if (rc == MERAK_OK && s->branches)
+        rc = rate_layouts(s, tp, b, MERAK_BRANCHES_BLOCKS);
     return rc;
 }
 

@@ -4,7 +4,7 @@
  *
  * Degrees, micro-batch size, schedule, model chunks of a rank, sub-pipeline,
  * what each stage recomputes, ZeRO-1, sequence parallelism, the numbering of
- * ranks, token slices, the order of branches and the cuts between stages are
+ * ranks, token slices, the order of nodes and the cuts between stages are
  * all chosen together.
  * A candidate is rated with a table of the model's segments (what lies
  * between two places where it may be cut): time and memory from the sharded
@@ -26,10 +26,11 @@ struct merak_search_pins {
     size_t micro_batch; /* of a sub-pipeline: both halves */
     const char *schedule;
     int chunks;
-    enum merak_pin zero1, order_tp_pp_dp, sub_pipeline, gathered;
-    bool fix_sp, fix_batch, fix_recompute;
-    enum merak_seq_parallel sp; /* if fix_sp */
-    int batch;                  /* if fix_batch: plan.batch */
+    enum merak_pin zero1, order_tp_pp_dp, sub_pipeline;
+    bool fix_sp, fix_batch, fix_recompute, fix_branches;
+    enum merak_branches branches; /* if fix_branches; AUTO is none fixed */
+    enum merak_seq_parallel sp;   /* if fix_sp */
+    int batch;                    /* if fix_batch: plan.batch */
     enum merak_boundary boundary;
     enum merak_recompute recompute; /* if fix_recompute; else AUTO */
 };

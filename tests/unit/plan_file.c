@@ -29,7 +29,7 @@ static struct merak_plan_file sample(void)
                                              .memory_bytes = 1234567890123,
                                              .zero1 = true,
                                              .order_tp_pp_dp = true,
-                                             .gathered = true,
+                                             .branches = MERAK_BRANCHES_BLOCKS,
                                              .scatter = 4,
                                              .sp = MERAK_SP_ON,
                                              .batch = 75,
@@ -78,7 +78,7 @@ static void plans_come_back(void **state)
     assert_int_equal(p->memory_bytes, 1234567890123);
     assert_true(p->zero1);
     assert_true(p->order_tp_pp_dp);
-    assert_true(p->gathered);
+    assert_int_equal(p->branches, MERAK_BRANCHES_BLOCKS);
     assert_int_equal(p->scatter, 4);
     assert_int_equal(p->sp, MERAK_SP_ON);
     assert_int_equal(p->batch, 75);

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* atoms.c - a sharded graph as work to be ordered and cut
+ */
+#include "config.h"
+
+#include "partitioner/layout/atoms.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STATE_BYTES                                           \
+    16 /* of a parameter's element: weight, gradient, moments \
+        */
+
+struct maker {
+    struct merak_atoms *atoms;
+    const struct merak_sharded *sharded;
+    const struct merak_graph *graph;
+    bool *depends; /* by node: on the batch */
+    int *owner;    /* by node: whose atom it is in, itself or a later one */
+    int *last;     /* by value: the atom that read it last, or -1 */
+    size_t edges;  /* there is room for */
+};
+
+static bool is_convert(const struct maker *m, int node)
+{
+    return m->sharded->hop[node].kind != MERAK_CONVERT_NONE;
+}
+
+static bool is_work(const struct maker *m, int node)
+{
+    return m->graph->node[node]->phase == MERAK_PHASE_F && !is_convert(m, node);
+}
+
+/* What a converted copy was made of. */
+static const struct merak_value *root_of(const struct maker *m,
+                                         const struct merak_value *v)
+{
+    while (v->producer >= 0 && is_convert(m, v->producer) &&
+           m->graph->node[v->producer]->phase == MERAK_PHASE_F)
+        v = m->graph->node[v->producer]->in[0];
+    return v;
+}
+
+/* --- which nodes ---------------------------------------------------------- */
+
+static void mark_dependent(struct maker *m)
+{
+    for (int n = 0; n < m->graph->n_nodes; n++) {
+        const struct merak_node *node = m->graph->node[n];
+
+        for (int i = 0; i < node->n_in && node->phase == MERAK_PHASE_F; i++) {
+            const struct merak_value *v = node->in[i];
+
+            m->depends[n] = m->depends[n] || v->kind == MERAK_VALUE_INPUT ||
+                            v->kind == MERAK_VALUE_RECYCLED ||
+                            (v->producer >= 0 && m->depends[v->producer]);
+        }
+    }
+}
+
+/* Of the steps that make a loss of logits, all but the last. */
+static bool is_loss(const struct merak_node *node)
+{
+    return strcmp(node->op->name, "xent_max") == 0 ||
+           strcmp(node->op->name, "xent_sum") == 0;
+}
+
+/* A node that does not depend on the batch goes to its first reader, if
+ * `join`. */
+static void find_owners(struct maker *m, bool join)
+{
+    for (int n = 0; n < m->graph->n_nodes; n++)
+        m->owner[n] = n;
+    for (int n = m->graph->n_nodes - 1; n >= 0; n--) {
+        const struct merak_node *node = m->graph->node[n];
+
+        if (!is_work(m, n))
+            continue;
+        for (int i = 0; i < node->n_in; i++) {
+            int p = root_of(m, node->in[i])->producer;
+
+            if (p >= 0 &&
+                ((join && !m->depends[p]) || is_loss(m->graph->node[p])))
+                m->owner[p] = m->owner[n];
+        }
+    }
+}
+
+/* Numbered by their owners' places. */
+static void list_nodes(struct maker *m)
+{
+    struct merak_atoms *a = m->atoms;
+
+    a->dag.n = 0;
+    for (int n = 0; n < m->graph->n_nodes; n++) {
+        a->of_node[n] = -1;
+        if (is_work(m, n) && m->owner[n] == n)
+            a->of_node[n] = a->dag.n++;
+    }
+    memset(a->first, 0, ((size_t)a->dag.n + 1) * sizeof(*a->first));
+    for (int n = 0; n < m->graph->n_nodes; n++) {
+        if (!is_work(m, n))
+            continue;
+        a->of_node[n] = a->of_node[m->owner[n]];
+        a->first[a->of_node[n]]++;
+    }
+    for (int i = 1; i <= a->dag.n; i++)
+        a->first[i] += a->first[i - 1];
+    for (int n = m->graph->n_nodes - 1; n >= 0; n--) {
+        if (is_work(m, n))
+            a->node[--a->first[a->of_node[n]]] = n;
+    }
+}
+
+/* --- what they take ------------------------------------------------------- */
+
+static double seconds_of(const struct merak_node *node)
+{
+    struct merak_infer inf;
+    struct merak_cost cost = {0};
+
+    if (node->op->cost == NULL)
+        return 0;
+    merak_node_infer(node, &inf);
+    node->op->cost(&inf, &cost);
+    return cost.flops / 1e12 + cost.bytes / 1e11;
+}
+
+static double bytes_of(const struct merak_value *v)
+{
+    return (double)merak_shape_count(&v->shape) *
+           (double)merak_dtype_bytes(v->dtype);
+}
+
+static double memory_of(const struct maker *m, const struct merak_node *node)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < node->n_in; i++) {
+        const struct merak_value *v = root_of(m, node->in[i]);
+
+        if (v->kind == MERAK_VALUE_PARAM)
+            bytes += STATE_BYTES * (double)merak_shape_count(&v->shape);
+    }
+    for (int i = 0; i < node->n_out; i++)
+        bytes += bytes_of(node->out[i]);
+    return bytes;
+}
+
+static void measure(struct maker *m)
+{
+    struct merak_dag *dag = &m->atoms->dag;
+
+    memset(dag->seconds, 0, (size_t)dag->n * sizeof(*dag->seconds));
+    memset(dag->memory, 0, (size_t)dag->n * sizeof(*dag->memory));
+    for (int n = 0; n < m->graph->n_nodes; n++) {
+        const struct merak_node *node = m->graph->node[n];
+        int atom = m->atoms->of_node[node->forward];
+
+        if (atom < 0 || is_convert(m, n))
+            continue;
+        dag->seconds[atom] += seconds_of(node);
+        if (node->phase == MERAK_PHASE_F)
+            dag->memory[atom] += memory_of(m, node);
+    }
+}
+
+/* --- what needs what ------------------------------------------------------ */
+
+/* A node comes after the makers of what it reads, and after the other readers
+ * that were described before it. */
+static void add_edges(struct maker *m, const struct merak_node *node)
+{
+    struct merak_dag *dag = &m->atoms->dag;
+    int atom = m->atoms->of_node[node->id];
+
+    for (int i = 0; i < node->n_in; i++) {
+        const struct merak_value *v = root_of(m, node->in[i]);
+        int before = m->last[v->id];
+
+        if (before < 0 && v->producer >= 0)
+            before = m->atoms->of_node[v->producer];
+        if (v->kind == MERAK_VALUE_INPUT || before == atom)
+            continue;
+        if (before >= 0)
+            dag->edge[dag->n_edges++] = (struct merak_dag_edge){
+                before, atom, v->producer >= 0 ? bytes_of(v) : 0};
+        m->last[v->id] = atom;
+    }
+}
+
+/* False if atoms would have to come before those that have lower numbers. */
+static bool make_edges(struct maker *m)
+{
+    struct merak_dag *dag = &m->atoms->dag;
+    bool sound = true;
+
+    dag->n_edges = 0;
+    for (int v = 0; v < m->graph->n_values; v++)
+        m->last[v] = -1;
+    for (int n = 0; n < m->graph->n_nodes; n++) {
+        if (is_work(m, n))
+            add_edges(m, m->graph->node[n]);
+    }
+    for (int e = 0; e < dag->n_edges; e++)
+        sound = sound && dag->edge[e].from < dag->edge[e].to;
+    return sound;
+}
+
+/* --- together ------------------------------------------------------------- */
+
+static enum merak_status maker_init(struct maker *m, struct merak_atoms *atoms,
+                                    const struct merak_sharded *sharded,
+                                    struct merak_error *err)
+{
+    size_t nodes = (size_t)sharded->graph->n_nodes + 2, edges = nodes;
+
+    for (int n = 0; n < sharded->graph->n_nodes; n++)
+        edges += (size_t)sharded->graph->node[n]->n_in;
+    *m = (struct maker){
+        .atoms = atoms, .sharded = sharded, .graph = sharded->graph};
+    *atoms = (struct merak_atoms){.dag = {.n = 0}};
+    m->depends = calloc(nodes, sizeof(*m->depends));
+    m->owner = calloc(nodes, sizeof(*m->owner));
+    m->last = calloc((size_t)m->graph->n_values + 1, sizeof(*m->last));
+    atoms->of_node = calloc(nodes, sizeof(int));
+    atoms->first = calloc(nodes, sizeof(int));
+    atoms->node = calloc(nodes, sizeof(int));
+    atoms->dag.seconds = calloc(nodes, sizeof(double));
+    atoms->dag.memory = calloc(nodes, sizeof(double));
+    atoms->dag.edge = calloc(edges, sizeof(*atoms->dag.edge));
+    if (m->depends == NULL || m->owner == NULL || m->last == NULL ||
+        atoms->of_node == NULL || atoms->first == NULL || atoms->node == NULL ||
+        atoms->dag.seconds == NULL || atoms->dag.memory == NULL ||
+        atoms->dag.edge == NULL)
+        return merak_fail_nomem(err, edges * sizeof(*atoms->dag.edge));
+    return MERAK_OK;
+}
+
+enum merak_status merak_atoms_init(struct merak_atoms *atoms,
+                                   const struct merak_sharded *sharded,
+                                   struct merak_error *err)
+{
+    struct maker m;
+    enum merak_status rc = maker_init(&m, atoms, sharded, err);
+
+    if (rc == MERAK_OK) {
+        mark_dependent(&m);
+        find_owners(&m, true);
+        list_nodes(&m);
+        /* Uses of a parameter keep their order: where that stands against it,
+         * nobody is joined. */
+        if (!make_edges(&m)) {
+            find_owners(&m, false);
+            list_nodes(&m);
+            (void)make_edges(&m);
+        }
+        measure(&m);
+    }
+    free(m.depends);
+    free(m.owner);
+    free(m.last);
+    return rc;
+}
+
+void merak_atoms_fini(struct merak_atoms *atoms)
+{
+    free(atoms->dag.seconds);
+    free(atoms->dag.memory);
+    free(atoms->dag.edge);
+    free(atoms->of_node);
+    free(atoms->first);
+    free(atoms->node);
+}
