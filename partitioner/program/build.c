@@ -243,6 +243,7 @@ static void measure(struct merak_build *b, struct merak_instr *in)
         break;
     }
     in->cost_s = merak_cost_instr(b->cost, b->prog, in);
+    in->beside = merak_cost_instr_beside(b->cost, b->prog, in);
 }
 
 int merak_build_push(struct merak_build *b, struct merak_instr *in)

@@ -161,6 +161,12 @@ struct merak_slot {
                   element of a vector), else its own index */
 };
 
+/* What a kernel that runs beside an exchange or a transfer loses to it. */
+struct merak_beside {
+    double wake_s; /* unless communication was awake, as it is for so long */
+    double copy_s; /* in any case */
+};
+
 struct merak_instr {
     int id; /* index in program->instr */
     enum merak_instr_kind kind;
@@ -186,8 +192,9 @@ struct merak_instr {
     int n_wait;
     int first_wait; /* index in program->wait */
     double cost_s;  /* predicted duration (cost model); links: bytes */
-    size_t bytes;   /* moved (SEND, RECV, EXCHANGE: sent by this rank;
-                       others: read and written in memory) */
+    struct merak_beside beside; /* predicted (cost model) */
+    size_t bytes; /* moved (SEND, RECV, EXCHANGE: sent by this rank;
+                     others: read and written in memory) */
     double flops;
     const char *name; /* node's name, "send h.3.x -> stage 1" */
 };
@@ -368,6 +375,9 @@ struct merak_cost_model {
                                         take what the above says */
     const struct merak_rates *tp_rates; /* of tensor ranks' kernels; or NULL,
                                            or not of all ops: as others */
+    /* What moving bytes takes from a rank's compute, where that runs at the
+     * same time: for each round, and for bytes (0: nothing). */
+    double beside_latency_s, beside_bytes_per_s;
 };
 const struct merak_cost_model *merak_cost_default(void);
 /* The width (rates.h) of a kernel whose first operand has these dims. */
@@ -387,6 +397,11 @@ double merak_cost_exchange(const struct merak_cost_model *model,
                            int inside);
 double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
                            bool inside);
+/* What a kernel beside it loses to a collective, as above, or to a transfer,
+ * of n = 2. */
+struct merak_beside merak_cost_beside(const struct merak_cost_model *model,
+                                      enum merak_convert_kind kind,
+                                      double bytes, int n);
 /* Do two logical ranks share a node? */
 bool merak_cost_together(const struct merak_cost_model *model, int a, int b);
 /* What the time of a program's KERNEL depends on. */
@@ -394,6 +409,11 @@ struct merak_kernel_size merak_instr_size(const struct merak_program *program,
                                           const struct merak_instr *instr);
 /* An instruction of a program. */
 double merak_cost_instr(const struct merak_cost_model *model,
+                        const struct merak_program *program,
+                        const struct merak_instr *instr);
+/* What it takes from kernels beside it. */
+struct merak_beside
+merak_cost_instr_beside(const struct merak_cost_model *model,
                         const struct merak_program *program,
                         const struct merak_instr *instr);
 

@@ -126,17 +126,19 @@ void merak_device_cost(const struct merak_device *device,
                        enum merak_dtype dtype, int ranks_per_node,
                        struct merak_cost_model *model)
 {
-    *model =
-        (struct merak_cost_model){.flops_per_s = device->flops_per_s[dtype],
-                                  .bytes_per_s = device->bytes_per_s,
-                                  .kernel_s = device->kernel_s,
-                                  .link_bytes_per_s = device->link_bytes_per_s,
-                                  .link_latency_s = device->link_latency_s,
-                                  .ranks_per_node = ranks_per_node,
-                                  .net_bytes_per_s = device->net_bytes_per_s,
-                                  .net_latency_s = device->net_latency_s,
-                                  .rates = device->rates[dtype],
-                                  .tp_rates = device->tp_rates[dtype]};
+    *model = (struct merak_cost_model){
+        .flops_per_s = device->flops_per_s[dtype],
+        .bytes_per_s = device->bytes_per_s,
+        .kernel_s = device->kernel_s,
+        .link_bytes_per_s = device->link_bytes_per_s,
+        .link_latency_s = device->link_latency_s,
+        .ranks_per_node = ranks_per_node,
+        .net_bytes_per_s = device->net_bytes_per_s,
+        .net_latency_s = device->net_latency_s,
+        .beside_latency_s = device->beside_latency_s,
+        .beside_bytes_per_s = device->beside_bytes_per_s,
+        .rates = device->rates[dtype],
+        .tp_rates = device->tp_rates[dtype]};
     memcpy(model->group, device->group, sizeof(model->group));
     model->n_groups = device->n_groups;
     memcpy(model->name, device->name, sizeof(model->name));

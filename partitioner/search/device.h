@@ -14,7 +14,12 @@
  *    "net": {"bytes_per_s": 4.5e10, "latency_s": 1.5e-5}}
  *
  * All are required but `peak_flops_per_s` (then flops_per_s) and `net` (then
- * `link`: one node).  Kernels that were timed may be there, by the dtype that
+ * `link`: one node); and what kernels lose to exchanges and transfers that run
+ * beside them, for each round and for bytes (without: nothing):
+ *
+ *    "beside": {"latency_s": 6e-5, "bytes_per_s": 4e9}
+ *
+ * Kernels that were timed may be there, by the dtype that
  * models compute in and by op, each as FLOPs, bytes, seconds and width, which
  * may be left out or 0 for what is not known (rates.h); and another time as
  * tensor ranks ran them, whose operands peers wrote and who answer peers
@@ -47,6 +52,7 @@ struct merak_device {
     double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
     struct merak_link_group group[MERAK_LINK_GROUPS]; /* inside a node */
     int n_groups;
+    double beside_latency_s, beside_bytes_per_s; /* 0: nothing is lost */
     /* From a file; or NULL. */
     struct merak_rates *rates[MERAK_DTYPE_COUNT];
     struct merak_rates *tp_rates[MERAK_DTYPE_COUNT];

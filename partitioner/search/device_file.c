@@ -106,6 +106,13 @@ static void read_groups(struct reader *r, const json_t *in,
         read_group(r, json_array_get(groups, i), d);
 }
 
+static void read_beside(struct reader *r, const json_t *beside,
+                        struct merak_device *d)
+{
+    d->beside_latency_s = number(r, beside, "latency_s", true);
+    d->beside_bytes_per_s = number(r, beside, "bytes_per_s", true);
+}
+
 /* --- kernels -------------------------------------------------------------- */
 
 static void read_point(struct reader *r, const char *op, const json_t *in,
@@ -208,6 +215,8 @@ static void read_device(struct reader *r, const json_t *in,
     d->net_latency_s = d->link_latency_s;
     if (json_object_get(in, "net") != NULL)
         read_link(r, in, "net", &d->net_bytes_per_s, &d->net_latency_s);
+    if (json_object_get(in, "beside") != NULL)
+        read_beside(r, object(r, in, "beside"), d);
     read_tables(r, in, "kernels", d->rates);
     read_tables(r, in, "tp_kernels", d->tp_rates);
 }
@@ -300,6 +309,11 @@ enum merak_status merak_device_save(const struct merak_device *device,
         return merak_fail_nomem(err, sizeof(*device));
     if (device->n_groups > 0)
         put_groups(out, device);
+    if (device->beside_latency_s > 0 || device->beside_bytes_per_s > 0)
+        json_object_set_new(out, "beside",
+                            json_pack("{s:f, s:f}", "latency_s",
+                                      device->beside_latency_s, "bytes_per_s",
+                                      device->beside_bytes_per_s));
     put_tables(out, "kernels", device->rates);
     put_tables(out, "tp_kernels", device->tp_rates);
     failed = json_dump_file(out, path, JSON_INDENT(2) | JSON_REAL_PRECISION(6));

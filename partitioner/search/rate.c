@@ -7,7 +7,9 @@
  * programs do one action ahead (emit.c), and parts of a boundary are gathered
  * when the stage is free.  Before the first forward come the parameters that
  * replicas updated in parts, after the last backward the reduction over
- * replicas, the norm and the update, as in step.c.
+ * replicas, the norm and the update, as in step.c.  An action loses what the
+ * transfers before and behind it take from it (struct merak_beside), the
+ * backward what the reductions take that begin while it lasts.
  */
 #include "config.h"
 
@@ -25,6 +27,7 @@ struct player {
     const struct merak_lists *lists;
     double *up_s, *down_s; /* by part: transfers over its lower end */
     double *up_gather_s, *down_gather_s; /* parts made whole behind them */
+    double *up_lost_s, *down_lost_s;     /* by kernels, beside them */
     double *f_end, *b_end; /* [part][unit][pass], [part][unit], or < 0 */
     double *made;          /* by part: gradients of weights, of all units */
     double *end, *before;  /* by stage: of the last action, and of the one
@@ -78,6 +81,12 @@ static double arrival(const struct player *p, int s, int part,
     return (sent > p->before[s] ? sent : p->before[s]) + took;
 }
 
+/* Of transfers over both ends of a part; outermost there are none. */
+static double lost(const struct player *p, const double *lost_s, int part)
+{
+    return lost_s[part] + (part + 1 < p->r->parts ? lost_s[part + 1] : 0);
+}
+
 static double duration(const struct player *p, int part,
                        const struct merak_step_action *a)
 {
@@ -86,9 +95,10 @@ static double duration(const struct player *p, int part,
 
     switch (a->kind) {
     case MERAK_ACT_F:
-        return g->f_s;
+        return g->f_s + lost(p, p->up_lost_s, part);
     case MERAK_ACT_B:
-        return again + (p->lists->schedule->splits_w ? g->x_s : g->b_s);
+        return again + lost(p, p->down_lost_s, part) +
+               (p->lists->schedule->splits_w ? g->x_s : g->b_s);
     case MERAK_ACT_W:
         return g->w_s;
     case MERAK_ACT_R:
@@ -190,6 +200,19 @@ static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
            merak_cost_exchange(r->cost, kind, bytes, dp, r->dp_inside);
 }
 
+/* What one of them takes from kernels. */
+static struct merak_beside over_dp_takes(const struct merak_rater *r,
+                                         bool reduce, double bytes)
+{
+    int dp = r->plan->dp;
+    enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
+
+    if (reduce && !r->plan->zero1)
+        kind = MERAK_CONVERT_ALL_REDUCE;
+    bytes *= (kind == MERAK_CONVERT_ALL_REDUCE ? 2.0 : 1.0) * (dp - 1) / dp;
+    return merak_cost_beside(r->cost, kind, bytes, dp);
+}
+
 /* Of a segment on stage s: what was not gathered for an earlier one. */
 static struct merak_hold fresh_hold(const struct merak_rater *r, int s,
                                     const struct merak_segment *seg)
@@ -243,6 +266,7 @@ static double stage_gather_s(const struct merak_rater *r, int s)
 static void set_front(struct merak_rater *r, int s)
 {
     double gathered = 0, all = s > 0 ? stage_gather_s(r, s) : 0;
+    double taken = over_dp_takes(r, false, 0).wake_s; /* once: all at once */
 
     for (int c = 0; c < r->chunks; c++) {
         int part = r->lists->part[s * r->chunks + c];
@@ -257,7 +281,9 @@ static void set_front(struct merak_rater *r, int s)
             gathered += gather_s(r, s, seg);
             ready = seg->exchanged > 0 && all > gathered ? all : gathered;
             *front_s = (ready > *front_s ? ready : *front_s) + seg->f_s;
+            taken += over_dp_takes(r, false, gather_bytes(&seg->hold)).copy_s;
         }
+        *front_s += taken;
     }
 }
 
@@ -354,6 +380,16 @@ struct drain {
     double free; /* the queue is */
 };
 
+/* From kernels behind a segment's weights. */
+static double reduction_takes(const struct merak_rater *r,
+                              const struct merak_hold *hold)
+{
+    struct merak_beside beside =
+        over_dp_takes(r, true, 4 * (hold->low + hold->full));
+
+    return hold->n * beside.wake_s + beside.copy_s;
+}
+
 /*
  * The last backward of a part: what a segment's weights had of gradients is
  * summed over replicas as soon as the last is there, behind the segments
@@ -379,6 +415,8 @@ static void drain_part(const struct merak_rater *r, int part, double made,
             continue;
         d->free = d->free > d->at ? d->free : d->at;
         d->free += seg->hold.convert_s + reduce;
+        if (i > 0) /* compute goes on */
+            d->at += reduction_takes(r, &seg->hold);
     }
 }
 
@@ -526,7 +564,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
         return rc;
     turns = (size_t)rater->lists->units * ((size_t)rater->lists->passes + 1);
     rater->work =
-        calloc(parts * (turns + 5) + 3 * (size_t)p->pp + 8, sizeof(double));
+        calloc(parts * (turns + 7) + 3 * (size_t)p->pp + 8, sizeof(double));
     rater->front_s = calloc(parts, sizeof(*rater->front_s));
     rater->range = calloc(parts, sizeof(*rater->range));
     rater->keeps = calloc(parts, sizeof(*rater->keeps));
@@ -568,6 +606,16 @@ static double cross_s(const struct merak_rater *r, double bytes, double part,
     return merak_cost_transfer(r->cost, whole ? bytes : part, inside);
 }
 
+/* From the kernels of either end. */
+static double crossing_takes(const struct merak_rater *r, double bytes)
+{
+    struct merak_beside beside = {0};
+
+    if (bytes > 0)
+        beside = merak_cost_beside(r->cost, MERAK_CONVERT_ALL_GATHER, bytes, 2);
+    return beside.wake_s + beside.copy_s;
+}
+
 static void set_player(const struct merak_rater *r,
                        const struct merak_lists *lists, struct player *p)
 {
@@ -575,17 +623,23 @@ static void set_player(const struct merak_rater *r,
     size_t cells = parts * (size_t)lists->units * (size_t)lists->passes;
     double *up = r->work, *down = up + parts, *up_gather = down + parts;
     double *down_gather = up_gather + parts, *made = down_gather + parts;
-    double *rest = made + parts;
+    double *up_lost = made + parts, *down_lost = up_lost + parts;
+    double *rest = down_lost + parts;
 
+    up_lost[0] = down_lost[0] = 0;
     for (size_t k = 1; k < parts; k++) {
         const struct merak_segment *seg = &r->table->segment[r->range[k].from];
         bool inside = merak_cost_together(
             r->cost, merak_plan_rank(r->plan, 0, 0, lists->stage_of[k - 1]),
             merak_plan_rank(r->plan, 0, 0, lists->stage_of[k]));
 
+        bool stays = lists->stage_of[k - 1] == lists->stage_of[k];
+
         up[k] = cross_s(r, seg->up_bytes, seg->up_part, inside, &up_gather[k]);
         down[k] = cross_s(r, seg->down_bytes, seg->down_part, inside,
                           &down_gather[k]);
+        up_lost[k] = stays ? 0 : crossing_takes(r, seg->up_bytes);
+        down_lost[k] = stays ? 0 : crossing_takes(r, seg->down_bytes);
     }
     *p = (struct player){.r = r,
                          .lists = lists,
@@ -593,6 +647,8 @@ static void set_player(const struct merak_rater *r,
                          .down_s = down,
                          .up_gather_s = up_gather,
                          .down_gather_s = down_gather,
+                         .up_lost_s = up_lost,
+                         .down_lost_s = down_lost,
                          .end = rest,
                          .before = rest + pp,
                          .made = made,

@@ -7,6 +7,7 @@
 #include "partitioner/program/program.h"
 
 #include <math.h>
+#include <string.h>
 
 const struct merak_cost_model *merak_cost_default(void)
 {
@@ -84,12 +85,17 @@ struct merak_link_group merak_cost_group(const struct merak_cost_model *model,
     return best;
 }
 
+/* An all-reduce reduces, then gathers. */
+static int rounds_of(enum merak_convert_kind kind)
+{
+    return kind == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
+}
+
 double merak_cost_exchange(const struct merak_cost_model *model,
                            enum merak_convert_kind kind, double bytes, int n,
                            int inside)
 {
-    /* An all-reduce reduces, then gathers. */
-    int rounds = kind == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
+    int rounds = rounds_of(kind);
     double near = inside - 1, far = n - inside, each;
     struct merak_link_group link;
 
@@ -109,6 +115,18 @@ double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
     if (inside)
         return model->link_latency_s + bytes / model->link_bytes_per_s;
     return model->net_latency_s + bytes / model->net_bytes_per_s;
+}
+
+struct merak_beside merak_cost_beside(const struct merak_cost_model *model,
+                                      enum merak_convert_kind kind,
+                                      double bytes, int n)
+{
+    struct merak_beside beside = {.wake_s = rounds_of(kind) * (n - 1) *
+                                            model->beside_latency_s};
+
+    if (model->beside_bytes_per_s > 0)
+        beside.copy_s = bytes / model->beside_bytes_per_s;
+    return beside;
 }
 
 bool merak_cost_together(const struct merak_cost_model *model, int a, int b)
@@ -167,4 +185,30 @@ double merak_cost_instr(const struct merak_cost_model *model,
             merak_cost_together(model, program->rank, instr->peer));
     }
     return 0.0;
+}
+
+/* The times of tensor ranks' kernels have what their exchanges take. */
+static bool is_included(const struct merak_cost_model *model,
+                        const struct merak_group *group)
+{
+    return model->tp_rates != NULL && strncmp(group->name, "tp", 2) == 0;
+}
+
+struct merak_beside
+merak_cost_instr_beside(const struct merak_cost_model *model,
+                        const struct merak_program *program,
+                        const struct merak_instr *instr)
+{
+    const struct merak_group *group;
+
+    if (instr->kind == MERAK_INSTR_SEND || instr->kind == MERAK_INSTR_RECV)
+        return merak_cost_beside(model, MERAK_CONVERT_ALL_GATHER,
+                                 (double)instr->bytes, 2);
+    if (instr->kind != MERAK_INSTR_EXCHANGE)
+        return (struct merak_beside){0};
+    group = &program->group[instr->group];
+    if (group->n < 2 || is_included(model, group))
+        return (struct merak_beside){0};
+    return merak_cost_beside(model, instr->exchange->kind, (double)instr->bytes,
+                             group->n);
 }

@@ -4,35 +4,40 @@
  * Queues start their instructions in program order once what they wait for
  * is complete.  Compute and collective queues run one at a time.  A transfer
  * takes place when both ends have posted it; a collective when all members
- * have come.  Links are not shared out: transfers do not slow each other.
+ * have come.  What a kernel that runs then loses to it makes the kernel
+ * longer (struct merak_beside).
  *
- * Every time is the maximum of others plus a duration, so the order in which
- * programs are looked at does not matter, and one that gets stuck is one that
- * would hang: the checker uses this too.
+ * Time goes on from one end of an instruction to the next.  What ends at an
+ * instant ends before anything starts, and kernels start before what might
+ * slow them, so the order in which programs are looked at does not matter.
+ * A program that gets stuck is one that would hang: the checker uses this
+ * too.
  */
 #include "config.h"
 
 #include "partitioner/program/program.h"
 
 #include "base/error.h"
+#include "partitioner/simulate/agenda.h"
 #include "partitioner/simulate/meet.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct queue_state {
     int n, next;
     const int *instr;
-    double free_s; /* when the next may start */
+    bool busy; /* with the one before `next` */
 };
 
 struct rank_state {
     const struct merak_program *prog;
     struct queue_state queue[MERAK_QUEUE_COUNT];
-    int *order;                     /* storage of the queues */
-    bool *done;                     /* by instruction: its end is known */
-    bool posted[MERAK_QUEUE_COUNT]; /* the head waits for its peers */
-    bool listed;                    /* in the work list */
+    int *order;     /* storage of the queues */
+    bool *done;     /* by instruction */
+    bool listed;    /* in the work list */
+    double awake_s; /* until when communication is awake */
 };
 
 struct sim {
@@ -42,6 +47,8 @@ struct sim {
     struct merak_timeline *tl;
     struct rank_state *rank;
     struct merak_meet *meet;
+    struct merak_agenda agenda; /* ends of what has begun */
+    double now_s;
     int *work; /* programs that may advance */
     int n_work;
     long left;
@@ -55,102 +62,147 @@ static void list_rank(struct sim *s, int p)
     s->work[s->n_work++] = p;
 }
 
-static void finish(struct sim *s, int p, int id, double start, double end)
+static bool one_at_a_time(enum merak_queue q)
+{
+    return q == MERAK_QUEUE_COMPUTE || q == MERAK_QUEUE_COLLECTIVE;
+}
+
+/* --- what begins and ends ------------------------------------------------- */
+
+static void begin(struct sim *s, int p, int id, double cost)
+{
+    s->tl->start[p][id] = s->now_s;
+    s->tl->end[p][id] = s->now_s + cost;
+    merak_agenda_add(&s->agenda, (struct merak_event){s->now_s + cost, p, id});
+}
+
+/* The kernel that runs while an exchange or a transfer begins.  While one is
+ * under way communication is awake. */
+static void slow_down(struct sim *s, int p, const struct merak_instr *in)
+{
+    struct rank_state *r = &s->rank[p];
+    const struct queue_state *compute = &r->queue[MERAK_QUEUE_COMPUTE];
+    struct merak_beside beside =
+        s->model != NULL ? merak_cost_instr_beside(s->model, r->prog, in)
+                         : in->beside;
+    double lost = beside.copy_s;
+
+    if (in->queue != MERAK_QUEUE_COLLECTIVE && in->queue != MERAK_QUEUE_P2P)
+        return;
+    if (s->now_s > r->awake_s)
+        lost += beside.wake_s;
+    r->awake_s =
+        fmax(r->awake_s, fmax(s->now_s + beside.wake_s, s->tl->end[p][in->id]));
+    if (compute->busy && lost > 0)
+        s->tl->end[p][compute->instr[compute->next - 1]] += lost;
+}
+
+static void finish(struct sim *s, int p, int id)
 {
     struct rank_state *r = &s->rank[p];
     enum merak_queue q = r->prog->instr[id].queue;
 
-    s->tl->start[p][id] = start;
-    s->tl->end[p][id] = end;
     r->done[id] = true;
     s->left--;
     if (q == MERAK_QUEUE_COMPUTE)
-        s->tl->busy_s[p] += end - start;
-    if (q == MERAK_QUEUE_COMPUTE || q == MERAK_QUEUE_COLLECTIVE)
-        r->queue[q].free_s = end;
-    if (end > s->tl->step_s)
-        s->tl->step_s = end;
+        s->tl->busy_s[p] += s->tl->end[p][id] - s->tl->start[p][id];
+    if (one_at_a_time(q))
+        r->queue[q].busy = false;
+    s->tl->step_s = s->now_s;
     list_rank(s, p);
 }
 
-/* When may it start?  False if something it waits for has no end yet. */
-static bool is_ready(const struct sim *s, int p, const struct merak_instr *in,
-                     double *at_p)
+static bool is_ready(const struct rank_state *r, const struct merak_instr *in)
 {
-    const struct rank_state *r = &s->rank[p];
-    double at = r->queue[in->queue].free_s;
-
     for (int w = 0; w < in->n_wait; w++) {
-        int id = r->prog->wait[in->first_wait + w];
-
-        if (!r->done[id])
+        if (!r->done[r->prog->wait[in->first_wait + w]])
             return false;
-        if (s->tl->end[p][id] > at)
-            at = s->tl->end[p][id];
     }
-    *at_p = at;
     return true;
 }
 
-/* Start an instruction at `at`; one with peers ends for all of them when the
- * last has come. */
-static void start(struct sim *s, int p, const struct merak_instr *in, double at)
+/* What has peers begins for all of them when the last has come. */
+static void start(struct sim *s, int p, const struct merak_instr *in)
 {
     struct rank_state *r = &s->rank[p];
     double cost =
         s->model != NULL ? merak_cost_instr(s->model, r->prog, in) : in->cost_s;
-    const struct merak_party *party;
+    const struct merak_party *party =
+        merak_meet_arrive(s->meet, p, in, s->now_s);
 
-    if (in->queue == MERAK_QUEUE_P2P)
-        r->queue[in->queue].free_s = at;
-    party = merak_meet_arrive(s->meet, p, in, at);
+    r->queue[in->queue].busy = one_at_a_time(in->queue);
     if (party == NULL) { /* nobody to wait for */
-        finish(s, p, in->id, at, at + cost);
+        begin(s, p, in->id, cost);
+        slow_down(s, p, in);
         return;
     }
-    if (in->queue == MERAK_QUEUE_COLLECTIVE)
-        r->posted[in->queue] = true;
     if (party->n_here < party->n_all)
         return;
     for (int i = 0; i < party->n_all; i++) {
-        int q = party->at[i].program;
+        const struct merak_seat *seat = &party->at[i];
 
-        s->rank[q].posted[in->queue] = false;
-        finish(s, q, party->at[i].instr, party->latest_s,
-               party->latest_s + cost);
+        begin(s, seat->program, seat->instr, cost);
+        slow_down(s, seat->program,
+                  &s->programs[seat->program]->instr[seat->instr]);
     }
 }
 
-static bool advance_queue(struct sim *s, int p, enum merak_queue q)
+static void advance_queue(struct sim *s, int p, enum merak_queue q)
 {
     struct rank_state *r = &s->rank[p];
     struct queue_state *queue = &r->queue[q];
-    const struct merak_instr *in;
-    double at;
 
-    if (queue->next == queue->n || r->posted[q])
+    while (queue->next < queue->n && !queue->busy) {
+        const struct merak_instr *in =
+            &r->prog->instr[queue->instr[queue->next]];
+
+        if (!is_ready(r, in))
+            return;
+        queue->next++;
+        start(s, p, in);
+    }
+}
+
+/* All that can start now. */
+static void start_listed(struct sim *s)
+{
+    for (int i = 0; i < s->n_work; i++)
+        advance_queue(s, s->work[i], MERAK_QUEUE_COMPUTE);
+    for (int i = 0; i < s->n_work; i++) {
+        for (int q = MERAK_QUEUE_COMPUTE + 1; q < MERAK_QUEUE_COUNT; q++)
+            advance_queue(s, s->work[i], (enum merak_queue)q);
+        s->rank[s->work[i]].listed = false;
+    }
+    s->n_work = 0;
+}
+
+/* All that ends at the next instant at which something does.  A kernel that
+ * was slowed down meanwhile ends later than was noted. */
+static bool end_next(struct sim *s)
+{
+    struct merak_event event;
+
+    if (!merak_agenda_first(&s->agenda, &event))
         return false;
-    in = &r->prog->instr[queue->instr[queue->next]];
-    if (!is_ready(s, p, in, &at))
-        return false;
-    queue->next++;
-    start(s, p, in, at);
+    s->now_s = event.at_s;
+    while (merak_agenda_first(&s->agenda, &event) && event.at_s <= s->now_s) {
+        double end = s->tl->end[event.program][event.instr];
+
+        merak_agenda_drop(&s->agenda);
+        if (end > event.at_s)
+            merak_agenda_add(&s->agenda, (struct merak_event){
+                                             end, event.program, event.instr});
+        else
+            finish(s, event.program, event.instr);
+    }
     return true;
 }
 
 static void advance(struct sim *s)
 {
-    while (s->n_work > 0) {
-        int p = s->work[--s->n_work];
-        bool moved = true;
-
-        s->rank[p].listed = false;
-        while (moved) {
-            moved = false;
-            for (int q = 0; q < MERAK_QUEUE_COUNT; q++)
-                moved = advance_queue(s, p, (enum merak_queue)q) || moved;
-        }
-    }
+    do
+        start_listed(s);
+    while (end_next(s));
 }
 
 /* --- stuck ---------------------------------------------------------------- */
@@ -213,6 +265,7 @@ static enum merak_status rank_init(struct sim *s, int p,
         }
     }
     s->left += prog->n_instrs;
+    r->awake_s = -1;
     list_rank(s, p);
     return MERAK_OK;
 }
@@ -236,6 +289,8 @@ static enum merak_status sim_init(struct sim *s, struct merak_error *err)
     rc = merak_meet_create(s->programs, s->n, &s->meet, err);
     for (int p = 0; p < s->n && rc == MERAK_OK; p++)
         rc = rank_init(s, p, err);
+    if (rc == MERAK_OK)
+        rc = merak_agenda_init(&s->agenda, (size_t)s->left, err);
     return rc;
 }
 
@@ -248,6 +303,7 @@ static void sim_fini(struct sim *s)
     free(s->rank);
     free(s->work);
     merak_meet_destroy(s->meet);
+    merak_agenda_fini(&s->agenda);
     merak_timeline_destroy(s->tl);
 }
 

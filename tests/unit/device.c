@@ -128,6 +128,44 @@ static void kernels_are_interpolated(void **state)
     merak_device_fini(&back);
 }
 
+/* What kernels lose beside exchanges is nothing in older files. */
+static void losses_are_read_where_there_are_any(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1, \"bf16\": 2},"
+        " \"bytes_per_s\": 1, \"kernel_s\": 1%s,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1}}";
+    static const struct {
+        const char *more;
+        double latency_s, bytes_per_s;
+    } rows[] = {
+        {"", 0, 0},
+        {", \"beside\": {\"latency_s\": 6e-5, \"bytes_per_s\": 4e9}", 6e-5,
+         4e9},
+        {", \"beside\": {\"latency_s\": 6e-5, \"bytes_per_s\": 0}", 6e-5, 0},
+    };
+    struct merak_error err = {0};
+    char path[64], all[512];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_device d = {0}, back = {0};
+        struct merak_cost_model cost;
+
+        snprintf(all, sizeof(all), text, rows[i].more);
+        write_text(path, all);
+        assert_int_equal(merak_device_find(path, &d, &err), MERAK_OK);
+        assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
+        assert_int_equal(merak_device_find(path, &back, &err), MERAK_OK);
+        merak_device_cost(&back, MERAK_F32, 1, &cost);
+        assert_true(cost.beside_latency_s == rows[i].latency_s);
+        assert_true(cost.beside_bytes_per_s == rows[i].bytes_per_s);
+    }
+    unlink(path);
+}
+
 /* No device does more than its data sheet says. */
 static void built_in_rates_are_below_peaks(void **state)
 {
@@ -185,6 +223,15 @@ static void bad_files_are_refused(void **state)
          "{\"f32\": {\"add\": 0.1}}}",
          "kernel add: expected a list"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 1e30}", "at most 2^60"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"beside\": 1}",
+         "\"beside\" is of another kind; expected an object"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"beside\": "
+         "{\"latency_s\": -1, \"bytes_per_s\": 0}}",
+         "\"latency_s\" is of another kind; expected a number not below 0"},
     };
     char path[64];
 
@@ -242,6 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_device_is_read_back),
+        cmocka_unit_test(losses_are_read_where_there_are_any),
         cmocka_unit_test(kernels_are_interpolated),
         cmocka_unit_test(built_in_rates_are_below_peaks),
         cmocka_unit_test(bad_files_are_refused),

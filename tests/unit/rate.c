@@ -11,6 +11,16 @@
 #include <float.h>
 #include <math.h>
 
+/* What cost models say of losses: of a round, and of a byte. */
+static struct merak_beside beside;
+
+static struct merak_cost_model with_losses(struct merak_cost_model cost)
+{
+    cost.beside_latency_s = beside.wake_s;
+    cost.beside_bytes_per_s = beside.copy_s > 0 ? 1 / beside.copy_s : 0;
+    return cost;
+}
+
 /* Rate a pipeline of one segment a stage that takes f forward, twice that
  * backward, and hops of c seconds; no parameters. */
 static double rate_pipeline(const char *schedule, int m, const double *f,
@@ -26,8 +36,8 @@ static double rate_pipeline(const char *schedule, int m, const double *f,
                                             .micro_batch = 1},
                                    .bound = (int[]){0, 1, 2, 3, 4},
                                    .drop = (struct merak_drop[4]){{0}}};
-    const struct merak_cost_model cost = {
-        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1 / c};
+    const struct merak_cost_model cost = with_losses((struct merak_cost_model){
+        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1 / c});
 
     for (int s = 0; s < 4; s++)
         segment[s] = (struct merak_segment){
@@ -68,6 +78,22 @@ static void pipelines_take_the_golden_times(void **state)
     }
 }
 
+/* Kernels that run beside a hop lose a tenth of a second to it: each has one
+ * in front of it and one behind, but for those of the model's ends. */
+static void hops_take_from_kernels(void **state)
+{
+    static const double even[] = {1, 1, 1, 1};
+
+    (void)state;
+    beside = (struct merak_beside){0.06, 0.04};
+    /* A stage in the middle does 8 forwards of 1.2 and backwards of 2.2; what
+     * the stages around it add to fill and drain it are 1.1, 2.1 and so on. */
+    assert_true(fabs(rate_pipeline("gpipe", 8, even, 0) -
+                     (1.1 + 8 * 1.2 + 1.2 + 1.1 + 2.1 + 8 * 2.2 + 2.2 + 2.1)) <
+                1e-9);
+    beside = (struct merak_beside){0};
+}
+
 /* One micro-batch of n segments, as many on each stage, that take 1 s forward
  * and 2 s backward, half of it for the weights' gradients; over two replicas
  * whose links send an element in 4 s. */
@@ -93,8 +119,8 @@ static double rate_replicas(const struct replicas *row)
         .bound =
             row->pp == 1 ? (int[]){0, row->n} : (int[]){0, row->n / 2, row->n},
         .drop = (struct merak_drop[2]){{0}}};
-    const struct merak_cost_model cost = {
-        .flops_per_s = 1e30, .bytes_per_s = 1e30, .link_bytes_per_s = 1};
+    const struct merak_cost_model cost = with_losses((struct merak_cost_model){
+        .flops_per_s = 1e30, .bytes_per_s = 1e30, .link_bytes_per_s = 1});
 
     for (int s = 0; s < row->n; s++)
         segment[s] = (struct merak_segment){
@@ -175,12 +201,34 @@ static void reductions_hide_behind_the_last_backward(void **state)
     assert_rated(rows, sizeof(rows) / sizeof(*rows));
 }
 
+/* Kernels lose 1/8 s a round, and 1/16 s to the 2 bytes in which half an
+ * element goes to the other replica. */
+static void reductions_take_from_kernels(void **state)
+{
+    static const struct replicas rows[] = {
+        /* none runs behind the first segment's */
+        {"1f1b", 1, 3, false, false, {0.25, 0, 0}, 9 + 1},
+        /* an all-reduce goes round twice, with twice the bytes */
+        {"1f1b", 1, 3, false, false, {0, 0, 0.5}, 9 + 2 * (0.125 + 0.0625)},
+        {"1f1b", 1, 3, false, false, {0, 0.5, 0.5}, 9 + 4 * (0.125 + 0.0625)},
+        /* what the reduction takes is over before the link is */
+        {"1f1b", 1, 3, false, false, {0, 0, 2}, 5 + 8},
+    };
+
+    (void)state;
+    beside = (struct merak_beside){0.125, 1.0 / 16};
+    assert_rated(rows, sizeof(rows) / sizeof(*rows));
+    beside = (struct merak_beside){0};
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelines_take_the_golden_times),
+        cmocka_unit_test(hops_take_from_kernels),
         cmocka_unit_test(gathers_hide_behind_the_first_forwards),
         cmocka_unit_test(reductions_hide_behind_the_last_backward),
+        cmocka_unit_test(reductions_take_from_kernels),
     };
 
     return cmocka_run_group_tests_name("rate", tests, NULL, NULL);
