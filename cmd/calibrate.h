@@ -49,6 +49,36 @@ enum merak_status calibrate_run(struct calibrate_world *world,
                                 struct merak_error *err) MERAK_CHECKED;
 void calibrate_times_fini(struct calibrate_times *times);
 
+/* calibrate_beside.c: models that replicas train. */
+#define CALIBRATE_REPLICAS 16
+struct calibrate_beside {
+    int n;
+    struct calibrate_replicas {
+        struct merak_planned *planned;
+        struct merak_program *program; /* this rank's of them */
+        double took_s, lost_s;         /* kernels of micro-batches */
+    } model[CALIBRATE_REPLICAS];
+};
+
+/*
+ * Add a model.
+ *
+ *   alone, alone_times   one rank's program, and what it took
+ *   planned, rank        the replicas' programs, which are taken, and this
+ *                        rank's among them
+ *   times                what the replicas' took
+ */
+void calibrate_beside_add(struct calibrate_beside *beside,
+                          const struct merak_program *alone,
+                          const struct calibrate_times *alone_times,
+                          struct merak_planned *planned, int rank,
+                          const struct calibrate_times *times);
+/* The device's loss beside exchanges; as it was if there are no models. */
+enum merak_status calibrate_beside_fit(const struct calibrate_beside *beside,
+                                       struct merak_device *device,
+                                       struct merak_error *err) MERAK_CHECKED;
+void calibrate_beside_fini(struct calibrate_beside *beside);
+
 /* calibrate_kernels.c: time the kernels of small models of each dtype, and
  * with several ranks, of models that are shared out among all of them, and
  * the exchanges of these.  Fills the device's tables, and its link if there

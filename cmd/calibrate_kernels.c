@@ -4,8 +4,9 @@
  * Models in many widths, of as many layers as make their weights too much for
  * a core's own cache, are trained for some steps (calibrate_run.c).  A size of
  * an op gets the mean of its calls.  Ranks that were started together all
- * train at the same time, first each a model of its own, then all of them one
- * that is cut into as many tensor parts.
+ * train at the same time, first each a model of its own, and some of these as
+ * replicas (calibrate_beside.c), then all of them one that is cut into as many
+ * tensor parts.
  */
 #include "config.h"
 
@@ -37,7 +38,7 @@ struct model {
     const struct shape *shape;
     enum merak_family family;
     enum merak_dtype dtype;
-    int tp;
+    int tp, dp;
 };
 
 /* Weighted normal equations of seconds = rounds latency + bytes / rate, by
@@ -52,6 +53,7 @@ struct timer {
     struct merak_device *device;
     int threads, ranks;
     struct line link;
+    struct calibrate_beside beside;
     struct merak_error *err;
 };
 
@@ -63,6 +65,8 @@ static struct model model_of(int i)
         .shape = &shapes[i / 2 % SHAPES],
         .family = i % 2 == 0 ? MERAK_GPT2 : MERAK_LLAMA,
         .dtype = i < 2 * SHAPES ? MERAK_F32 : MERAK_BF16,
+        .tp = 1,
+        .dp = 1,
     };
 }
 
@@ -97,10 +101,11 @@ static enum merak_status build(const struct timer *t, const struct model *m,
     struct merak_hf_config config = config_of(m);
     const struct merak_plan plan = {.tp = m->tp,
                                     .pp = 1,
-                                    .dp = 1,
+                                    .dp = m->dp,
                                     .microbatches = 2,
                                     .micro_batch = m->shape->batch,
                                     .schedule = "1f1b",
+                                    .zero1 = true,
                                     .dtype = m->dtype,
                                     .threads = t->threads};
     const struct merak_program_options opt = {
@@ -116,7 +121,7 @@ static const struct merak_program *
 own_program(const struct timer *t, const struct model *m,
             const struct merak_planned *planned)
 {
-    return planned->program[m->tp > 1 ? t->world->boot->rank : 0];
+    return planned->program[m->tp * m->dp > 1 ? t->world->boot->rank : 0];
 }
 
 /* Heads are shared out among tensor ranks. */
@@ -209,25 +214,69 @@ static struct merak_rates **table_of(const struct timer *t,
                      : &t->device->rates[m->dtype];
 }
 
+/* Both are the caller's to free, also after a failure. */
+static enum merak_status run_model(struct timer *t, const struct model *m,
+                                   struct merak_planned **planned_p,
+                                   struct calibrate_times *times)
+{
+    enum merak_status rc = build(t, m, planned_p);
+
+    rc = merak_boot_agree(t->world->boot, rc, t->err);
+    if (rc == MERAK_OK)
+        rc = calibrate_run(t->world, own_program(t, m, *planned_p),
+                           m->shape->vocab, times, t->err);
+    return rc;
+}
+
+/* Every shape once more, by turns of either family, as replicas. */
+static bool has_replicas(const struct timer *t, const struct model *m)
+{
+    bool even = (m->shape - shapes) % 2 == 0;
+
+    return t->ranks > 1 && m->tp == 1 && m->dtype == MERAK_F32 &&
+           even == (m->family == MERAK_GPT2);
+}
+
+static enum merak_status
+time_replicas(struct timer *t, const struct model *m,
+              const struct merak_program *alone,
+              const struct calibrate_times *alone_times)
+{
+    struct model many = *m;
+    struct merak_planned *planned = NULL;
+    struct calibrate_times times = {0};
+    enum merak_status rc;
+
+    many.dp = t->ranks;
+    rc = run_model(t, &many, &planned, &times);
+    if (rc == MERAK_OK) {
+        calibrate_beside_add(&t->beside, alone, alone_times, planned,
+                             t->world->boot->rank, &times);
+        planned = NULL;
+    }
+    calibrate_times_fini(&times);
+    merak_planned_destroy(planned);
+    return rc;
+}
+
 static enum merak_status time_model(struct timer *t, const struct model *m)
 {
     struct merak_planned *planned = NULL;
     struct calibrate_times times = {0};
     struct merak_rates **rates = table_of(t, m);
-    const struct merak_program *prog;
-    enum merak_status rc = build(t, m, &planned);
+    enum merak_status rc = MERAK_OK;
 
-    if (rc == MERAK_OK && *rates == NULL)
+    if (*rates == NULL)
         *rates = calloc(1, sizeof(**rates));
-    if (rc == MERAK_OK && *rates == NULL)
+    if (*rates == NULL)
         rc = merak_fail_nomem(t->err, sizeof(**rates));
     rc = merak_boot_agree(t->world->boot, rc, t->err);
-    if (rc == MERAK_OK) {
-        prog = own_program(t, m, planned);
-        rc = calibrate_run(t->world, prog, m->shape->vocab, &times, t->err);
-        if (rc == MERAK_OK)
-            take_times(t, prog, &times, *rates);
-    }
+    if (rc == MERAK_OK)
+        rc = run_model(t, m, &planned, &times);
+    if (rc == MERAK_OK)
+        take_times(t, own_program(t, m, planned), &times, *rates);
+    if (rc == MERAK_OK && has_replicas(t, m))
+        rc = time_replicas(t, m, own_program(t, m, planned), &times);
     calibrate_times_fini(&times);
     merak_planned_destroy(planned);
     return rc;
@@ -288,8 +337,11 @@ static enum merak_status find_arena(const struct timer *t, size_t *bytes_p)
     for (int i = 0; i < MODELS && rc == MERAK_OK; i++) {
         struct model m = model_of(i);
 
-        m.tp = 1;
         rc = raise_arena(t, &m, bytes_p);
+        m.dp = t->ranks;
+        if (rc == MERAK_OK && has_replicas(t, &m))
+            rc = raise_arena(t, &m, bytes_p);
+        m.dp = 1;
         m.tp = t->ranks;
         if (rc == MERAK_OK && m.tp > 1 && divides(&m))
             rc = raise_arena(t, &m, bytes_p);
@@ -318,6 +370,9 @@ enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
         rc = time_models(&t, t.ranks);
     if (rc == MERAK_OK)
         fit_link(&t.link, device);
+    if (rc == MERAK_OK)
+        rc = calibrate_beside_fit(&t.beside, device, err);
+    calibrate_beside_fini(&t.beside);
     calibrate_world_close(world);
     return rc;
 }

@@ -372,7 +372,10 @@ END
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c 'exchanges: ' <<<"$output")" -eq 1 ] # rank 0 alone prints
+    [ "$(grep -c 'beside an exchange, kernels lose ' <<<"$output")" -eq 1 ]
     jq -e '.ranks_per_node == 2 and .link.latency_s > 0' "$RUNS/two.json"
+    jq -e '.beside == null or (.beside | .latency_s < 0.1 and
+        .latency_s + .bytes_per_s > 0)' "$RUNS/two.json"
     for table in kernels tp_kernels; do
         for dtype in f32 bf16; do
             jq -e --arg t $table --arg d $dtype '.[$t][$d] |
