@@ -14,10 +14,20 @@
 #        written, started like the ranks; none of the models is one of those
 #        that it times
 #
-# With a PIECE (predict.sh SRCDIR list shows them) its rows alone: less than 100
+# With a PIECE (predict.sh SRCDIR list shows them) its rows alone: some 100
 # seconds, for machines that are not quiet for longer.  A piece of cpu rows
-# begins with its own calibration.  Exit code 1 if a row is off by more than
-# 3 % (emu) or 10 % (cpu).
+# begins with its own calibration.
+#
+# A virtual core may be half as fast in one second as it was in the one before,
+# when its host has other guests.  So a loop of a fifth of a second is timed on
+# as many cores before and after each calibration and each cpu run.  A
+# calibration whose loops differ by more than 6 % is made again, up to twice,
+# unless it is of a PIECE; runs beside whose loops the cores were more than 6 % off the calibration's speed
+# do not count, and are tried again up to three times.  What no run counts of
+# says so, with what all of them took.  The last column is half of what the
+# steps between the first and the last tenth spread over.
+#
+# Exit code 1 if a row is off by more than 3 % (emu) or 10 % (cpu).
 set -u
 src=$(cd "$1" && pwd) piece=${2:-all}
 export PATH=$PWD/../cmd:$PATH
@@ -63,6 +73,27 @@ EOF
     fi >"$tmp/model.json"
 }
 
+# loops RANKS: milliseconds of a loop on each of so many cores at once, the
+# slowest of them
+loops()
+{
+    local start core
+
+    start=$(date +%s%N)
+    for core in $(seq 0 $(($1 - 1))); do
+        taskset -c "$core" awk 'BEGIN {
+            for (i = 0; i < 1500000; i++) s += i * i % 7; exit s < 0 }' &
+    done
+    wait
+    echo $((($(date +%s%N) - start) / 1000000))
+}
+
+# near A B: within 6 %
+near()
+{
+    awk "BEGIN { r = $1 / $2; exit !(r < 1.06 && r > 1 / 1.06) }"
+}
+
 # train RANKS OPTION...: one run; its steps but the first, which touches
 # pages, are added to $tmp/steps
 train()
@@ -74,29 +105,69 @@ train()
     launch "$ranks" merak train --model "$tmp/model.json" --data "$tmp/text" \
         --threads 1 --eval-samples 0 --trace "$tmp/trace" \
         --metrics "$tmp/metrics" "$@" >"$tmp/out" 2>&1 || return 1
-    tail -n +2 "$tmp/metrics" | jq .step_s >>"$tmp/steps"
+    tail -n +2 "$tmp/metrics" | jq .step_s >"$tmp/run"
+    cat "$tmp/run" >>"$tmp/steps"
+}
+
+# train_steadily RUNS RANKS OPTION...: runs on cores that are as fast as in the
+# calibration; $steady is how many there were
+train_steadily()
+{
+    local runs=$1 ranks=$2 before after
+
+    shift 2
+    steady=0
+    : >"$tmp/steady"
+    before=$(loops "$ranks")
+    for _ in $(seq $((runs + 3))); do
+        train "$ranks" "$@" || return 1
+        after=$(loops "$ranks")
+        if near "$before" "$speed" && near "$after" "$speed"; then
+            cat "$tmp/run" >>"$tmp/steady"
+            steady=$((steady + 1))
+        fi
+        [ "$steady" -lt "$runs" ] || break
+        before=$after
+    done
+    [ "$steady" -eq 0 ] || mv "$tmp/steady" "$tmp/steps"
+}
+
+# train_runs RUNS RANKS OPTION...: emu's take as long on any core
+train_runs()
+{
+    local runs=$1
+
+    shift
+    [ "$kind" = emu ] || { train_steadily "$runs" "$@"; return; }
+    for _ in $(seq "$runs"); do
+        train "$@" || return 1
+    done
 }
 
 # row LIMIT RUNS RANKS WHAT OPTION...: one line
 row()
 {
-    local limit=$1 runs=$2 ranks=$3 what=$4 predicted measured off
+    local limit=$1 runs=$2 ranks=$3 what=$4 predicted measured off spread
 
     shift 4
     : >"$tmp/steps"
-    for _ in $(seq "$runs"); do
-        train "$ranks" "$@" && continue
+    steady=$runs
+    if ! train_runs "$runs" "$ranks" "$@"; then
         echo "predict.sh: $kind $ranks $*:" >&2
         grep -h error "$tmp/out" >&2 || tail -n 3 "$tmp/out" >&2
         bad=1
         return
-    done
+    fi
+    [ "$steady" -gt 0 ] || what="$what (cores not as calibrated)"
     predicted=$(merak trace summary "$tmp/trace" --top 0 |
         awk '$1 == "plan" { print $2 }')
     measured=$(sort -n "$tmp/steps" |
         awk '{ v[NR] = $1 } END { print 1000 * v[int((NR + 1) / 2)] }')
+    spread=$(sort -n "$tmp/steps" | awk '{ v[NR] = $1 } END {
+        lo = v[int(1 + NR / 10)]; hi = v[int(NR - NR / 10)]
+        printf "%.1f", 50 * (hi - lo) / v[int((NR + 1) / 2)] }')
     off=$(awk "BEGIN { printf \"%+.1f\", 100 * ($predicted / $measured - 1) }")
-    echo "| $kind | $ranks | $what | $predicted | $measured | $off |"
+    echo "| $kind | $ranks | $what | $predicted | $measured | $off | $spread |"
     rows=$((rows + 1))
     awk "BEGIN { exit !($off > $limit || $off < -$limit) }" && bad=1
 }
@@ -115,15 +186,25 @@ emu()
         --backend emu --emu-unit-ms 40
 }
 
-# RANKS: into $tmp/device.json
+# RANKS: into $tmp/device.json; $speed is what a loop took meanwhile
 calibrate()
 {
+    local after tries=1
+
     device=$tmp/device.json
-    launch "$1" merak calibrate --out "$device" --threads 1 \
-        >"$tmp/out" 2>&1 || {
-        tail -n 3 "$tmp/out" >&2
-        exit 1
-    }
+    [ "$piece" = all ] && tries=3
+    for _ in $(seq $tries); do
+        speed=$(loops "$1")
+        launch "$1" merak calibrate --out "$device" --threads 1 \
+            >"$tmp/out" 2>&1 || {
+            tail -n 3 "$tmp/out" >&2
+            exit 1
+        }
+        after=$(loops "$1")
+        near "$speed" "$after" && break
+    done
+    echo "predict.sh: a loop took $speed ms, $after at the end;" \
+        "$(grep -h exchange "$tmp/out" | tr -s ' \n' ' ')" >&2
 }
 
 # "FAMILY HIDDEN LAYERS HEADS VOCAB" SEQ MICRO-BATCH GLOBAL-BATCH TP PP DP
@@ -268,8 +349,8 @@ cat <<EOF
 $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), load
 $(cut -d' ' -f1 /proc/loadavg) at the start.  Times in ms.
 
-| device | ranks | plan | predicted | measured | off by % |
-| --- | ---: | --- | ---: | ---: | ---: |
+| device | ranks | plan | predicted | measured | off by % | spread % |
+| --- | ---: | --- | ---: | ---: | ---: | ---: |
 EOF
 for piece in $pieces; do
     run_piece "$piece"
