@@ -57,6 +57,7 @@ int merak_boundary_choose(enum merak_boundary boundary,
                           const struct merak_cost_model *cost,
                           const struct merak_plan *plan, double bytes)
 {
+    const struct merak_cost_model shared = merak_cost_shared(cost, plan, 0);
     int node = cost->ranks_per_node;
 
     if (plan->tp == 1 || plan->pp == 1 || boundary == MERAK_BOUNDARY_WHOLE)
@@ -66,7 +67,8 @@ int merak_boundary_choose(enum merak_boundary boundary,
     if (node == 0 || node % plan->tp != 0 ||
         node >= plan->tp * plan->pp * plan->dp)
         return 0;
-    return seconds(cost, bytes, plan->tp) < seconds(cost, bytes, 1) ? node : 0;
+    return seconds(&shared, bytes, plan->tp) < seconds(&shared, bytes, 1) ? node
+                                                                          : 0;
 }
 
 double merak_boundary_bytes(const struct merak_sharded *sharded,

@@ -371,6 +371,8 @@ struct merak_cost_model {
     int ranks_per_node; /* logical ranks fill nodes in order; 0: one node
                            holds them all, and the next two are not read */
     double net_bytes_per_s, net_latency_s; /* of a rank, to other nodes */
+    double node_bytes_per_s; /* of all ranks of a node together; 0: as many
+                                times one's as there are */
     const struct merak_rates *rates; /* of kernels, as measured; or NULL: they
                                         take what the above says */
     const struct merak_rates *tp_rates; /* of tensor ranks' kernels; or NULL,
@@ -402,6 +404,11 @@ double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
 struct merak_beside merak_cost_beside(const struct merak_cost_model *model,
                                       enum merak_convert_kind kind,
                                       double bytes, int n);
+/* The model of a plan's rank that shares its node's way out with the ranks of
+ * its stage: they do the same at the same time. */
+struct merak_cost_model merak_cost_shared(const struct merak_cost_model *model,
+                                          const struct merak_plan *plan,
+                                          int rank);
 /* Do two logical ranks share a node? */
 bool merak_cost_together(const struct merak_cost_model *model, int a, int b);
 /* What the time of a program's KERNEL depends on. */

@@ -6,7 +6,7 @@
  * peak, 80 % of memory bandwidth, 80 to 90 % of link bandwidth in one
  * direction.  5 % of the memory stays free for the context and libraries.
  * Net is one 200 (a100) or 400 Gb/s (h100, h200) adapter a GPU; rtx3090 is
- * Merak's own cluster: PCIe inside, one 100 Gb/s adapter for 8 GPUs.
+ * Merak's own cluster: PCIe inside, one 100 Gb/s adapter that 8 GPUs share.
  */
 #include "config.h"
 
@@ -62,8 +62,9 @@ static const struct merak_device built_in[] = {
      .kernel_s = 6e-6,
      .link_bytes_per_s = 1e10,
      .link_latency_s = 1.5e-5,
-     .net_bytes_per_s = 1.4e9,
-     .net_latency_s = 2e-5},
+     .net_bytes_per_s = 1e10,
+     .net_latency_s = 2e-5,
+     .node_bytes_per_s = 1.1e10},
     /* As merak_cost_default(): one core in f32, or with bf16 dot products. */
     {.name = "cpu",
      .ranks_per_node = 1,
@@ -135,6 +136,7 @@ void merak_device_cost(const struct merak_device *device,
         .ranks_per_node = ranks_per_node,
         .net_bytes_per_s = device->net_bytes_per_s,
         .net_latency_s = device->net_latency_s,
+        .node_bytes_per_s = device->node_bytes_per_s,
         .beside_latency_s = device->beside_latency_s,
         .beside_bytes_per_s = device->beside_bytes_per_s,
         .rates = device->rates[dtype],

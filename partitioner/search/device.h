@@ -14,7 +14,9 @@
  *    "net": {"bytes_per_s": 4.5e10, "latency_s": 1.5e-5}}
  *
  * All are required but `peak_flops_per_s` (then flops_per_s) and `net` (then
- * `link`: one node); and what kernels lose to exchanges and transfers that run
+ * `link`: one node).  Ranks of a node that use one way out at the same time
+ * share it where `net` has a "node_bytes_per_s", which is of all together.
+ * And there may be what kernels lose to exchanges and transfers that run
  * beside them, for each round and for bytes (without: nothing):
  *
  *    "beside": {"latency_s": 6e-5, "bytes_per_s": 4e9}
@@ -50,6 +52,8 @@ struct merak_device {
     double kernel_s;                       /* fixed cost of a kernel */
     double link_bytes_per_s, link_latency_s; /* inside a node */
     double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
+    double node_bytes_per_s; /* of all ranks of a node together, across; 0: as
+                                many times one's as there are */
     struct merak_link_group group[MERAK_LINK_GROUPS]; /* inside a node */
     int n_groups;
     double beside_latency_s, beside_bytes_per_s; /* 0: nothing is lost */

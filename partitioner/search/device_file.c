@@ -106,6 +106,15 @@ static void read_groups(struct reader *r, const json_t *in,
         read_group(r, json_array_get(groups, i), d);
 }
 
+static void read_net(struct reader *r, const json_t *in, struct merak_device *d)
+{
+    const json_t *net = object(r, in, "net");
+
+    read_link(r, in, "net", &d->net_bytes_per_s, &d->net_latency_s);
+    if (json_object_get(net, "node_bytes_per_s") != NULL)
+        d->node_bytes_per_s = number(r, net, "node_bytes_per_s", false);
+}
+
 static void read_beside(struct reader *r, const json_t *beside,
                         struct merak_device *d)
 {
@@ -214,7 +223,7 @@ static void read_device(struct reader *r, const json_t *in,
     d->net_bytes_per_s = d->link_bytes_per_s;
     d->net_latency_s = d->link_latency_s;
     if (json_object_get(in, "net") != NULL)
-        read_link(r, in, "net", &d->net_bytes_per_s, &d->net_latency_s);
+        read_net(r, in, d);
     if (json_object_get(in, "beside") != NULL)
         read_beside(r, object(r, in, "beside"), d);
     read_tables(r, in, "kernels", d->rates);
@@ -309,6 +318,9 @@ enum merak_status merak_device_save(const struct merak_device *device,
         return merak_fail_nomem(err, sizeof(*device));
     if (device->n_groups > 0)
         put_groups(out, device);
+    if (device->node_bytes_per_s > 0)
+        json_object_set_new(json_object_get(out, "net"), "node_bytes_per_s",
+                            json_real(device->node_bytes_per_s));
     if (device->beside_latency_s > 0 || device->beside_bytes_per_s > 0)
         json_object_set_new(out, "beside",
                             json_pack("{s:f, s:f}", "latency_s",

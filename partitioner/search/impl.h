@@ -174,7 +174,8 @@ struct merak_candidate {
 
 /* Everything but the bounds that rating a candidate takes. */
 struct merak_rater {
-    const struct merak_cost_model *cost;
+    struct merak_cost_model shared;
+    const struct merak_cost_model *cost; /* that; the rater stays in place */
     const struct merak_table *table;
     const struct merak_plan *plan;
     int parts, chunks;

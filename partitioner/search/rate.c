@@ -548,12 +548,13 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     size_t parts = (size_t)merak_plan_parts(p), turns;
     enum merak_status rc;
 
-    *rater = (struct merak_rater){.cost = cost,
+    *rater = (struct merak_rater){.shared = merak_cost_shared(cost, p, 0),
                                   .table = cand->table,
                                   .plan = p,
                                   .parts = (int)parts,
                                   .chunks = (int)parts / p->pp,
                                   .limit = limit};
+    rater->cost = &rater->shared;
     for (int d = 0; d < p->dp; d++)
         rater->dp_inside +=
             merak_cost_together(cost, 0, merak_plan_rank(p, 0, d, 0));

@@ -135,17 +135,54 @@ bool merak_cost_together(const struct merak_cost_model *model, int a, int b)
            a / model->ranks_per_node == b / model->ranks_per_node;
 }
 
+struct merak_cost_model merak_cost_shared(const struct merak_cost_model *model,
+                                          const struct merak_plan *plan,
+                                          int rank)
+{
+    struct merak_cost_model shared = *model;
+    int node = model->ranks_per_node, all = plan->tp * plan->dp * plan->pp;
+    int tp_index, dp_index, stage, at, sharers = 0;
+
+    if (model->node_bytes_per_s <= 0 || node == 0)
+        return shared;
+    merak_plan_place(plan, rank, &tp_index, &dp_index, &stage);
+    for (int r = rank - rank % node; r < all && r / node == rank / node; r++) {
+        merak_plan_place(plan, r, &tp_index, &dp_index, &at);
+        sharers += at == stage;
+    }
+    if (shared.net_bytes_per_s > model->node_bytes_per_s / sharers)
+        shared.net_bytes_per_s = model->node_bytes_per_s / sharers;
+    return shared;
+}
+
+static double transfer_seconds(const struct merak_cost_model *model,
+                               const struct merak_program *program,
+                               const struct merak_instr *instr)
+{
+    double bytes = (double)instr->bytes;
+    struct merak_cost_model shared;
+
+    if (merak_cost_together(model, program->rank, instr->peer))
+        return merak_cost_transfer(model, bytes, true);
+    shared = merak_cost_shared(model, &program->plan, program->rank);
+    return merak_cost_transfer(&shared, bytes, false);
+}
+
 static double group_seconds(const struct merak_cost_model *model,
                             const struct merak_program *program,
                             const struct merak_instr *instr)
 {
     const struct merak_group *group = &program->group[instr->group];
+    struct merak_cost_model shared;
     int inside = 0;
 
     for (int i = 0; i < group->n; i++)
         inside += merak_cost_together(model, program->rank, group->rank[i]);
-    return merak_cost_exchange(model, instr->exchange->kind,
-                               (double)instr->bytes, group->n, inside);
+    if (inside < group->n)
+        shared = merak_cost_shared(model, &program->plan, program->rank);
+    return merak_cost_exchange(inside < group->n ? &shared : model,
+                               instr->exchange->kind, (double)instr->bytes,
+                               group->n, inside);
 }
 
 struct merak_kernel_size merak_instr_size(const struct merak_program *program,
@@ -180,9 +217,7 @@ double merak_cost_instr(const struct merak_cost_model *model,
         return group_seconds(model, program, instr);
     case MERAK_INSTR_SEND:
     case MERAK_INSTR_RECV:
-        return merak_cost_transfer(
-            model, (double)instr->bytes,
-            merak_cost_together(model, program->rank, instr->peer));
+        return transfer_seconds(model, program, instr);
     }
     return 0.0;
 }

@@ -81,6 +81,7 @@ static enum merak_status find_links(struct merak_trainer *t,
     t->cost.ranks_per_node = usual.ranks_per_node;
     t->cost.net_bytes_per_s = usual.net_bytes_per_s;
     t->cost.net_latency_s = usual.net_latency_s;
+    t->cost.node_bytes_per_s = usual.node_bytes_per_s;
     return MERAK_OK;
 }
 
@@ -433,7 +434,7 @@ static enum merak_status share_links(struct merak_trainer *t,
     struct merak_cost_model *cost = &t->cost;
     double link[] = {cost->link_bytes_per_s, cost->link_latency_s,
                      cost->net_bytes_per_s, cost->net_latency_s,
-                     cost->ranks_per_node};
+                     cost->ranks_per_node, cost->node_bytes_per_s};
     struct {
         int n;
         struct merak_link_group group[MERAK_LINK_GROUPS];
@@ -453,6 +454,7 @@ static enum merak_status share_links(struct merak_trainer *t,
     cost->net_bytes_per_s = link[2];
     cost->net_latency_s = link[3];
     cost->ranks_per_node = (int)link[4];
+    cost->node_bytes_per_s = link[5];
     return MERAK_OK;
 }
 

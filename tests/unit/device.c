@@ -59,6 +59,7 @@ static void a_saved_device_is_read_back(void **state)
         assert_true(back.peak_flops_per_s[MERAK_F32] ==
                     d.peak_flops_per_s[MERAK_F32]);
         assert_true(back.net_bytes_per_s == d.net_bytes_per_s);
+        assert_true(back.node_bytes_per_s == d.node_bytes_per_s);
         assert_true(back.link_latency_s == d.link_latency_s);
     }
     unlink(path);
@@ -225,6 +226,11 @@ static void bad_files_are_refused(void **state)
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 1e30}", "at most 2^60"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"net\": "
+         "{\"bytes_per_s\": 1, \"latency_s\": 0, \"node_bytes_per_s\": 0}}",
+         "\"node_bytes_per_s\" is of another kind; expected a number above 0"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"beside\": 1}",
          "\"beside\" is of another kind; expected an object"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
@@ -285,6 +291,68 @@ static void links_have_levels(void **state)
                 0);
 }
 
+/* Ranks of a stage that share a node send at the same time: each gets its part
+ * of the node's way out, and no more than its own. */
+static void ranks_share_the_way_out(void **state)
+{
+    static const struct {
+        int tp, pp, dp, node, rank;
+        double of_node, want;
+    } rows[] = {
+        {2, 2, 2, 4, 0, 20, 5}, /* all of a node are of one stage */
+        {2, 2, 2, 4, 7, 20, 5},
+        {2, 4, 1, 4, 2, 20, 10}, /* two stages on a node */
+        {2, 4, 1, 4, 2, 16, 8},
+        {1, 8, 1, 4, 5, 4, 4},
+        {1, 8, 1, 4, 5, 40, 10}, /* no more than its own */
+        {2, 2, 1, 3, 2, 8, 8},   /* nodes that hold one and a half stages */
+        {2, 2, 1, 3, 1, 8, 4},
+        {4, 1, 2, 4, 0, 0, 10}, /* nothing is known of the node */
+    };
+    struct merak_cost_model m = {.net_bytes_per_s = 10};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct merak_plan plan = {
+            .tp = rows[i].tp, .pp = rows[i].pp, .dp = rows[i].dp};
+        double got;
+
+        m.ranks_per_node = rows[i].node;
+        m.node_bytes_per_s = rows[i].of_node;
+        got = merak_cost_shared(&m, &plan, rows[i].rank).net_bytes_per_s;
+        if (got != rows[i].want)
+            fail_msg("row %zu: %g, not %g", i, got, rows[i].want);
+    }
+}
+
+/* An exchange and a transfer of rank 0 with ranks of the other node: its tensor
+ * peer on this node has the same to do. */
+static void instructions_share_the_way_out(void **state)
+{
+    const struct merak_cost_model m = {.link_bytes_per_s = 100,
+                                       .ranks_per_node = 2,
+                                       .net_bytes_per_s = 10,
+                                       .net_latency_s = 5,
+                                       .node_bytes_per_s = 12};
+    struct merak_exchange ex = {.kind = MERAK_CONVERT_REDUCE_SCATTER};
+    struct merak_group group = {.n = 2, .rank = (int[]){0, 2}, .name = "dp"};
+    const struct merak_program prog = {
+        .plan = {.tp = 2, .pp = 1, .dp = 2}, .group = &group, .n_groups = 1};
+    struct merak_instr in = {
+        .kind = MERAK_INSTR_EXCHANGE, .exchange = &ex, .bytes = 60};
+
+    (void)state;
+    assert_true(merak_cost_instr(&m, &prog, &in) == 5 + 60 / 6.0);
+    in.kind = MERAK_INSTR_SEND;
+    in.peer = 2;
+    assert_true(merak_cost_instr(&m, &prog, &in) == 5 + 60 / 6.0);
+    in.peer = 1; /* on this node */
+    assert_true(merak_cost_instr(&m, &prog, &in) == 0.6);
+    group.rank[1] = 1;
+    in.kind = MERAK_INSTR_EXCHANGE;
+    assert_true(merak_cost_instr(&m, &prog, &in) == 0.6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +363,8 @@ int main(void)
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(an_unknown_word_names_those_there_are),
         cmocka_unit_test(links_have_levels),
+        cmocka_unit_test(ranks_share_the_way_out),
+        cmocka_unit_test(instructions_share_the_way_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
