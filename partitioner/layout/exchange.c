@@ -18,6 +18,11 @@
 #include <string.h>
 
 #define STAGING_ALIGN 64
+/* What a reduction receives at a time from all others together, half of it
+ * while the other half is combined: enough to keep a link busy, and little
+ * beside what is reduced. */
+#define WINDOW_BYTES ((size_t)1 << 20)
+#define CHUNK_MIN ((size_t)16 << 10)
 
 /* What the hop is about, so that members can be asked one by one. */
 struct view {
@@ -216,23 +221,41 @@ void merak_exchange_fini(struct merak_exchange *ex)
     ex->send = ex->recv = NULL;
 }
 
+size_t merak_exchange_chunk(const struct merak_exchange *ex)
+{
+    size_t chunk;
+
+    if (ex->combine == MERAK_STORE || ex->n < 2)
+        return SIZE_MAX;
+    chunk = WINDOW_BYTES / 2 / (size_t)(ex->n - 1);
+    return chunk < CHUNK_MIN ? CHUNK_MIN
+                             : chunk / STAGING_ALIGN * STAGING_ALIGN;
+}
+
+/* Two chunks at most. */
+static size_t staged_bytes(const struct merak_box *box, size_t item,
+                           size_t chunk)
+{
+    size_t bytes = merak_size_align(merak_box_count(box) * item, STAGING_ALIGN);
+
+    return bytes / 2 < chunk ? bytes : 2 * chunk;
+}
+
 size_t merak_exchange_scratch(const struct merak_exchange *ex)
 {
     size_t item = merak_dtype_bytes(ex->dtype), total = 0;
+    size_t chunk = merak_exchange_chunk(ex);
 
     if (ex->kind == MERAK_CONVERT_SLICE || ex->kind == MERAK_CONVERT_NONE)
         return 0;
     for (int q = 0; q < ex->n; q++) {
-        size_t send = merak_box_count(&ex->send[q]) * item;
-        size_t recv = merak_box_count(&ex->recv[q]) * item;
-
         if (q == ex->me)
             continue;
         if (!merak_box_contiguous(&ex->send[q], NULL))
-            total += merak_size_align(send, STAGING_ALIGN);
+            total += staged_bytes(&ex->send[q], item, chunk);
         if (ex->combine != MERAK_STORE ||
             !merak_box_contiguous(&ex->recv[q], NULL))
-            total += merak_size_align(recv, STAGING_ALIGN);
+            total += staged_bytes(&ex->recv[q], item, chunk);
     }
     return total;
 }

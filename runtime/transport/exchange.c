@@ -13,10 +13,14 @@
  * Every element is combined in ascending member order by one of the members
  * or by all, from the same operands: the result is the same bits either way.
  *
- * Scratch is walked in member order, each piece rounded up to 64 bytes: the
- * packed send box, then the received one (merak_exchange_scratch() counts
- * the same).  A small all-reduce stages in the run's own buffer, since the
- * plan has room for cuts only.
+ * A round that combines moves its pieces in chunks (merak_exchange_chunk()),
+ * two of them on their way at a time: each pair of members sends and receives
+ * them in order, so they need no tags of their own.
+ *
+ * Scratch is walked in member order, each piece rounded up to 64 bytes, or
+ * two chunks of it: the packed send box, then the received one
+ * (merak_exchange_scratch() counts the same).  A small all-reduce stages in
+ * the run's own buffer, since the plan has room for cuts only.
  */
 #include "config.h"
 
@@ -40,6 +44,14 @@
 struct member {
     char *packed; /* in scratch, or NULL: sent from the operand */
     char *staged; /* in scratch, or NULL: received in the operand */
+    struct merak_view unpacked; /* what is still to be packed */
+};
+
+/* The messages of one chunk. */
+struct window {
+    int n_reqs, first_open;     /* requests before it are done */
+    struct merak_request **req; /* [2 * cap] */
+    int *req_member;            /* [2 * cap] */
 };
 
 struct merak_exchange_run {
@@ -50,14 +62,16 @@ struct merak_exchange_run {
     int round, n_rounds;
     bool small;
     enum merak_combine combine; /* of this round */
+    size_t chunk;               /* bytes of a piece that move at a time */
+    /* Of this round: chunks, those posted, and the one that is waited for or
+     * combined, with elements that are not yet. */
+    size_t n_chunks, posted, at, left;
     bool moving; /* requests are out; else local work is under way */
     int unpack;  /* member whose box is put in place next */
     struct merak_view to;
-    struct merak_view *from;    /* [cap] when combining, else one */
-    int n_reqs, first_open;     /* requests before it are done */
-    struct merak_request **req; /* [2 * cap] */
-    int *req_member;            /* [2 * cap] */
-    struct member *member;      /* [cap] */
+    struct merak_view *from; /* [cap] when combining, else one */
+    struct window window[2];
+    struct member *member; /* [cap] */
     int cap;
     char *small_staging;
 };
@@ -67,39 +81,43 @@ struct merak_exchange_run *merak_exchange_run_create(void)
     return calloc(1, sizeof(struct merak_exchange_run));
 }
 
+static void free_members(struct merak_exchange_run *run)
+{
+    free(run->window[0].req); /* both windows' */
+    free(run->window[0].req_member);
+    free(run->member);
+    free(run->from);
+    free(run->small_staging);
+    run->cap = 0;
+}
+
 void merak_exchange_run_destroy(struct merak_exchange_run *run)
 {
     if (run == NULL)
         return;
-    free(run->req);
-    free(run->req_member);
-    free(run->member);
-    free(run->from);
-    free(run->small_staging);
+    free_members(run);
     free(run);
 }
 
 enum merak_status merak_exchange_run_reserve(struct merak_exchange_run *run,
                                              int n, struct merak_error *err)
 {
+    struct window *w = run->window;
     size_t m = (size_t)n;
 
     if (n <= run->cap)
         return MERAK_OK;
-    free(run->req);
-    free(run->req_member);
-    free(run->member);
-    free(run->from);
-    free(run->small_staging);
-    run->cap = 0;
+    free_members(run);
     run->small_staging = malloc(SMALL_STAGING);
-    run->req = calloc(2 * m, sizeof(*run->req));
-    run->req_member = calloc(2 * m, sizeof(*run->req_member));
+    w[0].req = calloc(4 * m, sizeof(*w->req));
+    w[0].req_member = calloc(4 * m, sizeof(*w->req_member));
     run->member = calloc(m, sizeof(*run->member));
     run->from = calloc(m, sizeof(*run->from));
-    if (run->req == NULL || run->req_member == NULL || run->member == NULL ||
+    if (w[0].req == NULL || w[0].req_member == NULL || run->member == NULL ||
         run->from == NULL || run->small_staging == NULL)
         return merak_fail_nomem(err, m * sizeof(*run->member));
+    w[1].req = w[0].req + 2 * m;
+    w[1].req_member = w[0].req_member + 2 * m;
     run->cap = n;
     return MERAK_OK;
 }
@@ -151,12 +169,49 @@ static size_t box_bytes(const struct merak_exchange_run *run,
     return merak_box_count(box) * merak_dtype_bytes(run->a.ex->dtype);
 }
 
-static char *take(char **at, size_t bytes)
+/* Bytes of the k-th chunk of a piece; 0 past its end. */
+static size_t chunk_bytes(const struct merak_exchange_run *run, size_t bytes,
+                          size_t k)
+{
+    if (run->chunk == SIZE_MAX)
+        return k == 0 ? bytes : 0;
+    if (bytes <= k * run->chunk)
+        return 0;
+    bytes -= k * run->chunk;
+    return bytes < run->chunk ? bytes : run->chunk;
+}
+
+static size_t chunk_count(const struct merak_exchange_run *run, size_t bytes)
+{
+    return bytes == 0 ? 0 : (bytes - 1) / run->chunk + 1;
+}
+
+static char *take(const struct merak_exchange_run *run, char **at, size_t bytes)
 {
     char *p = *at;
 
-    *at += merak_size_align(bytes, STAGING_ALIGN);
+    bytes = merak_size_align(bytes, STAGING_ALIGN);
+    *at += bytes / 2 < run->chunk ? bytes : 2 * run->chunk;
     return p;
+}
+
+/* Where chunk k of a staged piece is: they take turns in two places. */
+static size_t place_in_staging(const struct merak_exchange_run *run, size_t k)
+{
+    return k % 2 == 0 ? 0 : run->chunk;
+}
+
+/* A round has as many chunks as its longest piece. */
+static void count_chunks(struct merak_exchange_run *run,
+                         const struct merak_box *box)
+{
+    size_t n;
+
+    if (run->chunk == SIZE_MAX)
+        return; /* one, whatever the piece */
+    n = chunk_count(run, box_bytes(run, box));
+    if (n > run->n_chunks)
+        run->n_chunks = n;
 }
 
 static void lay_out_scratch(struct merak_exchange_run *run)
@@ -172,19 +227,25 @@ static void lay_out_scratch(struct merak_exchange_run *run)
         if (q == run->a.team->me)
             continue;
         send_box(run, q, &box);
-        if (!merak_box_contiguous(&box, NULL))
-            m->packed = take(&at, box_bytes(run, &box));
+        if (!merak_box_contiguous(&box, NULL)) {
+            m->packed = take(run, &at, box_bytes(run, &box));
+            merak_view_box(&m->unpacked, run->in, run->a.ex->dtype, &box);
+        }
+        count_chunks(run, &box);
         recv_box(run, q, &box);
         if (run->combine != MERAK_STORE || !merak_box_contiguous(&box, NULL))
-            m->staged = take(&at, box_bytes(run, &box));
+            m->staged = take(run, &at, box_bytes(run, &box));
+        count_chunks(run, &box);
     }
 }
 
 static void keep(struct merak_exchange_run *run, struct merak_request *req,
                  int q)
 {
-    run->req[run->n_reqs] = req;
-    run->req_member[run->n_reqs++] = q;
+    struct window *w = &run->window[run->posted % 2];
+
+    w->req[w->n_reqs] = req;
+    w->req_member[w->n_reqs++] = q;
 }
 
 static enum merak_status post_recv(struct merak_exchange_run *run, int q,
@@ -198,12 +259,14 @@ static enum merak_status post_recv(struct merak_exchange_run *run, int q,
     char *to = run->member[q].staged;
 
     recv_box(run, q, &box);
-    bytes = box_bytes(run, &box);
+    bytes = chunk_bytes(run, box_bytes(run, &box), run->posted);
     if (bytes == 0)
         return MERAK_OK;
-    if (to == NULL) {
+    if (to == NULL) { /* nothing to combine: all of it */
         merak_box_contiguous(&box, &offset);
         to = run->out + offset * merak_dtype_bytes(run->a.ex->dtype);
+    } else {
+        to += place_in_staging(run, run->posted);
     }
     rc = tr->ops->recv(tr, to, bytes, run->a.team->rank[q], run->a.tag, &req,
                        err);
@@ -218,23 +281,23 @@ static enum merak_status post_send(struct merak_exchange_run *run, int q,
     struct merak_transport *tr = run->a.tr;
     struct merak_request *req;
     struct merak_box box;
-    struct merak_view from, to;
-    size_t offset = 0, bytes;
+    struct merak_view to;
+    size_t offset = 0, bytes, es = merak_dtype_bytes(run->a.ex->dtype);
     enum merak_status rc;
     const char *buf = run->member[q].packed;
-    enum merak_dtype dtype = run->a.ex->dtype;
 
     send_box(run, q, &box);
-    bytes = box_bytes(run, &box);
+    bytes = chunk_bytes(run, box_bytes(run, &box), run->posted);
     if (bytes == 0)
         return MERAK_OK;
     if (buf != NULL) {
-        merak_view_box(&from, run->in, dtype, &box);
-        merak_view_flat(&to, buf, dtype, merak_box_count(&box));
-        merak_view_copy(&to, &from, SIZE_MAX);
+        buf += place_in_staging(run, run->posted);
+        merak_view_flat(&to, buf, run->a.ex->dtype, bytes / es);
+        merak_view_copy(&to, &run->member[q].unpacked, bytes / es);
     } else {
         merak_box_contiguous(&box, &offset);
-        buf = run->in + offset * merak_dtype_bytes(dtype);
+        buf = run->in + offset * es;
+        buf += run->posted > 0 ? run->posted * run->chunk : 0;
     }
     rc = tr->ops->send(tr, buf, bytes, run->a.team->rank[q], run->a.tag, &req,
                        err);
@@ -245,21 +308,37 @@ static enum merak_status post_send(struct merak_exchange_run *run, int q,
 
 /* Receives first, then sends, each member starting with its successor so
  * that not all send to the same one at once. */
-static enum merak_status start_round(struct merak_exchange_run *run,
-                                     struct merak_error *err)
+static enum merak_status post_chunk(struct merak_exchange_run *run,
+                                    struct merak_error *err)
 {
     int n = run->a.team->n, me = run->a.team->me;
+    struct window *w = &run->window[run->posted % 2];
     enum merak_status rc = MERAK_OK;
 
-    run->n_reqs = 0;
-    run->first_open = 0;
-    run->moving = true;
-    lay_out_scratch(run);
+    w->n_reqs = 0;
+    w->first_open = 0;
     for (int i = 1; i < n && rc == MERAK_OK; i++)
         rc = post_recv(run, (me + n - i) % n, err);
     for (int i = 1; i < n && rc == MERAK_OK; i++)
         rc = post_send(run, (me + i) % n, err);
+    run->posted++;
     return rc;
+}
+
+static enum merak_status start_round(struct merak_exchange_run *run,
+                                     struct merak_error *err)
+{
+    enum merak_status rc;
+
+    run->chunk = run->combine == MERAK_STORE || run->small
+                     ? SIZE_MAX
+                     : merak_exchange_chunk(run->a.ex);
+    run->n_chunks = 1;
+    run->posted = run->at = 0;
+    run->moving = true;
+    lay_out_scratch(run);
+    rc = post_chunk(run, err);
+    return rc == MERAK_OK && run->n_chunks > 1 ? post_chunk(run, err) : rc;
 }
 
 static void plan_all_reduce(struct merak_exchange_run *run)
@@ -297,17 +376,26 @@ enum merak_status merak_exchange_run_start(struct merak_exchange_run *run,
 
 /* --- local work: combine, or put pieces in their place -------------------- */
 
+/* The chunk that has come; what is this rank's goes on where it was. */
 static void start_combine(struct merak_exchange_run *run)
 {
     enum merak_dtype dtype = run->a.ex->dtype;
+    size_t place = place_in_staging(run, run->at);
     int me = run->a.team->me;
     struct merak_box box;
 
     recv_box(run, me, &box);
-    merak_view_box(&run->to, run->out, dtype, &box);
-    for (int q = 0; q < run->a.team->n; q++)
-        merak_view_flat(&run->from[q], run->member[q].staged, dtype,
-                        merak_box_count(&box));
+    run->left = chunk_bytes(run, box_bytes(run, &box), run->at) /
+                merak_dtype_bytes(dtype);
+    if (run->at == 0)
+        merak_view_box(&run->to, run->out, dtype, &box);
+    for (int q = 0; q < run->a.team->n; q++) {
+        if (q != me)
+            merak_view_flat(&run->from[q], run->member[q].staged + place, dtype,
+                            run->left);
+    }
+    if (run->at > 0)
+        return;
     send_box(run, me, &box);
     merak_view_box(&run->from[me], run->in, dtype, &box);
 }
@@ -341,10 +429,12 @@ static bool start_unpack(struct merak_exchange_run *run)
 static void start_local(struct merak_exchange_run *run)
 {
     run->moving = false;
+    if (run->combine != MERAK_STORE) {
+        start_combine(run);
+        return;
+    }
     run->unpack = 0;
     run->from->left = 0;
-    if (run->combine != MERAK_STORE)
-        start_combine(run);
 }
 
 /* One slice of local work; true when there is no more. */
@@ -354,9 +444,11 @@ static bool local_slice(struct merak_exchange_run *run)
     size_t left = SLICE_BYTES / merak_dtype_bytes(dtype);
 
     if (run->combine != MERAK_STORE) {
-        merak_view_combine(&run->to, 1, run->from, run->a.team->n, run->combine,
-                           dtype, left);
-        return run->from->left == 0;
+        if (left > run->left)
+            left = run->left;
+        run->left -= merak_view_combine(&run->to, 1, run->from, run->a.team->n,
+                                        run->combine, dtype, left);
+        return run->left == 0;
     }
     while (left > 0) {
         if (run->from->left == 0 && !start_unpack(run))
@@ -370,13 +462,14 @@ static enum merak_status check_requests(struct merak_exchange_run *run,
                                         struct merak_error *err)
 {
     struct merak_transport *tr = run->a.tr;
+    struct window *w = &run->window[run->at % 2];
     enum merak_status rc;
 
-    while (run->first_open < run->n_reqs) {
-        rc = tr->ops->test(tr, run->req[run->first_open], err);
+    while (w->first_open < w->n_reqs) {
+        rc = tr->ops->test(tr, w->req[w->first_open], err);
         if (rc != MERAK_OK)
             return rc;
-        run->first_open++;
+        w->first_open++;
     }
     return MERAK_OK;
 }
@@ -395,6 +488,20 @@ static enum merak_status next_round(struct merak_exchange_run *run,
     return rc == MERAK_OK ? MERAK_IN_PROGRESS : rc;
 }
 
+/* The chunk's places are free: its requests are done and it is combined. */
+static enum merak_status next_chunk(struct merak_exchange_run *run,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (++run->at == run->n_chunks)
+        return next_round(run, err);
+    run->moving = true;
+    if (run->posted < run->n_chunks)
+        rc = post_chunk(run, err);
+    return rc == MERAK_OK ? MERAK_IN_PROGRESS : rc;
+}
+
 enum merak_status merak_exchange_run_advance(struct merak_exchange_run *run,
                                              struct merak_error *err)
 {
@@ -410,7 +517,7 @@ enum merak_status merak_exchange_run_advance(struct merak_exchange_run *run,
         }
         if (!local_slice(run))
             return MERAK_IN_PROGRESS;
-        rc = next_round(run, err);
+        rc = next_chunk(run, err);
     } while (rc == MERAK_IN_PROGRESS);
     return rc;
 }
@@ -422,7 +529,9 @@ bool merak_exchange_run_is_busy(const struct merak_exchange_run *run)
 
 int merak_exchange_run_waits_for(const struct merak_exchange_run *run)
 {
-    if (!run->moving || run->first_open == run->n_reqs)
+    const struct window *w = &run->window[run->at % 2];
+
+    if (!run->moving || w->first_open == w->n_reqs)
         return -1;
-    return run->req_member[run->first_open];
+    return w->req_member[w->first_open];
 }

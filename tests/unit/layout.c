@@ -501,6 +501,33 @@ static void staging_is_what_cannot_move_in_place(void **state)
     }
 }
 
+/* What is reduced may be as large as it likes: what is staged stays. */
+static void reductions_stage_two_chunks(void **state)
+{
+    static const struct merak_layout from = {{P}}, to = {{R}};
+    const struct merak_shape shape = {2, {1024, 4096}};
+    const int coord[1] = {1};
+
+    (void)state;
+    for (int n = 2; n <= 8; n *= 2) {
+        const struct merak_mesh mesh = mesh_of(1, &n);
+        struct merak_hop hops[MERAK_MAX_HOPS];
+        struct merak_exchange ex;
+        struct merak_error err;
+
+        assert_int_equal(
+            merak_layout_path(&mesh, &shape, &from, &to, NULL, hops, NULL), 1);
+        assert_int_equal(merak_exchange_init(&ex, &mesh, &hops[0], &from,
+                                             &shape, MERAK_F32, coord, &err),
+                         MERAK_OK);
+        assert_int_equal(merak_exchange_scratch(&ex),
+                         2 * (size_t)(n - 1) * merak_exchange_chunk(&ex));
+        assert_true(merak_exchange_scratch(&ex) <= (size_t)1 << 20);
+        assert_true(merak_exchange_scratch(&ex) >= (size_t)1 << 19);
+        merak_exchange_fini(&ex);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -514,6 +541,7 @@ int main(void)
         cmocka_unit_test(partial_values_are_combined),
         cmocka_unit_test(what_one_collective_cannot_do_is_refused),
         cmocka_unit_test(staging_is_what_cannot_move_in_place),
+        cmocka_unit_test(reductions_stage_two_chunks),
     };
 
     return cmocka_run_group_tests_name("layout", tests, NULL, NULL);
