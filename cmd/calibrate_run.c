@@ -75,6 +75,7 @@ struct run {
     double *seconds; /* [steps][instr] */
     double *shared;
     double *length; /* [steps] */
+    double *all;    /* [rank][instr], of one step */
     struct merak_error *err;
 };
 
@@ -176,13 +177,12 @@ static enum merak_status share_records(struct run *r, int step)
 {
     const struct merak_trace_record *record = merak_engine_records(r->engine);
     size_t n = (size_t)r->prog->n_instrs, size = (size_t)r->world->all.n;
-    double *all = calloc(n * size, sizeof(*all));
+    double *all = r->all;
     double *mean = r->seconds + (size_t)step * n;
     double *least = r->shared + (size_t)step * n;
     enum merak_status rc;
 
-    if (all == NULL)
-        return merak_fail_nomem(r->err, n * size * sizeof(*all));
+    memset(all, 0, n * size * sizeof(*all));
     for (size_t i = 0; i < n; i++)
         all[(size_t)r->world->all.me * n + i] =
             (double)(record[i].end_ns - record[i].start_ns) * 1e-9;
@@ -196,7 +196,6 @@ static enum merak_status share_records(struct run *r, int step)
         if (r->prog->instr[i].queue == MERAK_QUEUE_COMPUTE)
             r->length[step] += mean[i];
     }
-    free(all);
     return rc;
 }
 
@@ -271,10 +270,11 @@ static enum merak_status allocate(struct run *r, struct calibrate_times *times)
     r->seconds = calloc((size_t)r->steps * n, sizeof(double));
     r->shared = calloc((size_t)r->steps * n, sizeof(double));
     r->length = calloc((size_t)r->steps, sizeof(double));
+    r->all = calloc((size_t)r->world->all.n * n, sizeof(double));
     times->seconds = calloc(n, sizeof(double));
     times->shared = calloc(n, sizeof(double));
     if (r->seconds == NULL || r->shared == NULL || r->length == NULL ||
-        times->seconds == NULL || times->shared == NULL)
+        r->all == NULL || times->seconds == NULL || times->shared == NULL)
         return merak_fail_nomem(r->err, (size_t)r->steps * n * sizeof(double));
     return MERAK_OK;
 }
@@ -307,6 +307,7 @@ enum merak_status calibrate_run(struct calibrate_world *world,
     free(r.seconds);
     free(r.shared);
     free(r.length);
+    free(r.all);
     return rc;
 }
 

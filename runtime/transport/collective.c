@@ -232,11 +232,13 @@ enum merak_status merak_sum(struct merak_transport *tr,
     ex.me = team->me;
     ex.in = ex.out = (struct merak_shape){.ndim = 1, .dim = {n}};
     /* Cuts of the n - 1 others, each at most one element over the share and
-     * rounded up to 64 bytes. */
-    scratch = malloc((n + (size_t)team->n * 9) * sizeof(double));
-    if (scratch == NULL)
-        return merak_fail_nomem(err,
-                                (n + (size_t)team->n * 9) * sizeof(double));
+     * rounded up to 64 bytes.  The few numbers of a step need none. */
+    if (!merak_exchange_is_small(&ex)) {
+        scratch = malloc((n + (size_t)team->n * 9) * sizeof(double));
+        if (scratch == NULL)
+            return merak_fail_nomem(err,
+                                    (n + (size_t)team->n * 9) * sizeof(double));
+    }
     rc = tr->ops->exchange(tr, team, &ex, inout, inout, scratch,
                            MERAK_TAG_OWN + MERAK_TAG_SUM, &req, err);
     if (rc == MERAK_OK)

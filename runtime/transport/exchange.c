@@ -341,16 +341,19 @@ static enum merak_status start_round(struct merak_exchange_run *run,
     return rc == MERAK_OK && run->n_chunks > 1 ? post_chunk(run, err) : rc;
 }
 
+bool merak_exchange_is_small(const struct merak_exchange *ex)
+{
+    size_t peers = (size_t)ex->n - 1;
+    size_t bytes = merak_shape_count(&ex->in) * merak_dtype_bytes(ex->dtype);
+
+    return ex->kind == MERAK_CONVERT_ALL_REDUCE && bytes <= SMALL_BYTES &&
+           peers * merak_size_align(bytes, STAGING_ALIGN) <= SMALL_STAGING;
+}
+
 static void plan_all_reduce(struct merak_exchange_run *run)
 {
-    size_t peers = (size_t)run->a.team->n - 1;
-    size_t bytes =
-        merak_shape_count(&run->a.ex->in) * merak_dtype_bytes(run->a.ex->dtype);
-
     run->count = merak_shape_count(&run->a.ex->in);
-    run->small =
-        bytes <= SMALL_BYTES &&
-        peers * merak_size_align(bytes, STAGING_ALIGN) <= SMALL_STAGING;
+    run->small = merak_exchange_is_small(run->a.ex);
     run->n_rounds = run->small ? 1 : 2;
 }
 

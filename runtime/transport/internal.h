@@ -32,6 +32,10 @@ extern const struct merak_transport_ops merak_transport_ucx;
 
 /* --- exchange.c ----------------------------------------------------------- */
 
+/* True of an all-reduce that stages in memory of the run: it needs no
+ * scratch. */
+bool merak_exchange_is_small(const struct merak_exchange *ex);
+
 /* An exchange under way, advanced by the transport's progress(). */
 struct merak_exchange_run;
 
