@@ -206,16 +206,21 @@ struct patience {
     bool moved;
 };
 
-/* The clock costs more than a pass: it is read at every 16th. */
+/* The clock and the look for an abort cost more than a pass: they come at
+ * every 16th. */
 static enum merak_status have_patience(struct merak_transport *tr,
                                        const struct merak_request *req,
                                        struct patience *p,
                                        struct merak_error *err)
 {
+    const char *why;
     int64_t now;
 
     if (++p->passes % 16 != 0)
         return MERAK_IN_PROGRESS;
+    why = tr->ops->aborted(tr);
+    if (why != NULL)
+        return merak_fail(err, MERAK_ERR_PEER, "%s", why);
     now = merak_clock_ns();
     if (p->limit == 0) {
         p->limit = now + (int64_t)(tr->deadline_s * 1e9);
@@ -236,20 +241,15 @@ enum merak_status merak_request_wait(struct merak_transport *tr,
                                      struct merak_error *err)
 {
     struct patience patience = {0};
-    enum merak_status rc = merak_request_test(tr, req, err);
+    enum merak_status rc = MERAK_IN_PROGRESS;
 
-    while (rc == MERAK_IN_PROGRESS) {
-        const char *why;
-
+    if (tr == NULL || req == NULL)
+        return merak_fail(err, MERAK_ERR_PARAM, "no request to wait for");
+    while (req->status == MERAK_IN_PROGRESS && rc == MERAK_IN_PROGRESS) {
         if (tr->ops->progress(tr) > 0)
             patience.moved = true;
-        rc = tr->ops->test(tr, req, err);
-        if (rc != MERAK_IN_PROGRESS)
-            break;
-        why = tr->ops->aborted(tr);
-        if (why != NULL)
-            return merak_fail(err, MERAK_ERR_PEER, "%s", why);
-        rc = have_patience(tr, req, &patience, err);
+        if (req->status == MERAK_IN_PROGRESS)
+            rc = have_patience(tr, req, &patience, err);
     }
-    return rc;
+    return req->status == MERAK_IN_PROGRESS ? rc : tr->ops->test(tr, req, err);
 }

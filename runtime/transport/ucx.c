@@ -182,7 +182,9 @@ static unsigned ucx_progress(struct merak_transport *base)
         merak_ucx_copy_slice(tr);
         n++;
     }
-    return n + merak_ucx_advance_exchanges(tr);
+    if (tr->exchanging.first != NULL)
+        n += merak_ucx_advance_exchanges(tr);
+    return n;
 }
 
 static enum merak_status ucx_test(struct merak_transport *tr,

@@ -32,10 +32,12 @@ static uint64_t make_tag(enum ucx_kind kind, int sender, uint64_t tag)
     return (uint64_t)kind << KIND_SHIFT | (uint64_t)sender << RANK_SHIFT | tag;
 }
 
-/* From a list of spare ones. */
-static struct ucx_request *take(struct ucx *tr, struct ucx_request **spare,
-                                const char *what, int peer, size_t bytes,
-                                uint64_t tag)
+/* From a list of spare ones.  This and what else is inline below saves a short
+ * message a good part of its instructions. */
+static inline struct ucx_request *take(struct ucx *tr,
+                                       struct ucx_request **spare,
+                                       const char *what, int peer, size_t bytes,
+                                       uint64_t tag)
 {
     struct ucx_request *r = *spare;
 
@@ -128,7 +130,7 @@ static void fail_request(struct ucx_request *r, const char *call,
 }
 
 /* Done when no UCX operation and no copy is left. */
-static void settle(struct ucx_request *r)
+static inline void settle(struct ucx_request *r)
 {
     if (r->send == NULL && r->recv == NULL && r->state == UCX_POSTED &&
         r->base.status == MERAK_IN_PROGRESS)
@@ -146,8 +148,8 @@ static void on_sent(void *handle, ucs_status_t status, void *arg)
     settle(r);
 }
 
-static void post_send(struct ucx_request *r, ucp_ep_h ep, const void *buf,
-                      size_t bytes, enum ucx_kind kind)
+static inline void post_send(struct ucx_request *r, ucp_ep_h ep,
+                             const void *buf, size_t bytes, enum ucx_kind kind)
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
@@ -238,8 +240,8 @@ static void on_received(void *handle, ucs_status_t status,
  * when a receive is over at once (its issue 9425), so it is made to call back
  * then too.
  */
-static void post_recv(struct ucx_request *r, void *buf, size_t bytes,
-                      uint64_t tag)
+static inline void post_recv(struct ucx_request *r, void *buf, size_t bytes,
+                             uint64_t tag)
 {
     ucp_request_param_t param = {
         .op_attr_mask =
@@ -277,9 +279,9 @@ static bool can_offer(const struct ucx *tr, const char *buf, size_t bytes,
            (size_t)(buf - mine->base) <= mine->bytes - bytes;
 }
 
-static enum merak_status hand_out(struct ucx_request *r,
-                                  struct merak_request **req_p,
-                                  struct merak_error *err)
+static inline enum merak_status hand_out(struct ucx_request *r,
+                                         struct merak_request **req_p,
+                                         struct merak_error *err)
 {
     enum merak_status rc;
 
@@ -295,12 +297,15 @@ static enum merak_status hand_out(struct ucx_request *r,
 }
 
 /* A send that is not posted yet, and the way to its peer. */
-static enum merak_status start_send(struct ucx *tr, size_t bytes, int peer,
-                                    uint64_t tag, struct ucx_request **r_p,
-                                    ucp_ep_h *ep_p, struct merak_error *err)
+static inline enum merak_status
+start_send(struct ucx *tr, size_t bytes, int peer, uint64_t tag,
+           struct ucx_request **r_p, ucp_ep_h *ep_p, struct merak_error *err)
 {
-    enum merak_status rc = merak_ucx_ep(tr, peer, ep_p, err);
+    enum merak_status rc = MERAK_OK;
 
+    *ep_p = tr->ep[peer];
+    if (*ep_p == NULL)
+        rc = merak_ucx_ep(tr, peer, ep_p, err);
     if (rc != MERAK_OK)
         return rc;
     *r_p = merak_ucx_request_new(tr, "send", peer, bytes, tag);
