@@ -79,9 +79,10 @@ static void report_arena(const struct merak_trainer *t)
                           (double)t->program->category_bytes[c] / MIB);
     }
     merak_info("train",
-               "memory of rank 0: predicted %zu bytes, %.1f MiB (%s), reserved "
-               "%lld",
-               t->arena_bytes, (double)t->arena_bytes / MIB, text,
+               "memory of rank %d: predicted %zu bytes, %.1f MiB (%s), "
+               "reserved %lld",
+               t->ranks.logical, t->arena_bytes, (double)t->arena_bytes / MIB,
+               text,
                (long long)(fstat(t->arena.fd, &st) == 0 ? st.st_size : -1));
 }
 
@@ -216,9 +217,9 @@ void merak_report_memory(const struct merak_trainer *t)
     double own = peak - base - peers;
 
     merak_info("train",
-               "memory of rank 0: peak resident %.1f MiB less baseline %.1f "
+               "memory of rank %d: peak resident %.1f MiB less baseline %.1f "
                "and peers' pages %.1f is %.1f MiB, %+.1f %% of the predicted "
                "%.1f; %.1f %% of the arena touched",
-               peak, base, peers, own, 100 * (own - arena) / arena, arena,
-               touched_percent(t));
+               t->ranks.logical, peak, base, peers, own,
+               100 * (own - arena) / arena, arena, touched_percent(t));
 }

@@ -21,6 +21,8 @@
 #include <string.h>
 #include <time.h>
 
+#define HEAP_ROOM ((size_t)2 << 20)
+
 /* The exit code for a failure in a phase whose own code is `phase`. */
 static int exit_code(enum merak_status rc, int phase)
 {
@@ -201,8 +203,22 @@ static enum merak_status identify(struct merak_trainer *t, uint64_t *id,
                       mine, t->chosen->program);
 }
 
+/*
+ * Heap that libraries will want in the steps: workspaces of products, which
+ * never fit quite where the last one was, HDF5's buffers.  Touched once, then
+ * free for them: its pages come neither in a step nor on top of the arena.
+ */
+static void make_room_on_heap(void)
+{
+    volatile char *room = malloc(HEAP_ROOM);
+
+    for (size_t i = 0; room != NULL && i < HEAP_ROOM; i += 1024)
+        room[i] = 1;
+    free((void *)room);
+}
+
 /* What a run costs once, and in no tensor: kernels' first calls, the queues of
- * messages, HDF5's caches.
+ * messages, HDF5's caches, the heap's room.
  * Everything else on the way to the baseline is set up by then. */
 static enum merak_status warm_up(struct merak_trainer *t,
                                  struct merak_error *err)
@@ -215,6 +231,7 @@ static enum merak_status warm_up(struct merak_trainer *t,
         rc = merak_arena_clear(&t->arena, err);
     if (t->opt.ckpt != NULL)
         merak_h5_warm_up();
+    make_room_on_heap();
     rc = merak_agree(t->tr, &t->world, rc, err);
     return rc == MERAK_OK ? merak_transport_rehearse(t->tr, &t->world, err)
                           : rc;

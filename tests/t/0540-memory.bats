@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0540-memory.bats - what a run takes of memory is what was planned
 #
-# Peak resident size less what a process takes without a model: within 3 % of
-# the arena where the arena is large, and within 6 MiB of it where it is not.
-# What is left over is HDF5's (a checkpoint), the heap's and UCX's.
+# What is reserved is what was predicted, to the byte.  Peak resident size less
+# what a process takes without a model: within 3 % of the arena where the arena
+# is large, and within 6 MiB of it where it is not.  What is left over is HDF5's
+# (a checkpoint), the heap's and UCX's.
 
 load cluster
 
@@ -22,24 +23,40 @@ setup_file()
   "tie_word_embeddings": true
 }
 END
+    sed "s/embd\": 256/embd\": 512/" "$RUNS/wide.json" >"$RUNS/broad.json"
+    sed "s/layer\": 4/layer\": 8/; s/8001/16001/" "$RUNS/broad.json" \
+        >"$RUNS/deep.json"
 }
 
-# measure MODEL SEQ MICRO-BATCH TP PP DP: $arena, $own (MiB, with tenths as
-# ten times as many) and $touched (tenths of a percent)
-measure()
+# train MODEL SEQ MICRO-BATCH TP PP DP [OPTION...]: what all ranks say is then in
+# $RUNS/out
+train()
 {
-    local line
+    local model=$1 seq=$2 micro=$3 tp=$4 pp=$5 dp=$6
 
-    srun -n$(($4 * $5 * $6)) --overcommit --merak-tp="$4" --merak-pp="$5" \
-        merak train --model "$1" --data "$RUNS/text" --seq "$2" \
-        --micro-batch "$3" --global-batch $(($3 * 2 * $6)) --steps 2 \
-        --threads 1 --deadline 60 --eval-samples 0 --ckpt "$RUNS/ckpt-${1##*/}-$4-$5-$6" \
-        --trace "$RUNS/trace" >"$RUNS/out" 2>&1 || {
+    shift 6
+    MERAK_LOG=train:debug srun -n$((tp * pp * dp)) --overcommit \
+        --merak-tp="$tp" --merak-pp="$pp" \
+        merak train --model "$model" --data "$RUNS/text" --seq "$seq" \
+        --micro-batch "$micro" --global-batch $((micro * 2 * dp)) --steps 2 \
+        --threads 1 --deadline 60 --eval-samples 0 --trace "$RUNS/trace" \
+        "$@" >"$RUNS/out" 2>&1 || {
         cat "$RUNS/out"
         return 1
     }
-    line=$(grep 'peak resident' "$RUNS/out")
-    echo "$*: $line"
+}
+
+# of RANK: $arena and $own (MiB, with tenths as ten times as many) and
+# $touched (tenths of a percent); what is reserved is what was predicted
+memory_of()
+{
+    local line
+
+    line=$(grep "memory of rank $1: predicted" "$RUNS/out")
+    [[ $line =~ predicted\ ([0-9]+)\ bytes.*reserved\ ([0-9]+)$ ]]
+    [ "${BASH_REMATCH[1]}" -eq "${BASH_REMATCH[2]}" ]
+    line=$(grep "memory of rank $1: peak resident" "$RUNS/out")
+    echo "$line"
     [[ $line =~ is\ ([0-9]+)\.([0-9])\ MiB,.*predicted\ ([0-9]+)\.([0-9])\;\ ([0-9]+)\.([0-9])\ %\ of ]]
     own=$((10#${BASH_REMATCH[1]}${BASH_REMATCH[2]}))
     arena=$((10#${BASH_REMATCH[3]}${BASH_REMATCH[4]}))
@@ -47,18 +64,50 @@ measure()
     [ "$touched" -ge 950 ]
 }
 
-@test "a large arena's peak is within 3 % of the plan" {
-    for layout in "1 1 1" "2 1 1" "1 2 1" "1 1 2"; do
-        measure "$RUNS/wide.json" 128 24 $layout
-        [ "$arena" -ge 2000 ]
+# Every rank of the last run, with an arena of 100 MiB at least.
+all_are_near() # RANKS
+{
+    local rank
+
+    for ((rank = 0; rank < $1; rank++)); do
+        memory_of $rank
+        [ "$arena" -ge 1000 ]
         [ $((100 * own)) -le $((103 * arena)) ]
         [ $((100 * own)) -ge $((97 * arena)) ]
     done
 }
 
+@test "a run's peak is within 3 % of the plan, checkpoint and all" {
+    for layout in "1 1 1" "2 1 1" "1 2 1" "1 1 2"; do
+        echo "layout $layout"
+        set -- $layout
+        train "$RUNS/wide.json" 128 24 "$@" --ckpt "$RUNS/ckpt-$1-$2-$3"
+        all_are_near $(($1 * $2 * $3))
+    done
+}
+
+# Those of 0500-parity.bats.
+@test "every layout of the parity tests is within 3 % on every rank" {
+    for layout in "2 1 1" "1 2 1" "1 1 2" "2 2 1" "2 1 2" "1 2 2" "2 2 2" \
+        "4 1 1" "1 4 1" "1 1 4" "1 2 4" "2 1 2 --sp on" "1 2 2 --sp on" \
+        "1 1 2 --zero1 no" "2 2 2 --dtype bf16"; do
+        echo "layout $layout"
+        set -- $layout
+        model=broad
+        [ $(($1 * $2)) -eq 1 ] || model=deep
+        train "$RUNS/$model.json" 32 1 "$@"
+        all_are_near $(($1 * $2 * $3))
+    done
+}
+
 @test "a small arena's peak is within 6 MiB of the plan" {
     for layout in "1 1 1" "2 1 1" "1 2 1" "1 1 2" "2 2 1" "1 2 2"; do
-        measure "$TESTS/vectors/parity/gpt2-tied.json" 32 1 $layout
-        [ $((own - arena)) -le 60 ]
+        set -- $layout
+        train "$TESTS/vectors/parity/gpt2-tied.json" 32 1 "$@" \
+            --ckpt "$RUNS/ckpt-small-$1-$2-$3"
+        for ((rank = 0; rank < $1 * $2 * $3; rank++)); do
+            memory_of $rank
+            [ $((own - arena)) -le 60 ]
+        done
     done
 }
