@@ -11,30 +11,9 @@
 # Markdown.  Exit code 1 if scattering saves less than 45 % of the bytes, or
 # 30 % of the time that is not compute.
 set -eu
-gbit=0.5 rounds=3 steps=4 unit=100 batch=8
-if [ "${1-}" = --builddir ]; then
-    merak=$(cd "$2" && pwd)/cmd/merak
-    [ -x "$merak" ] || { echo "boundary.sh: no $merak" >&2; exit 2; }
-    exec "$merak" sandbox --nodes 2 --link-gbit "$gbit" -- "$0"
-fi
-command -v merak >/dev/null && [ -n "${SLURM_CONF-}" ] ||
-    { echo "boundary.sh: give --builddir DIR" >&2; exit 2; }
-
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-cat >"$tmp/model.json" <<EOF
-{"model_type": "gpt2", "n_embd": 512, "n_layer": 4, "n_head": 8,
- "n_positions": 256, "vocab_size": 512, "activation_function": "gelu_new",
- "embd_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0,
- "tie_word_embeddings": false}
-EOF
-seq 40000 >"$tmp/text"
-merak data pack --tokenizer byte --out "$tmp/data" "$tmp/text" >/dev/null
-
-median()
-{
-    sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
-}
+rounds=3 steps=4 unit=100 batch=8 vocab=512
+# shellcheck source=links.sh
+. "$(dirname "$0")/links.sh"
 
 # Bytes that the first node has sent.
 sent()
@@ -58,14 +37,8 @@ step()
         --eval-samples 0 --steps $steps --log-every 100 --metrics "$tmp/metrics" \
         --boundary "$1" >"$tmp/log" 2>&1 || { cat "$tmp/log" >&2; exit 2; }
     after=$(sent)
-    sed -n 's/.*"step_s": \([0-9.]*\).*/\1/p' "$tmp/metrics" | tail -n +2 |
-        awk '{ print $1 * 1000 }' | median
+    median_step
     awk "BEGIN { printf \"%.1f\n\", ($after - $before) / 1e6 / $steps }"
-}
-
-calc()
-{
-    awk "BEGIN { printf \"%.1f\", $* }"
 }
 
 first=$(sinfo -h -N -o %N | sort | head -n 1)

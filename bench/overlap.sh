@@ -14,30 +14,9 @@
 # 1 - (step - compute) / transfers alone.  Prints Markdown.
 # Exit code 1 if less than 90 % of the first or 75 % of the second is hidden.
 set -eu
-gbit=0.5 rounds=3 steps=5
-if [ "${1-}" = --builddir ]; then
-    merak=$(cd "$2" && pwd)/cmd/merak
-    [ -x "$merak" ] || { echo "overlap.sh: no $merak" >&2; exit 2; }
-    exec "$merak" sandbox --nodes 2 --link-gbit "$gbit" -- "$0"
-fi
-command -v merak >/dev/null && [ -n "${SLURM_CONF-}" ] ||
-    { echo "overlap.sh: give --builddir DIR" >&2; exit 2; }
-
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-cat >"$tmp/model.json" <<EOF
-{"model_type": "gpt2", "n_embd": 512, "n_layer": 4, "n_head": 8,
- "n_positions": 256, "vocab_size": 4096, "activation_function": "gelu_new",
- "embd_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0,
- "tie_word_embeddings": false}
-EOF
-seq 40000 >"$tmp/text"
-merak data pack --tokenizer byte --out "$tmp/data" "$tmp/text" >/dev/null
-
-median()
-{
-    sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
-}
+rounds=3 steps=5 vocab=4096
+# shellcheck source=links.sh
+. "$(dirname "$0")/links.sh"
 
 # step UNIT-MS SRUN-OPTIONS TRAIN-OPTION...: median milliseconds of a step,
 # the first left out
@@ -53,8 +32,7 @@ step()
         --emu-unit-ms "$unit" --steps "$steps" --log-every 100 \
         --metrics "$tmp/metrics" "$@" >"$tmp/log" 2>&1 ||
         { cat "$tmp/log" >&2; exit 2; }
-    sed -n 's/.*"step_s": \([0-9.]*\).*/\1/p' "$tmp/metrics" | tail -n +2 |
-        awk '{ print $1 * 1000 }' | median
+    median_step
 }
 
 tp()
@@ -66,11 +44,6 @@ tp()
 dp()
 {
     step "$1" "--merak-dp=2" --global-batch 16 --micro-batch 4
-}
-
-calc()
-{
-    awk "BEGIN { printf \"%.1f\", $* }"
 }
 
 echo "# Overlap on slow links"
