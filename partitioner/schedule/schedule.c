@@ -303,20 +303,31 @@ bool merak_schedule_shares(const struct merak_schedule *sched,
            merak_schedule_follows(sched, args, chunk) >= 0;
 }
 
+/* The pass that a backward reads, and what its reading ends with: F if there
+ * is none. */
+static enum merak_action_kind closing(const struct merak_action *actions, int n,
+                                      int *last_pass)
+{
+    enum merak_action_kind kind = MERAK_ACT_F;
+
+    *last_pass = 0;
+    for (int i = 0; i < n; i++) {
+        if (actions[i].pass > *last_pass)
+            *last_pass = actions[i].pass;
+        if (actions[i].kind == MERAK_ACT_W ||
+            (actions[i].kind == MERAK_ACT_B && kind != MERAK_ACT_W))
+            kind = actions[i].kind;
+    }
+    return kind;
+}
+
 int merak_actions_in_flight(const struct merak_action *actions, int n,
                             int chunk)
 {
-    enum merak_action_kind closing = MERAK_ACT_F;
-    int last_pass = 0, open = 0, most = 0;
+    int last_pass, open = 0, most = 0;
+    enum merak_action_kind close = closing(actions, n, &last_pass);
 
-    for (int i = 0; i < n; i++) {
-        if (actions[i].pass > last_pass)
-            last_pass = actions[i].pass;
-        if (actions[i].kind == MERAK_ACT_W ||
-            (actions[i].kind == MERAK_ACT_B && closing != MERAK_ACT_W))
-            closing = actions[i].kind;
-    }
-    if (closing == MERAK_ACT_F)
+    if (close == MERAK_ACT_F)
         return 0; /* no backward will read what these forwards leave */
     for (int i = 0; i < n; i++) {
         if (chunk >= 0 && actions[i].chunk != chunk)
@@ -325,10 +336,28 @@ int merak_actions_in_flight(const struct merak_action *actions, int n,
             open++;
         if (open > most)
             most = open;
-        if (actions[i].kind == closing)
+        if (actions[i].kind == close)
             open--;
     }
     return most;
+}
+
+void merak_actions_in_flight_each(const struct merak_action *actions, int n,
+                                  int chunks, int *open, int *most)
+{
+    int last_pass;
+    enum merak_action_kind close = closing(actions, n, &last_pass);
+
+    for (int c = 0; c < chunks; c++)
+        open[c] = most[c] = 0;
+    for (int i = 0; i < n && close != MERAK_ACT_F; i++) {
+        int c = actions[i].chunk;
+
+        open[c] +=
+            actions[i].kind == MERAK_ACT_F && actions[i].pass == last_pass;
+        most[c] = open[c] > most[c] ? open[c] : most[c];
+        open[c] -= actions[i].kind == close;
+    }
 }
 
 int merak_actions_forward(struct merak_action *actions, int n)

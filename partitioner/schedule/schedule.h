@@ -147,6 +147,9 @@ merak_schedule_defaults(const struct merak_schedule *sched,
  * chunk -1: of all chunks together. */
 int merak_actions_in_flight(const struct merak_action *actions, int n,
                             int chunk);
+/* The same of each chunk; open is scratch of as many numbers. */
+void merak_actions_in_flight_each(const struct merak_action *actions, int n,
+                                  int chunks, int *open, int *most);
 /* Strike out all but the forwards: the order that evaluation runs in, with
  * the schedule's placement of parts.  Returns how many are left. */
 int merak_actions_forward(struct merak_action *actions, int n);

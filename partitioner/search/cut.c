@@ -24,10 +24,12 @@
 struct cuts {
     struct merak_rater rater;
     struct merak_candidate *cand;
-    double limit; /* that a stage has to fit in, or DBL_MAX */
-    int n, parts; /* segments, of the model */
-    bool strict;  /* the programme obeys the limit */
+    double limit;   /* that a stage has to fit in, or DBL_MAX */
+    double known_s; /* some cut does not take longer */
+    int n, parts;   /* segments, of the model */
+    bool strict;    /* the programme obeys the limit */
     int *bound;
+    double *rest_s; /* [segment + 1] work from there to the end */
     struct cell {
         double longest, spread; /* of stages so far; sum of squares */
         int from;
@@ -43,8 +45,12 @@ static bool try_bound(struct cuts *c)
     double part_s[MERAK_PART_COUNT], bytes = 0, step;
     int stage = 0;
 
+    c->rater.most_bytes = c->limit;
+    c->rater.most_s = c->known_s;
+    if (cand->rated_s > 0 && cand->rated_s < c->known_s)
+        c->rater.most_s = cand->rated_s;
     step = merak_rate(&c->rater, c->bound, part_s, &bytes, &stage);
-    if (bytes > c->limit ||
+    if (bytes > c->limit || step > c->rater.most_s ||
         (cand->rated_s > 0 && step >= cand->rated_s * (1 - 1e-9)))
         return false;
     cand->rated_s = step;
@@ -95,8 +101,15 @@ double merak_cuts_count(int parts, int n)
     return ways;
 }
 
+/* What the balanced cut takes is worth knowing: most others are worse. */
 static void try_all(struct cuts *c)
 {
+    double bytes = 0, step;
+    int stage;
+
+    step = merak_rate(&c->rater, c->cand->balanced, NULL, &bytes, &stage);
+    if (bytes <= c->limit)
+        c->known_s = step * (1 + 1e-6);
     merak_cuts_first(c->bound, c->parts, c->n);
     do
         try_bound(c);
@@ -105,50 +118,102 @@ static void try_all(struct cuts *c)
 
 /* --- the shortest longest stage ------------------------------------------- */
 
-/* A stage's parts share its memory out evenly: what the programme finds is
- * then rated, all of its parts together. */
-static void extend(struct cuts *c, int part, int from, double longest_most)
+/* A part [from, to) is one more way to come to `to`. */
+static void join(struct cuts *c, int part, int from, int to, double time)
 {
     const struct cell *before = &c->cell[part * (c->n + 1) + from];
-    struct cell *after = &c->cell[(part + 1) * (c->n + 1)];
+    struct cell *after = &c->cell[(part + 1) * (c->n + 1) + to];
+    double longest = time > before->longest ? time : before->longest;
+    double spread = before->spread + time * time;
+
+    if (after->from < 0 || longest < after->longest ||
+        (longest == after->longest && spread < after->spread))
+        *after = (struct cell){longest, spread, from};
+}
+
+/* Every later part needs a segment; the last takes all that is left. */
+static int last_end(const struct cuts *c, int part)
+{
+    return c->n - (c->parts - 1 - part);
+}
+
+static void extend(struct cuts *c, int part, int from, double most)
+{
+    const struct merak_segment *segment = c->cand->table->segment;
+    double f_s = 0, b_s = 0;
+
+    for (int to = from + 1; to <= last_end(c, part); to++) {
+        f_s += segment[to - 1].f_s;
+        b_s += segment[to - 1].b_s;
+        if (f_s + b_s > most)
+            return;
+        join(c, part, from, to, f_s + b_s);
+    }
+}
+
+/* A stage's parts share its memory out evenly: what the programme finds is
+ * then rated, all of its parts together. */
+static void extend_strictly(struct cuts *c, int part, int from, double most)
+{
     double share = c->rater.limit / c->rater.chunks;
     struct merak_range range;
     int known = 0; /* a longer part drops as many blocks at least */
 
-    if (before->from < 0)
-        return;
-    merak_range_start(&range, from);
-    /* Every later part needs a segment; the last takes all that is left. */
-    while (range.to < c->n - (c->parts - 1 - part)) {
-        struct merak_need need = {0};
-        double time, spread, longest = before->longest;
+    merak_range_start(&range, from, &c->rater.marks);
+    while (range.to < last_end(c, part)) {
+        struct merak_need need;
+        double time;
 
         merak_range_add(c->cand->table, &range);
-        if (range.f_s + range.b_s > longest_most)
+        if (range.f_s + range.b_s > most)
             return;
-        if (c->strict)
-            need = merak_part_need(&c->rater, &range, part, share, known);
+        need = merak_part_need(&c->rater, &range, part, share, known);
         if (need.bytes > share)
             return;
         known = need.blocks > 0 ? need.blocks - 1 : 0;
         time = range.f_s + range.b_s + need.again_s;
-        longest = time > longest ? time : longest;
-        spread = before->spread + time * time;
-        if (after[range.to].from < 0 || longest < after[range.to].longest ||
-            (longest == after[range.to].longest &&
-             spread < after[range.to].spread))
-            after[range.to] = (struct cell){longest, spread, from};
+        if (time <= most)
+            join(c, part, from, range.to, time);
     }
 }
 
-static bool balance(struct cuts *c, double longest_most)
+/* Could there be a cut that fits?  Each part takes as much as it can. */
+static bool may_fit(struct cuts *c)
+{
+    double share = c->rater.limit / c->rater.chunks;
+    int from = 0;
+
+    for (int part = 0; part < c->parts && from < c->n; part++) {
+        struct merak_range range;
+        bool fits = true;
+
+        merak_range_start(&range, from, &c->rater.marks);
+        while (fits && range.to < c->n) {
+            merak_range_add(c->cand->table, &range);
+            fits = merak_part_least(&c->rater, &range, part) <= share;
+        }
+        from = fits ? range.to : range.to - 1;
+    }
+    return from == c->n;
+}
+
+/* Cuts whose parts take at most so long, if there are any.  What lies behind
+ * a place where so many parts end has to do with the parts that are left. */
+static bool balance_within(struct cuts *c, double most)
 {
     for (int i = 0; i < (c->parts + 1) * (c->n + 1); i++)
         c->cell[i].from = -1;
     c->cell[0] = (struct cell){0, 0, 0};
     for (int s = 0; s < c->parts; s++) {
-        for (int from = s; from < c->n; from++)
-            extend(c, s, from, longest_most);
+        for (int from = s; from < c->n; from++) {
+            if (c->cell[s * (c->n + 1) + from].from < 0 ||
+                c->rest_s[from] > (c->parts - s) * most * (1 + 1e-9))
+                continue;
+            if (c->strict)
+                extend_strictly(c, s, from, most);
+            else
+                extend(c, s, from, most);
+        }
     }
     c->bound[c->parts] = c->n;
     for (int s = c->parts; s > 0; s--) {
@@ -157,6 +222,62 @@ static bool balance(struct cuts *c, double longest_most)
             return false;
     }
     return true;
+}
+
+/* No segment is cut, and a part of twice the mean or more is never in the
+ * best cut but for one. */
+static double longest_worth(const struct cuts *c)
+{
+    const struct merak_table *t = c->cand->table;
+    double most = 2 * t->total_s / c->parts;
+
+    for (int s = 0; s < t->n; s++) {
+        double time = t->segment[s].f_s + t->segment[s].b_s;
+
+        most = time > most ? time : most;
+    }
+    return most;
+}
+
+/*
+ * The cut whose longest part is shortest; no part takes less than `least` in
+ * all of them.  It is the same for any bound that it stays within, and little
+ * has to be looked at within a narrow one.
+ */
+static bool balance(struct cuts *c, double least)
+{
+    double most = longest_worth(c);
+
+    for (double within = 1.02 * least; within < most; within *= 1.15) {
+        if (balance_within(c, within))
+            return true;
+    }
+    return balance_within(c, most) || balance_within(c, DBL_MAX);
+}
+
+/* The same with recomputation, and only of cuts that fit. */
+static bool balance_strictly(struct cuts *c, double least)
+{
+    bool found;
+
+    c->strict = true;
+    found = may_fit(c) && balance(c, least);
+    for (int s = 0; s < c->parts; s++)
+        c->rater.range[s].to = 0; /* their marks are gone */
+    return found;
+}
+
+/* Of a cut, without recomputation. */
+static double longest_part(const struct cuts *c, const int *bound)
+{
+    double most = 0;
+
+    for (int s = 0; s < c->parts; s++) {
+        double time = c->rest_s[bound[s]] - c->rest_s[bound[s + 1]];
+
+        most = time > most ? time : most;
+    }
+    return most;
 }
 
 /* --- moving boundaries ---------------------------------------------------- */
@@ -187,20 +308,6 @@ static void try_even(struct cuts *c)
     try_bound(c);
 }
 
-/* No segment is cut, and a part of twice the mean or more is never in the
- * best cut but for one. */
-static double longest_worth(const struct merak_table *t, int parts)
-{
-    double most = 2 * t->total_s / parts;
-
-    for (int s = 0; s < t->n; s++) {
-        double time = t->segment[s].f_s + t->segment[s].b_s;
-
-        most = time > most ? time : most;
-    }
-    return most;
-}
-
 static bool drops_any(const struct merak_candidate *cand, int parts)
 {
     bool any = false;
@@ -213,14 +320,11 @@ static bool drops_any(const struct merak_candidate *cand, int parts)
 /* The balanced cut is the best, if memory does not speak against it. */
 static void try_some(struct cuts *c, const int *balanced)
 {
-    double most = longest_worth(c->cand->table, c->parts);
-
     memcpy(c->bound, balanced, ((size_t)c->parts + 1) * sizeof(int));
     try_bound(c);
     if (c->limit < DBL_MAX &&
         (c->cand->rated_s == 0 || drops_any(c->cand, c->parts))) {
-        c->strict = true;
-        if (balance(c, most) || balance(c, DBL_MAX))
+        if (balance_strictly(c, longest_part(c, balanced)))
             try_bound(c);
     }
     try_even(c);
@@ -236,14 +340,20 @@ static enum merak_status cuts_init(struct cuts *c,
 
     *c = (struct cuts){.cand = cand,
                        .limit = any ? DBL_MAX : limit,
+                       .known_s = DBL_MAX,
                        .n = cand->table->n,
                        .parts = merak_plan_parts(&cand->plan)};
     cells = ((size_t)c->parts + 1) * ((size_t)c->n + 1);
     rc = merak_rater_init(&c->rater, cost, cand, limit, err);
     c->bound = calloc((size_t)c->parts + 1, sizeof(*c->bound));
     c->cell = calloc(cells, sizeof(*c->cell));
-    if (rc == MERAK_OK && (c->bound == NULL || c->cell == NULL))
+    c->rest_s = calloc((size_t)c->n + 1, sizeof(*c->rest_s));
+    if (rc == MERAK_OK &&
+        (c->bound == NULL || c->cell == NULL || c->rest_s == NULL))
         rc = merak_fail_nomem(err, cells * sizeof(*c->cell));
+    for (int s = c->n - 1; s >= 0 && rc == MERAK_OK; s--)
+        c->rest_s[s] = c->rest_s[s + 1] + cand->table->segment[s].f_s +
+                       cand->table->segment[s].b_s;
     return rc;
 }
 
@@ -251,6 +361,7 @@ static void cuts_fini(struct cuts *c)
 {
     free(c->bound);
     free(c->cell);
+    free(c->rest_s);
     merak_rater_fini(&c->rater);
 }
 
@@ -287,10 +398,10 @@ enum merak_status merak_search_balance(const struct merak_cost_model *cost,
     struct cuts c;
     enum merak_status rc = cuts_init(&c, cost, cand, DBL_MAX, true, err);
 
-    if (rc == MERAK_OK && !balance(&c, longest_worth(cand->table, c.parts)))
-        balance(&c, DBL_MAX);
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK) {
+        balance(&c, c.rest_s[0] / c.parts);
         memcpy(cand->balanced, c.bound, ((size_t)c.parts + 1) * sizeof(int));
+    }
     cuts_fini(&c);
     return rc;
 }

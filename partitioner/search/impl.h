@@ -87,12 +87,36 @@ void merak_table_destroy(struct merak_table *table);
 
 /* --- range.c: segments as a part of the model ---------------------- */
 
+/* A block's first segment in a range, and what the blocks before it come to:
+ * were all kept, or were they dropped. */
+struct merak_mark {
+    int at;
+    double all, least, peak, again_s;
+};
+
+/* A segment, and what stands when it is in work and nothing is dropped. */
+struct merak_top {
+    int at;
+    double bytes;
+};
+
+/* Room for those of ranges that do not overlap, by segment. */
+struct merak_marks {
+    struct merak_mark *mark;
+    struct merak_top *top;
+};
+
 /* Segments i .. some end, added one by one. */
 struct merak_range {
-    int from, to, n_blocks;
+    int from, to, n_blocks, n_tops;
     double f_s, b_s, x_s, w_s, kernel_s, flops;
-    double kept[MERAK_KEEPS], again_s[MERAK_KEEPS];
-    double peak, exchanged, largest;
+    /* With so much kept: bytes, the most that stands, that stands and is to
+     * be dropped at the block's end, seconds to have it again. */
+    double kept[MERAK_KEEPS], peak[MERAK_KEEPS], dropped[MERAK_KEEPS];
+    double again_s[MERAK_KEEPS];
+    double exchanged, largest;
+    struct merak_mark *mark; /* by block */
+    struct merak_top *top;   /* where nothing behind is higher */
     struct merak_hold hold;
     double tied, lent; /* elements of parameters that an earlier, a later part
                           has, too */
@@ -105,12 +129,13 @@ struct merak_keeps {
 };
 
 void merak_hold_add(struct merak_hold *to, const struct merak_hold *what);
-void merak_range_start(struct merak_range *range, int from);
+void merak_range_start(struct merak_range *range, int from,
+                       struct merak_marks *marks);
 /* Take in segment range->to. */
 void merak_range_add(const struct merak_table *table,
                      struct merak_range *range);
-struct merak_keeps merak_range_keeps(const struct merak_table *table,
-                                     const struct merak_range *range,
+/* With attention dropped, or so many blocks. */
+struct merak_keeps merak_range_keeps(const struct merak_range *range,
                                      struct merak_drop drop);
 
 /* --- lists.c: actions of all stages of a schedule ------------------- */
@@ -140,6 +165,20 @@ struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
                                        const struct merak_plan *plan,
                                        int units);
 void merak_lists_destroy(struct merak_lists *lists);
+
+/* A long pipeline is followed until it repeats itself. */
+struct merak_follow {
+    struct merak_lists *lists; /* of all units, or as many as are worth
+                                  following */
+    struct merak_lists *less;  /* fewer, to carry on from; or NULL */
+};
+
+/* False when out of memory: fini() has to be called all the same. */
+bool merak_follow_init(struct merak_follow *follow,
+                       const struct merak_schedule *schedule,
+                       const struct merak_plan *plan);
+void merak_follow_fini(struct merak_follow *follow);
+
 /* The same actions for as many stages and units, R apart. */
 bool merak_lists_equal(const struct merak_lists *a,
                        const struct merak_lists *b);
@@ -159,6 +198,7 @@ int merak_plan_passes(const struct merak_plan *plan);
 struct merak_candidate {
     const struct merak_table *table;
     const struct merak_schedule *schedule;
+    const struct merak_follow *follow; /* its lists, or NULL */
     struct merak_plan plan;  /* cut and drop are NULL: bound and drop say */
     int *bound;              /* [parts + 1] segments, from 0 to table->n */
     struct merak_drop *drop; /* [parts] */
@@ -179,15 +219,19 @@ struct merak_rater {
     const struct merak_table *table;
     const struct merak_plan *plan;
     int parts, chunks;
-    double limit;                   /* what stages may take: AUTO */
-    bool fixed;                     /* drop is not to be chosen any more */
-    struct merak_lists *lists;      /* of all units, or as many as are worth
-                                       following */
-    struct merak_lists *lists_less; /* fewer, to carry on from; or NULL */
-    int dp_inside;                  /* of dp peers, on the same node */
-    double *gather_s, *reduce_s;    /* by segment: over dp peers, if there are
-                                       any; one allocation */
-    double *work;                   /* scratch */
+    double limit;              /* what stages may take: AUTO */
+    bool fixed;                /* drop is not to be chosen any more */
+    double most_s, most_bytes; /* of no use if it takes more; most_s 0:
+                                  any will do */
+    struct merak_follow own;   /* if the candidate has no lists */
+    const struct merak_lists *lists, *lists_less; /* of struct merak_follow */
+    int dp_inside;               /* of dp peers, on the same node */
+    double *gather_s, *reduce_s; /* by segment: over dp peers, if there are
+                                    any; one allocation */
+    double *work_s, *forward_s;  /* [segment + 1] of a unit, of what lies
+                                    before; one allocation */
+    double *work;                /* scratch */
+    struct merak_marks marks;    /* of ranges; mark and top, one each */
     /* By part, as of the latest merak_rate(): */
     struct merak_range *range;
     struct merak_keeps *keeps;
@@ -203,7 +247,9 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_rater_fini(struct merak_rater *rater);
 /* Seconds of the step with these bounds, and in rater->drop what each part
- * drops; part_s and bytes_p may be NULL. */
+ * drops; part_s and bytes_p may be NULL.  Of a step that takes
+ * more than rater->most_s or most_bytes, only seconds that it takes at least
+ * are found. */
 double merak_rate(struct merak_rater *rater, const int *bound, double *part_s,
                   double *bytes_p, int *stage_p);
 
@@ -219,6 +265,10 @@ struct merak_need {
 struct merak_need merak_part_need(struct merak_rater *rater,
                                   const struct merak_range *range, int part,
                                   double limit, int known);
+/* Bytes below which a part alone on its stage, and one that it is a part of,
+ * hardly comes, whatever is dropped. */
+double merak_part_least(const struct merak_rater *rater,
+                        const struct merak_range *range, int part);
 /* Choose what each part drops, or keep to it if rater->fixed; fill keeps.
  * Returns the bytes of the stage that takes most. */
 double merak_stages_need(struct merak_rater *rater, int *stage_p);

@@ -53,28 +53,32 @@ static void mark_again(struct merak_lists *lists, int stage, bool *has)
     }
 }
 
-/* Micro-batches that a chunk holds at once, or pairs.  Of slices, backwards
- * come in descending order. */
-static int in_flight(const struct merak_lists *lists,
-                     const struct merak_action *actions, int n, int chunk)
+/* Micro-batches that each chunk holds at once, or pairs.  Of slices,
+ * backwards come in descending order. */
+static void find_in_flight(const struct merak_lists *lists,
+                           const struct merak_action *actions, int n, int *open,
+                           int *most)
 {
-    int open = 0, most = 0;
-
-    if (lists->slices == 1)
-        return merak_actions_in_flight(actions, n, chunk);
-    for (int i = 0; i < n; i++) {
-        if (actions[i].chunk != chunk || actions[i].slice > 0)
-            continue;
-        open += actions[i].kind == MERAK_ACT_F;
-        most = open > most ? open : most;
-        open -= actions[i].kind == MERAK_ACT_B;
+    if (lists->slices == 1) {
+        merak_actions_in_flight_each(actions, n, lists->chunks, open, most);
+        return;
     }
-    return most;
+    for (int c = 0; c < lists->chunks; c++)
+        open[c] = most[c] = 0;
+    for (int i = 0; i < n; i++) {
+        int c = actions[i].chunk;
+
+        if (actions[i].slice > 0)
+            continue;
+        open[c] += actions[i].kind == MERAK_ACT_F;
+        most[c] = open[c] > most[c] ? open[c] : most[c];
+        open[c] -= actions[i].kind == MERAK_ACT_B;
+    }
 }
 
 static void fill_stage(struct merak_lists *lists,
                        const struct merak_schedule_args *args,
-                       struct merak_action *actions)
+                       struct merak_action *actions, int *open)
 {
     int s = args->stage, n = merak_schedule_count(lists->schedule, args);
     struct merak_step_action *to =
@@ -94,9 +98,9 @@ static void fill_stage(struct merak_lists *lists,
 
         lists->part[s * lists->chunks + c] = part;
         lists->stage_of[part] = s;
-        lists->in_flight[s * lists->chunks + c] =
-            in_flight(lists, actions, n, c);
     }
+    find_in_flight(lists, actions, n, open,
+                   &lists->in_flight[s * lists->chunks]);
 }
 
 static bool fill_lists(struct merak_lists *lists,
@@ -106,14 +110,16 @@ static bool fill_lists(struct merak_lists *lists,
     struct merak_action *actions =
         calloc((size_t)lists->room + 1, sizeof(*actions));
     bool *has = calloc(cells, sizeof(*has));
-    bool ok = actions != NULL && has != NULL;
+    int *open = calloc((size_t)lists->chunks + 1, sizeof(*open));
+    bool ok = actions != NULL && has != NULL && open != NULL;
 
     for (args->stage = 0; ok && args->stage < lists->stages; args->stage++) {
-        fill_stage(lists, args, actions);
+        fill_stage(lists, args, actions, open);
         mark_again(lists, args->stage, has);
     }
     free(actions);
     free(has);
+    free(open);
     return ok;
 }
 
@@ -179,6 +185,28 @@ void merak_lists_destroy(struct merak_lists *lists)
     free(lists->early);
     free(lists->recomputes);
     free(lists);
+}
+
+bool merak_follow_init(struct merak_follow *follow,
+                       const struct merak_schedule *schedule,
+                       const struct merak_plan *plan)
+{
+    int units = merak_plan_units(plan);
+    int some = merak_lists_settled(plan, units);
+
+    *follow = (struct merak_follow){
+        .lists = merak_lists_create(schedule, plan, some)};
+    if (some < units)
+        follow->less = merak_lists_create(
+            schedule, plan, some - plan->pp * merak_plan_slices(plan));
+    return follow->lists != NULL && (some == units || follow->less != NULL);
+}
+
+void merak_follow_fini(struct merak_follow *follow)
+{
+    merak_lists_destroy(follow->lists);
+    merak_lists_destroy(follow->less);
+    *follow = (struct merak_follow){.lists = NULL};
 }
 
 /* The next action of a list from *at on that is no R; NULL at the end. */

@@ -9,6 +9,7 @@
 
 #include "partitioner/search/impl.h"
 
+#include <float.h>
 #include <limits.h>
 
 static int part_at(const struct merak_rater *r, int stage, int chunk)
@@ -48,8 +49,8 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
     double peak = k->peak;
 
     /* An R of its own has all of the part again at once. */
-    if (r->lists->early[stage] && g->peak > peak)
-        peak = g->peak;
+    if (r->lists->early[stage] && g->peak[MERAK_KEEP_ALL] > peak)
+        peak = g->peak[MERAK_KEEP_ALL];
     merak_hold_add(&sum->holds.hold, &g->hold);
     sum->holds.tied += g->tied;
     sum->holds.lent += g->lent;
@@ -64,20 +65,44 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
         sum->moving += r->table->segment[g->to].down_bytes;
 }
 
-static double bytes_of(const struct merak_rater *r, const struct sum *sum)
+/* Parameters, gradients and what the optimizer keeps. */
+static double held_bytes(const struct merak_rater *r,
+                         const struct merak_hold *h)
 {
-    const struct merak_hold *h = &sum->holds.hold;
     bool flat = r->plan->dp > 1 && r->plan->zero1;
-    double elements = h->low + h->full, held, work, step;
-    double parts = flat ? r->plan->dp : 1;
+    double parts = flat ? r->plan->dp : 1, held;
 
     held = h->param_bytes + h->grad_bytes + (12 * h->low + 8 * h->full) / parts;
     if (flat)
-        held += 4 * elements / parts;
+        held += 4 * (h->low + h->full) / parts;
+    return held;
+}
+
+static double bytes_of(const struct merak_rater *r, const struct sum *sum)
+{
+    double held = held_bytes(r, &sum->holds.hold), work, step;
+
     work = sum->held + sum->above + sum->moving;
     step = 4 * (sum->holds.tied + sum->holds.lent) +
            (r->plan->dp > 1 ? 4 * sum->holds.largest : 0);
     return held + (work > step ? work : step);
+}
+
+double merak_part_least(const struct merak_rater *r,
+                        const struct merak_range *range, int part)
+{
+    int stage = r->lists->stage_of[part], chunk = 0;
+    double least = DBL_MAX, n;
+
+    while (part_at(r, stage, chunk) != part)
+        chunk++;
+    n = in_flight(r, stage, chunk);
+    for (int k = 0; k < MERAK_KEEPS; k++) {
+        double bytes = (n - 1) * range->kept[k] + range->peak[k];
+
+        least = bytes < least ? bytes : least;
+    }
+    return held_bytes(r, &range->hold) + least;
 }
 
 /* A parameter of two parts of a stage is there once. */
@@ -149,7 +174,7 @@ static struct merak_need try_drop(const struct few *f, bool attention,
         r->drop[part] =
             (struct merak_drop){.attention = attention, .blocks = here};
         blocks -= here;
-        r->keeps[part] = merak_range_keeps(r->table, g, r->drop[part]);
+        r->keeps[part] = merak_range_keeps(g, r->drop[part]);
         need.again_s += r->keeps[part].again_s;
         add_part(r, f->stage, c, g, &r->keeps[part], &sum);
     }
@@ -251,8 +276,7 @@ static struct merak_need keep_to(const struct few *f)
     for (int c = 0; c < f->n; c++) {
         int part = part_at(r, f->stage, c);
 
-        r->keeps[part] =
-            merak_range_keeps(r->table, &r->range[part], r->drop[part]);
+        r->keeps[part] = merak_range_keeps(&r->range[part], r->drop[part]);
         add_part(r, f->stage, c, &r->range[part], &r->keeps[part], &sum);
     }
     join_shares(r, f->stage, &sum);

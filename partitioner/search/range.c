@@ -4,6 +4,8 @@
 
 #include "partitioner/search/impl.h"
 
+#include <string.h>
+
 void merak_hold_add(struct merak_hold *to, const struct merak_hold *what)
 {
     to->param_bytes += what->param_bytes;
@@ -15,13 +17,17 @@ void merak_hold_add(struct merak_hold *to, const struct merak_hold *what)
     to->n += what->n;
 }
 
-void merak_range_start(struct merak_range *range, int from)
+void merak_range_start(struct merak_range *range, int from,
+                       struct merak_marks *marks)
 {
-    *range = (struct merak_range){.from = from, .to = from};
+    *range = (struct merak_range){.from = from,
+                                  .to = from,
+                                  .mark = marks->mark + from,
+                                  .top = marks->top + from};
 }
 
 static void add_share(const struct merak_share *share,
-                      struct merak_range *range)
+                      struct merak_range *range, double *kept)
 {
     double elements = share->hold.low + share->hold.full;
 
@@ -30,15 +36,51 @@ static void add_share(const struct merak_share *share,
         return;
     }
     for (int k = 0; k < MERAK_KEEPS; k++)
-        range->kept[k] += share->kept[k];
+        kept[k] += share->kept[k];
     merak_hold_add(&range->hold, &share->hold);
     range->tied += elements;
+}
+
+/* All that stands before the segment, were nothing dropped, and the segment's
+ * own: tops are those that nothing behind them is higher than. */
+static void add_top(struct merak_range *range, double bytes)
+{
+    while (range->n_tops > 0 && range->top[range->n_tops - 1].bytes <= bytes)
+        range->n_tops--;
+    range->top[range->n_tops++] = (struct merak_top){range->to, bytes};
+}
+
+static void begin_block(struct merak_range *range)
+{
+    for (int k = 0; k < MERAK_KEEPS; k++)
+        range->dropped[k] = 0;
+    range->mark[range->n_blocks++] = (struct merak_mark){
+        range->to, range->kept[MERAK_KEEP_ALL], range->kept[MERAK_KEEP_LEAST],
+        range->peak[MERAK_KEEP_LEAST], range->again_s[MERAK_KEEP_LEAST]};
+}
+
+/* Within a block that is recomputed all of it stands at once, so that it
+ * drops at the next block's start what it kept meanwhile. */
+static void add_kept(struct merak_range *range, const struct merak_segment *s,
+                     const double *kept)
+{
+    add_top(range, range->kept[MERAK_KEEP_ALL] + s->peak);
+    for (int k = 0; k < MERAK_KEEPS; k++) {
+        double peak = range->kept[k] + range->dropped[k] + s->peak;
+
+        range->peak[k] = peak > range->peak[k] ? peak : range->peak[k];
+        range->kept[k] += kept[k];
+        range->dropped[k] += kept[MERAK_KEEP_ALL] - kept[k];
+        range->again_s[k] += s->again_s[k];
+    }
 }
 
 void merak_range_add(const struct merak_table *table, struct merak_range *range)
 {
     const struct merak_segment *s = &table->segment[range->to];
+    double kept[MERAK_KEEPS];
 
+    memcpy(kept, s->kept, sizeof(kept));
     range->f_s += s->f_s;
     range->b_s += s->b_s;
     range->x_s += s->x_s;
@@ -46,66 +88,46 @@ void merak_range_add(const struct merak_table *table, struct merak_range *range)
     range->kernel_s += s->kernel_s;
     range->flops += s->flops;
     range->exchanged += s->exchanged;
-    range->n_blocks += range->to == range->from || s->begins_block;
-    if (range->kept[MERAK_KEEP_ALL] + s->peak > range->peak)
-        range->peak = range->kept[MERAK_KEEP_ALL] + s->peak;
     if (s->largest > range->largest)
         range->largest = s->largest;
-    for (int k = 0; k < MERAK_KEEPS; k++) {
-        range->kept[k] += s->kept[k];
-        range->again_s[k] += s->again_s[k];
-    }
     range->lent += s->lent;
     merak_hold_add(&range->hold, &s->hold);
     for (int i = 0; i < s->n_shares; i++)
-        add_share(&table->share[s->first_share + i], range);
+        add_share(&table->share[s->first_share + i], range, kept);
+    if (range->to == range->from || s->begins_block)
+        begin_block(range);
+    add_kept(range, s, kept);
     range->to++;
 }
 
-static double kept_of(const struct merak_table *table, int from, int segment,
-                      int keep)
+/* The highest from a segment on. */
+static double top_from(const struct merak_range *range, int segment)
 {
-    const struct merak_segment *s = &table->segment[segment];
-    double kept = s->kept[keep];
+    int at = range->n_tops - 1;
 
-    for (int i = 0; i < s->n_shares; i++) {
-        const struct merak_share *share = &table->share[s->first_share + i];
-
-        if (share->prev < from)
-            kept += share->kept[keep];
-    }
-    return kept;
+    while (at > 0 && range->top[at - 1].at >= segment)
+        at--;
+    return range->top[at].bytes;
 }
 
-/* Within a block that is recomputed all of it stands at once, so that it
- * drops at the next block's start what it kept meanwhile. */
-struct merak_keeps merak_range_keeps(const struct merak_table *table,
-                                     const struct merak_range *range,
+struct merak_keeps merak_range_keeps(const struct merak_range *range,
                                      struct merak_drop drop)
 {
-    struct merak_keeps k = {range->kept[MERAK_KEEP_ALL], range->peak, 0};
-    double dropped = 0; /* that still stands */
-    int block = -1;
+    int keep = drop.attention     ? MERAK_KEEP_NO_ATTENTION
+               : drop.blocks == 0 ? MERAK_KEEP_ALL
+                                  : MERAK_KEEP_LEAST;
+    const struct merak_mark *m;
+    struct merak_keeps k;
+    double rest;
 
-    if (!drop.attention && drop.blocks == 0)
-        return k;
-    k.kept = k.peak = 0;
-    for (int s = range->from; s < range->to; s++) {
-        int keep = drop.attention ? MERAK_KEEP_NO_ATTENTION : MERAK_KEEP_ALL;
-        double all = kept_of(table, range->from, s, MERAK_KEEP_ALL), least;
-
-        if (s == range->from || table->segment[s].begins_block) {
-            block++;
-            dropped = 0;
-        }
-        if (block < drop.blocks)
-            keep = MERAK_KEEP_LEAST;
-        if (k.kept + dropped + table->segment[s].peak > k.peak)
-            k.peak = k.kept + dropped + table->segment[s].peak;
-        least = kept_of(table, range->from, s, keep);
-        k.kept += least;
-        dropped += all - least;
-        k.again_s += table->segment[s].again_s[keep];
-    }
+    if (keep != MERAK_KEEP_LEAST || drop.blocks >= range->n_blocks)
+        return (struct merak_keeps){range->kept[keep], range->peak[keep],
+                                    range->again_s[keep]};
+    m = &range->mark[drop.blocks];
+    rest = m->least - m->all; /* above nothing dropped */
+    k = (struct merak_keeps){range->kept[MERAK_KEEP_ALL] + rest, m->peak,
+                             m->again_s};
+    if (top_from(range, m->at) + rest > k.peak)
+        k.peak = top_from(range, m->at) + rest;
     return k;
 }

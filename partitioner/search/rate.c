@@ -502,16 +502,15 @@ static enum merak_status make_lists(struct merak_rater *r,
                                     const struct merak_candidate *cand,
                                     struct merak_error *err)
 {
-    const struct merak_plan *p = r->plan;
-    int units = merak_plan_units(p), follow = merak_lists_settled(p, units);
+    const struct merak_follow *follow = cand->follow;
 
-    r->lists = merak_lists_create(cand->schedule, p, follow);
-    /* A long pipeline is followed until it repeats itself. */
-    if (follow < units)
-        r->lists_less = merak_lists_create(
-            cand->schedule, p, follow - p->pp * merak_plan_slices(p));
-    if (r->lists == NULL || (follow < units && r->lists_less == NULL))
-        return merak_fail_nomem(err, (size_t)follow * sizeof(int));
+    if (follow == NULL) {
+        if (!merak_follow_init(&r->own, cand->schedule, r->plan))
+            return merak_fail_nomem(err, (size_t)r->parts * sizeof(int));
+        follow = &r->own;
+    }
+    r->lists = follow->lists;
+    r->lists_less = follow->less;
     return MERAK_OK;
 }
 
@@ -535,6 +534,26 @@ static enum merak_status fill_exchanges(struct merak_rater *r,
         r->gather_s[i] = over_dp(r, false, gather_bytes(hold), hold->n);
         r->reduce_s[i] =
             over_dp(r, true, 4 * (hold->low + hold->full), hold->n);
+    }
+    return MERAK_OK;
+}
+
+/* Of all segments before one. */
+static enum merak_status fill_sums(struct merak_rater *r,
+                                   struct merak_error *err)
+{
+    size_t n = (size_t)r->table->n + 1;
+    int passes = merak_plan_passes(r->plan);
+
+    r->work_s = calloc(2 * n, sizeof(*r->work_s));
+    if (r->work_s == NULL)
+        return merak_fail_nomem(err, 2 * n * sizeof(*r->work_s));
+    r->forward_s = r->work_s + n;
+    for (size_t i = 0; i + 1 < n; i++) {
+        const struct merak_segment *seg = &r->table->segment[i];
+
+        r->work_s[i + 1] = r->work_s[i] + passes * seg->f_s + seg->b_s;
+        r->forward_s[i + 1] = r->forward_s[i] + seg->f_s;
     }
     return MERAK_OK;
 }
@@ -563,6 +582,9 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
         rc = make_lists(rater, cand, err);
     if (rc != MERAK_OK)
         return rc;
+    rc = fill_sums(rater, err);
+    if (rc != MERAK_OK)
+        return rc;
     turns = (size_t)rater->lists->units * ((size_t)rater->lists->passes + 1);
     rater->work =
         calloc(parts * (turns + 7) + 3 * (size_t)p->pp + 8, sizeof(double));
@@ -570,22 +592,29 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     rater->range = calloc(parts, sizeof(*rater->range));
     rater->keeps = calloc(parts, sizeof(*rater->keeps));
     rater->drop = calloc(parts, sizeof(*rater->drop));
+    rater->marks.mark =
+        malloc((size_t)cand->table->n * sizeof(*rater->marks.mark));
+    rater->marks.top =
+        malloc((size_t)cand->table->n * sizeof(*rater->marks.top));
     if (rater->work == NULL || rater->front_s == NULL || rater->range == NULL ||
-        rater->keeps == NULL || rater->drop == NULL)
+        rater->keeps == NULL || rater->drop == NULL ||
+        rater->marks.mark == NULL || rater->marks.top == NULL)
         return merak_fail_nomem(err, parts * sizeof(*rater->range));
     return MERAK_OK;
 }
 
 void merak_rater_fini(struct merak_rater *rater)
 {
-    merak_lists_destroy(rater->lists);
-    merak_lists_destroy(rater->lists_less);
+    merak_follow_fini(&rater->own);
     free(rater->work);
     free(rater->front_s);
     free(rater->gather_s);
     free(rater->range);
     free(rater->keeps);
     free(rater->drop);
+    free(rater->work_s);
+    free(rater->marks.mark);
+    free(rater->marks.top);
 }
 
 /* Negative: there is nothing to wait for.  A cut behind the last node that
@@ -739,7 +768,7 @@ static void set_ranges(struct merak_rater *r, const int *bound)
     for (int k = 0; k < r->parts; k++) {
         if (r->range[k].to == bound[k + 1] && r->range[k].from == bound[k])
             continue; /* as it was */
-        merak_range_start(&r->range[k], bound[k]);
+        merak_range_start(&r->range[k], bound[k], &r->marks);
         while (r->range[k].to < bound[k + 1])
             merak_range_add(r->table, &r->range[k]);
     }
@@ -762,6 +791,41 @@ static void carry_on(const struct merak_rater *r, double less_s, int busiest,
         p->made[k] += more;
 }
 
+/* A stage works so long, from when the first unit can have come there; with
+ * what it drops, if that is known. */
+static double least_step(const struct merak_rater *r, const int *bound,
+                         bool again)
+{
+    double most = 0, units = merak_plan_units(r->plan);
+
+    for (int s = 0; s < r->plan->pp; s++) {
+        double work = 0, step;
+        int first = 0;
+
+        for (int c = 0; c < r->chunks; c++) {
+            int part = r->lists->part[s * r->chunks + c];
+
+            work += r->work_s[bound[part + 1]] - r->work_s[bound[part]];
+            work += again ? r->keeps[part].again_s : 0;
+        }
+        while (r->lists->stage_of[first] != s)
+            first++;
+        step = r->forward_s[bound[first]] + units * work;
+        most = step > most ? step : most;
+    }
+    return most;
+}
+
+/* Does it surely take more than is of use? */
+static bool is_too_long(const struct merak_rater *r, const int *bound,
+                        bool again, double *least_p)
+{
+    if (r->most_s == 0)
+        return false;
+    *least_p = least_step(r, bound, again);
+    return *least_p * (1 - 1e-6) > r->most_s;
+}
+
 double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
                   double *bytes_p, int *stage_p)
 {
@@ -770,8 +834,17 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
     struct tail tail = {0};
     struct player p;
 
+    if (is_too_long(r, bound, false, &step))
+        return step;
     set_ranges(r, bound);
     bytes = merak_stages_need(r, &stage);
+    if (bytes_p != NULL) {
+        *bytes_p = bytes;
+        *stage_p = stage;
+    }
+    if (is_too_long(r, bound, true, &step) ||
+        (r->most_s > 0 && bytes > r->most_bytes))
+        return step;
     busiest = busiest_stage(r);
     for (int i = 0; i < r->plan->pp && r->plan->zero1 && r->plan->dp > 1; i++)
         set_front(r, i);
@@ -787,9 +860,5 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
     step = whole_step(r, &p, &tail, busiest);
     if (part_s != NULL)
         share_out(r, &p, step, busiest, &tail, part_s);
-    if (bytes_p != NULL) {
-        *bytes_p = bytes;
-        *stage_p = stage;
-    }
     return step;
 }

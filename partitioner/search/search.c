@@ -54,7 +54,8 @@ enum merak_status merak_search_keep(struct merak_search *s,
             return merak_fail_nomem(s->err, (size_t)*n * sizeof(**list));
     }
     *list = grown;
-    (*list)[(*n)++] = *cand;
+    (*list)[*n] = *cand;
+    (*list)[(*n)++].follow = NULL; /* lives no longer than the rating */
     return MERAK_OK;
 }
 
@@ -205,7 +206,7 @@ static bool can_run(struct merak_search *s,
 
 /* Schedules that were rated for the same stages. */
 struct seen {
-    struct merak_lists *lists[MAX_SCHEDULES];
+    struct merak_follow follow[MAX_SCHEDULES];
     bool again[MAX_SCHEDULES]; /* with recomputation */
     int n;
 };
@@ -215,21 +216,20 @@ struct seen {
 static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
                    const struct merak_plan *plan)
 {
-    int units = merak_lists_settled(plan, merak_plan_units(plan));
-    struct merak_lists *lists = merak_lists_create(schedule, plan, units);
+    struct merak_follow *follow = &seen->follow[seen->n];
+    bool ok = seen->n < MAX_SCHEDULES;
 
-    for (int i = 0; i < seen->n && lists != NULL; i++) {
-        if (!seen->again[i] && merak_lists_equal(lists, seen->lists[i])) {
-            merak_lists_destroy(lists);
-            return false;
-        }
-    }
-    if (lists == NULL || seen->n == MAX_SCHEDULES) {
-        merak_lists_destroy(lists);
+    if (!ok)
+        return false;
+    ok = merak_follow_init(follow, schedule, plan);
+    for (int i = 0; i < seen->n && ok; i++)
+        ok = seen->again[i] ||
+             !merak_lists_equal(follow->lists, seen->follow[i].lists);
+    if (!ok) {
+        merak_follow_fini(follow);
         return false;
     }
-    seen->again[seen->n] = false;
-    seen->lists[seen->n++] = lists;
+    seen->again[seen->n++] = false;
     return true;
 }
 
@@ -258,6 +258,7 @@ static enum merak_status rate_schedules(struct merak_search *s,
             !is_new(&seen, all[i], &cand->plan))
             continue;
         cand->schedule = all[i];
+        cand->follow = &seen.follow[seen.n - 1];
         if (cand->balanced == NULL)
             rc = balance(s, cand);
         if (rc != MERAK_OK)
@@ -268,8 +269,9 @@ static enum merak_status rate_schedules(struct merak_search *s,
         if (cand->plan.pp == 1)
             break; /* one stage: all the same */
     }
+    cand->follow = NULL;
     while (seen.n > 0)
-        merak_lists_destroy(seen.lists[--seen.n]);
+        merak_follow_fini(&seen.follow[--seen.n]);
     return rc;
 }
 
@@ -401,6 +403,7 @@ static bool may_slice(const struct merak_search *s,
 static enum merak_status rate_sliced(struct merak_search *s,
                                      struct merak_candidate *cand, int slices)
 {
+    struct merak_follow follow;
     enum merak_status rc;
     bool again = false;
 
@@ -412,9 +415,18 @@ static enum merak_status rate_sliced(struct merak_search *s,
     if (!s->desperate && lower_bound(cand) >= HOPELESS * s->best_s)
         return MERAK_OK;
     rc = merak_schedule_find(cand->plan.schedule, &cand->schedule, s->err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (!merak_follow_init(&follow, cand->schedule, &cand->plan))
+        rc = merak_fail_nomem(s->err, sizeof(*follow.lists));
+    cand->follow = &follow;
     if (rc == MERAK_OK)
         rc = balance(s, cand);
-    return rc == MERAK_OK ? rate_variants(s, cand, &again) : rc;
+    if (rc == MERAK_OK)
+        rc = rate_variants(s, cand, &again);
+    merak_follow_fini(&follow);
+    cand->follow = NULL;
+    return rc;
 }
 
 /* In more slices for as long as that helps; in as many as are asked for. */
