@@ -204,6 +204,20 @@ static bool renumber(const struct gatherer *g, struct renumbering *r,
     return is_in_order(g, r);
 }
 
+/* A conversion is the first node's to need it, which it stands before; what
+ * stands behind the last is for gradients. */
+static void own_conversions(struct merak_sharded *s)
+{
+    int owner = -1;
+
+    for (int i = s->graph->n_forward - 1; i >= 0; i--) {
+        if (s->hop[i].kind == MERAK_CONVERT_NONE)
+            owner = i;
+        else if (owner >= 0)
+            s->graph->node[i]->forward = owner;
+    }
+}
+
 /* Put everything that goes by node where it belongs; room for one of each. */
 static void apply(struct merak_sharded *s, const struct renumbering *r,
                   struct merak_node **node, struct merak_strategy *strategy,
@@ -223,6 +237,7 @@ static void apply(struct merak_sharded *s, const struct renumbering *r,
         s->graph->node[i]->id = i;
         s->graph->node[i]->forward = r->at[s->graph->node[i]->forward];
     }
+    own_conversions(s);
     for (int v = 0; v < s->graph->n_values; v++) {
         if (s->graph->value[v]->producer >= 0)
             s->graph->value[v]->producer = r->at[s->graph->value[v]->producer];
