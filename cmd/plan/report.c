@@ -158,6 +158,8 @@ static void print_runners(const struct merak_search_result *r)
                p->dp, p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule);
         if (p->chunks > 1)
             printf(" of %d chunks", p->chunks);
+        if (p->batch > 0)
+            printf(", tp-batch %d", p->batch);
         printf("%s%s%s: %s%s\n      %s\n",
                p->sub_pipeline ? ", sub-pipeline" : "",
                p->recompute == MERAK_RECOMPUTE_NONE ? "" : ", recomputation",

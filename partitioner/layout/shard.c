@@ -168,14 +168,16 @@ static int batch_from(const struct merak_graph *graph, int batch)
 /* With the sequence never cut unless that is asked for; where there is a
  * choice, free to be cut; and then by samples, too, where they may be. */
 static enum merak_status
-search(const struct merak_graph *graph, const struct merak_mesh *mesh,
-       const struct merak_shard_options *opt, const struct merak_signature *sig,
-       struct merak_strategy *strategy, struct merak_error *err)
+search(const struct merak_graph *graph, const struct merak_shard_options *opt,
+       const struct merak_signature *sig, struct merak_strategy *strategy,
+       struct merak_sharded *sharded, struct merak_error *err)
 {
+    const struct merak_mesh *mesh = &sharded->mesh;
     struct merak_cut_rule rule = {.t = MERAK_T_NEVER,
                                   .batch_from = graph->n_forward};
     struct found found = {strategy, INFINITY};
     struct merak_shard_costs *costs = NULL;
+    double whole;
     enum merak_status rc;
 
     rc = merak_shard_costs_create(graph, mesh, opt, &costs, err);
@@ -188,10 +190,13 @@ search(const struct merak_graph *graph, const struct merak_mesh *mesh,
         rule.t = MERAK_T_MAY;
         rc = try_rule(graph, mesh, sig, costs, &rule, &found, err);
     }
+    whole = found.cost;
     if (rc == MERAK_OK && opt->batch > 0 && mesh->n_axes > 0) {
         rule.batch_from = batch_from(graph, opt->batch);
         rc = try_rule(graph, mesh, sig, costs, &rule, &found, err);
     }
+    if (found.cost < whole)
+        sharded->saved = 1 - found.cost / whole;
     merak_shard_costs_destroy(costs);
     return rc;
 }
@@ -226,6 +231,25 @@ share(const struct merak_graph *graph, const struct merak_shard_options *opt,
 int merak_sharded_tensor_axes(const struct merak_sharded *sharded)
 {
     return sharded->mesh.n_axes - (sharded->n_shared > 0);
+}
+
+double merak_sharded_cut_share(const struct merak_sharded *sharded)
+{
+    double all = 0, cut = 0;
+
+    for (int v = 0; v < sharded->graph->n_values; v++) {
+        const struct merak_value *value = sharded->graph->value[v];
+        double count = (double)merak_shape_count(&value->shape);
+        bool split = false;
+
+        if (value->kind != MERAK_VALUE_PARAM)
+            continue;
+        for (int a = 0; a < merak_sharded_tensor_axes(sharded); a++)
+            split = split || sharded->layout[v].at[a].kind == MERAK_SPLIT;
+        all += count;
+        cut += split ? count : 0;
+    }
+    return all > 0 ? cut / all : 0;
 }
 
 bool merak_sharded_exchanges(const struct merak_sharded *sharded, int node)
@@ -276,7 +300,7 @@ enum merak_status merak_shard(const struct merak_graph *graph,
     make_mesh((size_t)opt->tp, heads.kv, &sharded->mesh);
     rc = merak_signatures(graph, &sig, err);
     if (rc == MERAK_OK)
-        rc = search(graph, &sharded->mesh, opt, sig, strategy, err);
+        rc = search(graph, opt, sig, strategy, sharded, err);
     if (rc == MERAK_OK)
         sharded->samples = cuts_samples(graph, &sharded->mesh, sig, strategy);
     if (rc == MERAK_OK && opt->shared > 0)

@@ -89,6 +89,7 @@ struct merak_sharded {
     struct merak_strategy *strategy; /* by node id */
     struct merak_hop *hop; /* by node id; of convert nodes (one hop each) */
     bool samples;          /* a tensor axis cuts some node by samples */
+    double saved;  /* the part of the search's seconds that this saves */
     bool branches; /* it is no chain of blocks: another order is worth a try */
     enum merak_branches order; /* that nodes stand in */
     int *block; /* BLOCKS: by node id, which block a forward node is in,
@@ -110,6 +111,8 @@ enum merak_status merak_sharded_gather(struct merak_sharded *sharded,
 void merak_sharded_destroy(struct merak_sharded *sharded);
 /* Of the mesh's axes, those inside a stage. */
 int merak_sharded_tensor_axes(const struct merak_sharded *sharded);
+/* The share of the parameters' elements of which tensor ranks hold parts. */
+double merak_sharded_cut_share(const struct merak_sharded *sharded);
 /* Does a node exchange with other ranks?  A slice is a copy. */
 bool merak_sharded_exchanges(const struct merak_sharded *sharded, int node);
 /* merak_layout_path() over its mesh; a value that is no other along the

@@ -387,6 +387,7 @@ struct merak_search {
     double best_s;           /* rated */
     bool desperate;          /* rate slow ones, too */
     bool branches;           /* the model has some: try other orders */
+    int n_nodes;             /* of a sharded graph */
     double effort;           /* instructions simulated */
     double most_effort;      /* that a climb may come to */
     int n_rated, n_simulated;
@@ -414,6 +415,31 @@ enum merak_status merak_search_room(struct merak_search *s,
 double merak_search_effort(const struct merak_candidate *c);
 /* Simulated if it was, else rated. */
 double merak_search_time(const struct merak_candidate *c);
+
+/* The shortest rated step of candidates from `first` on. */
+double merak_search_shortest(const struct merak_search *s, int first);
+/* Does a micro-batch of b divide the batch for any dp of this tp? */
+bool merak_search_is_size(const struct merak_search *s, int tp, size_t b);
+/* Tables like this, without and with a sub-pipeline; NULLs if the model
+ * cannot be cut so, or it does not pay. */
+enum merak_status
+merak_search_tables(struct merak_search *s, const struct merak_table *like,
+                    struct merak_table *table[2]) MERAK_CHECKED;
+/* Rate all degrees with them; not with those that `other` has, too. */
+enum merak_status
+merak_search_rate_tables(struct merak_search *s,
+                         struct merak_table *const table[2],
+                         struct merak_table *const other[2]) MERAK_CHECKED;
+
+/* --- samples.c ----------------------------------------------------- */
+
+/* Is the table that is asked for worth rating, sharded so? */
+bool merak_search_may_pay(const struct merak_search *s,
+                          const struct merak_table *like,
+                          const struct merak_sharded *sharded);
+/* Candidates of this tp whose tensor ranks share out samples. */
+enum merak_status merak_search_rate_samples(struct merak_search *s,
+                                            int tp) MERAK_CHECKED;
 
 /* --- finals.c ------------------------------------------------------ */
 

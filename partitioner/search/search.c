@@ -275,8 +275,7 @@ static enum merak_status rate_schedules(struct merak_search *s,
     return rc;
 }
 
-/* The shortest step of candidates from `first` on. */
-static double shortest(const struct merak_search *s, int first)
+double merak_search_shortest(const struct merak_search *s, int first)
 {
     double best = DBL_MAX;
 
@@ -303,9 +302,9 @@ static enum merak_status rate_chunks(struct merak_search *s,
         cand->balanced = NULL;
         first = s->n_cands;
         rc = rate_schedules(s, cand);
-        if (s->n_cands > first && shortest(s, first) > before)
+        if (s->n_cands > first && merak_search_shortest(s, first) > before)
             break;
-        before = shortest(s, first);
+        before = merak_search_shortest(s, first);
     }
     return rc;
 }
@@ -448,9 +447,9 @@ static enum merak_status rate_slices(struct merak_search *s,
             break;
         cand.table = table;
         rc = rate_sliced(s, &cand, n);
-        if (rc != MERAK_OK || shortest(s, first) > before)
+        if (rc != MERAK_OK || merak_search_shortest(s, first) > before)
             break;
-        before = shortest(s, first);
+        before = merak_search_shortest(s, first);
     }
     return rc;
 }
@@ -533,11 +532,9 @@ static bool is_pinned(const struct merak_search *s)
            s->in->pin.branches != MERAK_BRANCHES_AUTO;
 }
 
-/* Tables like this, without and with a sub-pipeline; NULLs if the model
- * cannot be cut so. */
-static enum merak_status make_tables(struct merak_search *s,
-                                     const struct merak_table *like,
-                                     struct merak_table *table[2])
+enum merak_status merak_search_tables(struct merak_search *s,
+                                      const struct merak_table *like,
+                                      struct merak_table *table[2])
 {
     struct merak_sharded *sharded = NULL;
     struct merak_error why;
@@ -552,13 +549,16 @@ static enum merak_status make_tables(struct merak_search *s,
     }
     if (rc != MERAK_OK && s->err != NULL)
         *s->err = why;
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK) {
         s->branches = s->branches || sharded->branches;
+        s->n_nodes = sharded->graph->n_nodes;
+    }
     for (int width = 1; width <= 2 && rc == MERAK_OK; width++) {
         /* There may be no such order: one that was asked for is then none
          * that is not there. */
         if (has_width(s, like, width) &&
-            (sharded->order == like->branches || is_pinned(s)))
+            (sharded->order == like->branches || is_pinned(s)) &&
+            merak_search_may_pay(s, like, sharded))
             rc = add_table(s, sharded, like, width, 1, &table[width - 1]);
     }
     merak_sharded_destroy(sharded);
@@ -578,10 +578,9 @@ static bool same_table(const struct merak_table *a, const struct merak_table *b)
     return true;
 }
 
-/* Those of `other` not, if it has the same. */
-static enum merak_status rate_pair(struct merak_search *s,
-                                   struct merak_table *const table[2],
-                                   struct merak_table *const other[2])
+enum merak_status merak_search_rate_tables(struct merak_search *s,
+                                           struct merak_table *const table[2],
+                                           struct merak_table *const other[2])
 {
     enum merak_status rc = MERAK_OK;
 
@@ -605,16 +604,16 @@ static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
                                .batch = s->in->pin.batch,
                                .micro_batch = b,
                                .branches = branches};
-    enum merak_status rc = make_tables(s, &like, automatic);
+    enum merak_status rc = merak_search_tables(s, &like, automatic);
 
     if (rc == MERAK_OK)
-        rc = rate_pair(s, automatic, none);
+        rc = merak_search_rate_tables(s, automatic, none);
     if (rc != MERAK_OK || tp == 1 || s->in->pin.fix_sp ||
         (automatic[0] == NULL && automatic[1] == NULL))
         return rc;
     like.sp = MERAK_SP_ON;
-    rc = make_tables(s, &like, on);
-    return rc == MERAK_OK ? rate_pair(s, on, automatic) : rc;
+    rc = merak_search_tables(s, &like, on);
+    return rc == MERAK_OK ? merak_search_rate_tables(s, on, automatic) : rc;
 }
 
 /* With nodes in the order in which they were described, then in others. */
@@ -633,8 +632,7 @@ static enum merak_status rate_tables(struct merak_search *s, int tp, size_t b)
     return rc;
 }
 
-/* Does a micro-batch of b divide the batch for any dp of this tp? */
-static bool is_size(const struct merak_search *s, int tp, size_t b)
+bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
 {
     int rest = s->tasks / tp;
     size_t unit = s->in->pin.micro_batch;
@@ -661,7 +659,7 @@ static enum merak_status rate_sizes(struct merak_search *s, int tp)
 
     for (size_t b = 1, idle = 0;
          b <= s->in->global_batch && idle < 2 && rc == MERAK_OK; b++) {
-        if (!is_size(s, tp, b))
+        if (!merak_search_is_size(s, tp, b))
             continue;
         n = s->n_cands;
         rc = rate_tables(s, tp, b);
@@ -673,15 +671,25 @@ static enum merak_status rate_sizes(struct merak_search *s, int tp)
     return rc;
 }
 
+static bool may_have_tp(const struct merak_search *s, int tp)
+{
+    return s->in->ranks_per_node % tp == 0 &&
+           (s->in->pin.tp == 0 || s->in->pin.tp == tp);
+}
+
 /* Tensor groups never leave a node. */
 enum merak_status merak_search_rate_all(struct merak_search *s)
 {
     enum merak_status rc = MERAK_OK;
-    int per_node = s->in->ranks_per_node;
+    int most = s->in->ranks_per_node;
 
-    for (int tp = 1; tp <= per_node && rc == MERAK_OK; tp++) {
-        if (per_node % tp == 0 && (s->in->pin.tp == 0 || s->in->pin.tp == tp))
+    for (int tp = 1; tp <= most && rc == MERAK_OK; tp++) {
+        if (may_have_tp(s, tp))
             rc = rate_sizes(s, tp);
+    }
+    for (int tp = 2; tp <= most && rc == MERAK_OK; tp++) {
+        if (may_have_tp(s, tp) && !s->in->pin.fix_batch)
+            rc = merak_search_rate_samples(s, tp);
     }
     return rc;
 }

@@ -3,9 +3,9 @@
  * search
  *
  * Degrees, micro-batch size, schedule, model chunks of a rank, sub-pipeline,
- * what each stage recomputes, ZeRO-1, sequence parallelism, the numbering of
- * ranks, token slices, the order of nodes and the cuts between stages are
- * all chosen together.
+ * what each stage recomputes, ZeRO-1, sequence parallelism, layers whose
+ * tensor ranks share out samples, the numbering of ranks, token slices, the
+ * order of nodes and the cuts between stages are all chosen together.
  * A candidate is rated with a table of the model's segments (what lies
  * between two places where it may be cut): time and memory from the sharded
  * graph.  The best are then built as programs and simulated; memory is the

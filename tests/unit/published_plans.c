@@ -231,11 +231,12 @@ struct model_row {
     const struct merak_device *device;
 };
 
-static struct merak_search_result *plan_of(const struct model_row *row,
-                                           const struct merak_search_pins *pin)
+static struct merak_search_result *
+plan_with_vocabulary(const struct model_row *row, size_t vocab,
+                     const struct merak_search_pins *pin)
 {
     struct merak_hf_config config =
-        gpt2_config(row->layers, row->hidden, row->heads, 51200);
+        gpt2_config(row->layers, row->hidden, row->heads, vocab);
     struct merak_search_input in = {.describe = merak_hf_describe,
                                     .arg = &config,
                                     .seq = row->seq,
@@ -261,6 +262,12 @@ static struct merak_search_result *plan_of(const struct model_row *row,
                   row->device->name, p->tp, p->pp, p->dp, p->schedule,
                   result->choice[0].step_s);
     return result;
+}
+
+static struct merak_search_result *plan_of(const struct model_row *row,
+                                           const struct merak_search_pins *pin)
+{
+    return plan_with_vocabulary(row, 51200, pin);
 }
 
 /* Alpa's GPTs: tensor parallelism of 1 is the best by hand as long as the
@@ -335,6 +342,37 @@ static void replicas_stay_inside_slow_nodes(void **state)
     merak_search_destroy(result);
 }
 
+/*
+ * SplitBrain's hybrid: what holds most of the weights is cut over workers,
+ * what computes most is data parallel over the same.  There convolutions and
+ * what is fully connected, here layers and a vocabulary of 256 000 on
+ * consumer GPUs without fast links; beside plain data parallelism, and one
+ * way of cutting for all layers.
+ */
+static void layers_are_replicas_beside_a_large_vocabulary(void **state)
+{
+    static const struct model_row row = {4, 1024, 16, 512, 32, 0, 1, 4, NULL};
+    const struct merak_search_pins data = {.tp = 1};
+    const struct merak_search_pins alike = {.fix_batch = true};
+    const struct merak_search_pins *pins[] = {NULL, &data, &alike};
+    struct merak_search_result *result[3];
+    struct model_row on = row;
+    struct merak_device device;
+
+    (void)state;
+    assert_int_equal(merak_device_find("rtx3090", &device, NULL), MERAK_OK);
+    on.device = &device;
+    for (int i = 0; i < 3; i++)
+        result[i] = plan_with_vocabulary(&on, 256000, pins[i]);
+    assert_true(result[0]->choice[0].plan.tp > 1);
+    assert_int_equal(result[0]->choice[0].plan.batch, 100);
+    for (int i = 1; i < 3; i++)
+        assert_true(result[0]->choice[0].step_s <
+                    0.95 * result[i]->choice[0].step_s);
+    for (int i = 0; i < 3; i++)
+        merak_search_destroy(result[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +382,7 @@ int main(void)
         cmocka_unit_test(small_gpts_need_no_tensor_parallelism),
         cmocka_unit_test(slices_pay_where_micro_batches_are_few),
         cmocka_unit_test(replicas_stay_inside_slow_nodes),
+        cmocka_unit_test(layers_are_replicas_beside_a_large_vocabulary),
     };
 
     return cmocka_run_group_tests_name("published_plans", tests, NULL, NULL);

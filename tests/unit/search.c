@@ -296,9 +296,9 @@ static void try_shapes(struct trial *t)
 }
 
 static void try_degrees(struct trial *t, struct merak_graph *graph,
-                        enum merak_seq_parallel sp, int tp)
+                        enum merak_seq_parallel sp, int tp, int batch)
 {
-    const struct merak_shard_options so = {.tp = tp, .sp = sp};
+    const struct merak_shard_options so = {.tp = tp, .sp = sp, .batch = batch};
     const struct merak_search_input *in = &t->it->in;
     int rest = in->nodes * in->ranks_per_node / tp;
 
@@ -319,6 +319,7 @@ static void try_degrees(struct trial *t, struct merak_graph *graph,
                                 .micro_batch = graph->micro_batch,
                                 .zero1 = in->pin.zero1 == MERAK_PIN_YES,
                                 .sp = sp,
+                                .batch = batch,
                                 .threads = 1};
         try_shapes(t);
         /* Boundaries between nodes in parts, too. */
@@ -347,9 +348,12 @@ static void try_everything(const struct instance *it, size_t limit,
         for (int tp = 1; tp <= it->in.ranks_per_node; tp++) {
             if (it->in.global_batch % b != 0 || it->in.ranks_per_node % tp != 0)
                 continue;
-            try_degrees(&t, graph, MERAK_SP_AUTO, tp);
+            try_degrees(&t, graph, MERAK_SP_AUTO, tp, 0);
             if (tp > 1)
-                try_degrees(&t, graph, MERAK_SP_ON, tp);
+                try_degrees(&t, graph, MERAK_SP_ON, tp, 0);
+            for (int batch = 50; batch <= 100 && tp > 1 && b % (size_t)tp == 0;
+                 batch += 50)
+                try_degrees(&t, graph, MERAK_SP_AUTO, tp, batch);
         }
         merak_model_destroy(model);
     }
