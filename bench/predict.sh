@@ -8,15 +8,20 @@
 # Prints a Markdown table: for each plan the simulator's step, from the run's
 # own trace, and the median of the steps that were run.
 #
-#   emu  4 and 8 ranks on however few cores, units of 40 ms
+#   emu  2, 4 and 8 ranks on however few cores, units of 40 ms.  Kernels take
+#        what they are told, exchanges are real: their links are those of a
+#        device file that `merak calibrate --from` has just made of traces of
+#        another model, emulated by as many ranks, and no row is one of these.
+#        A core of a virtual machine that sleeps takes long to wake, and
+#        emulated ranks mostly sleep: processes of idle priority keep all awake
 #   cpu  as many ranks as cores, 1 or 2, each bound to its core and with one
 #        thread, predicted by a device file that `merak calibrate` has just
 #        written, started like the ranks; none of the models is one of those
 #        that it times
 #
 # With a PIECE (predict.sh SRCDIR list shows them) its rows alone: some 100
-# seconds, for machines that are not quiet for longer.  A piece of cpu rows
-# begins with its own calibration.
+# seconds, for machines that are not quiet for longer.  A piece begins with its
+# own calibration.
 #
 # A virtual core may be half as fast in one second as it was in the one before,
 # when its host has other guests.  So a loop of a fifth of a second is timed on
@@ -32,7 +37,8 @@ set -u
 src=$(cd "$1" && pwd) piece=${2:-all}
 export PATH=$PWD/../cmd:$PATH
 tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
+spinners=()
+trap 'kill "${spinners[@]}" 2>/dev/null; rm -rf "$tmp"' EXIT
 root=()
 [ "$(id -u)" -ne 0 ] || root=(--allow-run-as-root)
 bad=0 rows=0 kind=
@@ -172,6 +178,50 @@ row()
     awk "BEGIN { exit !($off > $limit || $off < -$limit) }" && bad=1
 }
 
+keep_awake()
+{
+    local core
+
+    [ ${#spinners[@]} -eq 0 ] || return 0
+    for core in $(seq 0 $(($(nproc) - 1))); do
+        chrt -i 0 taskset -c "$core" sh -c 'while :; do :; done' &
+        spinners+=($!)
+    done
+}
+
+let_sleep()
+{
+    [ ${#spinners[@]} -eq 0 ] || kill "${spinners[@]}"
+    spinners=()
+}
+
+calibrate_failed()
+{
+    tail -n 3 "$tmp/out" >&2
+    exit 1
+}
+
+# RANKS "TP PP DP"...: links as so many emulated ranks meet them, of runs with
+# these degrees one after the other, into $tmp/links.json
+emu_links()
+{
+    local ranks=$1 degrees base=cpu tp pp dp
+
+    shift
+    keep_awake
+    model llama 64 4 4 300
+    for degrees in "$@"; do
+        read -r tp pp dp <<<"$degrees"
+        : >"$tmp/steps"
+        train "$ranks" --tp "$tp" --pp "$pp" --dp "$dp" --steps 7 --seq 32 \
+            --micro-batch 1 --global-batch $((4 * dp)) --trace-every 1 \
+            --backend emu --emu-unit-ms 40 || calibrate_failed
+        merak calibrate --from "$tmp/trace" --backend emu --device "$base" \
+            --out "$tmp/links.json" >"$tmp/out" 2>&1 || calibrate_failed
+        base=$tmp/links.json
+    done
+}
+
 # RANKS TP PP DP GLOBAL-BATCH [OPTION...]
 emu()
 {
@@ -183,7 +233,7 @@ emu()
     cp "$src/../tests/vectors/parity/gpt2-tied.json" "$tmp/model.json"
     row 3 1 "$ranks" "${what% }" --tp "$tp" --pp "$pp" --dp "$dp" \
         --global-batch "$batch" "$@" --steps 5 --seq 32 --micro-batch 1 \
-        --backend emu --emu-unit-ms 40
+        --backend emu --emu-unit-ms 40 --device "$tmp/links.json"
 }
 
 # RANKS: into $tmp/device.json; $speed is what a loop took meanwhile
@@ -191,6 +241,7 @@ calibrate()
 {
     local after tries=1
 
+    let_sleep
     device=$tmp/device.json
     [ "$piece" = all ] && tries=3
     for _ in $(seq $tries); do
@@ -233,17 +284,20 @@ run_piece()
 {
     case $1 in
     emu-1)
+        emu_links 2 "2 1 1" "1 2 1"
         emu 2 1 2 1 8
         emu 2 1 2 1 8 --schedule interleaved --chunks 2
         emu 2 1 2 1 16 --schedule zb-h1
         emu 2 2 1 1 8
         emu 2 1 1 2 16
+        emu_links 4 "1 4 1"
         emu 4 1 4 1 8
         emu 4 1 4 1 16
         emu 4 1 4 1 8 --schedule gpipe
         emu 4 1 4 1 8 --schedule eager
         ;;
     emu-2)
+        emu_links 4 "1 2 2"
         emu 4 1 4 1 8 --schedule zb-h1
         emu 4 1 4 1 8 --schedule 1f1b --recompute full
         emu 4 1 4 1 8 --schedule early --recompute full
@@ -254,6 +308,7 @@ run_piece()
         emu 4 1 2 2 16 --recompute full
         ;;
     emu-3)
+        emu_links 4 "2 2 1" "2 1 2" "4 1 1"
         emu 4 1 1 4 32
         emu 4 2 2 1 8
         emu 4 2 2 1 8 --schedule zb-h1
@@ -263,12 +318,14 @@ run_piece()
         emu 4 1 2 2 16 --zero1 no
         ;;
     emu-4)
+        emu_links 8 "1 4 2"
         emu 8 1 8 1 16
         emu 8 1 8 1 16 --schedule scp --recompute full
         emu 8 1 4 2 16
         emu 8 1 4 2 16 --schedule scp --recompute full
         ;;
     emu-5)
+        emu_links 8 "1 2 4" "2 2 2"
         emu 8 1 2 4 32
         emu 8 2 4 1 8
         emu 8 2 4 1 8 --recompute full

@@ -352,6 +352,40 @@ static enum merak_status refine_op(struct refine_run *run,
     return merak_refine_note(run, &change);
 }
 
+/* Did exchanges or transfers run beside kernels?  Those among tensor ranks are
+ * known to be in their kernels' times. */
+static bool had_beside(const struct merak_refine *refine)
+{
+    int tp = 1;
+
+    for (int i = 0; i < refine->n; i++) {
+        if (refine->class[i].what.kind == MERAK_SAMPLE_KERNEL)
+            tp = refine->class[i].what.tp;
+    }
+    for (int i = 0; i < refine->n; i++) {
+        const struct merak_sample_class *what = &refine->class[i].what;
+
+        if (what->kind == MERAK_SAMPLE_TRANSFER ||
+            (what->kind == MERAK_SAMPLE_EXCHANGE && what->n != tp))
+            return true;
+    }
+    return false;
+}
+
+/* What kernels lost is in their times by now: not once more. */
+static enum merak_status drop_beside(struct refine_run *run)
+{
+    struct merak_device *d = run->device;
+    struct merak_change change = {.what = "lost beside exchanges, a round",
+                                  .unit = MERAK_CHANGE_LATENCY,
+                                  .before = d->beside_latency_s};
+
+    if (d->beside_latency_s == 0 && d->beside_bytes_per_s == 0)
+        return MERAK_OK;
+    d->beside_latency_s = d->beside_bytes_per_s = 0;
+    return merak_refine_note(run, &change);
+}
+
 static enum merak_status refine_kernels(struct refine_run *run)
 {
     const struct merak_refine *refine = run->refine;
@@ -372,7 +406,7 @@ static enum merak_status refine_kernels(struct refine_run *run)
             rc = refine_op(run, &c->what, pair);
     }
     free(pair);
-    return rc;
+    return rc == MERAK_OK && had_beside(refine) ? drop_beside(run) : rc;
 }
 
 /* --- a device ------------------------------------------------------------- */

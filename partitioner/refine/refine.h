@@ -10,6 +10,8 @@
  *     said of them, the median, weighted by time;
  *   - rates and the fixed cost of a kernel, where the device had no tables for
  *     the dtype, are scaled alike, each by the kernels that it decides;
+ *   - what kernels lose to exchanges beside them (device.h) is in the times of
+ *     a run that had such exchanges, and no longer added;
  *   - links get the latency and bandwidth that fit their classes best by
  *     relative errors, and take as long in all as the samples did: one line
  *     for transfers inside a node, one for each size of a group that

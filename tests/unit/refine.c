@@ -302,6 +302,8 @@ static void other_sizes_are_scaled(void **state)
     point = (struct merak_rate_point){{1e8, 1e6, 0}, 0.0005};
     assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
     flops = d.flops_per_s[MERAK_F32];
+    d.beside_latency_s = 1e-4;
+    d.beside_bytes_per_s = 1e9;
     changes = refine(&d, &n);
     merak_device_cost(&d, MERAK_F32, 0, &cost);
     assert_near_one("small product", kernel_s(&cost, "linear", 1e8, 1e6), 2e-3);
@@ -309,6 +311,11 @@ static void other_sizes_are_scaled(void **state)
     assert_true(kernel_s(&cost, "linear", 1e10, 1e8) > 0.05 * 2.9);
     assert_true(kernel_s(&cost, "linear", 1e10, 1e8) < 0.05 * 4.1);
     assert_true(d.flops_per_s[MERAK_F32] == flops);
+    /* what kernels lost to exchanges is in their times */
+    assert_true(d.beside_latency_s == 0 && d.beside_bytes_per_s == 0);
+    assert_near_one("lost",
+                    find(changes, n, "lost beside exchanges, a round")->before,
+                    1e-4);
     free(changes);
     merak_device_fini(&d);
 }
