@@ -3,7 +3,7 @@
  *
  * Shared by the files that make programs: program.c (frame), build.c (slots,
  * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c,
- * values.c, slices.c, passes.c and boundary.c (micro-batches), step.c
+ * values.c, slices.c, passes.c, posts.c and boundary.c (micro-batches), step.c
  * (gradients and optimizer), place.c (memory), hazard.c (waits).
  * The first failure is kept in `rc` and `err`; after it, calls do nothing and
  * return -1, and whoever drives looks at `rc` between actions.
@@ -24,6 +24,7 @@ struct merak_flow {
     int home;      /* part of its producer, or that reads a recycled one first;
                       -1: an input or a parameter */
     int from, to;  /* stages it comes from and goes on to; -1: none */
+    int part_from; /* part there that it leaves with */
     int chunk;     /* of this rank, the first to have it */
     bool parts_from, parts_to; /* comes, goes on in parts: boundary.c */
     int free_slot; /* head of the slots that wait to be used again */
@@ -62,6 +63,14 @@ struct merak_gate {
     int instr, early;
 };
 
+/* What this stage leaves for the next pass, or has left for it. */
+struct merak_carry {
+    int in, out;  /* values */
+    int from, to; /* stages: makes it, reads it first */
+    const char *name;
+    struct merak_exchange *copy; /* from == to */
+};
+
 /* When a slot is needed; only whole slots have lives of their own. */
 struct merak_use {
     bool persistent;
@@ -95,8 +104,8 @@ struct merak_build {
     int stage;
     int n_chunks;
     struct merak_chunk *chunk;
-    int n_chain;        /* parts of single stages; from here on: of all */
-    int *stage_of_part; /* of one that all stages run: this stage */
+    int n_chain;            /* parts of single stages; from here on: of all */
+    int *stage_of_part;     /* of one that all stages run: this stage */
     struct merak_mesh mesh; /* the sharded graph's, then dp if dp > 1 */
     int coord[MERAK_MAX_AXES];
     int dp_axis, pp_axis;             /* in mesh, or -1 */
@@ -114,11 +123,11 @@ struct merak_build {
     struct merak_open *open;     /* by micro-batch and pass */
     struct merak_uses *uses;     /* by parameter of this stage */
     struct merak_uses **uses_of; /* by value: PARAM_GRAD: its parameter's */
-    struct merak_first_use *gather; /* parameters by their first reader */
-    int gathered;                   /* so many are emitted */
+    struct merak_first_use *gather;   /* parameters by their first reader */
+    int gathered;                     /* so many are emitted */
     struct merak_exchange **exchange; /* by node: shared by micro-batches */
     struct merak_exchange **join; /* by value that comes in parts: likewise */
-    const char **again_name;        /* by node */
+    const char **again_name;      /* by node */
     struct merak_lag *lag;
     int n_lag, cap_lag;
     int send_lag;      /* for so many actions more is a sent slot kept */
@@ -132,9 +141,11 @@ struct merak_build {
     uint8_t *read_in, *run_in; /* by value, by node: in which passes */
     struct merak_carry *carry; /* what this stage gives and takes */
     int n_carries;
-    struct merak_early *early; /* what comes to it long before it is used */
-    int n_early;
-    int *shared;    /* scratch and staging slots, one for each size */
+    bool skips; /* some value passes by stages on its way: all ranks agree */
+    bool plays; /* receives are posted as a play of the schedule says */
+    struct merak_arrival *arrival; /* what comes to it then */
+    int n_arrivals;
+    int *shared; /* scratch and staging slots, one for each size */
     int n_shared, cap_shared;
     struct merak_gate *gate; /* by instr */
     int n_gates, cap_gates;
@@ -234,10 +245,13 @@ int merak_build_turn(const struct merak_build *b, int microbatch);
 /* Is a value sent or copied to the next pass, and do so. */
 bool merak_build_is_left(const struct merak_build *b, int value);
 void merak_build_leave(struct merak_build *b, int value, int microbatch);
-/* Does a value come long before it is used? */
-bool merak_build_is_early(const struct merak_build *b, int value);
-/* Find when to post receives of those and of recycled values, and how long to
- * keep what is sent; post what stands before action `at` of the list. */
+/* What goes over to the next pass, sent or received. */
+void merak_build_carry(struct merak_build *b, const struct merak_carry *c,
+                       int microbatch, bool send);
+
+/* --- posts.c --- */
+/* Find when to post receives, if not one action ahead: b->plays; post what
+ * stands before action `at` of the list. */
 void merak_build_posts(struct merak_build *b);
 void merak_build_arrive(struct merak_build *b, const struct merak_action *list,
                         int at);
@@ -269,6 +283,10 @@ int merak_build_moved(struct merak_build *b, int value, int microbatch,
 void merak_build_gather(struct merak_build *b, int value, int microbatch);
 
 /* --- unroll.c --- */
+/* Does a value come, or go on, with an action of the slice and pass under
+ * way? */
+bool merak_build_moves_in(const struct merak_build *b, int value,
+                          const struct merak_action *a);
 void merak_build_microbatches(struct merak_build *b);
 
 /* --- step.c --- */

@@ -166,6 +166,34 @@ static int chunk_at(const struct merak_build *b, int value, int place)
     return 0;
 }
 
+/* The part at a place on a value's way. */
+static int part_at(const struct merak_build *b, int value, int place)
+{
+    if (place >= b->n_chain)
+        return b->n_chain + (place - b->n_chain) / (2 * b->prog->plan.pp);
+    return merak_build_is_forward(b, value) ? place : b->n_chain - 1 - place;
+}
+
+/* Does a value go from one stage's part on to another's that is not the next?
+ * Shared blocks take what they need all at once. */
+static bool skips(const struct reach *r, int value)
+{
+    const int *at = &r->at[value * r->stages];
+    const struct merak_build *b = r->b;
+
+    if (b->flow[value].home < 0 || is_shared(b, b->flow[value].home))
+        return false;
+    for (int s = 0; s < r->stages; s++) {
+        int before = -1;
+
+        for (int o = 0; o < r->stages; o++)
+            before = at[o] < at[s] && at[o] > before ? at[o] : before;
+        if (before >= 0 && at[s] < b->n_chain && at[s] > before + 1)
+            return true;
+    }
+    return false;
+}
+
 /* This stage's neighbours on a value's way. */
 static void find_neighbours(const struct reach *r, int value)
 {
@@ -185,6 +213,8 @@ static void find_neighbours(const struct reach *r, int value)
             f->to = s;
     }
     f->first = f->from < 0;
+    if (f->from >= 0)
+        f->part_from = part_at(b, value, at[f->from]);
     if (f->home < 0 || is_shared(b, f->home)) /* each stage has its own */
         f->from = f->to = -1;
     f->parts_from = merak_build_scatters(b, value, f->from, b->stage);
@@ -236,8 +266,10 @@ void merak_build_flow(struct merak_build *b)
             .home = -1, .from = -1, .to = -1, .free_slot = -1};
     touch_all(&r);
     come_early(&r);
-    for (int v = 0; v < b->graph->n_values; v++)
+    for (int v = 0; v < b->graph->n_values; v++) {
+        b->skips = b->skips || skips(&r, v);
         find_neighbours(&r, v);
+    }
     collect_local(b);
     free(r.at);
 }

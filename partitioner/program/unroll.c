@@ -2,7 +2,7 @@
 /* unroll.c - a schedule's actions, written out as instructions
  *
  * Receives stand one action before the one that uses them, so that a
- * transfer runs beside the compute before it.
+ * transfer runs beside the compute before it; or earlier (posts.c).
  *
  * With a sub-pipeline an action is about two micro-batches, 2i and 2i + 1.
  * Their lists of nodes are zipped (pairs.c): while one's exchange is under way
@@ -42,8 +42,8 @@ struct unroll {
     int led;     /* items of the current action that its forerunner ran */
 };
 
-static bool moves_in(const struct merak_build *b, int value,
-                     const struct merak_action *a)
+bool merak_build_moves_in(const struct merak_build *b, int value,
+                          const struct merak_action *a)
 {
     bool forward = merak_build_is_forward(b, value);
 
@@ -65,8 +65,7 @@ static void post_receives(const struct unroll *u, const struct merak_action *a)
         int v = b->local[i];
 
         for (int h = 0; h < u->width; h++) {
-            if (b->flow[v].from >= 0 && moves_in(b, v, a) &&
-                !merak_build_is_early(b, v))
+            if (b->flow[v].from >= 0 && merak_build_moves_in(b, v, a))
                 merak_build_transfer(b, v, a->microbatch * u->width + h, false);
         }
     }
@@ -81,7 +80,7 @@ static void gather_parts(const struct unroll *u, const struct merak_action *a)
         int v = b->local[i];
 
         for (int h = 0; h < u->width; h++) {
-            if (b->flow[v].parts_from && moves_in(b, v, a))
+            if (b->flow[v].parts_from && merak_build_moves_in(b, v, a))
                 merak_build_gather(b, v, a->microbatch * u->width + h);
         }
     }
@@ -104,7 +103,7 @@ static void pass_on(const struct unroll *u, const struct merak_action *a)
 
         for (int h = 0; h < u->width; h++) {
             if (was_here_before(b, v) && b->flow[v].to >= 0 &&
-                moves_in(b, v, a))
+                merak_build_moves_in(b, v, a))
                 merak_build_transfer(b, v, a->microbatch * u->width + h, true);
         }
     }
@@ -127,7 +126,7 @@ static void load_inputs(const struct unroll *u, const struct merak_action *a)
         int v = b->local[i];
 
         for (int h = 0; h < u->width; h++) {
-            if (is_loaded(b, v) && moves_in(b, v, a))
+            if (is_loaded(b, v) && merak_build_moves_in(b, v, a))
                 merak_build_load(b, v, a->microbatch * u->width + h);
         }
     }
@@ -156,7 +155,7 @@ static void wait_for_gradient(const struct unroll *u,
     for (int i = 0; i < b->n_local && b->rc == MERAK_OK; i++) {
         int v = b->local[i], early;
 
-        if (b->flow[v].from < 0 || !moves_in(b, v, a))
+        if (b->flow[v].from < 0 || !merak_build_moves_in(b, v, a))
             continue;
         early = find_receive(b, merak_build_moved(b, v, microbatch, false),
                              microbatch);
@@ -360,9 +359,9 @@ static void run_actions(struct unroll *u)
     struct merak_build *b = u->b;
 
     for (int i = 0; i < u->n && b->rc == MERAK_OK; i++) {
-        if (i == 0)
+        if (i == 0 && !b->plays)
             post_receives(u, &u->action[0]);
-        if (i + 1 < u->n)
+        if (i + 1 < u->n && !b->plays)
             post_receives(u, &u->action[i + 1]);
         merak_build_arrive(b, u->action, i);
         run_action(u, &u->action[i], i + 1 < u->n ? &u->action[i + 1] : NULL);

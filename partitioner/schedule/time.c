@@ -24,6 +24,7 @@ struct cell {
     int listed;    /* times */
     int left;      /* of these, not timed yet */
     double end;    /* the latest */
+    double met;    /* when all stages had come to it */
 };
 
 /* A stage, part of the way through its list. */
@@ -343,6 +344,46 @@ static bool is_taken(const struct run *run, int stage, double *start)
     return true;
 }
 
+/* May the stage's next action start?  If so, no start before *start. */
+static bool is_ready(const struct run *run, int stage, double *start)
+{
+    const struct merak_timetable_row *row = &run->table->row[stage];
+    const struct merak_action *a = &row->action[run->front[stage].at];
+    struct cell *need[MAX_NEEDS];
+    int part = part_of(run->table, stage, a->chunk);
+
+    *start = later(*start, run->front[stage].now);
+    if (!is_taken(run, stage, start))
+        return false;
+    for (int i = list_needs(run, part, a, need); i > 0; i--) {
+        if (!has_come(run, stage, need[i - 1], start))
+            return false;
+    }
+    return true;
+}
+
+/* Have the other stages that have yet to run this come to it, too? */
+static bool all_meet(const struct run *run, const struct cell *cell,
+                     double *start)
+{
+    const struct merak_timetable *table = run->table;
+    int here = 0;
+
+    for (int s = 0; s < table->args.stages; s++) {
+        const struct merak_action *a;
+
+        if (run->front[s].at == table->row[s].n)
+            continue;
+        a = &table->row[s].action[run->front[s].at];
+        if (cell_of(run, a->kind, part_of(table, s, a->chunk), a) != cell)
+            continue;
+        if (!is_ready(run, s, start))
+            return false;
+        here++;
+    }
+    return here == cell->left;
+}
+
 /* Time the stage's next action; false if that is not possible yet. */
 static bool advance(struct run *run, int stage)
 {
@@ -350,14 +391,18 @@ static bool advance(struct run *run, int stage)
     struct front *front = &run->front[stage];
     const struct merak_action *a = &row->action[front->at];
     int part = part_of(run->table, stage, a->chunk);
-    struct cell *need[MAX_NEEDS], *cell = cell_of(run, a->kind, part, a);
-    double start = front->now;
+    struct cell *cell = cell_of(run, a->kind, part, a);
+    double start = 0;
 
-    if (!is_taken(run, stage, &start))
+    if (!is_ready(run, stage, &start))
         return false;
-    for (int i = list_needs(run, part, a, need); i > 0; i--) {
-        if (!has_come(run, stage, need[i - 1], &start))
+    if (run->cost->meet && run->table->part[part].shared) {
+        /* The first of them to be timed looks, the others follow. */
+        if (cell->left == cell->listed && !all_meet(run, cell, &start))
             return false;
+        if (cell->left == cell->listed)
+            cell->met = start;
+        start = cell->met;
     }
     row->start[front->at] = start;
     front->now = row->end[front->at] = start + duration(run, stage, a);

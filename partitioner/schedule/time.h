@@ -53,6 +53,7 @@ struct merak_schedule_cost {
      * through the action before the one that uses it: at 1 a stage stops
      * until its send is taken (rendezvous), its next receive posted. */
     int send_lag;
+    bool meet; /* blocks of all stages start when the last stage has come */
 };
 
 /* The lists of all stages; MERAK_ERR_CONFIG as merak_schedule_check(). */

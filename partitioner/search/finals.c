@@ -76,7 +76,8 @@ static enum merak_status try_one(struct merak_search *s,
 
     s->effort += merak_search_effort(c);
     s->n_simulated++;
-    if (rc == MERAK_ERR_CORRUPT) { /* its stages would wait in a circle */
+    /* Its stages would wait in a circle, or a value go down the pipeline. */
+    if (rc == MERAK_ERR_CORRUPT || rc == MERAK_ERR_UNSUPPORTED) {
         c->settled = false;
         c->step_s = c->arena = DBL_MAX;
         return MERAK_OK;
@@ -277,19 +278,18 @@ static bool is_first(const struct merak_search *s, int cand)
     return i == cand;
 }
 
-/* The best of each order of nodes gets its share of the effort, and others
- * what they leave. */
+/* The best of each order of nodes gets the effort that it would get if it were
+ * the only one, and others what the first leaves. */
 static enum merak_status climb_all(struct merak_search *s)
 {
-    int n = s->n_cands < MAX_CLIMBS ? s->n_cands : MAX_CLIMBS, orders = 0;
+    int n = s->n_cands < MAX_CLIMBS ? s->n_cands : MAX_CLIMBS;
+    double left = EFFORT - s->effort;
     enum merak_status rc = MERAK_OK;
 
-    for (int i = 0; i < n; i++)
-        orders += s->cand[i].step_s > 0 && is_first(s, i);
     for (int i = 0; i < n && rc == MERAK_OK; i++) {
         if (s->cand[i].step_s <= 0 || !is_first(s, i))
             continue;
-        s->most_effort = s->effort + (EFFORT - s->effort) / orders--;
+        s->most_effort = s->effort + left;
         rc = climb(s, &s->cand[i]);
     }
     s->most_effort = EFFORT;

@@ -249,6 +249,9 @@ static void plans_are_as_one_rank(void **state)
         {1, 4, 1, "zb-h1", MERAK_RECOMPUTE_NONE, AUTO, 0},
         {1, 2, 2, "interleaved", MERAK_RECOMPUTE_NONE, AUTO, 0},
         {1, 2, 2, "zb-v", MERAK_RECOMPUTE_NONE, AUTO, 0},
+        {1, 4, 2, "interleaved", MERAK_RECOMPUTE_NONE, MERAK_BRANCHES_BLOCKS,
+         0},
+        {1, 3, 2, "zb-v", MERAK_RECOMPUTE_FULL, MERAK_BRANCHES_BLOCKS, 0},
         {2, 2, 1, "1f1b", MERAK_RECOMPUTE_NONE, AUTO, 0},
     };
 
