@@ -617,13 +617,19 @@ void merak_rater_fini(struct merak_rater *rater)
     free(rater->marks.top);
 }
 
+/* Tensor ranks send all of a value each, not a part. */
+static bool sends_whole(const struct merak_rater *r, bool inside)
+{
+    return r->plan->scatter == 0 || (inside && r->plan->scatter > 1);
+}
+
 /* Negative: there is nothing to wait for.  A cut behind the last node that
  * has a gradient is such a place.  Of a pair's halves one is gathered behind
  * the other's compute. */
 static double cross_s(const struct merak_rater *r, double bytes, double part,
                       bool inside, double *gather_s)
 {
-    bool whole = r->plan->scatter == 0 || (inside && r->plan->scatter > 1);
+    bool whole = sends_whole(r, inside);
     int tp = r->plan->tp;
 
     *gather_s = 0;
@@ -637,12 +643,14 @@ static double cross_s(const struct merak_rater *r, double bytes, double part,
 }
 
 /* From the kernels of either end. */
-static double crossing_takes(const struct merak_rater *r, double bytes)
+static double crossing_takes(const struct merak_rater *r, double bytes,
+                             double part, bool inside)
 {
     struct merak_beside beside = {0};
 
     if (bytes > 0)
-        beside = merak_cost_beside(r->cost, MERAK_CONVERT_ALL_GATHER, bytes, 2);
+        beside = merak_cost_beside(r->cost, MERAK_CONVERT_ALL_GATHER,
+                                   sends_whole(r, inside) ? bytes : part, 2);
     return beside.wake_s + beside.copy_s;
 }
 
@@ -662,14 +670,17 @@ static void set_player(const struct merak_rater *r,
         bool inside = merak_cost_together(
             r->cost, merak_plan_rank(r->plan, 0, 0, lists->stage_of[k - 1]),
             merak_plan_rank(r->plan, 0, 0, lists->stage_of[k]));
-
         bool stays = lists->stage_of[k - 1] == lists->stage_of[k];
 
         up[k] = cross_s(r, seg->up_bytes, seg->up_part, inside, &up_gather[k]);
         down[k] = cross_s(r, seg->down_bytes, seg->down_part, inside,
                           &down_gather[k]);
-        up_lost[k] = stays ? 0 : crossing_takes(r, seg->up_bytes);
-        down_lost[k] = stays ? 0 : crossing_takes(r, seg->down_bytes);
+        up_lost[k] = down_lost[k] = 0;
+        if (stays)
+            continue;
+        up_lost[k] = crossing_takes(r, seg->up_bytes, seg->up_part, inside);
+        down_lost[k] =
+            crossing_takes(r, seg->down_bytes, seg->down_part, inside);
     }
     *p = (struct player){.r = r,
                          .lists = lists,

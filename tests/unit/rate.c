@@ -21,6 +21,9 @@ static struct merak_cost_model with_losses(struct merak_cost_model cost)
     return cost;
 }
 
+/* Bytes of a value of 1 that a tensor rank sends; 0: all of it. */
+static double sent_part;
+
 /* Rate a pipeline of one segment a stage that takes f forward, twice that
  * backward, and hops of c seconds; no parameters. */
 static double rate_pipeline(const char *schedule, int m, const double *f,
@@ -33,15 +36,20 @@ static double rate_pipeline(const char *schedule, int m, const double *f,
                                             .pp = 4,
                                             .dp = 1,
                                             .microbatches = m,
-                                            .micro_batch = 1},
+                                            .micro_batch = 1,
+                                            .scatter = sent_part > 0},
                                    .bound = (int[]){0, 1, 2, 3, 4},
                                    .drop = (struct merak_drop[4]){{0}}};
     const struct merak_cost_model cost = with_losses((struct merak_cost_model){
         .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1 / c});
 
     for (int s = 0; s < 4; s++)
-        segment[s] = (struct merak_segment){
-            .f_s = f[s], .b_s = 2 * f[s], .up_bytes = 1, .down_bytes = 1};
+        segment[s] = (struct merak_segment){.f_s = f[s],
+                                            .b_s = 2 * f[s],
+                                            .up_bytes = 1,
+                                            .down_bytes = 1,
+                                            .up_part = sent_part,
+                                            .down_part = sent_part};
     assert_int_equal(merak_schedule_find(schedule, &cand.schedule, NULL),
                      MERAK_OK);
     assert_int_equal(merak_search_rate(&cost, &cand, DBL_MAX, NULL), MERAK_OK);
@@ -91,6 +99,12 @@ static void hops_take_from_kernels(void **state)
     assert_true(fabs(rate_pipeline("gpipe", 8, even, 0) -
                      (1.1 + 8 * 1.2 + 1.2 + 1.1 + 2.1 + 8 * 2.2 + 2.2 + 2.1)) <
                 1e-9);
+    /* of which half the bytes, where a tensor rank sends half the value */
+    sent_part = 0.5;
+    assert_true(fabs(rate_pipeline("gpipe", 8, even, 0) -
+                     (1.08 + 8 * 1.16 + 1.16 + 1.08 + 2.08 + 8 * 2.16 + 2.16 +
+                      2.08)) < 1e-9);
+    sent_part = 0;
     beside = (struct merak_beside){0};
 }
 
