@@ -52,7 +52,10 @@ static void name_refined(struct merak_device *device)
     if (n >= sizeof(suffix) - 1 &&
         strcmp(device->name + n - (sizeof(suffix) - 1), suffix) == 0)
         return;
-    strcpy(device->name + (n < most ? n : most), suffix);
+    n = n < most ? n : most;
+    while (n > 0 && ((unsigned char)device->name[n] & 0xc0) == 0x80)
+        n--; /* no part of a letter */
+    strcpy(device->name + n, suffix);
 }
 
 static enum merak_status refine(const struct calibrate_from *from,

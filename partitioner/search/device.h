@@ -35,6 +35,8 @@
  *
  *    "groups": [{"ranks": 4, "latency_s": 2e-5, "bytes_per_s": 2e11}, ..]
  *
+ * Numbers are 0 or from 1e-30 to 1e30.
+ *
  * `merak calibrate` writes such a file.
  */
 #ifndef MERAK_PARTITIONER_SEARCH_DEVICE_H

@@ -13,11 +13,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What numbers have to lie between, to have finite times of any kernel. */
+#define LEAST 1e-30
+#define MOST 1e30
+
 struct reader {
     const char *path;
     struct merak_error *err;
     enum merak_status rc;
 };
+
+/* 0 or a number of such a size that no quotient of two of them is too large. */
+static bool is_amount(double x)
+{
+    return x == 0 || (x >= LEAST && x <= MOST);
+}
 
 /* A positive number at object[name] (zero too, where `zero`). */
 static double number(struct reader *r, const json_t *object, const char *name,
@@ -28,12 +38,16 @@ static double number(struct reader *r, const json_t *object, const char *name,
 
     if (r->rc != MERAK_OK)
         return 0;
-    if (!json_is_number(value) || !isfinite(x) || x < 0 || (x == 0 && !zero))
+    if (!json_is_number(value) || x < 0 || (x == 0 && !zero))
         r->rc =
             merak_fail(r->err, MERAK_ERR_FORMAT,
                        "%s: field \"%s\" is %s; expected a number %s", r->path,
                        name, value == NULL ? "missing" : "of another kind",
                        zero ? "not below 0" : "above 0");
+    else if (!is_amount(x))
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: field \"%s\" is %g; expected %g to %g%s",
+                           r->path, name, x, LEAST, MOST, zero ? ", or 0" : "");
     return x;
 }
 
@@ -129,19 +143,20 @@ static void read_point(struct reader *r, const char *op, const json_t *in,
 {
     double x[4] = {0};
     size_t n = json_array_size(in);
+    bool well = true;
 
     for (size_t i = 0; i < n && i < 4; i++) {
         const json_t *value = json_array_get(in, i);
 
         x[i] = json_number_value(value);
-        if (!json_is_number(value) || !isfinite(x[i]) || x[i] < 0)
-            x[2] = x[i] = -1;
+        well = well && json_is_number(value) && is_amount(x[i]);
     }
-    if (x[2] <= 0 || x[0] + x[1] <= 0 || n < 3 || n > 4)
+    if (!well || x[2] == 0 || x[0] + x[1] <= 0 || n < 3 || n > 4)
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                            "%s: kernel %.40s: expected points of three or "
-                           "four numbers, FLOPs, bytes, seconds and width",
-                           r->path, op);
+                           "four numbers, FLOPs, bytes, seconds and width, up "
+                           "to %g",
+                           r->path, op, MOST);
     else if (!merak_rates_add(
                  rates, op,
                  &(struct merak_rate_point){{x[0], x[1], x[3]}, x[2]}))
@@ -188,6 +203,21 @@ static void read_tables(struct reader *r, const json_t *in, const char *name,
     read_kernels(r, kernels, "bf16", &rates[MERAK_BF16]);
 }
 
+/* As much as there is room for, and no part of a letter: what is no UTF-8 can
+ * not be written again. */
+static void copy_name(char *to, size_t size, const char *name)
+{
+    size_t n = strlen(name);
+
+    if (n >= size) {
+        n = size - 1;
+        while (n > 0 && ((unsigned char)name[n] & 0xc0) == 0x80)
+            n--;
+    }
+    memcpy(to, name, n);
+    to[n] = '\0';
+}
+
 /* --- the file ------------------------------------------------------------- */
 
 static void read_device(struct reader *r, const json_t *in,
@@ -198,7 +228,7 @@ static void read_device(struct reader *r, const json_t *in,
 
     if (name == NULL || name[0] == '\0')
         name = "file";
-    snprintf(d->name, sizeof(d->name), "%s", name);
+    copy_name(d->name, sizeof(d->name), name);
     if (r->rc == MERAK_OK && (ranks > 65535 || ranks != floor(ranks)))
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                            "%s: ranks_per_node is %g; expected a whole number "

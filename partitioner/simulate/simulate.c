@@ -185,7 +185,7 @@ static bool end_next(struct sim *s)
     if (!merak_agenda_first(&s->agenda, &event))
         return false;
     s->now_s = event.at_s;
-    while (merak_agenda_first(&s->agenda, &event) && event.at_s <= s->now_s) {
+    do { /* once at least, whatever a time that is no number compares to */
         double end = s->tl->end[event.program][event.instr];
 
         merak_agenda_drop(&s->agenda);
@@ -194,7 +194,7 @@ static bool end_next(struct sim *s)
                                              end, event.program, event.instr});
         else
             finish(s, event.program, event.instr);
-    }
+    } while (merak_agenda_first(&s->agenda, &event) && event.at_s <= s->now_s);
     return true;
 }
 

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MOST 6
 
@@ -211,6 +212,19 @@ static void rounds_are_counted(void **state)
     assert_true(b.wake_s == 3 * 0.25);
 }
 
+/* A cost that is no number ends the simulation like any other. */
+static void what_is_no_number_ends(void **state)
+{
+    static const struct line line[MOST] = {
+        {KERNEL, 1, 0, 0}, {KERNEL, NAN, 1, 0}, {KERNEL, 1, 2, 0}};
+    static const struct line none[MOST] = {{END, 0, 0, 0}};
+
+    (void)state;
+    alarm(30); /* or the test fails */
+    (void)step_s(&model, "dp", line, none);
+    alarm(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +232,7 @@ int main(void)
         cmocka_unit_test(without_a_loss_they_overlap),
         cmocka_unit_test(timed_tensor_kernels_lose_no_more),
         cmocka_unit_test(rounds_are_counted),
+        cmocka_unit_test(what_is_no_number_ends),
     };
 
     return cmocka_run_group_tests_name("beside", tests, NULL, NULL);

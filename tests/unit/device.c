@@ -167,6 +167,33 @@ static void losses_are_read_where_there_are_any(void **state)
     unlink(path);
 }
 
+/* A name is cut between letters, so that it can be written again. */
+static void long_names_are_cut(void **state)
+{
+    static const char rest[] =
+        "\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1, \"bf16\": 2},"
+        " \"bytes_per_s\": 1, \"kernel_s\": 1,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1}}";
+    struct merak_error err = {0};
+    char path[64], all[512];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < 3; i++) {
+        struct merak_device d = {0};
+
+        snprintf(all, sizeof(all),
+                 "{\"name\": \"%.*s\xe2\x82\xac\xe2\x82\xac%s", 29 - (int)i,
+                 "abcdefghijklmnopqrstuvwxyzabcdefgh", rest);
+        write_text(path, all);
+        assert_int_equal(merak_device_find(path, &d, &err), MERAK_OK);
+        assert_int_equal(strlen(d.name), i == 0 ? 29 : 32 - i);
+        assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
+    }
+    unlink(path);
+}
+
 /* No device does more than its data sheet says. */
 static void built_in_rates_are_below_peaks(void **state)
 {
@@ -238,6 +265,17 @@ static void bad_files_are_refused(void **state)
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"beside\": "
          "{\"latency_s\": -1, \"bytes_per_s\": 0}}",
          "\"latency_s\" is of another kind; expected a number not below 0"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1e300, \"bf16\": 1}}",
+         "\"f32\" is 1e+300; expected 1e-30 to 1e+30"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 1e-320}",
+         "expected 1e-30 to 1e+30, or 0"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
+         "{\"f32\": {\"add\": [[0, 1e-300, 1]]}}}",
+         "kernel add: expected points of three or four"},
     };
     char path[64];
 
@@ -358,6 +396,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_device_is_read_back),
         cmocka_unit_test(losses_are_read_where_there_are_any),
+        cmocka_unit_test(long_names_are_cut),
         cmocka_unit_test(kernels_are_interpolated),
         cmocka_unit_test(built_in_rates_are_below_peaks),
         cmocka_unit_test(bad_files_are_refused),
