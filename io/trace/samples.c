@@ -28,6 +28,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_AMOUNT 1e24 /* FLOPs or bytes of an instruction */
+
 /* When a record with peers counts from and to, on its rank. */
 struct part {
     int64_t from, to;
@@ -339,14 +341,20 @@ static enum merak_status sample_steps(struct sampling *s, const int32_t *step,
 
 /* --- what a trace has to have --------------------------------------------- */
 
+static bool is_amount(double x)
+{
+    return x >= 0 && x <= MOST_AMOUNT; /* not if it is no number */
+}
+
 static bool makes_sense(const struct merak_trace_rank *rank, int instr)
 {
     const struct merak_trace_cost *c = &rank->cost[instr];
-    int members = -rank->planned[instr].second;
+    int second = rank->planned[instr].second;
+    int most = second < -1 ? -second : 2; /* who meet; of a transfer, two */
 
-    return isfinite(c->flops) && c->flops >= 0 && isfinite(c->bytes) &&
-           c->bytes >= 0 && isfinite(c->width) && c->width >= 0 && c->tp >= 1 &&
-           c->inside >= 0 && (members < 2 || c->inside <= members);
+    return is_amount(c->flops) && is_amount(c->bytes) && is_amount(c->width) &&
+           c->tp >= 1 && second >= -rank->info.ranks && c->inside <= most &&
+           c->inside >= (second < -1);
 }
 
 static enum merak_status check_rank(const struct merak_trace_rank *rank,

@@ -75,10 +75,15 @@ static void fit(const struct link *l, double *latency_p, double *per_byte_p)
 /* Changes the link's two numbers. */
 static void solve(struct link *l)
 {
-    double latency, per_byte, factor;
+    double latency, per_byte, total, factor;
 
     fit(l, &latency, &per_byte);
-    factor = l->seconds / (l->rounds * latency + l->bytes * per_byte);
+    total = l->rounds * latency + l->bytes * per_byte;
+    if (total <= 0) { /* no bytes, over a link of no latency */
+        l->latency_s = l->seconds / l->rounds;
+        return;
+    }
+    factor = l->seconds / total;
     latency *= factor;
     if (l->latency_s > 0)
         latency = l->latency_s *
@@ -174,17 +179,21 @@ static enum merak_status refine_group(struct refine_run *run, int ranks)
     return note(run, what, &l, base.latency_s, base.bytes_per_s);
 }
 
+static bool is_near_exchange(const struct refine_class *c)
+{
+    return c->what.kind == MERAK_SAMPLE_EXCHANGE &&
+           c->what.inside == c->what.n && c->n > 0;
+}
+
 static bool is_first_of_size(const struct merak_refine *refine, int at)
 {
     const struct merak_sample_class *what = &refine->class[at].what;
 
-    if (what->kind != MERAK_SAMPLE_EXCHANGE || what->inside != what->n)
+    if (!is_near_exchange(&refine->class[at]))
         return false;
     for (int i = 0; i < at; i++) {
-        const struct merak_sample_class *other = &refine->class[i].what;
-
-        if (other->kind == MERAK_SAMPLE_EXCHANGE && other->n == what->n &&
-            other->inside == other->n)
+        if (refine->class[i].what.n == what->n &&
+            is_near_exchange(&refine->class[i]))
             return false;
     }
     return true;
@@ -251,7 +260,8 @@ static enum merak_status follow_group(struct refine_run *run)
     for (int i = 0; i < refine->n; i++) {
         const struct merak_sample_class *what = &refine->class[i].what;
 
-        if (what->kind == MERAK_SAMPLE_TRANSFER && what->inside == 2)
+        if (what->kind == MERAK_SAMPLE_TRANSFER && what->inside == 2 &&
+            refine->class[i].n > 0)
             return MERAK_OK;
         if (is_first_of_size(refine, i) && (least == 0 || what->n < least)) {
             least = what->n;

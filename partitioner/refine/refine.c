@@ -94,7 +94,9 @@ enum merak_status merak_refine_class(struct merak_refine *refine,
 
 int merak_refine_members(const struct merak_refine *refine, int id)
 {
-    return refine->class[id].what.n;
+    int n = refine->class[id].what.n;
+
+    return n < 2 ? 0 : n;
 }
 
 void merak_refine_add(struct merak_refine *refine, int id, int step,
@@ -238,9 +240,11 @@ static void scale_rate(struct refine_run *run, enum decider by, double factor)
 {
     struct merak_device *d = run->device;
 
-    if (by == BY_PRODUCTS)
+    if (by == BY_PRODUCTS) {
         d->flops_per_s[run->dtype] /= factor;
-    else if (by == BY_MEMORY)
+        d->peak_flops_per_s[run->dtype] =
+            fmax(d->peak_flops_per_s[run->dtype], d->flops_per_s[run->dtype]);
+    } else if (by == BY_MEMORY)
         d->bytes_per_s /= factor;
     else
         d->kernel_s *= factor;

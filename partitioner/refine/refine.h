@@ -57,7 +57,7 @@ enum merak_status merak_refine_class(struct merak_refine *refine,
                                      const struct merak_sample_class *class,
                                      int *id_p,
                                      struct merak_error *err) MERAK_CHECKED;
-/* How many ranks meet in what the class is of; 0: nobody. */
+/* How many ranks meet in what the class is of, 2 or more; 0: nobody. */
 int merak_refine_members(const struct merak_refine *refine, int id);
 void merak_refine_add(struct merak_refine *refine, int id, int step,
                       double seconds);

@@ -15,6 +15,7 @@
 #include "io/trace/samples.h"
 #include "partitioner/program/program.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +138,8 @@ struct wrong {
     const char *backend, *dtype;
     int ranks, steps; /* written; 0: as it should be */
     bool no_cost;
-    double flops; /* of instruction 2 */
+    double flops;       /* of instruction 2 */
+    int second, inside; /* of instruction 1 */
 };
 
 static void write_trace(const struct wrong *w)
@@ -165,6 +167,8 @@ static void write_trace(const struct wrong *w)
 
         fill_plan(r, planned, cost);
         cost[2].flops = w->flops != 0 ? w->flops : cost[2].flops;
+        planned[1].second = w->second != 0 ? w->second : planned[1].second;
+        cost[1].inside = w->inside != 0 ? w->inside : cost[1].inside;
         snprintf(info.backend, sizeof(info.backend), "%s",
                  w->backend != NULL ? w->backend : "cpu");
         snprintf(info.dtype, sizeof(info.dtype), "%s",
@@ -320,6 +324,39 @@ static void other_sizes_are_scaled(void **state)
     merak_device_fini(&d);
 }
 
+/* A link of no latency gets one from exchanges of no bytes. */
+static void links_of_nothing_are_solved(void **state)
+{
+    const struct merak_sample_class class = {.kind = MERAK_SAMPLE_EXCHANGE,
+                                             .convert =
+                                                 MERAK_CONVERT_ALL_GATHER,
+                                             .n = 2,
+                                             .inside = 2};
+    struct merak_refine *refine;
+    struct merak_change *changes;
+    struct merak_device d = {.ranks_per_node = 0};
+    struct merak_cost_model cost;
+    struct merak_error err = {.status = MERAK_OK};
+    int id, n;
+
+    (void)state;
+    assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
+    d.link_latency_s = 0;
+    assert_int_equal(merak_refine_create(1, &refine, &err), MERAK_OK);
+    assert_int_equal(merak_refine_class(refine, &class, &id, &err), MERAK_OK);
+    merak_refine_add(refine, id, 0, 3e-5);
+    assert_int_equal(merak_refine_device(refine, MERAK_F32, 2, false, &d,
+                                         &changes, &n, &err),
+                     MERAK_OK);
+    merak_device_cost(&d, MERAK_F32, 0, &cost);
+    assert_near_one(
+        "exchange",
+        merak_cost_exchange(&cost, MERAK_CONVERT_ALL_GATHER, 0, 2, 2), 3e-5);
+    assert_true(cost.group[0].bytes_per_s == 5e9);
+    free(changes);
+    merak_refine_destroy(refine);
+}
+
 /* Links of groups come back from a file, and others take the nearest. */
 static void groups_are_kept(void **state)
 {
@@ -371,6 +408,18 @@ static void what_does_not_tell_is_refused(void **state)
         {{.flops = NAN},
          MERAK_ERR_CORRUPT,
          "rank 0's trace says of instruction 2 makes no sense"},
+        {{.flops = 1e300},
+         MERAK_ERR_CORRUPT,
+         "rank 0's trace says of instruction 2 makes no sense"},
+        {{.second = INT_MIN},
+         MERAK_ERR_CORRUPT,
+         "rank 0's trace says of instruction 1 makes no sense"},
+        {{.inside = 3},
+         MERAK_ERR_CORRUPT,
+         "rank 0's trace says of instruction 1 makes no sense"},
+        {{.inside = -1},
+         MERAK_ERR_CORRUPT,
+         "rank 0's trace says of instruction 1 makes no sense"},
     };
 
     (void)state;
@@ -395,6 +444,7 @@ int main(void)
         DIR_TEST(known_costs_are_found),
         DIR_TEST(other_sizes_are_scaled),
         DIR_TEST(groups_are_kept),
+        cmocka_unit_test(links_of_nothing_are_solved),
         DIR_TEST(what_does_not_tell_is_refused),
     };
 
