@@ -50,6 +50,18 @@ static int find_same(const struct merak_program *alone, int from,
     return -1;
 }
 
+/* All ranks' programs, of all models on all ranks, are the square of a node's
+ * ranks: one's own is kept. */
+static void drop_others(struct merak_planned *planned, int rank)
+{
+    for (int i = 0; i < planned->n_programs; i++) {
+        if (i == rank)
+            continue;
+        merak_program_destroy(planned->program[i]);
+        planned->program[i] = NULL;
+    }
+}
+
 /* Instructions get the times that they take with nothing beside them. */
 void calibrate_beside_add(struct calibrate_beside *b,
                           const struct merak_program *alone,
@@ -61,6 +73,7 @@ void calibrate_beside_add(struct calibrate_beside *b,
     struct calibrate_replicas *r = &b->model[b->n++];
     int at = 0;
 
+    drop_others(planned, rank);
     *r = (struct calibrate_replicas){.planned = planned, .program = prog};
     for (int i = 0; i < prog->n_instrs; i++) {
         struct merak_instr *in = &prog->instr[i];

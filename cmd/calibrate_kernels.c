@@ -33,6 +33,7 @@ static const struct shape {
 
 #define SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
 #define MODELS (4 * SHAPES) /* two families, two dtypes */
+_Static_assert(SHAPES <= CALIBRATE_REPLICAS, "each is trained by replicas");
 
 struct model {
     const struct shape *shape;
