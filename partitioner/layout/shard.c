@@ -97,7 +97,7 @@ static enum merak_status check(const struct merak_graph *graph,
                                const struct heads *heads,
                                struct merak_error *err)
 {
-    size_t tp = (size_t)opt->tp;
+    size_t tp = (size_t)opt->tp, halves = opt->halved ? 2 : 1;
 
     if (opt->tp < 1)
         return merak_fail(err, MERAK_ERR_PARAM, "tp is %d, expected at least 1",
@@ -110,11 +110,13 @@ static enum merak_status check(const struct merak_graph *graph,
         return fail_heads(heads->query, tp, err);
     if (opt->batch > 0 && graph->micro_batch % tp != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "a micro-batch of %zu cannot be cut over tp=%zu; "
-                          "--tp-batch %d needs a --micro-batch that tp "
+                          "%sa micro-batch of %zu cannot be cut over tp=%zu; "
+                          "--tp-batch %d needs a --micro-batch that %stp "
                           "divides (nearest: %zu)",
-                          graph->micro_batch, tp, opt->batch,
-                          (graph->micro_batch / tp + 1) * tp);
+                          opt->halved ? "half of " : "",
+                          graph->micro_batch * halves, tp, opt->batch,
+                          opt->halved ? "twice " : "",
+                          (graph->micro_batch / tp + 1) * tp * halves);
     if (opt->sp == MERAK_SP_ON && graph->seq % tp != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "a sequence of %zu tokens cannot be cut over tp=%zu; "

@@ -69,6 +69,7 @@ struct merak_shard_options {
     int batch; /* percent of the forward nodes, the last ones, that a tensor
                   axis may cut by samples, if that is cheaper; 0: none.  tp
                   then divides the micro-batch */
+    bool halved; /* micro-batches are a sub-pipeline's halves: for errors */
     enum merak_branches branches; /* not AUTO */
     double flops_per_s;           /* of one rank; 0: 1e12 */
     double bytes_per_s;           /* of memory; 0: 1e11 */

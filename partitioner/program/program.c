@@ -89,6 +89,7 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan)
     return (struct merak_shard_options){.tp = plan->tp,
                                         .sp = plan->sp,
                                         .batch = plan->batch,
+                                        .halved = plan->sub_pipeline,
                                         .branches = plan->branches,
                                         .stages = plan->pp,
                                         .shared = merak_plan_shared(plan)};

@@ -290,6 +290,48 @@ static enum merak_status no_degrees(const struct merak_search *s)
                       given, s->tasks, s->in->ranks_per_node, nearest);
 }
 
+/* Sequences that a micro-batch has a multiple of, where tensor ranks are to
+ * share them out and there is one tp only. */
+static size_t samples_unit(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    size_t tp = pin->tp > 0 ? (size_t)pin->tp
+                : pin->pp > 0 && pin->dp > 0
+                    ? (size_t)(s->tasks / pin->pp / pin->dp)
+                    : 1;
+
+    if (pin->batch == 0)
+        return 1;
+    return tp > 1 && pin->sub_pipeline == MERAK_PIN_YES ? 2 * tp : tp;
+}
+
+static bool is_sliced(const struct merak_search_pins *pin)
+{
+    return pin->schedule != NULL && merak_schedule_slices(pin->schedule) > 1;
+}
+
+static bool is_micro_batch_fixed(const struct merak_search_pins *pin)
+{
+    return pin->micro_batch > 0 || is_sliced(pin);
+}
+
+static enum merak_status no_samples(const struct merak_search *s, size_t b,
+                                    size_t unit)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+
+    if (is_sliced(pin))
+        return merak_fail(s->err, MERAK_ERR_CONFIG,
+                          "schedule %s runs micro-batches of 1, which tensor "
+                          "ranks cannot share out: leave --tp-batch %d out, or "
+                          "use another schedule",
+                          pin->schedule, pin->batch);
+    return merak_fail(s->err, MERAK_ERR_CONFIG,
+                      "micro-batch: tensor ranks cannot share out %zu, as "
+                      "--tp-batch %d asks; nearest: %zu",
+                      b, pin->batch, (b / unit + 1) * unit);
+}
+
 /* The batch sizes near the wanted one that some plan divides: a multiple of
  * dp * micro-batch for the smallest dp there can be. */
 enum merak_status merak_search_no_division(const struct merak_search *s)
@@ -299,7 +341,7 @@ enum merak_status merak_search_no_division(const struct merak_search *s)
     size_t b = pin->micro_batch > 0 ? pin->micro_batch : 1;
     size_t tp = pin->tp > 0 ? (size_t)pin->tp : 1;
     size_t pp = pin->pp > 0 ? (size_t)pin->pp : 1;
-    size_t fixed = tp * pp * dp, batch;
+    size_t fixed = tp * pp * dp, unit, batch;
 
     if (s->n_tp_refused > 0) {
         if (s->err != NULL)
@@ -312,6 +354,11 @@ enum merak_status merak_search_no_division(const struct merak_search *s)
         return no_degrees(s);
     if (pin->dp == 0 && pin->tp > 0 && pin->pp > 0)
         dp = (size_t)s->tasks / tp / pp;
+    unit = samples_unit(s);
+    if (is_micro_batch_fixed(pin) && b % unit != 0)
+        return no_samples(s, b, unit);
+    if (!is_micro_batch_fixed(pin))
+        b = unit;
     batch = (s->in->global_batch / (dp * b) + 1) * dp * b;
     if (s->in->global_batch % (dp * b) != 0)
         return merak_fail(s->err, MERAK_ERR_CONFIG,

@@ -331,26 +331,31 @@ static void samples_that_tp_does_not_divide_are_refused(void **state)
     static const struct {
         size_t micro_batch;
         int batch;
+        bool halved;
         enum merak_status status;
         const char *text;
     } rows[] = {
-        {3, 100, MERAK_ERR_CONFIG,
+        {2, 100, true, MERAK_ERR_CONFIG,
+         "half of a micro-batch of 4 cannot be cut over tp=4; --tp-batch 100 "
+         "needs a --micro-batch that twice tp divides (nearest: 8)"},
+        {3, 100, false, MERAK_ERR_CONFIG,
          "a micro-batch of 3 cannot be cut over tp=4; --tp-batch 100 needs a "
          "--micro-batch that tp divides (nearest: 4)"},
-        {6, 1, MERAK_ERR_CONFIG,
+        {6, 1, false, MERAK_ERR_CONFIG,
          "a micro-batch of 6 cannot be cut over tp=4; --tp-batch 1 needs a "
          "--micro-batch that tp divides (nearest: 8)"},
-        {4, 101, MERAK_ERR_PARAM,
+        {4, 101, false, MERAK_ERR_PARAM,
          "batch is 101, expected a percentage, 0..100"},
-        {4, -1, MERAK_ERR_PARAM, "batch is -1, expected a percentage, 0..100"},
+        {4, -1, false, MERAK_ERR_PARAM,
+         "batch is -1, expected a percentage, 0..100"},
     };
 
     (void)state;
     for (size_t r = 0; r < COUNT(rows); r++) {
         const struct spec spec = {
             false, rows[r].micro_batch, 8, 1, 8, 4, 4, 32, true, 0, BLOCK_PRE};
-        const struct merak_shard_options opt = {.tp = 4,
-                                                .batch = rows[r].batch};
+        const struct merak_shard_options opt = {
+            .tp = 4, .batch = rows[r].batch, .halved = rows[r].halved};
         struct merak_sharded *s = NULL;
         struct merak_graph *graph;
         struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);
