@@ -9,7 +9,8 @@
  *               schedule, sub_pipeline, recompute, memory_bytes, zero1, sp,
  *               dtype, scatter, cut, drop, branches, tp_batch}: struct
  *               merak_plan in words; branches is there only if it is not
- *               described, tp_batch if it is not 0.  But for micro-batches: a
+ *               described (once it was gathered, a flag, which is read
+ *               still), tp_batch if it is not 0.  But for micro-batches: a
  *               sub-pipeline's halves together.  cut is null
  *               where merak_stages_cut() says, drop ({attention, blocks} of
  *               each part) where recompute does;
@@ -347,10 +348,12 @@ static void read_plan(struct reader *r, const json_t *in,
     if (r->rc == MERAK_OK && json_object_get(in, "scatter") != NULL)
         p->scatter = (int)read_integer(r, in, "scatter", 0, most);
     if (r->rc == MERAK_OK && json_object_get(in, "tp_batch") != NULL)
-        p->batch = (int)read_integer(r, in, "tp_batch", 1, 100);
+        p->batch = (int)read_integer(r, in, "tp_batch", 0, 100);
     p->threads = 1;
     if (json_object_get(in, "branches") != NULL)
         p->branches = read_word(r, in, "branches", branches_words);
+    else if (json_is_true(json_object_get(in, "gathered")))
+        p->branches = MERAK_BRANCHES_GATHERED;
     halve(r, p);
     read_cut(r, in, file);
     read_drop(r, in, file);

@@ -100,6 +100,32 @@ static void plans_come_back(void **state)
     free(text);
 }
 
+/* As files were written before nodes could stand by blocks: an order of
+ * branches was a flag, and nothing said how samples are cut. */
+static void older_files_are_read(void **state)
+{
+    static const char text[] =
+        "{\"merak_plan\":2,\"plan\":{\"tp\":1,\"pp\":2,\"dp\":1,"
+        "\"order\":\"tp-dp-pp\",\"chunks\":1,\"microbatches\":4,"
+        "\"micro_batch\":1,\"schedule\":\"1f1b\",\"sub_pipeline\":false,"
+        "\"recompute\":\"none\",\"memory_bytes\":0,\"zero1\":true,"
+        "\"sp\":\"auto\",\"dtype\":\"fp32\",\"cut\":[7],\"drop\":null,"
+        "\"gathered\":true},\"run\":{\"model\":\"0123456789abcdef\","
+        "\"seq\":8,\"global_batch\":4},\"program\":\"fedcba9876543210\","
+        "\"id\":\"8454598723bb6d0d\"}";
+    struct merak_plan_file *back = NULL;
+    struct merak_error err = {.text = ""};
+
+    (void)state;
+    if (merak_plan_file_decode(text, strlen(text), "x", &back, &err) !=
+        MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(back->plan.branches, MERAK_BRANCHES_GATHERED);
+    assert_int_equal(back->plan.batch, 0);
+    assert_int_equal(back->plan.scatter, 0);
+    merak_plan_file_destroy(back);
+}
+
 /* The plugin reads the head without a JSON library. */
 static void degrees_come_first(void **state)
 {
@@ -290,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_come_back),
+        cmocka_unit_test(older_files_are_read),
         cmocka_unit_test(degrees_come_first),
         cmocka_unit_test(no_cut_is_null),
         cmocka_unit_test(ids_tell_plans_apart),
