@@ -448,17 +448,18 @@ struct row {
     int next; /* row's first item; or -1 */
 };
 
-/* The shortest two side by side that fit; -1: none do. */
+/* The shortest two side by side that fit; -1: none do.  Of more than k rows
+ * some two take no longer than a block may, but those may be too large. */
 static int shortest_pair(const struct work *w, const struct row *row)
 {
     int best = -1;
-    double least = 0;
+    double most = w->most * (1 + 1e-9), least = 0;
 
     for (int i = 0; row[i].next >= 0; i = row[i].next) {
         const struct row *after = &row[row[i].next];
         double seconds = row[i].seconds + after->seconds;
 
-        if (fits(w, row[i].memory + after->memory) &&
+        if (seconds <= most && fits(w, row[i].memory + after->memory) &&
             (best < 0 || seconds < least)) {
             best = i;
             least = seconds;

@@ -201,6 +201,30 @@ static void blocks_are_the_same_again(void **state)
     dag_free(&dag);
 }
 
+/* Short items too large to stand beside others, and long ones that are not:
+ * what fits is not put together beyond twice the mean. */
+static void small_items_are_not_a_long_block(void **state)
+{
+    enum { N = 12, LONG = 8, K = 4 };
+    static struct blocks b;
+    struct merak_dag dag = dag_of(N);
+
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        dag.seconds[i] = i < LONG ? 1 : 10;
+        dag.memory[i] = i < LONG ? 10 : 1;
+        if (i > 0)
+            join(&dag, i - 1, i, 1);
+    }
+    make_blocks(&dag, K, 10, &b);
+    assert_true(b.n > K);
+    for (int k = 0; k < b.n; k++) {
+        assert_true(b.seconds[k] <= 2 * sum(dag.seconds, N) / K);
+        assert_true(b.memory[k] <= 10);
+    }
+    dag_free(&dag);
+}
+
 static void no_blocks_are_refused(void **state)
 {
     const struct merak_block_options opt = {.blocks = 0};
@@ -421,6 +445,7 @@ int main(void)
         cmocka_unit_test(blocks_take_twice_the_mean_at_most),
         cmocka_unit_test(blocks_fit),
         cmocka_unit_test(blocks_are_the_same_again),
+        cmocka_unit_test(small_items_are_not_a_long_block),
         cmocka_unit_test(no_blocks_are_refused),
         cmocka_unit_test(towers_are_blocks),
         cmocka_unit_test(near_the_best_of_everything),
