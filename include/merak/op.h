@@ -32,6 +32,11 @@ struct merak_attrs {
  * along a dim is split along that dim; an input without x is replicated; an
  * output without x is partial, to be combined by x's kind (sum or max).
  * An index of kind WHOLE cannot be cut.
+ *
+ * Names are letters, each once in a signature.  Two of them mean something:
+ * 'b' is the samples of a micro-batch, 't' the places of a sequence, and
+ * options say whether these may be cut.  A gradient node is cut along the
+ * index that has the name of the one that its forward node is cut along.
  */
 enum merak_index_kind {
     MERAK_INDEX_WHOLE, /* every shard needs all of it */
@@ -41,7 +46,7 @@ enum merak_index_kind {
 
 struct merak_index {
     enum merak_index_kind kind;
-    char name; /* for people: 'b', 't', 'h', 'o', 'i', 'v' */
+    char name; /* 'h', 'o', 'i', 'v', .. */
     bool uneven; /* shards may differ in size (a vocabulary) */
     size_t extent;
 };
