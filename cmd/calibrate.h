@@ -23,7 +23,7 @@ struct calibrate_world {
 /* A run's instructions, of a mean of the middle steps. */
 struct calibrate_times {
     int steps;
-    double *seconds; /* [instr] of the mean rank */
+    double *seconds; /* [instr] of each step's slowest rank */
     double *shared;  /* [instr] of exchanges, since the last member came */
 };
 

@@ -9,7 +9,9 @@
  *
  * What counts is the middle third of the steps, by their lengths: a plan
  * predicts the step that is usual, and a neighbour who comes and goes has no
- * say in it.
+ * say in it.  Of ranks it is the slowest of each step: whatever plan they are
+ * given, they wait for each other in every step, and which of them is slow
+ * changes.
  */
 #include "config.h"
 
@@ -171,14 +173,36 @@ static enum merak_status start(struct run *r)
     return merak_boot_agree(r->world->boot, rc, r->err);
 }
 
-/* Of one step, over ranks: the mean time of each instruction, and the least,
- * which of an exchange is that of the member who came last. */
+/* What the rank spent computing that spent most: others wait for it. */
+static const double *slowest(const struct run *r, const double *all)
+{
+    size_t n = (size_t)r->prog->n_instrs;
+    const double *slow = all;
+    double most = 0;
+
+    for (size_t q = 0; q < (size_t)r->world->all.n; q++) {
+        double sum = 0;
+
+        for (size_t i = 0; i < n; i++) {
+            if (r->prog->instr[i].queue == MERAK_QUEUE_COMPUTE)
+                sum += all[q * n + i];
+        }
+        if (sum > most) {
+            most = sum;
+            slow = all + q * n;
+        }
+    }
+    return slow;
+}
+
+/* Of one step, over ranks: the time of each instruction on the slowest, and the
+ * least, which of an exchange is that of the member who came last. */
 static enum merak_status share_records(struct run *r, int step)
 {
     const struct merak_trace_record *record = merak_engine_records(r->engine);
     size_t n = (size_t)r->prog->n_instrs, size = (size_t)r->world->all.n;
     double *all = r->all;
-    double *mean = r->seconds + (size_t)step * n;
+    double *seconds = r->seconds + (size_t)step * n;
     double *least = r->shared + (size_t)step * n;
     enum merak_status rc;
 
@@ -187,14 +211,14 @@ static enum merak_status share_records(struct run *r, int step)
         all[(size_t)r->world->all.me * n + i] =
             (double)(record[i].end_ns - record[i].start_ns) * 1e-9;
     rc = merak_sum(r->world->tr, &r->world->all, all, n * size, r->err);
+    if (rc == MERAK_OK)
+        memcpy(seconds, slowest(r, all), n * sizeof(*seconds));
     for (size_t i = 0; i < n && rc == MERAK_OK; i++) {
         least[i] = INFINITY;
-        for (size_t q = 0; q < size; q++) {
-            mean[i] += all[q * n + i] / (double)size;
+        for (size_t q = 0; q < size; q++)
             least[i] = fmin(least[i], all[q * n + i]);
-        }
         if (r->prog->instr[i].queue == MERAK_QUEUE_COMPUTE)
-            r->length[step] += mean[i];
+            r->length[step] += seconds[i];
     }
     return rc;
 }
