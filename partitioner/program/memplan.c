@@ -51,17 +51,55 @@ static int larger_first(const void *a, const void *b)
     return x < y ? -1 : x > y; /* a stable order: plans are reproducible */
 }
 
-/* The smallest gap between placed neighbours in time; placed[] is sorted by
- * offset. */
-static size_t best_gap(const struct merak_life *life,
-                       struct merak_life *const *placed, int n)
+/* --- placed buffers ------------------------------------------------------- */
+
+#define PERIODS 64 /* bits of struct placed's `when` */
+
+/* Most buffers live shortly and never meet: a bit for each of so many periods
+ * tells most of these pairs apart. */
+struct placed {
+    uint64_t when;
+    const struct merak_life *life;
+};
+
+static int64_t last_moment(const struct merak_life *lives, int n)
 {
-    size_t need = padded(life), end = 0, best = 0, best_size = SIZE_MAX;
+    int64_t last = 0;
 
     for (int i = 0; i < n; i++) {
-        const struct merak_life *p = placed[i];
+        if (lives[i].n_spans > 0 &&
+            lives[i].span[lives[i].n_spans - 1].last > last)
+            last = lives[i].span[lives[i].n_spans - 1].last;
+    }
+    return last;
+}
 
-        if (!lives_meet(life, p))
+static uint64_t periods_of(const struct merak_life *life, int64_t last)
+{
+    uint64_t when = 0;
+
+    for (int i = 0; i < life->n_spans; i++) {
+        int64_t to = life->span[i].last * PERIODS / (last + 1);
+
+        for (int64_t k = life->span[i].first * PERIODS / (last + 1); k <= to;
+             k++)
+            when |= UINT64_C(1) << k;
+    }
+    return when;
+}
+
+/* The smallest gap between placed neighbours in time; placed[] is sorted by
+ * offset. */
+static size_t best_gap(const struct placed *now, const struct placed *placed,
+                       int n)
+{
+    size_t need = padded(now->life), end = 0, best = 0, best_size = SIZE_MAX;
+
+    /* None is smaller than one that fits exactly. */
+    for (int i = 0; i < n && best_size > need; i++) {
+        const struct merak_life *p = placed[i].life;
+
+        if ((placed[i].when & now->when) == 0 || !lives_meet(now->life, p))
             continue;
         if (p->offset >= end + need && p->offset - end < best_size) {
             best = end;
@@ -73,36 +111,50 @@ static size_t best_gap(const struct merak_life *life,
     return best_size == SIZE_MAX ? end : best;
 }
 
-static void insert_by_offset(struct merak_life **placed, int n,
-                             struct merak_life *life)
+/* Behind those that lie as low. */
+static void insert_by_offset(struct placed *placed, int n,
+                             const struct placed *now)
 {
-    int at = n;
+    int lo = 0, hi = n;
 
-    while (at > 0 && placed[at - 1]->offset > life->offset)
-        at--;
-    memmove(&placed[at + 1], &placed[at], (size_t)(n - at) * sizeof(*placed));
-    placed[at] = life;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+
+        if (placed[mid].life->offset > now->life->offset)
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    memmove(&placed[lo + 1], &placed[lo], (size_t)(n - lo) * sizeof(*placed));
+    placed[lo] = *now;
 }
 
 enum merak_status merak_memplan(struct merak_life *lives, int n,
                                 size_t *bytes_p, struct merak_error *err)
 {
     size_t count = (size_t)n + 1, bytes = 0;
-    struct merak_life **order = calloc(2 * count, sizeof(struct merak_life *));
-    struct merak_life **placed = order + count;
+    struct merak_life **order = calloc(count, sizeof(struct merak_life *));
+    struct placed *placed = calloc(count, sizeof(*placed));
+    int64_t last = last_moment(lives, n);
 
-    if (order == NULL)
-        return merak_fail_nomem(err, 2 * count * sizeof(*order));
+    if (order == NULL || placed == NULL) {
+        free(order);
+        free(placed);
+        return merak_fail_nomem(err, count * sizeof(*placed));
+    }
     for (int i = 0; i < n; i++)
         order[i] = &lives[i];
     qsort(order, (size_t)n, sizeof(struct merak_life *), larger_first);
     for (int i = 0; i < n; i++) {
-        order[i]->offset = best_gap(order[i], placed, i);
-        insert_by_offset(placed, i, order[i]);
+        struct placed now = {periods_of(order[i], last), order[i]};
+
+        order[i]->offset = best_gap(&now, placed, i);
+        insert_by_offset(placed, i, &now);
         if (order[i]->offset + padded(order[i]) > bytes)
             bytes = order[i]->offset + padded(order[i]);
     }
     free(order);
+    free(placed);
     *bytes_p = bytes;
     return MERAK_OK;
 }
