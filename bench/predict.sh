@@ -3,7 +3,7 @@
 # predict.sh - steps predicted against steps measured
 #
 #   make -C bench predict-report        (in the build tree)
-#   predict.sh SRCDIR [PIECE]           (in BUILD/bench)
+#   predict.sh SRCDIR [PIECE [each]]    (in BUILD/bench)
 #
 # Prints a Markdown table: for each plan the simulator's step, from the run's
 # own trace, and the median of the steps that were run.
@@ -21,20 +21,21 @@
 #
 # With a PIECE (predict.sh SRCDIR list shows them) its rows alone: some 100
 # seconds, for machines that are not quiet for longer.  A piece begins with its
-# own calibration.
+# own calibration; with "each", every row of cpu does: half a minute more for
+# each, for machines whose cores change their speed within a piece.
 #
 # A virtual core may be half as fast in one second as it was in the one before,
 # when its host has other guests.  So a loop of a fifth of a second is timed on
 # as many cores before and after each calibration and each cpu run.  A
 # calibration whose loops differ by more than 6 % is made again, up to twice,
-# unless it is of a PIECE; runs beside whose loops the cores were more than 6 % off the calibration's speed
-# do not count, and are tried again up to three times.  What no run counts of
-# says so, with what all of them took.  The last column is half of what the
+# unless it is of a PIECE's only one; runs beside whose loops the cores were more
+# than 6 % off the calibration's speed do not count, and are tried again up to
+# three times.  What no run counts of says so, with what all of them took.  The last column is half of what the
 # steps between the first and the last tenth spread over.
 #
 # Exit code 1 if a row is off by more than 3 % (emu) or 10 % (cpu).
 set -u
-src=$(cd "$1" && pwd) piece=${2:-all}
+src=$(cd "$1" && pwd) piece=${2:-all} each=${3:-}
 export PATH=$PWD/../cmd:$PATH
 tmp=$(mktemp -d)
 spinners=()
@@ -243,7 +244,7 @@ calibrate()
 
     let_sleep
     device=$tmp/device.json
-    [ "$piece" = all ] && tries=3
+    [ "$piece" != all ] && [ -z "$each" ] || tries=3
     for _ in $(seq $tries); do
         speed=$(loops "$1")
         launch "$1" merak calibrate --out "$device" --threads 1 \
@@ -273,6 +274,7 @@ cpu()
     what="$1 $2 x $3, $4 heads, vocab $5, seq $seq, tp $tp pp $pp dp $dp"
     shift 5
     what="$what, micro-batch $micro of $batch ${*//--/}"
+    [ -z "$each" ] || calibrate $((tp * pp * dp))
     row 10 2 $((tp * pp * dp)) "${what% }" --tp "$tp" --pp "$pp" --dp "$dp" \
         --micro-batch "$micro" --global-batch "$batch" "$@" \
         --steps 9 --seq "$seq" --device "$device"
@@ -333,7 +335,7 @@ run_piece()
         emu 8 2 2 2 16 --schedule zb-h1
         ;;
     cpu-1)
-        calibrate 1
+        [ -n "$each" ] || calibrate 1
         cpu "$small" 128 1 8 1 1 1
         cpu "$small" 128 8 8 1 1 1
         cpu "$small" 128 4 8 1 1 1 --recompute full
@@ -343,7 +345,7 @@ run_piece()
         cpu "llama 448 2 7 1500" 64 4 8 1 1 1 --recompute full
         ;;
     cpu-2)
-        calibrate 1
+        [ -n "$each" ] || calibrate 1
         cpu "$small" 128 4 8 1 1 1 --dtype bf16
         cpu "llama 320 4 5 1000" 128 2 8 1 1 1 --dtype bf16
         cpu "gpt2 576 2 9 3000" 96 2 4 1 1 1 --dtype bf16
@@ -353,7 +355,7 @@ run_piece()
         cpu "gpt2 640 2 10 2500" 128 1 2 1 1 1
         ;;
     cpu-3)
-        calibrate 2
+        [ -n "$each" ] || calibrate 2
         cpu "$small" 128 1 8 1 2 1
         cpu "$small" 128 2 16 1 2 1
         cpu "$small" 128 2 16 1 2 1 --recompute full
@@ -363,7 +365,7 @@ run_piece()
         cpu "gpt2 192 6 6 257" 160 2 8 1 2 1 --schedule interleaved --chunks 2
         ;;
     cpu-4)
-        calibrate 2
+        [ -n "$each" ] || calibrate 2
         cpu "$small" 128 4 8 1 1 2
         cpu "$small" 128 2 16 1 1 2
         cpu "$small" 128 2 16 1 1 2 --recompute full
@@ -373,7 +375,7 @@ run_piece()
         cpu "gpt2 448 4 7 500" 64 2 8 1 2 1 --recompute full
         ;;
     cpu-5)
-        calibrate 2
+        [ -n "$each" ] || calibrate 2
         cpu "$small" 128 4 8 2 1 1
         cpu "$small" 128 2 16 2 1 1
         cpu "$small" 128 4 8 2 1 1 --recompute full
