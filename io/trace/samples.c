@@ -215,7 +215,7 @@ static void add_part(const struct merak_trace_span *span,
 
 static enum merak_status sample_lane(struct sampling *s, int r,
                                      const struct merak_trace_view *view,
-                                     int step, struct event *events)
+                                     struct event *events)
 {
     const struct merak_trace_lane *lane = &view->rank[r];
     int64_t queue_free = INT64_MIN;
@@ -237,7 +237,7 @@ static enum merak_status sample_lane(struct sampling *s, int r,
         else if (rec->kind == MERAK_INSTR_KERNEL ||
                  rec->kind == MERAK_INSTR_LOAD ||
                  rec->kind == MERAK_INSTR_SLICE)
-            merak_refine_add(s->refine, class, step,
+            merak_refine_add(s->refine, class,
                              (double)(rec->end_ns - rec->start_ns) * 1e-9);
     }
     free(times.end);
@@ -245,8 +245,7 @@ static enum merak_status sample_lane(struct sampling *s, int r,
 }
 
 /* Events whose members the trace has all. */
-static void add_events(struct sampling *s, const struct event *events, int n,
-                       int step)
+static void add_events(struct sampling *s, const struct event *events, int n)
 {
     for (int i = 0; i < n; i++) {
         const struct event *e = &events[i];
@@ -254,13 +253,12 @@ static void add_events(struct sampling *s, const struct event *events, int n,
             e->members == 0 ? -1 : merak_refine_members(s->refine, e->class);
 
         if (e->members == all)
-            merak_refine_add(s->refine, e->class, step,
+            merak_refine_add(s->refine, e->class,
                              fmax((double)(e->to - e->from) * 1e-9, 0));
     }
 }
 
-static enum merak_status sample_step(struct sampling *s, int32_t number,
-                                     int step)
+static enum merak_status sample_step(struct sampling *s, int32_t number)
 {
     struct merak_trace_view *view = NULL;
     struct event *events = NULL;
@@ -273,9 +271,9 @@ static enum merak_status sample_step(struct sampling *s, int32_t number,
     if (events == NULL)
         rc = merak_fail_nomem(s->err, sizeof(*events));
     for (int r = 0; r < s->n && rc == MERAK_OK; r++)
-        rc = sample_lane(s, r, view, step, events);
+        rc = sample_lane(s, r, view, events);
     if (rc == MERAK_OK)
-        add_events(s, events, view->n_events, step);
+        add_events(s, events, view->n_events);
     free(events);
     merak_trace_view_destroy(view);
     return rc;
@@ -333,7 +331,7 @@ static enum merak_status sample_steps(struct sampling *s, const int32_t *step,
         rc = merak_refine_create(out->steps, &s->refine, s->err);
     for (int i = 0; i < out->steps && rc == MERAK_OK; i++) {
         out->step_s += (double)length[low + i].ns * 1e-9 / out->steps;
-        rc = sample_step(s, length[low + i].step, i);
+        rc = sample_step(s, length[low + i].step);
     }
     free(length);
     return rc;

@@ -5,12 +5,10 @@
 
 #include "partitioner/refine/refine.h"
 
-/* A class, its samples summed by steps. */
+/* A class and its samples. */
 struct refine_class {
     struct merak_sample_class what;
-    double *sum; /* [steps] */
-    long *count; /* [steps] */
-    long n;      /* samples, once all are in */
+    long n;
     double mean; /* seconds */
 };
 
@@ -22,7 +20,7 @@ struct merak_refine {
 
 /* A device on its way to what the samples say. */
 struct refine_run {
-    struct merak_refine *refine;
+    const struct merak_refine *refine;
     enum merak_dtype dtype;
     int ranks;
     struct merak_device *device;

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNUSUAL 30 /* times the median step */
-
 /* --- samples -------------------------------------------------------------- */
 
 enum merak_status merak_refine_create(int steps, struct merak_refine **refine_p,
@@ -31,10 +29,6 @@ void merak_refine_destroy(struct merak_refine *refine)
 {
     if (refine == NULL)
         return;
-    for (int i = 0; i < refine->n; i++) {
-        free(refine->class[i].sum);
-        free(refine->class[i].count);
-    }
     free(refine->class);
     free(refine);
 }
@@ -71,9 +65,6 @@ enum merak_status merak_refine_class(struct merak_refine *refine,
                                      const struct merak_sample_class *class,
                                      int *id_p, struct merak_error *err)
 {
-    size_t n = (size_t)refine->steps + 1;
-    struct refine_class *c;
-
     for (int i = 0; i < refine->n; i++) {
         if (is_same(&refine->class[i].what, class)) {
             *id_p = i;
@@ -82,14 +73,9 @@ enum merak_status merak_refine_class(struct merak_refine *refine,
     }
     if (grow(refine, err) != MERAK_OK)
         return err->status;
-    c = &refine->class[refine->n];
-    *c = (struct refine_class){.what = *class,
-                               .sum = calloc(n, sizeof(*c->sum)),
-                               .count = calloc(n, sizeof(*c->count))};
-    *id_p = refine->n++; /* what failed is freed with the rest */
-    return c->sum == NULL || c->count == NULL
-               ? merak_fail_nomem(err, n * sizeof(*c->sum))
-               : MERAK_OK;
+    refine->class[refine->n] = (struct refine_class){.what = *class};
+    *id_p = refine->n++;
+    return MERAK_OK;
 }
 
 int merak_refine_members(const struct merak_refine *refine, int id)
@@ -99,11 +85,12 @@ int merak_refine_members(const struct merak_refine *refine, int id)
     return n < 2 ? 0 : n;
 }
 
-void merak_refine_add(struct merak_refine *refine, int id, int step,
-                      double seconds)
+void merak_refine_add(struct merak_refine *refine, int id, double seconds)
 {
-    refine->class[id].sum[step] += seconds;
-    refine->class[id].count[step]++;
+    struct refine_class *c = &refine->class[id];
+
+    c->n++;
+    c->mean += (seconds - c->mean) / (double)c->n;
 }
 
 /* --- statistics ----------------------------------------------------------- */
@@ -132,34 +119,6 @@ double merak_refine_median(struct refine_weighted *pair, int n)
 double merak_refine_bound(double x, double most)
 {
     return fmin(fmax(x, 1 / most), most);
-}
-
-/* The mean over steps, of which none counts for more than UNUSUAL times the
- * median one. */
-static enum merak_status summarize(const struct merak_refine *refine,
-                                   struct refine_class *c,
-                                   struct merak_error *err)
-{
-    size_t bytes = ((size_t)refine->steps + 1) * sizeof(struct refine_weighted);
-    struct refine_weighted *pair = malloc(bytes);
-    double most, sum = 0;
-    int n = 0;
-
-    if (pair == NULL)
-        return merak_fail_nomem(err, bytes);
-    c->n = 0;
-    for (int s = 0; s < refine->steps; s++) {
-        if (c->count[s] > 0)
-            pair[n++] = (struct refine_weighted){
-                c->sum[s] / (double)c->count[s], (double)c->count[s]};
-        c->n += c->count[s];
-    }
-    most = n == 0 ? 0 : UNUSUAL * merak_refine_median(pair, n);
-    for (int i = 0; i < n; i++)
-        sum += pair[i].weight * fmin(pair[i].value, most);
-    c->mean = c->n == 0 ? 0 : sum / (double)c->n;
-    free(pair);
-    return MERAK_OK;
 }
 
 enum merak_status merak_refine_note(struct refine_run *run,
@@ -431,12 +390,8 @@ static enum merak_status copy_rates(const struct merak_rates *from,
 
 static enum merak_status refine_all(struct refine_run *run, bool kernels)
 {
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc = kernels ? refine_kernels(run) : MERAK_OK;
 
-    for (int i = 0; i < run->refine->n && rc == MERAK_OK; i++)
-        rc = summarize(run->refine, &run->refine->class[i], run -> err);
-    if (rc == MERAK_OK && kernels)
-        rc = refine_kernels(run);
     if (rc == MERAK_OK)
         rc = merak_refine_links(run);
     if (rc == MERAK_OK && run->n_changes == 0)
@@ -446,7 +401,7 @@ static enum merak_status refine_all(struct refine_run *run, bool kernels)
     return rc;
 }
 
-enum merak_status merak_refine_device(struct merak_refine *refine,
+enum merak_status merak_refine_device(const struct merak_refine *refine,
                                       enum merak_dtype dtype, int ranks,
                                       bool kernels, struct merak_device *device,
                                       struct merak_change **changes_p, int *n_p,

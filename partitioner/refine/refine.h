@@ -47,8 +47,9 @@ struct merak_sample_class {
 
 struct merak_refine;
 
-/* steps: that samples are of; what is unusual in one of them is held against
- * the others. */
+/* steps: that samples are of.  They have to be usual ones: all that they took
+ * counts, so that a device predicts the step and not its kernels at their
+ * best. */
 enum merak_status merak_refine_create(int steps, struct merak_refine **refine_p,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_refine_destroy(struct merak_refine *refine);
@@ -59,8 +60,7 @@ enum merak_status merak_refine_class(struct merak_refine *refine,
                                      struct merak_error *err) MERAK_CHECKED;
 /* How many ranks meet in what the class is of, 2 or more; 0: nobody. */
 int merak_refine_members(const struct merak_refine *refine, int id);
-void merak_refine_add(struct merak_refine *refine, int id, int step,
-                      double seconds);
+void merak_refine_add(struct merak_refine *refine, int id, double seconds);
 
 enum merak_change_unit {
     MERAK_CHANGE_SECONDS, /* of a step, on the mean rank */
@@ -87,7 +87,7 @@ struct merak_change {
  *
  * MERAK_ERR_PARAM if there are no samples of what is asked for.
  */
-enum merak_status merak_refine_device(struct merak_refine *refine,
+enum merak_status merak_refine_device(const struct merak_refine *refine,
                                       enum merak_dtype dtype, int ranks,
                                       bool kernels, struct merak_device *device,
                                       struct merak_change **changes_p, int *n_p,

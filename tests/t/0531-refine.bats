@@ -105,9 +105,10 @@ corrects()
 }
 
 @test "links are corrected with the kernels, of pipelines and of replicas" {
-    corrects 10 2 --pp 2
+    # ranks wait for the later one, by chance, which is in no link; and a busy
+    # machine has much of that
+    corrects 30 2 --pp 2
     jq -e '.link.latency_s < 1e-2' "$RUNS/right.json"
-    # replicas wait for the later one, by chance, which is in no link
     corrects 40 2 --dp 2
     jq -e '.link.groups | length == 1 and .[0].ranks == 2 and
         .[0].latency_s < 1e-2' "$RUNS/right.json"

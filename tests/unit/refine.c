@@ -344,7 +344,7 @@ static void links_of_nothing_are_solved(void **state)
     d.link_latency_s = 0;
     assert_int_equal(merak_refine_create(1, &refine, &err), MERAK_OK);
     assert_int_equal(merak_refine_class(refine, &class, &id, &err), MERAK_OK);
-    merak_refine_add(refine, id, 0, 3e-5);
+    merak_refine_add(refine, id, 3e-5);
     assert_int_equal(merak_refine_device(refine, MERAK_F32, 2, false, &d,
                                          &changes, &n, &err),
                      MERAK_OK);
