@@ -68,7 +68,8 @@ static enum merak_status reserve_exchange(struct ucx *tr, int members,
                           : rc;
 }
 
-/* An exchange of n members has up to 2 n messages of its own out. */
+/* An exchange of n members has up to 4 n messages of its own out: two chunks
+ * to and two from each of the others. */
 enum merak_status merak_ucx_reserve(struct merak_transport *base, int messages,
                                     int exchanges, int members,
                                     struct merak_error *err)
@@ -79,7 +80,7 @@ enum merak_status merak_ucx_reserve(struct merak_transport *base, int messages,
 
     for (int i = 0; i < exchanges && rc == MERAK_OK; i++)
         rc = reserve_exchange(tr, members, &list, err);
-    for (int i = 0; i < messages + 2 * members * exchanges && rc == MERAK_OK;
+    for (int i = 0; i < messages + 4 * members * exchanges && rc == MERAK_OK;
          i++) {
         struct ucx_request *r = merak_ucx_request_new(tr, "", -1, 0, 0);
 
