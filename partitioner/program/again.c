@@ -32,9 +32,11 @@
 struct again {
     struct merak_build *b;
     const struct merak_chunk *chunk;
-    int first_block; /* of the part */
-    bool *crosses;   /* by value: another block's forward uses it */
-    bool *node;      /* by node: runs again */
+    int first_block;   /* of the part */
+    bool *crosses;     /* by value: another block's forward uses it */
+    bool *node;        /* by node: runs again */
+    const bool *moves; /* by node: a conversion for weight gradients, of other
+                          parts as well */
 };
 
 static const struct merak_node *producer_of(const struct merak_build *b,
@@ -130,13 +132,41 @@ static void add_item(struct merak_items *items, int node, bool again)
     items->item[items->n++] = (struct merak_item){node, again};
 }
 
-static enum merak_action_kind action_of(const struct merak_build *b,
+/*
+ * Values go from stage to stage with F and B alone.  What is converted for the
+ * weight gradients of several parts would be made in the W of one, which the
+ * schedule may have put off until long after the others' B and W.
+ */
+static const bool *find_moving(struct merak_build *b)
+{
+    const struct merak_graph *graph = b->graph;
+    bool *moves = merak_build_alloc(b, (size_t)graph->n_nodes + 1);
+
+    for (int n = graph->n_nodes - 1; n >= 0 && moves != NULL; n--) {
+        const struct merak_node *node = graph->node[n];
+
+        for (int i = 0; i < node->n_in; i++) {
+            const struct merak_node *from = producer_of(b, node->in[i]);
+
+            if (from != NULL && from->phase == MERAK_PHASE_W &&
+                b->sharded->hop[from->id].kind != MERAK_CONVERT_NONE &&
+                (moves[n] ||
+                 b->stages->of_node[from->id] != b->stages->of_node[n]))
+                moves[from->id] = true;
+        }
+    }
+    return moves;
+}
+
+static enum merak_action_kind action_of(const struct again *a,
                                         const struct merak_node *node)
 {
     if (node->phase == MERAK_PHASE_F)
         return MERAK_ACT_F;
-    return node->phase == MERAK_PHASE_W && b->schedule->splits_w ? MERAK_ACT_W
-                                                                 : MERAK_ACT_B;
+    return node->phase == MERAK_PHASE_W && a->b->schedule->splits_w &&
+                   !a->moves[node->id]
+               ? MERAK_ACT_W
+               : MERAK_ACT_B;
 }
 
 static void note_uses(struct merak_chunk *chunk, const struct merak_node *node,
@@ -152,7 +182,7 @@ static void fill_lists(struct again *a, struct merak_chunk *chunk)
 
     for (int n = 0; n < b->graph->n_nodes; n++) {
         const struct merak_node *node = b->graph->node[n];
-        enum merak_action_kind kind = action_of(b, node);
+        enum merak_action_kind kind = action_of(a, node);
 
         if (!is_here(b, chunk, n))
             continue;
@@ -216,11 +246,12 @@ static bool again_init(struct again *a)
     return true;
 }
 
-static void make_lists(struct merak_build *b, struct merak_chunk *chunk)
+static void make_lists(struct merak_build *b, struct merak_chunk *chunk,
+                       const bool *moves)
 {
     size_t nodes = (size_t)b->graph->n_nodes + 1;
     size_t bytes = nodes * sizeof(struct merak_item);
-    struct again a = {.b = b, .chunk = chunk};
+    struct again a = {.b = b, .chunk = chunk, .moves = moves};
     bool *mixed =
         merak_build_alloc(b, (size_t)b->stages->n_blocks[chunk->part] + 1);
 
@@ -239,6 +270,8 @@ static void make_lists(struct merak_build *b, struct merak_chunk *chunk)
 
 void merak_build_lists(struct merak_build *b)
 {
+    const bool *moves = find_moving(b);
+
     for (int c = 0; c < b->n_chunks && b->rc == MERAK_OK; c++)
-        make_lists(b, &b->chunk[c]);
+        make_lists(b, &b->chunk[c], moves);
 }

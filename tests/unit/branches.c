@@ -191,11 +191,51 @@ static void nor_do_other_degrees(void **state)
     assert_true(count.proved >= 40);
 }
 
+/* What is converted once for the weight gradients of several stages comes
+ * with the backward, also where these wait for W and boundaries are gathered
+ * from parts. */
+static void nor_do_late_weight_gradients(void **state)
+{
+    static const struct {
+        int seed;
+        struct merak_plan plan;
+    } rows[] = {
+        {8725,
+         {.tp = 2,
+          .pp = 4,
+          .dp = 1,
+          .microbatches = 5,
+          .micro_batch = 1,
+          .scatter = 1,
+          .branches = MERAK_BRANCHES_BLOCKS,
+          .schedule = "zb-h1"}},
+        {53984,
+         {.tp = 2,
+          .pp = 4,
+          .dp = 2,
+          .chunks = 2,
+          .microbatches = 24,
+          .micro_batch = 1,
+          .scatter = 1,
+          .recompute = MERAK_RECOMPUTE_FULL,
+          .sub_pipeline = true,
+          .branches = MERAK_BRANCHES_GATHERED,
+          .schedule = "zb-v"}},
+    };
+    struct count count = {0, 0, 0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        prove(&rows[i].plan, rows[i].seed, false, &count);
+    assert_int_equal(count.proved, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_schedule_hangs),
         cmocka_unit_test(nor_do_other_degrees),
+        cmocka_unit_test(nor_do_late_weight_gradients),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
