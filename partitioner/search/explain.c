@@ -122,6 +122,7 @@ static void choose_runners(const struct merak_search *s,
             c = &s->cand[fit++];
         else
             break;
+        seen = c->arena == DBL_MAX; /* it cannot run */
         for (int i = 0; i < r->n_choices; i++)
             seen = seen || is_alike(&c->plan, &r->choice[i].plan);
         if (seen)
@@ -175,6 +176,7 @@ enum merak_status merak_search_choose(struct merak_search *s,
 
 /* --- when nothing fits ---------------------------------------------------- */
 
+/* NULL: none could run, whatever the memory. */
 static const struct merak_candidate *least(const struct merak_search *s)
 {
     const struct merak_candidate *c = NULL;
@@ -184,7 +186,7 @@ static const struct merak_candidate *least(const struct merak_search *s)
             c = &s->big[i];
     }
     for (int i = 0; i < s->n_cands; i++) {
-        if (c == NULL || s->cand[i].arena < c->bytes)
+        if (s->cand[i].arena < (c == NULL ? DBL_MAX : c->bytes))
             c = &s->cand[i];
     }
     return c;
@@ -216,10 +218,17 @@ static int enough_nodes(const struct merak_search_input *in)
 enum merak_status merak_search_no_memory(const struct merak_search *s)
 {
     const struct merak_candidate *c = least(s);
-    double need = c->arena > c->bytes ? c->arena : c->bytes;
-    int nodes = enough_nodes(s->in);
     char limit[16], need_text[16], more[32] = "";
+    double need;
+    int nodes;
 
+    if (c == NULL) {
+        if (s->err != NULL)
+            *s->err = s->run_error;
+        return s->run_error.status;
+    }
+    need = c->arena > c->bytes ? c->arena : c->bytes;
+    nodes = enough_nodes(s->in);
     if (nodes > 0)
         snprintf(more, sizeof(more), ", or %d nodes", nodes);
     bytes_text(need, need_text);

@@ -80,6 +80,9 @@ static enum merak_status try_one(struct merak_search *s,
     if (rc == MERAK_ERR_CORRUPT || rc == MERAK_ERR_UNSUPPORTED) {
         c->settled = false;
         c->step_s = c->arena = DBL_MAX;
+        if (s->err != NULL)
+            s->run_error = *s->err;
+        s->run_error.status = rc;
         return MERAK_OK;
     }
     c->settled = c->arena <= s->limit;

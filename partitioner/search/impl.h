@@ -393,6 +393,8 @@ struct merak_search {
     int n_rated, n_simulated;
     struct merak_error tp_error; /* of the last tp the model refused */
     int n_tp_refused;
+    struct merak_error run_error; /* of the last candidate whose programs could
+                                     not run; its arena is DBL_MAX */
     struct merak_error schedule_error; /* of the last schedule that could not
                                           run with a plan's numbers, in as
                                           few chunks as it takes */

@@ -14,6 +14,7 @@
 
 #include "base/rng.h"
 #include "partitioner/plan.h"
+#include "partitioner/search/search.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -230,12 +231,47 @@ static void nor_do_late_weight_gradients(void **state)
     assert_int_equal(count.proved, 2);
 }
 
+/* Where a value would have to go back in every plan that is asked for, that is
+ * what the planner says: no memory would help. */
+static void what_cannot_run_is_named(void **state)
+{
+    int seed = 4;
+    struct merak_device device;
+    struct merak_search_result *result = NULL;
+    struct merak_error err = {.text = ""};
+    const struct merak_search_input in = {.describe = describe,
+                                          .arg = &seed,
+                                          .seq = 8,
+                                          .dtype = MERAK_F32,
+                                          .global_batch = 8,
+                                          .nodes = 1,
+                                          .ranks_per_node = 8,
+                                          .threads = 1,
+                                          .device = &device,
+                                          .pin = {.tp = 2,
+                                                  .pp = 4,
+                                                  .dp = 1,
+                                                  .chunks = 1,
+                                                  .micro_batch = 1,
+                                                  .schedule = "1f1b",
+                                                  .sub_pipeline = MERAK_PIN_NO,
+                                                  .fix_branches = true,
+                                                  .fix_recompute = true}};
+
+    (void)state;
+    assert_int_equal(merak_device_find("cpu", &device, &err), MERAK_OK);
+    assert_int_equal(merak_search(&in, &result, &err), MERAK_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "against the pipeline's direction"));
+    assert_int_equal(merak_search(&in, &result, NULL), MERAK_ERR_UNSUPPORTED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_schedule_hangs),
         cmocka_unit_test(nor_do_other_degrees),
         cmocka_unit_test(nor_do_late_weight_gradients),
+        cmocka_unit_test(what_cannot_run_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
