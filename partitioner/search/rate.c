@@ -1,177 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rate.c - a candidate's step, action by action
  *
- * The schedule's own lists of actions are played with the durations that the
- * table gives: an action starts when its stage is free and what it needs has
- * come; a transfer starts when it was sent and its receive is posted, which
- * programs do one action ahead (emit.c), and parts of a boundary are gathered
- * when the stage is free.  Before the first forward come the parameters that
+ * The schedule's own lists of actions are played (play.h) with the durations
+ * that the table gives.  Before the first forward come the parameters that
  * replicas updated in parts, after the last backward the reduction over
- * replicas, the norm and the update, as in step.c.  An action loses what the
- * transfers before and behind it take from it (struct merak_beside), the
- * backward what the reductions take that begin while it lasts.
+ * replicas, the norm and the update, as in step.c.  The backward loses what
+ * the reductions take that begin while it lasts (struct merak_beside).
  */
 #include "config.h"
 
 #include "partitioner/search/impl.h"
+#include "partitioner/search/play.h"
 
 #include "base/error.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* --- playing the lists ---------------------------------------------------- */
-
-struct player {
-    const struct merak_rater *r;
-    const struct merak_lists *lists;
-    double *up_s, *down_s; /* by part: transfers over its lower end */
-    double *up_gather_s, *down_gather_s; /* parts made whole behind them */
-    double *up_lost_s, *down_lost_s;     /* by kernels, beside them */
-    double *f_end, *b_end; /* [part][unit][pass], [part][unit], or < 0 */
-    double *made;          /* by part: gradients of weights, of all units */
-    double *end, *before;  /* by stage: of the last action, and of the one
-                              before it */
-    int *next;
-};
-
-/* When a part is through with what this action does of a unit. */
-static double *end_of(const struct player *p, int part,
-                      const struct merak_step_action *a, int pass)
-{
-    size_t turn = (size_t)part * (size_t)p->lists->units + (size_t)a->unit;
-
-    if (a->kind == MERAK_ACT_B)
-        return &p->b_end[turn];
-    return &p->f_end[turn * (size_t)p->lists->passes + (size_t)pass];
-}
-
-/* The next pass begins when the last part is through with this one. */
-static double recycled(const struct player *p, int s,
-                       const struct merak_step_action *a)
-{
-    double sent;
-
-    if (a->pass == 0)
-        return 0;
-    sent = *end_of(p, p->r->parts - 1, a, a->pass - 1);
-    return sent < 0 || sent > p->before[s] ? sent : p->before[s];
-}
-
-/* When what an action needs is there; negative: not known yet. */
-static double arrival(const struct player *p, int s, int part,
-                      const struct merak_step_action *a)
-{
-    bool up = a->kind == MERAK_ACT_F;
-    int from = up ? part - 1 : part + 1;
-    double sent, took;
-
-    if (up && from < 0)
-        return recycled(p, s, a);
-    if ((!up && a->kind != MERAK_ACT_B) || from == p->r->parts)
-        return 0;
-    took = up ? p->up_s[part] : p->down_s[from];
-    sent = *end_of(p, from, a, a->pass);
-    if (took < 0)
-        return 0; /* nothing crosses there */
-    if (sent < 0)
-        return -1;
-    if (p->lists->stage_of[from] == s)
-        return sent;
-    return (sent > p->before[s] ? sent : p->before[s]) + took;
-}
-
-/* Of transfers over both ends of a part; outermost there are none. */
-static double lost(const struct player *p, const double *lost_s, int part)
-{
-    return lost_s[part] + (part + 1 < p->r->parts ? lost_s[part + 1] : 0);
-}
-
-static double duration(const struct player *p, int part,
-                       const struct merak_step_action *a)
-{
-    const struct merak_range *g = &p->r->range[part];
-    double again = a->again ? p->r->keeps[part].again_s : 0;
-
-    switch (a->kind) {
-    case MERAK_ACT_F:
-        return g->f_s + lost(p, p->up_lost_s, part);
-    case MERAK_ACT_B:
-        return again + lost(p, p->down_lost_s, part) +
-               (p->lists->schedule->splits_w ? g->x_s : g->b_s);
-    case MERAK_ACT_W:
-        return g->w_s;
-    case MERAK_ACT_R:
-        return again;
-    }
-    return 0;
-}
-
-/* Before an action that another stage's parts come to: programs gather them
- * when it is its turn. */
-static double join_s(const struct player *p, int s, int part,
-                     const struct merak_step_action *a)
-{
-    bool up = a->kind == MERAK_ACT_F;
-    int from = up ? part - 1 : part + 1;
-
-    if ((!up && a->kind != MERAK_ACT_B) || from < 0 || from == p->r->parts ||
-        p->lists->stage_of[from] == s)
-        return 0;
-    return up ? p->up_gather_s[part] : p->down_gather_s[from];
-}
-
-/* As many actions of a stage as can be; true if there were any. */
-static bool play_stage(struct player *p, int s)
-{
-    int first = p->next[s];
-
-    while (p->next[s] < p->lists->n[s]) {
-        const struct merak_step_action *a =
-            &p->lists->action[(size_t)s * (size_t)p->lists->room +
-                              (size_t)p->next[s]];
-        int part = p->lists->part[s * p->lists->chunks + a->chunk];
-        double at = arrival(p, s, part, a), end;
-
-        if (at < 0)
-            break;
-        end = (at > p->end[s] ? at : p->end[s]) + join_s(p, s, part, a) +
-              duration(p, part, a);
-        if (a->kind == MERAK_ACT_F && a->unit == 0 && end < p->r->front_s[part])
-            end = p->r->front_s[part];
-        if (a->kind == MERAK_ACT_F || a->kind == MERAK_ACT_B)
-            *end_of(p, part, a, a->pass) = end;
-        if (a->kind == MERAK_ACT_B || a->kind == MERAK_ACT_W)
-            p->made[part] = end;
-        p->before[s] = p->end[s];
-        p->end[s] = end;
-        p->next[s]++;
-    }
-    return p->next[s] > first;
-}
-
-static void play(struct player *p)
-{
-    int stages = p->lists->stages;
-    size_t units = (size_t)p->r->parts * (size_t)p->lists->units;
-    bool moved = true;
-
-    for (size_t i = 0; i < units; i++)
-        p->b_end[i] = -1;
-    for (size_t i = 0; i < units * (size_t)p->lists->passes; i++)
-        p->f_end[i] = -1;
-    for (int s = 0; s < stages; s++) {
-        p->end[s] = p->before[s] = 0;
-        p->next[s] = 0;
-    }
-    while (moved) {
-        moved = false;
-        for (int s = 0; s < stages; s++)
-            moved = play_stage(p, s) || moved;
-        for (int s = stages - 1; s >= 0; s--)
-            moved = play_stage(p, s) || moved;
-    }
-}
 
 static int stage_of(const struct merak_rater *r, int segment)
 {
@@ -422,7 +266,7 @@ static void drain_part(const struct merak_rater *r, int part, double made,
 
 /* The part of a stage that ends after `last` (-1: first); -1 if there is
  * none. */
-static int next_made(const struct player *p, int s, int last)
+static int next_made(const struct merak_player *p, int s, int last)
 {
     int next = -1;
 
@@ -440,7 +284,7 @@ static int next_made(const struct player *p, int s, int last)
 
 /* When all gradients of a stage are summed over replicas, but of what several
  * stages have. */
-static double drain_stage(const struct player *p, int s)
+static double drain_stage(const struct merak_player *p, int s)
 {
     struct drain d = {0};
 
@@ -450,7 +294,7 @@ static double drain_stage(const struct player *p, int s)
     return d.free > d.at ? d.free : d.at;
 }
 
-static struct tail tail_of(const struct player *p, int s,
+static struct tail tail_of(const struct merak_player *p, int s,
                            const struct merak_range *g, double tied)
 {
     const struct merak_rater *r = p->r;
@@ -655,7 +499,7 @@ static double crossing_takes(const struct merak_rater *r, double bytes,
 }
 
 static void set_player(const struct merak_rater *r,
-                       const struct merak_lists *lists, struct player *p)
+                       const struct merak_lists *lists, struct merak_player *p)
 {
     size_t parts = (size_t)r->parts, pp = (size_t)r->plan->pp;
     size_t cells = parts * (size_t)lists->units * (size_t)lists->passes;
@@ -682,25 +526,26 @@ static void set_player(const struct merak_rater *r,
         down_lost[k] =
             crossing_takes(r, seg->down_bytes, seg->down_part, inside);
     }
-    *p = (struct player){.r = r,
-                         .lists = lists,
-                         .up_s = up,
-                         .down_s = down,
-                         .up_gather_s = up_gather,
-                         .down_gather_s = down_gather,
-                         .up_lost_s = up_lost,
-                         .down_lost_s = down_lost,
-                         .end = rest,
-                         .before = rest + pp,
-                         .made = made,
-                         .next = (int *)(rest + 2 * pp),
-                         .f_end = rest + 3 * pp,
-                         .b_end = rest + 3 * pp + cells};
+    *p = (struct merak_player){.r = r,
+                               .lists = lists,
+                               .up_s = up,
+                               .down_s = down,
+                               .up_gather_s = up_gather,
+                               .down_gather_s = down_gather,
+                               .up_lost_s = up_lost,
+                               .down_lost_s = down_lost,
+                               .end = rest,
+                               .before = rest + pp,
+                               .made = made,
+                               .next = (int *)(rest + 2 * pp),
+                               .f_end = rest + 3 * pp,
+                               .b_end = rest + 3 * pp + cells};
 }
 
 /* Of the step: all stages' ends, then their tails. */
-static double whole_step(const struct merak_rater *r, const struct player *p,
-                         struct tail *busiest, int at)
+static double whole_step(const struct merak_rater *r,
+                         const struct merak_player *p, struct tail *busiest,
+                         int at)
 {
     double ready = 0, update = 0, *tied = p->before; /* not needed any more */
 
@@ -740,7 +585,7 @@ static struct work work_of(const struct merak_rater *r, int stage)
     return work;
 }
 
-static void share_out(const struct merak_rater *r, const struct player *p,
+static void share_out(const struct merak_rater *r, const struct merak_player *p,
                       double step, int at, const struct tail *t, double *part_s)
 {
     double units = merak_plan_units(r->plan);
@@ -788,7 +633,7 @@ static void set_ranges(struct merak_rater *r, const int *bound)
 /* Carry the ends of a pipeline that has settled on to all units: at the rate
  * of the last ones, but no faster than the longest stage. */
 static void carry_on(const struct merak_rater *r, double less_s, int busiest,
-                     const struct player *p)
+                     const struct merak_player *p)
 {
     int by = r->lists->units - r->lists_less->units;
     double period = (p->end[0] - less_s) / by;
@@ -843,7 +688,7 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
     int busiest, stage = 0;
     double less_s = 0, step, bytes;
     struct tail tail = {0};
-    struct player p;
+    struct merak_player p;
 
     if (is_too_long(r, bound, false, &step))
         return step;
@@ -861,11 +706,11 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
         set_front(r, i);
     if (r->lists_less != NULL) {
         set_player(r, r->lists_less, &p);
-        play(&p);
+        merak_play(&p);
         less_s = p.end[0];
     }
     set_player(r, r->lists, &p);
-    play(&p);
+    merak_play(&p);
     if (r->lists_less != NULL)
         carry_on(r, less_s, busiest, &p);
     step = whole_step(r, &p, &tail, busiest);
