@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cluster.sh - run tests/t/*.bats under a private real Slurm
 #
-#   cluster.sh --builddir DIR [--srcdir DIR] [--log DIR] [FILE.bats]...
+#   cluster.sh --builddir DIR [--srcdir DIR] [--log DIR] [--jobs N]
+#              [FILE.bats]...
 #
 # Every script gets a sandbox of its own, so that what one breaks the next
 # does not see.  A line "# modes: A B" near a script's top says how it runs
@@ -16,11 +17,15 @@
 #
 # Prints TAP as it comes, then one line of totals; exit code 0 if nothing
 # failed.  A script that says nothing, or too little, has failed.
+#
+# Scripts mostly wait for Slurm: with --jobs N so many of them run at once, and
+# each is printed when it has ended.  One that compares times says "# alone" near
+# its top, and runs by itself, after the others.
 
 set -u
 
 srcdir=$(cd "$(dirname "$0")" && pwd)
-builddir= logdir=
+builddir= logdir= jobs=1
 files=()
 limit=900 # seconds a script may take
 user=nobody
@@ -30,6 +35,7 @@ while [ $# -gt 0 ]; do
     --builddir) builddir=$(cd "$2" && pwd) && shift 2 || exit 2 ;;
     --srcdir) srcdir=$(cd "$2" && pwd) && shift 2 || exit 2 ;;
     --log) logdir=$2 && shift 2 || exit 2 ;;
+    --jobs) jobs=$2 && shift 2 || exit 2 ;;
     *) files+=("$1") && shift ;;
     esac
 done
@@ -40,6 +46,11 @@ done
 [ ${#files[@]} -gt 0 ] || files=("$srcdir"/t/*.bats)
 logdir=${logdir:-$builddir/tests/cluster}
 mkdir -p "$logdir" || exit 2
+
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || {
+    echo "cluster.sh: --jobs: expected a number from 1, got \"$jobs\"" >&2
+    exit 2
+}
 
 passed=0 failed=0 skipped=0
 
@@ -102,22 +113,65 @@ count()
     passed=$((passed + ok)) failed=$((failed + not)) skipped=$((skipped + skip))
 }
 
-for file in "${files[@]}"; do
-    name=$(basename "$file" .bats)
-    modes=$(sed -n '1,20s/^# modes: //p' "$file")
-    for mode in ${modes:-root}; do
-        echo "# $name ($mode)"
-        why=$(obstacle "$mode")
-        if [ -n "$why" ]; then
-            echo "ok - $name ($mode) # skip $why"
-            skipped=$((skipped + 1))
-            continue
-        fi
-        log=$logdir/$name.$mode.tap begin=$SECONDS
-        run_script "$file" "$mode" </dev/null 2>&1 | tee "$log"
-        count "$log" "$name ($mode)"
-        echo "# $name ($mode) took $((SECONDS - begin)) s"
+# Script $1 in mode $2, from its heading to how long it took.
+report_script()
+{
+    local name begin=$SECONDS
+
+    name=$(basename "$1" .bats)
+    echo "# $name ($2)"
+    run_script "$1" "$2" </dev/null 2>&1 | tee "$logdir/$name.$2.tap"
+    echo "# $name ($2) took $((SECONDS - begin)) s"
+}
+
+# The same, said at once, so that scripts beside each other do not mix.
+report_later()
+{
+    local said
+
+    said=$(report_script "$@")
+    flock "$logdir" cat <<<"$said"
+}
+
+# Every script in its modes, $2 of them at once, that runs beside others (yes
+# or no: $1).
+run_all()
+{
+    local file mode modes why beside running=0
+
+    for file in "${files[@]}"; do
+        beside=yes
+        sed -n '1,20p' "$file" | grep -q '^# alone' && beside=no
+        [ "$beside" = "$1" ] || continue
+        modes=$(sed -n '1,20s/^# modes: //p' "$file")
+        for mode in ${modes:-root}; do
+            why=$(obstacle "$mode")
+            if [ -n "$why" ]; then
+                echo "ok - $(basename "$file" .bats) ($mode) # skip $why"
+                skipped=$((skipped + 1))
+                continue
+            fi
+            ran+=("$(basename "$file" .bats).$mode")
+            if [ "$running" -eq "$2" ]; then
+                wait -n
+                running=$((running - 1))
+            fi
+            if [ "$2" -eq 1 ]; then
+                report_script "$file" "$mode"
+            else
+                report_later "$file" "$mode" &
+                running=$((running + 1))
+            fi
+        done
     done
+    wait
+}
+
+ran=()
+run_all yes "$jobs"
+run_all no 1
+for name in "${ran[@]}"; do
+    count "$logdir/$name.tap" "$name"
 done
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

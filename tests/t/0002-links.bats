@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0002-links.bats - merak sandbox --link-gbit: nodes apart, links of that rate,
 # nothing left behind
+#
+# alone: it compares times
 
 load cluster
 

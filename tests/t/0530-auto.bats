@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0530-auto.bats - degrees that are left to the planner, and plans that were
 # saved: what is planned is what runs, to the bit
+#
+# alone: it compares times
 
 load cluster
 load parity

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0531-refine.bats - devices that the trace of a run corrects, and the plan
 # that a trace holds
+#
+# alone: it compares times
 
 load cluster
 
