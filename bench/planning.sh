@@ -5,7 +5,7 @@
 #   make -C bench planning        (in the build tree)
 #
 # Prints a Markdown table: processor seconds (user and system, one thread) and
-# peak resident memory of `merak plan`, the median of three runs each.
+# peak resident memory of `merak plan`, the median and the most of three runs.
 set -eu
 merak=${MERAK:-../cmd/merak}
 tmp=$(mktemp -d)
@@ -22,29 +22,27 @@ gpt()
 # row NAME NODES BATCH
 row()
 {
-    local i step
-
-    for i in 1 2 3; do
-        LC_ALL=C bash -c 'TIMEFORMAT="%U %S"; time "$@"' - "$merak" plan \
-            --model "$tmp/$1.json" --nodes "$2" --device h200 \
-            --global-batch "$3" >"$tmp/out" 2>"$tmp/err"
-        tail -n 1 "$tmp/err"
-    done | awk '{ print $1 + $2 }' | sort -n >"$tmp/times"
-    step=$(sed -n 's/^step \([^,]*\),.*/\1/p' "$tmp/out")
-    # peak memory of a child, as the kernel counts it
-    python3 - "$merak" "$tmp/$1.json" "$2" "$3" >"$tmp/peak" <<'P'
+    python3 - "$merak" "$tmp/$1.json" "$2" "$3" >"$tmp/row" <<'EOF'
 import resource
+import statistics
 import subprocess
 import sys
 
 merak, model, nodes, batch = sys.argv[1:]
-subprocess.run([merak, "plan", "--model", model, "--nodes", nodes, "--device",
-                "h200", "--global-batch", batch], check=True,
-               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024)
-P
-    echo "| $1 | $(($2 * 8)) h200 | $3 | $(sed -n 2p "$tmp/times") |" \
-        "$(cat "$tmp/peak") | $step |"
+seconds, before = [], 0
+for _ in range(3):
+    out = subprocess.run([merak, "plan", "--model", model, "--nodes", nodes,
+                          "--device", "h200", "--global-batch", batch],
+                         check=True, stdout=subprocess.PIPE,
+                         stderr=subprocess.DEVNULL, text=True).stdout
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds.append(used.ru_utime + used.ru_stime - before)
+    before = used.ru_utime + used.ru_stime
+step = next(line for line in out.splitlines() if line.startswith("step "))
+print(f"{statistics.median(seconds):.2f} | {used.ru_maxrss // 1024} |",
+      step[5:].split(",")[0])
+EOF
+    echo "| $1 | $(($2 * 8)) h200 | $3 | $(cat "$tmp/row") |"
 }
 
 gpt "1.3 B" 2048 24 16

@@ -30,8 +30,9 @@
 # calibration whose loops differ by more than 6 % is made again, up to twice,
 # unless it is of a PIECE's only one; runs beside whose loops the cores were more
 # than 6 % off the calibration's speed do not count, and are tried again up to
-# three times.  What no run counts of says so, with what all of them took.  The last column is half of what the
-# steps between the first and the last tenth spread over.
+# three times.  What no run counts of says so, with what all of them took.  The
+# last column is half of what the steps between the first and the last tenth
+# spread over.
 #
 # Exit code 1 if a row is off by more than 3 % (emu) or 10 % (cpu).
 set -u
