@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "unit/gpt2_config.h"
 #include "unit/near.h"
 
 #include "base/rng.h"
@@ -562,28 +563,15 @@ static void refusals_say_what_binds(void **state)
 /* --- full size ------------------------------------------------------------ */
 
 /* 44 layers of 6144: 20 billion parameters. */
-static const struct merak_hf_config gpt20b = {.family = MERAK_GPT2,
-                                              .layers = 44,
-                                              .hidden = 6144,
-                                              .heads = 64,
-                                              .kv_heads = 64,
-                                              .head_dim = 96,
-                                              .ffn = 24576,
-                                              .vocab = 50257,
-                                              .positions = 2048,
-                                              .norm_eps = 1e-5f,
-                                              .init_std = 0.02f,
-                                              .tied = true,
-                                              .gelu_tanh = true,
-                                              .attn_bias = true,
-                                              .mlp_bias = true};
+static struct merak_hf_config gpt20b;
 
 static void input_20b(struct merak_search_input *in,
                       struct merak_device *device)
 {
+    gpt20b = gpt2_config(44, 6144, 64, 50257);
     assert_int_equal(merak_device_find("h200", device, NULL), MERAK_OK);
     *in = (struct merak_search_input){.describe = merak_hf_describe,
-                                      .arg = (void *)(uintptr_t)&gpt20b,
+                                      .arg = &gpt20b,
                                       .seq = 2048,
                                       .dtype = MERAK_BF16,
                                       .global_batch = 1024,
