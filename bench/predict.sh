@@ -3,7 +3,7 @@
 # predict.sh - steps predicted against steps measured
 #
 #   make -C bench predict-report        (in the build tree)
-#   predict.sh SRCDIR [PIECE [each]]    (in BUILD/bench)
+#   predict.sh SRCDIR [PIECE]           (in BUILD/bench)
 #
 # Prints a Markdown table: for each plan the simulator's step, from the run's
 # own trace, and the median of the steps that were run.
@@ -15,35 +15,32 @@
 #        A core of a virtual machine that sleeps takes long to wake, and
 #        emulated ranks mostly sleep: processes of idle priority keep all awake
 #   cpu  as many ranks as cores, 1 or 2, each bound to its core and with one
-#        thread, predicted by a device file that `merak calibrate` has just
-#        written, started like the ranks; none of the models is one of those
-#        that it times
+#        thread, predicted by device files that `merak calibrate` writes, started
+#        like the ranks; none of the models is one of those that it times
 #
-# With a PIECE (predict.sh SRCDIR list shows them) its rows alone: some 100
-# seconds, for machines that are not quiet for longer.  A piece begins with its
-# own calibration; with "each", every row of cpu does: half a minute more for
-# each, for machines whose cores change their speed within a piece.
+# With a PIECE (predict.sh SRCDIR list shows them) its rows alone: 100 seconds
+# of emu, two to five minutes of cpu.
 #
-# A virtual core may be half as fast in one second as it was in the one before,
-# when its host has other guests.  So a loop of a fifth of a second is timed on
-# as many cores before and after each calibration and each cpu run.  A
-# calibration whose loops differ by more than 6 % is made again, up to twice,
-# unless it is of a PIECE's only one; runs beside whose loops the cores were more
-# than 6 % off the calibration's speed do not count, and are tried again up to
-# three times.  What no run counts of says so, with what all of them took.  The
-# last column is half of what the steps between the first and the last tenth
-# spread over.
+# A virtual core whose host has other guests is half as fast now and then, some
+# of the milliseconds of one minute and most of the next.  So a piece of cpu is
+# run in turns of half a minute to one: each makes a round of `merak calibrate`
+# and runs each row once by what that says, every other turn backwards.  A row's
+# prediction is the median of its turns', and what was measured is the median of
+# the steps of all turns: both have seen the same minutes.  The last column is
+# what each turn alone was off by.
 #
 # Exit code 1 if a row is off by more than 3 % (emu) or 10 % (cpu).
 set -u
-src=$(cd "$1" && pwd) piece=${2:-all} each=${3:-}
+src=$(cd "$1" && pwd) || exit 2
+piece=${2:-all}
 export PATH=$PWD/../cmd:$PATH
 tmp=$(mktemp -d)
 spinners=()
 trap 'kill "${spinners[@]}" 2>/dev/null; rm -rf "$tmp"' EXIT
 root=()
 [ "$(id -u)" -ne 0 ] || root=(--allow-run-as-root)
-bad=0 rows=0 kind=
+bad=0 rows=0 turns=5
+row=()
 
 # RANKS COMMAND...
 launch()
@@ -81,29 +78,8 @@ EOF
     fi >"$tmp/model.json"
 }
 
-# loops RANKS: milliseconds of a loop on each of so many cores at once, the
-# slowest of them
-loops()
-{
-    local start core
-
-    start=$(date +%s%N)
-    for core in $(seq 0 $(($1 - 1))); do
-        taskset -c "$core" awk 'BEGIN {
-            for (i = 0; i < 1500000; i++) s += i * i % 7; exit s < 0 }' &
-    done
-    wait
-    echo $((($(date +%s%N) - start) / 1000000))
-}
-
-# near A B: within 6 %
-near()
-{
-    awk "BEGIN { r = $1 / $2; exit !(r < 1.06 && r > 1 / 1.06) }"
-}
-
-# train RANKS OPTION...: one run; its steps but the first, which touches
-# pages, are added to $tmp/steps
+# train RANKS OPTION...: one run; $predicted is the simulator's step, $measured
+# the median of the steps, $tmp/steps, but the first, which touches pages
 train()
 {
     local ranks=$1
@@ -113,69 +89,38 @@ train()
     launch "$ranks" merak train --model "$tmp/model.json" --data "$tmp/text" \
         --threads 1 --eval-samples 0 --trace "$tmp/trace" \
         --metrics "$tmp/metrics" "$@" >"$tmp/out" 2>&1 || return 1
-    tail -n +2 "$tmp/metrics" | jq .step_s >"$tmp/run"
-    cat "$tmp/run" >>"$tmp/steps"
-}
-
-# train_steadily RUNS RANKS OPTION...: runs on cores that are as fast as in the
-# calibration; $steady is how many there were
-train_steadily()
-{
-    local runs=$1 ranks=$2 before after
-
-    shift 2
-    steady=0
-    : >"$tmp/steady"
-    before=$(loops "$ranks")
-    for _ in $(seq $((runs + 3))); do
-        train "$ranks" "$@" || return 1
-        after=$(loops "$ranks")
-        if near "$before" "$speed" && near "$after" "$speed"; then
-            cat "$tmp/run" >>"$tmp/steady"
-            steady=$((steady + 1))
-        fi
-        [ "$steady" -lt "$runs" ] || break
-        before=$after
-    done
-    [ "$steady" -eq 0 ] || mv "$tmp/steady" "$tmp/steps"
-}
-
-# train_runs RUNS RANKS OPTION...: emu's take as long on any core
-train_runs()
-{
-    local runs=$1
-
-    shift
-    [ "$kind" = emu ] || { train_steadily "$runs" "$@"; return; }
-    for _ in $(seq "$runs"); do
-        train "$@" || return 1
-    done
-}
-
-# row LIMIT RUNS RANKS WHAT OPTION...: one line
-row()
-{
-    local limit=$1 runs=$2 ranks=$3 what=$4 predicted measured off spread
-
-    shift 4
-    : >"$tmp/steps"
-    steady=$runs
-    if ! train_runs "$runs" "$ranks" "$@"; then
-        echo "predict.sh: $kind $ranks $*:" >&2
-        grep -h error "$tmp/out" >&2 || tail -n 3 "$tmp/out" >&2
-        bad=1
-        return
-    fi
-    [ "$steady" -gt 0 ] || what="$what (cores not as calibrated)"
     predicted=$(merak trace summary "$tmp/trace" --top 0 |
         awk '$1 == "plan" { print $2 }')
-    measured=$(sort -n "$tmp/steps" |
-        awk '{ v[NR] = $1 } END { print 1000 * v[int((NR + 1) / 2)] }')
-    spread=$(sort -n "$tmp/steps" | awk '{ v[NR] = $1 } END {
-        lo = v[int(1 + NR / 10)]; hi = v[int(NR - NR / 10)]
-        printf "%.1f", 50 * (hi - lo) / v[int((NR + 1) / 2)] }')
-    off=$(awk "BEGIN { printf \"%+.1f\", 100 * ($predicted / $measured - 1) }")
-    echo "| $kind | $ranks | $what | $predicted | $measured | $off | $spread |"
+    tail -n +2 "$tmp/metrics" | jq '1000 * .step_s' >"$tmp/steps"
+    measured=$(median <"$tmp/steps")
+}
+
+# of numbers, a line each
+median()
+{
+    sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
+}
+
+# off PREDICTED MEASURED: in percent
+off()
+{
+    awk "BEGIN { printf \"%+.1f\n\", 100 * ($1 / $2 - 1) }"
+}
+
+not_run()
+{
+    echo "predict.sh: $*:" >&2
+    grep -h error "$tmp/out" >&2 || tail -n 3 "$tmp/out" >&2
+    bad=1
+}
+
+# print_row LIMIT KIND RANKS WHAT PREDICTED MEASURED OFF TURNS
+print_row()
+{
+    local limit=$1 off=$7
+
+    shift
+    printf '| %s | %s | %s | %.2f | %.2f | %s | %s |\n' "$@"
     rows=$((rows + 1))
     awk "BEGIN { exit !($off > $limit || $off < -$limit) }" && bad=1
 }
@@ -214,7 +159,6 @@ emu_links()
     model llama 64 4 4 300
     for degrees in "$@"; do
         read -r tp pp dp <<<"$degrees"
-        : >"$tmp/steps"
         train "$ranks" --tp "$tp" --pp "$pp" --dp "$dp" --steps 7 --seq 32 \
             --micro-batch 1 --global-batch $((4 * dp)) --trace-every 1 \
             --backend emu --emu-unit-ms 40 || calibrate_failed
@@ -229,56 +173,93 @@ emu()
 {
     local ranks=$1 tp=$2 pp=$3 dp=$4 batch=$5 what
 
-    kind=emu
     shift 5
     what="tp $tp pp $pp dp $dp, batch $batch ${*//--/}"
     cp "$src/../tests/vectors/parity/gpt2-tied.json" "$tmp/model.json"
-    row 3 1 "$ranks" "${what% }" --tp "$tp" --pp "$pp" --dp "$dp" \
+    train "$ranks" --tp "$tp" --pp "$pp" --dp "$dp" \
         --global-batch "$batch" "$@" --steps 5 --seq 32 --micro-batch 1 \
-        --backend emu --emu-unit-ms 40 --device "$tmp/links.json"
+        --backend emu --emu-unit-ms 40 --device "$tmp/links.json" ||
+        { not_run "emu $ranks $what"; return; }
+    print_row 3 emu "$ranks" "${what% }" "$predicted" "$measured" \
+        "$(off "$predicted" "$measured")" ""
 }
 
-# RANKS: into $tmp/device.json; $speed is what a loop took meanwhile
+# RANKS: into $tmp/device.json
 calibrate()
 {
-    local after tries=1
-
-    let_sleep
-    device=$tmp/device.json
-    [ "$piece" != all ] && [ -z "$each" ] || tries=3
-    for _ in $(seq $tries); do
-        speed=$(loops "$1")
-        launch "$1" merak calibrate --out "$device" --threads 1 \
-            >"$tmp/out" 2>&1 || {
-            tail -n 3 "$tmp/out" >&2
-            exit 1
-        }
-        after=$(loops "$1")
-        near "$speed" "$after" && break
-    done
-    echo "predict.sh: a loop took $speed ms, $after at the end;" \
-        "$(grep -h exchange "$tmp/out" | tr -s ' \n' ' ')" >&2
+    launch "$1" merak calibrate --out "$tmp/device.json" --threads 1 \
+        --rounds 1 >"$tmp/out" 2>&1 || calibrate_failed
+    grep -hE 'exchange' "$tmp/out" | tr -s ' \n' ' ' >&2
+    echo >&2
 }
 
 # "FAMILY HIDDEN LAYERS HEADS VOCAB" SEQ MICRO-BATCH GLOBAL-BATCH TP PP DP
-# [OPTION...]
+# [OPTION...]: a row of the piece, to be run by take_turns
 cpu()
 {
-    local m=$1 seq=$2 micro=$3 batch=$4 tp=$5 pp=$6 dp=$7 what
+    row[${#row[@]}]="$*"
+}
 
-    kind=cpu
-    shift 7
+# NUMBER of a row: steps for some three seconds
+cpu_steps()
+{
+    tail -qn 1 "$tmp/row.$1" 2>/dev/null | awk '{ n = int(3000 / $2) }
+        END { print (n < 9 ? 9 : n > 90 ? 90 : n) }'
+}
+
+# NUMBER of a row: one run of it, a line of $tmp/row.NUMBER
+cpu_run()
+{
+    local family hidden layers heads vocab seq micro batch tp pp dp options
+    local what
+
+    read -r family hidden layers heads vocab seq micro batch tp pp dp options \
+        <<<"${row[$1]}"
+    model "$family" "$hidden" "$layers" "$heads" "$vocab"
+    what="$family $hidden x $layers, $heads heads, vocab $vocab, seq $seq"
+    what="$what, tp $tp pp $pp dp $dp, micro-batch $micro of $batch"
+    what="$what ${options//--/}"
+    what=${what% }
     # shellcheck disable=SC2086
-    model $m
-    # shellcheck disable=SC2086
-    set -- $m "$@"
-    what="$1 $2 x $3, $4 heads, vocab $5, seq $seq, tp $tp pp $pp dp $dp"
-    shift 5
-    what="$what, micro-batch $micro of $batch ${*//--/}"
-    [ -z "$each" ] || calibrate $((tp * pp * dp))
-    row 10 2 $((tp * pp * dp)) "${what% }" --tp "$tp" --pp "$pp" --dp "$dp" \
-        --micro-batch "$micro" --global-batch "$batch" "$@" \
-        --steps 9 --seq "$seq" --device "$device"
+    train $((tp * pp * dp)) --tp "$tp" --pp "$pp" --dp "$dp" \
+        --micro-batch "$micro" --global-batch "$batch" $options \
+        --steps "$(cpu_steps "$1")" --seq "$seq" --device "$tmp/device.json" ||
+        { not_run "cpu $what"; return; }
+    row_ranks[$1]=$((tp * pp * dp)) row_text[$1]=$what
+    cat "$tmp/steps" >>"$tmp/steps.$1"
+    echo "$predicted $measured $(off "$predicted" "$measured")" >>"$tmp/row.$1"
+}
+
+cpu_print()
+{
+    local f=$tmp/row.$1 predicted measured
+
+    [ -e "$f" ] || return 0
+    predicted=$(cut -d' ' -f1 "$f" | median)
+    measured=$(median <"$tmp/steps.$1")
+    print_row 10 cpu "${row_ranks[$1]}" "${row_text[$1]}" "$predicted" \
+        "$measured" "$(off "$predicted" "$measured")" \
+        "$(cut -d' ' -f3 "$f" | xargs)"
+    rm "$f" "$tmp/steps.$1"
+}
+
+# RANKS: the rows that cpu() has listed
+take_turns()
+{
+    local i turn last=$((${#row[@]} - 1))
+    local -a row_ranks row_text
+
+    let_sleep
+    for turn in $(seq "$turns"); do
+        calibrate "$1"
+        for i in $(seq 0 "$last"); do
+            [ $((turn % 2)) -eq 1 ] || i=$((last - i))
+            cpu_run "$i"
+        done
+    done
+    for i in $(seq 0 "$last"); do
+        cpu_print "$i"
+    done
 }
 
 small="gpt2 128 4 4 257"
@@ -336,7 +317,7 @@ run_piece()
         emu 8 2 2 2 16 --schedule zb-h1
         ;;
     cpu-1)
-        [ -n "$each" ] || calibrate 1
+        row=()
         cpu "$small" 128 1 8 1 1 1
         cpu "$small" 128 8 8 1 1 1
         cpu "$small" 128 4 8 1 1 1 --recompute full
@@ -344,9 +325,10 @@ run_piece()
         cpu "gpt2 320 3 5 2000" 96 2 4 1 1 1
         cpu "llama 160 5 5 300" 160 4 8 1 1 1
         cpu "llama 448 2 7 1500" 64 4 8 1 1 1 --recompute full
+        take_turns 1
         ;;
     cpu-2)
-        [ -n "$each" ] || calibrate 1
+        row=()
         cpu "$small" 128 4 8 1 1 1 --dtype bf16
         cpu "llama 320 4 5 1000" 128 2 8 1 1 1 --dtype bf16
         cpu "gpt2 576 2 9 3000" 96 2 4 1 1 1 --dtype bf16
@@ -354,9 +336,10 @@ run_piece()
         cpu "llama 96 8 3 257" 224 2 8 1 1 1
         cpu "gpt2 256 5 2 700" 80 5 10 1 1 1
         cpu "gpt2 640 2 10 2500" 128 1 2 1 1 1
+        take_turns 1
         ;;
     cpu-3)
-        [ -n "$each" ] || calibrate 2
+        row=()
         cpu "$small" 128 1 8 1 2 1
         cpu "$small" 128 2 16 1 2 1
         cpu "$small" 128 2 16 1 2 1 --recompute full
@@ -364,9 +347,10 @@ run_piece()
         cpu "$small" 128 2 16 1 2 1 --schedule zb-h1
         cpu "llama 320 4 5 1000" 96 2 8 1 2 1
         cpu "gpt2 192 6 6 257" 160 2 8 1 2 1 --schedule interleaved --chunks 2
+        take_turns 2
         ;;
     cpu-4)
-        [ -n "$each" ] || calibrate 2
+        row=()
         cpu "$small" 128 4 8 1 1 2
         cpu "$small" 128 2 16 1 1 2
         cpu "$small" 128 2 16 1 1 2 --recompute full
@@ -374,15 +358,17 @@ run_piece()
         cpu "gpt2 256 3 8 1500" 160 2 16 1 1 2 --dtype bf16
         cpu "llama 192 6 6 700" 128 4 16 1 2 1 --dtype bf16
         cpu "gpt2 448 4 7 500" 64 2 8 1 2 1 --recompute full
+        take_turns 2
         ;;
     cpu-5)
-        [ -n "$each" ] || calibrate 2
+        row=()
         cpu "$small" 128 4 8 2 1 1
         cpu "$small" 128 2 16 2 1 1
         cpu "$small" 128 4 8 2 1 1 --recompute full
         cpu "llama 320 3 10 1000" 160 2 8 2 1 1
         cpu "gpt2 576 2 6 2000" 96 2 4 2 1 1
         cpu "gpt2 320 4 10 600" 128 4 8 2 1 1 --dtype bf16
+        take_turns 2
         ;;
     *)
         echo "predict.sh: no piece \"$1\"; there are: $pieces" >&2
@@ -409,8 +395,8 @@ cat <<EOF
 $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), load
 $(cut -d' ' -f1 /proc/loadavg) at the start.  Times in ms.
 
-| device | ranks | plan | predicted | measured | off by % | spread % |
-| --- | ---: | --- | ---: | ---: | ---: | ---: |
+| device | ranks | plan | predicted | measured | off by % | turns' |
+| --- | ---: | --- | ---: | ---: | ---: | --- |
 EOF
 for piece in $pieces; do
     run_piece "$piece"

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #define RUNS 7
+#define ROUNDS 3
 #define ALIGN 64
 #define STREAM_ELEMENTS                                   \
     ((size_t)8 << 20) /* beyond any cache, with 3 of them \
@@ -39,7 +40,7 @@
 struct calibrate {
     const char *out, *backend_name;
     const char *from, *base;
-    int threads;
+    int threads, rounds;
     double memory_gib;
     bool help;
     struct calibrate_world world;
@@ -322,7 +323,8 @@ static enum merak_status measure(struct calibrate *c, struct merak_error *err)
         rc = measure_copy(c, err);
     rc = merak_boot_agree(c->world.boot, rc, err);
     if (rc == MERAK_OK)
-        rc = calibrate_kernels(&c->world, c->threads, &c->device, err);
+        rc = calibrate_kernels(&c->world, c->threads, c->rounds, &c->device,
+                               err);
     /* Between nodes nothing was measured: as far as is known, the same. */
     c->device.net_bytes_per_s = c->device.link_bytes_per_s;
     c->device.net_latency_s = c->device.link_latency_s;
@@ -338,6 +340,8 @@ static const struct merak_option rows[] = {
      .about = "where to; ends in .json (required)", .arg = "FILE"},
     {"threads", MERAK_OPTION_INT, AT(threads), .about = "of a rank (1)",
      .least = 1, .most = 4096},
+    {"rounds", MERAK_OPTION_INT, AT(rounds),
+     .about = "over all models that are timed (3)", .least = 1, .most = 100},
     {"ranks-per-node", MERAK_OPTION_INT, AT(device.ranks_per_node),
      .about = "to be noted in the file (as many as were started)", .least = 1,
      .most = 4096},
@@ -391,9 +395,10 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
                           "--from DIR, too",
                           c->base);
     if (c->from != NULL &&
-        (c->threads > 0 || c->memory_gib > 0 || c->device.ranks_per_node > 0))
+        (c->threads > 0 || c->rounds > 0 || c->memory_gib > 0 ||
+         c->device.ranks_per_node > 0))
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--from measures nothing: --threads, "
+                          "--from measures nothing: --threads, --rounds, "
                           "--ranks-per-node and --memory-gib are the "
                           "device's that it corrects");
     return MERAK_OK;
@@ -473,6 +478,7 @@ int merak_cmd_calibrate(int argc, char **argv)
         return calibrate_from_trace(&(struct calibrate_from){
             c.from, c.base != NULL ? c.base : "cpu", c.backend_name, c.out});
     c.threads = c.threads > 0 ? c.threads : 1;
+    c.rounds = c.rounds > 0 ? c.rounds : ROUNDS;
     rc = merak_boot_open(&c.world.boot, &err);
     if (rc != MERAK_OK) {
         fprintf(stderr, "merak calibrate: %s\n", err.text);

@@ -20,11 +20,18 @@ struct calibrate_world {
     int *rank_of; /* [size] 0, 1, ..: storage of the team */
 };
 
-/* A run's instructions, of a mean of the middle steps. */
+/* Steps of one program, in the order in which they were run. */
+struct calibrate_steps {
+    int n;
+    double *length;  /* [n] what kernels took together */
+    double *seconds; /* [n][instr] of each step's slowest rank */
+    double *shared;  /* [n][instr] of exchanges, since the last member came */
+};
+
+/* A program's instructions, of a mean of the middle steps. */
 struct calibrate_times {
-    int steps;
-    double *seconds; /* [instr] of each step's slowest rank */
-    double *shared;  /* [instr] of exchanges, since the last member came */
+    double *seconds; /* [instr] */
+    double *shared;
 };
 
 /* For qsort(). */
@@ -36,17 +43,26 @@ enum merak_status calibrate_world_open(struct calibrate_world *world,
                                        struct merak_error *err) MERAK_CHECKED;
 void calibrate_world_close(struct calibrate_world *world);
 /*
- * Train on random tokens: at least 3 steps, more where they are short, after
- * one that is not counted.  Collective; all ranks get the same times.
+ * Train on random tokens for a round: one step, or where they are short,
+ * several after one that is not counted.  Collective; all ranks
+ * get the same times.
  *
  *   program  of this rank, whose peers, if any, are the world's ranks; borrowed
  *   vocab    of tokens
- *   times    free by calibrate_times_fini()
+ *   steps    of the same program, to which these are added; free by
+ *            calibrate_steps_fini(), after a failure too
  */
 enum merak_status calibrate_run(struct calibrate_world *world,
                                 const struct merak_program *program,
-                                size_t vocab, struct calibrate_times *times,
+                                size_t vocab,
+                                struct calibrate_steps *steps,
                                 struct merak_error *err) MERAK_CHECKED;
+void calibrate_steps_fini(struct calibrate_steps *steps);
+/* What counts of at least one step; free by calibrate_times_fini(). */
+enum merak_status calibrate_middle(const struct calibrate_steps *steps,
+                                   const struct merak_program *program,
+                                   struct calibrate_times *times,
+                                   struct merak_error *err) MERAK_CHECKED;
 void calibrate_times_fini(struct calibrate_times *times);
 
 /* calibrate_beside.c: models that replicas train. */
@@ -81,10 +97,10 @@ void calibrate_beside_fini(struct calibrate_beside *beside);
 
 /* calibrate_kernels.c: time the kernels of small models of each dtype, and
  * with several ranks, of models that are shared out among all of them, and
- * the exchanges of these.  Fills the device's tables, and its link if there
- * are several ranks.  Collective. */
+ * the exchanges of these, going round all of them so many times.  Fills the
+ * device's tables, and its link if there are several ranks.  Collective. */
 enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
-                                    struct merak_device *device,
+                                    int rounds, struct merak_device *device,
                                     struct merak_error *err) MERAK_CHECKED;
 
 struct calibrate_from {

@@ -2,11 +2,11 @@
 /* calibrate_kernels.c - what kernels and exchanges take in small models
  *
  * Models in many widths, of as many layers as make their weights too much for
- * a core's own cache, are trained for some steps (calibrate_run.c).  A size of
- * an op gets the mean of its calls.  Ranks that were started together all
- * train at the same time, first each a model of its own, and some of these as
- * replicas (calibrate_beside.c), then all of them one that is cut into as many
- * tensor parts.
+ * a core's own cache, are trained for some steps (calibrate_run.c), in several
+ * rounds over all of them.  A size of an op gets the mean of its calls.  Ranks
+ * that were started together all train at the same time: each a model of its
+ * own, some of these as replicas (calibrate_beside.c), and all of them one that
+ * is cut into as many tensor parts.
  */
 #include "config.h"
 
@@ -33,6 +33,7 @@ static const struct shape {
 
 #define SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
 #define MODELS (4 * SHAPES) /* two families, two dtypes */
+#define TRIALS (3 * MODELS) /* alone, as replicas, cut */
 _Static_assert(SHAPES <= CALIBRATE_REPLICAS, "each is trained by replicas");
 
 struct model {
@@ -40,6 +41,12 @@ struct model {
     enum merak_family family;
     enum merak_dtype dtype;
     int tp, dp;
+};
+
+/* A model in one of the ways in which it is trained. */
+struct trial {
+    struct model model;
+    struct calibrate_steps steps;
 };
 
 /* Weighted normal equations of seconds = rounds latency + bytes / rate, by
@@ -52,7 +59,9 @@ struct line {
 struct timer {
     struct calibrate_world *world;
     struct merak_device *device;
-    int threads, ranks;
+    int threads, ranks, rounds;
+    int n_trials;
+    struct trial trial[TRIALS]; /* replicas come after the same model alone */
     struct line link;
     struct calibrate_beside beside;
     struct merak_error *err;
@@ -206,80 +215,141 @@ static void fit_link(const struct line *l, struct merak_device *device)
            1e-9 / per_byte);
 }
 
-/* --- all of it ------------------------------------------------------------ */
+/* --- trials --------------------------------------------------------------- */
 
-static struct merak_rates **table_of(const struct timer *t,
-                                     const struct model *m)
+/* Every shape once more, by turns of either family, as replicas. */
+static bool has_replicas(const struct timer *t, int i)
 {
-    return m->tp > 1 ? &t->device->tp_rates[m->dtype]
-                     : &t->device->rates[m->dtype];
+    struct model m = model_of(i);
+    bool even = (m.shape - shapes) % 2 == 0;
+
+    return t->ranks > 1 && m.dtype == MERAK_F32 &&
+           even == (m.family == MERAK_GPT2);
 }
 
-/* Both are the caller's to free, also after a failure. */
-static enum merak_status run_model(struct timer *t, const struct model *m,
-                                   struct merak_planned **planned_p,
-                                   struct calibrate_times *times)
+static void add_trial(struct timer *t, int i, int tp, int dp)
 {
-    enum merak_status rc = build(t, m, planned_p);
+    struct model m = model_of(i);
 
-    rc = merak_boot_agree(t->world->boot, rc, t->err);
-    if (rc == MERAK_OK)
-        rc = calibrate_run(t->world, own_program(t, m, *planned_p),
-                           m->shape->vocab, times, t->err);
+    m.tp = tp;
+    m.dp = dp;
+    if (divides(&m))
+        t->trial[t->n_trials++] = (struct trial){.model = m};
+}
+
+static void add_trials(struct timer *t)
+{
+    for (int i = 0; i < MODELS; i++) {
+        add_trial(t, i, 1, 1);
+        if (has_replicas(t, i))
+            add_trial(t, i, 1, t->ranks);
+        if (t->ranks > 1)
+            add_trial(t, i, t->ranks, 1);
+    }
+}
+
+/* Of the largest of all programs. */
+static enum merak_status find_arena(const struct timer *t, size_t *bytes_p)
+{
+    enum merak_status rc = MERAK_OK;
+
+    *bytes_p = 0;
+    for (int i = 0; i < t->n_trials && rc == MERAK_OK; i++) {
+        const struct model *m = &t->trial[i].model;
+        struct merak_planned *planned = NULL;
+        size_t bytes = 0;
+
+        rc = build(t, m, &planned);
+        if (rc == MERAK_OK)
+            bytes = own_program(t, m, planned)->arena_bytes;
+        *bytes_p = bytes > *bytes_p ? bytes : *bytes_p;
+        merak_planned_destroy(planned);
+    }
     return rc;
 }
 
-/* Every shape once more, by turns of either family, as replicas. */
-static bool has_replicas(const struct timer *t, const struct model *m)
+static enum merak_status run_trial(struct timer *t, struct trial *trial)
 {
-    bool even = (m->shape - shapes) % 2 == 0;
-
-    return t->ranks > 1 && m->tp == 1 && m->dtype == MERAK_F32 &&
-           even == (m->family == MERAK_GPT2);
-}
-
-static enum merak_status
-time_replicas(struct timer *t, const struct model *m,
-              const struct merak_program *alone,
-              const struct calibrate_times *alone_times)
-{
-    struct model many = *m;
+    const struct model *m = &trial->model;
     struct merak_planned *planned = NULL;
-    struct calibrate_times times = {0};
-    enum merak_status rc;
+    enum merak_status rc = build(t, m, &planned);
 
-    many.dp = t->ranks;
-    rc = run_model(t, &many, &planned, &times);
-    if (rc == MERAK_OK) {
-        calibrate_beside_add(&t->beside, alone, alone_times, planned,
-                             t->world->boot->rank, &times);
-        planned = NULL;
-    }
-    calibrate_times_fini(&times);
+    rc = merak_boot_agree(t->world->boot, rc, t->err);
+    if (rc == MERAK_OK)
+        rc = calibrate_run(t->world, own_program(t, m, planned),
+                           m->shape->vocab, &trial->steps, t->err);
     merak_planned_destroy(planned);
     return rc;
 }
 
-static enum merak_status time_model(struct timer *t, const struct model *m)
+static enum merak_status run_trials(struct timer *t)
 {
+    enum merak_status rc = MERAK_OK;
+
+    for (int round = 0; round < t->rounds; round++) {
+        for (int i = 0; i < t->n_trials && rc == MERAK_OK; i++)
+            rc = run_trial(t, &t->trial[i]);
+    }
+    return rc;
+}
+
+/* --- what they say -------------------------------------------------------- */
+
+/* Both are the caller's to free, also after a failure. */
+static enum merak_status sum_up(const struct timer *t,
+                                const struct trial *trial,
+                                struct merak_planned **planned_p,
+                                struct calibrate_times *times)
+{
+    enum merak_status rc = build(t, &trial->model, planned_p);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return calibrate_middle(&trial->steps,
+                            own_program(t, &trial->model, *planned_p), times,
+                            t->err);
+}
+
+static enum merak_status add_rates(struct timer *t, const struct trial *trial)
+{
+    const struct model *m = &trial->model;
+    struct merak_rates **rates = m->tp > 1 ? &t->device->tp_rates[m->dtype]
+                                           : &t->device->rates[m->dtype];
     struct merak_planned *planned = NULL;
     struct calibrate_times times = {0};
-    struct merak_rates **rates = table_of(t, m);
     enum merak_status rc = MERAK_OK;
 
     if (*rates == NULL)
         *rates = calloc(1, sizeof(**rates));
     if (*rates == NULL)
-        rc = merak_fail_nomem(t->err, sizeof(**rates));
-    rc = merak_boot_agree(t->world->boot, rc, t->err);
-    if (rc == MERAK_OK)
-        rc = run_model(t, m, &planned, &times);
+        return merak_fail_nomem(t->err, sizeof(**rates));
+    rc = sum_up(t, trial, &planned, &times);
     if (rc == MERAK_OK)
         take_times(t, own_program(t, m, planned), &times, *rates);
-    if (rc == MERAK_OK && has_replicas(t, m))
-        rc = time_replicas(t, m, own_program(t, m, planned), &times);
     calibrate_times_fini(&times);
     merak_planned_destroy(planned);
+    return rc;
+}
+
+static enum merak_status add_beside(struct timer *t, const struct trial *alone,
+                                    const struct trial *many)
+{
+    struct merak_planned *planned[2] = {NULL, NULL};
+    struct calibrate_times times[2] = {{0}};
+    enum merak_status rc = sum_up(t, alone, &planned[0], &times[0]);
+
+    if (rc == MERAK_OK)
+        rc = sum_up(t, many, &planned[1], &times[1]);
+    if (rc == MERAK_OK) {
+        calibrate_beside_add(
+            &t->beside, own_program(t, &alone->model, planned[0]), &times[0],
+            planned[1], t->world->boot->rank, &times[1]);
+        planned[1] = NULL;
+    }
+    for (int i = 0; i < 2; i++) {
+        calibrate_times_fini(&times[i]);
+        merak_planned_destroy(planned[i]);
+    }
     return rc;
 }
 
@@ -295,85 +365,50 @@ static void print_tables(const char *what, struct merak_rates *const *rates)
            points[MERAK_BF16]);
 }
 
-static enum merak_status time_models(struct timer *t, int tp)
+static enum merak_status fill_device(struct timer *t)
 {
     enum merak_status rc = MERAK_OK;
 
-    for (int i = 0; i < MODELS && rc == MERAK_OK; i++) {
-        struct model m = model_of(i);
+    for (int i = 0; i < t->n_trials && rc == MERAK_OK; i++) {
+        const struct trial *trial = &t->trial[i];
 
-        m.tp = tp;
-        if (divides(&m))
-            rc = time_model(t, &m);
+        rc = trial->model.dp > 1 ? add_beside(t, trial - 1, trial)
+                                 : add_rates(t, trial);
     }
-    if (rc == MERAK_OK && tp > 1)
+    rc = merak_boot_agree(t->world->boot, rc, t->err);
+    if (rc != MERAK_OK)
+        return rc;
+    print_tables("kernels", t->device->rates);
+    if (t->ranks > 1)
         print_tables("kernels of tensor ranks", t->device->tp_rates);
-    else if (rc == MERAK_OK)
-        print_tables("kernels", t->device->rates);
-    return rc;
-}
-
-/* Raise *bytes_p to what this rank's program of a model takes. */
-static enum merak_status raise_arena(const struct timer *t,
-                                     const struct model *m, size_t *bytes_p)
-{
-    struct merak_planned *planned = NULL;
-    enum merak_status rc = build(t, m, &planned);
-    size_t bytes;
-
-    if (rc == MERAK_OK) {
-        bytes = own_program(t, m, planned)->arena_bytes;
-        *bytes_p = bytes > *bytes_p ? bytes : *bytes_p;
-    }
-    merak_planned_destroy(planned);
-    return rc;
-}
-
-/* Of the largest of all programs. */
-static enum merak_status find_arena(const struct timer *t, size_t *bytes_p)
-{
-    enum merak_status rc = MERAK_OK;
-
-    *bytes_p = 0;
-    for (int i = 0; i < MODELS && rc == MERAK_OK; i++) {
-        struct model m = model_of(i);
-
-        rc = raise_arena(t, &m, bytes_p);
-        m.dp = t->ranks;
-        if (rc == MERAK_OK && has_replicas(t, &m))
-            rc = raise_arena(t, &m, bytes_p);
-        m.dp = 1;
-        m.tp = t->ranks;
-        if (rc == MERAK_OK && m.tp > 1 && divides(&m))
-            rc = raise_arena(t, &m, bytes_p);
-    }
-    return rc;
+    fit_link(&t->link, t->device);
+    return calibrate_beside_fit(&t->beside, t->device, t->err);
 }
 
 enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
-                                    struct merak_device *device,
+                                    int rounds, struct merak_device *device,
                                     struct merak_error *err)
 {
     struct timer t = {.world = world,
                       .device = device,
                       .threads = threads,
                       .ranks = world->boot->size,
+                      .rounds = rounds,
                       .err = err};
     size_t bytes;
-    enum merak_status rc = find_arena(&t, &bytes);
+    enum merak_status rc;
 
-    rc = merak_boot_agree(world->boot, rc, err);
+    add_trials(&t);
+    rc = merak_boot_agree(world->boot, find_arena(&t, &bytes), err);
     if (rc == MERAK_OK)
         rc = calibrate_world_open(world, bytes, err);
     if (rc == MERAK_OK)
-        rc = time_models(&t, 1);
-    if (rc == MERAK_OK && t.ranks > 1)
-        rc = time_models(&t, t.ranks);
+        rc = run_trials(&t);
     if (rc == MERAK_OK)
-        fit_link(&t.link, device);
-    if (rc == MERAK_OK)
-        rc = calibrate_beside_fit(&t.beside, device, err);
+        rc = fill_device(&t);
     calibrate_beside_fini(&t.beside);
+    for (int i = 0; i < t.n_trials; i++)
+        calibrate_steps_fini(&t.trial[i].steps);
     calibrate_world_close(world);
     return rc;
 }

@@ -9,9 +9,10 @@
  *
  * What counts is the middle third of the steps, by their lengths: a plan
  * predicts the step that is usual, and a neighbour who comes and goes has no
- * say in it.  Of ranks it is the slowest of each step: whatever plan they are
- * given, they wait for each other in every step, and which of them is slow
- * changes.
+ * say in it.  Who stays for a second would have one, so the steps of a program
+ * are spread over several rounds, between which the others are run.  Of ranks
+ * it is the slowest of each step: whatever plan they are given, they wait for
+ * each other in every step, and which of them is slow changes.
  */
 #include "config.h"
 
@@ -25,10 +26,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_STEPS 4 /* one that warms up is not counted */
-#define MOST_STEPS 13
-#define STEPS_FLOPS 1.5e10 /* to be spent on all of them, where that is more \
-                            */
+#define LEAST_STEPS 3 /* that count, of all rounds */
+#define MOST_STEPS 12
+#define STEPS_FLOPS                                          \
+    1.5e10 /* to be spent on all of them, where that is more \
+            */
 #define NORMALS ((size_t)1 << 16)
 #define SEED 1
 
@@ -73,11 +75,9 @@ struct run {
     const struct merak_program *prog;
     struct merak_engine *engine;
     size_t vocab, tokens; /* of a micro-batch */
-    int steps;
-    double *seconds; /* [steps][instr] */
-    double *shared;
-    double *length; /* [steps] */
-    double *all;    /* [rank][instr], of one step */
+    int count;            /* of steps of this round */
+    struct calibrate_steps *steps;
+    double *all; /* [rank][instr], of one step */
     struct merak_error *err;
 };
 
@@ -197,13 +197,15 @@ static const double *slowest(const struct run *r, const double *all)
 
 /* Of one step, over ranks: the time of each instruction on the slowest, and the
  * least, which of an exchange is that of the member who came last. */
-static enum merak_status share_records(struct run *r, int step)
+static enum merak_status add_step(struct run *r)
 {
     const struct merak_trace_record *record = merak_engine_records(r->engine);
     size_t n = (size_t)r->prog->n_instrs, size = (size_t)r->world->all.n;
+    struct calibrate_steps *steps = r->steps;
     double *all = r->all;
-    double *seconds = r->seconds + (size_t)step * n;
-    double *least = r->shared + (size_t)step * n;
+    double *seconds = steps->seconds + (size_t)steps->n * n;
+    double *least = steps->shared + (size_t)steps->n * n;
+    double *length = steps->length + steps->n;
     enum merak_status rc;
 
     memset(all, 0, n * size * sizeof(*all));
@@ -213,17 +215,20 @@ static enum merak_status share_records(struct run *r, int step)
     rc = merak_sum(r->world->tr, &r->world->all, all, n * size, r->err);
     if (rc == MERAK_OK)
         memcpy(seconds, slowest(r, all), n * sizeof(*seconds));
+    *length = 0;
     for (size_t i = 0; i < n && rc == MERAK_OK; i++) {
         least[i] = INFINITY;
         for (size_t q = 0; q < size; q++)
             least[i] = fmin(least[i], all[q * n + i]);
         if (r->prog->instr[i].queue == MERAK_QUEUE_COMPUTE)
-            r->length[step] += seconds[i];
+            *length += seconds[i];
     }
+    steps->n++;
     return rc;
 }
 
-/* The first, step -1, counts for nothing. */
+/* The first, step -1, counts for nothing: caches are cold.  A step that is long
+ * enough to be a round's only one does not feel that. */
 static enum merak_status run_steps(struct run *r)
 {
     struct merak_step step = {.seed = SEED,
@@ -236,44 +241,13 @@ static enum merak_status run_steps(struct run *r)
                               .train = true};
     enum merak_status rc = MERAK_OK;
 
-    for (int i = -1; i < r->steps && rc == MERAK_OK; i++) {
+    for (int i = r->count > 1 ? -1 : 0; i < r->count && rc == MERAK_OK; i++) {
         step.step = (uint64_t)(i + 1);
         rc = merak_engine_run(r->engine, &step, r->err);
         if (rc == MERAK_OK && i >= 0)
-            rc = share_records(r, i);
+            rc = add_step(r);
     }
     return rc;
-}
-
-/* --- the middle steps ----------------------------------------------------- */
-
-/* How many steps were shorter. */
-static int place_of(const struct run *r, int step)
-{
-    int place = 0;
-
-    for (int i = 0; i < r->steps; i++)
-        place += r->length[i] < r->length[step] ||
-                 (r->length[i] == r->length[step] && i < step);
-    return place;
-}
-
-static void take_middle(const struct run *r, struct calibrate_times *times)
-{
-    size_t n = (size_t)r->prog->n_instrs;
-    int low = r->steps / 3, high = r->steps - low, count = high - low;
-
-    for (int s = 0; s < r->steps; s++) {
-        int place = place_of(r, s);
-
-        if (place < low || place >= high)
-            continue;
-        for (size_t i = 0; i < n; i++) {
-            times->seconds[i] += r->seconds[(size_t)s * n + i] / count;
-            times->shared[i] += r->shared[(size_t)s * n + i] / count;
-        }
-    }
-    times->steps = r->steps;
 }
 
 static int steps_for(const struct merak_program *prog)
@@ -284,55 +258,100 @@ static int steps_for(const struct merak_program *prog)
     for (int i = 0; i < prog->n_instrs; i++)
         flops += prog->instr[i].flops;
     steps = (int)fmin(STEPS_FLOPS / flops, MOST_STEPS);
-    return (steps < LEAST_STEPS ? LEAST_STEPS : steps) - 1;
+    return steps > 1 ? steps : 1;
 }
 
-static enum merak_status allocate(struct run *r, struct calibrate_times *times)
+static bool grow(double **p, size_t n)
 {
-    size_t n = (size_t)r->prog->n_instrs;
+    double *more = realloc(*p, n * sizeof(**p));
 
-    r->seconds = calloc((size_t)r->steps * n, sizeof(double));
-    r->shared = calloc((size_t)r->steps * n, sizeof(double));
-    r->length = calloc((size_t)r->steps, sizeof(double));
+    if (more != NULL)
+        *p = more;
+    return more != NULL;
+}
+
+static enum merak_status allocate(struct run *r)
+{
+    struct calibrate_steps *s = r->steps;
+    size_t n = (size_t)r->prog->n_instrs;
+    size_t steps = (size_t)(s->n + r->count);
+
     r->all = calloc((size_t)r->world->all.n * n, sizeof(double));
-    times->seconds = calloc(n, sizeof(double));
-    times->shared = calloc(n, sizeof(double));
-    if (r->seconds == NULL || r->shared == NULL || r->length == NULL ||
-        r->all == NULL || times->seconds == NULL || times->shared == NULL)
-        return merak_fail_nomem(r->err, (size_t)r->steps * n * sizeof(double));
+    if (r->all == NULL || !grow(&s->seconds, steps * n) ||
+        !grow(&s->shared, steps * n) || !grow(&s->length, steps))
+        return merak_fail_nomem(r->err, steps * n * sizeof(double));
     return MERAK_OK;
 }
 
 enum merak_status calibrate_run(struct calibrate_world *world,
                                 const struct merak_program *program,
-                                size_t vocab, struct calibrate_times *times,
+                                size_t vocab, struct calibrate_steps *steps,
                                 struct merak_error *err)
 {
     struct run r = {.world = world,
                     .prog = program,
                     .vocab = vocab,
                     .tokens = tokens_of(program),
-                    .steps = steps_for(program),
+                    .count = steps_for(program),
+                    .steps = steps,
                     .err = err};
-    struct calibrate_times t = {0};
-    enum merak_status rc = merak_boot_agree(world->boot, allocate(&r, &t), err);
+    enum merak_status rc = merak_boot_agree(world->boot, allocate(&r), err);
 
     if (rc == MERAK_OK)
         rc = start(&r);
     if (rc == MERAK_OK)
         rc = run_steps(&r);
-    if (rc == MERAK_OK) {
-        take_middle(&r, &t);
-        *times = t;
-        t = (struct calibrate_times){0};
-    }
     merak_engine_destroy(r.engine);
-    calibrate_times_fini(&t);
-    free(r.seconds);
-    free(r.shared);
-    free(r.length);
     free(r.all);
     return rc;
+}
+
+void calibrate_steps_fini(struct calibrate_steps *steps)
+{
+    free(steps->length);
+    free(steps->seconds);
+    free(steps->shared);
+    *steps = (struct calibrate_steps){0};
+}
+
+/* --- the middle steps ----------------------------------------------------- */
+
+/* How many steps were shorter. */
+static int place_of(const struct calibrate_steps *s, int step)
+{
+    int place = 0;
+
+    for (int i = 0; i < s->n; i++)
+        place += s->length[i] < s->length[step] ||
+                 (s->length[i] == s->length[step] && i < step);
+    return place;
+}
+
+enum merak_status calibrate_middle(const struct calibrate_steps *steps,
+                                   const struct merak_program *program,
+                                   struct calibrate_times *times,
+                                   struct merak_error *err)
+{
+    size_t n = (size_t)program->n_instrs;
+    int low = steps->n / 3, high = steps->n - low, count = high - low;
+
+    times->seconds = calloc(n, sizeof(double));
+    times->shared = calloc(n, sizeof(double));
+    if (times->seconds == NULL || times->shared == NULL) {
+        calibrate_times_fini(times);
+        return merak_fail_nomem(err, n * sizeof(double));
+    }
+    for (int s = 0; s < steps->n; s++) {
+        int place = place_of(steps, s);
+
+        if (place < low || place >= high)
+            continue;
+        for (size_t i = 0; i < n; i++) {
+            times->seconds[i] += steps->seconds[(size_t)s * n + i] / count;
+            times->shared[i] += steps->shared[(size_t)s * n + i] / count;
+        }
+    }
+    return MERAK_OK;
 }
 
 void calibrate_times_fini(struct calibrate_times *times)
