@@ -20,6 +20,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *saved_plan(const struct merak_trainer *t)
+{
+    const char *path = getenv("MERAK_PLAN_FILE");
+
+    if (t->opt.plan != NULL)
+        return t->opt.plan;
+    return path != NULL && *path != '\0' ? path : NULL;
+}
+
 /* --- the machine ---------------------------------------------------------- */
 
 /* Tasks that nodes have, if all have as many; else the most that divides all
@@ -116,7 +125,9 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
         .sp = o->sp,
         .fix_batch = o->given.tp_batch,
         .batch = o->tp_batch,
-        .boundary = o->boundary};
+        .boundary = o->boundary,
+        .fix_branches = o->branches != MERAK_BRANCHES_AUTO,
+        .branches = o->branches};
     if (r->launched)
         order = r->launch.input.order;
     pin->order_tp_pp_dp =
@@ -284,6 +295,7 @@ static enum merak_status check_choices(const struct merak_trainer *t,
     static const char *const sp[] = {"auto", "off", "on"};
     static const char *const dtype[] = {"fp32", "bf16"};
     static const char *const boundary[] = {"whole", "scatter"};
+    static const char *const branches[] = {"described", "gathered", "blocks"};
     static const char *const recompute[] = {"none", "full", "selective",
                                             "auto"};
     const struct merak_train_options *o = &t->opt;
@@ -325,6 +337,10 @@ static enum merak_status check_choices(const struct merak_trainer *t,
         rc = check_word("boundary", o->given.boundary,
                         o->boundary == MERAK_BOUNDARY_SCATTER, p->scatter > 0,
                         boundary, err);
+    /* A search was told, and may have found no such order. */
+    if (rc == MERAK_OK && saved_plan(t) != NULL)
+        rc = check_word("branches", o->branches != MERAK_BRANCHES_AUTO,
+                        (int)o->branches, (int)p->branches, branches, err);
     return rc;
 }
 
@@ -403,15 +419,6 @@ static enum merak_status share(struct merak_trainer *t, char **text_p,
     if (rc == MERAK_OK)
         rc = t->boot->ops->broadcast(t->boot, *text_p, n, err);
     return rc;
-}
-
-static const char *saved_plan(const struct merak_trainer *t)
-{
-    const char *path = getenv("MERAK_PLAN_FILE");
-
-    if (t->opt.plan != NULL)
-        return t->opt.plan;
-    return path != NULL && *path != '\0' ? path : NULL;
 }
 
 static void log_choice(const struct merak_trainer *t, const char *path)

@@ -9,6 +9,8 @@
 
 #include "runtime/train/trainer.h"
 
+#include "base/error.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,4 +145,22 @@ size_t merak_memory_available(const struct merak_boot *boot)
     size_t least = merak_memory_left("");
 
     return least == SIZE_MAX ? SIZE_MAX : least / (size_t)boot->local_size;
+}
+
+enum merak_status merak_memory_least(struct merak_boot *boot, size_t *bytes_p,
+                                     struct merak_error *err)
+{
+    size_t least = merak_memory_available(boot) / 8 * 7;
+    size_t *all = calloc((size_t)boot->size, sizeof(*all));
+    enum merak_status rc;
+
+    if (all == NULL)
+        return merak_fail_nomem(err, (size_t)boot->size * sizeof(*all));
+    rc = boot->ops->allgather(boot, &least, sizeof(least), all, err);
+    for (int r = 0; r < boot->size && rc == MERAK_OK; r++)
+        least = all[r] < least ? all[r] : least;
+    if (rc == MERAK_OK)
+        *bytes_p = least;
+    free(all);
+    return rc;
 }

@@ -104,6 +104,11 @@ static const struct merak_option rows[] = {
      .about = "what tensor ranks hold alike, to the next stage: whole from "
               "each, or in parts and gathered there (auto: by links)",
      .words = "auto|whole|scatter", .given = AT(given.boundary)},
+    {"branches", MERAK_OPTION_WORD, AT(branches),
+     .about = "order of nodes that the model is cut in, where it is no chain: "
+              "as described, gathered (few bytes alive) or blocks of even "
+              "time (auto: the fastest, as predicted)",
+     .words = "described|gathered|blocks|auto"},
     {"dtype", MERAK_OPTION_WORD, AT(dtype), .about = "compute dtype (fp32)",
      .words = "fp32|bf16", .given = AT(given.dtype)},
     {"backend", MERAK_OPTION_TEXT, AT(backend),
@@ -169,6 +174,7 @@ static void set_defaults(struct merak_train_options *o)
     o->seed = 1234;
     snprintf(o->schedule, sizeof(o->schedule), DEFAULT_SCHEDULE);
     o->chunks = 1;
+    o->branches = MERAK_BRANCHES_AUTO;
     o->zero1 = true;
     o->backend = "cpu";
     o->deadline_s = 300;

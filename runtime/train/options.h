@@ -38,6 +38,7 @@ struct merak_train_options {
     enum merak_seq_parallel sp;
     int tp_batch; /* percent: struct merak_plan's batch */
     enum merak_boundary boundary;
+    enum merak_branches branches;
     enum merak_dtype dtype;
     const char *backend;
     double emu_unit_ms;    /* 0: the cost model's times */

@@ -99,11 +99,12 @@ void merak_report_plan(const struct merak_trainer *t)
                flops, merak_dtype_name(t->opt.dtype), t->opt.backend);
     merak_info("train",
                "tp %d x pp %d x dp %d on %d node%s (placement: %s), schedule "
-               "%s, %d micro-batches of %zu x %zu tokens, %d thread%s a task",
+               "%s%s, %d micro-batches of %zu x %zu tokens, %d thread%s a task",
                t->plan.tp, t->plan.pp, t->plan.dp, t->boot->n_nodes,
                t->boot->n_nodes == 1 ? "" : "s", t->ranks.source,
-               t->plan.schedule, t->plan.microbatches, t->plan.micro_batch,
-               t->opt.seq, t->plan.threads, t->plan.threads == 1 ? "" : "s");
+               t->plan.schedule, merak_plan_branches_text(&t->plan),
+               t->plan.microbatches, t->plan.micro_batch, t->opt.seq,
+               t->plan.threads, t->plan.threads == 1 ? "" : "s");
     if (t->plan.passes > 1)
         merak_info("train",
                    "%d forward passes of each micro-batch, the last with "

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "partitioner/branches.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,9 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
     }
     plan->zero1 = t->opt.zero1;
     plan->order_tp_pp_dp = t->ranks.order_tp_pp_dp;
+    plan->branches = t->opt.branches == MERAK_BRANCHES_AUTO
+                         ? MERAK_BRANCHES_DESCRIBED
+                         : t->opt.branches;
     plan->sp = t->opt.sp;
     plan->batch = t->opt.tp_batch;
     plan->dtype = t->opt.dtype;
@@ -170,19 +174,35 @@ static enum merak_status check_model(const struct merak_trainer *t,
                       t->chosen->model, t->model_id);
 }
 
+enum merak_status merak_trainer_shard(struct merak_trainer *t,
+                                      enum merak_branches order,
+                                      struct merak_error *err)
+{
+    struct merak_shard_options so;
+    struct merak_graph *graph;
+    enum merak_status rc = merak_model_graph(t->model, &graph, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    t->plan.branches = order;
+    so = merak_plan_shards(&t->plan);
+    merak_sharded_destroy(t->sharded);
+    t->sharded = NULL;
+    rc = merak_shard(graph, &so, &t->sharded, err);
+    if (rc == MERAK_OK) /* there may be no such order */
+        t->plan.branches = t->sharded->order;
+    return rc;
+}
+
 static enum merak_status cut_model(struct merak_trainer *t,
-                                   struct merak_graph *graph,
                                    struct merak_error *err)
 {
-    const struct merak_shard_options so = merak_plan_shards(&t->plan);
     int parts = merak_plan_parts(&t->plan);
-    enum merak_status rc = merak_shard(graph, &so, &t->sharded, err);
+    enum merak_status rc =
+        t->plan.cut != NULL
+            ? merak_stages_at(t->sharded, t->plan.cut, parts, &t->stages, err)
+            : merak_stages_cut(t->sharded, parts, &t->stages, err);
 
-    if (rc == MERAK_OK)
-        rc = t->plan.cut != NULL
-                 ? merak_stages_at(t->sharded, t->plan.cut, parts, &t->stages,
-                                   err)
-                 : merak_stages_cut(t->sharded, parts, &t->stages, err);
     if (rc == MERAK_OK)
         choose_boundary(t);
     return rc;
@@ -197,27 +217,14 @@ static bool needs_proof(const struct merak_trainer *t)
                               t->sharded->n_shared > 0);
 }
 
-/* Play one program of each stage. */
 static enum merak_status prove_together(struct merak_trainer *t,
                                         struct merak_error *err)
 {
-    struct merak_program_options opt = merak_trainer_program_options(t);
-    struct merak_timeline *timeline = NULL;
-    struct merak_program **all = calloc((size_t)t->plan.pp, sizeof(*all));
-    enum merak_status rc = MERAK_OK;
+    const struct merak_program_options opt = merak_trainer_program_options(t);
+    struct merak_played played;
+    enum merak_status rc =
+        merak_stages_play(t->sharded, t->stages, &t->plan, &opt, &played, err);
 
-    if (all == NULL)
-        return merak_fail_nomem(err, (size_t)t->plan.pp * sizeof(*all));
-    for (int s = 0; s < t->plan.pp && rc == MERAK_OK; s++) {
-        rc = merak_recompute_choose(t->sharded, &t->plan, s, &opt, t->stages,
-                                    err);
-        if (rc == MERAK_OK)
-            rc = merak_program_build(t->sharded, t->stages, &t->plan,
-                                     merak_plan_rank(&t->plan, 0, 0, s), &opt,
-                                     &all[s], err);
-    }
-    if (rc == MERAK_OK)
-        rc = merak_simulate(all, t->plan.pp, &t->cost, &timeline, err);
     if (rc == MERAK_ERR_CORRUPT) {
         merak_error_wrap(err,
                          "schedule %s does not go with this model's branches "
@@ -225,15 +232,11 @@ static enum merak_status prove_together(struct merak_trainer *t,
                          t->plan.schedule, t->plan.pp);
         rc = err->status = MERAK_ERR_CONFIG;
     }
-    merak_timeline_destroy(timeline);
-    for (int s = 0; s < t->plan.pp; s++)
-        merak_program_destroy(all[s]);
-    free(all);
     return rc;
 }
 
-enum merak_status merak_trainer_plan(struct merak_trainer *t,
-                                     struct merak_error *err)
+enum merak_status merak_trainer_describe(struct merak_trainer *t,
+                                         struct merak_error *err)
 {
     bool emulate = strcmp(t->opt.backend, "emu") == 0;
     const struct merak_schedule *schedule;
@@ -254,7 +257,15 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
     if (rc == MERAK_OK)
         rc = check_model(t, err);
     if (rc == MERAK_OK)
-        rc = cut_model(t, graph, err);
+        rc = merak_trainer_shard(t, t->plan.branches, err);
+    return rc;
+}
+
+enum merak_status merak_trainer_plan(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = cut_model(t, err);
+
     if (rc == MERAK_OK)
         rc = build_programs(t, err);
     if (rc == MERAK_OK && needs_proof(t))

@@ -129,10 +129,7 @@ static enum merak_status start_weights(struct merak_trainer *t,
 static enum merak_status share_memory(struct merak_trainer *t,
                                       struct merak_error *err)
 {
-    size_t mine = merak_memory_available(t->boot) / 8 * 7;
     bool asked = t->ranks.automatic || t->opt.recompute == MERAK_RECOMPUTE_AUTO;
-    size_t *all = NULL;
-    enum merak_status rc = MERAK_OK;
 
     if (t->opt.memory_gib > 0 && !asked)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -141,15 +138,7 @@ static enum merak_status share_memory(struct merak_trainer *t,
     t->memory_bytes = (size_t)(t->opt.memory_gib * 0x1p30);
     if (t->memory_bytes > 0 || !asked)
         return MERAK_OK;
-    all = calloc((size_t)t->boot->size, sizeof(*all));
-    if (all == NULL)
-        return merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*all));
-    rc = t->boot->ops->allgather(t->boot, &mine, sizeof(mine), all, err);
-    for (int r = 0; r < t->boot->size && rc == MERAK_OK; r++)
-        mine = all[r] < mine ? all[r] : mine;
-    t->memory_bytes = mine;
-    free(all);
-    return rc;
+    return merak_memory_least(t->boot, &t->memory_bytes, err);
 }
 
 /* Degrees, and who is who. */
@@ -237,6 +226,26 @@ static enum merak_status warm_up(struct merak_trainer *t,
                           : rc;
 }
 
+/* The programs, if all is well so far; collective. */
+static enum merak_status make_programs(struct merak_trainer *t,
+                                       enum merak_status rc,
+                                       struct merak_error *err)
+{
+    if (rc == MERAK_OK)
+        rc = merak_trainer_describe(t, err);
+    if (rc == MERAK_OK && merak_node_order_is_open(t)) {
+        /* All are here, or at the agreement below if they failed: for them
+         * this one is that. */
+        rc = merak_boot_agree(t->boot, rc, err);
+        if (rc != MERAK_OK)
+            return rc;
+        rc = merak_node_order_choose(t, err);
+    }
+    if (rc == MERAK_OK)
+        rc = merak_trainer_plan(t, err);
+    return merak_boot_agree(t->boot, rc, err);
+}
+
 /* All set-up; *phase_p is the exit code of the phase that failed. */
 static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
                                 struct merak_error *err)
@@ -246,12 +255,10 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
 
     *phase_p = MERAK_EXIT_CONFIG;
     rc = set_up_ranks(t, err);
-    if (rc == MERAK_OK)
-        rc = merak_trainer_plan(t, err);
     id = calloc((size_t)t->boot->size, sizeof(*id));
     if (rc == MERAK_OK && id == NULL)
         rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*id));
-    rc = merak_boot_agree(t->boot, rc, err);
+    rc = make_programs(t, rc, err);
     if (rc == MERAK_OK)
         rc = identify(t, id, err);
     free(id);
@@ -296,6 +303,7 @@ static void tear_down(struct merak_trainer *t)
     merak_program_destroy(t->eval);
     merak_program_destroy(t->program);
     merak_stages_destroy(t->stages);
+    free(t->cut);
     merak_sharded_destroy(t->sharded);
     merak_model_destroy(t->model);
     merak_ranks_fini(&t->ranks);

@@ -45,6 +45,7 @@ struct merak_trainer {
                                        no name: none was asked for */
     struct merak_cost_model cost;   /* of it, or of one core */
     struct merak_plan plan;
+    int *cut;                /* plan.cut, where order.c chose it */
     uint64_t program_id;     /* of all ranks */
     struct merak_team world; /* members in logical order */
 
@@ -113,9 +114,30 @@ enum merak_status merak_choose(struct merak_trainer *t,
 size_t merak_memory_left(const char *root);
 /* memory.c: this task's share of that, or SIZE_MAX where it cannot be told. */
 size_t merak_memory_available(const struct merak_boot *boot);
+/* memory.c: 7/8 of what the task that has the least has available.
+ * Collective. */
+enum merak_status merak_memory_least(struct merak_boot *boot, size_t *bytes_p,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* setup.c: threads of a task, unless --threads says. */
 int merak_default_threads(const struct merak_boot *boot);
-/* setup.c: model -> programs; no communication. */
+/* setup.c: the plan, and the model sharded for it, its nodes in the order that
+ * was asked for or was described; no communication. */
+enum merak_status merak_trainer_describe(struct merak_trainer *t,
+                                         struct merak_error *err) MERAK_CHECKED;
+/* setup.c: shard the model, or shard it again, with nodes in this order if
+ * there is one. */
+enum merak_status merak_trainer_shard(struct merak_trainer *t,
+                                      enum merak_branches order,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* order.c: are the order of nodes and the cuts still to be chosen?  Those of a
+ * chain are not.  All ranks say the same. */
+bool merak_node_order_is_open(const struct merak_trainer *t);
+/* order.c: choose them: rank 0 rates, all shard again for what is best.
+ * Collective. */
+enum merak_status
+merak_node_order_choose(struct merak_trainer *t,
+                        struct merak_error *err) MERAK_CHECKED;
+/* setup.c: sharded model -> programs; no communication. */
 enum merak_status merak_trainer_plan(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 /* setup.c: what all programs of the run are built with. */

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dag.c - models that are no chains: planned, cut, run, and as on one rank
  *
- * Two towers that meet, described one after the other or in turns, a short
- * branch described long before it is read, a U with skips over several stages
- * and layers of unlike width, layers one of which is as long as all others.
  * The planner cuts them; the programs of its plan then run with the reference
  * kernels.
  */
 #include "config.h"
 
+#include "unit/dag_models.h"
 #include "unit/execute.h"
 
 #include "partitioner/search/search.h"
@@ -19,145 +17,7 @@
 #define STEPS 2
 #define AUTO MERAK_BRANCHES_AUTO
 
-static struct merak_value *layer(struct merak_model *m, struct merak_value *x,
-                                 const char *name, size_t in, size_t out,
-                                 int wide)
-{
-    size_t mid = (size_t)wide * out;
-    struct merak_value *up, *down, *h;
-
-    up = MERAK_PARAM(m, merak_name(m, "%s.up", name), MERAK_NORMAL(0.1f), mid,
-                     in);
-    down = MERAK_PARAM(m, merak_name(m, "%s.down", name), MERAK_NORMAL(0.1f),
-                       out, mid);
-    h = merak_gelu(m, merak_linear(m, x, up, NULL, 1), true);
-    h = merak_linear(m, h, down, NULL, 1);
-    return in == out ? merak_add(m, x, h) : h;
-}
-
-static void finish(struct merak_model *m, struct merak_value *x, size_t c)
-{
-    struct merak_value *head =
-        MERAK_PARAM(m, "head", MERAK_NORMAL(0.1f), 32, c);
-
-    merak_cross_entropy(m, merak_linear(m, x, head, NULL, 1), merak_targets(m));
-}
-
-static struct merak_value *embed(struct merak_model *m, const char *name,
-                                 size_t c)
-{
-    struct merak_value *table = MERAK_PARAM(m, name, MERAK_NORMAL(0.1f), 32, c);
-
-    return merak_embedding(m, merak_tokens(m), table);
-}
-
-static void towers(struct merak_model *m, void *arg)
-{
-    struct merak_value *a = embed(m, "wte", 16), *b;
-
-    (void)arg;
-    for (int l = 0; l < 3; l++)
-        a = layer(m, a, merak_name(m, "a.%d", l), 16, 16, 2);
-    b = embed(m, "wte.b", 16);
-    for (int l = 0; l < 3; l++)
-        b = layer(m, b, merak_name(m, "b.%d", l), 16, 16, 4);
-    finish(m, merak_add(m, a, b), 16);
-}
-
-/* As towers(), but a layer of each in turn. */
-static void in_turns(struct merak_model *m, void *arg)
-{
-    struct merak_value *a = embed(m, "wte", 16), *b = embed(m, "wte.b", 16);
-
-    (void)arg;
-    for (int l = 0; l < 5; l++) {
-        a = layer(m, a, merak_name(m, "a.%d", l), 16, 16, 3);
-        b = layer(m, b, merak_name(m, "b.%d", l), 16, 16, 3);
-    }
-    finish(m, merak_add(m, a, b), 16);
-}
-
-/* A layer beside the trunk that is read at its end only. */
-static void early_branch(struct merak_model *m, void *arg)
-{
-    struct merak_value *side = embed(m, "wte.side", 16), *x;
-
-    (void)arg;
-    side = layer(m, side, "side", 16, 16, 2);
-    x = embed(m, "wte", 16);
-    for (int l = 0; l < 8; l++)
-        x = layer(m, x, merak_name(m, "h.%d", l), 16, 16, 2);
-    finish(m, merak_add(m, x, side), 16);
-}
-
-/* 32 wide, then 16, then 8, and back; each half knows the other's values. */
-static void u_net(struct merak_model *m, void *arg)
-{
-    struct merak_value *x = embed(m, "wte", 32), *outer, *inner;
-
-    (void)arg;
-    outer = layer(m, x, "down.0", 32, 32, 2);
-    x = layer(m, outer, "down.1", 32, 16, 2);
-    inner = layer(m, x, "down.2", 16, 16, 2);
-    x = layer(m, inner, "down.3", 16, 8, 2);
-    x = layer(m, x, "bottom", 8, 8, 4);
-    x = merak_add(m, layer(m, x, "up.3", 8, 16, 2), inner);
-    x = layer(m, x, "up.2", 16, 16, 2);
-    x = merak_add(m, layer(m, x, "up.1", 16, 32, 2), outer);
-    finish(m, layer(m, x, "up.0", 32, 32, 2), 32);
-}
-
-static void uneven(struct merak_model *m, void *arg)
-{
-    struct merak_value *x = embed(m, "wte", 16);
-
-    (void)arg;
-    for (int l = 0; l < 6; l++)
-        x = layer(m, x, merak_name(m, "h.%d", l), 16, 16, l == 4 ? 16 : 2);
-    finish(m, x, 16);
-}
-
-/* One branch of a module: so many layers one after the other, none of which
- * adds to what it reads. */
-static struct merak_value *branch(struct merak_model *m, struct merak_value *x,
-                                  const char *name, int deep)
-{
-    for (int l = 0; l < deep; l++) {
-        struct merak_value *w = MERAK_PARAM(m, merak_name(m, "%s.%d", name, l),
-                                            MERAK_NORMAL(0.2f), 16, 16);
-
-        x = merak_gelu(m, merak_linear(m, x, w, NULL, 1), true);
-    }
-    return x;
-}
-
-/* Modules of four branches beside each other, of unlike depth. */
-static void inception(struct merak_model *m, void *arg)
-{
-    struct merak_value *x = embed(m, "wte", 16);
-
-    (void)arg;
-    for (int l = 0; l < 2; l++) {
-        struct merak_value *y[4];
-
-        for (int k = 0; k < 4; k++)
-            y[k] = branch(m, x, merak_name(m, "m.%d.%d", l, k), 2 + 3 * k);
-        x = merak_add(m, merak_add(m, y[0], y[1]), merak_add(m, y[2], y[3]));
-    }
-    finish(m, x, 16);
-}
-
-static const struct {
-    const char *name;
-    merak_describe_fn describe;
-} models[] = {{"towers", towers},
-              {"u-net", u_net},
-              {"uneven", uneven},
-              {"in turns", in_turns},
-              {"early branch", early_branch},
-              {"inception", inception}};
-
-#define N_MODELS (sizeof(models) / sizeof(*models))
+#define N_MODELS N_DAG_MODELS
 
 /* --- planning and running ------------------------------------------------- */
 
@@ -257,15 +117,15 @@ static void plans_are_as_one_rank(void **state)
 
     (void)state;
     for (size_t i = 0; i < N_MODELS; i++) {
-        struct numbers want = run(models[i].describe, &one);
+        struct numbers want = run(dag_models[i].describe, &one);
 
         assert_true(want.loss[1] < want.loss[0] * 1.1);
         for (size_t k = 0; k < sizeof(shapes) / sizeof(*shapes); k++) {
             const struct shape *s = &shapes[k];
-            struct numbers got = run(models[i].describe, s);
+            struct numbers got = run(dag_models[i].describe, s);
             double rtol = s->tp > 1 ? 1e-5 : 0;
 
-            print_message("# %s: tp %d, pp %d, %s\n", models[i].name, s->tp,
+            print_message("# %s: tp %d, pp %d, %s\n", dag_models[i].name, s->tp,
                           s->pp, s->schedule);
             assert_true(got.stages_used >= s->pp - 1);
             assert_near(got.loss, want.loss, STEPS, rtol, 0);
@@ -317,11 +177,11 @@ static void another_order_changes_no_bit(void **state)
                                                        : MERAK_BRANCHES_BLOCKS};
             struct numbers want, got;
 
-            if (!has_order(models[i].describe, &so))
+            if (!has_order(dag_models[i].describe, &so))
                 continue;
-            want = run(models[i].describe, &s);
+            want = run(dag_models[i].describe, &s);
             s.branches = so.branches;
-            got = run(models[i].describe, &s);
+            got = run(dag_models[i].describe, &s);
             assert_near(got.loss, want.loss, STEPS, 0, 0);
             assert_near(&got.norm, &want.norm, 1, 0, 0);
             found++;
@@ -378,11 +238,11 @@ static void another_order_is_never_slower(void **state)
             int pp = 2 + k % 3, fast = k / 3;
             double s[AUTO + 1];
 
-            time_orders(models[i].describe, pp, link[fast], s);
+            time_orders(dag_models[i].describe, pp, link[fast], s);
             print_message("# %s, pp %d, links of %g GB/s: %.4g ms as "
                           "described, %.4g ms gathered, %.4g ms in blocks; "
                           "%.4g ms\n",
-                          models[i].name, pp, link[fast] * 1e-9, 1e3 * s[0],
+                          dag_models[i].name, pp, link[fast] * 1e-9, 1e3 * s[0],
                           1e3 * s[1], 1e3 * s[2], 1e3 * s[AUTO]);
             for (int o = 0; o < AUTO; o++) {
                 assert_true(s[AUTO] <= s[o] * (o == 0 ? 1 + 1e-9 : 1.05));
@@ -394,7 +254,7 @@ static void another_order_is_never_slower(void **state)
     for (size_t k = 0; k < sizeof(want) / sizeof(*want); k++) {
         size_t i = 0;
 
-        while (strcmp(want[k].name, models[i].name) != 0)
+        while (strcmp(want[k].name, dag_models[i].name) != 0)
             i++;
         for (int o = 0; o < 2 * AUTO; o++)
             assert_true(gain[i][o / AUTO][o % AUTO] >=
@@ -418,12 +278,13 @@ static void there_are_places_in_branches(void **state)
         struct merak_planned *planned = NULL;
         int n = 0;
 
-        assert_int_equal(merak_plan_build(&plan, SEQ, models[i].describe, NULL,
-                                          MERAK_PLAN_ALL, NULL, &planned, NULL),
+        assert_int_equal(merak_plan_build(&plan, SEQ, dag_models[i].describe,
+                                          NULL, MERAK_PLAN_ALL, NULL, &planned,
+                                          NULL),
                          MERAK_OK);
         assert_int_equal(merak_stages_places(planned->sharded, &n, NULL),
                          MERAK_OK);
-        print_message("# %s: %d places\n", models[i].name, n);
+        print_message("# %s: %d places\n", dag_models[i].name, n);
         assert_true(n >= least[i]);
         merak_planned_destroy(planned);
     }

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#define MAX_ARGS 8
+#define MAX_ARGS 9
 
 struct bad_row {
     const char *args[MAX_ARGS];
@@ -33,6 +33,8 @@ static const struct bad_row bad_rows[] = {
     {{"--data", "x", "--lr", "-1"}, "a number from 0"},
     {{"--data", "x", "--dtype", "fp16"}, "expected fp32|bf16, got \"fp16\""},
     {{"--data", "x", "--zero1", "maybe"}, "expected no|yes"},
+    {{"--data", "x", "--branches", "sideways"},
+     "expected described|gathered|blocks|auto, got \"sideways\""},
     {{"--data", "x", "--stepz", "1"}, "unknown option \"--stepz\""},
     {{"--data", "x", "extra"}, "unknown option \"extra\""},
     {{"--data", "x", "--steps"}, "--steps needs a value"},
@@ -73,8 +75,9 @@ static void bad_options_are_named(void **state)
 static void good_options_are_stored(void **state)
 {
     const char *const args[MAX_ARGS] = {
-        "--data=a b", "--seq",      "17",      "--dtype",
-        "bf16",       "--zero1=no", "--sp=on", "--tp-batch=50"};
+        "--data=a b", "--seq",         "17",
+        "--dtype",    "bf16",          "--zero1=no",
+        "--sp=on",    "--tp-batch=50", "--branches=blocks"};
     struct merak_train_options opt;
     struct merak_error err;
 
@@ -86,6 +89,7 @@ static void good_options_are_stored(void **state)
     assert_false(opt.zero1);
     assert_int_equal(opt.sp, MERAK_SP_ON);
     assert_int_equal(opt.tp_batch, 50);
+    assert_int_equal(opt.branches, MERAK_BRANCHES_BLOCKS);
     assert_true(fabsf(opt.min_lr - opt.lr / 10) < 1e-12f);
 }
 
@@ -101,6 +105,7 @@ static void an_automatic_schedule_is_one_not_given(void **state)
     assert_int_equal(parse(named, &opt, &err), MERAK_OK);
     assert_true(opt.given.schedule);
     assert_string_equal(opt.schedule, "gpipe");
+    assert_int_equal(opt.branches, MERAK_BRANCHES_AUTO);
     assert_int_equal(parse(automatic, &opt, &err), MERAK_OK);
     assert_false(opt.given.schedule);
     assert_string_equal(opt.schedule, "1f1b");

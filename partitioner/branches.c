@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* branches.c - the order of nodes, and cuts, of plans with given degrees */
+#include "config.h"
+
+#include "partitioner/branches.h"
+
+#include "base/error.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORTH 0.99 /* of the first's step: less is not worth it */
+
+static enum merak_status build_stages(const struct merak_sharded *sharded,
+                                      const struct merak_stages *stages,
+                                      const struct merak_plan *plan,
+                                      const struct merak_program_options *opt,
+                                      struct merak_program **program,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int s = 0; s < plan->pp && rc == MERAK_OK; s++)
+        rc = merak_program_build(sharded, stages, plan,
+                                 merak_plan_rank(plan, 0, 0, s), opt,
+                                 &program[s], err);
+    return rc;
+}
+
+enum merak_status merak_stages_play(const struct merak_sharded *sharded,
+                                    struct merak_stages *stages,
+                                    const struct merak_plan *plan,
+                                    const struct merak_program_options *opt,
+                                    struct merak_played *played,
+                                    struct merak_error *err)
+{
+    struct merak_timeline *timeline = NULL;
+    struct merak_program **program = calloc((size_t)plan->pp, sizeof(*program));
+    enum merak_status rc;
+
+    if (program == NULL)
+        return merak_fail_nomem(err, (size_t)plan->pp * sizeof(*program));
+    rc = merak_recompute_choose(sharded, plan, -1, opt, stages, err);
+    if (rc == MERAK_OK)
+        rc = build_stages(sharded, stages, plan, opt, program, err);
+    if (rc == MERAK_OK)
+        rc = merak_simulate(program, plan->pp, NULL, &timeline, err);
+    if (rc == MERAK_OK)
+        *played = (struct merak_played){.step_s = timeline->step_s};
+    for (int s = 0; s < plan->pp; s++) {
+        if (rc == MERAK_OK && program[s]->arena_bytes > played->arena_bytes)
+            played->arena_bytes = program[s]->arena_bytes;
+        merak_program_destroy(program[s]);
+    }
+    merak_timeline_destroy(timeline);
+    free(program);
+    return rc;
+}
+
+/* As a run in this order, with these cuts, would be set up.  What fails cannot
+ * run: the one that is taken is set up again, and says why if it fails there.
+ */
+static void play(const struct merak_sharded *sharded,
+                 const struct merak_plan *given, enum merak_boundary boundary,
+                 const struct merak_program_options *opt,
+                 struct merak_node_order *order)
+{
+    struct merak_plan plan = *given;
+    struct merak_stages *stages = NULL;
+    int parts = merak_plan_parts(&plan);
+    struct merak_error why;
+    enum merak_status rc =
+        order->cut != NULL
+            ? merak_stages_at(sharded, order->cut, parts, &stages, &why)
+            : merak_stages_cut(sharded, parts, &stages, &why);
+
+    plan.branches = order->branches;
+    plan.cut = order->cut;
+    if (rc == MERAK_OK) {
+        plan.scatter = merak_boundary_choose(
+            boundary, opt->cost, &plan, merak_boundary_bytes(sharded, stages));
+        rc = merak_stages_play(sharded, stages, &plan, opt, &order->played,
+                               &why);
+    }
+    if (rc != MERAK_OK)
+        order->played = (struct merak_played){.step_s = 0};
+    merak_stages_destroy(stages);
+}
+
+/* Fill order->cut, if the search finds any. */
+static enum merak_status find_cuts(const struct merak_search_input *in,
+                                   struct merak_node_order *order,
+                                   struct merak_error *err)
+{
+    struct merak_search_input asked = *in;
+    struct merak_search_result *result = NULL;
+    const struct merak_plan *found;
+    struct merak_error why;
+    enum merak_status rc = MERAK_OK;
+
+    asked.pin.fix_branches = true;
+    asked.pin.branches = order->branches;
+    if (merak_search(&asked, &result, &why) != MERAK_OK)
+        return MERAK_OK;
+    found = &result->choice[0].plan;
+    if (found->cut != NULL) {
+        size_t bytes = (size_t)merak_plan_parts(found) * sizeof(*order->cut);
+
+        order->cut = malloc(bytes);
+        if (order->cut == NULL)
+            rc = merak_fail_nomem(err, bytes);
+        else
+            memcpy(order->cut, found->cut, bytes - sizeof(*order->cut));
+    }
+    merak_search_destroy(result);
+    return rc;
+}
+
+/* Both ways to cut it. */
+static enum merak_status
+rate(const struct merak_sharded *sharded, const struct merak_plan *plan,
+     const struct merak_search_input *in, enum merak_boundary boundary,
+     const struct merak_program_options *opt, struct merak_node_order *order,
+     struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    play(sharded, plan, boundary, opt, &order[0]);
+    if (in != NULL)
+        rc = find_cuts(in, &order[1], err);
+    if (order[1].cut != NULL)
+        play(sharded, plan, boundary, opt, &order[1]);
+    return rc;
+}
+
+enum merak_status merak_node_orders_rate(
+    const struct merak_graph *graph, const struct merak_plan *plan,
+    const struct merak_search_input *in, enum merak_boundary boundary,
+    const struct merak_program_options *opt,
+    struct merak_node_order order[MERAK_NODE_ORDERS], struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < MERAK_NODE_ORDERS; i++)
+        order[i] =
+            (struct merak_node_order){.branches = (enum merak_branches)(i / 2)};
+    for (int i = 0; i < MERAK_NODE_ORDERS && rc == MERAK_OK; i += 2) {
+        struct merak_plan in_order = *plan;
+        struct merak_sharded *sharded = NULL;
+        struct merak_shard_options so;
+
+        in_order.branches = order[i].branches;
+        so = merak_plan_shards(&in_order);
+        rc = merak_shard(graph, &so, &sharded, err);
+        if (rc == MERAK_OK && sharded->order == order[i].branches)
+            rc = rate(sharded, &in_order, in, boundary, opt, &order[i], err);
+        merak_sharded_destroy(sharded);
+    }
+    return rc;
+}
+
+void merak_node_orders_fini(struct merak_node_order order[MERAK_NODE_ORDERS])
+{
+    for (int i = 0; i < MERAK_NODE_ORDERS; i++)
+        free(order[i].cut);
+}
+
+static bool runs(const struct merak_node_order *order)
+{
+    return order->played.step_s > 0;
+}
+
+int merak_node_orders_best(
+    const struct merak_node_order order[MERAK_NODE_ORDERS], size_t limit)
+{
+    size_t most = limit == 0 ? SIZE_MAX : limit;
+    int best = -1;
+
+    for (int round = 0; round < 2 && best < 0; round++) {
+        for (int i = 0; i < MERAK_NODE_ORDERS; i++) {
+            const struct merak_played *p = &order[i].played;
+
+            if (runs(&order[i]) && p->arena_bytes <= most &&
+                (best < 0 || p->step_s < (best == 0 ? WORTH : 1) *
+                                             order[best].played.step_s))
+                best = i;
+        }
+        most = runs(&order[0]) ? order[0].played.arena_bytes : SIZE_MAX;
+    }
+    return best < 0 ? 0 : best;
+}

@@ -1,0 +1,136 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0508-branches.bats - a model that is no chain, its nodes in every order
+#
+# examples/unet.c, with dropout: losses, norms, gradients and weights of ten
+# steps on several stages against one, bit for bit, at the same tp, dp and
+# micro-batch; and which order a run takes whose degrees are given.
+
+load cluster
+load parity
+
+setup_file()
+{
+    pack_text
+    # what crosses a cut takes about as long as a layer
+    cat >"$RUNS/slow.json" <<END
+{"name": "slow links", "ranks_per_node": 4, "memory_bytes": 4000000000,
+ "flops_per_s": {"f32": 1e11, "bf16": 1e11}, "bytes_per_s": 1e10,
+ "kernel_s": 1e-6, "link": {"bytes_per_s": 2e7, "latency_s": 1e-5}}
+END
+}
+
+teardown() { assert_no_node_drained; }
+
+# unet NAME TP PP DP [OPTION...]
+unet()
+{
+    local dir=$RUNS/$1 tp=$2 pp=$3 dp=$4
+
+    shift 4
+    mkdir -p "$dir"
+    srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
+        "$BUILD/examples/unet" --data "$RUNS/text" --seq 32 \
+        --micro-batch 1 --global-batch 8 --steps 10 --lr 1e-3 \
+        --lr-schedule constant --clip 0.5 --eval-samples 8 --threads 1 \
+        --deadline 60 --metrics "$dir/metrics.jsonl" \
+        --dump-grads "$dir/grads" --ckpt "$dir/ckpt" "$@" >"$dir/out" 2>&1 || {
+        cat "$dir/out"
+        return 1
+    }
+    planned_is_reserved "$dir/out"
+}
+
+same() { "$TESTS/parity.py" equal "$RUNS/$1" "$RUNS/$2"; }
+
+# A word in the line of the run NAME that tells its degrees.
+degrees() { grep 'schedule 1f1b' "$RUNS/$1/out"; }
+
+@test "every order on four stages is bit-equal to one stage" {
+    unet one 1 1 1
+    [[ $(degrees one) != *branches* ]]
+    for order in described gathered blocks; do
+        unet $order 1 4 1 --branches $order
+        same one $order
+    done
+    [[ $(degrees described) != *branches* ]]
+    [[ $(degrees blocks) == *", branches in blocks, 8 micro-batches"* ]]
+}
+
+@test "so are tensor ranks and replicas" {
+    for layout in "2 1" "1 2"; do
+        set -- $layout
+        unet "tp$1-dp$2" "$1" 1 "$2"
+        unet "tp$1-dp$2-blocks" "$1" 2 "$2" --branches blocks
+        same "tp$1-dp$2" "tp$1-dp$2-blocks"
+    done
+}
+
+# gained NAME TIMES WHAT: the line that tells the order has WHAT, and a step
+# predicted to be so many times shorter
+gained()
+{
+    local line
+
+    line=$(grep ' branches: nodes ' "$RUNS/$1/out")
+    echo "$line"
+    [[ $line == *" branches: nodes $3: "* ]]
+    [[ $line =~ step\ ([0-9.e-]+)\ s\;\ as\ described,.*\ ([0-9.e-]+)\ s$ ]]
+    awk "BEGIN { exit !(${BASH_REMATCH[2]} > $2 * ${BASH_REMATCH[1]}) }"
+}
+
+@test "given degrees run in the order that is predicted to be fastest" {
+    unet one 1 1 1
+    unet auto 1 4 1
+    same one auto
+    [[ $(degrees auto) == *", branches in blocks,"* ]]
+    gained auto 1.04 "in blocks, cut by time"
+    # where what crosses a cut takes long, places matter more than the order
+    unet slow 1 2 1 --device "$RUNS/slow.json"
+    same one slow
+    [[ $(degrees slow) != *branches* ]]
+    gained slow 1.5 "as described, cut by time"
+    # the described order says nothing
+    unet told 1 2 1 --device "$RUNS/slow.json" --branches described
+    run grep branches "$RUNS/told/out"
+    [ "$status" -eq 1 ]
+}
+
+@test "a checkpoint of one order goes on in another" {
+    unet one 1 1 1
+    unet resumed 1 4 1 --branches blocks --steps 5
+    unet resumed 1 2 1 --branches described
+    grep -q 'resumed .*step 5' "$RUNS/resumed/out"
+    rm -r "$RUNS/resumed/grads/step-00000004" # the reference dumps no middle
+    same one resumed
+}
+
+@test "an order goes into searched plans, and against saved ones is refused" {
+    run srun -n4 --overcommit --merak-tp=1 --merak-pp=auto --merak-dp=1 \
+        "$BUILD/examples/unet" --data "$RUNS/text" --seq 32 --branches blocks \
+        --global-batch 8 --steps 1 --eval-samples 0 --threads 1 --deadline 60
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"chosen "*"branches in blocks"* ]]
+    run srun -n2 --overcommit --merak-pp=2 "$BUILD/examples/unet" \
+        --data "$RUNS/text" --branches sideways
+    echo "$output"
+    [ "$status" -eq 66 ]
+    [[ $output == *"--branches: expected described|gathered|blocks|auto, got \"sideways\""* ]]
+    # a chain has one order: as described, whatever is asked for
+    model=$TESTS/vectors/parity/gpt2-tied.json
+    merak plan --model "$model" --device cpu --seq 32 --global-batch 8 \
+        --dtype fp32 --nodes 1 --ranks-per-node 2 --what-if pp=2 \
+        --json "$RUNS/chain.json" >/dev/null
+    run srun -n2 --overcommit merak train --model "$model" --data "$RUNS/text" \
+        --plan "$RUNS/chain.json" --branches blocks
+    echo "$output"
+    [ "$status" -eq 66 ]
+    [[ $output == *"--branches blocks contradicts the plan, which has described"* ]]
+    run srun -n2 --overcommit --merak-pp=2 merak train --model "$model" \
+        --data "$RUNS/text" --seq 32 --branches blocks --steps 1 \
+        --eval-samples 0 --threads 1 --deadline 60
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output != *branches* ]]
+}
