@@ -45,14 +45,25 @@ static double part_seconds(double s, double step_s)
     return s > 1e-9 * step_s ? s : 0;
 }
 
+/* What one that was not simulated would take if the table were as far off as
+ * it is of the chosen one. */
+static double seconds_of(const struct merak_search *s,
+                         const struct merak_candidate *c)
+{
+    const struct merak_candidate *best = &s->cand[0];
+
+    return c->step_s > 0 ? c->step_s
+                         : c->rated_s * (best->step_s / best->rated_s);
+}
+
 static void copy_choice(const struct merak_search *s,
                         const struct merak_candidate *c,
                         struct merak_search_choice *to)
 {
-    double scale = merak_search_time(c) / c->rated_s;
+    double step_s = seconds_of(s, c), scale = step_s / c->rated_s;
 
     *to = (struct merak_search_choice){.plan = c->plan,
-                                       .step_s = merak_search_time(c),
+                                       .step_s = step_s,
                                        .simulated = c->step_s > 0,
                                        .memory_stage = c->stage};
     to->memory_bytes = (size_t)(c->arena > 0 ? c->arena : c->bytes);
@@ -63,30 +74,66 @@ static void copy_choice(const struct merak_search *s,
         to->part_s[i] = part_seconds(c->part_s[i] * scale, to->step_s);
 }
 
-/* The resource that it spends most of beyond what the chosen one does. */
+/* "12.3 ms" */
+static const char *time_text(double s, char text[16])
+{
+    if (s >= 1)
+        snprintf(text, 16, "%.4g s", s);
+    else if (s >= 1e-3)
+        snprintf(text, 16, "%.4g ms", 1e3 * s);
+    else
+        snprintf(text, 16, "%.3g us", 1e6 * s);
+    return text;
+}
+
+static void explain_memory(const struct merak_search *s,
+                           struct merak_search_choice *lost)
+{
+    double need = (double)lost->memory_bytes;
+    char all[16], above[16];
+
+    snprintf(lost->why, sizeof(lost->why),
+             "memory: stage %d needs %s, %s above the limit",
+             lost->memory_stage, bytes_text(need, all),
+             bytes_text(need - s->limit, above));
+}
+
+/* What it loses most by, and what it gains most by if that matters. */
+static void explain_time(const struct merak_search_choice *best,
+                         struct merak_search_choice *lost)
+{
+    int more = 0, less = 0, n;
+    double by[MERAK_PART_COUNT];
+    char part[16], change[16];
+
+    for (int i = 0; i < MERAK_PART_COUNT; i++) {
+        by[i] = lost->part_s[i] - best->part_s[i];
+        more = by[i] > by[more] ? i : more;
+        less = by[i] < by[less] ? i : less;
+    }
+    n = snprintf(lost->why, sizeof(lost->why), "%s: %s, %s more",
+                 merak_search_part_name((enum merak_search_part)more),
+                 time_text(lost->part_s[more], part),
+                 time_text(by[more], change));
+    if (-by[less] > 0.2 * by[more])
+        snprintf(lost->why + n, sizeof(lost->why) - (size_t)n, "; %s %s less",
+                 merak_search_part_name((enum merak_search_part)less),
+                 time_text(-by[less], change));
+}
+
+/* Memory, of one that would be faster; else time. */
 static void explain(const struct merak_search *s,
                     const struct merak_search_choice *best,
                     struct merak_search_choice *lost)
 {
-    char need[16], above[16];
-    int most = 0;
-
-    if (!lost->fits) {
+    if (lost->step_s >= best->step_s)
+        explain_time(best, lost);
+    else if (!lost->fits)
+        explain_memory(s, lost);
+    else
         snprintf(lost->why, sizeof(lost->why),
-                 "memory: stage %d needs %s, %s above the limit",
-                 lost->memory_stage,
-                 bytes_text((double)lost->memory_bytes, need),
-                 bytes_text((double)lost->memory_bytes - s->limit, above));
-        return;
-    }
-    for (int i = 1; i < MERAK_PART_COUNT; i++) {
-        if (lost->part_s[i] - best->part_s[i] >
-            lost->part_s[most] - best->part_s[most])
-            most = i;
-    }
-    snprintf(lost->why, sizeof(lost->why), "%s: %.4g s, against %.4g s",
-             merak_search_part_name((enum merak_search_part)most),
-             lost->part_s[most], best->part_s[most]);
+                 "rated too near to the chosen one to be simulated: fix it "
+                 "to see");
 }
 
 static bool is_alike(const struct merak_plan *a, const struct merak_plan *b)
@@ -95,13 +142,10 @@ static bool is_alike(const struct merak_plan *a, const struct merak_plan *b)
            a->micro_batch == b->micro_batch;
 }
 
-/* Those first that would be faster had they the memory. */
 static int by_time(const void *a, const void *b)
 {
     const struct merak_search_choice *x = a, *y = b;
 
-    if (x->fits != y->fits)
-        return x->fits ? 1 : -1;
     return x->step_s < y->step_s ? -1 : x->step_s > y->step_s;
 }
 
@@ -116,7 +160,8 @@ static void choose_runners(const struct merak_search *s,
         const struct merak_candidate *c;
         bool seen = false;
 
-        if (big < s->n_bigs && s->big[big].rated_s < r->choice[0].step_s)
+        if (big < s->n_bigs &&
+            seconds_of(s, &s->big[big]) < r->choice[0].step_s)
             c = &s->big[big++];
         else if (fit < s->n_cands)
             c = &s->cand[fit++];
