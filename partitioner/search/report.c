@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void name_params(const struct merak_program *prog,
@@ -22,34 +23,72 @@ static void name_params(const struct merak_program *prog,
     snprintf(stage->last_param, sizeof(stage->last_param), "%s", last);
 }
 
-/* Bytes sent by level; a micro-batch's count as often as there are some. */
-static void count_bytes(const struct merak_program *prog,
-                        const struct merak_cost_model *cost, double repeat,
-                        struct merak_search_stage *stage)
+/* Of what rank 0 of a stage sends to those, alike to each, the share that
+ * leaves its node, as a mean over replicas: they need not lie alike on nodes.
+ * Tensor peers do, since tp divides the ranks of a node. */
+static double far_share(const struct merak_program *prog,
+                        const struct merak_cost_model *cost, const int *peer,
+                        int n_peers)
 {
+    const struct merak_plan *plan = &prog->plan;
+    bool replicas = false; /* are the peers */
+    double far = 0;
+    int n = 0, t, d, s;
+
+    for (int k = 0; k < n_peers; k++) {
+        merak_plan_place(plan, peer[k], &t, &d, &s);
+        replicas = replicas || d != prog->dp_index;
+        n += peer[k] != prog->rank;
+    }
+    for (int i = 0; i < plan->dp; i++) {
+        int me = merak_plan_rank(plan, prog->tp_index, i, prog->stage);
+
+        for (int k = 0; k < n_peers; k++) {
+            merak_plan_place(plan, peer[k], &t, &d, &s);
+            far += !merak_cost_together(
+                cost, me, merak_plan_rank(plan, t, replicas ? d : i, s));
+        }
+    }
+    return n > 0 ? far / n / plan->dp : 0;
+}
+
+/* far_share() of each group. */
+static void share_groups(const struct merak_program *prog,
+                         const struct merak_cost_model *cost, double *share)
+{
+    for (int g = 0; g < prog->n_groups; g++)
+        share[g] = far_share(prog, cost, prog->group[g].rank, prog->group[g].n);
+}
+
+/* Bytes sent by level; a micro-batch's count as often as there are some. */
+static enum merak_status count_bytes(const struct merak_program *prog,
+                                     const struct merak_cost_model *cost,
+                                     double repeat,
+                                     struct merak_search_stage *stage,
+                                     struct merak_error *err)
+{
+    size_t n = (size_t)prog->n_groups + 1;
+    double *share = calloc(n, sizeof(*share));
+
+    if (share == NULL)
+        return merak_fail_nomem(err, n * sizeof(*share));
+    share_groups(prog, cost, share);
     for (int i = 0; i < prog->n_instrs; i++) {
         const struct merak_instr *in = &prog->instr[i];
-        double bytes = (double)in->bytes, far = 0;
+        double bytes = (double)in->bytes * (in->microbatch >= 0 ? repeat : 1);
+        double far;
 
-        if (in->kind == MERAK_INSTR_EXCHANGE) {
-            const struct merak_group *g = &prog->group[in->group];
-
-            for (int k = 0; k < g->n; k++)
-                far += !merak_cost_together(cost, prog->rank, g->rank[k]);
-            far = g->n > 1 ? far / (g->n - 1) * bytes : 0;
-        } else if (in->kind == MERAK_INSTR_SEND) {
-            if (!merak_cost_together(cost, prog->rank, in->peer))
-                far = bytes;
-        } else {
+        if (in->kind == MERAK_INSTR_EXCHANGE)
+            far = share[in->group];
+        else if (in->kind == MERAK_INSTR_SEND)
+            far = far_share(prog, cost, &in->peer, 1);
+        else
             continue;
-        }
-        if (in->microbatch >= 0) {
-            bytes *= repeat;
-            far *= repeat;
-        }
-        stage->net_bytes += far;
-        stage->link_bytes += bytes - far;
+        stage->net_bytes += far * bytes;
+        stage->link_bytes += (1 - far) * bytes;
     }
+    free(share);
+    return MERAK_OK;
 }
 
 /* What is summed over the parts of a stage. */
@@ -78,10 +117,11 @@ static void fill_parts(const struct merak_built *b,
     }
 }
 
-static void fill_stage(const struct merak_built *b,
-                       const struct merak_candidate *cand,
-                       const struct merak_cost_model *cost, int s,
-                       struct merak_search_stage *stage)
+static enum merak_status fill_stage(const struct merak_built *b,
+                                    const struct merak_candidate *cand,
+                                    const struct merak_cost_model *cost, int s,
+                                    struct merak_search_stage *stage,
+                                    struct merak_error *err)
 {
     const struct merak_program *prog = b->program[s];
 
@@ -89,9 +129,9 @@ static void fill_stage(const struct merak_built *b,
     memcpy(stage->category_bytes, prog->category_bytes,
            sizeof(stage->category_bytes));
     name_params(prog, stage);
-    count_bytes(prog, cost,
-                (double)cand->plan.microbatches / prog->plan.microbatches,
-                stage);
+    return count_bytes(
+        prog, cost, (double)cand->plan.microbatches / prog->plan.microbatches,
+        stage, err);
 }
 
 /* The program that tells a stage's arena: of few micro-batches if more do not
@@ -120,10 +160,10 @@ report_stage(struct merak_built *b, const struct merak_cost_model *cost,
     }
     if (rc != MERAK_OK)
         return rc;
-    fill_stage(b, cand, cost, s, stage);
+    rc = fill_stage(b, cand, cost, s, stage, err);
     merak_program_destroy(b->program[s]); /* one at a time */
     b->program[s] = NULL;
-    return MERAK_OK;
+    return rc;
 }
 
 /* Most forwards of a stage that are open at once, of all its parts. */

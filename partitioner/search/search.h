@@ -78,7 +78,8 @@ struct merak_search_choice {
     char why[120];                   /* why it lost; "" for the first */
 };
 
-/* A stage of the chosen plan; bytes are one rank's. */
+/* A stage of the chosen plan; bytes are one rank's, those sent the mean of
+ * all its ranks. */
 struct merak_search_stage {
     int first_segment, n_segments; /* segments are half layers or so; of the
                                       first part, and of all */

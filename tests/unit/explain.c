@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain.c - what a search says of its plans */
+/* explain.c - what a search says of its plans: what the others lost by, and
+ * the bytes of each level of links
+ */
 #include "config.h"
 
 #include "unit/gpt2_config.h"
@@ -115,6 +117,114 @@ static void losers_lost_by_what_is_said(void **state)
     }
 }
 
+/* --- bytes by level ------------------------------------------------------- */
+
+/* What a rank sends, counted member by member. */
+static void count_rank(const struct merak_program *prog, int ranks_per_node,
+                       double *link, double *net)
+{
+    int home = prog->rank / ranks_per_node;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+        const struct merak_group *g;
+        double bytes = (double)in->bytes;
+
+        if (in->kind == MERAK_INSTR_SEND)
+            *(in->peer / ranks_per_node == home ? link : net) += bytes;
+        if (in->kind != MERAK_INSTR_EXCHANGE)
+            continue;
+        g = &prog->group[in->group];
+        for (int k = 0; k < g->n; k++) {
+            if (g->rank[k] != prog->rank)
+                *(g->rank[k] / ranks_per_node == home ? link : net) +=
+                    bytes / (g->n - 1);
+        }
+    }
+}
+
+static void levels_have_what_all_ranks_send(void **state)
+{
+    static const struct request rows[] = {
+        /* replicas lie differently on nodes: 0 1 2 | 3, 4 5 | 6 7, .. */
+        {4,
+         64,
+         4,
+         300,
+         "cpu",
+         3,
+         4,
+         16,
+         0,
+         {.tp = 1, .pp = 3, .dp = 4, .order_tp_pp_dp = MERAK_PIN_YES}},
+        {4,
+         64,
+         4,
+         300,
+         "cpu",
+         3,
+         4,
+         16,
+         0,
+         {.tp = 1, .pp = 3, .dp = 4, .order_tp_pp_dp = MERAK_PIN_NO}},
+        {5,
+         64,
+         4,
+         300,
+         "cpu",
+         3,
+         4,
+         24,
+         0,
+         {.tp = 2, .pp = 3, .dp = 2, .order_tp_pp_dp = MERAK_PIN_YES}},
+        {5,
+         64,
+         4,
+         300,
+         "cpu",
+         3,
+         4,
+         24,
+         0,
+         {.tp = 4, .pp = 3, .sub_pipeline = MERAK_PIN_YES}},
+        {5,
+         64,
+         4,
+         300,
+         "cpu",
+         5,
+         2,
+         30,
+         0,
+         {.tp = 1, .pp = 2, .zero1 = MERAK_PIN_NO}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+        struct merak_search_result *r = search(&rows[i], &config, &device, &in);
+        const struct merak_plan *plan = &r->choice[0].plan;
+        struct merak_planned *all = NULL;
+        double link = 0, net = 0, link_said = 0, net_said = 0;
+
+        assert_int_equal(merak_plan_build(plan, in.seq, in.describe, in.arg,
+                                          MERAK_PLAN_ALL, NULL, &all, NULL),
+                         MERAK_OK);
+        for (int k = 0; k < all->n_programs; k++)
+            count_rank(all->program[k], rows[i].ranks_per_node, &link, &net);
+        for (int s = 0; s < plan->pp; s++) {
+            link_said += r->stage[s].link_bytes * plan->tp * plan->dp;
+            net_said += r->stage[s].net_bytes * plan->tp * plan->dp;
+        }
+        assert_near(&link_said, &link, 1, 1e-9, 0);
+        assert_near(&net_said, &net, 1, 1e-9, 0);
+        merak_planned_destroy(all);
+        merak_search_destroy(r);
+    }
+}
+
 /* --- memory by category --------------------------------------------------- */
 
 static void categories_sum_to_the_arena(void **state)
@@ -142,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losers_lost_by_what_is_said),
+        cmocka_unit_test(levels_have_what_all_ranks_send),
         cmocka_unit_test(categories_sum_to_the_arena),
     };
 
