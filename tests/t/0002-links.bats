@@ -1,35 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# 0002-links.bats - merak sandbox --link-gbit: nodes apart, links of that rate,
-# nothing left behind
+# 0002-links.bats - merak sandbox --link-gbit: links of that rate
 #
 # alone: it compares times
 
 load cluster
-
-setup()
-{
-    cd "$BATS_TEST_TMPDIR"
-    make_link=$BUILD/tests/unit/link_make
-    nap="sleep 1$BASHPID" # like no one else's
-    ip link show >/dev/null && command -v tc unshare >/dev/null ||
-        skip "needs ip, tc and unshare"
-}
-
-need_root()
-{
-    [ "$EUID" -eq 0 ] || skip "needs root"
-    unshare --net --ipc --pid --fork true 2>/dev/null ||
-        skip "needs CAP_SYS_ADMIN"
-}
-
-# What a sandbox might leave: interfaces, named namespaces, mounts.
-traces()
-{
-    ip -o link show | awk '{ print $2 }' | sort
-    ip netns list
-    grep -c . /proc/self/mounts
-}
+load links
 
 # Median of the lines of numbers.
 median()
@@ -55,28 +31,6 @@ median()
     awk "BEGIN { exit !($got > 0.45 && $got < 0.55) }"
 }
 
-@test "tasks of a node share memory, tasks of two nodes do not" {
-    need_root
-    merak sandbox --nodes 2 --link-gbit 1 -- \
-        srun -N1 -n2 env UCX_LOG_LEVEL=info "$make_link" rate >near
-    grep -E 'ep_cfg.*(sysv|posix|cma)/memory' near
-    merak sandbox --nodes 2 --link-gbit 1 -- \
-        srun -N2 -n2 env UCX_LOG_LEVEL=info "$make_link" rate >far
-    grep -E 'ep_cfg.*tcp/eth0' far
-    run ! grep -E 'ep_cfg.*(sysv|posix|cma)' far
-}
-
-@test "nodes have names, addresses and processes of their own" {
-    need_root
-    run merak sandbox --nodes 3 --link-gbit 1 -- srun -N3 --ntasks-per-node=1 \
-        sh -c 'echo $(hostname) $(ls /sys/class/net) $(hostname -I) $(
-            tr "\0" " " </proc/1/cmdline | grep -o "node n*[0-9]*")'
-    echo "$output"
-    [ "$(grep '^n[123]' <<<"$output" | cut -d' ' -f1-4 | sort |
-        tr '\n' ';')" = "n1 eth0 lo 10.77.0.1;n2 eth0 lo 10.77.0.2;\
-n3 eth0 lo 10.77.0.3;" ]
-}
-
 @test "a transfer posted before 50 ms of compute is over when that is" {
     need_root
     # 2 MiB take 17 ms of the 50
@@ -88,71 +42,4 @@ n3 eth0 lo 10.77.0.3;" ]
     echo "$output"
     [ "$status" -eq 1 ]
     [[ $output == *"0 of 5 in time"* ]]
-}
-
-@test "a job of batch and steps runs, sandboxes side by side too" {
-    need_root
-    for i in 1 2; do
-        merak sandbox --nodes 2 --link-gbit 1 -- sh -c "
-            sbatch -W -N2 -o out$i --wrap \
-                'srun --ntasks-per-node=1 hostname; sleep 1'" 3>&- &
-        pids[i]=$!
-    done
-    wait "${pids[1]}" && wait "${pids[2]}"
-    [ "$(sort out1 | tr '\n' ' ')" = "n1 n2 " ]
-    [ "$(sort out2 | tr '\n' ' ')" = "n1 n2 " ]
-}
-
-@test "nothing is left when the command ends, jobs running or not" {
-    need_root
-    before=$(traces)
-    run merak sandbox --nodes 2 --link-gbit 1 -- \
-        sh -c "sbatch -N2 -o /dev/null --wrap 'srun $nap'; srun $nap &
-            while [ \"\$(squeue -h -s | wc -l)\" -lt 1 ]; do
-                sleep 0.1
-            done; echo left \$SLURM_CONF"
-    echo "$status $output"
-    [ "$status" -eq 0 ]
-    [ "$(traces)" = "$before" ]
-    run ! pgrep -f "$(sed -n 's/^left \(.*\)slurm.conf/\1/p' <<<"$output")"
-    run ! pgrep -x -f "$nap"
-}
-
-@test "nothing is left after SIGKILL" {
-    need_root
-    before=$(traces)
-    merak sandbox --nodes 2 --link-gbit 1 -- \
-        srun -N2 --ntasks-per-node=1 $nap 3>&- &
-    sandbox=$!
-    for ((i = 0; i < 300; i++)); do
-        [ -z "$(pgrep -x -f "$nap")" ] || break
-        sleep 0.1
-    done
-    kill -KILL "$sandbox"
-    wait "$sandbox" || true
-    for ((i = 0; i < 150; i++)); do
-        [ -n "$(pgrep -x -f "$nap")" ] || break
-        sleep 0.1
-    done
-    run ! pgrep -x -f "$nap"
-    [ "$(traces)" = "$before" ]
-}
-
-@test "what cannot be had is refused in one line that says why" {
-    for n in x 0 101 -1 1.2.3 "" 1e3; do
-        run merak sandbox --link-gbit "$n" -- true
-        echo "$output"
-        [ "$status" -eq 66 ]
-        [ "$output" = "merak sandbox: --link-gbit: expected a number of \
-Gbit/s from 0.001 to 100, got \"$n\"" ]
-    done
-    run merak sandbox start --dir "$BATS_TEST_TMPDIR/s" --link-gbit 1
-    [ "$status" -eq 66 ]
-    [[ $output == "merak sandbox: --link-gbit: that network is COMMAND's"* ]]
-    [ "$EUID" -ne 0 ] || only="setpriv --bounding-set -sys_admin"
-    run $only merak sandbox --link-gbit 1 -- true
-    echo "$output"
-    [ "$status" -eq 69 ]
-    [[ $output == "merak sandbox: --link-gbit: only root"*"sudo"* ]]
-    [ "${#lines[@]}" -eq 1 ]
 }

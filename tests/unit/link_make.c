@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link_make.c - load on the link between two nodes, for t/0002-links.bats
+/* link_make.c - load on the link between two nodes, for t/0002-links.bats and
+ * t/0003-link-nodes.bats
  *
  *   srun -N2 -n2 link_make rate            rank 1 prints the Gbit/s of data
  *                                          that comes from rank 0

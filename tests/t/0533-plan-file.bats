@@ -1,0 +1,166 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0533-plan-file.bats - plans that were saved: what was planned is what runs, to
+# the bit, and what does not fit is refused
+
+load cluster
+load auto
+
+setup_file() { pack_runs; }
+teardown() { assert_no_node_drained; }
+
+# save FILE OPTION...
+save()
+{
+    local file=$1
+
+    shift
+    run merak plan --model "$MODEL" --device cpu --dtype fp32 --json "$file" \
+        "${usual[@]}" "$@"
+    echo "$output"
+    [ "$status" -eq 0 ]
+}
+
+@test "a plan that was saved runs the programs that were planned" {
+    save "$RUNS/8.json" --nodes 2 --ranks-per-node 4
+    planned=$(programs)
+    train 8 replayed -N2 --merak-plan="$RUNS/8.json" --
+    [ "$status" -eq 0 ]
+    [ -n "$planned" ]
+    [ "$(programs)" = "$planned" ]
+    [ "$(jq -r .program "$RUNS/8.json")" = "$planned" ]
+    [[ $output == *"$(jq -r .id "$RUNS/8.json")"* ]]
+    # memory, to the byte
+    bytes=$(jq '.stages[0].arena_bytes' "$RUNS/8.json")
+    [[ $output == *"memory of rank 0: predicted $bytes bytes"* ]]
+    [[ $output == *"reserved $bytes"* ]]
+    # again, by the program's option and by the environment
+    train 8 replay-option -N2 -- --plan "$RUNS/8.json"
+    [ "$(programs)" = "$planned" ]
+    MERAK_PLAN_FILE=$RUNS/8.json train 8 replay-env -N2 --
+    [ "$(programs)" = "$planned" ]
+    same_losses replayed replay-option
+    same_losses replayed replay-env
+}
+
+@test "a saved plan equals the run that chose it" {
+    train 4 chose -N2 --merak-tp=auto -- "${usual[@]}"
+    ran=$(programs)
+    save "$RUNS/4.json" --nodes 2 --ranks-per-node 2
+    [ "$(programs)" = "$ran" ]
+    train 4 replay-4 -N2 --merak-plan="$RUNS/4.json" --
+    [ "$(programs)" = "$ran" ]
+    same_losses chose replay-4
+}
+
+@test "choices that were given are saved, too" {
+    run merak plan --model "$MODEL" --pp 2 --tp 2 --micro-batch 2 \
+        --schedule gpipe --recompute full --json "$RUNS/given.json" \
+        "${usual[@]}"
+    planned=$(programs)
+    train 4 given --merak-plan="$RUNS/given.json" --
+    [ "$status" -eq 0 ]
+    [ "$(programs)" = "$planned" ]
+    train 4 given-by-hand --merak-tp=2 --merak-pp=2 -- "${usual[@]}" \
+        --micro-batch 2 --schedule gpipe --recompute full
+    [ "$(programs)" = "$planned" ]
+    same_losses given given-by-hand
+}
+
+@test "the plugin places the tasks as the plan says" {
+    save "$RUNS/what.json" --nodes 1 --ranks-per-node 4 \
+        --what-if tp=2,pp=2,order=tp-pp-dp
+    run srun -n4 --overcommit --merak-plan="$RUNS/what.json" sh -c \
+        'echo $MERAK_TP_SIZE $MERAK_PP_SIZE $MERAK_ORDER $MERAK_PLAN_FILE'
+    [ "$(sort -u <<<"$output")" = "2 2 tp-pp-dp $RUNS/what.json" ]
+    cd "$RUNS"
+    run srun -n4 --overcommit --export=NONE --chdir=/ \
+        --merak-plan=what.json /bin/sh -c 'echo $MERAK_PLAN_FILE'
+    echo "$output"
+    [ "$(sort -u <<<"$output")" = "$RUNS/what.json" ]
+    # what is said less firmly than the plan gives way
+    MERAK_TP=1 run srun -n4 --overcommit --merak-plan=what.json \
+        sh -c 'echo $MERAK_TP_SIZE'
+    [ "$(sort -u <<<"$output")" = 2 ]
+}
+
+@test "a plan that does not fit is refused, before a task starts if srun sees it" {
+    save "$RUNS/fit.json" --nodes 1 --ranks-per-node 4 --what-if tp=2,pp=2
+    refuse srun -n8 --overcommit --merak-plan="$RUNS/fit.json" echo ran
+    [[ $line == *"tp=2 x pp=2 x dp=1 makes 4, not the 8 tasks"* ]]
+    refuse srun -n4 --overcommit --merak-plan="$RUNS/fit.json" --merak-tp=4 \
+        echo ran
+    [[ $line == *"--merak-tp=4 contradicts the plan"*"which has 2"* ]]
+    refuse srun -n4 --overcommit --merak-plan="$RUNS/fit.json" \
+        --merak-order=tp-pp-dp echo ran
+    [[ $line == *"--merak-order=tp-pp-dp contradicts the plan"* ]]
+    refuse srun -n4 --overcommit --merak-plan="$RUNS/none.json" echo ran
+    [[ $line == *"none.json: No such file"* ]]
+    echo '{"tp": 2}' >"$RUNS/other.json"
+    refuse srun -n4 --overcommit --merak-plan="$RUNS/other.json" echo ran
+    [[ $line == *"other.json is no plan that"* ]]
+    sed 's/"merak_plan": 2/"merak_plan": 1/' "$RUNS/fit.json" \
+        >"$RUNS/other.json"
+    refuse srun -n4 --overcommit --merak-plan="$RUNS/other.json" echo ran
+    [[ $line == *"other.json is no plan that"*"another version"* ]]
+    train 8 refused -- --plan "$RUNS/fit.json"
+    refused 66 "the plan is for 4 tasks (tp 2 x pp 2 x dp 1) and this run has 8"
+    train 4 refused --merak-plan="$RUNS/fit.json" -- --seq 16
+    refused 66 "--seq 16 contradicts the plan, which has 32"
+    train 4 refused --merak-plan="$RUNS/fit.json" -- --micro-batch 3
+    refused 66 "--micro-batch 3 contradicts the plan"
+    train 4 refused --merak-plan="$RUNS/fit.json" -- --boundary scatter
+    refused 66 "--boundary scatter contradicts the plan, which has whole"
+    train 4 refused --merak-tp=4 -- --plan "$RUNS/fit.json"
+    refused 66 "--tp 4 contradicts the plan"
+    MODEL=$TESTS/vectors/parity/llama-untied.json
+    train 4 refused --merak-plan="$RUNS/fit.json" --
+    refused 66 "the plan is for another model"
+}
+
+@test "a plan that was edited, cut short or is no plan is refused" {
+    save "$RUNS/good.json" --nodes 1 --ranks-per-node 4 \
+        --what-if tp=2,pp=2,schedule=1f1b
+    edit()
+    {
+        jq "$1" "$RUNS/good.json" >"$RUNS/bad.json"
+        train 4 refused --merak-plan="$RUNS/bad.json" --
+        refused 66 "$2"
+    }
+    edit '.plan.micro_batch += 1' "was changed after it was saved"
+    edit '.plan.cut = [1]' "was changed after it was saved"
+    edit '.run.seq = 64' "was changed after it was saved"
+    edit '.plan.cut = [2, 1]' 'cut is [2, 1], expected 1 ascending'
+    edit '.plan.schedule = "best"' 'schedule is "best", expected'
+    edit 'del(.plan.zero1)' "zero1 is missing, expected true or false"
+    edit '.program = "x"' 'program is "x", expected 16 hexadecimal digits'
+    edit 'del(.run)' "run is missing, expected an object"
+    head -c 300 "$RUNS/good.json" >"$RUNS/bad.json"
+    train 4 refused --merak-plan="$RUNS/bad.json" --
+    refused 66 "bad.json is not JSON: line "
+    head -c 300 /dev/urandom >"$RUNS/bad.json"
+    train 4 refused -- --plan "$RUNS/bad.json"
+    refused 66 "bad.json is not JSON"
+    train 4 refused -- --plan "$RUNS"
+    [ "$status" -eq 66 ]
+}
+
+@test "recomputation, chunks, sub-pipelines and boundaries are saved, too" {
+    for what in schedule=interleaved,chunks=2,recompute=full \
+        schedule=1f1b,recompute=selective schedule=1f1b,sub-pipeline=yes \
+        schedule=1f1b,sp=off,boundary=scatter; do
+        save "$RUNS/more.json" --nodes 1 --ranks-per-node 4 \
+            --what-if tp=2,pp=2,micro-batch=2,$what
+        planned=$(programs)
+        rm -rf "$RUNS/more" "$RUNS/pinned-more"
+        train 4 more --merak-plan="$RUNS/more.json" --
+        [ "$status" -eq 0 ]
+        [ "$(programs)" = "$planned" ]
+        train 4 pinned-more --merak-tp=auto --merak-pp=2 -- "${usual[@]}" \
+            --tp 2 --micro-batch 2 \
+            $(sed 's/\([a-z0-9-]*\)=\([a-z0-9]*\),*/ --\1 \2/g' <<<"$what")
+        [ "$status" -eq 0 ]
+        [ "$(programs)" = "$planned" ]
+        same_losses more pinned-more
+    done
+}
