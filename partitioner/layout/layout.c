@@ -92,20 +92,18 @@ void merak_layout_flat(const struct merak_mesh *mesh,
                        size_t *lo, size_t *hi)
 {
     struct merak_box box;
-    size_t count;
 
     merak_layout_box(mesh, layout, shape, coord, &box);
-    count = merak_box_count(&box);
     *lo = 0;
-    *hi = count;
+    *hi = merak_box_count(&box);
     for (int x = 0; x < mesh->n_axes; x++) {
-        size_t parts = (size_t)mesh->axis[x].size;
+        size_t parts = (size_t)mesh->axis[x].size, i = (size_t)coord[x];
+        size_t count = *hi - *lo;
 
         if (layout->at[x].kind != MERAK_FLAT)
             continue;
-        *lo = merak_cut(count, parts, (size_t)coord[x]);
-        *hi = merak_cut(count, parts, (size_t)coord[x] + 1);
-        return;
+        *hi = *lo + merak_cut(count, parts, i + 1);
+        *lo += merak_cut(count, parts, i);
     }
 }
 

@@ -5,8 +5,8 @@
  * for each axis, whether the tensor is replicated along it, split along a
  * dim, partial (to be summed or maxed), or flat: the rank's local tensor,
  * seen as one row of elements, is cut once more (ZeRO).  Axes that split the
- * same dim nest, lower axis outermost.  Cuts follow merak_cut(); they may be
- * uneven, and padding is never stored.
+ * same dim nest, lower axis outermost; so do flat ones.  Cuts follow
+ * merak_cut(); they may be uneven, and padding is never stored.
  *
  * ONE descriptor for activations, weights, gradients, optimizer state and
  * checkpoint shards.
@@ -36,7 +36,7 @@ enum merak_place_kind {
     MERAK_SPLIT,
     MERAK_PARTIAL_SUM,
     MERAK_PARTIAL_MAX,
-    MERAK_FLAT, /* at most the last axis */
+    MERAK_FLAT,
 };
 
 struct merak_place {
@@ -74,7 +74,7 @@ void merak_layout_box(const struct merak_mesh *mesh,
                       const struct merak_layout *layout,
                       const struct merak_shape *shape, const int *coord,
                       struct merak_box *box);
-/* [lo, hi) of the box's elements that the rank holds: all of them unless an
+/* [lo, hi) of the box's elements that the rank holds: all of them unless some
  * axis is flat. */
 void merak_layout_flat(const struct merak_mesh *mesh,
                        const struct merak_layout *layout,
@@ -115,7 +115,8 @@ struct merak_hop {
  * The hop (words left 0) that changes one axis of `from` to `place`; false if
  * no single collective with one box per peer does.  An axis with another one
  * nested inside it on the same dim cannot be changed: that would move the
- * inner cuts.  Beside a flat axis only P -> R is possible.
+ * inner cuts.  Beside a flat axis only P -> R is possible; inside it, where
+ * its axis is a lower one, also what changes P, R or F to another of them.
  */
 bool merak_layout_change(const struct merak_mesh *mesh,
                          const struct merak_layout *from, int axis,

@@ -89,11 +89,21 @@ static bool is_innermost(const struct merak_mesh *mesh,
     return true;
 }
 
-static bool is_flat_beside(const struct merak_mesh *mesh,
-                           const struct merak_layout *layout, int axis)
+static bool is_cut_by_dim(const struct merak_layout *layout, int axis)
 {
-    for (int x = 0; x < mesh->n_axes; x++)
-        if (x != axis && layout->at[x].kind == MERAK_FLAT)
+    return layout->at[axis].kind == MERAK_SPLIT;
+}
+
+/* Does a flat cut stand in the way?  One outside this axis has left a row of
+ * elements, which may be cut again or joined as any other. */
+static bool is_flat_beside(const struct merak_mesh *mesh,
+                           const struct merak_layout *from,
+                           const struct merak_layout *to, int axis)
+{
+    bool by_dim = is_cut_by_dim(from, axis) || is_cut_by_dim(to, axis);
+
+    for (int x = by_dim ? 0 : axis + 1; x < mesh->n_axes; x++)
+        if (x != axis && from->at[x].kind == MERAK_FLAT)
             return true;
     return false;
 }
@@ -132,10 +142,9 @@ bool merak_layout_change(const struct merak_mesh *mesh,
     h.to.at[axis] = place;
     if (h.kind == MERAK_CONVERT_NONE)
         return false;
-    if (place.kind == MERAK_FLAT && axis != mesh->n_axes - 1)
-        return false;
     /* under a flat cut only elementwise sums keep every part in place */
-    if (h.kind != MERAK_CONVERT_ALL_REDUCE && is_flat_beside(mesh, from, axis))
+    if (h.kind != MERAK_CONVERT_ALL_REDUCE &&
+        is_flat_beside(mesh, from, &h.to, axis))
         return false;
     if (from->at[axis].kind == MERAK_SPLIT && !is_innermost(mesh, from, axis))
         return false;
@@ -194,6 +203,10 @@ static void relax(struct search *s, int state, const struct merak_layout *from,
     double cost;
     int next;
 
+    /* On the way, to sum or gather in two steps: the last axis will do.  Flat
+     * cuts that stay are ZeRO's, made and joined hop by hop. */
+    if (digit == MERAK_CODE_F && axis != s->mesh->n_axes - 1)
+        return;
     if (!merak_layout_change(s->mesh, from, axis, digit_place(digit), &hop))
         return;
     next = merak_layout_code(s->mesh, &hop.to);

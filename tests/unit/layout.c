@@ -77,6 +77,9 @@ static const struct {
     /* flat: the local 3 x 4 in 5 parts of 2, 2, 3, 2, 3 */
     {2, {2, 5}, {1, 2}, {{S(0), F}}, {2, {6, 4}}, {3, 0}, {3, 4}, 4, 7, "S0,F"},
     {2, {2, 5}, {0, 4}, {{M, F}}, {2, {3, 4}}, {0, 0}, {3, 4}, 9, 12, "M,F"},
+    /* nested: [7, 15) of 15, cut in 3 */
+    {2, {2, 3}, {1, 2}, {{F, F}}, {2, {3, 5}}, {0, 0}, {3, 5}, 12, 15, "F,F"},
+    {2, {2, 3}, {1, 0}, {{F, F}}, {2, {3, 5}}, {0, 0}, {3, 5}, 7, 9, "F,F"},
     /* a scalar */
     {2, {2, 2}, {1, 1}, {{P, F}}, {0, {0}}, {0}, {0}, 0, 1, "P,F"},
     {2, {2, 2}, {1, 0}, {{P, F}}, {0, {0}}, {0}, {0}, 0, 0, "P,F"},
@@ -393,6 +396,35 @@ static void any_conversion_gives_what_slicing_gives(void **state)
     assert_true(taken > 2000);
 }
 
+/* Summed over one axis after the other, each keeping a part of what the one
+ * before kept, and gathered the other way round. */
+static void flat_cuts_nest(void **state)
+{
+    static const struct {
+        enum merak_convert_kind kind;
+        int axis;
+        struct merak_place to;
+    } rows[] = {
+        {MERAK_CONVERT_REDUCE_SCATTER, 0, F}, {MERAK_CONVERT_SLICE, 1, F},
+        {MERAK_CONVERT_REDUCE_SCATTER, 3, F}, {MERAK_CONVERT_ALL_GATHER, 3, R},
+        {MERAK_CONVERT_ALL_GATHER, 1, R},     {MERAK_CONVERT_ALL_GATHER, 0, R},
+    };
+    const struct merak_mesh mesh = mesh_of(4, (int[]){2, 3, 2, 2});
+    const struct merak_layout from = {{P, R, S(1), P}};
+    const struct merak_shape shape = {3, {3, 5, 2}};
+    struct merak_hop hops[COUNT(rows)];
+    struct merak_layout at = from;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        assert_true(merak_layout_change(&mesh, &at, rows[i].axis, rows[i].to,
+                                        &hops[i]));
+        assert_int_equal(hops[i].kind, rows[i].kind);
+        at = hops[i].to;
+    }
+    round_trip(&mesh, &shape, &from, COUNT(rows), hops);
+}
+
 /* Every rank of a partial group adds, in member order, or maxes. */
 static void partial_values_are_combined(void **state)
 {
@@ -435,7 +467,10 @@ static const struct {
     {{{R, S(0)}}, {MERAK_CONVERT_SLICE, 0, {{S(0), S(0)}}, 0}},
     {{{R, R}}, {MERAK_CONVERT_ALL_REDUCE, 0, {{P, R}}, 0}},
     {{{S(0), R}}, {MERAK_CONVERT_ALL_TO_ALL, 0, {{S(0), R}}, 0}},
-    {{{P, R}}, {MERAK_CONVERT_REDUCE_SCATTER, 0, {{F, R}}, 0}},
+    {{{F, F}}, {MERAK_CONVERT_ALL_GATHER, 0, {{R, F}}, 0}},
+    {{{P, F}}, {MERAK_CONVERT_REDUCE_SCATTER, 0, {{F, F}}, 0}},
+    {{{F, S(0)}}, {MERAK_CONVERT_ALL_GATHER, 1, {{F, R}}, 0}},
+    {{{F, R}}, {MERAK_CONVERT_SLICE, 1, {{F, S(0)}}, 0}},
     {{{S(0), F}}, {MERAK_CONVERT_ALL_GATHER, 0, {{R, F}}, 0}},
     {{{P, P}}, {MERAK_CONVERT_ALL_REDUCE, 0, {{R, R}}, 0}},
     {{{P, R}}, {MERAK_CONVERT_ALL_GATHER, 0, {{R, R}}, 0}},
@@ -538,6 +573,7 @@ int main(void)
         cmocka_unit_test(nothing_becomes_partial),
         cmocka_unit_test(weights_steer_the_path),
         cmocka_unit_test(any_conversion_gives_what_slicing_gives),
+        cmocka_unit_test(flat_cuts_nest),
         cmocka_unit_test(partial_values_are_combined),
         cmocka_unit_test(what_one_collective_cannot_do_is_refused),
         cmocka_unit_test(staging_is_what_cannot_move_in_place),
