@@ -488,6 +488,17 @@ void merak_plan_file_destroy(struct merak_plan_file *file)
 
 /* --- for people ----------------------------------------------------------- */
 
+const char *merak_plan_state_text(const struct merak_plan *p)
+{
+    static const char *const text[] = {
+        "", ", optimizer state split over dp",
+        ", optimizer state split over tp",
+        ", optimizer state split over dp and tp"};
+    bool alike = p->tp > 1 && p->batch > 0; /* tensor ranks hold layers alike */
+
+    return text[p->zero1 ? (p->dp > 1) + 2 * alike : 0];
+}
+
 const char *merak_plan_branches_text(const struct merak_plan *p)
 {
     switch (p->branches) {
@@ -517,8 +528,7 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
         p->tp, p->pp, p->dp, p->schedule, chunks, m, m == 1 ? "" : "es",
         p->micro_batch * (size_t)halves(p),
         p->sub_pipeline ? " in halves that hide each other's exchanges" : "",
-        dtype_words[p->dtype],
-        p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "",
+        dtype_words[p->dtype], merak_plan_state_text(p),
         order_words[p->order_tp_pp_dp],
         p->scatter > 0 ? ", stage boundaries in tp parts" : "", sp_words[p->sp],
         samples, recompute_words[p->recompute], merak_plan_branches_text(p));

@@ -73,8 +73,7 @@ static void print_head(const struct report *r)
            r->config->layers);
     printf("%d ranks: tp %d, pp %d, dp %d; %s, %s%s\n", p->tp * p->pp * p->dp,
            p->tp, p->pp, p->dp, p->schedule,
-           p->dtype == MERAK_F32 ? "fp32" : "bf16",
-           p->zero1 && p->dp > 1 ? ", optimizer state split over dp" : "");
+           p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p));
     printf("%zu sequences of %zu tokens a step: %d micro-batches of %zu on "
            "each replica\nprograms %016" PRIx64 "\n\n",
            r->opt->global_batch, r->opt->seq, p->microbatches, p->micro_batch,

@@ -114,6 +114,10 @@ void merak_sharded_destroy(struct merak_sharded *sharded);
 int merak_sharded_tensor_axes(const struct merak_sharded *sharded);
 /* The share of the parameters' elements of which tensor ranks hold parts. */
 double merak_sharded_cut_share(const struct merak_sharded *sharded);
+/* The tensor axes, as bits, along which ranks hold a parameter (value id)
+ * alike and share out its optimizer state under ZeRO-1. */
+unsigned merak_sharded_flat_axes(const struct merak_sharded *sharded,
+                                 int param);
 /* Does a node exchange with other ranks?  A slice is a copy. */
 bool merak_sharded_exchanges(const struct merak_sharded *sharded, int node);
 /* merak_layout_path() over its mesh; a value that is no other along the

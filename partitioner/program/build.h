@@ -4,7 +4,7 @@
  * Shared by the files that make programs: program.c (frame), build.c (slots,
  * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c,
  * values.c, slices.c, passes.c, posts.c and boundary.c (micro-batches), step.c
- * (gradients and optimizer), place.c (memory), hazard.c (waits).
+ * and zero.c (gradients and optimizer), place.c (memory), hazard.c (waits).
  * The first failure is kept in `rc` and `err`; after it, calls do nothing and
  * return -1, and whoever drives looks at `rc` between actions.
  */
@@ -299,6 +299,33 @@ void merak_build_gathers(struct merak_build *b);
 void merak_build_gathers_before(struct merak_build *b,
                                 const struct merak_node *node, int microbatch);
 void merak_build_step(struct merak_build *b);
+/* An exchange along one axis of a parameter, or of its gradient, from a layout
+ * over b->mesh. */
+void merak_build_step_hop(struct merak_build *b,
+                          const struct merak_param_slots *p,
+                          const struct merak_layout *from,
+                          const struct merak_hop *hop, int in, int out);
+
+/* --- zero.c --- */
+/* Do tensor ranks along an axis hold a parameter alike, to be shared out? */
+bool merak_build_is_alike(const struct merak_build *b, int param, int axis);
+/* Does this rank update a flat part of a parameter?  The layout of that part,
+ * and of its optimizer state; over b->mesh. */
+bool merak_build_is_flat(const struct merak_build *b, int param);
+struct merak_layout merak_build_state_layout(const struct merak_build *b,
+                                             int param);
+/* Does this rank count what it has of it? */
+bool merak_build_is_primary(const struct merak_build *b, int param);
+/* The part of a parameter that this rank updates. */
+int merak_build_own_part(struct merak_build *b,
+                         const struct merak_param_slots *p);
+/* Sum a gradient, in a layout that may be partial along the axes of
+ * merak_build_is_alike(), over those and replicas; sets p->grad. */
+void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
+                        int slot, const struct merak_layout *layout);
+/* Gather it, once its parts are updated. */
+void merak_build_gather_param(struct merak_build *b,
+                              const struct merak_param_slots *p);
 
 /* --- unit_cost.c --- */
 void merak_build_unit_costs(struct merak_build *b);

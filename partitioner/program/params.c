@@ -10,21 +10,6 @@
 
 #include "base/size.h"
 
-static bool is_flat(const struct merak_build *b)
-{
-    return b->prog->plan.zero1 && b->dp_axis >= 0;
-}
-
-/* The parameter's layout with its optimizer state's place on dp. */
-static struct merak_layout state_layout(const struct merak_build *b, int v)
-{
-    struct merak_layout layout = merak_build_layout(b, v);
-
-    if (is_flat(b))
-        layout.at[b->dp_axis] = (struct merak_place){MERAK_FLAT, -1};
-    return layout;
-}
-
 static int keep(struct merak_build *b, struct merak_slot *slot)
 {
     int id = merak_build_slot(b, slot);
@@ -63,13 +48,13 @@ static void keep_param(struct merak_build *b, struct merak_param_slots *p)
 /* An f32 parameter is its own master; of a flat one, its flat range. */
 static int own_master(struct merak_build *b, struct merak_param_slots *p)
 {
-    struct merak_layout layout = state_layout(b, p->value);
+    struct merak_layout layout = merak_build_state_layout(b, p->value);
     struct merak_slot slot = {.category = MERAK_CAT_PARAM,
                               .name = p->name,
                               .value = p->value,
                               .dtype = MERAK_F32};
 
-    if (!is_flat(b))
+    if (!merak_build_is_flat(b, p->value))
         return p->param;
     merak_build_box(b, p->value, &layout, &slot);
     return merak_build_alias(b, p->param, slot.flat_lo * sizeof(float), &slot);
@@ -77,7 +62,7 @@ static int own_master(struct merak_build *b, struct merak_param_slots *p)
 
 static void keep_state(struct merak_build *b, struct merak_param_slots *p)
 {
-    struct merak_layout layout = state_layout(b, p->value);
+    struct merak_layout layout = merak_build_state_layout(b, p->value);
     bool f32 = b->graph->value[p->value]->dtype == MERAK_F32;
 
     if (p->param < 0)
@@ -92,13 +77,15 @@ static void keep_state(struct merak_build *b, struct merak_param_slots *p)
                       merak_build_name(b, "%s.v", p->name));
 }
 
-/* Under ZeRO-1 the summed gradient has a place of its own, so that its
- * reduction may begin while other gradients are still being made. */
+/* Under ZeRO-1 what replicas sum has a place of its own, so that its reduction
+ * may begin while other gradients are still being made. */
 static void keep_final_grads(struct merak_build *b)
 {
-    for (int i = 0; is_flat(b) && i < b->prog->n_params; i++) {
+    bool flat = b->prog->plan.zero1 && b->dp_axis >= 0;
+
+    for (int i = 0; flat && i < b->prog->n_params; i++) {
         struct merak_param_slots *p = &b->prog->param[i];
-        struct merak_layout layout = state_layout(b, p->value);
+        struct merak_layout layout = merak_build_state_layout(b, p->value);
 
         p->grad = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_GRAD,
                              merak_build_name(b, "d/%s", p->name));
@@ -117,23 +104,6 @@ static void keep_accumulators(struct merak_build *b)
     }
 }
 
-static bool is_primary(const struct merak_build *b, int v)
-{
-    const struct merak_layout *layout = &b->sharded->layout[v];
-
-    /* The first stage that uses it has the copy that counts, unless each has
-     * a part of it. */
-    if (!b->flow[v].first &&
-        (b->pp_axis < 0 || layout->at[b->pp_axis].kind != MERAK_SPLIT))
-        return false;
-    for (int a = 0; a < b->sharded->mesh.n_axes; a++) {
-        if (a != b->pp_axis && layout->at[a].kind == MERAK_REPLICATED &&
-            b->coord[a] != 0)
-            return false;
-    }
-    return is_flat(b) || b->prog->dp_index == 0;
-}
-
 static void describe(struct merak_build *b, int v)
 {
     const struct merak_value *value = b->graph->value[v];
@@ -148,7 +118,7 @@ static void describe(struct merak_build *b, int v)
                                     .v = -1,
                                     .grad = -1,
                                     .decay = value->decay,
-                                    .primary = is_primary(b, v),
+                                    .primary = merak_build_is_primary(b, v),
                                     .init = value->init};
 }
 

@@ -53,7 +53,8 @@ struct merak_plan {
     char schedule[32];
     enum merak_recompute recompute;
     size_t memory_bytes; /* AUTO: what a rank's arena may take; 0: no bound */
-    bool zero1;          /* gradients and optimizer state flat over dp */
+    bool zero1;          /* gradients and optimizer state flat over dp, and over
+                            tensor ranks of what these hold alike */
     bool order_tp_pp_dp; /* else tp-dp-pp */
     enum merak_branches branches; /* order of nodes, whose places cuts are:
                                      layout/gather.c */

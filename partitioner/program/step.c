@@ -28,9 +28,9 @@ enum {
     TAG_TIE = 0,                /* + use: running sum to that use */
     TAG_TOTAL = MAX_USES,       /* + stage's first use: total back */
     TAG_CONVERT = 2 * MAX_USES, /* + use * hops + hop */
-    TAG_REDUCE = TAG_CONVERT + MERAK_MAX_HOPS * (MAX_USES + 1),
-    TAG_GATHER,
-    TAG_PER_PARAM
+    TAG_REDUCE = TAG_CONVERT + MERAK_MAX_HOPS * (MAX_USES + 1), /* + axis */
+    TAG_GATHER = TAG_REDUCE + MERAK_MAX_AXES,                   /* + axis */
+    TAG_PER_PARAM = TAG_GATHER + MERAK_MAX_AXES
 };
 
 /* The uses of a parameter, each with a gradient of its own, in graph order. */
@@ -111,6 +111,24 @@ static void emit_exchange(struct merak_build *b, struct merak_exchange *ex,
     in.slot[0] = from;
     in.slot[1] = to;
     merak_build_push(b, &in);
+}
+
+void merak_build_step_hop(struct merak_build *b,
+                          const struct merak_param_slots *p,
+                          const struct merak_layout *from,
+                          const struct merak_hop *hop, int in, int out)
+{
+    bool gather = hop->kind == MERAK_CONVERT_ALL_GATHER;
+    int tag = (gather ? TAG_GATHER : TAG_REDUCE) + hop->axis;
+    const char *axis = b->mesh.axis[hop->axis].name;
+    struct merak_exchange *ex = merak_build_exchange(
+        b, &b->mesh, b->coord, hop, from, &p->shape, b->prog->slot[in].dtype);
+
+    emit_exchange(b, ex, merak_build_group(b, hop->axis), in, out,
+                  step_tag(b, b->param_index[p->value], tag),
+                  merak_build_name(
+                      b, gather ? "gather %s over %s" : "reduce d/%s over %s",
+                      p->name, axis));
 }
 
 /* Sum a small vector over a group, into a new slot. */
@@ -208,14 +226,28 @@ static int grad_slot(struct merak_build *b, int param,
     return id;
 }
 
-/* From a gradient's natural layout to its parameter's on the tensor axes. */
+/* The parameter's layout, but as it is where tensor ranks that hold it alike
+ * are going to sum it: merak_build_reduce(). */
+static struct merak_layout summed_layout(const struct merak_build *b, int param,
+                                         const struct merak_layout *from)
+{
+    struct merak_layout to = merak_build_layout(b, param);
+
+    for (int a = 0; a < b->mesh.n_axes; a++) {
+        if (merak_build_is_alike(b, param, a) &&
+            from->at[a].kind == MERAK_PARTIAL_SUM)
+            to.at[a] = from->at[a];
+    }
+    return to;
+}
+
+/* From a gradient's natural layout to another on the tensor axes. */
 static int convert(struct merak_build *b, int param, int grad, int slot,
-                   int use)
+                   int use, struct merak_layout to)
 {
     const struct merak_value *value = b->graph->value[param];
     const struct merak_mesh *mesh = &b->sharded->mesh;
     struct merak_layout from = merak_build_layout(b, grad);
-    struct merak_layout to = merak_build_layout(b, param);
     struct merak_hop hop[MERAK_MAX_HOPS];
     int n =
         merak_sharded_path(b->sharded, &value->shape, &from, &to, hop, NULL);
@@ -282,7 +314,8 @@ static int part_of(struct merak_build *b, int param,
 
     if (uses->alike)
         return b->param_slot[v];
-    return convert(b, param, v, b->param_slot[v], u);
+    return convert(b, param, v, b->param_slot[v], u,
+                   merak_build_layout(b, param));
 }
 
 /* Running sum along the uses; the slot with the total on the last stage. */
@@ -348,37 +381,10 @@ static int spread_total(struct merak_build *b, int param,
     return sum;
 }
 
-static void reduce_over_dp(struct merak_build *b, struct merak_param_slots *p,
-                           int sum)
-{
-    struct merak_layout from = merak_build_layout(b, p->value);
-    struct merak_hop hop = {.kind = MERAK_CONVERT_ALL_REDUCE,
-                            .axis = b->dp_axis};
-    struct merak_exchange *ex;
-    int to = sum;
-
-    if (b->dp_axis < 0) {
-        p->grad = sum;
-        return;
-    }
-    hop.to = from;
-    from.at[b->dp_axis] = (struct merak_place){MERAK_PARTIAL_SUM, -1};
-    if (b->prog->plan.zero1) {
-        hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
-        hop.to.at[b->dp_axis] = (struct merak_place){MERAK_FLAT, -1};
-        to = p->grad;
-    }
-    ex = merak_build_exchange(b, &b->mesh, b->coord, &hop, &from, &p->shape,
-                              MERAK_F32);
-    emit_exchange(b, ex, merak_build_group(b, b->dp_axis), sum, to,
-                  step_tag(b, b->param_index[p->value], TAG_REDUCE),
-                  merak_build_name(b, "reduce d/%s", p->name));
-    p->grad = to;
-}
-
 static void finish_grad(struct merak_build *b, struct merak_uses *uses)
 {
     struct merak_param_slots *p = uses->param;
+    struct merak_layout layout;
     int sum;
 
     uses->finished = true;
@@ -393,10 +399,14 @@ static void finish_grad(struct merak_build *b, struct merak_uses *uses)
                                        "stage %d uses parameter %s but has no "
                                        "gradient of it",
                                        b->stage, p->name));
-    if (uses->alike && b->rc == MERAK_OK)
-        sum = convert(b, p->value, uses->at[0].value, sum, uses->n);
+    if (b->rc != MERAK_OK)
+        return;
+    layout = sum_layout(b, p->value, uses);
+    layout = summed_layout(b, p->value, &layout);
+    if (uses->alike)
+        sum = convert(b, p->value, uses->at[0].value, sum, uses->n, layout);
     if (b->rc == MERAK_OK)
-        reduce_over_dp(b, p, sum);
+        merak_build_reduce(b, p, sum, &layout);
 }
 
 /* A gradient is reduced as soon as the last micro-batch has made it, behind
@@ -493,38 +503,6 @@ static void emit_norm(struct merak_build *b)
     emit_kernel(b, "clip", 1, 1, slot, false, "clip");
 }
 
-/* The part of a low-precision parameter that this rank updates. */
-static int own_part(struct merak_build *b, const struct merak_param_slots *p)
-{
-    struct merak_slot slot = b->prog->slot[p->param];
-    const struct merak_slot *master = &b->prog->slot[p->master];
-
-    if (b->dp_axis < 0 || !b->prog->plan.zero1)
-        return p->param;
-    slot.flat_lo = master->flat_lo;
-    slot.flat_hi = master->flat_hi;
-    slot.bytes = 0;
-    return merak_build_alias(
-        b, p->param, slot.flat_lo * merak_dtype_bytes(slot.dtype), &slot);
-}
-
-static void gather(struct merak_build *b, const struct merak_param_slots *p,
-                   int part)
-{
-    struct merak_layout from = merak_build_layout(b, p->value);
-    struct merak_hop hop = {.kind = MERAK_CONVERT_ALL_GATHER,
-                            .axis = b->dp_axis};
-    struct merak_exchange *ex;
-
-    hop.to = from;
-    from.at[b->dp_axis] = (struct merak_place){MERAK_FLAT, -1};
-    ex = merak_build_exchange(b, &b->mesh, b->coord, &hop, &from, &p->shape,
-                              b->prog->slot[p->param].dtype);
-    emit_exchange(b, ex, merak_build_group(b, b->dp_axis), part, p->param,
-                  step_tag(b, b->param_index[p->value], TAG_GATHER),
-                  merak_build_name(b, "gather %s", p->name));
-}
-
 static bool is_f32(const struct merak_build *b,
                    const struct merak_param_slots *p)
 {
@@ -533,7 +511,7 @@ static bool is_f32(const struct merak_build *b,
 
 static void update(struct merak_build *b, const struct merak_param_slots *p)
 {
-    int part = is_f32(b, p) ? p->master : own_part(b, p);
+    int part = is_f32(b, p) ? p->master : merak_build_own_part(b, p);
     int slot[6] = {p->grad, b->prog->norm, p->master, p->m, p->v, part};
 
     if (b->rc == MERAK_OK)
@@ -595,17 +573,16 @@ static void gather_up_to(struct merak_build *b, int n)
     while (b->gathered < b->prog->n_params && b->rc == MERAK_OK &&
            (n == b->graph->n_nodes || b->gather[b->gathered].node < n)) {
         const struct merak_param_slots *p = b->gather[b->gathered++].param;
-        int part = is_f32(b, p) ? p->master : own_part(b, p);
 
-        if (b->rc == MERAK_OK && b->uses[p - b->prog->param].n > 0)
-            gather(b, p, part);
+        if (b->uses[p - b->prog->param].n > 0)
+            merak_build_gather_param(b, p);
     }
 }
 
 /*
- * What the last step updated in parts is gathered over the replicas at the
- * front of the next step (of its first, too: to no effect), and of an
- * evaluation, where the forward hides all that it does not need at once.
+ * What the last step updated in parts is gathered at the front of the next
+ * step (of its first, too: to no effect), and of an evaluation, where the
+ * forward hides all that it does not need at once.
  * Exchanges of that forward stand in the same queue.  On the first stage, which
  * begins at once, each comes before the gathers that only what follows the next
  * one needs; the others gather while they wait for the first stage.
@@ -613,10 +590,12 @@ static void gather_up_to(struct merak_build *b, int n)
 void merak_build_gathers(struct merak_build *b)
 {
     /* Blocks that all stages run together have an order of their own. */
-    bool in_order = b->sharded->n_shared == 0;
+    bool in_order = b->sharded->n_shared == 0, any = false;
 
     b->gathered = b->prog->n_params;
-    if (b->dp_axis < 0 || !b->prog->plan.zero1)
+    for (int i = 0; i < b->prog->n_params; i++)
+        any = any || merak_build_is_flat(b, b->prog->param[i].value);
+    if (!any)
         return;
     b->gather = order_by_use(b);
     b->gathered = 0;

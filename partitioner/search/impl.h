@@ -16,6 +16,10 @@ struct merak_hold {
     double convert_s;   /* gradients brought to the parameters' layout */
     double elements;    /* held by all tensor ranks together */
     int n;
+    /* If tensor ranks share out the state of what they hold alike, as
+     * merak_sharded_flat_axes() says: so much less of the above, and to gather
+     * the parameters. */
+    double low_less, full_less, convert_less_s, gather_s;
 };
 
 /* What is kept of a forward for its backward.  Blocks are recompute.c's. */
@@ -129,6 +133,9 @@ struct merak_keeps {
 };
 
 void merak_hold_add(struct merak_hold *to, const struct merak_hold *what);
+/* With and without ZeRO-1: the elements whose state is this rank's, or shared
+ * out among its replicas. */
+struct merak_hold merak_hold_of(const struct merak_hold *hold, bool zero1);
 void merak_range_start(struct merak_range *range, int from,
                        struct merak_marks *marks);
 /* Take in segment range->to. */
@@ -226,8 +233,8 @@ struct merak_rater {
     struct merak_follow own;   /* if the candidate has no lists */
     const struct merak_lists *lists, *lists_less; /* of struct merak_follow */
     int dp_inside;               /* of dp peers, on the same node */
-    double *gather_s, *reduce_s; /* by segment: over dp peers, if there are
-                                    any; one allocation */
+    double *gather_s, *reduce_s; /* by segment: parameters in parts, gradients
+                                    over dp peers; one allocation */
     double *work_s, *forward_s;  /* [segment + 1] of a unit, of what lies
                                     before; one allocation */
     double *work;                /* scratch */

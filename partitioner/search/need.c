@@ -71,10 +71,12 @@ static double held_bytes(const struct merak_rater *r,
 {
     bool flat = r->plan->dp > 1 && r->plan->zero1;
     double parts = flat ? r->plan->dp : 1, held;
+    struct merak_hold own = merak_hold_of(h, r->plan->zero1);
 
-    held = h->param_bytes + h->grad_bytes + (12 * h->low + 8 * h->full) / parts;
+    held =
+        h->param_bytes + h->grad_bytes + (12 * own.low + 8 * own.full) / parts;
     if (flat)
-        held += 4 * (h->low + h->full) / parts;
+        held += 4 * (own.low + own.full) / parts;
     return held;
 }
 
@@ -125,6 +127,8 @@ static void join_shares(const struct merak_rater *r, int stage, struct sum *sum)
         sum->holds.hold.param_bytes -= share->hold.param_bytes;
         sum->holds.hold.low -= share->hold.low;
         sum->holds.hold.full -= share->hold.full;
+        sum->holds.hold.low_less -= share->hold.low_less;
+        sum->holds.hold.full_less -= share->hold.full_less;
         sum->holds.hold.elements -= share->hold.elements;
         sum->holds.hold.n -= share->hold.n;
         sum->holds.tied -= elements;

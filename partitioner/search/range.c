@@ -15,6 +15,24 @@ void merak_hold_add(struct merak_hold *to, const struct merak_hold *what)
     to->convert_s += what->convert_s;
     to->elements += what->elements;
     to->n += what->n;
+    to->low_less += what->low_less;
+    to->full_less += what->full_less;
+    to->convert_less_s += what->convert_less_s;
+    to->gather_s += what->gather_s;
+}
+
+struct merak_hold merak_hold_of(const struct merak_hold *hold, bool zero1)
+{
+    struct merak_hold of = *hold;
+
+    if (zero1) {
+        of.low -= hold->low_less;
+        of.full -= hold->full_less;
+        of.convert_s -= hold->convert_less_s;
+    } else {
+        of.gather_s = 0;
+    }
+    return of;
 }
 
 void merak_range_start(struct merak_range *range, int from,

@@ -36,6 +36,8 @@ static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
     enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
     double latency;
 
+    if (dp == 1)
+        return 0;
     if (reduce && !r->plan->zero1)
         kind = MERAK_CONVERT_ALL_REDUCE;
     latency = merak_cost_exchange(r->cost, kind, 0, dp, r->dp_inside);
@@ -51,6 +53,8 @@ static struct merak_beside over_dp_takes(const struct merak_rater *r,
     int dp = r->plan->dp;
     enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
 
+    if (dp == 1)
+        return (struct merak_beside){0};
     if (reduce && !r->plan->zero1)
         kind = MERAK_CONVERT_ALL_REDUCE;
     bytes *= (kind == MERAK_CONVERT_ALL_REDUCE ? 2.0 : 1.0) * (dp - 1) / dp;
@@ -70,12 +74,21 @@ static struct merak_hold fresh_hold(const struct merak_rater *r, int s,
         if (stage_of(r, share->prev) != s)
             merak_hold_add(&hold, &share->hold);
     }
-    return hold;
+    return merak_hold_of(&hold, r->plan->zero1);
 }
 
 static double gather_bytes(const struct merak_hold *hold)
 {
     return 2 * hold->low + 4 * hold->full;
+}
+
+/* Of parameters in parts, over replicas and then tensor ranks. */
+static double gathers_s(const struct merak_rater *r,
+                        const struct merak_hold *hold)
+{
+    if (hold->n == 0)
+        return 0;
+    return over_dp(r, false, gather_bytes(hold), hold->n) + hold->gather_s;
 }
 
 static double gather_s(const struct merak_rater *r, int s,
@@ -86,7 +99,7 @@ static double gather_s(const struct merak_rater *r, int s,
     if (seg->n_shares == 0)
         return r->gather_s[seg - r->table->segment];
     hold = fresh_hold(r, s, seg);
-    return hold.n > 0 ? over_dp(r, false, gather_bytes(&hold), hold.n) : 0;
+    return gathers_s(r, &hold);
 }
 
 /* Of all segments of a stage. */
@@ -104,12 +117,12 @@ static double stage_gather_s(const struct merak_rater *r, int s)
     return all;
 }
 
-/* What replicas updated in parts is gathered in the order in which a stage
+/* What was updated in parts is gathered in the order in which a stage
  * reads it, and each segment waits for its own; on all stages but the first,
  * exchanges wait for all. */
 static void set_front(struct merak_rater *r, int s)
 {
-    double gathered = 0, all = s > 0 ? stage_gather_s(r, s) : 0;
+    double gathered = 0, sum = stage_gather_s(r, s), all = s > 0 ? sum : 0;
     double taken = over_dp_takes(r, false, 0).wake_s; /* once: all at once */
 
     for (int c = 0; c < r->chunks; c++) {
@@ -118,16 +131,17 @@ static void set_front(struct merak_rater *r, int s)
         double *front_s = &r->front_s[part];
 
         *front_s = 0;
-        for (int i = g->from; i < g->to; i++) {
+        for (int i = g->from; i < g->to && sum > 0; i++) {
             const struct merak_segment *seg = &r->table->segment[i];
+            struct merak_hold hold = merak_hold_of(&seg->hold, true);
             double ready;
 
             gathered += gather_s(r, s, seg);
             ready = seg->exchanged > 0 && all > gathered ? all : gathered;
             *front_s = (ready > *front_s ? ready : *front_s) + seg->f_s;
-            taken += over_dp_takes(r, false, gather_bytes(&seg->hold)).copy_s;
+            taken += over_dp_takes(r, false, gather_bytes(&hold)).copy_s;
         }
-        *front_s += taken;
+        *front_s += sum > 0 ? taken : 0;
     }
 }
 
@@ -201,9 +215,11 @@ static struct merak_hold own_hold(const struct merak_rater *r, int s, int i)
             continue;
         hold.low -= share->hold.low;
         hold.full -= share->hold.full;
+        hold.low_less -= share->hold.low_less;
+        hold.full_less -= share->hold.full_less;
         hold.n -= share->hold.n;
     }
-    return hold;
+    return merak_hold_of(&hold, r->plan->zero1);
 }
 
 /* To sum its gradients over replicas. */
@@ -250,6 +266,8 @@ static void drain_part(const struct merak_rater *r, int part, double made,
         d->at = made - work;
     for (int i = g->to - 1; i >= g->from; i--) {
         const struct merak_segment *seg = &r->table->segment[i];
+        const struct merak_hold hold =
+            merak_hold_of(&seg->hold, r->plan->zero1);
         double reduce = reduce_s(r, r->lists->stage_of[part], i);
 
         d->at += splits ? seg->w_s : seg->b_s;
@@ -258,9 +276,9 @@ static void drain_part(const struct merak_rater *r, int part, double made,
         if (reduce == 0)
             continue;
         d->free = d->free > d->at ? d->free : d->at;
-        d->free += seg->hold.convert_s + reduce;
+        d->free += hold.convert_s + reduce;
         if (i > 0) /* compute goes on */
-            d->at += reduction_takes(r, &seg->hold);
+            d->at += reduction_takes(r, &hold);
     }
 }
 
@@ -298,7 +316,8 @@ static struct tail tail_of(const struct merak_player *p, int s,
                            const struct merak_range *g, double tied)
 {
     const struct merak_rater *r = p->r;
-    const struct merak_hold *h = &g->hold;
+    const struct merak_hold own = merak_hold_of(&g->hold, r->plan->zero1);
+    const struct merak_hold *h = &own;
     bool flat = r->plan->dp > 1 && r->plan->zero1;
     double elements = h->low + h->full;
     double late = tied > 0 ? g->tied + g->lent : 0;
@@ -358,26 +377,24 @@ static enum merak_status make_lists(struct merak_rater *r,
     return MERAK_OK;
 }
 
-/* What replicas exchange of each segment. */
+/* What is exchanged of each segment's parameters and gradients. */
 static enum merak_status fill_exchanges(struct merak_rater *r,
                                         struct merak_error *err)
 {
     size_t n = (size_t)r->table->n;
 
-    if (r->plan->dp == 1)
-        return MERAK_OK;
     r->gather_s = calloc(2 * n, sizeof(*r->gather_s));
     if (r->gather_s == NULL)
         return merak_fail_nomem(err, 2 * n * sizeof(*r->gather_s));
     r->reduce_s = r->gather_s + n;
     for (size_t i = 0; i < n; i++) {
-        const struct merak_hold *hold = &r->table->segment[i].hold;
+        const struct merak_hold hold =
+            merak_hold_of(&r->table->segment[i].hold, r->plan->zero1);
 
-        if (hold->n == 0)
+        if (hold.n == 0)
             continue;
-        r->gather_s[i] = over_dp(r, false, gather_bytes(hold), hold->n);
-        r->reduce_s[i] =
-            over_dp(r, true, 4 * (hold->low + hold->full), hold->n);
+        r->gather_s[i] = gathers_s(r, &hold);
+        r->reduce_s[i] = over_dp(r, true, 4 * (hold.low + hold.full), hold.n);
     }
     return MERAK_OK;
 }
@@ -702,7 +719,7 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
         (r->most_s > 0 && bytes > r->most_bytes))
         return step;
     busiest = busiest_stage(r);
-    for (int i = 0; i < r->plan->pp && r->plan->zero1 && r->plan->dp > 1; i++)
+    for (int i = 0; i < r->plan->pp && r->plan->zero1; i++)
         set_front(r, i);
     if (r->lists_less != NULL) {
         set_player(r, r->lists_less, &p);

@@ -5,7 +5,8 @@
 # Layers whose tensor ranks hold whole weights and a part of the samples,
 # beside a vocabulary that is cut over them, or on a stage after one whose
 # weights are: losses, norms and gradients of twenty steps are those of one
-# rank, memory is what was predicted.  The vocabulary is large for the 64
+# rank, memory is what was predicted.  So they are where these ranks share out
+# the state of such weights.  The vocabulary is large for the 64
 # tokens of a micro-batch, and no tp divides it.
 
 load cluster
@@ -88,6 +89,62 @@ moved()
 @test "a checkpoint goes on with weights cut, and whole" {
     moved to-cut "2 2 1" 50 "4 1 1" 0
     moved to-whole "1 2 2" 0 "2 2 1" 50
+}
+
+# reserved NAME: bytes of rank 0
+reserved()
+{
+    sed -n 's/.*memory of rank 0: .* reserved \([0-9]*\)$/\1/p' "$RUNS/$1/out"
+}
+
+# equal_runs NAME NAME
+equal_runs()
+{
+    "$TESTS/parity.py" equal "$RUNS/$1" "$RUNS/$2"
+}
+
+@test "tensor ranks share out the state of weights that they hold whole" {
+    jq '.n_embd = 64' "$MODELS/gpt2-tied.json" >"$MODELS/wide.json"
+    run_model wide 0.5 1 1 1 wide-one --micro-batch 2
+
+    # two tensor ranks alone, and two replicas of them
+    run_model wide 0.5 2 1 1 wide-tp --micro-batch 2 --tp-batch 100
+    run_model wide 0.5 2 1 1 wide-tp-no --micro-batch 2 --tp-batch 100 \
+        --zero1 no
+    run_model wide 0.5 2 1 2 wide-dp --micro-batch 2 --tp-batch 100
+    run_model wide 0.5 2 1 2 wide-dp-no --micro-batch 2 --tp-batch 100 \
+        --zero1 no
+    run_model wide 0.5 2 2 2 wide-pp --micro-batch 2 --tp-batch 100
+    "$TESTS/parity.py" near "$RUNS/wide-one" "$RUNS/wide-tp"
+    "$TESTS/parity.py" near "$RUNS/wide-one" "$RUNS/wide-dp"
+    equal_runs wide-tp wide-tp-no
+    equal_runs wide-dp wide-dp-no
+    equal_runs wide-dp wide-pp
+
+    # eight weights of 16384 elements, their moments of 8 bytes each
+    echo "$(reserved wide-tp) of $(reserved wide-tp-no) bytes"
+    [ $(($(reserved wide-tp-no) - $(reserved wide-tp))) -ge \
+        $((8 * 16384 * 8 / 2)) ]
+
+    # saved in these parts and resumed, in others, and from others
+    run_model wide 0.5 2 1 2 wide-on --micro-batch 2 --tp-batch 100 --steps 9
+    run_model wide 0.5 2 1 2 wide-on --micro-batch 2 --tp-batch 100
+    rm -r "$RUNS/wide-on/grads/step-00000008"
+    equal_runs wide-on wide-dp
+    run_model wide 0.5 2 1 2 wide-off --micro-batch 2 --tp-batch 100 --steps 9
+    run_model wide 0.5 2 1 2 wide-off --micro-batch 2 --tp-batch 100 --zero1 no
+    rm -r "$RUNS/wide-off/grads/step-00000008"
+    equal_runs wide-off wide-dp
+    run_model wide 0.5 2 1 2 wide-out --micro-batch 2 --tp-batch 100 --steps 9
+    run_model wide 0.5 1 2 2 wide-out --micro-batch 2
+    rm -r "$RUNS/wide-out/grads/step-00000008"
+    run_model wide 0.5 4 1 1 wide-in --micro-batch 2 --steps 9
+    run_model wide 0.5 2 1 2 wide-in --micro-batch 2 --tp-batch 100
+    rm -r "$RUNS/wide-in/grads/step-00000008"
+    for name in wide-out wide-in; do
+        "$TESTS/parity.py" near "$RUNS/wide-one" "$RUNS/$name" \
+            --first 1 --last 1e-4
+    done
 }
 
 @test "a plan has it, a run of the plan has it, other options are refused" {

@@ -415,6 +415,42 @@ static void shared_out_samples_change_no_bit_by_stages(void **state)
     assert_true(differ >= 4);
 }
 
+/* Of weights of 4 * 64^2 elements and more, which tensor ranks hold alike, they
+ * share out the state: later steps read what was gathered of it. */
+static void shared_out_state_changes_no_bit_by_stages(void **state)
+{
+    static const struct {
+        struct variant v;
+        int batch;
+        bool untied;
+    } rows[] = {
+        {{2, 2, 1, "1f1b", true, MERAK_SP_OFF}, 100, false},
+        {{2, 2, 2, "zb-h1", true, MERAK_SP_ON}, 60, true},
+    };
+    struct small_model model = gpt;
+
+    (void)state;
+    model.hidden = 64;
+    model.layers = 2;
+    model.vocab = 509;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = plan_of(&rows[i].v), flat, one;
+
+        model.untied = rows[i].untied;
+        plan.micro_batch = 4;
+        plan.batch = rows[i].batch;
+        flat = plan;
+        flat.pp = 1;
+        snprintf(flat.schedule, sizeof(flat.schedule), "gpipe");
+        one = flat;
+        one.tp = one.dp = 1;
+        one.batch = 0;
+        one.microbatches *= plan.dp;
+        assert_plans(&model, &one, &flat, false);
+        assert_plans(&model, &flat, &plan, true);
+    }
+}
+
 /* What crosses in parts and is gathered is what crosses whole: tensor ranks
  * in one group or two, halves, slices, chunks, recomputation. */
 static void scattered_boundaries_change_no_bit(void **state)
@@ -605,6 +641,7 @@ int main(void)
         cmocka_unit_test(sub_pipelines_change_no_bit),
         cmocka_unit_test(schedules_change_no_bit),
         cmocka_unit_test(shared_out_samples_change_no_bit_by_stages),
+        cmocka_unit_test(shared_out_state_changes_no_bit_by_stages),
         cmocka_unit_test(scattered_boundaries_change_no_bit),
         cmocka_unit_test(slices_agree_to_rounding),
         cmocka_unit_test(everything_together_changes_no_bit),

@@ -229,6 +229,29 @@ static void count_kept_value(struct merak_walker *w, int seg,
     }
 }
 
+/* What tensor ranks that hold a parameter alike share out of its state, and
+ * gather of it: inner axes first. */
+static void count_alike(const struct merak_walker *w,
+                        const struct merak_value *v, struct merak_hold *hold)
+{
+    const struct merak_axis *axis = w->sharded->mesh.axis;
+    unsigned axes = merak_sharded_flat_axes(w->sharded, v->id);
+    double count = hold->low + hold->full, part = count;
+
+    for (int a = 0; axes >> a != 0; a++) {
+        int n = axis[a].size;
+
+        if ((axes >> a & 1) == 0)
+            continue;
+        part /= n;
+        hold->gather_s += merak_cost_exchange(
+            w->cost, MERAK_CONVERT_ALL_GATHER,
+            (n - 1) * part * (double)merak_dtype_bytes(v->dtype), n, n);
+    }
+    *(v->dtype == MERAK_F32 ? &hold->full_less : &hold->low_less) =
+        count - part;
+}
+
 static void count_param(struct merak_walker *w, int seg,
                         const struct merak_value *v)
 {
@@ -244,9 +267,44 @@ static void count_param(struct merak_walker *w, int seg,
         share.hold.full = count;
     else
         share.hold.low = count;
+    count_alike(w, v, &share.hold);
     if (count > s->largest)
         s->largest = count;
     count_use(w, v->id, &share, 0);
+}
+
+static double exchange_s(const struct merak_walker *w,
+                         enum merak_convert_kind kind, double elements,
+                         int axis)
+{
+    int n = w->sharded->mesh.axis[axis].size;
+
+    return merak_cost_exchange(w->cost, kind, elements * sizeof(float), n, n);
+}
+
+/* Sums over tensor ranks that hold a parameter alike: all of it each, or under
+ * ZeRO-1 a part each, of a part where two axes do. */
+static void count_sums(const struct merak_walker *w, struct merak_hold *hold,
+                       const struct merak_layout *from, unsigned axes,
+                       double count)
+{
+    double part = count;
+
+    for (int a = 0; axes >> a != 0; a++) {
+        double n = w->sharded->mesh.axis[a].size, whole_s;
+
+        if ((axes >> a & 1) == 0)
+            continue;
+        if (from->at[a].kind == MERAK_PARTIAL_SUM) {
+            whole_s = exchange_s(w, MERAK_CONVERT_ALL_REDUCE,
+                                 2 * (n - 1) / n * count, a);
+            hold->convert_s += whole_s;
+            hold->convert_less_s +=
+                whole_s - exchange_s(w, MERAK_CONVERT_REDUCE_SCATTER,
+                                     (n - 1) / n * part, a);
+        }
+        part /= n;
+    }
 }
 
 /* The collectives that bring a gradient to its parameter's layout. */
@@ -254,18 +312,23 @@ static void count_grad(struct merak_walker *w, int seg,
                        const struct merak_value *v)
 {
     struct merak_segment *s = &w->table->segment[seg];
-    const struct merak_mesh *mesh = &w->sharded->mesh;
+    const struct merak_layout *from = &w->sharded->layout[v->id];
+    struct merak_layout to = w->sharded->layout[v->of];
+    unsigned axes = merak_sharded_flat_axes(w->sharded, v->of);
     struct merak_hop hop[MERAK_MAX_HOPS];
-    int n = merak_layout_path(mesh, &v->shape, &w->sharded->layout[v->id],
-                              &w->sharded->layout[v->of], NULL, hop, NULL);
+    int n;
 
-    s->hold.grad_bytes += w->bytes[v->id];
-    for (int h = 0; h < n; h++) {
-        int size = mesh->axis[hop[h].axis].size;
-
-        s->hold.convert_s += merak_cost_exchange(
-            w->cost, hop[h].kind, hop[h].words * sizeof(float), size, size);
+    for (int a = 0; axes >> a != 0; a++) {
+        if ((axes >> a & 1) != 0 && from->at[a].kind == MERAK_PARTIAL_SUM)
+            to.at[a] = from->at[a];
     }
+    n = merak_layout_path(&w->sharded->mesh, &v->shape, from, &to, NULL, hop,
+                          NULL);
+    s->hold.grad_bytes += w->bytes[v->id];
+    for (int h = 0; h < n; h++)
+        s->hold.convert_s +=
+            exchange_s(w, hop[h].kind, hop[h].words, hop[h].axis);
+    count_sums(w, &s->hold, from, axes, merak_walker_count(w, v->of));
 }
 
 static void count_node(struct merak_walker *w, const struct merak_node *node)
