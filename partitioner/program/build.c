@@ -242,7 +242,10 @@ static void measure(struct merak_build *b, struct merak_instr *in)
         in->bytes = slot_bytes(b, in->slot[0]);
         break;
     }
-    in->cost_s = merak_cost_instr(b->cost, b->prog, in);
+    in->demand = merak_cost_demand(b->cost, b->prog, in);
+    in->cost_s = in->demand.net_bytes > 0
+                     ? merak_cost_instr(b->cost, b->prog, in)
+                     : in->demand.fixed_s;
     in->beside = merak_cost_instr_beside(b->cost, b->prog, in);
 }
 

@@ -168,6 +168,19 @@ struct merak_beside {
     double copy_s; /* in any case */
 };
 
+/* What an exchange or a transfer takes: seconds that nothing else changes, and
+ * bytes that go to other nodes, as fast as what goes there at the same time
+ * lets them. */
+struct merak_demand {
+    double fixed_s, net_bytes;
+};
+
+/* What ranks have of the net; struct merak_cost_model has the same. */
+struct merak_net_rates {
+    int ranks_per_node;
+    double rank_bytes_per_s, node_bytes_per_s;
+};
+
 struct merak_instr {
     int id; /* index in program->instr */
     enum merak_instr_kind kind;
@@ -193,6 +206,8 @@ struct merak_instr {
     int n_wait;
     int first_wait; /* index in program->wait */
     double cost_s;  /* predicted duration (cost model); links: bytes */
+    struct merak_demand demand; /* of it (cost model), but where net_bytes is
+                                   0: then cost_s is all there is */
     struct merak_beside beside; /* predicted (cost model) */
     size_t bytes; /* moved (SEND, RECV, EXCHANGE: sent by this rank;
                      others: read and written in memory) */
@@ -228,6 +243,7 @@ struct merak_program {
     int rank, ranks; /* logical */
     int stage, tp_index, dp_index;
     struct merak_plan plan;
+    struct merak_net_rates net;          /* cost model */
     const struct merak_sharded *sharded; /* borrowed */
     struct merak_instr *instr;
     int n_instrs;
@@ -415,7 +431,14 @@ bool merak_cost_together(const struct merak_cost_model *model, int a, int b);
 /* What the time of a program's KERNEL depends on. */
 struct merak_kernel_size merak_instr_size(const struct merak_program *program,
                                           const struct merak_instr *instr);
-/* An instruction of a program. */
+struct merak_net_rates
+merak_cost_net_rates(const struct merak_cost_model *model);
+/* What an instruction of a program asks for; of what has no peers fixed_s is
+ * all. */
+struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
+                                      const struct merak_program *program,
+                                      const struct merak_instr *instr);
+/* An instruction of a program, while other stages leave the net alone. */
 double merak_cost_instr(const struct merak_cost_model *model,
                         const struct merak_program *program,
                         const struct merak_instr *instr);
@@ -434,7 +457,9 @@ struct merak_timeline {
 };
 
 /* Discrete events over the programs; instructions take what the cost model
- * says, or with none what was predicted when the programs were built. */
+ * says, or with none what was predicted when the programs were built, and
+ * longer where they share ways between nodes (net.c).  A stage's ranks without
+ * a program do what its programs do. */
 enum merak_status merak_simulate(struct merak_program *const *programs, int n,
                                  const struct merak_cost_model *model,
                                  struct merak_timeline **timeline_p,

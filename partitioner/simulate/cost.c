@@ -91,22 +91,48 @@ static int rounds_of(enum merak_convert_kind kind)
     return kind == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
 }
 
+/* Rounds, and a part of the bytes, are with peers of this node. */
+static struct merak_demand exchange_demand(const struct merak_cost_model *model,
+                                           enum merak_convert_kind kind,
+                                           double bytes, int n, int inside)
+{
+    int rounds = rounds_of(kind);
+    double near = inside - 1, far = n - inside, each;
+    struct merak_demand demand = {0};
+    struct merak_link_group link;
+
+    if (n < 2)
+        return demand;
+    each = bytes / (n - 1);
+    link = merak_cost_group(model, inside);
+    if (far == 0) {
+        demand.fixed_s =
+            rounds * near * link.latency_s + bytes / link.bytes_per_s;
+        return demand;
+    }
+    demand.fixed_s =
+        rounds * (near * link.latency_s + far * model->net_latency_s) +
+        near * each / link.bytes_per_s;
+    demand.net_bytes = far * each;
+    return demand;
+}
+
+static double demand_seconds(const struct merak_demand *demand,
+                             double net_bytes_per_s)
+{
+    if (demand->net_bytes == 0)
+        return demand->fixed_s;
+    return demand->fixed_s + demand->net_bytes / net_bytes_per_s;
+}
+
 double merak_cost_exchange(const struct merak_cost_model *model,
                            enum merak_convert_kind kind, double bytes, int n,
                            int inside)
 {
-    int rounds = rounds_of(kind);
-    double near = inside - 1, far = n - inside, each;
-    struct merak_link_group link;
+    const struct merak_demand demand =
+        exchange_demand(model, kind, bytes, n, inside);
 
-    if (n < 2)
-        return 0;
-    each = bytes / (n - 1);
-    link = merak_cost_group(model, inside);
-    if (far == 0)
-        return rounds * near * link.latency_s + bytes / link.bytes_per_s;
-    return rounds * (near * link.latency_s + far * model->net_latency_s) +
-           near * each / link.bytes_per_s + far * each / model->net_bytes_per_s;
+    return demand_seconds(&demand, model->net_bytes_per_s);
 }
 
 double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
@@ -155,34 +181,36 @@ struct merak_cost_model merak_cost_shared(const struct merak_cost_model *model,
     return shared;
 }
 
-static double transfer_seconds(const struct merak_cost_model *model,
-                               const struct merak_program *program,
-                               const struct merak_instr *instr)
+struct merak_net_rates
+merak_cost_net_rates(const struct merak_cost_model *model)
 {
-    double bytes = (double)instr->bytes;
-    struct merak_cost_model shared;
-
-    if (merak_cost_together(model, program->rank, instr->peer))
-        return merak_cost_transfer(model, bytes, true);
-    shared = merak_cost_shared(model, &program->plan, program->rank);
-    return merak_cost_transfer(&shared, bytes, false);
+    return (struct merak_net_rates){
+        model->ranks_per_node, model->net_bytes_per_s, model->node_bytes_per_s};
 }
 
-static double group_seconds(const struct merak_cost_model *model,
-                            const struct merak_program *program,
-                            const struct merak_instr *instr)
+static struct merak_demand transfer_demand(const struct merak_cost_model *model,
+                                           const struct merak_program *program,
+                                           const struct merak_instr *instr)
+{
+    double bytes = (double)instr->bytes;
+
+    if (merak_cost_together(model, program->rank, instr->peer))
+        return (struct merak_demand){merak_cost_transfer(model, bytes, true),
+                                     0};
+    return (struct merak_demand){model->net_latency_s, bytes};
+}
+
+static struct merak_demand group_demand(const struct merak_cost_model *model,
+                                        const struct merak_program *program,
+                                        const struct merak_instr *instr)
 {
     const struct merak_group *group = &program->group[instr->group];
-    struct merak_cost_model shared;
     int inside = 0;
 
     for (int i = 0; i < group->n; i++)
         inside += merak_cost_together(model, program->rank, group->rank[i]);
-    if (inside < group->n)
-        shared = merak_cost_shared(model, &program->plan, program->rank);
-    return merak_cost_exchange(inside < group->n ? &shared : model,
-                               instr->exchange->kind, (double)instr->bytes,
-                               group->n, inside);
+    return exchange_demand(model, instr->exchange->kind, (double)instr->bytes,
+                           group->n, inside);
 }
 
 struct merak_kernel_size merak_instr_size(const struct merak_program *program,
@@ -199,27 +227,43 @@ struct merak_kernel_size merak_instr_size(const struct merak_program *program,
     return size;
 }
 
-double merak_cost_instr(const struct merak_cost_model *model,
-                        const struct merak_program *program,
-                        const struct merak_instr *instr)
+struct merak_demand merak_cost_demand(const struct merak_cost_model *model,
+                                      const struct merak_program *program,
+                                      const struct merak_instr *instr)
 {
+    struct merak_demand demand = {0};
     struct merak_kernel_size size;
 
     switch (instr->kind) {
     case MERAK_INSTR_LOAD:
     case MERAK_INSTR_SLICE:
-        return merak_cost_copy(model, (double)instr->bytes);
+        demand.fixed_s = merak_cost_copy(model, (double)instr->bytes);
+        break;
     case MERAK_INSTR_KERNEL:
         size = merak_instr_size(program, instr);
-        return merak_cost_kernel(model, instr->op->name, program->plan.tp,
-                                 &size);
+        demand.fixed_s =
+            merak_cost_kernel(model, instr->op->name, program->plan.tp, &size);
+        break;
     case MERAK_INSTR_EXCHANGE:
-        return group_seconds(model, program, instr);
+        return group_demand(model, program, instr);
     case MERAK_INSTR_SEND:
     case MERAK_INSTR_RECV:
-        return transfer_seconds(model, program, instr);
+        return transfer_demand(model, program, instr);
     }
-    return 0.0;
+    return demand;
+}
+
+double merak_cost_instr(const struct merak_cost_model *model,
+                        const struct merak_program *program,
+                        const struct merak_instr *instr)
+{
+    const struct merak_demand demand = merak_cost_demand(model, program, instr);
+    struct merak_cost_model shared;
+
+    if (demand.net_bytes == 0)
+        return demand.fixed_s;
+    shared = merak_cost_shared(model, &program->plan, program->rank);
+    return demand_seconds(&demand, shared.net_bytes_per_s);
 }
 
 /* The times of tensor ranks' kernels have what their exchanges take. */

@@ -5,7 +5,8 @@
  * is complete.  Compute and collective queues run one at a time.  A transfer
  * takes place when both ends have posted it; a collective when all members
  * have come.  What a kernel that runs then loses to it makes the kernel
- * longer (struct merak_beside).
+ * longer (struct merak_beside).  Bytes between nodes share the ways there
+ * (net.c).
  *
  * Time goes on from one end of an instruction to the next.  What ends at an
  * instant ends before anything starts, and kernels start before what might
@@ -20,6 +21,7 @@
 #include "base/error.h"
 #include "partitioner/simulate/agenda.h"
 #include "partitioner/simulate/meet.h"
+#include "partitioner/simulate/net.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,7 +39,8 @@ struct rank_state {
     int *order;     /* storage of the queues */
     bool *done;     /* by instruction */
     bool listed;    /* in the work list */
-    double awake_s; /* until when communication is awake */
+    int under_way;  /* exchanges and transfers */
+    double awake_s; /* until when communication is awake, besides */
 };
 
 struct sim {
@@ -47,7 +50,8 @@ struct sim {
     struct merak_timeline *tl;
     struct rank_state *rank;
     struct merak_meet *meet;
-    struct merak_agenda agenda; /* ends of what has begun */
+    struct merak_agenda agenda; /* ends of what has begun, but of flows */
+    struct merak_net *net;      /* flows: what moves between nodes */
     double now_s;
     int *work; /* programs that may advance */
     int n_work;
@@ -67,13 +71,21 @@ static bool one_at_a_time(enum merak_queue q)
     return q == MERAK_QUEUE_COMPUTE || q == MERAK_QUEUE_COLLECTIVE;
 }
 
+static bool communicates(enum merak_queue q)
+{
+    return q == MERAK_QUEUE_COLLECTIVE || q == MERAK_QUEUE_P2P;
+}
+
 /* --- what begins and ends ------------------------------------------------- */
 
-static void begin(struct sim *s, int p, int id, double cost)
+static struct merak_demand demand_of(const struct sim *s, int p,
+                                     const struct merak_instr *in)
 {
-    s->tl->start[p][id] = s->now_s;
-    s->tl->end[p][id] = s->now_s + cost;
-    merak_agenda_add(&s->agenda, (struct merak_event){s->now_s + cost, p, id});
+    if (s->model != NULL)
+        return merak_cost_demand(s->model, s->programs[p], in);
+    if (in->demand.net_bytes > 0)
+        return in->demand;
+    return (struct merak_demand){in->cost_s, 0};
 }
 
 /* The kernel that runs while an exchange or a transfer begins.  While one is
@@ -87,14 +99,32 @@ static void slow_down(struct sim *s, int p, const struct merak_instr *in)
                          : in->beside;
     double lost = beside.copy_s;
 
-    if (in->queue != MERAK_QUEUE_COLLECTIVE && in->queue != MERAK_QUEUE_P2P)
-        return;
-    if (s->now_s > r->awake_s)
+    if (r->under_way++ == 0 && s->now_s > r->awake_s)
         lost += beside.wake_s;
-    r->awake_s =
-        fmax(r->awake_s, fmax(s->now_s + beside.wake_s, s->tl->end[p][in->id]));
+    r->awake_s = fmax(r->awake_s, s->now_s + beside.wake_s);
     if (compute->busy && lost > 0)
         s->tl->end[p][compute->instr[compute->next - 1]] += lost;
+}
+
+/* Of all seats at once. */
+static void begin(struct sim *s, const struct merak_demand *demand,
+                  const struct merak_seat *seat, int n)
+{
+    double end_s = s->now_s + demand->fixed_s;
+
+    for (int i = 0; i < n; i++) {
+        int p = seat[i].program, id = seat[i].instr;
+        const struct merak_instr *in = &s->programs[p]->instr[id];
+
+        s->tl->start[p][id] = s->now_s;
+        s->tl->end[p][id] = end_s;
+        if (demand->net_bytes == 0)
+            merak_agenda_add(&s->agenda, (struct merak_event){end_s, p, id});
+        if (communicates(in->queue))
+            slow_down(s, p, in);
+    }
+    if (demand->net_bytes > 0)
+        merak_net_begin(s->net, s->now_s, demand, seat, n);
 }
 
 static void finish(struct sim *s, int p, int id)
@@ -108,6 +138,10 @@ static void finish(struct sim *s, int p, int id)
         s->tl->busy_s[p] += s->tl->end[p][id] - s->tl->start[p][id];
     if (one_at_a_time(q))
         r->queue[q].busy = false;
+    if (communicates(q)) {
+        r->under_way--;
+        r->awake_s = fmax(r->awake_s, s->now_s);
+    }
     s->tl->step_s = s->now_s;
     list_rank(s, p);
 }
@@ -125,26 +159,19 @@ static bool is_ready(const struct rank_state *r, const struct merak_instr *in)
 static void start(struct sim *s, int p, const struct merak_instr *in)
 {
     struct rank_state *r = &s->rank[p];
-    double cost =
-        s->model != NULL ? merak_cost_instr(s->model, r->prog, in) : in->cost_s;
+    const struct merak_seat alone = {.program = p, .instr = in->id};
     const struct merak_party *party =
         merak_meet_arrive(s->meet, p, in, s->now_s);
+    struct merak_demand demand;
 
     r->queue[in->queue].busy = one_at_a_time(in->queue);
-    if (party == NULL) { /* nobody to wait for */
-        begin(s, p, in->id, cost);
-        slow_down(s, p, in);
+    if (party != NULL && party->n_here < party->n_all)
         return;
-    }
-    if (party->n_here < party->n_all)
-        return;
-    for (int i = 0; i < party->n_all; i++) {
-        const struct merak_seat *seat = &party->at[i];
-
-        begin(s, seat->program, seat->instr, cost);
-        slow_down(s, seat->program,
-                  &s->programs[seat->program]->instr[seat->instr]);
-    }
+    demand = demand_of(s, p, in);
+    if (party == NULL) /* nobody to wait for */
+        begin(s, &demand, &alone, 1);
+    else
+        begin(s, &demand, party->at, party->n_all);
 }
 
 static void advance_queue(struct sim *s, int p, enum merak_queue q)
@@ -176,25 +203,57 @@ static void start_listed(struct sim *s)
     s->n_work = 0;
 }
 
-/* All that ends at the next instant at which something does.  A kernel that
- * was slowed down meanwhile ends later than was noted. */
+/* A kernel that was slowed down meanwhile ends later than was noted. */
+static void end_one(struct sim *s, const struct merak_event *event)
+{
+    double end = s->tl->end[event->program][event->instr];
+
+    merak_agenda_drop(&s->agenda);
+    if (end > event->at_s)
+        merak_agenda_add(&s->agenda, (struct merak_event){end, event->program,
+                                                          event->instr});
+    else
+        finish(s, event->program, event->instr);
+}
+
+/* Of what moves between nodes. */
+static void end_flows(struct sim *s)
+{
+    const struct merak_seat *seat = NULL;
+    double at_s;
+
+    while (merak_net_next(s->net, &at_s) && !(at_s > s->now_s)) {
+        int n = merak_net_take(s->net, s->now_s, &seat);
+
+        for (int i = 0; i < n; i++) {
+            s->tl->end[seat[i].program][seat[i].instr] = s->now_s;
+            finish(s, seat[i].program, seat[i].instr);
+        }
+    }
+    merak_net_settle(s->net, s->now_s);
+}
+
+/* All that ends at the next instant at which something does: once at least,
+ * whatever a time that is no number compares to. */
 static bool end_next(struct sim *s)
 {
     struct merak_event event;
+    double at_s = 0;
+    bool ends = merak_agenda_first(&s->agenda, &event);
+    bool flows = merak_net_next(s->net, &at_s);
 
-    if (!merak_agenda_first(&s->agenda, &event))
+    if (!ends && !flows)
         return false;
-    s->now_s = event.at_s;
-    do { /* once at least, whatever a time that is no number compares to */
-        double end = s->tl->end[event.program][event.instr];
-
-        merak_agenda_drop(&s->agenda);
-        if (end > event.at_s)
-            merak_agenda_add(&s->agenda, (struct merak_event){
-                                             end, event.program, event.instr});
-        else
-            finish(s, event.program, event.instr);
-    } while (merak_agenda_first(&s->agenda, &event) && event.at_s <= s->now_s);
+    if (ends && !(flows && event.at_s > at_s)) {
+        s->now_s = event.at_s;
+        do
+            end_one(s, &event);
+        while (merak_agenda_first(&s->agenda, &event) &&
+               event.at_s <= s->now_s);
+    } else {
+        s->now_s = at_s;
+    }
+    end_flows(s);
     return true;
 }
 
@@ -273,8 +332,13 @@ static enum merak_status rank_init(struct sim *s, int p,
 static enum merak_status sim_init(struct sim *s, struct merak_error *err)
 {
     size_t n = (size_t)s->n + 1;
+    struct merak_net_rates net = {0};
     enum merak_status rc;
 
+    if (s->model != NULL)
+        net = merak_cost_net_rates(s->model);
+    else if (s->n > 0)
+        net = s->programs[0]->net;
     s->tl = calloc(1, sizeof(*s->tl));
     s->rank = calloc(n, sizeof(*s->rank));
     s->work = calloc(n, sizeof(*s->work));
@@ -291,6 +355,8 @@ static enum merak_status sim_init(struct sim *s, struct merak_error *err)
         rc = rank_init(s, p, err);
     if (rc == MERAK_OK)
         rc = merak_agenda_init(&s->agenda, (size_t)s->left, err);
+    if (rc == MERAK_OK)
+        rc = merak_net_create(s->programs, s->n, &net, &s->net, err);
     return rc;
 }
 
@@ -304,6 +370,7 @@ static void sim_fini(struct sim *s)
     free(s->work);
     merak_meet_destroy(s->meet);
     merak_agenda_fini(&s->agenda);
+    merak_net_destroy(s->net);
     merak_timeline_destroy(s->tl);
 }
 

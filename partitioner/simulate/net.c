@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* net.c - what moves between nodes at the same time, and how fast it may
+ *
+ * An exchange or a transfer is a flow: for fixed_s it does what others do not
+ * slow down, then it moves its bytes.  It uses the ways out of and into the
+ * nodes of all its seats: a sender's out, a receiver's in, those of who
+ * exchanges both.  Whenever flows begin to move bytes or are over, rates are
+ * filled up anew (max-min, as equal flows of TCP get them): those of all ranks
+ * rise together, until a way is full; who uses it stays there, the others go
+ * on.  Only flows that share ways with what changed, directly or by others,
+ * are looked at.
+ *
+ * A flow that keeps its rate ends at start + (fixed_s + bytes / rate): to the
+ * bit as merak_cost_instr() has it where nothing is shared.
+ */
+#include "config.h"
+
+#include "partitioner/simulate/net.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { OUT, IN, WAYS };
+
+struct flow {
+    struct merak_demand demand;
+    double start_s;
+    double due_s;               /* when it begins to move bytes, or is over */
+    double since_s, left, rate; /* bytes left at since_s, and since then */
+    double level;               /* that it can rise to */
+    const struct merak_seat *seat;
+    struct merak_seat own; /* of one seat */
+    int n_seats;
+    int heap_at;
+    bool moves;
+    bool listed; /* in the part that is filled */
+};
+
+/* What flows that are not yet frozen may still fill. */
+struct room {
+    double left, ranks; /* bytes/s, for so many that rise together */
+    int n;              /* ends of flows */
+};
+
+struct port {
+    int *flow; /* that move bytes, by this program */
+    int n;
+    bool changed, listed;
+    struct room room[WAYS];
+};
+
+struct node {
+    bool listed;
+    struct room room[WAYS];
+};
+
+struct merak_net {
+    struct merak_program *const *programs;
+    struct merak_ways ways;
+    struct port *port; /* [programs] */
+    struct node *node; /* [ways] */
+    int *port_flows;   /* storage */
+    struct flow *flow;
+    int *idle; /* flows that are none */
+    int n_idle;
+    int *heap; /* flows, what is due first on top */
+    int n_heap;
+    /* Lists: ports that changed; and the part that is filled. */
+    int *changed, n_changed;
+    int *ports, n_ports;
+    int *nodes, n_nodes;
+    int *flows, n_flows;
+};
+
+/* --- the heap ------------------------------------------------------------- */
+
+static void put(struct merak_net *net, int at, int flow)
+{
+    net->heap[at] = flow;
+    net->flow[flow].heap_at = at;
+}
+
+/* To where it belongs, up or down; the earlier begun of two that are due at
+ * once is no better, but the order is always the same. */
+static void sift(struct merak_net *net, int flow)
+{
+    double due = net->flow[flow].due_s;
+    int at = net->flow[flow].heap_at, child;
+
+    while (at > 0 && due < net->flow[net->heap[(at - 1) / 2]].due_s) {
+        put(net, at, net->heap[(at - 1) / 2]);
+        at = (at - 1) / 2;
+    }
+    while ((child = 2 * at + 1) < net->n_heap) {
+        if (child + 1 < net->n_heap && net->flow[net->heap[child + 1]].due_s <
+                                           net->flow[net->heap[child]].due_s)
+            child++;
+        if (due <= net->flow[net->heap[child]].due_s)
+            break;
+        put(net, at, net->heap[child]);
+        at = child;
+    }
+    put(net, at, flow);
+}
+
+static void drop_first(struct merak_net *net)
+{
+    int last = net->heap[--net->n_heap];
+
+    if (net->n_heap == 0)
+        return;
+    put(net, 0, last);
+    sift(net, last);
+}
+
+/* --- ports ---------------------------------------------------------------- */
+
+static bool uses(const struct merak_net *net, const struct merak_seat *seat,
+                 int way)
+{
+    enum merak_instr_kind kind =
+        net->programs[seat->program]->instr[seat->instr].kind;
+
+    return kind != (way == OUT ? MERAK_INSTR_RECV : MERAK_INSTR_SEND);
+}
+
+static void mark(struct merak_net *net, int program)
+{
+    if (net->port[program].changed)
+        return;
+    net->port[program].changed = true;
+    net->changed[net->n_changed++] = program;
+}
+
+static void plug(struct merak_net *net, int flow)
+{
+    const struct flow *f = &net->flow[flow];
+
+    for (int i = 0; i < f->n_seats; i++) {
+        struct port *port = &net->port[f->seat[i].program];
+
+        port->flow[port->n++] = flow;
+        mark(net, f->seat[i].program);
+    }
+}
+
+static void unplug(struct merak_net *net, int flow)
+{
+    const struct flow *f = &net->flow[flow];
+
+    for (int i = 0; i < f->n_seats; i++) {
+        struct port *port = &net->port[f->seat[i].program];
+        int at = 0;
+
+        while (port->flow[at] != flow)
+            at++;
+        port->flow[at] = port->flow[--port->n];
+        mark(net, f->seat[i].program);
+    }
+}
+
+/* --- the part that changed ------------------------------------------------ */
+
+static void list_port(struct merak_net *net, int program)
+{
+    struct port *port = &net->port[program];
+
+    if (port->listed || port->n == 0)
+        return;
+    port->listed = true;
+    net->ports[net->n_ports++] = program;
+    for (int w = 0; w < WAYS; w++)
+        port->room[w] =
+            (struct room){.left = net->ways.own_bytes_per_s[program]};
+}
+
+static void list_node(struct merak_net *net, int way)
+{
+    const struct merak_way *shared = &net->ways.way[way];
+    struct node *node = &net->node[way];
+
+    if (node->listed)
+        return;
+    node->listed = true;
+    net->nodes[net->n_nodes++] = way;
+    for (int w = 0; w < WAYS; w++)
+        node->room[w] = (struct room){.left = net->ways.node_bytes_per_s};
+    for (int i = 0; i < shared->n; i++)
+        list_port(net, net->ways.share[shared->first + i].program);
+}
+
+static void list_flow(struct merak_net *net, int flow)
+{
+    struct flow *f = &net->flow[flow];
+
+    if (f->listed)
+        return;
+    f->listed = true;
+    net->flows[net->n_flows++] = flow;
+    for (int i = 0; i < f->n_seats; i++)
+        list_port(net, f->seat[i].program);
+}
+
+/* All that shares ways with what changed. */
+static void list_part(struct merak_net *net)
+{
+    net->n_ports = net->n_nodes = net->n_flows = 0;
+    for (int i = 0; i < net->n_changed; i++) {
+        int program = net->changed[i];
+
+        net->port[program].changed = false;
+        list_port(net, program);
+        /* what is over left room to others on its nodes */
+        for (int k = net->ways.first_of[program];
+             k < net->ways.first_of[program + 1]; k++)
+            list_node(net, net->ways.of[k]);
+    }
+    net->n_changed = 0;
+    for (int i = 0; i < net->n_ports; i++) {
+        const struct port *port = &net->port[net->ports[i]];
+
+        for (int k = 0; k < port->n; k++)
+            list_flow(net, port->flow[k]);
+        for (int k = net->ways.first_of[net->ports[i]];
+             k < net->ways.first_of[net->ports[i] + 1]; k++)
+            list_node(net, net->ways.of[k]);
+    }
+}
+
+/* --- filling -------------------------------------------------------------- */
+
+static double ranks_of(const struct merak_net *net, int way, int program)
+{
+    const struct merak_way *shared = &net->ways.way[way];
+    const struct merak_way_share *share = &net->ways.share[shared->first];
+
+    while (share->program != program)
+        share++;
+    return share->ranks;
+}
+
+static void take_in(struct room *room, double ranks)
+{
+    room->ranks += ranks;
+    room->n++;
+}
+
+static void freeze(struct room *room, double ranks, double rate)
+{
+    room->left -= ranks * rate;
+    room->ranks -= ranks;
+    room->n--;
+}
+
+/* All rooms that a flow's bytes pass: it is taken in, or stays at its rate. */
+static void pass(struct merak_net *net, const struct flow *f, bool in)
+{
+    for (int i = 0; i < WAYS * f->n_seats; i++) {
+        const struct merak_seat *seat = &f->seat[i / WAYS];
+        int p = seat->program, w = i % WAYS;
+
+        if (!uses(net, seat, w))
+            continue;
+        if (in)
+            take_in(&net->port[p].room[w], 1);
+        else
+            freeze(&net->port[p].room[w], 1, f->rate);
+        for (int k = net->ways.first_of[p]; k < net->ways.first_of[p + 1];
+             k++) {
+            int way = net->ways.of[k];
+            struct room *room = &net->node[way].room[w];
+
+            if (in)
+                take_in(room, ranks_of(net, way, p));
+            else
+                freeze(room, ranks_of(net, way, p), f->rate);
+        }
+    }
+}
+
+static void lower(const struct room *room, double *level_p)
+{
+    double level;
+
+    if (room->n == 0)
+        return;
+    level = room->left / room->ranks;
+    if (level < *level_p)
+        *level_p = level;
+}
+
+/* How far a flow can rise: as far as the fullest room that it passes. */
+static double level_of(const struct merak_net *net, const struct flow *f)
+{
+    double level = INFINITY;
+
+    for (int i = 0; i < WAYS * f->n_seats; i++) {
+        const struct merak_seat *seat = &f->seat[i / WAYS];
+        int p = seat->program, w = i % WAYS;
+
+        if (!uses(net, seat, w))
+            continue;
+        lower(&net->port[p].room[w], &level);
+        for (int k = net->ways.first_of[p]; k < net->ways.first_of[p + 1]; k++)
+            lower(&net->node[net->ways.of[k]].room[w], &level);
+    }
+    return level;
+}
+
+/* Its bytes so far have moved at the old rate. */
+static void set_rate(struct merak_net *net, int flow, double rate, double now_s)
+{
+    struct flow *f = &net->flow[flow];
+    double all = f->demand.net_bytes;
+
+    if (rate == f->rate)
+        return;
+    if (now_s > f->since_s)
+        f->left = fmax(f->left - f->rate * (now_s - f->since_s), 0);
+    f->since_s = now_s;
+    f->rate = rate;
+    f->due_s = f->left < all ? now_s + f->left / rate
+                             : f->start_s + (f->demand.fixed_s + all / rate);
+    f->due_s = fmax(f->due_s, now_s);
+    sift(net, flow);
+}
+
+/* Those of flows[from..] that can rise least stay there; returns how many,
+ * and they come first. */
+static int freeze_least(struct merak_net *net, int from, double *level_p,
+                        double now_s)
+{
+    double least = INFINITY;
+    int frozen = 0;
+
+    for (int i = from; i < net->n_flows; i++) {
+        struct flow *f = &net->flow[net->flows[i]];
+
+        f->level = level_of(net, f);
+        least = fmin(least, f->level);
+    }
+    *level_p = fmax(least, *level_p); /* whatever was rounded */
+    for (int i = from; i < net->n_flows; i++) {
+        int flow = net->flows[i];
+
+        if (net->flow[flow].level > least)
+            continue;
+        set_rate(net, flow, *level_p, now_s);
+        pass(net, &net->flow[flow], false);
+        net->flows[i] = net->flows[from + frozen];
+        net->flows[from + frozen++] = flow;
+    }
+    return frozen;
+}
+
+void merak_net_settle(struct merak_net *net, double now_s)
+{
+    double level = 0;
+
+    if (net->n_changed == 0)
+        return;
+    list_part(net);
+    for (int i = 0; i < net->n_flows; i++)
+        pass(net, &net->flow[net->flows[i]], true);
+    for (int done = 0; done < net->n_flows;)
+        done += freeze_least(net, done, &level, now_s);
+    for (int i = 0; i < net->n_ports; i++)
+        net->port[net->ports[i]].listed = false;
+    for (int i = 0; i < net->n_nodes; i++)
+        net->node[net->nodes[i]].listed = false;
+    for (int i = 0; i < net->n_flows; i++)
+        net->flow[net->flows[i]].listed = false;
+}
+
+/* --- flows ---------------------------------------------------------------- */
+
+void merak_net_begin(struct merak_net *net, double now_s,
+                     const struct merak_demand *demand,
+                     const struct merak_seat *seat, int n_seats)
+{
+    int flow = net->idle[--net->n_idle];
+    struct flow *f = &net->flow[flow];
+
+    *f = (struct flow){.demand = *demand,
+                       .start_s = now_s,
+                       .due_s = now_s + demand->fixed_s,
+                       .seat = seat,
+                       .n_seats = n_seats};
+    if (n_seats == 1) {
+        f->own = *seat;
+        f->seat = &f->own;
+    }
+    put(net, net->n_heap++, flow);
+    sift(net, flow);
+}
+
+bool merak_net_next(const struct merak_net *net, double *at_s_p)
+{
+    if (net->n_heap == 0)
+        return false;
+    *at_s_p = net->flow[net->heap[0]].due_s;
+    return true;
+}
+
+int merak_net_take(struct merak_net *net, double now_s,
+                   const struct merak_seat **seat_p)
+{
+    int flow = net->heap[0];
+    struct flow *f = &net->flow[flow];
+
+    if (!f->moves) {
+        f->moves = true;
+        f->left = f->demand.net_bytes;
+        f->since_s = now_s;
+        f->due_s = INFINITY; /* until rates are settled */
+        plug(net, flow);
+        sift(net, flow);
+        return 0;
+    }
+    unplug(net, flow);
+    drop_first(net);
+    net->idle[net->n_idle++] = flow;
+    *seat_p = f->seat;
+    return f->n_seats;
+}
+
+/* --- set-up --------------------------------------------------------------- */
+
+/* Instructions of a program that can be under way at once, at most. */
+static int most_flows(const struct merak_program *prog)
+{
+    int n = 1; /* of exchanges, that run one at a time */
+
+    for (int i = 0; i < prog->n_instrs; i++)
+        n += prog->instr[i].queue == MERAK_QUEUE_P2P;
+    return n;
+}
+
+static bool alloc(struct merak_net *net, int n, int flows)
+{
+    int ways = net->ways.n + 1;
+
+    net->port = calloc((size_t)n + 1, sizeof(*net->port));
+    net->node = calloc((size_t)ways, sizeof(*net->node));
+    net->flow = calloc((size_t)flows + 1, sizeof(*net->flow));
+    net->port_flows = calloc(
+        4 * (size_t)flows + 2 * (size_t)n + (size_t)ways + 4, sizeof(int));
+    if (net->port == NULL || net->node == NULL || net->flow == NULL ||
+        net->port_flows == NULL)
+        return false;
+    net->idle = net->port_flows + flows;
+    net->heap = net->idle + flows;
+    net->flows = net->heap + flows;
+    net->changed = net->flows + flows;
+    net->ports = net->changed + n;
+    net->nodes = net->ports + n;
+    return true;
+}
+
+enum merak_status merak_net_create(struct merak_program *const *programs, int n,
+                                   const struct merak_net_rates *rates,
+                                   struct merak_net **net_p,
+                                   struct merak_error *err)
+{
+    struct merak_net *net = calloc(1, sizeof(*net));
+    int flows = 0, at = 0;
+    enum merak_status rc;
+
+    if (net == NULL)
+        return merak_fail_nomem(err, sizeof(*net));
+    net->programs = programs;
+    for (int p = 0; p < n; p++)
+        flows += most_flows(programs[p]);
+    rc = merak_ways_init(&net->ways, programs, n, rates, err);
+    if (rc == MERAK_OK && !alloc(net, n, flows))
+        rc = merak_fail_nomem(err, (size_t)flows * sizeof(*net->flow));
+    if (rc != MERAK_OK) {
+        merak_net_destroy(net);
+        return rc;
+    }
+    for (int p = 0; p < n; p++) {
+        net->port[p].flow = net->port_flows + at;
+        at += most_flows(programs[p]);
+    }
+    while (net->n_idle < flows) {
+        net->idle[net->n_idle] = flows - 1 - net->n_idle;
+        net->n_idle++;
+    }
+    *net_p = net;
+    return MERAK_OK;
+}
+
+void merak_net_destroy(struct merak_net *net)
+{
+    if (net == NULL)
+        return;
+    merak_ways_fini(&net->ways);
+    free(net->port);
+    free(net->node);
+    free(net->flow);
+    free(net->port_flows);
+    free(net);
+}

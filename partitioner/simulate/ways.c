@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ways.c - who shares the ways out of nodes and into them
+ *
+ * Every rank has a way of its own, and a node's is one for all its ranks.
+ * Logical ranks fill nodes in order.
+ */
+#include "config.h"
+
+#include "partitioner/simulate/net.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+/* Programs and a node's ranks by stage. */
+struct tally {
+    const struct merak_program *const *programs;
+    int n, stages, node; /* the node's number */
+    int ranks_per_node;
+    int *first;   /* [stages] a program, or -1 */
+    int *next;    /* [n] another of its stage, or -1 */
+    int *ranks;   /* [stages] on the node */
+    int *touched; /* [stages] the stages there, by their first rank */
+    int n_touched;
+};
+
+static enum merak_status tally_init(struct tally *t, struct merak_error *err)
+{
+    size_t stages = (size_t)t->stages, n = (size_t)t->n;
+
+    t->first = calloc(3 * stages + n + 1, sizeof(*t->first));
+    if (t->first == NULL)
+        return merak_fail_nomem(err, (3 * stages + n) * sizeof(*t->first));
+    t->ranks = t->first + stages;
+    t->touched = t->ranks + stages;
+    t->next = t->touched + stages;
+    for (int s = 0; s < t->stages; s++)
+        t->first[s] = -1;
+    for (int p = t->n - 1; p >= 0; p--) {
+        int *first = &t->first[t->programs[p]->stage];
+
+        t->next[p] = *first;
+        *first = p;
+    }
+    return MERAK_OK;
+}
+
+static void count_node(struct tally *t, const struct merak_plan *plan)
+{
+    int from = t->node * t->ranks_per_node,
+        all = plan->tp * plan->dp * plan->pp;
+    int tp_index, dp_index, stage;
+
+    while (t->n_touched > 0)
+        t->ranks[t->touched[--t->n_touched]] = 0;
+    for (int r = from; r < from + t->ranks_per_node && r < all; r++) {
+        merak_plan_place(plan, r, &tp_index, &dp_index, &stage);
+        if (t->ranks[stage]++ == 0)
+            t->touched[t->n_touched++] = stage;
+    }
+}
+
+static bool is_here(const struct tally *t, int program)
+{
+    return t->programs[program]->rank / t->ranks_per_node == t->node;
+}
+
+static enum merak_status add_share(struct merak_ways *w, int program,
+                                   double ranks, struct merak_error *err)
+{
+    struct merak_way_share *share = w->share;
+
+    if (w->n_shares == w->share_room) {
+        w->share_room = 2 * w->share_room + 64;
+        share = realloc(share, (size_t)w->share_room * sizeof(*share));
+        if (share == NULL)
+            return merak_fail_nomem(err,
+                                    (size_t)w->share_room * sizeof(*share));
+        w->share = share;
+    }
+    share[w->n_shares++] = (struct merak_way_share){program, ranks};
+    return MERAK_OK;
+}
+
+/* Of the node's ranks of one stage. */
+static enum merak_status add_stage(struct merak_ways *w, const struct tally *t,
+                                   int stage, struct merak_error *err)
+{
+    int here = 0, all = 0;
+    enum merak_status rc = MERAK_OK;
+
+    for (int p = t->first[stage]; p >= 0; p = t->next[p]) {
+        here += is_here(t, p);
+        all++;
+    }
+    for (int p = t->first[stage]; p >= 0 && rc == MERAK_OK; p = t->next[p]) {
+        if (here == 0 || is_here(t, p))
+            rc = add_share(w, p, (double)t->ranks[stage] / (here ? here : all),
+                           err);
+    }
+    return rc;
+}
+
+static bool is_alike(const struct merak_ways *w, const struct merak_way *way,
+                     int first, int n)
+{
+    const struct merak_way_share *a = &w->share[way->first];
+    const struct merak_way_share *b = &w->share[first];
+
+    for (int i = 0; i < n && way->n == n; i++) {
+        if (a[i].program != b[i].program || a[i].ranks != b[i].ranks)
+            return false;
+    }
+    return way->n == n;
+}
+
+/* The last shares that were added, if none before are alike. */
+static enum merak_status add_way(struct merak_ways *w, int first,
+                                 struct merak_error *err)
+{
+    int n = w->n_shares - first;
+    struct merak_way *way = w->way;
+
+    for (int i = w->n - 1; i >= 0; i--) {
+        if (is_alike(w, &way[i], first, n)) {
+            w->n_shares = first;
+            return MERAK_OK;
+        }
+    }
+    if (w->n == w->room) {
+        w->room = 2 * w->room + 16;
+        way = realloc(way, (size_t)w->room * sizeof(*way));
+        if (way == NULL)
+            return merak_fail_nomem(err, (size_t)w->room * sizeof(*way));
+        w->way = way;
+    }
+    way[w->n++] = (struct merak_way){first, n};
+    return MERAK_OK;
+}
+
+/* A node that one program uses alone limits that, and is no way of several. */
+static enum merak_status add_node(struct merak_ways *w, const struct tally *t,
+                                  struct merak_error *err)
+{
+    int first = w->n_shares;
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < t->n_touched && rc == MERAK_OK; i++)
+        rc = add_stage(w, t, t->touched[i], err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (w->n_shares - first > 1)
+        return add_way(w, first, err);
+    if (w->n_shares > first) {
+        const struct merak_way_share *share = &w->share[first];
+        double *own = &w->own_bytes_per_s[share->program];
+
+        if (*own > w->node_bytes_per_s / share->ranks)
+            *own = w->node_bytes_per_s / share->ranks;
+    }
+    w->n_shares = first;
+    return MERAK_OK;
+}
+
+static enum merak_status add_nodes(struct merak_ways *w, struct tally *t,
+                                   struct merak_error *err)
+{
+    const struct merak_plan *plan = &t->programs[0]->plan;
+    int all = plan->tp * plan->dp * plan->pp;
+    enum merak_status rc = tally_init(t, err);
+
+    for (; t->node * t->ranks_per_node < all && rc == MERAK_OK; t->node++) {
+        count_node(t, plan);
+        rc = add_node(w, t, err);
+    }
+    free(t->first);
+    return rc;
+}
+
+/* Ways by program. */
+static enum merak_status turn(struct merak_ways *w, int n,
+                              struct merak_error *err)
+{
+    w->of = calloc((size_t)w->n_shares + 1, sizeof(*w->of));
+    w->first_of = calloc((size_t)n + 2, sizeof(*w->first_of));
+    if (w->of == NULL || w->first_of == NULL)
+        return merak_fail_nomem(err, ((size_t)n + 2) * sizeof(*w->of));
+    for (int i = 0; i < w->n_shares; i++)
+        w->first_of[w->share[i].program + 2]++;
+    for (int p = 2; p <= n; p++)
+        w->first_of[p] += w->first_of[p - 1];
+    for (int i = 0; i < w->n; i++) {
+        for (int k = 0; k < w->way[i].n; k++) {
+            int program = w->share[w->way[i].first + k].program;
+
+            w->of[w->first_of[program + 1]++] = i;
+        }
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_ways_init(struct merak_ways *ways,
+                                  struct merak_program *const *programs, int n,
+                                  const struct merak_net_rates *rates,
+                                  struct merak_error *err)
+{
+    struct tally t = {.programs = (const struct merak_program *const *)programs,
+                      .n = n,
+                      .ranks_per_node = rates->ranks_per_node};
+    enum merak_status rc = MERAK_OK;
+
+    *ways = (struct merak_ways){.node_bytes_per_s = rates->node_bytes_per_s};
+    ways->own_bytes_per_s = calloc((size_t)n + 1, sizeof(double));
+    if (ways->own_bytes_per_s == NULL)
+        return merak_fail_nomem(err, ((size_t)n + 1) * sizeof(double));
+    for (int p = 0; p < n; p++)
+        ways->own_bytes_per_s[p] = rates->rank_bytes_per_s;
+    if (n > 0 && rates->ranks_per_node > 0 && rates->node_bytes_per_s > 0) {
+        t.stages = programs[0]->plan.pp;
+        rc = add_nodes(ways, &t, err);
+    }
+    return rc == MERAK_OK ? turn(ways, n, err) : rc;
+}
+
+void merak_ways_fini(struct merak_ways *ways)
+{
+    free(ways->own_bytes_per_s);
+    free(ways->way);
+    free(ways->share);
+    free(ways->of);
+    free(ways->first_of);
+    *ways = (struct merak_ways){.n = 0};
+}
