@@ -115,6 +115,10 @@ static bool get_records(hid_t file, struct merak_trace_rank *rank)
     return rank->records != NULL;
 }
 
+/* Nanoseconds since a run's epoch, either way: 31 years.  Sums and differences
+ * of a few such are numbers, too. */
+#define MOST_NS INT64_C(1000000000000000000)
+
 /* A prediction ends after it starts, or is -1 twice. */
 static enum merak_status check_planned(const struct merak_trace_rank *rank,
                                        const char *path,
@@ -123,7 +127,7 @@ static enum merak_status check_planned(const struct merak_trace_rank *rank,
     for (int i = 0; rank->planned != NULL && i < rank->info.n_instrs; i++) {
         const struct merak_trace_planned *p = &rank->planned[i];
 
-        if (p->start_ns < -1 || p->end_ns < p->start_ns)
+        if (p->start_ns < -1 || p->end_ns < p->start_ns || p->end_ns > MOST_NS)
             return merak_fail(err, MERAK_ERR_CORRUPT,
                               "%s: the prediction of instruction %d makes no "
                               "sense: %lld to %lld ns",
@@ -141,7 +145,8 @@ static enum merak_status check_records(const struct merak_trace_rank *rank,
         const struct merak_trace_record *r = &rank->records[i];
 
         if (r->instr < 0 || r->instr >= rank->info.n_instrs ||
-            r->end_ns < r->start_ns || (i > 0 && r->step < r[-1].step))
+            r->end_ns < r->start_ns || r->start_ns < -MOST_NS ||
+            r->end_ns > MOST_NS || (i > 0 && r->step < r[-1].step))
             return merak_fail(err, MERAK_ERR_CORRUPT,
                               "%s: record %zu makes no sense: step %d, "
                               "instruction %d of %d, %lld to %lld ns",

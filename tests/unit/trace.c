@@ -432,6 +432,7 @@ static void what_makes_no_sense_is_refused(void **state)
         {0, 0, 0, 0, "is of rank 0 of 0, not of rank 0"},
         {0, 1, 500, 400, "instruction 1 makes no sense: 500 to 400 ns"},
         {0, 1, -2, 400, "instruction 1 makes no sense: -2 to 400 ns"},
+        {0, 1, 0, INT64_MAX, "makes no sense: 0 to 9223372036854775807 ns"},
     };
 
     (void)state;
@@ -460,6 +461,43 @@ static void what_makes_no_sense_is_refused(void **state)
     }
 }
 
+/* Times whose differences are no numbers. */
+static void times_out_of_reach_are_refused(void **state)
+{
+    static const int64_t time[][2] = {
+        {INT64_MIN, 0}, {0, INT64_MAX}, {INT64_MIN, INT64_MAX}};
+    struct merak_trace_info info = {
+        .ranks = 1, .n_instrs = INSTRS, .instr_name = names};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(time) / sizeof(time[0]); i++) {
+        struct merak_trace_record r[INSTRS];
+        struct merak_trace_rank *ranks;
+        struct merak_trace *trace;
+        struct merak_error err;
+        char want[80];
+        int n;
+
+        for (int k = 0; k < INSTRS; k++)
+            r[k] = record_of(0, 0, k);
+        r[1].start_ns = time[i][0];
+        r[1].end_ns = time[i][1];
+        assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err),
+                         MERAK_OK);
+        assert_int_equal(merak_trace_step(trace, r, INSTRS, &err), MERAK_OK);
+        (void)merak_trace_close(trace, NULL);
+        assert_int_equal(merak_trace_load(dir, &ranks, &n, &err),
+                         MERAK_ERR_CORRUPT);
+        snprintf(want, sizeof(want), "record 1 makes no sense");
+        if (strstr(err.text, want) == NULL)
+            fail_msg("row %zu says \"%s\"", i, err.text);
+        snprintf(want, sizeof(want), "%lld to %lld ns", (long long)time[i][0],
+                 (long long)time[i][1]);
+        if (strstr(err.text, want) == NULL)
+            fail_msg("row %zu says \"%s\"", i, err.text);
+    }
+}
+
 int main(void)
 {
 #define TRACE_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
@@ -473,6 +511,7 @@ int main(void)
         TRACE_TEST(the_prediction_is_in_the_trace),
         TRACE_TEST(a_trace_without_a_plan_predicts_nothing),
         TRACE_TEST(what_is_no_trace_is_named),
+        TRACE_TEST(times_out_of_reach_are_refused),
         TRACE_TEST(what_makes_no_sense_is_refused),
     };
 
