@@ -4,6 +4,7 @@
 
 #include "cmd/calibrate.h"
 
+#include "base/error.h"
 #include "io/trace/samples.h"
 #include "runtime/runtime.h"
 
@@ -84,16 +85,34 @@ static enum merak_status refine(const struct calibrate_from *from,
     return rc;
 }
 
+/* Several would read and write the same files. */
+static enum merak_status check_alone(const struct calibrate_from *from,
+                                     struct merak_error *err)
+{
+    const char *by;
+    int tasks = merak_boot_launched(&by);
+
+    if (tasks == 1)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "%d tasks were started (%s), and all would write %s: "
+                      "with --from start one, by itself or with srun -n 1",
+                      tasks, by, from->out);
+}
+
 int calibrate_from_trace(const struct calibrate_from *from)
 {
     struct merak_trace_rank *ranks = NULL;
     struct merak_device device = {.ranks_per_node = 0};
     struct merak_error err = {.status = MERAK_OK};
     int n = 0;
-    enum merak_status rc = merak_device_find(from->device, &device, &err);
+    enum merak_status rc = check_alone(from, &err);
 
+    if (rc == MERAK_OK)
+        rc = merak_device_find(from->device, &device, &err);
     if (rc != MERAK_OK) {
-        fprintf(stderr, "merak calibrate: %s\n", err.text);
+        if (merak_boot_is_first())
+            fprintf(stderr, "merak calibrate: %s\n", err.text);
         return MERAK_EXIT_CONFIG;
     }
     rc = merak_trace_load(from->dir, &ranks, &n, &err);

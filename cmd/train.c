@@ -5,6 +5,7 @@
 #include "cmd/cmd.h"
 #include "io/hf_config.h"
 #include "merak/train.h"
+#include "runtime/boot/boot.h"
 #include "runtime/runtime.h"
 
 #include <stdio.h>
@@ -41,14 +42,6 @@ static int usage(int argc, char **argv)
     return MERAK_EXIT_CONFIG;
 }
 
-/* With many tasks one line is enough. */
-static bool first_task(void)
-{
-    const char *rank = getenv("SLURM_PROCID");
-
-    return rank == NULL || strcmp(rank, "0") == 0;
-}
-
 int merak_cmd_train(int argc, char **argv)
 {
     const char *model = take_model(&argc, argv);
@@ -58,7 +51,7 @@ int merak_cmd_train(int argc, char **argv)
     if (model == NULL)
         return usage(argc, argv);
     if (merak_hf_config_load(model, &config, &err) != MERAK_OK) {
-        if (first_task())
+        if (merak_boot_is_first())
             fprintf(stderr, "merak: error: %s\n", err.text);
         return MERAK_EXIT_CONFIG;
     }

@@ -23,12 +23,9 @@ static int env_int(const char *name)
     return *end == '\0' && n >= 0 && n < 1 << 30 ? (int)n : -1;
 }
 
-/*
- * How many tasks the launcher started beside this process, as far as its
- * environment tells.  SLURM_NTASKS counts only inside a step: a batch script
- * has it too, and is one process.
- */
-static int launched_tasks(const char **by_p)
+/* SLURM_NTASKS counts only inside a step: a batch script has it too, and is
+ * one process. */
+int merak_boot_launched(const char **by_p)
 {
     static const char *const names[] = {"SLURM_STEP_NUM_TASKS",
                                         "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"};
@@ -46,6 +43,20 @@ static int launched_tasks(const char **by_p)
         (env_int("SLURM_STEP_ID") >= 0 || env_int("SLURM_STEPID") >= 0))
         return n;
     return 1;
+}
+
+bool merak_boot_is_first(void)
+{
+    static const char *const names[] = {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
+                                        "PMI_RANK"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        int rank = env_int(names[i]);
+
+        if (rank >= 0)
+            return rank == 0;
+    }
+    return true;
 }
 
 static enum merak_status refuse_singletons(int tasks, const char *by,
@@ -74,7 +85,7 @@ enum merak_status merak_boot_open(struct merak_boot **boot_p,
                                   struct merak_error *err)
 {
     const char *by;
-    int tasks = launched_tasks(&by);
+    int tasks = merak_boot_launched(&by);
     enum merak_status rc;
 
     if (boot_p == NULL)

@@ -8,6 +8,7 @@
 #ifndef MERAK_RUNTIME_BOOT_BOOT_H
 #define MERAK_RUNTIME_BOOT_BOOT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "merak/status.h"
@@ -42,6 +43,12 @@ struct merak_boot {
     double deadline_s; /* of a collective; the opener's to change */
 };
 
+/* How many tasks the launcher started, this one counted, as far as the
+ * environment tells, and by which of its variables; 1: nothing tells of
+ * others. */
+int merak_boot_launched(const char **by_p);
+/* Is this the first of them, likewise?  One line is enough for all. */
+bool merak_boot_is_first(void);
 /* Collectives have 300 s at first; after MERAK_ERR_TIMEOUT a boot is only
  * good for abort and close. */
 enum merak_status merak_boot_open(struct merak_boot **boot_p,

@@ -159,6 +159,15 @@ refused()
         --from "$RUNS/short/trace" --backend emu
     refused 66 "--from measures nothing" --from "$RUNS/short/trace" --threads 2
     refused 66 "give --from DIR" --device cpu
+    # one line of them all; srun's own are of their exit codes
+    run srun -N1 -n2 --overcommit merak calibrate --out "$RUNS/none.json" \
+        --from "$RUNS/short/trace"
+    echo "$output"
+    [ "$status" -eq 66 ]
+    [ "$(grep -c "^merak calibrate: 2 tasks were started (SLURM_STEP_NUM_TASKS),\
+ and all would write $RUNS/none.json" <<<"$output")" -eq 1 ]
+    [ "$(grep -c "^merak" <<<"$output")" -eq 1 ]
+    [ ! -e "$RUNS/none.json" ]
     echo junk >"$RUNS/short/trace/trace-00000.h5"
     refused 67 "trace-00000.h5" --from "$RUNS/short/trace"
     train 2 emulated --tp 2 --micro-batch 1 --steps 5 --trace-every 1 \
