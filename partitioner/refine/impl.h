@@ -10,12 +10,14 @@ struct refine_class {
     struct merak_sample_class what;
     long n;
     double mean; /* seconds */
+    int next;    /* class of the same bucket, or -1 */
 };
 
 struct merak_refine {
     int steps;
     struct refine_class *class;
     int n, room;
+    int *bucket; /* [room] classes by hash; room is a power of two */
 };
 
 /* A device on its way to what the samples say. */

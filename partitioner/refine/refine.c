@@ -5,6 +5,7 @@
 #include "partitioner/refine/impl.h"
 
 #include "base/error.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@ void merak_refine_destroy(struct merak_refine *refine)
     if (refine == NULL)
         return;
     free(refine->class);
+    free(refine->bucket);
     free(refine);
 }
 
@@ -45,19 +47,55 @@ static bool is_same(const struct merak_sample_class *a,
            (a->n == b->n && a->inside == b->inside && a->convert == b->convert);
 }
 
+static uint64_t mix_real(uint64_t hash, double x)
+{
+    uint64_t bits;
+
+    x += 0.0; /* no -0 */
+    memcpy(&bits, &x, sizeof(bits));
+    return merak_rng_mix(hash, bits);
+}
+
+/* What is_same() compares, or a part of it. */
+static int *bucket_of(const struct merak_refine *refine,
+                      const struct merak_sample_class *class)
+{
+    uint64_t hash = mix_real((uint64_t) class->kind, class->size.bytes);
+
+    hash = mix_real(mix_real(hash, class->size.flops), class->size.width);
+    if (class->kind == MERAK_SAMPLE_KERNEL) {
+        for (const char *c = class->op; *c != '\0'; c++)
+            hash = merak_rng_mix(hash, (unsigned char)*c);
+    }
+    return &refine->bucket[hash & (uint64_t)(refine->room - 1)];
+}
+
 static enum merak_status grow(struct merak_refine *refine,
                               struct merak_error *err)
 {
     int room = refine->room == 0 ? 64 : 2 * refine->room;
     struct refine_class *class;
+    int *bucket;
 
     if (refine->n < refine->room)
         return MERAK_OK;
     class = realloc(refine->class, (size_t)room * sizeof(*class));
-    if (class == NULL)
+    if (class != NULL)
+        refine->class = class;
+    bucket = realloc(refine->bucket, (size_t)room * sizeof(*bucket));
+    if (bucket != NULL)
+        refine->bucket = bucket;
+    if (class == NULL || bucket == NULL)
         return merak_fail_nomem(err, (size_t)room * sizeof(*class));
-    refine->class = class;
     refine->room = room;
+    for (int i = 0; i < room; i++)
+        bucket[i] = -1;
+    for (int i = 0; i < refine->n; i++) {
+        int *first = bucket_of(refine, &class[i].what);
+
+        class[i].next = *first;
+        *first = i;
+    }
     return MERAK_OK;
 }
 
@@ -65,15 +103,20 @@ enum merak_status merak_refine_class(struct merak_refine *refine,
                                      const struct merak_sample_class *class,
                                      int *id_p, struct merak_error *err)
 {
-    for (int i = 0; i < refine->n; i++) {
+    int *first;
+
+    if (grow(refine, err) != MERAK_OK)
+        return err->status;
+    first = bucket_of(refine, class);
+    for (int i = *first; i >= 0; i = refine->class[i].next) {
         if (is_same(&refine->class[i].what, class)) {
             *id_p = i;
             return MERAK_OK;
         }
     }
-    if (grow(refine, err) != MERAK_OK)
-        return err->status;
-    refine->class[refine->n] = (struct refine_class){.what = *class};
+    refine->class[refine->n] =
+        (struct refine_class){.what = *class, .next = *first};
+    *first = refine->n;
     *id_p = refine->n++;
     return MERAK_OK;
 }

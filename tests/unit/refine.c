@@ -357,6 +357,35 @@ static void links_of_nothing_are_solved(void **state)
     merak_refine_destroy(refine);
 }
 
+/* Thousands of classes are told apart, and found again. */
+static void classes_are_found_again(void **state)
+{
+    enum { MANY = 5000 };
+    struct merak_refine *refine;
+    struct merak_error err = {.status = MERAK_OK};
+    int id;
+
+    (void)state;
+    assert_int_equal(merak_refine_create(1, &refine, &err), MERAK_OK);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < MANY; i++) {
+            struct merak_sample_class class = {
+                .kind =
+                    i % 3 == 0 ? MERAK_SAMPLE_KERNEL : MERAK_SAMPLE_EXCHANGE,
+                .size = {.bytes = i / 4, .flops = i % 3 == 0 ? i % 7 : 0},
+                .n = 2 + i % 4 / 2,
+                .inside = 1 + i % 2};
+
+            if (i % 3 == 0)
+                snprintf(class.op, sizeof(class.op), "op%d", i);
+            assert_int_equal(merak_refine_class(refine, &class, &id, &err),
+                             MERAK_OK);
+            assert_int_equal(id, i);
+        }
+    }
+    merak_refine_destroy(refine);
+}
+
 /* Links of groups come back from a file, and others take the nearest. */
 static void groups_are_kept(void **state)
 {
@@ -445,6 +474,7 @@ int main(void)
         DIR_TEST(other_sizes_are_scaled),
         DIR_TEST(groups_are_kept),
         cmocka_unit_test(links_of_nothing_are_solved),
+        cmocka_unit_test(classes_are_found_again),
         DIR_TEST(what_does_not_tell_is_refused),
     };
 
