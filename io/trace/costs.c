@@ -4,7 +4,8 @@
  * In trace-RANK.h5 (trace.c), all absent in traces of older runs:
  *
  *   root attributes: backend (of kernels, "cpu"), dtype ("fp32", "bf16"),
- *   threads (of a rank)
+ *   threads (of a rank), ranks_per_node (logical ranks fill nodes in order;
+ *   absent: not known)
  *   /costs  [instructions] of a compound of 32 bytes, what a cost model asks
  *           of an instruction (partitioner/program/program.h); its op and
  *           peers are in /planned:
@@ -93,6 +94,10 @@ bool merak_trace_put_costs(hid_t file, const struct merak_trace_info *info)
           merak_h5_put_text(file, "dtype", info->dtype) &&
           merak_h5_put_number(file, "threads", (uint64_t)info->threads)))
         return false;
+    if (info->ranks_per_node > 0 &&
+        !merak_h5_put_number(file, "ranks_per_node",
+                             (uint64_t)info->ranks_per_node))
+        return false;
     return put_costs(file, info) && put_plan(file, info->plan);
 }
 
@@ -100,7 +105,7 @@ bool merak_trace_put_costs(hid_t file, const struct merak_trace_info *info)
 
 static bool get_run(hid_t file, struct merak_trace_info *info)
 {
-    uint64_t threads;
+    uint64_t threads, per_node = 0;
 
     if (H5Aexists(file, "backend") <= 0)
         return true;
@@ -109,7 +114,12 @@ static bool get_run(hid_t file, struct merak_trace_info *info)
         !merak_h5_get_text(file, "dtype", info->dtype, sizeof(info->dtype)) ||
         !merak_h5_get_u64(file, "threads", &threads, 1) || threads > INT32_MAX)
         return false;
+    if (H5Aexists(file, "ranks_per_node") > 0 &&
+        (!merak_h5_get_u64(file, "ranks_per_node", &per_node, 1) ||
+         per_node > INT32_MAX))
+        return false;
     info->threads = (int)threads;
+    info->ranks_per_node = (int)per_node;
     return true;
 }
 

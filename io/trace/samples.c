@@ -21,6 +21,7 @@
 #include "io/trace/samples.h"
 
 #include "base/error.h"
+#include "io/trace/sharers.h"
 #include "io/trace/view.h"
 #include "partitioner/program/program.h"
 
@@ -35,16 +36,11 @@ struct part {
     int64_t from, to;
 };
 
-/* The same over all members. */
-struct event {
-    int64_t from, to;
-    int members, class;
-};
-
 struct sampling {
     const struct merak_trace_rank *ranks;
     int n;
     struct merak_refine *refine;
+    struct merak_trace_uses uses; /* of a step */
     int **class; /* [rank][instr] number of its class, -1: not known yet */
     struct merak_error *err;
 };
@@ -183,7 +179,8 @@ static enum merak_status class_of(struct sampling *s, int r,
 
 /* --- steps ---------------------------------------------------------------- */
 
-static void join(struct event *event, const struct part *part, int class)
+static void join(struct merak_trace_event *event, const struct part *part,
+                 int class)
 {
     if (event->members == 0 || part->from > event->from)
         event->from = part->from;
@@ -196,7 +193,7 @@ static void join(struct event *event, const struct part *part, int class)
 /* A transfer is over when it is received, and noticed there. */
 static void add_part(const struct merak_trace_span *span,
                      const struct times *times, int64_t *queue_free,
-                     struct event *event, int class)
+                     struct merak_trace_event *event, int class)
 {
     const struct merak_trace_record *rec = span->record;
     struct part part = {began(times, rec->start_ns),
@@ -213,9 +210,29 @@ static void add_part(const struct merak_trace_span *span,
     join(event, &part, class);
 }
 
+/* Of the ways of its node, by what goes to other nodes. */
+static enum merak_status add_uses(struct sampling *s, int r,
+                                  const struct merak_trace_record *rec,
+                                  int event, int class)
+{
+    const struct merak_trace_rank *rank = &s->ranks[r];
+    int node = rank->info.ranks_per_node, members;
+    enum merak_status rc = MERAK_OK;
+
+    members = merak_refine_members(s->refine, class);
+    if (node == 0 || rank->cost[rec->instr].inside >= members)
+        return MERAK_OK;
+    node = rank->info.rank / node;
+    if (rec->kind != MERAK_INSTR_RECV)
+        rc = merak_trace_use(&s->uses, 2 * node, event, s->err);
+    if (rc == MERAK_OK && rec->kind != MERAK_INSTR_SEND)
+        rc = merak_trace_use(&s->uses, 2 * node + 1, event, s->err);
+    return rc;
+}
+
 static enum merak_status sample_lane(struct sampling *s, int r,
                                      const struct merak_trace_view *view,
-                                     struct event *events)
+                                     struct merak_trace_event *events)
 {
     const struct merak_trace_lane *lane = &view->rank[r];
     int64_t queue_free = INT64_MIN;
@@ -232,36 +249,39 @@ static enum merak_status sample_lane(struct sampling *s, int r,
         rc = class_of(s, r, rec, &class);
         if (rc != MERAK_OK)
             break;
-        if (span->event >= 0)
+        if (span->event >= 0) {
             add_part(span, &times, &queue_free, &events[span->event], class);
-        else if (rec->kind == MERAK_INSTR_KERNEL ||
-                 rec->kind == MERAK_INSTR_LOAD ||
-                 rec->kind == MERAK_INSTR_SLICE)
+            rc = add_uses(s, r, rec, span->event, class);
+        } else if (rec->kind == MERAK_INSTR_KERNEL ||
+                   rec->kind == MERAK_INSTR_LOAD ||
+                   rec->kind == MERAK_INSTR_SLICE)
             merak_refine_add(s->refine, class,
-                             (double)(rec->end_ns - rec->start_ns) * 1e-9);
+                             (double)(rec->end_ns - rec->start_ns) * 1e-9, 1);
     }
     free(times.end);
     return rc;
 }
 
 /* Events whose members the trace has all. */
-static void add_events(struct sampling *s, const struct event *events, int n)
+static void add_events(struct sampling *s,
+                       const struct merak_trace_event *events, int n)
 {
     for (int i = 0; i < n; i++) {
-        const struct event *e = &events[i];
+        const struct merak_trace_event *e = &events[i];
         int all =
             e->members == 0 ? -1 : merak_refine_members(s->refine, e->class);
 
         if (e->members == all)
             merak_refine_add(s->refine, e->class,
-                             fmax((double)(e->to - e->from) * 1e-9, 0));
+                             fmax((double)(e->to - e->from) * 1e-9, 0),
+                             e->sharers);
     }
 }
 
 static enum merak_status sample_step(struct sampling *s, int32_t number)
 {
     struct merak_trace_view *view = NULL;
-    struct event *events = NULL;
+    struct merak_trace_event *events = NULL;
     enum merak_status rc =
         merak_trace_view_create(s->ranks, s->n, number, &view, s->err);
 
@@ -272,6 +292,9 @@ static enum merak_status sample_step(struct sampling *s, int32_t number)
         rc = merak_fail_nomem(s->err, sizeof(*events));
     for (int r = 0; r < s->n && rc == MERAK_OK; r++)
         rc = sample_lane(s, r, view, events);
+    if (rc == MERAK_OK)
+        rc = merak_trace_share(&s->uses, events, view->n_events, s->err);
+    s->uses.n = 0;
     if (rc == MERAK_OK)
         add_events(s, events, view->n_events);
     free(events);
@@ -433,6 +456,7 @@ static void free_tables(struct sampling *s)
     for (int r = 0; s->class != NULL && r < s->n; r++)
         free(s->class[r]);
     free(s->class);
+    free(s->uses.use);
 }
 
 enum merak_status merak_trace_samples(const struct merak_trace_rank *ranks,

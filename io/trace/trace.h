@@ -59,6 +59,7 @@ struct merak_trace_info {
     char backend[32];                          /* "": not known, nor the */
     char dtype[8];                             /* next two */
     int threads;
+    int ranks_per_node; /* logical ranks fill nodes in order; 0: not known */
     const char *plan; /* as text (io/plan_file.h), of rank 0; or NULL */
 };
 

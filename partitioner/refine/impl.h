@@ -10,7 +10,8 @@ struct refine_class {
     struct merak_sample_class what;
     long n;
     double mean; /* seconds */
-    int next;    /* class of the same bucket, or -1 */
+    double sharers; /* mean */
+    int next;       /* class of the same bucket, or -1 */
 };
 
 struct merak_refine {

@@ -5,7 +5,8 @@
  * of n counts 2 (n - 1) rounds, other exchanges n - 1 and a transfer 1
  * (merak_cost_exchange() has the same).  Both are fitted by least squares of
  * relative errors, weighted by samples; then both are scaled so that all
- * samples together take what they took.
+ * samples together take what they took.  Between nodes, what shared its node's
+ * way with others counts that much more bytes.
  */
 #include "config.h"
 
@@ -201,25 +202,110 @@ static bool is_first_of_size(const struct merak_refine *refine, int at)
 
 /* --- between nodes -------------------------------------------------------- */
 
-/* What the part inside a node takes is known by now. */
-static void add_far(const struct refine_run *run, struct link *l,
-                    const struct refine_class *c)
+/* How much less than its own way the device gives a rank, where so many share
+ * their node's; 1 where it has all of it. */
+static double squeeze(const struct refine_run *run,
+                      const struct refine_class *c)
+{
+    double node = run->base.node_bytes_per_s;
+
+    if (node <= 0)
+        return 1;
+    return fmax(1, c->sharers * run->base.net_bytes_per_s / node);
+}
+
+/* Of a class that goes between nodes: rounds and bytes there, and what they
+ * took.  What the part inside a node takes is known by now. */
+struct far {
+    double rounds, bytes, seconds;
+};
+
+static struct far far_of(const struct refine_run *run,
+                         const struct refine_class *c)
 {
     const struct merak_sample_class *what = &c->what;
     double far = what->n - what->inside, near = what->inside - 1, each;
     struct merak_cost_model now;
     struct merak_link_group link;
 
+    if (what->kind == MERAK_SAMPLE_TRANSFER)
+        return (struct far){1, what->size.bytes, c->mean};
     merak_device_cost(run->device, run->dtype, 0, &now);
-    if (what->kind == MERAK_SAMPLE_TRANSFER) {
-        add(l, c, 1, what->size.bytes, c->mean);
-        return;
-    }
     link = merak_cost_group(&now, what->inside);
     each = what->size.bytes / (what->n - 1);
-    add(l, c, rounds_of(what) * far, far * each,
-        c->mean - near * (rounds_of(what) * link.latency_s +
-                          each / link.bytes_per_s));
+    return (struct far){rounds_of(what) * far, far * each,
+                        c->mean - near * (rounds_of(what) * link.latency_s +
+                                          each / link.bytes_per_s)};
+}
+
+static bool is_far(const struct refine_class *c)
+{
+    return (c->what.kind == MERAK_SAMPLE_EXCHANGE ||
+            c->what.kind == MERAK_SAMPLE_TRANSFER) &&
+           c->what.inside < c->what.n;
+}
+
+/* What ranks took that had their own ways, and what shared their node's, as
+ * two lines of one latency, by least squares.  False: they do not tell both,
+ * for one is not mostly bytes. */
+static bool fit_both(struct link *own, struct link *shared)
+{
+    struct link *const kind[] = {own, shared};
+    double top = 0, bottom = 0, all = 0, latency, bytes = 0, took = 0;
+
+    for (int i = 0; i < 2; i++) {
+        if (kind[i]->bytes <= 0)
+            return false;
+        top += kind[i]->r1 - kind[i]->rb * kind[i]->b1 / kind[i]->bb;
+        bottom += kind[i]->rr - kind[i]->rb * kind[i]->rb / kind[i]->bb;
+        all += kind[i]->rr;
+    }
+    latency = bottom > 1e-3 * all ? top / bottom : own->latency_s;
+    latency = fmax(latency, own->latency_s / MERAK_REFINE_MOST);
+    for (int i = 0; i < 2; i++) {
+        if (kind[i]->seconds < 4 * kind[i]->rounds * latency)
+            return false;
+    }
+    for (int i = 0; i < 2; i++) {
+        double moving = kind[i]->seconds - kind[i]->rounds * latency;
+
+        kind[i]->latency_s = latency;
+        kind[i]->bytes_per_s *= merak_refine_bound(
+            kind[i]->bytes / moving / kind[i]->bytes_per_s, BANDWIDTH_MOST);
+        bytes += kind[i]->bytes;
+        took += kind[i]->bytes / kind[i]->bytes_per_s;
+    }
+    if (shared->bytes_per_s < own->bytes_per_s) /* than its node has no rank */
+        shared->bytes_per_s = own->bytes_per_s = bytes / took;
+    return true;
+}
+
+static enum merak_status note_node(struct refine_run *run, const struct link *l)
+{
+    const struct merak_change change = {.what = "net, of a node",
+                                        .unit = MERAK_CHANGE_RATE,
+                                        .before = run->base.node_bytes_per_s,
+                                        .after = run->device->node_bytes_per_s,
+                                        .classes = l->classes,
+                                        .samples = l->samples};
+
+    return merak_refine_note(run, &change);
+}
+
+/* A node's rate stays in proportion to a rank's, where both are not told. */
+static void solve_net(struct refine_run *run, struct link *l, struct link *own,
+                      struct link *shared)
+{
+    struct merak_device *d = run->device;
+
+    if (fit_both(own, shared)) {
+        l->latency_s = own->latency_s;
+        l->bytes_per_s = own->bytes_per_s;
+        d->node_bytes_per_s = shared->bytes_per_s;
+        return;
+    }
+    solve(l);
+    d->node_bytes_per_s *= l->bytes_per_s / run->base.net_bytes_per_s;
 }
 
 static enum merak_status refine_net(struct refine_run *run)
@@ -227,22 +313,34 @@ static enum merak_status refine_net(struct refine_run *run)
     struct merak_device *d = run->device;
     struct link l = {.latency_s = d->net_latency_s,
                      .bytes_per_s = d->net_bytes_per_s};
+    struct link own = l, shared = l;
+    enum merak_status rc;
 
+    shared.bytes_per_s = d->node_bytes_per_s;
     for (int i = 0; i < run->refine->n; i++) {
         const struct refine_class *c = &run->refine->class[i];
+        double k = squeeze(run, c);
+        struct far far;
 
-        if ((c->what.kind == MERAK_SAMPLE_EXCHANGE ||
-             c->what.kind == MERAK_SAMPLE_TRANSFER) &&
-            c->what.inside < c->what.n)
-            add_far(run, &l, c);
+        if (!is_far(c))
+            continue;
+        far = far_of(run, c);
+        add(&l, c, far.rounds, far.bytes * k, far.seconds);
+        if (k > 1)
+            add(&shared, c, far.rounds, far.bytes * c->sharers, far.seconds);
+        else
+            add(&own, c, far.rounds, far.bytes, far.seconds);
     }
     if (l.classes == 0)
         return MERAK_OK;
-    solve(&l);
+    solve_net(run, &l, &own, &shared);
     d->net_latency_s = l.latency_s;
     d->net_bytes_per_s = l.bytes_per_s;
-    return note(run, "net", &l, run->base.net_latency_s,
-                run->base.net_bytes_per_s);
+    rc = note(run, "net", &l, run->base.net_latency_s,
+              run->base.net_bytes_per_s);
+    if (rc != MERAK_OK || d->node_bytes_per_s <= 0)
+        return rc;
+    return note_node(run, &l);
 }
 
 /* Without transfers, the link is as much slower or faster as what it is for

@@ -128,12 +128,14 @@ int merak_refine_members(const struct merak_refine *refine, int id)
     return n < 2 ? 0 : n;
 }
 
-void merak_refine_add(struct merak_refine *refine, int id, double seconds)
+void merak_refine_add(struct merak_refine *refine, int id, double seconds,
+                      double sharers)
 {
     struct refine_class *c = &refine->class[id];
 
     c->n++;
     c->mean += (seconds - c->mean) / (double)c->n;
+    c->sharers += (sharers - c->sharers) / (double)c->n;
 }
 
 /* --- statistics ----------------------------------------------------------- */

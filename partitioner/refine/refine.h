@@ -16,7 +16,12 @@
  *     relative errors, and take as long in all as the samples did: one line
  *     for transfers inside a node, one for each size of a group that
  *     exchanges, one between nodes.  Where samples do not tell both apart, both
- *     are scaled.
+ *     are scaled;
+ *   - what goes between nodes counts as many bytes as ranks of a node shared
+ *     its way meanwhile, where the device says that this was less than each
+ *     one's own (node_bytes_per_s).  A node's rate stays in proportion to a
+ *     rank's, but where samples of both kinds are mostly bytes: then each
+ *     makes its own rate come true.
  *
  * No factor leaves [1/MERAK_REFINE_MOST, MERAK_REFINE_MOST]; no bandwidth's,
  * by less than what small messages can tell, [1/16, 16].
@@ -60,7 +65,11 @@ enum merak_status merak_refine_class(struct merak_refine *refine,
                                      struct merak_error *err) MERAK_CHECKED;
 /* How many ranks meet in what the class is of, 2 or more; 0: nobody. */
 int merak_refine_members(const struct merak_refine *refine, int id);
-void merak_refine_add(struct merak_refine *refine, int id, double seconds);
+/* sharers: ranks of a node that moved bytes to other nodes, or from them, at
+ * the same time as what the sample is of, it counted; 1 of what stays inside a
+ * node. */
+void merak_refine_add(struct merak_refine *refine, int id, double seconds,
+                      double sharers);
 
 enum merak_change_unit {
     MERAK_CHANGE_SECONDS, /* of a step, on the mean rank */

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/trace/sharers.h - how many ranks of a node used its ways at once */
+#ifndef MERAK_IO_TRACE_SHARERS_H
+#define MERAK_IO_TRACE_SHARERS_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* An exchange or a transfer, over all members. */
+struct merak_trace_event {
+    int64_t from, to;
+    int members, class;
+    double sharers; /* of the way that most shared; at least 1 */
+};
+
+/* A member's use of the way out of its node, or of the one into it. */
+struct merak_trace_use {
+    int way; /* any numbers */
+    int event;
+};
+
+struct merak_trace_uses {
+    struct merak_trace_use *use;
+    size_t n, room;
+};
+
+enum merak_status merak_trace_use(struct merak_trace_uses *uses, int way,
+                                  int event,
+                                  struct merak_error *err) MERAK_CHECKED;
+/*
+ * Fill in events' sharers.  While c members use a way at once each gets 1/c of
+ * it, so the number of an event that lasts from a to b is (b - a) / (the
+ * integral of 1/c from a to b).  Sorts the uses.
+ */
+enum merak_status merak_trace_share(struct merak_trace_uses *uses,
+                                    struct merak_trace_event *events, int n,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+#endif
