@@ -19,15 +19,15 @@
 #        like the ranks; none of the models is one of those that it times
 #
 # With a PIECE (predict.sh SRCDIR list shows them) its rows alone: 100 seconds
-# of emu, two to five minutes of cpu.
+# of emu, 10 to 15 minutes of cpu.
 #
 # A virtual core whose host has other guests is half as fast now and then, some
 # of the milliseconds of one minute and most of the next.  So a piece of cpu is
-# run in turns of half a minute to one: each makes a round of `merak calibrate`
-# and runs each row once by what that says, every other turn backwards.  A row's
-# prediction is the median of its turns', and what was measured is the median of
-# the steps of all turns: both have seen the same minutes.  The last column is
-# what each turn alone was off by.
+# run in turns of one minute or two: each makes a round of `merak calibrate`
+# and runs each row once, every other turn backwards.  What was measured is the
+# median of the steps of all turns, and the device file that predicts a row has
+# the medians of all turns' files: both have seen the same minutes.  The last
+# column is what each turn alone, by its own file, was off by.
 #
 # Exit code 1 if a row is off by more than 3 % (emu) or 10 % (cpu).
 set -u
@@ -39,7 +39,7 @@ spinners=()
 trap 'kill "${spinners[@]}" 2>/dev/null; rm -rf "$tmp"' EXIT
 root=()
 [ "$(id -u)" -ne 0 ] || root=(--allow-run-as-root)
-bad=0 rows=0 turns=5
+bad=0 rows=0 turns=9
 row=()
 
 # RANKS COMMAND...
@@ -184,10 +184,10 @@ emu()
         "$(off "$predicted" "$measured")" ""
 }
 
-# RANKS: into $tmp/device.json
+# RANKS FILE: a round
 calibrate()
 {
-    launch "$1" merak calibrate --out "$tmp/device.json" --threads 1 \
+    launch "$1" merak calibrate --out "$2" --threads 1 \
         --rounds 1 >"$tmp/out" 2>&1 || calibrate_failed
     grep -hE 'exchange' "$tmp/out" | tr -s ' \n' ' ' >&2
     echo >&2
@@ -200,18 +200,10 @@ cpu()
     row[${#row[@]}]="$*"
 }
 
-# NUMBER of a row: steps for some three seconds
-cpu_steps()
-{
-    tail -qn 1 "$tmp/row.$1" 2>/dev/null | awk '{ n = int(3000 / $2) }
-        END { print (n < 9 ? 9 : n > 90 ? 90 : n) }'
-}
-
-# NUMBER of a row: one run of it, a line of $tmp/row.NUMBER
+# NUMBER of a row, STEPS, DEVICE: one run of it; $ranks and $what say of what
 cpu_run()
 {
     local family hidden layers heads vocab seq micro batch tp pp dp options
-    local what
 
     read -r family hidden layers heads vocab seq micro batch tp pp dp options \
         <<<"${row[$1]}"
@@ -219,44 +211,60 @@ cpu_run()
     what="$family $hidden x $layers, $heads heads, vocab $vocab, seq $seq"
     what="$what, tp $tp pp $pp dp $dp, micro-batch $micro of $batch"
     what="$what ${options//--/}"
-    what=${what% }
+    what=${what% } ranks=$((tp * pp * dp))
     # shellcheck disable=SC2086
-    train $((tp * pp * dp)) --tp "$tp" --pp "$pp" --dp "$dp" \
+    train "$ranks" --tp "$tp" --pp "$pp" --dp "$dp" \
         --micro-batch "$micro" --global-batch "$batch" $options \
-        --steps "$(cpu_steps "$1")" --seq "$seq" --device "$tmp/device.json" ||
-        { not_run "cpu $what"; return; }
-    row_ranks[$1]=$((tp * pp * dp)) row_text[$1]=$what
-    cat "$tmp/steps" >>"$tmp/steps.$1"
-    echo "$predicted $measured $(off "$predicted" "$measured")" >>"$tmp/row.$1"
+        --steps "$2" --seq "$seq" --device "$3" ||
+        { not_run "cpu $what"; return 1; }
 }
 
+# NUMBER of a row, TURN: a run of some three seconds, and a line of
+# $tmp/off.NUMBER
+cpu_turn()
+{
+    local steps=15
+
+    [ ! -s "$tmp/steps.$1" ] || steps=$(median <"$tmp/steps.$1" |
+        awk '{ n = int(3000 / $1); print (n < 9 ? 9 : n > 90 ? 90 : n) }')
+    cpu_run "$1" "$steps" "$tmp/device.$2.json" || return
+    cat "$tmp/steps" >>"$tmp/steps.$1"
+    off "$predicted" "$measured" >>"$tmp/off.$1"
+}
+
+# FILE...: a device file of their medians
+merge()
+{
+    jq -s '. as $all | reduce ($all[0] | paths(numbers)) as $p ($all[0];
+        setpath($p; [$all[] | getpath($p) | numbers] | sort |
+            .[(length - 1) / 2 | floor]))' "$@"
+}
+
+# NUMBER of a row: its line, predicted by $tmp/device.json
 cpu_print()
 {
-    local f=$tmp/row.$1 predicted measured
-
-    [ -e "$f" ] || return 0
-    predicted=$(cut -d' ' -f1 "$f" | median)
+    [ -s "$tmp/steps.$1" ] || return 0
+    cpu_run "$1" 1 "$tmp/device.json" || return 0
     measured=$(median <"$tmp/steps.$1")
-    print_row 10 cpu "${row_ranks[$1]}" "${row_text[$1]}" "$predicted" \
-        "$measured" "$(off "$predicted" "$measured")" \
-        "$(cut -d' ' -f3 "$f" | xargs)"
-    rm "$f" "$tmp/steps.$1"
+    print_row 10 cpu "$ranks" "$what" "$predicted" "$measured" \
+        "$(off "$predicted" "$measured")" "$(xargs <"$tmp/off.$1")"
 }
 
 # RANKS: the rows that cpu() has listed
 take_turns()
 {
-    local i turn last=$((${#row[@]} - 1))
-    local -a row_ranks row_text
+    local i turn last=$((${#row[@]} - 1)) ranks what
 
     let_sleep
+    rm -f "$tmp"/device.*.json "$tmp"/steps.* "$tmp"/off.*
     for turn in $(seq "$turns"); do
-        calibrate "$1"
+        calibrate "$1" "$tmp/device.$turn.json"
         for i in $(seq 0 "$last"); do
             [ $((turn % 2)) -eq 1 ] || i=$((last - i))
-            cpu_run "$i"
+            cpu_turn "$i" "$turn"
         done
     done
+    merge "$tmp"/device.?.json >"$tmp/device.json"
     for i in $(seq 0 "$last"); do
         cpu_print "$i"
     done
@@ -325,10 +333,6 @@ run_piece()
         cpu "gpt2 320 3 5 2000" 96 2 4 1 1 1
         cpu "llama 160 5 5 300" 160 4 8 1 1 1
         cpu "llama 448 2 7 1500" 64 4 8 1 1 1 --recompute full
-        take_turns 1
-        ;;
-    cpu-2)
-        row=()
         cpu "$small" 128 4 8 1 1 1 --dtype bf16
         cpu "llama 320 4 5 1000" 128 2 8 1 1 1 --dtype bf16
         cpu "gpt2 576 2 9 3000" 96 2 4 1 1 1 --dtype bf16
@@ -338,7 +342,7 @@ run_piece()
         cpu "gpt2 640 2 10 2500" 128 1 2 1 1 1
         take_turns 1
         ;;
-    cpu-3)
+    cpu-2)
         row=()
         cpu "$small" 128 1 8 1 2 1
         cpu "$small" 128 2 16 1 2 1
@@ -347,10 +351,6 @@ run_piece()
         cpu "$small" 128 2 16 1 2 1 --schedule zb-h1
         cpu "llama 320 4 5 1000" 96 2 8 1 2 1
         cpu "gpt2 192 6 6 257" 160 2 8 1 2 1 --schedule interleaved --chunks 2
-        take_turns 2
-        ;;
-    cpu-4)
-        row=()
         cpu "$small" 128 4 8 1 1 2
         cpu "$small" 128 2 16 1 1 2
         cpu "$small" 128 2 16 1 1 2 --recompute full
@@ -358,10 +358,6 @@ run_piece()
         cpu "gpt2 256 3 8 1500" 160 2 16 1 1 2 --dtype bf16
         cpu "llama 192 6 6 700" 128 4 16 1 2 1 --dtype bf16
         cpu "gpt2 448 4 7 500" 64 2 8 1 2 1 --recompute full
-        take_turns 2
-        ;;
-    cpu-5)
-        row=()
         cpu "$small" 128 4 8 2 1 1
         cpu "$small" 128 2 16 2 1 1
         cpu "$small" 128 4 8 2 1 1 --recompute full
@@ -377,7 +373,7 @@ run_piece()
     esac
 }
 
-pieces="emu-1 emu-2 emu-3 emu-4 emu-5 cpu-1 cpu-2 cpu-3 cpu-4 cpu-5"
+pieces="emu-1 emu-2 emu-3 emu-4 emu-5 cpu-1 cpu-2"
 if [ "$piece" = list ]; then
     echo "$pieces"
     exit 0
