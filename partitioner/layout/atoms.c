@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,9 +69,15 @@ static bool is_loss(const struct merak_node *node)
            strcmp(node->op->name, "xent_sum") == 0;
 }
 
-/* A node that does not depend on the batch goes to its first reader, if
- * `join`. */
-static void find_owners(struct maker *m, bool join)
+/* Which nodes are of one atom. */
+enum join {
+    JOIN_NONE, /* each is its own */
+    JOIN_LOSS, /* a loss is one */
+    JOIN_ALL,  /* and what does not depend on the batch goes to who first
+                  reads it */
+};
+
+static void find_owners(struct maker *m, enum join join)
 {
     for (int n = 0; n < m->graph->n_nodes; n++)
         m->owner[n] = n;
@@ -83,7 +90,8 @@ static void find_owners(struct maker *m, bool join)
             int p = root_of(m, node->in[i])->producer;
 
             if (p >= 0 &&
-                ((join && !m->depends[p]) || is_loss(m->graph->node[p])))
+                ((join >= JOIN_ALL && !m->depends[p]) ||
+                 (join >= JOIN_LOSS && is_loss(m->graph->node[p]))))
                 m->owner[p] = m->owner[n];
         }
     }
@@ -240,6 +248,20 @@ static enum merak_status maker_init(struct maker *m, struct merak_atoms *atoms,
     return MERAK_OK;
 }
 
+/* Uses of a value keep their order.  Where another use stands between those of
+ * one atom, less is joined; nodes of their own always stand in order. */
+static void join_nodes(struct maker *m)
+{
+    bool sound = false;
+
+    for (int join = JOIN_ALL; join >= JOIN_NONE && !sound; join--) {
+        find_owners(m, (enum join)join);
+        list_nodes(m);
+        sound = make_edges(m);
+    }
+    assert(sound);
+}
+
 enum merak_status merak_atoms_init(struct merak_atoms *atoms,
                                    const struct merak_sharded *sharded,
                                    struct merak_error *err)
@@ -249,15 +271,7 @@ enum merak_status merak_atoms_init(struct merak_atoms *atoms,
 
     if (rc == MERAK_OK) {
         mark_dependent(&m);
-        find_owners(&m, true);
-        list_nodes(&m);
-        /* Uses of a parameter keep their order: where that stands against it,
-         * nobody is joined. */
-        if (!make_edges(&m)) {
-            find_owners(&m, false);
-            list_nodes(&m);
-            (void)make_edges(&m);
-        }
+        join_nodes(&m);
         measure(&m);
     }
     free(m.depends);

@@ -3,8 +3,9 @@
  *
  * An atom is a node that depends on the batch, and the nodes that depend on
  * parameters alone and that it is the first to need.  A loss is one atom, all
- * steps from the logits on.  Conversions belong to whoever reads what they
- * make, gradient nodes to their forward node.
+ * steps from the logits on.  Where another use of what such nodes read stands
+ * between them they are atoms of their own.  Conversions belong to whoever
+ * reads what they make, gradient nodes to their forward node.
  *
  * RaNNC clones what several atoms need and the batch does not change.  Here
  * parameters are values and no nodes: every stage that reads one has its own,

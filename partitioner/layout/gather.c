@@ -9,7 +9,8 @@
  * Two others are made: the one in which the fewest bytes are alive
  * (dag_order.c), to be cut where few values cross, and blocks of about the
  * same time (blocks.c), to be cut between them.  Which of the three plans the
- * fastest is for the planner to say.
+ * fastest is for the planner to say.  Of very many atoms only blocks are made:
+ * sets of them take long, blocks little more than linear time.
  *
  * Sums keep their order: the uses of a value, or of a parameter, stay in the
  * order in which they were described.  All nodes have the operands that they
