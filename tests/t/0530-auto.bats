@@ -10,12 +10,12 @@ setup_file() { pack_runs; }
 teardown() { assert_no_node_drained; }
 
 # The chosen plan's number after a word of the line that tells it.
-chosen() { sed -n "s/.*chosen .*$1 \([0-9]*\).*/\1/p" <<<"$output"; }
+chosen() { sed -n "s/.*chosen .*$1 \([0-9][0-9]*\).*/\1/p" <<<"$output"; }
 
 # by_hand N NAME SRUN-OPTION...: what the line in $output says, given as options
 by_hand()
 {
-    local line ranks schedule micro chunks recompute sub=no zero1=no
+    local line ranks schedule micro chunks recompute samples sub=no zero1=no
 
     line=$(grep 'chosen ' <<<"$output")
     schedule=$(sed 's/.*dp [0-9]*; \([a-z0-9:-]*\).*/\1/' <<<"$line")
@@ -23,12 +23,13 @@ by_hand()
     micro=$(sed 's/.*micro-batch[es]* of \([0-9]*\).*/\1/' <<<"$line")
     ranks=$(sed 's/.*ranks \([a-z-]*\),.*/\1/' <<<"$line")
     recompute=$(sed 's/.*recomputation \([a-z]*\);.*/\1/' <<<"$line")
+    samples=$(sed -n 's/.*samples cut over tp in \([0-9]*\) %.*/\1/p' <<<"$line")
     [[ $line != *"state split"* ]] || zero1=yes
     [[ $line != *"in halves"* ]] || sub=yes
     train "$1" "$2" "${@:3}" --merak-tp="$(chosen tp)" --merak-pp="$(chosen pp)" \
         --merak-order="$ranks" -- "${usual[@]}" --schedule "$schedule" \
         --micro-batch "$micro" --zero1 $zero1 --chunks "${chunks:-1}" \
-        --sub-pipeline $sub --recompute "$recompute"
+        --sub-pipeline $sub --recompute "$recompute" --tp-batch "${samples:-0}"
     [ "$status" -eq 0 ]
 }
 
