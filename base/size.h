@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/size.h - sizes that multiply without wrapping, and even cuts */
+/* base/size.h - sizes that multiply without wrapping, even cuts, and bytes as
+ * text
+ */
 #ifndef MERAK_BASE_SIZE_H
 #define MERAK_BASE_SIZE_H
 
@@ -43,5 +45,9 @@ static inline size_t merak_cut(size_t extent, size_t parts, size_t i)
 {
     return (size_t)((unsigned __int128)extent * i / parts);
 }
+
+/* "1.5 GiB", for people. */
+enum { MERAK_BYTES_TEXT = 24 };
+void merak_bytes_text(double bytes, char text[MERAK_BYTES_TEXT]);
 
 #endif

@@ -5,6 +5,7 @@
 #include "cmd/plan/draw.h"
 
 #include "base/error.h"
+#include "base/size.h"
 #include "io/plan_file.h"
 #include "partitioner/simulate/svg.h"
 

@@ -7,6 +7,7 @@
 #include "cmd/plan/auto.h"
 
 #include "base/error.h"
+#include "base/size.h"
 #include "partitioner/simulate/timeline.h"
 
 #include <errno.h>

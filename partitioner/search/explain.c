@@ -7,6 +7,7 @@
 #include "partitioner/search/impl.h"
 
 #include "base/error.h"
+#include "base/size.h"
 
 #include <float.h>
 #include <math.h>
@@ -15,20 +16,6 @@
 #include <string.h>
 
 /* --- why a plan lost ------------------------------------------------------ */
-
-/* "12.3 GiB" */
-static const char *bytes_text(double bytes, char text[16])
-{
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int u = 0;
-
-    while (bytes >= 1024 && u < 4) {
-        bytes /= 1024;
-        u++;
-    }
-    snprintf(text, 16, "%.4g %s", bytes, unit[u]);
-    return text;
-}
 
 static bool drops_any(const struct merak_candidate *c)
 {
@@ -90,12 +77,13 @@ static void explain_memory(const struct merak_search *s,
                            struct merak_search_choice *lost)
 {
     double need = (double)lost->memory_bytes;
-    char all[16], above[16];
+    char all[MERAK_BYTES_TEXT], above[MERAK_BYTES_TEXT];
 
+    merak_bytes_text(need, all);
+    merak_bytes_text(need - s->limit, above);
     snprintf(lost->why, sizeof(lost->why),
              "memory: stage %d needs %s, %s above the limit",
-             lost->memory_stage, bytes_text(need, all),
-             bytes_text(need - s->limit, above));
+             lost->memory_stage, all, above);
 }
 
 /* What it loses most by, and what it gains most by if that matters. */
@@ -263,7 +251,7 @@ static int enough_nodes(const struct merak_search_input *in)
 enum merak_status merak_search_no_memory(const struct merak_search *s)
 {
     const struct merak_candidate *c = least(s);
-    char limit[16], need_text[16], more[32] = "";
+    char limit[MERAK_BYTES_TEXT], need_text[MERAK_BYTES_TEXT], more[32] = "";
     double need;
     int nodes;
 
@@ -276,14 +264,14 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
     nodes = enough_nodes(s->in);
     if (nodes > 0)
         snprintf(more, sizeof(more), ", or %d nodes", nodes);
-    bytes_text(need, need_text);
+    merak_bytes_text(need, need_text);
+    merak_bytes_text(s->limit, limit);
     return merak_fail(
         s->err, MERAK_ERR_CONFIG,
         "memory: no plan fits in %s a rank; the smallest (tp %d, pp %d, dp %d, "
         "micro-batch %zu, %s) needs %s on stage %d; nearest: %s a rank%s",
-        bytes_text(s->limit, limit), c->plan.tp, c->plan.pp, c->plan.dp,
-        c->plan.micro_batch, c->plan.schedule, need_text, c->stage, need_text,
-        more);
+        limit, c->plan.tp, c->plan.pp, c->plan.dp, c->plan.micro_batch,
+        c->plan.schedule, need_text, c->stage, need_text, more);
 }
 
 /* How far a degree is from the wanted one, if any is. */

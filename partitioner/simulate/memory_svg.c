@@ -9,6 +9,7 @@
 #include "partitioner/simulate/timeline.h"
 
 #include "base/error.h"
+#include "base/size.h"
 #include "partitioner/simulate/svg.h"
 
 #include <stdio.h>
@@ -26,18 +27,6 @@ static const char *const fill[MERAK_CAT_COUNT] = {
     [MERAK_CAT_TRANSIENT] = "#8cd17d", [MERAK_CAT_COMM] = "#e15759",
     [MERAK_CAT_SCRATCH] = "#bab0ac",
 };
-
-void merak_bytes_text(double bytes, char text[MERAK_BYTES_TEXT])
-{
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int u = 0;
-
-    while (bytes >= 1024 && u < 4) {
-        bytes /= 1024;
-        u++;
-    }
-    snprintf(text, MERAK_BYTES_TEXT, "%.4g %s", bytes, unit[u]);
-}
 
 static double total(const struct merak_memory_picture *p, int row)
 {

@@ -79,8 +79,5 @@ enum merak_status merak_memory_svg(const struct merak_memory_picture *picture,
 enum merak_status merak_svg_stack(const char *above, const char *below,
                                   char **text_p,
                                   struct merak_error *err) MERAK_CHECKED;
-/* "1.5 GiB", for people. */
-enum { MERAK_BYTES_TEXT = 24 };
-void merak_bytes_text(double bytes, char text[MERAK_BYTES_TEXT]);
 
 #endif

@@ -102,6 +102,24 @@ static void errors_keep_errno_and_take_context(void **state)
     assert_int_equal(merak_fail(NULL, MERAK_ERR_PARAM, "x"), MERAK_ERR_PARAM);
 }
 
+static void bytes_have_units(void **state)
+{
+    static const struct {
+        double bytes;
+        const char *text;
+    } row[] = {{0, "0 B"},          {1023, "1023 B"},
+               {1024, "1 KiB"},     {1.5 * 1024 * 1024, "1.5 MiB"},
+               {80e9, "74.51 GiB"}, {5e15, "4547 TiB"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        char text[MERAK_BYTES_TEXT];
+
+        merak_bytes_text(row[i].bytes, text);
+        assert_string_equal(text, row[i].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -109,6 +127,7 @@ int main(void)
         cmocka_unit_test(a_permutation_hits_every_place_once),
         cmocka_unit_test(normals_have_mean_zero_and_variance_one),
         cmocka_unit_test(cuts_cover_without_gap),
+        cmocka_unit_test(bytes_have_units),
         cmocka_unit_test(errors_keep_errno_and_take_context),
     };
 

@@ -129,24 +129,6 @@ static void memory_is_drawn_in_proportion(void **state)
     free(text);
 }
 
-static void bytes_have_units(void **state)
-{
-    static const struct {
-        double bytes;
-        const char *text;
-    } row[] = {{0, "0 B"},          {1023, "1023 B"},
-               {1024, "1 KiB"},     {1.5 * 1024 * 1024, "1.5 MiB"},
-               {80e9, "74.51 GiB"}, {5e15, "4547 TiB"}};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
-        char text[MERAK_BYTES_TEXT];
-
-        merak_bytes_text(row[i].bytes, text);
-        assert_string_equal(text, row[i].text);
-    }
-}
-
 /* --- the memory planner, on plain numbers --------------------------------- */
 
 static void lives_that_meet_lie_apart(void **state)
@@ -176,7 +158,6 @@ int main(void)
         cmocka_unit_test(text_shows_what_fills_a_column),
         cmocka_unit_test(svg_is_whole_and_escaped),
         cmocka_unit_test(memory_is_drawn_in_proportion),
-        cmocka_unit_test(bytes_have_units),
         cmocka_unit_test(lives_that_meet_lie_apart),
     };
 
