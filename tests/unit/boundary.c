@@ -23,14 +23,6 @@ static struct merak_plan plan_of(int tp, int pp, int dp)
                                .schedule = "1f1b"};
 }
 
-static void assert_sound(struct merak_planned *p)
-{
-    struct merak_error err;
-
-    if (merak_program_check(p->program, p->n_programs, &err) != MERAK_OK)
-        fail_msg("tp %d pp %d: %s", p->plan.tp, p->plan.pp, err.text);
-}
-
 /* Bytes that a rank sends to other stages in a step. */
 static size_t sent_to_stages(const struct merak_program *prog)
 {
@@ -62,7 +54,7 @@ static void scattered_boundaries_are_a_tpth(void **state)
         whole = planned_build(&model, &plan, NULL);
         plan.scatter = 1;
         parts = planned_build(&model, &plan, NULL);
-        assert_sound(parts);
+        planned_assert_sound(parts);
         for (int r = 0; r < whole->n_programs; r++) {
             size_t all = sent_to_stages(whole->program[r]);
 
@@ -88,7 +80,7 @@ static void boundaries_inside_a_node_stay_whole(void **state)
     whole = planned_build(&gpt, &plan, NULL);
     plan.scatter = 4;
     parts = planned_build(&gpt, &plan, NULL);
-    assert_sound(parts);
+    planned_assert_sound(parts);
     for (int r = 0; r < 8; r++) {
         size_t all = sent_to_stages(whole->program[r]);
         bool ends = r / 2 == 0 || r / 2 == 3; /* the stage */

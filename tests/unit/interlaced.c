@@ -20,16 +20,6 @@ static struct merak_plan plan_of(int tp, int pp, int m, int chunks)
     return plan;
 }
 
-static void assert_sound(const struct merak_planned *p)
-{
-    struct merak_error err;
-
-    if (merak_program_check(p->program, p->n_programs, &err) != MERAK_OK)
-        fail_msg("tp %d pp %d dp %d m %d, %d chunks: %s", p->plan.tp,
-                 p->plan.pp, p->plan.dp, p->plan.microbatches, p->plan.chunks,
-                 err.text);
-}
-
 /* Few and many micro-batches, odd and even numbers of stages. */
 static void every_size_is_sound(void **state)
 {
@@ -46,7 +36,7 @@ static void every_size_is_sound(void **state)
 
             model.untied = plan.chunks == 2;
             p = planned_build(&model, &plan, NULL);
-            assert_sound(p);
+            planned_assert_sound(p);
             merak_planned_destroy(p);
         }
     }
@@ -241,7 +231,7 @@ static void swapped_exchanges_are_caught(void **state)
     int n = 0;
 
     (void)state;
-    assert_sound(p);
+    planned_assert_sound(p);
     for (int i = 0; n < 3; i++) {
         if (p->program[2]->instr[i].kind == MERAK_INSTR_EXCHANGE)
             at[n++] = &p->program[2]->instr[i];

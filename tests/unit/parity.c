@@ -570,11 +570,8 @@ static void assert_sound(const struct small_model *model,
                          const struct merak_plan *plan)
 {
     struct merak_planned *p = planned_build(model, plan, NULL);
-    struct merak_error err;
 
-    if (merak_program_check(p->program, p->n_programs, &err) != MERAK_OK)
-        fail_msg("tp %d pp %d dp %d, %d chunks: %s", plan->tp, plan->pp,
-                 plan->dp, plan->chunks, err.text);
+    planned_assert_sound(p);
     merak_planned_destroy(p);
 }
 

@@ -147,15 +147,6 @@ static void descriptions_are_checked(void **state)
 
 /* --- programs ------------------------------------------------------------- */
 
-static void assert_sound(const struct merak_planned *p)
-{
-    struct merak_error err = {0};
-
-    if (merak_program_check(p->program, p->n_programs, &err) != MERAK_OK)
-        fail_msg("pp %d, %d micro-batches, %s: %s", p->plan.pp,
-                 p->plan.microbatches, p->plan.schedule, err.text);
-}
-
 /* Wherever in the model a value is read and left. */
 static void every_way_is_sound(void **state)
 {
@@ -180,7 +171,7 @@ static void every_way_is_sound(void **state)
                 i % 2 ? MERAK_RECOMPUTE_FULL : MERAK_RECOMPUTE_NONE;
             for (int e = 0; e < 2; e++) {
                 p = planned_build(&model, &plan, e == 1 ? &eval : NULL);
-                assert_sound(p);
+                planned_assert_sound(p);
                 merak_planned_destroy(p);
             }
         }

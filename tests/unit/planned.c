@@ -4,6 +4,8 @@
 
 #include "unit/planned.h"
 
+#include <stdio.h>
+
 /* Attention with packed heads and the projection after it. */
 static struct merak_value *packed(struct merak_model *m,
                                   const struct small_model *s, int l,
@@ -160,4 +162,32 @@ enum merak_status planned_try(const struct small_model *model,
 
     merak_planned_destroy(planned);
     return rc;
+}
+
+struct merak_plan planned_plan(int tp, int pp, int dp, int microbatches,
+                               const char *schedule, bool zero1)
+{
+    struct merak_plan plan = {.tp = tp,
+                              .pp = pp,
+                              .dp = dp,
+                              .microbatches = microbatches,
+                              .zero1 = zero1};
+
+    snprintf(plan.schedule, sizeof(plan.schedule), "%s", schedule);
+    return plan;
+}
+
+void planned_assert_sound(const struct merak_planned *planned)
+{
+    const struct merak_plan *plan = &planned->plan;
+    struct merak_error err = {0};
+
+    if (merak_program_check(planned->program, planned->n_programs, &err) !=
+        MERAK_OK)
+        fail_msg("tp %d, pp %d, dp %d, %d micro-batches, %s, %d chunks%s, "
+                 "recompute %d: %s",
+                 plan->tp, plan->pp, plan->dp, plan->microbatches,
+                 plan->schedule, plan->chunks,
+                 plan->sub_pipeline ? ", sub-pipeline" : "",
+                 (int)plan->recompute, err.text);
 }

@@ -31,5 +31,10 @@ struct merak_planned *planned_build(const struct small_model *model,
 enum merak_status planned_try(const struct small_model *model,
                               const struct merak_plan *plan,
                               struct merak_error *err);
+/* So many micro-batches, and what zeros stand for. */
+struct merak_plan planned_plan(int tp, int pp, int dp, int microbatches,
+                               const char *schedule, bool zero1);
+/* The checker finds nothing. */
+void planned_assert_sound(const struct merak_planned *planned);
 
 #endif

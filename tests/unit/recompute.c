@@ -22,18 +22,6 @@ static struct merak_plan plan_of(int tp, int pp, int m, const char *schedule,
     return plan;
 }
 
-static void assert_sound(struct merak_planned *p)
-{
-    struct merak_error err;
-
-    if (merak_program_check(p->program, p->n_programs, &err) != MERAK_OK)
-        fail_msg("%s, tp %d pp %d, %d chunks, m %d%s, recompute %d: %s",
-                 p->plan.schedule, p->plan.tp, p->plan.pp, p->plan.chunks,
-                 p->plan.microbatches,
-                 p->plan.sub_pipeline ? ", sub-pipeline" : "",
-                 (int)p->plan.recompute, err.text);
-}
-
 static bool trains(const struct merak_plan *plan)
 {
     const struct merak_schedule *schedule;
@@ -59,7 +47,7 @@ static int check_schedule(const struct merak_schedule *schedule, int tp, int pp,
     if (!trains(&plan))
         return 0;
     p = planned_build(&gpt, &plan, NULL);
-    assert_sound(p);
+    planned_assert_sound(p);
     merak_planned_destroy(p);
     return 1;
 }

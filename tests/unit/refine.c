@@ -8,9 +8,7 @@
  */
 #include "config.h"
 
-#include "unit/near.h"
-
-#include "unit/ckpt_world.h"
+#include "unit/trace_dir.h"
 
 #include "io/trace/samples.h"
 #include "io/trace/sharers.h"
@@ -30,22 +28,6 @@
 #define BYTES_PER_US 2000 /* 2 GB/s */
 #define WAKE (10 * US)    /* before a record of an exchange begins */
 #define NOTICE (4 * US)   /* before what waits for it goes on */
-
-static char dir[128];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    world_make_dir(dir, sizeof(dir));
-    return 0;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    world_remove_dir(dir);
-    return 0;
-}
 
 static const struct instr {
     const char *op;
@@ -586,16 +568,15 @@ static void what_does_not_tell_is_refused(void **state)
 
 int main(void)
 {
-#define DIR_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
-        DIR_TEST(known_costs_are_found),
-        DIR_TEST(other_sizes_are_scaled),
-        DIR_TEST(groups_are_kept),
+        TRACE_TEST(known_costs_are_found),
+        TRACE_TEST(other_sizes_are_scaled),
+        TRACE_TEST(groups_are_kept),
         cmocka_unit_test(links_of_nothing_are_solved),
         cmocka_unit_test(nodes_are_corrected_with_ranks),
         cmocka_unit_test(sharers_are_counted_by_time),
         cmocka_unit_test(classes_are_found_again),
-        DIR_TEST(what_does_not_tell_is_refused),
+        TRACE_TEST(what_does_not_tell_is_refused),
     };
 
     return cmocka_run_group_tests_name("refine", tests, NULL, NULL);

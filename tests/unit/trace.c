@@ -2,9 +2,7 @@
 /* trace.c - traces: which steps stay, what reads back, the master */
 #include "config.h"
 
-#include "unit/near.h"
-
-#include "unit/ckpt_world.h"
+#include "unit/trace_dir.h"
 
 #include "io/trace/summary.h"
 #include "partitioner/program/program.h"
@@ -19,22 +17,6 @@
 
 #define RANKS 3
 #define INSTRS 5
-
-static char dir[128];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    world_make_dir(dir, sizeof(dir));
-    return 0;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    world_remove_dir(dir);
-    return 0;
-}
 
 static const char *const names[INSTRS] = {"tokens", "linear.12",
                                           "send x -> stage 1", "", "adamw"};
@@ -500,7 +482,6 @@ static void times_out_of_reach_are_refused(void **state)
 
 int main(void)
 {
-#define TRACE_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
         TRACE_TEST(the_first_every_tenth_and_the_last_step_stay),
         TRACE_TEST(a_last_step_that_is_kept_anyway_stands_once),
