@@ -29,16 +29,19 @@ struct pmix_boot {
     struct merak_boot base;
     pmix_proc_t me;
     unsigned round; /* every allgather and broadcast has keys of its own */
-    bool stuck;     /* a fence is not over: Finalize would wait for it */
+    bool stuck;     /* a call is not over: Finalize would wait for it */
 };
 
-/* A fence under way.  Neither the thread that waits nor the library's, which
- * may answer after the deadline, knows which is last: it frees it. */
-struct fence_wait {
+/* A fence or a get under way.  Neither the thread that waits nor the
+ * library's, which may answer after the deadline, knows which is last: it
+ * frees it. */
+struct call {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    pmix_proc_t all;
-    pmix_info_t info; /* both the library's until it answers */
+    pmix_proc_t proc; /* these three are the library's until it answers */
+    pmix_info_t info;
+    char key[PMIX_MAX_KEYLEN + 1];
+    pmix_value_t *value; /* of a get: a copy, the caller's once it is over */
     pmix_status_t status;
     bool over, given_up;
 };
@@ -58,47 +61,57 @@ static void proc_of(const struct pmix_boot *boot, pmix_rank_t rank,
     proc->rank = rank;
 }
 
-static struct fence_wait *fence_wait_create(void)
+static struct call *call_create(void)
 {
-    struct fence_wait *w = calloc(1, sizeof(*w));
+    struct call *c = calloc(1, sizeof(*c));
     pthread_condattr_t attr;
 
-    if (w == NULL)
+    if (c == NULL)
         return NULL;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->changed, &attr);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, &attr);
     pthread_condattr_destroy(&attr);
-    return w;
+    return c;
 }
 
-static void fence_wait_destroy(struct fence_wait *w)
+static void call_destroy(struct call *c)
 {
-    PMIX_INFO_DESTRUCT(&w->info);
-    pthread_cond_destroy(&w->changed);
-    pthread_mutex_destroy(&w->lock);
-    free(w);
+    PMIX_INFO_DESTRUCT(&c->info);
+    if (c->value != NULL)
+        PMIX_VALUE_RELEASE(c->value);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
 }
 
 static void on_fence(pmix_status_t status, void *arg)
 {
-    struct fence_wait *w = arg;
+    struct call *c = arg;
     bool given_up;
 
-    pthread_mutex_lock(&w->lock);
-    w->status = status;
-    w->over = true;
-    given_up = w->given_up;
-    pthread_cond_signal(&w->changed);
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_lock(&c->lock);
+    c->status = status;
+    c->over = true;
+    given_up = c->given_up;
+    pthread_cond_signal(&c->changed);
+    pthread_mutex_unlock(&c->lock);
     if (given_up)
-        fence_wait_destroy(w);
+        call_destroy(c);
 }
 
-/* False if it is not over within so many seconds; w is then on_fence()'s. */
-static bool fence_is_over(struct fence_wait *w, double seconds,
-                          pmix_status_t *status_p)
+static void on_value(pmix_status_t status, pmix_value_t *value, void *arg)
+{
+    struct call *c = arg;
+
+    if (status == PMIX_SUCCESS)
+        PMIX_VALUE_XFER(status, c->value, value); /* makes one */
+    on_fence(status, arg);
+}
+
+/* False if it is not over within so many seconds; c is then the library's. */
+static bool call_is_over(struct call *c, double seconds)
 {
     struct timespec until;
     double whole;
@@ -108,40 +121,39 @@ static bool fence_is_over(struct fence_wait *w, double seconds,
     until.tv_nsec += (long)(modf(seconds, &whole) * 1e9);
     until.tv_sec += (time_t)whole + until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&w->lock);
-    while (!w->over &&
-           pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
+    pthread_mutex_lock(&c->lock);
+    while (!c->over &&
+           pthread_cond_timedwait(&c->changed, &c->lock, &until) == 0)
         ;
-    over = w->over;
-    w->given_up = !over;
-    *status_p = w->status;
-    pthread_mutex_unlock(&w->lock);
-    if (over)
-        fence_wait_destroy(w);
+    over = c->over;
+    c->given_up = !over;
+    pthread_mutex_unlock(&c->lock);
     return over;
 }
 
 static enum merak_status fence(struct pmix_boot *boot, bool collect,
                                struct merak_error *err)
 {
-    struct fence_wait *w = fence_wait_create();
+    struct call *c = call_create();
     pmix_status_t st;
 
-    if (w == NULL)
-        return merak_fail_nomem(err, sizeof(*w));
-    proc_of(boot, PMIX_RANK_WILDCARD, &w->all);
-    PMIX_INFO_LOAD(&w->info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
-    st = PMIx_Fence_nb(&w->all, 1, &w->info, 1, on_fence, w);
-    if (st != PMIX_SUCCESS) {
-        fence_wait_destroy(w);
-    } else if (!fence_is_over(w, boot->base.deadline_s, &st)) {
-        boot->stuck = true;
-        return merak_fail(err, MERAK_ERR_TIMEOUT,
-                          "task %d: not all %d tasks have come to a PMIx fence "
-                          "within %.0f s",
-                          boot->base.rank, boot->base.size,
-                          boot->base.deadline_s);
+    if (c == NULL)
+        return merak_fail_nomem(err, sizeof(*c));
+    proc_of(boot, PMIX_RANK_WILDCARD, &c->proc);
+    PMIX_INFO_LOAD(&c->info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
+    st = PMIx_Fence_nb(&c->proc, 1, &c->info, 1, on_fence, c);
+    if (st == PMIX_SUCCESS) {
+        if (!call_is_over(c, boot->base.deadline_s)) {
+            boot->stuck = true;
+            return merak_fail(err, MERAK_ERR_TIMEOUT,
+                              "task %d: not all %d tasks have come to a PMIx "
+                              "fence within %.0f s",
+                              boot->base.rank, boot->base.size,
+                              boot->base.deadline_s);
+        }
+        st = c->status;
     }
+    call_destroy(c);
     if (st == PMIX_SUCCESS || st == PMIX_OPERATION_SUCCEEDED)
         return MERAK_OK;
     return fail_pmix(err, "PMIx_Fence_nb", st);
@@ -163,22 +175,51 @@ static enum merak_status put_card(const char *key, const void *card,
     return st == PMIX_SUCCESS ? MERAK_OK : fail_pmix(err, "PMIx_Commit", st);
 }
 
+/* What a rank has put under this key; PMIX_VALUE_RELEASE() it.  The library
+ * itself waits for ever for what a rank on another node has not put, with
+ * PMIX_TIMEOUT too where Slurm's server is asked. */
+static enum merak_status get(struct pmix_boot *boot, int rank, const char *key,
+                             pmix_value_t **value_p, struct merak_error *err)
+{
+    struct call *c = call_create();
+    pmix_status_t st;
+
+    if (c == NULL)
+        return merak_fail_nomem(err, sizeof(*c));
+    proc_of(boot, (pmix_rank_t)rank, &c->proc);
+    snprintf(c->key, sizeof(c->key), "%s", key);
+    st = PMIx_Get_nb(&c->proc, c->key, NULL, 0, on_value, c);
+    if (st == PMIX_SUCCESS && !call_is_over(c, boot->base.deadline_s)) {
+        boot->stuck = true;
+        st = PMIX_ERR_TIMEOUT;
+    } else {
+        st = st == PMIX_SUCCESS ? c->status : st;
+        if (st == PMIX_SUCCESS) {
+            *value_p = c->value;
+            c->value = NULL;
+        }
+        call_destroy(c);
+    }
+    if (st == PMIX_SUCCESS)
+        return MERAK_OK;
+    if (st == PMIX_ERR_TIMEOUT)
+        return merak_fail(err, MERAK_ERR_TIMEOUT,
+                          "task %d: rank %d has not put %s in time; do all "
+                          "tasks run the same merak?",
+                          boot->base.rank, rank, key);
+    return merak_fail(err, MERAK_ERR_PEER, "PMIx_Get_nb of %s of rank %d: %s",
+                      key, rank, PMIx_Error_string(st));
+}
+
 static enum merak_status get_card(struct pmix_boot *boot, int rank,
                                   const char *key, void *card, size_t bytes,
                                   struct merak_error *err)
 {
     pmix_value_t *value = NULL;
-    pmix_proc_t proc;
-    pmix_status_t st;
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc = get(boot, rank, key, &value, err);
 
-    proc_of(boot, (pmix_rank_t)rank, &proc);
-    st = PMIx_Get(&proc, key, NULL, 0, &value);
-    if (st != PMIX_SUCCESS) {
-        rc = fail_pmix(err, "PMIx_Get", st);
-        merak_error_wrap(err, "card of rank %d", rank);
+    if (rc != MERAK_OK)
         return rc;
-    }
     if (value->type != PMIX_BYTE_OBJECT || value->data.bo.size != bytes)
         rc = merak_fail(err, MERAK_ERR_PEER,
                         "card of rank %d has %zu bytes, expected %zu; do all "

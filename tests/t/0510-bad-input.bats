@@ -173,6 +173,20 @@ refused()
     assert_no_node_drained
 }
 
+@test "a task that brings nothing: its peers name it and what is missing" {
+    for nodes in 1 2; do
+        start=$SECONDS
+        run timeout -k 5 50 srun -K -N$nodes -n2 --overcommit \
+            "$BUILD/tests/unit/boot_make" 3
+        echo "$output"
+        [ "$status" -ne 0 ]
+        [[ $output == *"task 0: rank 1 has not put merak.card.0 in time"* ]]
+        [ $((SECONDS - start)) -lt 40 ]
+    done
+    assert_no_job_left
+    assert_no_node_drained
+}
+
 @test "an unknown option" {
     SRUN=(--merak-pp=2)
     train 2 --stepz 3
