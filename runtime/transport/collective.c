@@ -215,6 +215,24 @@ enum merak_status merak_broadcast(struct merak_transport *tr,
     return rc;
 }
 
+/* Cuts of the n - 1 others, each at most one element over the share and
+ * rounded up to 64 bytes. */
+static enum merak_status sum_scratch(struct merak_transport *tr, size_t n,
+                                     size_t members, struct merak_error *err)
+{
+    size_t bytes = (n + members * 9) * sizeof(double);
+
+    if (bytes <= tr->sum_scratch_bytes)
+        return MERAK_OK;
+    free(tr->sum_scratch);
+    tr->sum_scratch_bytes = 0;
+    tr->sum_scratch = malloc(bytes);
+    if (tr->sum_scratch == NULL)
+        return merak_fail_nomem(err, bytes);
+    tr->sum_scratch_bytes = bytes;
+    return MERAK_OK;
+}
+
 enum merak_status merak_sum(struct merak_transport *tr,
                             const struct merak_team *team, double *inout,
                             size_t n, struct merak_error *err)
@@ -223,7 +241,6 @@ enum merak_status merak_sum(struct merak_transport *tr,
                                 .combine = MERAK_SUM,
                                 .dtype = MERAK_F64};
     struct merak_request *req;
-    void *scratch = NULL;
     enum merak_status rc = check(tr, team, err);
 
     if (rc != MERAK_OK || n == 0)
@@ -231,20 +248,18 @@ enum merak_status merak_sum(struct merak_transport *tr,
     ex.n = team->n;
     ex.me = team->me;
     ex.in = ex.out = (struct merak_shape){.ndim = 1, .dim = {n}};
-    /* Cuts of the n - 1 others, each at most one element over the share and
-     * rounded up to 64 bytes.  The few numbers of a step need none. */
     if (!merak_exchange_is_small(&ex)) {
-        scratch = malloc((n + (size_t)team->n * 9) * sizeof(double));
-        if (scratch == NULL)
-            return merak_fail_nomem(err,
-                                    (n + (size_t)team->n * 9) * sizeof(double));
+        rc = sum_scratch(tr, n, (size_t)team->n, err);
+        if (rc != MERAK_OK)
+            return rc;
     }
-    rc = tr->ops->exchange(tr, team, &ex, inout, inout, scratch,
+    rc = tr->ops->exchange(tr, team, &ex, inout, inout, tr->sum_scratch,
                            MERAK_TAG_OWN + MERAK_TAG_SUM, &req, err);
     if (rc == MERAK_OK)
         rc = merak_request_wait(tr, req, err);
-    /* On a failure the fabric may still write into it. */
-    if (rc == MERAK_OK)
-        free(scratch);
+    if (rc != MERAK_OK) { /* the fabric may still write into it: nobody's */
+        tr->sum_scratch = NULL;
+        tr->sum_scratch_bytes = 0;
+    }
     return rc;
 }

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -53,8 +54,13 @@ enum merak_status merak_transport_open(const char *name,
 
 void merak_transport_close(struct merak_transport *tr)
 {
-    if (tr != NULL)
-        tr->ops->close(tr);
+    void *scratch;
+
+    if (tr == NULL)
+        return;
+    scratch = tr->sum_scratch;
+    tr->ops->close(tr);
+    free(scratch);
 }
 
 static enum merak_status check_message(const struct merak_transport *tr,

@@ -81,6 +81,8 @@ struct merak_transport {
     const struct merak_transport_ops *ops;
     int rank, size;    /* transport ranks */
     double deadline_s; /* of a wait */
+    void *sum_scratch; /* of merak_sum(), NULL until it needs some */
+    size_t sum_scratch_bytes;
 };
 
 /* "self" (one rank) or "ucx"; MERAK_ERR_NOT_FOUND lists what there is. */
@@ -158,7 +160,8 @@ enum merak_status merak_broadcast(struct merak_transport *tr,
                                   const struct merak_team *team, void *buf,
                                   size_t bytes, int root,
                                   struct merak_error *err) MERAK_CHECKED;
-/* Elementwise sum of n doubles, member order. */
+/* Elementwise sum of n doubles, member order.  Allocates only if it needs
+ * more scratch than any sum before. */
 enum merak_status merak_sum(struct merak_transport *tr,
                             const struct merak_team *team, double *inout,
                             size_t n, struct merak_error *err) MERAK_CHECKED;

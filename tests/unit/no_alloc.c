@@ -249,6 +249,20 @@ static void run_reserved(struct rank *me, const void *arg)
     CHECK(count_ours("reserved") == 0);
 }
 
+/* Two sums that are too long for a small message. */
+static void run_sums(struct rank *me, const void *arg)
+{
+    static double many[5000];
+
+    (void)arg;
+    CHECK_OK(merak_sum(me->tr, &me->all, many, 5000, ERR));
+    atomic_store(&n_calls, 0);
+    atomic_store(&counting, true);
+    CHECK_OK(merak_sum(me->tr, &me->all, many, 4999, ERR));
+    atomic_store(&counting, false);
+    CHECK(count_ours("sums") == 0);
+}
+
 static void what_was_reserved_is_enough(void **state)
 {
     static const size_t n = (size_t)1 << 19;
@@ -259,6 +273,16 @@ static void what_was_reserved_is_enough(void **state)
     for (int ranks = 2; ranks <= 5; ranks++)
         assert_int_equal(
             run_ranks(&(struct setup){.n = ranks}, run_reserved, &n), 0);
+}
+
+static void only_the_first_sum_allocates(void **state)
+{
+    (void)state;
+    if (!COUNTS)
+        skip();
+    for (int ranks = 2; ranks <= 3; ranks++)
+        assert_int_equal(run_ranks(&(struct setup){.n = ranks}, run_sums, NULL),
+                         0);
 }
 
 /* The test can fail: a call is seen, and is ours. */
@@ -277,15 +301,16 @@ static void an_allocation_is_seen(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[2 + sizeof(rows) / sizeof(rows[0])] = {
+    struct CMUnitTest tests[3 + sizeof(rows) / sizeof(rows[0])] = {
         cmocka_unit_test(an_allocation_is_seen),
-        cmocka_unit_test(what_was_reserved_is_enough)};
+        cmocka_unit_test(what_was_reserved_is_enough),
+        cmocka_unit_test(only_the_first_sum_allocates)};
     static char name[sizeof(rows) / sizeof(rows[0])][64];
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(name[i], sizeof(name[i]), "a step allocates nothing: %s",
                  rows[i].name);
-        tests[2 + i] = (struct CMUnitTest){name[i], a_step_allocates_nothing,
+        tests[3 + i] = (struct CMUnitTest){name[i], a_step_allocates_nothing,
                                            NULL, NULL, &rows[i]};
     }
     return cmocka_run_group_tests_name("no_alloc", tests, NULL, NULL);
