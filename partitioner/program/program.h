@@ -421,6 +421,13 @@ double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
 struct merak_beside merak_cost_beside(const struct merak_cost_model *model,
                                       enum merak_convert_kind kind,
                                       double bytes, int n);
+/* How many ranks of its stage, or of all stages, share its node's way with a
+ * plan's rank, itself counted; 1 where nothing is known of the node. */
+int merak_cost_sharers(const struct merak_cost_model *model,
+                       const struct merak_plan *plan, int rank, bool stages);
+/* The model of ranks that share it so. */
+struct merak_cost_model
+merak_cost_crowded(const struct merak_cost_model *model, int sharers);
 /* The model of a plan's rank that shares its node's way out with the ranks of
  * its stage: they do the same at the same time. */
 struct merak_cost_model merak_cost_shared(const struct merak_cost_model *model,

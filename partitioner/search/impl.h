@@ -220,9 +220,19 @@ struct merak_candidate {
 };
 
 /* Everything but the bounds that rating a candidate takes. */
+/* A stage's last reductions over replicas, that follow on each other. */
+struct merak_drained {
+    double since, end; /* of them, while no other stage uses the node's way */
+    double way_s;      /* that they take of it */
+};
+
 struct merak_rater {
     struct merak_cost_model shared;
     const struct merak_cost_model *cost; /* that; the rater stays in place */
+    struct merak_cost_model crowded;     /* all stages of a node use its ways */
+    /* What a stage's ranks take of a node's way for a byte that each of them
+     * reduces over replicas; 0: no other stage does there, or dp is 1. */
+    double way_s_per_byte;
     const struct merak_table *table;
     const struct merak_plan *plan;
     int parts, chunks;
@@ -232,13 +242,14 @@ struct merak_rater {
                                   any will do */
     struct merak_follow own;   /* if the candidate has no lists */
     const struct merak_lists *lists, *lists_less; /* of struct merak_follow */
-    int dp_inside;               /* of dp peers, on the same node */
-    double *gather_s, *reduce_s; /* by segment: parameters in parts, gradients
-                                    over dp peers; one allocation */
-    double *work_s, *forward_s;  /* [segment + 1] of a unit, of what lies
-                                    before; one allocation */
-    double *work;                /* scratch */
-    struct merak_marks marks;    /* of ranges; mark and top, one each */
+    int dp_inside;                 /* of dp peers, on the same node */
+    double *gather_s, *reduce_s;   /* by segment: parameters in parts, gradients
+                                      over dp peers; one allocation */
+    double *work_s, *forward_s;    /* [segment + 1] of a unit, of what lies
+                                      before; one allocation */
+    double *work;                  /* scratch */
+    struct merak_drained *drained; /* [stage] scratch */
+    struct merak_marks marks;      /* of ranges; mark and top, one each */
     /* By part, as of the latest merak_rate(): */
     struct merak_range *range;
     struct merak_keeps *keeps;

@@ -4,8 +4,10 @@
  * The schedule's own lists of actions are played (play.h) with the durations
  * that the table gives.  Before the first forward come the parameters that
  * replicas updated in parts, after the last backward the reduction over
- * replicas, the norm and the update, as in step.c.  The backward loses what
- * the reductions take that begin while it lasts (struct merak_beside).
+ * replicas, the norm and the update, as in step.c.  Stages of a node share its
+ * ways for both; what else overlaps there is the simulator's.  The backward
+ * loses what the reductions take that begin while it lasts (struct
+ * merak_beside).
  */
 #include "config.h"
 
@@ -32,6 +34,8 @@ static int stage_of(const struct merak_rater *r, int segment)
 static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
                       int n)
 {
+    /* All stages gather at the same time, and reduce when each is ready. */
+    const struct merak_cost_model *cost = reduce ? r->cost : &r->crowded;
     int dp = r->plan->dp;
     enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
     double latency;
@@ -40,10 +44,10 @@ static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
         return 0;
     if (reduce && !r->plan->zero1)
         kind = MERAK_CONVERT_ALL_REDUCE;
-    latency = merak_cost_exchange(r->cost, kind, 0, dp, r->dp_inside);
+    latency = merak_cost_exchange(cost, kind, 0, dp, r->dp_inside);
     bytes *= (kind == MERAK_CONVERT_ALL_REDUCE ? 2.0 : 1.0) * (dp - 1) / dp;
     return (n - 1) * latency +
-           merak_cost_exchange(r->cost, kind, bytes, dp, r->dp_inside);
+           merak_cost_exchange(cost, kind, bytes, dp, r->dp_inside);
 }
 
 /* What one of them takes from kernels. */
@@ -234,10 +238,23 @@ static double reduce_s(const struct merak_rater *r, int s, int i)
                       : 0;
 }
 
+/* What the ranks of a stage take of their node's way for that. */
+static double way_s(const struct merak_rater *r, int s, int i)
+{
+    struct merak_hold hold;
+
+    if (r->way_s_per_byte == 0)
+        return 0;
+    hold = own_hold(r, s, i);
+    return r->way_s_per_byte * 4 * (hold.low + hold.full);
+}
+
 /* A stage's queue of collectives as its last backwards fill it. */
 struct drain {
-    double at;   /* compute has come to here */
-    double free; /* the queue is */
+    double at;    /* compute has come to here */
+    double free;  /* the queue is */
+    double since; /* when it was before that, last */
+    double way_s; /* that its reductions since then take */
 };
 
 /* From kernels behind a segment's weights. */
@@ -275,8 +292,12 @@ static void drain_part(const struct merak_rater *r, int part, double made,
             d->at = d->free;
         if (reduce == 0)
             continue;
-        d->free = d->free > d->at ? d->free : d->at;
+        if (d->free < d->at) {
+            d->free = d->since = d->at;
+            d->way_s = 0;
+        }
         d->free += hold.convert_s + reduce;
+        d->way_s += way_s(r, r->lists->stage_of[part], i);
         if (i > 0) /* compute goes on */
             d->at += reduction_takes(r, &hold);
     }
@@ -302,14 +323,52 @@ static int next_made(const struct merak_player *p, int s, int last)
 
 /* When all gradients of a stage are summed over replicas, but of what several
  * stages have. */
-static double drain_stage(const struct merak_player *p, int s)
+static struct merak_drained drain_stage(const struct merak_player *p, int s)
 {
     struct drain d = {0};
 
     for (int part = next_made(p, s, -1); part >= 0;
          part = next_made(p, s, part))
         drain_part(p->r, part, p->made[part], &d);
-    return d.free > d.at ? d.free : d.at;
+    return (struct merak_drained){d.since, d.free > d.at ? d.free : d.at,
+                                  d.way_s};
+}
+
+/* Stages from..to share a node's way: what they have for it is through when it
+ * was never idle since one of them began. */
+static void crowd(struct merak_drained *drained, int from, int to)
+{
+    double through = 0;
+
+    for (int s = from; s < to; s++) {
+        double end = drained[s].since;
+
+        for (int k = from; k < to; k++)
+            end += drained[k].since >= drained[s].since ? drained[k].way_s : 0;
+        through = end > through ? end : through;
+    }
+    for (int s = from; s < to; s++)
+        drained[s].end = through > drained[s].end ? through : drained[s].end;
+}
+
+/* When the gradients of every stage are summed over replicas. */
+static void drain_all(const struct merak_player *p)
+{
+    const struct merak_rater *r = p->r;
+    int pp = r->plan->pp, from = 0;
+
+    if (r->plan->dp == 1)
+        return;
+    for (int s = 0; s < pp; s++)
+        r->drained[s] = drain_stage(p, s);
+    for (int s = 1; s <= pp && r->way_s_per_byte > 0; s++) {
+        if (s < pp &&
+            merak_cost_together(r->cost, merak_plan_rank(r->plan, 0, 0, from),
+                                merak_plan_rank(r->plan, 0, 0, s)))
+            continue;
+        crowd(r->drained, from, s);
+        from = s;
+    }
 }
 
 static struct tail tail_of(const struct merak_player *p, int s,
@@ -325,7 +384,7 @@ static struct tail tail_of(const struct merak_player *p, int s,
     struct tail t = {.ready = p->end[s] + h->convert_s, .tp_s = h->convert_s};
 
     if (r->plan->dp > 1) {
-        double drained = drain_stage(p, s);
+        double drained = r->drained[s].end;
 
         t.ready = p->end[s] > drained ? p->end[s] : drained;
         t.tp_s = 0;
@@ -419,6 +478,21 @@ static enum merak_status fill_sums(struct merak_rater *r,
     return MERAK_OK;
 }
 
+/* How the ranks of several stages share the ways of a node. */
+static void set_crowd(struct merak_rater *r,
+                      const struct merak_cost_model *cost)
+{
+    const struct merak_plan *p = r->plan;
+    int stage = merak_cost_sharers(cost, p, 0, false);
+    int all = merak_cost_sharers(cost, p, 0, true);
+    double kind = p->zero1 ? 1 : 2;
+
+    r->crowded = merak_cost_crowded(cost, all);
+    if (all > stage)
+        r->way_s_per_byte = kind * (p->dp - r->dp_inside) / p->dp * stage /
+                            cost->node_bytes_per_s;
+}
+
 enum merak_status merak_rater_init(struct merak_rater *rater,
                                    const struct merak_cost_model *cost,
                                    const struct merak_candidate *cand,
@@ -438,6 +512,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     for (int d = 0; d < p->dp; d++)
         rater->dp_inside +=
             merak_cost_together(cost, 0, merak_plan_rank(p, 0, d, 0));
+    set_crowd(rater, cost);
     rc = fill_exchanges(rater, err);
     if (rc == MERAK_OK)
         rc = make_lists(rater, cand, err);
@@ -450,6 +525,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     rater->work =
         calloc(parts * (turns + 7) + 3 * (size_t)p->pp + 8, sizeof(double));
     rater->front_s = calloc(parts, sizeof(*rater->front_s));
+    rater->drained = calloc((size_t)p->pp, sizeof(*rater->drained));
     rater->range = calloc(parts, sizeof(*rater->range));
     rater->keeps = calloc(parts, sizeof(*rater->keeps));
     rater->drop = calloc(parts, sizeof(*rater->drop));
@@ -457,7 +533,8 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
         malloc((size_t)cand->table->n * sizeof(*rater->marks.mark));
     rater->marks.top =
         malloc((size_t)cand->table->n * sizeof(*rater->marks.top));
-    if (rater->work == NULL || rater->front_s == NULL || rater->range == NULL ||
+    if (rater->work == NULL || rater->drained == NULL ||
+        rater->front_s == NULL || rater->range == NULL ||
         rater->keeps == NULL || rater->drop == NULL ||
         rater->marks.mark == NULL || rater->marks.top == NULL)
         return merak_fail_nomem(err, parts * sizeof(*rater->range));
@@ -468,6 +545,7 @@ void merak_rater_fini(struct merak_rater *rater)
 {
     merak_follow_fini(&rater->own);
     free(rater->work);
+    free(rater->drained);
     free(rater->front_s);
     free(rater->gather_s);
     free(rater->range);
@@ -567,6 +645,7 @@ static double whole_step(const struct merak_rater *r,
     double ready = 0, update = 0, *tied = p->before; /* not needed any more */
 
     tie(r, p->end, tied);
+    drain_all(p);
     for (int s = 0; s < r->plan->pp; s++) {
         struct merak_range holds = merak_stage_holds(r, s);
         struct tail t = tail_of(p, s, &holds, tied[s]);

@@ -161,24 +161,39 @@ bool merak_cost_together(const struct merak_cost_model *model, int a, int b)
            a / model->ranks_per_node == b / model->ranks_per_node;
 }
 
-struct merak_cost_model merak_cost_shared(const struct merak_cost_model *model,
-                                          const struct merak_plan *plan,
-                                          int rank)
+int merak_cost_sharers(const struct merak_cost_model *model,
+                       const struct merak_plan *plan, int rank, bool stages)
 {
-    struct merak_cost_model shared = *model;
     int node = model->ranks_per_node, all = plan->tp * plan->dp * plan->pp;
     int tp_index, dp_index, stage, at, sharers = 0;
 
     if (model->node_bytes_per_s <= 0 || node == 0)
-        return shared;
+        return 1;
     merak_plan_place(plan, rank, &tp_index, &dp_index, &stage);
     for (int r = rank - rank % node; r < all && r / node == rank / node; r++) {
         merak_plan_place(plan, r, &tp_index, &dp_index, &at);
-        sharers += at == stage;
+        sharers += stages || at == stage;
     }
-    if (shared.net_bytes_per_s > model->node_bytes_per_s / sharers)
-        shared.net_bytes_per_s = model->node_bytes_per_s / sharers;
-    return shared;
+    return sharers;
+}
+
+struct merak_cost_model merak_cost_crowded(const struct merak_cost_model *model,
+                                           int sharers)
+{
+    struct merak_cost_model crowded = *model;
+
+    if (model->node_bytes_per_s > 0 &&
+        model->net_bytes_per_s > model->node_bytes_per_s / sharers)
+        crowded.net_bytes_per_s = model->node_bytes_per_s / sharers;
+    return crowded;
+}
+
+struct merak_cost_model merak_cost_shared(const struct merak_cost_model *model,
+                                          const struct merak_plan *plan,
+                                          int rank)
+{
+    return merak_cost_crowded(model,
+                              merak_cost_sharers(model, plan, rank, false));
 }
 
 struct merak_net_rates

@@ -118,6 +118,10 @@ struct replicas {
     double elements[4], want;
 };
 
+/* > 0: a replica's two stages share a node, and ranks move a byte a second to
+ * the other replica's. */
+static double node_bytes_per_s;
+
 static double rate_replicas(const struct replicas *row)
 {
     struct merak_segment segment[4] = {{0}};
@@ -129,12 +133,18 @@ static double rate_replicas(const struct replicas *row)
                  .dp = 2,
                  .microbatches = 1,
                  .micro_batch = 1,
+                 .order_tp_pp_dp = node_bytes_per_s > 0,
                  .zero1 = row->zero1},
         .bound =
             row->pp == 1 ? (int[]){0, row->n} : (int[]){0, row->n / 2, row->n},
         .drop = (struct merak_drop[2]){{0}}};
     const struct merak_cost_model cost = with_losses((struct merak_cost_model){
-        .flops_per_s = 1e30, .bytes_per_s = 1e30, .link_bytes_per_s = 1});
+        .flops_per_s = 1e30,
+        .bytes_per_s = 1e30,
+        .link_bytes_per_s = 1,
+        .ranks_per_node = node_bytes_per_s > 0 ? 2 : 0,
+        .net_bytes_per_s = 1,
+        .node_bytes_per_s = node_bytes_per_s});
 
     for (int s = 0; s < row->n; s++)
         segment[s] = (struct merak_segment){
@@ -235,6 +245,30 @@ static void reductions_take_from_kernels(void **state)
     beside = (struct merak_beside){0};
 }
 
+static void stages_of_a_node_share_its_ways(void **state)
+{
+    static const struct replicas roomy[] = {
+        /* From 4 on the second stage reduces for 4 s, from 6 on the first. */
+        {"1f1b", 2, 2, false, false, {1, 1}, 6 + 4},
+        {"1f1b", 2, 2, true, false, {0.25, 0.25}, 0.5 + 6 + 0.5},
+    };
+    static const struct replicas tight[] = {
+        {"1f1b", 2, 2, false, false, {1, 1}, 4 + 4 + 4},
+        {"1f1b", 2, 2, false, false, {0.5, 2}, 4 + 2 + 8},
+        /* The second is through before the first begins. */
+        {"1f1b", 2, 2, false, false, {1, 0.5}, 6 + 4},
+        /* Both gather until 1. */
+        {"1f1b", 2, 2, true, false, {0.25, 0.25}, 1 + 6 + 0.5},
+    };
+
+    (void)state;
+    node_bytes_per_s = 2;
+    assert_rated(roomy, sizeof(roomy) / sizeof(*roomy));
+    node_bytes_per_s = 1;
+    assert_rated(tight, sizeof(tight) / sizeof(*tight));
+    node_bytes_per_s = 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +277,7 @@ int main(void)
         cmocka_unit_test(gathers_hide_behind_the_first_forwards),
         cmocka_unit_test(reductions_hide_behind_the_last_backward),
         cmocka_unit_test(reductions_take_from_kernels),
+        cmocka_unit_test(stages_of_a_node_share_its_ways),
     };
 
     return cmocka_run_group_tests_name("rate", tests, NULL, NULL);
