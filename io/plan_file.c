@@ -492,9 +492,9 @@ const char *merak_plan_state_text(const struct merak_plan *p)
 {
     static const char *const text[] = {
         "", ", optimizer state split over dp",
-        ", optimizer state split over tp",
-        ", optimizer state split over dp and tp"};
-    bool alike = p->tp > 1 && p->batch > 0; /* tensor ranks hold layers alike */
+        ", optimizer state split over tp where weights are alike",
+        ", optimizer state split over dp, and tp where weights are alike"};
+    bool alike = p->tp > 1 && p->batch > 0; /* tensor ranks hold layers whole */
 
     return text[p->zero1 ? (p->dp > 1) + 2 * alike : 0];
 }

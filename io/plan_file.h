@@ -47,7 +47,7 @@ void merak_plan_file_destroy(struct merak_plan_file *file);
 json_t *merak_plan_object(const struct merak_plan *plan);
 /* ", branches gathered", or nothing where they stand as described. */
 const char *merak_plan_branches_text(const struct merak_plan *plan);
-/* ", optimizer state split over dp and tp", or nothing. */
+/* ", optimizer state split over dp", or nothing. */
 const char *merak_plan_state_text(const struct merak_plan *plan);
 /* "tp 2, pp 4, dp 1; 1f1b, 8 micro-batches of 1; ..", for people. */
 void merak_plan_describe(const struct merak_plan *plan, char *text,

@@ -88,9 +88,9 @@ static void play(const struct merak_sharded *sharded,
     merak_stages_destroy(stages);
 }
 
-/* Fill order->cut, if the search finds any. */
+/* Fill order->cut, if the search finds any for so many parts. */
 static enum merak_status find_cuts(const struct merak_search_input *in,
-                                   struct merak_node_order *order,
+                                   int parts, struct merak_node_order *order,
                                    struct merak_error *err)
 {
     struct merak_search_input asked = *in;
@@ -104,8 +104,8 @@ static enum merak_status find_cuts(const struct merak_search_input *in,
     if (merak_search(&asked, &result, &why) != MERAK_OK)
         return MERAK_OK;
     found = &result->choice[0].plan;
-    if (found->cut != NULL) {
-        size_t bytes = (size_t)merak_plan_parts(found) * sizeof(*order->cut);
+    if (found->cut != NULL && merak_plan_parts(found) == parts) {
+        size_t bytes = (size_t)parts * sizeof(*order->cut);
 
         order->cut = malloc(bytes);
         if (order->cut == NULL)
@@ -128,7 +128,7 @@ rate(const struct merak_sharded *sharded, const struct merak_plan *plan,
 
     play(sharded, plan, boundary, opt, &order[0]);
     if (in != NULL)
-        rc = find_cuts(in, &order[1], err);
+        rc = find_cuts(in, merak_plan_parts(plan), &order[1], err);
     if (order[1].cut != NULL)
         play(sharded, plan, boundary, opt, &order[1]);
     return rc;

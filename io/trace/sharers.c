@@ -93,7 +93,8 @@ static void share_way(const struct merak_trace_use *use, size_t n,
             continue;
         share =
             share_at(turn, n_turns, e->to) - share_at(turn, n_turns, e->from);
-        e->sharers = fmax(e->sharers, (double)(e->to - e->from) / share);
+        if (share > 0) /* not lost beside what came before */
+            e->sharers = fmax(e->sharers, (double)(e->to - e->from) / share);
     }
 }
 

@@ -161,6 +161,8 @@ static enum merak_status rate_variants(struct merak_search *s,
 {
     const struct merak_search_pins *pin = &s->in->pin;
     bool levels = s->in->nodes > 1 && cand->plan.dp > 1 && cand->plan.pp > 1;
+    bool shares = cand->plan.dp > 1 ||
+                  (cand->plan.tp > 1 && cand->plan.batch > 0); /* state */
     const int *like = NULL;
     enum merak_status rc = MERAK_OK;
 
@@ -171,8 +173,7 @@ static enum merak_status rate_variants(struct merak_search *s,
             if (!pin_allows(pin->zero1, zero1 == 1) ||
                 !pin_allows(pin->order_tp_pp_dp, order == 1))
                 continue;
-            if ((zero1 == 0 && c.plan.dp == 1 &&
-                 pin->zero1 == MERAK_PIN_FREE) ||
+            if ((zero1 == 0 && !shares && pin->zero1 == MERAK_PIN_FREE) ||
                 (order == 1 && !levels &&
                  pin->order_tp_pp_dp == MERAK_PIN_FREE))
                 continue;

@@ -152,11 +152,13 @@ enum merak_status merak_memory_least(struct merak_boot *boot, size_t *bytes_p,
 {
     size_t least = merak_memory_available(boot) / 8 * 7;
     size_t *all = calloc((size_t)boot->size, sizeof(*all));
-    enum merak_status rc;
+    enum merak_status rc = MERAK_OK;
 
     if (all == NULL)
-        return merak_fail_nomem(err, (size_t)boot->size * sizeof(*all));
-    rc = boot->ops->allgather(boot, &least, sizeof(least), all, err);
+        rc = merak_fail_nomem(err, (size_t)boot->size * sizeof(*all));
+    rc = merak_boot_agree(boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = boot->ops->allgather(boot, &least, sizeof(least), all, err);
     for (int r = 0; r < boot->size && rc == MERAK_OK; r++)
         least = all[r] < least ? all[r] : least;
     if (rc == MERAK_OK)

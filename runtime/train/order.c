@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "partitioner/branches.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 bool merak_node_order_is_open(const struct merak_trainer *t)
@@ -66,6 +67,7 @@ static struct merak_search_input fill_input(const struct merak_trainer *t,
 static void log_choice(const struct merak_node_order *order, int best)
 {
     static const char *const name[] = {"as described", "gathered", "in blocks"};
+    char even[32] = "cannot run";
 
     for (int i = 0; i < MERAK_NODE_ORDERS; i++) {
         if (order[i].played.step_s > 0)
@@ -75,13 +77,16 @@ static void log_choice(const struct merak_node_order *order, int best)
                         order[i].played.step_s,
                         (double)order[i].played.arena_bytes / 0x1p20);
     }
-    if (best > 0)
-        merak_info("train",
-                   "branches: nodes %s, %s: predicted step %.4g s; as "
-                   "described, cut evenly: %.4g s",
-                   name[order[best].branches],
-                   order[best].cut != NULL ? "cut by time" : "cut evenly",
-                   order[best].played.step_s, order[0].played.step_s);
+    if (best == 0)
+        return;
+    if (order[0].played.step_s > 0)
+        snprintf(even, sizeof(even), "%.4g s", order[0].played.step_s);
+    merak_info("train",
+               "branches: nodes %s, %s: predicted step %.4g s; as described, "
+               "cut evenly: %s",
+               name[order[best].branches],
+               order[best].cut != NULL ? "cut by time" : "cut evenly",
+               order[best].played.step_s, even);
 }
 
 /* On rank 0: t->cut and *branches_p. */
