@@ -4,11 +4,11 @@
 
 #include "cmd/plan/auto.h"
 #include "cmd/plan/draw.h"
-#include "cmd/plan/phases.h"
 
 #include "base/error.h"
 #include "kernels/kernels.h"
 #include "partitioner/plan.h"
+#include "runtime/train/phases.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -201,7 +201,7 @@ static enum merak_status print_phases(const struct plan_auto *plan,
         build(plan, &result->choice[0].plan, &planned, &timeline, err);
 
     if (rc == MERAK_OK)
-        rc = plan_phases_print(planned, plan->opt->phases, err);
+        rc = merak_phases_print(planned, plan->opt->phases, err);
     merak_timeline_destroy(timeline);
     merak_planned_destroy(planned);
     return rc;

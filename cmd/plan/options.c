@@ -4,10 +4,10 @@
 #include "config.h"
 
 #include "cmd/plan/options.h"
-#include "cmd/plan/phases.h"
 
 #include "base/error.h"
 #include "base/options.h"
+#include "runtime/train/phases.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -108,8 +108,8 @@ static const struct merak_option rows[] = {
      .about = "one JSON object, there or instead of the text"},
     {"program", MERAK_OPTION_YES, AT(program), .about = "as --print program"},
     {"print", MERAK_OPTION_TEXT, AT(print),
-     .about = "phases of the plan, too: any of graph, layouts, stages, "
-              "schedule, program",
+     .about = "phases of the plan, too: any of graph, layouts, blocks, "
+              "stages, schedule, program",
      .arg = "LIST"},
     {"device", MERAK_OPTION_TEXT, AT(device),
      .about = "a100, h100, h200, rtx3090, cpu, or a device file",
@@ -241,9 +241,9 @@ static enum merak_status check(struct plan_options *opt,
                           "give --model config.json (Hugging Face, gpt2 or "
                           "llama family)");
     if (opt->program)
-        opt->phases = PLAN_PHASE_PROGRAM;
+        opt->phases = MERAK_PHASES_PROGRAM;
     if (opt->print != NULL &&
-        plan_phases_parse(opt->print, &opt->phases, err) != MERAK_OK)
+        merak_phases_parse(opt->print, &opt->phases, err) != MERAK_OK)
         return err->status;
     opt->plan.memory_bytes = (size_t)opt->memory_bytes;
     opt->search = opt->device != NULL || opt->given.nodes ||

@@ -6,7 +6,6 @@
 #include "cmd/plan/auto.h"
 #include "cmd/plan/draw.h"
 #include "cmd/plan/options.h"
-#include "cmd/plan/phases.h"
 #include "base/error.h"
 #include "io/hf_config.h"
 #include "io/plan_file.h"
@@ -14,6 +13,7 @@
 #include "partitioner/plan.h"
 #include "partitioner/simulate/timeline.h"
 #include "runtime/runtime.h"
+#include "runtime/train/phases.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -318,7 +318,7 @@ static enum merak_status print_report(const struct report *r,
     if (rc == MERAK_OK)
         rc = print_pictures(r, err);
     if (rc == MERAK_OK && plan_options_has_text(r->opt))
-        rc = plan_phases_print(r->planned, r->opt->phases, err);
+        rc = merak_phases_print(r->planned, r->opt->phases, err);
     return rc;
 }
 

@@ -96,6 +96,17 @@ struct merak_stages {
 enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err) MERAK_CHECKED;
+/* A place to cut: what crosses it are values of nodes before it. */
+struct merak_cut_place {
+    int node;     /* the first behind it */
+    int alive;    /* values that cross */
+    double bytes; /* of them, global sizes */
+};
+/* The places in order: place[0] is the graph's start, then n places follow, and
+ * place[n + 1] is its end.  *place_p is the caller's to free(). */
+enum merak_status merak_stages_list(const struct merak_sharded *sharded,
+                                    struct merak_cut_place **place_p, int *n_p,
+                                    struct merak_error *err) MERAK_CHECKED;
 /* How many places there are to cut: each begins a stage. */
 enum merak_status merak_stages_places(const struct merak_sharded *sharded,
                                       int *n_p,

@@ -25,12 +25,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct cut {
-    int node;     /* the first node after it */
-    int alive;    /* values that cross */
-    double bytes; /* of them */
-};
-
 struct cutter {
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
@@ -38,8 +32,8 @@ struct cutter {
     int *last_use;   /* by value: last forward node that uses it or a copy */
     double *seconds; /* by forward node: with its gradient nodes, prefix sum */
     double *flops;   /* by forward node: with its gradient nodes */
-    struct cut *cut; /* candidates, in order; [0] is the start, [n - 1] the
-                        end of the graph */
+    struct merak_cut_place *cut; /* candidates, in order; [0] is the start, [n -
+                        1] the end of the graph */
     int n_cuts;
     double stream_bytes; /* that cross at the median candidate */
     struct best {
@@ -119,7 +113,7 @@ static void scan(struct cutter *c)
     double bytes = 0;
     bool any = false;
 
-    c->cut[0] = (struct cut){.node = 0};
+    c->cut[0] = (struct merak_cut_place){.node = 0};
     c->n_cuts = 1;
     for (int n = 0; n < g->n_nodes; n++) {
         const struct merak_node *node = g->node[n];
@@ -127,8 +121,8 @@ static void scan(struct cutter *c)
         if (node->phase != MERAK_PHASE_F || is_convert(node))
             continue;
         if (any)
-            c->cut[c->n_cuts++] =
-                (struct cut){.node = n, .alive = alive, .bytes = bytes};
+            c->cut[c->n_cuts++] = (struct merak_cut_place){
+                .node = n, .alive = alive, .bytes = bytes};
         any = true;
         for (int i = 0; i < node->n_out; i++) {
             if (c->last_use[node->out[i]->id] > n) {
@@ -148,7 +142,7 @@ static void scan(struct cutter *c)
             }
         }
     }
-    c->cut[c->n_cuts++] = (struct cut){.node = g->n_nodes};
+    c->cut[c->n_cuts++] = (struct merak_cut_place){.node = g->n_nodes};
 }
 
 /* Keep the positions, or rows of them, where fewer values cross than before
@@ -500,6 +494,22 @@ enum merak_status merak_stages_places(const struct merak_sharded *sharded,
 
     if (rc == MERAK_OK)
         *n_p = c.n_cuts - 2;
+    cutter_fini(&c);
+    return rc;
+}
+
+enum merak_status merak_stages_list(const struct merak_sharded *sharded,
+                                    struct merak_cut_place **place_p, int *n_p,
+                                    struct merak_error *err)
+{
+    struct cutter c = {0};
+    enum merak_status rc = cutter_init(&c, sharded, 1, err);
+
+    if (rc == MERAK_OK) {
+        *place_p = c.cut;
+        *n_p = c.n_cuts - 2;
+        c.cut = NULL; /* the caller's now */
+    }
     cutter_fini(&c);
     return rc;
 }

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "runtime/train/options.h"
+#include "runtime/train/phases.h"
 
 #include "base/error.h"
 #include "base/options.h"
@@ -145,6 +146,10 @@ static const struct merak_option rows[] = {
      .most = 1e9},
     {"metrics", MERAK_OPTION_TEXT, AT(metrics),
      .about = "file with one JSON line a step (none)", .arg = "FILE"},
+    {"print", MERAK_OPTION_TEXT, AT(print),
+     .about = "phases of the plan, before training: any of graph, layouts, "
+              "blocks, stages, schedule, program (none)",
+     .arg = "LIST"},
     {"dump-grads", MERAK_OPTION_TEXT, AT(dump_grads),
      .about = "write the gradients of the first and last step there (none)",
      .arg = "DIR"},
@@ -214,7 +219,9 @@ static enum merak_status check(struct merak_train_options *opt,
                           opt->backend);
     if (opt->log_every == 0)
         opt->log_every = 1;
-    return MERAK_OK;
+    return opt->print != NULL
+               ? merak_phases_parse(opt->print, &opt->phases, err)
+               : MERAK_OK;
 }
 
 enum merak_status merak_train_options_parse(int argc, char **argv,

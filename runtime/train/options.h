@@ -54,6 +54,8 @@ struct merak_train_options {
     const char *trace;
     int trace_every; /* steps between those that are kept */
     const char *metrics;
+    const char *print;      /* --print */
+    unsigned phases;        /* what it asks for */
     const char *dump_grads; /* directory for gradients of chosen steps */
     uint64_t log_every;
     bool help;

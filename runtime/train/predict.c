@@ -83,11 +83,10 @@ void merak_trainer_costs(const struct merak_trainer *t,
     }
 }
 
-/* The programs of this rank's pipeline, one of each stage: its tensor and
- * data peers do the same at the same time. */
-static enum merak_status build_pipeline(struct merak_trainer *t,
-                                        struct merak_program **programs,
-                                        struct merak_error *err)
+/* Its tensor and data peers do the same at the same time. */
+enum merak_status merak_trainer_pipeline(struct merak_trainer *t,
+                                         struct merak_program **programs,
+                                         struct merak_error *err)
 {
     struct merak_program_options opt = merak_trainer_program_options(t);
     enum merak_status rc =
@@ -138,7 +137,7 @@ enum merak_status merak_trainer_predict(struct merak_trainer *t,
         return merak_fail_nomem(err, (size_t)t->plan.pp * sizeof(void *));
     for (int i = 0; i < t->program->n_instrs; i++)
         fill_one(t->program, &t->program->instr[i], &planned[i]);
-    rc = build_pipeline(t, programs, err);
+    rc = merak_trainer_pipeline(t, programs, err);
     if (rc == MERAK_OK)
         rc = add_times(t, programs, planned, err);
     for (int s = 0; s < t->plan.pp; s++)

@@ -2,6 +2,7 @@
 /* report.c - what people read of a run: the plan, the steps, the memory */
 #include "config.h"
 
+#include "runtime/train/phases.h"
 #include "runtime/train/trainer.h"
 
 #include "base/clock.h"
@@ -119,6 +120,31 @@ void merak_report_plan(const struct merak_trainer *t)
                merak_data_tokens(t->data),
                merak_data_samples(t->data, MERAK_TRAIN),
                merak_data_samples(t->data, MERAK_VALID));
+}
+
+enum merak_status merak_report_phases(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    struct merak_planned planned = {.plan = t->plan,
+                                    .sharded = t->sharded,
+                                    .stages = t->stages,
+                                    .n_programs = t->plan.pp};
+    enum merak_status rc = merak_model_graph(t->model, &planned.graph, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    planned.program = calloc((size_t)t->plan.pp, sizeof(*planned.program));
+    if (planned.program == NULL)
+        return merak_fail_nomem(err, (size_t)t->plan.pp * sizeof(void *));
+    rc = merak_trainer_pipeline(t, planned.program, err);
+    if (rc == MERAK_OK)
+        rc = merak_phases_print(&planned, t->opt.phases, err);
+    for (int s = 0; s < t->plan.pp; s++)
+        merak_program_destroy(planned.program[s]);
+    free(planned.program);
+    if (rc == MERAK_OK && fflush(stdout) != 0)
+        rc = merak_fail(err, MERAK_ERR_IO, "cannot write the output: %m");
+    return rc;
 }
 
 static double elapsed_s(const struct merak_trainer *t)

@@ -243,6 +243,8 @@ static enum merak_status make_programs(struct merak_trainer *t,
     }
     if (rc == MERAK_OK)
         rc = merak_trainer_plan(t, err);
+    if (rc == MERAK_OK && t->opt.phases != 0 && t->ranks.logical == 0)
+        rc = merak_report_phases(t, err);
     return merak_boot_agree(t->boot, rc, err);
 }
 

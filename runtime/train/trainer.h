@@ -172,6 +172,12 @@ enum merak_status merak_trainer_predict(struct merak_trainer *t,
                                         struct merak_trace_planned *planned,
                                         struct merak_error *err) MERAK_CHECKED;
 
+/* predict.c: the programs of this rank's pipeline, one of each stage;
+ * programs  out  [pp], also of those that were built before a failure. */
+enum merak_status merak_trainer_pipeline(struct merak_trainer *t,
+                                         struct merak_program **programs,
+                                         struct merak_error *err) MERAK_CHECKED;
+
 /* predict.c: what a cost model asks of each; cost  out  [n_instrs]. */
 void merak_trainer_costs(const struct merak_trainer *t,
                          struct merak_trace_cost *cost);
@@ -186,6 +192,9 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
 
 /* report.c: what people read. */
 void merak_report_plan(const struct merak_trainer *t);
+/* What --print asks for, on standard output. */
+enum merak_status merak_report_phases(struct merak_trainer *t,
+                                      struct merak_error *err) MERAK_CHECKED;
 void merak_report_step(const struct merak_trainer *t, double loss, double norm,
                        float lr, double step_s);
 enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,

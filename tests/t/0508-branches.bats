@@ -105,6 +105,24 @@ gained()
     same one resumed
 }
 
+# sum FIELD < LINES: of what comes before a word
+sum() { grep -oE "[0-9.e+]+ $1" | awk '{ s += $1 } END { printf "%.3g", s }'; }
+
+@test "a run prints its blocks: all nodes, part by part" {
+    unet printed 1 4 1 --branches blocks --steps 1 --print blocks,stages
+    blocks=$(grep '^block [0-9]' "$RUNS/printed/out")
+    stages=$(grep '^  chunk 0, part' "$RUNS/printed/out")
+    echo "$blocks"
+    [ "$(wc -l <<<"$stages")" -eq 4 ]
+    [ "$(wc -l <<<"$blocks")" -gt 4 ]
+    for what in nodes FLOP; do
+        [ "$(sum $what <<<"$blocks")" = "$(sum $what <<<"$stages")" ]
+    done
+    sed 's/.*, part \([0-9]\).*/\1/' <<<"$blocks" | sort -nc
+    # nothing crosses the last one's end
+    [ "$(grep -c ' values of ' <<<"$blocks")" -eq $(($(wc -l <<<"$blocks") - 1)) ]
+}
+
 @test "an order goes into searched plans, and against saved ones is refused" {
     run srun -n4 --overcommit --merak-tp=1 --merak-pp=auto --merak-dp=1 \
         "$BUILD/examples/unet" --data "$RUNS/text" --seq 32 --branches blocks \

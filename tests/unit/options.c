@@ -5,6 +5,7 @@
 #include "unit/near.h"
 
 #include "runtime/train/options.h"
+#include "runtime/train/phases.h"
 
 #include <string.h>
 
@@ -33,6 +34,8 @@ static const struct bad_row bad_rows[] = {
     {{"--data", "x", "--lr", "-1"}, "a number from 0"},
     {{"--data", "x", "--dtype", "fp16"}, "expected fp32|bf16, got \"fp16\""},
     {{"--data", "x", "--zero1", "maybe"}, "expected no|yes"},
+    {{"--data", "x", "--print", "stages,layers"},
+     "no phase \"layers\"; there are graph, layouts, blocks, stages"},
     {{"--data", "x", "--branches", "sideways"},
      "expected described|gathered|blocks|auto, got \"sideways\""},
     {{"--data", "x", "--stepz", "1"}, "unknown option \"--stepz\""},
@@ -96,7 +99,8 @@ static void good_options_are_stored(void **state)
 /* For a planner to choose, or by the model. */
 static void an_automatic_schedule_is_one_not_given(void **state)
 {
-    const char *const named[MAX_ARGS] = {"--data=x", "--schedule", "gpipe"};
+    const char *const named[MAX_ARGS] = {"--data=x", "--schedule", "gpipe",
+                                         "--print=graph,program"};
     const char *const automatic[MAX_ARGS] = {"--data=x", "--schedule", "auto"};
     struct merak_train_options opt;
     struct merak_error err;
@@ -106,6 +110,7 @@ static void an_automatic_schedule_is_one_not_given(void **state)
     assert_true(opt.given.schedule);
     assert_string_equal(opt.schedule, "gpipe");
     assert_int_equal(opt.branches, MERAK_BRANCHES_AUTO);
+    assert_int_equal(opt.phases, 1U | MERAK_PHASES_PROGRAM);
     assert_int_equal(parse(automatic, &opt, &err), MERAK_OK);
     assert_false(opt.given.schedule);
     assert_string_equal(opt.schedule, "1f1b");

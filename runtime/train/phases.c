@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* phases.c - what lies between a model and its programs, one phase a section
  *
- * The model's graph; how each node is cut (layouts); which stage runs it, and
+ * The model's graph; how each node is cut (layouts); what lies between two
+ * places where stages may be cut (blocks); which stage runs it, and
  * which ranks that stage is (stages); in which order a stage works (schedule);
  * and all of it as instructions (program).
  */
 #include "config.h"
 
-#include "cmd/plan/phases.h"
+#include "runtime/train/phases.h"
 
 #include "base/error.h"
 
@@ -59,6 +60,111 @@ static enum merak_status print_program(const struct merak_planned *planned,
         rc = merak_program_print(planned->program[s], &text, err);
         rc = put(rc, text);
     }
+    return rc;
+}
+
+/* --- blocks ----------------------------------------------------------------
+ */
+
+static bool is_convert(const struct merak_planned *planned, int node)
+{
+    return planned->sharded->hop[node].kind != MERAK_CONVERT_NONE;
+}
+
+/* What a converted copy was made of. */
+static const struct merak_value *root_of(const struct merak_planned *planned,
+                                         const struct merak_value *v)
+{
+    while (v->producer >= 0 && is_convert(planned, v->producer))
+        v = planned->sharded->graph->node[v->producer]->in[0];
+    return v;
+}
+
+/* FLOP of a forward node and of its gradients. */
+static double node_flops(const struct merak_graph *graph, const int *gradient,
+                         int node)
+{
+    double flops = 0;
+
+    for (int n = node; n >= 0; n = gradient[n]) {
+        struct merak_infer inf;
+        struct merak_cost cost = {0};
+
+        if (graph->node[n]->op->cost == NULL)
+            continue;
+        merak_node_infer(graph->node[n], &inf);
+        graph->node[n]->op->cost(&inf, &cost);
+        flops += cost.flops;
+    }
+    return flops;
+}
+
+/* Nodes from place[0] to place[1].  seen[], by value: the last block that read
+ * it, counted from 1. */
+static void print_block(const struct merak_planned *planned, int block,
+                        const struct merak_cut_place *place,
+                        const int *gradient, int *seen)
+{
+    const struct merak_graph *graph = planned->sharded->graph;
+    const char *first = "", *last = "";
+    size_t params = 0;
+    double flops = 0;
+    int n = 0;
+
+    for (int i = place[0].node; i < place[1].node && i < graph->n_forward;
+         i++) {
+        const struct merak_node *node = graph->node[i];
+
+        if (is_convert(planned, i))
+            continue;
+        last = node->name;
+        if (n++ == 0)
+            first = last;
+        flops += node_flops(graph, gradient, i);
+        for (int k = 0; k < node->n_in; k++) {
+            const struct merak_value *v = root_of(planned, node->in[k]);
+
+            if (v->kind == MERAK_VALUE_PARAM && seen[v->id] != block + 1)
+                params += merak_shape_count(&v->shape);
+            seen[v->id] = block + 1;
+        }
+    }
+    printf("block %d, part %d: %d nodes, %s .. %s, %zu parameters, %.4g FLOP",
+           block, planned->stages->of_node[place[0].node], n, first, last,
+           params, flops);
+    if (place[1].node < graph->n_forward)
+        printf(", then %d values of %.4g bytes", place[1].alive,
+               place[1].bytes);
+    putchar('\n');
+}
+
+/* Of a micro-batch, and of all tensor ranks together. */
+static enum merak_status print_blocks(const struct merak_planned *planned,
+                                      struct merak_error *err)
+{
+    const struct merak_graph *graph = planned->sharded->graph;
+    size_t n = (size_t)graph->n_nodes + (size_t)graph->n_values;
+    int *gradient = calloc(n, sizeof(*gradient)); /* the next of its node's */
+    int *seen = gradient + graph->n_nodes, n_places = 0;
+    struct merak_cut_place *place = NULL;
+    enum merak_status rc;
+
+    if (gradient == NULL)
+        return merak_fail_nomem(err, n * sizeof(*gradient));
+    for (int i = 0; i < graph->n_nodes; i++) {
+        int of = graph->node[i]->forward;
+
+        gradient[i] = -1;
+        if (of != i && !is_convert(planned, i)) {
+            gradient[i] = gradient[of];
+            gradient[of] = i;
+        }
+    }
+    rc = merak_stages_list(planned->sharded, &place, &n_places, err);
+    for (int i = 0; rc == MERAK_OK && i <= n_places; i++)
+        print_block(planned, i, &place[i], gradient, seen);
+    free(place);
+    free(gradient);
     return rc;
 }
 
@@ -171,9 +277,9 @@ static const struct {
     const char *name;
     print_fn print;
 } phases[] = {
-    {"graph", print_graph},     {"layouts", print_layouts},
-    {"stages", print_stages},   {"schedule", print_schedule},
-    {"program", print_program},
+    {"graph", print_graph},       {"layouts", print_layouts},
+    {"blocks", print_blocks},     {"stages", print_stages},
+    {"schedule", print_schedule}, {"program", print_program},
 };
 
 enum { N_PHASES = sizeof(phases) / sizeof(phases[0]) };
@@ -187,8 +293,8 @@ static int find(const char *name, size_t n)
     return -1;
 }
 
-enum merak_status plan_phases_parse(const char *list, unsigned *phases_p,
-                                    struct merak_error *err)
+enum merak_status merak_phases_parse(const char *list, unsigned *phases_p,
+                                     struct merak_error *err)
 {
     while (*list != '\0') {
         size_t n = strcspn(list, ",");
@@ -197,7 +303,7 @@ enum merak_status plan_phases_parse(const char *list, unsigned *phases_p,
         if (i < 0)
             return merak_fail(err, MERAK_ERR_CONFIG,
                               "--print: no phase \"%.*s\"; there are graph, "
-                              "layouts, stages, schedule, program",
+                              "layouts, blocks, stages, schedule, program",
                               n > 40 ? 40 : (int)n, list);
         *phases_p |= 1U << i;
         list += n;
@@ -206,8 +312,8 @@ enum merak_status plan_phases_parse(const char *list, unsigned *phases_p,
     return MERAK_OK;
 }
 
-enum merak_status plan_phases_print(const struct merak_planned *planned,
-                                    unsigned wanted, struct merak_error *err)
+enum merak_status merak_phases_print(const struct merak_planned *planned,
+                                     unsigned wanted, struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
