@@ -19,7 +19,8 @@
 #define DEGREE .least = 1, .most = 65535
 #define MOST_GIB 1e6
 
-/* The choices of a plan come first, what only a search reads comes last. */
+/* The choices of a plan come first, each with a flag that says it was given;
+ * what only a search reads comes last. */
 static const struct merak_option rows[] = {
     {"tp", MERAK_OPTION_INT, AT(plan.tp), .about = "tensor-parallel degree (1)",
      DEGREE, .words = "auto", GIVEN(tp)},
@@ -149,6 +150,24 @@ static enum merak_status no_choice(const char *name, struct merak_error *err)
                       list);
 }
 
+/* Fixed already, by its option or earlier in the list?  Of two values one
+ * would be dropped without a word. */
+static enum merak_status check_once(const struct plan_options *opt,
+                                    const char *name, const char *value,
+                                    struct merak_error *err)
+{
+    for (int i = 0; i < N_CHOICES; i++) {
+        const bool *given = (const void *)((const char *)opt + rows[i].given);
+
+        if (*given && strcmp(rows[i].name, name) == 0)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--what-if %s=%.40s: %s is fixed already, by "
+                              "--%s or in the same list; give it once",
+                              name, value, name, name);
+    }
+    return MERAK_OK;
+}
+
 /* "tp=4,schedule=gpipe": each as if it were an option. */
 static enum merak_status fix_choices(struct plan_options *opt,
                                      struct merak_error *err)
@@ -169,7 +188,9 @@ static enum merak_status fix_choices(struct plan_options *opt,
                               "\"%.60s\"",
                               text);
         *value++ = '\0';
-        rc = merak_options_set(&choices, text, value, opt, err);
+        rc = check_once(opt, text, value, err);
+        if (rc == MERAK_OK)
+            rc = merak_options_set(&choices, text, value, opt, err);
         if (rc == MERAK_ERR_NOT_FOUND)
             return no_choice(text, err);
         text = next;

@@ -269,6 +269,8 @@ enum merak_status merak_device_load(const char *path,
     json_error_t why;
     json_t *in = json_load_file(path, 0, &why);
 
+    if (in == NULL && why.line < 0) /* it could not be opened */
+        return merak_fail(err, MERAK_ERR_FORMAT, "device file: %s", why.text);
     if (in == NULL)
         return merak_fail(err, MERAK_ERR_FORMAT, "device file %s: %s (line %d)",
                           path, why.text, why.line);

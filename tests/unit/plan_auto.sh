@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..35
+echo 1..39
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -167,3 +167,9 @@ if [ $? -eq 66 ] && grep -qF "give --out" "$tmp/err"; then
 else
     echo "not ok $n - refused: calibrate without --out"
 fi
+refuses "--what-if tp=2: tp is fixed already" $cpu --what-if tp=1,tp=2
+refuses "--what-if tp=2: tp is fixed already" $cpu --what-if tp=2 --tp 1
+refuses "boundary is fixed already" $cpu --boundary whole \
+    --what-if boundary=scatter
+refuses "device file: unable to open ./none.json: No such file" \
+    --device ./none.json --global-batch 8
