@@ -152,11 +152,14 @@ on()
 
 @test "torch's own rendezvous over the ranks" {
     /usr/bin/python3 -c 'import torch.distributed' || skip "no torch"
-    # the nodes' names are Slurm's alone here: all are on this machine
+    # The nodes' names are Slurm's alone here: all are on this machine, and so
+    # are those of other sandboxes, whose jobs have the same numbers and ports.
+    export PORT_HERE=$((10000 + BASHPID % 9000))
     run timeout -k 5 90 srun -Q -n4 -N2 --overcommit --merak-tp=2 \
         --merak-env=torch /usr/bin/python3 -c 'if True:
             import os, torch, torch.distributed as d
-            os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo")
+            os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo",
+                MASTER_PORT=os.environ["PORT_HERE"])
             d.init_process_group("gloo")
             t = torch.tensor([float(os.environ["MERAK_RANK"])])
             d.all_reduce(t)
