@@ -471,8 +471,26 @@ enum merak_status merak_search_finals(struct merak_search *s) MERAK_CHECKED;
 enum merak_status
 merak_search_choose(struct merak_search *s,
                     struct merak_search_result **result_p) MERAK_CHECKED;
-/* Say why there is no plan. */
+/* --- refuse.c ------------------------------------------------------ */
+
+/* Say why there is no plan, and what would do. */
 enum merak_status merak_search_no_memory(const struct merak_search *s);
 enum merak_status merak_search_no_division(const struct merak_search *s);
+
+/* --- nearest.c ----------------------------------------------------- */
+
+#define MERAK_CHANGE_TEXT 64
+
+/* Is there a plan for this request, among the first that are rated?  Its
+ * programs are built. */
+bool merak_search_has_plan(const struct merak_search_input *in);
+/* Are the degrees that are asked for those of some plan?  Names them. */
+bool merak_search_has_degrees(const struct merak_search *s,
+                              char given[MERAK_CHANGE_TEXT]);
+/* Append to the error "; nearest: tp 4, or micro-batch 1": `first`, if not
+ * NULL, and the first few single changes with which there is a plan, of those
+ * that make room or of those that make numbers divide. */
+enum merak_status merak_search_name_changes(const struct merak_search *s,
+                                            bool memory, const char *first);
 
 #endif

@@ -110,8 +110,8 @@ struct merak_search_result {
 
 /*
  * MERAK_ERR_CONFIG if nothing fits: the text says which constraint binds, on
- * which stage, and the nearest change that would do.  Deterministic: the same
- * input gives the same plan.
+ * which stage, and up to three single changes with which there is a plan.
+ * Deterministic: the same input gives the same plan.
  */
 enum merak_status merak_search(const struct merak_search_input *input,
                                struct merak_search_result **result_p,

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* refuse.c - what binds where a search found no plan */
+#include "config.h"
+
+#include "partitioner/search/impl.h"
+
+#include "base/error.h"
+#include "base/size.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- memory --------------------------------------------------------------- */
+
+/* NULL: none could run, whatever the memory. */
+static const struct merak_candidate *least(const struct merak_search *s)
+{
+    const struct merak_candidate *c = NULL;
+
+    for (int i = 0; i < s->n_bigs; i++) {
+        if (c == NULL || s->big[i].bytes < c->bytes)
+            c = &s->big[i];
+    }
+    for (int i = 0; i < s->n_cands; i++) {
+        if (s->cand[i].arena < (c == NULL ? DBL_MAX : c->bytes))
+            c = &s->cand[i];
+    }
+    return c;
+}
+
+/* The request for this one plan. */
+static struct merak_search_input only(const struct merak_search *s,
+                                      const struct merak_candidate *c)
+{
+    const struct merak_plan *p = &c->plan;
+    struct merak_search_input in = *s->in;
+
+    in.pin = (struct merak_search_pins){
+        .tp = p->tp,
+        .pp = p->pp,
+        .dp = p->dp,
+        .micro_batch = p->micro_batch * (p->sub_pipeline ? 2 : 1),
+        .schedule = p->schedule,
+        .chunks = p->chunks,
+        .zero1 = p->zero1 ? MERAK_PIN_YES : MERAK_PIN_NO,
+        .order_tp_pp_dp = p->order_tp_pp_dp ? MERAK_PIN_YES : MERAK_PIN_NO,
+        .sub_pipeline = p->sub_pipeline ? MERAK_PIN_YES : MERAK_PIN_NO,
+        .fix_sp = true,
+        .sp = p->sp,
+        .fix_batch = true,
+        .batch = p->batch,
+        .fix_branches = in.pin.fix_branches,
+        .branches = in.pin.branches,
+        .boundary = in.pin.boundary,
+        .fix_recompute = in.pin.fix_recompute,
+        .recompute = in.pin.recompute};
+    return in;
+}
+
+/* Four digits of a number of bytes with its unit, no less than it is. */
+static size_t round_up(double bytes)
+{
+    double unit = 1;
+
+    while (bytes / unit >= 1024 && unit < 0x1p40)
+        unit *= 1024;
+    for (double digit = 1000; digit > 0.0001; digit /= 10) {
+        if (bytes / unit >= digit) {
+            unit *= digit / 1000;
+            break;
+        }
+    }
+    return (size_t)ceil(ceil(bytes / unit * (1 - 1e-12)) * unit);
+}
+
+/* What the smallest plan takes in fact: its table may have been off. */
+static size_t enough_memory(const struct merak_search *s,
+                            const struct merak_candidate *c)
+{
+    struct merak_search_input in = only(s, c);
+    double need = c->arena > 0 && c->arena < DBL_MAX ? c->arena : c->bytes;
+
+    for (int i = 0; i < 40; i++) {
+        in.memory_bytes = round_up(need);
+        if (merak_search_has_plan(&in))
+            return in.memory_bytes;
+        need *= 1.02;
+    }
+    return 0;
+}
+
+enum merak_status merak_search_no_memory(const struct merak_search *s)
+{
+    const struct merak_candidate *c = least(s);
+    char limit[MERAK_BYTES_TEXT], need[MERAK_BYTES_TEXT], first[32];
+    size_t bytes;
+
+    if (c == NULL) {
+        if (s->err != NULL)
+            *s->err = s->run_error;
+        return s->run_error.status;
+    }
+    bytes = enough_memory(s, c);
+    merak_bytes_text(bytes > 0 ? (double)bytes : c->bytes, need);
+    merak_bytes_text(s->limit, limit);
+    snprintf(first, sizeof(first), "%s a rank", need);
+    merak_fail(s->err, MERAK_ERR_CONFIG,
+               "memory: no plan fits in %s a rank; the smallest (tp %d, pp "
+               "%d, dp %d, micro-batch %zu, %s) needs %s on stage %d",
+               limit, c->plan.tp, c->plan.pp, c->plan.dp,
+               c->plan.micro_batch * (c->plan.sub_pipeline ? 2 : 1),
+               c->plan.schedule, need, c->stage);
+    return merak_search_name_changes(s, true, bytes > 0 ? first : NULL);
+}
+
+/* --- numbers that do not divide ------------------------------------------- */
+
+/* Do the degrees not multiply to the ranks? */
+static bool has_no_degrees(const struct merak_search *s)
+{
+    char given[MERAK_CHANGE_TEXT];
+
+    if (merak_search_has_degrees(s, given))
+        return false;
+    merak_fail(s->err, MERAK_ERR_CONFIG,
+               "degrees: %s: tp x pp x dp must be the %d ranks, tp must divide "
+               "the %d of a node",
+               given, s->tasks, s->in->ranks_per_node);
+    return true;
+}
+
+/* Can tensor ranks not share out the micro-batch, as is asked? */
+static bool has_no_samples(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    bool sliced =
+        pin->schedule != NULL && merak_schedule_slices(pin->schedule) > 1;
+    size_t b = sliced ? 1 : pin->micro_batch;
+    size_t tp = pin->tp > 0 ? (size_t)pin->tp
+                : pin->pp > 0 && pin->dp > 0
+                    ? (size_t)(s->tasks / pin->pp / pin->dp)
+                    : 1;
+    size_t half = tp > 1 && pin->sub_pipeline == MERAK_PIN_YES ? 2 : 1;
+
+    if (pin->batch == 0 || b == 0 || b % (half * tp) == 0)
+        return false;
+    if (sliced)
+        merak_fail(s->err, MERAK_ERR_CONFIG,
+                   "schedule %s runs micro-batches of 1, which tensor ranks "
+                   "cannot share out, as --tp-batch %d asks",
+                   pin->schedule, pin->batch);
+    else
+        merak_fail(s->err, MERAK_ERR_CONFIG,
+                   "micro-batch: tensor ranks cannot share out %zu, as "
+                   "--tp-batch %d asks",
+                   b, pin->batch);
+    return true;
+}
+
+/* Does no dp that is left, with the micro-batch, divide the batch? */
+static bool has_no_batch(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    size_t least_dp = 1, b = pin->micro_batch > 0 ? pin->micro_batch : 1;
+
+    if (pin->dp > 0)
+        least_dp = (size_t)pin->dp;
+    else if (pin->tp > 0 && pin->pp > 0)
+        least_dp = (size_t)(s->tasks / pin->tp / pin->pp);
+    if (pin->micro_batch == 0 && pin->batch > 0 && pin->tp > 0)
+        b = (size_t)pin->tp;
+    if (s->in->global_batch % (least_dp * b) == 0)
+        return false;
+    merak_fail(s->err, MERAK_ERR_CONFIG,
+               "global batch: %zu sequences are no multiple of dp %zu x "
+               "micro-batch %zu",
+               s->in->global_batch, least_dp, b);
+    return true;
+}
+
+/* Another's error, without what it would have changed. */
+static void say_error(const struct merak_search *s,
+                      const struct merak_error *why)
+{
+    static const char *const fix[] = {" (nearest", ": set ", ": use ",
+                                      ": leave "};
+
+    if (s->err == NULL)
+        return;
+    *s->err = *why;
+    s->err->status = MERAK_ERR_CONFIG;
+    for (size_t i = 0; i < sizeof(fix) / sizeof(*fix); i++) {
+        char *at = strstr(s->err->text, fix[i]);
+
+        if (at != NULL)
+            *at = '\0';
+    }
+}
+
+/* A sub-pipeline of an odd micro-batch? */
+static bool has_no_halves(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+
+    if (pin->sub_pipeline != MERAK_PIN_YES || pin->micro_batch % 2 == 0)
+        return false;
+    merak_fail(s->err, MERAK_ERR_CONFIG,
+               "a sub-pipeline halves the micro-batch: %zu is odd",
+               pin->micro_batch);
+    return true;
+}
+
+/* More stages, or parts, than the model has places for? */
+static bool has_no_parts(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    int chunks = pin->chunks > 1 ? pin->chunks : 1, most = 0;
+    char of[32] = "";
+
+    for (int i = 0; i < s->n_tables; i++)
+        most = s->table[i]->n > most ? s->table[i]->n : most;
+    if (most == 0 || pin->pp <= most / chunks)
+        return false;
+    if (chunks > 1)
+        snprintf(of, sizeof(of), " of %d chunks", chunks);
+    merak_fail(s->err, MERAK_ERR_CONFIG,
+               "stages: the model cannot be cut for pp %d%s, only into %d "
+               "parts",
+               pin->pp, of, most);
+    return true;
+}
+
+/* Does the schedule not go with slices, micro-batch or chunks? */
+static bool has_no_schedule(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    struct merak_plan plan = {.tp = 1,
+                              .dp = 1,
+                              .pp = pin->pp > 0 ? pin->pp : 2,
+                              .chunks = pin->chunks > 0 ? pin->chunks : 1,
+                              .micro_batch = 1,
+                              .passes = 1};
+    const struct merak_schedule *found;
+    struct merak_error why = {.status = MERAK_OK};
+    int slices;
+
+    if (pin->schedule == NULL)
+        return false;
+    slices = merak_schedule_slices(pin->schedule);
+    if (slices > 1 && s->in->seq % (size_t)slices != 0)
+        merak_fail(&why, MERAK_ERR_CONFIG,
+                   "schedule %s: a sequence of %zu tokens cannot be cut into "
+                   "%d slices",
+                   pin->schedule, s->in->seq, slices);
+    else if (slices > 1 && pin->micro_batch > 1)
+        merak_fail(&why, MERAK_ERR_CONFIG,
+                   "schedule %s runs micro-batches of 1, not of %zu",
+                   pin->schedule, pin->micro_batch);
+    else if (s->schedule_error.status != MERAK_OK)
+        why = s->schedule_error;
+    else if (pin->chunks > 0) {
+        plan.microbatches = plan.pp;
+        snprintf(plan.schedule, sizeof(plan.schedule), "%s", pin->schedule);
+        (void)!merak_plan_schedule(&plan, &found, &why);
+    }
+    if (why.status != MERAK_OK)
+        say_error(s, &why);
+    return why.status != MERAK_OK;
+}
+
+static void say_what_binds(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+
+    if (has_no_degrees(s))
+        return;
+    if (s->n_tp_refused > 0 && pin->tp > 0)
+        say_error(s, &s->tp_error);
+    else if (!has_no_halves(s) && !has_no_samples(s) && !has_no_batch(s) &&
+             !has_no_parts(s) && !has_no_schedule(s))
+        merak_fail(s->err, MERAK_ERR_CONFIG,
+                   "degrees: %d ranks and a global batch of %zu have no tp x "
+                   "pp x dp that the model can be cut to and dp x micro-batch "
+                   "divides the batch",
+                   s->tasks, s->in->global_batch);
+}
+
+enum merak_status merak_search_no_division(const struct merak_search *s)
+{
+    say_what_binds(s);
+    return merak_search_name_changes(s, false, NULL);
+}
