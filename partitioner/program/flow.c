@@ -12,6 +12,10 @@
  * A block that all stages run together makes its values on each of them.
  * What it takes from one stage's part goes on from there along all the
  * others, the nearest first.
+ *
+ * In an evaluation nothing moves that gradients alone would read.  It would be
+ * of no use, and its slot free as soon as the receive is posted: what takes the
+ * memory next would wait for a sender that may wait for it (posts.c).
  */
 #include "config.h"
 
@@ -112,6 +116,17 @@ static void find_homes(struct merak_build *b)
     }
 }
 
+/* Is a node's value one that programs without the node have no use for?  What
+ * is kept from step to step stays where it is. */
+static bool is_left_out(const struct merak_build *b,
+                        const struct merak_node *node,
+                        const struct merak_value *value)
+{
+    return b->opt->forward_only && node->phase != MERAK_PHASE_F &&
+           value->kind != MERAK_VALUE_PARAM &&
+           value->kind != MERAK_VALUE_PARAM_GRAD;
+}
+
 static void touch_all(struct reach *r)
 {
     struct merak_build *b = r->b;
@@ -121,6 +136,8 @@ static void touch_all(struct reach *r)
         int part = b->stages->of_node[n];
 
         for (int i = 0; i < node->n_out; i++) {
+            if (is_left_out(b, node, node->out[i]))
+                continue;
             b->flow[node->out[i]->id].home = part;
             touch(r, node->out[i]->id, part);
         }
@@ -130,6 +147,8 @@ static void touch_all(struct reach *r)
         const struct merak_node *node = b->graph->node[n];
 
         for (int i = 0; i < node->n_in; i++) {
+            if (is_left_out(b, node, node->in[i]))
+                continue;
             touch(r, node->in[i]->id, b->stages->of_node[n]);
             check_direction(b, node->in[i], b->stages->of_node[n]);
         }

@@ -231,6 +231,31 @@ static void nor_do_late_weight_gradients(void **state)
     assert_int_equal(count.proved, 2);
 }
 
+/* What only a backward reads stays where it is in an evaluation.  Of these
+ * programs every fifth stood still when it moved: what took its memory waited
+ * for a receive that nobody read. */
+static void nor_do_evaluations_of_blocks(void **state)
+{
+    struct count count = {0, 0, 0};
+
+    (void)state;
+    for (int i = 0; i < 48; i++) {
+        struct merak_plan plan = {.tp = i % 2 == 0 ? 2 : 4,
+                                  .pp = 5,
+                                  .dp = 1 + i / 2 % 2,
+                                  .chunks = 3,
+                                  .microbatches = 10,
+                                  .micro_batch = 1,
+                                  .scatter = 1,
+                                  .branches = MERAK_BRANCHES_GATHERED,
+                                  .schedule = "interlaced"};
+
+        prove(&plan, i, true, &count);
+    }
+    print_message("# %d proved, %d refused\n", count.proved, count.refused);
+    assert_true(count.proved >= 30);
+}
+
 /* Where a value would have to go back in every plan that is asked for, that is
  * what the planner says: no memory would help. */
 static void what_cannot_run_is_named(void **state)
@@ -271,6 +296,7 @@ int main(void)
         cmocka_unit_test(no_schedule_hangs),
         cmocka_unit_test(nor_do_other_degrees),
         cmocka_unit_test(nor_do_late_weight_gradients),
+        cmocka_unit_test(nor_do_evaluations_of_blocks),
         cmocka_unit_test(what_cannot_run_is_named),
     };
 
