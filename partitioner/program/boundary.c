@@ -59,7 +59,10 @@ int merak_boundary_choose(enum merak_boundary boundary,
 {
     const struct merak_cost_model shared = merak_cost_shared(cost, plan, 0);
     int node = cost->ranks_per_node;
+    int slices = merak_schedule_slices(plan->schedule);
 
+    if (slices > 1)
+        bytes /= slices; /* they cross one by one */
     if (plan->tp == 1 || plan->pp == 1 || boundary == MERAK_BOUNDARY_WHOLE)
         return 0;
     if (boundary == MERAK_BOUNDARY_SCATTER)

@@ -23,8 +23,9 @@ double merak_boundary_bytes(const struct merak_sharded *sharded,
                             const struct merak_stages *stages);
 /*
  * plan->scatter, of a plan that has its degrees.  AUTO: nodes' ranks if a
- * tensor group is in one of several nodes and a boundary of so many bytes is
- * gathered there sooner, by the costs, than it comes whole; else 0.  A pure
+ * tensor group is in one of several nodes and a boundary of so many bytes, of
+ * which slices cross one by one, is gathered there sooner, by the costs, than
+ * it comes whole; else 0.  A pure
  * function: all ranks choose alike.
  */
 int merak_boundary_choose(enum merak_boundary boundary,

@@ -347,6 +347,28 @@ static enum merak_status add_table(struct merak_search *s,
     return MERAK_OK;
 }
 
+/* Of what tensor ranks hold alike, where most of it crosses. */
+static double boundary_bytes(const struct merak_table *table)
+{
+    double most = 0;
+
+    for (int i = 0; i < table->n; i++) {
+        const struct merak_segment *seg = &table->segment[i];
+
+        if (seg->up_part < seg->up_bytes && seg->up_bytes > most)
+            most = seg->up_bytes;
+    }
+    return most * table->slices / table->width;
+}
+
+/* plan.scatter */
+static int scatter_of(const struct merak_search *s,
+                      const struct merak_candidate *cand)
+{
+    return merak_boundary_choose(s->in->pin.boundary, &s->cost, &cand->plan,
+                                 boundary_bytes(cand->table));
+}
+
 /* --- slices --------------------------------------------------------------- */
 
 /* The table with micro-batches in so many slices; NULL if that cannot be.
@@ -411,6 +433,7 @@ static enum merak_status rate_sliced(struct merak_search *s,
              slices);
     cand->plan.chunks = 1;
     cand->plan.sp = cand->table->sp;
+    cand->plan.scatter = scatter_of(s, cand);
     cand->balanced = NULL;
     if (!s->desperate && lower_bound(cand) >= HOPELESS * s->best_s)
         return MERAK_OK;
@@ -461,20 +484,6 @@ static enum merak_recompute recompute_of(const struct merak_search *s)
                                     : MERAK_RECOMPUTE_AUTO;
 }
 
-/* Of what tensor ranks hold alike, where most of it crosses. */
-static double boundary_bytes(const struct merak_table *table)
-{
-    double most = 0;
-
-    for (int i = 0; i < table->n; i++) {
-        const struct merak_segment *seg = &table->segment[i];
-
-        if (seg->up_part < seg->up_bytes && seg->up_bytes > most)
-            most = seg->up_bytes;
-    }
-    return most / table->width;
-}
-
 static enum merak_status rate_degrees(struct merak_search *s,
                                       const struct merak_table *table)
 {
@@ -501,8 +510,7 @@ static enum merak_status rate_degrees(struct merak_search *s,
         cand.plan.passes = table->passes;
         cand.plan.dtype = s->in->dtype;
         cand.plan.threads = s->in->threads;
-        cand.plan.scatter = merak_boundary_choose(
-            pin->boundary, &s->cost, &cand.plan, boundary_bytes(table));
+        cand.plan.scatter = scatter_of(s, &cand);
         if (s->desperate || lower_bound(&cand) < HOPELESS * s->best_s)
             rc = rate_chunks(s, &cand);
         if (rc == MERAK_OK)

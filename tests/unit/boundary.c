@@ -100,18 +100,23 @@ static void scattering_is_chosen_by_links(void **state)
         double link, net, bytes;
         enum merak_boundary asked;
         int scatter;
+        const char *schedule; /* or NULL */
     } rows[] = {
-        {4, 2, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 4},
-        {2, 4, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 4},
-        {4, 2, 1, 4, 1e9, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0},  /* as fast */
-        {4, 2, 1, 4, 1e10, 1e9, 1e3, MERAK_BOUNDARY_AUTO, 0}, /* latency */
-        {4, 2, 1, 8, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0}, /* one node */
-        {4, 2, 1, 0, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0}, /* likewise */
-        {4, 2, 1, 2, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0}, /* tp over two */
-        {1, 4, 1, 1, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0},
-        {4, 2, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_WHOLE, 0},
-        {4, 2, 1, 0, 1e9, 1e9, 1e3, MERAK_BOUNDARY_SCATTER, 1},
-        {4, 1, 2, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_SCATTER, 0},
+        {4, 2, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 4, NULL},
+        {2, 4, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 4, NULL},
+        /* as fast; latency; one node; likewise; tp over two */
+        {4, 2, 1, 4, 1e9, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0, NULL},
+        {4, 2, 1, 4, 1e10, 1e9, 1e3, MERAK_BOUNDARY_AUTO, 0, NULL},
+        {4, 2, 1, 8, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0, NULL},
+        {4, 2, 1, 0, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0, NULL},
+        {4, 2, 1, 2, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0, NULL},
+        {1, 4, 1, 1, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0, NULL},
+        {4, 2, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_WHOLE, 0, NULL},
+        {4, 2, 1, 0, 1e9, 1e9, 1e3, MERAK_BOUNDARY_SCATTER, 1, NULL},
+        {4, 1, 2, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_SCATTER, 0, NULL},
+        /* of slices, each: latency again */
+        {4, 2, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 4, "sliced:16"},
+        {4, 2, 1, 4, 1e10, 1e9, 1e6, MERAK_BOUNDARY_AUTO, 0, "sliced:64"},
     };
 
     (void)state;
@@ -123,6 +128,9 @@ static void scattering_is_chosen_by_links(void **state)
                                         .net_bytes_per_s = rows[i].net,
                                         .net_latency_s = 1e-5};
 
+        if (rows[i].schedule != NULL)
+            snprintf(plan.schedule, sizeof(plan.schedule), "%s",
+                     rows[i].schedule);
         assert_int_equal(
             merak_boundary_choose(rows[i].asked, &cost, &plan, rows[i].bytes),
             rows[i].scatter);

@@ -239,6 +239,42 @@ static void memory_is_the_arena_s(void **state)
     }
 }
 
+/* A slice is so small that parts of it would take longer to gather than all
+ * of it takes to come. */
+static void boundaries_are_of_slices(void **state)
+{
+    static const struct {
+        const char *schedule;
+        int scatter;
+    } rows[] = {{"1f1b", 4}, {"sliced:2", 4}, {"sliced:256", 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_search_result *result = NULL;
+        struct merak_search_input in;
+        struct merak_device device;
+        struct merak_error err;
+
+        input_20b(&in, &device);
+        gpt20b.layers = 4;
+        device.ranks_per_node = in.ranks_per_node = 4;
+        device.link_latency_s = 5e-6;
+        in.nodes = 2;
+        in.global_batch = 4;
+        in.pin = (struct merak_search_pins){.tp = 4,
+                                            .pp = 2,
+                                            .micro_batch = 1,
+                                            .fix_sp = true,
+                                            .sp = MERAK_SP_OFF,
+                                            .schedule = rows[i].schedule,
+                                            .sub_pipeline = MERAK_PIN_NO};
+        if (merak_search(&in, &result, &err) != MERAK_OK)
+            fail_msg("%s: %s", rows[i].schedule, err.text);
+        assert_int_equal(result->choice[0].plan.scatter, rows[i].scatter);
+        merak_search_destroy(result);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +283,7 @@ int main(void)
         cmocka_unit_test(pins_are_kept),
         cmocka_unit_test(refusals_say_what_binds),
         cmocka_unit_test(memory_is_the_arena_s),
+        cmocka_unit_test(boundaries_are_of_slices),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
