@@ -177,7 +177,8 @@ static void extend_strictly(struct cuts *c, int part, int from, double most)
     }
 }
 
-/* Could there be a cut that fits?  Each part takes as much as it can. */
+/* Could there be a cut whose parts fit?  Each takes as much as it can: if one
+ * ends at `from`, no part before it could have ended later. */
 static bool may_fit(struct cuts *c)
 {
     double share = c->rater.limit / c->rater.chunks;

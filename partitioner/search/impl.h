@@ -119,6 +119,9 @@ struct merak_range {
     double kept[MERAK_KEEPS], peak[MERAK_KEEPS], dropped[MERAK_KEEPS];
     double again_s[MERAK_KEEPS];
     double exchanged, largest;
+    /* Of what is kept for certain (need.c): all, before the latest block, what
+     * that makes, and the most that stands. */
+    double sure, sure_before, block_all, sure_peak;
     struct merak_mark *mark; /* by block */
     struct merak_top *top;   /* where nothing behind is higher */
     struct merak_hold hold;
@@ -283,8 +286,8 @@ struct merak_need {
 struct merak_need merak_part_need(struct merak_rater *rater,
                                   const struct merak_range *range, int part,
                                   double limit, int known);
-/* Bytes below which a part alone on its stage, and one that it is a part of,
- * hardly comes, whatever is dropped. */
+/* Bytes that a part alone on its stage takes by the table at least, whatever
+ * is dropped; and so does every part that it is a piece of. */
 double merak_part_least(const struct merak_rater *rater,
                         const struct merak_range *range, int part);
 /* Choose what each part drops, or keep to it if rater->fixed; fill keeps.

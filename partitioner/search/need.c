@@ -9,7 +9,6 @@
 
 #include "partitioner/search/impl.h"
 
-#include <float.h>
 #include <limits.h>
 
 static int part_at(const struct merak_rater *r, int stage, int chunk)
@@ -90,21 +89,34 @@ static double bytes_of(const struct merak_rater *r, const struct sum *sum)
     return held + (work > step ? work : step);
 }
 
+/*
+ * With n forwards in flight a part takes n times what it keeps of one, and
+ * what stands above that: n - 1 times what is kept, and the peak.  Neither is
+ * below what range.c says is sure:
+ *
+ *   kept  of each segment, what one of the ways to keep says, and the least of
+ *         them at least.  A part that drops its first blocks alone has some
+ *         segments of either way, so the least of whole parts would not do.
+ *   peak  while a segment is in work there stands what all before its block
+ *         keep, and all that its block has made, dropped at its end or not
+ *         (again.c runs a block again as a whole).
+ *
+ * Moving values and what the step's end takes come on top.  All terms are sums
+ * or maxima over segments of what is not negative, so that a longer part never
+ * has less, at either end: what several segments have is counted where no
+ * earlier segment of the part has it (parameters), or where it first is
+ * (values).  Therefore parts that take as much as they can one after the other
+ * come at least as far as any that fit (may_fit() in cut.c).
+ */
 double merak_part_least(const struct merak_rater *r,
                         const struct merak_range *range, int part)
 {
     int stage = r->lists->stage_of[part], chunk = 0;
-    double least = DBL_MAX, n;
 
     while (part_at(r, stage, chunk) != part)
         chunk++;
-    n = in_flight(r, stage, chunk);
-    for (int k = 0; k < MERAK_KEEPS; k++) {
-        double bytes = (n - 1) * range->kept[k] + range->peak[k];
-
-        least = bytes < least ? bytes : least;
-    }
-    return held_bytes(r, &range->hold) + least;
+    return held_bytes(r, &range->hold) +
+           (in_flight(r, stage, chunk) - 1) * range->sure + range->sure_peak;
 }
 
 /* A parameter of two parts of a stage is there once. */

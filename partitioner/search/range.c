@@ -75,6 +75,22 @@ static void begin_block(struct merak_range *range)
     range->mark[range->n_blocks++] = (struct merak_mark){
         range->to, range->kept[MERAK_KEEP_ALL], range->kept[MERAK_KEEP_LEAST],
         range->peak[MERAK_KEEP_LEAST], range->again_s[MERAK_KEEP_LEAST]};
+    range->sure_before = range->sure;
+    range->block_all = 0;
+}
+
+/* What stands and is kept whatever is dropped; what an earlier segment has,
+ * too, is not counted. */
+static void add_sure(struct merak_range *range, const struct merak_segment *s)
+{
+    double peak = range->sure_before + range->block_all + s->peak;
+    double least = s->kept[0];
+
+    for (int k = 1; k < MERAK_KEEPS; k++)
+        least = s->kept[k] < least ? s->kept[k] : least;
+    range->sure_peak = peak > range->sure_peak ? peak : range->sure_peak;
+    range->sure += least;
+    range->block_all += s->kept[MERAK_KEEP_ALL];
 }
 
 /* Within a block that is recomputed all of it stands at once, so that it
@@ -115,6 +131,7 @@ void merak_range_add(const struct merak_table *table, struct merak_range *range)
     if (range->to == range->from || s->begins_block)
         begin_block(range);
     add_kept(range, s, kept);
+    add_sure(range, s);
     range->to++;
 }
 
