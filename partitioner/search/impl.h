@@ -223,12 +223,6 @@ struct merak_candidate {
 };
 
 /* Everything but the bounds that rating a candidate takes. */
-/* A stage's last reductions over replicas, that follow on each other. */
-struct merak_drained {
-    double since, end; /* of them, while no other stage uses the node's way */
-    double way_s;      /* that they take of it */
-};
-
 struct merak_rater {
     struct merak_cost_model shared;
     const struct merak_cost_model *cost; /* that; the rater stays in place */
@@ -245,20 +239,21 @@ struct merak_rater {
                                   any will do */
     struct merak_follow own;   /* if the candidate has no lists */
     const struct merak_lists *lists, *lists_less; /* of struct merak_follow */
-    int dp_inside;                 /* of dp peers, on the same node */
-    double *gather_s, *reduce_s;   /* by segment: parameters in parts, gradients
-                                      over dp peers; one allocation */
-    double *work_s, *forward_s;    /* [segment + 1] of a unit, of what lies
-                                      before; one allocation */
-    double *work;                  /* scratch */
-    struct merak_drained *drained; /* [stage] scratch */
-    struct merak_marks marks;      /* of ranges; mark and top, one each */
+    int dp_inside; /* of dp peers, on the same node */
+    /* Parameters in parts, gradients over dp peers (ends.c): */
+    double *gather_s, *reduce_s; /* by segment */
+    double *gathered; /* by segment: with ZeRO-1, when what it reads is there */
+    double *all_gathered, *done; /* by stage; all of one allocation */
+    struct merak_reduction *reduction;
+    struct merak_drain *drain;
+    double *work_s, *forward_s; /* [segment + 1] of a unit, of what lies
+                                   before; one allocation */
+    double *work;               /* scratch */
+    struct merak_marks marks;   /* of ranges; mark and top, one each */
     /* By part, as of the latest merak_rate(): */
     struct merak_range *range;
     struct merak_keeps *keeps;
     struct merak_drop *drop;
-    double *front_s; /* no first forward ends before: with ZeRO-1, after what
-                        it reads was gathered */
 };
 
 enum merak_status merak_rater_init(struct merak_rater *rater,

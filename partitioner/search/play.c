@@ -104,10 +104,11 @@ static bool play_stage(struct merak_player *p, int s)
 
         if (at < 0)
             break;
-        end = (at > p->end[s] ? at : p->end[s]) + join_s(p, s, part, a) +
-              duration(p, part, a);
-        if (a->kind == MERAK_ACT_F && a->unit == 0 && end < p->r->front_s[part])
-            end = p->r->front_s[part];
+        at = (at > p->end[s] ? at : p->end[s]) + join_s(p, s, part, a);
+        end = at + duration(p, part, a);
+        if (a->kind == MERAK_ACT_F && a->unit == 0)
+            end += merak_first_forward(p->r, part, at) - at -
+                   p->r->range[part].f_s;
         if (a->kind == MERAK_ACT_F || a->kind == MERAK_ACT_B)
             *end_of(p, part, a, a->pass) = end;
         if (a->kind == MERAK_ACT_B || a->kind == MERAK_ACT_W)

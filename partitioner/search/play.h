@@ -28,4 +28,30 @@ struct merak_player {
 /* Fill f_end, b_end, made, end and before. */
 void merak_play(struct merak_player *p);
 
+/* --- ends.c: before the first forward, and after the last backward - */
+
+/* Of a stage, behind its last backward. */
+struct merak_tail {
+    double ready; /* the norm can begin */
+    double tp_s;  /* of it, tensor peers */
+    double update_s;
+};
+
+/* What replicas exchange, if there are any: the first of rater's fields, and
+ * room for the others. */
+enum merak_status merak_ends_init(struct merak_rater *rater,
+                                  struct merak_error *err) MERAK_CHECKED;
+void merak_ends_fini(struct merak_rater *rater);
+/* When parameters are gathered, of the stages there are. */
+void merak_set_gathered(struct merak_rater *rater);
+/* When a part's first forward ends that can begin at `at`. */
+double merak_first_forward(const struct merak_rater *rater, int part,
+                           double at);
+/* Sums of squares meet over tp, dp and pp. */
+double merak_norm_s(const struct merak_rater *rater);
+/* When the step is over that was played; *busiest: stage `at`'s end. */
+double merak_whole_step(const struct merak_rater *rater,
+                        const struct merak_player *player,
+                        struct merak_tail *busiest, int at);
+
 #endif

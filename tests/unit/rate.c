@@ -152,6 +152,7 @@ static double rate_replicas(const struct replicas *row)
             .b_s = 2,
             .x_s = 1,
             .w_s = 1,
+            .kernel_s = 3,
             .up_bytes = 1e-12,
             .down_bytes = 1e-12,
             .exchanged = row->exchanges,
@@ -190,9 +191,9 @@ static void gathers_hide_behind_the_first_forwards(void **state)
         {"1f1b", 2, 2, true, false, {0.25, 0.5}, 2.5 + 2 + 2 + 0.5},
         {"1f1b", 2, 2, true, false, {0.25, 2}, 5 + 2 + 4},
         /* The second is done at 4.5, its first segment's part at 0.5; its
-         * exchanges wait for both. */
+         * exchanges wait for both, and its last for the reduction, too. */
         {"1f1b", 2, 4, true, false, {0, 0, 0.25, 2}, 5.5 + 4 + 4},
-        {"1f1b", 2, 4, true, true, {0, 0, 0.25, 2}, 6.5 + 4 + 4},
+        {"1f1b", 2, 4, true, true, {0, 0, 0.25, 2}, 6.5 + 2 + 4 + 4},
         /* On the first stage they do not. */
         {"1f1b", 1, 2, true, true, {0.25, 0.25}, 2.5 + 4 + 0.5},
     };
@@ -215,6 +216,9 @@ static void reductions_hide_behind_the_last_backward(void **state)
         {"1f1b", 1, 3, false, true, {0, 0, 1}, 5 + 4 + 2},
         {"1f1b", 1, 3, false, true, {0, 0, 2}, 5 + 8 + 2},
         {"1f1b", 1, 3, false, true, {0.25, 0, 2}, 5 + 8 + 2 + 1},
+        /* So does the first stage, whose gradients come that much later. */
+        {"1f1b", 2, 4, false, true, {0, 0, 0, 1}, 6 + 4 + 4},
+        {"1f1b", 2, 4, false, false, {0, 0, 0, 1}, 6 + 2 + 4},
         /* Gradients of weights apart, behind those of all activations. */
         {"zb-h1", 1, 3, false, false, {0, 0, 0}, 9},
         {"zb-h1", 1, 3, false, false, {0, 0, 1}, 7 + 4},
@@ -223,6 +227,24 @@ static void reductions_hide_behind_the_last_backward(void **state)
 
     (void)state;
     assert_rated(rows, sizeof(rows) / sizeof(*rows));
+}
+
+/* As below.  A gather takes nothing from a stage that still waits. */
+static void gathers_take_from_kernels(void **state)
+{
+    static const struct replicas rows[] = {
+        /* half an element is there at 1: beside the first segment's forward,
+         * and is reduced beside its backward */
+        {"1f1b", 1, 2, true, false, {0, 0.5}, 2 + 4 + 2 * (0.125 + 0.0625)},
+        /* an element of the second stage at 2; the first is through at 1;
+         * what follows has a hop each */
+        {"1f1b", 2, 2, true, false, {0, 1}, 2 + 1 + 2 + 2 + 3 * 0.125},
+    };
+
+    (void)state;
+    beside = (struct merak_beside){0.125, 1.0 / 16};
+    assert_rated(rows, sizeof(rows) / sizeof(*rows));
+    beside = (struct merak_beside){0};
 }
 
 /* Kernels lose 1/8 s a round, and 1/16 s to the 2 bytes in which half an
@@ -276,6 +298,7 @@ int main(void)
         cmocka_unit_test(hops_take_from_kernels),
         cmocka_unit_test(gathers_hide_behind_the_first_forwards),
         cmocka_unit_test(reductions_hide_behind_the_last_backward),
+        cmocka_unit_test(gathers_take_from_kernels),
         cmocka_unit_test(reductions_take_from_kernels),
         cmocka_unit_test(stages_of_a_node_share_its_ways),
     };

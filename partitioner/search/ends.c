@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ends.c - what a step has before its first forward and after its last
+ * backward
+ *
+ * Parameters that replicas updated in parts are gathered; then gradients are
+ * reduced over replicas, those of tied parameters summed over stages, the norm
+ * found and all updated, as in step.c.  Stages of a node share its ways for
+ * both; what else overlaps there is the simulator's.
+ */
+#include "config.h"
+
+#include "partitioner/search/impl.h"
+#include "partitioner/search/play.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+static int stage_of(const struct merak_rater *r, int segment)
+{
+    int part = 0;
+
+    while (r->range[part].to <= segment)
+        part++;
+    return r->lists->stage_of[part];
+}
+
+/* --- before the first forward --------------------------------------------- */
+
+/* n collectives over replicas of `bytes` each way in all. */
+static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
+                      int n)
+{
+    /* All stages gather at the same time, and reduce when each is ready. */
+    const struct merak_cost_model *cost = reduce ? r->cost : &r->crowded;
+    int dp = r->plan->dp;
+    enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
+    double latency;
+
+    if (dp == 1)
+        return 0;
+    if (reduce && !r->plan->zero1)
+        kind = MERAK_CONVERT_ALL_REDUCE;
+    latency = merak_cost_exchange(cost, kind, 0, dp, r->dp_inside);
+    bytes *= (kind == MERAK_CONVERT_ALL_REDUCE ? 2.0 : 1.0) * (dp - 1) / dp;
+    return (n - 1) * latency +
+           merak_cost_exchange(cost, kind, bytes, dp, r->dp_inside);
+}
+
+/* What one of them takes from kernels. */
+static struct merak_beside over_dp_takes(const struct merak_rater *r,
+                                         bool reduce, double bytes)
+{
+    int dp = r->plan->dp;
+    enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
+
+    if (dp == 1)
+        return (struct merak_beside){0};
+    if (reduce && !r->plan->zero1)
+        kind = MERAK_CONVERT_ALL_REDUCE;
+    bytes *= (kind == MERAK_CONVERT_ALL_REDUCE ? 2.0 : 1.0) * (dp - 1) / dp;
+    return merak_cost_beside(r->cost, kind, bytes, dp);
+}
+
+/* Of a segment on stage s: what was not gathered for an earlier one. */
+static struct merak_hold fresh_hold(const struct merak_rater *r, int s,
+                                    const struct merak_segment *seg)
+{
+    struct merak_hold hold = seg->hold;
+
+    for (int i = 0; i < seg->n_shares; i++) {
+        const struct merak_share *share =
+            &r->table->share[seg->first_share + i];
+
+        if (stage_of(r, share->prev) != s)
+            merak_hold_add(&hold, &share->hold);
+    }
+    return merak_hold_of(&hold, r->plan->zero1);
+}
+
+static double gather_bytes(const struct merak_hold *hold)
+{
+    return 2 * hold->low + 4 * hold->full;
+}
+
+/* Of parameters in parts, over replicas and then tensor ranks. */
+static double gathers_s(const struct merak_rater *r,
+                        const struct merak_hold *hold)
+{
+    if (hold->n == 0)
+        return 0;
+    return over_dp(r, false, gather_bytes(hold), hold->n) + hold->gather_s;
+}
+
+static double gather_s(const struct merak_rater *r, int s,
+                       const struct merak_segment *seg)
+{
+    struct merak_hold hold;
+
+    if (seg->n_shares == 0)
+        return r->gather_s[seg - r->table->segment];
+    hold = fresh_hold(r, s, seg);
+    return gathers_s(r, &hold);
+}
+
+/* When it is there what each segment reads: a stage gathers from the step's
+ * start on, in the order in which it reads. */
+static void set_gathered(struct merak_rater *r, int s)
+{
+    double gathered = 0;
+
+    for (int c = 0; c < r->chunks; c++) {
+        const struct merak_range *g =
+            &r->range[r->lists->part[s * r->chunks + c]];
+
+        for (int i = g->from; i < g->to; i++) {
+            gathered += gather_s(r, s, &r->table->segment[i]);
+            r->gathered[i] = gathered;
+        }
+    }
+    r->all_gathered[s] = gathered;
+}
+
+void merak_set_gathered(struct merak_rater *r)
+{
+    for (int s = 0; s < r->plan->pp && r->gathered != NULL; s++)
+        set_gathered(r, s);
+}
+
+/* A gather takes something from the kernel beside which it begins: *end_p is
+ * that of kernels that begin at `start`. */
+static void lose_to_gathers(const struct merak_rater *r, int s, double start,
+                            double *end_p)
+{
+    double begins = 0;
+
+    if (r->cost->beside_latency_s == 0 && r->cost->beside_bytes_per_s == 0)
+        return;
+    for (int c = 0; c < r->chunks && begins < *end_p; c++) {
+        const struct merak_range *g =
+            &r->range[r->lists->part[s * r->chunks + c]];
+
+        for (int i = g->from; i < g->to && begins < *end_p; i++) {
+            const struct merak_hold hold =
+                merak_hold_of(&r->table->segment[i].hold, true);
+            struct merak_beside takes =
+                over_dp_takes(r, false, gather_bytes(&hold));
+
+            if (r->gathered[i] == begins)
+                continue; /* it holds none */
+            if (begins >= start)
+                *end_p += takes.copy_s + (begins > 0 ? 0 : takes.wake_s);
+            begins = r->gathered[i];
+        }
+    }
+}
+
+/* Each segment waits for its own; on all stages but the first, exchanges wait
+ * for all. */
+double merak_first_forward(const struct merak_rater *r, int part, double at)
+{
+    const struct merak_range *g = &r->range[part];
+    int s = r->lists->stage_of[part];
+    double end;
+
+    if (r->gathered == NULL || at >= r->all_gathered[s])
+        return at + g->f_s;
+    for (int i = g->from; i < g->to; i++) {
+        const struct merak_segment *seg = &r->table->segment[i];
+        double ready =
+            s > 0 && seg->exchanged > 0 ? r->all_gathered[s] : r->gathered[i];
+
+        at = ready > at ? ready : at;
+        end = at + seg->f_s;
+        lose_to_gathers(r, s, at, &end);
+        at = end;
+    }
+    return at;
+}
+
+/* --- after the last backward ---------------------------------------------- */
+
+/* When the total of tied gradients is there, by stage: the running sum goes
+ * up from stage to stage, the total back. */
+static void tie(const struct merak_rater *r, const double *end, double *tied)
+{
+    const struct merak_table *t = r->table;
+    int pp = r->plan->pp;
+
+    for (int s = 0; s < pp; s++)
+        tied[s] = 0;
+    for (int back = 0; back < 2; back++) {
+        for (int i = 0; i < t->n_shares; i++) {
+            const struct merak_share *share =
+                &t->share[back ? t->n_shares - 1 - i : i];
+            double elements = share->hold.low + share->hold.full, took, at;
+            int low = stage_of(r, share->prev), high = low;
+
+            if (elements == 0)
+                continue;
+            high = stage_of(r, share->segment);
+            if (low == high)
+                continue;
+            took = merak_cost_transfer(
+                r->cost, 4 * elements,
+                merak_cost_together(r->cost,
+                                    merak_plan_rank(r->plan, 0, 0, low),
+                                    merak_plan_rank(r->plan, 0, 0, high)));
+            at = tied[low] > end[low] ? tied[low] : end[low];
+            if (back)
+                tied[low] = tied[high] + took;
+            else
+                tied[high] = (at > end[high] ? at : end[high]) + took;
+        }
+    }
+}
+
+/* Of parameters of the mean size, their state in so many parts. */
+static double adamw_s(const struct merak_rater *r, const struct merak_hold *h,
+                      double parts)
+{
+    double each = h->n * parts;
+    struct merak_kernel_size size;
+
+    if (h->n == 0)
+        return 0;
+    size = (struct merak_kernel_size){14 * (h->low + h->full) / each,
+                                      (30 * h->low + 28 * h->full) / each, 0};
+    return h->n * merak_cost_kernel(r->cost, "adamw", r->plan->tp, &size);
+}
+
+/* Of what segment i of stage s is the first to hold: what no other stage
+ * has. */
+static struct merak_hold own_hold(const struct merak_rater *r, int s, int i)
+{
+    struct merak_hold hold = r->table->segment[i].hold;
+
+    for (int k = 0; k < r->table->n_shares && hold.n > 0; k++) {
+        const struct merak_share *share = &r->table->share[k];
+
+        if (share->prev != i || stage_of(r, share->segment) == s)
+            continue;
+        hold.low -= share->hold.low;
+        hold.full -= share->hold.full;
+        hold.low_less -= share->hold.low_less;
+        hold.full_less -= share->hold.full_less;
+        hold.n -= share->hold.n;
+    }
+    return merak_hold_of(&hold, r->plan->zero1);
+}
+
+/* To sum its gradients over replicas. */
+static double reduce_s(const struct merak_rater *r, int s, int i)
+{
+    struct merak_hold hold;
+
+    if (r->table->segment[i].lent == 0)
+        return r->reduce_s[i];
+    hold = own_hold(r, s, i);
+    return hold.n > 0 ? over_dp(r, true, 4 * (hold.low + hold.full), hold.n)
+                      : 0;
+}
+
+/* What the ranks of a stage take of their node's way for that. */
+static double way_s(const struct merak_rater *r, int s, int i)
+{
+    struct merak_hold hold;
+
+    if (r->way_s_per_byte == 0)
+        return 0;
+    hold = own_hold(r, s, i);
+    return r->way_s_per_byte * 4 * (hold.low + hold.full);
+}
+
+/* A stage as its last backwards fill its queue of collectives. */
+struct merak_drain {
+    double at;       /* compute has come to here */
+    double free;     /* what has begun in the queue is over */
+    double awake;    /* until when communication is */
+    double since;    /* when the queue had nothing before that, last */
+    double way_s;    /* that reductions since then take of a node's way */
+    int first, last; /* segments whose reductions have not begun, or -1 */
+};
+
+/* Gradients of a segment's weights. */
+struct merak_reduction {
+    double seconds;
+    struct merak_beside takes; /* from a kernel beside it */
+    int next;                  /* segment whose turn is next, or -1 */
+};
+
+/* It is to be reduced from now on. */
+static void add_reduction(const struct merak_rater *r, int s, int i,
+                          struct merak_drain *d)
+{
+    const struct merak_segment *seg = &r->table->segment[i];
+    const struct merak_hold hold = merak_hold_of(&seg->hold, r->plan->zero1);
+    struct merak_reduction *add = &r->reduction[i];
+    double reduce = reduce_s(r, s, i), work;
+
+    if (reduce == 0)
+        return;
+    *add = (struct merak_reduction){
+        .seconds = hold.convert_s + reduce,
+        .takes = over_dp_takes(r, true, 4 * (hold.low + hold.full)),
+        .next = -1};
+    /* A wake-up each, if one is over before the next is there. */
+    work = r->lists->schedule->splits_w ? seg->w_s : seg->b_s;
+    if (add->seconds < work && hold.n * add->takes.wake_s < work)
+        add->takes.wake_s *= hold.n;
+    if (d->first >= 0)
+        r->reduction[d->last].next = i;
+    else
+        d->first = i;
+    if (d->first == i && d->free < d->at) { /* it begins at once */
+        d->free = d->since = d->at;
+        d->way_s = 0;
+    }
+    d->way_s += way_s(r, s, i);
+    d->last = i;
+}
+
+/* The next reduction begins; what it takes from a kernel that runs then. */
+static double begin_next(const struct merak_rater *r, struct merak_drain *d)
+{
+    const struct merak_reduction *next = &r->reduction[d->first];
+    double takes = next->takes.copy_s, until = d->free + next->seconds;
+
+    if (d->free > d->awake)
+        takes += next->takes.wake_s;
+    if (until < d->free + next->takes.wake_s)
+        until = d->free + next->takes.wake_s;
+    d->awake = until > d->awake ? until : d->awake;
+    d->free += next->seconds;
+    d->first = next->next;
+    return takes;
+}
+
+static void begin_all(const struct merak_rater *r, struct merak_drain *d)
+{
+    while (d->first >= 0)
+        begin_next(r, d);
+}
+
+/* Kernels of so long, and of what they lose to reductions. */
+static void compute(const struct merak_rater *r, double seconds,
+                    struct merak_drain *d)
+{
+    double end = d->at + seconds;
+
+    while (d->first >= 0 && d->free < d->at)
+        begin_next(r, d); /* while nothing ran */
+    while (d->first >= 0 && d->free < end)
+        end += begin_next(r, d);
+    d->at = end;
+}
+
+/* A backward's exchange waits for reductions that are queued before it.  Of
+ * a segment's seconds what are no kernels' are its exchanges', there and
+ * back alike. */
+static void exchange(const struct merak_rater *r,
+                     const struct merak_segment *seg, struct merak_drain *d)
+{
+    double took = (seg->f_s + seg->b_s - seg->kernel_s) / 2;
+
+    if (seg->exchanged == 0)
+        return;
+    begin_all(r, d);
+    took = took > 0 ? took : 0;
+    if (d->free + took > d->at)
+        d->free = d->at = d->free + took;
+}
+
+/*
+ * The last backward of a part, that begins at `from` at the soonest: what a
+ * segment's weights had of gradients is summed over replicas as soon as the
+ * last is there, behind the segments before it.
+ */
+static void drain_part(const struct merak_player *p, int part, double from,
+                       struct merak_drain *d)
+{
+    const struct merak_rater *r = p->r;
+    const struct merak_range *g = &r->range[part];
+    bool splits = p->lists->schedule->splits_w;
+    double begins = p->made[part] - (splits ? g->w_s : g->b_s);
+
+    begins = from > begins ? from : begins;
+    d->at = begins > d->at ? begins : d->at;
+    for (int i = g->to - 1; i >= g->from; i--) {
+        const struct merak_segment *seg = &r->table->segment[i];
+
+        compute(r, splits ? seg->w_s : seg->b_s, d);
+        if (!splits)
+            exchange(r, seg, d);
+        add_reduction(r, p->lists->stage_of[part], i, d);
+    }
+}
+
+/* The part of a stage that ends after `last` (-1: first); -1 if there is
+ * none. */
+static int next_made(const struct merak_player *p, int s, int last)
+{
+    int next = -1;
+
+    for (int c = 0; c < p->r->chunks; c++) {
+        int part = p->lists->part[s * p->r->chunks + c];
+
+        if (last >= 0 && (p->made[part] < p->made[last] ||
+                          (p->made[part] == p->made[last] && part <= last)))
+            continue;
+        if (next < 0 || p->made[part] < p->made[next])
+            next = part;
+    }
+    return next;
+}
+
+/* Weight gradients apart from others: in the order in which they come. */
+static void drain_stages(const struct merak_player *p)
+{
+    const struct merak_rater *r = p->r;
+
+    for (int s = 0; s < r->plan->pp; s++) {
+        for (int part = next_made(p, s, -1); part >= 0;
+             part = next_made(p, s, part))
+            drain_part(p, part, 0, &r->drain[s]);
+    }
+}
+
+/* Last backwards, from the last part down.  One that waits for reductions is
+ * late for the part below. */
+static void drain_backwards(const struct merak_player *p)
+{
+    const struct merak_rater *r = p->r;
+    double from = 0; /* what the part above makes is there */
+
+    for (int part = r->parts - 1; part >= 0; part--) {
+        int s = p->lists->stage_of[part];
+
+        drain_part(p, part, from, &r->drain[s]);
+        from = 0;
+        if (part > 0 && p->down_s[part] >= 0)
+            from = r->drain[s].at;
+        if (from > 0 && p->lists->stage_of[part - 1] != s)
+            from += p->down_s[part] + p->down_gather_s[part];
+    }
+}
+
+/* Stages from..to share a node's way: what they have for it is through when it
+ * was never idle since one of them began. */
+static void crowd(struct merak_drain *drain, int from, int to)
+{
+    double through = 0;
+
+    for (int s = from; s < to; s++) {
+        double end = drain[s].since;
+
+        for (int k = from; k < to; k++)
+            end += drain[k].since >= drain[s].since ? drain[k].way_s : 0;
+        through = end > through ? end : through;
+    }
+    for (int s = from; s < to; s++)
+        drain[s].free = through > drain[s].free ? through : drain[s].free;
+}
+
+static void crowd_nodes(const struct merak_rater *r)
+{
+    int pp = r->plan->pp, from = 0;
+
+    for (int s = 1; s <= pp && r->way_s_per_byte > 0; s++) {
+        if (s < pp &&
+            merak_cost_together(r->cost, merak_plan_rank(r->plan, 0, 0, from),
+                                merak_plan_rank(r->plan, 0, 0, s)))
+            continue;
+        crowd(r->drain, from, s);
+        from = s;
+    }
+}
+
+/* When all stages are through with their backwards, and their queues of
+ * collectives with the reductions. */
+static const double *drain_all(const struct merak_player *p)
+{
+    const struct merak_rater *r = p->r;
+
+    if (r->plan->dp == 1)
+        return p->end;
+    for (int s = 0; s < r->plan->pp; s++)
+        r->drain[s] = (struct merak_drain){.first = -1};
+    if (p->lists->schedule->splits_w)
+        drain_stages(p);
+    else
+        drain_backwards(p);
+    for (int s = 0; s < r->plan->pp; s++) {
+        struct merak_drain *d = &r->drain[s];
+
+        begin_all(r, d);
+        r->done[s] = d->at > p->end[s] ? d->at : p->end[s];
+    }
+    crowd_nodes(r);
+    return r->done;
+}
+
+/* Behind its backwards, which are `done`. */
+static struct merak_tail tail_of(const struct merak_player *p, int s,
+                                 const struct merak_range *g, double done,
+                                 double tied)
+{
+    const struct merak_rater *r = p->r;
+    const struct merak_hold own = merak_hold_of(&g->hold, r->plan->zero1);
+    const struct merak_hold *h = &own;
+    bool flat = r->plan->dp > 1 && r->plan->zero1;
+    double elements = h->low + h->full;
+    double late = tied > 0 ? g->tied + g->lent : 0;
+    double parts = flat ? r->plan->dp : 1;
+    struct merak_tail t = {.ready = done + h->convert_s, .tp_s = h->convert_s};
+
+    if (r->plan->dp > 1) {
+        t.ready = done > r->drain[s].free ? done : r->drain[s].free;
+        t.tp_s = 0;
+    }
+    if (late > 0) {
+        t.ready = t.ready > tied ? t.ready : tied;
+        if (r->plan->dp > 1)
+            t.ready += over_dp(r, true, 4 * late, 1);
+    }
+    /* step.c: norms of all parameters of the model, those held here. */
+    t.ready += r->table->n_params * r->cost->kernel_s +
+               4 * elements / parts / r->cost->bytes_per_s;
+    t.update_s = adamw_s(r, h, parts);
+    return t;
+}
+
+double merak_norm_s(const struct merak_rater *r)
+{
+    const struct merak_plan *p = r->plan;
+    double bytes = 8.0 * r->table->n_params;
+    int across =
+        merak_cost_together(r->cost, 0, p->tp * p->dp * p->pp - 1) ? p->pp : 1;
+
+    return merak_cost_exchange(r->cost, MERAK_CONVERT_ALL_REDUCE, 2 * bytes,
+                               p->tp, p->tp) +
+           merak_cost_exchange(r->cost, MERAK_CONVERT_ALL_REDUCE, 2 * bytes,
+                               p->dp, r->dp_inside) +
+           merak_cost_exchange(r->cost, MERAK_CONVERT_ALL_REDUCE, 2 * bytes,
+                               p->pp, across) +
+           r->cost->kernel_s;
+}
+
+/* --- rating --------------------------------------------------------------- */
+
+static enum merak_status alloc(struct merak_rater *r, struct merak_error *err)
+{
+    size_t n = (size_t)r->table->n, pp = (size_t)r->plan->pp;
+
+    r->gather_s = calloc(3 * n + 2 * pp, sizeof(*r->gather_s));
+    r->reduction = calloc(n, sizeof(*r->reduction));
+    r->drain = calloc(pp, sizeof(*r->drain));
+    if (r->gather_s == NULL || r->reduction == NULL || r->drain == NULL)
+        return merak_fail_nomem(err, 3 * n * sizeof(*r->gather_s));
+    r->reduce_s = r->gather_s + n;
+    r->done = r->reduce_s + n;
+    if (r->plan->zero1) {
+        r->all_gathered = r->done + pp;
+        r->gathered = r->all_gathered + pp;
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_ends_init(struct merak_rater *r,
+                                  struct merak_error *err)
+{
+    enum merak_status rc = alloc(r, err);
+
+    for (int i = 0; i < r->table->n && rc == MERAK_OK; i++) {
+        const struct merak_hold hold =
+            merak_hold_of(&r->table->segment[i].hold, r->plan->zero1);
+
+        if (hold.n == 0)
+            continue;
+        r->gather_s[i] = gathers_s(r, &hold);
+        r->reduce_s[i] = over_dp(r, true, 4 * (hold.low + hold.full), hold.n);
+    }
+    return rc;
+}
+
+void merak_ends_fini(struct merak_rater *r)
+{
+    free(r->gather_s);
+    free(r->reduction);
+    free(r->drain);
+}
+
+/* Of the step: all stages' ends, then their tails. */
+double merak_whole_step(const struct merak_rater *r,
+                        const struct merak_player *p,
+                        struct merak_tail *busiest, int at)
+{
+    double ready = 0, update = 0, *tied = p->before; /* not needed any more */
+    const double *done = drain_all(p);
+
+    tie(r, done, tied);
+    for (int s = 0; s < r->plan->pp; s++) {
+        struct merak_range holds = merak_stage_holds(r, s);
+        struct merak_tail t = tail_of(p, s, &holds, done[s], tied[s]);
+
+        ready = t.ready > ready ? t.ready : ready;
+        update = t.update_s > update ? t.update_s : update;
+        if (s == at)
+            *busiest = t;
+    }
+    return ready + merak_norm_s(r) + update;
+}
