@@ -143,6 +143,7 @@ static void extend(struct cuts *c, int part, int from, double most)
     double f_s = 0, b_s = 0;
 
     for (int to = from + 1; to <= last_end(c, part); to++) {
+        c->rater.tally.parts++;
         f_s += segment[to - 1].f_s;
         b_s += segment[to - 1].b_s;
         if (f_s + b_s > most)
@@ -164,6 +165,7 @@ static void extend_strictly(struct cuts *c, int part, int from, double most)
         struct merak_need need;
         double time;
 
+        c->rater.tally.parts++;
         merak_range_add(c->cand->table, &range);
         if (range.f_s + range.b_s > most)
             return;
@@ -360,6 +362,13 @@ static enum merak_status cuts_init(struct cuts *c,
 
 static void cuts_fini(struct cuts *c)
 {
+    struct merak_search_tally *tally = c->cand->tally;
+
+    if (tally != NULL) {
+        tally->rated += c->rater.tally.rated;
+        tally->actions += c->rater.tally.actions;
+        tally->parts += c->rater.tally.parts;
+    }
     free(c->bound);
     free(c->cell);
     free(c->rest_s);

@@ -198,6 +198,7 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->memory_limit = (size_t)s->limit;
     r->n_rated = s->n_rated;
     r->n_simulated = s->n_simulated;
+    r->tally = s->tally;
     r->pool = s->pool; /* holds the cut and drops */
     s->pool = NULL;
     *result_p = r;

@@ -259,6 +259,8 @@ static enum merak_status simulate(struct merak_built *b,
         return rc;
     memcpy(cand->drop, b->stages->drop,
            (size_t)merak_plan_parts(&b->plan) * sizeof(*cand->drop));
+    for (int s = 0; s < b->plan.pp && cand->tally != NULL; s++)
+        cand->tally->instructions += b->program[s]->n_instrs;
     cand->step_s = timeline->step_s;
     cand->arena = 0;
     for (int s = 0; s < b->plan.pp; s++) {

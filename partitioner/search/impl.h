@@ -209,6 +209,7 @@ struct merak_candidate {
     const struct merak_table *table;
     const struct merak_schedule *schedule;
     const struct merak_follow *follow; /* its lists, or NULL */
+    struct merak_search_tally *tally;  /* to be added to, or NULL */
     struct merak_plan plan;  /* cut and drop are NULL: bound and drop say */
     int *bound;              /* [parts + 1] segments, from 0 to table->n */
     struct merak_drop *drop; /* [parts] */
@@ -232,6 +233,7 @@ struct merak_rater {
     double way_s_per_byte;
     const struct merak_table *table;
     const struct merak_plan *plan;
+    struct merak_search_tally tally; /* of this rater alone */
     int parts, chunks;
     double limit;              /* what stages may take: AUTO */
     bool fixed;                /* drop is not to be chosen any more */
@@ -407,6 +409,7 @@ struct merak_search {
     double effort;           /* instructions simulated */
     double most_effort;      /* that a climb may come to */
     int n_rated, n_simulated;
+    struct merak_search_tally tally;
     struct merak_error tp_error; /* of the last tp the model refused */
     int n_tp_refused;
     struct merak_error run_error; /* of the last candidate whose programs could

@@ -325,6 +325,13 @@ static bool is_too_long(const struct merak_rater *r, const int *bound,
     return *least_p * (1 - 1e-6) > r->most_s;
 }
 
+static void play(struct merak_rater *r, struct merak_player *p)
+{
+    merak_play(p);
+    for (int s = 0; s < r->plan->pp; s++)
+        r->tally.actions += p->lists->n[s];
+}
+
 double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
                   double *bytes_p, int *stage_p)
 {
@@ -344,15 +351,16 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
     if (is_too_long(r, bound, true, &step) ||
         (r->most_s > 0 && bytes > r->most_bytes))
         return step;
+    r->tally.rated++;
     busiest = busiest_stage(r);
     merak_set_gathered(r);
     if (r->lists_less != NULL) {
         set_player(r, r->lists_less, &p);
-        merak_play(&p);
+        play(r, &p);
         less_s = p.end[0];
     }
     set_player(r, r->lists, &p);
-    merak_play(&p);
+    play(r, &p);
     if (r->lists_less != NULL)
         carry_on(r, less_s, busiest, &p);
     step = merak_whole_step(r, &p, &tail, busiest);

@@ -492,7 +492,7 @@ static enum merak_status rate_degrees(struct merak_search *s,
     enum merak_status rc = MERAK_OK;
 
     for (int pp = 1; pp <= rest && pp <= table->n && rc == MERAK_OK; pp++) {
-        struct merak_candidate cand = {.table = table};
+        struct merak_candidate cand = {.table = table, .tally = &s->tally};
         size_t dp = (size_t)(rest / pp), pass = dp * table->micro_batch;
 
         if (rest % pp != 0 ||

@@ -96,6 +96,15 @@ struct merak_search_stage {
 
 #define MERAK_SEARCH_CHOICES 6
 
+/* What it took to find a plan, in what the planner does most of: the same on
+ * any machine. */
+struct merak_search_tally {
+    long rated;        /* plans with cuts: by the table */
+    long actions;      /* of their schedules, played */
+    long parts;        /* of the model, looked at to find cuts */
+    long instructions; /* of programs, simulated */
+};
+
 struct merak_search_result {
     struct merak_search_choice choice[MERAK_SEARCH_CHOICES]; /* [0]: chosen */
     int n_choices;
@@ -105,6 +114,7 @@ struct merak_search_result {
     double flop_utilisation;          /* of the device's peak */
     size_t memory_limit;
     int n_rated, n_simulated;
+    struct merak_search_tally tally;
     struct merak_pool *pool;
 };
 
