@@ -2,14 +2,15 @@
 # links.sh - what the benchmarks on slow links begin with; they source it
 #
 # Given: $vocab, the model's vocabulary, and the script's own arguments.  With
-# --builddir DIR the script runs again in a sandbox of two nodes with links of
-# $gbit Gbit/s; there, a model and data are made in $tmp.
+# --builddir DIR the script runs again in a sandbox of $nodes nodes, two if that
+# is not said, with links of $gbit Gbit/s; there, a model and data are made in
+# $tmp.
 # shellcheck shell=bash
 name=${0##*/} gbit=0.5
 if [ "${1-}" = --builddir ]; then
     merak=$(cd "$2" && pwd)/cmd/merak
     [ -x "$merak" ] || { echo "$name: no $merak" >&2; exit 2; }
-    exec "$merak" sandbox --nodes 2 --link-gbit "$gbit" -- "$0"
+    exec "$merak" sandbox --nodes "${nodes:-2}" --link-gbit "$gbit" -- "$0"
 fi
 command -v merak >/dev/null && [ -n "${SLURM_CONF-}" ] ||
     { echo "$name: give --builddir DIR" >&2; exit 2; }
