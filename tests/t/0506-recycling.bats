@@ -17,23 +17,7 @@ setup_file()
 teardown() { assert_no_node_drained; }
 
 # recycle NAME PASSES TP PP DP [OPTION...]
-recycle()
-{
-    local dir=$RUNS/$1 passes=$2 tp=$3 pp=$4 dp=$5
-
-    shift 5
-    mkdir -p "$dir"
-    srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
-        "$BUILD/examples/recycle" "$passes" --data "$RUNS/text" --seq 32 \
-        --micro-batch 1 --global-batch 8 --steps 10 --lr 1e-3 \
-        --lr-schedule constant --clip 0.5 --eval-samples 8 --threads 1 \
-        --deadline 60 --metrics "$dir/metrics.jsonl" \
-        --dump-grads "$dir/grads" --ckpt "$dir/ckpt" "$@" >"$dir/out" 2>&1 || {
-        cat "$dir/out"
-        return 1
-    }
-    planned_is_reserved "$dir/out"
-}
+recycle() { run_example "$1" "${@:3:3}" "recycle $2" "${@:6}"; }
 
 # refused TEXT: of the run before, one line of ours with TEXT
 refused()

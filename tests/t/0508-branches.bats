@@ -23,23 +23,7 @@ END
 teardown() { assert_no_node_drained; }
 
 # unet NAME TP PP DP [OPTION...]
-unet()
-{
-    local dir=$RUNS/$1 tp=$2 pp=$3 dp=$4
-
-    shift 4
-    mkdir -p "$dir"
-    srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
-        "$BUILD/examples/unet" --data "$RUNS/text" --seq 32 \
-        --micro-batch 1 --global-batch 8 --steps 10 --lr 1e-3 \
-        --lr-schedule constant --clip 0.5 --eval-samples 8 --threads 1 \
-        --deadline 60 --metrics "$dir/metrics.jsonl" \
-        --dump-grads "$dir/grads" --ckpt "$dir/ckpt" "$@" >"$dir/out" 2>&1 || {
-        cat "$dir/out"
-        return 1
-    }
-    planned_is_reserved "$dir/out"
-}
+unet() { run_example "${@:1:4}" unet "${@:5}"; }
 
 same() { "$TESTS/parity.py" equal "$RUNS/$1" "$RUNS/$2"; }
 

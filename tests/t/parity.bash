@@ -33,6 +33,28 @@ run_model()
     planned_is_reserved "$dir/out"
 }
 
+# run_example NAME TP PP DP "PROGRAM [WORD...]" [OPTION...]: as run_model, a
+# model of examples/.
+run_example()
+{
+    local dir=$RUNS/$1 tp=$2 pp=$3 dp=$4 program
+
+    read -ra program <<<"$5"
+    shift 5
+    mkdir -p "$dir"
+    srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
+        "$BUILD/examples/${program[0]}" "${program[@]:1}" \
+        --data "$RUNS/text" --seq 32 \
+        --micro-batch 1 --global-batch 8 --steps 10 --lr 1e-3 \
+        --lr-schedule constant --clip 0.5 --eval-samples 8 --threads 1 \
+        --deadline 60 --metrics "$dir/metrics.jsonl" \
+        --dump-grads "$dir/grads" --ckpt "$dir/ckpt" "$@" >"$dir/out" 2>&1 || {
+        cat "$dir/out"
+        return 1
+    }
+    planned_is_reserved "$dir/out"
+}
+
 # What rank 0 predicted of its memory is what it reserved, to the byte.
 planned_is_reserved()
 {

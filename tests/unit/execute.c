@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "partitioner/simulate/meet.h"
+#include "unit/box.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,19 +42,6 @@ static size_t draw(struct run *r, size_t n)
 
 /* --- boxes ---------------------------------------------------------------- */
 
-/* Local element number of a box's i-th element. */
-static size_t box_element(const struct merak_box *box, size_t i)
-{
-    size_t at = 0, stride = 1;
-
-    for (int d = box->ndim - 1; d >= 0; d--) {
-        at += (box->lo[d] + i % box->len[d]) * stride;
-        i /= box->len[d];
-        stride *= box->full[d];
-    }
-    return at;
-}
-
 static void combine(enum merak_dtype dtype, enum merak_combine how, void *out,
                     const void *in)
 {
@@ -76,8 +64,7 @@ static void move_box(const struct merak_exchange *ex, unsigned char *out,
     assert_int_equal(n, merak_box_count(to));
     for (size_t i = 0; i < n; i++)
         combine(ex->dtype, first ? MERAK_STORE : ex->combine,
-                out + item * box_element(to, i),
-                in + item * box_element(from, i));
+                out + item * box_place(to, i), in + item * box_place(from, i));
 }
 
 /* --- events --------------------------------------------------------------- */
@@ -339,7 +326,7 @@ void executed_param(const struct executed *ex, int rank,
     float *data = slot_data(ex, rank, p->param);
 
     for (size_t i = own->flat_lo; i < own->flat_hi; i++)
-        fn(arg, box_element(&slot->box, i), &data[i]);
+        fn(arg, box_place(&slot->box, i), &data[i]);
 }
 
 static void init_element(void *arg, size_t global, float *element)

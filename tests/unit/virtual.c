@@ -2,6 +2,7 @@
 /* virtual.c - the ranks of a mesh as arrays in one process */
 #include "config.h"
 
+#include "unit/box.h"
 #include "unit/near.h"
 #include "unit/virtual.h"
 
@@ -80,19 +81,6 @@ size_t virtual_count(const struct merak_mesh *mesh,
     return hi - lo;
 }
 
-/* Where element i of a box, in row-major order, is in the box's tensor. */
-static size_t place_in(const struct merak_box *box, size_t i)
-{
-    size_t at = 0, stride = 1;
-
-    for (int d = box->ndim - 1; d >= 0; d--) {
-        at += (box->lo[d] + i % box->len[d]) * stride;
-        i /= box->len[d];
-        stride *= box->full[d];
-    }
-    return at;
-}
-
 void virtual_copy(enum merak_dtype dtype, const void *src,
                   const struct merak_box *from, void *dst,
                   const struct merak_box *to, enum merak_combine combine)
@@ -101,8 +89,8 @@ void virtual_copy(enum merak_dtype dtype, const void *src,
 
     assert_int_equal(n, merak_box_count(to));
     for (size_t i = 0; i < n; i++) {
-        size_t at = place_in(to, i);
-        double x = virtual_get(dtype, src, place_in(from, i));
+        size_t at = box_place(to, i);
+        double x = virtual_get(dtype, src, box_place(from, i));
         double old = virtual_get(dtype, dst, at);
 
         if (combine == MERAK_SUM)
@@ -227,6 +215,6 @@ void virtual_part(const struct merak_mesh *mesh,
     holds = holds_value(mesh, layout, coord);
     for (size_t i = lo; i < hi; i++)
         virtual_put(dtype, part, i - lo,
-                    holds ? virtual_get(dtype, whole, place_in(&box, i))
+                    holds ? virtual_get(dtype, whole, box_place(&box, i))
                           : adds_nothing(mesh, layout));
 }

@@ -4,6 +4,7 @@
  */
 #include "config.h"
 
+#include "unit/box.h"
 #include "unit/execute.h"
 
 #include "partitioner/graph/graph.h"
@@ -126,18 +127,6 @@ static void assert_shares(const struct row *row, const struct merak_planned *p)
                  row->alike);
 }
 
-static size_t global_element(const struct merak_box *box, size_t i)
-{
-    size_t at = 0, stride = 1;
-
-    for (int d = box->ndim - 1; d >= 0; d--) {
-        at += (box->lo[d] + i % box->len[d]) * stride;
-        i /= box->len[d];
-        stride *= box->full[d];
-    }
-    return at;
-}
-
 /* Is each element counted by one rank, for norms and checkpoints? */
 static void assert_counted_once(const struct merak_planned *p)
 {
@@ -159,7 +148,7 @@ static void assert_counted_once(const struct merak_planned *p)
                 if (prog->param[i].value != v || !prog->param[i].primary)
                     continue;
                 for (size_t e = s->flat_lo; e < s->flat_hi; e++)
-                    seen[global_element(&s->box, e)]++;
+                    seen[box_place(&s->box, e)]++;
             }
         }
         for (size_t e = 0; e < n; e++)
@@ -232,7 +221,7 @@ static float *summed(const struct executed *ex, int value)
             if (prog->param[i].value != value || !prog->param[i].primary)
                 continue;
             for (size_t e = s->flat_lo; e < s->flat_hi; e++)
-                sum[global_element(&s->box, e)] = data[e - s->flat_lo];
+                sum[box_place(&s->box, e)] = data[e - s->flat_lo];
         }
     }
     return sum;
