@@ -25,7 +25,8 @@ struct calibrate_steps {
     int n;
     double *length;  /* [n] what kernels took together */
     double *seconds; /* [n][instr] of each step's slowest rank */
-    double *shared;  /* [n][instr] of exchanges, since the last member came */
+    double *shared;  /* [n][instr] of exchanges, since the last member came; of
+                      * those that are exposed, until kernels go on */
 };
 
 /* A program's instructions, of a mean of the middle steps. */
@@ -58,6 +59,10 @@ enum merak_status calibrate_run(struct calibrate_world *world,
                                 struct calibrate_steps *steps,
                                 struct merak_error *err) MERAK_CHECKED;
 void calibrate_steps_fini(struct calibrate_steps *steps);
+/* Whether the compute queue stands still for an exchange and nothing else, and
+ * between which of its instructions. */
+bool calibrate_exposed(const struct merak_program *program, int id,
+                       int *before_p, int *behind_p);
 /* What counts of at least one step; free by calibrate_times_fini(). */
 enum merak_status calibrate_middle(const struct calibrate_steps *steps,
                                    const struct merak_program *program,

@@ -34,6 +34,8 @@ static const struct shape {
 #define SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
 #define MODELS (4 * SHAPES) /* two families, two dtypes */
 #define TRIALS (3 * MODELS) /* alone, as replicas, cut */
+#define LINK_LATENCY_S 2e-5
+#define LINK_BYTES_PER_S 4e9
 _Static_assert(SHAPES <= CALIBRATE_REPLICAS, "each is trained by replicas");
 
 struct model {
@@ -49,8 +51,9 @@ struct trial {
     struct calibrate_steps steps;
 };
 
-/* Weighted normal equations of seconds = rounds latency + bytes / rate, by
- * the square of relative errors. */
+/* Normal equations of seconds = rounds latency + bytes / rate.  Weights are of
+ * what an exchange would take by numbers like a node's, not of what it took:
+ * those would have the few that found everybody waiting decide. */
 struct line {
     double rr, rb, bb, r1, b1;
     int n;
@@ -167,20 +170,24 @@ static void add_kernel(const struct merak_program *prog, int at,
         merak_rates_add(rates, in->op->name, &point);
 }
 
+/* Others share the core with kernels and say less of links. */
 static void add_exchange(struct timer *t, const struct merak_program *prog,
-                         const struct merak_instr *in, double seconds)
+                         int id, double seconds)
 {
+    const struct merak_instr *in = &prog->instr[id];
     int rounds = in->exchange->kind == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
-    double r = rounds * (prog->group[in->group].n - 1) / seconds;
-    double b = (double)in->bytes / seconds;
+    double r = rounds * (prog->group[in->group].n - 1), b = (double)in->bytes;
+    double weight = 1 / (r * LINK_LATENCY_S + b / LINK_BYTES_PER_S);
+    int before, behind;
 
-    if (seconds <= 0)
+    if (!calibrate_exposed(prog, id, &before, &behind))
         return;
-    t->link.rr += r * r;
-    t->link.rb += r * b;
-    t->link.bb += b * b;
-    t->link.r1 += r;
-    t->link.b1 += b;
+    weight *= weight;
+    t->link.rr += weight * r * r;
+    t->link.rb += weight * r * b;
+    t->link.bb += weight * b * b;
+    t->link.r1 += weight * r * seconds;
+    t->link.b1 += weight * b * seconds;
     t->link.n++;
 }
 
@@ -194,7 +201,7 @@ static void take_times(struct timer *t, const struct merak_program *prog,
         if (in->kind == MERAK_INSTR_KERNEL)
             add_kernel(prog, i, times->seconds, rates);
         else if (in->kind == MERAK_INSTR_EXCHANGE)
-            add_exchange(t, prog, in, times->shared[i]);
+            add_exchange(t, prog, i, times->shared[i]);
     }
 }
 

@@ -12,7 +12,9 @@
  * say in it.  Who stays for a second would have one, so the steps of a program
  * are spread over several rounds, between which the others are run.  Of ranks
  * it is the slowest of each step: whatever plan they are given, they wait for
- * each other in every step, and which of them is slow changes.
+ * each other in every step, and which of them is slow changes.  Tensor ranks
+ * wait for each other in every exchange, so there it is the slowest of each
+ * stretch between two of these: the more they meet, the more they wait.
  */
 #include "config.h"
 
@@ -173,33 +175,119 @@ static enum merak_status start(struct run *r)
     return merak_boot_agree(r->world->boot, rc, r->err);
 }
 
-/* What the rank spent computing that spent most: others wait for it. */
-static const double *slowest(const struct run *r, const double *all)
+static bool waits_for(const struct merak_program *prog,
+                      const struct merak_instr *in, int id)
 {
-    size_t n = (size_t)r->prog->n_instrs;
-    const double *slow = all;
+    for (int i = 0; i < in->n_wait; i++) {
+        if (prog->wait[in->first_wait + i] == id)
+            return true;
+    }
+    return false;
+}
+
+/* Whether a kernel starts when all members of a group have come. */
+static bool is_meeting(const struct merak_program *prog, size_t at)
+{
+    const struct merak_instr *in = &prog->instr[at];
+
+    if (in->queue != MERAK_QUEUE_COMPUTE)
+        return false;
+    for (int i = 0; i < in->n_wait; i++) {
+        int id = prog->wait[in->first_wait + i];
+
+        if (prog->instr[id].kind == MERAK_INSTR_EXCHANGE)
+            return true;
+    }
+    return false;
+}
+
+/* The rank that computed longest in [from, to). */
+static size_t slowest(const struct run *r, size_t from, size_t to)
+{
+    size_t n = (size_t)r->prog->n_instrs, slow = 0;
     double most = 0;
 
     for (size_t q = 0; q < (size_t)r->world->all.n; q++) {
         double sum = 0;
 
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = from; i < to; i++) {
             if (r->prog->instr[i].queue == MERAK_QUEUE_COMPUTE)
-                sum += all[q * n + i];
+                sum += r->all[q * n + i];
         }
         if (sum > most) {
             most = sum;
-            slow = all + q * n;
+            slow = q;
         }
     }
     return slow;
+}
+
+/* Of each stretch between two meetings what it took the rank that the others
+ * waited for then. */
+static void take_slowest(const struct run *r, double *seconds)
+{
+    size_t n = (size_t)r->prog->n_instrs, to;
+
+    for (size_t from = 0; from < n; from = to) {
+        size_t slow;
+
+        for (to = from + 1; to < n && !is_meeting(r->prog, to);)
+            to++;
+        slow = slowest(r, from, to);
+        memcpy(seconds + from, r->all + slow * n + from,
+               (to - from) * sizeof(*seconds));
+    }
+}
+
+static int next_kernel(const struct merak_program *prog, int at)
+{
+    for (int i = at + 1; i < prog->n_instrs; i++) {
+        if (prog->instr[i].queue == MERAK_QUEUE_COMPUTE)
+            return i;
+    }
+    return -1;
+}
+
+bool calibrate_exposed(const struct merak_program *prog, int id, int *before_p,
+                       int *behind_p)
+{
+    const struct merak_instr *in = &prog->instr[id];
+    int before = -1, behind;
+
+    for (int i = 0; i < in->n_wait; i++) {
+        int wait = prog->wait[in->first_wait + i];
+
+        if (prog->instr[wait].queue == MERAK_QUEUE_COMPUTE && wait > before)
+            before = wait;
+    }
+    if (in->kind != MERAK_INSTR_EXCHANGE || before < 0)
+        return false;
+    behind = next_kernel(prog, before);
+    *before_p = before;
+    *behind_p = behind;
+    return behind > id && prog->instr[behind].n_wait == 1 &&
+           waits_for(prog, &prog->instr[behind], id);
+}
+
+/* Of this rank.  Threads have to be woken before and behind an exchange: where
+ * the compute queue stands still for it, it takes as long as that does. */
+static double seconds_of(const struct run *r, int id)
+{
+    const struct merak_trace_record *record = merak_engine_records(r->engine);
+    int64_t start = record[id].start_ns, end = record[id].end_ns;
+    int before, behind;
+
+    if (calibrate_exposed(r->prog, id, &before, &behind)) {
+        start = record[before].end_ns;
+        end = record[behind].start_ns;
+    }
+    return (double)(end - start) * 1e-9;
 }
 
 /* Of one step, over ranks: the time of each instruction on the slowest, and the
  * least, which of an exchange is that of the member who came last. */
 static enum merak_status add_step(struct run *r)
 {
-    const struct merak_trace_record *record = merak_engine_records(r->engine);
     size_t n = (size_t)r->prog->n_instrs, size = (size_t)r->world->all.n;
     struct calibrate_steps *steps = r->steps;
     double *all = r->all;
@@ -210,11 +298,10 @@ static enum merak_status add_step(struct run *r)
 
     memset(all, 0, n * size * sizeof(*all));
     for (size_t i = 0; i < n; i++)
-        all[(size_t)r->world->all.me * n + i] =
-            (double)(record[i].end_ns - record[i].start_ns) * 1e-9;
+        all[(size_t)r->world->all.me * n + i] = seconds_of(r, (int)i);
     rc = merak_sum(r->world->tr, &r->world->all, all, n * size, r->err);
     if (rc == MERAK_OK)
-        memcpy(seconds, slowest(r, all), n * sizeof(*seconds));
+        take_slowest(r, seconds);
     *length = 0;
     for (size_t i = 0; i < n && rc == MERAK_OK; i++) {
         least[i] = INFINITY;

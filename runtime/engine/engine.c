@@ -280,10 +280,10 @@ static enum merak_status wait_for(struct merak_engine *e,
 }
 
 /* When an instruction of the compute queue whose waits are complete starts:
- * when the queue was done with what came before, or if it waited, now, or
- * where it is emulated, when the last of the waits was over. */
-static int64_t start_ns(struct merak_engine *e, const struct merak_instr *instr,
-                        bool waited)
+ * when the queue was done with what came before, or if there are waits, now,
+ * since the communication thread may have had this core until they were over;
+ * or where it is emulated, when the last of the waits was over. */
+static int64_t start_ns(struct merak_engine *e, const struct merak_instr *instr)
 {
     int64_t due;
 
@@ -291,7 +291,7 @@ static int64_t start_ns(struct merak_engine *e, const struct merak_instr *instr,
         due = merak_engine_due_ns(e, instr);
         if (due > e->compute_ns)
             e->compute_ns = due;
-    } else if (waited) {
+    } else if (instr->n_wait > 0) {
         e->compute_ns = merak_clock_ns();
     }
     return e->compute_ns;
@@ -317,13 +317,12 @@ static enum merak_status run_compute(struct merak_engine *e,
 
     for (int i = 0; i < q->n; i++) {
         const struct merak_instr *instr = &e->program->instr[q->instr[i]];
-        bool waits = merak_engine_pending(e, instr) >= 0;
         int64_t start;
 
         rc = wait_for(e, instr, err);
         if (rc != MERAK_OK)
             return rc;
-        start = start_ns(e, instr, waits);
+        start = start_ns(e, instr);
         rc = merak_engine_local(e, instr, err);
         if (rc != MERAK_OK) {
             merak_error_wrap(err, "step %llu, %s",
