@@ -4,7 +4,7 @@
  */
 #include "config.h"
 
-#include "cmd/plan/auto.h"
+#include "runtime/plan/auto.h"
 
 #include "base/error.h"
 #include "base/size.h"

@@ -2,10 +2,11 @@
 /* plan.c - `merak plan`: what a run would look like */
 #include "config.h"
 
-#include "cmd/cmd.h"
-#include "cmd/plan/auto.h"
-#include "cmd/plan/draw.h"
-#include "cmd/plan/options.h"
+#include "runtime/plan/plan.h"
+
+#include "runtime/plan/auto.h"
+#include "runtime/plan/draw.h"
+#include "runtime/plan/options.h"
 #include "base/error.h"
 #include "io/hf_config.h"
 #include "io/plan_file.h"
@@ -356,7 +357,7 @@ static enum merak_status plan_given(const struct plan_options *opt,
     return rc;
 }
 
-int merak_cmd_plan(int argc, char **argv)
+int merak_plan_main(int argc, char **argv)
 {
     struct plan_options opt;
     struct merak_error err;

@@ -3,7 +3,7 @@
  * them */
 #include "config.h"
 
-#include "cmd/plan/options.h"
+#include "runtime/plan/options.h"
 
 #include "base/error.h"
 #include "base/options.h"

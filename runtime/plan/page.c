@@ -2,7 +2,7 @@
 /* page.c - a plan as a page for a browser, which needs nothing else */
 #include "config.h"
 
-#include "cmd/plan/draw.h"
+#include "runtime/plan/draw.h"
 
 #include "base/error.h"
 #include "base/size.h"

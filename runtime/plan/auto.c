@@ -2,8 +2,8 @@
 /* auto.c - `merak plan --device NAME`: the search */
 #include "config.h"
 
-#include "cmd/plan/auto.h"
-#include "cmd/plan/draw.h"
+#include "runtime/plan/auto.h"
+#include "runtime/plan/draw.h"
 
 #include "base/error.h"
 #include "kernels/kernels.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/plan/draw.h - pictures of a plan, and the page around them */
-#ifndef MERAK_CMD_PLAN_DRAW_H
-#define MERAK_CMD_PLAN_DRAW_H
+/* runtime/plan/draw.h - pictures of a plan, and the page around them */
+#ifndef MERAK_RUNTIME_PLAN_DRAW_H
+#define MERAK_RUNTIME_PLAN_DRAW_H
 
 #include "partitioner/plan.h"
 #include "partitioner/search/search.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/plan/auto.h - `merak plan` for a machine: the search for choices */
-#ifndef MERAK_CMD_PLAN_AUTO_H
-#define MERAK_CMD_PLAN_AUTO_H
+/* runtime/plan/auto.h - `merak plan` for a machine: the search for choices */
+#ifndef MERAK_RUNTIME_PLAN_AUTO_H
+#define MERAK_RUNTIME_PLAN_AUTO_H
 
-#include "cmd/plan/options.h"
+#include "runtime/plan/options.h"
 #include "io/hf_config.h"
 #include "io/plan_file.h"
 #include "partitioner/search/search.h"

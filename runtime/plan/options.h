@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd/plan/options.h - options of `merak plan` */
-#ifndef MERAK_CMD_PLAN_OPTIONS_H
-#define MERAK_CMD_PLAN_OPTIONS_H
+/* runtime/plan/options.h - options of `merak plan` */
+#ifndef MERAK_RUNTIME_PLAN_OPTIONS_H
+#define MERAK_RUNTIME_PLAN_OPTIONS_H
 
 #include "partitioner/program/boundary.h"
 

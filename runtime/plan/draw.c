@@ -2,7 +2,7 @@
 /* draw.c - pictures of a plan: its step and its memory */
 #include "config.h"
 
-#include "cmd/plan/draw.h"
+#include "runtime/plan/draw.h"
 
 #include "base/error.h"
 
