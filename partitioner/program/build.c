@@ -19,13 +19,24 @@ void merak_build_fail(struct merak_build *b, enum merak_status rc)
         b->rc = rc;
 }
 
-void *merak_build_alloc(struct merak_build *b, size_t bytes)
+static void *alloc_from(struct merak_build *b, struct merak_pool *pool,
+                        size_t bytes)
 {
-    void *p = merak_pool_alloc(b->prog->pool, bytes);
+    void *p = merak_pool_alloc(pool, bytes);
 
     if (p == NULL)
         merak_build_fail(b, merak_fail_nomem(b->err, bytes));
     return p;
+}
+
+void *merak_build_alloc(struct merak_build *b, size_t bytes)
+{
+    return alloc_from(b, b->pool, bytes);
+}
+
+void *merak_build_alloc_kept(struct merak_build *b, size_t bytes)
+{
+    return alloc_from(b, b->prog->pool, bytes);
 }
 
 const char *merak_build_name(struct merak_build *b, const char *fmt, ...)
@@ -327,7 +338,7 @@ int merak_build_group(struct merak_build *b, int key)
     if (b->group_of[key] >= 0)
         return b->group_of[key];
     group->n = group_size(b, key);
-    group->rank = merak_build_alloc(b, (size_t)group->n * sizeof(int));
+    group->rank = merak_build_alloc_kept(b, (size_t)group->n * sizeof(int));
     if (group->rank == NULL)
         return -1;
     for (int i = 0; i < group->n; i++) {
@@ -351,13 +362,13 @@ static bool adopt_boxes(struct merak_build *b, struct merak_exchange *to,
     *to = *from;
     to->send = to->recv = NULL;
     if (from->send != NULL) {
-        to->send = merak_build_alloc(b, bytes);
+        to->send = merak_build_alloc_kept(b, bytes);
         if (to->send == NULL)
             return false;
         memcpy(to->send, from->send, bytes);
     }
     if (from->recv != NULL) {
-        to->recv = merak_build_alloc(b, bytes);
+        to->recv = merak_build_alloc_kept(b, bytes);
         if (to->recv == NULL)
             return false;
         memcpy(to->recv, from->recv, bytes);
@@ -372,7 +383,7 @@ merak_build_exchange(struct merak_build *b, const struct merak_mesh *mesh,
                      const struct merak_shape *shape, enum merak_dtype dtype)
 {
     struct merak_exchange ex = {0};
-    struct merak_exchange *kept = merak_build_alloc(b, sizeof(*kept));
+    struct merak_exchange *kept = merak_build_alloc_kept(b, sizeof(*kept));
     bool ok;
 
     if (b->rc != MERAK_OK)

@@ -95,6 +95,7 @@ struct merak_first_use {
 
 struct merak_build {
     struct merak_program *prog;
+    struct merak_pool *pool; /* the build's own */
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
     const struct merak_stages *stages;
@@ -158,7 +159,11 @@ enum { MERAK_GROUP_TP = MERAK_MAX_AXES, MERAK_GROUP_PP };
 
 /* --- program.c --- */
 void merak_build_fail(struct merak_build *b, enum merak_status rc);
+/* Zeroed room: the build's own, gone when the program is made, and the
+ * program's.  Tables by node and value are as long as the model, and the
+ * programs of all stages are alive at a time where they are simulated. */
 void *merak_build_alloc(struct merak_build *b, size_t bytes);
+void *merak_build_alloc_kept(struct merak_build *b, size_t bytes);
 const char *merak_build_name(struct merak_build *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* Grow *array to hold n + 1 elements. */

@@ -122,13 +122,31 @@ static void describe(struct merak_build *b, int v)
                                     .init = value->init};
 }
 
+static bool is_param(const struct merak_build *b, int v)
+{
+    return b->graph->value[v]->kind == MERAK_VALUE_PARAM;
+}
+
+static void alloc_params(struct merak_build *b)
+{
+    struct merak_program *prog = b->prog;
+    size_t n = 1;
+
+    for (int v = 0; v < b->graph->n_values; v++)
+        n += is_param(b, v) && b->flow[v].here;
+    prog->param = merak_build_alloc_kept(b, n * sizeof(*prog->param));
+}
+
 void merak_build_params(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
 
+    alloc_params(b);
+    if (b->rc != MERAK_OK)
+        return;
     for (int v = 0; v < b->graph->n_values; v++) {
         b->param_slot[v] = -1;
-        if (b->graph->value[v]->kind != MERAK_VALUE_PARAM)
+        if (!is_param(b, v))
             continue;
         b->param_index[v] = b->n_params++;
         if (b->flow[v].here)

@@ -96,9 +96,9 @@ static void make_copy(struct merak_build *b, struct merak_carry *c)
 {
     const struct merak_value *value = b->graph->value[c->in];
     struct merak_shape row = {1, {merak_shape_count(&value->shape)}};
-    struct merak_box *box = merak_build_alloc(b, sizeof(*box));
+    struct merak_box *box = merak_build_alloc_kept(b, sizeof(*box));
 
-    c->copy = merak_build_alloc(b, sizeof(*c->copy));
+    c->copy = merak_build_alloc_kept(b, sizeof(*c->copy));
     if (b->rc != MERAK_OK)
         return;
     *box = (struct merak_box){

@@ -320,8 +320,9 @@ static enum merak_status create(struct merak_build *b,
     b->prog = prog;
     if (prog == NULL)
         return merak_fail_nomem(err, sizeof(*prog));
+    b->pool = merak_pool_create();
     prog->pool = merak_pool_create();
-    if (prog->pool == NULL)
+    if (b->pool == NULL || prog->pool == NULL)
         return merak_fail_nomem(err, sizeof(*prog));
     prog->plan = *plan;
     prog->plan.cut = NULL; /* borrowed, and in the stages by now */
@@ -338,8 +339,7 @@ static enum merak_status create(struct merak_build *b,
     return MERAK_OK;
 }
 
-/* Tables by value and by node; the build's own ones live in the pool too:
- * they are small beside the instructions. */
+/* Tables by value and by node. */
 static void make_tables(struct merak_build *b)
 {
     size_t values = (size_t)b->graph->n_values + 1;
@@ -356,9 +356,8 @@ static void make_tables(struct merak_build *b)
     b->again_name = merak_build_alloc(b, nodes * sizeof(*b->again_name));
     b->open = merak_build_alloc(b, ((size_t)prog->plan.microbatches + 1) *
                                        (size_t)b->passes * sizeof(*b->open));
-    prog->param = merak_build_alloc(b, values * sizeof(*prog->param));
     prog->group =
-        merak_build_alloc(b, (MERAK_MAX_AXES + 2) * sizeof(*prog->group));
+        merak_build_alloc_kept(b, (MERAK_MAX_AXES + 2) * sizeof(*prog->group));
 }
 
 /* The parts of the model, by stage and on this rank. */
@@ -437,6 +436,7 @@ static void build_fini(struct merak_build *b)
         free(b->open[i].map);
         free(b->open[i].done);
     }
+    merak_pool_destroy(b->pool);
 }
 
 enum merak_status merak_program_build(const struct merak_sharded *sharded,
