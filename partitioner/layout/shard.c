@@ -132,7 +132,8 @@ static enum merak_status check(const struct merak_graph *graph,
 /* The cheapest strategies so far. */
 struct found {
     struct merak_strategy *strategy;
-    double cost; /* INFINITY: none yet */
+    double cost;  /* INFINITY: none yet */
+    long records; /* looked at for all of them */
 };
 
 /* By another rule, too; what it finds is taken if it is cheaper, and what
@@ -146,17 +147,18 @@ static enum merak_status try_rule(const struct merak_graph *graph,
 {
     size_t bytes = ((size_t)graph->n_forward + 1) * sizeof(*found->strategy);
     struct merak_strategy *strategy = malloc(bytes);
-    double cost;
+    struct merak_shard_found next;
     enum merak_status rc;
 
     if (strategy == NULL)
         return merak_fail_nomem(err, bytes);
     rc =
-        merak_shard_search(graph, mesh, sig, costs, rule, strategy, &cost, err);
-    if (rc == MERAK_OK && cost < found->cost * (1 - 1e-9)) {
+        merak_shard_search(graph, mesh, sig, costs, rule, strategy, &next, err);
+    if (rc == MERAK_OK && next.cost < found->cost * (1 - 1e-9)) {
         memcpy(found->strategy, strategy, bytes - sizeof(*strategy));
-        found->cost = cost;
+        found->cost = next.cost;
     }
+    found->records += next.records;
     free(strategy);
     return rc;
 }
@@ -177,7 +179,7 @@ search(const struct merak_graph *graph, const struct merak_shard_options *opt,
     const struct merak_mesh *mesh = &sharded->mesh;
     struct merak_cut_rule rule = {.t = MERAK_T_NEVER,
                                   .batch_from = graph->n_forward};
-    struct found found = {strategy, INFINITY};
+    struct found found = {strategy, INFINITY, 0};
     struct merak_shard_costs *costs = NULL;
     double whole;
     enum merak_status rc;
@@ -199,6 +201,7 @@ search(const struct merak_graph *graph, const struct merak_shard_options *opt,
     }
     if (found.cost < whole)
         sharded->saved = 1 - found.cost / whole;
+    sharded->records = found.records;
     merak_shard_costs_destroy(costs);
     return rc;
 }

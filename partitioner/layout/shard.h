@@ -91,6 +91,7 @@ struct merak_sharded {
     struct merak_hop *hop; /* by node id; of convert nodes (one hop each) */
     bool samples;          /* a tensor axis cuts some node by samples */
     double saved;  /* the part of the search's seconds that this saves */
+    long records;  /* of live values, that the search looked at */
     bool branches; /* it is no chain of blocks: another order is worth a try */
     enum merak_branches order; /* that nodes stand in */
     int *block; /* BLOCKS: by node id, which block a forward node is in,

@@ -120,15 +120,17 @@ enum merak_status merak_shared_mark(struct merak_sharded *sharded,
 /* --- shard_search.c, shard_write.c -----------------------------------------
  */
 
-/*
- * The cheapest strategies of the forward nodes: strategy[graph->n_forward].
- * *cost_p is in seconds per micro-batch.
- */
+struct merak_shard_found {
+    double cost;  /* seconds per micro-batch */
+    long records; /* of live values, looked at: what the search does most */
+};
+
+/* The cheapest strategies of the forward nodes: strategy[graph->n_forward]. */
 enum merak_status merak_shard_search(
     const struct merak_graph *graph, const struct merak_mesh *mesh,
     const struct merak_signature *sig, struct merak_shard_costs *costs,
     const struct merak_cut_rule *rule, struct merak_strategy *strategy,
-    double *cost_p, struct merak_error *err) MERAK_CHECKED;
+    struct merak_shard_found *found, struct merak_error *err) MERAK_CHECKED;
 
 /* Fill sharded (its mesh is set) with the rewritten graph. */
 enum merak_status merak_shard_write(const struct merak_graph *graph,

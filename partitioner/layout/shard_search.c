@@ -36,6 +36,7 @@ struct record {
 struct layer {
     int n, n_live;
     double *cost;
+    uint64_t *hash;        /* of all records of a state */
     struct record *record; /* [n][n_live] */
 };
 
@@ -48,7 +49,14 @@ struct trace {
 struct candidate {
     double cost;
     int index; /* in order of discovery */
+    uint64_t hash;
     struct trace trace;
+};
+
+/* A state with a node more, of all slots and of those that live on. */
+struct next_state {
+    struct record *at, *kept;
+    uint64_t hash;
 };
 
 struct search {
@@ -66,8 +74,13 @@ struct search {
     struct candidate *found;
     struct record *found_record;
     int n_found, room, n_keep;
-    int *keep;  /* slots that live on */
-    int *table; /* hash of records -> candidate, or -1 */
+    int *keep;       /* slots that live on */
+    bool *lasts;     /* by slot: it is one of them */
+    bool *may_touch; /* by slot: the node at hand may change it, in any form */
+    int *touched;    /* those slots, ascending */
+    int n_touched;
+    long n_records; /* hashed */
+    int *table;     /* hash of records -> candidate, or -1 */
     int n_table;
 };
 
@@ -204,13 +217,42 @@ static double whole_cost(struct search *s, const struct merak_node *node,
 /* --- collecting the next layer
  * -------------------------------------------------- */
 
-static uint64_t hash_records(const struct record *record, int n)
+/* A state's hash is the sum of its records', so that a node changes it by
+ * those of the values that it touches: where many skip over it, these are few
+ * of all. */
+static uint64_t hash_record(const struct record *record, int value)
 {
     const uint64_t *word = (const uint64_t *)record;
+    uint64_t h = (uint64_t)value;
+
+    for (size_t i = 0; i < sizeof(*record) / sizeof(*word); i++)
+        h = merak_rng_mix(h, word[i]);
+    return h;
+}
+
+/* Of the touched slots that were live before the node. */
+static uint64_t hash_before(struct search *s, const struct record *record)
+{
     uint64_t h = 0;
 
-    for (size_t i = 0; i < (size_t)n * sizeof(*record) / sizeof(*word); i++)
-        h = merak_rng_mix(h, word[i]);
+    s->n_records += s->n_touched;
+    for (int i = 0; i < s->n_touched && s->touched[i] < s->n_live; i++)
+        h += hash_record(&record[s->touched[i]], s->slots[s->touched[i]]);
+    return h;
+}
+
+/* Of those that are behind it. */
+static uint64_t hash_behind(struct search *s, const struct record *record)
+{
+    uint64_t h = 0;
+
+    s->n_records += s->n_touched;
+    for (int i = 0; i < s->n_touched; i++) {
+        int slot = s->touched[i];
+
+        if (s->lasts[slot])
+            h += hash_record(&record[slot], s->slots[slot]);
+    }
     return h;
 }
 
@@ -220,22 +262,22 @@ static struct record *found_at(struct search *s, int i)
 }
 
 /* The place in the table of the candidate with these records, or of none. */
-static int *find_candidate(struct search *s, const struct record *record)
+static int *find_candidate(struct search *s, const struct next_state *next)
 {
-    size_t bytes = (size_t)s->n_keep * sizeof(*record);
-    uint64_t mask = (uint64_t)s->n_table - 1;
-    uint64_t h = hash_records(record, s->n_keep) & mask;
+    size_t bytes = (size_t)s->n_keep * sizeof(*next->kept);
+    uint64_t mask = (uint64_t)s->n_table - 1, at = next->hash & mask;
 
-    while (s->table[h] >= 0 &&
-           memcmp(found_at(s, s->table[h]), record, bytes) != 0)
-        h = (h + 1) & mask;
-    return &s->table[h];
+    while (s->table[at] >= 0 &&
+           (s->found[s->table[at]].hash != next->hash ||
+            memcmp(found_at(s, s->table[at]), next->kept, bytes) != 0))
+        at = (at + 1) & mask;
+    return &s->table[at];
 }
 
 static void offer(struct search *s, double cost, const struct trace *trace,
-                  const struct record *record)
+                  const struct next_state *next)
 {
-    int *place = find_candidate(s, record);
+    int *place = find_candidate(s, next);
 
     if (*place >= 0) {
         if (cost < s->found[*place].cost) {
@@ -246,9 +288,10 @@ static void offer(struct search *s, double cost, const struct trace *trace,
     }
     assert(s->n_found < s->room);
     *place = s->n_found;
-    s->found[s->n_found] = (struct candidate){cost, s->n_found, *trace};
-    memcpy(found_at(s, s->n_found), record,
-           (size_t)s->n_keep * sizeof(*record));
+    s->found[s->n_found] =
+        (struct candidate){cost, s->n_found, next->hash, *trace};
+    memcpy(found_at(s, s->n_found), next->kept,
+           (size_t)s->n_keep * sizeof(*next->kept));
     s->n_found++;
 }
 
@@ -314,9 +357,37 @@ static void open_slots(struct search *s, const struct merak_node *node)
     for (int i = 0; i < node->n_out; i++)
         add_slot(s, node->out[i]->id);
     s->n_keep = 0;
-    for (int i = 0; i < s->n_slots; i++)
-        if (s->last_use[s->slots[i]] > node->id)
+    for (int i = 0; i < s->n_slots; i++) {
+        s->lasts[i] = s->last_use[s->slots[i]] > node->id;
+        if (s->lasts[i])
             s->keep[s->n_keep++] = i;
+    }
+}
+
+/* What take() may change, in ascending order; all else lives on. */
+static void find_touched(struct search *s, const struct merak_node *node,
+                         const struct merak_form *form, int n_forms)
+{
+    bool *may = s->may_touch;
+
+    memset(may, 0, (size_t)s->n_slots * sizeof(*may));
+    for (int i = 0; i < node->n_in; i++)
+        may[s->slot[node->in[i]->id]] = true;
+    for (int i = 0; i < node->n_out; i++)
+        may[s->slot[node->out[i]->id]] = true;
+    for (const struct merak_form *f = form; f < form + n_forms; f++) {
+        for (int i = 0; i < f->n_back; i++) {
+            if (s->slot[f->back[i].value] >= 0)
+                may[s->slot[f->back[i].value]] = true;
+        }
+        for (int i = 0; i < f->n_grad; i++)
+            may[s->slot[f->grad[i].value]] = true;
+    }
+    s->n_touched = 0;
+    for (int i = 0; i < s->n_slots; i++) {
+        if (may[i])
+            s->touched[s->n_touched++] = i;
+    }
 }
 
 static void close_slots(struct search *s)
@@ -336,21 +407,25 @@ static struct record first_record(const struct search *s, int value)
     return (struct record){.code = param ? NO_CODE : 0};
 }
 
+/* `start` has the state's records, and `rest` what its hash is without those
+ * that the node touches. */
 static void expand(struct search *s, const struct merak_node *node,
                    const struct merak_form *form, int state,
-                   struct record *start, struct record *at, struct record *kept)
+                   const struct record *start, uint64_t rest,
+                   struct next_state *next)
 {
     const struct trace trace = {state, form->strategy};
     double cost;
 
-    memcpy(at, start, (size_t)s->n_slots * sizeof(*at));
-    cost = s->now.cost[state] + take(s, node, form, at) +
+    memcpy(next->at, start, (size_t)s->n_slots * sizeof(*start));
+    cost = s->now.cost[state] + take(s, node, form, next->at) +
            whole_cost(s, node, form);
     if (isinf(cost))
         return;
     for (int i = 0; i < s->n_keep; i++)
-        kept[i] = at[s->keep[i]];
-    offer(s, cost, &trace, kept);
+        next->kept[i] = next->at[s->keep[i]];
+    next->hash = rest + hash_behind(s, next->at);
+    offer(s, cost, &trace, next);
 }
 
 static enum merak_status expand_all(struct search *s,
@@ -359,26 +434,30 @@ static enum merak_status expand_all(struct search *s,
                                     struct merak_error *err)
 {
     size_t n = (size_t)s->n_slots;
-    struct record *scratch = malloc(3 * (n + 1) * sizeof(*scratch));
+    struct record *start = malloc(3 * (n + 1) * sizeof(*start));
+    struct next_state next = {.at = start + n, .kept = start + 2 * n};
 
-    if (scratch == NULL)
-        return merak_fail_nomem(err, 3 * (n + 1) * sizeof(*scratch));
+    if (start == NULL)
+        return merak_fail_nomem(err, 3 * (n + 1) * sizeof(*start));
     for (int state = 0; state < s->now.n; state++) {
-        memcpy(scratch, s->now.record + state * s->now.n_live,
-               (size_t)s->now.n_live * sizeof(*scratch));
+        uint64_t rest;
+
+        memcpy(start, s->now.record + state * s->now.n_live,
+               (size_t)s->now.n_live * sizeof(*start));
         for (int i = s->now.n_live; i < s->n_slots; i++)
-            scratch[i] = first_record(s, s->slots[i]);
+            start[i] = first_record(s, s->slots[i]);
+        rest = s->now.hash[state] - hash_before(s, start);
         for (int f = 0; f < n_forms; f++)
-            expand(s, node, &form[f], state, scratch, scratch + n,
-                   scratch + 2 * n);
+            expand(s, node, &form[f], state, start, rest, &next);
     }
-    free(scratch);
+    free(start);
     return MERAK_OK;
 }
 
 static void layer_free(struct layer *layer)
 {
     free(layer->cost);
+    free(layer->hash);
     free(layer->record);
 }
 
@@ -394,14 +473,17 @@ static enum merak_status next_layer(struct search *s, int node,
     next.n = s->n_found < BEAM ? s->n_found : BEAM;
     n = (size_t)next.n;
     next.cost = malloc(n * sizeof(*next.cost));
+    next.hash = malloc(n * sizeof(*next.hash));
     next.record = calloc(n * width, sizeof(*next.record));
     trace = s->trace[node] = malloc(n * sizeof(*trace));
-    if (next.cost == NULL || next.record == NULL || trace == NULL) {
+    if (next.cost == NULL || next.hash == NULL || next.record == NULL ||
+        trace == NULL) {
         layer_free(&next);
         return merak_fail_nomem(err, n * width * sizeof(*next.record));
     }
     for (int i = 0; i < next.n; i++) {
         next.cost[i] = s->found[i].cost;
+        next.hash[i] = s->found[i].hash;
         trace[i] = s->found[i].trace;
         memcpy(next.record + i * next.n_live, found_at(s, s->found[i].index),
                (size_t)next.n_live * sizeof(*next.record));
@@ -425,6 +507,7 @@ static enum merak_status step(struct search *s, const struct merak_node *node,
     for (int i = 0; i < n; i++)
         merak_form_fill(&s->forms, node, &list[i], &form[i]);
     open_slots(s, node);
+    find_touched(s, node, form, n);
     rc = make_room(s, n, err);
     if (rc == MERAK_OK)
         rc = expand_all(s, node, form, n, err);
@@ -453,13 +536,18 @@ static enum merak_status search_init(struct search *s, struct merak_error *err)
     s->live = malloc(n * sizeof(int));
     s->slots = malloc(n * sizeof(int));
     s->keep = malloc(n * sizeof(int));
+    s->lasts = malloc(n * sizeof(*s->lasts));
+    s->may_touch = malloc(n * sizeof(*s->may_touch));
+    s->touched = malloc(n * sizeof(int));
     s->trace = calloc((size_t)graph->n_forward + 1, sizeof(*s->trace));
     s->now = (struct layer){.n = 1,
                             .cost = calloc(1, sizeof(double)),
+                            .hash = calloc(1, sizeof(uint64_t)),
                             .record = calloc(1, sizeof(struct record))};
     if (s->last_use == NULL || s->slot == NULL || s->live == NULL ||
-        s->slots == NULL || s->keep == NULL || s->trace == NULL ||
-        s->now.cost == NULL || s->now.record == NULL)
+        s->slots == NULL || s->keep == NULL || s->lasts == NULL ||
+        s->may_touch == NULL || s->touched == NULL || s->trace == NULL ||
+        s->now.cost == NULL || s->now.hash == NULL || s->now.record == NULL)
         return merak_fail_nomem(err, 5 * n * sizeof(int));
     for (size_t i = 0; i < n; i++)
         s->last_use[i] = s->slot[i] = -1;
@@ -480,16 +568,17 @@ static void search_fini(struct search *s)
     free(s->live);
     free(s->slots);
     free(s->keep);
+    free(s->lasts);
+    free(s->may_touch);
+    free(s->touched);
     layer_free(&s->now);
 }
 
-enum merak_status merak_shard_search(const struct merak_graph *graph,
-                                     const struct merak_mesh *mesh,
-                                     const struct merak_signature *sig,
-                                     struct merak_shard_costs *costs,
-                                     const struct merak_cut_rule *rule,
-                                     struct merak_strategy *strategy,
-                                     double *cost_p, struct merak_error *err)
+enum merak_status merak_shard_search(
+    const struct merak_graph *graph, const struct merak_mesh *mesh,
+    const struct merak_signature *sig, struct merak_shard_costs *costs,
+    const struct merak_cut_rule *rule, struct merak_strategy *strategy,
+    struct merak_shard_found *found, struct merak_error *err)
 {
     struct search s = {
         .forms = {.graph = graph, .mesh = mesh, .sig = sig, .costs = costs},
@@ -504,8 +593,9 @@ enum merak_status merak_shard_search(const struct merak_graph *graph,
             strategy[i] = s.trace[i][at].strategy;
             at = s.trace[i][at].parent;
         }
-        *cost_p = s.now.cost[0];
+        found->cost = s.now.cost[0];
     }
+    found->records = s.n_records;
     search_fini(&s);
     return rc;
 }
