@@ -51,6 +51,8 @@ enum merak_status merak_stages_play(const struct merak_sharded *sharded,
     for (int s = 0; s < plan->pp; s++) {
         if (rc == MERAK_OK && program[s]->arena_bytes > played->arena_bytes)
             played->arena_bytes = program[s]->arena_bytes;
+        if (rc == MERAK_OK)
+            played->instrs += program[s]->n_instrs;
         merak_program_destroy(program[s]);
     }
     merak_timeline_destroy(timeline);
@@ -85,6 +87,7 @@ static void play(const struct merak_sharded *sharded,
     }
     if (rc != MERAK_OK)
         order->played = (struct merak_played){.step_s = 0};
+    order->tally.instructions += order->played.instrs;
     merak_stages_destroy(stages);
 }
 
@@ -103,6 +106,7 @@ static enum merak_status find_cuts(const struct merak_search_input *in,
     asked.pin.branches = order->branches;
     if (merak_search(&asked, &result, &why) != MERAK_OK)
         return MERAK_OK;
+    order->tally = result->tally;
     found = &result->choice[0].plan;
     if (found->cut != NULL && merak_plan_parts(found) == parts) {
         size_t bytes = (size_t)parts * sizeof(*order->cut);
@@ -153,6 +157,10 @@ enum merak_status merak_node_orders_rate(
         in_order.branches = order[i].branches;
         so = merak_plan_shards(&in_order);
         rc = merak_shard(graph, &so, &sharded, err);
+        if (rc == MERAK_OK) {
+            order[i].tally.sharded = 1;
+            order[i].tally.records = sharded->records;
+        }
         if (rc == MERAK_OK && sharded->order == order[i].branches)
             rc = rate(sharded, &in_order, in, boundary, opt, &order[i], err);
         merak_sharded_destroy(sharded);

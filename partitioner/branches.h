@@ -15,6 +15,7 @@
 struct merak_played {
     double step_s;      /* by the costs */
     size_t arena_bytes; /* of the rank that takes most */
+    long instrs;        /* of all stages' programs */
 };
 
 /*
@@ -39,6 +40,7 @@ struct merak_node_order {
     int *cut; /* places, merak_plan_parts() - 1 of them; NULL: evenly */
     struct merak_played played; /* step_s 0: there is no such order, or it
                                    cannot run */
+    struct merak_search_tally tally; /* what it took to rate it */
 };
 
 /*

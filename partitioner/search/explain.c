@@ -199,6 +199,7 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->n_rated = s->n_rated;
     r->n_simulated = s->n_simulated;
     r->tally = s->tally;
+    merak_graphs_count(s->graphs, &r->tally);
     r->pool = s->pool; /* holds the cut and drops */
     s->pool = NULL;
     *result_p = r;

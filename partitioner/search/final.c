@@ -28,7 +28,6 @@ void merak_built_fini(struct merak_built *b)
         merak_program_destroy(b->program[s]);
     free(b->program);
     merak_stages_destroy(b->stages);
-    merak_sharded_destroy(b->sharded);
 }
 
 enum merak_status merak_built_init(struct merak_built *b,

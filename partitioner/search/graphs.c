@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graphs.c - a model's graphs by micro-batch size, described once each */
+/* graphs.c - a model's graphs by micro-batch size, described once each, and
+ * the latest that were sharded
+ *
+ * A plan's other cuts, schedules and degrees of the same tp are tried one after
+ * the other: to shard the model anew for each of them, and to find its blocks,
+ * would take longer than their programs do.
+ */
 #include "config.h"
 
 #include "partitioner/search/impl.h"
@@ -7,6 +13,11 @@
 #include "base/error.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define MAX_KEPT 16
+/* Nodes of all sharded graphs that are kept, unless it is one. */
+#define MOST_NODES 5000
 
 struct merak_graphs {
     const struct merak_search_input *in;
@@ -15,6 +26,13 @@ struct merak_graphs {
         struct merak_model *model;
     } * model;
     int n;
+    struct kept {
+        size_t micro_batch;
+        struct merak_shard_options options;
+        struct merak_sharded *sharded;
+    } kept[MAX_KEPT + 1]; /* the latest first */
+    int n_kept;
+    long n_sharded, n_records; /* so far; records as merak_sharded has them */
 };
 
 enum merak_status merak_graphs_create(const struct merak_search_input *in,
@@ -34,6 +52,8 @@ void merak_graphs_destroy(struct merak_graphs *graphs)
 {
     if (graphs == NULL)
         return;
+    for (int i = 0; i < graphs->n_kept; i++)
+        merak_sharded_destroy(graphs->kept[i].sharded);
     for (int i = 0; i < graphs->n; i++)
         merak_model_destroy(graphs->model[i].model);
     free(graphs->model);
@@ -61,23 +81,99 @@ static enum merak_status describe(struct merak_graphs *graphs,
     return MERAK_OK;
 }
 
-enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
-                                     const struct merak_plan *plan,
-                                     struct merak_sharded **sharded_p,
-                                     struct merak_error *err)
+/* --- sharded graphs ------------------------------------------------------- */
+
+/* The stages are read where blocks are shared; halves are for errors. */
+static bool same_options(const struct merak_shard_options *a,
+                         const struct merak_shard_options *b)
 {
-    const struct merak_shard_options so = merak_plan_shards(plan);
-    struct merak_graph *graph;
+    return a->tp == b->tp && a->kv_heads == b->kv_heads &&
+           a->shared == b->shared &&
+           (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
+           a->batch == b->batch && a->branches == b->branches &&
+           a->flops_per_s == b->flops_per_s &&
+           a->bytes_per_s == b->bytes_per_s &&
+           a->link_bytes_per_s == b->link_bytes_per_s &&
+           a->link_latency_s == b->link_latency_s;
+}
+
+/* Make the one that is kept of these the first; false if there is none. */
+static bool take_kept(struct merak_graphs *graphs, size_t micro_batch,
+                      const struct merak_shard_options *options)
+{
+    struct kept *kept = graphs->kept, found;
+    int at = 0;
+
+    while (at < graphs->n_kept && (kept[at].micro_batch != micro_batch ||
+                                   !same_options(&kept[at].options, options)))
+        at++;
+    if (at == graphs->n_kept)
+        return false;
+    found = kept[at];
+    memmove(&kept[1], &kept[0], (size_t)at * sizeof(*kept));
+    kept[0] = found;
+    return true;
+}
+
+static void keep(struct merak_graphs *graphs, const struct kept *new)
+{
+    struct kept *kept = graphs->kept;
+    int nodes = 0, n = 0;
+
+    memmove(&kept[1], &kept[0], (size_t)graphs->n_kept * sizeof(*kept));
+    kept[0] = *new;
+    graphs->n_kept++;
+    while (n < graphs->n_kept && n < MAX_KEPT &&
+           (n == 0 || nodes + kept[n].sharded->graph->n_nodes <= MOST_NODES))
+        nodes += kept[n++].sharded->graph->n_nodes;
+    while (graphs->n_kept > n)
+        merak_sharded_destroy(kept[--graphs->n_kept].sharded);
+}
+
+static enum merak_status find_graph(struct merak_graphs *graphs,
+                                    size_t micro_batch,
+                                    struct merak_graph **graph_p,
+                                    struct merak_error *err)
+{
     int at = 0;
     enum merak_status rc = MERAK_OK;
 
-    while (at < graphs->n && graphs->model[at].micro_batch != plan->micro_batch)
+    while (at < graphs->n && graphs->model[at].micro_batch != micro_batch)
         at++;
     if (at == graphs->n)
-        rc = describe(graphs, plan->micro_batch, err);
-    if (rc == MERAK_OK)
-        rc = merak_model_graph(graphs->model[at].model, &graph, err);
-    if (rc == MERAK_OK)
-        rc = merak_shard(graph, &so, sharded_p, err);
-    return rc;
+        rc = describe(graphs, micro_batch, err);
+    return rc == MERAK_OK
+               ? merak_model_graph(graphs->model[at].model, graph_p, err)
+               : rc;
+}
+
+enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
+                                     const struct merak_plan *plan,
+                                     const struct merak_sharded **sharded_p,
+                                     struct merak_error *err)
+{
+    struct kept new = {.micro_batch = plan->micro_batch,
+                       .options = merak_plan_shards(plan)};
+    struct merak_graph *graph;
+    enum merak_status rc = MERAK_OK;
+
+    if (!take_kept(graphs, new.micro_batch, &new.options)) {
+        rc = find_graph(graphs, new.micro_batch, &graph, err);
+        if (rc == MERAK_OK)
+            rc = merak_shard(graph, &new.options, &new.sharded, err);
+        if (rc != MERAK_OK)
+            return rc;
+        graphs->n_sharded++;
+        graphs->n_records += new.sharded->records;
+        keep(graphs, &new);
+    }
+    *sharded_p = graphs->kept[0].sharded;
+    return MERAK_OK;
+}
+
+void merak_graphs_count(const struct merak_graphs *graphs,
+                        struct merak_search_tally *tally)
+{
+    tally->sharded += graphs->n_sharded;
+    tally->records += graphs->n_records;
 }

@@ -332,18 +332,23 @@ enum merak_status merak_graphs_create(const struct merak_search_input *in,
                                       struct merak_graphs **graphs_p,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_graphs_destroy(struct merak_graphs *graphs);
-/* As this plan's trainer calls it: the program that runs is the one planned. */
+/* As this plan's trainer calls it: the program that runs is the one planned.
+ * Borrowed until the next call: the latest are kept. */
 enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
                                      const struct merak_plan *plan,
-                                     struct merak_sharded **sharded_p,
+                                     const struct merak_sharded **sharded_p,
                                      struct merak_error *err) MERAK_CHECKED;
+/* Add what was sharded so far. */
+void merak_graphs_count(const struct merak_graphs *graphs,
+                        struct merak_search_tally *tally);
+
 /* --- final.c: programs --------------------------------------------- */
 
 /* A candidate's stages as programs of the first rank of each. */
 struct merak_built {
     const struct merak_search_input *in;
     struct merak_program_options opt;
-    struct merak_sharded *sharded;
+    const struct merak_sharded *sharded; /* of merak_graphs_shard() */
     struct merak_stages *stages;
     const struct merak_schedule *schedule;
     struct merak_plan plan;

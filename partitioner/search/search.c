@@ -377,7 +377,7 @@ static enum merak_status sliced_table(struct merak_search *s,
                                       const struct merak_table *whole,
                                       int slices, struct merak_table **table_p)
 {
-    struct merak_sharded *sharded = NULL;
+    const struct merak_sharded *sharded = NULL;
     struct merak_table like = *whole;
     struct merak_plan plan;
     enum merak_status rc = MERAK_OK;
@@ -401,7 +401,6 @@ static enum merak_status sliced_table(struct merak_search *s,
     rc = merak_graphs_shard(s->graphs, &plan, &sharded, s->err);
     if (rc == MERAK_OK)
         rc = add_table(s, sharded, &like, 1, slices, table_p);
-    merak_sharded_destroy(sharded);
     return rc;
 }
 
@@ -545,7 +544,7 @@ enum merak_status merak_search_tables(struct merak_search *s,
                                       const struct merak_table *like,
                                       struct merak_table *table[2])
 {
-    struct merak_sharded *sharded = NULL;
+    const struct merak_sharded *sharded = NULL;
     struct merak_error why;
     const struct merak_plan plan = plan_of(like);
     enum merak_status rc = merak_graphs_shard(s->graphs, &plan, &sharded, &why);
@@ -570,7 +569,6 @@ enum merak_status merak_search_tables(struct merak_search *s,
             merak_search_may_pay(s, like, sharded))
             rc = add_table(s, sharded, like, width, 1, &table[width - 1]);
     }
-    merak_sharded_destroy(sharded);
     return rc;
 }
 

@@ -103,6 +103,8 @@ struct merak_search_tally {
     long actions;      /* of their schedules, played */
     long parts;        /* of the model, looked at to find cuts */
     long instructions; /* of programs, simulated */
+    long sharded;      /* models */
+    long records;      /* of live values, that layouts were searched with */
 };
 
 struct merak_search_result {

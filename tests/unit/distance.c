@@ -116,7 +116,7 @@ static void draw_bound(int *bound, int parts, int n)
 static void rate_and_simulate(struct instance *it, double *rated_p,
                               double *step_p)
 {
-    struct merak_sharded *sharded = NULL;
+    const struct merak_sharded *sharded = NULL;
     struct merak_table *table = NULL;
     struct merak_candidate cand = {.plan = it->plan};
     struct merak_search s;
@@ -129,7 +129,6 @@ static void rate_and_simulate(struct instance *it, double *rated_p,
     assert_int_equal(
         merak_table_create(&it->in, &s.cost, sharded, 1, 1, &table, &err),
         MERAK_OK);
-    merak_sharded_destroy(sharded);
     cand.table = table;
     assert_int_equal(
         merak_schedule_find(it->plan.schedule, &cand.schedule, &err), MERAK_OK);

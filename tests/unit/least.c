@@ -274,7 +274,7 @@ static void no_arena_is_smaller(void **state)
 
     (void)state;
     for (int seed = 0; seed < PLANS; seed++) {
-        struct merak_sharded *sharded = NULL;
+        const struct merak_sharded *sharded = NULL;
         struct merak_table *table = NULL;
         struct merak_candidate cand = {.table = NULL};
         struct merak_search s;
@@ -289,7 +289,6 @@ static void no_arena_is_smaller(void **state)
         assert_int_equal(
             merak_table_create(&it.in, &s.cost, sharded, 1, 1, &table, NULL),
             MERAK_OK);
-        merak_sharded_destroy(sharded);
         cand.table = table;
         assert_int_equal(
             merak_schedule_find(it.plan.schedule, &cand.schedule, NULL),

@@ -375,7 +375,10 @@ static void what_cannot_run_is_no_choice(void **state)
 static void the_best_fits(void **state)
 {
     static const struct {
-        struct merak_played played[3];
+        struct {
+            double step_s;
+            size_t bytes;
+        } played[3];
         size_t limit;
         int want;
     } rows[] = {
@@ -402,7 +405,9 @@ static void the_best_fits(void **state)
         int got;
 
         for (int k = 0; k < 3; k++)
-            order[k].played = rows[i].played[k];
+            order[k].played =
+                (struct merak_played){.step_s = rows[i].played[k].step_s,
+                                      .arena_bytes = rows[i].played[k].bytes};
         got = merak_node_orders_best(order, rows[i].limit);
         if (got != rows[i].want)
             fail_msg("row %zu: %d, not %d", i, got, rows[i].want);

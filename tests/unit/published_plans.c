@@ -153,7 +153,7 @@ static double words_of(size_t layers, int tp, enum merak_seq_parallel sp)
                                     .ranks_per_node = 8,
                                     .threads = 1,
                                     .device = &device};
-    struct merak_sharded *sharded = NULL;
+    const struct merak_sharded *sharded = NULL;
     struct merak_table *table = NULL;
     struct merak_search s;
     double words = 0;
@@ -172,7 +172,6 @@ static double words_of(size_t layers, int tp, enum merak_seq_parallel sp)
     for (int i = 0; i < table->n; i++)
         words += table->segment[i].exchanged / sizeof(float);
     merak_table_destroy(table);
-    merak_sharded_destroy(sharded);
     merak_search_fini(&s);
     return words;
 }

@@ -71,7 +71,7 @@ static void rate_uniform(struct rivals *r, const struct merak_table *table,
 
 static void rate_table(struct rivals *r, int tp, size_t b)
 {
-    struct merak_sharded *sharded = NULL;
+    const struct merak_sharded *sharded = NULL;
     struct merak_table *table = NULL;
     struct merak_search *s = &r->s;
 
@@ -82,7 +82,6 @@ static void rate_table(struct rivals *r, int tp, size_t b)
     assert_int_equal(
         merak_table_create(s->in, &s->cost, sharded, 1, 1, &table, NULL),
         MERAK_OK);
-    merak_sharded_destroy(sharded);
     table->tp = tp;
     table->sp = MERAK_SP_AUTO;
     table->micro_batch = b;
