@@ -330,6 +330,8 @@ void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,
  *
  * All ranks of a stage decide alike.  MERAK_ERR_NOMEM if everything
  * recomputed does not fit plan->memory_bytes: names both numbers.
+ * MERAK_ERR_CONFIG if plan->drop has more blocks than a part, or something
+ * where the schedule computes nothing again.
  */
 enum merak_status merak_recompute_choose(
     const struct merak_sharded *sharded, const struct merak_plan *plan,

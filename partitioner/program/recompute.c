@@ -152,21 +152,35 @@ static enum merak_status choose_least(struct chooser *c,
     return MERAK_OK;
 }
 
-/* As a planner has decided before. */
-static void take_given(struct chooser *c)
+/* As a planner or an option has decided before. */
+static enum merak_status take_given(struct chooser *c, struct merak_error *err)
 {
     int chunks = merak_plan_chunks(c->plan);
+    bool may = merak_plan_recomputes(c->schedule, c->plan, c->stage);
 
-    for (int i = 0; i < chunks; i++)
-        c->stages->drop[part_of(c, i)] = c->plan->drop[part_of(c, i)];
+    for (int i = 0; i < chunks; i++) {
+        int part = part_of(c, i), has = c->stages->n_blocks[part];
+        struct merak_drop drop = c->plan->drop[part];
+
+        if (drop.blocks > has)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "recompute: part %d has %d blocks, not %d; give "
+                              "0 to %d there",
+                              part, has, drop.blocks, has);
+        if (!may && (drop.attention || drop.blocks > 0))
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "recompute: schedule %s computes nothing again "
+                              "on stage %d; give 0 for part %d, or use 1f1b",
+                              c->schedule->name, c->stage, part);
+        c->stages->drop[part] = drop;
+    }
+    return MERAK_OK;
 }
 
 static enum merak_status choose(struct chooser *c, struct merak_error *err)
 {
-    if (c->plan->drop != NULL) {
-        take_given(c);
-        return MERAK_OK;
-    }
+    if (c->plan->drop != NULL)
+        return take_given(c, err);
     if (!merak_plan_recomputes(c->schedule, c->plan, c->stage)) {
         set_drop(c, false, 0);
         return MERAK_OK;

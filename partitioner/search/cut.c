@@ -45,6 +45,8 @@ static bool try_bound(struct cuts *c)
     double part_s[MERAK_PART_COUNT], bytes = 0, step;
     int stage = 0;
 
+    if (!merak_fixed_allows(cand, c->bound))
+        return false;
     c->rater.most_bytes = c->limit;
     c->rater.most_s = c->known_s;
     if (cand->rated_s > 0 && cand->rated_s < c->known_s)
@@ -137,18 +139,29 @@ static int last_end(const struct cuts *c, int part)
     return c->n - (c->parts - 1 - part);
 }
 
+/* Blocks that a part has to have, for it drops them. */
+static int least_blocks(const struct cuts *c, int part)
+{
+    const struct merak_drop *drop = merak_fixed_drop(c->cand);
+
+    return drop != NULL ? drop[part].blocks : 0;
+}
+
 static void extend(struct cuts *c, int part, int from, double most)
 {
     const struct merak_segment *segment = c->cand->table->segment;
+    int blocks = 0, least = least_blocks(c, part);
     double f_s = 0, b_s = 0;
 
     for (int to = from + 1; to <= last_end(c, part); to++) {
         c->rater.tally.parts++;
         f_s += segment[to - 1].f_s;
         b_s += segment[to - 1].b_s;
+        blocks += to == from + 1 || segment[to - 1].begins_block;
         if (f_s + b_s > most)
             return;
-        join(c, part, from, to, f_s + b_s);
+        if (blocks >= least)
+            join(c, part, from, to, f_s + b_s);
     }
 }
 
@@ -159,6 +172,7 @@ static void extend_strictly(struct cuts *c, int part, int from, double most)
     double share = c->rater.limit / c->rater.chunks;
     struct merak_range range;
     int known = 0; /* a longer part drops as many blocks at least */
+    int least = least_blocks(c, part);
 
     merak_range_start(&range, from, &c->rater.marks);
     while (range.to < last_end(c, part)) {
@@ -174,7 +188,7 @@ static void extend_strictly(struct cuts *c, int part, int from, double most)
             return;
         known = need.blocks > 0 ? need.blocks - 1 : 0;
         time = range.f_s + range.b_s + need.again_s;
-        if (time <= most)
+        if (time <= most && range.n_blocks >= least)
             join(c, part, from, range.to, time);
     }
 }
@@ -386,6 +400,11 @@ enum merak_status merak_search_cut(const struct merak_cost_model *cost,
     cand->rated_s = 0;
     if (rc != MERAK_OK)
         goto out;
+    if (merak_fixed_cut(cand)) {
+        merak_fixed_bound(cand, c.bound);
+        try_bound(&c);
+        goto out;
+    }
     if (is_small(&c)) {
         try_all(&c);
         goto out;
@@ -409,7 +428,10 @@ enum merak_status merak_search_balance(const struct merak_cost_model *cost,
     enum merak_status rc = cuts_init(&c, cost, cand, DBL_MAX, true, err);
 
     if (rc == MERAK_OK) {
-        balance(&c, c.rest_s[0] / c.parts);
+        if (merak_fixed_cut(cand))
+            merak_fixed_bound(cand, c.bound);
+        else
+            balance(&c, c.rest_s[0] / c.parts);
         memcpy(cand->balanced, c.bound, ((size_t)c.parts + 1) * sizeof(int));
     }
     cuts_fini(&c);
@@ -423,7 +445,7 @@ enum merak_status merak_search_polish(const struct merak_cost_model *cost,
     struct cuts c;
     enum merak_status rc = cuts_init(&c, cost, cand, limit, false, err);
 
-    if (rc == MERAK_OK && !is_small(&c))
+    if (rc == MERAK_OK && !merak_fixed_cut(cand) && !is_small(&c))
         improve(&c);
     cuts_fini(&c);
     return rc;

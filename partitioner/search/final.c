@@ -227,6 +227,7 @@ static enum merak_status settle_stage(struct merak_built *b, int stage,
     struct settling t = {.b = b, .stage = stage, .limit = limit, .err = err};
 
     if (b->plan.recompute != MERAK_RECOMPUTE_AUTO ||
+        b->in->pin.list.drop != NULL ||
         !merak_plan_recomputes(b->schedule, &b->plan, stage))
         return merak_built_stage(b, stage, err);
     for (int c = 0; c < chunks_of(&t); c++) {

@@ -108,50 +108,6 @@ static bool is_enough(const struct merak_search *s, double rated_s,
            (s->n_simulated >= MIN_FINALISTS && s->effort > EFFORT);
 }
 
-/* The best rated. */
-static enum merak_status run_best(struct merak_search *s)
-{
-    struct merak_candidate last = {0};
-    double best_s = DBL_MAX; /* of those that fit */
-    enum merak_status rc = MERAK_OK;
-
-    for (int i = 0; i < s->n_cands && rc == MERAK_OK; i++) {
-        struct merak_candidate *c = &s->cand[i];
-
-        if (best_s < DBL_MAX && is_enough(s, c->rated_s, best_s))
-            break;
-        if (is_repeat(c, &last))
-            continue;
-        last = *c;
-        rc = merak_search_polish(&s->cost, c, s->limit * MERAK_SEARCH_SLACK,
-                                 s->err);
-        if (rc == MERAK_OK)
-            rc = try_one(s, c);
-        if (c->settled && c->step_s < best_s)
-            best_s = c->step_s;
-    }
-    return rc;
-}
-
-/* Those that need a little too much memory by the table: programs may pack
- * better, or with other cuts. */
-static enum merak_status run_tight(struct merak_search *s)
-{
-    enum merak_status rc = MERAK_OK;
-
-    for (int i = 0; i < s->n_bigs && rc == MERAK_OK && s->effort < EFFORT;
-         i++) {
-        struct merak_candidate c = s->big[i];
-
-        if (c.bytes > s->limit * TIGHT)
-            continue;
-        rc = try_one(s, &c);
-        if (rc == MERAK_OK)
-            rc = merak_search_keep(s, &s->cand, &s->n_cands, &c);
-    }
-    return rc;
-}
-
 /* Fits, and is faster; or needs less where neither fits. */
 static bool is_better(const struct merak_candidate *a,
                       const struct merak_candidate *b)
@@ -183,8 +139,11 @@ static enum merak_status try_cut(struct merak_search *s,
 {
     struct merak_candidate next = *c;
     size_t parts = (size_t)merak_plan_parts(&c->plan);
-    enum merak_status rc = merak_search_room(s, &next);
+    enum merak_status rc;
 
+    if (!merak_fixed_allows(c, bound))
+        return MERAK_OK;
+    rc = merak_search_room(s, &next);
     if (rc != MERAK_OK)
         return rc;
     memcpy(next.bound, bound, (parts + 1) * sizeof(*bound));
@@ -195,6 +154,83 @@ static enum merak_status try_cut(struct merak_search *s,
     if (rc == MERAK_OK && is_better(&next, c)) {
         *c = next;
         *better_p = true;
+    }
+    return rc;
+}
+
+/* May stages still drop more, where a program takes more than its table? */
+static bool may_settle(const struct merak_candidate *c)
+{
+    return c->plan.recompute == MERAK_RECOMPUTE_AUTO &&
+           merak_fixed_drop(c) == NULL;
+}
+
+/* With its cut improved; or as it was, where that is all that fits. */
+static enum merak_status try_polished(struct merak_search *s,
+                                      struct merak_candidate *c)
+{
+    int *bound = may_settle(c) ? NULL : copy_bound(s, c);
+    bool better;
+    enum merak_status rc;
+
+    if (bound == NULL && !may_settle(c))
+        return MERAK_ERR_NOMEM;
+    rc =
+        merak_search_polish(&s->cost, c, s->limit * MERAK_SEARCH_SLACK, s->err);
+    if (rc == MERAK_OK)
+        rc = try_one(s, c);
+    if (rc == MERAK_OK && bound != NULL && !c->settled &&
+        memcmp(bound, c->bound,
+               (size_t)merak_plan_parts(&c->plan) * sizeof(*bound)) != 0)
+        rc = try_cut(s, c, bound, &better);
+    return rc;
+}
+
+/* The best rated. */
+static enum merak_status run_best(struct merak_search *s)
+{
+    struct merak_candidate last = {0};
+    double best_s = DBL_MAX; /* of those that fit */
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < s->n_cands && rc == MERAK_OK; i++) {
+        struct merak_candidate *c = &s->cand[i];
+
+        if (best_s < DBL_MAX && is_enough(s, c->rated_s, best_s))
+            break;
+        if (is_repeat(c, &last))
+            continue;
+        last = *c;
+        rc = try_polished(s, c);
+        if (c->settled && c->step_s < best_s)
+            best_s = c->step_s;
+    }
+    return rc;
+}
+
+/* Is it a little too much memory?  Of a given cut there is no other, and the
+ * table may be far off. */
+static bool is_tight(const struct merak_search *s,
+                     const struct merak_candidate *c)
+{
+    return merak_fixed_cut(c) || c->bytes <= s->limit * TIGHT;
+}
+
+/* Those that need a little too much memory by the table: programs may pack
+ * better, or with other cuts. */
+static enum merak_status run_tight(struct merak_search *s)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < s->n_bigs && rc == MERAK_OK && s->effort < EFFORT;
+         i++) {
+        struct merak_candidate c = s->big[i];
+
+        if (!is_tight(s, &c))
+            continue;
+        rc = try_one(s, &c);
+        if (rc == MERAK_OK)
+            rc = merak_search_keep(s, &s->cand, &s->n_cands, &c);
     }
     return rc;
 }
@@ -288,6 +324,9 @@ static enum merak_status climb_all(struct merak_search *s)
     int n = s->n_cands < MAX_CLIMBS ? s->n_cands : MAX_CLIMBS;
     double left = EFFORT - s->effort;
     enum merak_status rc = MERAK_OK;
+
+    if (s->in->pin.list.cut != NULL)
+        return MERAK_OK;
 
     for (int i = 0; i < n && rc == MERAK_OK; i++) {
         if (s->cand[i].step_s <= 0 || !is_first(s, i))

@@ -208,7 +208,8 @@ int merak_plan_passes(const struct merak_plan *plan);
 struct merak_candidate {
     const struct merak_table *table;
     const struct merak_schedule *schedule;
-    const struct merak_follow *follow; /* its lists, or NULL */
+    const struct merak_given_lists *lists; /* that it keeps to, or NULL */
+    const struct merak_follow *follow;     /* its lists, or NULL */
     struct merak_search_tally *tally;  /* to be added to, or NULL */
     struct merak_plan plan;  /* cut and drop are NULL: bound and drop say */
     int *bound;              /* [parts + 1] segments, from 0 to table->n */
@@ -236,7 +237,7 @@ struct merak_rater {
     struct merak_search_tally tally; /* of this rater alone */
     int parts, chunks;
     double limit;              /* what stages may take: AUTO */
-    bool fixed;                /* drop is not to be chosen any more */
+    bool fixed;                /* drop is not to be chosen, or no more */
     double most_s, most_bytes; /* of no use if it takes more; most_s 0:
                                   any will do */
     struct merak_follow own;   /* if the candidate has no lists */
@@ -294,13 +295,34 @@ double merak_stages_need(struct merak_rater *rater, int *stage_p);
 struct merak_range merak_stage_holds(const struct merak_rater *rater,
                                      int stage);
 
+/* --- fixed.c: cuts and recomputation that are given ---------------- */
+
+/* MERAK_ERR_CONFIG if the lists contradict each other or themselves. */
+enum merak_status merak_fixed_valid(const struct merak_given_lists *lists,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* Chunks that are asked for, or that given parts come to; 0: any. */
+int merak_fixed_chunks(const struct merak_search_pins *pin, int pp);
+bool merak_fixed_cut(const struct merak_candidate *cand);
+/* By part, or NULL. */
+const struct merak_drop *merak_fixed_drop(const struct merak_candidate *cand);
+/* Fill bound from the given cut. */
+void merak_fixed_bound(const struct merak_candidate *cand, int *bound);
+/* Do parts with these bounds have the blocks that they are to drop? */
+bool merak_fixed_allows(const struct merak_candidate *cand, const int *bound);
+/* Has its plan as many parts as the lists are of?  MERAK_ERR_CONFIG if it has
+ * but cannot be so under the schedule. */
+bool merak_fixed_parts(const struct merak_candidate *cand);
+enum merak_status merak_fixed_check(const struct merak_candidate *cand,
+                                    const struct merak_schedule *schedule,
+                                    struct merak_error *err) MERAK_CHECKED;
+
 /* --- cut.c: where to cut ------------------------------------------- */
 
 /*
  * Fill cand->bound, drop and what is rated with the best cuts found whose
  * stages take at most `limit` bytes each; rated_s is 0 if there are none.
  * With `any`, stages that take more will do.  `like`, if not NULL, is taken
- * if it fits and trying all is too much.
+ * if it fits and trying all is too much.  A given cut is the only one.
  */
 enum merak_status merak_search_cut(const struct merak_cost_model *cost,
                                    struct merak_candidate *cand,
@@ -422,6 +444,8 @@ struct merak_search {
     struct merak_error schedule_error; /* of the last schedule that could not
                                           run with a plan's numbers, in as
                                           few chunks as it takes */
+    struct merak_error fixed_error; /* of the first candidate that could not be
+                                       cut, or recompute, as is asked */
     struct merak_error *err;
 };
 

@@ -13,9 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_NAMED 3 /* changes */
-#define MAX_TRIED 4 /* of the same tp and pp: built */
-#define MAX_NEAR 12 /* values of one choice that are tried */
+#define MAX_NAMED 3   /* changes */
+#define MAX_TRIED 4   /* of the same tp and pp: built */
+#define MAX_NEAR 12   /* values of one choice that are tried */
+#define MAX_PLACES 10 /* of a cut that is named: it has to fit in the text */
 
 /* --- would it do? --------------------------------------------------------- */
 
@@ -45,7 +46,8 @@ static void narrow(struct merak_search_pins *pin)
         pin->zero1 = MERAK_PIN_YES;
     if (pin->order_tp_pp_dp == MERAK_PIN_FREE)
         pin->order_tp_pp_dp = MERAK_PIN_NO;
-    if (pin->schedule == NULL && pin->chunks == 0)
+    if (pin->schedule == NULL && pin->chunks == 0 &&
+        merak_given_parts(&pin->list) == 0)
         pin->schedule = "1f1b";
     if (pin->sub_pipeline == MERAK_PIN_FREE)
         pin->sub_pipeline = MERAK_PIN_NO;
@@ -72,6 +74,7 @@ static bool would_do(const struct merak_search_input *in)
             int dp = tasks / tp / pp;
 
             if (tasks / tp % pp != 0 || (pin->pp > 0 && pin->pp != pp) ||
+                merak_given_parts(&pin->list) % pp != 0 ||
                 (pin->dp > 0 && pin->dp != dp) ||
                 in->global_batch % (size_t)dp != 0)
                 continue;
@@ -333,14 +336,64 @@ static bool change_tp_batch(const struct merak_search *s, char *text)
     return change_to(&in, "tp-batch 0", text);
 }
 
+/* Any cut. */
+static bool free_cut(const struct merak_search *s, char *text)
+{
+    struct merak_search_input in = *s->in;
+
+    if (in.pin.list.cut == NULL)
+        return false;
+    in.pin.list.cut = NULL;
+    return change_to(&in, "cut auto", text);
+}
+
+/* Move a place of a cut, if it then is still behind the one before it. */
+static bool move_place(int *cut, int n, int i, int by)
+{
+    cut[i] += by;
+    return cut[i] > (i > 0 ? cut[i - 1] : -1) &&
+           (i + 1 == n || cut[i] < cut[i + 1]);
+}
+
+/* One place moved a little, or else any cut. */
+static bool change_cut(const struct merak_search *s, char *text)
+{
+    struct merak_search_input in = *s->in;
+    int n = in.pin.list.n_cut, cut[MAX_PLACES], tried = 0;
+
+    if (in.pin.list.cut == NULL || n > MAX_PLACES)
+        return free_cut(s, text);
+    in.pin.list.cut = cut;
+    for (int by = 1; by <= MAX_NEAR; by++) {
+        for (int i = 0; i < 2 * n && tried < MAX_NEAR; i++) {
+            memcpy(cut, s->in->pin.list.cut, (size_t)n * sizeof(*cut));
+            if (!move_place(cut, n, i / 2, i % 2 == 0 ? -by : by))
+                continue;
+            tried++;
+            memcpy(text, "cut ", 5);
+            merak_cut_text(cut, n, text + 4, MERAK_CHANGE_TEXT - 4);
+            if (would_do(&in))
+                return true;
+        }
+    }
+    return free_cut(s, text);
+}
+
 static bool change_recompute(const struct merak_search *s, char *text)
 {
     struct merak_search_input in = *s->in;
 
-    if (!in.pin.fix_recompute || in.pin.recompute == MERAK_RECOMPUTE_AUTO)
+    if (in.pin.list.drop == NULL &&
+        (!in.pin.fix_recompute || in.pin.recompute == MERAK_RECOMPUTE_AUTO))
         return false;
+    in.pin.list.drop = NULL;
     in.pin.recompute = MERAK_RECOMPUTE_AUTO;
     return change_to(&in, "recompute auto", text);
+}
+
+static bool change_drop(const struct merak_search *s, char *text)
+{
+    return s->in->pin.list.drop != NULL && change_recompute(s, text);
 }
 
 static bool change_zero1(const struct merak_search *s, char *text)
@@ -383,13 +436,14 @@ enum merak_status merak_search_name_changes(const struct merak_search *s,
                                             bool memory, const char *first)
 {
     static const change_fn room[] = {
-        change_nodes,   change_recompute,   change_zero1,
-        change_degrees, change_micro_batch, change_schedule,
-        change_chunks,  change_sp,          change_sub_pipeline};
-    static const change_fn numbers[] = {change_micro_batch,  change_degrees,
-                                        change_batch,        change_schedule,
-                                        change_chunks,       change_tp_batch,
-                                        change_sub_pipeline, change_sp};
+        change_cut,     change_nodes,       change_recompute, change_zero1,
+        change_degrees, change_micro_batch, change_schedule,  change_chunks,
+        change_sp,      change_sub_pipeline};
+    static const change_fn numbers[] = {
+        free_cut,       change_drop,     change_micro_batch,
+        change_degrees, change_batch,    change_schedule,
+        change_chunks,  change_tp_batch, change_sub_pipeline,
+        change_sp};
     const change_fn *change = memory ? room : numbers;
     size_t n = memory ? sizeof(room) / sizeof(*room)
                       : sizeof(numbers) / sizeof(*numbers);

@@ -253,8 +253,30 @@ static struct merak_need choose_least(const struct few *f, double limit)
     return blocks;
 }
 
+/* What the drops that are given come to. */
+static struct merak_need keep_to(const struct few *f)
+{
+    struct merak_rater *r = f->r;
+    struct merak_need need = {0};
+    struct sum sum = {0};
+
+    for (int c = f->first; c < f->first + f->n; c++) {
+        int part = part_at(r, f->stage, c);
+
+        r->keeps[part] = merak_range_keeps(&r->range[part], r->drop[part]);
+        need.again_s += r->keeps[part].again_s;
+        add_part(r, f->stage, c, &r->range[part], &r->keeps[part], &sum);
+    }
+    if (f->n > 1)
+        join_shares(r, f->stage, &sum);
+    need.bytes = bytes_of(r, &sum);
+    return need;
+}
+
 static struct merak_need choose(const struct few *f, double limit)
 {
+    if (f->r->fixed)
+        return keep_to(f);
     if (!f->r->lists->recomputes[f->stage])
         return try_drop(f, false, 0);
     switch (f->r->plan->recompute) {
@@ -283,29 +305,13 @@ struct merak_need merak_part_need(struct merak_rater *r,
     return choose(&f, limit);
 }
 
-/* What the drops that are given come to. */
-static struct merak_need keep_to(const struct few *f)
-{
-    struct merak_rater *r = f->r;
-    struct sum sum = {0};
-
-    for (int c = 0; c < f->n; c++) {
-        int part = part_at(r, f->stage, c);
-
-        r->keeps[part] = merak_range_keeps(&r->range[part], r->drop[part]);
-        add_part(r, f->stage, c, &r->range[part], &r->keeps[part], &sum);
-    }
-    join_shares(r, f->stage, &sum);
-    return (struct merak_need){.bytes = bytes_of(r, &sum)};
-}
-
 double merak_stages_need(struct merak_rater *r, int *stage_p)
 {
     double most = 0;
 
     for (int s = 0; s < r->plan->pp; s++) {
         const struct few f = {.r = r, .stage = s, .n = r->chunks};
-        struct merak_need need = r->fixed ? keep_to(&f) : choose(&f, r->limit);
+        struct merak_need need = choose(&f, r->limit);
 
         if (need.bytes > most) {
             most = need.bytes;

@@ -107,6 +107,11 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
         rater->drop == NULL || rater->marks.mark == NULL ||
         rater->marks.top == NULL)
         return merak_fail_nomem(err, parts * sizeof(*rater->range));
+    if (merak_fixed_drop(cand) != NULL) {
+        rater->fixed = true;
+        memcpy(rater->drop, merak_fixed_drop(cand),
+               parts * sizeof(*rater->drop));
+    }
     return MERAK_OK;
 }
 

@@ -55,7 +55,8 @@ static struct merak_search_input only(const struct merak_search *s,
         .branches = in.pin.branches,
         .boundary = in.pin.boundary,
         .fix_recompute = in.pin.fix_recompute,
-        .recompute = in.pin.recompute};
+        .recompute = in.pin.recompute,
+        .list = in.pin.list};
     return in;
 }
 
@@ -212,6 +213,56 @@ static bool has_no_halves(const struct merak_search *s)
     return true;
 }
 
+/* pp, as far as it is asked for; 0: it is not. */
+static int pp_asked(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+
+    if (pin->pp == 0 && pin->tp > 0 && pin->dp > 0)
+        return s->tasks / pin->tp / pin->dp;
+    return pin->pp;
+}
+
+/* Does no pp of the ranks have so many parts? */
+static bool has_no_pp(const struct merak_search *s, int parts)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    bool found = parts == 1;
+
+    for (int pp = 2; pp <= parts && pp <= s->tasks; pp++)
+        found = found || (s->tasks % pp == 0 && parts % pp == 0 &&
+                          (pin->chunks == 0 || pin->chunks == parts / pp));
+    return !found;
+}
+
+/* Do given lists not go with degrees and chunks, or with the model? */
+static bool has_no_lists(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    int parts = merak_given_parts(&pin->list), pp = pp_asked(s);
+    struct merak_error why = s->fixed_error;
+    struct merak_plan plan = {.pp = pp};
+
+    if (parts == 0)
+        return false;
+    snprintf(plan.schedule, sizeof(plan.schedule), "%s",
+             pin->schedule != NULL ? pin->schedule : "1f1b");
+    if (pp > 0)
+        plan.chunks = merak_fixed_chunks(pin, pp);
+    if (pp == 1 || plan.chunks == 0)
+        plan.chunks = 1;
+    if (why.status == MERAK_OK && pp > 0)
+        (void)!merak_given_check(&pin->list, &plan, &why);
+    else if (why.status == MERAK_OK && has_no_pp(s, parts))
+        merak_fail(&why, MERAK_ERR_CONFIG,
+                   "%s of %d parts: no pp of %d ranks times chunks is %d",
+                   pin->list.cut != NULL ? "cut" : "recompute", parts, s->tasks,
+                   parts);
+    if (why.status != MERAK_OK)
+        say_error(s, &why);
+    return why.status != MERAK_OK;
+}
+
 /* More stages, or parts, than the model has places for? */
 static bool has_no_parts(const struct merak_search *s)
 {
@@ -239,7 +290,6 @@ static bool has_no_schedule(const struct merak_search *s)
     struct merak_plan plan = {.tp = 1,
                               .dp = 1,
                               .pp = pin->pp > 0 ? pin->pp : 2,
-                              .chunks = pin->chunks > 0 ? pin->chunks : 1,
                               .micro_batch = 1,
                               .passes = 1};
     const struct merak_schedule *found;
@@ -248,6 +298,7 @@ static bool has_no_schedule(const struct merak_search *s)
 
     if (pin->schedule == NULL)
         return false;
+    plan.chunks = merak_fixed_chunks(pin, plan.pp);
     slices = merak_schedule_slices(pin->schedule);
     if (slices > 1 && s->in->seq % (size_t)slices != 0)
         merak_fail(&why, MERAK_ERR_CONFIG,
@@ -260,7 +311,7 @@ static bool has_no_schedule(const struct merak_search *s)
                    pin->schedule, pin->micro_batch);
     else if (s->schedule_error.status != MERAK_OK)
         why = s->schedule_error;
-    else if (pin->chunks > 0) {
+    else if (plan.chunks > 0) {
         plan.microbatches = plan.pp;
         snprintf(plan.schedule, sizeof(plan.schedule), "%s", pin->schedule);
         (void)!merak_plan_schedule(&plan, &found, &why);
@@ -278,8 +329,8 @@ static void say_what_binds(const struct merak_search *s)
         return;
     if (s->n_tp_refused > 0 && pin->tp > 0)
         say_error(s, &s->tp_error);
-    else if (!has_no_halves(s) && !has_no_samples(s) && !has_no_batch(s) &&
-             !has_no_parts(s) && !has_no_schedule(s))
+    else if (!has_no_lists(s) && !has_no_halves(s) && !has_no_samples(s) &&
+             !has_no_batch(s) && !has_no_parts(s) && !has_no_schedule(s))
         merak_fail(s->err, MERAK_ERR_CONFIG,
                    "degrees: %d ranks and a global batch of %zu have no tp x "
                    "pp x dp that the model can be cut to and dp x micro-batch "

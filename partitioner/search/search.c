@@ -205,6 +205,24 @@ static bool can_run(struct merak_search *s,
            args.slices <= 1 && why.status == MERAK_OK;
 }
 
+/* Can it be cut and recompute as is asked, under this schedule? */
+static bool is_asked(struct merak_search *s, const struct merak_candidate *cand,
+                     const struct merak_schedule *schedule)
+{
+    struct merak_candidate with = *cand;
+    struct merak_error why;
+
+    snprintf(with.plan.schedule, sizeof(with.plan.schedule), "%s",
+             schedule->name);
+    if (!merak_fixed_parts(&with))
+        return false;
+    if (merak_fixed_check(&with, schedule, &why) == MERAK_OK)
+        return true;
+    if (s->fixed_error.status == MERAK_OK)
+        s->fixed_error = why;
+    return false;
+}
+
 /* Schedules that were rated for the same stages. */
 struct seen {
     struct merak_follow follow[MAX_SCHEDULES];
@@ -255,7 +273,7 @@ static enum merak_status rate_schedules(struct merak_search *s,
 
     for (int i = 0; all[i] != NULL && rc == MERAK_OK; i++) {
         if ((want != NULL && strcmp(want, all[i]->name) != 0) ||
-            !can_run(s, all[i], &cand->plan) ||
+            !can_run(s, all[i], &cand->plan) || !is_asked(s, cand, all[i]) ||
             !is_new(&seen, all[i], &cand->plan))
             continue;
         cand->schedule = all[i];
@@ -289,8 +307,8 @@ double merak_search_shortest(const struct merak_search *s, int first)
 static enum merak_status rate_chunks(struct merak_search *s,
                                      struct merak_candidate *cand)
 {
-    int pinned = s->in->pin.chunks, most = cand->table->n / cand->plan.pp;
-    int first = s->n_cands;
+    int pinned = merak_fixed_chunks(&s->in->pin, cand->plan.pp);
+    int first = s->n_cands, most = cand->table->n / cand->plan.pp;
     double before = DBL_MAX;
     enum merak_status rc = MERAK_OK;
 
@@ -437,7 +455,7 @@ static enum merak_status rate_sliced(struct merak_search *s,
     if (!s->desperate && lower_bound(cand) >= HOPELESS * s->best_s)
         return MERAK_OK;
     rc = merak_schedule_find(cand->plan.schedule, &cand->schedule, s->err);
-    if (rc != MERAK_OK)
+    if (rc != MERAK_OK || !is_asked(s, cand, cand->schedule))
         return rc;
     if (!merak_follow_init(&follow, cand->schedule, &cand->plan))
         rc = merak_fail_nomem(s->err, sizeof(*follow.lists));
@@ -491,12 +509,14 @@ static enum merak_status rate_degrees(struct merak_search *s,
     enum merak_status rc = MERAK_OK;
 
     for (int pp = 1; pp <= rest && pp <= table->n && rc == MERAK_OK; pp++) {
-        struct merak_candidate cand = {.table = table, .tally = &s->tally};
+        struct merak_candidate cand = {
+            .table = table, .lists = &pin->list, .tally = &s->tally};
         size_t dp = (size_t)(rest / pp), pass = dp * table->micro_batch;
 
         if (rest % pp != 0 ||
             s->in->global_batch % (pass * (size_t)table->width) != 0 ||
             (pin->pp != 0 && pin->pp != pp) ||
+            merak_given_parts(&pin->list) % pp != 0 ||
             (pin->dp != 0 && pin->dp != rest / pp))
             continue;
         cand.plan = plan_of(table);
@@ -750,8 +770,9 @@ static enum merak_status check(const struct merak_search_input *in,
                           "a global batch of %zu: plans are searched for at "
                           "most %d sequences a step",
                           in->global_batch, MAX_BATCH);
-    if (in->pin.schedule == NULL)
-        return MERAK_OK;
+    rc = merak_fixed_valid(&in->pin.list, err);
+    if (rc != MERAK_OK || in->pin.schedule == NULL)
+        return rc;
     rc = merak_schedule_find(in->pin.schedule, &schedule, err);
     if (rc == MERAK_OK && schedule->feeds != NULL)
         rc = merak_fail(err, MERAK_ERR_CONFIG,

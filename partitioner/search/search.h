@@ -15,6 +15,7 @@
 #define MERAK_PARTITIONER_SEARCH_SEARCH_H
 
 #include "partitioner/search/device.h"
+#include "partitioner/choices.h"
 #include "partitioner/plan.h"
 #include "partitioner/program/boundary.h"
 
@@ -33,6 +34,8 @@ struct merak_search_pins {
     int batch;                    /* if fix_batch: plan.batch */
     enum merak_boundary boundary;
     enum merak_recompute recompute; /* if fix_recompute; else AUTO */
+    struct merak_given_lists list;  /* its drop is before recompute; as many
+                                       parts as pp and chunks come to */
 };
 
 struct merak_search_input {

@@ -46,7 +46,10 @@ static void fill_pins(const struct plan_options *opt,
         .sp = plan->sp,
         .fix_batch = opt->given.tp_batch,
         .batch = plan->batch,
-        .boundary = opt->boundary};
+        .fix_branches = opt->given.branches,
+        .branches = plan->branches,
+        .boundary = opt->boundary,
+        .list = opt->list};
 }
 
 /* The kernels of a run on the device: `merak calibrate` begins a device's

@@ -3,6 +3,7 @@
  * them */
 #include "config.h"
 
+#include "runtime/plan/lists.h"
 #include "runtime/plan/options.h"
 
 #include "base/error.h"
@@ -18,6 +19,22 @@
 #define GIVEN(field) .given = AT(given.field)
 #define DEGREE .least = 1, .most = 65535
 #define MOST_GIB 1e6
+
+static enum merak_status set_cut(void *target, const char *text,
+                                 struct merak_error *err)
+{
+    struct plan_options *opt = target;
+
+    return plan_lists_cut(text, &opt->list, err);
+}
+
+static enum merak_status set_recompute(void *target, const char *text,
+                                       struct merak_error *err)
+{
+    struct plan_options *opt = target;
+
+    return plan_lists_recompute(text, &opt->list, &opt->plan.recompute, err);
+}
 
 /* The choices of a plan come first, each with a flag that says it was given;
  * what only a search reads comes last. */
@@ -44,11 +61,12 @@ static const struct merak_option rows[] = {
          "micro-batches in two halves, exchanges of one behind compute of the "
          "other (no)",
      .words = "no|yes", GIVEN(sub_pipeline)},
-    {"recompute", MERAK_OPTION_WORD, AT(plan.recompute),
+    {"recompute", MERAK_OPTION_CALL,
      .about =
          "none, full, selective (attention) or auto: per stage the least that "
-         "fits (none)",
-     .words = "none|full|selective|auto", GIVEN(recompute)},
+         "fits; or for each part a (attention) or how many of its first "
+         "blocks: a-2-0 (none)",
+     .arg = "WORD", .set = set_recompute, GIVEN(recompute)},
     {"zero1", MERAK_OPTION_BOOL, AT(plan.zero1),
      .about = "optimizer state split over replicas: yes or no (yes)",
      .words = "no|yes", GIVEN(zero1)},
@@ -66,6 +84,14 @@ static const struct merak_option rows[] = {
      .about = "what tensor ranks hold alike, to the next stage: auto, whole "
               "or scatter (auto)",
      .words = "auto|whole|scatter", GIVEN(boundary)},
+    {"cut", MERAK_OPTION_CALL,
+     .about = "places where parts but the first begin, 1-3-5, or auto (even "
+              "work)",
+     .arg = "PLACES", .set = set_cut, GIVEN(cut)},
+    {"branches", MERAK_OPTION_WORD, AT(plan.branches),
+     .about = "order of nodes, where the model is no chain: described, "
+              "gathered, blocks or auto (described)",
+     .words = "described|gathered|blocks|auto", GIVEN(branches)},
     {"model", MERAK_OPTION_TEXT, AT(model),
      .about = "Hugging Face config.json, gpt2 or llama family (required)",
      .arg = "FILE"},
@@ -123,13 +149,13 @@ static const struct merak_option rows[] = {
      DEGREE},
     {"what-if", MERAK_OPTION_TEXT, AT(what_if),
      .about = "choices that are fixed, tp=4,micro-batch=1,..: any of tp to "
-              "boundary above",
+              "branches above",
      .arg = "LIST"},
 };
 
 enum {
     N_ROWS = sizeof(rows) / sizeof(rows[0]),
-    N_CHOICES = 13,
+    N_CHOICES = 15,
     N_SEARCH = 5,
 };
 
@@ -140,7 +166,7 @@ static const struct merak_option_table choices = {rows, N_CHOICES};
 
 static enum merak_status no_choice(const char *name, struct merak_error *err)
 {
-    char list[128] = "";
+    char list[160] = "";
 
     for (int i = 0; i < N_CHOICES; i++)
         snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s",
@@ -226,6 +252,26 @@ static enum merak_status count_microbatches(struct plan_options *opt,
     return MERAK_OK;
 }
 
+/* Cuts, recomputation and the order of nodes of a plan whose degrees are
+ * given. */
+static enum merak_status take_lists(struct plan_options *opt,
+                                    struct merak_error *err)
+{
+    const struct merak_schedule *schedule;
+    enum merak_status rc = MERAK_OK;
+
+    if (opt->plan.branches == MERAK_BRANCHES_AUTO)
+        opt->plan.branches = MERAK_BRANCHES_DESCRIBED;
+    if (merak_given_parts(&opt->list) == 0)
+        return MERAK_OK;
+    rc = merak_plan_schedule(&opt->plan, &schedule, err);
+    if (rc == MERAK_OK)
+        rc = merak_given_check(&opt->list, &opt->plan, err);
+    opt->plan.cut = opt->list.cut;
+    opt->plan.drop = opt->list.drop;
+    return rc;
+}
+
 static enum merak_status check_search(const struct plan_options *opt,
                                       struct merak_error *err)
 {
@@ -249,6 +295,7 @@ static enum merak_status check(struct plan_options *opt,
                                struct merak_error *err)
 {
     const struct merak_schedule *schedule;
+    enum merak_status rc;
 
     if (strcmp(opt->plan.schedule, "auto") == 0) { /* as if it were left out */
         snprintf(opt->plan.schedule, sizeof(opt->plan.schedule), "1f1b");
@@ -275,7 +322,8 @@ static enum merak_status check(struct plan_options *opt,
     opt->plan.chunks = merak_plan_chunks(&opt->plan);
     opt->plan.scatter = /* all links are alike */
         merak_boundary_choose(opt->boundary, &opt->cost, &opt->plan, 0);
-    return count_microbatches(opt, err);
+    rc = count_microbatches(opt, err);
+    return rc == MERAK_OK ? take_lists(opt, err) : rc;
 }
 
 enum merak_status plan_options_parse(int argc, char **argv,
@@ -299,6 +347,12 @@ enum merak_status plan_options_parse(int argc, char **argv,
     if (rc == MERAK_OK && !opt->help && opt->what_if != NULL)
         rc = fix_choices(opt, err);
     return rc != MERAK_OK || opt->help ? rc : check(opt, err);
+}
+
+void plan_options_fini(struct plan_options *opt)
+{
+    plan_lists_fini(&opt->list);
+    free(opt->choices);
 }
 
 static bool is_output(const char *path)

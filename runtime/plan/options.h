@@ -3,6 +3,7 @@
 #ifndef MERAK_RUNTIME_PLAN_OPTIONS_H
 #define MERAK_RUNTIME_PLAN_OPTIONS_H
 
+#include "partitioner/choices.h"
 #include "partitioner/program/boundary.h"
 
 struct plan_options {
@@ -17,21 +18,26 @@ struct plan_options {
     bool program, help;
     struct merak_plan plan; /* degrees may be MERAK_OPTION_AUTO */
     enum merak_boundary boundary;
-    double memory_bytes; /* 0: not said */
-    double unit_ms;      /* 0: times as the cost model says */
+    struct merak_given_lists list; /* owned; a search's, else the plan has
+                                      them */
+    double memory_bytes;           /* 0: not said */
+    double unit_ms;                /* 0: times as the cost model says */
     struct merak_cost_model cost;
     struct {
         bool tp, pp, dp, micro_batch, schedule, chunks, recompute, sub_pipeline,
-            zero1, order, sp, tp_batch, boundary, dtype, cost, nodes, backend;
+            zero1, order, sp, tp_batch, boundary, cut, branches, dtype, cost,
+            nodes, backend;
     } given;
     bool search;   /* choices that were not given are searched for */
-    char *choices; /* what_if cut into words; the caller's to free */
+    char *choices; /* what_if cut into words */
 };
 
-/* MERAK_ERR_CONFIG names the option, what was given and what was expected. */
+/* MERAK_ERR_CONFIG names the option, what was given and what was expected;
+ * plan_options_fini() has to be called all the same. */
 enum merak_status plan_options_parse(int argc, char **argv,
                                      struct plan_options *opt,
                                      struct merak_error *err) MERAK_CHECKED;
+void plan_options_fini(struct plan_options *opt);
 void plan_options_help(void);
 /* Is standard output for people?  Not if a file goes there. */
 bool plan_options_has_text(const struct plan_options *opt);

@@ -2,6 +2,7 @@
 /* page.c - a plan as a page for a browser, which needs nothing else */
 #include "config.h"
 
+#include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
 
 #include "base/error.h"
@@ -55,6 +56,19 @@ static void put_head(FILE *out, const struct plan_drawing *d)
     merak_plan_describe(d->plan, plan, sizeof(plan));
     merak_svg_text(out, plan);
     fputs("</p>\n", out);
+}
+
+/* All choices, to be given to a search again. */
+static void put_choices(FILE *out, const struct merak_plan *plan)
+{
+    char *choices = plan_choices_text(plan);
+
+    if (choices != NULL) {
+        fputs("<p><code>--what-if ", out);
+        merak_svg_text(out, choices);
+        fputs("</code></p>\n", out);
+    }
+    free(choices);
 }
 
 static void put_totals(FILE *out, const struct plan_drawing *d)
@@ -179,6 +193,8 @@ enum merak_status plan_page_write(const struct plan_drawing *d, const char *svg,
         return merak_fail_nomem(err, 1);
     put_head(out, d);
     put_totals(out, d);
+    if (d->result != NULL)
+        put_choices(out, &d->result->choice[0].plan);
     fputs(svg, out);
     if (d->result != NULL)
         put_parts(out, &d->result->choice[0]);

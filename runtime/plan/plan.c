@@ -374,6 +374,6 @@ int merak_plan_main(int argc, char **argv)
         rc = merak_fail(&err, MERAK_ERR_IO, "cannot write the output: %m");
     if (rc != MERAK_OK)
         fprintf(stderr, "merak plan: %s\n", err.text);
-    free(opt.choices);
+    plan_options_fini(&opt);
     return exit_code(rc);
 }

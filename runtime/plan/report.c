@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- text ----------------------------------------------------------------- */
@@ -58,6 +59,16 @@ void plan_report_heading(const struct plan_auto *plan,
              plan->in.ranks_per_node, plan->device.name);
 }
 
+/* To be pasted, and changed. */
+static void print_choices(const struct merak_plan *plan)
+{
+    char *choices = plan_choices_text(plan);
+
+    if (choices != NULL)
+        printf("--what-if %s\n", choices);
+    free(choices);
+}
+
 static void print_choice(const struct plan_auto *plan,
                          const struct merak_search_result *r)
 {
@@ -67,6 +78,7 @@ static void print_choice(const struct plan_auto *plan,
     printf("%s\n", text);
     merak_plan_describe(&r->choice[0].plan, text, sizeof(text));
     printf("%s\n", text);
+    print_choices(&r->choice[0].plan);
     if (plan->identified)
         printf("programs %016" PRIx64 "\n", plan->file.program);
 }

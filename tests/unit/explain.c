@@ -257,11 +257,32 @@ static void categories_sum_to_the_arena(void **state)
 
 /* --- the nearest change --------------------------------------------------- */
 
+/* To "1-3-5", of as many places as before. */
+static void move_cut(const char *places, struct merak_search_pins *pin)
+{
+    static int cut[8];
+    int at = 0;
+
+    for (int i = 0; i < pin->list.n_cut; i++) {
+        int n = 0;
+
+        assert_int_equal(sscanf(places + at, "%d%n", &cut[i], &n), 1);
+        at += n + 1; /* and a dash */
+    }
+    pin->list.cut = cut;
+}
+
+static void free_recompute(struct merak_search_pins *pin)
+{
+    pin->recompute = MERAK_RECOMPUTE_AUTO;
+    pin->list.drop = NULL;
+}
+
 /* Do what a text says to one choice: "tp 4", "2 nodes". */
 static void change_one(const char *text, struct merak_search_input *in)
 {
     struct merak_search_pins *pin = &in->pin;
-    static char schedule[32];
+    static char schedule[32], places[64];
     double gib;
     int n = 0;
 
@@ -272,7 +293,11 @@ static void change_one(const char *text, struct merak_search_input *in)
     else if (sscanf(text, "schedule %31[^,]", schedule) == 1)
         pin->schedule = schedule;
     else if (strncmp(text, "recompute auto", 14) == 0)
-        pin->recompute = MERAK_RECOMPUTE_AUTO;
+        free_recompute(pin);
+    else if (strncmp(text, "cut auto", 8) == 0)
+        pin->list.cut = NULL;
+    else if (sscanf(text, "cut %63[0-9-]", places) == 1)
+        move_cut(places, pin);
     else if (strncmp(text, "zero1 yes", 9) == 0)
         pin->zero1 = MERAK_PIN_YES;
     else if (strncmp(text, "sub-pipeline no", 15) == 0)
@@ -320,6 +345,8 @@ static void what_is_said_to_be_nearest_is_a_plan(void **state)
 {
 #define SMALL 12, 768, 12, 50257, "h100" /* GPT-2 */
 #define LARGE 16, 2048, 16, 50257, "a100"
+    static const int late[] = {7, 14, 21}, later[] = {5, 10, 15};
+    static const struct merak_drop nothing[4];
     static const struct {
         struct request request;
         const char *binds;
@@ -336,6 +363,12 @@ static void what_is_said_to_be_nearest_is_a_plan(void **state)
           {.tp = 4, .micro_batch = 32, .fix_recompute = true}},
          "no plan fits"},
         {{LARGE, 1, 4, 64, 2, {.schedule = "gpipe"}}, "no plan fits in 2 GiB"},
+        {{LARGE, 1, 4, 32, 7, {.pp = 4, .list = {.cut = late, .n_cut = 3}}},
+         "or cut 7-14-22"},
+        {{LARGE, 1, 4, 32, 6, {.pp = 4, .list = {.cut = later, .n_cut = 3}}},
+         "or cut auto"},
+        {{LARGE, 1, 4, 32, 4, {.list = {.drop = nothing, .n_drop = 4}}},
+         "or recompute auto"},
         {{SMALL, 1, 0, 7, 0, {.dp = 4}}, "7 sequences are no multiple of dp 4"},
         {{SMALL, 2, 0, 64, 0, {.tp = 16}}, "tp must divide the 8 of a node"},
         {{SMALL, 2, 0, 64, 0, {.tp = 4, .pp = 3}}, "must be the 16 ranks"},

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..39
+echo 1..55
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -72,6 +72,44 @@ has "chunks and recomputation, too" "$tmp/out" "interleaved of 2 chunks" \
     "recomputation full"
 has "and are saved" "$tmp/pins.json" '"chunks": 2' '"recompute": "full"' \
     '"sub_pipeline":' '"attention": false' '"blocks":'
+
+# fixed DESCRIPTION CHOICES OPTION..: of a plan that is searched for with these
+# choices fixed, or none, what is printed to fix all of them makes that plan
+fixed()
+{
+    local what=$1 choices=$2 list
+    shift 2
+    "$merak" plan --model "$model" --seq 16 "$@" --json "$tmp/found.json" \
+        ${choices:+--what-if "$choices"} >"$tmp/out" 2>&1
+    list=$(sed -n 's/^--what-if //p' "$tmp/out")
+    "$merak" plan --model "$model" --seq 16 "$@" --json "$tmp/fixed.json" \
+        --what-if "$list" >"$tmp/out" 2>&1
+    n=$((n + 1))
+    if [ -n "$list" ] && [ "$(sed -n 's/^--what-if //p' "$tmp/out")" = "$list" ] &&
+        [ "$(grep '"program"\|"id"' "$tmp/found.json")" = \
+            "$(grep '"program"\|"id"' "$tmp/fixed.json")" ]; then
+        echo "ok $n - $what"
+    else
+        echo "not ok $n - $what: $list"
+        sed 's/^/# /' "$tmp/out"
+    fi
+}
+fixed "every choice that is printed can be fixed" "" --device h100 --nodes 2 \
+    --global-batch 32
+fixed "those of chunks" pp=2,schedule=interleaved --device cpu \
+    --ranks-per-node 4 --global-batch 8 --dtype fp32
+fixed "those that recompute" pp=2,micro-batch=8,schedule=gpipe --device cpu \
+    --ranks-per-node 2 --global-batch 64 --dtype fp32 --memory 0.002
+
+"$merak" plan --model "$model" --pp 2 --cut 3 --recompute a-2 --seq 16 \
+    --global-batch 8 --json "$tmp/given.json" >"$tmp/out" 2>&1
+has "a plan that is given can be cut and recompute so" "$tmp/out" "attention" \
+    "2/"
+"$merak" plan --model "$model" --device cpu --ranks-per-node=2 --seq 16 \
+    --global-batch=8 --what-if cut=3,recompute=a-2 --dtype fp32 --pp 2 \
+    >"$tmp/out" 2>&1
+has "and so can one that is searched for" "$tmp/out" "cut=3," \
+    "recompute=a-2,"
 
 cp "$model" "$tmp/caf"$'\xe9'.json
 "$merak" plan --model "$tmp/caf"$'\xe9'.json --device h100 --nodes 2 \
@@ -171,5 +209,21 @@ refuses "--what-if tp=2: tp is fixed already" $cpu --what-if tp=1,tp=2
 refuses "--what-if tp=2: tp is fixed already" $cpu --what-if tp=2 --tp 1
 refuses "boundary is fixed already" $cpu --boundary whole \
     --what-if boundary=scatter
+cut="--pp 2 --seq 16"
+refuses "--cut: expected auto, or places with dashes between, as in 1-3-5, got \"1-\"" \
+    $cut --cut 1-
+refuses "--cut 3-3: nothing lies between 3 and 3" $cut --cut 3-3
+refuses "--cut 3-1: 1 comes behind 3; expected ascending" $cut --cut 3-1
+refuses "cut 1-3 makes 3 parts, and pp 2 has 2: give 1 place" $cut --cut 1-3
+refuses "expected ascending places from 0 to" $cut --cut 99
+refuses "--recompute: expected none|full|selective|auto, or for each part" \
+    $cut --recompute a-b
+refuses "recompute a is of 1 part, and pp 2 has 2: give a list of 2" $cut \
+    --recompute a
+refuses "recompute: part 1 has " $cut --recompute 0-99
+refuses "on stage 1; give 0 for part 1" $cut --schedule scp --recompute 0-a
+refuses "cut is fixed already" $cpu --cut 1 --what-if cut=1
+refuses "cut 99: there is no place 99; expected places from 0 to" \
+    --device cpu --ranks-per-node 2 --global-batch 8 --what-if pp=2,cut=99
 refuses "device file: unable to open ./none.json: No such file" \
     --device ./none.json --global-batch 8

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/choices.h - a plan's lists as text
+ *
+ *   cut        "1-3-5": the places where parts but the first begin
+ *   recompute  "a-2-0": what each part computes again: attention, or all of so
+ *              many of its first blocks
+ *
+ * The same in reports, in errors and in what `merak plan` is told.
+ */
+#ifndef MERAK_PARTITIONER_CHOICES_H
+#define MERAK_PARTITIONER_CHOICES_H
+
+#include "partitioner/program/program.h"
+
+/* Lists that were given; NULL where they are to be chosen. */
+struct merak_given_lists {
+    const int *cut; /* as of a plan, n_cut places */
+    int n_cut;
+    const struct merak_drop *drop; /* of n_drop parts, and room for the blocks
+                                      that all stages run */
+    int n_drop;
+};
+
+/* A list of so many has this room at most. */
+#define MERAK_LIST_TEXT(n) (12 * (size_t)(n) + 4)
+
+/* Parts that cuts make: those but for the blocks that all stages run. */
+int merak_plan_own_parts(const struct merak_plan *plan);
+/* What does not fit ends with "..". */
+void merak_cut_text(const int *cut, int n, char *text, size_t bytes);
+void merak_drop_text(const struct merak_drop *drop, int n, char *text,
+                     size_t bytes);
+/* Does any part drop something? */
+bool merak_drops_any(const struct merak_drop *drop, int n);
+/* Parts that the lists are of; 0: none is given. */
+int merak_given_parts(const struct merak_given_lists *lists);
+/* MERAK_ERR_CONFIG if the lists are not of as many parts as the plan, which
+ * has its degrees, chunks and schedule. */
+enum merak_status merak_given_check(const struct merak_given_lists *lists,
+                                    const struct merak_plan *plan,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+#endif
