@@ -364,6 +364,11 @@ uint64_t merak_program_id(const struct merak_program *program);
 /* That of a whole plan: begin with pp, then add in turn the id of the first
  * rank's program of each stage. */
 uint64_t merak_program_ids(uint64_t before, uint64_t id);
+/* "0-5", "0-2,6-8": layers that it has parameters of, or "-" if names have no
+ * numbers; what has no room ends with "..". */
+enum { MERAK_LAYERS_TEXT = 48 };
+void merak_program_layers(const struct merak_program *program,
+                          char text[MERAK_LAYERS_TEXT]);
 
 /*
  * Prove a set of programs (all ranks of a plan, or one of each stage class

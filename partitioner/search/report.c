@@ -21,6 +21,7 @@ static void name_params(const struct merak_program *prog,
     }
     snprintf(stage->first_param, sizeof(stage->first_param), "%s", first);
     snprintf(stage->last_param, sizeof(stage->last_param), "%s", last);
+    merak_program_layers(prog, stage->layers);
 }
 
 /* Of what rank 0 of a stage sends to those, alike to each, the share that

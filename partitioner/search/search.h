@@ -89,7 +89,7 @@ struct merak_search_stage {
     bool attention;                /* is recomputed */
     int blocks_again, n_blocks;    /* so many are, of so many */
     double again_s;                /* of one micro-batch */
-    char first_param[64], last_param[64];
+    char first_param[64], last_param[64], layers[MERAK_LAYERS_TEXT];
     size_t params; /* elements held by all tensor ranks together */
     double flops, forward_s, backward_s; /* of one micro-batch */
     int in_flight;

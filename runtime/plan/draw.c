@@ -40,6 +40,7 @@ void plan_stage_fill(const struct merak_program *prog,
     stage->arena_bytes = prog->arena_bytes;
     memcpy(stage->category_bytes, prog->category_bytes,
            sizeof(stage->category_bytes));
+    merak_program_layers(prog, stage->layers);
     if (prog->n_params == 0)
         return;
     snprintf(stage->first_param, sizeof(stage->first_param), "%s",

@@ -124,6 +124,7 @@ static void put_stage(FILE *out, const struct merak_search_stage *st, int s)
     char text[160];
 
     fprintf(out, "<tr><td class=\"r\">%d</td>", s);
+    put_cell(out, st->layers);
     put_number(out, (double)st->params / 1e6, "M");
     fprintf(out, "<td class=\"r\">%d</td>", st->n_blocks);
     snprintf(text, sizeof(text), "%d%s", st->blocks_again,
@@ -148,7 +149,7 @@ static void put_stages(FILE *out, const struct plan_drawing *d)
           "model has in their place. Times are of one micro-batch; memory and "
           "what is sent in a step are one rank's.</p>\n"
           "<div style=\"overflow-x:auto\"><table>\n<tr><th>stage</th>"
-          "<th>parameters</th><th>blocks</th><th>recomputed</th>"
+          "<th>layers</th><th>parameters</th><th>blocks</th><th>recomputed</th>"
           "<th>forward</th><th>backward</th><th>again</th>",
           out);
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
@@ -192,9 +193,9 @@ enum merak_status plan_page_write(const struct plan_drawing *d, const char *svg,
     if (out == NULL)
         return merak_fail_nomem(err, 1);
     put_head(out, d);
-    put_totals(out, d);
     if (d->result != NULL)
         put_choices(out, &d->result->choice[0].plan);
+    put_totals(out, d);
     fputs(svg, out);
     if (d->result != NULL)
         put_parts(out, &d->result->choice[0]);

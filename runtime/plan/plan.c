@@ -114,14 +114,16 @@ static struct stage_sum sum_stage(const struct report *r, int stage)
 
 static void print_stages(const struct report *r)
 {
-    printf("stage   M params   GFLOP/micro-batch  busy  recomputed   "
-           "parameters\n");
+    printf(
+        "stage     layers   M params   GFLOP/micro-batch  busy  recomputed   "
+        "parameters\n");
     for (int s = 0; s < r->planned->n_programs; s++) {
         struct stage_sum sum = sum_stage(r, s);
-        char again[32];
+        char again[32], layers[MERAK_LAYERS_TEXT];
 
         snprintf(again, sizeof(again), "%d/%d", sum.again, sum.blocks);
-        printf("%5d %10.2f %19.2f %5.0f%%  %-10s   %s .. %s\n", s,
+        merak_program_layers(r->planned->program[s], layers);
+        printf("%5d %10s %10.2f %19.2f %5.0f%%  %-10s   %s .. %s\n", s, layers,
                (double)sum.params / 1e6, sum.flops / 1e9,
                100.0 * r->timeline->busy_s[s] / r->timeline->step_s,
                sum.attention ? "attention" : again, param_name(r, s, false),
@@ -168,18 +170,21 @@ static json_t *stage_object(const struct report *r, int s)
     const struct merak_program *prog = r->planned->program[s];
     struct stage_sum sum = sum_stage(r, s);
     json_t *memory = json_object();
+    char layers[MERAK_LAYERS_TEXT];
 
+    merak_program_layers(prog, layers);
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         json_object_set_new(memory, merak_category_name((enum merak_category)c),
                             json_integer((json_int_t)prog->category_bytes[c]));
-    return json_pack("{s:i, s:I, s:f, s:f, s:s, s:s, s:I, s:o, s:i, s:i, s:b}",
-                     "stage", s, "params", (json_int_t)sum.params, "flops",
-                     sum.flops, "busy_s", r->timeline->busy_s[s], "first_param",
-                     param_name(r, s, false), "last_param",
-                     param_name(r, s, true), "arena_bytes",
-                     (json_int_t)prog->arena_bytes, "memory_bytes", memory,
-                     "blocks", sum.blocks, "blocks_recomputed", sum.again,
-                     "attention_recomputed", sum.attention);
+    return json_pack(
+        "{s:i, s:s, s:I, s:f, s:f, s:s, s:s, s:I, s:o, s:i, s:i, "
+        "s:b}",
+        "stage", s, "layers", layers, "params", (json_int_t)sum.params, "flops",
+        sum.flops, "busy_s", r->timeline->busy_s[s], "first_param",
+        param_name(r, s, false), "last_param", param_name(r, s, true),
+        "arena_bytes", (json_int_t)prog->arena_bytes, "memory_bytes", memory,
+        "blocks", sum.blocks, "blocks_recomputed", sum.again,
+        "attention_recomputed", sum.attention);
 }
 
 /* The plan as a run replays it. */

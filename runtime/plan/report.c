@@ -118,17 +118,16 @@ static void print_links(const struct merak_search_result *r)
 
 static void print_stages(const struct merak_search_result *r)
 {
-    printf(
-        "\nstage   params    forward   backward  in flight  recomputed  link "
-        "GB    net GB  parameters\n");
+    printf("\nstage     layers   params    forward   backward  in flight  "
+           "recomputed  link GB    net GB  parameters\n");
     for (int s = 0; s < r->choice[0].plan.pp; s++) {
         const struct merak_search_stage *st = &r->stage[s];
         char again[32], params[COUNT_TEXT];
         char forward[COUNT_TEXT], backward[COUNT_TEXT];
 
         snprintf(again, sizeof(again), "%d/%d", st->blocks_again, st->n_blocks);
-        printf("%5d %8s %10s %10s %10d %11s %8.4g %9.4g  %s .. %s\n", s,
-               count_text((double)st->params, params),
+        printf("%5d %10s %8s %10s %10s %10d %11s %8.4g %9.4g  %s .. %s\n", s,
+               st->layers, count_text((double)st->params, params),
                time_text(st->forward_s, forward),
                time_text(st->backward_s, backward), st->in_flight,
                st->attention ? "attention" : again, st->link_bytes / 1e9,
@@ -201,16 +200,16 @@ static json_t *stage_object(const struct merak_search_stage *s)
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         json_object_set_new(memory, merak_category_name((enum merak_category)c),
                             json_integer((json_int_t)s->category_bytes[c]));
-    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:b, s:i, s:i, s:i, s:s, s:s, "
-                     "s:f, s:f, s:I, s:o}",
-                     "params", (json_int_t)s->params, "flops", s->flops,
-                     "forward_s", s->forward_s, "backward_s", s->backward_s,
-                     "recompute_s", s->again_s, "attention_recomputed",
-                     s->attention, "blocks", s->n_blocks, "blocks_recomputed",
-                     s->blocks_again, "in_flight", s->in_flight, "first_param",
-                     s->first_param, "last_param", s->last_param, "link_bytes",
-                     s->link_bytes, "net_bytes", s->net_bytes, "arena_bytes",
-                     (json_int_t)s->arena_bytes, "memory_bytes", memory);
+    return json_pack(
+        "{s:s, s:I, s:f, s:f, s:f, s:f, s:b, s:i, s:i, s:i, s:s, "
+        "s:s, s:f, s:f, s:I, s:o}",
+        "layers", s->layers, "params", (json_int_t)s->params, "flops", s->flops,
+        "forward_s", s->forward_s, "backward_s", s->backward_s, "recompute_s",
+        s->again_s, "attention_recomputed", s->attention, "blocks", s->n_blocks,
+        "blocks_recomputed", s->blocks_again, "in_flight", s->in_flight,
+        "first_param", s->first_param, "last_param", s->last_param,
+        "link_bytes", s->link_bytes, "net_bytes", s->net_bytes, "arena_bytes",
+        (json_int_t)s->arena_bytes, "memory_bytes", memory);
 }
 
 static json_t *runner_object(const struct merak_search_choice *c)

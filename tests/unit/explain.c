@@ -255,6 +255,36 @@ static void categories_sum_to_the_arena(void **state)
     merak_search_destroy(r);
 }
 
+/* --- layers --------------------------------------------------------------- */
+
+/* Stages of a pipeline have them in order, and one that is cut is in two; a
+ * stage of two chunks has two runs of them. */
+static void layers_are_shared_out(void **state)
+{
+    static const int half[] = {4, 15, 20}, chunks[] = {5, 9, 13};
+    struct request row = {12, 768, 12, 50257, "cpu", 1, 4, 16, 0, {.pp = 4}};
+    static const char *const want[2][4] = {{"0-1", "1-6", "7-9", "9-11"},
+                                           {"0-1,4-5", "2-3,6-11"}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+        struct merak_search_result *r;
+
+        row.pin.list.cut = i == 0 ? half : chunks;
+        row.pin.list.n_cut = 3;
+        if (i == 1)
+            row.pin = (struct merak_search_pins){
+                .pp = 2, .schedule = "interleaved", .list = row.pin.list};
+        r = search(&row, &config, &device, &in);
+        for (int s = 0; s < r->choice[0].plan.pp; s++)
+            assert_string_equal(r->stage[s].layers, want[i][s]);
+        merak_search_destroy(r);
+    }
+}
+
 /* --- the nearest change --------------------------------------------------- */
 
 /* To "1-3-5", of as many places as before. */
@@ -434,6 +464,7 @@ int main(void)
         cmocka_unit_test(losers_lost_by_what_is_said),
         cmocka_unit_test(levels_have_what_all_ranks_send),
         cmocka_unit_test(categories_sum_to_the_arena),
+        cmocka_unit_test(layers_are_shared_out),
         cmocka_unit_test(what_is_said_to_be_nearest_is_a_plan),
     };
 

@@ -51,7 +51,7 @@ echo 1..55
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
 has "the plan is printed" "$tmp/out" "on 2 x 8 h100" "tokens/s" \
-    "pipeline bubble" "in all" "next best:"
+    "stage     layers   params" "pipeline bubble" "in all" "next best:"
 has "the plan is saved" "$tmp/plan.json" '"merak_plan": 2' '"nodes": 2' \
     '"cut":' '"runners_up":' '"why":'
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layers.c - which layers a program has
+ *
+ * A graph knows no layers; models number them in their parameters' names:
+ * "h.3.mlp.c_fc.weight" is of layer 3.
+ */
+#include "config.h"
+
+#include "partitioner/program/program.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The first part of a dotted name that is a number; -1 if none is. */
+static int layer_of(const char *name)
+{
+    for (;;) {
+        size_t n = strcspn(name, "."), digits = strspn(name, "0123456789");
+
+        if (digits > 0 && digits == n && n <= 6)
+            return atoi(name);
+        if (name[n] == '\0')
+            return -1;
+        name += n + 1;
+    }
+}
+
+/* The first from `least` on, or INT_MAX. */
+static int next_layer(const struct merak_program *program, int least)
+{
+    int next = INT_MAX;
+
+    for (int i = 0; i < program->n_params; i++) {
+        int layer = layer_of(program->param[i].name);
+
+        if (layer >= least && layer < next)
+            next = layer;
+    }
+    return next;
+}
+
+void merak_program_layers(const struct merak_program *program,
+                          char text[MERAK_LAYERS_TEXT])
+{
+    size_t n = 0;
+    int first = next_layer(program, 0);
+
+    snprintf(text, MERAK_LAYERS_TEXT, "-");
+    while (first < INT_MAX) {
+        char run[32], to[16] = "";
+        int last = first;
+
+        while (next_layer(program, last + 1) == last + 1)
+            last++;
+        if (last > first)
+            snprintf(to, sizeof(to), "-%d", last);
+        snprintf(run, sizeof(run), "%s%d%s", n > 0 ? "," : "", first, to);
+        if (n + strlen(run) + sizeof(",..") > MERAK_LAYERS_TEXT) {
+            snprintf(text + n, MERAK_LAYERS_TEXT - n, ",..");
+            return;
+        }
+        n += (size_t)snprintf(text + n, MERAK_LAYERS_TEXT - n, "%s", run);
+        first = next_layer(program, last + 1);
+    }
+}
