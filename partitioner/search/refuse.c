@@ -298,7 +298,7 @@ static bool has_no_schedule(const struct merak_search *s)
 
     if (pin->schedule == NULL)
         return false;
-    plan.chunks = merak_fixed_chunks(pin, plan.pp);
+    plan.chunks = pin->pp > 0 ? merak_fixed_chunks(pin, pin->pp) : pin->chunks;
     slices = merak_schedule_slices(pin->schedule);
     if (slices > 1 && s->in->seq % (size_t)slices != 0)
         merak_fail(&why, MERAK_ERR_CONFIG,

@@ -9,9 +9,7 @@
 
 #include "unit/dag_models.h"
 #include "unit/gpt2_config.h"
-#include "unit/near.h"
-
-#include "partitioner/search/search.h"
+#include "unit/instance.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -158,6 +156,25 @@ static int try_neighbours(const struct asked *a,
     return tried;
 }
 
+/* Every choice of a plan fixed makes that plan. */
+static void check_fixed(const struct asked *a,
+                        const struct merak_search_choice *best)
+{
+    struct asked again = *a;
+    struct merak_search_result *fixed;
+    const struct merak_search_choice *same;
+
+    again.in.pin = pins_of(&best->plan);
+    fixed = search(&again);
+    same = &fixed->choice[0];
+    assert_int_equal(fixed->n_choices, 1);
+    assert_same_lists(&best->plan, &same->plan);
+    assert_true(programs_of(a, &best->plan) == programs_of(a, &same->plan));
+    assert_near(&same->step_s, &best->step_s, 1, 1e-9, 0);
+    assert_int_equal(same->memory_bytes, best->memory_bytes);
+    merak_search_destroy(fixed);
+}
+
 static void a_plan_that_is_fixed_is_the_same(void **state)
 {
     static const struct request rows[] = {
@@ -205,38 +222,50 @@ static void a_plan_that_is_fixed_is_the_same(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        struct merak_search_result *free_one, *fixed;
+        struct merak_search_result *result;
         const struct merak_search_choice *best;
-        struct asked a, again;
+        struct asked a;
 
         ask(&rows[i], &a);
-        free_one = search(&a);
-        best = &free_one->choice[0];
-        again = a;
-        again.in.pin = pins_of(&best->plan);
-        fixed = search(&again);
-        print_message("# %s: %s, pp %d, branches %d, %.4g s and %.4g s\n",
-                      rows[i].name, best->plan.schedule, best->plan.pp,
-                      best->plan.branches, best->step_s,
-                      fixed->choice[0].step_s);
-        assert_int_equal(fixed->n_choices, 1);
-        assert_same_lists(&best->plan, &fixed->choice[0].plan);
-        assert_true(programs_of(&a, &best->plan) ==
-                    programs_of(&a, &fixed->choice[0].plan));
-        assert_near(&fixed->choice[0].step_s, &best->step_s, 1, 1e-9, 0);
-        assert_int_equal(fixed->choice[0].memory_bytes, best->memory_bytes);
+        result = search(&a);
+        best = &result->choice[0];
+        print_message("# %s: %s, pp %d, branches %d, %.4g s\n", rows[i].name,
+                      best->plan.schedule, best->plan.pp, best->plan.branches,
+                      best->step_s);
+        check_fixed(&a, best);
         cuts += merak_plan_own_parts(&best->plan) > 1;
         drops +=
             merak_drops_any(best->plan.drop, merak_plan_own_parts(&best->plan));
         orders += best->plan.branches != MERAK_BRANCHES_DESCRIBED;
         tried += try_neighbours(&a, best, NULL);
-        merak_search_destroy(fixed);
-        merak_search_destroy(free_one);
+        merak_search_destroy(result);
     }
     print_message("# %d with cuts, %d with recomputation, %d in other orders, "
                   "%d neighbours\n",
                   cuts, drops, orders, tried);
     assert_true(cuts >= 7 && drops >= 1 && orders >= 1 && tried >= 20);
+}
+
+static void so_are_plans_drawn_by_chance(void **state)
+{
+    int found = 0;
+
+    (void)state;
+    for (int seed = 0; seed < 40; seed++) {
+        struct merak_search_result *result = NULL;
+        struct instance it;
+        struct asked a;
+
+        instance_draw(&it, seed);
+        a.in = it.in;
+        if (merak_search(&it.in, &result, NULL) != MERAK_OK)
+            continue;
+        check_fixed(&a, &result->choice[0]);
+        merak_search_destroy(result);
+        found++;
+    }
+    print_message("# %d plans\n", found);
+    assert_true(found >= 30);
 }
 
 /* --- one list alone ------------------------------------------------------- */
@@ -357,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_that_is_fixed_is_the_same),
+        cmocka_unit_test(so_are_plans_drawn_by_chance),
         cmocka_unit_test(a_cut_leaves_the_rest_free),
         cmocka_unit_test(recomputation_leaves_cuts_free),
         cmocka_unit_test(contradictions_are_named),
