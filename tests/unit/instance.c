@@ -119,6 +119,8 @@ void instance_draw(struct instance *it, int seed)
     }
     it->in.pin.schedule = schedules[draw(ranks[shape][1] == 4 ? 3 : 4)];
     it->in.pin.zero1 = draw(2) == 0 ? MERAK_PIN_YES : MERAK_PIN_NO;
+    if (seed % 3 == 1)
+        it->in.pin.zero1 = MERAK_PIN_FREE;
     free_choice(it, seed % FREE_CHOICES);
 }
 

@@ -29,6 +29,7 @@ struct trial {
     struct merak_cost_model cost;
     struct merak_sharded *sharded;
     struct merak_plan plan;
+    const struct merak_schedule *schedule;
     int places;
     int place[16];
     struct best *best;
@@ -78,20 +79,41 @@ static bool is_uniform(const struct trial *t)
     return true;
 }
 
-/* Whatever may be recomputed. */
+/* As many of each part's first blocks as there are, or fewer, on stages that
+ * the schedule lets recompute. */
+static void try_drops(struct trial *t, struct merak_stages *stages, int part)
+{
+    int stage = part % t->plan.pp, most = stages->n_blocks[part];
+
+    if (part == merak_plan_parts(&t->plan)) {
+        try_programs(t, stages, is_uniform(t));
+        return;
+    }
+    if (!merak_plan_recomputes(t->schedule, &t->plan, stage))
+        most = 0;
+    for (int n = 0; n <= most; n++) {
+        stages->drop[part] = (struct merak_drop){.blocks = n};
+        try_drops(t, stages, part + 1);
+    }
+}
+
+/* Whatever may be recomputed: none of these models has attention. */
 static void try_recompute(struct trial *t, struct merak_stages *stages)
 {
     const struct merak_search_pins *pin = &t->it->in.pin;
     const struct merak_program_options opt = {.cost = &t->cost};
-    int last = pin->fix_recompute ? MERAK_RECOMPUTE_NONE : MERAK_RECOMPUTE_AUTO;
 
-    for (int mode = MERAK_RECOMPUTE_NONE; mode <= last; mode++) {
-        t->plan.recompute = (enum merak_recompute)mode;
-        t->plan.memory_bytes = t->limit > 0 ? t->limit : 1;
-        if (merak_recompute_choose(t->sharded, &t->plan, -1, &opt, stages,
-                                   NULL) == MERAK_OK)
-            try_programs(t, stages, is_uniform(t));
+    t->plan.recompute = MERAK_RECOMPUTE_NONE;
+    t->plan.memory_bytes = t->limit > 0 ? t->limit : 1;
+    if (merak_recompute_choose(t->sharded, &t->plan, -1, &opt, stages, NULL) !=
+        MERAK_OK)
+        return;
+    if (pin->fix_recompute) {
+        try_programs(t, stages, is_uniform(t));
+        return;
     }
+    t->plan.recompute = MERAK_RECOMPUTE_AUTO;
+    try_drops(t, stages, 0);
 }
 
 static void try_cuts(struct trial *t, int part, int from)
@@ -119,15 +141,13 @@ static void try_variants(struct trial *t)
     const struct merak_schedule *const *all = merak_schedules();
 
     for (int i = 0; all[i] != NULL; i++) {
-        const struct merak_schedule *found;
-
         snprintf(t->plan.schedule, sizeof(t->plan.schedule), "%s",
                  all[i]->name);
         if ((pin->schedule != NULL &&
              strcmp(pin->schedule, all[i]->name) != 0) ||
             all[i]->forward_only || all[i]->passes > 0 ||
             all[i]->feeds != NULL ||
-            merak_plan_schedule(&t->plan, &found, NULL) != MERAK_OK)
+            merak_plan_schedule(&t->plan, &t->schedule, NULL) != MERAK_OK)
             continue;
         for (int order = 0; order < 2; order++) {
             t->plan.order_tp_pp_dp = order == 1;
@@ -156,6 +176,19 @@ static void try_shapes(struct trial *t)
     }
 }
 
+/* With the optimizer's state whole and split. */
+static void try_optimizers(struct trial *t)
+{
+    enum merak_pin pin = t->it->in.pin.zero1;
+
+    for (int split = 0; split < 2; split++) {
+        t->plan.zero1 = split == 1;
+        if (pin == MERAK_PIN_FREE ||
+            pin == (split == 1 ? MERAK_PIN_YES : MERAK_PIN_NO))
+            try_shapes(t);
+    }
+}
+
 static void try_degrees(struct trial *t, struct merak_graph *graph,
                         enum merak_seq_parallel sp, int tp, int batch)
 {
@@ -178,15 +211,14 @@ static void try_degrees(struct trial *t, struct merak_graph *graph,
                                 .dp = rest / pp,
                                 .microbatches = (int)(in->global_batch / pass),
                                 .micro_batch = graph->micro_batch,
-                                .zero1 = in->pin.zero1 == MERAK_PIN_YES,
                                 .sp = sp,
                                 .batch = batch,
                                 .threads = 1};
-        try_shapes(t);
+        try_optimizers(t);
         /* Boundaries between nodes in parts, too. */
         t->plan.scatter = in->ranks_per_node;
         if (tp > 1 && pp > 1 && in->nodes > 1)
-            try_shapes(t);
+            try_optimizers(t);
     }
     merak_sharded_destroy(t->sharded);
 }
