@@ -167,9 +167,9 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
                              .node = node->id,
                              .again = item->again,
                              .op = node->op,
-                             .attrs = node->attrs,
-                             .n_in = node->n_in,
-                             .n_out = node->n_out,
+                             .attrs = &node->attrs,
+                             .n_in = (int8_t)node->n_in,
+                             .n_out = (int8_t)node->n_out,
                              .peer = -1,
                              .name = node->name};
 

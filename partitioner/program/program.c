@@ -219,7 +219,7 @@ void merak_program_call(const struct merak_program *program,
                         const struct merak_instr *instr,
                         struct merak_kernel_call *call)
 {
-    *call = (struct merak_kernel_call){.attrs = &instr->attrs,
+    *call = (struct merak_kernel_call){.attrs = instr->attrs,
                                        .n_in = instr->n_in,
                                        .n_out = instr->n_out,
                                        .accumulate = instr->accumulate,

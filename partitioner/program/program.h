@@ -192,28 +192,30 @@ struct merak_net_rates {
     double rank_bytes_per_s, node_bytes_per_s;
 };
 
+/* Small: where the programs of all stages are simulated, as a search does,
+ * there are millions. */
 struct merak_instr {
     int id; /* index in program->instr */
-    enum merak_instr_kind kind;
-    enum merak_queue queue;
-    enum merak_phase phase;
-    int microbatch; /* -1: a step instruction */
+    enum merak_instr_kind kind : 8;
+    enum merak_queue queue : 8;
+    enum merak_phase phase : 8;
+    enum merak_input_kind input : 8; /* LOAD */
+    int microbatch;                  /* -1: a step instruction */
     int pass;       /* forward pass, 0 ..; the last of a backward */
     int chunk;
     int node;   /* sharded graph's node id, or -1 */
     bool again; /* recomputes what this micro-batch's forward dropped */
-    const struct merak_op *op; /* KERNEL: what to run */
-    struct merak_attrs attrs;
-    int n_in, n_out;
-    int slot[MERAK_MAX_OPERANDS]; /* inputs, then outputs */
-    int scratch;                  /* slot, or -1 */
     bool accumulate, first;
-    enum merak_input_kind input;     /* LOAD */
-    int group;                       /* EXCHANGE: index in program->group */
+    int8_t n_in, n_out;
+    int slot[MERAK_MAX_OPERANDS];    /* inputs, then outputs */
+    int scratch;                     /* slot, or -1 */
+    const struct merak_op *op;       /* KERNEL: what to run */
+    const struct merak_attrs *attrs; /* KERNEL; the sharded graph's */
     struct merak_exchange *exchange; /* EXCHANGE; SLICE: send[0] is the box */
-    int peer;                        /* SEND, RECV: logical rank */
     uint64_t tag; /* SEND, RECV, EXCHANGE: equal at both ends, unique
                      among what may be in flight in a step */
+    int group;    /* EXCHANGE: index in program->group */
+    int peer;     /* SEND, RECV: logical rank */
     int n_wait;
     int first_wait; /* index in program->wait */
     double cost_s;  /* predicted duration (cost model); links: bytes */

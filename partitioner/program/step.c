@@ -73,6 +73,7 @@ static void emit_kernel(struct merak_build *b, const char *op, int n_in,
                         int n_out, const int *slot, bool decay,
                         const char *name)
 {
+    static const struct merak_attrs attrs[] = {{.i = {false}}, {.i = {true}}};
     struct merak_instr in =
         step_instr(MERAK_INSTR_KERNEL, MERAK_QUEUE_COMPUTE, name);
 
@@ -84,9 +85,9 @@ static void emit_kernel(struct merak_build *b, const char *op, int n_in,
                                        "no op '%s'; the step needs it", op));
         return;
     }
-    in.attrs.i[0] = decay;
-    in.n_in = n_in;
-    in.n_out = n_out;
+    in.attrs = &attrs[decay];
+    in.n_in = (int8_t)n_in;
+    in.n_out = (int8_t)n_out;
     memcpy(in.slot, slot, (size_t)(n_in + n_out) * sizeof(*slot));
     merak_build_push(b, &in);
 }
