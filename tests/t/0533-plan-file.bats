@@ -164,3 +164,26 @@ save()
         same_losses more pinned-more
     done
 }
+
+@test "every choice that is printed can be fixed, and runs the same programs" {
+    save "$RUNS/found.json" --nodes 1 --ranks-per-node 4 \
+        --what-if tp=2,pp=2,micro-batch=2,cut=3,recompute=a-2 \
+        --sp off --sub-pipeline no --tp-batch 0
+    planned=$(programs)
+    list=$(sed -n 's/^--what-if //p' <<<"$output")
+    [[ ,$list, == *,cut=3,* && ,$list, == *,recompute=a-2,* ]]
+    save "$RUNS/fixed.json" --nodes 1 --ranks-per-node 4 --what-if "$list"
+    [ "$(programs)" = "$planned" ]
+    [ "$(jq -r .id "$RUNS/fixed.json")" = "$(jq -r .id "$RUNS/found.json")" ]
+    train 4 fixed --merak-plan="$RUNS/fixed.json" --
+    [ "$status" -eq 0 ]
+    [ "$(programs)" = "$planned" ]
+    # without a search; what recomputes and where it is cut changes no loss
+    run merak plan --model "$MODEL" --tp 2 --pp 2 --micro-batch 2 --sp off \
+        --cut 2 --recompute 1-a --json "$RUNS/given-cut.json" "${usual[@]}"
+    planned=$(programs)
+    train 4 given-cut --merak-plan="$RUNS/given-cut.json" --
+    [ "$status" -eq 0 ]
+    [ "$(programs)" = "$planned" ]
+    same_losses fixed given-cut
+}
