@@ -7,5 +7,5 @@
 
 int merak_cmd_plan(int argc, char **argv)
 {
-    return merak_plan_main(argc, argv);
+    return merak_plan_main(argc, argv, NULL);
 }

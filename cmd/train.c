@@ -44,10 +44,13 @@ static int usage(int argc, char **argv)
 
 int merak_cmd_train(int argc, char **argv)
 {
-    const char *model = take_model(&argc, argv);
     struct merak_hf_config config;
     struct merak_error err;
+    const char *model;
 
+    if (argc > 1 && strcmp(argv[1], "plan") == 0)
+        return merak_cmd_plan(argc - 1, argv + 1);
+    model = take_model(&argc, argv);
     if (model == NULL)
         return usage(argc, argv);
     if (merak_hf_config_load(model, &config, &err) != MERAK_OK) {

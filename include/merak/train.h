@@ -17,6 +17,12 @@ typedef void (*merak_describe_fn)(struct merak_model *m, void *arg);
  * the process's exit code: 0 finished; 75 saved and wants another run; 66-69
  * configuration; anything else a crash.  `--help` lists the options.
  *
+ * Where the first argument is `plan`, nothing is joined or trained: the others
+ * are options of `merak plan`, merak-plan(1), and describe's model is planned
+ * as that plans a config.json.  No weight is made, so that any machine can plan
+ * for any other.  Returns 0, 66 or 69.  No option is a bare word: a program
+ * that takes arguments of its own away before the call loses none by this.
+ *
  *   describe  the model, as for one device
  *   arg       passed to describe
  *

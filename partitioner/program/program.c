@@ -107,6 +107,13 @@ merak_plan_schedule_args(const struct merak_plan *plan, int stage)
         .stage = stage};
 }
 
+void merak_plan_take_passes(struct merak_plan *plan, int passes, bool named)
+{
+    plan->passes = passes;
+    if (passes > 1 && plan->pp > 1 && !named)
+        snprintf(plan->schedule, sizeof(plan->schedule), "3f1b");
+}
+
 enum merak_status merak_plan_schedule(const struct merak_plan *plan,
                                       const struct merak_schedule **schedule_p,
                                       struct merak_error *err)

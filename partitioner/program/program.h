@@ -307,6 +307,9 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan);
 /* What the plan's schedule is asked with for a stage. */
 struct merak_schedule_args
 merak_plan_schedule_args(const struct merak_plan *plan, int stage);
+/* Take a model's forward passes into its plan, and where none is named, the
+ * schedule that runs several of them on several stages. */
+void merak_plan_take_passes(struct merak_plan *plan, int passes, bool named);
 /* The plan's schedule; MERAK_ERR_CONFIG if it cannot run with the plan's
  * numbers. */
 enum merak_status merak_plan_schedule(const struct merak_plan *plan,

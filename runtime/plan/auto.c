@@ -80,13 +80,13 @@ static enum merak_status fill_input(struct plan_auto *plan,
     enum merak_status rc = merak_device_find(opt->device, &plan->device, err);
 
     if (rc == MERAK_OK)
-        rc = merak_hf_config_load(opt->model, &plan->config, err);
+        rc = plan_model_open(opt, &plan->model, err);
     if (rc != MERAK_OK)
         return rc;
     plan->in = (struct merak_search_input){
-        .describe = merak_hf_describe,
-        .arg = &plan->config,
-        .seq = opt->seq > 0 ? opt->seq : plan->config.positions,
+        .describe = plan->model.describe,
+        .arg = plan->model.arg,
+        .seq = plan_model_seq(&plan->model, opt),
         .dtype = opt->given.dtype ? opt->plan.dtype : MERAK_BF16,
         .global_batch = opt->global_batch,
         .nodes = opt->nodes,

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/plan/auto.h - `merak plan` for a machine: the search for choices */
+/* runtime/plan/auto.h - a plan for a machine: the search for choices */
 #ifndef MERAK_RUNTIME_PLAN_AUTO_H
 #define MERAK_RUNTIME_PLAN_AUTO_H
 
-#include "runtime/plan/options.h"
-#include "io/hf_config.h"
 #include "io/plan_file.h"
 #include "partitioner/search/search.h"
+#include "runtime/plan/model.h"
 
 #include <jansson.h>
 
 struct plan_auto {
     const struct plan_options *opt;
-    struct merak_hf_config config;
+    struct plan_model model;
     struct merak_device device;
     struct merak_search_input in;
     bool identified; /* the next is filled in */

@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "runtime/plan/lists.h"
+#include "runtime/plan/model.h"
 #include "runtime/plan/options.h"
 
 #include "base/error.h"
@@ -99,8 +100,8 @@ static const struct merak_option rows[] = {
      .about = "sequences in a step (4 pp micro-batches a replica)", .least = 1,
      .most = INT_MAX},
     {"seq", MERAK_OPTION_SIZE, AT(seq),
-     .about = "tokens of a sequence (the model's most; 256 at most without a "
-              "device)",
+     .about = "tokens of a sequence (256 at most; with --model and a device "
+              "the most that it takes)",
      .least = 1, .most = INT_MAX},
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_bytes),
      .about = "what a rank may use (no bound, or the device's)",
@@ -304,7 +305,12 @@ static enum merak_status check(struct plan_options *opt,
     if (opt->given.schedule &&
         merak_schedule_find(opt->plan.schedule, &schedule, err) != MERAK_OK)
         return err->status;
-    if (opt->model == NULL)
+    if (opt->own != NULL && opt->model != NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--model %.80s: %.60s has a model of its own; leave "
+                          "it out, or use `merak plan`",
+                          opt->model, plan_model_planner(opt->own));
+    if (opt->own == NULL && opt->model == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --model config.json (Hugging Face, gpt2 or "
                           "llama family)");
@@ -327,12 +333,14 @@ static enum merak_status check(struct plan_options *opt,
 }
 
 enum merak_status plan_options_parse(int argc, char **argv,
+                                     const struct merak_plan_program *own,
                                      struct plan_options *opt,
                                      struct merak_error *err)
 {
     enum merak_status rc;
 
-    *opt = (struct plan_options){.backend = "cpu",
+    *opt = (struct plan_options){.own = own,
+                                 .backend = "cpu",
                                  .nodes = 1,
                                  .plan = {.tp = 1,
                                           .pp = 1,
@@ -376,16 +384,19 @@ static void print_rows(const char *heading, int first, int n)
     merak_options_help(&part, stdout);
 }
 
-void plan_options_help(void)
+void plan_options_help(const struct merak_plan_program *own)
 {
-    puts("usage: merak plan --model config.json [OPTION]...\n"
-         "\n"
-         "What a training run would look like, without running it: stages, "
+    int first = N_CHOICES + (own != NULL); /* without --model */
+
+    printf("usage: %s plan %s[OPTION]...\n\n",
+           own != NULL ? own->name : "merak",
+           own != NULL ? "" : "--model config.json ");
+    puts("What a training run would look like, without running it: stages, "
          "memory per\n"
          "rank, step time, idle time, and a picture of the step.");
     print_rows("\nThe choices:", 0, N_CHOICES);
-    print_rows("\nThe run, and what to print:", N_CHOICES,
-               N_ROWS - N_CHOICES - N_SEARCH);
+    print_rows("\nThe run, and what to print:", first,
+               N_ROWS - first - N_SEARCH);
     print_rows("\nWith one of these, or a degree that is auto, all choices "
                "that are not given are\nsearched for, for the shortest step "
                "on that machine:",

@@ -5,10 +5,12 @@
 
 #include "partitioner/choices.h"
 #include "partitioner/program/boundary.h"
+#include "runtime/plan/plan.h"
 
 struct plan_options {
-    const char *model;             /* config.json */
-    const char *svg, *html, *json; /* files, "-" for standard output */
+    const struct merak_plan_program *own; /* its model, or NULL: */
+    const char *model;                    /* config.json */
+    const char *svg, *html, *json;        /* files, "-" for standard output */
     const char *backend;
     const char *device, *what_if;
     size_t seq, global_batch; /* 0: not said */
@@ -35,10 +37,11 @@ struct plan_options {
 /* MERAK_ERR_CONFIG names the option, what was given and what was expected;
  * plan_options_fini() has to be called all the same. */
 enum merak_status plan_options_parse(int argc, char **argv,
+                                     const struct merak_plan_program *own,
                                      struct plan_options *opt,
                                      struct merak_error *err) MERAK_CHECKED;
 void plan_options_fini(struct plan_options *opt);
-void plan_options_help(void);
+void plan_options_help(const struct merak_plan_program *own);
 /* Is standard output for people?  Not if a file goes there. */
 bool plan_options_has_text(const struct plan_options *opt);
 

@@ -6,9 +6,9 @@
 
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
+#include "runtime/plan/model.h"
 #include "runtime/plan/options.h"
 #include "base/error.h"
-#include "io/hf_config.h"
 #include "io/plan_file.h"
 #include "kernels/kernels.h"
 #include "partitioner/plan.h"
@@ -24,7 +24,7 @@
 
 struct report {
     const struct plan_options *opt;
-    const struct merak_hf_config *config;
+    const struct plan_model *model;
     struct merak_planned *planned;
     struct merak_timeline *timeline;
     double idle;       /* of the compute queues, share of the step */
@@ -68,10 +68,11 @@ static void print_head(const struct report *r)
 {
     const struct merak_plan *p = &r->planned->plan;
 
-    printf("%s, %.1f M parameters, %zu layers\n",
-           r->config->family == MERAK_GPT2 ? "gpt2" : "llama",
-           (double)merak_graph_param_count(r->planned->graph) / 1e6,
-           r->config->layers);
+    printf("%s, %.1f M parameters", r->model->name,
+           (double)merak_graph_param_count(r->planned->graph) / 1e6);
+    if (r->model->layers > 0)
+        printf(", %zu layers", r->model->layers);
+    printf("\n");
     printf("%d ranks: tp %d, pp %d, dp %d; %s, %s%s\n", p->tp * p->pp * p->dp,
            p->tp, p->pp, p->dp, p->schedule,
            p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p));
@@ -248,7 +249,7 @@ static enum merak_status print_pictures(const struct report *r,
                                         struct merak_error *err)
 {
     struct merak_search_stage *stage = make_stages(r);
-    char heading[64];
+    char heading[128];
     const struct plan_drawing drawing = {
         .heading = heading,
         .plan = &r->planned->plan,
@@ -263,8 +264,7 @@ static enum merak_status print_pictures(const struct report *r,
 
     if (stage == NULL)
         return merak_fail_nomem(err, sizeof(*stage));
-    snprintf(heading, sizeof(heading), "%s, %.1f M parameters",
-             r->config->family == MERAK_GPT2 ? "gpt2" : "llama",
+    snprintf(heading, sizeof(heading), "%s, %.1f M parameters", r->model->name,
              (double)merak_graph_param_count(r->planned->graph) / 1e6);
     if (plan_options_has_text(r->opt))
         rc = plan_draw_text(&drawing, err);
@@ -289,9 +289,9 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
         return rc;
     po.scratch = merak_kernel_scratch;
     po.scratch_arg = (void *)(uintptr_t)backend;
-    rc = merak_plan_build(&r->opt->plan, r->opt->seq, merak_hf_describe,
-                          (void *)(uintptr_t)r->config, MERAK_PLAN_STAGES, &po,
-                          &r->planned, err);
+    rc = merak_plan_build(&r->opt->plan, r->opt->seq, r->model->describe,
+                          r->model->arg, MERAK_PLAN_STAGES, &po, &r->planned,
+                          err);
     if (rc == MERAK_OK)
         rc = merak_program_check(r->planned->program, r->planned->n_programs,
                                  err);
@@ -346,15 +346,20 @@ static int exit_code(enum merak_status rc)
 static enum merak_status plan_given(const struct plan_options *opt,
                                     struct merak_error *err)
 {
-    struct merak_hf_config config;
+    struct plan_model model;
     struct plan_options filled = *opt;
-    struct report r = {.opt = &filled, .config = &config};
-    enum merak_status rc = merak_hf_config_load(opt->model, &config, err);
+    struct report r = {.opt = &filled, .model = &model};
+    int passes;
+    enum merak_status rc = plan_model_open(opt, &model, err);
 
-    if (rc == MERAK_OK && filled.seq == 0)
-        filled.seq = config.positions < 256 ? config.positions : 256;
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK) {
+        filled.seq = plan_model_seq(&model, opt);
+        rc = plan_model_passes(&model, filled.seq, &passes, err);
+    }
+    if (rc == MERAK_OK) {
+        merak_plan_take_passes(&filled.plan, passes, opt->given.schedule);
         rc = make_report(&r, err);
+    }
     if (rc == MERAK_OK)
         rc = print_report(&r, err);
     merak_timeline_destroy(r.timeline);
@@ -362,15 +367,15 @@ static enum merak_status plan_given(const struct plan_options *opt,
     return rc;
 }
 
-int merak_plan_main(int argc, char **argv)
+int merak_plan_main(int argc, char **argv, const struct merak_plan_program *own)
 {
     struct plan_options opt;
     struct merak_error err;
     enum merak_status rc;
 
-    rc = plan_options_parse(argc, argv, &opt, &err);
+    rc = plan_options_parse(argc, argv, own, &opt, &err);
     if (rc == MERAK_OK && opt.help) {
-        plan_options_help();
+        plan_options_help(own);
         return MERAK_EXIT_DONE;
     }
     if (rc == MERAK_OK)
@@ -378,7 +383,7 @@ int merak_plan_main(int argc, char **argv)
     if (rc == MERAK_OK && (fflush(stdout) != 0 || ferror(stdout)))
         rc = merak_fail(&err, MERAK_ERR_IO, "cannot write the output: %m");
     if (rc != MERAK_OK)
-        fprintf(stderr, "merak plan: %s\n", err.text);
+        fprintf(stderr, "%s plan: %s\n", plan_model_planner(own), err.text);
     plan_options_fini(&opt);
     return exit_code(rc);
 }

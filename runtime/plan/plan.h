@@ -4,8 +4,24 @@
 #ifndef MERAK_RUNTIME_PLAN_PLAN_H
 #define MERAK_RUNTIME_PLAN_PLAN_H
 
-/* `merak plan`: argv[0] is its name.  Returns the process's exit code and
- * prints its own errors, one line on standard error. */
-int merak_plan_main(int argc, char **argv);
+#include "merak/train.h"
+
+/* A program that has a model of its own. */
+struct merak_plan_program {
+    const char *name; /* as it was called: argv[0] */
+    merak_describe_fn describe;
+    void *arg;
+};
+
+/*
+ * `merak plan`, where --model names what is planned, or with a program's own
+ * model `PROGRAM plan`.  Returns the process's exit code and prints its own
+ * errors, one line on standard error.
+ *
+ *   argv  [0] is "plan", options follow
+ *   own   the program, or NULL
+ */
+int merak_plan_main(int argc, char **argv,
+                    const struct merak_plan_program *own);
 
 #endif

@@ -53,8 +53,7 @@ void plan_report_heading(const struct plan_auto *plan,
 {
     char params[COUNT_TEXT];
 
-    snprintf(text, bytes, "%s, %s parameters, on %d x %d %s",
-             plan->config.family == MERAK_GPT2 ? "gpt2" : "llama",
+    snprintf(text, bytes, "%s, %s parameters, on %d x %d %s", plan->model.name,
              count_text((double)r->params, params), plan->in.nodes,
              plan->in.ranks_per_node, plan->device.name);
 }
@@ -227,7 +226,7 @@ static json_t *runner_object(const struct merak_search_choice *c)
 static json_t *request_object(const struct plan_auto *plan)
 {
     return json_pack("{s:o?, s:o?, s:i, s:i, s:I, s:I}", "model",
-                     json_string(plan->opt->model), "device",
+                     json_string(plan->model.source), "device",
                      json_string(plan->device.name), "nodes", plan->in.nodes,
                      "ranks_per_node", plan->in.ranks_per_node, "seq",
                      (json_int_t)plan->in.seq, "global_batch",

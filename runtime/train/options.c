@@ -163,7 +163,7 @@ static const struct merak_option_table table = {rows,
 static void set_defaults(struct merak_train_options *o)
 {
     memset(o, 0, sizeof(*o));
-    o->seq = 256;
+    o->seq = MERAK_DEFAULT_SEQ;
     o->valid_fraction = 0.05;
     o->eval_samples = 64;
     o->micro_batch = 1;

@@ -8,6 +8,9 @@
 enum merak_lr_shape { MERAK_LR_COSINE, MERAK_LR_LINEAR, MERAK_LR_CONSTANT };
 enum merak_resume { MERAK_RESUME_AUTO, MERAK_RESUME_MUST, MERAK_RESUME_NO };
 
+/* Tokens of a sequence, unless --seq says. */
+enum { MERAK_DEFAULT_SEQ = 256 };
+
 struct merak_train_options {
     /* data */
     const char *data;

@@ -93,10 +93,8 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
 /* What the model says of the plan. */
 static void take_model(struct merak_trainer *t, const struct merak_graph *graph)
 {
-    t->plan.passes = graph->passes;
-    if (graph->passes > 1 && t->plan.pp > 1 && t->chosen == NULL &&
-        !t->opt.given.schedule)
-        snprintf(t->plan.schedule, sizeof(t->plan.schedule), "3f1b");
+    merak_plan_take_passes(&t->plan, graph->passes,
+                           t->chosen != NULL || t->opt.given.schedule);
 }
 
 static enum merak_status fill_plan(struct merak_trainer *t,
@@ -169,8 +167,9 @@ static enum merak_status check_model(const struct merak_trainer *t,
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "the plan is for another model: its parameters have "
-                      "fingerprint %s, this model's %s; plan again with "
-                      "`merak plan --json` for this model",
+                      "fingerprint %s, this model's %s; plan again for "
+                      "this model, with `merak plan --json` or, of a program "
+                      "of its own, `PROGRAM plan --json`",
                       t->chosen->model, t->model_id);
 }
 

@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "runtime/plan/plan.h"
 #include "runtime/train/trainer.h"
 
 #include "base/clock.h"
@@ -360,7 +361,10 @@ static int run(struct merak_trainer *t)
 
 static void print_help(const char *program)
 {
-    printf("usage: %s --data PREFIX [OPTION VALUE]...\n\n", program);
+    printf("usage: %s --data PREFIX [OPTION VALUE]...\n"
+           "       %s plan [OPTION]...     what that would look like; no task "
+           "is started\n\n",
+           program, program);
     merak_train_options_help();
     puts("\nexit codes: 0 finished; 75 saved, wants another run; 66 "
          "configuration;\n67 data or checkpoint; 68 launcher; 69 memory or "
@@ -386,6 +390,15 @@ static void keep_heap(void)
 #endif
 }
 
+/* `PROGRAM plan`; of several tasks one does it. */
+static int plan(int argc, char **argv, merak_describe_fn describe, void *arg)
+{
+    const struct merak_plan_program own = {argv[0], describe, arg};
+
+    return is_first_task() ? merak_plan_main(argc - 1, argv + 1, &own)
+                           : MERAK_EXIT_DONE;
+}
+
 int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
 {
     struct merak_trainer t = {.describe = describe,
@@ -395,6 +408,8 @@ int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
     enum merak_status rc;
     int code;
 
+    if (argc > 1 && strcmp(argv[1], "plan") == 0)
+        return plan(argc, argv, describe, arg);
     t.start_ns = merak_clock_ns();
     keep_heap();
     rc = merak_train_options_parse(argc, argv, &t.opt, &err);
