@@ -29,10 +29,22 @@ struct cutter {
     int found[3]; /* by block: nodes that are cut */
 };
 
-static bool takes_activations(const struct merak_node *node)
+/* The value that a copy in another layout was made of: tensor ranks that share
+ * out samples have slices of the tokens. */
+static const struct merak_value *root_of(const struct merak_graph *graph,
+                                         const struct merak_value *value)
+{
+    while (value->producer >= 0 &&
+           strcmp(graph->node[value->producer]->op->name, "convert") == 0)
+        value = graph->node[value->producer]->in[0];
+    return value;
+}
+
+static bool takes_activations(const struct merak_graph *graph,
+                              const struct merak_node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
-        if (node->in[i]->kind == MERAK_VALUE_ACTIVATION)
+        if (root_of(graph, node->in[i])->kind == MERAK_VALUE_ACTIVATION)
             return true;
     }
     return false;
@@ -97,7 +109,7 @@ static enum merak_status cut_node(struct cutter *c,
                                   const struct merak_node *node,
                                   struct merak_error *err)
 {
-    int block = takes_activations(node) ? HEAD : EMBEDDING;
+    int block = takes_activations(c->graph, node) ? HEAD : EMBEDDING;
     int cut = vocabulary_of(c, node);
 
     if (cut < 0 || block > c->n_shared)
@@ -211,7 +223,7 @@ static int block_of(const struct merak_sharded *sharded,
     if (is_cut(sharded, node) && converts)
         return block_of_input(sharded, node);
     if (is_cut(sharded, node))
-        return takes_activations(node) ? HEAD : EMBEDDING;
+        return takes_activations(sharded->graph, node) ? HEAD : EMBEDDING;
     return block_of_input(sharded, node) == HEAD ? HEAD : NEITHER;
 }
 

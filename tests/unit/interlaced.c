@@ -42,6 +42,33 @@ static void every_size_is_sound(void **state)
     }
 }
 
+/* Tensor ranks that share out samples look up slices of the tokens: still an
+ * embedding, not part of a head. */
+static void samples_are_looked_up_in_slices(void **state)
+{
+    const struct small_model model = {
+        .layers = 5, .vocab = 61, .hidden = 16, .heads = 4, .untied = true};
+
+    (void)state;
+    for (int chunks = 2; chunks <= 3; chunks++) {
+        struct merak_plan plan = plan_of(2, 3, 6, chunks);
+        struct merak_planned *p;
+
+        plan.batch = 100;
+        plan.micro_batch = 4;
+        p = planned_build(&model, &plan, NULL);
+        assert_true(p->sharded->samples);
+        planned_assert_sound(p);
+        for (int n = 0; n < p->sharded->graph->n_nodes; n++) {
+            if (strcmp(p->sharded->graph->node[n]->op->name, "embedding") ==
+                    0 &&
+                strcmp(p->sharded->graph->node[n]->in[1]->name, "wte") == 0)
+                assert_int_equal(p->stages->of_node[n], 3);
+        }
+        merak_planned_destroy(p);
+    }
+}
+
 static const struct merak_param_slots *
 param_of(const struct merak_program *program, const char *name)
 {
@@ -283,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_size_is_sound),
+        cmocka_unit_test(samples_are_looked_up_in_slices),
         cmocka_unit_test(each_rank_holds_its_share),
         cmocka_unit_test(the_ends_need_less_memory),
         cmocka_unit_test(a_large_head_is_no_bottleneck),
