@@ -11,7 +11,8 @@
 #
 # Of each model every combination of degrees, micro-batch size, schedule and
 # recomputation is planned, the rest being as options have it by default: cuts
-# of even work, ZeRO-1, two chunks where schedules take chunks.  Those that
+# of even work, ZeRO-1, two chunks where schedules take chunks; interlaced with
+# two and three, and slices of one micro-batch by twos.  Those that
 # come to the same programs are one plan; each that fits is run.  The fastest
 # get what a search would add to them (`merak plan` with their choices fixed:
 # cuts, ZeRO-1, order of ranks, chunks, sub-pipeline, sequence parallelism),
@@ -56,9 +57,11 @@ MODELS = {
                              tie_word_embeddings=True), 64, 48),
 }
 
-SCHEDULES = ("1f1b", "gpipe", "eager", "early", "last", "scp", "zb-h1",
-             "interleaved", "zb-v")
-TWO_CHUNKS = ("interleaved", "zb-v")
+# All that train these models, and their chunks.
+SCHEDULES = (("1f1b", 1), ("gpipe", 1), ("eager", 1), ("early", 1),
+             ("last", 1), ("scp", 1), ("zb-h1", 1), ("interleaved", 2),
+             ("zb-v", 2), ("interlaced", 3), ("interlaced", 2),
+             ("sliced:2", 1), ("sliced:4", 1), ("sliced:8", 1))
 RECOMPUTE = ("none", "selective", "full", "auto")
 
 
@@ -163,13 +166,13 @@ class Bench:
             dp = ranks // tp // pp
             if dp * tp * pp != ranks:
                 continue
-            for schedule, again, b in itertools.product(
+            for (schedule, chunks), again, b in itertools.product(
                     SCHEDULES if pp > 1 else SCHEDULES[:1], RECOMPUTE,
                     (1, 2, 4, 8)):
                 if BATCH % (dp * b) == 0:
                     yield {"tp": tp, "pp": pp, "dp": dp, "micro-batch": b,
                            "schedule": schedule, "recompute": again,
-                           "chunks": 1 + (schedule in TWO_CHUNKS)}
+                           "chunks": chunks}
 
     def all_plans(self):
         """Those that fit, each once; how many combinations there were; how

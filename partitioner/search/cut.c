@@ -24,10 +24,13 @@
 struct cuts {
     struct merak_rater rater;
     struct merak_candidate *cand;
-    double limit;   /* that a stage has to fit in, or DBL_MAX */
-    double known_s; /* some cut does not take longer */
-    int n, parts;   /* segments, of the model */
-    bool strict;    /* the programme obeys the limit */
+    double limit;      /* that a stage has to fit in, or DBL_MAX */
+    double part_limit; /* of it, that a part may take: merak_part_limit() */
+    double known_s;    /* some cut does not take longer */
+    int n, parts;      /* segments of the model, and of them what is cut: all
+                          but blocks that every stage runs */
+    size_t room;       /* of all bounds */
+    bool strict;       /* the programme obeys the limit */
     int *bound;
     double *rest_s; /* [segment + 1] work from there to the end */
     struct cell {
@@ -59,8 +62,9 @@ static bool try_bound(struct cuts *c)
     cand->bytes = bytes;
     cand->stage = stage;
     memcpy(cand->part_s, part_s, sizeof(part_s));
-    memcpy(cand->bound, c->bound, ((size_t)c->parts + 1) * sizeof(int));
-    memcpy(cand->drop, c->rater.drop, (size_t)c->parts * sizeof(*cand->drop));
+    memcpy(cand->bound, c->bound, c->room);
+    memcpy(cand->drop, c->rater.drop,
+           (size_t)c->rater.parts * sizeof(*cand->drop));
     return true;
 }
 
@@ -169,7 +173,7 @@ static void extend(struct cuts *c, int part, int from, double most)
  * then rated, all of its parts together. */
 static void extend_strictly(struct cuts *c, int part, int from, double most)
 {
-    double share = c->rater.limit / c->rater.chunks;
+    double share = c->part_limit;
     struct merak_range range;
     int known = 0; /* a longer part drops as many blocks at least */
     int least = least_blocks(c, part);
@@ -197,7 +201,7 @@ static void extend_strictly(struct cuts *c, int part, int from, double most)
  * ends at `from`, no part before it could have ended later. */
 static bool may_fit(struct cuts *c)
 {
-    double share = c->rater.limit / c->rater.chunks;
+    double share = c->part_limit;
     int from = 0;
 
     for (int part = 0; part < c->parts && from < c->n; part++) {
@@ -246,9 +250,9 @@ static bool balance_within(struct cuts *c, double most)
 static double longest_worth(const struct cuts *c)
 {
     const struct merak_table *t = c->cand->table;
-    double most = 2 * t->total_s / c->parts;
+    double most = 2 * c->rest_s[0] / c->parts;
 
-    for (int s = 0; s < t->n; s++) {
+    for (int s = 0; s < c->n; s++) {
         double time = t->segment[s].f_s + t->segment[s].b_s;
 
         most = time > most ? time : most;
@@ -278,6 +282,7 @@ static bool balance_strictly(struct cuts *c, double least)
     bool found;
 
     c->strict = true;
+    c->part_limit = merak_part_limit(&c->rater, c->rater.limit);
     found = may_fit(c) && balance(c, least);
     for (int s = 0; s < c->parts; s++)
         c->rater.range[s].to = 0; /* their marks are gone */
@@ -307,8 +312,7 @@ static void improve(struct cuts *c)
         moved = false;
         for (int s = 1; s < c->parts; s++) {
             for (int by = -1; by <= 1; by += 2) {
-                memcpy(c->bound, c->cand->bound,
-                       ((size_t)c->parts + 1) * sizeof(int));
+                memcpy(c->bound, c->cand->bound, c->room);
                 c->bound[s] += by;
                 if (c->bound[s] > c->bound[s - 1] &&
                     c->bound[s] < c->bound[s + 1])
@@ -337,7 +341,7 @@ static bool drops_any(const struct merak_candidate *cand, int parts)
 /* The balanced cut is the best, if memory does not speak against it. */
 static void try_some(struct cuts *c, const int *balanced)
 {
-    memcpy(c->bound, balanced, ((size_t)c->parts + 1) * sizeof(int));
+    memcpy(c->bound, balanced, c->room);
     try_bound(c);
     if (c->limit < DBL_MAX &&
         (c->cand->rated_s == 0 || drops_any(c->cand, c->parts))) {
@@ -358,16 +362,20 @@ static enum merak_status cuts_init(struct cuts *c,
     *c = (struct cuts){.cand = cand,
                        .limit = any ? DBL_MAX : limit,
                        .known_s = DBL_MAX,
-                       .n = cand->table->n,
-                       .parts = merak_plan_parts(&cand->plan)};
+                       .n = cand->table->n - cand->table->n_shared,
+                       .parts = merak_plan_parts(&cand->plan) -
+                                merak_plan_shared(&cand->plan)};
+    c->room = (size_t)(merak_plan_parts(&cand->plan) + 1) * sizeof(*c->bound);
     cells = ((size_t)c->parts + 1) * ((size_t)c->n + 1);
     rc = merak_rater_init(&c->rater, cost, cand, limit, err);
-    c->bound = calloc((size_t)c->parts + 1, sizeof(*c->bound));
+    c->bound = malloc(c->room);
     c->cell = calloc(cells, sizeof(*c->cell));
     c->rest_s = calloc((size_t)c->n + 1, sizeof(*c->rest_s));
     if (rc == MERAK_OK &&
         (c->bound == NULL || c->cell == NULL || c->rest_s == NULL))
         rc = merak_fail_nomem(err, cells * sizeof(*c->cell));
+    for (int b = 0; b <= cand->table->n_shared && rc == MERAK_OK; b++)
+        c->bound[c->parts + b] = c->n + b;
     for (int s = c->n - 1; s >= 0 && rc == MERAK_OK; s--)
         c->rest_s[s] = c->rest_s[s + 1] + cand->table->segment[s].f_s +
                        cand->table->segment[s].b_s;
@@ -410,7 +418,7 @@ enum merak_status merak_search_cut(const struct merak_cost_model *cost,
         goto out;
     }
     if (like != NULL) {
-        memcpy(c.bound, like, ((size_t)c.parts + 1) * sizeof(*like));
+        memcpy(c.bound, like, c.room);
         try_bound(&c);
     }
     if (cand->rated_s == 0)
@@ -432,7 +440,7 @@ enum merak_status merak_search_balance(const struct merak_cost_model *cost,
             merak_fixed_bound(cand, c.bound);
         else
             balance(&c, c.rest_s[0] / c.parts);
-        memcpy(cand->balanced, c.bound, ((size_t)c.parts + 1) * sizeof(int));
+        memcpy(cand->balanced, c.bound, c.room);
     }
     cuts_fini(&c);
     return rc;

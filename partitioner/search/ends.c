@@ -25,6 +25,24 @@ static int stage_of(const struct merak_rater *r, int segment)
     return r->lists->stage_of[part];
 }
 
+/* All stages have blocks that they run together. */
+static bool is_on(const struct merak_rater *r, int segment, int s)
+{
+    int stage = stage_of(r, segment);
+
+    return stage < 0 || stage == s;
+}
+
+/* Of stage s, the part that is the i-th to read its parameters: a block that
+ * feeds the first stage comes before the stage's own. */
+static const struct merak_range *read_as(const struct merak_rater *r, int s,
+                                         int i)
+{
+    int chunk = r->parts > r->chain && i < 2 ? 1 - i : i;
+
+    return &r->range[r->lists->part[s * r->chunks + chunk]];
+}
+
 /* --- before the first forward --------------------------------------------- */
 
 /* n collectives over replicas of `bytes` each way in all. */
@@ -72,7 +90,7 @@ static struct merak_hold fresh_hold(const struct merak_rater *r, int s,
         const struct merak_share *share =
             &r->table->share[seg->first_share + i];
 
-        if (stage_of(r, share->prev) != s)
+        if (!is_on(r, share->prev, s))
             merak_hold_add(&hold, &share->hold);
     }
     return merak_hold_of(&hold, r->plan->zero1);
@@ -110,8 +128,7 @@ static void set_gathered(struct merak_rater *r, int s)
     double gathered = 0;
 
     for (int c = 0; c < r->chunks; c++) {
-        const struct merak_range *g =
-            &r->range[r->lists->part[s * r->chunks + c]];
+        const struct merak_range *g = read_as(r, s, c);
 
         for (int i = g->from; i < g->to; i++) {
             gathered += gather_s(r, s, &r->table->segment[i]);
@@ -137,8 +154,7 @@ static void lose_to_gathers(const struct merak_rater *r, int s, double start,
     if (r->cost->beside_latency_s == 0 && r->cost->beside_bytes_per_s == 0)
         return;
     for (int c = 0; c < r->chunks && begins < *end_p; c++) {
-        const struct merak_range *g =
-            &r->range[r->lists->part[s * r->chunks + c]];
+        const struct merak_range *g = read_as(r, s, c);
 
         for (int i = g->from; i < g->to && begins < *end_p; i++) {
             const struct merak_hold hold =
@@ -157,10 +173,10 @@ static void lose_to_gathers(const struct merak_rater *r, int s, double start,
 
 /* Each segment waits for its own; on all stages but the first, exchanges wait
  * for all. */
-double merak_first_forward(const struct merak_rater *r, int part, double at)
+double merak_first_forward(const struct merak_rater *r, int s, int part,
+                           double at)
 {
     const struct merak_range *g = &r->range[part];
-    int s = r->lists->stage_of[part];
     double end;
 
     if (r->gathered == NULL || at >= r->all_gathered[s])
@@ -199,7 +215,7 @@ static void tie(const struct merak_rater *r, const double *end, double *tied)
             if (elements == 0)
                 continue;
             high = stage_of(r, share->segment);
-            if (low == high)
+            if (low == high) /* or both of all stages */
                 continue;
             took = merak_cost_transfer(
                 r->cost, 4 * elements,
@@ -238,7 +254,7 @@ static struct merak_hold own_hold(const struct merak_rater *r, int s, int i)
     for (int k = 0; k < r->table->n_shares && hold.n > 0; k++) {
         const struct merak_share *share = &r->table->share[k];
 
-        if (share->prev != i || stage_of(r, share->segment) == s)
+        if (share->prev != i || is_on(r, share->segment, s))
             continue;
         hold.low -= share->hold.low;
         hold.full -= share->hold.full;
@@ -376,8 +392,8 @@ static void exchange(const struct merak_rater *r,
  * segment's weights had of gradients is summed over replicas as soon as the
  * last is there, behind the segments before it.
  */
-static void drain_part(const struct merak_player *p, int part, double from,
-                       struct merak_drain *d)
+static void drain_part(const struct merak_player *p, int s, int part,
+                       double from, struct merak_drain *d)
 {
     const struct merak_rater *r = p->r;
     const struct merak_range *g = &r->range[part];
@@ -392,7 +408,7 @@ static void drain_part(const struct merak_player *p, int part, double from,
         compute(r, splits ? seg->w_s : seg->b_s, d);
         if (!splits)
             exchange(r, seg, d);
-        add_reduction(r, p->lists->stage_of[part], i, d);
+        add_reduction(r, s, i, d);
     }
 }
 
@@ -414,7 +430,8 @@ static int next_made(const struct merak_player *p, int s, int last)
     return next;
 }
 
-/* Weight gradients apart from others: in the order in which they come. */
+/* Weight gradients apart from others, or blocks of all stages: in the order in
+ * which they come. */
 static void drain_stages(const struct merak_player *p)
 {
     const struct merak_rater *r = p->r;
@@ -422,7 +439,8 @@ static void drain_stages(const struct merak_player *p)
     for (int s = 0; s < r->plan->pp; s++) {
         for (int part = next_made(p, s, -1); part >= 0;
              part = next_made(p, s, part))
-            drain_part(p, part, 0, &r->drain[s]);
+            drain_part(p, s, part, 0, &r->drain[s]);
+        begin_all(r, &r->drain[s]); /* r->reduction is the next stage's */
     }
 }
 
@@ -436,7 +454,7 @@ static void drain_backwards(const struct merak_player *p)
     for (int part = r->parts - 1; part >= 0; part--) {
         int s = p->lists->stage_of[part];
 
-        drain_part(p, part, from, &r->drain[s]);
+        drain_part(p, s, part, from, &r->drain[s]);
         from = 0;
         if (part > 0 && p->down_s[part] >= 0)
             from = r->drain[s].at;
@@ -486,7 +504,7 @@ static const double *drain_all(const struct merak_player *p)
         return p->end;
     for (int s = 0; s < r->plan->pp; s++)
         r->drain[s] = (struct merak_drain){.first = -1};
-    if (p->lists->schedule->splits_w)
+    if (p->lists->schedule->splits_w || r->parts > r->chain)
         drain_stages(p);
     else
         drain_backwards(p);

@@ -81,7 +81,7 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
     int slices = merak_plan_slices(p), all = merak_plan_units(p) / slices;
     int width = p->sub_pipeline ? 2 : 1, most = 0;
     int follow = merak_lists_settled(p, all * slices);
-    int chunks = merak_plan_parts(p) / p->pp;
+    int chunks = merak_plan_chunks(p);
     struct merak_lists *lists = merak_lists_create(cand->schedule, p, follow);
 
     if (lists == NULL)
@@ -144,7 +144,7 @@ static int part_of(const struct settling *t, int chunk)
 
 static int chunks_of(const struct settling *t)
 {
-    return merak_plan_parts(&t->b->plan) / t->b->plan.pp;
+    return merak_plan_chunks(&t->b->plan);
 }
 
 /* Build it dropping these; does it fit? */

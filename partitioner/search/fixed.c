@@ -20,6 +20,12 @@ lists_of(const struct merak_candidate *cand)
     return cand->lists != NULL ? cand->lists : &none;
 }
 
+/* Those that cuts are between: not the blocks that all stages run. */
+static int segments_of(const struct merak_candidate *cand)
+{
+    return cand->table->n - cand->table->n_shared;
+}
+
 enum merak_status merak_fixed_valid(const struct merak_given_lists *lists,
                                     struct merak_error *err)
 {
@@ -69,7 +75,7 @@ void merak_fixed_bound(const struct merak_candidate *cand, int *bound)
     bound[0] = 0;
     for (int i = 0; i < lists->n_cut; i++)
         bound[i + 1] = lists->cut[i] + 1;
-    bound[lists->n_cut + 1] = cand->table->n;
+    bound[lists->n_cut + 1] = segments_of(cand);
 }
 
 /* Blocks that segments are, as a part of their own. */
@@ -99,7 +105,7 @@ static enum merak_status check_places(const struct merak_candidate *cand,
                                       struct merak_error *err)
 {
     const struct merak_given_lists *lists = lists_of(cand);
-    int most = cand->table->n - 2;
+    int most = segments_of(cand) - 2;
     char list[64];
 
     if (lists->n_cut == 0 || lists->cut[lists->n_cut - 1] <= most)
@@ -121,7 +127,7 @@ static enum merak_status check_blocks(const struct merak_candidate *cand,
     merak_drop_text(lists->drop, lists->n_drop, list, sizeof(list));
     for (int p = 0; p < lists->n_drop; p++) {
         int from = p > 0 ? lists->cut[p - 1] + 1 : 0;
-        int to = p < lists->n_cut ? lists->cut[p] + 1 : cand->table->n;
+        int to = p < lists->n_cut ? lists->cut[p] + 1 : segments_of(cand);
         int has = count_blocks(cand->table, from, to);
 
         if (lists->drop[p].blocks > has)
@@ -141,12 +147,12 @@ static enum merak_status find_blocks(const struct merak_candidate *cand,
     const struct merak_given_lists *lists = lists_of(cand);
     const struct merak_table *table = cand->table;
     char list[64];
-    int to = 0, part = 0;
+    int to = 0, part = 0, end = segments_of(cand);
 
-    for (; part < lists->n_drop && to < table->n; part++) {
+    for (; part < lists->n_drop && to < end; part++) {
         int from = to++;
 
-        while (to < table->n &&
+        while (to < end &&
                count_blocks(table, from, to) < lists->drop[part].blocks)
             to++;
         if (count_blocks(table, from, to) < lists->drop[part].blocks)
@@ -158,7 +164,7 @@ static enum merak_status find_blocks(const struct merak_candidate *cand,
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "recompute %s: the model's %d blocks cannot be cut into "
                       "parts of so many; give smaller numbers",
-                      list, count_blocks(table, 0, table->n));
+                      list, count_blocks(table, 0, end));
 }
 
 /* Some schedules compute nothing again on some stages. */

@@ -54,6 +54,9 @@ struct merak_segment {
     double exchanged;            /* bytes sent to tensor peers */
     double largest;              /* elements of the largest parameter here */
     double lent; /* elements of those that a later segment has, too */
+    /* Of a block that all stages run, f_s and b_s are a stage's kernels: from
+     * when they begin, its exchanges between stages are over after so long. */
+    double f_met_s, b_met_s;
     struct merak_hold hold;
     int first_share, n_shares;
 };
@@ -70,6 +73,8 @@ struct merak_table {
     int slices; /* of a micro-batch, of which one is the unit of work: its
                    times are a mean one's, memory is the micro-batch's */
     int n;      /* segments */
+    int n_shared; /* of them, the last: blocks that all stages run, first what
+                     feeds the first stage, then what follows the last */
     struct merak_segment *segment;
     struct merak_share *share; /* by segment */
     int n_shares;
@@ -81,11 +86,13 @@ struct merak_table {
     int passes;        /* forwards of a unit */
 };
 
+/* With blocks that all stages run (sharded), `plan` says which ranks those
+ * are. */
 enum merak_status merak_table_create(const struct merak_search_input *in,
                                      const struct merak_cost_model *cost,
                                      const struct merak_sharded *sharded,
-                                     int width, int slices,
-                                     struct merak_table **table_p,
+                                     const struct merak_plan *plan, int width,
+                                     int slices, struct merak_table **table_p,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_table_destroy(struct merak_table *table);
 
@@ -164,8 +171,9 @@ struct merak_lists {
     int room;                  /* for actions of a stage */
     int *n;                    /* by stage: actions */
     struct merak_step_action *action; /* [stages][room] */
+    int chain; /* parts that one stage runs; those of all stages follow */
     int *part, *in_flight; /* [stages][chunks]; micro-batches or pairs */
-    int *stage_of;         /* by part */
+    int *stage_of;         /* by part; -1: all stages */
     bool *early;           /* by stage: some R has an action of its own */
     bool *recomputes;      /* by stage: it does what the plan says */
 };
@@ -235,7 +243,7 @@ struct merak_rater {
     const struct merak_table *table;
     const struct merak_plan *plan;
     struct merak_search_tally tally; /* of this rater alone */
-    int parts, chunks;
+    int parts, chain, chunks;  /* chain: of the parts, those of one stage */
     double limit;              /* what stages may take: AUTO */
     bool fixed;                /* drop is not to be chosen, or no more */
     double most_s, most_bytes; /* of no use if it takes more; most_s 0:
@@ -249,10 +257,11 @@ struct merak_rater {
     double *all_gathered, *done; /* by stage; all of one allocation */
     struct merak_reduction *reduction;
     struct merak_drain *drain;
-    double *work_s, *forward_s; /* [segment + 1] of a unit, of what lies
-                                   before; one allocation */
-    double *work;               /* scratch */
-    struct merak_marks marks;   /* of ranges; mark and top, one each */
+    double *work_s, *forward_s;      /* [segment + 1] of a unit, of what lies
+                                        before; one allocation */
+    double *work;                    /* scratch */
+    struct merak_meetings *meetings; /* scratch, if all stages run blocks */
+    struct merak_marks marks;        /* of ranges; mark and top, one each */
     /* By part, as of the latest merak_rate(): */
     struct merak_range *range;
     struct merak_keeps *keeps;
@@ -284,6 +293,9 @@ struct merak_need {
 struct merak_need merak_part_need(struct merak_rater *rater,
                                   const struct merak_range *range, int part,
                                   double limit, int known);
+/* What one of a stage's parts may take at most, if each takes as much; beside
+ * blocks that all stages run, what these leave. */
+double merak_part_limit(struct merak_rater *rater, double limit);
 /* Bytes that a part alone on its stage takes by the table at least, whatever
  * is dropped; and so does every part that it is a piece of. */
 double merak_part_least(const struct merak_rater *rater,
@@ -466,6 +478,32 @@ double merak_search_effort(const struct merak_candidate *c);
 /* Simulated if it was, else rated. */
 double merak_search_time(const struct merak_candidate *c);
 
+static inline bool merak_pin_allows(enum merak_pin pin, bool value)
+{
+    return pin == MERAK_PIN_FREE || (pin == MERAK_PIN_YES) == value;
+}
+
+/* A plan of so many stages, without a schedule; false if there is none. */
+bool merak_search_start(struct merak_search *s, const struct merak_table *table,
+                        int pp, struct merak_candidate *cand);
+/* plan.scatter */
+int merak_search_scatter(const struct merak_search *s,
+                         const struct merak_candidate *cand);
+/* A new table, kept with the others; `like` has what a graph does not say, and
+ * `plan` the ranks that run blocks together, if there are any. */
+enum merak_status merak_search_add_table(
+    struct merak_search *s, const struct merak_sharded *sharded,
+    const struct merak_table *like, const struct merak_plan *plan, int width,
+    int slices, struct merak_table **table_p) MERAK_CHECKED;
+/* Find cand->balanced. */
+enum merak_status
+merak_search_find_balance(struct merak_search *s,
+                          struct merak_candidate *cand) MERAK_CHECKED;
+/* Rate with cuts that fit, or without a limit; *like: bounds to try first, or
+ * NULL, and those that are found. */
+enum merak_status merak_search_rate_variant(struct merak_search *s,
+                                            struct merak_candidate *cand,
+                                            const int **like) MERAK_CHECKED;
 /* The shortest rated step of candidates from `first` on. */
 double merak_search_shortest(const struct merak_search *s, int first);
 /* Does a micro-batch of b divide the batch for any dp of this tp? */
@@ -490,6 +528,14 @@ bool merak_search_may_pay(const struct merak_search *s,
 /* Candidates of this tp whose tensor ranks share out samples. */
 enum merak_status merak_search_rate_samples(struct merak_search *s,
                                             int tp) MERAK_CHECKED;
+
+/* --- shared.c ------------------------------------------------------ */
+
+/* Candidates with blocks that all stages run, of the model and the sizes that
+ * a table without such blocks is of. */
+enum merak_status
+merak_search_rate_shared(struct merak_search *s,
+                         const struct merak_table *like) MERAK_CHECKED;
 
 /* --- finals.c ------------------------------------------------------ */
 

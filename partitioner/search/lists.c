@@ -97,7 +97,7 @@ static void fill_stage(struct merak_lists *lists,
         int part = merak_schedule_part(lists->schedule, args, c);
 
         lists->part[s * lists->chunks + c] = part;
-        lists->stage_of[part] = s;
+        lists->stage_of[part] = part < lists->chain ? s : -1;
     }
     find_in_flight(lists, actions, n, open,
                    &lists->in_flight[s * lists->chunks]);
@@ -147,8 +147,7 @@ struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
     int slices = merak_plan_slices(plan);
     struct merak_schedule_args args = {.stages = plan->pp,
                                        .microbatches = units / slices,
-                                       .chunks =
-                                           merak_plan_parts(plan) / plan->pp,
+                                       .chunks = merak_plan_chunks(plan),
                                        .slices = slices > 1 ? slices : 0,
                                        .passes = merak_plan_passes(plan)};
     struct merak_lists *lists = calloc(1, sizeof(*lists));
@@ -158,6 +157,7 @@ struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
     lists->schedule = schedule;
     lists->stages = args.stages;
     lists->chunks = args.chunks;
+    lists->chain = merak_plan_parts(plan) - merak_plan_shared(plan);
     lists->slices = slices;
     lists->units = units;
     lists->passes = args.passes;

@@ -281,7 +281,7 @@ static bool change_schedule(const struct merak_search *s, char *text)
 
     for (int i = 0; in.pin.schedule != NULL && all[i] != NULL; i++) {
         if (strcmp(all[i]->name, s->in->pin.schedule) == 0 ||
-            all[i]->forward_only || all[i]->feeds != NULL)
+            all[i]->forward_only)
             continue;
         in.pin.schedule = all[i]->name;
         snprintf(text, MERAK_CHANGE_TEXT, "schedule %s", all[i]->name);

@@ -41,6 +41,20 @@ struct sum {
     double moving;
 };
 
+/* Received ahead of a part, from below and above; of a block that all stages
+ * run, from the next stage. */
+static double moving_bytes(const struct merak_rater *r,
+                           const struct merak_range *g)
+{
+    const struct merak_segment *segment = r->table->segment;
+    int chain = r->table->n - r->table->n_shared;
+
+    if (g->from >= chain)
+        return segment[g->from].up_bytes + segment[g->from].down_bytes;
+    return segment[g->from].up_bytes +
+           (g->to < chain ? segment[g->to].down_bytes : 0);
+}
+
 static void add_part(const struct merak_rater *r, int stage, int chunk,
                      const struct merak_range *g, const struct merak_keeps *k,
                      struct sum *sum)
@@ -58,10 +72,7 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
     sum->held += in_flight(r, stage, chunk) * k->kept;
     if (peak - k->kept > sum->above)
         sum->above = peak - k->kept;
-    if (g->from > 0)
-        sum->moving += r->table->segment[g->from].up_bytes; /* ahead */
-    if (g->to < r->table->n)
-        sum->moving += r->table->segment[g->to].down_bytes;
+    sum->moving += moving_bytes(r, g);
 }
 
 /* Parameters, gradients and what the optimizer keeps. */
@@ -119,6 +130,18 @@ double merak_part_least(const struct merak_rater *r,
            (in_flight(r, stage, chunk) - 1) * range->sure + range->sure_peak;
 }
 
+/* Blocks of all stages drop nothing: their backward follows at once, or needs
+ * next to nothing. */
+static bool is_block(const struct merak_rater *r, int part)
+{
+    return r->lists->stage_of[part] < 0;
+}
+
+static bool is_on(const struct merak_rater *r, int part, int stage)
+{
+    return is_block(r, part) || r->lists->stage_of[part] == stage;
+}
+
 /* A parameter of two parts of a stage is there once. */
 static void join_shares(const struct merak_rater *r, int stage, struct sum *sum)
 {
@@ -133,8 +156,8 @@ static void join_shares(const struct merak_rater *r, int stage, struct sum *sum)
             low++;
         while (r->range[high].to <= share->segment)
             high++;
-        if (elements == 0 || low == high || r->lists->stage_of[low] != stage ||
-            r->lists->stage_of[high] != stage)
+        if (elements == 0 || low == high || !is_on(r, low, stage) ||
+            !is_on(r, high, stage))
             continue;
         sum->holds.hold.param_bytes -= share->hold.param_bytes;
         sum->holds.hold.low -= share->hold.low;
@@ -185,10 +208,11 @@ static struct merak_need try_drop(const struct few *f, bool attention,
     for (int c = f->first; c < f->first + f->n; c++) {
         int part = part_at(r, f->stage, c);
         const struct merak_range *g = &r->range[part];
-        int here = blocks < g->n_blocks ? blocks : g->n_blocks;
+        int most = is_block(r, part) ? 0 : g->n_blocks;
+        int here = blocks < most ? blocks : most;
 
-        r->drop[part] =
-            (struct merak_drop){.attention = attention, .blocks = here};
+        r->drop[part] = (struct merak_drop){
+            .attention = attention && !is_block(r, part), .blocks = here};
         blocks -= here;
         r->keeps[part] = merak_range_keeps(g, r->drop[part]);
         need.again_s += r->keeps[part].again_s;
@@ -204,8 +228,11 @@ static int count_blocks(const struct few *f)
 {
     int n = 0;
 
-    for (int c = f->first; c < f->first + f->n; c++)
-        n += f->r->range[part_at(f->r, f->stage, c)].n_blocks;
+    for (int c = f->first; c < f->first + f->n; c++) {
+        int part = part_at(f->r, f->stage, c);
+
+        n += is_block(f->r, part) ? 0 : f->r->range[part].n_blocks;
+    }
     return n;
 }
 
@@ -290,6 +317,24 @@ static struct merak_need choose(const struct few *f, double limit)
         return choose_least(f, limit);
     }
     return try_drop(f, false, 0);
+}
+
+double merak_part_limit(struct merak_rater *r, double limit)
+{
+    struct sum blocks = {0};
+
+    if (r->parts == r->chain)
+        return limit / r->chunks;
+    for (int c = 1; c < r->chunks; c++) {
+        int part = part_at(r, 0, c);
+        struct merak_range *g = &r->range[part];
+
+        merak_range_start(g, r->table->n - r->parts + part, &r->marks);
+        merak_range_add(r->table, g);
+        r->keeps[part] = merak_range_keeps(g, (struct merak_drop){0});
+        add_part(r, 0, c, g, &r->keeps[part], &blocks);
+    }
+    return limit - held_bytes(r, &blocks.holds.hold) - blocks.held;
 }
 
 struct merak_need merak_part_need(struct merak_rater *r,

@@ -15,6 +15,102 @@ static double *end_of(const struct merak_player *p, int part,
     return &p->f_end[turn * (size_t)p->lists->passes + (size_t)pass];
 }
 
+/* --- blocks that all stages run ------------------------------------------- */
+
+static struct merak_meeting *meeting_of(const struct merak_player *p, int part,
+                                        const struct merak_step_action *a)
+{
+    int block = part - p->lists->chain;
+    int turn = block * p->lists->units + a->unit;
+
+    return &p->meetings->meeting[turn * MERAK_MEETS + (a->kind == MERAK_ACT_B
+                                                           ? MERAK_MEET_B
+                                                           : MERAK_MEET_F)];
+}
+
+static bool is_block(const struct merak_player *p, int part)
+{
+    return part >= p->lists->chain;
+}
+
+/* The block behind the last stage, up to the loss. */
+static bool is_head(const struct merak_player *p, int part)
+{
+    return part == p->lists->chain + 1;
+}
+
+/* When a block has the input of an action on a stage: a head's comes down from
+ * the last stage, an embedding's gradient up from the first. */
+static double input_comes(const struct merak_player *p, int s, int part,
+                          const struct merak_step_action *a)
+{
+    int block = part - p->lists->chain, stages = p->lists->stages;
+    double *came = p->meetings->came +
+                   ((size_t)block * (size_t)p->lists->units + (size_t)a->unit) *
+                       (size_t)stages;
+    bool head = is_head(p, part);
+    double before;
+
+    if (a->kind != (head ? MERAK_ACT_F : MERAK_ACT_B))
+        return 0;
+    if (s == (head ? stages - 1 : 0)) {
+        came[s] = *end_of(p, head ? p->lists->chain - 1 : 0, a, 0);
+        return came[s];
+    }
+    before = came[head ? s + 1 : s - 1];
+    if (before < 0)
+        return -1;
+    came[s] = (before > p->before[s] ? before : p->before[s]) +
+              p->meetings->hop_s[block * stages + s];
+    return came[s];
+}
+
+/* What the block next to a part makes for it; negative: not known yet. */
+static double block_made(const struct merak_player *p, int part,
+                         const struct merak_step_action *a)
+{
+    const struct merak_range *g = &p->r->range[part];
+    const struct merak_meeting *m = meeting_of(p, part, a);
+    const struct merak_segment *seg = &p->r->table->segment[g->from];
+
+    if (m->n < p->lists->stages)
+        return -1;
+    return m->at + (a->kind == MERAK_ACT_B ? seg->b_met_s : seg->f_met_s);
+}
+
+/* A stage that could begin at `at` has come to it; when it does, or negative:
+ * not known yet. */
+static double meet(struct merak_player *p, int s, int part,
+                   const struct merak_step_action *a, double at)
+{
+    struct merak_meeting *m = meeting_of(p, part, a);
+    bool *waits = &p->meetings->waits[s];
+
+    if (!*waits) {
+        m->at = at > m->at ? at : m->at;
+        m->n++;
+    }
+    if (a->kind != MERAK_ACT_F || !is_head(p, part))
+        return at;
+    *waits = m->n < p->lists->stages;
+    return *waits ? -1 : m->at;
+}
+
+static void start_meetings(struct merak_player *p)
+{
+    size_t blocks = (size_t)(p->r->parts - p->lists->chain);
+    size_t turns = blocks * (size_t)p->lists->units;
+
+    for (size_t i = 0; i < turns * MERAK_MEETS; i++)
+        p->meetings->meeting[i] = (struct merak_meeting){0, 0};
+    for (size_t i = 0; i < turns * (size_t)p->lists->stages; i++)
+        p->meetings->came[i] = -1;
+    for (int s = 0; s < p->lists->stages; s++)
+        p->meetings->waits[s] = false;
+}
+
+/* --- actions -------------------------------------------------------------- */
+
 /* The next pass begins when the last part is through with this one. */
 static double recycled(const struct merak_player *p, int s,
                        const struct merak_step_action *a)
@@ -32,12 +128,18 @@ static double arrival(const struct merak_player *p, int s, int part,
                       const struct merak_step_action *a)
 {
     bool up = a->kind == MERAK_ACT_F;
-    int from = up ? part - 1 : part + 1;
+    int from = up ? part - 1 : part + 1, blocks = p->r->parts - p->r->chain;
     double sent, took;
 
+    if (is_block(p, part))
+        return input_comes(p, s, part, a);
+    if (up && from < 0 && blocks > 0)
+        return block_made(p, p->r->chain, a);
     if (up && from < 0)
         return recycled(p, s, a);
-    if ((!up && a->kind != MERAK_ACT_B) || from == p->r->parts)
+    if (a->kind == MERAK_ACT_B && from == p->r->chain && blocks > 1)
+        return block_made(p, from + 1, a);
+    if ((!up && a->kind != MERAK_ACT_B) || from == p->r->chain)
         return 0;
     took = up ? p->up_s[part] : p->down_s[from];
     sent = *end_of(p, from, a, a->pass);
@@ -53,7 +155,9 @@ static double arrival(const struct merak_player *p, int s, int part,
 /* Of transfers over both ends of a part; outermost there are none. */
 static double lost(const struct merak_player *p, const double *lost_s, int part)
 {
-    return lost_s[part] + (part + 1 < p->r->parts ? lost_s[part + 1] : 0);
+    if (is_block(p, part))
+        return 0;
+    return lost_s[part] + (part + 1 < p->r->chain ? lost_s[part + 1] : 0);
 }
 
 static double duration(const struct merak_player *p, int part,
@@ -84,8 +188,8 @@ static double join_s(const struct merak_player *p, int s, int part,
     bool up = a->kind == MERAK_ACT_F;
     int from = up ? part - 1 : part + 1;
 
-    if ((!up && a->kind != MERAK_ACT_B) || from < 0 || from == p->r->parts ||
-        p->lists->stage_of[from] == s)
+    if ((!up && a->kind != MERAK_ACT_B) || from < 0 || from >= p->r->chain ||
+        is_block(p, part) || p->lists->stage_of[from] == s)
         return 0;
     return up ? p->up_gather_s[part] : p->down_gather_s[from];
 }
@@ -105,11 +209,16 @@ static bool play_stage(struct merak_player *p, int s)
         if (at < 0)
             break;
         at = (at > p->end[s] ? at : p->end[s]) + join_s(p, s, part, a);
+        if (is_block(p, part))
+            at = meet(p, s, part, a, at);
+        if (at < 0)
+            break;
         end = at + duration(p, part, a);
         if (a->kind == MERAK_ACT_F && a->unit == 0)
-            end += merak_first_forward(p->r, part, at) - at -
+            end += merak_first_forward(p->r, s, part, at) - at -
                    p->r->range[part].f_s;
-        if (a->kind == MERAK_ACT_F || a->kind == MERAK_ACT_B)
+        if ((a->kind == MERAK_ACT_F || a->kind == MERAK_ACT_B) &&
+            !is_block(p, part))
             *end_of(p, part, a, a->pass) = end;
         if (a->kind == MERAK_ACT_B || a->kind == MERAK_ACT_W)
             p->made[part] = end;
@@ -134,6 +243,8 @@ void merak_play(struct merak_player *p)
         p->end[s] = p->before[s] = 0;
         p->next[s] = 0;
     }
+    if (p->meetings != NULL)
+        start_meetings(p);
     while (moved) {
         moved = false;
         for (int s = 0; s < stages; s++)

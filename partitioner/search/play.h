@@ -6,11 +6,32 @@
  * do one action ahead (emit.c), and parts of a boundary are gathered when the
  * stage is free.  An action loses what the transfers before and behind it take
  * from it (struct merak_beside).
+ *
+ * Of a block that all stages run together each does its share when its turn
+ * comes; a head's kernels wait for one another's results, so that all begin
+ * when the last stage has come.  What it makes is there when all have done
+ * theirs.  Its input goes from stage to stage, on from each as soon as it is
+ * there.
  */
 #ifndef MERAK_PARTITIONER_SEARCH_PLAY_H
 #define MERAK_PARTITIONER_SEARCH_PLAY_H
 
 #include "partitioner/search/impl.h"
+
+/* What all stages do of a block for a unit. */
+struct merak_meeting {
+    double at; /* when the last of those that have come began */
+    int n;     /* so many have */
+};
+
+enum { MERAK_MEET_F, MERAK_MEET_B, MERAK_MEETS };
+
+struct merak_meetings {
+    struct merak_meeting *meeting; /* [block][unit][MERAK_MEETS] */
+    double *came;                  /* [block][unit][stage]: its input, or < 0 */
+    double *hop_s; /* [block][stage]: from the stage it comes over */
+    bool *waits;   /* by stage: for the others, as one that has come */
+};
 
 struct merak_player {
     const struct merak_rater *r;
@@ -23,6 +44,7 @@ struct merak_player {
     double *end, *before;  /* by stage: of the last action, and of the one
                               before it */
     int *next;
+    struct merak_meetings *meetings; /* or NULL */
 };
 
 /* Fill f_end, b_end, made, end and before. */
@@ -44,8 +66,8 @@ enum merak_status merak_ends_init(struct merak_rater *rater,
 void merak_ends_fini(struct merak_rater *rater);
 /* When parameters are gathered, of the stages there are. */
 void merak_set_gathered(struct merak_rater *rater);
-/* When a part's first forward ends that can begin at `at`. */
-double merak_first_forward(const struct merak_rater *rater, int part,
+/* When a part's first forward on stage s ends that can begin at `at`. */
+double merak_first_forward(const struct merak_rater *rater, int s, int part,
                            double at);
 /* Sums of squares meet over tp, dp and pp. */
 double merak_norm_s(const struct merak_rater *rater);

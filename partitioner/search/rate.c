@@ -50,6 +50,40 @@ static enum merak_status fill_sums(struct merak_rater *r,
     return MERAK_OK;
 }
 
+/* Room for what stages do together. */
+static enum merak_status make_meetings(struct merak_rater *r,
+                                       struct merak_error *err)
+{
+    size_t blocks = (size_t)(r->parts - r->chain), pp = (size_t)r->plan->pp;
+    size_t turns = blocks * (size_t)r->lists->units;
+    struct merak_meetings *m;
+
+    if (blocks == 0)
+        return MERAK_OK;
+    m = r->meetings = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return merak_fail_nomem(err, sizeof(*m));
+    m->meeting = calloc(turns * MERAK_MEETS, sizeof(*m->meeting));
+    m->came = calloc(turns * pp, sizeof(*m->came));
+    m->hop_s = calloc(blocks * pp, sizeof(*m->hop_s));
+    m->waits = calloc(pp, sizeof(*m->waits));
+    if (m->meeting == NULL || m->came == NULL || m->hop_s == NULL ||
+        m->waits == NULL)
+        return merak_fail_nomem(err, turns * pp * sizeof(*m->came));
+    return MERAK_OK;
+}
+
+static void free_meetings(struct merak_meetings *m)
+{
+    if (m == NULL)
+        return;
+    free(m->meeting);
+    free(m->came);
+    free(m->hop_s);
+    free(m->waits);
+    free(m);
+}
+
 /* How the ranks of several stages share the ways of a node. */
 static void set_crowd(struct merak_rater *r,
                       const struct merak_cost_model *cost)
@@ -78,7 +112,8 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
                                   .table = cand->table,
                                   .plan = p,
                                   .parts = (int)parts,
-                                  .chunks = (int)parts / p->pp,
+                                  .chain = (int)parts - merak_plan_shared(p),
+                                  .chunks = merak_plan_chunks(p),
                                   .limit = limit};
     rater->cost = &rater->shared;
     for (int d = 0; d < p->dp; d++)
@@ -91,6 +126,9 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     if (rc != MERAK_OK)
         return rc;
     rc = fill_sums(rater, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = make_meetings(rater, err);
     if (rc != MERAK_OK)
         return rc;
     turns = (size_t)rater->lists->units * ((size_t)rater->lists->passes + 1);
@@ -118,6 +156,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
 void merak_rater_fini(struct merak_rater *rater)
 {
     merak_follow_fini(&rater->own);
+    free_meetings(rater->meetings);
     free(rater->work);
     merak_ends_fini(rater);
     free(rater->range);
@@ -165,6 +204,38 @@ static double crossing_takes(const struct merak_rater *r, double bytes,
     return beside.wake_s + beside.copy_s;
 }
 
+/* Are stages neighbours on a node? */
+static bool is_inside(const struct merak_rater *r, int a, int b)
+{
+    return merak_cost_together(r->cost, merak_plan_rank(r->plan, 0, 0, a),
+                               merak_plan_rank(r->plan, 0, 0, b));
+}
+
+/* What blocks read goes on from stage to stage: a gradient up to the first
+ * block, activations down to the second. */
+static void set_hops(const struct merak_rater *r)
+{
+    int pp = r->plan->pp;
+
+    for (int part = r->chain; part < r->parts; part++) {
+        const struct merak_segment *seg =
+            &r->table->segment[r->range[part].from];
+        bool head = part > r->chain;
+        double bytes = head ? seg->up_bytes : seg->down_bytes;
+        double one = head ? seg->up_part : seg->down_part;
+        double *hop_s = r->meetings->hop_s + (part - r->chain) * pp;
+
+        for (int s = head ? 0 : 1; s < (head ? pp - 1 : pp); s++) {
+            double gather_s;
+            double took =
+                cross_s(r, bytes, one, is_inside(r, s, head ? s + 1 : s - 1),
+                        &gather_s);
+
+            hop_s[s] = took > 0 ? took + gather_s : 0;
+        }
+    }
+}
+
 static void set_player(const struct merak_rater *r,
                        const struct merak_lists *lists, struct merak_player *p)
 {
@@ -176,11 +247,11 @@ static void set_player(const struct merak_rater *r,
     double *rest = down_lost + parts;
 
     up_lost[0] = down_lost[0] = 0;
-    for (size_t k = 1; k < parts; k++) {
+    if (r->meetings != NULL)
+        set_hops(r);
+    for (int k = 1; k < r->chain; k++) {
         const struct merak_segment *seg = &r->table->segment[r->range[k].from];
-        bool inside = merak_cost_together(
-            r->cost, merak_plan_rank(r->plan, 0, 0, lists->stage_of[k - 1]),
-            merak_plan_rank(r->plan, 0, 0, lists->stage_of[k]));
+        bool inside = is_inside(r, lists->stage_of[k - 1], lists->stage_of[k]);
         bool stays = lists->stage_of[k - 1] == lists->stage_of[k];
 
         up[k] = cross_s(r, seg->up_bytes, seg->up_part, inside, &up_gather[k]);
@@ -206,7 +277,8 @@ static void set_player(const struct merak_rater *r,
                                .made = made,
                                .next = (int *)(rest + 2 * pp),
                                .f_end = rest + 3 * pp,
-                               .b_end = rest + 3 * pp + cells};
+                               .b_end = rest + 3 * pp + cells,
+                               .meetings = r->meetings};
 }
 
 /* What a stage's kernels, exchanges and recomputations take for a unit. */
@@ -238,7 +310,7 @@ static void share_out(const struct merak_rater *r, const struct merak_player *p,
 {
     double units = merak_plan_units(r->plan);
     struct work work = work_of(r, at);
-    double front = merak_first_forward(r, 0, 0) - r->range[0].f_s;
+    double front = merak_first_forward(r, 0, 0, 0) - r->range[0].f_s;
 
     part_s[MERAK_PART_COMPUTE] = units * work.kernel_s;
     part_s[MERAK_PART_RECOMPUTE] = units * work.again_s;

@@ -263,15 +263,29 @@ static bool has_no_lists(const struct merak_search *s)
     return why.status != MERAK_OK;
 }
 
+/* Parts of a stage that are its own, as asked for. */
+static int own_chunks(const struct merak_search_pins *pin)
+{
+    const struct merak_schedule *schedule;
+
+    if (pin->schedule != NULL &&
+        merak_schedule_find(pin->schedule, &schedule, NULL) == MERAK_OK &&
+        schedule->feeds != NULL)
+        return 1;
+    return pin->chunks > 1 ? pin->chunks : 1;
+}
+
 /* More stages, or parts, than the model has places for? */
 static bool has_no_parts(const struct merak_search *s)
 {
     const struct merak_search_pins *pin = &s->in->pin;
-    int chunks = pin->chunks > 1 ? pin->chunks : 1, most = 0;
+    int chunks = own_chunks(pin), most = 0;
     char of[32] = "";
 
     for (int i = 0; i < s->n_tables; i++)
-        most = s->table[i]->n > most ? s->table[i]->n : most;
+        most = s->table[i]->n - s->table[i]->n_shared > most
+                   ? s->table[i]->n - s->table[i]->n_shared
+                   : most;
     if (most == 0 || pin->pp <= most / chunks)
         return false;
     if (chunks > 1)

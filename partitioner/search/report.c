@@ -103,12 +103,14 @@ static void fill_parts(const struct merak_built *b,
     for (int c = 0; c < rater->chunks; c++) {
         int part = rater->lists->part[s * rater->chunks + c];
         const struct merak_range *range = &rater->range[part];
+        int stages = part < rater->chain ? 1 : b->plan.pp; /* that run it */
 
         if (c == 0)
             stage->first_segment = cand->bound[part];
-        stage->n_segments += cand->bound[part + 1] - cand->bound[part];
-        stage->params += b->stages->params[part];
-        stage->flops += b->stages->flops[part];
+        if (stages == 1)
+            stage->n_segments += cand->bound[part + 1] - cand->bound[part];
+        stage->params += b->stages->params[part] / (size_t)stages;
+        stage->flops += b->stages->flops[part] / stages;
         stage->forward_s += range->f_s / width;
         stage->backward_s += range->b_s / width;
         stage->again_s += rater->keeps[part].again_s / width;
@@ -173,14 +175,14 @@ static enum merak_status count_in_flight(const struct merak_candidate *cand,
                                          struct merak_error *err)
 {
     const struct merak_plan *p = &cand->plan;
-    int chunks = merak_plan_parts(p) / p->pp, width = p->sub_pipeline ? 2 : 1;
+    int chunks = merak_plan_chunks(p), width = p->sub_pipeline ? 2 : 1;
     struct merak_lists *lists =
         merak_lists_create(cand->schedule, p, merak_plan_units(p));
 
     if (lists == NULL)
         return merak_fail_nomem(err, (size_t)p->pp * sizeof(int));
     for (int s = 0; s < p->pp; s++) {
-        for (int c = 0; c < chunks; c++)
+        for (int c = 0; c < chunks - merak_plan_shared(p); c++)
             result->stage[s].in_flight +=
                 width * merak_lists_in_flight(lists, s, c);
     }

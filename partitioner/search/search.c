@@ -105,9 +105,9 @@ static enum merak_status rate_tight(struct merak_search *s,
     return rc;
 }
 
-/* Rate with cuts that fit, or without a limit. */
-static enum merak_status rate(struct merak_search *s,
-                              struct merak_candidate *cand, const int **like)
+enum merak_status merak_search_rate_variant(struct merak_search *s,
+                                            struct merak_candidate *cand,
+                                            const int **like)
 {
     double limit = s->limit * MERAK_SEARCH_SLACK;
     enum merak_status rc = merak_search_room(s, cand);
@@ -139,11 +139,6 @@ double merak_search_time(const struct merak_candidate *c)
 
 /* --- enumeration ---------------------------------------------------------- */
 
-static bool pin_allows(enum merak_pin pin, bool value)
-{
-    return pin == MERAK_PIN_FREE || (pin == MERAK_PIN_YES) == value;
-}
-
 static bool drops_any(const struct merak_candidate *cand)
 {
     bool any = false;
@@ -170,8 +165,8 @@ static enum merak_status rate_variants(struct merak_search *s,
         for (int order = 0; order < 2 && rc == MERAK_OK; order++) {
             struct merak_candidate c = *cand;
 
-            if (!pin_allows(pin->zero1, zero1 == 1) ||
-                !pin_allows(pin->order_tp_pp_dp, order == 1))
+            if (!merak_pin_allows(pin->zero1, zero1 == 1) ||
+                !merak_pin_allows(pin->order_tp_pp_dp, order == 1))
                 continue;
             if ((zero1 == 0 && !shares && pin->zero1 == MERAK_PIN_FREE) ||
                 (order == 1 && !levels &&
@@ -179,7 +174,7 @@ static enum merak_status rate_variants(struct merak_search *s,
                 continue;
             c.plan.zero1 = zero1 == 1;
             c.plan.order_tp_pp_dp = order == 1;
-            rc = rate(s, &c, &like);
+            rc = merak_search_rate_variant(s, &c, &like);
             *again_p = *again_p || (rc == MERAK_OK && drops_any(&c));
         }
     }
@@ -196,13 +191,15 @@ static bool can_run(struct merak_search *s,
     const struct merak_schedule *found;
     struct merak_error why = {.status = MERAK_OK};
 
+    if (schedule->feeds != NULL) /* shared.c */
+        return false;
     snprintf(with.schedule, sizeof(with.schedule), "%s", schedule->name);
     args = merak_schedule_defaults(schedule, &args);
     if (merak_plan_schedule(&with, &found, &why) != MERAK_OK &&
         plan->chunks <= (schedule->min_chunks > 1 ? schedule->min_chunks : 1))
         s->schedule_error = why;
-    return !schedule->forward_only && schedule->feeds == NULL &&
-           args.slices <= 1 && why.status == MERAK_OK;
+    return !schedule->forward_only && args.slices <= 1 &&
+           why.status == MERAK_OK;
 }
 
 /* Can it be cut and recompute as is asked, under this schedule? */
@@ -252,8 +249,8 @@ static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
     return true;
 }
 
-static enum merak_status balance(struct merak_search *s,
-                                 struct merak_candidate *cand)
+enum merak_status merak_search_find_balance(struct merak_search *s,
+                                            struct merak_candidate *cand)
 {
     size_t bytes = ((size_t)merak_plan_parts(&cand->plan) + 1) * sizeof(int);
 
@@ -279,7 +276,7 @@ static enum merak_status rate_schedules(struct merak_search *s,
         cand->schedule = all[i];
         cand->follow = &seen.follow[seen.n - 1];
         if (cand->balanced == NULL)
-            rc = balance(s, cand);
+            rc = merak_search_find_balance(s, cand);
         if (rc != MERAK_OK)
             break;
         snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "%s",
@@ -338,10 +335,12 @@ static struct merak_plan plan_of(const struct merak_table *table)
                                .micro_batch = table->micro_batch};
 }
 
-static enum merak_status add_table(struct merak_search *s,
-                                   const struct merak_sharded *sharded,
-                                   const struct merak_table *like, int width,
-                                   int slices, struct merak_table **table_p)
+enum merak_status merak_search_add_table(struct merak_search *s,
+                                         const struct merak_sharded *sharded,
+                                         const struct merak_table *like,
+                                         const struct merak_plan *plan,
+                                         int width, int slices,
+                                         struct merak_table **table_p)
 {
     struct merak_table **grown =
         realloc(s->table, ((size_t)s->n_tables + 1) * sizeof(*grown));
@@ -350,8 +349,8 @@ static enum merak_status add_table(struct merak_search *s,
     if (grown == NULL)
         return merak_fail_nomem(s->err, (size_t)s->n_tables * sizeof(*grown));
     s->table = grown;
-    rc = merak_table_create(s->in, &s->cost, sharded, width, slices, table_p,
-                            s->err);
+    rc = merak_table_create(s->in, &s->cost, sharded, plan, width, slices,
+                            table_p, s->err);
     if (rc != MERAK_OK)
         return rc;
     (*table_p)->tp = like->tp;
@@ -379,9 +378,8 @@ static double boundary_bytes(const struct merak_table *table)
     return most * table->slices / table->width;
 }
 
-/* plan.scatter */
-static int scatter_of(const struct merak_search *s,
-                      const struct merak_candidate *cand)
+int merak_search_scatter(const struct merak_search *s,
+                         const struct merak_candidate *cand)
 {
     return merak_boundary_choose(s->in->pin.boundary, &s->cost, &cand->plan,
                                  boundary_bytes(cand->table));
@@ -418,7 +416,8 @@ static enum merak_status sliced_table(struct merak_search *s,
     plan = plan_of(&like);
     rc = merak_graphs_shard(s->graphs, &plan, &sharded, s->err);
     if (rc == MERAK_OK)
-        rc = add_table(s, sharded, &like, 1, slices, table_p);
+        rc =
+            merak_search_add_table(s, sharded, &like, NULL, 1, slices, table_p);
     return rc;
 }
 
@@ -450,7 +449,7 @@ static enum merak_status rate_sliced(struct merak_search *s,
              slices);
     cand->plan.chunks = 1;
     cand->plan.sp = cand->table->sp;
-    cand->plan.scatter = scatter_of(s, cand);
+    cand->plan.scatter = merak_search_scatter(s, cand);
     cand->balanced = NULL;
     if (!s->desperate && lower_bound(cand) >= HOPELESS * s->best_s)
         return MERAK_OK;
@@ -461,7 +460,7 @@ static enum merak_status rate_sliced(struct merak_search *s,
         rc = merak_fail_nomem(s->err, sizeof(*follow.lists));
     cand->follow = &follow;
     if (rc == MERAK_OK)
-        rc = balance(s, cand);
+        rc = merak_search_find_balance(s, cand);
     if (rc == MERAK_OK)
         rc = rate_variants(s, cand, &again);
     merak_follow_fini(&follow);
@@ -501,35 +500,58 @@ static enum merak_recompute recompute_of(const struct merak_search *s)
                                     : MERAK_RECOMPUTE_AUTO;
 }
 
-static enum merak_status rate_degrees(struct merak_search *s,
-                                      const struct merak_table *table)
+bool merak_search_start(struct merak_search *s, const struct merak_table *table,
+                        int pp, struct merak_candidate *cand)
 {
     const struct merak_search_pins *pin = &s->in->pin;
     int rest = s->tasks / table->tp;
+    size_t dp = (size_t)(rest / pp), pass = dp * table->micro_batch;
+
+    *cand = (struct merak_candidate){
+        .table = table, .lists = &pin->list, .tally = &s->tally};
+    if (pp > table->n || rest % pp != 0 ||
+        s->in->global_batch % (pass * (size_t)table->width) != 0 ||
+        (pin->pp != 0 && pin->pp != pp) ||
+        merak_given_parts(&pin->list) % pp != 0 ||
+        (pin->dp != 0 && pin->dp != rest / pp))
+        return false;
+    cand->plan = plan_of(table);
+    cand->plan.pp = pp;
+    cand->plan.dp = rest / pp;
+    cand->plan.chunks = 1;
+    cand->plan.sub_pipeline = table->width > 1;
+    cand->plan.recompute = recompute_of(s);
+    cand->plan.microbatches = (int)(s->in->global_batch / pass);
+    cand->plan.passes = table->passes;
+    cand->plan.dtype = s->in->dtype;
+    cand->plan.threads = s->in->threads;
+    cand->plan.scatter = merak_search_scatter(s, cand);
+    return true;
+}
+
+/* Is a schedule asked for whose blocks all stages run? */
+static bool wants_shared(const struct merak_search *s)
+{
+    const struct merak_schedule *want;
+
+    return s->in->pin.schedule != NULL &&
+           merak_schedule_find(s->in->pin.schedule, &want, NULL) == MERAK_OK &&
+           want->feeds != NULL;
+}
+
+static enum merak_status rate_degrees(struct merak_search *s,
+                                      const struct merak_table *table)
+{
+    int rest = s->tasks / table->tp;
     enum merak_status rc = MERAK_OK;
 
+    if (wants_shared(s))
+        return merak_search_rate_shared(s, table);
     for (int pp = 1; pp <= rest && pp <= table->n && rc == MERAK_OK; pp++) {
-        struct merak_candidate cand = {
-            .table = table, .lists = &pin->list, .tally = &s->tally};
-        size_t dp = (size_t)(rest / pp), pass = dp * table->micro_batch;
+        struct merak_candidate cand;
 
-        if (rest % pp != 0 ||
-            s->in->global_batch % (pass * (size_t)table->width) != 0 ||
-            (pin->pp != 0 && pin->pp != pp) ||
-            merak_given_parts(&pin->list) % pp != 0 ||
-            (pin->dp != 0 && pin->dp != rest / pp))
+        if (!merak_search_start(s, table, pp, &cand))
             continue;
-        cand.plan = plan_of(table);
-        cand.plan.pp = pp;
-        cand.plan.dp = rest / pp;
-        cand.plan.chunks = 1;
-        cand.plan.sub_pipeline = table->width > 1;
-        cand.plan.recompute = recompute_of(s);
-        cand.plan.microbatches = (int)(s->in->global_batch / pass);
-        cand.plan.passes = table->passes;
-        cand.plan.dtype = s->in->dtype;
-        cand.plan.threads = s->in->threads;
-        cand.plan.scatter = scatter_of(s, &cand);
         if (s->desperate || lower_bound(&cand) < HOPELESS * s->best_s)
             rc = rate_chunks(s, &cand);
         if (rc == MERAK_OK)
@@ -548,8 +570,9 @@ static bool has_width(const struct merak_search *s,
     if (unit > 0 && unit != (size_t)width * like->micro_batch)
         return false;
     if (width == 1)
-        return pin_allows(pin, false);
-    return (like->tp > 1 || pin == MERAK_PIN_YES) && pin_allows(pin, true) &&
+        return merak_pin_allows(pin, false);
+    return (like->tp > 1 || pin == MERAK_PIN_YES) &&
+           merak_pin_allows(pin, true) &&
            s->in->global_batch % (2 * like->micro_batch) == 0;
 }
 
@@ -587,7 +610,8 @@ enum merak_status merak_search_tables(struct merak_search *s,
         if (has_width(s, like, width) &&
             (sharded->order == like->branches || is_pinned(s)) &&
             merak_search_may_pay(s, like, sharded))
-            rc = add_table(s, sharded, like, width, 1, &table[width - 1]);
+            rc = merak_search_add_table(s, sharded, like, NULL, width, 1,
+                                        &table[width - 1]);
     }
     return rc;
 }
@@ -718,6 +742,11 @@ enum merak_status merak_search_rate_all(struct merak_search *s)
         if (may_have_tp(s, tp) && !s->in->pin.fix_batch)
             rc = merak_search_rate_samples(s, tp);
     }
+    /* Given cuts are counted as of a model without such blocks. */
+    if (s->in->pin.schedule != NULL || s->in->pin.list.cut != NULL)
+        return rc;
+    for (int i = 0, n = s->n_tables; i < n && rc == MERAK_OK; i++)
+        rc = merak_search_rate_shared(s, s->table[i]);
     return rc;
 }
 
@@ -773,13 +802,7 @@ static enum merak_status check(const struct merak_search_input *in,
     rc = merak_fixed_valid(&in->pin.list, err);
     if (rc != MERAK_OK || in->pin.schedule == NULL)
         return rc;
-    rc = merak_schedule_find(in->pin.schedule, &schedule, err);
-    if (rc == MERAK_OK && schedule->feeds != NULL)
-        rc = merak_fail(err, MERAK_ERR_CONFIG,
-                        "schedule %s is not searched for; give every degree "
-                        "and no device, or leave the schedule open",
-                        schedule->name);
-    return rc;
+    return merak_schedule_find(in->pin.schedule, &schedule, err);
 }
 
 enum merak_status merak_search(const struct merak_search_input *input,

@@ -72,9 +72,9 @@ struct merak_search_choice {
                                is NONE where no stage drops anything; the
                                runners-up have neither */
     double step_s;
-    bool simulated; /* else rated by the table alone, and corrected by what
-                       the chosen one's simulation took of its rating */
-    bool fits;      /* if simulated; else it does by the table */
+    bool simulated;      /* else rated by the table alone, and corrected by what
+                            the chosen one's simulation took of its rating */
+    bool fits;           /* if simulated; else it does by the table */
     size_t memory_bytes; /* largest arena, or what would be needed */
     int memory_stage;    /* of the stage that takes most */
     double part_s[MERAK_PART_COUNT]; /* sums to step_s */

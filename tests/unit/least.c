@@ -286,9 +286,9 @@ static void no_arena_is_smaller(void **state)
         assert_int_equal(merak_search_init(&s, &it.in, NULL), MERAK_OK);
         assert_int_equal(merak_graphs_shard(s.graphs, &it.plan, &sharded, NULL),
                          MERAK_OK);
-        assert_int_equal(
-            merak_table_create(&it.in, &s.cost, sharded, 1, 1, &table, NULL),
-            MERAK_OK);
+        assert_int_equal(merak_table_create(&it.in, &s.cost, sharded, NULL, 1,
+                                            1, &table, NULL),
+                         MERAK_OK);
         cand.table = table;
         assert_int_equal(
             merak_schedule_find(it.plan.schedule, &cand.schedule, NULL),

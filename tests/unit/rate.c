@@ -86,6 +86,73 @@ static void pipelines_take_the_golden_times(void **state)
     }
 }
 
+/* Stages of f forward and backward, blocks of f' and b' that they run together
+ * and whose input takes `hop` from stage to stage. */
+static double rate_blocks(int pp, int m, double f, const double *block,
+                          double hop)
+{
+    struct merak_segment segment[10] = {{0}};
+    struct merak_table table = {
+        .n = pp + 2, .n_shared = 2, .width = 1, .segment = segment};
+    struct merak_candidate cand = {
+        .table = &table,
+        .plan = {.tp = 1,
+                 .pp = pp,
+                 .dp = 1,
+                 .chunks = 3,
+                 .schedule = "interlaced",
+                 .microbatches = m,
+                 .micro_batch = 1},
+        .bound = (int[]){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10},
+        .drop = (struct merak_drop[10]){{0}}};
+    const struct merak_cost_model cost = {
+        .flops_per_s = 1, .bytes_per_s = 1, .link_bytes_per_s = 1};
+
+    for (int s = 0; s < pp + 2; s++)
+        segment[s] = (struct merak_segment){
+            .f_s = f, .b_s = f, .up_bytes = 1e-30, .down_bytes = 1e-30};
+    for (int k = 0; k < 2; k++) {
+        struct merak_segment *seg = &segment[pp + k];
+
+        seg->f_s = seg->f_met_s = block[2 * k];
+        seg->b_s = seg->b_met_s = block[2 * k + 1];
+        *(k == 0 ? &seg->down_bytes : &seg->up_bytes) = hop;
+    }
+    assert_int_equal(merak_schedule_find("interlaced", &cand.schedule, NULL),
+                     MERAK_OK);
+    assert_int_equal(merak_search_rate(&cost, &cand, DBL_MAX, NULL), MERAK_OK);
+    return cand.rated_s;
+}
+
+/* (m + p - 1)(f + b) + m(f' + b'): schedule/interlaced.c.  A head's input is
+ * waited for on its way from the last stage to the first, each time. */
+static void blocks_of_all_stages_take_the_closed_form(void **state)
+{
+    static const double none[4] = {0, 0, 0, 0};
+    static const double both[] = {0.25, 0.125, 1, 0.5};
+    static const struct {
+        int pp, m;
+        const double *block;
+        double hop, want;
+    } rows[] = {
+        {2, 4, none, 0, 5 * 2},
+        {4, 8, none, 0, 11 * 2},
+        {4, 8, both, 0, 11 * 2 + 8 * 1.875},
+        {4, 64, both, 0, 67 * 2 + 64 * 1.875},
+        {8, 100, both, 0, 107 * 2 + 100 * 1.875},
+        {3, 6, both, 0, 8 * 2 + 6 * 1.875},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        double got = rate_blocks(rows[i].pp, rows[i].m, 1, rows[i].block,
+                                 rows[i].hop > 0 ? rows[i].hop : 1e-30);
+
+        if (fabs(got - rows[i].want) > 1e-9)
+            fail_msg("row %zu: %.9g, not %g", i, got, rows[i].want);
+    }
+}
+
 /* Kernels that run beside a hop lose a tenth of a second to it: each has one
  * in front of it and one behind, but for those of the model's ends. */
 static void hops_take_from_kernels(void **state)
@@ -295,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelines_take_the_golden_times),
+        cmocka_unit_test(blocks_of_all_stages_take_the_closed_form),
         cmocka_unit_test(hops_take_from_kernels),
         cmocka_unit_test(gathers_hide_behind_the_first_forwards),
         cmocka_unit_test(reductions_hide_behind_the_last_backward),

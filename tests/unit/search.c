@@ -91,7 +91,19 @@ static void refusals_say_what_binds(void **state)
          0,
          {"schedule sliced:2 runs micro-batches of 1", "--tp-batch 100"}},
         {{.schedule = "no such"}, 8, 0, {"no schedule 'no such'", "1f1b"}},
-        {{.schedule = "interlaced"}, 8, 0, {"not searched for", "degree"}},
+        {{.schedule = "interlaced", .pp = 1},
+         8,
+         0,
+         {"schedule interlaced: 1 stage given", "nearest: "}},
+        {{.schedule = "interlaced", .pp = 2, .chunks = 4},
+         8,
+         0,
+         {"of 4 chunks is for a model with an encoder", "nearest: chunks 2"}},
+        {{.schedule = "interlaced", .pp = 2, .chunks = 3},
+         8,
+         0,
+         {"beside 2 blocks over all stages the model cannot be cut for pp 2",
+          "nearest: chunks 2"}},
     };
 
     (void)state;
@@ -193,6 +205,8 @@ static void memory_is_the_arena_s(void **state)
         {"scp", 1, 96, 40, MERAK_PIN_NO},
         {"1f1b", 1, 96, 50, MERAK_PIN_YES},
         {"sliced:4", 1, 8, 60, MERAK_PIN_NO},
+        {"interlaced", 3, 192, 400, MERAK_PIN_NO},
+        {"interlaced", 3, 96, 32, MERAK_PIN_NO},
     };
 
     (void)state;
@@ -239,6 +253,87 @@ static void memory_is_the_arena_s(void **state)
     }
 }
 
+/* Seconds of a step of the programs that a plan makes. */
+static double step_of(const struct merak_plan *plan,
+                      const struct merak_search_input *in,
+                      const struct merak_device *device)
+{
+    struct merak_program_options opt = {0};
+    struct merak_cost_model cost;
+    struct merak_planned *planned = NULL;
+    struct merak_timeline *timeline = NULL;
+    struct merak_error err;
+    double step;
+
+    merak_device_cost(device, in->dtype, in->ranks_per_node, &cost);
+    opt.cost = &cost;
+    if (merak_plan_build(plan, in->seq, in->describe, in->arg,
+                         MERAK_PLAN_STAGES, &opt, &planned, &err) != MERAK_OK ||
+        merak_simulate(planned->program, planned->n_programs, &cost, &timeline,
+                       &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    step = timeline->step_s;
+    merak_timeline_destroy(timeline);
+    merak_planned_destroy(planned);
+    return step;
+}
+
+/* 8 ranks on 4 nodes with slow links, a table that outweighs the layers, and
+ * no room for replicas of it: the planner shares it out as one may by hand. */
+static void a_huge_vocabulary_is_cut_over_all_stages(void **state)
+{
+    static const int degrees[][3] = {
+        {1, 8, 1}, {2, 4, 1}, {1, 4, 2}, {2, 2, 2}};
+    struct merak_hf_config config = gpt2_config(4, 128, 4, 32768);
+    struct merak_device device = {.ranks_per_node = 2,
+                                  .memory_bytes = 48u << 20,
+                                  .flops_per_s = {[MERAK_F32] = 4e9},
+                                  .peak_flops_per_s = {[MERAK_F32] = 4e9},
+                                  .bytes_per_s = 4e9,
+                                  .kernel_s = 4e-4,
+                                  .link_bytes_per_s = 1e9,
+                                  .link_latency_s = 1e-4,
+                                  .net_bytes_per_s = 1.5625e7,
+                                  .net_latency_s = 2e-4};
+    struct merak_search_input in = {.describe = merak_hf_describe,
+                                    .arg = &config,
+                                    .seq = 64,
+                                    .dtype = MERAK_F32,
+                                    .global_batch = 8,
+                                    .nodes = 4,
+                                    .ranks_per_node = 2,
+                                    .threads = 1,
+                                    .device = &device};
+    struct merak_search_result *result = NULL;
+    struct merak_error err;
+
+    (void)state;
+    config.positions = 64;
+    if (merak_search(&in, &result, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    print_message("# huge vocabulary: %s, tp %d, pp %d: %g s\n",
+                  result->choice[0].plan.schedule, result->choice[0].plan.tp,
+                  result->choice[0].plan.pp, result->choice[0].step_s);
+    for (size_t i = 0; i < sizeof(degrees) / sizeof(*degrees); i++) {
+        struct merak_plan plan = {.tp = degrees[i][0],
+                                  .pp = degrees[i][1],
+                                  .dp = degrees[i][2],
+                                  .microbatches = 8 / degrees[i][2],
+                                  .micro_batch = 1,
+                                  .schedule = "interlaced",
+                                  .chunks = 3,
+                                  .zero1 = true,
+                                  .threads = 1};
+        double step = step_of(&plan, &in, &device);
+
+        print_message("# interlaced, tp %d, pp %d: %g s\n", plan.tp, plan.pp,
+                      step);
+        assert_true(result->choice[0].step_s <= step);
+    }
+    assert_string_equal(result->choice[0].plan.schedule, "interlaced");
+    merak_search_destroy(result);
+}
+
 /* A slice is so small that parts of it would take longer to gather than all
  * of it takes to come. */
 static void boundaries_are_of_slices(void **state)
@@ -283,6 +378,7 @@ int main(void)
         cmocka_unit_test(pins_are_kept),
         cmocka_unit_test(refusals_say_what_binds),
         cmocka_unit_test(memory_is_the_arena_s),
+        cmocka_unit_test(a_huge_vocabulary_is_cut_over_all_stages),
         cmocka_unit_test(boundaries_are_of_slices),
     };
 

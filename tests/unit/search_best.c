@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define INSTANCES 320
+#define SHARED_INSTANCES 80
 
 /* --- the oracle ----------------------------------------------------------- */
 
@@ -68,9 +69,15 @@ static void try_programs(struct trial *t, const struct merak_stages *stages,
         merak_program_destroy(program[s]);
 }
 
+/* What is cut: not the blocks that all stages run. */
+static int parts_of(const struct trial *t)
+{
+    return merak_plan_parts(&t->plan) - merak_plan_shared(&t->plan);
+}
+
 static bool is_uniform(const struct trial *t)
 {
-    int parts = merak_plan_parts(&t->plan);
+    int parts = parts_of(t);
 
     for (int s = 1; s < parts; s++) {
         if (t->place[s - 1] + 1 != (t->places + 1) * s / parts)
@@ -83,12 +90,13 @@ static bool is_uniform(const struct trial *t)
  * the schedule lets recompute. */
 static void try_drops(struct trial *t, struct merak_stages *stages, int part)
 {
-    int stage = part % t->plan.pp, most = stages->n_blocks[part];
+    int stage = part % t->plan.pp, most;
 
     if (part == merak_plan_parts(&t->plan)) {
         try_programs(t, stages, is_uniform(t));
         return;
     }
+    most = stages->n_blocks[part];
     if (!merak_plan_recomputes(t->schedule, &t->plan, stage))
         most = 0;
     for (int n = 0; n <= most; n++) {
@@ -122,7 +130,7 @@ static void try_cuts(struct trial *t, int part, int from)
     struct merak_error err = {0};
     int parts = merak_plan_parts(&t->plan);
 
-    if (part < parts) {
+    if (part < parts_of(t)) {
         for (int p = from; p < t->places; p++) {
             t->place[part - 1] = p;
             try_cuts(t, part + 1, p + 1);
@@ -133,6 +141,15 @@ static void try_cuts(struct trial *t, int part, int from)
         fail_msg("%s", err.text);
     try_recompute(t, stages);
     merak_stages_destroy(stages);
+}
+
+static void try_orders(struct trial *t)
+{
+    for (int order = 0; order < 2; order++) {
+        t->plan.order_tp_pp_dp = order == 1;
+        if (order == 0 || (t->plan.dp > 1 && t->plan.pp > 1))
+            try_cuts(t, 1, 0);
+    }
 }
 
 static void try_variants(struct trial *t)
@@ -149,11 +166,7 @@ static void try_variants(struct trial *t)
             all[i]->feeds != NULL ||
             merak_plan_schedule(&t->plan, &t->schedule, NULL) != MERAK_OK)
             continue;
-        for (int order = 0; order < 2; order++) {
-            t->plan.order_tp_pp_dp = order == 1;
-            if (order == 0 || (t->plan.dp > 1 && t->plan.pp > 1))
-                try_cuts(t, 1, 0);
-        }
+        try_orders(t);
         if (t->plan.pp == 1)
             break;
     }
@@ -177,7 +190,7 @@ static void try_shapes(struct trial *t)
 }
 
 /* With the optimizer's state whole and split. */
-static void try_optimizers(struct trial *t)
+static void try_optimizers(struct trial *t, void (*each)(struct trial *t))
 {
     enum merak_pin pin = t->it->in.pin.zero1;
 
@@ -185,7 +198,73 @@ static void try_optimizers(struct trial *t)
         t->plan.zero1 = split == 1;
         if (pin == MERAK_PIN_FREE ||
             pin == (split == 1 ? MERAK_PIN_YES : MERAK_PIN_NO))
-            try_shapes(t);
+            each(t);
+    }
+}
+
+/* Does it divide the batch?  Then the plan has these degrees. */
+static bool has_degrees(struct trial *t, const struct merak_graph *graph,
+                        const struct merak_shard_options *so, int pp)
+{
+    const struct merak_search_input *in = &t->it->in;
+    int rest = in->nodes * in->ranks_per_node / so->tp;
+    size_t pass = (size_t)(rest / pp) * graph->micro_batch;
+
+    if (rest % pp != 0 || in->global_batch % pass != 0)
+        return false;
+    t->plan =
+        (struct merak_plan){.tp = so->tp,
+                            .pp = pp,
+                            .dp = rest / pp,
+                            .microbatches = (int)(in->global_batch / pass),
+                            .micro_batch = graph->micro_batch,
+                            .sp = so->sp,
+                            .batch = so->batch,
+                            .threads = 1};
+    return true;
+}
+
+/* Boundaries between nodes whole, and in parts. */
+static void try_boundaries(struct trial *t, void (*each)(struct trial *t))
+{
+    const struct merak_search_input *in = &t->it->in;
+
+    try_optimizers(t, each);
+    t->plan.scatter = in->ranks_per_node;
+    if (t->plan.tp > 1 && t->plan.pp > 1 && in->nodes > 1)
+        try_optimizers(t, each);
+}
+
+/* Embedding, or embedding and head, cut over all stages. */
+static void try_shared(struct trial *t, struct merak_graph *graph,
+                       const struct merak_shard_options *like)
+{
+    const struct merak_search_pins *pin = &t->it->in.pin;
+    const struct merak_search_input *in = &t->it->in;
+    bool asked =
+        pin->schedule != NULL && strcmp(pin->schedule, "interlaced") == 0;
+
+    if (pin->chunks == 1 || (pin->schedule != NULL && !asked))
+        return;
+    for (int pp = 2; pp <= in->nodes * in->ranks_per_node / like->tp; pp++) {
+        for (int shared = 1; shared <= MERAK_MAX_SHARED; shared++) {
+            struct merak_shard_options so = *like;
+
+            so.stages = pp;
+            so.shared = shared;
+            if (!has_degrees(t, graph, &so, pp) ||
+                merak_shard(graph, &so, &t->sharded, NULL) != MERAK_OK)
+                continue;
+            t->plan.chunks = 1 + shared;
+            snprintf(t->plan.schedule, sizeof(t->plan.schedule), "interlaced");
+            assert_int_equal(merak_plan_schedule(&t->plan, &t->schedule, NULL),
+                             MERAK_OK);
+            assert_int_equal(merak_stages_places(t->sharded, &t->places, NULL),
+                             MERAK_OK);
+            if (pp <= t->places + 1)
+                try_boundaries(t, try_orders);
+            merak_sharded_destroy(t->sharded);
+        }
     }
 }
 
@@ -196,29 +275,14 @@ static void try_degrees(struct trial *t, struct merak_graph *graph,
     const struct merak_search_input *in = &t->it->in;
     int rest = in->nodes * in->ranks_per_node / tp;
 
+    try_shared(t, graph, &so);
     if (merak_shard(graph, &so, &t->sharded, NULL) != MERAK_OK)
         return;
     assert_int_equal(merak_stages_places(t->sharded, &t->places, NULL),
                      MERAK_OK);
     for (int pp = 1; pp <= rest && pp <= t->places + 1; pp++) {
-        size_t pass = (size_t)(rest / pp) * graph->micro_batch;
-
-        if (rest % pp != 0 || in->global_batch % pass != 0)
-            continue;
-        t->plan =
-            (struct merak_plan){.tp = tp,
-                                .pp = pp,
-                                .dp = rest / pp,
-                                .microbatches = (int)(in->global_batch / pass),
-                                .micro_batch = graph->micro_batch,
-                                .sp = sp,
-                                .batch = batch,
-                                .threads = 1};
-        try_optimizers(t);
-        /* Boundaries between nodes in parts, too. */
-        t->plan.scatter = in->ranks_per_node;
-        if (tp > 1 && pp > 1 && in->nodes > 1)
-            try_optimizers(t);
+        if (has_degrees(t, graph, &so, pp))
+            try_boundaries(t, try_shapes);
     }
     merak_sharded_destroy(t->sharded);
 }
@@ -265,19 +329,24 @@ static size_t limit_of(const struct instance *it, int seed)
     return best.least + best.least * (size_t)(seed % 5) / 16;
 }
 
-static void near_the_best_of_everything(void **state)
+/* Of instances `first` to `end`, with this schedule if one is given; returns
+ * how many have a plan. */
+static int near_the_best(int first, int end, const char *schedule)
 {
-    int optimal = 0, feasible = 0, plans = 0;
+    int optimal = 0, feasible = 0, plans = 0, shared = 0;
     double worst = 1;
 
-    (void)state;
-    for (int seed = 0; seed < INSTANCES; seed++) {
+    for (int seed = first; seed < end; seed++) {
         struct merak_search_result *result = NULL;
         struct merak_error err = {0};
         struct instance it;
         struct best best;
 
         instance_draw(&it, seed);
+        if (schedule != NULL) {
+            it.in.pin.schedule = schedule;
+            it.in.pin.chunks = 0;
+        }
         it.in.memory_bytes = limit_of(&it, seed);
         try_everything(&it, it.in.memory_bytes, &best);
         plans += best.n;
@@ -300,12 +369,28 @@ static void near_the_best_of_everything(void **state)
             fail_msg("instance %d: %g s, a uniform plan takes %g s", seed,
                      result->choice[0].step_s, best.uniform_s);
         assert_true(result->choice[0].step_s >= best.step_s * (1 - 1e-9));
+        shared += merak_plan_shared(&result->choice[0].plan) > 0;
         merak_search_destroy(result);
     }
-    print_message("# %d instances, %d plans: optimal in %d, worst %.4f\n",
-                  feasible, plans, optimal, worst);
-    assert_true(feasible >= 300);
+    print_message("# %d instances, %d plans: optimal in %d, worst %.4f; "
+                  "blocks over all stages in %d\n",
+                  feasible, plans, optimal, worst, shared);
     assert_true(optimal >= feasible * 9 / 10);
+    assert_true(shared > 0);
+    return feasible;
+}
+
+static void near_the_best_of_everything(void **state)
+{
+    (void)state;
+    assert_true(near_the_best(0, INSTANCES, NULL) >= 300);
+}
+
+static void near_the_best_with_shared_blocks(void **state)
+{
+    (void)state;
+    assert_true(near_the_best(2000, 2000 + SHARED_INSTANCES, "interlaced") >=
+                SHARED_INSTANCES / 2);
 }
 
 /* Within the 5 % that the planner may be off. */
@@ -341,6 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(near_the_best_of_everything),
+        cmocka_unit_test(near_the_best_with_shared_blocks),
         cmocka_unit_test(more_of_anything_is_never_slower),
     };
 

@@ -80,12 +80,12 @@ static void rate_table(struct rivals *r, int tp, size_t b)
     struct merak_table *table = NULL;
     struct merak_search *s = &r->s;
 
-    if (merak_graphs_shard(
-            s->graphs, &(struct merak_plan){.tp = tp, .micro_batch = b},
-            &sharded, NULL) != MERAK_OK)
+    if (merak_graphs_shard(s->graphs,
+                           &(struct merak_plan){.tp = tp, .micro_batch = b},
+                           &sharded, NULL) != MERAK_OK)
         return; /* heads that tp does not divide */
     assert_int_equal(
-        merak_table_create(s->in, &s->cost, sharded, 1, 1, &table, NULL),
+        merak_table_create(s->in, &s->cost, sharded, NULL, 1, 1, &table, NULL),
         MERAK_OK);
     table->tp = tp;
     table->sp = MERAK_SP_AUTO;

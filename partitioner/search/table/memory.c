@@ -14,24 +14,35 @@ enum direction { UP, DOWN }; /* forward; gradients */
 
 /* --- lives ---------------------------------------------------------------- */
 
+/* A node's segment uses what it reads and makes; of blocks that all stages run
+ * this only counts for what no other segment has. */
+static void spread_over(struct merak_walker *w, const struct merak_node *node)
+{
+    int seg = w->of_node[node->id], chain = w->table->n - w->table->n_shared;
+
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        int v =
+            o < node->n_in ? node->in[o]->id : node->out[o - node->n_in]->id;
+
+        if (seg >= chain && w->low[v] < chain)
+            continue;
+        if (seg < w->low[v])
+            w->low[v] = seg;
+        if (seg > w->high[v])
+            w->high[v] = seg;
+    }
+}
+
 void merak_walker_find_spread(struct merak_walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++) {
         w->low[v] = w->table->n;
         w->high[v] = -1;
     }
-    for (int n = 0; n < w->graph->n_nodes; n++) {
-        const struct merak_node *node = w->graph->node[n];
-        int seg = w->of_node[n];
-
-        for (int o = 0; o < node->n_in + node->n_out; o++) {
-            int v = o < node->n_in ? node->in[o]->id
-                                   : node->out[o - node->n_in]->id;
-
-            if (seg < w->low[v])
-                w->low[v] = seg;
-            if (seg > w->high[v])
-                w->high[v] = seg;
+    for (int blocks = 0; blocks < 2; blocks++) {
+        for (int n = 0; n < w->graph->n_nodes; n++) {
+            if (merak_walker_is_block(w, w->of_node[n]) == (blocks == 1))
+                spread_over(w, w->graph->node[n]);
         }
     }
 }
@@ -139,26 +150,53 @@ static void measure_peaks(struct merak_walker *w)
     }
 }
 
-/* Everything that crosses a segment's lower end. */
+static void add_crossing(struct merak_walker *w, int v, int segment)
+{
+    struct merak_segment *seg = &w->table->segment[segment];
+    bool up = merak_walker_forward(w, w->graph->value[v]);
+    int ways = merak_boundary_ways(w->sharded, &w->sharded->layout[v], NULL);
+    double bytes = w->table->width * w->bytes[v];
+
+    bytes /= w->table->slices;
+    *(up ? &seg->up_bytes : &seg->down_bytes) += bytes;
+    *(up ? &seg->up_part : &seg->down_part) += bytes / ways;
+}
+
+/* What a block that all stages run reads of the others: each value once. */
+static void measure_block(struct merak_walker *w, int seg)
+{
+    for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
+        const struct merak_node *node = w->graph->node[w->order[i]];
+
+        for (int k = 0; k < node->n_in; k++) {
+            const struct merak_value *v = node->in[k];
+
+            if (v->producer < 0 || !is_activation(v) ||
+                merak_walker_is_block(w, w->of_node[v->producer]) ||
+                w->last[v->id] == seg)
+                continue;
+            w->last[v->id] = seg;
+            add_crossing(w, v->id, seg);
+        }
+    }
+    for (int v = 0; v < w->graph->n_values; v++)
+        w->last[v] = -1;
+}
+
+/* Everything that crosses a segment's lower end, or comes to a block. */
 static void measure_crossings(struct merak_walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++) {
         const struct merak_value *value = w->graph->value[v];
-        bool up = merak_walker_forward(w, value);
-        int ways =
-            merak_boundary_ways(w->sharded, &w->sharded->layout[v], NULL);
 
-        if (value->producer < 0 || !is_activation(value))
+        if (value->producer < 0 || !is_activation(value) ||
+            merak_walker_is_block(w, w->high[v]))
             continue;
-        for (int s = w->low[v] + 1; s <= w->high[v]; s++) {
-            struct merak_segment *seg = &w->table->segment[s];
-            double bytes = w->table->width * w->bytes[v];
-
-            bytes /= w->table->slices;
-            *(up ? &seg->up_bytes : &seg->down_bytes) += bytes;
-            *(up ? &seg->up_part : &seg->down_part) += bytes / ways;
-        }
+        for (int s = w->low[v] + 1; s <= w->high[v]; s++)
+            add_crossing(w, v, s);
     }
+    for (int s = w->table->n - w->table->n_shared; s < w->table->n; s++)
+        measure_block(w, s);
 }
 
 /* --- what is kept and held ------------------------------------------------ */

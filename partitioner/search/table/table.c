@@ -119,16 +119,25 @@ static void measure_kernel(struct merak_walker *w,
     size = (struct merak_kernel_size){
         cost.flops, cost.bytes,
         merak_kernel_width(inf.shape[0].ndim, inf.shape[0].dim)};
-    w->node_s[node->id] =
-        w->table->slices > 1
-            ? slice_seconds(w, node, &inf, &cost)
-            : merak_cost_kernel(w->cost, node->op->name, tensor_ranks(w),
-                                &size);
+    w->node_s[node->id] = w->table->slices > 1
+                              ? slice_seconds(w, node, &inf, &cost)
+                              : merak_cost_kernel(w->cost, node->op->name,
+                                                  tensor_ranks(w), &size);
     w->table->segment[w->of_node[node->id]].flops +=
         w->table->width * cost.flops;
     if (w->in->scratch != NULL)
         w->node_scratch[node->id] =
             (double)w->in->scratch(w->in->scratch_arg, node->op->name, &call);
+}
+
+/* Stages on the node of the first. */
+static int stages_inside(const struct merak_walker *w)
+{
+    int n = 0;
+
+    for (int s = 0; s < w->plan->pp; s++)
+        n += merak_cost_together(w->cost, 0, merak_plan_rank(w->plan, 0, 0, s));
+    return n;
 }
 
 static void measure_convert(struct merak_walker *w,
@@ -153,7 +162,10 @@ static void measure_convert(struct merak_walker *w,
     w->node_scratch[node->id] = (double)merak_exchange_scratch(&ex);
     /* Tensor groups never leave a node. */
     w->node_s[node->id] =
-        merak_cost_exchange(w->cost, hop->kind, bytes / parts, ex.n, ex.n);
+        hop->axis < merak_sharded_tensor_axes(w->sharded)
+            ? merak_cost_exchange(w->cost, hop->kind, bytes / parts, ex.n, ex.n)
+            : merak_cost_exchange(&w->crowded, hop->kind, bytes, ex.n,
+                                  stages_inside(w));
     w->table->segment[w->of_node[node->id]].exchanged +=
         w->table->width * bytes / w->table->slices;
     merak_exchange_fini(&ex);
@@ -193,8 +205,10 @@ static double inputs_at(const struct merak_walker *w,
     return at;
 }
 
-/* Nodes of a segment, on two queues. */
-static double walk_segment(struct merak_walker *w, int seg, double *kernel_s)
+/* Nodes of a segment, on two queues; returns when the later one is through, of
+ * a block that all stages run when kernels are and in *met_s exchanges. */
+static double walk_segment(struct merak_walker *w, int seg, double *kernel_s,
+                           double *met_s)
 {
     double compute = 0, collective = 0;
 
@@ -212,7 +226,8 @@ static double walk_segment(struct merak_walker *w, int seg, double *kernel_s)
         if (!exchange)
             *kernel_s += w->node_s[node->id];
     }
-    return compute > collective ? compute : collective;
+    *met_s = compute > collective ? compute : collective;
+    return merak_walker_is_block(w, seg) ? compute : *met_s;
 }
 
 /* The walk's nodes, by segment from the first on or from the last down. */
@@ -335,11 +350,15 @@ static void walk(struct merak_walker *w, unsigned phases, size_t of,
         return;
     }
     for (int s = 0; s < t->n; s++) {
-        double kernel_s = 0;
+        struct merak_segment *seg = &t->segment[s];
+        double kernel_s = 0, met_s, before = *(double *)((char *)seg + of);
 
-        *(double *)((char *)&t->segment[s] + of) +=
-            walk_segment(w, s, &kernel_s);
-        t->segment[s].kernel_s += counts ? kernel_s : 0;
+        *(double *)((char *)seg + of) += walk_segment(w, s, &kernel_s, &met_s);
+        seg->kernel_s += counts ? kernel_s : 0;
+        if (phases & (1u << MERAK_PHASE_F))
+            seg->f_met_s = before + met_s;
+        else if (counts)
+            seg->b_met_s = before + met_s;
     }
 }
 
@@ -352,10 +371,10 @@ static void measure_again(struct merak_walker *w)
         memcpy(w->runs, w->again[keep],
                (size_t)w->graph->n_nodes * sizeof(*w->runs));
         for (int s = 0; s < t->n; s++) {
-            double unused = 0;
+            double unused = 0, met_s;
 
             t->segment[s].again_s[keep] =
-                t->width * walk_segment(w, s, &unused);
+                t->width * walk_segment(w, s, &unused, &met_s);
         }
     }
 }
@@ -373,8 +392,10 @@ static void measure_times(struct merak_walker *w)
     walk(w, wt, offsetof(struct merak_segment, w_s), false);
     measure_again(w);
     for (int s = 0; s < t->n; s++) {
-        t->total_s += t->segment[s].f_s + t->segment[s].b_s;
-        t->flops += t->segment[s].flops;
+        double stages = merak_walker_is_block(w, s) ? w->plan->pp : 1;
+
+        t->total_s += stages * (t->segment[s].f_s + t->segment[s].b_s);
+        t->flops += stages * t->segment[s].flops;
     }
 }
 
@@ -467,7 +488,8 @@ static enum merak_status cut_everywhere(const struct merak_sharded *sharded,
         return merak_fail_nomem(err, (size_t)n * sizeof(*place));
     for (int i = 0; i < n; i++)
         place[i] = i;
-    rc = merak_stages_at(sharded, place, n + 1, stages_p, err);
+    rc = merak_stages_at(sharded, place, n + 1 + sharded->n_shared, stages_p,
+                         err);
     free(place);
     return rc;
 }
@@ -509,8 +531,8 @@ static enum merak_status fill(struct merak_walker *w)
 enum merak_status merak_table_create(const struct merak_search_input *in,
                                      const struct merak_cost_model *cost,
                                      const struct merak_sharded *sharded,
-                                     int width, int slices,
-                                     struct merak_table **table_p,
+                                     const struct merak_plan *plan, int width,
+                                     int slices, struct merak_table **table_p,
                                      struct merak_error *err)
 {
     struct merak_table *t = calloc(1, sizeof(*t));
@@ -518,6 +540,7 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
                              .cost = cost,
                              .sharded = sharded,
                              .graph = sharded->graph,
+                             .plan = plan,
                              .table = t,
                              .err = err};
     struct merak_stages *stages = NULL, *whole = NULL;
@@ -529,10 +552,14 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
     t->slices = slices;
     rc = cut_everywhere(sharded, &stages, err);
     if (rc == MERAK_OK)
-        rc = merak_stages_at(sharded, NULL, 1, &whole, err);
+        rc = merak_stages_at(sharded, NULL, 1 + sharded->n_shared, &whole, err);
     if (rc != MERAK_OK)
         goto out;
     t->n = stages->n;
+    t->n_shared = sharded->n_shared;
+    if (t->n_shared > 0)
+        w.crowded =
+            merak_cost_crowded(cost, merak_cost_sharers(cost, plan, 0, true));
     t->n_nodes = width * sharded->graph->n_nodes;
     w.of_node = stages->of_node;
     w.block = whole->block;

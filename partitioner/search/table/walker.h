@@ -11,6 +11,8 @@ struct merak_walker {
     const struct merak_cost_model *cost;
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
+    const struct merak_plan *plan; /* of blocks that all stages run, or NULL */
+    struct merak_cost_model crowded; /* of stages that exchange at once */
     struct merak_table *table;
     const int *of_node; /* segment */
     const int *block;   /* by forward node, as of a model in one part */
@@ -51,6 +53,12 @@ void merak_walker_find_again(struct merak_walker *w);
 /* memory.c: peaks, crossings, what is kept and held. */
 void merak_walker_find_spread(struct merak_walker *w);
 void merak_walker_memory(struct merak_walker *w);
+
+/* Is a segment a block that all stages run? */
+static inline bool merak_walker_is_block(const struct merak_walker *w, int seg)
+{
+    return seg >= w->table->n - w->table->n_shared;
+}
 
 /* A value's elements on this rank. */
 double merak_walker_count(const struct merak_walker *w, int value);

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shared.c - candidates with blocks that all stages run together
+ *
+ * Where an embedding and a head are so large that no stage can take one, or
+ * none with a fair share of the rest, they are cut over all stages.  Each
+ * number of stages then has a sharded graph and a table of its own, so that
+ * few are made: none that could not come near the best of the other
+ * schedules, which are all rated before.
+ */
+#include "config.h"
+
+#include "partitioner/search/impl.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SMALL 300 /* nodes of a model that is tried in all ways */
+#define NEAR 1.1  /* of the best step: rating may be off by so much */
+
+/* --- what such a step takes at least -------------------------------------- */
+
+/* From the last stage to the first, over the stages between them. */
+static double relay_s(const struct merak_search *s,
+                      const struct merak_plan *plan, double bytes)
+{
+    double seconds = 0;
+
+    for (int k = 1; k < plan->pp && bytes > 0; k++) {
+        bool inside =
+            merak_cost_together(&s->cost, merak_plan_rank(plan, 0, 0, k - 1),
+                                merak_plan_rank(plan, 0, 0, k));
+
+        seconds += merak_cost_transfer(&s->cost, bytes, inside);
+    }
+    return seconds;
+}
+
+static double shortest_relay_s(const struct merak_search *s,
+                               const struct merak_plan *plan, double bytes)
+{
+    struct merak_plan other = *plan;
+    double a, b;
+
+    other.order_tp_pp_dp = !plan->order_tp_pp_dp;
+    a = relay_s(s, plan, bytes);
+    b = relay_s(s, &other, bytes);
+    return a < b ? a : b;
+}
+
+/*
+ * By the table of the same model without such blocks.  Of neighbouring stages
+ * one runs a forward while the other runs a backward, so that of a micro-batch
+ * two stages take as long as two of the longer ones; meanwhile a head's input
+ * comes down from the last stage.  Then all run their shares of the blocks.
+ * The first micro-batch goes up, and the last one comes down, alone.
+ */
+static double least_step(const struct merak_search *s,
+                         const struct merak_candidate *cand)
+{
+    const struct merak_table *t = cand->table;
+    const struct merak_plan *p = &cand->plan;
+    const struct merak_segment *last = &t->segment[t->n - 1];
+    bool head = merak_plan_shared(p) > 1;
+    double f = 0, b = 0, ends = 0, slots, relay = 0;
+
+    for (int i = 0; i < t->n; i++) {
+        const struct merak_segment *seg = &t->segment[i];
+
+        if (i == 0 || (head && i == t->n - 1)) {
+            ends += seg->f_s + seg->b_s; /* a block's are among these */
+            continue;
+        }
+        f += seg->f_s;
+        b += seg->b_s;
+    }
+    slots = 2 * (f > b ? f : b) / (p->pp + p->pp % 2);
+    if (head && t->n > 1)
+        relay = shortest_relay_s(s, p, last->up_part);
+    slots = relay > slots ? relay : slots;
+    return f + b + (p->microbatches - 1) * slots +
+           p->microbatches * ends / p->pp;
+}
+
+/* Estimates of a small model are not trusted. */
+static bool may_pay(const struct merak_search *s,
+                    const struct merak_candidate *cand)
+{
+    return s->desperate || s->n_nodes < SMALL || s->in->pin.schedule != NULL ||
+           least_step(s, cand) < NEAR * s->best_s;
+}
+
+/* --- rating --------------------------------------------------------------- */
+
+/* With and without ZeRO-1, for an order of ranks: exchanges between stages
+ * take longer or shorter, and with them the table's blocks. */
+static enum merak_status rate_order(struct merak_search *s,
+                                    const struct merak_sharded *sharded,
+                                    struct merak_candidate *cand)
+{
+    const struct merak_plan *p = &cand->plan;
+    bool shares = p->dp > 1 || (p->tp > 1 && p->batch > 0);
+    enum merak_pin pin = s->in->pin.zero1;
+    struct merak_table *table;
+    struct merak_error why;
+    const int *like = NULL;
+    enum merak_status rc =
+        merak_search_add_table(s, sharded, cand->table, p, 1, 1, &table);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (table->n - table->n_shared < p->pp) {
+        merak_fail(&s->schedule_error, MERAK_ERR_CONFIG,
+                   "stages: beside %d blocks over all stages the model cannot "
+                   "be cut for pp %d, only into %d parts",
+                   table->n_shared, p->pp, table->n - table->n_shared);
+        return MERAK_OK;
+    }
+    cand->table = table;
+    if (merak_fixed_check(cand, cand->schedule, &why) != MERAK_OK) {
+        if (s->fixed_error.status == MERAK_OK)
+            s->fixed_error = why;
+        return MERAK_OK;
+    }
+    cand->plan.scatter = merak_search_scatter(s, cand);
+    if (cand->balanced == NULL)
+        rc = merak_search_find_balance(s, cand);
+    for (int zero1 = 1; zero1 >= 0 && rc == MERAK_OK; zero1--) {
+        struct merak_candidate c = *cand;
+
+        if (!merak_pin_allows(pin, zero1 == 1) ||
+            (zero1 == 0 && !shares && pin == MERAK_PIN_FREE))
+            continue;
+        c.plan.zero1 = zero1 == 1;
+        rc = merak_search_rate_variant(s, &c, &like);
+    }
+    return rc;
+}
+
+/* Is it worth while to number ranks in another order? */
+static bool has_order(const struct merak_search *s,
+                      const struct merak_plan *plan, bool order_tp_pp_dp)
+{
+    enum merak_pin pin = s->in->pin.order_tp_pp_dp;
+    bool levels = s->in->nodes > 1 && plan->dp > 1 && plan->pp > 1;
+
+    return merak_pin_allows(pin, order_tp_pp_dp) &&
+           (!order_tp_pp_dp || levels || pin == MERAK_PIN_YES);
+}
+
+static enum merak_status rate_orders(struct merak_search *s,
+                                     struct merak_candidate *cand)
+{
+    const struct merak_table *whole = cand->table;
+    const struct merak_sharded *sharded = NULL;
+    struct merak_error why = {.status = MERAK_OK};
+    enum merak_status rc =
+        merak_graphs_shard(s->graphs, &cand->plan, &sharded, &why);
+
+    if (rc == MERAK_ERR_CONFIG || rc == MERAK_ERR_UNSUPPORTED) {
+        s->schedule_error = why; /* nothing to cut, or not so often */
+        return MERAK_OK;
+    }
+    if (rc != MERAK_OK && s->err != NULL)
+        *s->err = why;
+    for (int order = 0; order < 2 && rc == MERAK_OK; order++) {
+        if (!has_order(s, &cand->plan, order == 1))
+            continue;
+        cand->table = whole;
+        cand->plan.order_tp_pp_dp = order == 1;
+        rc = rate_order(s, sharded, cand);
+    }
+    return rc;
+}
+
+static enum merak_status rate_chunks(struct merak_search *s,
+                                     const struct merak_schedule *schedule,
+                                     const struct merak_candidate *whole,
+                                     int chunks)
+{
+    struct merak_candidate cand = *whole;
+    struct merak_error why = {.status = MERAK_OK};
+    struct merak_follow follow;
+    enum merak_status rc;
+
+    snprintf(cand.plan.schedule, sizeof(cand.plan.schedule), "%s",
+             schedule->name);
+    cand.plan.chunks = chunks;
+    if (merak_plan_schedule(&cand.plan, &cand.schedule, &why) != MERAK_OK) {
+        s->schedule_error = why;
+        return MERAK_OK;
+    }
+    if (!merak_fixed_parts(&cand) || !may_pay(s, &cand))
+        return MERAK_OK;
+    rc = merak_follow_init(&follow, cand.schedule, &cand.plan)
+             ? MERAK_OK
+             : merak_fail_nomem(s->err, sizeof(*follow.lists));
+    cand.follow = &follow;
+    if (rc == MERAK_OK)
+        rc = rate_orders(s, &cand);
+    merak_follow_fini(&follow);
+    return rc;
+}
+
+/* Of all blocks, then of fewer. */
+static enum merak_status rate_schedule(struct merak_search *s,
+                                       const struct merak_schedule *schedule,
+                                       const struct merak_candidate *whole)
+{
+    int pinned = s->in->pin.chunks;
+    enum merak_status rc = MERAK_OK;
+
+    for (int v = MERAK_MAX_SHARED + 1;
+         v >= schedule->min_chunks && rc == MERAK_OK; v--) {
+        if (pinned == 0 || pinned == v)
+            rc = rate_chunks(s, schedule, whole, v);
+    }
+    if (pinned > MERAK_MAX_SHARED + 1 || (pinned > 0 && pinned < 2))
+        rc = rate_chunks(s, schedule, whole, pinned); /* says why not */
+    return rc;
+}
+
+enum merak_status merak_search_rate_shared(struct merak_search *s,
+                                           const struct merak_table *like)
+{
+    const struct merak_schedule *const *all = merak_schedules();
+    const char *want = s->in->pin.schedule;
+    enum merak_status rc = MERAK_OK;
+
+    if (like->width > 1 || like->slices > 1 || like->n_shared > 0)
+        return MERAK_OK;
+    for (int pp = 1; pp <= s->tasks / like->tp && rc == MERAK_OK; pp++) {
+        struct merak_candidate cand;
+
+        if (!merak_search_start(s, like, pp, &cand) ||
+            (pp == 1 && s->in->pin.pp != 1))
+            continue;
+        for (int i = 0; all[i] != NULL && rc == MERAK_OK; i++) {
+            if (all[i]->feeds != NULL &&
+                (want == NULL || strcmp(want, all[i]->name) == 0))
+                rc = rate_schedule(s, all[i], &cand);
+        }
+    }
+    return rc;
+}
