@@ -542,8 +542,9 @@ static struct merak_tail tail_of(const struct merak_player *p, int s,
             t.ready += over_dp(r, true, 4 * late, 1);
     }
     /* step.c: norms of all parameters of the model, those held here. */
-    t.ready += r->table->n_params * r->cost->kernel_s +
+    t.norm_s = r->table->n_params * r->cost->kernel_s +
                4 * elements / parts / r->cost->bytes_per_s;
+    t.ready += t.norm_s;
     t.update_s = adamw_s(r, h, parts);
     return t;
 }

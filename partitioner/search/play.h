@@ -54,8 +54,9 @@ void merak_play(struct merak_player *p);
 
 /* Of a stage, behind its last backward. */
 struct merak_tail {
-    double ready; /* the norm can begin */
-    double tp_s;  /* of it, tensor peers */
+    double ready;  /* norms can be summed over ranks */
+    double tp_s;   /* of it, tensor peers */
+    double norm_s; /* of it, to find those of what the stage holds */
     double update_s;
 };
 

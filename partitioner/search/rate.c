@@ -318,9 +318,11 @@ static void share_out(const struct merak_rater *r, const struct merak_player *p,
         units * (work.all_s - work.kernel_s - work.again_s) + t->tp_s;
     part_s[MERAK_PART_DP] = 0;
     if (r->plan->dp > 1)
-        part_s[MERAK_PART_DP] =
-            t->ready - p->end[at] - t->tp_s + front; /* all wait for that */
-    part_s[MERAK_PART_OPTIMIZER] = t->update_s + merak_norm_s(r);
+        part_s[MERAK_PART_DP] = t->ready - t->norm_s - p->end[at] - t->tp_s +
+                                front; /* all wait for that */
+    else
+        part_s[MERAK_PART_TP] += front; /* gathered over tensor ranks alone */
+    part_s[MERAK_PART_OPTIMIZER] = t->norm_s + t->update_s + merak_norm_s(r);
     part_s[MERAK_PART_BUBBLE] = step;
     for (int i = 0; i < MERAK_PART_COUNT; i++) {
         if (i != MERAK_PART_BUBBLE)
