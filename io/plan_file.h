@@ -49,7 +49,9 @@ json_t *merak_plan_object(const struct merak_plan *plan);
 const char *merak_plan_branches_text(const struct merak_plan *plan);
 /* ", optimizer state split over dp", or nothing. */
 const char *merak_plan_state_text(const struct merak_plan *plan);
-/* "tp 2, pp 4, dp 1; 1f1b, 8 micro-batches of 1; ..", for people. */
+/* "tp 2, pp 4, dp 1; 1f1b, 8 micro-batches of 1; ..", for people, and what
+ * automatic recomputation came to.  What makes no difference is left out. */
+#define MERAK_PLAN_TEXT 512
 void merak_plan_describe(const struct merak_plan *plan, char *text,
                          size_t bytes);
 

@@ -48,6 +48,8 @@ static void copy_choice(const struct merak_search *s,
 
     *to = (struct merak_search_choice){.plan = c->plan,
                                        .step_s = step_s,
+                                       .cuts_sequences = c->plan.tp > 1 &&
+                                                         !c->table->may_slice,
                                        .simulated = c->step_s > 0,
                                        .memory_stage = c->stage};
     to->memory_bytes = (size_t)(c->arena > 0 ? c->arena : c->bytes);
@@ -121,10 +123,74 @@ static void explain(const struct merak_search *s,
                  "to see");
 }
 
-static bool is_alike(const struct merak_plan *a, const struct merak_plan *b)
+/* --- which are named ------------------------------------------------------ */
+
+/* At most so many that need more memory, where others fit. */
+#define MAX_BIG 2
+
+/* How far a plan has to be from those that are named already. */
+enum unlike { OTHER_DEGREES, OTHER_SCHEDULE, OTHER_ANY };
+
+static bool is_alike(const struct merak_plan *a, const struct merak_plan *b,
+                     enum unlike by)
 {
-    return a->tp == b->tp && a->pp == b->pp && a->dp == b->dp &&
-           a->micro_batch == b->micro_batch;
+    if (a->tp != b->tp || a->pp != b->pp || a->dp != b->dp ||
+        a->micro_batch != b->micro_batch)
+        return false;
+    if (by == OTHER_DEGREES)
+        return true;
+    if (strcmp(a->schedule, b->schedule) != 0 || a->chunks != b->chunks ||
+        a->sub_pipeline != b->sub_pipeline)
+        return false;
+    return by == OTHER_SCHEDULE || merak_search_compare_plans(a, b) == 0;
+}
+
+/* By its programs, or else by the table. */
+static bool is_big(const struct merak_search *s,
+                   const struct merak_candidate *c)
+{
+    return c->arena > 0 ? c->arena > s->limit
+                        : c->bytes > s->limit * MERAK_SEARCH_SLACK;
+}
+
+struct runners {
+    const struct merak_search *s;
+    struct merak_search_result *r;
+    bool big[MERAK_SEARCH_CHOICES]; /* by choice */
+};
+
+/* Is one like it named already?  Plans that fit do not stand in the way of
+ * those that do not, nor these of them. */
+static bool is_named(const struct runners *n, const struct merak_candidate *c,
+                     enum unlike by)
+{
+    for (int i = 0; i < n->r->n_choices; i++) {
+        bool same = i == 0 || n->big[i] == is_big(n->s, c);
+
+        if (is_alike(&c->plan, &n->r->choice[i].plan, same ? by : OTHER_ANY))
+            return true;
+    }
+    return false;
+}
+
+/* Name those of a list that do or do not fit, until there are `most`. */
+static void name_some(struct runners *n, const struct merak_candidate *list,
+                      int n_list, bool big, enum unlike by, int most)
+{
+    struct merak_search_result *r = n->r;
+
+    for (int i = 0; i < n_list && r->n_choices < most; i++) {
+        const struct merak_candidate *c = &list[i];
+        struct merak_search_choice *lost = &r->choice[r->n_choices];
+
+        if (c->arena == DBL_MAX /* it cannot run */ || is_big(n->s, c) != big ||
+            is_named(n, c, by) ||
+            (big && seconds_of(n->s, c) >= r->choice[0].step_s))
+            continue;
+        copy_choice(n->s, c, lost);
+        explain(n->s, &r->choice[0], lost);
+        n->big[r->n_choices++] = big;
+    }
 }
 
 static int by_time(const void *a, const void *b)
@@ -134,35 +200,37 @@ static int by_time(const void *a, const void *b)
     return x->step_s < y->step_s ? -1 : x->step_s > y->step_s;
 }
 
-/* The next best of other degrees or micro-batch size: those that fit, and
- * those that would be faster had they the memory. */
+/* The next best of other degrees or micro-batch size: those that fit, and a
+ * few of those that would be faster had they the memory.  Where these are not
+ * enough, with other schedules, or with anything else that differs. */
 static void choose_runners(const struct merak_search *s,
                            struct merak_search_result *r)
 {
-    int fit = 1, big = 0;
+    const int all = MERAK_SEARCH_CHOICES;
+    struct runners n = {.s = s, .r = r};
+    int most;
 
-    while (r->n_choices < MERAK_SEARCH_CHOICES) {
-        const struct merak_candidate *c;
-        bool seen = false;
-
-        if (big < s->n_bigs &&
-            seconds_of(s, &s->big[big]) < r->choice[0].step_s)
-            c = &s->big[big++];
-        else if (fit < s->n_cands)
-            c = &s->cand[fit++];
-        else
-            break;
-        seen = c->arena == DBL_MAX; /* it cannot run */
-        for (int i = 0; i < r->n_choices; i++)
-            seen = seen || is_alike(&c->plan, &r->choice[i].plan);
-        if (seen)
-            continue;
-        copy_choice(s, c, &r->choice[r->n_choices]);
-        explain(s, &r->choice[0], &r->choice[r->n_choices]);
-        r->n_choices++;
-    }
+    name_some(&n, s->cand, s->n_cands, false, OTHER_DEGREES, all - MAX_BIG);
+    most = r->n_choices + MAX_BIG;
+    name_some(&n, s->cand, s->n_cands, true, OTHER_DEGREES, most);
+    name_some(&n, s->big, s->n_bigs, true, OTHER_DEGREES, most);
+    for (int by = OTHER_DEGREES; by <= OTHER_ANY; by++)
+        name_some(&n, s->cand, s->n_cands, false, (enum unlike)by, all);
+    name_some(&n, s->big, s->n_bigs, true, OTHER_DEGREES, all);
     qsort(&r->choice[1], (size_t)r->n_choices - 1, sizeof(r->choice[1]),
           by_time);
+}
+
+static void set_utilisation(const struct merak_search *s,
+                            struct merak_search_result *r)
+{
+    double peak = s->in->device->peak_flops_per_s[s->in->dtype];
+
+    r->of_peak = peak > 0;
+    if (!r->of_peak)
+        peak = s->in->device->flops_per_s[s->in->dtype];
+    r->flop_utilisation =
+        r->flops_per_step / r->choice[0].step_s / s->tasks / peak;
 }
 
 enum merak_status merak_search_choose(struct merak_search *s,
@@ -193,8 +261,7 @@ enum merak_status merak_search_choose(struct merak_search *s,
     r->n_choices = 1;
     choose_runners(s, r);
     r->params = (size_t)best->table->n_elements;
-    r->flop_utilisation = r->flops_per_step / r->choice[0].step_s / s->tasks /
-                          s->in->device->peak_flops_per_s[s->in->dtype];
+    set_utilisation(s, r);
     r->memory_limit = (size_t)s->limit;
     r->n_rated = s->n_rated;
     r->n_simulated = s->n_simulated;

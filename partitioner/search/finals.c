@@ -23,7 +23,8 @@
 #define MAX_CLIMBS 12
 #define TIGHT 1.25 /* memory by the table, of the limit */
 
-static int compare_plans(const struct merak_plan *a, const struct merak_plan *b)
+int merak_search_compare_plans(const struct merak_plan *a,
+                               const struct merak_plan *b)
 {
     if (a->pp != b->pp)
         return a->pp - b->pp;
@@ -58,7 +59,7 @@ static int sooner(const void *a, const void *b)
         return x->settled ? -1 : 1;
     if (tx != ty)
         return tx < ty ? -1 : 1;
-    return compare_plans(&x->plan, &y->plan);
+    return merak_search_compare_plans(&x->plan, &y->plan);
 }
 
 static void sort(struct merak_candidate *list, int n)

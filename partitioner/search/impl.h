@@ -541,6 +541,9 @@ merak_search_rate_shared(struct merak_search *s,
 
 /* Simulate the best; both lists are then sorted, the chosen one first. */
 enum merak_status merak_search_finals(struct merak_search *s) MERAK_CHECKED;
+/* An order of plans whose ratings are equal; 0 if the plans are, too. */
+int merak_search_compare_plans(const struct merak_plan *a,
+                               const struct merak_plan *b);
 
 /* --- explain.c ----------------------------------------------------- */
 

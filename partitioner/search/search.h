@@ -71,6 +71,7 @@ struct merak_search_choice {
     struct merak_plan plan; /* cut and drop belong to the result; recompute
                                is NONE where no stage drops anything; the
                                runners-up have neither */
+    bool cuts_sequences;    /* some, over tensor ranks */
     double step_s;
     bool simulated;      /* else rated by the table alone, and corrected by what
                             the chosen one's simulation took of its rating */
@@ -116,7 +117,9 @@ struct merak_search_result {
     struct merak_search_stage *stage; /* [choice[0].plan.pp] */
     size_t params;                    /* of the model */
     double flops_per_step;            /* of the model, all ranks */
-    double flop_utilisation;          /* of the device's peak */
+    double flop_utilisation; /* of the device's peak; if that is not known, of
+                                what it sustains: of_peak */
+    bool of_peak;
     size_t memory_limit;
     int n_rated, n_simulated;
     struct merak_search_tally tally;

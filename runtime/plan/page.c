@@ -36,7 +36,7 @@ static void put_size(FILE *out, double bytes)
 
 static void put_head(FILE *out, const struct plan_drawing *d)
 {
-    char plan[256];
+    char plan[MERAK_PLAN_TEXT];
 
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
           "<title>merak plan</title>\n<style>\n"
@@ -53,7 +53,10 @@ static void put_head(FILE *out, const struct plan_drawing *d)
           out);
     merak_svg_text(out, d->heading);
     fputs("</h1>\n<p>", out);
-    merak_plan_describe(d->plan, plan, sizeof(plan));
+    if (d->result != NULL)
+        plan_report_choice(d->result, plan, sizeof(plan));
+    else
+        merak_plan_describe(d->plan, plan, sizeof(plan));
     merak_svg_text(out, plan);
     fputs("</p>\n", out);
 }
@@ -88,8 +91,9 @@ static void put_totals(FILE *out, const struct plan_drawing *d)
     put_number(out, d->tokens_per_s, "");
     fputs("</tr><tr><td>pipeline bubble</td>", out);
     put_number(out, 100 * d->bubble, "%");
-    if (d->utilisation > 0) {
-        fputs("</tr><tr><td>of peak FLOP/s</td>", out);
+    if (d->result != NULL) {
+        fprintf(out, "</tr><tr><td>of %s</td>",
+                plan_report_utilisation(d->result));
         put_number(out, 100 * d->utilisation, "%");
     }
     fputs("</tr><tr><td>largest rank</td>", out);
@@ -171,7 +175,7 @@ static void put_runners(FILE *out, const struct merak_search_result *r)
             "</tr>\n",
             r->n_rated, r->n_simulated);
     for (int i = 1; i < r->n_choices; i++) {
-        char plan[256];
+        char plan[MERAK_PLAN_TEXT];
 
         fputs("<tr>", out);
         merak_plan_describe(&r->choice[i].plan, plan, sizeof(plan));

@@ -68,18 +68,38 @@ static void print_choices(const struct merak_plan *plan)
     free(choices);
 }
 
+void plan_report_choice(const struct merak_search_result *r, char *text,
+                        size_t bytes)
+{
+    const struct merak_search_choice *c = &r->choice[0];
+    size_t n;
+
+    merak_plan_describe(&c->plan, text, bytes);
+    n = strlen(text);
+    if (c->plan.tp > 1 && c->plan.sp == MERAK_SP_AUTO)
+        snprintf(text + n, bytes - n, "; %s cut over tp",
+                 c->cuts_sequences ? "sequences are" : "no sequence is");
+}
+
 static void print_choice(const struct plan_auto *plan,
                          const struct merak_search_result *r)
 {
-    char text[256];
+    char text[MERAK_PLAN_TEXT];
 
     plan_report_heading(plan, r, text, sizeof(text));
     printf("%s\n", text);
-    merak_plan_describe(&r->choice[0].plan, text, sizeof(text));
+    plan_report_choice(r, text, sizeof(text));
     printf("%s\n", text);
     print_choices(&r->choice[0].plan);
     if (plan->identified)
         printf("programs %016" PRIx64 "\n", plan->file.program);
+}
+
+const char *plan_report_utilisation(const struct merak_search_result *r)
+{
+    return r->of_peak ? "peak FLOP/s"
+                      : "sustained FLOP/s (the device file has no "
+                        "peak_flops_per_s)";
 }
 
 static void print_time(const struct plan_auto *plan,
@@ -90,9 +110,9 @@ static void print_time(const struct plan_auto *plan,
 
     char step[COUNT_TEXT], part[COUNT_TEXT];
 
-    printf("step %s, %.0f tokens/s, %.1f%% of peak FLOP/s\n",
-           time_text(c->step_s, step), tokens / c->step_s,
-           100 * r->flop_utilisation);
+    printf("step %s, %.0f tokens/s, %.1f%% of %s\n", time_text(c->step_s, step),
+           tokens / c->step_s, 100 * r->flop_utilisation,
+           plan_report_utilisation(r));
     for (int i = 0; i < MERAK_PART_COUNT; i++)
         printf("  %-32s %12s %6.1f%%\n",
                merak_search_part_name((enum merak_search_part)i),
@@ -156,27 +176,50 @@ static void print_memory(const struct merak_search_result *r)
     }
 }
 
+/* Choices that the line leaves out as long as they are as in the chosen
+ * plan. */
+static void print_others(const struct merak_plan *p,
+                         const struct merak_plan *chosen)
+{
+    static const char *const sp[] = {
+        [MERAK_SP_AUTO] = "auto", [MERAK_SP_OFF] = "off", [MERAK_SP_ON] = "on"};
+
+    if (p->sp != chosen->sp)
+        printf(", sp %s", sp[p->sp]);
+    if (p->zero1 != chosen->zero1)
+        printf(", zero1 %s", p->zero1 ? "yes" : "no");
+    if (p->order_tp_pp_dp != chosen->order_tp_pp_dp)
+        printf(", order %s", p->order_tp_pp_dp ? "tp-pp-dp" : "tp-dp-pp");
+}
+
+static void print_runner(const struct merak_search_choice *c,
+                         const struct merak_plan *chosen)
+{
+    const struct merak_plan *p = &c->plan;
+    char step[COUNT_TEXT];
+
+    printf("  tp %d, pp %d, dp %d, micro-batch %zu", p->tp, p->pp, p->dp,
+           p->micro_batch * (p->sub_pipeline ? 2 : 1));
+    if (p->pp > 1 || strcmp(p->schedule, "1f1b") != 0)
+        printf(", %s", p->schedule);
+    if (p->chunks > 1)
+        printf(" of %d chunks", p->chunks);
+    if (p->batch > 0)
+        printf(", tp-batch %d", p->batch);
+    printf("%s%s%s", p->sub_pipeline ? ", sub-pipeline" : "",
+           p->recompute == MERAK_RECOMPUTE_NONE ? "" : ", recomputation",
+           merak_plan_branches_text(p));
+    print_others(p, chosen);
+    printf(": %s%s\n      %s\n", time_text(c->step_s, step),
+           c->simulated ? "" : " (estimated)", c->why);
+}
+
 static void print_runners(const struct merak_search_result *r)
 {
     printf("\n%d plans rated, %d simulated; next best:\n", r->n_rated,
            r->n_simulated);
-    for (int i = 1; i < r->n_choices; i++) {
-        const struct merak_search_choice *c = &r->choice[i];
-        const struct merak_plan *p = &c->plan;
-        char step[COUNT_TEXT];
-
-        printf("  tp %d, pp %d, dp %d, micro-batch %zu, %s", p->tp, p->pp,
-               p->dp, p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule);
-        if (p->chunks > 1)
-            printf(" of %d chunks", p->chunks);
-        if (p->batch > 0)
-            printf(", tp-batch %d", p->batch);
-        printf("%s%s%s: %s%s\n      %s\n",
-               p->sub_pipeline ? ", sub-pipeline" : "",
-               p->recompute == MERAK_RECOMPUTE_NONE ? "" : ", recomputation",
-               merak_plan_branches_text(p), time_text(c->step_s, step),
-               c->simulated ? "" : " (estimated)", c->why);
-    }
+    for (int i = 1; i < r->n_choices; i++)
+        print_runner(&r->choice[i], &r->choice[0].plan);
 }
 
 void plan_report_print(const struct plan_auto *plan,
@@ -249,12 +292,13 @@ static json_t *prediction_object(const struct plan_auto *plan,
         json_object_set_new(parts,
                             merak_search_part_name((enum merak_search_part)i),
                             json_real(c->part_s[i]));
-    return json_pack("{s:o, s:I, s:f, s:o, s:f, s:I, s:o, s:o}", "request",
-                     request_object(plan), "params", (json_int_t)r->params,
-                     "step_s", c->step_s, "parts_s", parts, "flop_utilisation",
-                     r->flop_utilisation, "memory_limit_bytes",
-                     (json_int_t)r->memory_limit, "stages", stages,
-                     "runners_up", runners);
+    return json_pack(
+        "{s:o, s:I, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o}", "request",
+        request_object(plan), "params", (json_int_t)r->params, "step_s",
+        c->step_s, "parts_s", parts, "flop_utilisation", r->flop_utilisation,
+        "flop_utilisation_of", r->of_peak ? "peak" : "sustained",
+        "sequences_cut", c->cuts_sequences, "memory_limit_bytes",
+        (json_int_t)r->memory_limit, "stages", stages, "runners_up", runners);
 }
 
 enum merak_status plan_json_save(json_t *object, const char *path,

@@ -19,6 +19,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char *saved_plan(const struct merak_trainer *t)
 {
@@ -65,7 +66,7 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
         return rc;
     /* The one that is built in is one core; a file was measured as it is to
      * be used, and emu is what it is told to be. */
-    if (t->opt.device == NULL && strcmp(word, "cpu") == 0 &&
+    if (t->opt.device == NULL && strcasecmp(word, "cpu") == 0 &&
         strcmp(t->opt.backend, "emu") != 0) {
         for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
             device->flops_per_s[d] *= threads;
@@ -424,7 +425,7 @@ static enum merak_status share(struct merak_trainer *t, char **text_p,
 static void log_choice(const struct merak_trainer *t, const char *path)
 {
     const struct merak_plan_file *file = t->chosen;
-    char text[256];
+    char text[MERAK_PLAN_TEXT];
 
     merak_plan_describe(&file->plan, text, sizeof(text));
     merak_info("train",

@@ -18,16 +18,17 @@ by_hand()
     local line ranks schedule micro chunks recompute samples sub=no zero1=no
 
     line=$(grep 'chosen ' <<<"$output")
-    schedule=$(sed 's/.*dp [0-9]*; \([a-z0-9:-]*\).*/\1/' <<<"$line")
+    # of one stage none is said
+    schedule=$(sed -n 's/.*dp [0-9]*; \([a-z0-9:-]*\)\(,\| of\).*/\1/p' <<<"$line")
     chunks=$(sed -n 's/.* of \([0-9]*\) chunks.*/\1/p' <<<"$line")
     micro=$(sed 's/.*micro-batch[es]* of \([0-9]*\).*/\1/' <<<"$line")
     ranks=$(sed 's/.*ranks \([a-z-]*\),.*/\1/' <<<"$line")
-    recompute=$(sed 's/.*recomputation \([a-z]*\);.*/\1/' <<<"$line")
+    recompute=$(sed 's/.*recomputation \([a-z]*\).*/\1/' <<<"$line")
     samples=$(sed -n 's/.*samples cut over tp in \([0-9]*\) %.*/\1/p' <<<"$line")
     [[ $line != *"state split"* ]] || zero1=yes
     [[ $line != *"in halves"* ]] || sub=yes
     train "$1" "$2" "${@:3}" --merak-tp="$(chosen tp)" --merak-pp="$(chosen pp)" \
-        --merak-order="$ranks" -- "${usual[@]}" --schedule "$schedule" \
+        --merak-order="$ranks" -- "${usual[@]}" --schedule "${schedule:-1f1b}" \
         --micro-batch "$micro" --zero1 $zero1 --chunks "${chunks:-1}" \
         --sub-pipeline $sub --recompute "$recompute" --tp-batch "${samples:-0}"
     [ "$status" -eq 0 ]

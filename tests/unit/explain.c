@@ -43,18 +43,27 @@ static void fill_input(const struct request *r, struct merak_hf_config *config,
         .pin = r->pin};
 }
 
-static struct merak_search_result *search(const struct request *r,
-                                          struct merak_hf_config *config,
-                                          struct merak_device *device,
-                                          struct merak_search_input *in)
+/* With sequences of so many tokens. */
+static struct merak_search_result *
+search_at(const struct request *r, size_t seq, struct merak_hf_config *config,
+          struct merak_device *device, struct merak_search_input *in)
 {
     struct merak_search_result *result = NULL;
     struct merak_error err = {0};
 
     fill_input(r, config, device, in);
+    config->positions = in->seq = seq;
     if (merak_search(in, &result, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     return result;
+}
+
+static struct merak_search_result *search(const struct request *r,
+                                          struct merak_hf_config *config,
+                                          struct merak_device *device,
+                                          struct merak_search_input *in)
+{
+    return search_at(r, 512, config, device, in);
 }
 
 /* --- why the others lost -------------------------------------------------- */
@@ -120,6 +129,115 @@ static void losers_lost_by_what_is_said(void **state)
             if (k > 1)
                 assert_true(r->choice[k].step_s >= r->choice[k - 1].step_s);
         }
+        merak_search_destroy(r);
+    }
+}
+
+static int count_fitting(const struct merak_search_result *r)
+{
+    int n = 0;
+
+    for (int k = 1; k < r->n_choices; k++)
+        n += strncmp(r->choice[k].why, "memory: ", 8) != 0;
+    return n;
+}
+
+/* Of plans that want memory no more than two are named where others fit; where
+ * there are no others of other degrees, others of the same are. */
+static void losers_that_fit_are_named(void **state)
+{
+    static const struct {
+        struct request request;
+        size_t seq;
+        int fit; /* at least */
+    } rows[] = {
+        {{36,
+          4096,
+          32,
+          50257,
+          "rtx3090",
+          1,
+          0,
+          8,
+          0,
+          {.sub_pipeline = MERAK_PIN_NO}},
+         8192,
+         2}, /* no more there are */
+        {{12,
+          768,
+          12,
+          50257,
+          "h100",
+          1,
+          0,
+          64,
+          0,
+          {.tp = 1, .pp = 4, .micro_batch = 4}},
+         512,
+         5},
+        {{12,
+          768,
+          12,
+          50257,
+          "h100",
+          2,
+          4,
+          64,
+          0,
+          {.tp = 2, .pp = 2, .micro_batch = 4, .schedule = "gpipe"}},
+         512,
+         3},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+        struct merak_search_result *r =
+            search_at(&rows[i].request, rows[i].seq, &config, &device, &in);
+
+        if (count_fitting(r) < rows[i].fit)
+            fail_msg("row %zu: %d of %d runners-up fit", i, count_fitting(r),
+                     r->n_choices - 1);
+        for (int k = 0; k < r->n_choices; k++) {
+            for (int l = k + 1; l < r->n_choices; l++)
+                assert_memory_not_equal(&r->choice[k].plan, &r->choice[l].plan,
+                                        sizeof(r->choice[k].plan));
+        }
+        merak_search_destroy(r);
+    }
+}
+
+/* What one stage spends is all work: there is no pipeline to wait for. */
+static void one_stage_has_no_bubble(void **state)
+{
+#define TINY 12, 768, 12, 50257
+    static const struct request rows[] = {
+        {TINY, "cpu", 1, 0, 8, 0, {.pp = 1}},
+        {TINY, "h100", 1, 8, 16, 0, {.tp = 1, .pp = 1, .micro_batch = 2}},
+        {TINY,
+         "h100",
+         1,
+         8,
+         16,
+         0,
+         {.tp = 1, .pp = 1, .micro_batch = 1, .zero1 = MERAK_PIN_NO}},
+        {TINY, "h100", 1, 4, 16, 0, {.tp = 2, .pp = 1, .micro_batch = 2}},
+        {TINY, "h100", 1, 4, 16, 0, {.tp = 4, .pp = 1, .micro_batch = 4}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+        struct merak_search_result *r = search(&rows[i], &config, &device, &in);
+        const struct merak_search_choice *c = &r->choice[0];
+
+        if (c->part_s[MERAK_PART_BUBBLE] > 1e-6 * c->step_s)
+            fail_msg("row %zu: a bubble of %g s in %g s", i,
+                     c->part_s[MERAK_PART_BUBBLE], c->step_s);
         merak_search_destroy(r);
     }
 }
@@ -462,6 +580,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losers_lost_by_what_is_said),
+        cmocka_unit_test(losers_that_fit_are_named),
+        cmocka_unit_test(one_stage_has_no_bubble),
         cmocka_unit_test(levels_have_what_all_ranks_send),
         cmocka_unit_test(categories_sum_to_the_arena),
         cmocka_unit_test(layers_are_shared_out),

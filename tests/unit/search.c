@@ -36,16 +36,19 @@ static void pins_are_kept(void **state)
                                            .fix_sp = true,
                                            .sp = MERAK_SP_OFF};
     assert_int_equal(merak_search(&it.in, &result, NULL), MERAK_OK);
-    assert_int_equal(result->n_choices, 1);
-    assert_int_equal(result->choice[0].plan.tp, 2);
-    assert_int_equal(result->choice[0].plan.pp, 2);
-    assert_int_equal(result->choice[0].plan.dp, 2);
-    assert_int_equal(result->choice[0].plan.micro_batch, 2);
-    assert_int_equal(result->choice[0].plan.microbatches, 2);
-    assert_string_equal(result->choice[0].plan.schedule, "gpipe");
-    assert_false(result->choice[0].plan.zero1);
-    assert_true(result->choice[0].plan.order_tp_pp_dp);
-    assert_int_equal(result->choice[0].plan.sp, MERAK_SP_OFF);
+    for (int i = 0; i < result->n_choices; i++) {
+        const struct merak_plan *plan = &result->choice[i].plan;
+
+        assert_int_equal(plan->tp, 2);
+        assert_int_equal(plan->pp, 2);
+        assert_int_equal(plan->dp, 2);
+        assert_int_equal(plan->micro_batch, 2);
+        assert_int_equal(plan->microbatches, 2);
+        assert_string_equal(plan->schedule, "gpipe");
+        assert_false(plan->zero1);
+        assert_true(plan->order_tp_pp_dp);
+        assert_int_equal(plan->sp, MERAK_SP_OFF);
+    }
     assert_true(result->choice[0].step_s >= best * (1 - 1e-9));
     merak_search_destroy(result);
 }
