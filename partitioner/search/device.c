@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const struct merak_device built_in[] = {
     {.name = "a100",
@@ -100,7 +101,7 @@ enum merak_status merak_device_find(const char *word,
     for (size_t i = 0; i < N_BUILT_IN; i++) {
         size_t used = strlen(names);
 
-        if (strcmp(built_in[i].name, word) == 0) {
+        if (strcasecmp(built_in[i].name, word) == 0) {
             *device = built_in[i];
             return MERAK_OK;
         }

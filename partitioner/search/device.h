@@ -13,9 +13,10 @@
  *    "link": {"bytes_per_s": 3.6e11, "latency_s": 8e-6},
  *    "net": {"bytes_per_s": 4.5e10, "latency_s": 1.5e-5}}
  *
- * All are required but `peak_flops_per_s` (then flops_per_s) and `net` (then
- * `link`: one node).  Ranks of a node that use one way out at the same time
- * share it where `net` has a "node_bytes_per_s", which is of all together.
+ * All are required but `peak_flops_per_s` (then utilisation is of flops_per_s)
+ * and `net` (then `link`: one node).  A field that is not known is refused, and
+ * `notes` may hold anything.  Ranks of a node that use one way out at the same
+ * time share it where `net` has a "node_bytes_per_s", which is of all together.
  * And there may be what kernels lose to exchanges and transfers that run
  * beside them, for each round and for bytes (without: nothing):
  *
@@ -48,10 +49,10 @@ struct merak_device {
     char name[32];
     int ranks_per_node;  /* usual; a request may say otherwise */
     size_t memory_bytes; /* that an arena may take */
-    double peak_flops_per_s[MERAK_DTYPE_COUNT];
-    double flops_per_s[MERAK_DTYPE_COUNT]; /* GEMM */
-    double bytes_per_s;                    /* of memory, elementwise kernels */
-    double kernel_s;                       /* fixed cost of a kernel */
+    double peak_flops_per_s[MERAK_DTYPE_COUNT]; /* 0: not known */
+    double flops_per_s[MERAK_DTYPE_COUNT];      /* GEMM */
+    double bytes_per_s; /* of memory, elementwise kernels */
+    double kernel_s;    /* fixed cost of a kernel */
     double link_bytes_per_s, link_latency_s; /* inside a node */
     double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
     double node_bytes_per_s; /* of all ranks of a node together, across; 0: as
@@ -64,14 +65,16 @@ struct merak_device {
     struct merak_rates *tp_rates[MERAK_DTYPE_COUNT];
 };
 
-/* One that is built in ("a100", "h100", "h200", "rtx3090", "cpu"), or a file
- * if the word has a '/' or ends in ".json".  MERAK_ERR_NOT_FOUND names what
- * there is; MERAK_ERR_FORMAT the field that is missing or wrong. */
+/* One that is built in ("a100", "h100", "h200", "rtx3090", "cpu", in letters of
+ * either case), or a file if the word has a '/' or ends in ".json".
+ * MERAK_ERR_NOT_FOUND names what there is; MERAK_ERR_FORMAT the field that is
+ * missing or wrong. */
 enum merak_status merak_device_find(const char *word,
                                     struct merak_device *device,
                                     struct merak_error *err) MERAK_CHECKED;
 /* Free what a file brought.  Copies of a device share it. */
 void merak_device_fini(struct merak_device *device);
+/* Path "-" is standard output. */
 enum merak_status merak_device_save(const struct merak_device *device,
                                     const char *path,
                                     struct merak_error *err) MERAK_CHECKED;

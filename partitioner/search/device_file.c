@@ -51,8 +51,52 @@ static double number(struct reader *r, const json_t *object, const char *name,
     return x;
 }
 
+/* Fields of the file and of its objects; a list ends with NULL. */
+static const char *const device_fields[] = {"name",         "ranks_per_node",
+                                            "memory_bytes", "peak_flops_per_s",
+                                            "notes",        "flops_per_s",
+                                            "bytes_per_s",  "kernel_s",
+                                            "link",         "net",
+                                            "beside",       "kernels",
+                                            "tp_kernels",   NULL};
+static const char *const dtype_fields[] = {"f32", "bf16", NULL};
+static const char *const link_fields[] = {"bytes_per_s", "latency_s", "groups",
+                                          NULL};
+static const char *const group_fields[] = {"ranks", "latency_s", "bytes_per_s",
+                                           NULL};
+static const char *const net_fields[] = {"bytes_per_s", "latency_s",
+                                         "node_bytes_per_s", NULL};
+static const char *const beside_fields[] = {"latency_s", "bytes_per_s", NULL};
+
+/* A field that is not known is one that is misspelt: what it says would be
+ * taken to be left out. */
+static void check_fields(struct reader *r, const json_t *in, const char *where,
+                         const char *const *fields)
+{
+    json_t *object = (json_t *)(uintptr_t)in, *value;
+    const char *name;
+    char list[192];
+
+    json_object_foreach(object, name, value)
+    {
+        size_t n = 0;
+        int i = 0;
+
+        while (fields[i] != NULL && strcmp(fields[i], name) != 0)
+            i++;
+        if (fields[i] != NULL || r->rc != MERAK_OK)
+            continue;
+        for (i = 0; fields[i] != NULL; i++)
+            n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%s",
+                                  i > 0 ? ", " : "", fields[i]);
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: no field \"%.40s\"%s%s; there are %s", r->path,
+                           name, where[0] != '\0' ? " of " : "", where, list);
+    }
+}
+
 static const json_t *object(struct reader *r, const json_t *in,
-                            const char *name)
+                            const char *name, const char *const *fields)
 {
     const json_t *value = json_object_get(in, name);
 
@@ -61,22 +105,25 @@ static const json_t *object(struct reader *r, const json_t *in,
             merak_fail(r->err, MERAK_ERR_FORMAT,
                        "%s: field \"%s\" is %s; expected an object", r->path,
                        name, value == NULL ? "missing" : "of another kind");
+    if (fields != NULL)
+        check_fields(r, value, name, fields);
     return value;
 }
 
 static void read_flops(struct reader *r, const json_t *in, const char *name,
                        double *flops)
 {
-    const json_t *by = object(r, in, name);
+    const json_t *by = object(r, in, name, dtype_fields);
 
     flops[MERAK_F32] = number(r, by, "f32", false);
     flops[MERAK_BF16] = number(r, by, "bf16", false);
 }
 
 static void read_link(struct reader *r, const json_t *in, const char *name,
-                      double *bytes_per_s, double *latency_s)
+                      const char *const *fields, double *bytes_per_s,
+                      double *latency_s)
 {
-    const json_t *link = object(r, in, name);
+    const json_t *link = object(r, in, name, fields);
 
     *bytes_per_s = number(r, link, "bytes_per_s", false);
     *latency_s = number(r, link, "latency_s", true);
@@ -88,6 +135,7 @@ static void read_group(struct reader *r, const json_t *in,
     struct merak_link_group *group = &d->group[d->n_groups];
     double ranks = number(r, in, "ranks", false);
 
+    check_fields(r, in, "groups", group_fields);
     group->latency_s = number(r, in, "latency_s", true);
     group->bytes_per_s = number(r, in, "bytes_per_s", false);
     if (r->rc == MERAK_OK &&
@@ -122,9 +170,9 @@ static void read_groups(struct reader *r, const json_t *in,
 
 static void read_net(struct reader *r, const json_t *in, struct merak_device *d)
 {
-    const json_t *net = object(r, in, "net");
+    const json_t *net = json_object_get(in, "net");
 
-    read_link(r, in, "net", &d->net_bytes_per_s, &d->net_latency_s);
+    read_link(r, in, "net", net_fields, &d->net_bytes_per_s, &d->net_latency_s);
     if (json_object_get(net, "node_bytes_per_s") != NULL)
         d->node_bytes_per_s = number(r, net, "node_bytes_per_s", false);
 }
@@ -132,6 +180,7 @@ static void read_net(struct reader *r, const json_t *in, struct merak_device *d)
 static void read_beside(struct reader *r, const json_t *beside,
                         struct merak_device *d)
 {
+    check_fields(r, beside, "beside", beside_fields);
     d->beside_latency_s = number(r, beside, "latency_s", true);
     d->beside_bytes_per_s = number(r, beside, "bytes_per_s", true);
 }
@@ -169,7 +218,7 @@ static void read_point(struct reader *r, const char *op, const json_t *in,
 static void read_kernels(struct reader *r, const json_t *in, const char *dtype,
                          struct merak_rates **rates_p)
 {
-    json_t *of = (json_t *)(uintptr_t)object(r, in, dtype), *points;
+    json_t *of = (json_t *)(uintptr_t)object(r, in, dtype, NULL), *points;
     const char *op;
 
     if (r->rc != MERAK_OK)
@@ -198,7 +247,7 @@ static void read_tables(struct reader *r, const json_t *in, const char *name,
 
     if (json_object_get(in, name) == NULL)
         return;
-    kernels = object(r, in, name);
+    kernels = object(r, in, name, dtype_fields);
     read_kernels(r, kernels, "f32", &rates[MERAK_F32]);
     read_kernels(r, kernels, "bf16", &rates[MERAK_BF16]);
 }
@@ -226,6 +275,7 @@ static void read_device(struct reader *r, const json_t *in,
     const char *name = json_string_value(json_object_get(in, "name"));
     double ranks = number(r, in, "ranks_per_node", false), bytes;
 
+    check_fields(r, in, "", device_fields);
     if (name == NULL || name[0] == '\0')
         name = "file";
     copy_name(d->name, sizeof(d->name), name);
@@ -243,19 +293,19 @@ static void read_device(struct reader *r, const json_t *in,
                            r->path, bytes);
     d->memory_bytes = r->rc == MERAK_OK ? (size_t)bytes : 0;
     read_flops(r, in, "flops_per_s", d->flops_per_s);
-    memcpy(d->peak_flops_per_s, d->flops_per_s, sizeof(d->flops_per_s));
     if (json_object_get(in, "peak_flops_per_s") != NULL)
         read_flops(r, in, "peak_flops_per_s", d->peak_flops_per_s);
     d->bytes_per_s = number(r, in, "bytes_per_s", false);
     d->kernel_s = number(r, in, "kernel_s", true);
-    read_link(r, in, "link", &d->link_bytes_per_s, &d->link_latency_s);
+    read_link(r, in, "link", link_fields, &d->link_bytes_per_s,
+              &d->link_latency_s);
     read_groups(r, in, d);
     d->net_bytes_per_s = d->link_bytes_per_s;
     d->net_latency_s = d->link_latency_s;
     if (json_object_get(in, "net") != NULL)
         read_net(r, in, d);
     if (json_object_get(in, "beside") != NULL)
-        read_beside(r, object(r, in, "beside"), d);
+        read_beside(r, object(r, in, "beside", NULL), d);
     read_tables(r, in, "kernels", d->rates);
     read_tables(r, in, "tp_kernels", d->tp_rates);
 }
@@ -267,7 +317,7 @@ enum merak_status merak_device_load(const char *path,
     struct reader r = {.path = path, .err = err};
     struct merak_device d = {0};
     json_error_t why;
-    json_t *in = json_load_file(path, 0, &why);
+    json_t *in = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
 
     if (in == NULL && why.line < 0) /* it could not be opened */
         return merak_fail(err, MERAK_ERR_FORMAT, "device file: %s", why.text);
@@ -331,23 +381,12 @@ static void put_groups(json_t *out, const struct merak_device *device)
     json_object_set_new(json_object_get(out, "link"), "groups", groups);
 }
 
-enum merak_status merak_device_save(const struct merak_device *device,
-                                    const char *path, struct merak_error *err)
+/* Beside what every device has. */
+static void put_rest(json_t *out, const struct merak_device *device)
 {
-    json_t *out = json_pack(
-        "{s:s, s:i, s:I, s:o, s:o, s:f, s:f, s:{s:f, s:f}, s:{s:f, s:f}}",
-        "name", device->name, "ranks_per_node", device->ranks_per_node,
-        "memory_bytes", (json_int_t)device->memory_bytes, "peak_flops_per_s",
-        flops_object(device->peak_flops_per_s), "flops_per_s",
-        flops_object(device->flops_per_s), "bytes_per_s", device->bytes_per_s,
-        "kernel_s", device->kernel_s, "link", "bytes_per_s",
-        device->link_bytes_per_s, "latency_s", device->link_latency_s, "net",
-        "bytes_per_s", device->net_bytes_per_s, "latency_s",
-        device->net_latency_s);
-    int failed;
-
-    if (out == NULL)
-        return merak_fail_nomem(err, sizeof(*device));
+    if (device->peak_flops_per_s[MERAK_F32] > 0)
+        json_object_set_new(out, "peak_flops_per_s",
+                            flops_object(device->peak_flops_per_s));
     if (device->n_groups > 0)
         put_groups(out, device);
     if (device->node_bytes_per_s > 0)
@@ -360,8 +399,32 @@ enum merak_status merak_device_save(const struct merak_device *device,
                                       device->beside_bytes_per_s));
     put_tables(out, "kernels", device->rates);
     put_tables(out, "tp_kernels", device->tp_rates);
-    failed = json_dump_file(out, path, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+}
+
+enum merak_status merak_device_save(const struct merak_device *device,
+                                    const char *path, struct merak_error *err)
+{
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(6);
+    bool to_output = strcmp(path, "-") == 0;
+    json_t *out = json_pack(
+        "{s:s, s:i, s:I, s:o, s:f, s:f, s:{s:f, s:f}, s:{s:f, s:f}}", "name",
+        device->name, "ranks_per_node", device->ranks_per_node, "memory_bytes",
+        (json_int_t)device->memory_bytes, "flops_per_s",
+        flops_object(device->flops_per_s), "bytes_per_s", device->bytes_per_s,
+        "kernel_s", device->kernel_s, "link", "bytes_per_s",
+        device->link_bytes_per_s, "latency_s", device->link_latency_s, "net",
+        "bytes_per_s", device->net_bytes_per_s, "latency_s",
+        device->net_latency_s);
+    int failed;
+
+    if (out == NULL)
+        return merak_fail_nomem(err, sizeof(*device));
+    put_rest(out, device);
+    failed = to_output ? json_dumpf(out, stdout, flags)
+                       : json_dump_file(out, path, flags);
     json_decref(out);
+    if (to_output)
+        putchar('\n');
     return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path)
                   : MERAK_OK;
 }

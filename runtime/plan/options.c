@@ -137,7 +137,7 @@ static const struct merak_option rows[] = {
     {"program", MERAK_OPTION_YES, AT(program), .about = "as --print program"},
     {"print", MERAK_OPTION_TEXT, AT(print),
      .about = "phases of the plan, too: any of graph, layouts, blocks, "
-              "stages, schedule, program",
+              "stages, schedule, program; or device, alone: as a file",
      .arg = "LIST"},
     {"device", MERAK_OPTION_TEXT, AT(device),
      .about = "a100, h100, h200, rtx3090, cpu, or a device file",
@@ -215,6 +215,11 @@ static enum merak_status fix_choices(struct plan_options *opt,
                               "\"%.60s\"",
                               text);
         *value++ = '\0';
+        if (strpbrk(value, "=; ") != NULL)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--what-if: \"%s=%.60s\" is more than one "
+                              "choice; write commas between: tp=2,pp=2",
+                              text, value);
         rc = check_once(opt, text, value, err);
         if (rc == MERAK_OK)
             rc = merak_options_set(&choices, text, value, opt, err);
@@ -292,6 +297,18 @@ static enum merak_status check_search(const struct plan_options *opt,
     return MERAK_OK;
 }
 
+/* A device file to edit: nothing is planned. */
+static enum merak_status check_print_device(struct plan_options *opt,
+                                            struct merak_error *err)
+{
+    if (opt->device == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--print device: give --device, one of a100, h100, "
+                          "h200, rtx3090, cpu, or a device file");
+    opt->print_device = true;
+    return MERAK_OK;
+}
+
 static enum merak_status check(struct plan_options *opt,
                                struct merak_error *err)
 {
@@ -305,6 +322,8 @@ static enum merak_status check(struct plan_options *opt,
     if (opt->given.schedule &&
         merak_schedule_find(opt->plan.schedule, &schedule, err) != MERAK_OK)
         return err->status;
+    if (opt->print != NULL && strcmp(opt->print, "device") == 0)
+        return check_print_device(opt, err);
     if (opt->own != NULL && opt->model != NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--model %.80s: %.60s has a model of its own; leave "

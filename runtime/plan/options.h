@@ -18,6 +18,7 @@ struct plan_options {
     const char *print; /* --print */
     unsigned phases;   /* what it and --program ask for */
     bool program, help;
+    bool print_device;      /* and nothing else */
     struct merak_plan plan; /* degrees may be MERAK_OPTION_AUTO */
     enum merak_boundary boundary;
     struct merak_given_lists list; /* owned; a search's, else the plan has

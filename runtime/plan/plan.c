@@ -367,6 +367,26 @@ static enum merak_status plan_given(const struct plan_options *opt,
     return rc;
 }
 
+static enum merak_status print_device(const struct plan_options *opt,
+                                      struct merak_error *err)
+{
+    struct merak_device device = {0};
+    enum merak_status rc = merak_device_find(opt->device, &device, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_device_save(&device, "-", err);
+    merak_device_fini(&device);
+    return rc;
+}
+
+static enum merak_status run(const struct plan_options *opt,
+                             struct merak_error *err)
+{
+    if (opt->print_device)
+        return print_device(opt, err);
+    return opt->search ? merak_plan_auto(opt, err) : plan_given(opt, err);
+}
+
 int merak_plan_main(int argc, char **argv, const struct merak_plan_program *own)
 {
     struct plan_options opt;
@@ -379,7 +399,7 @@ int merak_plan_main(int argc, char **argv, const struct merak_plan_program *own)
         return MERAK_EXIT_DONE;
     }
     if (rc == MERAK_OK)
-        rc = opt.search ? merak_plan_auto(&opt, &err) : plan_given(&opt, &err);
+        rc = run(&opt, &err);
     if (rc == MERAK_OK && (fflush(stdout) != 0 || ferror(stdout)))
         rc = merak_fail(&err, MERAK_ERR_IO, "cannot write the output: %m");
     if (rc != MERAK_OK)

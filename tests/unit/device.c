@@ -294,6 +294,94 @@ static void bad_files_are_refused(void **state)
     unlink(path);
 }
 
+/* A field that is misspelt would else be one that is left out. */
+static void unknown_fields_are_refused(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1, \"bf16\": 2%s},"
+        " \"bytes_per_s\": 1, \"kernel_s\": 1,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1%s}%s}";
+    static const struct {
+        const char *flops, *link, *more, *says;
+    } rows[] = {
+        {"", "", ", \"ntes\": \"a\"",
+         "no field \"ntes\"; there are name, ranks_per_node"},
+        {"", "", ", \"notes\": \"a\"", NULL},
+        {"", "", ", \"besides\": {}", "no field \"besides\""},
+        {"", "", ", \"peak_flop_per_s\": {}", "peak_flops_per_s"},
+        {", \"f16\": 3", "", "",
+         "no field \"f16\" of flops_per_s; there are f32, bf16"},
+        {"", ", \"group\": []", "", "no field \"group\" of link"},
+        {"",
+         ", \"groups\": [{\"ranks\": 2, \"latency_s\": 1,"
+         " \"bytes_per_s\": 1, \"bandwidth\": 1}]",
+         "", "no field \"bandwidth\" of groups; there are ranks"},
+        {"", "",
+         ", \"net\": {\"bytes_per_s\": 1, \"latency_s\": 1,"
+         " \"nodes_bytes_per_s\": 1}",
+         "no field \"nodes_bytes_per_s\" of net; there are bytes_per_s, "
+         "latency_s, node_bytes_per_s"},
+        {"", "",
+         ", \"beside\": {\"latency_s\": 1, \"bytes_per_s\": 1,"
+         " \"rate\": 1}",
+         "no field \"rate\" of beside"},
+        {"", "", ", \"kernels\": {\"f32\": {}, \"bf16\": {}, \"f64\": {}}",
+         "no field \"f64\" of kernels"},
+        {"", "", ", \"kernel_s\": 2", "duplicate"},
+    };
+    char path[64], all[512];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_device d = {0};
+        struct merak_error err = {0};
+
+        snprintf(all, sizeof(all), text, rows[i].flops, rows[i].link,
+                 rows[i].more);
+        write_text(path, all);
+        assert_int_equal(merak_device_find(path, &d, &err),
+                         rows[i].says == NULL ? MERAK_OK : MERAK_ERR_FORMAT);
+        if (rows[i].says != NULL && strstr(err.text, rows[i].says) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", err.text, rows[i].says);
+    }
+    unlink(path);
+}
+
+/* It is not taken to be what is sustained, and a copy has none, too. */
+static void a_peak_may_be_left_out(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1, \"bf16\": 2},"
+        " \"bytes_per_s\": 1, \"kernel_s\": 1,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1}}";
+    struct merak_device d = {0}, back = {0};
+    char path[64];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    write_text(path, text);
+    assert_int_equal(merak_device_find(path, &d, NULL), MERAK_OK);
+    assert_true(d.peak_flops_per_s[MERAK_F32] == 0);
+    assert_int_equal(merak_device_save(&d, path, NULL), MERAK_OK);
+    assert_int_equal(merak_device_find(path, &back, NULL), MERAK_OK);
+    assert_true(back.peak_flops_per_s[MERAK_BF16] == 0);
+    assert_true(back.flops_per_s[MERAK_BF16] == 2);
+    unlink(path);
+}
+
+static void words_are_of_either_case(void **state)
+{
+    struct merak_device d = {0};
+
+    (void)state;
+    assert_int_equal(merak_device_find("H100", &d, NULL), MERAK_OK);
+    assert_string_equal(d.name, "h100");
+    assert_int_equal(merak_device_find("RTX3090", &d, NULL), MERAK_OK);
+}
+
 static void an_unknown_word_names_those_there_are(void **state)
 {
     struct merak_device d;
@@ -400,6 +488,9 @@ int main(void)
         cmocka_unit_test(kernels_are_interpolated),
         cmocka_unit_test(built_in_rates_are_below_peaks),
         cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(unknown_fields_are_refused),
+        cmocka_unit_test(a_peak_may_be_left_out),
+        cmocka_unit_test(words_are_of_either_case),
         cmocka_unit_test(an_unknown_word_names_those_there_are),
         cmocka_unit_test(links_have_levels),
         cmocka_unit_test(ranks_share_the_way_out),

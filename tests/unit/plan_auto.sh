@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..55
+echo 1..61
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
@@ -227,3 +227,25 @@ refuses "cut 99: there is no place 99; expected places from 0 to" \
     --device cpu --ranks-per-node 2 --global-batch 8 --what-if pp=2,cut=99
 refuses "device file: unable to open ./none.json: No such file" \
     --device ./none.json --global-batch 8
+echo '{"name": "x", "ntes": 1, "ranks_per_node": 1}' >"$tmp/misspelt.json"
+refuses 'choice; write commas between: tp=2,pp=2' $cpu --what-if 'tp=2;pp=2'
+refuses "no field \"ntes\"" --device "$tmp/misspelt.json" --global-batch 8
+
+"$merak" plan --print device --device H200 >"$tmp/h200.json" 2>&1
+has "a device is printed as a file" "$tmp/h200.json" '"name": "h200"' \
+    '"peak_flops_per_s":'
+jq 'del(.peak_flops_per_s)' "$tmp/h200.json" >"$tmp/no_peak.json"
+"$merak" plan --model "$model" --device "$tmp/no_peak.json" --global-batch 8 \
+    --seq 16 --json "$tmp/no_peak.plan" >"$tmp/out" 2>&1
+has "without a peak it is said what FLOP/s are of" "$tmp/out" \
+    "% of sustained FLOP/s (the device file has no peak_flops_per_s)"
+"$merak" plan --model "$model" --device cpu --global-batch 8 --seq 16 \
+    >"$tmp/out" 2>&1
+grep -v '^--what-if' "$tmp/out" | grep -q '1f1b\|sequence parallelism' &&
+    echo >"$tmp/out"
+has "one rank has no pipeline and no tensor peers" "$tmp/out" \
+    "tp 1, pp 1, dp 1; 1 micro-batch" "pipeline bubble                           0 s"
+"$merak" plan --model "$model" --device cpu --ranks-per-node 4 --memory 0.00024 \
+    --global-batch 8 --seq 16 --what-if tp=2,pp=2,sp=auto,tp-batch=0 >"$tmp/out" 2>&1
+has "what automatic choices came to is said" "$tmp/out" \
+    "sequence parallelism auto" "recomputation auto (" "cut over tp"
