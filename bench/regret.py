@@ -19,22 +19,28 @@
 # and are run so, too.  At last the fastest of all and the automatic plan,
 # which `srun --merak-tp=auto --merak-pp=auto` chooses by itself, are run in
 # alternating rounds, since the least of many noisy times is too small.
-# A run's time is the median of its steps without the first.  Regret is the
-# automatic plan's median over the rounds against the least of the others',
-# less 1.  Exit code 1 if one is above BOUND.
+# A run's time is the median of its steps without the first, and its prediction
+# the one in its trace, that of the simulator.  Regret is the automatic plan's
+# median over the rounds against the least of the others', less 1.  Exit code 1
+# if one is above BOUND.  Kendall's tau says how far all plans stand in the
+# order that was predicted: 1 in the same, -1 in the opposite one.
 #
 # Where other programs run, give it a real-time policy: `chrt -r 1 make ..`.
 
 import argparse
+import glob
 import itertools
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+import h5py
 
 BOUND = 0.05
 NODES, PER_NODE, GBIT = 4, 2, 0.25
@@ -85,6 +91,7 @@ class Plan:
         self.path = path
         self.choices = saved["plan"]
         self.key = (saved["program"], self.choices["order"])
+        # one with links alike says nothing here: its run will (measure())
         self.predicted = saved["predicted"]["step_s"] if searched else None
         self.mib = saved["predicted"]["memory_bytes"] / 2**20
         self.times = []
@@ -129,6 +136,7 @@ class Bench:
         self.model = os.path.join(scratch, name + ".json")
         self.device = os.path.join(scratch, "device.json")
         self.metrics = os.path.join(scratch, "metrics")
+        self.trace = os.path.join(scratch, "trace")
         self.made = itertools.count()
         with open(self.model, "w") as f:
             json.dump({"model_type": "gpt2", "n_head": 4,
@@ -202,6 +210,7 @@ class Bench:
         """Seconds of each step but the first, and what was logged."""
         if os.path.exists(self.metrics):
             os.unlink(self.metrics)
+        shutil.rmtree(self.trace, ignore_errors=True)
         done = subprocess.run(
             ["srun", "-N", str(NODES), "-n", str(NODES * PER_NODE)] + launch +
             ["merak", "train", "--model", self.model, "--data",
@@ -209,16 +218,26 @@ class Bench:
              "--global-batch", str(BATCH), "--threads", "1", "--backend",
              "emu", "--device", self.device, "--steps", str(self.steps),
              "--eval-samples", "0", "--log-every", "100", "--metrics",
-             self.metrics, *options], capture_output=True, text=True)
+             self.metrics, "--trace", self.trace, *options], capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"{launch}\n{done.stdout}{done.stderr}")
         with open(self.metrics) as f:
             steps = [json.loads(line)["step_s"] for line in f]
         return steps[1:], done.stdout + done.stderr
 
+    def predicted(self):
+        """Seconds that the last run's step was to take: its last end."""
+        end = 0
+        for path in glob.glob(os.path.join(self.trace, "trace-*.h5")):
+            with h5py.File(path) as f:
+                end = max(end, int(max(f["planned"]["end_ns"])))
+        return end / 1e9
+
     def measure(self, plan):
         plan.times.append(
             statistics.median(self.run([f"--merak-plan={plan.path}"])[0]))
+        if plan.predicted is None:
+            plan.predicted = self.predicted()
         print(f"{plan.time:.3f} {plan.predicted or 0:.3f} {plan.name()}",
               file=sys.stderr, flush=True)
 
@@ -248,6 +267,19 @@ def show(plans, auto):
         else:
             line += f" | {p.time:.3f} | |"
         print(line, flush=True)
+
+
+def tau(plans):
+    """Kendall's tau-b of predicted and measured times."""
+    both = ties_predicted = ties_measured = pairs = 0
+    for a, b in itertools.combinations(plans, 2):
+        predicted, measured = a.predicted - b.predicted, a.time - b.time
+        pairs += 1
+        ties_predicted += predicted == 0
+        ties_measured += measured == 0
+        both += (predicted * measured > 0) - (predicted * measured < 0)
+    scale = (pairs - ties_predicted) * (pairs - ties_measured)
+    return both / scale ** 0.5 if scale > 0 else float("nan")
 
 
 def by_time(plan):
@@ -302,7 +334,11 @@ def regret_of(name, scratch, args):
           f"wanted at most {100 * BOUND:.0f} %.  All plans, run once:")
     for p in best:
         p.times = once[id(p)]
+    everything = plans + [p for p in [auto] if p.key not in
+                          {q.key for q in plans}]
     show(sorted(plans + [auto], key=by_time), auto)
+    print(f"\nKendall's tau of predicted and measured times: "
+          f"{tau(everything):.2f} of {len(everything)} plans.")
     print(f"\n{time.monotonic() - began:.0f} s.", flush=True)
     return regret
 
