@@ -35,8 +35,17 @@ struct calibrate_times {
     double *shared;
 };
 
-/* For qsort(). */
-int calibrate_compare_doubles(const void *a, const void *b);
+/* calibrate_alone.c: this rank's rates of products, memory, copies and
+ * wake-ups; all ranks call it at the same time. */
+enum merak_status calibrate_alone(const struct merak_backend *backend,
+                                  int threads, struct merak_device *device,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* Sorts the values. */
+double calibrate_median(double *value, size_t n);
+/* Wake-ups: who has one end of a socket pair sends back what comes until the
+ * other is closed; *seconds_p is half of what that takes. */
+void calibrate_echo(int fd);
+bool calibrate_ping(int fd, double *seconds_p);
 
 /* calibrate_run.c */
 enum merak_status calibrate_world_open(struct calibrate_world *world,
