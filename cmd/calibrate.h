@@ -10,21 +10,23 @@
 #include "runtime/transport/arena.h"
 #include "runtime/transport/transport.h"
 
-/* Where models are run: as in training, one arena and one transport. */
+/* Where models are run: as in training, one arena and one transport.  Nodes
+ * all run the same at the same time, each for itself. */
 struct calibrate_world {
     const struct merak_backend *backend;
     struct merak_boot *boot;
     struct merak_arena arena;
     struct merak_transport *tr;
+    struct merak_team node; /* ranks of this node: a model is theirs */
     struct merak_team all;
-    int *rank_of; /* [size] 0, 1, ..: storage of the team */
+    int *rank_of; /* storage of both teams */
 };
 
 /* Steps of one program, in the order in which they were run. */
 struct calibrate_steps {
     int n;
     double *length;  /* [n] what kernels took together */
-    double *seconds; /* [n][instr] of each step's slowest rank */
+    double *seconds; /* [n][instr] of each step's slowest node and rank */
     double *shared;  /* [n][instr] of exchanges, since the last member came; of
                       * those that are exposed, until kernels go on */
 };
@@ -47,25 +49,32 @@ double calibrate_median(double *value, size_t n);
 void calibrate_echo(int fd);
 bool calibrate_ping(int fd, double *seconds_p);
 
-/* calibrate_run.c */
+/* calibrate_world.c */
 enum merak_status calibrate_world_open(struct calibrate_world *world,
                                        size_t arena_bytes,
                                        struct merak_error *err) MERAK_CHECKED;
 void calibrate_world_close(struct calibrate_world *world);
+/* Tell peers, who may wait for this rank in a transfer, if it fails; returns
+ * rc. */
+enum merak_status calibrate_world_tell(struct calibrate_world *world,
+                                       enum merak_status rc,
+                                       const struct merak_error *err)
+    MERAK_CHECKED;
+
+/* calibrate_run.c */
 /*
  * Train on random tokens for a round: one step, or where they are short,
  * several after one that is not counted.  Collective; all ranks
  * get the same times.
  *
- *   program  of this rank, whose peers, if any, are the world's ranks; borrowed
+ *   program  of this rank, whose peers, if any, are its node's ranks; borrowed
  *   vocab    of tokens
  *   steps    of the same program, to which these are added; free by
  *            calibrate_steps_fini(), after a failure too
  */
 enum merak_status calibrate_run(struct calibrate_world *world,
                                 const struct merak_program *program,
-                                size_t vocab,
-                                struct calibrate_steps *steps,
+                                size_t vocab, struct calibrate_steps *steps,
                                 struct merak_error *err) MERAK_CHECKED;
 void calibrate_steps_fini(struct calibrate_steps *steps);
 /* Whether the compute queue stands still for an exchange and nothing else, and
@@ -110,12 +119,19 @@ enum merak_status calibrate_beside_fit(const struct calibrate_beside *beside,
 void calibrate_beside_fini(struct calibrate_beside *beside);
 
 /* calibrate_kernels.c: time the kernels of small models of each dtype, and
- * with several ranks, of models that are shared out among all of them, and
+ * with several ranks on a node, of models that are shared out among them, and
  * the exchanges of these, going round all of them so many times.  Fills the
- * device's tables, and its link if there are several ranks.  Collective. */
+ * device's tables, and its link if a node has several ranks.  Collective. */
 enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
                                     int rounds, struct merak_device *device,
                                     struct merak_error *err) MERAK_CHECKED;
+
+/* calibrate_net.c: exchanges and transfers between nodes, of as many ranks on
+ * each, in so many rounds.  Fills the device's net, and with several ranks on a
+ * node what these have together.  Collective; opens the world and closes it. */
+enum merak_status calibrate_net(struct calibrate_world *world, int rounds,
+                                struct merak_device *device,
+                                struct merak_error *err) MERAK_CHECKED;
 
 struct calibrate_from {
     const char *dir;     /* the trace of a run */

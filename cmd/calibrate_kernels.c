@@ -5,8 +5,8 @@
  * a core's own cache, are trained for some steps (calibrate_run.c), in several
  * rounds over all of them.  A size of an op gets the mean of its calls.  Ranks
  * that were started together all train at the same time: each a model of its
- * own, some of these as replicas (calibrate_beside.c), and all of them one that
- * is cut into as many tensor parts.
+ * own, some of these as replicas (calibrate_beside.c), and those of a node one
+ * that is cut into as many tensor parts.
  */
 #include "config.h"
 
@@ -134,7 +134,9 @@ static const struct merak_program *
 own_program(const struct timer *t, const struct model *m,
             const struct merak_planned *planned)
 {
-    return planned->program[m->tp * m->dp > 1 ? t->world->boot->rank : 0];
+    bool several = m->tp * m->dp > 1;
+
+    return planned->program[several ? t->world->boot->local_rank : 0];
 }
 
 /* Heads are shared out among tensor ranks. */
@@ -350,7 +352,7 @@ static enum merak_status add_beside(struct timer *t, const struct trial *alone,
     if (rc == MERAK_OK) {
         calibrate_beside_add(
             &t->beside, own_program(t, &alone->model, planned[0]), &times[0],
-            planned[1], t->world->boot->rank, &times[1]);
+            planned[1], t->world->boot->local_rank, &times[1]);
         planned[1] = NULL;
     }
     for (int i = 0; i < 2; i++) {
@@ -399,7 +401,7 @@ enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
     struct timer t = {.world = world,
                       .device = device,
                       .threads = threads,
-                      .ranks = world->boot->size,
+                      .ranks = world->boot->local_size,
                       .rounds = rounds,
                       .err = err};
     size_t bytes;
@@ -410,7 +412,7 @@ enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
     if (rc == MERAK_OK)
         rc = calibrate_world_open(world, bytes, err);
     if (rc == MERAK_OK)
-        rc = run_trials(&t);
+        rc = calibrate_world_tell(world, run_trials(&t), err);
     if (rc == MERAK_OK)
         rc = fill_device(&t);
     calibrate_beside_fini(&t.beside);

@@ -36,40 +36,6 @@
 #define NORMALS ((size_t)1 << 16)
 #define SEED 1
 
-/* --- the world ------------------------------------------------------------ */
-
-enum merak_status calibrate_world_open(struct calibrate_world *world,
-                                       size_t arena_bytes,
-                                       struct merak_error *err)
-{
-    int size = world->boot->size;
-    struct merak_transport_options opt = {.arena_bytes = arena_bytes};
-    enum merak_status rc = merak_arena_create(arena_bytes, &world->arena, err);
-
-    world->rank_of = calloc((size_t)size, sizeof(*world->rank_of));
-    if (rc == MERAK_OK && world->rank_of == NULL)
-        rc = merak_fail_nomem(err, (size_t)size * sizeof(*world->rank_of));
-    rc = merak_boot_agree(world->boot, rc, err);
-    if (rc != MERAK_OK)
-        return rc;
-    for (int r = 0; r < size; r++)
-        world->rank_of[r] = r;
-    world->all = (struct merak_team){size, world->boot->rank, world->rank_of};
-    opt.arena = world->arena.base;
-    opt.arena_fd = world->arena.fd;
-    return merak_transport_open(size > 1 ? "ucx" : "self", world->boot, &opt,
-                                &world->tr, err);
-}
-
-void calibrate_world_close(struct calibrate_world *world)
-{
-    merak_transport_close(world->tr);
-    merak_arena_destroy(&world->arena);
-    free(world->rank_of);
-    world->tr = NULL;
-    world->rank_of = NULL;
-}
-
 /* --- one run -------------------------------------------------------------- */
 
 struct run {
@@ -79,7 +45,8 @@ struct run {
     size_t vocab, tokens; /* of a micro-batch */
     int count;            /* of steps of this round */
     struct calibrate_steps *steps;
-    double *all; /* [rank][instr], of one step */
+    double *all;     /* [rank][instr] of one step and this node */
+    double *of_node; /* [node] lengths of one step */
     struct merak_error *err;
 };
 
@@ -158,7 +125,7 @@ static enum merak_status start(struct run *r)
     const struct merak_engine_options opt = {
         .backend = r->world->backend,
         .tr = r->world->tr,
-        .transport_rank = r->world->rank_of,
+        .transport_rank = r->world->node.rank,
         .arena = r->world->arena.base,
         .load = load,
         .load_arg = r,
@@ -207,7 +174,7 @@ static size_t slowest(const struct run *r, size_t from, size_t to)
     size_t n = (size_t)r->prog->n_instrs, slow = 0;
     double most = 0;
 
-    for (size_t q = 0; q < (size_t)r->world->all.n; q++) {
+    for (size_t q = 0; q < (size_t)r->world->node.n; q++) {
         double sum = 0;
 
         for (size_t i = from; i < to; i++) {
@@ -284,22 +251,55 @@ static double seconds_of(const struct run *r, int id)
     return (double)(end - start) * 1e-9;
 }
 
+/* Nodes that train one model wait for the slowest, too: it gives its times to
+ * the others. */
+static enum merak_status take_slowest_node(struct run *r, double *length,
+                                           double *seconds, double *shared)
+{
+    const struct merak_boot *boot = r->world->boot;
+    const struct merak_team *all = &r->world->all;
+    size_t n = (size_t)r->prog->n_instrs;
+    int nodes = boot->n_nodes, slow = 0, root = 0;
+    enum merak_status rc;
+
+    if (nodes == 1)
+        return MERAK_OK;
+    memset(r->of_node, 0, (size_t)nodes * sizeof(*r->of_node));
+    if (r->world->node.me == 0)
+        r->of_node[boot->node_of[boot->rank]] = *length;
+    rc = merak_sum(r->world->tr, all, r->of_node, (size_t)nodes, r->err);
+    if (rc != MERAK_OK)
+        return rc;
+    for (int i = 0; i < nodes; i++)
+        slow = r->of_node[i] > r->of_node[slow] ? i : slow;
+    while (boot->node_of[root] != slow)
+        root++;
+    *length = r->of_node[slow];
+    rc = merak_broadcast(r->world->tr, all, seconds, n * sizeof(*seconds), root,
+                         r->err);
+    if (rc != MERAK_OK)
+        return rc;
+    return merak_broadcast(r->world->tr, all, shared, n * sizeof(*shared), root,
+                           r->err);
+}
+
 /* Of one step, over ranks: the time of each instruction on the slowest, and the
  * least, which of an exchange is that of the member who came last. */
 static enum merak_status add_step(struct run *r)
 {
-    size_t n = (size_t)r->prog->n_instrs, size = (size_t)r->world->all.n;
+    size_t n = (size_t)r->prog->n_instrs, size = (size_t)r->world->node.n;
     struct calibrate_steps *steps = r->steps;
     double *all = r->all;
     double *seconds = steps->seconds + (size_t)steps->n * n;
     double *least = steps->shared + (size_t)steps->n * n;
     double *length = steps->length + steps->n;
-    enum merak_status rc;
+    enum merak_status rc = MERAK_OK;
 
     memset(all, 0, n * size * sizeof(*all));
     for (size_t i = 0; i < n; i++)
-        all[(size_t)r->world->all.me * n + i] = seconds_of(r, (int)i);
-    rc = merak_sum(r->world->tr, &r->world->all, all, n * size, r->err);
+        all[(size_t)r->world->node.me * n + i] = seconds_of(r, (int)i);
+    if (size > 1)
+        rc = merak_sum(r->world->tr, &r->world->node, all, n * size, r->err);
     if (rc == MERAK_OK)
         take_slowest(r, seconds);
     *length = 0;
@@ -310,6 +310,8 @@ static enum merak_status add_step(struct run *r)
         if (r->prog->instr[i].queue == MERAK_QUEUE_COMPUTE)
             *length += seconds[i];
     }
+    if (rc == MERAK_OK)
+        rc = take_slowest_node(r, length, seconds, least);
     steps->n++;
     return rc;
 }
@@ -363,8 +365,9 @@ static enum merak_status allocate(struct run *r)
     size_t n = (size_t)r->prog->n_instrs;
     size_t steps = (size_t)(s->n + r->count);
 
-    r->all = calloc((size_t)r->world->all.n * n, sizeof(double));
-    if (r->all == NULL || !grow(&s->seconds, steps * n) ||
+    r->all = calloc((size_t)r->world->node.n * n, sizeof(double));
+    r->of_node = calloc((size_t)r->world->boot->n_nodes, sizeof(double));
+    if (r->all == NULL || r->of_node == NULL || !grow(&s->seconds, steps * n) ||
         !grow(&s->shared, steps * n) || !grow(&s->length, steps))
         return merak_fail_nomem(r->err, steps * n * sizeof(double));
     return MERAK_OK;
@@ -390,6 +393,7 @@ enum merak_status calibrate_run(struct calibrate_world *world,
         rc = run_steps(&r);
     merak_engine_destroy(r.engine);
     free(r.all);
+    free(r.of_node);
     return rc;
 }
 

@@ -34,11 +34,48 @@ teardown() { assert_no_node_drained; }
     [[ $output == *"on 1 x 2 cpu, 1 thread"* ]]
 }
 
-@test "calibrate refuses ranks of several nodes" {
-    run srun -N2 -n2 merak calibrate --out "$RUNS/nodes.json"
+@test "nodes measure themselves, and the links between them" {
+    run srun -N2 -n2 --overcommit merak calibrate --rounds 1 \
+        --out "$RUNS/nodes.json"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'between 2 nodes: ' <<<"$output")" -eq 1 ]
+    jq -e '.ranks_per_node == 1 and .net.latency_s != .link.latency_s and
+        .net.bytes_per_s != .link.bytes_per_s and .tp_kernels == null and
+        (.net | has("node_bytes_per_s") | not) and
+        (.kernels.f32.linear | length) > 20' "$RUNS/nodes.json"
+    run merak plan --model "$MODEL" --device "$RUNS/nodes.json" --nodes 2 \
+        --dtype fp32 "${usual[@]}"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"on 2 x 1 cpu, 1 thread"* ]]
+}
+
+# refused TEXT SRUN-OPTION... -- OPTION...: by one line with TEXT
+refused()
+{
+    local text=$1 launch=()
+
+    shift
+    while [ "$1" != -- ]; do
+        launch+=("$1")
+        shift
+    done
+    shift
+    run srun --overcommit "${launch[@]}" merak calibrate \
+        --out "$RUNS/none.json" "$@"
     echo "$output"
     [ "$status" -eq 66 ]
     [ "$(grep -c 'merak calibrate: ' <<<"$output")" -eq 1 ]
-    [[ $output == *"2 ranks on 2 nodes: start those of one node"* ]]
-    [ ! -e "$RUNS/nodes.json" ]
+    [[ $output == *"merak calibrate: $text"* ]]
+    [ ! -e "$RUNS/none.json" ]
+}
+
+@test "what says nothing of links is refused in one line" {
+    refused "2 ranks on n1, 1 on n2: plans have as many on each node, so start \
+as many (srun -N 2 --ntasks-per-node=2)" -N2 -n3 --
+    refused "--net measures links between nodes, and there is n1 alone: " \
+        -N1 -n2 -w n1 -- --net
+    refused "no device \"abacus\"" -N2 -n2 -- --net --device abacus
+    refused "--net measures links alone: " -n1 -- --net --threads 2
 }

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate_net.c - what ranks of different nodes give each other, and take
+ *
+ * Of each node one rank, then all of them at once, each with those of the same
+ * number on the other nodes, do what steps do: transfers, round a ring of all
+ * nodes, and all-reduces among all of them.  So what counts is what an
+ * exchange over all nodes meets, far or near, and links have bytes in both
+ * directions.  The thread that waits for messages is woken by another one
+ * before and wakes it behind, as communication and compute threads of a step
+ * do.
+ *
+ * A size of messages takes the median of several rounds, each of the rank that
+ * took longest.  That is fitted with
+ *
+ *   seconds = rounds latency + bytes / rate
+ *
+ * with rounds and bytes as merak_cost_exchange() counts them: one latency, the
+ * rate of a rank that is alone on its node, and the rate of a node's ranks
+ * together.  The latency is that of least squares of relative errors, so that
+ * small messages have as much of a say as large ones; rates are those with
+ * which all sizes together take what they took, most of which is the largest's.
+ */
+#include "config.h"
+
+#include "cmd/calibrate.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* From the least that an all-reduce reduces in two rounds. */
+static const size_t sizes[] = {8 << 10, 32 << 10, 128 << 10, 512 << 10,
+                               2 << 20, 8 << 20,  32 << 20};
+#define SIZES ((int)(sizeof(sizes) / sizeof(*sizes)))
+#define MOST_BYTES ((size_t)32 << 20)
+
+#define TEST_S 0.03   /* to be spent on a size in each round */
+#define LONGEST_S 0.5 /* after which larger sizes say nothing new */
+#define MOST_REPEATS 200.0
+
+enum kind { TRANSFER, ALL_REDUCE, KINDS };
+enum crowd { ALONE, TOGETHER, CROWDS };
+
+/* A size of one kind, by so many ranks of each node. */
+struct test {
+    enum kind kind;
+    enum crowd crowd;
+    size_t bytes;
+    int repeats;     /* of a round */
+    double *seconds; /* [n] of rounds */
+    int n;
+    double least, median;
+};
+
+/* Normal equations of seconds = rounds latency + bytes per_byte, and sums. */
+struct line {
+    double rr, rb, bb, r1, b1;
+    double rounds, bytes, seconds;
+};
+
+struct net {
+    struct calibrate_world *world;
+    int rounds;
+    struct merak_team team; /* this rank's number, one of each node */
+    int *member;            /* storage of it */
+    double *of_rank;        /* [size] */
+    double *seconds;        /* storage of all tests */
+    struct test test[CROWDS * KINDS * SIZES];
+    int n_tests;
+    pthread_t waker; /* the other thread */
+    int wake_fd[2];
+    struct merak_error *err;
+};
+
+/* --- one exchange or transfer --------------------------------------------- */
+
+/* What is sent or reduced; then what comes, or an all-reduce's scratch, which
+ * has all members' cuts, each rounded up. */
+static size_t arena_bytes(const struct net *net)
+{
+    return 2 * MOST_BYTES + (size_t)net->team.n * 128;
+}
+
+static enum merak_status all_reduce(const struct net *net, size_t bytes)
+{
+    const struct calibrate_world *w = net->world;
+    char *data = w->arena.base;
+    const struct merak_shape shape = {1, {bytes / sizeof(float)}};
+    const struct merak_exchange ex = {.kind = MERAK_CONVERT_ALL_REDUCE,
+                                      .combine = MERAK_SUM,
+                                      .dtype = MERAK_F32,
+                                      .n = net->team.n,
+                                      .me = net->team.me,
+                                      .in = shape,
+                                      .out = shape};
+    struct merak_request *req;
+    enum merak_status rc = merak_exchange(w->tr, &net->team, &ex, data, data,
+                                          data + MOST_BYTES, 0, &req, net->err);
+
+    return rc == MERAK_OK ? merak_request_wait(w->tr, req, net->err) : rc;
+}
+
+/* To the next node, from the one before. */
+static enum merak_status transfer(const struct net *net, size_t bytes)
+{
+    const struct merak_team *team = &net->team;
+    struct merak_transport *tr = net->world->tr;
+    char *data = net->world->arena.base;
+    int to = team->rank[(team->me + 1) % team->n];
+    int from = team->rank[(team->me + team->n - 1) % team->n];
+    struct merak_request *send, *recv;
+    enum merak_status rc;
+
+    rc = merak_recv(tr, data + MOST_BYTES, bytes, from, 0, &recv, net->err);
+    if (rc == MERAK_OK)
+        rc = merak_send(tr, data, bytes, to, 0, &send, net->err);
+    if (rc == MERAK_OK)
+        rc = merak_request_wait(tr, recv, net->err);
+    return rc == MERAK_OK ? merak_request_wait(tr, send, net->err) : rc;
+}
+
+static enum merak_status repeat(const struct net *net, const struct test *t,
+                                int n, double *seconds_p)
+{
+    int64_t start = merak_clock_ns();
+    enum merak_status rc = MERAK_OK;
+    double wake;
+
+    for (int i = 0; i < n && rc == MERAK_OK; i++) {
+        if (!calibrate_ping(net->wake_fd[0], &wake))
+            return merak_fail(net->err, MERAK_ERR_SYSTEM,
+                              "no answer from a thread: %m");
+        rc = t->kind == TRANSFER ? transfer(net, t->bytes)
+                                 : all_reduce(net, t->bytes);
+    }
+    *seconds_p = (double)(merak_clock_ns() - start) * 1e-9 / n;
+    return rc;
+}
+
+/* --- tests ---------------------------------------------------------------- */
+
+/* Of all ranks; who does not take part brings 0, and waits here. */
+static enum merak_status longest(struct net *net, double *seconds_p)
+{
+    const struct merak_team *all = &net->world->all;
+    enum merak_status rc;
+
+    memset(net->of_rank, 0, (size_t)all->n * sizeof(*net->of_rank));
+    net->of_rank[all->me] = *seconds_p;
+    rc = merak_sum(net->world->tr, all, net->of_rank, (size_t)all->n, net->err);
+    for (int r = 0; r < all->n && rc == MERAK_OK; r++)
+        *seconds_p = fmax(*seconds_p, net->of_rank[r]);
+    return rc;
+}
+
+static enum merak_status time_test(struct net *net, const struct test *t,
+                                   int repeats, double *seconds_p)
+{
+    enum merak_status rc = MERAK_OK;
+
+    *seconds_p = 0;
+    if (t->crowd == TOGETHER || net->world->node.me == 0)
+        rc = repeat(net, t, repeats, seconds_p);
+    return rc == MERAK_OK ? longest(net, seconds_p) : rc;
+}
+
+/* The first time warms up and says how many fit in a test. */
+static enum merak_status run_test(struct net *net, struct test *t)
+{
+    double *seconds = &t->seconds[t->n];
+    enum merak_status rc = MERAK_OK;
+
+    if (t->n == 0) {
+        rc = time_test(net, t, 1, seconds);
+        t->repeats = 1 + (int)fmin(TEST_S / *seconds, MOST_REPEATS);
+    }
+    if (rc == MERAK_OK)
+        rc = time_test(net, t, t->repeats, seconds);
+    t->least = fmin(t->least, *seconds);
+    t->n++;
+    return rc;
+}
+
+/* Of one kind, larger ones only while they do not take too long. */
+static enum merak_status run_sizes(struct net *net, struct test *first)
+{
+    double growth = (double)sizes[1] / (double)sizes[0];
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < SIZES && rc == MERAK_OK; i++) {
+        if (i > 0 && first[i - 1].least * growth > LONGEST_S)
+            break;
+        rc = run_test(net, &first[i]);
+    }
+    return rc;
+}
+
+static enum merak_status run_tests(struct net *net)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int round = 0; round < net->rounds; round++) {
+        for (int i = 0; i < net->n_tests && rc == MERAK_OK; i += SIZES)
+            rc = run_sizes(net, &net->test[i]);
+    }
+    return rc;
+}
+
+static void add_tests(struct net *net)
+{
+    int crowds = net->world->node.n > 1 ? CROWDS : TOGETHER;
+
+    for (int i = 0; i < crowds * KINDS * SIZES; i++)
+        net->test[net->n_tests++] =
+            (struct test){.crowd = (enum crowd)(i / SIZES / KINDS),
+                          .kind = (enum kind)(i / SIZES % KINDS),
+                          .bytes = sizes[i % SIZES],
+                          .least = INFINITY,
+                          .seconds = net->seconds + i * net->rounds};
+}
+
+/* --- what they say -------------------------------------------------------- */
+
+static void sum_up(struct net *net)
+{
+    static const char *const kinds[] = {"transfer", "all-reduce"};
+
+    for (int i = 0; i < net->n_tests; i++) {
+        struct test *t = &net->test[i];
+        int ranks = t->crowd == TOGETHER ? net->world->node.n : 1;
+
+        if (t->n == 0)
+            continue;
+        t->median = calibrate_median(t->seconds, (size_t)t->n);
+        printf("  %-10s %5zu KiB, %4d a node %9.3f ms\n", kinds[t->kind],
+               t->bytes >> 10, ranks, t->median * 1e3);
+    }
+}
+
+/* Returns the seconds of a round if bytes took none. */
+static double add_test(const struct net *net, const struct test *t,
+                       struct line *l)
+{
+    double far = net->team.n - 1;
+    double rounds = t->kind == TRANSFER ? 1 : 2 * far;
+    double bytes = (double)t->bytes, r, b;
+
+    if (t->kind == ALL_REDUCE)
+        bytes *= 2 * far / net->team.n;
+    if (t->crowd == TOGETHER)
+        bytes *= net->world->node.n;
+    r = rounds / t->median;
+    b = bytes / t->median;
+    l->rr += r * r;
+    l->rb += r * b;
+    l->bb += b * b;
+    l->r1 += r;
+    l->b1 += b;
+    l->rounds += rounds;
+    l->bytes += bytes;
+    l->seconds += t->median;
+    return 1 / r;
+}
+
+static void fit(const struct net *net, struct merak_device *device)
+{
+    struct line line[CROWDS] = {{0}};
+    double most = INFINITY, top = 0, bottom = 0, latency, rate[CROWDS] = {0};
+    int crowds = net->world->node.n > 1 ? CROWDS : TOGETHER;
+
+    for (int i = 0; i < net->n_tests; i++) {
+        if (net->test[i].n > 0)
+            most = fmin(
+                most, add_test(net, &net->test[i], &line[net->test[i].crowd]));
+    }
+    for (int i = 0; i < crowds; i++) {
+        top += line[i].r1 - line[i].rb * line[i].b1 / line[i].bb;
+        bottom += line[i].rr - line[i].rb * line[i].rb / line[i].bb;
+    }
+    /* within what leaves some time to the bytes of each test */
+    latency = fmin(fmax(top / bottom, 0), 0.99 * most);
+    for (int i = 0; i < crowds; i++)
+        rate[i] = line[i].bytes / (line[i].seconds - line[i].rounds * latency);
+    device->net_latency_s = latency;
+    device->net_bytes_per_s = rate[ALONE];
+    device->node_bytes_per_s = rate[TOGETHER]; /* 0: a rank is all there is */
+}
+
+static void print_net(const struct net *net, const struct merak_device *device)
+{
+    int ranks = net->world->node.n;
+
+    printf("  between %d nodes: %.1f us a round, %.4f GB/s of a rank",
+           net->team.n, device->net_latency_s * 1e6,
+           device->net_bytes_per_s / 1e9);
+    if (ranks > 1)
+        printf(", %.4f GB/s of %d together", device->node_bytes_per_s / 1e9,
+               ranks);
+    putchar('\n');
+}
+
+/* --- set-up --------------------------------------------------------------- */
+
+/* This rank's number on each node, in the order of nodes. */
+static enum merak_status make_team(struct net *net)
+{
+    const struct merak_boot *boot = net->world->boot;
+    size_t nodes = (size_t)boot->n_nodes;
+    int *seen = calloc(nodes, sizeof(*seen));
+
+    net->member = calloc(nodes, sizeof(*net->member));
+    if (seen == NULL || net->member == NULL) {
+        free(seen);
+        return merak_fail_nomem(net->err, nodes * sizeof(*seen));
+    }
+    for (int r = 0; r < boot->size; r++) {
+        int node = boot->node_of[r];
+
+        if (seen[node]++ == boot->local_rank)
+            net->member[node] = r;
+    }
+    free(seen);
+    net->team = (struct merak_team){boot->n_nodes, boot->node_of[boot->rank],
+                                    net->member};
+    return MERAK_OK;
+}
+
+static void *answer(void *arg)
+{
+    calibrate_echo(((struct net *)arg)->wake_fd[1]);
+    return NULL;
+}
+
+static enum merak_status start_waker(struct net *net)
+{
+    int why;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, net->wake_fd) != 0)
+        return merak_fail(net->err, MERAK_ERR_SYSTEM, "socketpair: %m");
+    why = pthread_create(&net->waker, NULL, answer, net);
+    if (why == 0)
+        return MERAK_OK;
+    close(net->wake_fd[0]);
+    close(net->wake_fd[1]);
+    net->wake_fd[0] = -1;
+    return merak_fail(net->err, MERAK_ERR_SYSTEM, "cannot start a thread: %s",
+                      strerror(why));
+}
+
+static void stop_waker(struct net *net)
+{
+    if (net->wake_fd[0] < 0)
+        return;
+    close(net->wake_fd[0]);
+    pthread_join(net->waker, NULL);
+    close(net->wake_fd[1]);
+}
+
+static enum merak_status set_up(struct net *net)
+{
+    size_t n = (size_t)net->rounds * CROWDS * KINDS * SIZES;
+    size_t size = (size_t)net->world->boot->size;
+    enum merak_status rc;
+
+    net->seconds = calloc(n, sizeof(*net->seconds));
+    net->of_rank = calloc(size, sizeof(*net->of_rank));
+    if (net->seconds == NULL || net->of_rank == NULL)
+        return merak_fail_nomem(net->err, (n + size) * sizeof(double));
+    rc = make_team(net);
+    return rc == MERAK_OK ? start_waker(net) : rc;
+}
+
+static enum merak_status run(struct net *net)
+{
+    add_tests(net);
+    return calibrate_world_tell(net->world, run_tests(net), net->err);
+}
+
+enum merak_status calibrate_net(struct calibrate_world *world, int rounds,
+                                struct merak_device *device,
+                                struct merak_error *err)
+{
+    struct net net = {.world = world,
+                      .rounds = 2 * rounds + 1,
+                      .wake_fd = {-1, -1},
+                      .err = err};
+    enum merak_status rc;
+
+    rc = merak_boot_agree(world->boot, set_up(&net), err);
+    if (rc == MERAK_OK)
+        rc = calibrate_world_open(world, arena_bytes(&net), err);
+    if (rc == MERAK_OK)
+        rc = run(&net);
+    if (rc == MERAK_OK) {
+        sum_up(&net);
+        fit(&net, device);
+        print_net(&net, device);
+    }
+    calibrate_world_close(world);
+    stop_waker(&net);
+    free(net.member);
+    free(net.seconds);
+    free(net.of_rank);
+    return rc;
+}
