@@ -142,16 +142,6 @@ static enum merak_status start(struct run *r)
     return merak_boot_agree(r->world->boot, rc, r->err);
 }
 
-static bool waits_for(const struct merak_program *prog,
-                      const struct merak_instr *in, int id)
-{
-    for (int i = 0; i < in->n_wait; i++) {
-        if (prog->wait[in->first_wait + i] == id)
-            return true;
-    }
-    return false;
-}
-
 /* Whether a kernel starts when all members of a group have come. */
 static bool is_meeting(const struct merak_program *prog, size_t at)
 {
@@ -233,7 +223,7 @@ bool calibrate_exposed(const struct merak_program *prog, int id, int *before_p,
     *before_p = before;
     *behind_p = behind;
     return behind > id && prog->instr[behind].n_wait == 1 &&
-           waits_for(prog, &prog->instr[behind], id);
+           prog->wait[prog->instr[behind].first_wait] == id;
 }
 
 /* Of this rank.  Threads have to be woken before and behind an exchange: where

@@ -8,16 +8,12 @@
 #include "base/error.h"
 #include "kernels/kernels.h"
 #include "partitioner/plan.h"
+#include "runtime/train/chosen.h"
 #include "runtime/train/phases.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-static enum merak_pin pin_of(bool given, bool value)
-{
-    return !given ? MERAK_PIN_FREE : value ? MERAK_PIN_YES : MERAK_PIN_NO;
-}
 
 /* Degrees that were given, or said to be auto. */
 static int degree_of(bool given, int degree)
@@ -37,11 +33,13 @@ static void fill_pins(const struct plan_options *opt,
         .micro_batch = opt->given.micro_batch ? plan->micro_batch : 0,
         .schedule = opt->given.schedule ? plan->schedule : NULL,
         .chunks = opt->given.chunks ? plan->chunks : 0,
-        .sub_pipeline = pin_of(opt->given.sub_pipeline, plan->sub_pipeline),
+        .sub_pipeline =
+            merak_pin_of(opt->given.sub_pipeline, plan->sub_pipeline),
         .fix_recompute = opt->given.recompute,
         .recompute = plan->recompute,
-        .zero1 = pin_of(opt->given.zero1, plan->zero1),
-        .order_tp_pp_dp = pin_of(opt->given.order, plan->order_tp_pp_dp),
+        .zero1 = merak_pin_of(opt->given.zero1, plan->zero1),
+        .order_tp_pp_dp =
+            merak_pin_of(opt->given.order, plan->order_tp_pp_dp),
         .fix_sp = opt->given.sp,
         .sp = plan->sp,
         .fix_batch = opt->given.tp_batch,
@@ -97,28 +95,6 @@ static enum merak_status fill_input(struct plan_auto *plan,
         .device = &plan->device};
     fill_pins(opt, &plan->in.pin);
     return fill_scratch(plan, err);
-}
-
-/* The choice as a run replays it. */
-static enum merak_status fill_file(struct plan_auto *plan,
-                                   const struct merak_search_result *result,
-                                   struct merak_error *err)
-{
-    const struct merak_search_choice *best = &result->choice[0];
-    const struct merak_program_options po = {
-        .scratch = plan->in.scratch, .scratch_arg = plan->in.scratch_arg};
-    struct merak_plan_file *file = &plan->file;
-
-    *file = (struct merak_plan_file){.plan = best->plan,
-                                     .seq = plan->in.seq,
-                                     .global_batch = plan->in.global_batch,
-                                     .step_s = best->step_s,
-                                     .memory_bytes = best->memory_bytes};
-    memcpy(file->device, plan->device.name, sizeof(file->device));
-    plan->identified = true;
-    return merak_plan_identify(&best->plan, plan->in.seq, plan->in.describe,
-                               plan->in.arg, &po, &file->program, file->model,
-                               err);
 }
 
 /* --- pictures ------------------------------------------------------------- */
@@ -219,8 +195,9 @@ enum merak_status merak_plan_auto(const struct plan_options *opt,
 
     if (rc == MERAK_OK)
         rc = merak_search(&plan.in, &result, err);
-    if (rc == MERAK_OK && opt->json != NULL)
-        rc = fill_file(&plan, result, err);
+    plan.identified = rc == MERAK_OK && opt->json != NULL;
+    if (plan.identified)
+        rc = merak_chosen_file(&plan.in, result, &plan.file, err);
     if (rc == MERAK_OK && opt->json != NULL)
         rc = plan_report_save(&plan, result, err);
     if (rc == MERAK_OK && (opt->svg != NULL || opt->html != NULL))

@@ -8,6 +8,7 @@
  */
 #include "config.h"
 
+#include "runtime/train/chosen.h"
 #include "runtime/train/trainer.h"
 
 #include "base/clock.h"
@@ -97,11 +98,6 @@ static enum merak_status find_links(struct merak_trainer *t,
 
 /* --- searching, on rank 0 ------------------------------------------------- */
 
-static enum merak_pin pin_of(bool given, bool value)
-{
-    return !given ? MERAK_PIN_FREE : value ? MERAK_PIN_YES : MERAK_PIN_NO;
-}
-
 /* What was said is not changed. */
 static enum merak_status fill_pins(const struct merak_trainer *t,
                                    struct merak_search_pins *pin,
@@ -118,8 +114,8 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
         .micro_batch = o->given.micro_batch ? o->micro_batch : 0,
         .schedule = o->given.schedule ? o->schedule : NULL,
         .chunks = o->given.chunks ? o->chunks : 0,
-        .sub_pipeline = pin_of(o->given.sub_pipeline, o->sub_pipeline),
-        .zero1 = pin_of(o->given.zero1, o->zero1),
+        .sub_pipeline = merak_pin_of(o->given.sub_pipeline, o->sub_pipeline),
+        .zero1 = merak_pin_of(o->given.zero1, o->zero1),
         .fix_recompute = o->given.recompute,
         .recompute = o->recompute,
         .fix_sp = o->given.sp,
@@ -132,7 +128,7 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
     if (r->launched)
         order = r->launch.input.order;
     pin->order_tp_pp_dp =
-        pin_of(order != MERAK_ORDER_AUTO, order == MERAK_ORDER_TP_PP_DP);
+        merak_pin_of(order != MERAK_ORDER_AUTO, order == MERAK_ORDER_TP_PP_DP);
     if (o->emu_unit_ms > 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--emu-unit-ms makes all stages alike: there is "
@@ -164,25 +160,6 @@ static enum merak_status fill_input(struct merak_trainer *t,
         return err->status;
     in->scratch_arg = (void *)(uintptr_t)t->backend;
     return fill_pins(t, &in->pin, err);
-}
-
-static enum merak_status keep_choice(const struct merak_search_input *in,
-                                     const struct merak_search_result *result,
-                                     struct merak_plan_file *file,
-                                     struct merak_error *err)
-{
-    const struct merak_search_choice *best = &result->choice[0];
-    const struct merak_program_options po = {.scratch = in->scratch,
-                                             .scratch_arg = in->scratch_arg};
-
-    file->plan = best->plan; /* its lists are the result's */
-    file->seq = in->seq;
-    file->global_batch = in->global_batch;
-    file->step_s = best->step_s;
-    file->memory_bytes = best->memory_bytes;
-    snprintf(file->device, sizeof(file->device), "%s", in->device->name);
-    return merak_plan_identify(&file->plan, in->seq, in->describe, in->arg, &po,
-                               &file->program, file->model, err);
 }
 
 static enum merak_status encode(struct merak_plan_file *file, char **text_p,
@@ -220,7 +197,7 @@ static enum merak_status search(struct merak_trainer *t, char **text_p,
     if (rc == MERAK_OK)
         rc = merak_search(&in, &result, err);
     if (rc == MERAK_OK)
-        rc = keep_choice(&in, result, &file, err);
+        rc = merak_chosen_file(&in, result, &file, err);
     if (rc == MERAK_OK)
         rc = encode(&file, text_p, err);
     if (rc == MERAK_OK)

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chosen.c - what a search chose, as a run replays it */
+#include "config.h"
+
+#include "runtime/train/chosen.h"
+
+#include "partitioner/plan.h"
+
+#include <stdio.h>
+
+enum merak_status merak_chosen_file(const struct merak_search_input *in,
+                                    const struct merak_search_result *result,
+                                    struct merak_plan_file *file,
+                                    struct merak_error *err)
+{
+    const struct merak_search_choice *best = &result->choice[0];
+    const struct merak_program_options po = {.scratch = in->scratch,
+                                             .scratch_arg = in->scratch_arg};
+
+    *file = (struct merak_plan_file){.plan = best->plan,
+                                     .seq = in->seq,
+                                     .global_batch = in->global_batch,
+                                     .step_s = best->step_s,
+                                     .memory_bytes = best->memory_bytes};
+    snprintf(file->device, sizeof(file->device), "%s", in->device->name);
+    return merak_plan_identify(&file->plan, in->seq, in->describe, in->arg, &po,
+                               &file->program, file->model, err);
+}

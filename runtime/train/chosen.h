@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/train/chosen.h - what a search chose, as a plan file */
+#ifndef MERAK_TRAIN_CHOSEN_H
+#define MERAK_TRAIN_CHOSEN_H
+
+#include "io/plan_file.h"
+#include "partitioner/search/search.h"
+
+/* A choice that is not the search's if it was given. */
+static inline enum merak_pin merak_pin_of(bool given, bool value)
+{
+    return !given ? MERAK_PIN_FREE : value ? MERAK_PIN_YES : MERAK_PIN_NO;
+}
+
+/* Fill the file with the first choice, identified; its plan's lists stay the
+ * result's. */
+enum merak_status merak_chosen_file(const struct merak_search_input *in,
+                                    const struct merak_search_result *result,
+                                    struct merak_plan_file *file,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+#endif
