@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "io/hf_config.h"
+#include "partitioner/refine/line.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,11 +52,10 @@ struct trial {
     struct calibrate_steps steps;
 };
 
-/* Normal equations of seconds = rounds latency + bytes / rate.  Weights are of
- * what an exchange would take by numbers like a node's, not of what it took:
- * those would have the few that found everybody waiting decide. */
-struct line {
-    double rr, rb, bb, r1, b1;
+/* Weights are of what an exchange would take by numbers like a node's, not of
+ * what it took: those would have the few that found everybody waiting decide. */
+struct exchanges {
+    struct merak_line line;
     int n;
 };
 
@@ -65,7 +65,7 @@ struct timer {
     int threads, ranks, rounds;
     int n_trials;
     struct trial trial[TRIALS]; /* replicas come after the same model alone */
-    struct line link;
+    struct exchanges link;
     struct calibrate_beside beside;
     struct merak_error *err;
 };
@@ -184,12 +184,7 @@ static void add_exchange(struct timer *t, const struct merak_program *prog,
 
     if (!calibrate_exposed(prog, id, &before, &behind))
         return;
-    weight *= weight;
-    t->link.rr += weight * r * r;
-    t->link.rb += weight * r * b;
-    t->link.bb += weight * b * b;
-    t->link.r1 += weight * r * seconds;
-    t->link.b1 += weight * b * seconds;
+    merak_line_add(&t->link.line, weight * weight, r, b, seconds);
     t->link.n++;
 }
 
@@ -208,14 +203,13 @@ static void take_times(struct timer *t, const struct merak_program *prog,
 }
 
 /* The latency and bandwidth that exchanges met, where they say both. */
-static void fit_link(const struct line *l, struct merak_device *device)
+static void fit_link(const struct exchanges *l, struct merak_device *device)
 {
-    double det = l->rr * l->bb - l->rb * l->rb, latency, per_byte;
+    double latency, per_byte;
 
-    if (l->n < 2 || det <= 0)
+    if (l->n < 2 || merak_line_det(&l->line) <= 0)
         return;
-    latency = (l->r1 * l->bb - l->b1 * l->rb) / det;
-    per_byte = (l->b1 * l->rr - l->r1 * l->rb) / det;
+    merak_line_solve(&l->line, &latency, &per_byte);
     if (latency <= 0 || per_byte <= 0)
         return;
     device->link_latency_s = latency;

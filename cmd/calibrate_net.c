@@ -26,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "partitioner/refine/line.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -59,9 +60,9 @@ struct test {
     double least, median;
 };
 
-/* Normal equations of seconds = rounds latency + bytes per_byte, and sums. */
-struct line {
-    double rr, rb, bb, r1, b1;
+/* Of one crowd. */
+struct sums {
+    struct merak_line line;
     double rounds, bytes, seconds;
 };
 
@@ -246,48 +247,41 @@ static void sum_up(struct net *net)
 
 /* Returns the seconds of a round if bytes took none. */
 static double add_test(const struct net *net, const struct test *t,
-                       struct line *l)
+                       struct sums *l)
 {
     double far = net->team.n - 1;
     double rounds = t->kind == TRANSFER ? 1 : 2 * far;
-    double bytes = (double)t->bytes, r, b;
+    double bytes = (double)t->bytes;
 
     if (t->kind == ALL_REDUCE)
         bytes *= 2 * far / net->team.n;
     if (t->crowd == TOGETHER)
         bytes *= net->world->node.n;
-    r = rounds / t->median;
-    b = bytes / t->median;
-    l->rr += r * r;
-    l->rb += r * b;
-    l->bb += b * b;
-    l->r1 += r;
-    l->b1 += b;
+    merak_line_add(&l->line, 1 / (t->median * t->median), rounds, bytes,
+                   t->median);
     l->rounds += rounds;
     l->bytes += bytes;
     l->seconds += t->median;
-    return 1 / r;
+    return t->median / rounds;
 }
 
 static void fit(const struct net *net, struct merak_device *device)
 {
-    struct line line[CROWDS] = {{0}};
+    struct sums sums[CROWDS] = {{.rounds = 0}};
     double most = INFINITY, top = 0, bottom = 0, latency, rate[CROWDS] = {0};
     int crowds = net->world->node.n > 1 ? CROWDS : TOGETHER;
 
     for (int i = 0; i < net->n_tests; i++) {
         if (net->test[i].n > 0)
             most = fmin(
-                most, add_test(net, &net->test[i], &line[net->test[i].crowd]));
+                most, add_test(net, &net->test[i], &sums[net->test[i].crowd]));
     }
-    for (int i = 0; i < crowds; i++) {
-        top += line[i].r1 - line[i].rb * line[i].b1 / line[i].bb;
-        bottom += line[i].rr - line[i].rb * line[i].rb / line[i].bb;
-    }
+    for (int i = 0; i < crowds; i++)
+        merak_line_share_latency(&sums[i].line, &top, &bottom);
     /* within what leaves some time to the bytes of each test */
     latency = fmin(fmax(top / bottom, 0), 0.99 * most);
     for (int i = 0; i < crowds; i++)
-        rate[i] = line[i].bytes / (line[i].seconds - line[i].rounds * latency);
+        rate[i] = sums[i].bytes / (sums[i].seconds - sums[i].rounds * latency);
     device->net_latency_s = latency;
     device->net_bytes_per_s = rate[ALONE];
     device->node_bytes_per_s = rate[TOGETHER]; /* 0: a rank is all there is */

@@ -11,6 +11,7 @@
 #include "config.h"
 
 #include "partitioner/refine/impl.h"
+#include "partitioner/refine/line.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,8 +22,7 @@
 /* One kind of link, and what is known of it. */
 struct link {
     double latency_s, bytes_per_s;
-    /* normal equations */
-    double rr, rb, bb, r1, b1;
+    struct merak_line line;
     /* of all samples */
     double rounds, bytes, seconds;
     int classes;
@@ -37,15 +37,11 @@ static int rounds_of(const struct merak_sample_class *what)
 static void add(struct link *l, const struct refine_class *c, double rounds,
                 double bytes, double seconds)
 {
-    double n = (double)c->n, r = rounds / seconds, b = bytes / seconds;
+    double n = (double)c->n;
 
     if (seconds <= 0 || n <= 0)
         return;
-    l->rr += n * r * r;
-    l->rb += n * r * b;
-    l->bb += n * b * b;
-    l->r1 += n * r;
-    l->b1 += n * b;
+    merak_line_add(&l->line, n / (seconds * seconds), rounds, bytes, seconds);
     l->rounds += n * rounds;
     l->bytes += n * bytes;
     l->seconds += n * seconds;
@@ -57,14 +53,14 @@ static void add(struct link *l, const struct refine_class *c, double rounds,
  * make no sense. */
 static void fit(const struct link *l, double *latency_p, double *per_byte_p)
 {
-    double det = l->rr * l->bb - l->rb * l->rb, latency = 0, per_byte = 0;
+    const struct merak_line *line = &l->line;
+    double latency, per_byte;
 
     *latency_p = l->latency_s;
     *per_byte_p = 1 / l->bytes_per_s;
-    if (l->classes < 2 || det <= 1e-3 * l->rr * l->bb)
+    if (l->classes < 2 || merak_line_det(line) <= 1e-3 * line->rr * line->bb)
         return;
-    latency = (l->r1 * l->bb - l->b1 * l->rb) / det;
-    per_byte = (l->b1 * l->rr - l->r1 * l->rb) / det;
+    merak_line_solve(line, &latency, &per_byte);
     per_byte = *per_byte_p * merak_refine_bound(fmax(per_byte, 0) / *per_byte_p,
                                                 BANDWIDTH_MOST);
     if (latency <= 0)
@@ -256,9 +252,8 @@ static bool fit_both(struct link *own, struct link *shared)
     for (int i = 0; i < 2; i++) {
         if (kind[i]->bytes <= 0)
             return false;
-        top += kind[i]->r1 - kind[i]->rb * kind[i]->b1 / kind[i]->bb;
-        bottom += kind[i]->rr - kind[i]->rb * kind[i]->rb / kind[i]->bb;
-        all += kind[i]->rr;
+        merak_line_share_latency(&kind[i]->line, &top, &bottom);
+        all += kind[i]->line.rr;
     }
     latency = bottom > 1e-3 * all ? top / bottom : own->latency_s;
     latency = fmax(latency, own->latency_s / MERAK_REFINE_MOST);
