@@ -279,7 +279,7 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
             vstore_f32(o, vload_f32(o) / r->sum[i]);
         }
     }
-    transpose_matrix(x->out, TILE, pad(at->D), TILE, x->row, false);
+    transpose_matrix(x->out, TILE, pad(at->D), TILE, x->row, pad(at->D), false);
     store_tile(at, &at->o, b, rows, h, x->row, false);
     for (size_t i = rows.lo - rows.t; i < rows.hi - rows.t; i++)
         lse[merak_lse_at(at, b, rows.t + i, h)] =
@@ -310,7 +310,7 @@ static void forward_item(void *arg, size_t item, int thread)
 
     carve(&x, at->D, thread);
     load_tile(at, &at->q, b, queries, h, x.row);
-    transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, false);
+    transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, TILE, false);
     memset(x.out, 0, pad(at->D) * TILE * sizeof(float));
     for (size_t i = 0; i < TILE / LANES; i++) {
         r.max[i] = vset(-INFINITY);
@@ -433,8 +433,9 @@ static void load_queries(const struct merak_attention *at, struct tiles *x,
     load_tile(at, &at->q, b, s, h, x->q);
     load_tile(at, &at->d_o, b, s, h, x->d_o);
     load_tile(at, &at->o, b, s, h, x->row);
-    transpose_matrix(x->q, pad(at->D), TILE, pad(at->D), x->q_t, false);
-    transpose_matrix(x->d_o, pad(at->D), TILE, pad(at->D), x->d_o_t, false);
+    transpose_matrix(x->q, pad(at->D), TILE, pad(at->D), x->q_t, TILE, false);
+    transpose_matrix(x->d_o, pad(at->D), TILE, pad(at->D), x->d_o_t, TILE,
+                     false);
     deltas(at, x, delta);
     for (size_t i = 0; i < TILE; i++)
         lse[i] = t + i >= s.lo && t + i < s.hi

@@ -32,11 +32,12 @@
 #define TILE_MIN_M 128 /* below, packing the operands dominates */
 #define TILE_MIN_N 256
 #define TILE_ROUND 64
+#define LINE 64 /* bytes of a cache line */
 
 /* What tells one primitive from another; compared as bytes, so made from
  * zero. */
 struct tile_key {
-    size_t m, n, k, ldb, ldc;
+    size_t m, n, k, lda, ldb, ldc;
     int trans_b, bf16_c, accumulate, bias;
 };
 
@@ -105,7 +106,7 @@ static dnnl_status_t describe_all(const struct tile_key *k,
     dnnl_data_type_t c = k->bf16_c ? dnnl_bf16 : dnnl_f32;
     dnnl_status_t rc;
 
-    rc = describe(&md[SLOT_A], k->m, k->k, dnnl_bf16, k->k, 1);
+    rc = describe(&md[SLOT_A], k->m, k->k, dnnl_bf16, k->lda, 1);
     if (rc == dnnl_success)
         rc = describe(&md[SLOT_B], k->k, k->n, dnnl_bf16,
                       k->trans_b ? 1 : k->ldb, k->trans_b ? k->ldb : 1);
@@ -302,7 +303,7 @@ enum merak_status merak_gemm_open(struct merak_error *err)
 struct job {
     const struct merak_gemm *g;
     size_t tile_m, tile_n, rows, cols;
-    size_t ldb;
+    size_t lda, ldb;  /* of a as it is multiplied, maybe turned */
     size_t turned_at; /* in the thread's scratch, behind oneDNN's */
     struct tile *edge[2][2];
     _Atomic int failed; /* a dnnl_status_t */
@@ -358,6 +359,7 @@ static enum merak_status find_tiles(struct job *job, struct merak_error *err)
         key.m = extent(row, job->tile_m, g->m);
         key.n = extent(col, job->tile_n, g->n);
         key.k = g->k;
+        key.lda = job->lda;
         key.ldb = job->ldb;
         key.ldc = g->n;
         key.trans_b = g->trans_b;
@@ -403,7 +405,7 @@ static dnnl_status_t multiply_f32(const struct job *job,
         memcpy(c + i * g->n, p->bias, p->n * sizeof(float));
     return dnnl_sgemm(
         'N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)p->m, (dnnl_dim_t)p->n,
-        (dnnl_dim_t)g->k, 1.0f, (const float *)p->a, (dnnl_dim_t)g->k,
+        (dnnl_dim_t)g->k, 1.0f, (const float *)p->a, (dnnl_dim_t)job->lda,
         (const float *)p->b, (dnnl_dim_t)job->ldb,
         g->accumulate || p->bias != NULL ? 1.0f : 0.0f, c, (dnnl_dim_t)g->n);
 }
@@ -445,7 +447,7 @@ static void multiply_tile(void *arg, size_t item, int thread)
     if (job->g->trans_a) {
         char *turned = gemm.scratch[thread] + job->turned_at;
 
-        job->g->transpose(p.a, job->g->m, job->g->k, p.m, turned,
+        job->g->transpose(p.a, job->g->m, job->g->k, p.m, turned, job->lda,
                           job->g->bf16_ab);
         p.a = turned;
     }
@@ -458,13 +460,23 @@ static void multiply_tile(void *arg, size_t item, int thread)
         job->failed = (int)rc;
 }
 
+/* Elements between rows of `k` that are turned: an odd number of cache lines,
+ * which spreads columns over all sets of a cache.  Where k is a power of two
+ * they would share a few, and products take a fifth longer. */
+static size_t turned_pitch(size_t k, size_t bytes)
+{
+    size_t lines = (k * bytes + LINE - 1) / LINE;
+
+    return (lines | 1) * LINE / bytes;
+}
+
 /* Scratch for every thread, from the first call of the largest shape on. */
 static enum merak_status reserve(struct job *job, struct merak_error *err)
 {
     size_t turned = 0;
 
     if (job->g->trans_a)
-        turned = job->tile_m * job->g->k * (job->g->bf16_ab ? 2 : 4);
+        turned = job->tile_m * job->lda * (job->g->bf16_ab ? 2 : 4);
     job->turned_at = gemm.dnnl_bytes;
     return grow_scratch(gemm.dnnl_bytes + turned, err);
 }
@@ -479,6 +491,7 @@ enum merak_status merak_gemm(const struct merak_gemm *g,
     if (gemm.threads == 0)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the cpu backend has not been opened");
+    job.lda = g->trans_a ? turned_pitch(g->k, g->bf16_ab ? 2 : 4) : g->k;
     job.ldb = g->trans_b ? g->k : g->n;
     cut_grid(&job);
     if (g->bf16_ab)

@@ -26,9 +26,9 @@ struct merak_gemm {
     const void *a, *b;
     void *c;
     const float *bias;
-    /* [rows, cols] of rows `pitch` elements apart to [cols, rows], dense */
-    void (*transpose)(const void *from, size_t pitch, size_t rows, size_t cols,
-                      void *to, bool bf16);
+    /* [rows, cols] to [cols, rows], of rows so many elements apart */
+    void (*transpose)(const void *from, size_t from_pitch, size_t rows,
+                      size_t cols, void *to, size_t to_pitch, bool bf16);
 };
 
 /* After merak_pool_open(); forgets what it kept for another thread count. */

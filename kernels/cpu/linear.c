@@ -54,13 +54,13 @@ CPU_KERNEL(linear_dx)
     return rc == MERAK_OK ? merak_gemm(&g, err) : rc;
 }
 
-static void turn(const void *from, size_t pitch, size_t rows, size_t cols,
-                 void *to, bool bf16)
+static void turn(const void *from, size_t from_pitch, size_t rows, size_t cols,
+                 void *to, size_t to_pitch, bool bf16)
 {
     if (bf16)
-        transpose_matrix(from, pitch, rows, cols, to, true);
+        transpose_matrix(from, from_pitch, rows, cols, to, to_pitch, true);
     else
-        transpose_matrix(from, pitch, rows, cols, to, false);
+        transpose_matrix(from, from_pitch, rows, cols, to, to_pitch, false);
 }
 
 CPU_KERNEL(linear_dw)

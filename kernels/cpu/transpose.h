@@ -52,16 +52,16 @@ INLINE void transpose_block(const void *from, size_t at, size_t from_row,
         vstore_n(to, put + k * to_row, rows, x[k], bf16);
 }
 
-/* from [rows][cols], rows from_row elements apart, to [cols][rows], dense.
- * Along the rows of `from`, which may be large and far apart, so that they
- * are prefetched; `to` is expected to fit the cache. */
+/* from [rows][cols], rows from_row elements apart, to [cols][rows], rows to_row
+ * elements apart.  Along the rows of `from`, which may be large and far apart,
+ * so that they are prefetched; `to` is expected to fit the cache. */
 INLINE void transpose_matrix(const void *from, size_t from_row, size_t rows,
-                             size_t cols, void *to, bool bf16)
+                             size_t cols, void *to, size_t to_row, bool bf16)
 {
     for (size_t i = 0; i < rows; i += LANES)
         for (size_t j = 0; j < cols; j += LANES)
             transpose_block(from, i * from_row + j, from_row, rows - i,
-                            cols - j, to, j * rows + i, rows, bf16);
+                            cols - j, to, j * to_row + i, to_row, bf16);
 }
 
 #endif
