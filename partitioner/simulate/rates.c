@@ -10,6 +10,9 @@
 #include <string.h>
 
 #define ALIKE 0.02 /* of logarithms: sizes so near are the same */
+#define AXES 3     /* FLOPs, bytes, width */
+#define RIDGE 0.01 /* of the points' variance: slopes that few tell are flat \
+                    */
 
 static const struct merak_op_rates *find(const struct merak_rates *rates,
                                          const char *op)
@@ -24,18 +27,30 @@ static const struct merak_op_rates *find(const struct merak_rates *rates,
 /* Of sizes; what is 0 is far from what is not. */
 static double distance(double a, double b)
 {
-    return fabs(log((a + 1) / (b + 1)));
+    return log((a + 1) / (b + 1));
+}
+
+/* From y to x. */
+static void difference(const struct merak_kernel_size *x,
+                       const struct merak_kernel_size *y, double d[AXES])
+{
+    d[0] = distance(x->flops, y->flops);
+    d[1] = distance(x->bytes, y->bytes);
+    d[2] = x->width > 0 && y->width > 0 ? log(x->width / y->width) : 0;
+}
+
+static double length2(const double d[AXES])
+{
+    return d[0] * d[0] + d[1] * d[1] + d[2] * d[2];
 }
 
 static double distance2(const struct merak_kernel_size *x,
                         const struct merak_kernel_size *y)
 {
-    double f = distance(x->flops, y->flops), b = distance(x->bytes, y->bytes);
-    double w = 0;
+    double d[AXES];
 
-    if (x->width > 0 && y->width > 0)
-        w = log(x->width / y->width);
-    return f * f + b * b + w * w;
+    difference(x, y, d);
+    return length2(d);
 }
 
 static struct merak_op_rates *add_op(struct merak_rates *rates, const char *op)
@@ -130,23 +145,83 @@ static double roofline(const struct merak_kernel_size *size, double flops_per_s,
     return compute > memory ? compute : memory;
 }
 
+/* Weighted sums over the points of an op: x is how far a point is from the size
+ * that is asked for, y the logarithm of how it did. */
+struct plane {
+    double w, x[AXES], y, xx[AXES][AXES], xy[AXES];
+    double least, most; /* y of any point */
+};
+
+static void add_point(struct plane *p, const double x[AXES], double y)
+{
+    double w = 1 / (length2(x) + 1e-9);
+
+    p->w += w;
+    p->y += w * y;
+    for (int i = 0; i < AXES; i++) {
+        p->x[i] += w * x[i];
+        p->xy[i] += w * x[i] * y;
+        for (int j = 0; j < AXES; j++)
+            p->xx[i][j] += w * x[i] * x[j];
+    }
+    p->least = y < p->least ? y : p->least;
+    p->most = y > p->most ? y : p->most;
+}
+
+/* Gauss, of a positive definite matrix, which is lost; b becomes a^-1 b. */
+static void solve(double a[AXES][AXES], double b[AXES])
+{
+    for (int i = 0; i < AXES; i++) {
+        for (int k = i + 1; k < AXES; k++) {
+            double f = a[k][i] / a[i][i];
+
+            for (int j = i; j < AXES; j++)
+                a[k][j] -= f * a[i][j];
+            b[k] -= f * b[i];
+        }
+    }
+    for (int i = AXES - 1; i >= 0; i--) {
+        for (int j = i + 1; j < AXES; j++)
+            b[i] -= a[i][j] * b[j];
+        b[i] /= a[i][i];
+    }
+}
+
+/* y where x is 0: the points' mean, less their slopes times their mean x. */
+static double at_origin(const struct plane *p)
+{
+    double a[AXES][AXES], slope[AXES], variance = 0, y = p->y / p->w;
+
+    for (int i = 0; i < AXES; i++) {
+        slope[i] = p->xy[i] / p->w - p->x[i] * p->y / (p->w * p->w);
+        for (int j = 0; j < AXES; j++)
+            a[i][j] = p->xx[i][j] / p->w - p->x[i] * p->x[j] / (p->w * p->w);
+        variance += a[i][i];
+    }
+    for (int i = 0; i < AXES; i++)
+        a[i][i] += RIDGE * variance + 1e-12;
+    solve(a, slope);
+    for (int i = 0; i < AXES; i++)
+        y -= slope[i] * p->x[i] / p->w;
+    return fmin(fmax(y, p->least), p->most);
+}
+
 double merak_rates_seconds(const struct merak_rates *rates, const char *op,
                            const struct merak_kernel_size *size,
                            double flops_per_s, double bytes_per_s)
 {
     const struct merak_op_rates *r = find(rates, op);
-    double sum = 0, weights = 0;
+    struct plane plane = {.least = INFINITY, .most = -INFINITY};
 
     if (r == NULL || r->n == 0)
         return -1;
     for (int i = 0; i < r->n; i++) {
         const struct merak_rate_point *p = &r->point[i];
-        double d2 = distance2(&p->size, size) + 1e-9;
-        double weight = 1 / (d2 * d2);
+        double roof = roofline(&p->size, flops_per_s, bytes_per_s);
+        double x[AXES];
 
-        sum += weight *
-               log(p->seconds / roofline(&p->size, flops_per_s, bytes_per_s));
-        weights += weight;
+        difference(&p->size, size, x);
+        add_point(&plane, x, log(p->seconds / roof));
     }
-    return roofline(size, flops_per_s, bytes_per_s) * exp(sum / weights);
+    return roofline(size, flops_per_s, bytes_per_s) * exp(at_origin(&plane));
 }

@@ -57,10 +57,11 @@ bool merak_rates_has(const struct merak_rates *rates, const char *op);
 
 /*
  * Seconds of a kernel that the roofline gives roof_s, > 0: roof_s times what
- * near points took of their rooflines, the mean of logarithms weighted by the
- * inverse fourth power of their distances in (log flops, log bytes, log width;
- * the last where both are known).  A point itself is met.  Far from
- * all points it is the nearest ones' efficiency.
+ * near points took of their rooflines.  A plane is laid through the logarithms
+ * of these over (log flops, log bytes, log width; the last where both are
+ * known), by least squares weighted by the inverse squares of distances from
+ * the size.  A point itself is met, nearly; never is a kernel more or less
+ * efficient than all of its op that were timed.
  *
  *   flops_per_s, bytes_per_s   of the roofline
  *
