@@ -32,6 +32,9 @@ struct merak_graphs {
         struct merak_sharded *sharded;
     } kept[MAX_KEPT + 1]; /* the latest first */
     int n_kept;
+    int users;        /* searches for the same model */
+    bool knows_state; /* asked for before */
+    struct merak_state state;
     long n_sharded, n_records; /* so far; records as merak_sharded has them */
 };
 
@@ -44,13 +47,20 @@ enum merak_status merak_graphs_create(const struct merak_search_input *in,
     if (graphs == NULL)
         return merak_fail_nomem(err, sizeof(*graphs));
     graphs->in = in;
+    graphs->users = 1;
     *graphs_p = graphs;
     return MERAK_OK;
 }
 
+struct merak_graphs *merak_graphs_share(struct merak_graphs *graphs)
+{
+    graphs->users++;
+    return graphs;
+}
+
 void merak_graphs_destroy(struct merak_graphs *graphs)
 {
-    if (graphs == NULL)
+    if (graphs == NULL || --graphs->users > 0)
         return;
     for (int i = 0; i < graphs->n_kept; i++)
         merak_sharded_destroy(graphs->kept[i].sharded);
@@ -146,6 +156,62 @@ static enum merak_status find_graph(struct merak_graphs *graphs,
                ? merak_model_graph(graphs->model[at].model, graph_p, err)
                : rc;
 }
+
+/* --- state ---------------------------------------------------------------- */
+
+/* As program/params.c keeps it; a parameter that nothing uses is nowhere. */
+static void add_value(const struct merak_value *value, bool used,
+                      struct merak_state *state)
+{
+    double n = (double)merak_shape_count(&value->shape);
+    double bytes = (double)merak_dtype_bytes(value->dtype);
+
+    if (value->kind == MERAK_VALUE_PARAM_GRAD) {
+        state->whole += 4 * n;
+    } else if (value->kind == MERAK_VALUE_PARAM && used) {
+        state->whole += bytes * n;
+        state->parted += (value->dtype == MERAK_F32 ? 8 : 12) * n;
+        state->elements += n;
+    }
+}
+
+static enum merak_status count_state(const struct merak_graph *graph,
+                                     struct merak_state *state,
+                                     struct merak_error *err)
+{
+    size_t n = (size_t)graph->n_values + 1;
+    bool *used = calloc(n, sizeof(*used));
+
+    if (used == NULL)
+        return merak_fail_nomem(err, n * sizeof(*used));
+    for (int i = 0; i < graph->n_nodes; i++) {
+        for (int k = 0; k < graph->node[i]->n_in; k++)
+            used[graph->node[i]->in[k]->id] = true;
+    }
+    for (int v = 0; v < graph->n_values; v++)
+        add_value(graph->value[v], used[v], state);
+    free(used);
+    return MERAK_OK;
+}
+
+enum merak_status merak_graphs_state(struct merak_graphs *graphs,
+                                     struct merak_state *state,
+                                     struct merak_error *err)
+{
+    struct merak_graph *graph;
+    enum merak_status rc = MERAK_OK;
+
+    if (!graphs->knows_state) {
+        rc = find_graph(graphs, 1, &graph, err);
+        if (rc == MERAK_OK)
+            rc = count_state(graph, &graphs->state, err);
+        graphs->knows_state = rc == MERAK_OK;
+    }
+    *state = graphs->state;
+    return rc;
+}
+
+/* --- sharding ------------------------------------------------------------- */
 
 enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
                                      const struct merak_plan *plan,

@@ -365,7 +365,21 @@ struct merak_graphs;
 enum merak_status merak_graphs_create(const struct merak_search_input *in,
                                       struct merak_graphs **graphs_p,
                                       struct merak_error *err) MERAK_CHECKED;
+/* For another search with the same model, sequences and dtype; to be destroyed
+ * as often. */
+struct merak_graphs *merak_graphs_share(struct merak_graphs *graphs);
 void merak_graphs_destroy(struct merak_graphs *graphs);
+
+/* Bytes of parameters, accumulators of their gradients, and what the optimizer
+ * keeps, of one replica. */
+struct merak_state {
+    double whole;    /* that every replica has */
+    double parted;   /* that ZeRO-1 shares out over replicas */
+    double elements; /* of the parameters */
+};
+enum merak_status merak_graphs_state(struct merak_graphs *graphs,
+                                     struct merak_state *state,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* As this plan's trainer calls it: the program that runs is the one planned.
  * Borrowed until the next call: the latest are kept. */
 enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
@@ -432,6 +446,7 @@ struct merak_search {
     const struct merak_search_input *in;
     struct merak_cost_model cost;
     double limit;
+    double state; /* bytes: merak_search_is_hopeless() */
     int tasks;
     struct merak_graphs *graphs;
     struct merak_table **table;
@@ -464,6 +479,11 @@ struct merak_search {
 enum merak_status merak_search_init(struct merak_search *s,
                                     const struct merak_search_input *in,
                                     struct merak_error *err) MERAK_CHECKED;
+/* The same for another request with this one's model. */
+enum merak_status merak_search_init_like(struct merak_search *s,
+                                         const struct merak_search_input *in,
+                                         const struct merak_search *like)
+    MERAK_CHECKED;
 void merak_search_fini(struct merak_search *s);
 enum merak_status merak_search_rate_all(struct merak_search *s) MERAK_CHECKED;
 /* Append to one of the lists. */
@@ -552,6 +572,13 @@ merak_search_choose(struct merak_search *s,
                     struct merak_search_result **result_p) MERAK_CHECKED;
 /* --- refuse.c ------------------------------------------------------ */
 
+/* What any plan's ranks keep from step to step, as a mean over ranks: is that
+ * more than the memory, and by more than tables may be off?  Sets s->state. */
+bool merak_search_is_hopeless(struct merak_search *s);
+/* Rate the plainest plans alone, to see what the smallest of them takes: none
+ * fits. */
+enum merak_status merak_search_rate_plain(struct merak_search *s) MERAK_CHECKED;
+
 /* Say why there is no plan, and what would do. */
 enum merak_status merak_search_no_memory(const struct merak_search *s);
 enum merak_status merak_search_no_division(const struct merak_search *s);
@@ -560,9 +587,12 @@ enum merak_status merak_search_no_division(const struct merak_search *s);
 
 #define MERAK_CHANGE_TEXT 64
 
-/* Is there a plan for this request, among the first that are rated?  Its
- * programs are built. */
-bool merak_search_has_plan(const struct merak_search_input *in);
+/* Is there a plan for this request, the search's with some change, among the
+ * first that are rated?  Its programs are built. */
+bool merak_search_has_plan(const struct merak_search *s,
+                           const struct merak_search_input *in);
+/* Fix what is free to what fits soonest. */
+void merak_search_narrow(struct merak_search_pins *pin);
 /* Are the degrees that are asked for those of some plan?  Names them. */
 bool merak_search_has_degrees(const struct merak_search *s,
                               char given[MERAK_CHANGE_TEXT]);

@@ -20,12 +20,14 @@
 
 /* --- would it do? --------------------------------------------------------- */
 
-bool merak_search_has_plan(const struct merak_search_input *in)
+bool merak_search_has_plan(const struct merak_search *of,
+                           const struct merak_search_input *in)
 {
     struct merak_search s;
     bool found = false;
 
-    if (merak_search_init(&s, in, NULL) == MERAK_OK &&
+    if (merak_search_init_like(&s, in, of) == MERAK_OK &&
+        !merak_search_is_hopeless(&s) &&
         merak_search_rate_all(&s) == MERAK_OK) {
         for (int i = 0; i < s.n_cands && i < MAX_TRIED && !found; i++) {
             struct merak_candidate *c = &s.cand[i];
@@ -39,8 +41,7 @@ bool merak_search_has_plan(const struct merak_search_input *in)
     return found;
 }
 
-/* Fix what is free to what fits soonest. */
-static void narrow(struct merak_search_pins *pin)
+void merak_search_narrow(struct merak_search_pins *pin)
 {
     if (pin->zero1 == MERAK_PIN_FREE)
         pin->zero1 = MERAK_PIN_YES;
@@ -60,13 +61,14 @@ static void narrow(struct merak_search_pins *pin)
 }
 
 /* Is there a plan, of any tp and pp that are allowed? */
-static bool would_do(const struct merak_search_input *in)
+static bool would_do(const struct merak_search *s,
+                     const struct merak_search_input *in)
 {
     struct merak_search_input one = *in;
     const struct merak_search_pins *pin = &in->pin;
     int tasks = in->nodes * in->ranks_per_node;
 
-    narrow(&one.pin);
+    merak_search_narrow(&one.pin);
     for (int tp = in->ranks_per_node; tp >= 1; tp--) {
         if (in->ranks_per_node % tp != 0 || (pin->tp > 0 && pin->tp != tp))
             continue;
@@ -80,7 +82,7 @@ static bool would_do(const struct merak_search_input *in)
                 continue;
             one.pin.tp = tp;
             one.pin.pp = pp;
-            if (merak_search_has_plan(&one))
+            if (merak_search_has_plan(s, &one))
                 return true;
         }
     }
@@ -188,7 +190,7 @@ static bool change_degrees(const struct merak_search *s, char *text)
         in.pin.pp = near[i].pp;
         in.pin.dp = near[i].dp;
         name_degrees(near[i], text);
-        if (would_do(&in))
+        if (would_do(s, &in))
             return true;
     }
     return false;
@@ -248,7 +250,7 @@ static bool change_batch(const struct merak_search *s, char *text)
     for (int i = 0; i < n; i++) {
         in.global_batch = near[i];
         snprintf(text, MERAK_CHANGE_TEXT, "global batch %zu", near[i]);
-        if (would_do(&in))
+        if (would_do(s, &in))
             return true;
     }
     return false;
@@ -268,7 +270,7 @@ static bool change_micro_batch(const struct merak_search *s, char *text)
     for (int i = 0; i < n; i++) {
         in.pin.micro_batch = near[i];
         snprintf(text, MERAK_CHANGE_TEXT, "micro-batch %zu", near[i]);
-        if (would_do(&in))
+        if (would_do(s, &in))
             return true;
     }
     return false;
@@ -285,7 +287,7 @@ static bool change_schedule(const struct merak_search *s, char *text)
             continue;
         in.pin.schedule = all[i]->name;
         snprintf(text, MERAK_CHANGE_TEXT, "schedule %s", all[i]->name);
-        if (would_do(&in))
+        if (would_do(s, &in))
             return true;
     }
     return false;
@@ -302,18 +304,19 @@ static bool change_chunks(const struct merak_search *s, char *text)
     for (int i = 0; i < n; i++) {
         in.pin.chunks = (int)near[i];
         snprintf(text, MERAK_CHANGE_TEXT, "chunks %zu", near[i]);
-        if (would_do(&in))
+        if (would_do(s, &in))
             return true;
     }
     return false;
 }
 
 /* What is left of a request after a choice was changed. */
-static bool change_to(const struct merak_search_input *in, const char *what,
+static bool change_to(const struct merak_search *s,
+                      const struct merak_search_input *in, const char *what,
                       char *text)
 {
     snprintf(text, MERAK_CHANGE_TEXT, "%s", what);
-    return would_do(in);
+    return would_do(s, in);
 }
 
 static bool change_sub_pipeline(const struct merak_search *s, char *text)
@@ -323,7 +326,7 @@ static bool change_sub_pipeline(const struct merak_search *s, char *text)
     if (in.pin.sub_pipeline != MERAK_PIN_YES)
         return false;
     in.pin.sub_pipeline = MERAK_PIN_NO;
-    return change_to(&in, "sub-pipeline no", text);
+    return change_to(s, &in, "sub-pipeline no", text);
 }
 
 static bool change_tp_batch(const struct merak_search *s, char *text)
@@ -333,7 +336,7 @@ static bool change_tp_batch(const struct merak_search *s, char *text)
     if (in.pin.batch == 0)
         return false;
     in.pin.batch = 0;
-    return change_to(&in, "tp-batch 0", text);
+    return change_to(s, &in, "tp-batch 0", text);
 }
 
 /* Any cut. */
@@ -344,7 +347,7 @@ static bool free_cut(const struct merak_search *s, char *text)
     if (in.pin.list.cut == NULL)
         return false;
     in.pin.list.cut = NULL;
-    return change_to(&in, "cut auto", text);
+    return change_to(s, &in, "cut auto", text);
 }
 
 /* Move a place of a cut, if it then is still behind the one before it. */
@@ -372,7 +375,7 @@ static bool change_cut(const struct merak_search *s, char *text)
             tried++;
             memcpy(text, "cut ", 5);
             merak_cut_text(cut, n, text + 4, MERAK_CHANGE_TEXT - 4);
-            if (would_do(&in))
+            if (would_do(s, &in))
                 return true;
         }
     }
@@ -388,7 +391,7 @@ static bool change_recompute(const struct merak_search *s, char *text)
         return false;
     in.pin.list.drop = NULL;
     in.pin.recompute = MERAK_RECOMPUTE_AUTO;
-    return change_to(&in, "recompute auto", text);
+    return change_to(s, &in, "recompute auto", text);
 }
 
 static bool change_drop(const struct merak_search *s, char *text)
@@ -403,7 +406,7 @@ static bool change_zero1(const struct merak_search *s, char *text)
     if (in.pin.zero1 != MERAK_PIN_NO)
         return false;
     in.pin.zero1 = MERAK_PIN_YES;
-    return change_to(&in, "zero1 yes", text);
+    return change_to(s, &in, "zero1 yes", text);
 }
 
 static bool change_sp(const struct merak_search *s, char *text)
@@ -413,7 +416,7 @@ static bool change_sp(const struct merak_search *s, char *text)
     if (!in.pin.fix_sp || in.pin.sp == MERAK_SP_AUTO)
         return false;
     in.pin.sp = MERAK_SP_AUTO;
-    return change_to(&in, "sp auto", text);
+    return change_to(s, &in, "sp auto", text);
 }
 
 static bool change_nodes(const struct merak_search *s, char *text)
@@ -426,7 +429,7 @@ static bool change_nodes(const struct merak_search *s, char *text)
             return false;
         in.nodes = s->in->nodes * times[i];
         snprintf(text, MERAK_CHANGE_TEXT, "%d nodes", in.nodes);
-        if (would_do(&in))
+        if (would_do(s, &in))
             return true;
     }
     return false;

@@ -14,6 +14,55 @@
 
 /* --- memory --------------------------------------------------------------- */
 
+/* The fewest replicas that are left. */
+static int least_dp(const struct merak_search *s)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    int dp = 1;
+
+    if (pin->dp > 0)
+        dp = pin->dp;
+    else if (pin->tp > 0 && pin->pp > 0)
+        dp = s->tasks / pin->tp / pin->pp;
+    return dp > 0 ? dp : 1;
+}
+
+/*
+ * However a model is cut, its tensor ranks and stages have all of it, and some
+ * things more than once.  Every replica has parameters and accumulators; what
+ * the optimizer keeps is there once at least, and then in each replica reduced
+ * gradients besides (program/params.c).  No rank can have less than the mean.
+ */
+bool merak_search_is_hopeless(struct merak_search *s)
+{
+    double dp = least_dp(s);
+    struct merak_state of;
+
+    if (merak_graphs_state(s->graphs, &of, NULL) != MERAK_OK)
+        return false; /* the search says why */
+    s->state = dp * of.whole + of.parted;
+    if (dp > 1)
+        s->state += s->in->pin.zero1 == MERAK_PIN_NO ? (dp - 1) * of.parted
+                                                     : 4 * of.elements;
+    s->state /= s->tasks;
+    return s->state > s->limit * MERAK_SEARCH_SLACK;
+}
+
+enum merak_status merak_search_rate_plain(struct merak_search *s)
+{
+    const struct merak_search_input *asked = s->in;
+    struct merak_search_input plain = *asked;
+    enum merak_status rc;
+
+    merak_search_narrow(&plain.pin);
+    s->in = &plain;
+    rc = merak_search_rate_all(s);
+    s->in = asked;
+    for (int i = 0; i < s->n_bigs; i++)
+        s->big[i].lists = &asked->pin.list;
+    return rc;
+}
+
 /* NULL: none could run, whatever the memory. */
 static const struct merak_candidate *least(const struct merak_search *s)
 {
@@ -85,7 +134,7 @@ static size_t enough_memory(const struct merak_search *s,
 
     for (int i = 0; i < 40; i++) {
         in.memory_bytes = round_up(need);
-        if (merak_search_has_plan(&in))
+        if (merak_search_has_plan(s, &in))
             return in.memory_bytes;
         need *= 1.02;
     }
@@ -96,6 +145,7 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
 {
     const struct merak_candidate *c = least(s);
     char limit[MERAK_BYTES_TEXT], need[MERAK_BYTES_TEXT], first[32];
+    char why[96] = "; the smallest (", state[MERAK_BYTES_TEXT];
     size_t bytes;
 
     if (c == NULL) {
@@ -107,10 +157,16 @@ enum merak_status merak_search_no_memory(const struct merak_search *s)
     merak_bytes_text(bytes > 0 ? (double)bytes : c->bytes, need);
     merak_bytes_text(s->limit, limit);
     snprintf(first, sizeof(first), "%s a rank", need);
+    if (s->state > s->limit * MERAK_SEARCH_SLACK) {
+        merak_bytes_text(s->state, state);
+        snprintf(why, sizeof(why),
+                 ": weights, gradients and optimizer alone are %s; even (",
+                 state);
+    }
     merak_fail(s->err, MERAK_ERR_CONFIG,
-               "memory: no plan fits in %s a rank; the smallest (tp %d, pp "
-               "%d, dp %d, micro-batch %zu, %s) needs %s on stage %d",
-               limit, c->plan.tp, c->plan.pp, c->plan.dp,
+               "memory: no plan fits in %s a rank%stp %d, pp %d, dp %d, "
+               "micro-batch %zu, %s) needs %s on stage %d",
+               limit, why, c->plan.tp, c->plan.pp, c->plan.dp,
                c->plan.micro_batch * (c->plan.sub_pipeline ? 2 : 1),
                c->plan.schedule, need, c->stage);
     return merak_search_name_changes(s, true, bytes > 0 ? first : NULL);

@@ -763,9 +763,9 @@ void merak_search_fini(struct merak_search *s)
     merak_graphs_destroy(s->graphs);
 }
 
-enum merak_status merak_search_init(struct merak_search *s,
-                                    const struct merak_search_input *in,
-                                    struct merak_error *err)
+static enum merak_status start(struct merak_search *s,
+                               const struct merak_search_input *in,
+                               struct merak_error *err)
 {
     *s = (struct merak_search){.in = in, .best_s = DBL_MAX, .err = err};
     s->tasks = in->nodes * in->ranks_per_node;
@@ -773,9 +773,27 @@ enum merak_status merak_search_init(struct merak_search *s,
                                              : in->device->memory_bytes);
     merak_device_cost(in->device, in->dtype, in->ranks_per_node, &s->cost);
     s->pool = merak_pool_create();
-    if (s->pool == NULL)
-        return merak_fail_nomem(err, sizeof(*s));
-    return merak_graphs_create(in, &s->graphs, err);
+    return s->pool != NULL ? MERAK_OK : merak_fail_nomem(err, sizeof(*s));
+}
+
+enum merak_status merak_search_init(struct merak_search *s,
+                                    const struct merak_search_input *in,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = start(s, in, err);
+
+    return rc == MERAK_OK ? merak_graphs_create(in, &s->graphs, err) : rc;
+}
+
+enum merak_status merak_search_init_like(struct merak_search *s,
+                                         const struct merak_search_input *in,
+                                         const struct merak_search *like)
+{
+    enum merak_status rc = start(s, in, NULL);
+
+    if (rc == MERAK_OK)
+        s->graphs = merak_graphs_share(like->graphs);
+    return rc;
 }
 
 static enum merak_status check(const struct merak_search_input *in,
@@ -815,7 +833,9 @@ enum merak_status merak_search(const struct merak_search_input *input,
     if (rc != MERAK_OK)
         return rc;
     rc = merak_search_init(&s, input, err);
-    if (rc == MERAK_OK)
+    if (rc == MERAK_OK && merak_search_is_hopeless(&s))
+        rc = merak_search_rate_plain(&s);
+    if (rc == MERAK_OK && s.n_bigs == 0)
         rc = merak_search_rate_all(&s);
     if (rc == MERAK_OK)
         rc = merak_search_finals(&s);
