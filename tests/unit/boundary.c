@@ -6,6 +6,7 @@
 
 #include "unit/planned.h"
 
+#include "partitioner/layout/layout_code.h"
 #include "partitioner/program/boundary.h"
 
 #include <stdio.h>
@@ -92,6 +93,89 @@ static void boundaries_inside_a_node_stay_whole(void **state)
     merak_planned_destroy(parts);
 }
 
+/* --- SuperScaler's search between stages ---------------------------------- */
+
+#define CROSS 24 /* words inside a node that one between nodes counts as */
+
+/* Words of the cheapest way from a layout on one stage's tensor ranks to one
+ * on another's: conversions before, one message of each rank to its peer,
+ * conversions behind.  What was partial is summed before, as every stage sends
+ * what others have part in. */
+static double inter_rvd(int tp, const struct merak_shape *shape,
+                        struct merak_place from, struct merak_place to)
+{
+    static const struct merak_place way[] = {
+        {MERAK_REPLICATED, -1}, {MERAK_SPLIT, 0}, {MERAK_SPLIT, 1}};
+    const struct merak_mesh mesh = {.n_axes = 1, .axis[0].size = tp};
+    const struct merak_layout a = {{from}}, b = {{to}};
+    struct merak_hop hops[MERAK_MAX_HOPS];
+    double best = INFINITY;
+
+    for (size_t i = 0; i < sizeof(way) / sizeof(*way); i++) {
+        const struct merak_layout at = {{way[i]}};
+        double words = CROSS * merak_layout_words(&mesh, &at, shape), cost;
+        int n = merak_layout_path(&mesh, shape, &a, &at, NULL, hops, &cost);
+
+        assert_true(n >= 0);
+        words += cost - n;
+        n = merak_layout_path(&mesh, shape, &at, &b, NULL, hops, &cost);
+        assert_true(n >= 0);
+        words += cost - n;
+        best = words < best ? words : best;
+    }
+    return best;
+}
+
+/* Words of a rank's boundaries likewise, of one micro-batch. */
+static double boundary_words(const struct merak_program *prog)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->microbatch != 0)
+            continue;
+        if (in->kind == MERAK_INSTR_SEND)
+            bytes += CROSS * (double)in->bytes;
+        else if (in->kind == MERAK_INSTR_EXCHANGE && in->node < 0)
+            bytes += (double)in->bytes;
+    }
+    return bytes / sizeof(float);
+}
+
+/* What tensor ranks hold alike goes in parts and is gathered, what they have
+ * cut goes as it is: no other way moves less.  Of two stages each is at one
+ * end of one boundary, whose value goes up and whose gradient comes down. */
+static void boundaries_cost_what_inter_rvd_finds(void **state)
+{
+    static const struct merak_place whole = {MERAK_REPLICATED, -1},
+                                    cut = {MERAK_SPLIT, 1};
+    /* golden: a quarter of 1024 x 4096 across, three quarters gathered */
+    const struct merak_shape large = {2, {1024, 4096}}, crosses = {2, {32, 32}};
+
+    (void)state;
+    assert_true(inter_rvd(4, &large, whole, whole) == 24 * 1048576 + 3145728);
+    assert_true(inter_rvd(4, &large, cut, cut) == 24 * 1048576);
+    assert_true(inter_rvd(4, &large, cut, whole) == 24 * 1048576 + 3145728);
+    for (int kind = 0; kind < 4; kind++) {
+        struct merak_plan plan = plan_of(kind & 1 ? 4 : 2, 2, 1);
+        struct small_model model = gpt; /* 2 x 16 tokens of 32 */
+        const bool sp = (kind & 2) != 0;
+        const struct merak_place at = sp ? cut : whole;
+        double want = inter_rvd(plan.tp, &crosses, at, at);
+        struct merak_planned *p;
+
+        plan.sp = sp ? MERAK_SP_ON : MERAK_SP_OFF;
+        plan.scatter = 1;
+        model.untied = true;
+        p = planned_build(&model, &plan, NULL);
+        for (int r = 0; r < p->n_programs; r++)
+            assert_true(boundary_words(p->program[r]) == want);
+        merak_planned_destroy(p);
+    }
+}
+
 /* By what is there sooner, over links of a node and between nodes. */
 static void scattering_is_chosen_by_links(void **state)
 {
@@ -142,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scattered_boundaries_are_a_tpth),
         cmocka_unit_test(boundaries_inside_a_node_stay_whole),
+        cmocka_unit_test(boundaries_cost_what_inter_rvd_finds),
         cmocka_unit_test(scattering_is_chosen_by_links),
     };
 
