@@ -37,6 +37,17 @@ const struct merak_op *merak_op_find(const char *name)
     return NULL;
 }
 
+const struct merak_op *merak_op_at(size_t i)
+{
+    for (size_t t = 0; t < sizeof(builtin) / sizeof(*builtin); t++) {
+        for (const struct merak_op *op = builtin[t]; op->name != NULL; op++) {
+            if (i-- == 0)
+                return op;
+        }
+    }
+    return i < added.n ? added.op[i] : NULL;
+}
+
 static enum merak_status check_op(const struct merak_op *op,
                                   struct merak_error *err)
 {

@@ -14,6 +14,9 @@ extern const struct merak_op merak_ops_elementwise[];
 extern const struct merak_op merak_ops_loss[];
 extern const struct merak_op merak_ops_step[];
 
+/* All ops there are, built in and registered; NULL behind the last. */
+const struct merak_op *merak_op_at(size_t i);
+
 /* For gradients of ops whose further outputs (statistics) have none:
  * MERAK_ERR_UNSUPPORTED if something was computed from such an output. */
 enum merak_status merak_grad_only_first(struct merak_grad *g,

@@ -326,10 +326,12 @@ enum merak_status merak_device_load(const char *path,
                           path, why.text, why.line);
     read_device(&r, in, &d);
     json_decref(in);
-    if (r.rc == MERAK_OK)
+    if (r.rc == MERAK_OK) {
+        merak_device_check_ops(path, &d);
         *device = d;
-    else
+    } else {
         merak_device_fini(&d);
+    }
     return r.rc;
 }
 

@@ -4,6 +4,7 @@
 
 #include "unit/near.h"
 
+#include "base/log.h"
 #include "partitioner/search/device.h"
 
 #include <math.h>
@@ -349,6 +350,66 @@ static void unknown_fields_are_refused(void **state)
     unlink(path);
 }
 
+struct said {
+    int n;
+    char line[1024];
+};
+
+static void take_line(void *arg, enum merak_log_level level, const char *module,
+                      const char *line)
+{
+    struct said *said = arg;
+
+    assert_int_equal(level, MERAK_LOG_WARN);
+    assert_string_equal(module, "device");
+    snprintf(said->line, sizeof(said->line), "%s", line);
+    said->n++;
+}
+
+/* A program may have ops of its own; but a name may be misspelt, too. */
+static void unknown_kernels_are_named(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1, \"bf16\": 2},"
+        " \"bytes_per_s\": 1, \"kernel_s\": 1,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1},"
+        " \"kernels\": {\"f32\": {\"linear\": [[1, 2, 3]], \"copy\": "
+        "[[0, 2, 3]]%s}, \"bf16\": {%s}}}";
+    static const struct {
+        const char *f32, *bf16, *says;
+    } rows[] = {
+        {"", "\"attention_packed_dx\": [[1, 2, 3]]", NULL},
+        {", \"linaer_dx\": [[1, 2, 3]]", "",
+         ": no op is called \"linaer_dx\": its times are not used; there are "
+         "copy, embedding, "},
+        {", \"sofmax\": [[1, 2, 3]]",
+         "\"sofmax\": [[1, 2, 3]], \"gleu\": [[1, 2, 3]]",
+         "\"sofmax\", and 1 more: "},
+    };
+    char path[64], all[512];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_device d = {0};
+        struct said said = {0};
+
+        snprintf(all, sizeof(all), text, rows[i].f32, rows[i].bf16);
+        write_text(path, all);
+        merak_log_sink(take_line, &said);
+        assert_int_equal(merak_device_find(path, &d, NULL), MERAK_OK);
+        merak_log_sink(NULL, NULL);
+        assert_int_equal(said.n, rows[i].says != NULL);
+        if (said.n > 0 && (strstr(said.line, rows[i].says) == NULL ||
+                           strstr(said.line, path) != said.line ||
+                           strstr(said.line, ", adamw") == NULL))
+            fail_msg("\"%s\" does not say \"%s\"", said.line, rows[i].says);
+        merak_device_fini(&d);
+    }
+    unlink(path);
+}
+
 /* It is not taken to be what is sustained, and a copy has none, too. */
 static void a_peak_may_be_left_out(void **state)
 {
@@ -489,6 +550,7 @@ int main(void)
         cmocka_unit_test(built_in_rates_are_below_peaks),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(unknown_fields_are_refused),
+        cmocka_unit_test(unknown_kernels_are_named),
         cmocka_unit_test(a_peak_may_be_left_out),
         cmocka_unit_test(words_are_of_either_case),
         cmocka_unit_test(an_unknown_word_names_those_there_are),

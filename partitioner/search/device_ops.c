@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device_ops.c - names of kernels in device files
+ *
+ * A program may register ops of its own, and what was calibrated by a run of
+ * it is planned with by others, too.  So a name that no op has is no error:
+ * but as it may be misspelt, and its times are then no kernel's, one line says
+ * so.
+ */
+#include "config.h"
+
+#include "partitioner/search/device_file.h"
+
+#include "base/log.h"
+#include "partitioner/graph/ops.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct unknown {
+    const char *first; /* name, or NULL */
+    int n;             /* entries */
+};
+
+static void look(const struct merak_rates *rates, struct unknown *unknown)
+{
+    for (int i = 0; rates != NULL && i < rates->n; i++) {
+        const char *op = rates->op[i].op;
+
+        if (strcmp(op, MERAK_RATE_COPY) == 0 || merak_op_find(op) != NULL)
+            continue;
+        if (unknown->first == NULL)
+            unknown->first = op;
+        unknown->n += strcmp(unknown->first, op) != 0;
+    }
+}
+
+void merak_device_check_ops(const char *path, const struct merak_device *device)
+{
+    struct unknown unknown = {0};
+    char known[768] = MERAK_RATE_COPY, more[32] = "";
+
+    for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
+        look(device->rates[d], &unknown);
+        look(device->tp_rates[d], &unknown);
+    }
+    if (unknown.first == NULL)
+        return;
+    for (size_t i = 0; merak_op_at(i) != NULL; i++) {
+        size_t n = strlen(known);
+
+        snprintf(known + n, sizeof(known) - n, ", %s", merak_op_at(i)->name);
+    }
+    if (unknown.n > 0)
+        snprintf(more, sizeof(more), ", and %d more", unknown.n);
+    merak_warn("device",
+               "%s: no op is called \"%s\"%s: its times are not used; "
+               "there are %s",
+               path, unknown.first, more, known);
+}
