@@ -363,12 +363,37 @@ static void cut_orders(const struct merak_dag *dag, int k, double byte_s,
     best[BLOCKS] = best_cut(dag, b.of, byte_s);
 }
 
+/* What cuts of some order came to. */
+struct over {
+    int optimal, close; /* to 5 % */
+    double mean, worst; /* above the best, as a share */
+};
+
+static void count(struct over *o, double got, double best, int runs)
+{
+    double over = got / best - 1;
+
+    assert_true(over > -1e-9);
+    o->optimal += over < 1e-9;
+    o->close += over <= 0.05;
+    o->mean += over / runs;
+    o->worst = over > o->worst ? over : o->worst;
+}
+
+/*
+ * No order is made for one number of stages: a search cuts it for all of them.
+ * So the best cut of the best order is optimal in two of three graphs, where
+ * the search for a plan of a chain, for which there is one order, is in nine
+ * of ten (search_best.c).  Moving two items at a time from there to other
+ * stages would be in 87 %, but what has moved is in no order that another
+ * number of stages is cut from.
+ */
 static void near_the_best_of_everything(void **state)
 {
     static const char *const name[] = {"described", "gathered", "blocks"};
-    enum { RUNS = 150 };
-    double worst[ORDERS + 1] = {0}, mean[ORDERS + 1] = {0};
-    int optimal[ORDERS + 1] = {0}, wins[ORDERS] = {0};
+    enum { RUNS = 600 };
+    struct over over[ORDERS + 1] = {{0}};
+    int wins[ORDERS] = {0};
 
     (void)state;
     for (int seed = 0; seed < RUNS; seed++) {
@@ -380,28 +405,24 @@ static void near_the_best_of_everything(void **state)
         got[ORDERS] = DBL_MAX;
         for (int o = 0; o < ORDERS; o++)
             got[ORDERS] = got[o] < got[ORDERS] ? got[o] : got[ORDERS];
-        for (int o = 0; o <= ORDERS; o++) {
-            double over = got[o] / best - 1;
-
-            assert_true(over > -1e-9);
-            worst[o] = over > worst[o] ? over : worst[o];
-            mean[o] += over / RUNS;
-            optimal[o] += over < 1e-9;
-        }
+        for (int o = 0; o <= ORDERS; o++)
+            count(&over[o], got[o], best, RUNS);
         for (int o = 0; o < ORDERS; o++)
             wins[o] += got[o] <= got[ORDERS] * (1 + 1e-9);
         dag_free(&dag);
     }
     for (int o = 0; o <= ORDERS; o++)
-        print_message("# %s: optimal in %d of %d, %.1f %% above the best on "
-                      "average, %.0f %% at most\n",
-                      o < ORDERS ? name[o] : "best of them", optimal[o], RUNS,
-                      100 * mean[o], 100 * worst[o]);
+        print_message("# %s: of %d optimal in %d, within 5 %% in %d, %.1f %% "
+                      "above the best on average, %.0f %% at most\n",
+                      o < ORDERS ? name[o] : "best of them", RUNS,
+                      over[o].optimal, over[o].close, 100 * over[o].mean,
+                      100 * over[o].worst);
     for (int o = 0; o < ORDERS; o++)
         print_message("# %s: as good as any other in %d\n", name[o], wins[o]);
-    assert_true(mean[ORDERS] < 0.04 && worst[ORDERS] < 0.25);
-    assert_true(optimal[ORDERS] >= RUNS * 6 / 10);
-    assert_true(mean[BLOCKS] < mean[DESCRIBED] / 2);
+    assert_true(over[ORDERS].optimal >= RUNS * 65 / 100);
+    assert_true(over[ORDERS].close >= RUNS * 71 / 100);
+    assert_true(over[ORDERS].mean < 0.032 && over[ORDERS].worst < 0.28);
+    assert_true(over[BLOCKS].mean < over[DESCRIBED].mean / 2);
     assert_true(wins[BLOCKS] > wins[DESCRIBED]);
 }
 
