@@ -125,11 +125,56 @@ static enum merak_status rate_with(const struct merak_cost_model *cost,
     return rc;
 }
 
+/* What a stage takes more with all micro-batches than with the few that its
+ * program is built of, by the table: under GPipe all are in flight. */
+struct growth {
+    bool grows;
+    struct merak_rater few, all;
+    struct merak_candidate less;
+};
+
+static enum merak_status growth_init(struct growth *g,
+                                     const struct merak_cost_model *cost,
+                                     const struct merak_candidate *cand,
+                                     int microbatches, struct merak_error *err)
+{
+    enum merak_status rc;
+
+    *g = (struct growth){.less = *cand};
+    if (microbatches == cand->plan.microbatches)
+        return MERAK_OK;
+    g->less.plan.microbatches = microbatches;
+    rc = merak_rater_init(&g->all, cost, cand, 0, err);
+    if (rc == MERAK_OK)
+        rc = merak_rater_init(&g->few, cost, &g->less, 0, err);
+    if (rc != MERAK_OK)
+        return rc;
+    g->grows = true;
+    merak_rate(&g->all, cand->bound, NULL, NULL, NULL);
+    merak_rate(&g->few, cand->bound, NULL, NULL, NULL);
+    return MERAK_OK;
+}
+
+static void growth_fini(struct growth *g)
+{
+    merak_rater_fini(&g->all);
+    merak_rater_fini(&g->few);
+}
+
+static double growth_bytes(struct growth *g, int stage,
+                           const struct merak_drop *drop)
+{
+    return g->grows ? merak_stage_need(&g->all, stage, drop) -
+                          merak_stage_need(&g->few, stage, drop)
+                    : 0;
+}
+
 /* --- what stages drop ----------------------------------------------------- */
 
 /* A stage that looks for the least it may drop. */
 struct settling {
     struct merak_built *b;
+    struct growth *growth;
     int stage, blocks; /* of it, in all */
     double limit;
     struct merak_drop as; /* of the stage: what its program was built with */
@@ -165,7 +210,9 @@ static bool fits(struct settling *t, bool attention, int blocks)
     t->as = (struct merak_drop){.attention = attention, .blocks = blocks};
     t->rc = merak_built_stage(t->b, t->stage, t->err);
     return t->rc != MERAK_OK ||
-           (double)t->b->program[t->stage]->arena_bytes <= t->limit;
+           (double)t->b->program[t->stage]->arena_bytes +
+                   growth_bytes(t->growth, t->stage, t->b->stages->drop) <=
+               t->limit;
 }
 
 /* The fewest blocks: lo do not fit, hi do or are all. */
@@ -221,10 +268,12 @@ static void settle(struct settling *t)
     }
 }
 
-static enum merak_status settle_stage(struct merak_built *b, int stage,
+static enum merak_status settle_stage(struct merak_built *b,
+                                      struct growth *growth, int stage,
                                       double limit, struct merak_error *err)
 {
-    struct settling t = {.b = b, .stage = stage, .limit = limit, .err = err};
+    struct settling t = {
+        .b = b, .growth = growth, .stage = stage, .limit = limit, .err = err};
 
     if (b->plan.recompute != MERAK_RECOMPUTE_AUTO ||
         b->in->pin.list.drop != NULL ||
@@ -249,10 +298,13 @@ static enum merak_status simulate(struct merak_built *b,
                                   struct merak_error *err)
 {
     struct merak_timeline *timeline = NULL;
-    enum merak_status rc = MERAK_OK;
+    struct growth growth;
+    enum merak_status rc =
+        growth_init(&growth, cost, cand, b->plan.microbatches, err);
 
     for (int s = 0; s < b->plan.pp && rc == MERAK_OK; s++)
-        rc = settle_stage(b, s, limit, err);
+        rc = settle_stage(b, &growth, s, limit, err);
+    growth_fini(&growth);
     if (rc == MERAK_OK)
         rc = merak_simulate(b->program, b->plan.pp, cost, &timeline, err);
     if (rc != MERAK_OK)

@@ -303,6 +303,10 @@ double merak_part_least(const struct merak_rater *rater,
 /* Choose what each part drops, or keep to it if rater->fixed; fill keeps.
  * Returns the bytes of the stage that takes most. */
 double merak_stages_need(struct merak_rater *rater, int *stage_p);
+/* Bytes of a stage that drops these, by part, cut as in the latest
+ * merak_rate(). */
+double merak_stage_need(struct merak_rater *rater, int stage,
+                        const struct merak_drop *drop);
 /* Parameters of all of a stage's parts, those they share once. */
 struct merak_range merak_stage_holds(const struct merak_rater *rater,
                                      int stage);

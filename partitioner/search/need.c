@@ -350,6 +350,16 @@ struct merak_need merak_part_need(struct merak_rater *r,
     return choose(&f, limit);
 }
 
+double merak_stage_need(struct merak_rater *r, int stage,
+                        const struct merak_drop *drop)
+{
+    const struct few f = {.r = r, .stage = stage, .n = r->chunks};
+
+    for (int c = 0; c < r->chunks; c++)
+        r->drop[part_at(r, stage, c)] = drop[part_at(r, stage, c)];
+    return keep_to(&f).bytes;
+}
+
 double merak_stages_need(struct merak_rater *r, int *stage_p)
 {
     double most = 0;

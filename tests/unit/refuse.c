@@ -2,7 +2,8 @@
 /* refuse.c - models that are far too large: what every plan keeps from step to
  * step tells so before any is rated
  *
- * That the changes which a refusal names do help is explain.c's.
+ * That the changes which a refusal names do help is explain.c's.  And what is
+ * no reason to refuse.
  */
 #include "config.h"
 
@@ -203,12 +204,55 @@ static void hopeless_requests_say_what_binds(void **state)
     }
 }
 
+/* --- what fits ---------------------------------------------------------------
+ */
+
+/* Under GPipe all micro-batches are in flight: stages drop for all of them,
+ * though programs are built of a few, and no more than they have to. */
+static void stages_drop_for_all_micro_batches(void **state)
+{
+    static const struct {
+        int tp, pp;
+        double gib;
+    } rows[] = {{4, 1, 6}, {4, 1, 8}, {2, 2, 6}, {2, 2, 8}};
+    struct merak_hf_config config = gpt2_config(16, 2048, 16, 50257);
+    struct merak_device device;
+
+    (void)state;
+    assert_int_equal(merak_device_find("a100", &device, NULL), MERAK_OK);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct merak_search_input in = input(&config, &device, 4, MERAK_BF16);
+        struct merak_search_result *result = NULL;
+        struct merak_error err = {0};
+        size_t most = 0;
+
+        in.seq = 512;
+        in.memory_bytes = (size_t)(rows[i].gib * 0x1p30);
+        in.pin = (struct merak_search_pins){.tp = rows[i].tp,
+                                            .pp = rows[i].pp,
+                                            .micro_batch = 1,
+                                            .schedule = "gpipe"};
+        if (merak_search(&in, &result, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        for (int s = 0; s < rows[i].pp; s++) {
+            const struct merak_search_stage *stage = &result->stage[s];
+
+            assert_int_equal(stage->in_flight, 64);
+            assert_true(stage->blocks_again > 0);
+            most = stage->arena_bytes > most ? stage->arena_bytes : most;
+        }
+        assert_in_range(most, in.memory_bytes / 10 * 9, in.memory_bytes);
+        merak_search_destroy(result);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_rank_can_have_less_than_the_mean),
         cmocka_unit_test(plain_plans_tell_what_is_needed),
         cmocka_unit_test(hopeless_requests_say_what_binds),
+        cmocka_unit_test(stages_drop_for_all_micro_batches),
     };
 
     return cmocka_run_group_tests_name("refuse", tests, NULL, NULL);
