@@ -403,6 +403,9 @@ struct merak_cost_model {
     double flops_per_s;                      /* of one rank, GEMM */
     double bytes_per_s;                      /* memory, elementwise kernels */
     double kernel_s;                         /* fixed cost of a kernel */
+    double attention_flops_per_s;            /* 0: as GEMM */
+    bool sums_roofline; /* a kernel's bytes and its FLOPs take one's time and
+                           the other's, not the longer of the two */
     double link_bytes_per_s, link_latency_s; /* between ranks of a node */
     /* Of groups that were measured, by ranks; others take the nearest of these
      * and of the link's, which is that of two. */

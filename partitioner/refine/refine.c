@@ -246,6 +246,7 @@ static void scale_rate(struct refine_run *run, enum decider by, double factor)
 
     if (by == BY_PRODUCTS) {
         d->flops_per_s[run->dtype] /= factor;
+        d->attention_flops_per_s[run->dtype] /= factor;
         if (d->peak_flops_per_s[run->dtype] > 0)
             d->peak_flops_per_s[run->dtype] = fmax(
                 d->peak_flops_per_s[run->dtype], d->flops_per_s[run->dtype]);

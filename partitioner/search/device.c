@@ -1,12 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c - devices that are built in, and their cost models
  *
- * Peaks are the vendors' (dense, no sparsity).  Sustained rates are what
- * large GEMMs and streams commonly reach of them: 60 to 70 % of bf16 tensor
- * peak, 80 % of memory bandwidth, 80 to 90 % of link bandwidth in one
- * direction.  5 % of the memory stays free for the context and libraries.
- * Net is one 200 (a100) or 400 Gb/s (h100, h200) adapter a GPU; rtx3090 is
- * Merak's own cluster: PCIe inside, one 100 Gb/s adapter that 8 GPUs share.
+ * Peaks are the vendors' (dense, no sparsity).  80 % of memory bandwidth, 80 to
+ * 90 % of link bandwidth in one direction.  5 % of the memory stays free for the
+ * context and libraries.  Net is one 200 (a100) or 400 Gb/s (h100, h200) adapter
+ * a GPU; rtx3090 is Merak's own cluster: PCIe inside, one 100 Gb/s adapter that
+ * 8 GPUs share.
+ *
+ * Of GPUs, in bf16:
+ *
+ * Products: the one figure that is fitted, to two published runs each of a100
+ * and h100 (MPT of 7 B and 3 B, tests/unit/throughput_rows.h), so that what a
+ * step loses between kernels, and to clocks that fall under load, is in it.  It
+ * is 79 and 65 % of the best product of any shape, 271 and 795 TFLOP/s (S.
+ * Bekman, ml-engineering, MAMF).  An H200 has an H100's rate, as it has in that
+ * list, an rtx3090 an a100's share of its peak.
+ *
+ * Bytes take their time on top of that: a kernel's first tiles are loaded before
+ * its products begin, and its last are stored behind them, which makes small
+ * products less efficient than large ones.
+ *
+ * Attention: FlashAttention-2 reaches 50 to 73 % of an A100's peak (arXiv
+ * 2307.08691); what is causal, short or backward is at the lower end.  35 % on
+ * Hopper (arXiv 2407.08608).
+ *
+ * Beside an exchange kernels take 18.9 % longer (arXiv 2507.03114, the mean over
+ * A100, H100 and two other GPUs).  It lasts as long as its bytes on the link,
+ * so that a kernel loses its time at the rate of the link over 0.189.
  */
 #include "config.h"
 
@@ -25,9 +45,12 @@ static const struct merak_device built_in[] = {
      .ranks_per_node = 8,
      .memory_bytes = 81600000000,
      .peak_flops_per_s = {[MERAK_F32] = 1.95e13, [MERAK_BF16] = 3.12e14},
-     .flops_per_s = {[MERAK_F32] = 1.6e13, [MERAK_BF16] = 2.2e14},
+     .flops_per_s = {[MERAK_F32] = 1.6e13, [MERAK_BF16] = 2.15e14},
      .bytes_per_s = 1.6e12,
      .kernel_s = 5e-6,
+     .attention_flops_per_s = {[MERAK_F32] = 1.6e13, [MERAK_BF16] = 1.56e14},
+     .sums_roofline = true,
+     .beside_bytes_per_s = 1.27e12,
      .link_bytes_per_s = 2.4e11,
      .link_latency_s = 8e-6,
      .net_bytes_per_s = 2.2e10,
@@ -36,9 +59,12 @@ static const struct merak_device built_in[] = {
      .ranks_per_node = 8,
      .memory_bytes = 81200000000,
      .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14},
-     .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 6.0e14},
+     .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 5.2e14},
      .bytes_per_s = 2.7e12,
      .kernel_s = 5e-6,
+     .attention_flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 3.46e14},
+     .sums_roofline = true,
+     .beside_bytes_per_s = 1.905e12,
      .link_bytes_per_s = 3.6e11,
      .link_latency_s = 8e-6,
      .net_bytes_per_s = 4.5e10,
@@ -47,9 +73,12 @@ static const struct merak_device built_in[] = {
      .ranks_per_node = 8,
      .memory_bytes = 143000000000,
      .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14},
-     .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 6.2e14},
+     .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 5.2e14},
      .bytes_per_s = 3.8e12,
      .kernel_s = 5e-6,
+     .attention_flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 3.46e14},
+     .sums_roofline = true,
+     .beside_bytes_per_s = 1.905e12,
      .link_bytes_per_s = 3.6e11,
      .link_latency_s = 8e-6,
      .net_bytes_per_s = 4.5e10,
@@ -58,9 +87,12 @@ static const struct merak_device built_in[] = {
      .ranks_per_node = 8,
      .memory_bytes = 24400000000,
      .peak_flops_per_s = {[MERAK_F32] = 3.56e13, [MERAK_BF16] = 7.1e13},
-     .flops_per_s = {[MERAK_F32] = 2.2e13, [MERAK_BF16] = 5.5e13},
+     .flops_per_s = {[MERAK_F32] = 2.2e13, [MERAK_BF16] = 4.9e13},
      .bytes_per_s = 7.6e11,
      .kernel_s = 6e-6,
+     .attention_flops_per_s = {[MERAK_F32] = 2.2e13, [MERAK_BF16] = 3.55e13},
+     .sums_roofline = true,
+     .beside_bytes_per_s = 5.29e10,
      .link_bytes_per_s = 1e10,
      .link_latency_s = 1.5e-5,
      .net_bytes_per_s = 1e10,
@@ -132,6 +164,8 @@ void merak_device_cost(const struct merak_device *device,
         .flops_per_s = device->flops_per_s[dtype],
         .bytes_per_s = device->bytes_per_s,
         .kernel_s = device->kernel_s,
+        .attention_flops_per_s = device->attention_flops_per_s[dtype],
+        .sums_roofline = device->sums_roofline,
         .link_bytes_per_s = device->link_bytes_per_s,
         .link_latency_s = device->link_latency_s,
         .ranks_per_node = ranks_per_node,

@@ -22,6 +22,12 @@
  *
  *    "beside": {"latency_s": 6e-5, "bytes_per_s": 4e9}
  *
+ * Attention may be slower than other products, and bytes take their time on top
+ * of that of FLOPs ("sum"; without: the longer of the two, "max"):
+ *
+ *    "attention_flops_per_s": {"f32": 4.5e13, "bf16": 3.46e14},
+ *    "roofline": "sum"
+ *
  * Kernels that were timed may be there, by the dtype that
  * models compute in and by op, each as FLOPs, bytes, seconds and width, which
  * may be left out or 0 for what is not known (rates.h); and another time as
@@ -49,10 +55,12 @@ struct merak_device {
     char name[32];
     int ranks_per_node;  /* usual; a request may say otherwise */
     size_t memory_bytes; /* that an arena may take */
-    double peak_flops_per_s[MERAK_DTYPE_COUNT]; /* 0: not known */
-    double flops_per_s[MERAK_DTYPE_COUNT];      /* GEMM */
+    double peak_flops_per_s[MERAK_DTYPE_COUNT];      /* 0: not known */
+    double flops_per_s[MERAK_DTYPE_COUNT];           /* GEMM */
+    double attention_flops_per_s[MERAK_DTYPE_COUNT]; /* 0: as GEMM */
     double bytes_per_s; /* of memory, elementwise kernels */
     double kernel_s;    /* fixed cost of a kernel */
+    bool sums_roofline; /* program.h */
     double link_bytes_per_s, link_latency_s; /* inside a node */
     double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
     double node_bytes_per_s; /* of all ranks of a node together, across; 0: as

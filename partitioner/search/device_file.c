@@ -52,13 +52,22 @@ static double number(struct reader *r, const json_t *object, const char *name,
 }
 
 /* Fields of the file and of its objects; a list ends with NULL. */
-static const char *const device_fields[] = {"name",         "ranks_per_node",
-                                            "memory_bytes", "peak_flops_per_s",
-                                            "notes",        "flops_per_s",
-                                            "bytes_per_s",  "kernel_s",
-                                            "link",         "net",
-                                            "beside",       "kernels",
-                                            "tp_kernels",   NULL};
+static const char *const device_fields[] = {"name",
+                                            "ranks_per_node",
+                                            "memory_bytes",
+                                            "peak_flops_per_s",
+                                            "notes",
+                                            "flops_per_s",
+                                            "bytes_per_s",
+                                            "kernel_s",
+                                            "link",
+                                            "net",
+                                            "beside",
+                                            "kernels",
+                                            "tp_kernels",
+                                            "roofline",
+                                            "attention_flops_per_s",
+                                            NULL};
 static const char *const dtype_fields[] = {"f32", "bf16", NULL};
 static const char *const link_fields[] = {"bytes_per_s", "latency_s", "groups",
                                           NULL};
@@ -185,6 +194,25 @@ static void read_beside(struct reader *r, const json_t *beside,
     d->beside_bytes_per_s = number(r, beside, "bytes_per_s", true);
 }
 
+/* What kernels without a table take: optional. */
+static void read_roofline(struct reader *r, const json_t *in,
+                          struct merak_device *d)
+{
+    const json_t *roofline = json_object_get(in, "roofline");
+    const char *word = json_string_value(roofline);
+
+    if (json_object_get(in, "attention_flops_per_s") != NULL)
+        read_flops(r, in, "attention_flops_per_s", d->attention_flops_per_s);
+    if (roofline == NULL || r->rc != MERAK_OK)
+        return;
+    d->sums_roofline = word != NULL && strcmp(word, "sum") == 0;
+    if (!d->sums_roofline && (word == NULL || strcmp(word, "max") != 0))
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: field \"roofline\" is %.40s; expected \"max\" "
+                           "or \"sum\"",
+                           r->path, word == NULL ? "no string" : word);
+}
+
 /* --- kernels -------------------------------------------------------------- */
 
 static void read_point(struct reader *r, const char *op, const json_t *in,
@@ -304,6 +332,7 @@ static void read_device(struct reader *r, const json_t *in,
     d->net_latency_s = d->link_latency_s;
     if (json_object_get(in, "net") != NULL)
         read_net(r, in, d);
+    read_roofline(r, in, d);
     if (json_object_get(in, "beside") != NULL)
         read_beside(r, object(r, in, "beside", NULL), d);
     read_tables(r, in, "kernels", d->rates);
@@ -370,6 +399,15 @@ static void put_tables(json_t *out, const char *name,
                                   kernels_object(rates[MERAK_BF16])));
 }
 
+static void put_roofline(json_t *out, const struct merak_device *device)
+{
+    if (device->attention_flops_per_s[MERAK_BF16] > 0)
+        json_object_set_new(out, "attention_flops_per_s",
+                            flops_object(device->attention_flops_per_s));
+    if (device->sums_roofline)
+        json_object_set_new(out, "roofline", json_string("sum"));
+}
+
 static void put_groups(json_t *out, const struct merak_device *device)
 {
     json_t *groups = json_array();
@@ -399,6 +437,7 @@ static void put_rest(json_t *out, const struct merak_device *device)
                             json_pack("{s:f, s:f}", "latency_s",
                                       device->beside_latency_s, "bytes_per_s",
                                       device->beside_bytes_per_s));
+    put_roofline(out, device);
     put_tables(out, "kernels", device->rates);
     put_tables(out, "tp_kernels", device->tp_rates);
 }

@@ -39,11 +39,22 @@ static double measured(const struct merak_cost_model *model,
                                      model->bytes_per_s);
 }
 
+static double roofline(const struct merak_cost_model *model, const char *op,
+                       const struct merak_kernel_size *size)
+{
+    bool attends =
+        model->attention_flops_per_s > 0 && strncmp(op, "attention", 9) == 0;
+    double compute = size->flops / (attends ? model->attention_flops_per_s
+                                            : model->flops_per_s);
+    double memory = size->bytes / model->bytes_per_s;
+
+    return model->sums_roofline ? compute + memory : fmax(compute, memory);
+}
+
 double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
                          int tp, const struct merak_kernel_size *size)
 {
-    double compute = size->flops / model->flops_per_s;
-    double memory = size->bytes / model->bytes_per_s, seconds = -1;
+    double seconds = -1;
 
     if (tp > 1 && size->flops + size->bytes > 0)
         seconds = measured(model, model->tp_rates, op, size);
@@ -51,7 +62,7 @@ double merak_cost_kernel(const struct merak_cost_model *model, const char *op,
         seconds = measured(model, model->rates, op, size);
     if (seconds >= 0)
         return seconds;
-    return model->kernel_s + (compute > memory ? compute : memory);
+    return model->kernel_s + roofline(model, op, size);
 }
 
 double merak_cost_copy(const struct merak_cost_model *model, double bytes)

@@ -62,6 +62,10 @@ static void a_saved_device_is_read_back(void **state)
         assert_true(back.net_bytes_per_s == d.net_bytes_per_s);
         assert_true(back.node_bytes_per_s == d.node_bytes_per_s);
         assert_true(back.link_latency_s == d.link_latency_s);
+        assert_true(back.sums_roofline == d.sums_roofline);
+        assert_true(back.attention_flops_per_s[MERAK_BF16] ==
+                    d.attention_flops_per_s[MERAK_BF16]);
+        assert_true(back.beside_bytes_per_s == d.beside_bytes_per_s);
     }
     unlink(path);
 }
@@ -72,6 +76,34 @@ static double kernel_s(const struct merak_cost_model *cost, const char *op,
     const struct merak_kernel_size size = {flops, bytes, width};
 
     return merak_cost_kernel(cost, op, tp, &size);
+}
+
+static double gemm_share(const struct merak_cost_model *cost, double n)
+{
+    return 2 * n * n * n / cost->flops_per_s /
+           kernel_s(cost, "linear", 1, 2 * n * n * n, 6 * n * n, 0);
+}
+
+/* Built-in GPUs: small products do worse than large ones, attention worse than
+ * either, and exchanges take something from kernels. */
+static void gpus_do_worse_with_less(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct merak_device d;
+        struct merak_cost_model cost;
+
+        assert_int_equal(merak_device_find(words[i], &d, NULL), MERAK_OK);
+        merak_device_cost(&d, MERAK_BF16, 8, &cost);
+        assert_true(gemm_share(&cost, 1024) < 0.8);
+        assert_true(gemm_share(&cost, 4096) > 0.8);
+        assert_true(gemm_share(&cost, 4096) < gemm_share(&cost, 16384));
+        assert_true(kernel_s(&cost, "attention_dx", 1, 1e12, 1e8, 128) >
+                    1.3 * kernel_s(&cost, "linear_dx", 1, 1e12, 1e8, 128));
+        assert_near_one(
+            merak_cost_beside(&cost, MERAK_CONVERT_ALL_GATHER, 1e9, 8).copy_s,
+            0.189 * 1e9 / cost.link_bytes_per_s);
+    }
 }
 
 /* Kernels that were timed take that long, and others of the op as much longer
@@ -251,6 +283,16 @@ static void bad_files_are_refused(void **state)
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
          "{\"f32\": {\"add\": 0.1}}}",
          "kernel add: expected a list"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, "
+         "\"roofline\": \"mean\"}",
+         "\"roofline\" is mean; expected \"max\" or \"sum\""},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, "
+         "\"attention_flops_per_s\": {\"f32\": 1}}",
+         "\"bf16\" is missing"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 1e30}", "at most 2^60"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
@@ -546,6 +588,7 @@ int main(void)
         cmocka_unit_test(a_saved_device_is_read_back),
         cmocka_unit_test(losses_are_read_where_there_are_any),
         cmocka_unit_test(long_names_are_cut),
+        cmocka_unit_test(gpus_do_worse_with_less),
         cmocka_unit_test(kernels_are_interpolated),
         cmocka_unit_test(built_in_rates_are_below_peaks),
         cmocka_unit_test(bad_files_are_refused),

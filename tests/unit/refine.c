@@ -240,7 +240,10 @@ static void known_costs_are_found(void **state)
     (void)state;
     write_trace(&(struct wrong){0});
     assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
+    d.attention_flops_per_s[MERAK_F32] = d.flops_per_s[MERAK_F32] / 2;
     changes = refine(&d, &n);
+    assert_near_one("attention's rate", d.attention_flops_per_s[MERAK_F32],
+                    d.flops_per_s[MERAK_F32] / 2);
     merak_device_cost(&d, MERAK_F32, 0, &cost);
     assert_near_one("small product", kernel_s(&cost, "linear", 1e8, 1e6), 2e-3);
     assert_near_one("product", kernel_s(&cost, "linear", 8e8, 4e6), 12e-3);

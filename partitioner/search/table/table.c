@@ -140,6 +140,18 @@ static int stages_inside(const struct merak_walker *w)
     return n;
 }
 
+/* From the kernel of the other half beside it.  Times of tensor ranks' kernels
+ * that were measured have that in them. */
+static double takes(const struct merak_walker *w, enum merak_convert_kind kind,
+                    double bytes, int n)
+{
+    struct merak_beside beside = {0};
+
+    if (n > 1 && w->cost->tp_rates == NULL)
+        beside = merak_cost_beside(w->cost, kind, bytes, n);
+    return beside.wake_s + beside.copy_s;
+}
+
 static void measure_convert(struct merak_walker *w,
                             const struct merak_node *node)
 {
@@ -166,6 +178,7 @@ static void measure_convert(struct merak_walker *w,
             ? merak_cost_exchange(w->cost, hop->kind, bytes / parts, ex.n, ex.n)
             : merak_cost_exchange(&w->crowded, hop->kind, bytes, ex.n,
                                   stages_inside(w));
+    w->takes_s[node->id] = takes(w, hop->kind, bytes / parts, ex.n);
     w->table->segment[w->of_node[node->id]].exchanged +=
         w->table->width * bytes / w->table->slices;
     merak_exchange_fini(&ex);
@@ -246,22 +259,51 @@ static int list_nodes(const struct merak_walker *w, bool down, int *node)
     return n;
 }
 
+/* Two queues.  An exchange that begins while a kernel runs takes something from
+ * it; `begun` is the last that began while none did. */
 struct pair_clock {
     double compute, collective;
+    double begun, takes;
 };
+
+static void run_exchange(struct pair_clock *clock, double at, double s,
+                         double takes)
+{
+    if (at < clock->collective)
+        at = clock->collective;
+    clock->collective = at + s;
+    if (at < clock->compute) {
+        clock->compute += takes;
+        return;
+    }
+    clock->begun = at;
+    clock->takes = takes;
+}
+
+static void run_kernel(struct pair_clock *clock, double at, double s)
+{
+    if (at < clock->compute)
+        at = clock->compute;
+    if (at <= clock->begun && clock->begun < at + s) {
+        s += clock->takes;
+        clock->takes = 0;
+    }
+    clock->compute = at + s;
+}
 
 static void walk_step(struct merak_walker *w, const struct merak_node *node,
                       int half, struct pair_clock *clock)
 {
     double *ready = w->ready + (size_t)half * ((size_t)w->graph->n_values + 1);
-    double *queue = merak_sharded_exchanges(w->sharded, node->id)
-                        ? &clock->collective
-                        : &clock->compute;
+    bool exchange = merak_sharded_exchanges(w->sharded, node->id);
     double at = inputs_at(w, node, -1, ready);
 
-    *queue = (at > *queue ? at : *queue) + w->node_s[node->id];
+    if (exchange)
+        run_exchange(clock, at, w->node_s[node->id], w->takes_s[node->id]);
+    else
+        run_kernel(clock, at, w->node_s[node->id]);
     for (int k = 0; k < node->n_out; k++)
-        ready[node->out[k]->id] = *queue;
+        ready[node->out[k]->id] = exchange ? clock->collective : clock->compute;
 }
 
 /* Both halves of a list, in the order of programs: what a segment adds to the
@@ -271,7 +313,7 @@ static void walk_order(struct merak_walker *w, const int *node, int n,
                        const struct merak_pair_step *order, size_t of,
                        bool counts)
 {
-    struct pair_clock clock = {0, 0};
+    struct pair_clock clock = {0};
     double before = 0, *field = NULL;
 
     for (int i = 0; i < 2 * n; i++) {
@@ -425,6 +467,7 @@ static enum merak_status walker_init(struct merak_walker *w)
     w->runs = calloc(nodes, sizeof(bool));
     w->node_s = calloc(nodes, sizeof(double));
     w->node_scratch = calloc(nodes, sizeof(double));
+    w->takes_s = calloc(nodes, sizeof(double));
     w->live = calloc(nodes, sizeof(double));
     w->low = malloc(values * sizeof(int));
     w->high = malloc(values * sizeof(int));
@@ -434,10 +477,10 @@ static enum merak_status walker_init(struct merak_walker *w)
     w->order = calloc(nodes, sizeof(int));
     w->start = calloc((size_t)w->table->n + 2, sizeof(int));
     if (w->bytes == NULL || w->ready == NULL || w->node_s == NULL ||
-        w->node_scratch == NULL || w->live == NULL || w->low == NULL ||
-        w->high == NULL || w->first == NULL || w->last == NULL ||
-        w->runs == NULL || w->back == NULL || w->order == NULL ||
-        w->start == NULL)
+        w->node_scratch == NULL || w->takes_s == NULL || w->live == NULL ||
+        w->low == NULL || w->high == NULL || w->first == NULL ||
+        w->last == NULL || w->runs == NULL || w->back == NULL ||
+        w->order == NULL || w->start == NULL)
         return merak_fail_nomem(w->err, n * sizeof(double));
     for (int k = 0; k < MERAK_KEEPS; k++) {
         w->again[k] = calloc(nodes, sizeof(bool));
@@ -458,6 +501,7 @@ static void walker_fini(struct merak_walker *w)
     free(w->ready);
     free(w->node_s);
     free(w->node_scratch);
+    free(w->takes_s);
     free(w->live);
     free(w->low);
     free(w->high);

@@ -19,6 +19,7 @@ struct merak_walker {
     int coord[MERAK_MAX_AXES];
     double *bytes;                 /* by value: this rank's part */
     double *node_s, *node_scratch; /* by node */
+    double *takes_s;               /* by node: from a kernel beside it */
     bool *runs;                    /* by node: in the walk at hand */
     double *ready;                 /* by half and value: end of its producer */
     int *low, *high;   /* by value: first and last segment that uses it */
