@@ -123,6 +123,7 @@ struct merak_build {
     int n_params;                /* of the whole model */
     struct merak_open *open;     /* by micro-batch and pass */
     struct merak_uses *uses;     /* by parameter of this stage */
+    bool sums_due;               /* of some of them */
     struct merak_uses **uses_of; /* by value: PARAM_GRAD: its parameter's */
     struct merak_first_use *gather;   /* parameters by their first reader */
     int gathered;                     /* so many are emitted */
@@ -296,9 +297,12 @@ void merak_build_microbatches(struct merak_build *b);
 
 /* --- step.c --- */
 void merak_build_uses(struct merak_build *b);
-/* A node has made gradients of parameters for the last time in the step. */
-void merak_build_grads_made(struct merak_build *b,
+/* A node of a chunk has made gradients of parameters for the last time in the
+ * step. */
+void merak_build_grads_made(struct merak_build *b, int chunk,
                             const struct merak_node *node);
+/* An action is through: what was left to be summed behind it. */
+void merak_build_sums_due(struct merak_build *b);
 void merak_build_gathers(struct merak_build *b);
 /* Those that have to be under way before a node of a forward is. */
 void merak_build_gathers_before(struct merak_build *b,

@@ -188,5 +188,5 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
     if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD &&
         microbatch == b->prog->plan.microbatches - 1 &&
         merak_build_last_back(b))
-        merak_build_grads_made(b, node);
+        merak_build_grads_made(b, chunk, node);
 }

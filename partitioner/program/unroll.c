@@ -347,6 +347,7 @@ static void run_action(struct unroll *u, const struct merak_action *a,
                            that nothing overwrites */
     pass_on(u, a);
     run_items(u, a, next);
+    merak_build_sums_due(b);
     /* Slices share their micro-batch's slots. */
     if (b->rc == MERAK_OK &&
         a->slice == (a->kind == MERAK_ACT_F ? b->slices - 1 : 0))

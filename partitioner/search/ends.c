@@ -387,10 +387,17 @@ static void exchange(const struct merak_rater *r,
         d->free = d->at = d->free + took;
 }
 
+/* Behind a backward with exchanges that the part before waits for: step.c. */
+static bool sums_behind(const struct merak_rater *r, int part)
+{
+    return r->plan->tp > 1 && part > 0 && r->parts == r->chain &&
+           !r->lists->schedule->splits_w;
+}
+
 /*
  * The last backward of a part, that begins at `from` at the soonest: what a
  * segment's weights had of gradients is summed over replicas as soon as the
- * last is there, behind the segments before it.
+ * last is there, behind the segments before it; or when all are through.
  */
 static void drain_part(const struct merak_player *p, int s, int part,
                        double from, struct merak_drain *d)
@@ -408,8 +415,11 @@ static void drain_part(const struct merak_player *p, int s, int part,
         compute(r, splits ? seg->w_s : seg->b_s, d);
         if (!splits)
             exchange(r, seg, d);
-        add_reduction(r, s, i, d);
+        if (!sums_behind(r, part))
+            add_reduction(r, s, i, d);
     }
+    for (int i = g->to - 1; sums_behind(r, part) && i >= g->from; i--)
+        add_reduction(r, s, i, d);
 }
 
 /* The part of a stage that ends after `last` (-1: first); -1 if there is

@@ -215,6 +215,68 @@ static void gathers_let_the_first_forward_pass(void **state)
     }
 }
 
+/* The next exchange of a node from `at` on, by steps of `by`; NULL: none. */
+static const struct merak_instr *node_exchange(const struct merak_program *p,
+                                               int at, int by)
+{
+    for (int i = at; i >= 0 && i < p->n_instrs; i += by) {
+        if (p->instr[i].kind == MERAK_INSTR_EXCHANGE && p->instr[i].node >= 0)
+            return &p->instr[i];
+    }
+    return NULL;
+}
+
+/* How many sums over replicas stand between exchanges of one backward, of
+ * parts that a part before waits for, or of the first part. */
+static int sums_inside(const struct merak_program *p, bool first_part)
+{
+    int n = 0;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *before, *after;
+
+        if (strncmp(p->instr[i].name, "reduce d/", 9) != 0)
+            continue;
+        before = node_exchange(p, i, -1);
+        after = node_exchange(p, i, 1);
+        if (before == NULL || after == NULL || before->chunk != after->chunk ||
+            before->microbatch != after->microbatch)
+            continue;
+        n += first_part == (p->stage == 0 && before->chunk == 0);
+    }
+    return n;
+}
+
+/* Sums over replicas stand in one queue with the exchanges of the last
+ * backward: where a part before waits for that, they come behind it.  The first
+ * part's are behind its own compute. */
+static void sums_let_the_last_backward_pass(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct merak_plan plan = {.tp = 2,
+                                  .pp = 2,
+                                  .dp = 2,
+                                  .microbatches = 4,
+                                  .zero1 = kind % 2 == 0,
+                                  .chunks = 1 + kind / 2};
+        struct merak_planned *p;
+
+        snprintf(plan.schedule, sizeof(plan.schedule), "%s",
+                 kind / 2 ? "interleaved" : "1f1b");
+        p = planned_build(&gpt, &plan, NULL);
+        for (int r = 0; r < p->n_programs; r++) {
+            const struct merak_program *prog = p->program[r];
+
+            assert_int_equal(sums_inside(prog, false), 0);
+            if (prog->stage == 0)
+                assert_true(sums_inside(prog, true) > 2);
+        }
+        planned_assert_sound(p);
+        merak_planned_destroy(p);
+    }
+}
+
 static struct merak_value *two_linears(struct merak_model *m,
                                        struct merak_value *x, const char *name)
 {
@@ -329,6 +391,7 @@ int main(void)
         cmocka_unit_test(exchanges_of_half_the_compute_are_hidden),
         cmocka_unit_test(only_users_wait_for_an_exchange),
         cmocka_unit_test(gathers_let_the_first_forward_pass),
+        cmocka_unit_test(sums_let_the_last_backward_pass),
         cmocka_unit_test(gathers_come_before_a_pass_that_leaves_nodes_out),
         cmocka_unit_test(gathers_come_before_shared_blocks),
     };
