@@ -89,7 +89,7 @@ enum merak_status calibrate_middle(const struct calibrate_steps *steps,
 void calibrate_times_fini(struct calibrate_times *times);
 
 /* calibrate_beside.c: models that replicas train. */
-#define CALIBRATE_REPLICAS 16
+#define CALIBRATE_REPLICAS 24
 struct calibrate_beside {
     int n;
     struct calibrate_replicas {

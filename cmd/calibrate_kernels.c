@@ -29,7 +29,8 @@ static const struct shape {
     {256, 32, 3, 256, 1, 4096}, {256, 64, 2, 160, 5, 512},
     {384, 64, 2, 128, 1, 2048}, {512, 64, 2, 192, 1, 1024},
     {512, 128, 1, 96, 2, 4096}, {768, 64, 1, 128, 1, 2048},
-    {1024, 64, 1, 96, 1, 1024},
+    {1024, 64, 1, 96, 1, 1024}, {64, 32, 3, 128, 6, 512},
+    {192, 32, 2, 128, 3, 640},  {256, 64, 2, 128, 4, 384},
 };
 
 #define SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
@@ -53,7 +54,8 @@ struct trial {
 };
 
 /* Weights are of what an exchange would take by numbers like a node's, not of
- * what it took: those would have the few that found everybody waiting decide. */
+ * what it took: those would have the few that found everybody waiting decide.
+ */
 struct exchanges {
     struct merak_line line;
     int n;
