@@ -46,13 +46,15 @@ BOUND = 0.05
 NODES, PER_NODE, GBIT = 4, 2, 0.25
 BATCH = 8
 
-# In bytes and FLOPs a second.  A node's ranks share its link.
+# In bytes and FLOPs a second.  A node's ranks share its link: one that sends
+# alone has all of it.
 DEVICE = {
     "name": "emu", "ranks_per_node": PER_NODE, "memory_bytes": 10**9,
     "flops_per_s": {"f32": 4e9, "bf16": 4e9}, "bytes_per_s": 4e9,
     "kernel_s": 4e-4,
     "link": {"bytes_per_s": 1e9, "latency_s": 1e-4},
-    "net": {"bytes_per_s": GBIT * 1e9 / 8 / PER_NODE, "latency_s": 2e-4},
+    "net": {"bytes_per_s": GBIT * 1e9 / 8, "node_bytes_per_s": GBIT * 1e9 / 8,
+            "latency_s": 2e-4},
 }
 
 # shape; tokens of a sequence; MiB that a rank may take
