@@ -298,7 +298,7 @@ run_piece()
         emu 4 1 4 1 8 --recompute selective
         emu 4 1 2 2 16
         emu 4 1 2 2 16 --recompute full
-        emu 4 1 4 1 8 --schedule interlaced --chunks 2
+        emu 4 1 4 1 8 --schedule interlaced --chunks 3
         ;;
     emu-3)
         emu_links 4 "2 2 1" "2 1 2" "4 1 1"
@@ -316,7 +316,7 @@ run_piece()
         emu 8 1 8 1 16 --schedule scp --recompute full
         emu 8 1 4 2 16
         emu 8 1 4 2 16 --schedule scp --recompute full
-        emu 8 1 4 2 16 --schedule interlaced --chunks 2
+        emu 8 1 4 2 16 --schedule interlaced --chunks 3
         ;;
     emu-5)
         emu_links 8 "1 2 4" "2 2 2"
