@@ -379,11 +379,17 @@ struct tile_place {
     const float *bias;
 };
 
+/* Of an element of a and b. */
+static size_t input_bytes(const struct merak_gemm *g)
+{
+    return g->bf16_ab ? 2 : 4;
+}
+
 static struct tile_place place(const struct job *job, size_t row, size_t col)
 {
     const struct merak_gemm *g = job->g;
     size_t m0 = row * job->tile_m, n0 = col * job->tile_n;
-    size_t in = g->bf16_ab ? 2 : 4, out = g->bf16_c ? 2 : 4;
+    size_t in = input_bytes(g), out = g->bf16_c ? 2 : 4;
 
     return (struct tile_place){
         .m = extent(row, job->tile_m, g->m),
@@ -476,7 +482,7 @@ static enum merak_status reserve(struct job *job, struct merak_error *err)
     size_t turned = 0;
 
     if (job->g->trans_a)
-        turned = job->tile_m * job->lda * (job->g->bf16_ab ? 2 : 4);
+        turned = job->tile_m * job->lda * input_bytes(job->g);
     job->turned_at = gemm.dnnl_bytes;
     return grow_scratch(gemm.dnnl_bytes + turned, err);
 }
@@ -491,7 +497,7 @@ enum merak_status merak_gemm(const struct merak_gemm *g,
     if (gemm.threads == 0)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the cpu backend has not been opened");
-    job.lda = g->trans_a ? turned_pitch(g->k, g->bf16_ab ? 2 : 4) : g->k;
+    job.lda = g->trans_a ? turned_pitch(g->k, input_bytes(g)) : g->k;
     job.ldb = g->trans_b ? g->k : g->n;
     cut_grid(&job);
     if (g->bf16_ab)

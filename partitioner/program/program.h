@@ -321,6 +321,16 @@ int merak_plan_part(const struct merak_schedule *schedule,
                     const struct merak_plan *plan, int stage, int chunk);
 bool merak_plan_recomputes(const struct merak_schedule *schedule,
                            const struct merak_plan *plan, int stage);
+/*
+ * Do sums of a part's gradients over replicas come behind its last backward?  A
+ * rank's exchanges are one queue.  Those of a backward's tensor ranks would
+ * stand behind the sums of the layers that it is through with, and the part
+ * before would get its gradient so much later, and so on to the first: a
+ * pipeline would take as many sums longer as it has stages.  (Where weight
+ * gradients come apart from the others, nobody waits for them.)
+ */
+bool merak_plan_sums_behind(const struct merak_schedule *schedule,
+                            const struct merak_plan *plan, int part);
 /* Coordinates of tp_index on the tensor axes, the first outermost, and of
  * stage on the stages' axis where there is one. */
 void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,

@@ -44,7 +44,6 @@ struct merak_uses {
     int last;      /* value added last */
     bool alike;    /* all in the same layout */
     bool spread;   /* over several stages */
-    bool due;      /* made, to be summed when its backward is through */
     bool finished; /* its summed gradient is emitted */
     int left;      /* of this stage's uses, whose gradient is still to come */
 };
@@ -411,15 +410,10 @@ static void finish_grad(struct merak_build *b, struct merak_uses *uses)
         merak_build_reduce(b, p, sum, &layout);
 }
 
-/* A rank's exchanges are one queue.  Those of a backward's tensor ranks would
- * stand behind the sums over replicas of the layers that it is through with,
- * and the part before would get its gradient so much later, and so on to the
- * first: a pipeline would take as many sums longer as it has stages.  (Where
- * weight gradients come apart from the others, nobody waits for them.) */
-static bool is_waited_for(const struct merak_build *b, int chunk)
+/* Has this stage all of a gradient that it alone makes, yet to be summed? */
+static bool is_made(const struct merak_uses *uses)
 {
-    return b->prog->plan.tp > 1 && b->chunk[chunk].part > 0 &&
-           !b->schedule->splits_w && merak_plan_shared(&b->prog->plan) == 0;
+    return uses->n > 0 && uses->left == 0 && !uses->spread && !uses->finished;
 }
 
 /* A gradient is reduced as soon as the last micro-batch has made it, behind
@@ -432,10 +426,14 @@ void merak_build_grads_made(struct merak_build *b, int chunk,
     for (int i = 0; i < node->n_out && b->rc == MERAK_OK; i++) {
         struct merak_uses *uses = b->uses_of[node->out[i]->id];
 
-        if (uses == NULL || --uses->left > 0 || uses->spread)
+        if (uses == NULL)
             continue;
-        if (is_waited_for(b, chunk))
-            uses->due = b->sums_due = true;
+        uses->left--;
+        if (!is_made(uses))
+            continue;
+        if (merak_plan_sums_behind(b->schedule, &b->prog->plan,
+                                   b->chunk[chunk].part))
+            b->sums_due = true;
         else
             finish_grad(b, uses);
     }
@@ -443,13 +441,11 @@ void merak_build_grads_made(struct merak_build *b, int chunk,
 
 void merak_build_sums_due(struct merak_build *b)
 {
-    if (!b->sums_due)
-        return;
-    b->sums_due = false;
-    for (int i = 0; i < b->prog->n_params && b->rc == MERAK_OK; i++) {
-        if (b->uses[i].due && !b->uses[i].finished)
+    for (int i = 0; i < b->prog->n_params && b->sums_due; i++) {
+        if (b->rc == MERAK_OK && is_made(&b->uses[i]))
             finish_grad(b, &b->uses[i]);
     }
+    b->sums_due = false;
 }
 
 static void finish_grads(struct merak_build *b)

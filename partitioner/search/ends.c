@@ -387,13 +387,6 @@ static void exchange(const struct merak_rater *r,
         d->free = d->at = d->free + took;
 }
 
-/* Behind a backward with exchanges that the part before waits for: step.c. */
-static bool sums_behind(const struct merak_rater *r, int part)
-{
-    return r->plan->tp > 1 && part > 0 && r->parts == r->chain &&
-           !r->lists->schedule->splits_w;
-}
-
 /*
  * The last backward of a part, that begins at `from` at the soonest: what a
  * segment's weights had of gradients is summed over replicas as soon as the
@@ -405,6 +398,7 @@ static void drain_part(const struct merak_player *p, int s, int part,
     const struct merak_rater *r = p->r;
     const struct merak_range *g = &r->range[part];
     bool splits = p->lists->schedule->splits_w;
+    bool behind = part > 0 && r->sums_behind;
     double begins = p->made[part] - (splits ? g->w_s : g->b_s);
 
     begins = from > begins ? from : begins;
@@ -415,10 +409,10 @@ static void drain_part(const struct merak_player *p, int s, int part,
         compute(r, splits ? seg->w_s : seg->b_s, d);
         if (!splits)
             exchange(r, seg, d);
-        if (!sums_behind(r, part))
+        if (!behind)
             add_reduction(r, s, i, d);
     }
-    for (int i = g->to - 1; sums_behind(r, part) && i >= g->from; i--)
+    for (int i = g->to - 1; behind && i >= g->from; i--)
         add_reduction(r, s, i, d);
 }
 

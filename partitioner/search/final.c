@@ -125,6 +125,13 @@ static enum merak_status rate_with(const struct merak_cost_model *cost,
     return rc;
 }
 
+/* Do stages look for the least that they may drop? */
+static bool chooses_drops(const struct merak_built *b)
+{
+    return b->plan.recompute == MERAK_RECOMPUTE_AUTO &&
+           b->in->pin.list.drop == NULL;
+}
+
 /* What a stage takes more with all micro-batches than with the few that its
  * program is built of, by the table: under GPipe all are in flight. */
 struct growth {
@@ -136,14 +143,15 @@ struct growth {
 static enum merak_status growth_init(struct growth *g,
                                      const struct merak_cost_model *cost,
                                      const struct merak_candidate *cand,
-                                     int microbatches, struct merak_error *err)
+                                     const struct merak_built *b,
+                                     struct merak_error *err)
 {
     enum merak_status rc;
 
     *g = (struct growth){.less = *cand};
-    if (microbatches == cand->plan.microbatches)
+    if (b->plan.microbatches == cand->plan.microbatches || !chooses_drops(b))
         return MERAK_OK;
-    g->less.plan.microbatches = microbatches;
+    g->less.plan.microbatches = b->plan.microbatches;
     rc = merak_rater_init(&g->all, cost, cand, 0, err);
     if (rc == MERAK_OK)
         rc = merak_rater_init(&g->few, cost, &g->less, 0, err);
@@ -275,8 +283,7 @@ static enum merak_status settle_stage(struct merak_built *b,
     struct settling t = {
         .b = b, .growth = growth, .stage = stage, .limit = limit, .err = err};
 
-    if (b->plan.recompute != MERAK_RECOMPUTE_AUTO ||
-        b->in->pin.list.drop != NULL ||
+    if (!chooses_drops(b) ||
         !merak_plan_recomputes(b->schedule, &b->plan, stage))
         return merak_built_stage(b, stage, err);
     for (int c = 0; c < chunks_of(&t); c++) {
@@ -299,8 +306,7 @@ static enum merak_status simulate(struct merak_built *b,
 {
     struct merak_timeline *timeline = NULL;
     struct growth growth;
-    enum merak_status rc =
-        growth_init(&growth, cost, cand, b->plan.microbatches, err);
+    enum merak_status rc = growth_init(&growth, cost, cand, b, err);
 
     for (int s = 0; s < b->plan.pp && rc == MERAK_OK; s++)
         rc = settle_stage(b, &growth, s, limit, err);

@@ -245,6 +245,7 @@ struct merak_rater {
     struct merak_search_tally tally; /* of this rater alone */
     int parts, chain, chunks;  /* chain: of the parts, those of one stage */
     double limit;              /* what stages may take: AUTO */
+    bool sums_behind;          /* of parts but the first (program.h) */
     bool fixed;                /* drop is not to be chosen, or no more */
     double most_s, most_bytes; /* of no use if it takes more; most_s 0:
                                   any will do */

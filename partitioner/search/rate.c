@@ -125,6 +125,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
         rc = make_lists(rater, cand, err);
     if (rc != MERAK_OK)
         return rc;
+    rater->sums_behind = merak_plan_sums_behind(rater->lists->schedule, p, 1);
     rc = fill_sums(rater, err);
     if (rc != MERAK_OK)
         return rc;

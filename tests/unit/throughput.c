@@ -154,16 +154,19 @@ static const struct row rows[] = {
 #include "unit/throughput_rows.h"
 };
 
-static bool is_within(double speed, double want, double times)
+/* What speed_of() said of each row. */
+static double speed[sizeof(rows) / sizeof(*rows)];
+
+static bool is_within(double got, double want, double times)
 {
-    return speed <= want * times && speed >= want / times;
+    return got <= want * times && got >= want / times;
 }
 
-static bool is_as_expected(const struct row *row, double speed)
+static bool is_as_expected(const struct row *row, double got)
 {
     if (row->is > 0)
-        return is_within(speed, row->is, STAYS_OFF);
-    return is_within(speed, 1, row->is == FITTED ? FITS : WITHIN);
+        return is_within(got, row->is, STAYS_OFF);
+    return is_within(got, 1, row->is == FITTED ? FITS : WITHIN);
 }
 
 static void steps_take_what_was_published(void **state)
@@ -172,7 +175,7 @@ static void steps_take_what_was_published(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        if (is_as_expected(&rows[i], speed_of(&rows[i])))
+        if (is_as_expected(&rows[i], speed[i]))
             continue;
         print_message("# %s %s: not as expected\n", rows[i].device,
                       rows[i].name);
@@ -194,13 +197,21 @@ static void fitted_rows_come_out_on_average(void **state)
         for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
             if (rows[i].is == FITTED &&
                 strcmp(rows[i].device, device[d]) == 0) {
-                sum += log(speed_of(&rows[i]));
+                sum += log(speed[i]);
                 n++;
             }
         }
         assert_int_equal(n, 2);
         assert_true(is_within(exp(sum / n), 1, FITS_MEAN));
     }
+}
+
+static int predict_all(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        speed[i] = speed_of(&rows[i]);
+    return 0;
 }
 
 int main(void)
@@ -210,5 +221,5 @@ int main(void)
         cmocka_unit_test(fitted_rows_come_out_on_average),
     };
 
-    return cmocka_run_group_tests_name("throughput", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("throughput", tests, predict_all, NULL);
 }
