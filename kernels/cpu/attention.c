@@ -228,8 +228,10 @@ INLINE vf soften(float *s, size_t keys, size_t query, bool diagonal,
     return shrink;
 }
 
+/* `queries` are a multiple of the lanes. */
 static void forward_pair(const struct merak_attention *at, struct tiles *x,
-                         struct running *r, size_t keys, bool diagonal)
+                         struct running *r, size_t keys, size_t queries,
+                         bool diagonal)
 {
     size_t pitch = pad(at->D);
     float scale = 1.0f / sqrtf((float)at->D);
@@ -251,8 +253,8 @@ static void forward_pair(const struct merak_attention *at, struct tiles *x,
                             .K = keys,
                             .add = true};
 
-    matmul(&scores, keys, TILE);
-    for (size_t i = 0; i < TILE / LANES; i++) {
+    matmul(&scores, keys, queries);
+    for (size_t i = 0; i < queries / LANES; i++) {
         vf shrink = soften(x->s, keys, i * LANES, diagonal, scale, &r->max[i],
                            &r->sum[i]);
 
@@ -262,7 +264,7 @@ static void forward_pair(const struct merak_attention *at, struct tiles *x,
             vstore_f32(o, vload_f32(o) * shrink);
         }
     }
-    matmul(&values, at->D, TILE);
+    matmul(&values, at->D, queries);
 }
 
 /* o = o_t / sum, lse = max + log(sum). */
@@ -273,7 +275,7 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
     float *lse = at->lse->data;
 
     for (size_t d = 0; d < at->D; d++) {
-        for (size_t i = 0; i < TILE / LANES; i++) {
+        for (size_t i = 0; i < pad(rows.hi - rows.t) / LANES; i++) {
             float *o = x->out + d * TILE + i * LANES;
 
             vstore_f32(o, vload_f32(o) / r->sum[i]);
@@ -321,7 +323,7 @@ static void forward_item(void *arg, size_t item, int thread)
 
         load_tile(at, &at->k, b, keys, h / at->R, x.k);
         load_tile(at, &at->v, b, keys, h / at->R, x.v);
-        forward_pair(at, &x, &r, keys.hi - k, k == t);
+        forward_pair(at, &x, &r, keys.hi - k, pad(queries.hi - t), k == t);
     }
     finish_queries(at, &x, &r, b, h, queries);
 }
@@ -350,12 +352,12 @@ static void deltas(const struct merak_attention *at, struct tiles *x,
 }
 
 /* s: scores to probabilities; ds: do . v to score gradients. */
-static void pair_slopes(const struct tiles *x, size_t keys, float scale,
-                        bool diagonal, const float lse[TILE],
+static void pair_slopes(const struct tiles *x, size_t keys, size_t queries,
+                        float scale, bool diagonal, const float lse[TILE],
                         const float delta[TILE])
 {
     for (size_t j = 0; j < keys; j++) {
-        for (size_t i = 0; i < TILE; i += LANES) {
+        for (size_t i = 0; i < queries; i += LANES) {
             float *s = x->s + j * TILE + i, *ds = x->ds + j * TILE + i;
             vf p = vexp(vload_f32(s) * scale - vload_f32(lse + i));
 
@@ -414,9 +416,9 @@ static void backward_pair(const struct merak_attention *at,
     dp.a = x->v;
     dp.b = x->d_o_t;
     dp.c = x->ds;
-    matmul(&scores, keys, TILE);
-    matmul(&dp, keys, TILE);
-    pair_slopes(x, keys, scale, diagonal, lse, delta);
+    matmul(&scores, keys, pad(queries));
+    matmul(&dp, keys, pad(queries));
+    pair_slopes(x, keys, queries, scale, diagonal, lse, delta);
     key_gradient(x->s, x->d_o, dv, keys, queries, at->D, add);
     key_gradient(x->ds, x->q, dk, keys, queries, at->D, add);
     matmul(&dq, queries, pitch);
