@@ -2,15 +2,13 @@
 /* embed.c - token and position embeddings, rotary positions */
 #include "config.h"
 
+#include "kernels/cpu/angles.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
-
-#include <math.h>
 
 #define ROWS 16 /* rows of activations an item */
 #define SLAB 64 /* columns of a gradient an item */
 #define ZERO_GRAIN ((size_t)1 << 16)
-#define MAX_ROPE_D 4096
 
 struct embed {
     const struct merak_operand *tokens, *table;
@@ -237,8 +235,9 @@ CPU_KERNEL(add_position_dw)
 struct rope {
     const void *x;
     void *y;
-    size_t B, T, inner, D, t0;
-    double theta, sign;
+    const float *angles; /* of position t0 */
+    size_t B, T, inner, D;
+    float sign;
     bool bf16;
 };
 
@@ -251,26 +250,21 @@ INLINE void turn(const struct rope *r, size_t at, const float *c,
         size_t n = half - i;
         vf a = vload_n(r->x, at + i, n, bf16);
         vf b = vload_n(r->x, at + half + i, n, bf16);
-        vf vc = vload_n(c, i, n, false), vs = vload_n(s, i, n, false);
+        vf vc = vload_n(c, i, n, false);
+        vf vs = vload_n(s, i, n, false) * r->sign;
 
         vstore_n(r->y, at + i, n, a * vc - b * vs, bf16);
         vstore_n(r->y, at + half + i, n, b * vc + a * vs, bf16);
     }
 }
 
-/* One position: its angles once, in double, then every sample and head. */
+/* One position: every sample and head. */
 static void turn_position(void *arg, size_t t, int thread)
 {
     const struct rope *r = arg;
-    float *c = merak_pool_workspace(thread), *s = c + MAX_ROPE_D;
+    const float *c = r->angles + t * r->D, *s = c + r->D / 2;
 
-    for (size_t i = 0; i < r->D / 2; i++) {
-        double angle = (double)(r->t0 + t) *
-                       pow(r->theta, -2.0 * (double)i / (double)r->D);
-
-        c[i] = (float)cos(angle);
-        s[i] = (float)(r->sign * sin(angle));
-    }
+    (void)thread;
     for (size_t b = 0; b < r->B; b++) {
         for (size_t h = 0; h < r->inner; h++) {
             size_t at = ((b * r->T + t) * r->inner + h) * r->D;
@@ -292,17 +286,16 @@ CPU_KERNEL(rope)
                      .T = x->local.dim[1],
                      .inner = merak_local_span(x, 2, x->local.ndim - 1),
                      .D = merak_local_last(x),
-                     .t0 = x->lo[1],
-                     .theta = call->attrs->f[0],
                      .sign = call->attrs->i[0] == 1 ? -1 : 1,
                      .bf16 = x->dtype == MERAK_BF16};
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
+    if (rc == MERAK_OK)
+        rc = merak_angles(call->attrs->f[0], r.D, x->lo[1] + r.T, &r.angles,
+                          err);
     if (rc != MERAK_OK)
         return rc;
-    if (r.D > MAX_ROPE_D)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "rope over %zu dims; at most %d", r.D, MAX_ROPE_D);
+    r.angles += x->lo[1] * r.D;
     merak_pool_run(turn_position, &r, r.T);
     return MERAK_OK;
 }
