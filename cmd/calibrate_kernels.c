@@ -35,7 +35,7 @@ static const struct shape {
 
 #define SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
 #define MODELS (4 * SHAPES) /* two families, two dtypes */
-#define TRIALS (3 * MODELS) /* alone, as replicas, cut */
+#define TRIALS (5 * MODELS) /* alone, as replicas, cut; two recompute all */
 #define LINK_LATENCY_S 2e-5
 #define LINK_BYTES_PER_S 4e9
 _Static_assert(SHAPES <= CALIBRATE_REPLICAS, "each is trained by replicas");
@@ -45,6 +45,7 @@ struct model {
     enum merak_family family;
     enum merak_dtype dtype;
     int tp, dp;
+    enum merak_recompute recompute;
 };
 
 /* A model in one of the ways in which it is trained. */
@@ -122,7 +123,8 @@ static enum merak_status build(const struct timer *t, const struct model *m,
                                     .schedule = "1f1b",
                                     .zero1 = true,
                                     .dtype = m->dtype,
-                                    .threads = t->threads};
+                                    .threads = t->threads,
+                                    .recompute = m->recompute};
     const struct merak_program_options opt = {
         .scratch = merak_kernel_scratch,
         .scratch_arg = (void *)(uintptr_t)t->world->backend,
@@ -162,7 +164,8 @@ static void add_kernel(const struct merak_program *prog, int at,
         const struct merak_instr *other = &prog->instr[i];
 
         if (other->kind != MERAK_INSTR_KERNEL || other->op != in->op ||
-            other->flops != in->flops || other->bytes != in->bytes)
+            other->flops != in->flops || other->bytes != in->bytes ||
+            other->reuse != in->reuse)
             continue;
         if (i < at)
             return;
@@ -232,12 +235,14 @@ static bool has_replicas(const struct timer *t, int i)
            even == (m.family == MERAK_GPT2);
 }
 
-static void add_trial(struct timer *t, int i, int tp, int dp)
+static void add_trial(struct timer *t, int i, int tp, int dp,
+                      enum merak_recompute recompute)
 {
     struct model m = model_of(i);
 
     m.tp = tp;
     m.dp = dp;
+    m.recompute = recompute;
     if (divides(&m))
         t->trial[t->n_trials++] = (struct trial){.model = m};
 }
@@ -245,11 +250,17 @@ static void add_trial(struct timer *t, int i, int tp, int dp)
 static void add_trials(struct timer *t)
 {
     for (int i = 0; i < MODELS; i++) {
-        add_trial(t, i, 1, 1);
+        bool again = model_of(i).dtype == MERAK_F32;
+
+        add_trial(t, i, 1, 1, MERAK_RECOMPUTE_NONE);
         if (has_replicas(t, i))
-            add_trial(t, i, 1, t->ranks);
+            add_trial(t, i, 1, t->ranks, MERAK_RECOMPUTE_NONE);
         if (t->ranks > 1)
-            add_trial(t, i, t->ranks, 1);
+            add_trial(t, i, t->ranks, 1, MERAK_RECOMPUTE_NONE);
+        if (again)
+            add_trial(t, i, 1, 1, MERAK_RECOMPUTE_FULL);
+        if (again && t->ranks > 1)
+            add_trial(t, i, t->ranks, 1, MERAK_RECOMPUTE_FULL);
     }
 }
 

@@ -6,12 +6,13 @@
  *   root attributes: backend (of kernels, "cpu"), dtype ("fp32", "bf16"),
  *   threads (of a rank), ranks_per_node (logical ranks fill nodes in order;
  *   absent: not known)
- *   /costs  [instructions] of a compound of 32 bytes, what a cost model asks
+ *   /costs  [instructions] of a compound of 40 bytes, what a cost model asks
  *           of an instruction (partitioner/program/program.h); its op and
  *           peers are in /planned:
  *     flops   f64
  *     bytes   f64  read and written, or sent
  *     width   f64  of a kernel (partitioner/simulate/rates.h)
+ *     reuse   f64  bytes, of a kernel (there, too); absent in older runs
  *     inside  i32  of a collective's members or a transfer's ends, this rank
  *                  counted, how many the plan has on this rank's node; 0:
  *                  moves nothing
@@ -39,7 +40,8 @@ static hid_t cost_type(void)
 
     if (type >= 0 && INSERT(flops, H5T_IEEE_F64LE) &&
         INSERT(bytes, H5T_IEEE_F64LE) && INSERT(width, H5T_IEEE_F64LE) &&
-        INSERT(inside, H5T_STD_I32LE) && INSERT(tp, H5T_STD_I32LE))
+        INSERT(reuse, H5T_IEEE_F64LE) && INSERT(inside, H5T_STD_I32LE) &&
+        INSERT(tp, H5T_STD_I32LE))
         return type;
     merak_h5_drop(type);
     return -1;

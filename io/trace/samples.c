@@ -149,6 +149,7 @@ static void fill_class(const struct merak_trace_rank *rank, int instr,
         class->kind = MERAK_SAMPLE_KERNEL;
         class->size.flops = cost->flops;
         class->size.width = cost->width;
+        class->size.reuse = cost->reuse;
         class->tp = cost->tp;
         memcpy(class->op, planned->op, sizeof(class->op));
     } else if (kind == MERAK_INSTR_EXCHANGE) {
@@ -374,8 +375,8 @@ static bool makes_sense(const struct merak_trace_rank *rank, int instr)
     int most = second < -1 ? -second : 2; /* who meet; of a transfer, two */
 
     return is_amount(c->flops) && is_amount(c->bytes) && is_amount(c->width) &&
-           c->tp >= 1 && second >= -rank->info.ranks && c->inside <= most &&
-           c->inside >= (second < -1);
+           is_amount(c->reuse) && c->tp >= 1 && second >= -rank->info.ranks &&
+           c->inside <= most && c->inside >= (second < -1);
 }
 
 static enum merak_status check_rank(const struct merak_trace_rank *rank,

@@ -39,10 +39,10 @@ struct merak_trace_planned {
     uint8_t reserved[7];
 };
 
-/* What a cost model asks of an instruction; 32 bytes on disk.  costs.c says
+/* What a cost model asks of an instruction; 40 bytes on disk.  costs.c says
  * what the fields mean. */
 struct merak_trace_cost {
-    double flops, bytes, width;
+    double flops, bytes, width, reuse;
     int32_t inside, tp;
 };
 

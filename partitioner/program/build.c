@@ -10,6 +10,7 @@
 #include "base/size.h"
 #include "partitioner/graph/pool.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,7 +122,7 @@ int merak_build_slot(struct merak_build *b, const struct merak_slot *proto)
     if (slot->bytes == 0)
         slot->bytes =
             (slot->flat_hi - slot->flat_lo) * merak_dtype_bytes(slot->dtype);
-    b->use[id] = (struct merak_use){.next_free = -1, .part = -1};
+    b->use[id] = (struct merak_use){.next_free = -1, .part = -1, .touched = -1};
     prog->n_slots++;
     return id;
 }
@@ -176,6 +177,31 @@ static size_t slot_bytes(const struct merak_build *b, int slot)
     return b->prog->slot[slot].bytes;
 }
 
+/*
+ * Bytes that were touched since the inputs were, a mean by their logarithms,
+ * weighted by size, in powers of sqrt(2): kernels of a size are told apart
+ * where that matters to a cache, and else are one.  What this step has not
+ * touched yet is what the last one ended with, the optimizer's pass over all
+ * that is kept.
+ */
+static float reuse_distance(const struct merak_build *b,
+                            const struct merak_instr *in)
+{
+    double sum = 0, bytes = 0;
+
+    for (int i = 0; i < in->n_in; i++) {
+        int slot = b->prog->slot[in->slot[i]].whole;
+        double size = (double)slot_bytes(b, in->slot[i]);
+        double since = b->traffic - b->use[slot].touched;
+
+        if (b->use[slot].touched < 0)
+            since = b->traffic + (double)b->prog->persistent_bytes;
+        sum += size * log2(since + (double)in->bytes);
+        bytes += size;
+    }
+    return bytes > 0 ? (float)exp2(round(2 * sum / bytes) / 2) : 0;
+}
+
 static void measure_kernel(struct merak_build *b, struct merak_instr *in,
                            const struct merak_kernel_call *call)
 {
@@ -192,6 +218,7 @@ static void measure_kernel(struct merak_build *b, struct merak_instr *in,
         in->op->cost(&inf, &cost);
     in->flops = cost.flops;
     in->bytes = (size_t)cost.bytes;
+    in->reuse = reuse_distance(b, in);
 }
 
 /* A slot of exactly so many bytes that lives for single instructions. */
@@ -280,6 +307,9 @@ int merak_build_push(struct merak_build *b, struct merak_instr *in)
         touch(b, in->slot[i], id);
     if (in->scratch >= 0)
         touch(b, in->scratch, id);
+    b->traffic += (double)in->bytes;
+    for (int i = 0; i < in->n_in + in->n_out; i++)
+        b->use[prog->slot[in->slot[i]].whole].touched = b->traffic;
     return id;
 }
 

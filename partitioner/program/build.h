@@ -76,6 +76,7 @@ struct merak_use {
     bool persistent;
     int next_free;
     int part; /* the slot of this rank's part of it, or -1: boundary.c */
+    double touched; /* traffic when it was touched last; -1: not in this step */
     struct merak_span *span;
     int n_spans, cap_spans;
 };
@@ -113,6 +114,7 @@ struct merak_build {
     int group_of[MERAK_MAX_AXES + 2]; /* axis, then GROUP_TP and GROUP_PP */
 
     int cap_instrs, cap_slots, cap_waits;
+    double traffic;          /* bytes that instructions touched so far */
     struct merak_use *use;   /* by slot */
     struct merak_flow *flow; /* by value */
     int *local;              /* values made or used here, not parameters */

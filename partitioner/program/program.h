@@ -225,6 +225,7 @@ struct merak_instr {
     size_t bytes; /* moved (SEND, RECV, EXCHANGE: sent by this rank;
                      others: read and written in memory) */
     double flops;
+    float reuse;      /* KERNEL: bytes touched since its inputs were */
     const char *name; /* node's name, "send h.3.x -> stage 1" */
 };
 

@@ -39,7 +39,8 @@ static bool is_same(const struct merak_sample_class *a,
                     const struct merak_sample_class *b)
 {
     if (a->kind != b->kind || a->size.bytes != b->size.bytes ||
-        a->size.flops != b->size.flops || a->size.width != b->size.width)
+        a->size.flops != b->size.flops || a->size.width != b->size.width ||
+        a->size.reuse != b->size.reuse)
         return false;
     if (a->kind == MERAK_SAMPLE_KERNEL)
         return a->tp == b->tp && strcmp(a->op, b->op) == 0;
@@ -63,6 +64,7 @@ static int *bucket_of(const struct merak_refine *refine,
     uint64_t hash = mix_real((uint64_t) class->kind, class->size.bytes);
 
     hash = mix_real(mix_real(hash, class->size.flops), class->size.width);
+    hash = mix_real(hash, class->size.reuse);
     if (class->kind == MERAK_SAMPLE_KERNEL) {
         for (const char *c = class->op; *c != '\0'; c++)
             hash = merak_rng_mix(hash, (unsigned char)*c);

@@ -218,25 +218,25 @@ static void read_roofline(struct reader *r, const json_t *in,
 static void read_point(struct reader *r, const char *op, const json_t *in,
                        struct merak_rates *rates)
 {
-    double x[4] = {0};
+    double x[5] = {0};
     size_t n = json_array_size(in);
     bool well = true;
 
-    for (size_t i = 0; i < n && i < 4; i++) {
+    for (size_t i = 0; i < n && i < 5; i++) {
         const json_t *value = json_array_get(in, i);
 
         x[i] = json_number_value(value);
         well = well && json_is_number(value) && is_amount(x[i]);
     }
-    if (!well || x[2] == 0 || x[0] + x[1] <= 0 || n < 3 || n > 4)
+    if (!well || x[2] == 0 || x[0] + x[1] <= 0 || n < 3 || n > 5)
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
-                           "%s: kernel %.40s: expected points of three or "
-                           "four numbers, FLOPs, bytes, seconds and width, up "
-                           "to %g",
+                           "%s: kernel %.40s: expected points of three to "
+                           "five numbers, FLOPs, bytes, seconds, width and "
+                           "reuse distance, up to %g",
                            r->path, op, MOST);
     else if (!merak_rates_add(
                  rates, op,
-                 &(struct merak_rate_point){{x[0], x[1], x[3]}, x[2]}))
+                 &(struct merak_rate_point){{x[0], x[1], x[3], x[4]}, x[2]}))
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                            "%s: kernel %.40s: more than %d kernels, or %d "
                            "sizes of this one",
@@ -380,9 +380,10 @@ static json_t *kernels_object(const struct merak_rates *rates)
 
         for (int k = 0; k < r->n; k++)
             json_array_append_new(
-                points, json_pack("[f, f, f, f]", r->point[k].size.flops,
-                                  r->point[k].size.bytes, r->point[k].seconds,
-                                  r->point[k].size.width));
+                points,
+                json_pack("[f, f, f, f, f]", r->point[k].size.flops,
+                          r->point[k].size.bytes, r->point[k].seconds,
+                          r->point[k].size.width, r->point[k].size.reuse));
         json_object_set_new(of, r->op, points);
     }
     return of;

@@ -240,8 +240,9 @@ static double adamw_s(const struct merak_rater *r, const struct merak_hold *h,
 
     if (h->n == 0)
         return 0;
-    size = (struct merak_kernel_size){14 * (h->low + h->full) / each,
-                                      (30 * h->low + 28 * h->full) / each, 0};
+    size = (struct merak_kernel_size){.flops = 14 * (h->low + h->full) / each,
+                                      .bytes =
+                                          (30 * h->low + 28 * h->full) / each};
     return h->n * merak_cost_kernel(r->cost, "adamw", r->plan->tp, &size);
 }
 

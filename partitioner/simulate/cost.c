@@ -249,6 +249,7 @@ struct merak_kernel_size merak_instr_size(const struct merak_program *program,
         const struct merak_box *box = &program->slot[instr->slot[0]].box;
 
         size.width = merak_kernel_width(box->ndim, box->len);
+        size.reuse = instr->reuse;
     }
     return size;
 }

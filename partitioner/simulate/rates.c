@@ -10,7 +10,8 @@
 #include <string.h>
 
 #define ALIKE 0.02 /* of logarithms: sizes so near are the same */
-#define AXES 3     /* FLOPs, bytes, width */
+#define AXES MERAK_RATE_AXES
+#define REUSE 3    /* of the axes, the last */
 #define RIDGE 0.01 /* of the points' variance: slopes that few tell are flat \
                     */
 
@@ -25,32 +26,68 @@ static const struct merak_op_rates *find(const struct merak_rates *rates,
 }
 
 /* Of sizes; what is 0 is far from what is not. */
-static double distance(double a, double b)
+static struct merak_rate_logs logs_of(const struct merak_kernel_size *size,
+                                      double seconds)
 {
-    return log((a + 1) / (b + 1));
+    return (struct merak_rate_logs){
+        .axis = {log(size->flops + 1), log(size->bytes + 1),
+                 size->width >= 1 ? log(size->width) : -1,
+                 size->reuse >= 1 ? log(size->reuse) : -1},
+        .flops = log(size->flops),
+        .bytes = log(size->bytes),
+        .seconds = log(seconds)};
 }
 
 /* From y to x. */
-static void difference(const struct merak_kernel_size *x,
-                       const struct merak_kernel_size *y, double d[AXES])
+static void difference(const struct merak_rate_logs *x,
+                       const struct merak_rate_logs *y, double d[AXES])
 {
-    d[0] = distance(x->flops, y->flops);
-    d[1] = distance(x->bytes, y->bytes);
-    d[2] = x->width > 0 && y->width > 0 ? log(x->width / y->width) : 0;
+    for (int i = 0; i < AXES; i++)
+        d[i] = x->axis[i] >= 0 && y->axis[i] >= 0 ? x->axis[i] - y->axis[i] : 0;
 }
 
 static double length2(const double d[AXES])
 {
-    return d[0] * d[0] + d[1] * d[1] + d[2] * d[2];
+    double sum = 0;
+
+    for (int i = 0; i < AXES; i++)
+        sum += d[i] * d[i];
+    return sum;
 }
 
-static double distance2(const struct merak_kernel_size *x,
-                        const struct merak_kernel_size *y)
+static double distance2(const struct merak_rate_logs *x,
+                        const struct merak_rate_logs *y)
 {
     double d[AXES];
 
     difference(x, y, d);
     return length2(d);
+}
+
+/* Of an op's points the nearest to a size; there is one. */
+static int nearest(const struct merak_op_rates *r,
+                   const struct merak_rate_logs *at)
+{
+    int best = 0;
+
+    for (int i = 1; i < r->n; i++) {
+        if (distance2(&r->logs[i], at) < distance2(&r->logs[best], at))
+            best = i;
+    }
+    return best;
+}
+
+static bool is_alike(const struct merak_op_rates *r, int i,
+                     const struct merak_rate_logs *at)
+{
+    return distance2(&r->logs[i], at) <= ALIKE * ALIKE;
+}
+
+static void put(struct merak_op_rates *r, int i,
+                const struct merak_rate_point *point)
+{
+    r->point[i] = *point;
+    r->logs[i] = logs_of(&point->size, point->seconds);
 }
 
 static struct merak_op_rates *add_op(struct merak_rates *rates, const char *op)
@@ -70,35 +107,25 @@ bool merak_rates_add(struct merak_rates *rates, const char *op,
 {
     struct merak_op_rates *r =
         (struct merak_op_rates *)(uintptr_t)find(rates, op);
+    struct merak_rate_logs at = logs_of(&point->size, 1);
 
     if (r == NULL)
         r = add_op(rates, op);
     if (r == NULL)
         return false;
     for (int i = 0; i < r->n; i++) {
-        struct merak_rate_point *p = &r->point[i];
+        struct merak_rate_point mean = r->point[i];
 
-        if (distance2(&p->size, &point->size) > ALIKE * ALIKE)
+        if (!is_alike(r, i, &at))
             continue;
-        p->seconds = sqrt(p->seconds * point->seconds);
+        mean.seconds = sqrt(mean.seconds * point->seconds);
+        put(r, i, &mean);
         return true;
     }
     if (r->n == MERAK_RATE_POINTS)
         return false;
-    r->point[r->n++] = *point;
+    put(r, r->n++, point);
     return true;
-}
-
-static struct merak_rate_point *nearest(struct merak_op_rates *r,
-                                        const struct merak_kernel_size *size)
-{
-    struct merak_rate_point *best = &r->point[0];
-
-    for (int i = 1; i < r->n; i++) {
-        if (distance2(&r->point[i].size, size) < distance2(&best->size, size))
-            best = &r->point[i];
-    }
-    return best;
 }
 
 void merak_rates_set(struct merak_rates *rates, const char *op,
@@ -106,18 +133,17 @@ void merak_rates_set(struct merak_rates *rates, const char *op,
 {
     struct merak_op_rates *r =
         (struct merak_op_rates *)(uintptr_t)find(rates, op);
-    struct merak_rate_point *old;
+    struct merak_rate_logs at = logs_of(&point->size, 1);
+    int i;
 
     if (r == NULL || r->n == 0) {
         merak_rates_add(rates, op, point);
         return;
     }
-    old = nearest(r, &point->size);
-    if (r->n == MERAK_RATE_POINTS ||
-        distance2(&old->size, &point->size) <= ALIKE * ALIKE)
-        *old = *point;
-    else
-        r->point[r->n++] = *point;
+    i = nearest(r, &at);
+    if (r->n < MERAK_RATE_POINTS && !is_alike(r, i, &at))
+        i = r->n++;
+    put(r, i, point);
 }
 
 void merak_rates_scale(struct merak_rates *rates, const char *op, double factor)
@@ -125,8 +151,10 @@ void merak_rates_scale(struct merak_rates *rates, const char *op, double factor)
     struct merak_op_rates *r =
         (struct merak_op_rates *)(uintptr_t)find(rates, op);
 
-    for (int i = 0; r != NULL && i < r->n; i++)
+    for (int i = 0; r != NULL && i < r->n; i++) {
         r->point[i].seconds *= factor;
+        r->logs[i].seconds += log(factor);
+    }
 }
 
 bool merak_rates_has(const struct merak_rates *rates, const char *op)
@@ -134,15 +162,6 @@ bool merak_rates_has(const struct merak_rates *rates, const char *op)
     const struct merak_op_rates *r = find(rates, op);
 
     return r != NULL && r->n > 0;
-}
-
-static double roofline(const struct merak_kernel_size *size, double flops_per_s,
-                       double bytes_per_s)
-{
-    double compute = size->flops / flops_per_s;
-    double memory = size->bytes / bytes_per_s;
-
-    return compute > memory ? compute : memory;
 }
 
 /* Weighted sums over the points of an op: x is how far a point is from the size
@@ -206,22 +225,42 @@ static double at_origin(const struct plane *p)
     return fmin(fmax(y, p->least), p->most);
 }
 
+/* What of the points' range is nearest to a reuse distance: those of real
+ * models are larger by orders of magnitude than a calibration's, and the same
+ * to caches. */
+static double reuse_in_range(const struct merak_op_rates *r, double reuse)
+{
+    double least = INFINITY, most = -1;
+
+    for (int i = 0; i < r->n; i++) {
+        double x = r->logs[i].axis[REUSE];
+
+        least = x >= 0 ? fmin(least, x) : least;
+        most = fmax(most, x);
+    }
+    return most >= 0 && reuse >= 0 ? fmin(fmax(reuse, least), most) : -1;
+}
+
 double merak_rates_seconds(const struct merak_rates *rates, const char *op,
                            const struct merak_kernel_size *size,
                            double flops_per_s, double bytes_per_s)
 {
     const struct merak_op_rates *r = find(rates, op);
     struct plane plane = {.least = INFINITY, .most = -INFINITY};
+    double flops = log(flops_per_s), bytes = log(bytes_per_s);
+    struct merak_rate_logs at;
 
     if (r == NULL || r->n == 0)
         return -1;
+    at = logs_of(size, 1);
+    at.axis[REUSE] = reuse_in_range(r, at.axis[REUSE]);
     for (int i = 0; i < r->n; i++) {
-        const struct merak_rate_point *p = &r->point[i];
-        double roof = roofline(&p->size, flops_per_s, bytes_per_s);
+        const struct merak_rate_logs *p = &r->logs[i];
         double x[AXES];
 
-        difference(&p->size, size, x);
-        add_point(&plane, x, log(p->seconds / roof));
+        difference(p, &at, x);
+        add_point(&plane, x,
+                  p->seconds - fmax(p->flops - flops, p->bytes - bytes));
     }
-    return roofline(size, flops_per_s, bytes_per_s) * exp(at_origin(&plane));
+    return exp(fmax(at.flops - flops, at.bytes - bytes) + at_origin(&plane));
 }

@@ -13,7 +13,8 @@
 #include <stdbool.h>
 
 #define MERAK_RATE_OPS 48
-#define MERAK_RATE_POINTS 160
+#define MERAK_RATE_POINTS 512
+#define MERAK_RATE_AXES 4
 
 /* What stands for copies, which no kernel does, among the ops. */
 #define MERAK_RATE_COPY "copy"
@@ -23,6 +24,9 @@ struct merak_kernel_size {
     double width;        /* last dim of the first operand, where that has three
                             or more: of two kernels of the same FLOPs the one
                             with narrow heads takes longer.  0: not known */
+    double reuse;        /* reuse distance, bytes that were touched since its
+                            inputs were: what a program keeps for long is no
+                            longer in a cache.  0: not known, or of no account */
 };
 
 struct merak_rate_point {
@@ -30,10 +34,18 @@ struct merak_rate_point {
     double seconds;
 };
 
+/* Logarithms, so that a search, which asks a million times, takes few. */
+struct merak_rate_logs {
+    double axis[MERAK_RATE_AXES]; /* of flops + 1, bytes + 1, width, reuse; -1:
+                                     not known */
+    double flops, bytes, seconds;
+};
+
 struct merak_op_rates {
     char op[32];
     int n;
     struct merak_rate_point point[MERAK_RATE_POINTS];
+    struct merak_rate_logs logs[MERAK_RATE_POINTS]; /* of point[] */
 };
 
 struct merak_rates {
@@ -58,10 +70,11 @@ bool merak_rates_has(const struct merak_rates *rates, const char *op);
 /*
  * Seconds of a kernel that the roofline gives roof_s, > 0: roof_s times what
  * near points took of their rooflines.  A plane is laid through the logarithms
- * of these over (log flops, log bytes, log width; the last where both are
- * known), by least squares weighted by the inverse squares of distances from
- * the size.  A point itself is met, nearly; never is a kernel more or less
- * efficient than all of its op that were timed.
+ * of these over (log flops, log bytes, log width, log reuse; the last two where
+ * both are known), by least squares weighted by the inverse squares of
+ * distances from the size.  A point itself is met, nearly; never is a kernel
+ * more or less efficient than all of its op that were timed.  A distance larger
+ * or smaller than all that were timed is taken for the nearest of these.
  *
  *   flops_per_s, bytes_per_s   of the roofline
  *

@@ -78,6 +78,7 @@ void merak_trainer_costs(const struct merak_trainer *t,
         cost[i] = (struct merak_trace_cost){.flops = size.flops,
                                             .bytes = size.bytes,
                                             .width = size.width,
+                                            .reuse = size.reuse,
                                             .inside = near(t, in),
                                             .tp = prog->plan.tp};
     }

@@ -28,6 +28,7 @@
 
 #include "partitioner/plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -344,12 +345,51 @@ static void arenas_grow_by_the_closed_form(void **state)
     }
 }
 
+/* Of attention's backwards, a mean by logarithms. */
+static double mean_reuse(enum merak_recompute recompute, size_t layers)
+{
+    const struct row row = {1, MERAK_SP_OFF, recompute, MERAK_F32};
+    struct merak_planned *p = build(&row, layers, 2);
+    const struct merak_program *prog = p->program[0];
+    double sum = 0;
+    int n = 0;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind != MERAK_INSTR_KERNEL ||
+            strcmp(in->op->name, "attention_packed_dx") != 0)
+            continue;
+        assert_true(in->reuse >= (double)in->bytes / 1.2);
+        sum += log2(in->reuse);
+        n++;
+    }
+    assert_int_equal(n, 2 * layers);
+    merak_planned_destroy(p);
+    return exp2(sum / n);
+}
+
+/* From the forward of a layer to its backward all the others are touched; what
+ * is recomputed was touched just before, however many layers there are. */
+static void what_is_recomputed_is_near(void **state)
+{
+    double few = mean_reuse(MERAK_RECOMPUTE_NONE, 8);
+    double many = mean_reuse(MERAK_RECOMPUTE_NONE, 32);
+    double near = mean_reuse(MERAK_RECOMPUTE_FULL, 8);
+
+    (void)state;
+    assert_true(many > 1.8 * few && many < 4 * few);
+    assert_true(few > 4 * near);
+    assert_true(fabs(mean_reuse(MERAK_RECOMPUTE_FULL, 32) / near - 1) < 0.1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(terms_sum_to_the_published_form),
         cmocka_unit_test(layers_keep_what_the_closed_form_says),
         cmocka_unit_test(arenas_grow_by_the_closed_form),
+        cmocka_unit_test(what_is_recomputed_is_near),
     };
 
     return cmocka_run_group_tests_name("activations", tests, NULL, NULL);

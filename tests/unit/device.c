@@ -73,9 +73,18 @@ static void a_saved_device_is_read_back(void **state)
 static double kernel_s(const struct merak_cost_model *cost, const char *op,
                        int tp, double flops, double bytes, double width)
 {
-    const struct merak_kernel_size size = {flops, bytes, width};
+    const struct merak_kernel_size size = {
+        .flops = flops, .bytes = bytes, .width = width};
 
     return merak_cost_kernel(cost, op, tp, &size);
+}
+
+static double reused_s(const struct merak_cost_model *cost, double reuse)
+{
+    const struct merak_kernel_size size = {
+        .flops = 1e6, .bytes = 1e6, .reuse = reuse};
+
+    return merak_cost_kernel(cost, "layernorm", 1, &size);
 }
 
 static double gemm_share(const struct merak_cost_model *cost, double n)
@@ -117,7 +126,9 @@ static void kernels_are_interpolated(void **state)
         " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1},"
         " \"kernels\": {\"bf16\": {}, \"f32\": {\"linear\":"
         " [[1e6, 1e4, 2e-3], [1e8, 1e6, 1.1e-1]], \"add\": [[0, 4e6, 0.02]],"
-        " \"attention\": [[1e7, 1e5, 0.04, 32], [1e7, 1e5, 0.01, 128]]"
+        " \"attention\": [[1e7, 1e5, 0.04, 32], [1e7, 1e5, 0.01, 128]],"
+        " \"layernorm\": [[1e6, 1e6, 0.02, 0, 1e6],"
+        " [1e6, 1e6, 0.08, 0, 1e8]]"
         "}}, \"tp_kernels\": {\"bf16\": {}, \"f32\": {\"linear\":"
         " [[1e6, 1e4, 3e-3]]}}}";
     struct merak_device d = {0}, back = {0};
@@ -149,6 +160,12 @@ static void kernels_are_interpolated(void **state)
     assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 128), 0.01);
     assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 64), 0.02);
     assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 0), 0.02);
+    /* of two distances, too; beyond the largest it makes no difference */
+    assert_near_one(reused_s(&cost, 1e6), 0.02);
+    assert_near_one(reused_s(&cost, 1e7), 0.04);
+    assert_near_one(reused_s(&cost, 1e8), 0.08);
+    assert_near_one(reused_s(&cost, 1e12), 0.08);
+    assert_near_one(reused_s(&cost, 0), 0.04);
     /* what was not timed: the roofline, and a kernel's fixed cost */
     assert_near_one(kernel_s(&cost, "gelu", 1, 1e6, 1e3, 0), 1.001e-3);
     assert_near_one(merak_cost_copy(&cost, 1e4), 1.01e-4);
@@ -262,17 +279,17 @@ static void bad_files_are_refused(void **state)
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
          "{\"f32\": {\"add\": [[1, 2]]}}}",
-         "kernel add: expected points of three or four"},
+         "kernel add: expected points of three to five"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"tp_kernels\": "
-         "{\"f32\": {\"add\": [[1, 2, 3, 4, 5]]}}}",
-         "kernel add: expected points of three or four"},
+         "{\"f32\": {\"add\": [[1, 2, 3, 4, 5, 6]]}}}",
+         "kernel add: expected points of three to five"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
          "{\"f32\": {\"add\": [[1, 2, 3, -4]]}}}",
-         "kernel add: expected points of three or four"},
+         "kernel add: expected points of three to five"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"tp_kernels\": "
@@ -318,7 +335,7 @@ static void bad_files_are_refused(void **state)
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
          "{\"f32\": {\"add\": [[0, 1e-300, 1]]}}}",
-         "kernel add: expected points of three or four"},
+         "kernel add: expected points of three to five"},
     };
     char path[64];
 

@@ -33,6 +33,13 @@ static double power_law(const struct merak_kernel_size *s)
            roofline(s);
 }
 
+/* What was touched long before is no longer in a cache. */
+static double reuse_law(const struct merak_kernel_size *s)
+{
+    return 2 * pow(s->reuse / 1e6, 0.08) * pow(s->width / 64, -0.2) *
+           roofline(s);
+}
+
 /* Twice as long once operands are too much for a cache. */
 static double cache_law(const struct merak_kernel_size *s)
 {
@@ -49,7 +56,8 @@ static struct merak_kernel_size draw_size(uint64_t i)
 {
     return (struct merak_kernel_size){.flops = draw(1, i, 1e7),
                                       .bytes = draw(2, i, 3e5),
-                                      .width = draw(3, i, 16)};
+                                      .width = draw(3, i, 16),
+                                      .reuse = draw(4, i, 1e6)};
 }
 
 static double ask(const struct merak_rates *rates,
@@ -138,6 +146,12 @@ static void slopes_are_followed(void **state)
                   100 * mean, 100 * most);
     assert_true(mean < 0.03 && most < 0.10);
     *rates = (struct merak_rates){.n = 0};
+    fill(rates, reuse_law);
+    errors(rates, reuse_law, &most, &mean);
+    print_message("reuse law: %.1f %% in the mean, %.1f %% at most\n",
+                  100 * mean, 100 * most);
+    assert_true(mean < 0.03 && most < 0.10);
+    *rates = (struct merak_rates){.n = 0};
     fill(rates, cache_law);
     errors(rates, cache_law, &most, &mean);
     print_message("cache law: %.1f %% in the mean, %.1f %% at most\n",
@@ -172,14 +186,17 @@ static void nothing_is_better_than_all_points(void **state)
 static void few_points_are_enough(void **state)
 {
     struct merak_rates *rates = calloc(1, sizeof(*rates));
-    const struct merak_kernel_size other = {2e8, 7e5, 640};
+    const struct merak_kernel_size other = {
+        .flops = 2e8, .bytes = 7e5, .width = 640, .reuse = 5e6};
 
     (void)state;
     assert_non_null(rates);
     assert_true(ask(rates, &other) < 0);
     for (int i = 0; i < 8; i++) {
-        struct merak_rate_point p = {
-            .size = {1e7 * (i + 1), 1e6 * (i + 1), 64}};
+        struct merak_rate_point p = {.size = {.flops = 1e7 * (i + 1),
+                                              .bytes = 1e6 * (i + 1),
+                                              .width = 64,
+                                              .reuse = 1e8}};
         double times;
 
         p.seconds = 1.5 * roofline(&p.size);

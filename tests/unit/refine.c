@@ -24,6 +24,7 @@
 #define INSTRS 8
 #define US 1000ll
 #define MS 1000000ll
+#define REUSE 3e8
 #define LATENCY_US 30
 #define BYTES_PER_US 2000 /* 2 GB/s */
 #define WAKE (10 * US)    /* before a record of an exchange begins */
@@ -106,8 +107,12 @@ static void fill_plan(int rank, struct merak_trace_planned *planned,
             .first = -1, .second = -1, .start_ns = -1, .end_ns = -1};
         snprintf(planned[i].op, sizeof(planned[i].op), "%s",
                  sends && rank == 1 ? "recv" : instrs[i].op);
-        cost[i] = (struct merak_trace_cost){instrs[i].flops, instrs[i].bytes, 0,
-                                            meets(i) ? RANKS : 0, 1};
+        cost[i] = (struct merak_trace_cost){.flops = instrs[i].flops,
+                                            .bytes = instrs[i].bytes,
+                                            .inside = meets(i) ? RANKS : 0,
+                                            .tp = 1};
+        if (instrs[i].kind == MERAK_INSTR_KERNEL)
+            cost[i].reuse = REUSE;
         if (!meets(i))
             continue;
         planned[i].tag = (uint64_t)i + 7;
@@ -212,7 +217,8 @@ static struct merak_change *refine(struct merak_device *device, int *n_p)
 static double kernel_s(const struct merak_cost_model *cost, const char *op,
                        double flops, double bytes)
 {
-    const struct merak_kernel_size size = {flops, bytes, 0};
+    const struct merak_kernel_size size = {
+        .flops = flops, .bytes = bytes, .reuse = REUSE};
 
     return merak_cost_kernel(cost, op, 1, &size);
 }
@@ -276,7 +282,7 @@ static void known_costs_are_found(void **state)
 /* What was timed before keeps its shape, and gets the run's speed. */
 static void other_sizes_are_scaled(void **state)
 {
-    struct merak_rate_point point = {{1e10, 1e8, 0}, 0.05};
+    struct merak_rate_point point = {{.flops = 1e10, .bytes = 1e8}, 0.05};
     struct merak_change *changes;
     struct merak_device d = {.ranks_per_node = 0};
     struct merak_cost_model cost;
@@ -289,7 +295,7 @@ static void other_sizes_are_scaled(void **state)
     assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
     d.rates[MERAK_F32] = calloc(1, sizeof(struct merak_rates));
     assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
-    point = (struct merak_rate_point){{1e8, 1e6, 0}, 0.0005};
+    point = (struct merak_rate_point){{.flops = 1e8, .bytes = 1e6}, 0.0005};
     assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
     flops = d.flops_per_s[MERAK_F32];
     d.beside_latency_s = 1e-4;
@@ -306,6 +312,36 @@ static void other_sizes_are_scaled(void **state)
     assert_near_one("lost",
                     find(changes, n, "lost beside exchanges, a round")->before,
                     1e-4);
+    free(changes);
+    merak_device_fini(&d);
+}
+
+/* Of two reuse distances of a size the run's gets what it took there, the
+ * other its own, at the run's speed. */
+static void distances_are_told_apart(void **state)
+{
+    struct merak_rate_point point = {
+        {.flops = 1e8, .bytes = 1e6, .reuse = REUSE}, 0.0010};
+    struct merak_kernel_size small = {
+        .flops = 1e8, .bytes = 1e6, .reuse = REUSE / 100};
+    struct merak_change *changes;
+    struct merak_device d = {.ranks_per_node = 0};
+    struct merak_cost_model cost;
+    struct merak_error err = {.status = MERAK_OK};
+    int n;
+
+    (void)state;
+    write_trace(&(struct wrong){0});
+    assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
+    d.rates[MERAK_F32] = calloc(1, sizeof(struct merak_rates));
+    assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
+    point = (struct merak_rate_point){small, 0.0005};
+    assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
+    changes = refine(&d, &n);
+    merak_device_cost(&d, MERAK_F32, 0, &cost);
+    assert_near_one("as it ran", kernel_s(&cost, "linear", 1e8, 1e6), 2e-3);
+    assert_true(merak_cost_kernel(&cost, "linear", 1, &small) > 0.7e-3);
+    assert_true(merak_cost_kernel(&cost, "linear", 1, &small) < 1.1e-3);
     free(changes);
     merak_device_fini(&d);
 }
@@ -574,6 +610,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TRACE_TEST(known_costs_are_found),
         TRACE_TEST(other_sizes_are_scaled),
+        TRACE_TEST(distances_are_told_apart),
         TRACE_TEST(groups_are_kept),
         cmocka_unit_test(links_of_nothing_are_solved),
         cmocka_unit_test(nodes_are_corrected_with_ranks),

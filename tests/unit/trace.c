@@ -369,6 +369,79 @@ static void the_prediction_is_in_the_trace(void **state)
     merak_trace_unload(ranks, n);
 }
 
+/* What older runs wrote of work: no reuse distance. */
+static void drop_reuse(void)
+{
+    struct merak_trace_cost cost[INSTRS];
+    hid_t file, set, type, space;
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/trace-00000.h5", dir);
+    file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(file >= 0);
+    set = H5Dopen2(file, "costs", H5P_DEFAULT);
+    type = H5Tcreate(H5T_COMPOUND, sizeof(*cost));
+    H5Tinsert(type, "flops", HOFFSET(struct merak_trace_cost, flops),
+              H5T_NATIVE_DOUBLE);
+    H5Tinsert(type, "bytes", HOFFSET(struct merak_trace_cost, bytes),
+              H5T_NATIVE_DOUBLE);
+    H5Tinsert(type, "width", HOFFSET(struct merak_trace_cost, width),
+              H5T_NATIVE_DOUBLE);
+    H5Tinsert(type, "inside", HOFFSET(struct merak_trace_cost, inside),
+              H5T_NATIVE_INT32);
+    H5Tinsert(type, "tp", HOFFSET(struct merak_trace_cost, tp),
+              H5T_NATIVE_INT32);
+    assert_true(H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, cost) >= 0);
+    space = H5Dget_space(set);
+    H5Dclose(set);
+    assert_true(H5Ldelete(file, "costs", H5P_DEFAULT) >= 0);
+    set = H5Dcreate2(file, "costs", type, space, H5P_DEFAULT, H5P_DEFAULT,
+                     H5P_DEFAULT);
+    assert_true(H5Dwrite(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, cost) >= 0);
+    H5Dclose(set);
+    H5Sclose(space);
+    H5Tclose(type);
+    assert_true(H5Fclose(file) >= 0);
+}
+
+static void costs_come_back_and_older_runs_have_no_reuse(void **state)
+{
+    const struct merak_trace_cost cost[INSTRS] = {{1e9, 2e6, 64, 3e8, 0, 2},
+                                                  {0, 5e5, 0, 0, 1, 1},
+                                                  {.tp = 1},
+                                                  {2e9, 1e6, 32, 3e8, 0, 1},
+                                                  {.flops = 7, .tp = 4}};
+    struct merak_trace_info info = {.ranks = 1,
+                                    .tp = 1,
+                                    .dp = 1,
+                                    .stages = 1,
+                                    .n_instrs = INSTRS,
+                                    .instr_name = names,
+                                    .cost = cost};
+    struct merak_trace *trace;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err), MERAK_OK);
+    write_steps(trace, 0, 5, 9);
+    assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
+    for (int older = 0; older < 2; older++) {
+        struct merak_trace_rank *ranks;
+        int n;
+
+        if (older)
+            drop_reuse();
+        assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
+        for (int i = 0; i < INSTRS; i++) {
+            struct merak_trace_cost want = cost[i];
+
+            want.reuse = older ? 0 : want.reuse;
+            assert_memory_equal(&ranks[0].cost[i], &want, sizeof(want));
+        }
+        merak_trace_unload(ranks, n);
+    }
+}
+
 static void a_trace_without_a_plan_predicts_nothing(void **state)
 {
     struct merak_trace_rank *ranks, *predicted;
@@ -490,6 +563,7 @@ int main(void)
         cmocka_unit_test(time_is_split_without_counting_waits_as_transfers),
         cmocka_unit_test(a_collective_begins_when_its_last_member_comes),
         TRACE_TEST(the_prediction_is_in_the_trace),
+        TRACE_TEST(costs_come_back_and_older_runs_have_no_reuse),
         TRACE_TEST(a_trace_without_a_plan_predicts_nothing),
         TRACE_TEST(what_is_no_trace_is_named),
         TRACE_TEST(times_out_of_reach_are_refused),

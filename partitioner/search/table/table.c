@@ -117,8 +117,9 @@ static void measure_kernel(struct merak_walker *w,
     if (node->op->cost != NULL)
         node->op->cost(&inf, &cost);
     size = (struct merak_kernel_size){
-        cost.flops, cost.bytes,
-        merak_kernel_width(inf.shape[0].ndim, inf.shape[0].dim)};
+        .flops = cost.flops,
+        .bytes = cost.bytes,
+        .width = merak_kernel_width(inf.shape[0].ndim, inf.shape[0].dim)};
     w->node_s[node->id] = w->table->slices > 1
                               ? slice_seconds(w, node, &inf, &cost)
                               : merak_cost_kernel(w->cost, node->op->name,
