@@ -35,7 +35,7 @@ static const struct shape {
 
 #define SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
 #define MODELS (4 * SHAPES) /* two families, two dtypes */
-#define TRIALS (5 * MODELS) /* alone, as replicas, cut; two recompute all */
+#define TRIALS (7 * MODELS) /* alone, as replicas, cut; alone and cut again */
 #define LINK_LATENCY_S 2e-5
 #define LINK_BYTES_PER_S 4e9
 _Static_assert(SHAPES <= CALIBRATE_REPLICAS, "each is trained by replicas");
@@ -46,6 +46,7 @@ struct model {
     enum merak_dtype dtype;
     int tp, dp;
     enum merak_recompute recompute;
+    const char *schedule;
 };
 
 /* A model in one of the ways in which it is trained. */
@@ -67,7 +68,7 @@ struct timer {
     struct merak_device *device;
     int threads, ranks, rounds;
     int n_trials;
-    struct trial trial[TRIALS]; /* replicas come after the same model alone */
+    struct trial trial[TRIALS]; /* replicas come right after the same alone */
     struct exchanges link;
     struct calibrate_beside beside;
     struct merak_error *err;
@@ -83,6 +84,7 @@ static struct model model_of(int i)
         .dtype = i < 2 * SHAPES ? MERAK_F32 : MERAK_BF16,
         .tp = 1,
         .dp = 1,
+        .schedule = "1f1b",
     };
 }
 
@@ -115,21 +117,21 @@ static enum merak_status build(const struct timer *t, const struct model *m,
                                struct merak_planned **planned_p)
 {
     struct merak_hf_config config = config_of(m);
-    const struct merak_plan plan = {.tp = m->tp,
-                                    .pp = 1,
-                                    .dp = m->dp,
-                                    .microbatches = 2,
-                                    .micro_batch = m->shape->batch,
-                                    .schedule = "1f1b",
-                                    .zero1 = true,
-                                    .dtype = m->dtype,
-                                    .threads = t->threads,
-                                    .recompute = m->recompute};
+    struct merak_plan plan = {.tp = m->tp,
+                              .pp = 1,
+                              .dp = m->dp,
+                              .microbatches = 2,
+                              .micro_batch = m->shape->batch,
+                              .zero1 = true,
+                              .dtype = m->dtype,
+                              .threads = t->threads,
+                              .recompute = m->recompute};
     const struct merak_program_options opt = {
         .scratch = merak_kernel_scratch,
         .scratch_arg = (void *)(uintptr_t)t->world->backend,
     };
 
+    snprintf(plan.schedule, sizeof(plan.schedule), "%s", m->schedule);
     return merak_plan_build(&plan, m->shape->seq, merak_hf_describe, &config,
                             MERAK_PLAN_ALL, &opt, planned_p, t->err);
 }
@@ -235,32 +237,43 @@ static bool has_replicas(const struct timer *t, int i)
            even == (m.family == MERAK_GPT2);
 }
 
-static void add_trial(struct timer *t, int i, int tp, int dp,
-                      enum merak_recompute recompute)
+static void add_trial(struct timer *t, int i, int tp, int dp)
 {
     struct model m = model_of(i);
 
     m.tp = tp;
     m.dp = dp;
-    m.recompute = recompute;
     if (divides(&m))
         t->trial[t->n_trials++] = (struct trial){.model = m};
+}
+
+/* What kernels read was touched just before where all is recomputed, and long
+ * before where gradients of weights come behind all others. */
+static void add_other_orders(struct timer *t, int i, int tp)
+{
+    struct model m = model_of(i);
+
+    m.tp = tp;
+    if (m.dtype != MERAK_F32 || !divides(&m))
+        return;
+    m.recompute = MERAK_RECOMPUTE_FULL;
+    t->trial[t->n_trials++] = (struct trial){.model = m};
+    m.recompute = MERAK_RECOMPUTE_NONE;
+    m.schedule = "zb-h1";
+    t->trial[t->n_trials++] = (struct trial){.model = m};
 }
 
 static void add_trials(struct timer *t)
 {
     for (int i = 0; i < MODELS; i++) {
-        bool again = model_of(i).dtype == MERAK_F32;
-
-        add_trial(t, i, 1, 1, MERAK_RECOMPUTE_NONE);
+        add_trial(t, i, 1, 1);
         if (has_replicas(t, i))
-            add_trial(t, i, 1, t->ranks, MERAK_RECOMPUTE_NONE);
-        if (t->ranks > 1)
-            add_trial(t, i, t->ranks, 1, MERAK_RECOMPUTE_NONE);
-        if (again)
-            add_trial(t, i, 1, 1, MERAK_RECOMPUTE_FULL);
-        if (again && t->ranks > 1)
-            add_trial(t, i, t->ranks, 1, MERAK_RECOMPUTE_FULL);
+            add_trial(t, i, 1, t->ranks);
+        add_other_orders(t, i, 1);
+        if (t->ranks > 1) {
+            add_trial(t, i, t->ranks, 1);
+            add_other_orders(t, i, t->ranks);
+        }
     }
 }
 

@@ -179,7 +179,7 @@ static size_t slot_bytes(const struct merak_build *b, int slot)
 
 /*
  * Bytes that were touched since the inputs were, a mean by their logarithms,
- * weighted by size, in powers of sqrt(2): kernels of a size are told apart
+ * weighted by size, in powers of two: kernels of a size are told apart
  * where that matters to a cache, and else are one.  What this step has not
  * touched yet is what the last one ended with, the optimizer's pass over all
  * that is kept.
@@ -199,7 +199,7 @@ static float reuse_distance(const struct merak_build *b,
         sum += size * log2(since + (double)in->bytes);
         bytes += size;
     }
-    return bytes > 0 ? (float)exp2(round(2 * sum / bytes) / 2) : 0;
+    return bytes > 0 ? (float)exp2(round(sum / bytes)) : 0;
 }
 
 static void measure_kernel(struct merak_build *b, struct merak_instr *in,
