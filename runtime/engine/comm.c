@@ -263,6 +263,12 @@ static enum merak_status stuck(struct merak_engine *e, struct merak_error *err)
         (unsigned long long)e->step->step, what, e->opt.deadline_s);
 }
 
+/* Does the compute thread, or will it in a moment, want this core? */
+static bool is_in_the_way(struct merak_engine *e)
+{
+    return e->crowded && !atomic_load(&e->compute_sleeps);
+}
+
 static void run_comm(struct merak_engine *e)
 {
     struct merak_error err = {.status = MERAK_OK};
@@ -287,7 +293,7 @@ static void run_comm(struct merak_engine *e)
             rc = stuck(e, &err);
         if (idle_since == 0)
             idle_since = now;
-        if (now - idle_since > MERAK_SPIN_NS)
+        if (now - idle_since > MERAK_SPIN_NS || is_in_the_way(e))
             sleep_for_event(e);
     }
     if (rc != MERAK_OK)

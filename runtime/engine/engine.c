@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,7 +131,7 @@ void merak_engine_complete(struct merak_engine *e,
     }
     atomic_store_explicit(&e->done[instr->id], e->run, memory_order_release);
     atomic_fetch_add(&e->progress_count, 1);
-    if (atomic_load(&e->compute_sleeps))
+    if (atomic_exchange(&e->compute_sleeps, false))
         merak_futex_wake(&e->progress_count);
 }
 
@@ -269,7 +270,7 @@ static enum merak_status wait_for(struct merak_engine *e,
         now = merak_clock_ns();
         if (start == 0)
             start = now;
-        if (now - start < MERAK_SPIN_NS)
+        if (now - start < e->compute_spin_ns)
             continue;
         if ((double)(now - start) * 1e-9 > e->opt.deadline_s)
             return timed_out(e, instr, pending, err);
@@ -347,7 +348,7 @@ static enum merak_status drain(struct merak_engine *e, struct merak_error *err)
 
         if (atomic_load(&e->comm_run) == e->run)
             break;
-        if (merak_clock_ns() - start < MERAK_SPIN_NS)
+        if (merak_clock_ns() - start < e->compute_spin_ns)
             continue;
         atomic_store(&e->compute_sleeps, true);
         merak_futex_wait(&e->progress_count, seen, 10000000);
@@ -413,6 +414,19 @@ static enum merak_status find_kernels(struct merak_engine *e,
             return rc;
     }
     return MERAK_OK;
+}
+
+/* Emulated kernels want no core. */
+static void find_cores(struct merak_engine *e)
+{
+    cpu_set_t set;
+    int cores = 2, threads = e->program->plan.threads;
+
+    CPU_ZERO(&set);
+    if (!e->opt.emulate && sched_getaffinity(0, sizeof(set), &set) == 0)
+        cores = CPU_COUNT(&set);
+    e->compute_spin_ns = cores == 1 ? 0 : MERAK_SPIN_NS;
+    e->crowded = !e->opt.emulate && cores <= threads;
 }
 
 static void fill_queues(struct merak_engine *e)
@@ -551,6 +565,7 @@ enum merak_status merak_engine_create(const struct merak_program *program,
     rc = allocate(e, err);
     if (rc != MERAK_OK)
         goto out;
+    find_cores(e);
     fill_queues(e);
     fill_teams(e);
     fill_records(e);

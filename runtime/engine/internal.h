@@ -50,6 +50,11 @@ struct merak_engine {
     atomic_int failed_ready;
     struct merak_error error;
 
+    /* Waits spin for a while, since what is awaited may be near, but not on a
+     * core that the other thread wants: who waits for it keeps it waiting. */
+    int64_t compute_spin_ns; /* 0: the rank has one core */
+    bool crowded;            /* there are no more cores than kernels use */
+
     /* comm -> compute: a futex the compute thread sleeps on */
     _Atomic uint32_t progress_count;
     atomic_bool compute_sleeps;

@@ -86,6 +86,14 @@ setup_file()
     equal threads tp1-pp1-dp1
 }
 
+# A rank's communication thread has no core of its own: no wait may spin.
+@test "ranks of one core are bit-equal to others" {
+    for model in gpt2-tied llama-untied; do
+        PER_TASK="taskset -c 0" run_model $model 0.5 2 2 1 $model-c0.5-core
+    done
+    equal core tp2-pp2-dp1
+}
+
 @test "without ZeRO-1 the run is bit-equal" {
     for model in gpt2-tied llama-untied; do
         run_model $model 0.5 1 1 2 $model-c0.5-nozero --zero1 no

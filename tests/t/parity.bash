@@ -12,7 +12,7 @@ pack_text()
 }
 
 # run_model MODEL CLIP TP PP DP [NAME [OPTION...]]: train into a directory of
-# that name; prints nothing.
+# that name, behind the words of $PER_TASK if there are any; prints nothing.
 run_model()
 {
     local model=$1 clip=$2 tp=$3 pp=$4 dp=$5
@@ -20,8 +20,10 @@ run_model()
 
     shift $(($# < 6 ? $# : 6))
     mkdir -p "$dir"
+    # shellcheck disable=SC2086
     srun -n$((tp * pp * dp)) --overcommit --merak-tp="$tp" --merak-pp="$pp" \
-        merak train --model "${MODELS:-$TESTS/vectors/parity}/$model.json" \
+        ${PER_TASK:-} merak train \
+        --model "${MODELS:-$TESTS/vectors/parity}/$model.json" \
         --data "$RUNS/text" --seq 32 --micro-batch 1 --global-batch 8 \
         --steps 20 --lr 1e-3 --lr-schedule constant --clip "$clip" \
         --eval-samples 0 --threads 1 --deadline 60 \
