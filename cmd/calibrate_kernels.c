@@ -248,8 +248,8 @@ static void add_trial(struct timer *t, int i, int tp, int dp)
 }
 
 /* What kernels read was touched just before where all is recomputed, and long
- * before where gradients of weights come behind all others.  (Of tensor ranks
- * other kernels would run beside their exchanges then.) */
+ * before where gradients of weights come behind all others.  (Not of tensor
+ * ranks: there kernels run beside other exchanges, and lose less to them.) */
 static void add_other_orders(struct timer *t, int i, int tp)
 {
     struct model m = model_of(i);

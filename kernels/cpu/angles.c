@@ -5,8 +5,10 @@
 #include "kernels/cpu/angles.h"
 
 #include "base/error.h"
+#include "base/size.h"
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 /* Of one theta and D. */
@@ -17,7 +19,9 @@ struct table {
     float *row;
 };
 
-static struct table *tables; /* a model has one or two */
+/* The process's, until it ends: kernels have no object to hang them on.  A
+ * model has one or two. */
+static struct table *tables;
 
 static void compute(struct table *t, size_t position)
 {
@@ -40,7 +44,7 @@ static struct table *find(double theta, size_t D)
         t = t->next;
     if (t != NULL)
         return t;
-    t = malloc(sizeof(*t));
+    t = aligned_alloc(64, merak_size_align(sizeof(*t), 64));
     if (t != NULL) {
         *t = (struct table){.next = tables, .theta = theta, .D = D};
         tables = t;
@@ -48,23 +52,35 @@ static struct table *find(double theta, size_t D)
     return t;
 }
 
+/* Not malloc or realloc: the first call of a shape is set-up, as gemm.c's is.
+ */
+static enum merak_status grow(struct table *t, size_t positions,
+                              struct merak_error *err)
+{
+    size_t bytes = SIZE_MAX;
+    float *row = NULL;
+
+    if (merak_size_mul(positions, t->D * sizeof(*row), &bytes))
+        row = aligned_alloc(64, merak_size_align(bytes, 64));
+    if (row == NULL)
+        return merak_fail_nomem(err, bytes);
+    free(t->row);
+    t->row = row;
+    for (t->positions = 0; t->positions < positions; t->positions++)
+        compute(t, t->positions);
+    return MERAK_OK;
+}
+
 enum merak_status merak_angles(double theta, size_t D, size_t positions,
                                const float **rows_p, struct merak_error *err)
 {
     struct table *t = find(theta, D);
-    size_t bytes = positions * D * sizeof(float);
+    enum merak_status rc = MERAK_OK;
 
     if (t == NULL)
         return merak_fail_nomem(err, sizeof(*t));
-    if (positions > t->positions) {
-        float *row = realloc(t->row, bytes);
-
-        if (row == NULL)
-            return merak_fail_nomem(err, bytes);
-        t->row = row;
-        while (t->positions < positions)
-            compute(t, t->positions++);
-    }
+    if (positions > t->positions)
+        rc = grow(t, positions, err);
     *rows_p = t->row;
-    return MERAK_OK;
+    return rc;
 }

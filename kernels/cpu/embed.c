@@ -291,7 +291,7 @@ CPU_KERNEL(rope)
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
     if (rc == MERAK_OK)
-        rc = merak_angles(call->attrs->f[0], r.D, x->lo[1] + r.T, &r.angles,
+        rc = merak_angles(call->attrs->f[0], r.D, x->full.dim[1], &r.angles,
                           err);
     if (rc != MERAK_OK)
         return rc;

@@ -28,13 +28,14 @@
  *    "attention_flops_per_s": {"f32": 4.5e13, "bf16": 3.46e14},
  *    "roofline": "sum"
  *
- * Kernels that were timed may be there, by the dtype that
- * models compute in and by op, each as FLOPs, bytes, seconds and width, which
- * may be left out or 0 for what is not known (rates.h); and another time as
- * tensor ranks ran them, whose operands peers wrote and who answer peers
- * meanwhile:
+ * Kernels that were timed may be there, by the dtype that models compute in and
+ * by op, each as FLOPs, bytes, seconds, width and reuse distance, of which the
+ * last two may be left out or 0 for what is not known (rates.h); and another
+ * time as tensor ranks ran them, whose operands peers wrote and who answer
+ * peers meanwhile:
  *
- *    "kernels": {"f32": {"linear": [[2.7e8, 3.1e6, 1.8e-3, 256], ..], ..}, ..}
+ *    "kernels": {"f32": {"linear": [[2.7e8, 3.1e6, 1.8e-3, 256, 4.2e6], ..],
+ *                        ..}, ..}
  *    "tp_kernels": {"f32": ..}
  *
  * `link` may have the field `groups`, of exchanges among more ranks of a node

@@ -25,7 +25,8 @@ static const struct merak_op_rates *find(const struct merak_rates *rates,
     return NULL;
 }
 
-/* Of sizes; what is 0 is far from what is not. */
+/* FLOPs and bytes of 0 are far from others; a width or distance of 0 is near
+ * all, being unknown. */
 static struct merak_rate_logs logs_of(const struct merak_kernel_size *size,
                                       double seconds)
 {

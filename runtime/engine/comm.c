@@ -263,10 +263,12 @@ static enum merak_status stuck(struct merak_engine *e, struct merak_error *err)
         (unsigned long long)e->step->step, what, e->opt.deadline_s);
 }
 
-/* Does the compute thread, or will it in a moment, want this core? */
-static bool is_in_the_way(struct merak_engine *e)
+/* Does the compute thread want this core, or will it, being just woken? */
+static bool is_in_the_way(const struct merak_engine *e)
 {
-    return e->crowded && !atomic_load(&e->compute_sleeps);
+    return e->crowded &&
+           (!atomic_load(&e->compute_sleeps) ||
+            atomic_load(&e->slept_at) != atomic_load(&e->progress_count));
 }
 
 static void run_comm(struct merak_engine *e)

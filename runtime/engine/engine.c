@@ -131,7 +131,7 @@ void merak_engine_complete(struct merak_engine *e,
     }
     atomic_store_explicit(&e->done[instr->id], e->run, memory_order_release);
     atomic_fetch_add(&e->progress_count, 1);
-    if (atomic_exchange(&e->compute_sleeps, false))
+    if (atomic_load(&e->compute_sleeps))
         merak_futex_wake(&e->progress_count);
 }
 
@@ -249,6 +249,15 @@ static enum merak_status timed_out(struct merak_engine *e,
         (unsigned long long)e->step->step, mine, e->opt.deadline_s, theirs);
 }
 
+/* Of the compute thread, until there is progress after `seen`. */
+static void sleep_on(struct merak_engine *e, uint32_t seen, int64_t ns)
+{
+    atomic_store(&e->slept_at, seen);
+    atomic_store(&e->compute_sleeps, true);
+    merak_futex_wait(&e->progress_count, seen, ns);
+    atomic_store(&e->compute_sleeps, false);
+}
+
 /* Wait until every instruction that instr names is complete. */
 static enum merak_status wait_for(struct merak_engine *e,
                                   const struct merak_instr *instr,
@@ -274,9 +283,7 @@ static enum merak_status wait_for(struct merak_engine *e,
             continue;
         if ((double)(now - start) * 1e-9 > e->opt.deadline_s)
             return timed_out(e, instr, pending, err);
-        atomic_store(&e->compute_sleeps, true);
-        merak_futex_wait(&e->progress_count, seen, 100000000);
-        atomic_store(&e->compute_sleeps, false);
+        sleep_on(e, seen, 100000000);
     }
 }
 
@@ -350,9 +357,7 @@ static enum merak_status drain(struct merak_engine *e, struct merak_error *err)
             break;
         if (merak_clock_ns() - start < e->compute_spin_ns)
             continue;
-        atomic_store(&e->compute_sleeps, true);
-        merak_futex_wait(&e->progress_count, seen, 10000000);
-        atomic_store(&e->compute_sleeps, false);
+        sleep_on(e, seen, 10000000);
     }
     if (atomic_load(&e->failed_ready)) {
         *err = e->error;
@@ -416,17 +421,20 @@ static enum merak_status find_kernels(struct merak_engine *e,
     return MERAK_OK;
 }
 
-/* Emulated kernels want no core. */
+/* Has each thread a core?  Where that is not known, they are taken to have. */
 static void find_cores(struct merak_engine *e)
 {
     cpu_set_t set;
-    int cores = 2, threads = e->program->plan.threads;
+    int cores;
 
+    e->compute_spin_ns = MERAK_SPIN_NS;
     CPU_ZERO(&set);
-    if (!e->opt.emulate && sched_getaffinity(0, sizeof(set), &set) == 0)
-        cores = CPU_COUNT(&set);
-    e->compute_spin_ns = cores == 1 ? 0 : MERAK_SPIN_NS;
-    e->crowded = !e->opt.emulate && cores <= threads;
+    if (e->opt.emulate || sched_getaffinity(0, sizeof(set), &set) != 0)
+        return; /* emulated kernels want no core */
+    cores = CPU_COUNT(&set);
+    e->crowded = cores <= e->program->plan.threads;
+    if (cores == 1)
+        e->compute_spin_ns = 0;
 }
 
 static void fill_queues(struct merak_engine *e)

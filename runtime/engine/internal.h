@@ -57,7 +57,8 @@ struct merak_engine {
 
     /* comm -> compute: a futex the compute thread sleeps on */
     _Atomic uint32_t progress_count;
-    atomic_bool compute_sleeps;
+    atomic_bool compute_sleeps; /* compute alone writes it, and before it: */
+    _Atomic uint32_t slept_at;  /* progress_count that it sleeps on */
 
     /* compute -> comm */
     pthread_t thread;

@@ -25,7 +25,8 @@ teardown() { assert_no_node_drained; }
             jq -e --arg t $table --arg d $dtype '.[$t][$d] |
                 (.linear | length) > 20 and (.attention_packed_dx | length) > 5
                 and all(.[][]; length == 5 and .[2] > 0)
-                and all(.linear[]; .[4] > 0) and all(.adamw[]; .[4] == 0)' "$RUNS/two.json"
+                and all(.linear[]; .[4] > 0) and all(.adamw[]; .[4] == 0)' \
+                "$RUNS/two.json"
         done
     done
     run merak plan --model "$MODEL" --device "$RUNS/two.json" --dtype fp32 \

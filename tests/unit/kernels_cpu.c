@@ -7,6 +7,8 @@
 
 #include "unit/kcase.h"
 
+#include "kernels/cpu/angles.h"
+
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -519,6 +521,35 @@ static void thread_counts_are_checked(void **state)
     assert_non_null(strstr(err.text, "threads is 0"));
 }
 
+/* Rows of all that was asked for stay what they are, and grow. */
+static void angles_are_kept_apart(void **state)
+{
+    static const struct {
+        double theta;
+        size_t D, positions;
+    } asked[] = {{1e4, 8, 5}, {5e5, 8, 5}, {1e4, 32, 3}, {1e4, 8, 4},
+                 {1e4, 8, 9}, {5e5, 8, 2}, {1e4, 32, 7}};
+    const float *row;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(asked) / sizeof(*asked); i++) {
+        size_t D = asked[i].D;
+
+        assert_int_equal(
+            merak_angles(asked[i].theta, D, asked[i].positions, &row, NULL),
+            MERAK_OK);
+        for (size_t t = 0; t < asked[i].positions; t++) {
+            for (size_t k = 0; k < D / 2; k++) {
+                double angle = (double)t * pow(asked[i].theta,
+                                               -2.0 * (double)k / (double)D);
+
+                assert_true(fabs(row[t * D + k] - cos(angle)) < 1e-7);
+                assert_true(fabs(row[t * D + D / 2 + k] - sin(angle)) < 1e-7);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -533,6 +564,7 @@ int main(void)
         cmocka_unit_test(evaluation_drops_nothing),
         cmocka_unit_test(other_dtypes_are_refused),
         cmocka_unit_test(thread_counts_are_checked),
+        cmocka_unit_test(angles_are_kept_apart),
     };
 
     return cmocka_run_group_tests_name("kernels_cpu", tests, NULL, NULL);
