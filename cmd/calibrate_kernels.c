@@ -237,45 +237,42 @@ static bool has_replicas(const struct timer *t, int i)
            even == (m.family == MERAK_GPT2);
 }
 
-static void add_trial(struct timer *t, int i, int tp, int dp)
+static void add_trial(struct timer *t, const struct model *m)
 {
-    struct model m = model_of(i);
-
-    m.tp = tp;
-    m.dp = dp;
-    if (divides(&m))
-        t->trial[t->n_trials++] = (struct trial){.model = m};
+    if (divides(m))
+        t->trial[t->n_trials++] = (struct trial){.model = *m};
 }
 
 /* What kernels read was touched just before where all is recomputed, and long
  * before where gradients of weights come behind all others.  (Not of tensor
  * ranks: there kernels run beside other exchanges, and lose less to them.) */
-static void add_other_orders(struct timer *t, int i, int tp)
+static void add_other_orders(struct timer *t, struct model m)
 {
-    struct model m = model_of(i);
-
-    m.tp = tp;
-    if (m.dtype != MERAK_F32 || !divides(&m))
+    if (m.dtype != MERAK_F32)
         return;
     m.recompute = MERAK_RECOMPUTE_FULL;
-    t->trial[t->n_trials++] = (struct trial){.model = m};
-    if (tp > 1)
+    add_trial(t, &m);
+    if (m.tp > 1)
         return;
     m.recompute = MERAK_RECOMPUTE_NONE;
     m.schedule = "zb-h1";
-    t->trial[t->n_trials++] = (struct trial){.model = m};
+    add_trial(t, &m);
 }
 
 static void add_trials(struct timer *t)
 {
     for (int i = 0; i < MODELS; i++) {
-        add_trial(t, i, 1, 1);
+        struct model alone = model_of(i), replica = alone, cut = alone;
+
+        replica.dp = t->ranks;
+        cut.tp = t->ranks;
+        add_trial(t, &alone);
         if (has_replicas(t, i))
-            add_trial(t, i, 1, t->ranks);
-        add_other_orders(t, i, 1);
+            add_trial(t, &replica);
+        add_other_orders(t, alone);
         if (t->ranks > 1) {
-            add_trial(t, i, t->ranks, 1);
-            add_other_orders(t, i, t->ranks);
+            add_trial(t, &cut);
+            add_other_orders(t, cut);
         }
     }
 }

@@ -279,24 +279,33 @@ static void known_costs_are_found(void **state)
     merak_device_fini(&d);
 }
 
+/* The built-in device, on which `linear` was timed twice. */
+static void find_timed(struct merak_device *d,
+                       const struct merak_rate_point point[2])
+{
+    struct merak_error err = {.status = MERAK_OK};
+
+    assert_int_equal(merak_device_find("cpu", d, &err), MERAK_OK);
+    d->rates[MERAK_F32] = calloc(1, sizeof(struct merak_rates));
+    for (int i = 0; i < 2; i++)
+        assert_true(merak_rates_add(d->rates[MERAK_F32], "linear", &point[i]));
+}
+
 /* What was timed before keeps its shape, and gets the run's speed. */
 static void other_sizes_are_scaled(void **state)
 {
-    struct merak_rate_point point = {{.flops = 1e10, .bytes = 1e8}, 0.05};
+    const struct merak_rate_point points[2] = {
+        {{.flops = 1e10, .bytes = 1e8}, 0.05},
+        {{.flops = 1e8, .bytes = 1e6}, 0.0005}};
     struct merak_change *changes;
     struct merak_device d = {.ranks_per_node = 0};
     struct merak_cost_model cost;
-    struct merak_error err = {.status = MERAK_OK};
     double flops;
     int n;
 
     (void)state;
     write_trace(&(struct wrong){0});
-    assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
-    d.rates[MERAK_F32] = calloc(1, sizeof(struct merak_rates));
-    assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
-    point = (struct merak_rate_point){{.flops = 1e8, .bytes = 1e6}, 0.0005};
-    assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
+    find_timed(&d, points);
     flops = d.flops_per_s[MERAK_F32];
     d.beside_latency_s = 1e-4;
     d.beside_bytes_per_s = 1e9;
@@ -320,28 +329,23 @@ static void other_sizes_are_scaled(void **state)
  * other its own, at the run's speed. */
 static void distances_are_told_apart(void **state)
 {
-    struct merak_rate_point point = {
-        {.flops = 1e8, .bytes = 1e6, .reuse = REUSE}, 0.0010};
-    struct merak_kernel_size small = {
+    const struct merak_kernel_size near = {
         .flops = 1e8, .bytes = 1e6, .reuse = REUSE / 100};
+    const struct merak_rate_point points[2] = {
+        {{.flops = 1e8, .bytes = 1e6, .reuse = REUSE}, 0.0010}, {near, 0.0005}};
     struct merak_change *changes;
     struct merak_device d = {.ranks_per_node = 0};
     struct merak_cost_model cost;
-    struct merak_error err = {.status = MERAK_OK};
     int n;
 
     (void)state;
     write_trace(&(struct wrong){0});
-    assert_int_equal(merak_device_find("cpu", &d, &err), MERAK_OK);
-    d.rates[MERAK_F32] = calloc(1, sizeof(struct merak_rates));
-    assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
-    point = (struct merak_rate_point){small, 0.0005};
-    assert_true(merak_rates_add(d.rates[MERAK_F32], "linear", &point));
+    find_timed(&d, points);
     changes = refine(&d, &n);
     merak_device_cost(&d, MERAK_F32, 0, &cost);
     assert_near_one("as it ran", kernel_s(&cost, "linear", 1e8, 1e6), 2e-3);
-    assert_true(merak_cost_kernel(&cost, "linear", 1, &small) > 0.7e-3);
-    assert_true(merak_cost_kernel(&cost, "linear", 1, &small) < 1.1e-3);
+    assert_true(merak_cost_kernel(&cost, "linear", 1, &near) > 0.7e-3);
+    assert_true(merak_cost_kernel(&cost, "linear", 1, &near) < 1.1e-3);
     free(changes);
     merak_device_fini(&d);
 }

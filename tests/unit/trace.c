@@ -322,19 +322,31 @@ static void a_collective_begins_when_its_last_member_comes(void **state)
     }
 }
 
+/* Of one rank, with what it was told of its instructions. */
+static void write_told(const struct merak_trace_planned *planned,
+                       const struct merak_trace_cost *cost)
+{
+    const struct merak_trace_info info = {.ranks = 1,
+                                          .tp = 1,
+                                          .dp = 1,
+                                          .stages = 1,
+                                          .n_instrs = INSTRS,
+                                          .instr_name = names,
+                                          .planned = planned,
+                                          .cost = cost};
+    struct merak_trace *trace;
+    struct merak_error err;
+
+    assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err), MERAK_OK);
+    write_steps(trace, 0, 5, 9);
+    assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
+}
+
 /* The plan comes back with the records, and as a step of its own. */
 static void the_prediction_is_in_the_trace(void **state)
 {
     struct merak_trace_planned plan[INSTRS] = {{.op = ""}};
-    struct merak_trace_info info = {.ranks = 1,
-                                    .tp = 1,
-                                    .dp = 1,
-                                    .stages = 1,
-                                    .n_instrs = INSTRS,
-                                    .instr_name = names,
-                                    .planned = plan};
     struct merak_trace_rank *ranks, *predicted;
-    struct merak_trace *trace;
     struct merak_error err;
     int n;
 
@@ -348,9 +360,7 @@ static void the_prediction_is_in_the_trace(void **state)
         plan[i].end_ns = i == 3 ? -1 : 100 * i + 40;
         plan[i].again = i == 2;
     }
-    assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err), MERAK_OK);
-    write_steps(trace, 0, 5, 9);
-    assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
+    write_told(plan, NULL);
     assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
     assert_memory_equal(ranks[0].planned, plan, sizeof(plan));
     assert_int_equal(merak_trace_predicted(ranks, n, &predicted, &err),
@@ -411,20 +421,10 @@ static void costs_come_back_and_older_runs_have_no_reuse(void **state)
                                                   {.tp = 1},
                                                   {2e9, 1e6, 32, 3e8, 0, 1},
                                                   {.flops = 7, .tp = 4}};
-    struct merak_trace_info info = {.ranks = 1,
-                                    .tp = 1,
-                                    .dp = 1,
-                                    .stages = 1,
-                                    .n_instrs = INSTRS,
-                                    .instr_name = names,
-                                    .cost = cost};
-    struct merak_trace *trace;
     struct merak_error err;
 
     (void)state;
-    assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err), MERAK_OK);
-    write_steps(trace, 0, 5, 9);
-    assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
+    write_told(NULL, cost);
     for (int older = 0; older < 2; older++) {
         struct merak_trace_rank *ranks;
         int n;
