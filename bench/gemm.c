@@ -17,6 +17,8 @@
  */
 #include "config.h"
 
+#include "kernels/cpu/dnnl.h"
+
 #include <dlfcn.h>
 #include <omp.h>
 #include <stdint.h>
@@ -24,8 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <oneapi/dnnl/dnnl.h>
 
 #define TILE_MAX 1024
 #define GRIDS 5
@@ -94,40 +94,39 @@ static void sgemm_tile(const struct product *p, const char *a, const char *b,
 struct primitive {
     size_t m, n;
     dnnl_primitive_t prim;
-    dnnl_memory_desc_t a, b, c;
+    struct merak_dnnl_md md[SLOT_COUNT];
 };
 static struct primitive cache[4];
 static dnnl_engine_t cpu;
 static dnnl_stream_t stream;
 
-static void matrix(dnnl_memory_desc_t *md, size_t rows, size_t cols, int bf16,
+static void matrix(struct merak_dnnl_md *md, size_t rows, size_t cols, int bf16,
                    size_t row_stride, size_t col_stride)
 {
     dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
     dnnl_dims_t strides = {(dnnl_dim_t)row_stride, (dnnl_dim_t)col_stride};
 
-    dnnl_memory_desc_init_by_strides(md, 2, dims, bf16 ? dnnl_bf16 : dnnl_f32,
-                                     strides);
+    merak_dnnl_md_init(md, dims, bf16 ? dnnl_bf16 : dnnl_f32, strides);
 }
 
 static int build(struct primitive *q, const struct product *p, int bf16)
 {
-    dnnl_matmul_desc_t desc;
     dnnl_primitive_attr_t attr;
     dnnl_post_ops_t ops;
     dnnl_primitive_desc_t pd = NULL;
     const char *impl = "";
 
-    matrix(&q->a, q->m, p->k, bf16, p->ta ? 1 : lda(p), p->ta ? lda(p) : 1);
-    matrix(&q->b, p->k, q->n, bf16, p->tb ? 1 : ldb(p), p->tb ? ldb(p) : 1);
-    matrix(&q->c, q->m, q->n, bf16 && !p->accumulate, p->n, 1);
-    dnnl_matmul_desc_init(&desc, &q->a, &q->b, NULL, &q->c);
+    matrix(&q->md[SLOT_A], q->m, p->k, bf16, p->ta ? 1 : lda(p),
+           p->ta ? lda(p) : 1);
+    matrix(&q->md[SLOT_B], p->k, q->n, bf16, p->tb ? 1 : ldb(p),
+           p->tb ? ldb(p) : 1);
+    matrix(&q->md[SLOT_C], q->m, q->n, bf16 && !p->accumulate, p->n, 1);
     dnnl_primitive_attr_create(&attr);
     dnnl_post_ops_create(&ops);
     if (p->accumulate)
-        dnnl_post_ops_append_sum(ops, 1.0f);
+        merak_dnnl_append_sum(ops);
     dnnl_primitive_attr_set_post_ops(attr, ops);
-    if (dnnl_primitive_desc_create(&pd, &desc, attr, cpu, NULL) != 0)
+    if (merak_dnnl_matmul(&pd, cpu, q->md, 0, attr) != 0)
         return 0;
     dnnl_primitive_create(&q->prim, pd);
     dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &impl);
@@ -149,6 +148,8 @@ static int matmul_prepare(const struct product *p, int bf16)
 
         if (q->prim != NULL)
             dnnl_primitive_destroy(q->prim);
+        for (int k = 0; k < SLOT_COUNT; k++)
+            merak_dnnl_md_fini(&q->md[k]);
         *q = (struct primitive){.m = ms[i / 2], .n = ns[i % 2]};
         if (q->m > 0 && q->n > 0 && !build(q, p, bf16))
             return 0;
@@ -165,9 +166,12 @@ static void matmul_tile(const struct product *p, const char *a, const char *b,
     (void)p;
     while (q->m != m || q->n != n)
         q++;
-    dnnl_memory_create(&ma, &q->a, cpu, (void *)(uintptr_t)a);
-    dnnl_memory_create(&mb, &q->b, cpu, (void *)(uintptr_t)b);
-    dnnl_memory_create(&mc, &q->c, cpu, c);
+    merak_dnnl_memory(&ma, &q->md[SLOT_A], cpu);
+    merak_dnnl_memory(&mb, &q->md[SLOT_B], cpu);
+    merak_dnnl_memory(&mc, &q->md[SLOT_C], cpu);
+    dnnl_memory_set_data_handle(ma, (void *)(uintptr_t)a);
+    dnnl_memory_set_data_handle(mb, (void *)(uintptr_t)b);
+    dnnl_memory_set_data_handle(mc, c);
     dnnl_exec_arg_t arg[3] = {
         {DNNL_ARG_SRC, ma}, {DNNL_ARG_WEIGHTS, mb}, {DNNL_ARG_DST, mc}};
     dnnl_primitive_execute(q->prim, stream, 3, arg);

@@ -3,7 +3,7 @@
 # DNNL_LIBS; an error if it is not there.
 AC_DEFUN([MERAK_CHECK_DNNL], [
   AC_ARG_WITH([onednn],
-    [AS_HELP_STRING([--with-onednn=DIR], [where oneDNN (2.6 or later 2.x) is])],
+    [AS_HELP_STRING([--with-onednn=DIR], [where oneDNN (2.6 or later, or 3) is])],
     [], [with_onednn=yes])
   DNNL_CFLAGS=
   DNNL_LIBS=-ldnnl
@@ -14,12 +14,17 @@ AC_DEFUN([MERAK_CHECK_DNNL], [
   merak_save_LIBS=$LIBS
   CPPFLAGS="$CPPFLAGS $DNNL_CFLAGS"
   LIBS="$DNNL_LIBS $LIBS"
-  AC_MSG_CHECKING([for oneDNN 2.x])
-  AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <oneapi/dnnl/dnnl.h>]],
-    [[dnnl_matmul_desc_t desc; (void)desc; return dnnl_version() == NULL;]])],
+  AC_MSG_CHECKING([for oneDNN 2.6 or later])
+  AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <oneapi/dnnl/dnnl.h>
+#if DNNL_VERSION_MAJOR < 2 || \
+    (DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR < 6)
+#error too old
+#endif
+      ]],
+    [[return dnnl_version()->major != DNNL_VERSION_MAJOR;]])],
     [AC_MSG_RESULT([yes])],
     [AC_MSG_RESULT([no])
-     AC_MSG_ERROR([oneDNN 2.x was not found: install libdnnl-dev, or name its place with --with-onednn=DIR])])
+     AC_MSG_ERROR([oneDNN 2.6 or later was not found: install libdnnl-dev, or name its place with --with-onednn=DIR])])
   CPPFLAGS=$merak_save_CPPFLAGS
   LIBS=$merak_save_LIBS
   AC_SUBST([DNNL_CFLAGS])

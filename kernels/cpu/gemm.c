@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "kernels/cpu/dnnl.h"
 #include "kernels/cpu/pool.h"
 
 #include <stdint.h>
@@ -23,8 +24,6 @@
 #include <string.h>
 
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
-#include <oneapi/dnnl/dnnl_debug.h>
 
 #define CACHE_MAX 512
 #define TILE_MAX 1024  /* larger tiles gain nothing and cannot be shared */
@@ -40,8 +39,6 @@ struct tile_key {
     size_t m, n, k, lda, ldb, ldc;
     int trans_b, bf16_c, accumulate, bias;
 };
-
-enum { SLOT_A, SLOT_B, SLOT_C, SLOT_BIAS, SLOT_SCRATCH, SLOT_COUNT };
 
 /* A thread's memory objects of one primitive. */
 struct slot {
@@ -91,17 +88,18 @@ static void tile_destroy(struct tile *t)
     free(t);
 }
 
-static dnnl_status_t describe(dnnl_memory_desc_t *md, size_t rows, size_t cols,
-                              dnnl_data_type_t type, size_t row, size_t col)
+static dnnl_status_t describe(struct merak_dnnl_md *md, size_t rows,
+                              size_t cols, dnnl_data_type_t type, size_t row,
+                              size_t col)
 {
     dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
     dnnl_dims_t strides = {(dnnl_dim_t)row, (dnnl_dim_t)col};
 
-    return dnnl_memory_desc_init_by_strides(md, 2, dims, type, strides);
+    return merak_dnnl_md_init(md, dims, type, strides);
 }
 
 static dnnl_status_t describe_all(const struct tile_key *k,
-                                  dnnl_memory_desc_t md[SLOT_COUNT])
+                                  struct merak_dnnl_md md[SLOT_COUNT])
 {
     dnnl_data_type_t c = k->bf16_c ? dnnl_bf16 : dnnl_f32;
     dnnl_status_t rc;
@@ -131,7 +129,7 @@ static dnnl_status_t make_attr(const struct tile_key *k,
         return rc;
     rc = dnnl_post_ops_create(&ops);
     if (rc == dnnl_success)
-        rc = dnnl_post_ops_append_sum(ops, 1.0f);
+        rc = merak_dnnl_append_sum(ops);
     if (rc == dnnl_success)
         rc = dnnl_primitive_attr_set_post_ops(*attr_p, ops);
     dnnl_post_ops_destroy(ops);
@@ -141,29 +139,21 @@ static dnnl_status_t make_attr(const struct tile_key *k,
 /* The primitive of a key, made as for one thread, and its scratchpad. */
 static dnnl_status_t make_primitive(const struct tile_key *k,
                                     dnnl_primitive_t *primitive_p,
-                                    dnnl_memory_desc_t md[SLOT_COUNT])
+                                    struct merak_dnnl_md md[SLOT_COUNT])
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_matmul_desc_t desc;
     int threads = omp_get_max_threads();
     dnnl_status_t rc;
 
     omp_set_num_threads(1);
     rc = describe_all(k, md);
     if (rc == dnnl_success)
-        rc =
-            dnnl_matmul_desc_init(&desc, &md[SLOT_A], &md[SLOT_B],
-                                  k->bias ? &md[SLOT_BIAS] : NULL, &md[SLOT_C]);
-    if (rc == dnnl_success)
         rc = make_attr(k, &attr);
     if (rc == dnnl_success)
-        rc = dnnl_primitive_desc_create(&pd, &desc, attr, gemm.engine, NULL);
+        rc = merak_dnnl_matmul(&pd, gemm.engine, md, k->bias, attr);
     if (rc == dnnl_success)
         rc = dnnl_primitive_create(primitive_p, pd);
-    if (rc == dnnl_success)
-        md[SLOT_SCRATCH] =
-            *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     dnnl_primitive_desc_destroy(pd);
     dnnl_primitive_attr_destroy(attr);
     omp_set_num_threads(threads);
@@ -188,12 +178,12 @@ static enum merak_status grow_scratch(size_t bytes, struct merak_error *err)
 }
 
 static dnnl_status_t make_slots(struct tile *t,
-                                const dnnl_memory_desc_t md[SLOT_COUNT])
+                                const struct merak_dnnl_md md[SLOT_COUNT])
 {
     for (int i = 0; i < gemm.threads; i++) {
         for (int m = 0; m < SLOT_COUNT; m++) {
-            dnnl_status_t rc = dnnl_memory_create(
-                &t->slot[i].memory[m], &md[m], gemm.engine, DNNL_MEMORY_NONE);
+            dnnl_status_t rc =
+                merak_dnnl_memory(&t->slot[i].memory[m], &md[m], gemm.engine);
 
             if (rc != dnnl_success)
                 return rc;
@@ -206,7 +196,7 @@ static enum merak_status tile_create(const struct tile_key *key,
                                      struct tile **tile_p,
                                      struct merak_error *err)
 {
-    dnnl_memory_desc_t md[SLOT_COUNT];
+    struct merak_dnnl_md md[SLOT_COUNT] = {0};
     struct tile *t = calloc(1, sizeof(*t));
     enum merak_status rc = MERAK_OK;
     dnnl_status_t status;
@@ -226,12 +216,14 @@ static enum merak_status tile_create(const struct tile_key *key,
         rc = fail_dnnl(err, "multiply bf16 matrices on this machine", status);
         goto out;
     }
-    bytes = merak_size_align(dnnl_memory_desc_get_size(&md[SLOT_SCRATCH]), 64);
+    bytes = merak_size_align(merak_dnnl_md_bytes(&md[SLOT_SCRATCH]), 64);
     if (bytes > gemm.dnnl_bytes)
         gemm.dnnl_bytes = bytes;
     *tile_p = t;
     t = NULL;
 out:
+    for (int m = 0; m < SLOT_COUNT; m++)
+        merak_dnnl_md_fini(&md[m]);
     tile_destroy(t);
     return rc;
 }
@@ -241,7 +233,7 @@ static enum merak_status tile_find(const struct tile_key *key,
                                    struct merak_error *err)
 {
     enum merak_status rc;
-    struct tile *t;
+    struct tile *t = NULL;
 
     for (size_t i = 0; i < gemm.count; i++) {
         if (memcmp(&gemm.tile[i]->key, key, sizeof(*key)) == 0) {
