@@ -7,10 +7,11 @@
  * queries along the vector lanes the softmax's maxima and sums need no
  * shuffles, and keys and values are read row by row as they lie.
  *
- * All five products have one form, C[m][n] (+)= sum_k A(m, k) B[k][n] with n
- * along the lanes, A any strides: matmul() below.  Tiles are f32 copies with
- * rows padded to the lanes (`pitch`), zero where there is no element, in the
- * thread's workspace; that bounds D.
+ * All products are product()'s (product.h).  Tiles are f32 copies with rows
+ * padded to the lanes (`pitch`), zero where there is no element, in the
+ * thread's workspace; that bounds D.  Where a tile of keys meets its own
+ * queries, a key is seen by later queries only: products leave out what is
+ * zero there, block by block.
  *
  * Forward items are (sample, query head, tile of queries).  Backward items
  * are (sample, kv head): one item owns its dk and dv, and adds query tiles to
@@ -19,6 +20,7 @@
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/product.h"
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vec.h"
 
@@ -26,81 +28,8 @@
 
 #define TILE ((size_t)64)
 #define MAX_D 384 /* eight tiles and two of scores fill the workspace */
-#define STEP_M 6  /* rows of a register block; with STEP_N 24 accumulators */
-#define STEP_N 4  /* vectors of a register block */
 
 /* --- tiles ---------------------------------------------------------------- */
-
-struct matrix {
-    const float *a; /* A(m, k) = a[m * row + k * col] */
-    size_t row, col;
-    const float *b; /* [k][pitch] */
-    size_t b_pitch;
-    float *c; /* [m][pitch] */
-    size_t c_pitch, K;
-    bool add; /* C += */
-};
-
-/* Rows m .. m + rows - 1, vectors n .. n + cols - 1 of C. */
-INLINE void block(const struct matrix *x, size_t m, size_t n, int rows,
-                  int cols)
-{
-    vf sum[STEP_M][STEP_N];
-
-    UNROLL
-    for (int i = 0; i < rows; i++)
-        UNROLL
-    for (int j = 0; j < cols; j++)
-        sum[i][j] = vset(0);
-    for (size_t k = 0; k < x->K; k++) {
-        const float *b = x->b + k * x->b_pitch + n * LANES;
-        const float *a = x->a + m * x->row + k * x->col;
-
-        UNROLL
-        for (int i = 0; i < rows; i++)
-            UNROLL
-        for (int j = 0; j < cols; j++)
-            sum[i][j] +=
-                a[(size_t)i * x->row] * vload_f32(b + (size_t)j * LANES);
-    }
-    UNROLL
-    for (int i = 0; i < rows; i++) {
-        float *c = x->c + (m + (size_t)i) * x->c_pitch + n * LANES;
-
-        UNROLL
-        for (int j = 0; j < cols; j++) {
-            if (x->add)
-                sum[i][j] += vload_f32(c + j * LANES);
-            vstore_f32(c + j * LANES, sum[i][j]);
-        }
-    }
-}
-
-INLINE void block_column(const struct matrix *x, size_t M, size_t n, int cols)
-{
-    size_t m = 0;
-
-    for (; m + STEP_M <= M; m += STEP_M)
-        block(x, m, n, STEP_M, cols);
-    for (; m + 2 <= M; m += 2)
-        block(x, m, n, 2, cols);
-    if (m < M)
-        block(x, m, n, 1, cols);
-}
-
-/* C is [M][N], N a multiple of the lanes. */
-static __attribute__((noinline)) void matmul(const struct matrix *x, size_t M,
-                                             size_t N)
-{
-    size_t n = 0, vectors = N / LANES;
-
-    for (; n + STEP_N <= vectors; n += STEP_N)
-        block_column(x, M, n, STEP_N);
-    for (; n + 2 <= vectors; n += 2)
-        block_column(x, M, n, 2);
-    if (n < vectors)
-        block_column(x, M, n, 1);
-}
 
 static size_t pad(size_t n)
 {
@@ -194,9 +123,28 @@ struct running {
 /* Keys of a tile that query lane i of the diagonal tile may see: up to i. */
 INLINE vf mask_future(vf s, size_t key, size_t query, float fill)
 {
-    const vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const vi lane = {LANE_IDS};
 
     return vselect(lane + (int32_t)query >= (int32_t)key, s, vset(fill));
+}
+
+/* S[key][query], or with d_o_t and v the gradient of the probabilities. */
+static void score_product(const struct merak_attention *at, const float *k,
+                          const float *q_t, float *s, size_t keys,
+                          size_t queries, bool diagonal)
+{
+    struct product x = {.a = k,
+                        .a_pitch = pad(at->D),
+                        .b = q_t,
+                        .b_pitch = TILE,
+                        .c = s,
+                        .c_pitch = TILE,
+                        .M = keys,
+                        .N = pad(queries),
+                        .K = at->D,
+                        .triangle = diagonal ? C_UPPER : FULL};
+
+    product(&x);
 }
 
 /* Scores of `keys` keys to probabilities relative to the running maximum;
@@ -228,43 +176,40 @@ INLINE vf soften(float *s, size_t keys, size_t query, bool diagonal,
     return shrink;
 }
 
-/* `queries` are a multiple of the lanes. */
 static void forward_pair(const struct merak_attention *at, struct tiles *x,
                          struct running *r, size_t keys, size_t queries,
                          bool diagonal)
 {
-    size_t pitch = pad(at->D);
     float scale = 1.0f / sqrtf((float)at->D);
-    struct matrix scores = {.a = x->k,
-                            .row = pitch,
-                            .col = 1,
-                            .b = x->q_t,
-                            .b_pitch = TILE,
-                            .c = x->s,
-                            .c_pitch = TILE,
-                            .K = at->D};
-    struct matrix values = {.a = x->v,
-                            .row = 1,
-                            .col = pitch,
-                            .b = x->s,
-                            .b_pitch = TILE,
-                            .c = x->out,
-                            .c_pitch = TILE,
-                            .K = keys,
-                            .add = true};
+    struct product values = {.a = x->v,
+                             .a_turned = true,
+                             .a_pitch = pad(at->D),
+                             .b = x->s,
+                             .b_pitch = TILE,
+                             .c = x->out,
+                             .c_pitch = TILE,
+                             .M = at->D,
+                             .N = pad(queries),
+                             .K = keys,
+                             .add = true,
+                             .triangle = diagonal ? B_UPPER : FULL};
 
-    matmul(&scores, keys, queries);
-    for (size_t i = 0; i < queries / LANES; i++) {
-        vf shrink = soften(x->s, keys, i * LANES, diagonal, scale, &r->max[i],
-                           &r->sum[i]);
+    score_product(at, x->k, x->q_t, x->s, keys, queries, diagonal);
+    for (size_t i = 0; i < queries; i += LANES) {
+        size_t seen = diagonal ? product_columns_end(i) : keys;
+        size_t n = i / LANES;
+        vf shrink = diagonal ? soften(x->s, seen < keys ? seen : keys, i, true,
+                                      scale, &r->max[n], &r->sum[n])
+                             : soften(x->s, keys, i, false, scale, &r->max[n],
+                                      &r->sum[n]);
 
         for (size_t d = 0; d < at->D; d++) {
-            float *o = x->out + d * TILE + i * LANES;
+            float *o = x->out + d * TILE + i;
 
             vstore_f32(o, vload_f32(o) * shrink);
         }
     }
-    matmul(&values, at->D, queries);
+    product(&values);
 }
 
 /* o = o_t / sum, lse = max + log(sum). */
@@ -323,7 +268,7 @@ static void forward_item(void *arg, size_t item, int thread)
 
         load_tile(at, &at->k, b, keys, h / at->R, x.k);
         load_tile(at, &at->v, b, keys, h / at->R, x.v);
-        forward_pair(at, &x, &r, keys.hi - k, pad(queries.hi - t), k == t);
+        forward_pair(at, &x, &r, keys.hi - k, queries.hi - t, k == t);
     }
     finish_queries(at, &x, &r, b, h, queries);
 }
@@ -351,39 +296,48 @@ static void deltas(const struct merak_attention *at, struct tiles *x,
     }
 }
 
-/* s: scores to probabilities; ds: do . v to score gradients. */
-static void pair_slopes(const struct tiles *x, size_t keys, size_t queries,
-                        float scale, bool diagonal, const float lse[TILE],
-                        const float delta[TILE])
+/* s: scores to probabilities; ds: do . v to score gradients.  Of the diagonal
+ * tile as much of what is zero as a block of the products may touch. */
+INLINE void slopes(const struct tiles *x, size_t keys, size_t queries,
+                   float scale, bool diagonal, const float lse[TILE],
+                   const float delta[TILE])
 {
     for (size_t j = 0; j < keys; j++) {
-        for (size_t i = 0; i < queries; i += LANES) {
+        size_t i = diagonal && j >= BLOCK_M ? (j - BLOCK_M) / LANES * LANES : 0;
+
+        for (; i < queries; i += LANES) {
             float *s = x->s + j * TILE + i, *ds = x->ds + j * TILE + i;
             vf p = vexp(vload_f32(s) * scale - vload_f32(lse + i));
+            vf slope = (vload_f32(ds) - vload_f32(delta + i)) * scale;
 
-            if (diagonal)
+            if (diagonal) {
                 p = mask_future(p, j, i, 0.0f);
+                slope = mask_future(slope, j, i, 0.0f);
+            }
             vstore_f32(s, p);
-            vstore_f32(ds, p * (vload_f32(ds) - vload_f32(delta + i)) * scale);
+            vstore_f32(ds, p * slope);
         }
     }
 }
 
 /* dst (+)= a b for a tile of keys: a [keys][TILE], b [TILE][D]. */
-static void key_gradient(const float *a, const float *b, float *dst,
-                         size_t keys, size_t queries, size_t D, bool add)
+static void key_gradient(const struct merak_attention *at, const float *a,
+                         const float *b, float *dst, size_t keys,
+                         size_t queries, bool diagonal, bool add)
 {
-    struct matrix x = {.a = a,
-                       .row = TILE,
-                       .col = 1,
-                       .b = b,
-                       .b_pitch = pad(D),
-                       .c = dst,
-                       .c_pitch = pad(D),
-                       .K = queries,
-                       .add = add};
+    struct product x = {.a = a,
+                        .a_pitch = TILE,
+                        .b = b,
+                        .b_pitch = pad(at->D),
+                        .c = dst,
+                        .c_pitch = pad(at->D),
+                        .M = keys,
+                        .N = pad(at->D),
+                        .K = queries,
+                        .add = add,
+                        .triangle = diagonal ? A_UPPER : FULL};
 
-    matmul(&x, keys, pad(D));
+    product(&x);
 }
 
 /* One tile of keys against the query tile in x. */
@@ -394,34 +348,28 @@ static void backward_pair(const struct merak_attention *at,
 {
     size_t pitch = pad(at->D);
     float scale = 1.0f / sqrtf((float)at->D);
-    struct matrix scores = {.a = x->k,
-                            .row = pitch,
-                            .col = 1,
-                            .b = x->q_t,
-                            .b_pitch = TILE,
-                            .c = x->s,
-                            .c_pitch = TILE,
-                            .K = at->D};
-    struct matrix dp = scores;
-    struct matrix dq = {.a = x->ds,
-                        .row = 1,
-                        .col = TILE,
-                        .b = x->k,
-                        .b_pitch = pitch,
-                        .c = x->out,
-                        .c_pitch = pitch,
-                        .K = keys,
-                        .add = true};
+    struct product dq = {.a = x->ds,
+                         .a_turned = true,
+                         .a_pitch = TILE,
+                         .b = x->k,
+                         .b_pitch = pitch,
+                         .c = x->out,
+                         .c_pitch = pitch,
+                         .M = queries,
+                         .N = pitch,
+                         .K = keys,
+                         .add = true,
+                         .triangle = diagonal ? A_LOWER : FULL};
 
-    dp.a = x->v;
-    dp.b = x->d_o_t;
-    dp.c = x->ds;
-    matmul(&scores, keys, pad(queries));
-    matmul(&dp, keys, pad(queries));
-    pair_slopes(x, keys, queries, scale, diagonal, lse, delta);
-    key_gradient(x->s, x->d_o, dv, keys, queries, at->D, add);
-    key_gradient(x->ds, x->q, dk, keys, queries, at->D, add);
-    matmul(&dq, queries, pitch);
+    score_product(at, x->k, x->q_t, x->s, keys, queries, diagonal);
+    score_product(at, x->v, x->d_o_t, x->ds, keys, queries, diagonal);
+    if (diagonal)
+        slopes(x, keys, queries, scale, true, lse, delta);
+    else
+        slopes(x, keys, queries, scale, false, lse, delta);
+    key_gradient(at, x->s, x->d_o, dv, keys, queries, diagonal, add);
+    key_gradient(at, x->ds, x->q, dk, keys, queries, diagonal, add);
+    product(&dq);
 }
 
 /* The query tile at (b, t, h): into x, with its lse and delta. */

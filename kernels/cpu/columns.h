@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/vec.h"
 
-#define COLUMNS_SLAB 64   /* columns a thread takes: four vectors */
+#define COLUMNS_SLAB 64   /* columns a thread takes: four vectors or more */
 #define COLUMNS_BLOCK 128 /* rows summed before they join the total */
 
 struct columns {
@@ -50,8 +50,7 @@ INLINE vf columns_sum(const struct columns *col, size_t at, size_t n,
     return total;
 }
 
-/* Four vectors at once, where the slab is whole: a cache line or more of
- * every row it passes. */
+/* Four vectors at once, a cache line or more of every row they pass. */
 INLINE void columns_four(const struct columns *col, size_t at,
                          columns_term_fn term, float *out, bool bf16)
 {
@@ -81,13 +80,12 @@ INLINE void columns_slab(const struct columns *col, size_t slab,
                          columns_term_fn term, float *out, bool bf16)
 {
     size_t at = slab * COLUMNS_SLAB;
+    size_t end = at + COLUMNS_SLAB < col->C ? at + COLUMNS_SLAB : col->C;
 
-    if (at + COLUMNS_SLAB <= col->C) {
+    for (; at + 4 * LANES <= end; at += 4 * LANES)
         columns_four(col, at, term, out, bf16);
-        return;
-    }
-    for (; at < col->C; at += LANES) {
-        size_t n = col->C - at < LANES ? col->C - at : LANES;
+    for (; at < end; at += LANES) {
+        size_t n = end - at < LANES ? end - at : LANES;
 
         columns_put(col, out, at, n, columns_sum(col, at, n, term, bf16));
     }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout.c - the mask of merak_dropout_key(), eight Philox blocks at once
+/* dropout.c - the mask of merak_dropout_key(), a Philox block in every lane
  *
  * Element e of a sample takes word e % 4 of block e / 4 (base/rng.h), so a
- * chunk of 32 elements that begins at a multiple of 32 is eight blocks, one a
- * 64-bit lane.  Runs of a shard may begin anywhere: the first and last chunk
- * of a piece are used in part.
+ * chunk of 32 elements that begins at a multiple of 32 is eight blocks, each
+ * in a 64-bit lane.  Runs of a shard may begin anywhere: the first and last
+ * chunk of a piece are used in part.
  */
 #include "config.h"
 
@@ -15,8 +15,6 @@
 
 #define CHUNK 32
 #define PIECE 4096 /* elements of a run an item takes */
-
-typedef uint64_t vq __attribute__((vector_size(64)));
 
 struct dropout {
     const struct merak_operand *x;
@@ -30,15 +28,20 @@ struct dropout {
     bool bf16;
 };
 
+#define BLOCKS (LANES / 2) /* of Philox at once */
+
 /* Salmon et al., SC'11; as merak_philox() with counters {block, 0, 0}. */
-INLINE void philox8(uint64_t key, uint64_t block, uint32_t word[CHUNK])
+INLINE void philox(uint64_t key, uint64_t block, uint32_t word[4 * BLOCKS])
 {
-    const vq lane = {0, 1, 2, 3, 4, 5, 6, 7};
     const uint64_t low = 0xffffffffu;
-    vq counter = lane + block;
-    vq c0 = counter & low, c1 = counter >> 32, c2 = {0}, c3 = {0};
+    vq counter, c0, c1, c2 = {0}, c3 = {0};
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
 
+    UNROLL
+    for (uint64_t i = 0; i < BLOCKS; i++)
+        counter[i] = block + i;
+    c0 = counter & low;
+    c1 = counter >> 32;
     for (int round = 0; round < 10; round++) {
         vq p0 = c0 * (uint64_t)0xD2511F53u, p1 = c2 * (uint64_t)0xCD9E8D57u;
 
@@ -49,7 +52,7 @@ INLINE void philox8(uint64_t key, uint64_t block, uint32_t word[CHUNK])
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < BLOCKS; i++) {
         word[4 * i] = (uint32_t)c0[i];
         word[4 * i + 1] = (uint32_t)c1[i];
         word[4 * i + 2] = (uint32_t)c2[i];
@@ -91,7 +94,9 @@ static void piece(void *arg, size_t item, int thread)
         uint32_t word[CHUNK];
 
         n = CHUNK - skip < end - from ? CHUNK - skip : end - from;
-        philox8(key, (element + from) / CHUNK * (CHUNK / 4), word);
+        for (size_t b = 0; b < CHUNK / 4; b += BLOCKS)
+            philox(key, (element + from) / CHUNK * (CHUNK / 4) + b,
+                   word + 4 * b);
         if (d->bf16)
             mask(d, run * d->run + from, n, word + skip, true);
         else

@@ -8,8 +8,9 @@
 
 #include <math.h>
 
-#define GRAIN 16384 /* elements an item */
-#define BLOCK 1024  /* elements of one partial sum of squares */
+#define GRAIN 16384      /* elements an item */
+#define BLOCK 1024       /* elements of one partial sum of squares */
+#define WIDE (LANES / 2) /* doubles of a vector */
 
 struct step {
     const float *g;
@@ -46,22 +47,22 @@ CPU_KERNEL(grad_add)
     return MERAK_OK;
 }
 
-/* Eight elements in double. */
+/* Half a vector of elements in double. */
 INLINE vd widen(const float *g)
 {
     return __builtin_convertvector(*(const vf_half_mem *)g, vd);
 }
 
-/* Squares of one block, in double: 32 elements a round, then one by one. */
+/* Squares of one block, in double: four vectors a round, then one by one. */
 INLINE double block_squares(const float *g, size_t n)
 {
     vd s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
     double total = 0;
     size_t i = 0;
 
-    for (; i + 32 <= n; i += 32) {
-        vd a = widen(g + i), b = widen(g + i + 8);
-        vd c = widen(g + i + 16), d = widen(g + i + 24);
+    for (; i + 4 * WIDE <= n; i += 4 * WIDE) {
+        vd a = widen(g + i), b = widen(g + i + WIDE);
+        vd c = widen(g + i + 2 * WIDE), d = widen(g + i + 3 * WIDE);
 
         s0 += a * a;
         s1 += b * b;
@@ -69,7 +70,7 @@ INLINE double block_squares(const float *g, size_t n)
         s3 += d * d;
     }
     s0 = (s0 + s1) + (s2 + s3);
-    for (int k = 0; k < 8; k++)
+    for (int k = 0; k < WIDE; k++)
         total += s0[k];
     for (; i < n; i++)
         total += (double)g[i] * (double)g[i];
@@ -128,17 +129,6 @@ CPU_KERNEL(clip)
     out[0] = (float)scale;
     out[1] = (float)norm;
     return MERAK_OK;
-}
-
-INLINE vf vsqrt(vf x)
-{
-    float lane[LANES];
-
-    memcpy(lane, &x, sizeof(x));
-    for (int i = 0; i < LANES; i++)
-        lane[i] = sqrtf(lane[i]);
-    memcpy(&x, lane, sizeof(x));
-    return x;
 }
 
 INLINE void adamw_vector(const struct step *s, size_t i, size_t n)

@@ -1,31 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cpu/vec.h - sixteen floats at a time
+/* kernels/cpu/vec.h - one vector register of floats at a time
  *
  * Vector extensions of gcc and clang and not a loop vectoriser, so that the
- * order of every sum is written down: it is the same whatever the address,
- * and the compiler lowers it to one AVX-512 register, two of AVX2 or four of
- * what the machine has.  Operands are f32 or bf16 in memory, f32 here; `bf16`
- * is a constant wherever these are inlined.
+ * order of every sum is written down: it is the same whatever the address.
+ * A vector is as wide as the registers of the instruction set that the file
+ * is compiled for, 16 floats with AVX-512, 8 with AVX2, 4 elsewhere: gcc
+ * keeps wider ones in memory.  Operands are f32 or bf16 in memory, f32 here;
+ * `bf16` is a constant wherever these are inlined.
  */
 #ifndef MERAK_KERNELS_CPU_VEC_H
 #define MERAK_KERNELS_CPU_VEC_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __AVX512F__
+#ifdef __SSE2__
 #include <immintrin.h>
 #endif
 
+/* LANES: floats of a vector; LANE_IDS: 0, 1, 2, ...  X86(op): the intrinsic
+ * `op` on floats of a whole register. */
+#if defined(__AVX512F__)
 #define LANES 16
+#define LANE_IDS 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+#define X86(op) _mm512_##op##_ps
+#elif defined(__AVX2__)
+#define LANES 8
+#define LANE_IDS 0, 1, 2, 3, 4, 5, 6, 7
+#define X86(op) _mm256_##op##_ps
+#else
+#define LANES 4
+#define LANE_IDS 0, 1, 2, 3
+#ifdef __SSE2__
+#define X86(op) _mm_##op##_ps
+#endif
+#endif
+#define VECTOR_BYTES (LANES * 4)
+
 /* Before a short loop over registers: it must vanish, or they are spilled. */
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-/* Lanes of a (0 .. 15) and b (16 .. 31) by number. */
+/* Lanes of a (0 .. LANES - 1) and b (LANES and up) by number. */
 #if defined(__clang__) || __GNUC__ >= 12
 #define VSHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -33,16 +53,19 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-typedef float vf __attribute__((vector_size(64)));
-typedef int32_t vi __attribute__((vector_size(64)));
-typedef uint32_t vu __attribute__((vector_size(64)));
-typedef uint16_t vh __attribute__((vector_size(32)));
-typedef double vd __attribute__((vector_size(64))); /* eight */
+typedef float vf __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vi __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint32_t vu __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint16_t vh __attribute__((vector_size(VECTOR_BYTES / 2)));
+typedef double vd __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint64_t vq __attribute__((vector_size(VECTOR_BYTES)));
 /* the same in memory, at any address */
-typedef float vf_mem __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float vf_mem
+    __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
 typedef float vf_half_mem
-    __attribute__((vector_size(32), aligned(4), may_alias));
-typedef uint16_t vh_mem __attribute__((vector_size(32), aligned(2), may_alias));
+    __attribute__((vector_size(VECTOR_BYTES / 2), aligned(4), may_alias));
+typedef uint16_t vh_mem
+    __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
 
 INLINE vf vset(float x)
 {
@@ -57,8 +80,8 @@ INLINE vf vselect(vi mask, vf yes, vf no)
 /* a > b ? a : b, and a < b ? a : b: b where either is NaN. */
 INLINE vf vmax(vf a, vf b)
 {
-#ifdef __AVX512F__
-    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#ifdef X86
+    return (vf)X86(max)(a, b);
 #else
     return vselect(a > b, a, b);
 #endif
@@ -66,10 +89,21 @@ INLINE vf vmax(vf a, vf b)
 
 INLINE vf vmin(vf a, vf b)
 {
-#ifdef __AVX512F__
-    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#ifdef X86
+    return (vf)X86(min)(a, b);
 #else
     return vselect(a < b, a, b);
+#endif
+}
+
+INLINE vf vsqrt(vf x)
+{
+#ifdef X86
+    return (vf)X86(sqrt)(x);
+#else
+    for (int i = 0; i < LANES; i++)
+        x[i] = sqrtf(x[i]);
+    return x;
 #endif
 }
 
@@ -99,7 +133,7 @@ INLINE vh to_bf16(vf x)
     return __builtin_convertvector(r, vh);
 }
 
-/* Elements i .. i + 15 of p. */
+/* Elements i .. i + LANES - 1 of p. */
 INLINE vf vload(const void *p, size_t i, bool bf16)
 {
     if (bf16)
@@ -115,7 +149,7 @@ INLINE void vstore(void *p, size_t i, vf x, bool bf16)
         vstore_f32((float *)p + i, x);
 }
 
-/* The first n <= 16 lanes, the others zero. */
+/* The first n lanes, the others zero. */
 INLINE vf vload_n(const void *p, size_t i, size_t n, bool bf16)
 {
     if (n >= LANES)
@@ -149,12 +183,13 @@ INLINE void vstore_n(void *p, size_t i, size_t n, vf x, bool bf16)
 /* Lanes 0 .. n - 1 of x, `fill` in the others. */
 INLINE vf vkeep(vf x, size_t n, float fill)
 {
-    const vi lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const vi lane = {LANE_IDS};
 
     return vselect(lane < (int32_t)(n < LANES ? n : LANES), x, vset(fill));
 }
 
-/* Lanes moved down by 8, 4, 2, 1. */
+/* Each lane with the one that is half a vector, a quarter, ... away. */
+#if LANES == 16
 #define VDOWN8(x) \
     VSHUFFLE(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
 #define VDOWN4(x) \
@@ -163,12 +198,24 @@ INLINE vf vkeep(vf x, size_t n, float fill)
     VSHUFFLE(x, x, 2, 3, 0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 #define VDOWN1(x) \
     VSHUFFLE(x, x, 1, 0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+#elif LANES == 8
+#define VDOWN4(x) VSHUFFLE(x, x, 4, 5, 6, 7, 0, 1, 2, 3)
+#define VDOWN2(x) VSHUFFLE(x, x, 2, 3, 0, 1, 4, 5, 6, 7)
+#define VDOWN1(x) VSHUFFLE(x, x, 1, 0, 2, 3, 4, 5, 6, 7)
+#else
+#define VDOWN2(x) VSHUFFLE(x, x, 2, 3, 0, 1)
+#define VDOWN1(x) VSHUFFLE(x, x, 1, 0, 2, 3)
+#endif
 
 /* Sum of the lanes, halves first. */
 INLINE float vsum(vf x)
 {
+#if LANES >= 16
     x += VDOWN8(x);
+#endif
+#if LANES >= 8
     x += VDOWN4(x);
+#endif
     x += VDOWN2(x);
     x += VDOWN1(x);
     return x[0];
@@ -176,8 +223,12 @@ INLINE float vsum(vf x)
 
 INLINE float vmax_lane(vf x)
 {
+#if LANES >= 16
     x = vmax(x, VDOWN8(x));
+#endif
+#if LANES >= 8
     x = vmax(x, VDOWN4(x));
+#endif
     x = vmax(x, VDOWN2(x));
     x = vmax(x, VDOWN1(x));
     return x[0];
