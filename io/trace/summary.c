@@ -111,7 +111,7 @@ enum merak_status merak_trace_split(const struct merak_trace_rank *ranks, int n,
     memset(split, 0, (size_t)n * sizeof(*split));
     for (int i = 0; i < n_steps && rc == MERAK_OK; i++) {
         struct merak_trace_view *view = NULL;
-        struct merak_trace_split part;
+        struct merak_trace_split part = {0};
 
         rc = merak_trace_view_create(ranks, n, steps[i], &view, err);
         for (int r = 0; r < n && rc == MERAK_OK; r++) {

@@ -330,7 +330,7 @@ static double best_cut(const struct merak_dag *dag, const int *place,
 
     for (int a = 0; a <= dag->n; a++) {
         for (int b = a; b <= dag->n; b++) {
-            int stage[SMALL];
+            int stage[SMALL] = {0};
             double now;
 
             for (int i = 0; i < dag->n; i++)
