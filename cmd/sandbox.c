@@ -12,6 +12,7 @@
 #include "cmd/cmd.h"
 #include "runtime/runtime.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -19,15 +20,26 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The keeper's end of the pipe, agreed with the script. */
 enum { KEEPER_FD = 3 };
+
+/* COMMAND is killed so long after it was told to end: Slurm's own srun hangs
+ * at the end of some heterogeneous steps, in its PMIx agent, and heeds
+ * nothing. */
+enum { GRACE_SECONDS = 5 };
+
+/* The script's ranges. */
+enum { MAX_NODES = 60, MAX_CPUS = 256 };
 
 struct sandbox {
     const char *dir; /* as given, or temp_dir */
@@ -54,7 +66,7 @@ static const char usage[] =
     "that a shell needs to use it.\n"
     "\n"
     "  --nodes N      number of nodes (default 4)\n"
-    "  --cpus N       CPUs of each node, real or not (default 4)\n"
+    "  --cpus N       CPUs of each node, real or not (default 8)\n"
     "  --link-gbit N  nodes have networks of their own, with links of N\n"
     "                 Gbit/s and no shared memory between them; needs root\n"
     "  --dir DIR      where its files go (default: a temporary directory)\n"
@@ -230,20 +242,99 @@ static int exit_code(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Wait for pid; meanwhile TERM and HUP go on to it.  INT and QUIT reach it
- * from the terminal by itself and are not ours to act on. */
-static int wait_for(const struct sandbox *sb, pid_t pid)
+/* Whether pid has ended.  Others that it left to us are collected by the way.
+ */
+static bool has_ended(pid_t pid, int *status_p)
 {
+    int status;
+    pid_t ended;
+
+    while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (ended == pid) {
+            *status_p = status;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The parent of a process, 0 if it is gone. */
+static pid_t parent_of(pid_t pid)
+{
+    char name[64], line[512], *end;
+    FILE *in;
+    size_t n;
+
+    snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
+    in = fopen(name, "re");
+    if (in == NULL)
+        return 0;
+    n = fread(line, 1, sizeof(line) - 1, in);
+    fclose(in);
+    line[n] = '\0';
+    end = strrchr(line, ')'); /* a program's name may hold anything */
+    return end != NULL && strlen(end) > 4 ? (pid_t)atoi(end + 4) : 0;
+}
+
+static bool is_ours(pid_t pid)
+{
+    while (pid > 1 && pid != getpid())
+        pid = parent_of(pid);
+    return pid == getpid();
+}
+
+/* Kill COMMAND and all that it started.  The daemons are not below us: they
+ * were left to init before we took in orphans. */
+static void kill_all(pid_t pid)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+
+    while (proc != NULL && (entry = readdir(proc)) != NULL) {
+        pid_t other = (pid_t)atoi(entry->d_name);
+
+        if (other > 0 && other != getpid() && is_ours(other))
+            kill(other, SIGKILL);
+    }
+    if (proc != NULL)
+        closedir(proc);
+    kill(pid, SIGKILL);
+}
+
+static int64_t now_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+/*
+ * Wait for pid; meanwhile TERM and HUP go on to it.  INT and QUIT reach it
+ * from the terminal by itself and are not ours to act on.  With grace: when it
+ * has not ended so many seconds after the first of them it is killed, and what
+ * it started; a second one does that at once.
+ */
+static int wait_for(const struct sandbox *sb, pid_t pid, int grace)
+{
+    const struct timespec tick = {.tv_sec = 1};
+    int64_t deadline = INT64_MAX;
     int status, sig;
 
-    for (;;) {
-        if (waitpid(pid, &status, WNOHANG) == pid)
-            return exit_code(status);
-        if (sigwait(&sb->signals, &sig) != 0)
-            continue;
-        if (sig == SIGTERM || sig == SIGHUP)
+    while (!has_ended(pid, &status)) {
+        sig = sigtimedwait(&sb->signals, NULL,
+                           deadline == INT64_MAX ? NULL : &tick);
+        if (sig == SIGTERM || sig == SIGHUP) {
             kill(pid, sig);
+            deadline = deadline == INT64_MAX ? now_seconds() + grace : 0;
+        }
+        if (grace > 0 && now_seconds() >= deadline) {
+            fputs("merak sandbox: the command does not end: killed\n", stderr);
+            kill_all(pid);
+            grace = 0;
+        }
     }
+    return exit_code(status);
 }
 
 /* In a child: run argv with the signals of an ordinary process. */
@@ -293,7 +384,7 @@ static int start_daemons(struct sandbox *sb, bool keeper)
             _exit(fail("pipe", strerror(errno)));
         run(sb, argv);
     }
-    return wait_for(sb, pid);
+    return wait_for(sb, pid, 0);
 }
 
 /* A ^C that ends COMMAND must not end the cleaning up. */
@@ -316,7 +407,7 @@ static int stop_daemons(const struct sandbox *sb)
         signal(SIGTERM, SIG_IGN);
         run(sb, argv);
     }
-    return wait_for(sb, pid);
+    return wait_for(sb, pid, 0);
 }
 
 static int run_command(const struct sandbox *sb, char **command)
@@ -330,7 +421,29 @@ static int run_command(const struct sandbox *sb, char **command)
         return fail("fork", strerror(errno));
     if (pid == 0)
         run(sb, command);
-    return wait_for(sb, pid);
+    return wait_for(sb, pid, GRACE_SECONDS);
+}
+
+/* srun says "More processors requested than permitted", and not what of. */
+static void explain_refusal(const struct sandbox *sb)
+{
+    char path[PATH_MAX + 16], line[1024];
+    bool refused = false;
+    FILE *log;
+
+    snprintf(path, sizeof(path), "%s/ctld/log", sb->dir);
+    log = fopen(path, "re");
+    while (log != NULL && fgets(line, sizeof(line), log) != NULL)
+        refused = refused || strstr(line, "More processors requested") ||
+                  strstr(line, "Node count specification invalid") ||
+                  strstr(line, "Requested node configuration");
+    if (log != NULL)
+        fclose(log);
+    if (refused)
+        fprintf(stderr,
+                "merak sandbox: a job asked for more than there is: %s nodes "
+                "of %s CPUs; --nodes and --cpus make them larger\n",
+                sb->nodes, sb->cpus);
 }
 
 /* --- the three forms ----------------------------------------------------- */
@@ -352,7 +465,10 @@ static int do_run(struct sandbox *sb, char **command)
         rmdir(sb->temp_dir); /* unless there are logs in it */
         return rc;
     }
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* not before the daemons, see kill_all */
     rc = run_command(sb, command);
+    if (rc != 0)
+        explain_refusal(sb);
     stop_daemons(sb);
     return rc;
 }
@@ -413,6 +529,18 @@ static int parse(struct sandbox *sb, int argc, char **argv)
     return 0;
 }
 
+static int check_count(const char *option, const char *text, int most)
+{
+    size_t n = strlen(text);
+
+    if (n > 0 && n < 6 && strspn(text, "0123456789") == n && atoi(text) > 0 &&
+        atoi(text) <= most)
+        return 0;
+    fprintf(stderr, "merak sandbox: %s: expected 1..%d, got \"%s\"\n", option,
+            most, text);
+    return MERAK_EXIT_CONFIG;
+}
+
 static int prepare(struct sandbox *sb)
 {
     sigemptyset(&sb->signals);
@@ -432,7 +560,7 @@ static int prepare(struct sandbox *sb)
 
 int merak_cmd_sandbox(int argc, char **argv)
 {
-    struct sandbox sb = {.nodes = "4", .cpus = "4"};
+    struct sandbox sb = {.nodes = "4", .cpus = "8"};
     const char *verb = argc > 1 ? argv[1] : "";
     bool start = strcmp(verb, "start") == 0;
     bool stop = strcmp(verb, "stop") == 0;
@@ -446,6 +574,11 @@ int merak_cmd_sandbox(int argc, char **argv)
         fputs(usage, stdout);
         return 0;
     }
+    rc = check_count("--nodes", sb.nodes, MAX_NODES);
+    if (rc == 0)
+        rc = check_count("--cpus", sb.cpus, MAX_CPUS);
+    if (rc != 0)
+        return rc;
     if ((start || stop) != (*command == NULL) ||
         ((start || stop) && sb.dir == NULL)) {
         fputs("merak sandbox: expected `-- COMMAND`, `start --dir DIR` or "

@@ -29,7 +29,7 @@ LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
 export PATH LC_ALL
 
-dir= nodes=4 cpus=4 plugin= keeper=
+dir= nodes=4 cpus=8 plugin= keeper=
 link_kbit= node=
 start_seconds=30 # for all daemons; 3 s on an idle machine
 self=$(readlink -f "$0")
@@ -39,6 +39,13 @@ die()
 {
     printf 'merak sandbox: %s\n' "$*" >&2
     exit 69
+}
+
+# An option that is wrong in itself.
+misuse()
+{
+    printf 'merak sandbox: %s\n' "$*" >&2
+    exit 66
 }
 
 # --- processes ---------------------------------------------------------------
@@ -190,6 +197,7 @@ write_config()
     # TmpFS: the PMIx plugin of several slurmd on one host needs one each.
     # cred_expire also delays a requeued job; the default is two minutes.
     # sched_interval: how soon a job is seen whose time to begin has come.
+    # EnforcePartLimits: what the nodes can never hold is refused, not queued.
     cat >"$dir/slurm.conf" <<CONF
 ClusterName=sandbox
 SlurmctldHost=$host($(controller_address))
@@ -216,6 +224,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 TopologyPlugin=topology/tree
 SlurmdParameters=config_overrides
+EnforcePartLimits=ALL
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=10000,sched_interval=2
 MailProg=/bin/true
 ReturnToService=2
@@ -316,11 +325,11 @@ need_programs()
 check_dir()
 {
     case $dir in
-    -*) die "--dir: a directory is missing before $dir" ;;
-    *[!A-Za-z0-9/._-]*) die "--dir $dir: only letters, digits and / . _ -" \
-        "can stand in a slurm.conf" ;;
+    -*) misuse "--dir: a directory is missing before $dir" ;;
+    *[!A-Za-z0-9/._-]*) misuse "--dir $dir: only letters, digits and" \
+        "/ . _ - can stand in a slurm.conf" ;;
     esac
-    [ ${#dir} -le 48 ] || die "--dir $dir: longer than the 48 characters" \
+    [ ${#dir} -le 48 ] || misuse "--dir $dir: longer than the 48 characters" \
         "that socket paths leave"
 }
 
@@ -440,8 +449,8 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
-is_count "$nodes" 60 || die "--nodes: expected 1..60, got \"$nodes\""
-is_count "$cpus" 256 || die "--cpus: expected 1..256, got \"$cpus\""
+is_count "$nodes" 60 || misuse "--nodes: expected 1..60, got \"$nodes\""
+is_count "$cpus" 256 || misuse "--cpus: expected 1..256, got \"$cpus\""
 [ -n "$dir" ] || die "--dir is missing"
 
 case $verb in

@@ -5,9 +5,9 @@
 #   cluster.sh --builddir DIR [--srcdir DIR] [--log DIR] [--jobs N]
 #              [FILE.bats]...
 #
-# Every script gets a sandbox of its own, so that what one breaks the next
-# does not see.  A line "# modes: A B" near a script's top says how it runs
-# (default: root):
+# Every script gets a sandbox of its own, four nodes of four CPUs, so that
+# what one breaks the next does not see.  A line "# modes: A B" near a script's
+# top says how it runs (default: root):
 #
 #   root   the sandbox and the commands as root (as the caller, if he is not)
 #   guest  root's sandbox, the commands as an ordinary user: slurmstepd has
@@ -79,7 +79,7 @@ obstacle()
 # Run script $1 in mode $2; TAP on standard output.
 run_script()
 {
-    local sandbox=("$builddir/cmd/merak" sandbox --)
+    local sandbox=("$builddir/cmd/merak" sandbox --cpus 4 --)
     local bats=(bats --tap "$1") tmp
 
     tmp=$(mktemp -d /tmp/merak-t-XXXXXX) || return

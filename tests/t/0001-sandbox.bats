@@ -111,6 +111,34 @@ start_background()
     assert_gone "$DIR"
 }
 
+# Slurm 22.05's srun is such a one after some heterogeneous steps.
+@test "a command that heeds no signal is killed, and what it started" {
+    merak sandbox --nodes 1 --dir "$DIR" -- bash -c 'trap "" TERM
+        (trap "" TERM; exec sleep 600) & echo >begun; sleep 600; wait' \
+        2>said 3>&- &
+    sandbox=$!
+    for ((i = 0; i < 300; i++)); do
+        [ ! -e begun ] || break
+        sleep 0.1
+    done
+    kill -TERM "$sandbox"
+    wait "$sandbox" && rc=0 || rc=$?
+    [ "$rc" -eq 137 ]
+    [ "$(cat said)" = "merak sandbox: the command does not end: killed" ]
+    assert_gone "$DIR"
+}
+
+@test "what the nodes can never hold is refused, with the way out" {
+    run merak sandbox --nodes 2 --cpus 3 -- srun -n7 true
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [ "${lines[0]}" = "srun: error: Unable to allocate resources: More \
+processors requested than permitted" ]
+    [ "${lines[1]}" = "merak sandbox: a job asked for more than there is: 2 \
+nodes of 3 CPUs; --nodes and --cpus make them larger" ]
+    [ "${#lines[@]}" -eq 2 ]
+}
+
 @test "nothing is left after SIGKILL" {
     start_background
     # libtool's wrapper is a shell that became the program
@@ -159,35 +187,36 @@ start_background()
     kill $!
 }
 
-# bad TEXT OPTION...: one line with TEXT, exit code 66 or 69
+# bad CODE TEXT OPTION...: one line with TEXT, that exit code
 bad()
 {
-    local text=$1
+    local code=$1 text=$2
 
-    shift
+    shift 2
     run merak sandbox "$@"
     echo "$status $output"
-    [ "$status" -eq 66 ] || [ "$status" -eq 69 ]
+    [ "$status" -eq "$code" ]
     [ "${#lines[@]}" -eq 1 ]
     [[ $output == "merak sandbox: "*"$text"* ]]
 }
 
 @test "bad options are refused in one line" {
-    bad 'expected 1..60, got "x"' --nodes x -- true
-    bad 'expected 1..60, got "61"' --nodes 61 -- true
-    bad 'expected 1..60, got ""' --nodes "" -- true
-    bad 'expected 1..256, got "0"' --cpus 0 -- true
-    bad "--what is no option" --what -- true
-    bad "--nodes needs a value" --nodes
-    bad "expected \`-- COMMAND\`" --nodes 2
-    bad "expected \`-- COMMAND\`"
-    bad "expected \`-- COMMAND\`" start
-    bad "no directory /no/such" stop --dir /no/such
-    bad "no sandbox runs" stop --dir "$DIR"
-    bad "/no/such.so: No such file" --plugin /no/such.so -- true
-    bad "a directory is missing" --dir -- true
-    bad "can stand in a slurm.conf" --dir "$DIR/a b" -- true
-    bad "longer than" --dir "$DIR/$(printf 'x%.0s' {1..60})" -- true
+    bad 66 'expected 1..60, got "x"' --nodes x -- true
+    bad 66 'expected 1..60, got "61"' --nodes 61 -- true
+    bad 66 'expected 1..60, got ""' --nodes "" -- true
+    bad 66 'expected 1..60, got "0"' --nodes 0 -- true
+    bad 66 'expected 1..256, got "0"' --cpus 0 -- true
+    bad 66 "--what is no option" --what -- true
+    bad 66 "--nodes needs a value" --nodes
+    bad 66 "expected \`-- COMMAND\`" --nodes 2
+    bad 66 "expected \`-- COMMAND\`"
+    bad 66 "expected \`-- COMMAND\`" start
+    bad 69 "no directory /no/such" stop --dir /no/such
+    bad 69 "no sandbox runs" stop --dir "$DIR"
+    bad 69 "/no/such.so: No such file" --plugin /no/such.so -- true
+    bad 66 "a directory is missing" --dir -- true
+    bad 66 "can stand in a slurm.conf" --dir "$DIR/a b" -- true
+    bad 66 "longer than" --dir "$DIR/$(printf 'x%.0s' {1..60})" -- true
 }
 
 @test "a directory that cannot be written is named" {
