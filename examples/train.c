@@ -2,7 +2,7 @@
 /* train.c - a small GPT with rotary positions, described as for one device
  *
  *   ./train --data PREFIX                                      alone
- *   srun -n4 --merak-tp=2 --merak-pp=2 ./train --data PREFIX   on four tasks
+ *   srun -n32 --merak-tp=8 --merak-pp=4 ./train --data PREFIX  on 32 tasks
  *
  * Nothing here mentions ranks, groups or stages.
  */
@@ -69,7 +69,7 @@ static void describe(struct merak_model *m, void *arg)
 
 int main(int argc, char **argv)
 {
-    struct gpt g = {4, 4, 32, 128, 257}; /* 0.9 million parameters, bytes */
+    struct gpt g = {8, 16, 8, 96, 257}; /* 1.1 million parameters, bytes */
 
     return merak_train(argc, argv, describe, &g);
 }

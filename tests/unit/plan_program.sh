@@ -89,6 +89,14 @@ has "of several passes: by the schedule for them" "pp 2, dp 1; 3f1b"
 plan ../examples/recycle 3 -- "${cpu[@]}" --what-if pp=2
 has "and one that is searched for" "pp 2, dp 2; 3f1b"
 
+# README's first program, on as many tensor ranks and stages as it promises
+for tp in 1 2 4 8 16; do
+    for pp in 1 2 3 4 8 15 16; do
+        plan ../examples/train -- --tp $tp --pp $pp
+        has "train.c by tp $tp and pp $pp" "tp $tp, pp $pp, dp 1"
+    done
+done
+
 plan $unet -- --help
 has "help" "/unet plan [OPTION]..." "--what-if LIST" "--global-batch N"
 ! grep -q -- '--model FILE' "$tmp/out"
