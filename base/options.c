@@ -87,12 +87,16 @@ static enum merak_status store_real(const struct merak_option *row,
 {
     double unit = row->unit > 0 ? row->unit : 1, v;
     double most = row->kind == MERAK_OPTION_FLOAT ? FLT_MAX : DBL_MAX;
+    /* Below this the value is stored as 0. */
+    double zero =
+        row->kind == MERAK_OPTION_FLOAT ? (double)FLT_TRUE_MIN / 2 : 0;
     char expected[64], *end;
 
     errno = 0;
     v = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(v) || v < row->least ||
-        (row->positive && v <= 0) || (row->most > 0 && v > row->most) ||
+        (row->positive && v * unit <= zero) ||
+        (row->most > 0 && v > row->most) ||
         v * unit > most) {
         if (row->most > 0)
             snprintf(expected, sizeof(expected), "a number %s%g to %g",

@@ -8,28 +8,52 @@
 #include "base/error.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
-/* Set by SIGUSR1 and SIGTERM: save at the end of the step and ask for
+/* Set by SIGUSR1, SIGTERM and SIGINT: save at the end of the step and ask for
  * another run.  A signal handler has no other way to speak. */
 static volatile sig_atomic_t stop_asked;
 
+/* What the one who typed Ctrl-C reads: of all tasks one says so, and a handler
+ * may but write(2).  NULL: another task. */
+static const char *interrupt_line;
+
 static void on_stop_signal(int sig)
 {
-    (void)sig;
+    int saved = errno;
+    ssize_t n = 0;
+
     stop_asked = 1;
+    if (sig == SIGINT && interrupt_line != NULL)
+        n = write(STDERR_FILENO, interrupt_line, strlen(interrupt_line));
+    (void)n; /* a terminal that is gone is no reason not to save */
+    errno = saved;
 }
 
-static void catch_signals(void)
+/* SIGINT is caught once: the second one ends the program as it would any.  In
+ * a shell script's background it is ignored, and stays so. */
+static void catch_signals(const struct merak_trainer *t)
 {
-    struct sigaction sa = {.sa_handler = on_stop_signal,
-                           .sa_flags = SA_RESTART};
+    struct sigaction was, sa = {.sa_handler = on_stop_signal,
+                                .sa_flags = SA_RESTART};
 
+    if (t->program->rank == 0)
+        interrupt_line =
+            t->opt.ckpt != NULL
+                ? "merak: interrupted: the step is finished and saved; once "
+                  "more ends the run at once\n"
+                : "merak: interrupted: the step is finished, nothing is saved "
+                  "(no --ckpt); once more ends the run at once\n";
     sigaction(SIGUSR1, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
+    sa.sa_flags |= (int)SA_RESETHAND;
+    if (sigaction(SIGINT, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+        sigaction(SIGINT, &sa, NULL);
 }
 
 static double seconds_since(int64_t start_ns)
@@ -183,12 +207,24 @@ static enum merak_status check_finite(const struct merak_trainer *t,
                                       double loss, double norm,
                                       struct merak_error *err)
 {
-    if (t->opt.backend[0] == 'e' || (isfinite(loss) && isfinite(norm)))
+    if (merak_trainer_emulates(t) || (isfinite(loss) && isfinite(norm)))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_PARAM,
                       "step %llu: loss %g, gradient norm %g: not finite; "
                       "nothing was saved after it",
                       (unsigned long long)t->step, loss, norm);
+}
+
+/* The weights that the step left: all ranks know the sum, and say the same. */
+static enum merak_status check_valid_loss(const struct merak_trainer *t,
+                                          double loss, struct merak_error *err)
+{
+    if (merak_trainer_emulates(t) || isfinite(loss))
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "step %llu: held-out loss %g: not finite; the step was "
+                      "not saved",
+                      (unsigned long long)t->step, loss);
 }
 
 static double grad_norm(const struct merak_trainer *t)
@@ -217,14 +253,18 @@ static enum merak_status finish_step(struct merak_trainer *t,
     has_valid = evaluates(t);
     if (has_valid)
         rc = evaluate(t, &valid, err);
+    if (rc == MERAK_OK && has_valid)
+        rc = check_valid_loss(t, valid, err);
     if (rc != MERAK_OK)
         return rc;
     merak_report_step(t, r->loss, norm, lr, step_s);
     if (has_valid)
         merak_info("train", "step %llu  held-out loss %.4f",
                    (unsigned long long)t->step, valid);
-    return merak_report_metrics(t, r->loss, norm, lr, step_s,
-                                has_valid ? &valid : NULL, err);
+    rc = merak_report_metrics(t, r->loss, norm, lr, step_s,
+                              has_valid ? &valid : NULL, err);
+    t->broken = rc != MERAK_OK; /* rank 0 alone writes them */
+    return rc;
 }
 
 static bool saves(const struct merak_trainer *t, bool stop)
@@ -242,7 +282,7 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
     struct step_result r = {0, 0};
     enum merak_status rc = MERAK_OK;
 
-    catch_signals();
+    catch_signals(t);
     t->start_step = t->step;
     t->loop_ns = merak_clock_ns();
     *exit_code_p = MERAK_EXIT_DONE;

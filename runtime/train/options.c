@@ -47,9 +47,10 @@ static const struct merak_option rows[] = {
     {"lr-schedule", MERAK_OPTION_WORD, AT(lr_shape),
      .about = "learning rate after warm-up (cosine)",
      .words = "cosine|linear|constant"},
-    {"beta1", MERAK_OPTION_FLOAT, AT(beta1), .about = "AdamW (0.9)"},
-    {"beta2", MERAK_OPTION_FLOAT, AT(beta2), .about = "AdamW (0.95)"},
-    {"eps", MERAK_OPTION_FLOAT, AT(eps), .about = "AdamW (1e-8)"},
+    {"beta1", MERAK_OPTION_FLOAT, AT(beta1), .about = "AdamW, below 1 (0.9)"},
+    {"beta2", MERAK_OPTION_FLOAT, AT(beta2), .about = "AdamW, below 1 (0.95)"},
+    {"eps", MERAK_OPTION_FLOAT, AT(eps), .about = "AdamW, above 0 (1e-8)",
+     .positive = true},
     {"weight-decay", MERAK_OPTION_FLOAT, AT(weight_decay),
      .about = "of matrices; norms and biases get none (0.1)"},
     {"clip", MERAK_OPTION_FLOAT, AT(clip),
@@ -123,9 +124,10 @@ static const struct merak_option rows[] = {
      .about = "self or ucx (ucx with more than one task)", .arg = "NAME"},
     {"threads", MERAK_OPTION_INT, AT(threads),
      .about = "per task (SLURM_CPUS_PER_TASK, or the cores there are)",
-     .most = 1e9},
+     .most = 65535},
     {"deadline", MERAK_OPTION_REAL, AT(deadline_s),
-     .about = "seconds any wait may take (300)", .most = 1e9},
+     .about = "seconds any wait may take (300)", .most = 1e9,
+     .positive = true},
     {"ckpt", MERAK_OPTION_TEXT, AT(ckpt),
      .about = "checkpoint directory (none)", .arg = "DIR"},
     {"ckpt-every", MERAK_OPTION_COUNT, AT(ckpt_every),
@@ -188,6 +190,30 @@ static void set_defaults(struct merak_train_options *o)
     o->log_every = 10;
 }
 
+static enum merak_status check_below_one(const char *name, double value,
+                                         struct merak_error *err)
+{
+    return value < 1 ? MERAK_OK
+                     : merak_fail(err, MERAK_ERR_CONFIG,
+                                  "--%s: expected a number below 1, got %g",
+                                  name, value);
+}
+
+/* As they are stored: what is just below 1 as text may be 1 as a float, by
+ * which the moments' bias correction divides. */
+static enum merak_status check_fractions(const struct merak_train_options *opt,
+                                         struct merak_error *err)
+{
+    enum merak_status rc =
+        check_below_one("valid-fraction", opt->valid_fraction, err);
+
+    if (rc == MERAK_OK)
+        rc = check_below_one("beta1", (double)opt->beta1, err);
+    if (rc == MERAK_OK)
+        rc = check_below_one("beta2", (double)opt->beta2, err);
+    return rc;
+}
+
 /* What single options cannot know of each other. */
 static enum merak_status check(struct merak_train_options *opt,
                                struct merak_error *err)
@@ -200,11 +226,8 @@ static enum merak_status check(struct merak_train_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "no data: give --data PREFIX (`merak data pack` "
                           "makes token files)");
-    if (opt->valid_fraction >= 1)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--valid-fraction: expected a number below 1, got "
-                          "%g",
-                          opt->valid_fraction);
+    if (check_fractions(opt, err) != MERAK_OK)
+        return MERAK_ERR_CONFIG;
     if (opt->min_lr < 0)
         opt->min_lr = opt->lr / 10;
     if (opt->keep == 1)

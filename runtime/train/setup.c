@@ -237,7 +237,7 @@ static enum merak_status prove_together(struct merak_trainer *t,
 enum merak_status merak_trainer_describe(struct merak_trainer *t,
                                          struct merak_error *err)
 {
-    bool emulate = strcmp(t->opt.backend, "emu") == 0;
+    bool emulate = merak_trainer_emulates(t);
     const struct merak_schedule *schedule;
     struct merak_graph *graph;
     enum merak_status rc = fill_plan(t, err);
@@ -296,7 +296,7 @@ static enum merak_status open_engines(struct merak_trainer *t,
 {
     struct merak_engine_options eo = {
         .backend = t->backend,
-        .emulate = strcmp(t->opt.backend, "emu") == 0,
+        .emulate = merak_trainer_emulates(t),
         .tr = t->tr,
         .transport_rank = t->ranks.transport_rank,
         .arena = t->arena.base,

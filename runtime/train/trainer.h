@@ -18,6 +18,7 @@
 #include "runtime/transport/transport.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Where this rank stands, and how logical ranks map to the transport's. */
 struct merak_ranks {
@@ -87,6 +88,12 @@ static inline void *merak_trainer_slot(const struct merak_trainer *t,
                                        int slot)
 {
     return (unsigned char *)t->arena.base + program->slot[slot].offset;
+}
+
+/* No arithmetic: what tensors hold means nothing. */
+static inline bool merak_trainer_emulates(const struct merak_trainer *t)
+{
+    return strcmp(t->opt.backend, "emu") == 0;
 }
 
 /* ranks.c: the degrees as far as options and launch say them; contradictions

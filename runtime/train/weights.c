@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -287,6 +288,46 @@ static enum merak_status collect(const struct merak_trainer *t,
     return MERAK_OK;
 }
 
+/* Where a piece's first element that is infinite or no number is, of its n;
+ * n if there is none. */
+static size_t find_non_finite(const float *data, size_t n)
+{
+    size_t block = 4096;
+
+    for (size_t lo = 0; lo < n; lo += block) {
+        size_t hi = n - lo < block ? n : lo + block;
+        float zero = 0; /* times 0, what is not finite is no number */
+
+        for (size_t i = lo; i < hi; i++)
+            zero += data[i] * 0.0f;
+        for (size_t i = lo; zero != 0 && i < hi; i++) {
+            if (!isfinite(data[i]))
+                return i;
+        }
+    }
+    return n;
+}
+
+/* A checkpoint of a run that diverged would push out those before. */
+static enum merak_status check_finite(const struct merak_trainer *t,
+                                      const struct pieces *pieces,
+                                      struct merak_error *err)
+{
+    for (int i = 0; !merak_trainer_emulates(t) && i < pieces->n; i++) {
+        const struct merak_ckpt_piece *piece = &pieces->piece[i];
+        size_t n = piece->flat_hi - piece->flat_lo;
+        size_t at = find_non_finite(piece->data, n);
+
+        if (at < n)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "step %llu: %s has an element that is %g: not "
+                              "finite; the step was not saved",
+                              (unsigned long long)t->step, piece->name,
+                              (double)piece->data[at]);
+    }
+    return MERAK_OK;
+}
+
 /* Write collected pieces; rc is this rank's status so far.  Collective. */
 static enum merak_status write_pieces(struct merak_trainer *t, const char *dir,
                                       int keep, const struct pieces *pieces,
@@ -312,6 +353,8 @@ enum merak_status merak_weights_save(struct merak_trainer *t,
     enum merak_status rc =
         collect(t, weight_kinds, N_KINDS(weight_kinds), &pieces, err);
 
+    if (rc == MERAK_OK)
+        rc = check_finite(t, &pieces, err);
     rc = write_pieces(t, t->opt.ckpt, t->opt.keep, &pieces, rc, err);
     free(pieces.name);
     free(pieces.piece);
