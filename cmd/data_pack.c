@@ -71,13 +71,24 @@ static void die_of_stop(void)
     raise(stop_signal);
 }
 
+/* What is wrong with the output is not the data's fault. */
+static enum merak_status of_output(enum merak_status rc,
+                                   struct merak_error *err)
+{
+    if (rc == MERAK_ERR_IO || rc == MERAK_ERR_NOT_FOUND)
+        rc = err->status = MERAK_ERR_SYSTEM;
+    return rc;
+}
+
 static enum merak_status take_ids(void *arg, const int32_t *ids, size_t n,
                                   struct merak_error *err)
 {
     struct job *job = arg;
     enum merak_status rc = check_stop(err);
 
-    return rc == MERAK_OK ? merak_pack_tokens(job->pack, ids, n, err) : rc;
+    return rc == MERAK_OK
+               ? of_output(merak_pack_tokens(job->pack, ids, n, err), err)
+               : rc;
 }
 
 static enum merak_status take_document(void *arg, const char *text, size_t n,
@@ -95,7 +106,7 @@ static enum merak_status take_document(void *arg, const char *text, size_t n,
     if (rc == MERAK_OK && job->append_eod)
         rc = take_ids(job, &eod, 1, err);
     if (rc == MERAK_OK)
-        rc = merak_pack_end_document(job->pack, err);
+        rc = of_output(merak_pack_end_document(job->pack, err), err);
     return rc;
 }
 
@@ -113,8 +124,9 @@ static enum merak_status open_job(struct job *job, struct merak_error *err)
                           "--append-eod: %s has no added token "
                           "<|endoftext|>",
                           job->tokenizer);
-    return merak_pack_create(job->out, format, merak_tokenizer_vocab(job->tok),
-                             &job->pack, err);
+    rc = merak_pack_create(job->out, format, merak_tokenizer_vocab(job->tok),
+                           &job->pack, err);
+    return of_output(rc, err);
 }
 
 static enum merak_status pack_files(struct job *job, int n, char **paths,
@@ -132,7 +144,7 @@ static enum merak_status pack_files(struct job *job, int n, char **paths,
     if (merak_pack_totals(job->pack).tokens == 0)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "no text in the %d files given", n);
-    return merak_pack_commit(job->pack, err);
+    return of_output(merak_pack_commit(job->pack, err), err);
 }
 
 static void print_totals(const struct job *job)

@@ -137,7 +137,7 @@ only_files()
     run merak data pack --tokenizer byte --out c empty.txt
     refused 67 "no text in the 1 files given"
     run merak data pack --tokenizer byte --out no/such a.txt
-    refused 67 "cannot create no/such"
+    refused 69 "cannot create no/such"
     only_files a.txt b.txt d.jsonl empty.txt
 }
 
