@@ -159,6 +159,10 @@ static void show_state(const char *dir, const struct merak_ckpt_manifest *mf)
     printf("step              %" PRIu64 "\n", state->step);
     printf("consumed samples  %" PRIu64 "\n", state->consumed_samples);
     printf("consumed tokens   %" PRIu64 "\n", state->consumed_tokens);
+    if (state->seq > 0 && state->global_batch > 0)
+        printf("trained with      sequences of %" PRIu64
+               ", global batch %" PRIu64 "\n",
+               state->seq, state->global_batch);
     printf("seed              %" PRIu64 "\n", state->seed);
     printf("dtype             %s\n", state->dtype);
     printf("written by        tp %d, pp %d, dp %d\n", state->tp, state->pp,

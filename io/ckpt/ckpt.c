@@ -53,7 +53,21 @@ static enum merak_status make_ckpt(const char *dir,
     return MERAK_OK;
 }
 
-static enum merak_status open_newest(const char *run_dir, char *dir,
+/* Behind the entry of that path; 0 if it is none of them. */
+static int entry_behind(const struct merak_ckpt_entry *entries, int n,
+                        const char *path)
+{
+    const char *name = path == NULL ? NULL : strrchr(path, '/');
+
+    for (int i = 0; name != NULL && i < n; i++) {
+        if (strcmp(entries[i].name, name + 1) == 0)
+            return i + 1;
+    }
+    return 0;
+}
+
+static enum merak_status open_newest(const char *run_dir, const char *after,
+                                     bool skip, char *dir,
                                      struct merak_ckpt_manifest **mf_p,
                                      struct merak_error *err)
 {
@@ -65,8 +79,15 @@ static enum merak_status open_newest(const char *run_dir, char *dir,
     rc = merak_ckpt_list(run_dir, &entries, &n, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = merak_fail(err, MERAK_ERR_NOT_FOUND, "no checkpoint in %s", run_dir);
-    for (int i = 0; i < n && rc != MERAK_OK; i++) {
+    if (after == NULL)
+        rc = merak_fail(err, MERAK_ERR_NOT_FOUND, "no checkpoint in %s",
+                        run_dir);
+    else
+        rc = merak_fail(err, MERAK_ERR_CORRUPT,
+                        "%s is damaged, and there is no older checkpoint",
+                        after);
+    for (int i = entry_behind(entries, n, after); i < n && rc != MERAK_OK;
+         i++) {
         merak_path(dir, run_dir, entries[i].name);
         if (entries[i].kind == MERAK_CKPT_TMP) {
             merak_warn("ckpt", "%s skipped: not committed", dir);
@@ -75,6 +96,10 @@ static enum merak_status open_newest(const char *run_dir, char *dir,
         rc = merak_ckpt_load(dir, mf_p, &why);
         if (rc == MERAK_OK)
             break;
+        if (!skip) {
+            rc = merak_fail(err, rc, "%s: %s", dir, why.text);
+            break;
+        }
         merak_warn("ckpt", "%s skipped: %s", dir, why.text);
         /* Not NOT_FOUND: who starts afresh then would lose a run. */
         rc = merak_fail(err, MERAK_ERR_CORRUPT,
@@ -89,6 +114,13 @@ enum merak_status merak_ckpt_open(const char *run_dir,
                                   struct merak_ckpt **ckpt_p,
                                   struct merak_error *err)
 {
+    return merak_ckpt_open_next(run_dir, NULL, true, ckpt_p, err);
+}
+
+enum merak_status merak_ckpt_open_next(const char *run_dir, const char *after,
+                                       bool skip, struct merak_ckpt **ckpt_p,
+                                       struct merak_error *err)
+{
     struct merak_ckpt_manifest *mf = NULL;
     char dir[PATH_MAX];
     enum merak_status rc;
@@ -102,7 +134,7 @@ enum merak_status merak_ckpt_open(const char *run_dir,
         if (rc != MERAK_OK)
             merak_error_wrap(err, "%s", dir);
     } else {
-        rc = open_newest(run_dir, dir, &mf, err);
+        rc = open_newest(run_dir, after, skip, dir, &mf, err);
     }
     if (rc != MERAK_OK)
         return rc;

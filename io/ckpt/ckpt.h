@@ -8,6 +8,7 @@
 #ifndef MERAK_IO_CKPT_CKPT_H
 #define MERAK_IO_CKPT_CKPT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "merak/status.h"
@@ -27,6 +28,7 @@ struct merak_ckpt_state {
     uint64_t consumed_samples; /* position in the data */
     uint64_t consumed_tokens;
     uint64_t seed;
+    uint64_t seq, global_batch; /* of the last step; 0: not known */
     char model_id[65]; /* fingerprint of names and shapes, hex */
     char data_id[65];  /* fingerprint of the data set, or "" */
     char dtype[8];
@@ -55,6 +57,9 @@ enum merak_status merak_ckpt_save(const char *run_dir,
                                   const struct merak_ckpt_comm *comm,
                                   struct merak_error *err) MERAK_CHECKED;
 
+/* Does this directory hold a checkpoint's files, whole or not? */
+bool merak_ckpt_is_one(const char *dir);
+
 struct merak_ckpt;
 
 /*
@@ -68,6 +73,14 @@ struct merak_ckpt;
 enum merak_status merak_ckpt_open(const char *run_dir,
                                   struct merak_ckpt **ckpt_p,
                                   struct merak_error *err) MERAK_CHECKED;
+/*
+ * The same among those behind `after`, the path of one of run_dir that was
+ * opened before and turned out to be damaged; NULL: among all.  skip: name
+ * damaged ones and go on; else the first one's damage is the error.
+ */
+enum merak_status merak_ckpt_open_next(const char *run_dir, const char *after,
+                                       bool skip, struct merak_ckpt **ckpt_p,
+                                       struct merak_error *err) MERAK_CHECKED;
 void merak_ckpt_close(struct merak_ckpt *ckpt);
 const char *merak_ckpt_path(const struct merak_ckpt *ckpt);
 const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt);
@@ -76,6 +89,14 @@ const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt);
  * or of another shape; MERAK_ERR_CORRUPT names shard and tensor. */
 enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
                                   const struct merak_ckpt_piece *piece,
+                                  struct merak_error *err) MERAK_CHECKED;
+/*
+ * Is there room for so many further checkpoints of a run, each of so many
+ * bytes, as are there at once: all with keep 0, else no more than keep and the
+ * one being written?  MERAK_ERR_NOSPACE tells what is needed and what is free.
+ */
+enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
+                                  uint64_t saves, int keep,
                                   struct merak_error *err) MERAK_CHECKED;
 /* Check everything: sizes, checksums, coverage of every tensor.  The error
  * names each damaged shard (first in err, all through `report`). */

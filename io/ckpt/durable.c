@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define HASH_BLOCK ((size_t)128 << 10)
@@ -144,6 +145,40 @@ enum merak_status merak_dir_sync(const char *path, struct merak_error *err)
     char inside[PATH_MAX];
 
     return merak_file_sync_dir(merak_path(inside, path, "."), err);
+}
+
+static enum merak_status make_one(const char *path, struct merak_error *err)
+{
+    char parent[PATH_MAX];
+    struct stat st;
+
+    if (mkdir(path, 0777) == 0)
+        return merak_dir_sync(merak_path(parent, path, ".."), err);
+    if (errno != EEXIST)
+        return merak_file_fail(err, "make directory", path);
+    if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%.150s is no directory: expected one, or a name "
+                          "that is not there yet",
+                          path);
+    return MERAK_OK;
+}
+
+enum merak_status merak_dir_make(const char *path, struct merak_error *err)
+{
+    char above[PATH_MAX];
+    size_t n = strspn(path, "/");
+
+    for (;;) {
+        enum merak_status rc;
+
+        n += strcspn(path + n, "/");
+        snprintf(above, sizeof(above), "%.*s", (int)n, path);
+        rc = make_one(above, err);
+        n += strspn(path + n, "/");
+        if (rc != MERAK_OK || path[n] == '\0')
+            return rc;
+    }
 }
 
 enum merak_status merak_dir_remove(const char *path, struct merak_error *err)

@@ -34,6 +34,10 @@ enum merak_status merak_durable_write(const char *path, const void *data,
                                       struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_dir_sync(const char *path,
                                  struct merak_error *err) MERAK_CHECKED;
+/* Make a directory and those above it, durably; one that is there is fine,
+ * something else is MERAK_ERR_CONFIG. */
+enum merak_status merak_dir_make(const char *path,
+                                 struct merak_error *err) MERAK_CHECKED;
 /* Remove a directory of files; absent is fine.  Not to be checked where it
  * only cleans up. */
 enum merak_status merak_dir_remove(const char *path, struct merak_error *err);

@@ -21,6 +21,7 @@
 #define MERAK_CKPT_MANIFEST "manifest.json"
 #define MERAK_CKPT_COMMITTED "COMMITTED"
 #define MERAK_CKPT_LATEST "LATEST"
+#define MERAK_CKPT_OWNER "OWNER" /* described in owner.c */
 
 #define MERAK_CKPT_NAME 40         /* "step-00000020.old" */
 #define MERAK_CKPT_MAX_TENSOR 256  /* bytes of a tensor's name, end included */
@@ -127,8 +128,10 @@ bool merak_ckpt_name_parse(const char *name, struct merak_ckpt_entry *entry);
 enum merak_status merak_ckpt_list(const char *run_dir,
                                   struct merak_ckpt_entry **entries_p, int *n_p,
                                   struct merak_error *err) MERAK_CHECKED;
-/* Does this directory hold a checkpoint's files, whole or not? */
-bool merak_ckpt_is_one(const char *dir);
+/* Remove what dead saves left (*.tmp). */
+enum merak_status
+merak_ckpt_remove_debris(const char *run_dir,
+                         struct merak_error *err) MERAK_CHECKED;
 /* COMMITTED's text for a manifest; returns its length. */
 size_t merak_ckpt_record(char buf[MERAK_CKPT_MAX_RECORD], uint64_t step,
                          const char *manifest, size_t bytes);

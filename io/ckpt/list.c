@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static const char *const suffix[] = {[MERAK_CKPT_PLAIN] = "",
@@ -184,6 +185,21 @@ static enum merak_status read_pair(const char *dir, char **record_p,
     return rc;
 }
 
+/* A directory that was renamed to another step would be taken for that. */
+static enum merak_status check_name(const char *dir, uint64_t step,
+                                    struct merak_error *err)
+{
+    const char *base = strrchr(dir, '/');
+    struct merak_ckpt_entry entry;
+
+    if (!merak_ckpt_name_parse(base == NULL ? dir : base + 1, &entry) ||
+        entry.step == step)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CORRUPT,
+                      "it holds step %" PRIu64 ", not what its name says",
+                      step);
+}
+
 enum merak_status merak_ckpt_load_manifest(const char *dir,
                                            struct merak_ckpt_manifest **mf_p,
                                            struct merak_error *err)
@@ -200,6 +216,8 @@ enum merak_status merak_ckpt_load_manifest(const char *dir,
     if (rc != MERAK_OK)
         goto out;
     rc = merak_ckpt_manifest_parse(manifest, bytes, &mf, err);
+    if (rc == MERAK_OK)
+        rc = check_name(dir, mf->state.step, err);
     if (rc == MERAK_OK)
         rc = merak_ckpt_manifest_cover(mf, MERAK_ERR_CORRUPT, err);
     if (rc != MERAK_OK) {
@@ -231,6 +249,39 @@ static enum merak_status check_size(const char *dir,
                           "%s has %llu bytes, not %" PRIu64, file->name,
                           (unsigned long long)st.st_size, file->bytes);
     return MERAK_OK;
+}
+
+enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
+                                  uint64_t saves, int keep,
+                                  struct merak_error *err)
+{
+    struct merak_ckpt_entry *entries = NULL;
+    struct statvfs fs;
+    uint64_t there = 0, most;
+    enum merak_status rc;
+    double have;
+    int n = 0;
+
+    rc = merak_ckpt_list(run_dir, &entries, &n, err);
+    if (rc != MERAK_OK)
+        return rc;
+    for (int i = 0; i < n; i++)
+        there += entries[i].kind != MERAK_CKPT_TMP;
+    free(entries);
+    /* A file system that says nothing useful (0 blocks in all) is not asked. */
+    if (statvfs(run_dir, &fs) != 0 || fs.f_blocks == 0)
+        return MERAK_OK;
+    most = (uint64_t)keep >= there ? (uint64_t)keep + 1 - there : 1;
+    if (keep == 0 || saves < most)
+        most = saves;
+    have = (double)fs.f_bavail * (double)fs.f_frsize;
+    if ((double)most * bytes <= have)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_NOSPACE,
+                      "%.80s has %.3f GB free, and this run adds up to "
+                      "%" PRIu64 " checkpoints of %.3f GB: free some space, "
+                      "keep fewer or save elsewhere",
+                      run_dir, have * 1e-9, most, bytes * 1e-9);
 }
 
 enum merak_status merak_ckpt_load(const char *dir,

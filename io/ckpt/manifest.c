@@ -54,15 +54,22 @@ json_t *merak_ckpt_sizes_json(const size_t *value, int n)
 json_t *merak_ckpt_state_json(const struct merak_ckpt_state *state)
 {
     char seed[24];
+    json_t *json;
 
     snprintf(seed, sizeof(seed), "%" PRIu64, state->seed);
-    return json_pack("{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i}",
+    json = json_pack("{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i}",
                      "step", (json_int_t)state->step, "consumed_samples",
                      (json_int_t)state->consumed_samples, "consumed_tokens",
                      (json_int_t)state->consumed_tokens, "seed", seed,
                      "model_id", state->model_id, "data_id", state->data_id,
                      "dtype", state->dtype, "tp", state->tp, "pp", state->pp,
                      "dp", state->dp);
+    if (state->seq > 0)
+        json_object_set_new(json, "seq", json_integer((json_int_t)state->seq));
+    if (state->global_batch > 0)
+        json_object_set_new(json, "global_batch",
+                            json_integer((json_int_t)state->global_batch));
+    return json;
 }
 
 static bool take_text(char *to, size_t size, const char *from)
@@ -75,23 +82,28 @@ static enum merak_status parse_state(json_t *json,
                                      struct merak_error *err)
 {
     const char *seed, *model_id, *data_id, *dtype;
-    json_int_t step, samples, tokens;
+    json_int_t step, samples, tokens, seq = 0, global_batch = 0;
     json_error_t why;
     char *end;
 
+    /* Checkpoints of 0.1 have neither seq nor global_batch. */
     if (json_unpack_ex(json, &why, 0,
-                       "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i}",
+                       "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, "
+                       "s?I, s?I}",
                        "step", &step, "consumed_samples", &samples,
                        "consumed_tokens", &tokens, "seed", &seed, "model_id",
                        &model_id, "data_id", &data_id, "dtype", &dtype, "tp",
-                       &state->tp, "pp", &state->pp, "dp", &state->dp) != 0)
+                       &state->tp, "pp", &state->pp, "dp", &state->dp, "seq",
+                       &seq, "global_batch", &global_batch) != 0)
         return merak_fail(err, MERAK_ERR_CORRUPT, "state: %s", why.text);
     state->step = (uint64_t)step;
     state->consumed_samples = (uint64_t)samples;
     state->consumed_tokens = (uint64_t)tokens;
+    state->seq = (uint64_t)seq;
+    state->global_batch = (uint64_t)global_batch;
     state->seed = strtoull(seed, &end, 10);
-    if (step < 0 || samples < 0 || tokens < 0 || *seed == '\0' ||
-        *end != '\0' ||
+    if (step < 0 || samples < 0 || tokens < 0 || seq < 0 || global_batch < 0 ||
+        *seed == '\0' || *end != '\0' ||
         !take_text(state->model_id, sizeof(state->model_id), model_id) ||
         !take_text(state->data_id, sizeof(state->data_id), data_id) ||
         !take_text(state->dtype, sizeof(state->dtype), dtype))

@@ -86,6 +86,9 @@ static bool put_state(hid_t file, const struct merak_ckpt_state *state)
            merak_h5_put_number(file, "consumed_tokens",
                                state->consumed_tokens) &&
            merak_h5_put_number(file, "seed", state->seed) &&
+           (state->seq == 0 || merak_h5_put_number(file, "seq", state->seq)) &&
+           (state->global_batch == 0 ||
+            merak_h5_put_number(file, "global_batch", state->global_batch)) &&
            merak_h5_put_text(file, "model_id", state->model_id) &&
            merak_h5_put_text(file, "data_id", state->data_id) &&
            merak_h5_put_text(file, "dtype", state->dtype) &&

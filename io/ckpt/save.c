@@ -13,6 +13,7 @@
  *   step-00000020.old/    a checkpoint that a new step-00000020 replaces
  *   LATEST                the name of the newest, one line; for people and
  *                         scripts, the reader does not need it
+ *   OWNER                 the run that saves here now: owner.c
  *
  * The step has at least eight digits.  All checksums are xxh3-128, 32 hex
  * digits, as `xxhsum -H2` prints them.
@@ -33,7 +34,8 @@
  *   format "merak-checkpoint", version 1
  *   merak, hdf5          versions that wrote it, for people
  *   state    { step, consumed_samples, consumed_tokens, seed (text), model_id,
- *              data_id, dtype, tp, pp, dp }
+ *              data_id, dtype, tp, pp, dp, seq, global_batch; the last two
+ *              came later and may be absent }
  *   master   { file, bytes, xxh128 }
  *   shards   [ { file, bytes, xxh128, step,
  *                parts [ { tensor, shape, lo, len, offset (of the dataset's
@@ -103,8 +105,8 @@ struct save {
 /* --- 1: a place to write ----------------------------------------------------
  */
 
-static enum merak_status remove_debris(const char *run_dir,
-                                       struct merak_error *err)
+enum merak_status merak_ckpt_remove_debris(const char *run_dir,
+                                           struct merak_error *err)
 {
     struct merak_ckpt_entry *entries = NULL;
     char path[PATH_MAX];
@@ -124,17 +126,10 @@ static enum merak_status remove_debris(const char *run_dir,
 static enum merak_status prepare(const struct save *save,
                                  struct merak_error *err)
 {
-    char parent[PATH_MAX];
-    enum merak_status rc;
+    enum merak_status rc = merak_dir_make(save->run_dir, err);
 
-    if (mkdir(save->run_dir, 0777) == 0) {
-        rc = merak_dir_sync(merak_path(parent, save->run_dir, ".."), err);
-        if (rc != MERAK_OK)
-            return rc;
-    } else if (errno != EEXIST) {
-        return merak_file_fail(err, "make directory", save->run_dir);
-    }
-    rc = remove_debris(save->run_dir, err);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_remove_debris(save->run_dir, err);
     if (rc != MERAK_OK)
         return rc;
     if (mkdir(save->tmp, 0777) != 0)
@@ -361,8 +356,9 @@ static enum merak_status remove_one(const struct save *save,
 }
 
 /* Remove checkpoints older than the keep-th that can be loaded, and any
- * step-N.old whose step-N can.  Never the one just written: after a resume
- * from an earlier step it is not the newest. */
+ * step-N.old whose step-N can.  Later ones than the one just written neither
+ * go nor count: the run went back behind them, perhaps because they are
+ * damaged. */
 static enum merak_status prune(const struct save *save, struct merak_error *err)
 {
     struct merak_ckpt_entry *entries = NULL;
@@ -378,8 +374,7 @@ static enum merak_status prune(const struct save *save, struct merak_error *err)
                      good_step == entries[i].step;
 
         if (entries[i].kind == MERAK_CKPT_TMP ||
-            (entries[i].kind == MERAK_CKPT_PLAIN &&
-             entries[i].step == save->state->step && good >= save->keep))
+            entries[i].step > save->state->step)
             continue;
         if (spare || (save->keep > 0 && good >= save->keep)) {
             rc = remove_one(save, &entries[i], err);
