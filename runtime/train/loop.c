@@ -250,6 +250,7 @@ static enum merak_status finish_step(struct merak_trainer *t,
         return rc;
     t->step++;
     t->consumed += t->opt.global_batch;
+    t->tokens += t->opt.global_batch * t->opt.seq;
     has_valid = evaluates(t);
     if (has_valid)
         rc = evaluate(t, &valid, err);
@@ -267,13 +268,12 @@ static enum merak_status finish_step(struct merak_trainer *t,
     return rc;
 }
 
-static bool saves(const struct merak_trainer *t, bool stop)
+bool merak_trainer_saves(const struct merak_trainer *t, uint64_t step)
 {
-    if (t->opt.ckpt == NULL)
+    if (t->run_dir == NULL)
         return false;
-    if (stop || t->step == t->opt.steps)
-        return true;
-    return t->opt.ckpt_every > 0 && t->step % t->opt.ckpt_every == 0;
+    return step == t->opt.steps ||
+           (t->opt.ckpt_every > 0 && step % t->opt.ckpt_every == 0);
 }
 
 enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
@@ -296,7 +296,8 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
         rc = run_step(t, &r, err);
         if (rc == MERAK_OK)
             rc = finish_step(t, &r, began, err);
-        if (rc == MERAK_OK && saves(t, r.stop != 0))
+        if (rc == MERAK_OK && t->run_dir != NULL &&
+            (r.stop != 0 || merak_trainer_saves(t, t->step)))
             rc = merak_weights_save(t, err);
         if (rc != MERAK_OK)
             return rc;

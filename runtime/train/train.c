@@ -33,6 +33,8 @@ static int exit_code(enum merak_status rc, int phase)
     case MERAK_ERR_NOMEM:
     case MERAK_ERR_NOSPACE:
         return MERAK_EXIT_RESOURCE;
+    case MERAK_ERR_CONFIG:
+        return MERAK_EXIT_CONFIG;
     case MERAK_ERR_CORRUPT:
     case MERAK_ERR_MISMATCH:
     case MERAK_ERR_FORMAT:
@@ -90,39 +92,6 @@ static size_t model_vocab(const struct merak_graph *graph)
             return node->in[1]->shape.dim[0];
     }
     return 0;
-}
-
-static enum merak_status start_weights(struct merak_trainer *t,
-                                       struct merak_error *err)
-{
-    struct merak_ckpt *ckpt = NULL;
-    enum merak_status rc = MERAK_ERR_NOT_FOUND;
-
-    if (t->opt.ckpt != NULL && t->opt.resume != MERAK_RESUME_NO)
-        rc = merak_ckpt_open(t->opt.ckpt, &ckpt, err);
-    if (rc == MERAK_ERR_NOT_FOUND && t->opt.resume != MERAK_RESUME_MUST) {
-        if (t->opt.ckpt != NULL)
-            merak_info("train", "no checkpoint in %s: starting from seed %llu",
-                       t->opt.ckpt, (unsigned long long)t->opt.seed);
-        return merak_weights_init(t, err);
-    }
-    if (rc == MERAK_ERR_NOT_FOUND)
-        return merak_fail(err, rc,
-                          "--resume must: there is no committed "
-                          "checkpoint in %s",
-                          t->opt.ckpt);
-    if (rc != MERAK_OK)
-        return rc;
-    rc = merak_weights_load(t, ckpt, err);
-    if (rc == MERAK_OK)
-        merak_info("train",
-                   "resumed %s: step %llu, %llu samples, written by "
-                   "tp %d x pp %d x dp %d",
-                   merak_ckpt_path(ckpt), (unsigned long long)t->step,
-                   (unsigned long long)t->consumed, merak_ckpt_state(ckpt)->tp,
-                   merak_ckpt_state(ckpt)->pp, merak_ckpt_state(ckpt)->dp);
-    merak_ckpt_close(ckpt);
-    return rc;
 }
 
 /* What is planned and what a stage drops depend on the memory there is, and
@@ -278,7 +247,10 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     if (rc != MERAK_OK)
         return rc;
     merak_report_plan(t);
-    *phase_p = MERAK_EXIT_DATA;
+    *phase_p = MERAK_EXIT_RESOURCE;
+    rc = merak_run_dir_open(t, err);
+    if (rc != MERAK_OK)
+        return rc;
     rc = merak_outputs_open(t, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc != MERAK_OK)
@@ -289,14 +261,15 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
         return rc;
     *phase_p = MERAK_EXIT_DATA;
     t->baseline_kib = merak_resident_kib("VmRSS:");
-    rc = start_weights(t, err);
-    return merak_agree(t->tr, &t->world, rc, err);
+    rc = merak_weights_start(t, err);
+    return rc == MERAK_OK ? merak_run_dir_room(t, err) : rc;
 }
 
 static void tear_down(struct merak_trainer *t)
 {
     if (t->metrics != NULL)
         fclose(t->metrics);
+    merak_run_dir_close(t);
     merak_engine_destroy(t->eval_engine);
     merak_engine_destroy(t->engine);
     merak_transport_close(t->tr);
@@ -326,6 +299,7 @@ static void fail_in_step(struct merak_trainer *t, const struct merak_error *err,
         nanosleep(&grace, NULL);
     fprintf(stderr, "merak: [%d] error: %s\n", t->ranks.logical, err->text);
     fflush(NULL);
+    merak_run_dir_close(t);
     t->boot->ops->abort(t->boot, code, err->text);
     exit(code);
 }

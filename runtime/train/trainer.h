@@ -4,6 +4,7 @@
 #define MERAK_RUNTIME_TRAIN_TRAINER_H
 
 #include "io/ckpt/ckpt.h"
+#include "io/ckpt/owner.h"
 #include "io/plan_file.h"
 #include "io/tokens/tokens.h"
 #include "io/trace/trace.h"
@@ -67,10 +68,13 @@ struct merak_trainer {
     int32_t *ids; /* [2 * T]: one sample on its way */
     struct merak_trace *trace;
     FILE *metrics;
+    char *run_dir; /* that checkpoints go to; NULL: none are saved */
+    struct merak_ckpt_owner *owner; /* of it; rank 0 */
 
     /* progress */
     uint64_t step;      /* steps done */
     uint64_t consumed;  /* samples */
+    uint64_t tokens;    /* of them */
     uint64_t load_base; /* first sample of what is being loaded */
     enum merak_split load_split;
     char model_id[17];
@@ -157,6 +161,22 @@ enum merak_status merak_trainer_epoch(struct merak_trainer *t,
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;
 
+/* resume.c: have --ckpt's directory to this run, and see that all ranks can
+ * write there, before a step is computed that could not be saved.
+ * Collective. */
+enum merak_status merak_run_dir_open(struct merak_trainer *t,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* resume.c: is there room for the checkpoints this run saves?  Collective. */
+enum merak_status merak_run_dir_room(struct merak_trainer *t,
+                                     struct merak_error *err) MERAK_CHECKED;
+void merak_run_dir_close(struct merak_trainer *t);
+/* resume.c: the weights of the newest sound checkpoint, or initial ones.
+ * Collective. */
+enum merak_status merak_weights_start(struct merak_trainer *t,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* loop.c: will this step be saved, unless the run is stopped before? */
+bool merak_trainer_saves(const struct merak_trainer *t, uint64_t step);
+
 /* weights.c: initial values, checkpoints, gradients; local but for save. */
 enum merak_status merak_weights_init(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
@@ -165,6 +185,10 @@ enum merak_status merak_weights_load(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_weights_save(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
+/* Bytes of the tensors that this rank saves. */
+enum merak_status merak_weights_bytes(const struct merak_trainer *t,
+                                      double *bytes_p,
+                                      struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
                                    struct merak_error *err) MERAK_CHECKED;
 

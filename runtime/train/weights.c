@@ -204,6 +204,7 @@ enum merak_status merak_weights_load(struct merak_trainer *t,
     if (rc == MERAK_OK) {
         t->step = state->step;
         t->consumed = state->consumed_samples;
+        t->tokens = state->consumed_tokens;
     }
     return rc;
 }
@@ -225,8 +226,10 @@ static void fill_state(const struct merak_trainer *t,
     memset(state, 0, sizeof(*state));
     state->step = t->step;
     state->consumed_samples = t->consumed;
-    state->consumed_tokens = t->consumed * t->opt.seq;
+    state->consumed_tokens = t->tokens;
     state->seed = t->opt.seed;
+    state->seq = t->opt.seq;
+    state->global_batch = t->opt.global_batch;
     snprintf(state->model_id, sizeof(state->model_id), "%s", t->model_id);
     snprintf(state->data_id, sizeof(state->data_id), "%s",
              merak_data_id(t->data));
@@ -355,9 +358,29 @@ enum merak_status merak_weights_save(struct merak_trainer *t,
 
     if (rc == MERAK_OK)
         rc = check_finite(t, &pieces, err);
-    rc = write_pieces(t, t->opt.ckpt, t->opt.keep, &pieces, rc, err);
+    if (rc == MERAK_OK && t->owner != NULL)
+        rc = merak_ckpt_owner_check(t->owner, err);
+    rc = write_pieces(t, t->run_dir, t->opt.keep, &pieces, rc, err);
     free(pieces.name);
     free(pieces.piece);
+    return rc;
+}
+
+enum merak_status merak_weights_bytes(const struct merak_trainer *t,
+                                      double *bytes_p, struct merak_error *err)
+{
+    struct pieces pieces = {.n = 0};
+    enum merak_status rc =
+        collect(t, weight_kinds, N_KINDS(weight_kinds), &pieces, err);
+    double bytes = 0;
+
+    for (int i = 0; i < pieces.n; i++)
+        bytes += (double)(pieces.piece[i].flat_hi - pieces.piece[i].flat_lo) *
+                 (double)sizeof(float);
+    free(pieces.name);
+    free(pieces.piece);
+    if (rc == MERAK_OK)
+        *bytes_p = bytes;
     return rc;
 }
 

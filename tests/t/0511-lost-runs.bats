@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # 0511-lost-runs.bats - what would cost a run its work: an interrupt, weights
-# that diverged
+# that diverged, a directory that cannot be saved to, another run in it, damage
 
 load cluster
 
@@ -107,4 +107,159 @@ ended_as()
     [ "$status" -eq 0 ]
     [ "${#lines[@]}" -eq 1 ]
     [[ $output == *"step-00000002: sound"* ]]
+}
+
+# refused_before_step CODE TEXT OPTION...
+refused_before_step()
+{
+    local code=$1 text=$2
+
+    shift 2
+    run "${TRAIN[@]}" "$@"
+    failed_as "$code" "$text"
+    [[ $output != *"step 1/"* ]]
+}
+
+@test "a --ckpt that cannot be used is refused before the first step" {
+    touch "$CKPT-file"
+    refused_before_step 66 "$CKPT-file is no directory" --ckpt "$CKPT-file"
+    refused_before_step 66 "$CKPT-file is no directory" --ckpt "$CKPT-file/x"
+    refused_before_step 69 "cannot make directory /proc/x" --ckpt /proc/x
+    run "${TRAIN[@]}" --steps 1 --ckpt "$CKPT/made/with/parents/"
+    [ "$status" -eq 0 ]
+    merak ckpt verify "$CKPT/made/with/parents"
+}
+
+@test "a read-only --ckpt, or one without room, is refused before the first step" {
+    [ "$EUID" -eq 0 ] || skip "mounting a small file system needs root"
+    mkdir "$CKPT"
+    mount -t tmpfs -o size=2200k tmpfs "$CKPT"
+    # one of 734 kB fits, the two that are there while one replaces another
+    # do not
+    run "${TRAIN[@]}" --steps 2 --ckpt "$CKPT"
+    local one=$status
+    run "${TRAIN[@]}" --ckpt "$CKPT" --steps 4 --ckpt-every 1
+    mount -o remount,ro "$CKPT"
+    local second=$status said=$output
+    run "${TRAIN[@]}" --ckpt "$CKPT" --resume no
+    umount "$CKPT"
+    failed_as 69 "Read-only file system"
+    [[ $output != *"step 1/"* ]]
+    [ "$one" -eq 0 ]
+    status=$second output=$said
+    failed_as 69 "GB free, and this run adds up to 2 checkpoints of 0.001 GB"
+    [[ $output != *"step 3/"* ]]
+}
+
+@test "metrics and traces that cannot be written are told as disk" {
+    refused_before_step 69 "cannot write /proc/x" --metrics /proc/x
+    refused_before_step 69 "/proc/x" --trace /proc/x
+}
+
+@test "a second run in the same directory is refused, and harms nothing" {
+    start "${TRAIN[@]}" --steps 10000000 --ckpt "$CKPT" --ckpt-every 20
+    jq -e ".pid == $(pgrep -P "$pid" || echo "$pid") or .pid == $pid" \
+        "$CKPT/OWNER"
+    run srun -n2 --merak-pp=2 "${TRAIN[@]}" --ckpt "$CKPT"
+    kill -INT "$pid"
+    ended_as 75 "saved, wants another run"
+    failed_as 66 "$CKPT is in use by process $pid on "
+    merak ckpt verify "$CKPT"
+    [ ! -e "$CKPT/OWNER" ]
+}
+
+@test "what a killed run left is taken over at once" {
+    start "${TRAIN[@]}" --steps 10000000 --ckpt "$CKPT" --ckpt-every 20
+    while [ ! -e "$CKPT"/step-00000020 ]; do sleep 0.1; done
+    kill -KILL "$pid"
+    wait "$pid" || true
+    [ -e "$CKPT/OWNER" ]
+    mkdir "$CKPT/step-99999999.tmp"
+    run "${TRAIN[@]}" --ckpt "$CKPT" --steps 1
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"resumed $CKPT/step-"* ]]
+    [ ! -e "$CKPT/OWNER" ]
+    [ ! -e "$CKPT/step-99999999.tmp" ]
+}
+
+# flip FILE: one bit in its middle
+flip()
+{
+    local at=$(($(stat -c %s "$1") / 2)) byte
+
+    byte=$(od -An -tu1 -j "$at" -N 1 "$1")
+    printf "\\x$(printf %x $((byte ^ 1)))" |
+        dd of="$1" bs=1 seek="$at" conv=notrunc status=none
+}
+
+@test "a damaged newest checkpoint is named, and the one before is resumed" {
+    local good
+
+    run srun -n2 --merak-pp=2 "${TRAIN[@]}" --ckpt "$CKPT" --ckpt-every 2 \
+        --metrics "$CKPT.jsonl"
+    [ "$status" -eq 0 ]
+    good=$(tail -1 "$CKPT.jsonl" | jq .loss)
+    flip "$CKPT/step-00000004/shard-00001.h5"
+    run "${TRAIN[@]}" --ckpt "$CKPT" --resume must
+    failed_as 67 "step-00000004/shard-00001.h5 is damaged"
+    run srun -n2 --merak-pp=2 "${TRAIN[@]}" --ckpt "$CKPT" \
+        --metrics "$CKPT.jsonl"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'step-00000004 skipped: .*shard-00001.h5 is damaged' \
+        <<<"$output")" -eq 1 ]
+    [[ $output == *"resumed $CKPT/step-00000002: step 2"* ]]
+    [ "$(tail -1 "$CKPT.jsonl" | jq .loss)" = "$good" ]
+    run merak ckpt verify "$CKPT"
+    [ "$status" -eq 0 ]
+    [ "${#lines[@]}" -eq 2 ]
+    # all of them: no reason to start anew
+    flip "$CKPT/step-00000002/shard-00000.h5"
+    flip "$CKPT/step-00000004/shard-00000.h5"
+    run "${TRAIN[@]}" --ckpt "$CKPT"
+    failed_as 67 "step-00000002 is damaged, and there is no older checkpoint"
+}
+
+@test "a checkpoint under another step's name is named, and not taken" {
+    run "${TRAIN[@]}" --ckpt "$CKPT" --ckpt-every 2
+    cp -r "$CKPT/step-00000004" "$CKPT/step-00000040"
+    for command in "merak ckpt verify $CKPT" "merak ckpt ls $CKPT"; do
+        run $command
+        echo "$output"
+        [ "$status" -eq 67 ]
+        [[ $output == *"step-00000040"*"it holds step 4, not what its name says"* ]]
+    done
+    run "${TRAIN[@]}" --ckpt "$CKPT" --steps 5
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"step-00000040 skipped: manifest.json: it holds step 4"* ]]
+    [[ $output == *"resumed $CKPT/step-00000004"* ]]
+}
+
+@test "a sequence or batch that is not what it was is said on resuming" {
+    run "${TRAIN[@]}" --ckpt "$CKPT" --steps 1
+    run srun -n2 --merak-pp=2 "${TRAIN[@]}" --ckpt "$CKPT" --steps 2 --lr 1e-5
+    [ "$status" -eq 0 ]
+    [[ $output != *"warning"* && $output != *"was trained with"* ]]
+    run srun -n2 --merak-pp=2 "${TRAIN[@]}" --ckpt "$CKPT" --steps 3 --seq 16 \
+        --global-batch 8
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c -e '--seq 16, but .*/step-00000002 was trained with --seq 32' \
+        <<<"$output")" -eq 1 ]
+    [ "$(grep -c -e '--global-batch 8, but .* with --global-batch 4:' \
+        <<<"$output")" -eq 1 ]
+    [ "$(jq '.state.consumed_tokens' "$CKPT/step-00000003/manifest.json")" \
+        -eq $((2 * 4 * 32 + 8 * 16)) ]
+}
+
+@test "a checkpoint that is resumed by name is left as it is" {
+    run "${TRAIN[@]}" --ckpt "$CKPT" --ckpt-every 2
+    ls "$CKPT/step-00000002" >"$CKPT.before"
+    run "${TRAIN[@]}" --ckpt "$CKPT/step-00000002" --steps 3
+    echo "$output"
+    [ "$status" -eq 0 ]
+    ls "$CKPT/step-00000002" | diff "$CKPT.before" -
+    merak ckpt verify "$CKPT/step-00000003"
 }

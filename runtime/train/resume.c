@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* resume.c - before the first step: the run's directory, and what to go on
+ * from
+ *
+ * What could not be saved is not computed: the directory is made, claimed for
+ * this run, written to by every rank and measured before the first step.
+ *
+ * All ranks load the checkpoint that rank 0 chose.  A shard whose checksum is
+ * wrong shows when its rank reads it; then all go on with the next older
+ * checkpoint.
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* --- the run's directory ----------------------------------------------------
+ */
+
+/* A checkpoint that is resumed by its own name: what is saved goes beside it,
+ * not into it. */
+static enum merak_status name_run_dir(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    size_t n = strlen(t->opt.ckpt);
+    char *slash;
+
+    t->run_dir = malloc(n + sizeof("."));
+    if (t->run_dir == NULL)
+        return merak_fail_nomem(err, n + sizeof("."));
+    strcpy(t->run_dir, t->opt.ckpt);
+    while (n > 1 && t->run_dir[n - 1] == '/')
+        t->run_dir[--n] = '\0';
+    if (!merak_ckpt_is_one(t->run_dir))
+        return MERAK_OK;
+    slash = strrchr(t->run_dir, '/');
+    if (slash == NULL)
+        strcpy(t->run_dir, ".");
+    else
+        slash[slash == t->run_dir] = '\0';
+    return MERAK_OK;
+}
+
+/* Another run may be there, or have been: then rank 0 has to look for a while,
+ * with the others at its side, whose waits have a deadline. */
+static enum merak_status claim(struct merak_trainer *t, struct merak_error *err)
+{
+    const struct timespec pause = {1, 0};
+    bool told = false;
+    enum merak_status rc = MERAK_OK, mine;
+    double again;
+
+    do {
+        mine =
+            t->owner == NULL ? MERAK_OK : merak_ckpt_owner_claim(t->owner, err);
+        again = mine == MERAK_IN_PROGRESS;
+        if (mine == MERAK_IN_PROGRESS) {
+            if (!told)
+                merak_info("train", "%s: waiting whether it still lives",
+                           err->text);
+            told = true;
+            nanosleep(&pause, NULL);
+        }
+        rc = merak_sum(t->tr, &t->world, &again, 1, err);
+    } while (rc == MERAK_OK && again > 0);
+    return rc == MERAK_OK ? merak_agree(t->tr, &t->world, mine, err) : rc;
+}
+
+enum merak_status merak_run_dir_open(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (t->opt.ckpt == NULL)
+        return MERAK_OK;
+    rc = name_run_dir(t, err);
+    if (rc == MERAK_OK && t->program->rank == 0)
+        rc = merak_ckpt_owner_create(t->run_dir, &t->owner, err);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK)
+        rc = claim(t, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_ckpt_owner_probe(t->run_dir, t->program->rank, err);
+    return merak_agree(t->tr, &t->world, rc, err);
+}
+
+enum merak_status merak_run_dir_room(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    uint64_t every = t->opt.ckpt_every, steps = t->opt.steps, saves;
+    double bytes = 0;
+    enum merak_status rc;
+
+    if (t->run_dir == NULL || t->step >= steps)
+        return MERAK_OK;
+    rc = merak_weights_bytes(t, &bytes, err);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK)
+        rc = merak_sum(t->tr, &t->world, &bytes, 1, err);
+    if (rc != MERAK_OK)
+        return rc;
+    saves = every == 0 ? 1 : (steps - 1) / every - t->step / every + 1;
+    if (t->program->rank == 0)
+        rc = merak_ckpt_room(t->run_dir, bytes, saves, t->opt.keep, err);
+    return merak_agree(t->tr, &t->world, rc, err);
+}
+
+void merak_run_dir_close(struct merak_trainer *t)
+{
+    merak_ckpt_owner_destroy(t->owner);
+    t->owner = NULL;
+    free(t->run_dir);
+    t->run_dir = NULL;
+}
+
+/* --- what to go on from -----------------------------------------------------
+ */
+
+/* The newest checkpoint behind `path`, "": of all; its path into that of all
+ * ranks, and open.  NOT_FOUND if there never was one. */
+static enum merak_status open_next(struct merak_trainer *t, char *path,
+                                   struct merak_ckpt **ckpt_p,
+                                   struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (t->program->rank == 0) {
+        rc = merak_ckpt_open_next(t->opt.ckpt, path[0] == '\0' ? NULL : path,
+                                  t->opt.resume != MERAK_RESUME_MUST, ckpt_p,
+                                  err);
+        if (rc == MERAK_OK)
+            strcpy(path, merak_ckpt_path(*ckpt_p));
+    }
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK)
+        rc = merak_broadcast(t->tr, &t->world, path, PATH_MAX, 0, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (t->program->rank != 0)
+        rc = merak_ckpt_open(path, ckpt_p, err);
+    return merak_agree(t->tr, &t->world, rc, err);
+}
+
+/* Not refused, as a changed learning rate is not; but the position in the data
+ * counts samples, which are not what they were.  Checkpoints of before this was
+ * recorded tell the sequence by what they consumed. */
+static void warn_of_changes(const struct merak_trainer *t,
+                            const struct merak_ckpt *ckpt)
+{
+    const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
+    uint64_t seq = state->seq;
+
+    if (seq == 0 && state->consumed_samples > 0)
+        seq = state->consumed_tokens / state->consumed_samples;
+    if (seq != 0 && seq != t->opt.seq)
+        merak_warn("train",
+                   "--seq %zu, but %s was trained with --seq %" PRIu64
+                   ": samples are cut anew, tokens may come again or never",
+                   t->opt.seq, merak_ckpt_path(ckpt), seq);
+    if (state->global_batch != 0 && state->global_batch != t->opt.global_batch)
+        merak_warn("train",
+                   "--global-batch %zu, but %s was trained with "
+                   "--global-batch %" PRIu64 ": steps are of another size",
+                   t->opt.global_batch, merak_ckpt_path(ckpt),
+                   state->global_batch);
+}
+
+static void report_resume(const struct merak_trainer *t,
+                          const struct merak_ckpt *ckpt)
+{
+    const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
+
+    merak_info("train",
+               "resumed %s: step %llu, %llu samples, written by "
+               "tp %d x pp %d x dp %d",
+               merak_ckpt_path(ckpt), (unsigned long long)t->step,
+               (unsigned long long)t->consumed, state->tp, state->pp,
+               state->dp);
+    if (t->program->rank == 0)
+        warn_of_changes(t, ckpt);
+}
+
+/* May the run go on from an older checkpoint than the newest? */
+static bool may_skip(const struct merak_trainer *t)
+{
+    return t->opt.resume == MERAK_RESUME_AUTO &&
+           !merak_ckpt_is_one(t->opt.ckpt);
+}
+
+/* A file that is not there any more is damage, too: NOT_FOUND would be a reason
+ * to start anew. */
+static enum merak_status load(struct merak_trainer *t, struct merak_ckpt *ckpt,
+                              struct merak_error *err)
+{
+    enum merak_status rc = merak_weights_load(t, ckpt, err);
+
+    if (rc == MERAK_ERR_NOT_FOUND)
+        rc = err->status = MERAK_ERR_CORRUPT;
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK)
+        report_resume(t, ckpt);
+    return rc;
+}
+
+static enum merak_status resume(struct merak_trainer *t,
+                                struct merak_error *err)
+{
+    char path[PATH_MAX] = "";
+    enum merak_status rc;
+
+    do {
+        struct merak_ckpt *ckpt = NULL;
+
+        if (path[0] != '\0' && t->program->rank == 0)
+            merak_warn("train", "%s skipped: %s", path, err->text);
+        rc = open_next(t, path, &ckpt, err);
+        if (rc != MERAK_OK) {
+            merak_ckpt_close(ckpt);
+            return rc;
+        }
+        rc = load(t, ckpt, err);
+        merak_ckpt_close(ckpt);
+    } while (rc == MERAK_ERR_CORRUPT && may_skip(t));
+    return rc;
+}
+
+enum merak_status merak_weights_start(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = MERAK_ERR_NOT_FOUND;
+
+    if (t->opt.ckpt != NULL && t->opt.resume != MERAK_RESUME_NO)
+        rc = resume(t, err);
+    if (rc != MERAK_ERR_NOT_FOUND)
+        return rc;
+    if (t->opt.resume == MERAK_RESUME_MUST)
+        return merak_fail(err, rc,
+                          "--resume must: there is no committed "
+                          "checkpoint in %s",
+                          t->opt.ckpt);
+    if (t->opt.ckpt != NULL)
+        merak_info("train", "no checkpoint in %s: starting from seed %llu",
+                   t->opt.ckpt, (unsigned long long)t->opt.seed);
+    rc = merak_weights_init(t, err);
+    return merak_agree(t->tr, &t->world, rc, err);
+}
