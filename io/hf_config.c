@@ -2,210 +2,213 @@
 /* hf_config.c - reading Hugging Face config.json files
  *
  * Fields that say what is computed are read or refused by name; what does
- * not change the mathematics (token ids, dtypes, library versions) is passed
- * over.
+ * not change the mathematics (token ids, dtypes, library versions) is in
+ * lists here, and any other field is unknown: it may say anything.
  */
 #include "config.h"
 
 #include "io/hf_config.h"
 
 #include "base/error.h"
-#include "base/log.h"
+#include "io/file.h"
+#include "io/hf_reader.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MAX_BYTES ((size_t)1024 * 1024) /* real ones have a few KiB */
 
-/* Reads fields until the first that is wrong; then every call is a no-op. */
-struct reader {
-    const json_t *root;
-    const char *family; /* for messages */
-    enum merak_status rc;
-    struct merak_error *err;
+/*
+ * Bounds that no product of sizes passes 2^63 below: bytes of all weights with
+ * gradients and moments.  The largest models there are stay far below, and a
+ * description is as long as its layers: ten thousand take seconds to plan.
+ */
+#define MOST_LAYERS ((size_t)10000)
+#define MOST_HEADS ((size_t)1 << 14)
+#define MOST_HEAD_DIM ((size_t)1 << 12)
+#define MOST_WIDTH ((size_t)1 << 20)
+#define MOST_FFN ((size_t)1 << 22)
+#define MOST_VOCAB ((size_t)1 << 26)
+#define MOST_POSITIONS ((size_t)INT32_MAX)
+
+struct family {
+    const char *type; /* model_type */
+    enum merak_family family;
+    void (*read)(struct merak_hf_reader *r, const struct family *f,
+                 struct merak_hf_config *c);
+    const char *const *known; /* fields that change no numbers */
+    /* Of what llama has, too: */
+    double norm_eps;                     /* if the file is silent */
+    bool needs_kv_heads, needs_head_dim; /* transformers has numbers of its
+                                            own where the file is silent */
 };
 
-/* A field, or NULL where it is absent or null, which mean the same. */
-static const json_t *find(const struct reader *r, const char *name)
-{
-    const json_t *value = json_object_get(r->root, name);
+/* --- fields that change no numbers ---------------------------------------- */
 
-    return json_is_null(value) ? NULL : value;
-}
+/*
+ * What transformers writes into any file, or reads for other uses of a model
+ * than training it: token ids, generation, classes and labels, outputs that
+ * are returned, dtypes and devices, how something is computed but not what.
+ */
+static const char *const common_known[] = {"architectures",
+                                           "attn_implementation",
+                                           "auto_map",
+                                           "bad_words_ids",
+                                           "begin_suppress_tokens",
+                                           "bos_token_id",
+                                           "cache_implementation",
+                                           "chunk_size_feed_forward",
+                                           "cross_attention_hidden_size",
+                                           "decoder_start_token_id",
+                                           "diversity_penalty",
+                                           "do_sample",
+                                           "dtype",
+                                           "early_stopping",
+                                           "encoder_no_repeat_ngram_size",
+                                           "eos_token_id",
+                                           "exponential_decay_length_penalty",
+                                           "finetuning_task",
+                                           "forced_bos_token_id",
+                                           "forced_eos_token_id",
+                                           "gradient_checkpointing",
+                                           "id2label",
+                                           "is_decoder",
+                                           "label2id",
+                                           "length_penalty",
+                                           "max_length",
+                                           "min_length",
+                                           "no_repeat_ngram_size",
+                                           "num_beam_groups",
+                                           "num_beams",
+                                           "num_return_sequences",
+                                           "output_attentions",
+                                           "output_hidden_states",
+                                           "output_past",
+                                           "output_scores",
+                                           "prefix",
+                                           "problem_type",
+                                           "remove_invalid_values",
+                                           "repetition_penalty",
+                                           "return_dict",
+                                           "return_dict_in_generate",
+                                           "sep_token_id",
+                                           "suppress_tokens",
+                                           "task_specific_params",
+                                           "temperature",
+                                           "tf_legacy_loss",
+                                           "tie_encoder_decoder",
+                                           "tokenizer_class",
+                                           "top_k",
+                                           "top_p",
+                                           "torch_dtype",
+                                           "torchscript",
+                                           "transformers.js_config",
+                                           "transformers_version",
+                                           "typical_p",
+                                           "unsloth_fixed",
+                                           "unsloth_version",
+                                           "use_bfloat16",
+                                           "use_cache",
+                                           NULL};
 
-static void fail_type(struct reader *r, const char *name, const json_t *value,
-                      const char *want)
-{
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+/* Summaries are of heads that classify; GPT-2 has no row for padding. */
+static const char *const gpt2_known[] = {"n_ctx",
+                                         "pad_token_id",
+                                         "summary_activation",
+                                         "summary_first_dropout",
+                                         "summary_proj_to_labels",
+                                         "summary_type",
+                                         "summary_use_proj",
+                                         NULL};
 
-    r->rc =
-        merak_fail(r->err, MERAK_ERR_CONFIG, "field %s is %.60s, expected %s",
-                   name, text == NULL ? "?" : text, want);
-    free(text);
-}
+/* pretraining_tp cuts products that are summed again. */
+static const char *const llama_known[] = {"is_llama_config", "pad_token_id",
+                                          "pretraining_tp", NULL};
 
-static void fail_missing(struct reader *r, const char *name)
-{
-    r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
-                       "field %s is missing; the %s family needs it", name,
-                       r->family);
-}
-
-/* A count of 1 to 2^31 - 1; or_else 0: the field is required. */
-static size_t read_size(struct reader *r, const char *name, size_t or_else)
-{
-    const json_t *value = find(r, name);
-    json_int_t n = json_integer_value(value);
-
-    if (r->rc != MERAK_OK)
-        return or_else;
-    if (value == NULL) {
-        if (or_else == 0)
-            fail_missing(r, name);
-        return or_else;
-    }
-    if (json_is_integer(value) && n >= 1 && n <= INT32_MAX)
-        return (size_t)n;
-    fail_type(r, name, value, "a whole number from 1 to 2147483647");
-    return or_else;
-}
-
-static double read_real(struct reader *r, const char *name, double or_else)
-{
-    const json_t *value = find(r, name);
-
-    if (r->rc != MERAK_OK || value == NULL)
-        return or_else;
-    if (json_is_number(value))
-        return json_number_value(value);
-    fail_type(r, name, value, "a number");
-    return or_else;
-}
-
-static float read_positive(struct reader *r, const char *name, double or_else)
-{
-    float x = (float)read_real(r, name, or_else);
-
-    if (r->rc == MERAK_OK && !(x > 0 && isfinite(x)))
-        fail_type(r, name, find(r, name), "a number above 0");
-    return x;
-}
-
-static float read_dropout(struct reader *r, const char *name, double or_else)
-{
-    float p = (float)read_real(r, name, or_else);
-
-    if (r->rc == MERAK_OK && !(p >= 0 && p < 1))
-        fail_type(r, name, find(r, name), "a probability, 0 <= p < 1");
-    return p;
-}
-
-static bool read_bool(struct reader *r, const char *name, bool or_else)
-{
-    const json_t *value = find(r, name);
-
-    if (r->rc != MERAK_OK || value == NULL)
-        return or_else;
-    if (json_is_boolean(value))
-        return json_is_true(value);
-    fail_type(r, name, value, "true or false");
-    return or_else;
-}
-
-static const char *read_word(struct reader *r, const char *name,
-                             const char *or_else)
-{
-    const json_t *value = find(r, name);
-
-    if (r->rc != MERAK_OK || value == NULL)
-        return or_else;
-    if (json_is_string(value))
-        return json_string_value(value);
-    fail_type(r, name, value, "a string");
-    return or_else;
-}
-
-/* --- mathematics that is not there
- * -------------------------------------------- */
-
-static void refuse(struct reader *r, const char *name, const char *want)
-{
-    char *text;
-
-    if (r->rc != MERAK_OK)
-        return;
-    text = json_dumps(find(r, name), JSON_ENCODE_ANY | JSON_COMPACT);
-    r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
-                       "field %s is %.80s, which is not supported; expected %s",
-                       name, text == NULL ? "?" : text, want);
-    free(text);
-}
-
-static void require_bool(struct reader *r, const char *name, bool want)
-{
-    if (read_bool(r, name, want) != want)
-        refuse(r, name, want ? "true" : "false");
-}
-
-static void require_absent(struct reader *r, const char *name)
-{
-    if (find(r, name) != NULL)
-        refuse(r, name, "null");
-}
+/* --- the families
+ * ----------------------------------------------------------------- */
 
 /*
  * Attention probabilities are never stored, so nothing can be dropped from
  * them.  A file that asks for it is refused; where it is silent the value is
  * 0, also for gpt2, where transformers would take 0.1: that is said once.
  */
-static void require_no_attention_dropout(struct reader *r, const char *name)
+static void require_no_attention_dropout(struct merak_hf_reader *r,
+                                         const char *name)
 {
-    if (read_dropout(r, name, 0) != 0)
-        refuse(r, name, "0 (no dropout of attention probabilities)");
+    if (merak_hf_dropout(r, name, 0) != 0)
+        merak_hf_refuse(r, name, "0 (no dropout of attention probabilities)");
 }
 
-/* --- the families
- * ----------------------------------------------------------------- */
-
-static bool gpt2_activation(struct reader *r)
+static bool gpt2_activation(struct merak_hf_reader *r)
 {
-    const char *name = read_word(r, "activation_function", "gelu_new");
+    const char *name = merak_hf_word(r, "activation_function", "gelu_new");
 
     if (strcmp(name, "gelu") == 0)
         return false;
     if (strcmp(name, "gelu_new") != 0 && strcmp(name, "gelu_pytorch_tanh") != 0)
-        refuse(r, "activation_function", "gelu_new, gelu_pytorch_tanh or gelu");
+        merak_hf_refuse(r, "activation_function",
+                        "gelu_new, gelu_pytorch_tanh or gelu");
     return true;
 }
 
-static void read_gpt2(struct reader *r, struct merak_hf_config *c)
+/* A size with two names, of which transformers lets `alias` win: a file with
+ * two values is a mistake in one of them. */
+static size_t read_twin(struct merak_hf_reader *r, const char *name,
+                        const char *alias, size_t most)
 {
-    bool old = find(r, "n_positions") == NULL && find(r, "n_ctx") != NULL;
+    bool by_alias = merak_hf_field(r, alias) != NULL;
+    size_t n = 0, twin = 0;
 
-    c->vocab = read_size(r, "vocab_size", 0);
-    c->hidden = read_size(r, "n_embd", 0);
-    c->layers = read_size(r, "n_layer", 0);
-    c->heads = read_size(r, "n_head", 0);
-    c->positions = read_size(r, old ? "n_ctx" : "n_positions", 0);
-    c->ffn = read_size(r, "n_inner", 4 * c->hidden);
-    c->norm_eps = read_positive(r, "layer_norm_epsilon", 1e-5);
-    c->init_std = read_positive(r, "initializer_range", 0.02);
-    c->embd_dropout = read_dropout(r, "embd_pdrop", 0.1);
-    c->resid_dropout = read_dropout(r, "resid_pdrop", 0.1);
+    if (by_alias)
+        twin = merak_hf_size(r, alias, most, 0);
+    if (!by_alias || merak_hf_field(r, name) != NULL)
+        n = merak_hf_size(r, name, most, 0);
+    if (r->rc == MERAK_OK && by_alias && n != 0 && n != twin)
+        r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
+                           "fields %s %zu and %s %zu are two names of one "
+                           "number; give it once",
+                           name, n, alias, twin);
+    return by_alias ? twin : n;
+}
+
+static size_t gpt2_positions(struct merak_hf_reader *r)
+{
+    if (merak_hf_field(r, "n_positions") == NULL &&
+        merak_hf_field(r, "max_position_embeddings") == NULL &&
+        merak_hf_field(r, "n_ctx") != NULL)
+        return merak_hf_size(r, "n_ctx", MOST_POSITIONS, 0);
+    return read_twin(r, "n_positions", "max_position_embeddings",
+                     MOST_POSITIONS);
+}
+
+static void read_gpt2(struct merak_hf_reader *r, const struct family *f,
+                      struct merak_hf_config *c)
+{
+    (void)f;
+    c->vocab = merak_hf_size(r, "vocab_size", MOST_VOCAB, 0);
+    c->hidden = read_twin(r, "n_embd", "hidden_size", MOST_WIDTH);
+    c->layers = read_twin(r, "n_layer", "num_hidden_layers", MOST_LAYERS);
+    c->heads = read_twin(r, "n_head", "num_attention_heads", MOST_HEADS);
+    c->positions = gpt2_positions(r);
+    c->ffn = merak_hf_size(r, "n_inner", MOST_FFN, 4 * c->hidden);
+    c->norm_eps = merak_hf_positive(r, "layer_norm_epsilon", 1e-5);
+    c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
+    c->embd_dropout = merak_hf_dropout(r, "embd_pdrop", 0.1);
+    c->resid_dropout = merak_hf_dropout(r, "resid_pdrop", 0.1);
     require_no_attention_dropout(r, "attn_pdrop");
-    c->tied = read_bool(r, "tie_word_embeddings", true);
+    c->tied = merak_hf_bool(r, "tie_word_embeddings", true);
     c->gelu_tanh = gpt2_activation(r);
     c->attn_bias = true;
     c->mlp_bias = true;
-    require_bool(r, "scale_attn_weights", true);
-    require_bool(r, "scale_attn_by_inverse_layer_idx", false);
-    require_bool(r, "reorder_and_upcast_attn", false);
-    require_bool(r, "add_cross_attention", false);
+    merak_hf_require_bool(r, "scale_attn_weights", true);
+    merak_hf_require_bool(r, "scale_attn_by_inverse_layer_idx", false);
+    merak_hf_require_bool(r, "reorder_and_upcast_attn", false);
     c->kv_heads = c->heads;
     if (r->rc == MERAK_OK && c->hidden % c->heads != 0)
         r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
@@ -213,37 +216,51 @@ static void read_gpt2(struct reader *r, struct merak_hf_config *c)
                            c->hidden, c->heads);
     if (r->rc == MERAK_OK)
         c->head_dim = c->hidden / c->heads;
-    if (r->rc == MERAK_OK && find(r, "attn_pdrop") == NULL)
-        merak_info("io", "attn_pdrop is not given: 0 (transformers: 0.1)");
+    if (r->rc == MERAK_OK && merak_hf_field(r, "attn_pdrop") == NULL)
+        snprintf(c->note, sizeof(c->note),
+                 "attn_pdrop is not given: 0 (transformers: 0.1)");
 }
 
-/* Newer files keep theta inside "rope_parameters", beside a kind. */
-static float llama_theta(struct reader *r)
+/* Older files have "type" for "rope_type"; a file that has both says twice
+ * what it means, and transformers takes rope_type. */
+static void check_rope(struct merak_hf_reader *r, const char *name,
+                       struct merak_hf_reader *in)
 {
-    const json_t *rope = find(r, "rope_parameters");
-    const json_t *kind = json_object_get(rope, "rope_type");
-    const json_t *theta = json_object_get(rope, "rope_theta");
-    struct reader inner = *r;
-    float x;
+    const char *old, *type;
 
-    require_absent(r, "rope_scaling");
-    if (rope == NULL || theta == NULL)
-        x = read_positive(r, "rope_theta", 10000);
-    else {
-        inner.root = rope;
-        x = read_positive(&inner, "rope_theta", 10000);
-        if (r->rc == MERAK_OK)
-            r->rc = inner.rc;
+    if (!json_is_object(in->root)) {
+        merak_hf_refuse(r, name, "an object with rope_type \"default\"");
+        return;
     }
-    if (rope != NULL &&
-        (!json_is_object(rope) ||
-         (kind != NULL && (!json_is_string(kind) ||
-                           strcmp(json_string_value(kind), "default") != 0))))
-        refuse(r, "rope_parameters", "rope_type \"default\"");
-    return x;
+    old = merak_hf_word(in, "type", "default");
+    type = merak_hf_word(in, "rope_type", old);
+    if (in->rc == MERAK_OK && strcmp(type, "default") != 0)
+        merak_hf_refuse(r, name, "rope_type \"default\"");
 }
 
-static void check_llama(struct reader *r, const struct merak_hf_config *c)
+/* Newer files keep theta inside "rope_parameters", beside a kind; where there
+ * is "rope_scaling", transformers takes that instead. */
+static float read_theta(struct merak_hf_reader *r)
+{
+    double theta = (double)merak_hf_positive(r, "rope_theta", 10000);
+    bool newer = merak_hf_field(r, "rope_parameters") != NULL;
+    const char *name = "rope_scaling";
+    struct merak_hf_reader in = {.family = r->family, .err = r->err};
+
+    if (merak_hf_field(r, name) == NULL)
+        name = newer ? "rope_parameters" : NULL;
+    if (name == NULL)
+        return (float)theta;
+    in.root = merak_hf_field(r, name);
+    check_rope(r, name, &in);
+    theta = (double)merak_hf_positive(&in, "rope_theta", theta);
+    if (r->rc == MERAK_OK)
+        r->rc = in.rc;
+    return (float)theta;
+}
+
+static void check_heads(struct merak_hf_reader *r,
+                        const struct merak_hf_config *c)
 {
     if (r->rc != MERAK_OK)
         return;
@@ -263,101 +280,323 @@ static void check_llama(struct reader *r, const struct merak_hf_config *c)
                            c->head_dim);
 }
 
-static void read_llama(struct reader *r, struct merak_hf_config *c)
+/* A field that is null follows from others; one that is absent may not. */
+static void read_heads(struct merak_hf_reader *r, const struct family *f,
+                       struct merak_hf_config *c)
+{
+    c->heads = merak_hf_size(r, "num_attention_heads", MOST_HEADS, 0);
+    c->kv_heads = merak_hf_size(r, "num_key_value_heads", MOST_HEADS, c->heads);
+    if (r->rc == MERAK_OK && f->needs_kv_heads &&
+        json_object_get(r->root, "num_key_value_heads") == NULL)
+        merak_hf_missing(r, "num_key_value_heads");
+    if (r->rc != MERAK_OK)
+        return;
+    if (merak_hf_field(r, "head_dim") != NULL || f->needs_head_dim)
+        c->head_dim = merak_hf_size(r, "head_dim", MOST_HEAD_DIM, 0);
+    else if (c->hidden % c->heads == 0)
+        c->head_dim = c->hidden / c->heads;
+    check_heads(r, c);
+}
+
+/* Do any layers have windows, by what the file says of each?  Where it says
+ * nothing, layers from max_window_layers on do. */
+static bool has_windows(struct merak_hf_reader *r,
+                        const struct merak_hf_config *c)
+{
+    const json_t *types = merak_hf_field(r, "layer_types"), *type;
+    size_t first = merak_hf_size(r, "max_window_layers", MOST_LAYERS, 28), i;
+    bool any = false;
+
+    if (types == NULL)
+        return first < c->layers;
+    if (!json_is_array(types) || json_array_size(types) != c->layers)
+        merak_hf_refuse(r, "layer_types", "a word for each layer");
+    json_array_foreach(types, i, type)
+    {
+        const char *word = json_string_value(type);
+
+        if (word != NULL && strcmp(word, "sliding_attention") == 0)
+            any = true;
+        else if (word == NULL || strcmp(word, "full_attention") != 0)
+            merak_hf_refuse(r, "layer_types",
+                            "full_attention or sliding_attention of each");
+    }
+    return any;
+}
+
+/* The window of attention; which sequences it cuts is known later. */
+static void read_window(struct merak_hf_reader *r, const struct family *f,
+                        struct merak_hf_config *c)
+{
+    bool may, some = true;
+
+    if (f->family == MERAK_LLAMA) /* a window would be unknown */
+        return;
+    may = f->family == MERAK_MISTRAL || f->family == MERAK_PHI3;
+    if (!may) {
+        may = merak_hf_bool(r, "use_sliding_window", false);
+        some = has_windows(r, c);
+    }
+    if (merak_hf_field(r, "sliding_window") != NULL)
+        c->window = merak_hf_size(r, "sliding_window", MOST_POSITIONS, 0);
+    if (!may || !some)
+        c->window = 0;
+}
+
+static void read_decoder(struct merak_hf_reader *r, const struct family *f,
+                         struct merak_hf_config *c)
 {
     const char *act;
 
-    c->vocab = read_size(r, "vocab_size", 0);
-    c->hidden = read_size(r, "hidden_size", 0);
-    c->ffn = read_size(r, "intermediate_size", 0);
-    c->layers = read_size(r, "num_hidden_layers", 0);
-    c->heads = read_size(r, "num_attention_heads", 0);
-    c->positions = read_size(r, "max_position_embeddings", 0);
-    c->kv_heads = read_size(r, "num_key_value_heads", c->heads);
-    if (r->rc != MERAK_OK)
-        return;
-    if (find(r, "head_dim") != NULL)
-        c->head_dim = read_size(r, "head_dim", 0);
-    else if (c->hidden % c->heads == 0)
-        c->head_dim = c->hidden / c->heads;
-    c->norm_eps = read_positive(r, "rms_norm_eps", 1e-6);
-    c->init_std = read_positive(r, "initializer_range", 0.02);
-    c->rope_theta = llama_theta(r);
-    c->attn_bias = read_bool(r, "attention_bias", false);
-    c->mlp_bias = read_bool(r, "mlp_bias", false);
-    c->tied = read_bool(r, "tie_word_embeddings", false);
-    act = read_word(r, "hidden_act", "silu");
+    c->vocab = merak_hf_size(r, "vocab_size", MOST_VOCAB, 0);
+    c->hidden = merak_hf_size(r, "hidden_size", MOST_WIDTH, 0);
+    c->ffn = merak_hf_size(r, "intermediate_size", MOST_FFN, 0);
+    c->layers = merak_hf_size(r, "num_hidden_layers", MOST_LAYERS, 0);
+    c->positions =
+        merak_hf_size(r, "max_position_embeddings", MOST_POSITIONS, 0);
+    read_heads(r, f, c);
+    c->norm_eps = merak_hf_positive(r, "rms_norm_eps", f->norm_eps);
+    c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
+    c->rope_theta = read_theta(r);
+    read_window(r, f, c);
+    c->tied = merak_hf_bool(r, "tie_word_embeddings", false);
+    act = merak_hf_word(r, "hidden_act", "silu");
     if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        refuse(r, "hidden_act", "silu");
-    if (read_real(r, "partial_rotary_factor", 1) != 1)
-        refuse(r, "partial_rotary_factor", "1");
+        merak_hf_refuse(r, "hidden_act", "silu");
+    if (merak_hf_real(r, "partial_rotary_factor", 1) != 1)
+        merak_hf_refuse(r, "partial_rotary_factor", "1");
     require_no_attention_dropout(r, "attention_dropout");
-    check_llama(r, c);
 }
 
-static void read_family(struct reader *r, struct merak_hf_config *c)
+static void read_llama(struct merak_hf_reader *r, const struct family *f,
+                       struct merak_hf_config *c)
 {
-    const char *type;
+    read_decoder(r, f, c);
+    c->attn_bias = merak_hf_bool(r, "attention_bias", false);
+    c->mlp_bias = merak_hf_bool(r, "mlp_bias", false);
+    merak_hf_require_bool(r, "rope_interleaved", false);
+}
 
-    r->family = "gpt2 or llama";
-    if (find(r, "model_type") == NULL) {
-        fail_missing(r, "model_type");
-        return;
+static void read_qwen2(struct merak_hf_reader *r, const struct family *f,
+                       struct merak_hf_config *c)
+{
+    read_decoder(r, f, c);
+    c->qkv_bias = true;
+    merak_hf_require_bool(r, "use_mrope", false);
+}
+
+static void read_qwen3(struct merak_hf_reader *r, const struct family *f,
+                       struct merak_hf_config *c)
+{
+    read_decoder(r, f, c);
+    c->attn_bias = merak_hf_bool(r, "attention_bias", false);
+    c->qk_norm = true;
+}
+
+static void read_phi3(struct merak_hf_reader *r, const struct family *f,
+                      struct merak_hf_config *c)
+{
+    read_decoder(r, f, c);
+    c->resid_dropout = merak_hf_dropout(r, "resid_pdrop", 0);
+    merak_hf_require_bool(r, "attention_bias", false);
+}
+
+/* Phi-3's embd_pdrop is read by nothing in transformers. */
+static const char *const phi3_known[] = {
+    "embd_pdrop", "original_max_position_embeddings", "pad_token_id", NULL};
+
+static const struct family families[] = {
+    {.type = "gpt2",
+     .family = MERAK_GPT2,
+     .read = read_gpt2,
+     .known = gpt2_known},
+    {.type = "llama",
+     .family = MERAK_LLAMA,
+     .read = read_llama,
+     .known = llama_known,
+     .norm_eps = 1e-6},
+    {.type = "qwen2",
+     .family = MERAK_QWEN2,
+     .read = read_qwen2,
+     .known = llama_known,
+     .norm_eps = 1e-6,
+     .needs_kv_heads = true},
+    {.type = "qwen3",
+     .family = MERAK_QWEN3,
+     .read = read_qwen3,
+     .known = llama_known,
+     .norm_eps = 1e-6,
+     .needs_kv_heads = true,
+     .needs_head_dim = true},
+    {.type = "mistral",
+     .family = MERAK_MISTRAL,
+     .read = read_decoder,
+     .known = llama_known,
+     .norm_eps = 1e-6,
+     .needs_kv_heads = true},
+    {.type = "phi3",
+     .family = MERAK_PHI3,
+     .read = read_phi3,
+     .known = phi3_known,
+     .norm_eps = 1e-5},
+};
+
+enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
+
+const char *merak_hf_family_name(enum merak_family family)
+{
+    for (int i = 0; i < N_FAMILIES; i++) {
+        if (families[i].family == family)
+            return families[i].type;
     }
-    type = read_word(r, "model_type", "");
-    r->family = type;
-    require_absent(r, "quantization_config");
+    return "?";
+}
+
+/* What any file may ask for, and none of these models has. */
+static void read_common(struct merak_hf_reader *r)
+{
+    const json_t *pruned = merak_hf_field(r, "pruned_heads");
+
+    merak_hf_require_absent(r, "quantization_config");
+    merak_hf_require_bool(r, "is_causal", true);
+    merak_hf_require_bool(r, "is_encoder_decoder", false);
+    merak_hf_require_bool(r, "add_cross_attention", false);
+    if (json_object_size(pruned) > 0)
+        merak_hf_refuse(r, "pruned_heads", "{}");
+}
+
+/* The families' names, "a, b or c". */
+static void list_families(char *text, size_t bytes)
+{
+    size_t at = 0;
+
+    for (int i = 0; i < N_FAMILIES && at < bytes; i++)
+        at += (size_t)snprintf(text + at, bytes - at, "%s%s",
+                               i == 0                ? ""
+                               : i == N_FAMILIES - 1 ? " or "
+                                                     : ", ",
+                               families[i].type);
+}
+
+static const struct family *find_family(struct merak_hf_reader *r)
+{
+    const struct family *f = NULL;
+    const char *type;
+    char names[160];
+
+    list_families(names, sizeof(names));
+    r->family = names;
+    if (merak_hf_field(r, "model_type") == NULL)
+        merak_hf_missing(r, "model_type");
+    type = merak_hf_word(r, "model_type", "");
+    for (int i = 0; i < N_FAMILIES && f == NULL; i++) {
+        if (strcmp(families[i].type, type) == 0)
+            f = &families[i];
+    }
+    if (f == NULL)
+        merak_hf_refuse(r, "model_type", names);
+    else
+        r->family = f->type;
+    return f;
+}
+
+static void add_note(struct merak_hf_config *c, const char *what,
+                     const char *names)
+{
+    size_t n = strlen(c->note);
+
+    snprintf(c->note + n, sizeof(c->note) - n, "%s%s%s", n > 0 ? "; " : "",
+             what, names);
+}
+
+static void check_unknown(struct merak_hf_reader *r, const struct family *f,
+                          enum merak_hf_unknown unknown,
+                          struct merak_hf_config *c)
+{
+    char names[120];
+    int found =
+        merak_hf_unasked(r, common_known, f->known, names, sizeof(names));
+
+    if (r->rc != MERAK_OK || found == 0)
+        return;
+    if (unknown == MERAK_HF_UNKNOWN_IGNORE)
+        add_note(c, "unknown fields are ignored: ", names);
+    else
+        r->rc = merak_fail(r->err, MERAK_ERR_CONFIG,
+                           "unknown in a file of the %s family, and maybe "
+                           "mathematics: %s; --config-unknown ignore leaves "
+                           "%s out",
+                           f->type, names, found == 1 ? "it" : "them");
+}
+
+static void read_root(struct merak_hf_reader *r, enum merak_hf_unknown unknown,
+                      struct merak_hf_config *c)
+{
+    const struct family *f = find_family(r);
+
     if (r->rc != MERAK_OK)
         return;
-    if (strcmp(type, "gpt2") == 0) {
-        c->family = MERAK_GPT2;
-        read_gpt2(r, c);
-    } else if (strcmp(type, "llama") == 0) {
-        c->family = MERAK_LLAMA;
-        read_llama(r, c);
-    } else {
-        refuse(r, "model_type", "\"gpt2\" or \"llama\"");
-    }
+    c->family = f->family;
+    read_common(r);
+    f->read(r, f, c);
+    check_unknown(r, f, unknown, c);
 }
 
 /* --- the file
  * ------------------------------------------------------------------------ */
 
+enum merak_status merak_hf_path(const char *path, const char *name, char *out,
+                                size_t bytes, struct merak_error *err)
+{
+    struct stat st;
+    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    size_t n = strlen(path);
+    const char *slash = n > 0 && path[n - 1] == '/' ? "" : "/";
+    int len = snprintf(out, bytes, "%s%s%s", path, folder ? slash : "",
+                       folder ? name : "");
+
+    if (len < 0 || (size_t)len >= bytes)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "the path %.60s.. has more than %zu bytes", path,
+                          bytes - 1);
+    return MERAK_OK;
+}
+
 static enum merak_status read_file(const char *path, char *text, size_t *n_p,
                                    struct merak_error *err)
 {
-    FILE *f = fopen(path, "rb");
-    enum merak_status rc = MERAK_OK;
+    uint64_t bytes = 0;
+    int fd = -1;
+    enum merak_status rc = merak_file_open(path, &fd, &bytes, err);
 
-    if (f == NULL)
-        return merak_fail(err,
-                          errno == ENOENT ? MERAK_ERR_NOT_FOUND : MERAK_ERR_IO,
-                          "cannot open: %s", strerror(errno));
-    *n_p = fread(text, 1, MAX_BYTES, f);
-    if (ferror(f))
-        rc = merak_fail(err, MERAK_ERR_IO, "cannot read: %s", strerror(errno));
-    else if (*n_p == MAX_BYTES)
+    if (rc != MERAK_OK)
+        return rc;
+    if (bytes >= MAX_BYTES)
         rc = merak_fail(err, MERAK_ERR_CONFIG,
                         "more than %zu bytes; a config.json has a few thousand",
                         MAX_BYTES - 1);
-    fclose(f);
+    else
+        rc = merak_file_read(fd, path, text, (size_t)bytes, 0, err);
+    close(fd);
+    *n_p = (size_t)bytes;
     return rc;
 }
 
 static enum merak_status parse(const char *text, size_t n,
+                               enum merak_hf_unknown unknown,
                                struct merak_hf_config *config,
                                struct merak_error *err)
 {
     json_error_t why;
     json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-    struct reader r = {.root = root, .rc = MERAK_OK, .err = err};
+    struct merak_hf_reader r = {.root = root, .rc = MERAK_OK, .err = err};
     struct merak_hf_config c = {0};
 
     if (root == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG, "no valid JSON: line %d: %s",
                           why.line, why.text);
     if (json_is_object(root))
-        read_family(&r, &c);
+        read_root(&r, unknown, &c);
     else
         r.rc = merak_fail(err, MERAK_ERR_CONFIG, "expected a JSON object");
     json_decref(root);
@@ -366,21 +605,31 @@ static enum merak_status parse(const char *text, size_t n,
     return r.rc;
 }
 
-enum merak_status merak_hf_config_load(const char *path,
+enum merak_status merak_hf_config_read(const char *path,
+                                       enum merak_hf_unknown unknown,
                                        struct merak_hf_config *config,
                                        struct merak_error *err)
 {
-    char *text = malloc(MAX_BYTES);
+    char *text = malloc(MAX_BYTES), file[4096];
     enum merak_status rc;
     size_t n = 0;
 
     if (text == NULL)
         return merak_fail_nomem(err, MAX_BYTES);
-    rc = read_file(path, text, &n, err);
+    rc = merak_hf_path(path, "config.json", file, sizeof(file), err);
     if (rc == MERAK_OK)
-        rc = parse(text, n, config, err);
+        rc = read_file(file, text, &n, err);
+    if (rc == MERAK_OK)
+        rc = parse(text, n, unknown, config, err);
     if (rc != MERAK_OK)
-        merak_error_wrap(err, "model file %.120s", path);
+        merak_error_wrap(err, "model %.100s", path);
     free(text);
     return rc;
+}
+
+enum merak_status merak_hf_config_load(const char *path,
+                                       struct merak_hf_config *config,
+                                       struct merak_error *err)
+{
+    return merak_hf_config_read(path, MERAK_HF_UNKNOWN_REFUSE, config, err);
 }

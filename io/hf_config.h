@@ -1,42 +1,81 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/hf_config.h - Hugging Face config.json of the gpt2 and llama families */
+/* io/hf_config.h - Hugging Face model folders and their config.json */
 #ifndef MERAK_IO_HF_CONFIG_H
 #define MERAK_IO_HF_CONFIG_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "merak/model.h"
 #include "merak/status.h"
 
-enum merak_family { MERAK_GPT2, MERAK_LLAMA };
+enum merak_family {
+    MERAK_GPT2,
+    MERAK_LLAMA,
+    MERAK_QWEN2,
+    MERAK_QWEN3,
+    MERAK_MISTRAL,
+    MERAK_PHI3,
+};
+
+/* What is said of a file that is read: a line. */
+enum { MERAK_HF_NOTE_BYTES = 240 };
 
 struct merak_hf_config {
     enum merak_family family;
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, positions;
-    float norm_eps, rope_theta, init_std; /* rope_theta: llama */
+    float norm_eps, rope_theta, init_std;            /* rope_theta: not gpt2 */
     float embd_dropout, attn_dropout, resid_dropout; /* attn_dropout is 0 */
-    bool tied;        /* tie_word_embeddings */
-    bool gelu_tanh;   /* gelu_new; false: erf */
+    bool tied;                                       /* tie_word_embeddings */
+    bool gelu_tanh;                                  /* gelu_new; false: erf */
     bool attn_bias, mlp_bias;
+    bool qkv_bias; /* of queries, keys and values, also without attn_bias */
+    bool qk_norm;  /* RMS norm of each query and key, per head */
+    size_t window; /* tokens that attention sees, at most; 0: all */
+    /* For people: what was assumed or passed over, "" if nothing. */
+    char note[MERAK_HF_NOTE_BYTES];
 };
 
 /*
- * Required: model_type ("gpt2", "llama"), and of gpt2 vocab_size, n_embd,
- * n_layer, n_head, n_positions (or n_ctx); of llama vocab_size, hidden_size,
- * intermediate_size, num_hidden_layers, num_attention_heads,
- * max_position_embeddings.  Where the file is silent the other fields take
- * the defaults of transformers, with one exception: dropout of attention
- * probabilities (attn_pdrop, attention_dropout) is not there, so it is 0
- * unless the file asks for it, and refused if it does.
- *
- * Parse a file.  MERAK_ERR_CONFIG names a missing field, a field of the wrong
- * type, or mathematics that is not there ("rope_scaling", an activation),
- * each by name.
+ * The path of one file of a model: `path` itself, or file `name` in it where
+ * it is a folder.  MERAK_ERR_CONFIG if that is too long.
  */
+enum merak_status merak_hf_path(const char *path, const char *name, char *out,
+                                size_t bytes,
+                                struct merak_error *err) MERAK_CHECKED;
+
+/* What to do with fields that say something nobody here knows of. */
+enum merak_hf_unknown { MERAK_HF_UNKNOWN_REFUSE, MERAK_HF_UNKNOWN_IGNORE };
+
+/*
+ * Required: model_type, and of gpt2 vocab_size, n_embd, n_layer, n_head,
+ * n_positions (or n_ctx); of the others vocab_size, hidden_size,
+ * intermediate_size, num_hidden_layers, num_attention_heads,
+ * max_position_embeddings, and where transformers has a number of its own
+ * instead of one that follows from these, num_key_value_heads or head_dim.
+ * Where the file is silent the other fields take the defaults of
+ * transformers, with one exception: dropout of attention probabilities
+ * (attn_pdrop, attention_dropout) is not there, so it is 0 unless the file
+ * asks for it, and refused if it does.
+ *
+ *   path     a config.json, or a folder that has one
+ *   unknown  fields that are neither read nor known to change no numbers
+ *
+ * MERAK_ERR_CONFIG names a missing field, a field of the wrong type or that
+ * is unknown, or mathematics that is not there ("attention_dropout", an
+ * activation), each by name.
+ */
+enum merak_status merak_hf_config_read(const char *path,
+                                       enum merak_hf_unknown unknown,
+                                       struct merak_hf_config *config,
+                                       struct merak_error *err) MERAK_CHECKED;
+/* The same; what is unknown is refused. */
 enum merak_status merak_hf_config_load(const char *path,
                                        struct merak_hf_config *config,
                                        struct merak_error *err) MERAK_CHECKED;
+/* As model_type has it. */
+const char *merak_hf_family_name(enum merak_family family);
 /* A merak_describe_fn: arg is a struct merak_hf_config. */
 void merak_hf_describe(struct merak_model *m, void *config);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_model.c - the gpt2 and llama families as descriptions
+/* hf_model.c - Hugging Face families as descriptions
  *
- * Parameters carry the names of the Hugging Face tensors they correspond to;
- * shapes are factored (a packed gpt2 projection is [3, H, D, C]), and
- * matrices are [out, in].
+ * Parameters carry the names of the Hugging Face tensors they correspond to,
+ * or would if those were not fused (hf_names.c); shapes are factored (a packed
+ * gpt2 projection is [3, H, D, C]), and matrices are [out, in].
  */
 #include "config.h"
 
@@ -103,15 +103,17 @@ static void describe_gpt2(struct merak_model *m,
     head(m, c, gpt2_norm(m, c, x, "ln_f"), wte);
 }
 
-/* --- llama
- * ----------------------------------------------------------------------- */
+/* --- llama, and who has its layers
+ * ----------------------------------------------- */
 
+/* Over the last dim, which is `width`. */
 static struct merak_value *llama_norm(struct merak_model *m,
                                       const struct merak_hf_config *c,
-                                      struct merak_value *x, const char *name)
+                                      struct merak_value *x, size_t width,
+                                      const char *name)
 {
     struct merak_value *gamma =
-        MERAK_PARAM(m, merak_name(m, "%s.weight", name), MERAK_ONES, c->hidden);
+        MERAK_PARAM(m, merak_name(m, "%s.weight", name), MERAK_ONES, width);
 
     return merak_rmsnorm(m, x, gamma, c->norm_eps);
 }
@@ -141,18 +143,24 @@ static struct merak_value *llama_attention(struct merak_model *m,
     size_t G = c->kv_heads, R = c->heads / G, D = c->head_dim, C = c->hidden;
     const size_t q_dim[] = {G, R, D, C}, kv_dim[] = {G, D, C};
     const size_t o_dim[] = {C, G, R, D};
+    bool bias = c->attn_bias || c->qkv_bias;
     struct merak_value *q, *k, *v;
 
-    q = llama_linear(m, c, x, merak_name(m, "%s.self_attn.q_proj", at),
-                     c->attn_bias, 1, 4, q_dim);
-    k = llama_linear(m, c, x, merak_name(m, "%s.self_attn.k_proj", at),
-                     c->attn_bias, 1, 3, kv_dim);
-    v = llama_linear(m, c, x, merak_name(m, "%s.self_attn.v_proj", at),
-                     c->attn_bias, 1, 3, kv_dim);
+    q = llama_linear(m, c, x, merak_name(m, "%s.self_attn.q_proj", at), bias, 1,
+                     4, q_dim);
+    k = llama_linear(m, c, x, merak_name(m, "%s.self_attn.k_proj", at), bias, 1,
+                     3, kv_dim);
+    v = llama_linear(m, c, x, merak_name(m, "%s.self_attn.v_proj", at), bias, 1,
+                     3, kv_dim);
+    if (c->qk_norm) {
+        q = llama_norm(m, c, q, D, merak_name(m, "%s.self_attn.q_norm", at));
+        k = llama_norm(m, c, k, D, merak_name(m, "%s.self_attn.k_norm", at));
+    }
     x = merak_attention(m, merak_rope(m, q, c->rope_theta),
                         merak_rope(m, k, c->rope_theta), v);
-    return llama_linear(m, c, x, merak_name(m, "%s.self_attn.o_proj", at),
-                        c->attn_bias, 3, 4, o_dim);
+    x = llama_linear(m, c, x, merak_name(m, "%s.self_attn.o_proj", at),
+                     c->attn_bias, 3, 4, o_dim);
+    return merak_dropout(m, x, c->resid_dropout);
 }
 
 static struct merak_value *llama_mlp(struct merak_model *m,
@@ -167,34 +175,50 @@ static struct merak_value *llama_mlp(struct merak_model *m,
                         c->mlp_bias, 1, 2, up_dim);
     up = llama_linear(m, c, x, merak_name(m, "%s.mlp.up_proj", at), c->mlp_bias,
                       1, 2, up_dim);
-    return llama_linear(m, c, merak_swiglu(m, gate, up),
-                        merak_name(m, "%s.mlp.down_proj", at), c->mlp_bias, 1,
-                        2, down_dim);
+    x = llama_linear(m, c, merak_swiglu(m, gate, up),
+                     merak_name(m, "%s.mlp.down_proj", at), c->mlp_bias, 1, 2,
+                     down_dim);
+    return merak_dropout(m, x, c->resid_dropout);
+}
+
+/* A window that holds the whole sequence hides nothing. */
+static void check_seq(struct merak_model *m, const struct merak_hf_config *c)
+{
+    size_t seq = merak_model_seq(m);
+
+    if (seq > c->positions)
+        merak_model_fail(m, MERAK_ERR_CONFIG,
+                         "sequence length %zu is above the model's "
+                         "max_position_embeddings %zu",
+                         seq, c->positions);
+    if (c->window > 0 && seq > c->window)
+        merak_model_fail(m, MERAK_ERR_UNSUPPORTED,
+                         "sequence length %zu is above the model's "
+                         "sliding_window %zu, and attention in windows is not "
+                         "supported: --seq %zu or less",
+                         seq, c->window, c->window);
 }
 
 static void describe_llama(struct merak_model *m,
                            const struct merak_hf_config *c)
 {
     struct merak_value *table, *x, *h;
+    size_t C = c->hidden;
 
-    if (merak_model_seq(m) > c->positions)
-        merak_model_fail(m, MERAK_ERR_CONFIG,
-                         "sequence length %zu is above the model's "
-                         "max_position_embeddings %zu",
-                         merak_model_seq(m), c->positions);
+    check_seq(m, c);
     table = MERAK_PARAM(m, "model.embed_tokens.weight",
                         MERAK_NORMAL(c->init_std), c->vocab, c->hidden);
     x = merak_embedding(m, merak_tokens(m), table);
     for (size_t i = 0; i < c->layers; i++) {
         const char *at = merak_name(m, "model.layers.%zu", i);
 
-        h = llama_norm(m, c, x, merak_name(m, "%s.input_layernorm", at));
+        h = llama_norm(m, c, x, C, merak_name(m, "%s.input_layernorm", at));
         x = merak_add(m, x, llama_attention(m, c, h, at));
-        h = llama_norm(m, c, x,
+        h = llama_norm(m, c, x, C,
                        merak_name(m, "%s.post_attention_layernorm", at));
         x = merak_add(m, x, llama_mlp(m, c, h, at));
     }
-    head(m, c, llama_norm(m, c, x, "model.norm"), table);
+    head(m, c, llama_norm(m, c, x, C, "model.norm"), table);
 }
 
 void merak_hf_describe(struct merak_model *m, void *config)

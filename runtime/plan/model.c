@@ -39,7 +39,7 @@ enum merak_status plan_model_open(const struct plan_options *opt,
     rc = merak_hf_config_load(opt->model, &model->config, err);
     if (rc != MERAK_OK)
         return rc;
-    model->name = model->config.family == MERAK_GPT2 ? "gpt2" : "llama";
+    model->name = merak_hf_family_name(model->config.family);
     model->positions = model->config.positions;
     model->layers = model->config.layers;
     return MERAK_OK;

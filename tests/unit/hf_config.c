@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define GPT2                                                        \
@@ -20,6 +21,38 @@
     "{\"model_type\":\"llama\",\"vocab_size\":32000,\"hidden_size\":4096," \
     "\"intermediate_size\":11008,\"num_hidden_layers\":32,"                \
     "\"num_attention_heads\":32,\"max_position_embeddings\":4096}"
+
+/* Files of the other families, as published but for what is no number. */
+#define QWEN2                                                              \
+    "{\"model_type\":\"qwen2\",\"vocab_size\":151936,\"hidden_size\":896," \
+    "\"intermediate_size\":4864,\"num_hidden_layers\":24,"                 \
+    "\"num_attention_heads\":14,\"num_key_value_heads\":2,"                \
+    "\"max_position_embeddings\":32768,\"max_window_layers\":21,"          \
+    "\"rope_theta\":1000000.0,\"sliding_window\":32768,"                   \
+    "\"tie_word_embeddings\":true,\"use_mrope\":false,\"use_cache\":true," \
+    "\"use_sliding_window\":false,\"bos_token_id\":151643}"
+#define QWEN3                                                                \
+    "{\"model_type\":\"qwen3\",\"vocab_size\":151936,\"hidden_size\":1024,"  \
+    "\"intermediate_size\":3072,\"num_hidden_layers\":28,\"head_dim\":128,"  \
+    "\"num_attention_heads\":16,\"num_key_value_heads\":8,"                  \
+    "\"attention_bias\":false,\"max_position_embeddings\":40960,"            \
+    "\"max_window_layers\":28,\"rope_theta\":1000000,\"rope_scaling\":null," \
+    "\"sliding_window\":null,\"use_sliding_window\":false,"                  \
+    "\"tie_word_embeddings\":true}"
+#define MISTRAL                                                              \
+    "{\"model_type\":\"mistral\",\"vocab_size\":32000,\"hidden_size\":4096," \
+    "\"intermediate_size\":14336,\"num_hidden_layers\":32,"                  \
+    "\"num_attention_heads\":32,\"num_key_value_heads\":8,"                  \
+    "\"max_position_embeddings\":32768,\"rms_norm_eps\":1e-05,"              \
+    "\"sliding_window\":4096}"
+#define PHI3                                                                 \
+    "{\"model_type\":\"phi3\",\"vocab_size\":32064,\"hidden_size\":3072,"    \
+    "\"intermediate_size\":8192,\"num_hidden_layers\":32,"                   \
+    "\"num_attention_heads\":32,\"num_key_value_heads\":32,"                 \
+    "\"max_position_embeddings\":4096,\"attention_bias\":false,"             \
+    "\"original_max_position_embeddings\":4096,\"embd_pdrop\":0.0,"          \
+    "\"resid_pdrop\":0.0,\"attention_dropout\":0.0,\"sliding_window\":2047," \
+    "\"auto_map\":{\"AutoConfig\":\"x.Y\"},\"_name_or_path\":\"phi\"}"
 
 /* Load `text` as a file. */
 static enum merak_status load(const char *text, struct merak_hf_config *config,
@@ -147,6 +180,31 @@ static const struct {
     {GPT2, "{\"add_cross_attention\":true}", "add_cross_attention is true"},
     {GPT2, "{\"tie_word_embeddings\":1}", "expected true or false"},
     {GPT2, "{\"quantization_config\":{}}", "quantization_config"},
+    {GPT2, "{\"num_attention_heads\":2}",
+     "n_head 12 and num_attention_heads 2"},
+    {GPT2, "{\"hidden_size\":96}", "n_embd 768 and hidden_size 96"},
+    {GPT2, "{\"num_hidden_layers\":3}", "n_layer 12 and num_hidden_layers 3"},
+    {GPT2, "{\"max_position_embeddings\":99}", "n_positions 1024 and max_pos"},
+    {GPT2, "{\"is_causal\":false}", "is_causal is false"},
+    {GPT2, "{\"is_encoder_decoder\":true}", "is_encoder_decoder is true"},
+    {GPT2, "{\"pruned_heads\":{\"0\":[1]}}", "pruned_heads is"},
+    {GPT2, "{\"n_layer\":1000000}", "n_layer is 1000000, expected a whole"},
+    {GPT2, "{\"n_head\":16385}", "n_head is 16385"},
+    {GPT2, "{\"n_embd\":1048577}", "n_embd is 1048577"},
+    {GPT2, "{\"n_inner\":2147483647}", "n_inner is 2147483647"},
+    {GPT2, "{\"vocab_size\":2147483647}", "vocab_size is 2147483647"},
+    {LLAMA, "{\"head_dim\":4098}", "head_dim is 4098"},
+    {LLAMA, "{\"is_causal\":false}", "is_causal is false"},
+    {LLAMA, "{\"rope_interleaved\":true}", "rope_interleaved is true"},
+    {LLAMA, "{\"rope_parameters\":{\"type\":\"linear\"}}",
+     "rope_parameters is"},
+    {LLAMA, "{\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling is"},
+    {QWEN2, "{\"num_key_value_heads\":null,\"use_mrope\":true}",
+     "use_mrope is true"},
+    {QWEN2, "{\"layer_types\":[\"full_attention\"]}", "layer_types is"},
+    {QWEN3, "{\"head_dim\":null}", "head_dim is missing; the qwen3"},
+    {PHI3, "{\"attention_bias\":true}", "attention_bias is true"},
+    {PHI3, "{\"partial_rotary_factor\":0.75}", "partial_rotary_factor is"},
     {LLAMA, "{\"hidden_size\":null}", "hidden_size is missing"},
     {LLAMA, "{\"intermediate_size\":null}", "intermediate_size is missing"},
     {LLAMA, "{\"num_hidden_layers\":null}", "num_hidden_layers is missing"},
@@ -181,6 +239,170 @@ static void bad_fields_are_named(void **state)
             fail_msg("%s: got \"%s\", expected \"%s\"", bad_rows[i].patch,
                      err.text, bad_rows[i].says);
     }
+}
+
+static void other_families_are_read(void **state)
+{
+    struct merak_hf_config c;
+    struct merak_error err;
+
+    (void)state;
+    if (load(QWEN2, &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.family, MERAK_QWEN2);
+    assert_true(c.qkv_bias && !c.attn_bias && c.tied && c.window == 0);
+    assert_true(c.rope_theta == 1e6f && c.head_dim == 64);
+    if (load(QWEN3, &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.family, MERAK_QWEN3);
+    assert_true(!c.qkv_bias && !c.attn_bias && c.qk_norm && c.head_dim == 128);
+    if (load(MISTRAL, &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.family, MERAK_MISTRAL);
+    assert_true(c.window == 4096 && !c.qkv_bias && !c.qk_norm);
+    if (load(PHI3, &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.family, MERAK_PHI3);
+    assert_true(c.window == 2047 && c.norm_eps == 1e-5f && !c.tied);
+    assert_string_equal(c.note, "");
+}
+
+static size_t window_of(const char *patch)
+{
+    struct merak_hf_config c;
+    struct merak_error err;
+
+    if (load_patched(QWEN2, patch, &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    return c.window;
+}
+
+/* Of 24 layers those from max_window_layers on have windows. */
+static void windows_are_used_where_the_file_says(void **state)
+{
+    (void)state;
+    assert_int_equal(window_of("{\"use_sliding_window\":true}"), 32768);
+    assert_int_equal(window_of("{\"use_sliding_window\":true,"
+                               "\"max_window_layers\":24}"),
+                     0);
+    assert_int_equal(window_of("{\"use_sliding_window\":true,"
+                               "\"sliding_window\":null}"),
+                     0);
+}
+
+static void a_sequence_longer_than_the_window_is_refused(void **state)
+{
+    struct merak_model_options opt = {1, 4097, MERAK_F32};
+    struct merak_hf_config c;
+    struct merak_model *m;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(load(MISTRAL, &c, NULL), MERAK_OK);
+    for (opt.seq = 4096; opt.seq < 4098; opt.seq++) {
+        assert_int_equal(merak_model_create(&opt, &m, NULL), MERAK_OK);
+        merak_hf_describe(m, &c);
+        if (opt.seq == 4096)
+            assert_int_equal(merak_model_status(m, &err), MERAK_OK);
+        else
+            assert_int_not_equal(merak_model_status(m, &err), MERAK_OK);
+        merak_model_destroy(m);
+    }
+    assert_non_null(strstr(err.text, "sliding_window 4096"));
+}
+
+/* What nothing here knows of is refused by name, or named and ignored. */
+static void unknown_fields_are_named(void **state)
+{
+    struct merak_hf_config c;
+    struct merak_error err;
+    char path[] = "/tmp/merak-config-XXXXXX";
+    const char *text = "{\"attention_multiplier\":0.5,\"logits_scaling\":8,"
+                       "\"mup\":null,";
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    dprintf(fd, "%s%s", text, strchr(LLAMA, '{') + 1);
+    close(fd);
+    assert_int_equal(
+        merak_hf_config_read(path, MERAK_HF_UNKNOWN_REFUSE, &c, &err),
+        MERAK_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "attention_multiplier, logits_scaling;"));
+    assert_non_null(strstr(err.text, "--config-unknown"));
+    assert_int_equal(
+        merak_hf_config_read(path, MERAK_HF_UNKNOWN_IGNORE, &c, &err),
+        MERAK_OK);
+    assert_non_null(strstr(c.note, "attention_multiplier, logits_scaling"));
+    unlink(path);
+}
+
+/* Published files have these, which change nothing that is trained. */
+static void harmless_fields_are_passed_over(void **state)
+{
+    static const char *const gpt2 =
+        "{\"architectures\":[\"GPT2LMHeadModel\"],\"attn_pdrop\":0.0,"
+        "\"bos_token_id\":50256,\"n_ctx\":1024,\"output_past\":true,"
+        "\"pad_token_id\":50256,\"summary_activation\":null,"
+        "\"summary_first_dropout\":0.1,\"summary_type\":\"cls_index\","
+        "\"task_specific_params\":{\"text-generation\":{\"do_sample\":true}},"
+        "\"num_attention_heads\":12,\"is_causal\":true}";
+    static const char *const llama =
+        "{\"_name_or_path\":\"x\",\"pretraining_tp\":1,\"use_cache\":true,"
+        "\"rope_scaling\":{\"rope_type\":\"default\"},"
+        "\"rope_interleaved\":false,\"dtype\":\"bfloat16\","
+        "\"transformers.js_config\":{},\"is_llama_config\":true}";
+    struct merak_hf_config c;
+    struct merak_error err;
+
+    (void)state;
+    if (load_patched(GPT2, gpt2, &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_string_equal(c.note, "");
+    if (load_patched(LLAMA, llama, &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+}
+
+/* Where transformers says less than 0.1 the difference is told, once. */
+static void what_is_assumed_is_noted(void **state)
+{
+    struct merak_hf_config c;
+
+    (void)state;
+    assert_int_equal(load(GPT2, &c, NULL), MERAK_OK);
+    assert_non_null(strstr(c.note, "attn_pdrop"));
+    assert_int_equal(load_patched(GPT2, "{\"attn_pdrop\":0}", &c, NULL),
+                     MERAK_OK);
+    assert_string_equal(c.note, "");
+}
+
+/* The file in a folder, and nothing that would have to be waited for. */
+static void a_folder_stands_for_its_config(void **state)
+{
+    char folder[] = "/tmp/merak-model-XXXXXX", path[64], fifo[64];
+    struct merak_hf_config c;
+    struct merak_error err;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/config.json", folder);
+    snprintf(fifo, sizeof(fifo), "%s/fifo", folder);
+    assert_int_equal(merak_hf_config_load(folder, &c, &err),
+                     MERAK_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, path));
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(LLAMA, f);
+    fclose(f);
+    assert_int_equal(merak_hf_config_load(folder, &c, &err), MERAK_OK);
+    assert_int_equal(c.family, MERAK_LLAMA);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_not_equal(merak_hf_config_load(fifo, &c, &err), MERAK_OK);
+    assert_non_null(strstr(err.text, "not a file"));
+    unlink(fifo);
+    unlink(path);
+    rmdir(folder);
 }
 
 static void bad_files_are_refused(void **state)
@@ -315,6 +537,13 @@ int main(void)
         cmocka_unit_test(a_silent_llama_file_takes_these_defaults),
         cmocka_unit_test(fields_that_are_given_are_taken),
         cmocka_unit_test(bad_fields_are_named),
+        cmocka_unit_test(other_families_are_read),
+        cmocka_unit_test(windows_are_used_where_the_file_says),
+        cmocka_unit_test(a_sequence_longer_than_the_window_is_refused),
+        cmocka_unit_test(unknown_fields_are_named),
+        cmocka_unit_test(harmless_fields_are_passed_over),
+        cmocka_unit_test(what_is_assumed_is_noted),
+        cmocka_unit_test(a_folder_stands_for_its_config),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(models_have_as_many_parameters_as_published),
         cmocka_unit_test(only_matrices_decay),

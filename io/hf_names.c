@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_names.c - our parameters and the tensors of Hugging Face folders
+ *
+ * A row for each parameter of a family; "*" is the layer's number.  A name of
+ * a tensor that is NULL is that of the parameter.
+ */
+#include "config.h"
+
+#include "io/hf_names.h"
+
+#include "base/error.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What a dim of a parameter is as long as. */
+enum extent { ONE, HIDDEN, FFN, VOCAB, POSITIONS, QUERIES, KEYS, PACKED, HEAD };
+
+/* Several parameters one after the other in a tensor: all its rows, and how
+ * many are before this one. */
+enum part { WHOLE, FUSED_Q, FUSED_K, FUSED_V, FUSED_GATE, FUSED_UP };
+
+struct row {
+    const char *param, *tensor;
+    enum extent rows, cols;
+    bool transposed;
+    enum part part;
+};
+
+#define ROW(name, r, c)                           \
+    {                                             \
+        .param = (name), .rows = (r), .cols = (c) \
+    }
+#define IN_OUT(name, r, c)                                            \
+    {                                                                 \
+        .param = (name), .rows = (r), .cols = (c), .transposed = true \
+    }
+#define PART(name, in, r, c, which)                                \
+    {                                                              \
+        .param = (name), .tensor = (in), .rows = (r), .cols = (c), \
+        .part = (which)                                            \
+    }
+
+/* GPT-2's matrices are those of its Conv1D, [in, out]. */
+static const struct row gpt2_rows[] = {
+    ROW("wte.weight", VOCAB, HIDDEN),
+    ROW("wpe.weight", POSITIONS, HIDDEN),
+    ROW("h.*.ln_1.weight", HIDDEN, ONE),
+    ROW("h.*.ln_1.bias", HIDDEN, ONE),
+    IN_OUT("h.*.attn.c_attn.weight", PACKED, HIDDEN),
+    ROW("h.*.attn.c_attn.bias", PACKED, ONE),
+    IN_OUT("h.*.attn.c_proj.weight", HIDDEN, QUERIES),
+    ROW("h.*.attn.c_proj.bias", HIDDEN, ONE),
+    ROW("h.*.ln_2.weight", HIDDEN, ONE),
+    ROW("h.*.ln_2.bias", HIDDEN, ONE),
+    IN_OUT("h.*.mlp.c_fc.weight", FFN, HIDDEN),
+    ROW("h.*.mlp.c_fc.bias", FFN, ONE),
+    IN_OUT("h.*.mlp.c_proj.weight", HIDDEN, FFN),
+    ROW("h.*.mlp.c_proj.bias", HIDDEN, ONE),
+    ROW("ln_f.weight", HIDDEN, ONE),
+    ROW("ln_f.bias", HIDDEN, ONE),
+    ROW("lm_head.weight", VOCAB, HIDDEN),
+    {.param = NULL},
+};
+
+#define AT "model.layers.*."
+
+/* Whose projections are tensors of their own; not all have biases, or norms
+ * of queries and keys. */
+static const struct row llama_rows[] = {
+    ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
+    ROW(AT "input_layernorm.weight", HIDDEN, ONE),
+    ROW(AT "self_attn.q_proj.weight", QUERIES, HIDDEN),
+    ROW(AT "self_attn.q_proj.bias", QUERIES, ONE),
+    ROW(AT "self_attn.k_proj.weight", KEYS, HIDDEN),
+    ROW(AT "self_attn.k_proj.bias", KEYS, ONE),
+    ROW(AT "self_attn.v_proj.weight", KEYS, HIDDEN),
+    ROW(AT "self_attn.v_proj.bias", KEYS, ONE),
+    ROW(AT "self_attn.q_norm.weight", HEAD, ONE),
+    ROW(AT "self_attn.k_norm.weight", HEAD, ONE),
+    ROW(AT "self_attn.o_proj.weight", HIDDEN, QUERIES),
+    ROW(AT "self_attn.o_proj.bias", HIDDEN, ONE),
+    ROW(AT "post_attention_layernorm.weight", HIDDEN, ONE),
+    ROW(AT "mlp.gate_proj.weight", FFN, HIDDEN),
+    ROW(AT "mlp.gate_proj.bias", FFN, ONE),
+    ROW(AT "mlp.up_proj.weight", FFN, HIDDEN),
+    ROW(AT "mlp.up_proj.bias", FFN, ONE),
+    ROW(AT "mlp.down_proj.weight", HIDDEN, FFN),
+    ROW(AT "mlp.down_proj.bias", HIDDEN, ONE),
+    ROW("model.norm.weight", HIDDEN, ONE),
+    ROW("lm_head.weight", VOCAB, HIDDEN),
+    {.param = NULL},
+};
+
+static const struct row phi3_rows[] = {
+    ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
+    ROW(AT "input_layernorm.weight", HIDDEN, ONE),
+    PART(AT "self_attn.q_proj.weight", AT "self_attn.qkv_proj.weight", QUERIES,
+         HIDDEN, FUSED_Q),
+    PART(AT "self_attn.k_proj.weight", AT "self_attn.qkv_proj.weight", KEYS,
+         HIDDEN, FUSED_K),
+    PART(AT "self_attn.v_proj.weight", AT "self_attn.qkv_proj.weight", KEYS,
+         HIDDEN, FUSED_V),
+    ROW(AT "self_attn.o_proj.weight", HIDDEN, QUERIES),
+    ROW(AT "post_attention_layernorm.weight", HIDDEN, ONE),
+    PART(AT "mlp.gate_proj.weight", AT "mlp.gate_up_proj.weight", FFN, HIDDEN,
+         FUSED_GATE),
+    PART(AT "mlp.up_proj.weight", AT "mlp.gate_up_proj.weight", FFN, HIDDEN,
+         FUSED_UP),
+    ROW(AT "mlp.down_proj.weight", HIDDEN, FFN),
+    ROW("model.norm.weight", HIDDEN, ONE),
+    ROW("lm_head.weight", VOCAB, HIDDEN),
+    {.param = NULL},
+};
+
+/* Buffers that are computed, and that older files hold all the same. */
+static const char *const gpt2_spare[] = {"h.*.attn.bias",
+                                         "h.*.attn.masked_bias", NULL};
+static const char *const llama_spare[] = {AT "self_attn.rotary_emb.inv_freq",
+                                          NULL};
+
+struct names {
+    const struct row *row;
+    const char *const *spare;
+    const char *prefix; /* that may be in front of all names, or NULL */
+};
+
+static const struct names families[] = {
+    [MERAK_GPT2] = {gpt2_rows, gpt2_spare, "transformer."},
+    [MERAK_LLAMA] = {llama_rows, llama_spare, NULL},
+    [MERAK_QWEN2] = {llama_rows, llama_spare, NULL},
+    [MERAK_QWEN3] = {llama_rows, llama_spare, NULL},
+    [MERAK_MISTRAL] = {llama_rows, llama_spare, NULL},
+    [MERAK_PHI3] = {phi3_rows, llama_spare, NULL},
+};
+
+/* Does the pattern mean the name?  The digits of its "*" come back. */
+static bool matches(const char *pattern, const char *name,
+                    const char **digits_p, int *n_p)
+{
+    const char *star = strchr(pattern, '*');
+    size_t before = star == NULL ? strlen(pattern) : (size_t)(star - pattern);
+
+    *n_p = 0;
+    if (strncmp(pattern, name, before) != 0)
+        return false;
+    if (star == NULL)
+        return name[before] == '\0';
+    *digits_p = name + before;
+    while (isdigit((unsigned char)(*digits_p)[*n_p]))
+        ++*n_p;
+    return *n_p > 0 && strcmp(star + 1, *digits_p + *n_p) == 0;
+}
+
+static size_t extent_of(const struct merak_hf_config *c, enum extent e)
+{
+    switch (e) {
+    case HIDDEN:
+        return c->hidden;
+    case FFN:
+        return c->ffn;
+    case VOCAB:
+        return c->vocab;
+    case POSITIONS:
+        return c->positions;
+    case QUERIES:
+        return c->heads * c->head_dim;
+    case KEYS:
+        return c->kv_heads * c->head_dim;
+    case PACKED:
+        return 3 * c->heads * c->head_dim;
+    case HEAD:
+        return c->head_dim;
+    case ONE:
+        break;
+    }
+    return 1;
+}
+
+static void place_part(const struct merak_hf_config *c, enum part part,
+                       struct merak_hf_tensor *t)
+{
+    size_t q = extent_of(c, QUERIES), kv = extent_of(c, KEYS);
+
+    t->first_row = 0;
+    t->of_rows = t->rows;
+    if (part == FUSED_Q || part == FUSED_K || part == FUSED_V) {
+        t->of_rows = q + 2 * kv;
+        t->first_row = part == FUSED_Q ? 0 : part == FUSED_K ? q : q + kv;
+    } else if (part == FUSED_GATE || part == FUSED_UP) {
+        t->of_rows = 2 * c->ffn;
+        t->first_row = part == FUSED_GATE ? 0 : c->ffn;
+    }
+}
+
+static void fill_tensor(const struct merak_hf_config *c, const struct row *row,
+                        const char *digits, int n, struct merak_hf_tensor *t)
+{
+    const char *name = row->tensor != NULL ? row->tensor : row->param;
+    const char *star = strchr(name, '*');
+
+    if (star == NULL)
+        snprintf(t->name, sizeof(t->name), "%s", name);
+    else
+        snprintf(t->name, sizeof(t->name), "%.*s%.*s%s", (int)(star - name),
+                 name, n, digits, star + 1);
+    t->transposed = row->transposed;
+    t->vector = row->cols == ONE;
+    t->rows = extent_of(c, row->rows);
+    t->cols = extent_of(c, row->cols);
+    place_part(c, row->part, t);
+}
+
+enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
+                                       const char *param,
+                                       struct merak_hf_tensor *tensor,
+                                       struct merak_error *err)
+{
+    const struct row *row = families[config->family].row;
+    const char *digits = NULL;
+    int n;
+
+    for (; row->param != NULL; row++) {
+        if (matches(row->param, param, &digits, &n)) {
+            fill_tensor(config, row, digits, n, tensor);
+            return MERAK_OK;
+        }
+    }
+    return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                      "the %s family has no parameter %.120s",
+                      merak_hf_family_name(config->family), param);
+}
+
+const char *merak_hf_tensor_base(const struct merak_hf_config *config,
+                                 const char *name)
+{
+    const char *prefix = families[config->family].prefix;
+    size_t n = prefix == NULL ? 0 : strlen(prefix);
+
+    return n > 0 && strncmp(name, prefix, n) == 0 ? name + n : name;
+}
+
+bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
+                              const char *name)
+{
+    const char *const *spare = families[config->family].spare;
+    const char *digits;
+    int n;
+
+    if (config->tied && strcmp(name, "lm_head.weight") == 0)
+        return true;
+    for (; *spare != NULL; spare++) {
+        if (matches(*spare, name, &digits, &n))
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/hf_names.h - our parameters and the tensors of Hugging Face folders */
+#ifndef MERAK_IO_HF_NAMES_H
+#define MERAK_IO_HF_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "io/hf_config.h"
+
+enum { MERAK_HF_NAME_BYTES = 128 };
+
+/*
+ * Where a parameter of merak_hf_describe() is in a checkpoint folder.
+ *
+ * Parameters are [out.., in..], row-major.  With [rows, cols] what that is
+ * with all out and all in dims together (a vector: cols 1), the parameter is
+ * rows first_row .. first_row + rows - 1 of the tensor, which has `of_rows`
+ * of them; that differs from `rows` where a tensor holds several parameters.
+ * A transposed tensor is stored as [cols, rows].
+ */
+struct merak_hf_tensor {
+    char name[MERAK_HF_NAME_BYTES];
+    bool transposed;
+    bool vector; /* the tensor has one dim, [rows] */
+    size_t rows, cols, first_row, of_rows;
+};
+
+/* Of the parameter called `param`.  MERAK_ERR_NOT_FOUND: the family has no
+ * such parameter. */
+enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
+                                       const char *param,
+                                       struct merak_hf_tensor *tensor,
+                                       struct merak_error *err) MERAK_CHECKED;
+/*
+ * A tensor's name without the prefix that some writers put in front of all
+ * of a family's names ("transformer.wte.weight" is "wte.weight").
+ */
+const char *merak_hf_tensor_base(const struct merak_hf_config *config,
+                                 const char *name);
+/* Is the tensor, by its base name, no weight or the copy of one: masks and
+ * frequencies that are computed, a tied output layer? */
+bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
+                              const char *name);
+
+#endif
