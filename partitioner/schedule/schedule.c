@@ -23,7 +23,6 @@ static const struct merak_schedule *const schedules[] = {
 };
 
 static const char *const move_names[] = {"drop-last", "early", "third"};
-#define MAX_SLICES 1024
 #define N_MOVES (sizeof(move_names) / sizeof(move_names[0]))
 
 const struct merak_schedule *const *merak_schedules(void)
@@ -70,7 +69,7 @@ int merak_schedule_slices(const char *name)
     if (strncmp(name, "sliced:", 7) != 0 || !isdigit((unsigned char)name[7]))
         return 0;
     n = strtol(name + 7, &end, 10);
-    return *end == '\0' && n > 0 && n <= MAX_SLICES ? (int)n : 0;
+    return *end == '\0' && n > 0 && n <= MERAK_MAX_SLICES ? (int)n : 0;
 }
 
 enum merak_status merak_schedule_find(const char *name,

@@ -108,6 +108,8 @@ struct merak_schedule {
 enum merak_status merak_schedule_find(const char *name,
                                       const struct merak_schedule **sched_p,
                                       struct merak_error *err) MERAK_CHECKED;
+/* A name says no more slices than this, and a search tries no more. */
+enum { MERAK_MAX_SLICES = 1024 };
 /* N of "sliced:N"; 0: the name says nothing of slices. */
 int merak_schedule_slices(const char *name);
 /* All of them, NULL-terminated. */

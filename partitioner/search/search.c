@@ -477,7 +477,8 @@ static enum merak_status rate_slices(struct merak_search *s,
     double before = DBL_MAX;
     enum merak_status rc = MERAK_OK;
 
-    for (int n = asked > 1 ? asked : 2; may_slice(s, whole, n); n *= 2) {
+    for (int n = asked > 1 ? asked : 2;
+         n <= MERAK_MAX_SLICES && may_slice(s, whole, n); n *= 2) {
         struct merak_candidate cand = *whole;
         struct merak_table *table;
         int first = s->n_cands;

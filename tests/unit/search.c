@@ -373,6 +373,64 @@ static void boundaries_are_of_slices(void **state)
     }
 }
 
+/* The shape of Llama 3 8B. */
+static struct merak_hf_config llama3_8b(void)
+{
+    struct merak_hf_config config = gpt2_config(32, 4096, 32, 128256);
+
+    config.family = MERAK_LLAMA;
+    config.kv_heads = 8;
+    config.ffn = 14336;
+    config.positions = 131072;
+    config.rope_theta = 5e5f;
+    config.tied = config.attn_bias = config.mlp_bias = false;
+    return config;
+}
+
+/* With few long sequences for many stages a search tries ever more slices;
+ * what it proposes, and what it rates on the way, are names that are read. */
+static void plans_of_long_sequences_are_read(void **state)
+{
+    static const struct {
+        const char *device;
+        int nodes;
+        size_t batch, seq;
+    } rows[] = {
+        {"h100", 4, 16, 16384}, {"a100", 4, 2, 32768}, {"h100", 4, 16, 131072}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct merak_hf_config config = llama3_8b();
+        struct merak_search_result *result = NULL;
+        struct merak_device device;
+        struct merak_error err;
+        struct merak_search_input in = {.describe = merak_hf_describe,
+                                        .arg = &config,
+                                        .seq = rows[i].seq,
+                                        .dtype = MERAK_BF16,
+                                        .global_batch = rows[i].batch,
+                                        .nodes = rows[i].nodes,
+                                        .ranks_per_node = 8,
+                                        .memory_bytes = (size_t)1 << 40,
+                                        .threads = 1,
+                                        .device = &device};
+        const struct merak_schedule *schedule;
+
+        assert_int_equal(merak_device_find(rows[i].device, &device, NULL),
+                         MERAK_OK);
+        if (merak_search(&in, &result, &err) != MERAK_OK)
+            fail_msg("%s, %zu tokens: %s", rows[i].device, rows[i].seq,
+                     err.text);
+        for (int k = 0; k < result->n_choices; k++)
+            assert_int_equal(
+                merak_schedule_find(result->choice[k].plan.schedule, &schedule,
+                                    NULL),
+                MERAK_OK);
+        merak_search_destroy(result);
+        merak_device_fini(&device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +441,7 @@ int main(void)
         cmocka_unit_test(memory_is_the_arena_s),
         cmocka_unit_test(a_huge_vocabulary_is_cut_over_all_stages),
         cmocka_unit_test(boundaries_are_of_slices),
+        cmocka_unit_test(plans_of_long_sequences_are_read),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
