@@ -38,6 +38,8 @@ const char *merak_status_name(enum merak_status status)
         return "timed out";
     case MERAK_ERR_FABRIC:
         return "fabric error";
+    case MERAK_ERR_LOST:
+        return "a peer is gone";
     case MERAK_ERR_CORRUPT:
         return "damaged data";
     case MERAK_ERR_MISMATCH:

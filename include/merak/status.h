@@ -30,6 +30,7 @@ enum merak_status {
     MERAK_ERR_PEER = -40,
     MERAK_ERR_TIMEOUT = -41,
     MERAK_ERR_FABRIC = -42,
+    MERAK_ERR_LOST = -43, /* a peer's process has ended, or its node */
 
     /* damaged or foreign data */
     MERAK_ERR_CORRUPT = -60,  /* a checksum or a size is wrong */

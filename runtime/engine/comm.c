@@ -154,17 +154,17 @@ static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
     return MERAK_OK;
 }
 
-static enum merak_status pass(struct merak_engine *e, unsigned *did,
-                              struct merak_error *err)
+/* Advance what is in flight, start what can be; counts what it did. */
+static enum merak_status comm_progress(struct merak_engine *e, unsigned *did,
+                                       struct merak_error *err)
 {
     enum merak_status rc;
-    const char *why;
+    const struct merak_error *why;
 
     *did = e->opt.tr->ops->progress(e->opt.tr);
-    why = e->opt.tr->ops->aborted == NULL ? NULL
-                                          : e->opt.tr->ops->aborted(e->opt.tr);
+    why = merak_transport_aborted(e->opt.tr);
     if (why != NULL)
-        return merak_fail(err, MERAK_ERR_PEER, "%s", why);
+        return merak_fail(err, why->status, "%s", why->text);
     for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
         rc = start_queue(e, q, did, err);
         if (rc != MERAK_OK)
@@ -211,12 +211,12 @@ static int64_t wake_ns(const struct merak_engine *e, int64_t now, int64_t most)
 
 /* Sleep until an event or until wake.  Timers of virtual machines are late by
  * a tenth of a millisecond, which is learnt, so that emulated work is not. */
-static void sleep_until(struct merak_engine *e, struct pollfd fds[2],
+static void sleep_until(struct merak_engine *e, struct pollfd fds[3],
                         int64_t now, int64_t wake)
 {
     struct timespec timeout = {0, (long)(wake - now)};
 
-    if (ppoll(fds, 2, &timeout, NULL) == 0)
+    if (ppoll(fds, 3, &timeout, NULL) == 0)
         e->timer_late_ns += (merak_clock_ns() - wake - e->timer_late_ns) / 8;
     if (e->timer_late_ns > MAX_LATE_NS)
         e->timer_late_ns = MAX_LATE_NS;
@@ -230,11 +230,14 @@ static void drain_fd(int fd)
         ;
 }
 
-/* Sleep until the transport or the compute thread has something. */
+/* Sleep until the transport or the compute thread has something, or a peer's
+ * process has ended. */
 static void sleep_for_event(struct merak_engine *e)
 {
-    struct pollfd fds[2] = {{.fd = e->wake_fd, .events = POLLIN},
-                            {.fd = -1, .events = POLLIN}};
+    struct pollfd fds[3] = {
+        {.fd = e->wake_fd, .events = POLLIN},
+        {.fd = -1, .events = POLLIN},
+        {.fd = merak_transport_lost_fd(e->opt.tr), .events = POLLIN}};
     int64_t most = 100000000, now, wake;
 
     if (e->opt.tr->ops->event_fd != NULL)
@@ -249,22 +252,25 @@ static void sleep_for_event(struct merak_engine *e)
     if (wake > 0 && !atomic_load(&e->failed))
         sleep_until(e, fds, now, wake);
     atomic_store(&e->comm_sleeps, false);
+    if (fds[2].revents != 0)
+        e->opt.tr->ops->find_lost(e->opt.tr);
     drain_fd(e->wake_fd);
 }
 
-static enum merak_status stuck(struct merak_engine *e, struct merak_error *err)
+static enum merak_status flight_timed_out(struct merak_engine *e,
+                                          struct merak_error *err)
 {
     const struct merak_instr *instr = &e->program->instr[e->flight[0].instr];
     char what[128];
 
     merak_engine_describe(e, instr, what, sizeof(what));
     return merak_fail(
-        err, MERAK_ERR_TIMEOUT, "step %llu: %.120s is not over after %.0f s",
+        err, MERAK_ERR_TIMEOUT, "step %llu: %.120s timed out after %.0f s",
         (unsigned long long)e->step->step, what, e->opt.deadline_s);
 }
 
 /* Does the compute thread want this core, or will it, being just woken? */
-static bool is_in_the_way(const struct merak_engine *e)
+static bool should_yield_core(const struct merak_engine *e)
 {
     return e->crowded &&
            (!atomic_load(&e->compute_sleeps) ||
@@ -281,7 +287,7 @@ static void run_comm(struct merak_engine *e)
     memset(e->next, 0, sizeof(e->next));
     e->n_flights = e->n_exchanging = 0;
     while (rc == MERAK_OK && !run_finished(e)) {
-        rc = pass(e, &did, &err);
+        rc = comm_progress(e, &did, &err);
         if (atomic_load(&e->failed_ready))
             break;
         now = merak_clock_ns();
@@ -292,10 +298,10 @@ static void run_comm(struct merak_engine *e)
         }
         if (e->n_flights > 0 && rc == MERAK_OK &&
             (double)(now - last) * 1e-9 > e->opt.deadline_s)
-            rc = stuck(e, &err);
+            rc = flight_timed_out(e, &err);
         if (idle_since == 0)
             idle_since = now;
-        if (now - idle_since > MERAK_SPIN_NS || is_in_the_way(e))
+        if (now - idle_since > MERAK_SPIN_NS || should_yield_core(e))
             sleep_for_event(e);
     }
     if (rc != MERAK_OK)

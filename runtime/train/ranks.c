@@ -160,8 +160,13 @@ static enum merak_status fill_map(const struct merak_placement *p,
     r->transport_rank = calloc((size_t)boot->size, sizeof(int));
     if (r->transport_rank == NULL)
         return merak_fail_nomem(err, (size_t)boot->size * sizeof(int));
-    for (int i = 0; i < boot->size; i++)
+    r->logical_rank = calloc((size_t)boot->size, sizeof(int));
+    if (r->logical_rank == NULL)
+        return merak_fail_nomem(err, (size_t)boot->size * sizeof(int));
+    for (int i = 0; i < boot->size; i++) {
         r->transport_rank[i] = merak_placement_physical_of(p, i);
+        r->logical_rank[r->transport_rank[i]] = i;
+    }
     r->logical = merak_placement_logical_of(p, boot->rank);
     r->order_tp_pp_dp = merak_placement_order(p) == MERAK_ORDER_TP_PP_DP;
     r->plan_id = merak_placement_id(p);
@@ -233,5 +238,7 @@ void merak_ranks_fini(struct merak_ranks *ranks)
         merak_plan_fini(&ranks->launch);
     ranks->launched = false;
     free(ranks->transport_rank);
+    free(ranks->logical_rank);
     ranks->transport_rank = NULL;
+    ranks->logical_rank = NULL;
 }

@@ -332,6 +332,7 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
     to.arena = t->arena.base;
     to.arena_bytes = t->arena.bytes;
     to.arena_fd = t->arena.fd;
+    to.rank_name = t->ranks.logical_rank;
     rc = merak_transport_open(transport, t->boot, &to, &t->tr, err);
     if (rc == MERAK_OK)
         rc = merak_trainer_epoch(t, err);

@@ -23,6 +23,8 @@
 #include <time.h>
 
 #define HEAP_ROOM ((size_t)2 << 20)
+#define GRACE_NS INT64_C(2000000000)
+#define TURN_NS INT64_C(50000000)
 
 /* The exit code for a failure in a phase whose own code is `phase`. */
 static int exit_code(enum merak_status rc, int phase)
@@ -42,6 +44,7 @@ static int exit_code(enum merak_status rc, int phase)
     case MERAK_ERR_PEER:
     case MERAK_ERR_TIMEOUT:
     case MERAK_ERR_FABRIC:
+    case MERAK_ERR_LOST:
         return MERAK_EXIT_CRASH;
     default:
         return phase;
@@ -287,16 +290,29 @@ static void tear_down(struct merak_trainer *t)
     merak_device_fini(&t->device);
 }
 
+/*
+ * How long to leave the word to others.  Who only heard of a failure leaves it
+ * to the rank that failed; a peer that is gone is noticed by all on its node
+ * at once, and the first of them speaks.
+ */
+static int64_t grace_ns(const struct merak_trainer *t, enum merak_status rc)
+{
+    int64_t turn = (int64_t)t->boot->local_rank * TURN_NS;
+
+    if (rc == MERAK_ERR_LOST)
+        return turn < GRACE_NS ? turn : GRACE_NS;
+    return rc == MERAK_ERR_PEER ? GRACE_NS : 0;
+}
+
 /* A failure inside a step or a wait: peers may be anywhere; only the launcher
- * can end them.  Who only heard of it leaves the word to the rank that
- * failed. */
+ * can end them. */
 static void fail_in_step(struct merak_trainer *t, const struct merak_error *err,
                          int code)
 {
-    const struct timespec grace = {2, 0};
+    int64_t ns = grace_ns(t, err->status);
+    const struct timespec grace = {ns / 1000000000, ns % 1000000000};
 
-    if (err->status == MERAK_ERR_PEER)
-        nanosleep(&grace, NULL);
+    nanosleep(&grace, NULL);
     fprintf(stderr, "merak: [%d] error: %s\n", t->ranks.logical, err->text);
     fflush(NULL);
     merak_run_dir_close(t);
@@ -312,7 +328,8 @@ static int run(struct merak_trainer *t)
 
     if (rc != MERAK_OK) {
         code = exit_code(rc, phase);
-        if (rc == MERAK_ERR_TIMEOUT) /* rank 0 may be the one that is stuck */
+        /* rank 0 may be the one that is stuck, or gone */
+        if (rc == MERAK_ERR_TIMEOUT || rc == MERAK_ERR_LOST)
             fail_in_step(t, &err, code);
         if (t->boot->rank == 0)
             fprintf(stderr, "merak: error: %s\n", err.text);
@@ -322,7 +339,7 @@ static int run(struct merak_trainer *t)
     if (rc != MERAK_OK) {
         code = exit_code(rc, MERAK_EXIT_CRASH);
         if (t->broken || rc == MERAK_ERR_PEER || rc == MERAK_ERR_TIMEOUT ||
-            rc == MERAK_ERR_FABRIC)
+            rc == MERAK_ERR_FABRIC || rc == MERAK_ERR_LOST)
             fail_in_step(t, &err, code);
         if (t->program->rank == 0)
             fprintf(stderr, "merak: error: %s\n", err.text);

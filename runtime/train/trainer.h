@@ -29,6 +29,7 @@ struct merak_ranks {
     struct merak_placement_plan launch; /* if so */
     int logical;                        /* of this task */
     int *transport_rank;                /* [size] of each logical rank */
+    int *logical_rank;                  /* [size] of each transport rank */
     bool order_tp_pp_dp;
     char source[16]; /* "spank", "runtime", "single" */
     uint64_t plan_id;

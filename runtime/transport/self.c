@@ -182,12 +182,6 @@ static enum merak_status self_arm(struct merak_transport *tr)
     return MERAK_OK;
 }
 
-static const char *self_aborted(struct merak_transport *tr)
-{
-    (void)tr;
-    return NULL;
-}
-
 static void free_list(struct self_request *r)
 {
     while (r != NULL) {
@@ -225,6 +219,7 @@ static enum merak_status self_open(struct merak_boot *boot,
     tr->base.ops = &merak_transport_self;
     tr->base.size = 1;
     tr->base.deadline_s = opt->deadline_s;
+    tr->base.rank_name = opt->rank_name;
     *tr_p = &tr->base;
     return MERAK_OK;
 }
@@ -240,5 +235,4 @@ const struct merak_transport_ops merak_transport_self = {
     .progress = self_progress,
     .event_fd = self_event_fd,
     .arm = self_arm,
-    .aborted = self_aborted,
 };

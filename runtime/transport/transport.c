@@ -173,17 +173,36 @@ enum merak_status merak_request_test(struct merak_transport *tr,
     return tr->ops->test(tr, req, err);
 }
 
-/* Block until the transport has events, at most left_ns. */
+const struct merak_error *merak_transport_aborted(struct merak_transport *tr)
+{
+    return tr->ops->aborted == NULL ? NULL : tr->ops->aborted(tr);
+}
+
+int merak_transport_lost_fd(struct merak_transport *tr)
+{
+    return tr->ops->lost_fd == NULL ? -1 : tr->ops->lost_fd(tr);
+}
+
+int merak_transport_rank_name(const struct merak_transport *tr, int rank)
+{
+    return tr->rank_name == NULL ? rank : tr->rank_name[rank];
+}
+
+/* Block until the transport has events or a peer is gone, at most left_ns. */
 static void block(struct merak_transport *tr, int64_t left_ns)
 {
-    struct pollfd p = {.fd = tr->ops->event_fd(tr), .events = POLLIN};
+    struct pollfd fds[2] = {
+        {.fd = tr->ops->event_fd(tr), .events = POLLIN},
+        {.fd = merak_transport_lost_fd(tr), .events = POLLIN}};
     struct timespec nap = {.tv_nsec = NAP_NS};
     int64_t ms = left_ns / 1000000 + 1;
 
-    if (p.fd < 0)
+    if (fds[0].fd < 0)
         nanosleep(&nap, NULL);
-    else if (tr->ops->arm(tr) == MERAK_OK)
-        poll(&p, 1, ms < BLOCK_MS ? (int)ms : BLOCK_MS); /* EINTR: no harm */
+    else if (tr->ops->arm(tr) == MERAK_OK) /* EINTR: no harm */
+        poll(fds, 2, ms < BLOCK_MS ? (int)ms : BLOCK_MS);
+    if (fds[1].revents != 0)
+        tr->ops->find_lost(tr);
 }
 
 static enum merak_status timed_out(const struct merak_transport *tr,
@@ -191,22 +210,24 @@ static enum merak_status timed_out(const struct merak_transport *tr,
                                    struct merak_error *err)
 {
     const char *way = strcmp(req->what, "send") == 0 ? "to" : "from";
+    int me = merak_transport_rank_name(tr, tr->rank);
 
     if (req->peer < 0)
         return merak_fail(err, MERAK_ERR_TIMEOUT,
-                          "rank %d: %s of %zu bytes (tag 0x%llx) not done in "
-                          "%.3g s",
-                          tr->rank, req->what, req->bytes,
+                          "rank %d: %s of %zu bytes (tag 0x%llx) timed out "
+                          "after %.3g s",
+                          me, req->what, req->bytes,
                           (unsigned long long)req->tag, tr->deadline_s);
     return merak_fail(err, MERAK_ERR_TIMEOUT,
-                      "rank %d: %s of %zu bytes %s rank %d (tag 0x%llx) not "
-                      "done in %.3g s",
-                      tr->rank, req->what, req->bytes, way, req->peer,
+                      "rank %d: %s of %zu bytes %s rank %d (tag 0x%llx) timed "
+                      "out after %.3g s",
+                      me, req->what, req->bytes, way,
+                      merak_transport_rank_name(tr, req->peer),
                       (unsigned long long)req->tag, tr->deadline_s);
 }
 
 /* A wait that goes on: when it began, and when anything last moved. */
-struct patience {
+struct wait_state {
     int64_t limit, idle;
     unsigned passes; /* wraps in a long wait */
     bool moved;
@@ -214,31 +235,31 @@ struct patience {
 
 /* The clock and the look for an abort cost more than a pass: they come at
  * every 16th. */
-static enum merak_status have_patience(struct merak_transport *tr,
-                                       const struct merak_request *req,
-                                       struct patience *p,
-                                       struct merak_error *err)
+static enum merak_status wait_check(struct merak_transport *tr,
+                                    const struct merak_request *req,
+                                    struct wait_state *w,
+                                    struct merak_error *err)
 {
-    const char *why;
+    const struct merak_error *why;
     int64_t now;
 
-    if (++p->passes % 16 != 0)
+    if (++w->passes % 16 != 0)
         return MERAK_IN_PROGRESS;
-    why = tr->ops->aborted(tr);
+    why = merak_transport_aborted(tr);
     if (why != NULL)
-        return merak_fail(err, MERAK_ERR_PEER, "%s", why);
+        return merak_fail(err, why->status, "%s", why->text);
     now = merak_clock_ns();
-    if (p->limit == 0) {
-        p->limit = now + (int64_t)(tr->deadline_s * 1e9);
-        p->idle = now;
+    if (w->limit == 0) {
+        w->limit = now + (int64_t)(tr->deadline_s * 1e9);
+        w->idle = now;
     }
-    if (now >= p->limit)
+    if (now >= w->limit)
         return timed_out(tr, req, err);
-    if (p->moved)
-        p->idle = now;
-    else if (now - p->idle > SPIN_NS)
-        block(tr, p->limit - now);
-    p->moved = false;
+    if (w->moved)
+        w->idle = now;
+    else if (now - w->idle > SPIN_NS)
+        block(tr, w->limit - now);
+    w->moved = false;
     return MERAK_IN_PROGRESS;
 }
 
@@ -246,16 +267,16 @@ enum merak_status merak_request_wait(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err)
 {
-    struct patience patience = {0};
+    struct wait_state wait = {0};
     enum merak_status rc = MERAK_IN_PROGRESS;
 
     if (tr == NULL || req == NULL)
         return merak_fail(err, MERAK_ERR_PARAM, "no request to wait for");
     while (req->status == MERAK_IN_PROGRESS && rc == MERAK_IN_PROGRESS) {
         if (tr->ops->progress(tr) > 0)
-            patience.moved = true;
+            wait.moved = true;
         if (req->status == MERAK_IN_PROGRESS)
-            rc = have_patience(tr, req, &patience, err);
+            rc = wait_check(tr, req, &wait, err);
     }
     return req->status == MERAK_IN_PROGRESS ? rc : tr->ops->test(tr, req, err);
 }

@@ -33,6 +33,9 @@ struct merak_transport_options {
     void *arena;
     size_t arena_bytes;
     int arena_fd;
+    /* [size] the rank by which messages call each transport rank; borrowed;
+     * NULL: its own. */
+    const int *rank_name;
 };
 
 struct merak_transport_ops {
@@ -71,17 +74,25 @@ struct merak_transport_ops {
      * there are events already.  -1: the transport has none. */
     int (*event_fd)(struct merak_transport *tr);
     enum merak_status (*arm)(struct merak_transport *tr);
+    /* A descriptor beside event_fd(), which needs no arming: it is readable
+     * when a peer's process has ended, and find_lost() then says in aborted()
+     * which; -1: none.  Both optional. */
+    int (*lost_fd)(struct merak_transport *tr);
+    void (*find_lost)(struct merak_transport *tr);
     /* Tell every peer, out of band, that this rank fails; optional. */
     void (*abort)(struct merak_transport *tr, const char *why);
-    /* The peer's abort text, or NULL. */
-    const char *(*aborted)(struct merak_transport *tr);
+    /* Why no peer is to be waited for, or NULL: MERAK_ERR_PEER with the text
+     * of one that aborted, MERAK_ERR_LOST for one that is gone, of which
+     * nobody else may tell; optional. */
+    const struct merak_error *(*aborted)(struct merak_transport *tr);
 };
 
 struct merak_transport {
     const struct merak_transport_ops *ops;
-    int rank, size;    /* transport ranks */
-    double deadline_s; /* of a wait */
-    void *sum_scratch; /* of merak_sum(), NULL until it needs some */
+    int rank, size;       /* transport ranks */
+    double deadline_s;    /* of a wait */
+    const int *rank_name; /* of the options */
+    void *sum_scratch;    /* of merak_sum(), NULL until it needs some */
     size_t sum_scratch_bytes;
 };
 
@@ -133,10 +144,16 @@ enum merak_status merak_transport_reserve(struct merak_transport *tr,
 enum merak_status merak_request_test(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err) MERAK_CHECKED;
+/* As the table's aborted(); NULL also where the transport has none. */
+const struct merak_error *merak_transport_aborted(struct merak_transport *tr);
+/* As the table's lost_fd(). */
+int merak_transport_lost_fd(struct merak_transport *tr);
+/* The number by which messages call a transport rank. */
+int merak_transport_rank_name(const struct merak_transport *tr, int rank);
 /* Progress, spin at most 20 us, then block on the descriptor, until the
- * request is done, a peer aborts (MERAK_ERR_PEER) or the deadline passes
- * (MERAK_ERR_TIMEOUT; a transport that timed out is only good for abort and
- * close). */
+ * request is done, a peer aborts (MERAK_ERR_PEER) or is gone (MERAK_ERR_LOST),
+ * or the deadline passes (MERAK_ERR_TIMEOUT; a transport that timed out is only
+ * good for abort and close). */
 enum merak_status merak_request_wait(struct merak_transport *tr,
                                      struct merak_request *req,
                                      struct merak_error *err) MERAK_CHECKED;

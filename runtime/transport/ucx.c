@@ -3,7 +3,7 @@
  *
  * One worker, used by one thread.  Endpoints are made on first use.  Between
  * nodes they report a dead peer; inside a node they do not, since UCX gives
- * up shared memory for that and the launcher ends the step anyway.
+ * up shared memory for that: there the peers' processes are watched.
  */
 #include "config.h"
 
@@ -29,6 +29,7 @@
  * that its peers fail instead of waiting. */
 struct card {
     struct ucx_arena_card arena;
+    struct merak_watch_card watch;
     uint32_t address_bytes;
     int32_t status;
 };
@@ -62,19 +63,40 @@ static bool is_far(const struct ucx *tr, int peer)
     return tr->boot->node_of[peer] != tr->boot->node_of[tr->base.rank];
 }
 
+/* The first failure that is heard of counts. */
+static void note_lost(struct ucx *tr, int peer, const char *how)
+{
+    if (tr->closing)
+        return;
+    tr->failed = true;
+    if (tr->aborted.status == MERAK_OK)
+        merak_fail(&tr->aborted, MERAK_ERR_LOST, "rank %d on %s is gone: %s",
+                   merak_transport_rank_name(&tr->base, peer),
+                   tr->boot->hosts[tr->boot->node_of[peer]], how);
+}
+
 static void on_peer_gone(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     struct ucx *tr = arg;
-    int peer = 0;
 
-    if (tr->closing)
-        return;
-    while (peer < tr->base.size && tr->ep[peer] != ep && tr->answer[peer] != ep)
-        peer++;
-    tr->failed = true;
-    if (tr->aborted[0] == '\0')
-        snprintf(tr->aborted, sizeof(tr->aborted), "rank %d lost rank %d: %s",
-                 tr->base.rank, peer, ucs_status_string(status));
+    for (int r = 0; r < tr->base.size; r++) {
+        if (tr->ep[r] == ep || tr->answer[r] == ep)
+            note_lost(tr, r, ucs_status_string(status));
+    }
+}
+
+static int ucx_lost_fd(struct merak_transport *base)
+{
+    return merak_watch_fd(((struct ucx *)base)->watch);
+}
+
+static void ucx_find_lost(struct merak_transport *base)
+{
+    struct ucx *tr = (struct ucx *)base;
+    int rank;
+
+    while ((rank = merak_watch_next_ended(tr->watch)) >= 0)
+        note_lost(tr, rank, "its process was killed or has crashed");
 }
 
 static enum merak_status make_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
@@ -134,9 +156,9 @@ static ucs_status_t on_abort(void *arg, const void *header, size_t header_bytes,
     (void)data;
     (void)bytes;
     (void)param;
-    if (tr->aborted[0] == '\0')
-        snprintf(tr->aborted, sizeof(tr->aborted), "%.*s", (int)header_bytes,
-                 (const char *)header);
+    if (tr->aborted.status == MERAK_OK)
+        merak_fail(&tr->aborted, MERAK_ERR_PEER, "%.*s", (int)header_bytes,
+                   (const char *)header);
     return UCS_OK;
 }
 
@@ -150,9 +172,11 @@ static void ucx_abort(struct merak_transport *base, const char *why)
     ucp_ep_h ep;
 
     tr->failed = true;
-    snprintf(text, sizeof(text), "rank %d: %s", base->rank, why);
+    snprintf(text, sizeof(text), "rank %d: %s",
+             merak_transport_rank_name(base, base->rank), why);
     for (int r = 0; r < base->size && merak_clock_ns() < limit; r++) {
-        if (r == base->rank || merak_ucx_ep(tr, r, &ep, NULL) != MERAK_OK)
+        if (r == base->rank || merak_watch_has_ended(tr->watch, r) ||
+            merak_ucx_ep(tr, r, &ep, NULL) != MERAK_OK)
             continue;
         p = ucp_am_send_nbx(ep, AM_ABORT, text, strlen(text), NULL, 0, &param);
         if (p == NULL || UCS_PTR_IS_ERR(p))
@@ -164,11 +188,11 @@ static void ucx_abort(struct merak_transport *base, const char *why)
     }
 }
 
-static const char *ucx_aborted(struct merak_transport *base)
+static const struct merak_error *ucx_aborted(struct merak_transport *base)
 {
     const struct ucx *tr = (const struct ucx *)base;
 
-    return tr->aborted[0] == '\0' ? NULL : tr->aborted;
+    return tr->aborted.status == MERAK_OK ? NULL : &tr->aborted;
 }
 
 /* --- requests and progress ------------------------------------------------ */
@@ -329,6 +353,7 @@ static void destroy(struct ucx *tr)
     if (tr->context != NULL)
         ucp_cleanup(tr->context);
     merak_ucx_unmap_arenas(tr);
+    merak_watch_close(tr->watch);
     free_requests(tr);
     free(tr->arena);
     free(tr->address);
@@ -341,7 +366,7 @@ static void ucx_close(struct merak_transport *base)
 {
     struct ucx *tr = (struct ucx *)base;
 
-    if (cancel_all(tr) || tr->aborted[0] != '\0')
+    if (cancel_all(tr) || tr->aborted.status != MERAK_OK)
         tr->failed = true;
     if (!tr->failed)
         part_in_peace(tr);
@@ -493,10 +518,13 @@ static enum merak_status meet(struct ucx *tr, struct card *cards,
                               enum merak_status mine, struct merak_error *err)
 {
     struct merak_error why;
-    struct card card = {.address_bytes = (uint32_t)bytes, .status = mine};
+    struct card card = {.address_bytes = (uint32_t)bytes};
     enum merak_status rc;
     bool mapped;
 
+    if (mine == MERAK_OK)
+        mine = merak_watch_open(tr->boot, &tr->watch, &card.watch, err);
+    card.status = mine;
     merak_ucx_arena_card(opt, &card.arena);
     rc = tr->boot->ops->allgather(tr->boot, &card, sizeof(card), cards,
                                   mine == MERAK_OK ? err : NULL);
@@ -523,7 +551,11 @@ static enum merak_status meet(struct ucx *tr, struct card *cards,
              MERAK_OK;
     if (!mapped)
         merak_warn("ucx", "%s; node peers copy through UCX instead", why.text);
-    return swap_addresses(tr, address, bytes, mapped, err);
+    merak_watch_connect(tr->watch, &cards->watch, sizeof(*cards));
+    rc = swap_addresses(tr, address, bytes, mapped, err);
+    if (rc == MERAK_OK) /* all have connected */
+        merak_watch_accept(tr->watch);
+    return rc;
 }
 
 static enum merak_status exchange_cards(struct ucx *tr,
@@ -572,6 +604,7 @@ static enum merak_status ucx_open(struct merak_boot *boot,
     tr->base.rank = boot->rank;
     tr->base.size = boot->size;
     tr->base.deadline_s = opt->deadline_s;
+    tr->base.rank_name = opt->rank_name;
     tr->boot = boot;
     merak_ucx_list_init(&tr->copying);
     merak_ucx_list_init(&tr->exchanging);
@@ -604,6 +637,8 @@ const struct merak_transport_ops merak_transport_ucx = {
     .progress = ucx_progress,
     .event_fd = ucx_event_fd,
     .arm = ucx_arm,
+    .lost_fd = ucx_lost_fd,
+    .find_lost = ucx_find_lost,
     .abort = ucx_abort,
     .aborted = ucx_aborted,
 };

@@ -9,6 +9,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include "runtime/boot/watch.h"
 #include "runtime/transport/internal.h"
 
 #define UCX_MAX_RANKS (1 << 20)
@@ -79,7 +80,8 @@ struct ucx {
     struct ucx_list exchanging;
     bool failed;        /* a peer is gone or a request was given up */
     bool closing;       /* endpoint errors are expected */
-    char aborted[sizeof(((struct merak_error *)0)->text)];
+    struct merak_watch *watch;  /* of node peers' processes */
+    struct merak_error aborted; /* the first; status MERAK_OK: none */
 };
 
 /* ucx.c */

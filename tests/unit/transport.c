@@ -5,6 +5,7 @@
 #include "unit/near.h"
 #include "unit/ranks.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
@@ -286,7 +287,8 @@ static void one_aborts(struct rank *me, const void *arg)
     CHECK_OK(merak_recv(me->tr, buf, sizeof(buf), 1, 1, &req, ERR));
     CHECK(merak_request_wait(me->tr, req, ERR) == MERAK_ERR_PEER);
     CHECK(strcmp(test_error.text, "rank 1: out of paper") == 0);
-    CHECK(strcmp(me->tr->ops->aborted(me->tr), "rank 1: out of paper") == 0);
+    CHECK(strcmp(merak_transport_aborted(me->tr)->text,
+                 "rank 1: out of paper") == 0);
 }
 
 static void an_abort_reaches_those_who_wait(void **state)
@@ -296,6 +298,41 @@ static void an_abort_reaches_those_who_wait(void **state)
         if (setups[i].node_of == NULL)
             assert_int_equal(run_ranks(&setups[i], one_aborts, NULL), 0);
     }
+}
+
+/* Rank 1 is killed while the others wait, for rank 0: they hear of it long
+ * before their deadline, which would be another status. */
+static void one_is_killed(struct rank *me, const void *arg)
+{
+    struct merak_request *req;
+    const char *where = arg;
+    char buf[8], want[64];
+
+    CHECK_OK(merak_barrier(me->tr, &me->all, ERR));
+    CHECK_OK(me->boot->ops->barrier(me->boot, ERR)); /* all are out of it */
+    if (me->all.me == 1)
+        raise(SIGKILL);
+    CHECK_OK(merak_recv(me->tr, buf, sizeof(buf), 0, 1, &req, ERR));
+    CHECK(merak_request_wait(me->tr, req, ERR) == MERAK_ERR_LOST);
+    snprintf(want, sizeof(want), "rank 1 on %s is gone", where);
+    CHECK(strstr(test_error.text, want) != NULL);
+    if (me->all.me == 2) /* a failed rank's abort leaves out who is gone */
+        me->tr->ops->abort(me->tr, "no more");
+}
+
+static void a_killed_node_peer_is_noticed(void **state)
+{
+    static const struct {
+        struct setup setup;
+        const char *where;
+    } rows[] = {{{NULL, 3, NULL, true, 300}, "node0"},
+                {{NULL, 4, NULL, false, 300}, "node0"},
+                {{"tcp,self", 3, NULL, false, 300}, "node0"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        assert_int_equal(
+            run_ranks(&rows[i].setup, one_is_killed, rows[i].where), 1);
 }
 
 static void agree_all_ways(struct rank *me, const void *arg)
@@ -567,6 +604,7 @@ int main(void)
         cmocka_unit_test(waiting_takes_no_processor_time),
         cmocka_unit_test(data_is_read_while_its_owner_sleeps),
         cmocka_unit_test(an_abort_reaches_those_who_wait),
+        cmocka_unit_test(a_killed_node_peer_is_noticed),
         cmocka_unit_test(all_agree_on_the_first_failure),
         cmocka_unit_test(sums_are_in_member_order),
         cmocka_unit_test(broadcasts_reach_all),

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/boot/watch.h - noticing that a process of the same node has ended
+ *
+ * Two ranks of a node hold the two ends of a socket.  However a process ends
+ * (killed, crashed, out of memory), the kernel closes its end, and whoever
+ * polls the other one wakes up.  This needs no privilege, no process id that
+ * means the same in both (containers), and no new kernel.  A stopped process
+ * holds its end: it is not dead, and a deadline's business.
+ */
+#ifndef MERAK_RUNTIME_BOOT_WATCH_H
+#define MERAK_RUNTIME_BOOT_WATCH_H
+
+#include "runtime/boot/boot.h"
+
+struct merak_watch;
+
+/* How node peers find a rank: the abstract name of its socket. */
+struct merak_watch_card {
+    char name[40]; /* empty: it has none */
+};
+
+/*
+ * Listen for node peers, and say how they find this rank.  A lone rank of its
+ * node has nobody to watch.
+ *
+ *   boot     in   borrowed for the watch's life
+ *   card     out  for all ranks of the node
+ *
+ * MERAK_OK or MERAK_ERR_NOMEM.  Where the system gives no socket, card is
+ * empty and nobody is watched.
+ */
+enum merak_status merak_watch_open(struct merak_boot *boot,
+                                   struct merak_watch **watch_p,
+                                   struct merak_watch_card *card,
+                                   struct merak_error *err) MERAK_CHECKED;
+/*
+ * Connect to the node peers of a higher rank; cards[size] are `stride` bytes
+ * apart.  Then, once all of them have done so (a collective lies between the
+ * two calls), take what the lower ones connected.  A peer that cannot be
+ * reached (another network namespace) is not watched, and one line says so.
+ */
+void merak_watch_connect(struct merak_watch *watch, const void *cards,
+                         size_t stride);
+void merak_watch_accept(struct merak_watch *watch);
+
+/* Readable when a watched process has ended; -1: there is none to watch. */
+int merak_watch_fd(const struct merak_watch *watch);
+/* The rank whose process has ended, or -1; each is told of once.  Never
+ * blocks. */
+int merak_watch_next_ended(struct merak_watch *watch);
+/* Has this rank's process ended, as far as was told? */
+bool merak_watch_has_ended(const struct merak_watch *watch, int rank);
+
+/* Peers that still watch this rank take it for ended. */
+void merak_watch_close(struct merak_watch *watch);
+
+#endif
