@@ -20,7 +20,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "io/hf_config.h"
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
 #include "runtime/engine/engine.h"
 #include "runtime/transport/arena.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calibrate.c - `merak calibrate`: measure this cluster into a device file
  *
- * What a step's time is predicted from (partitioner/search/device.h): rates
+ * What a step's time is predicted from (partitioner/device/device.h): rates
  * that each rank measures by itself (calibrate_alone.c); kernels and, where
  * several ranks were started on a node, exchanges as training steps have them
  * (calibrate_kernels.c); and what goes between several nodes (calibrate_net.c).
@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "kernels/kernels.h"
-#include "partitioner/search/device.h"
+#include "partitioner/device/device.h"
 #include "runtime/runtime.h"
 
 #include <math.h>

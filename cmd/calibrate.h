@@ -4,8 +4,8 @@
 #define MERAK_CMD_CALIBRATE_H
 
 #include "kernels/kernels.h"
-#include "partitioner/plan.h"
-#include "partitioner/search/device.h"
+#include "partitioner/assembly/assembly.h"
+#include "partitioner/device/device.h"
 #include "runtime/boot/boot.h"
 #include "runtime/transport/arena.h"
 #include "runtime/transport/transport.h"

@@ -15,6 +15,8 @@
 #include "cmd/calibrate.h"
 
 #include "base/error.h"
+#include "partitioner/simulate/simulate.h"
+#include "partitioner/program/instr_cost.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "io/hf_config.h"
 #include "partitioner/refine/line.h"
+#include "partitioner/program/instr_cost.h"
 
 #include <stdio.h>
 #include <stdlib.h>

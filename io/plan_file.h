@@ -5,7 +5,7 @@
 #ifndef MERAK_IO_PLAN_FILE_H
 #define MERAK_IO_PLAN_FILE_H
 
-#include "partitioner/program/program.h"
+#include "partitioner/plan/plan.h"
 
 #include <jansson.h>
 

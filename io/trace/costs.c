@@ -11,7 +11,7 @@
  *           peers are in /planned:
  *     flops   f64
  *     bytes   f64  read and written, or sent
- *     width   f64  of a kernel (partitioner/simulate/rates.h)
+ *     width   f64  of a kernel (partitioner/device/rates.h)
  *     reuse   f64  bytes, of a kernel (there, too); absent in older runs
  *     inside  i32  of a collective's members or a transfer's ends, this rank
  *                  counted, how many the plan has on this rank's node; 0:

@@ -279,10 +279,10 @@ int merak_sharded_path(const struct merak_sharded *sharded,
     return merak_layout_path(&mesh, shape, from, to, NULL, hops, cost_p);
 }
 
-enum merak_status merak_shard(const struct merak_graph *graph,
-                              const struct merak_shard_options *opt,
-                              struct merak_sharded **sharded_p,
-                              struct merak_error *err)
+enum merak_status merak_shard_described(const struct merak_graph *graph,
+                                        const struct merak_shard_options *opt,
+                                        struct merak_sharded **sharded_p,
+                                        struct merak_error *err)
 {
     struct merak_sharded *sharded = NULL;
     struct merak_strategy *strategy = NULL;
@@ -312,10 +312,6 @@ enum merak_status merak_shard(const struct merak_graph *graph,
         rc = share(graph, opt, sig, strategy, sharded, err);
     if (rc == MERAK_OK)
         rc = merak_shard_write(graph, sig, strategy, sharded, err);
-    if (rc == MERAK_OK)
-        rc = merak_sharded_gather(sharded, opt->branches, err);
-    if (rc == MERAK_OK && opt->shared > 0)
-        rc = merak_shared_mark(sharded, err);
     if (rc != MERAK_OK)
         goto out;
     *sharded_p = sharded;

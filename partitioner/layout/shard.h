@@ -50,7 +50,7 @@ enum merak_seq_parallel {
     MERAK_SP_ON,   /* values between blocks are split along the sequence */
 };
 
-/* The order of nodes, where branches leave a choice: gather.c. */
+/* The order of nodes, where branches leave a choice: order/gather.c. */
 enum merak_branches {
     MERAK_BRANCHES_DESCRIBED, /* as the model was described */
     MERAK_BRANCHES_GATHERED,  /* with the fewest bytes alive, to be cut where
@@ -98,18 +98,20 @@ struct merak_sharded {
                    ascending; -1: a conversion or a gradient; else NULL */
 };
 
-/* MERAK_ERR_CONFIG names the dim and tp when a required dim does not divide
- * (heads over tp). */
-enum merak_status merak_shard(const struct merak_graph *graph,
-                              const struct merak_shard_options *opt,
-                              struct merak_sharded **sharded_p,
-                              struct merak_error *err) MERAK_CHECKED;
-/* Set `branches`, and put the nodes in this order if there is one, and such a
- * one that is worth it: `order` then says so.  No value is computed from others
- * than before, nor in another way. */
-enum merak_status merak_sharded_gather(struct merak_sharded *sharded,
-                                       enum merak_branches order,
-                                       struct merak_error *err) MERAK_CHECKED;
+/*
+ * A layout for every value and the sharded graph written out, its nodes as
+ * described: opt->branches is not looked at.  order/order.h has what is called.
+ *
+ * MERAK_ERR_CONFIG names the dim and tp when a required dim does not divide
+ * (heads over tp).
+ */
+enum merak_status merak_shard_described(const struct merak_graph *graph,
+                                        const struct merak_shard_options *opt,
+                                        struct merak_sharded **sharded_p,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* Fill in sharded->shared, for its nodes as they now stand. */
+enum merak_status merak_shared_mark(struct merak_sharded *sharded,
+                                    struct merak_error *err) MERAK_CHECKED;
 void merak_sharded_destroy(struct merak_sharded *sharded);
 /* Of the mesh's axes, those inside a stage. */
 int merak_sharded_tensor_axes(const struct merak_sharded *sharded);

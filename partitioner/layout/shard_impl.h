@@ -113,9 +113,6 @@ enum merak_status merak_shared_cut(const struct merak_graph *graph,
                                    const struct merak_mesh *mesh, int n_shared,
                                    struct merak_strategy *strategy,
                                    struct merak_error *err) MERAK_CHECKED;
-/* Fill in sharded->shared. */
-enum merak_status merak_shared_mark(struct merak_sharded *sharded,
-                                    struct merak_error *err) MERAK_CHECKED;
 
 /* --- shard_search.c, shard_write.c -----------------------------------------
  */

@@ -18,6 +18,7 @@
 
 #include "partitioner/program/boundary.h"
 #include "partitioner/program/build.h"
+#include "partitioner/program/instr_cost.h"
 
 #include "base/size.h"
 

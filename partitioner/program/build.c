@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "partitioner/graph/pool.h"
+#include "partitioner/program/instr_cost.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 #include "partitioner/program/build.h"
 
 #include "base/error.h"
-#include "partitioner/simulate/order.h"
+#include "partitioner/program/instr_order.h"
 
 #include <stdlib.h>
 

@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "partitioner/program/program.h"
+#include "partitioner/program/recompute.h"
 
 #include "base/error.h"
 

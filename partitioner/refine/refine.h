@@ -29,7 +29,7 @@
 #ifndef MERAK_PARTITIONER_REFINE_REFINE_H
 #define MERAK_PARTITIONER_REFINE_REFINE_H
 
-#include "partitioner/search/device.h"
+#include "partitioner/device/device.h"
 
 #define MERAK_REFINE_MOST 1000.0
 

@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "partitioner/search/impl.h"
+#include "partitioner/simulate/simulate.h"
 
 #include "base/error.h"
 

@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "partitioner/search/impl.h"
+#include "partitioner/order/order.h"
 
 #include "base/error.h"
 

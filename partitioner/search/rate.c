@@ -8,6 +8,7 @@
 
 #include "partitioner/search/impl.h"
 #include "partitioner/search/play.h"
+#include "partitioner/program/instr_cost.h"
 
 #include "base/error.h"
 

@@ -14,9 +14,9 @@
 #ifndef MERAK_PARTITIONER_SEARCH_SEARCH_H
 #define MERAK_PARTITIONER_SEARCH_SEARCH_H
 
-#include "partitioner/search/device.h"
-#include "partitioner/choices.h"
-#include "partitioner/plan.h"
+#include "partitioner/device/device.h"
+#include "partitioner/plan/lists.h"
+#include "partitioner/assembly/assembly.h"
 #include "partitioner/program/boundary.h"
 
 enum merak_pin { MERAK_PIN_FREE, MERAK_PIN_NO, MERAK_PIN_YES };

@@ -19,7 +19,9 @@
 
 #include "base/error.h"
 #include "partitioner/simulate/meet.h"
-#include "partitioner/simulate/order.h"
+#include "partitioner/program/instr_order.h"
+#include "partitioner/simulate/check.h"
+#include "partitioner/simulate/simulate.h"
 
 #include <stdlib.h>
 #include <string.h>

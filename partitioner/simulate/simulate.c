@@ -22,6 +22,8 @@
 #include "partitioner/simulate/agenda.h"
 #include "partitioner/simulate/meet.h"
 #include "partitioner/simulate/net.h"
+#include "partitioner/simulate/simulate.h"
+#include "partitioner/program/instr_cost.h"
 
 #include <math.h>
 #include <stdlib.h>

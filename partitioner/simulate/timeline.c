@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "partitioner/simulate/timeline.h"
+#include "partitioner/simulate/simulate.h"
 
 #include "base/error.h"
 

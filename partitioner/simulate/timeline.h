@@ -7,6 +7,7 @@
 #define MERAK_PARTITIONER_SIMULATE_TIMELINE_H
 
 #include "partitioner/program/program.h"
+#include "partitioner/simulate/simulate.h"
 
 enum merak_bar_kind {
     MERAK_BAR_FORWARD,

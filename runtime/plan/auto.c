@@ -7,7 +7,8 @@
 
 #include "base/error.h"
 #include "kernels/kernels.h"
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
+#include "partitioner/simulate/simulate.h"
 #include "runtime/train/chosen.h"
 #include "runtime/train/phases.h"
 

@@ -3,9 +3,10 @@
 #ifndef MERAK_RUNTIME_PLAN_DRAW_H
 #define MERAK_RUNTIME_PLAN_DRAW_H
 
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
 #include "partitioner/search/search.h"
 #include "partitioner/simulate/timeline.h"
+#include "partitioner/simulate/simulate.h"
 
 struct plan_drawing {
     const char *heading; /* what is planned: one line */

@@ -3,7 +3,7 @@
 #ifndef MERAK_RUNTIME_PLAN_OPTIONS_H
 #define MERAK_RUNTIME_PLAN_OPTIONS_H
 
-#include "partitioner/choices.h"
+#include "partitioner/plan/lists.h"
 #include "partitioner/program/boundary.h"
 #include "runtime/plan/plan.h"
 

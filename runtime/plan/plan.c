@@ -11,8 +11,10 @@
 #include "base/error.h"
 #include "io/plan_file.h"
 #include "kernels/kernels.h"
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
 #include "partitioner/simulate/timeline.h"
+#include "partitioner/simulate/check.h"
+#include "partitioner/simulate/simulate.h"
 #include "runtime/runtime.h"
 #include "runtime/train/phases.h"
 

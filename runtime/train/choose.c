@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
 #include "partitioner/search/search.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "runtime/train/chosen.h"
 
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
 
 #include <stdio.h>
 

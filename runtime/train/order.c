@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "partitioner/branches.h"
+#include "partitioner/search/node_orders.h"
 
 #include <stdio.h>
 #include <stdlib.h>

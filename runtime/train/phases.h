@@ -3,7 +3,7 @@
 #ifndef MERAK_RUNTIME_TRAIN_PHASES_H
 #define MERAK_RUNTIME_TRAIN_PHASES_H
 
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
 
 #define MERAK_PHASES_PROGRAM (1U << 5)
 

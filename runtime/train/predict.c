@@ -5,6 +5,9 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "partitioner/program/recompute.h"
+#include "partitioner/simulate/simulate.h"
+#include "partitioner/program/instr_cost.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "partitioner/branches.h"
+#include "partitioner/search/node_orders.h"
+#include "partitioner/program/recompute.h"
+#include "partitioner/simulate/check.h"
+#include "partitioner/order/order.h"
 
 #include <stdio.h>
 #include <stdlib.h>

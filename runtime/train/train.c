@@ -7,7 +7,6 @@
  */
 #include "config.h"
 
-#include "runtime/plan/plan.h"
 #include "runtime/train/trainer.h"
 
 #include "base/clock.h"
@@ -51,8 +50,7 @@ static int exit_code(enum merak_status rc, int phase)
     }
 }
 
-/* Who prints before ranks are known: the launcher's first task. */
-static bool is_first_task(void)
+bool merak_is_first_task(void)
 {
     const char *rank = getenv("PMIX_RANK");
 
@@ -63,7 +61,7 @@ static bool is_first_task(void)
 
 static int fail_alone(const struct merak_error *err, int code)
 {
-    if (is_first_task())
+    if (merak_is_first_task())
         fprintf(stderr, "merak: error: %s\n", err->text);
     return code;
 }
@@ -381,16 +379,8 @@ static void keep_heap(void)
 #endif
 }
 
-/* `PROGRAM plan`; of several tasks one does it. */
-static int plan(int argc, char **argv, merak_describe_fn describe, void *arg)
-{
-    const struct merak_plan_program own = {argv[0], describe, arg};
-
-    return is_first_task() ? merak_plan_main(argc - 1, argv + 1, &own)
-                           : MERAK_EXIT_DONE;
-}
-
-int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
+int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
+                       void *arg)
 {
     struct merak_trainer t = {.describe = describe,
                               .describe_arg = arg,
@@ -399,8 +389,6 @@ int merak_train(int argc, char **argv, merak_describe_fn describe, void *arg)
     enum merak_status rc;
     int code;
 
-    if (argc > 1 && strcmp(argv[1], "plan") == 0)
-        return plan(argc, argv, describe, arg);
     t.start_ns = merak_clock_ns();
     keep_heap();
     rc = merak_train_options_parse(argc, argv, &t.opt, &err);

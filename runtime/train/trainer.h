@@ -10,7 +10,7 @@
 #include "io/trace/trace.h"
 #include "merak/train.h"
 #include "partitioner/program/program.h"
-#include "partitioner/search/device.h"
+#include "partitioner/device/device.h"
 #include "placement/placement.h"
 #include "runtime/engine/engine.h"
 #include "runtime/runtime.h"
@@ -236,5 +236,11 @@ enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
 void merak_report_memory(const struct merak_trainer *t);
 /* A field of /proc/self/status in KiB ("VmRSS:", "VmHWM:"); 0 if unknown. */
 size_t merak_resident_kib(const char *field);
+
+/* train.c: one run, from its options to the process's exit code. */
+int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
+                       void *arg);
+/* Who prints before ranks are known: the launcher's first task. */
+bool merak_is_first_task(void);
 
 #endif

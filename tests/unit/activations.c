@@ -26,7 +26,7 @@
 #include "unit/gpt2_config.h"
 #include "unit/near.h"
 
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,14 +7,15 @@
 #include "unit/near.h"
 
 #include "partitioner/graph/graph.h"
-#include "partitioner/layout/atoms.h"
+#include "partitioner/order/atoms.h"
+#include "partitioner/order/order.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define WIDTH 16
 #define VOCAB 32
-#define MAX_ATOMS 6000 /* as in layout/gather.c */
+#define MAX_ATOMS 6000 /* as in order/gather.c */
 
 static struct merak_value *weight(struct merak_model *m, const char *name,
                                   size_t out)

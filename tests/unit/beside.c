@@ -7,6 +7,7 @@
 #include "unit/near.h"
 
 #include "partitioner/program/program.h"
+#include "partitioner/simulate/simulate.h"
 
 #include <math.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "unit/near.h"
 
 #include "base/rng.h"
-#include "partitioner/layout/dag.h"
+#include "partitioner/order/dag.h"
 
 #include <float.h>
 #include <stdbool.h>

@@ -13,8 +13,9 @@
 #include "unit/near.h"
 
 #include "base/rng.h"
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
 #include "partitioner/search/search.h"
+#include "partitioner/simulate/check.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,6 +9,8 @@
 
 #include "unit/near.h"
 #include "unit/planned.h"
+#include "partitioner/simulate/simulate.h"
+#include "partitioner/program/instr_cost.h"
 
 #include <math.h>
 #include <string.h>

@@ -10,6 +10,8 @@
 #include "unit/execute.h"
 
 #include "partitioner/search/search.h"
+#include "partitioner/simulate/check.h"
+#include "partitioner/order/order.h"
 
 #include <string.h>
 

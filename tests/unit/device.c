@@ -5,7 +5,8 @@
 #include "unit/near.h"
 
 #include "base/log.h"
-#include "partitioner/search/device.h"
+#include "partitioner/device/device.h"
+#include "partitioner/program/instr_cost.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,6 +3,8 @@
 #include "config.h"
 
 #include "unit/planned.h"
+#include "partitioner/simulate/check.h"
+#include "partitioner/simulate/simulate.h"
 
 #include <stdio.h>
 #include <string.h>

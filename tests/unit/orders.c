@@ -11,7 +11,9 @@
 #include "unit/dag_models.h"
 #include "unit/execute.h"
 
-#include "partitioner/branches.h"
+#include "partitioner/search/node_orders.h"
+#include "partitioner/simulate/check.h"
+#include "partitioner/simulate/simulate.h"
 
 #include <stdio.h>
 #include <string.h>

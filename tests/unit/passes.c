@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "partitioner/search/search.h"
+#include "partitioner/simulate/simulate.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "unit/planned.h"
+#include "partitioner/simulate/check.h"
 
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
 
 #include "unit/near.h"
 
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
 
 struct small_model {
     int layers;

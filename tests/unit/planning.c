@@ -15,8 +15,8 @@
 #include "unit/gpt2_config.h"
 #include "unit/near.h"
 
-#include "partitioner/branches.h"
-#include "partitioner/plan.h"
+#include "partitioner/search/node_orders.h"
+#include "partitioner/assembly/assembly.h"
 #include "partitioner/search/search.h"
 
 #define MORE 1.05 /* of what it took when this was written */

@@ -5,6 +5,7 @@
 #include "unit/planned.h"
 
 #include "partitioner/graph/graph.h"
+#include "partitioner/simulate/simulate.h"
 
 #include <stdio.h>
 #include <stdlib.h>

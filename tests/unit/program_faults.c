@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "unit/planned.h"
+#include "partitioner/simulate/check.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "unit/near.h"
 
 #include "base/rng.h"
-#include "partitioner/simulate/rates.h"
+#include "partitioner/device/rates.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "unit/planned.h"
+#include "partitioner/simulate/simulate.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "unit/gpt2_config.h"
 #include "unit/near.h"
 
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
 #include "partitioner/search/impl.h"
 
 #include <string.h>

@@ -6,6 +6,7 @@
 #include "unit/instance.h"
 
 #include "io/hf_config.h"
+#include "partitioner/simulate/simulate.h"
 
 #include <math.h>
 #include <string.h>

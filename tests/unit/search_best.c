@@ -8,6 +8,9 @@
 #include "config.h"
 
 #include "unit/instance.h"
+#include "partitioner/program/recompute.h"
+#include "partitioner/simulate/simulate.h"
+#include "partitioner/order/order.h"
 
 #include <float.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include "unit/shard_models.h"
 
 #include "partitioner/layout/shard_impl.h"
+#include "partitioner/order/order.h"
 
 #include <stdlib.h>
 #include <string.h>

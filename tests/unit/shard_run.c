@@ -13,6 +13,7 @@
 #include "unit/virtual.h"
 
 #include "partitioner/layout/shard.h"
+#include "partitioner/order/order.h"
 
 #include "base/rng.h"
 #include "kernels/kernels.h"

@@ -25,8 +25,8 @@
 #include "unit/gpt2_config.h"
 #include "unit/near.h"
 
-#include "partitioner/plan.h"
-#include "partitioner/search/device.h"
+#include "partitioner/assembly/assembly.h"
+#include "partitioner/device/device.h"
 #include "partitioner/search/search.h"
 
 #include <stdio.h>

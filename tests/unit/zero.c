@@ -8,6 +8,7 @@
 #include "unit/execute.h"
 
 #include "partitioner/graph/graph.h"
+#include "partitioner/simulate/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>

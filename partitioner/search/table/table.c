@@ -13,6 +13,7 @@
 
 #include "partitioner/program/pairs.h"
 #include "partitioner/search/table/walker.h"
+#include "partitioner/program/instr_cost.h"
 
 #include "base/error.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/layout/dag.h - what is to be done, and what needs what
+/* partitioner/order/dag.h - what is to be done, and what needs what
  *
  * Work as plain data: items that take time, and edges from what is made to
  * who reads it.  A value with several readers has an edge from its maker to
@@ -8,8 +8,8 @@
  * crosses any cut through an order is the sum of the edges over it.
  * Pure functions, deterministic; atoms.c makes such data of a sharded graph.
  */
-#ifndef MERAK_PARTITIONER_LAYOUT_DAG_H
-#define MERAK_PARTITIONER_LAYOUT_DAG_H
+#ifndef MERAK_PARTITIONER_ORDER_DAG_H
+#define MERAK_PARTITIONER_ORDER_DAG_H
 
 #include "merak/status.h"
 

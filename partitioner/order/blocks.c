@@ -28,7 +28,7 @@
  */
 #include "config.h"
 
-#include "partitioner/layout/dag.h"
+#include "partitioner/order/dag.h"
 
 #include "base/error.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/search/device.h - what a planner has to know of a machine
+/* partitioner/device/device.h - what a planner has to know of a machine
  *
  * A device is one rank's: a GPU, or the share of a node's cores that a task
  * gets.  Rates are sustained ones, as a training step sees them; `peak` is
@@ -39,7 +39,7 @@
  *    "tp_kernels": {"f32": ..}
  *
  * `link` may have the field `groups`, of exchanges among more ranks of a node
- * than two, whose communication threads may have to share cores (program.h):
+ * than two, whose communication threads may have to share cores (cost_model.h):
  *
  *    "groups": [{"ranks": 4, "latency_s": 2e-5, "bytes_per_s": 2e11}, ..]
  *
@@ -47,10 +47,10 @@
  *
  * `merak calibrate` writes such a file.
  */
-#ifndef MERAK_PARTITIONER_SEARCH_DEVICE_H
-#define MERAK_PARTITIONER_SEARCH_DEVICE_H
+#ifndef MERAK_PARTITIONER_DEVICE_DEVICE_H
+#define MERAK_PARTITIONER_DEVICE_DEVICE_H
 
-#include "partitioner/program/program.h"
+#include "partitioner/device/cost_model.h"
 
 struct merak_device {
     char name[32];
@@ -61,7 +61,7 @@ struct merak_device {
     double attention_flops_per_s[MERAK_DTYPE_COUNT]; /* 0: as GEMM */
     double bytes_per_s; /* of memory, elementwise kernels */
     double kernel_s;    /* fixed cost of a kernel */
-    bool sums_roofline; /* program.h */
+    bool sums_roofline; /* cost_model.h */
     double link_bytes_per_s, link_latency_s; /* inside a node */
     double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
     double node_bytes_per_s; /* of all ranks of a node together, across; 0: as

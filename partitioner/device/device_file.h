@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/search/device_file.h - reading a device file */
-#ifndef MERAK_PARTITIONER_SEARCH_DEVICE_FILE_H
-#define MERAK_PARTITIONER_SEARCH_DEVICE_FILE_H
+/* partitioner/device/device_file.h - reading a device file */
+#ifndef MERAK_PARTITIONER_DEVICE_DEVICE_FILE_H
+#define MERAK_PARTITIONER_DEVICE_DEVICE_FILE_H
 
-#include "partitioner/search/device.h"
+#include "partitioner/device/device.h"
 
 enum merak_status merak_device_load(const char *path,
                                     struct merak_device *device,

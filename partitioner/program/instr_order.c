@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* order.c - what is known to be complete when an instruction starts
+/* instr_order.c - what is known to be complete when an instruction starts
  *
  * Compute instructions end in order, so of them one number is enough.  Of
  * the others it is enough to remember the first compute instruction that
@@ -7,7 +7,7 @@
  */
 #include "config.h"
 
-#include "partitioner/simulate/order.h"
+#include "partitioner/program/instr_order.h"
 
 #include "base/error.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/simulate/order.h - what is known to be complete when an
+/* partitioner/program/instr_order.h - what is known to be complete when an
  * instruction
  * starts, from the compute queue's order and the waits
  */
-#ifndef MERAK_PARTITIONER_SIMULATE_ORDER_H
-#define MERAK_PARTITIONER_SIMULATE_ORDER_H
+#ifndef MERAK_PARTITIONER_PROGRAM_INSTR_ORDER_H
+#define MERAK_PARTITIONER_PROGRAM_INSTR_ORDER_H
 
 #include <stdbool.h>
 

@@ -8,7 +8,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/device_file.h"
+#include "partitioner/device/device_file.h"
 
 #include "base/log.h"
 #include "partitioner/graph/ops.h"

@@ -18,9 +18,10 @@
  */
 #include "config.h"
 
-#include "partitioner/layout/atoms.h"
+#include "partitioner/order/order.h"
 
 #include "base/error.h"
+#include "partitioner/order/atoms.h"
 
 #include <float.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/layout/atoms.h - a sharded graph's forward nodes as atoms
+/* partitioner/order/atoms.h - a sharded graph's forward nodes as atoms
  *
  * An atom is a node that depends on the batch, and the nodes that depend on
  * parameters alone and that it is the first to need.  A loss is one atom, all
@@ -15,10 +15,10 @@
  * readers keep their order among them anyway, so that a copy would free
  * nothing.
  */
-#ifndef MERAK_PARTITIONER_LAYOUT_ATOMS_H
-#define MERAK_PARTITIONER_LAYOUT_ATOMS_H
+#ifndef MERAK_PARTITIONER_ORDER_ATOMS_H
+#define MERAK_PARTITIONER_ORDER_ATOMS_H
 
-#include "partitioner/layout/dag.h"
+#include "partitioner/order/dag.h"
 #include "partitioner/layout/shard.h"
 
 struct merak_atoms {

@@ -2,7 +2,7 @@
 /* rates.c - efficiencies of kernels by size, interpolated */
 #include "config.h"
 
-#include "partitioner/simulate/rates.h"
+#include "partitioner/device/rates.h"
 
 #include <math.h>
 #include <stdint.h>

@@ -2,7 +2,10 @@
 /* branches.c - the order of nodes, and cuts, of plans with given degrees */
 #include "config.h"
 
-#include "partitioner/branches.h"
+#include "partitioner/search/node_orders.h"
+#include "partitioner/program/recompute.h"
+#include "partitioner/simulate/simulate.h"
+#include "partitioner/order/order.h"
 
 #include "base/error.h"
 

@@ -2,7 +2,7 @@
 /* choices.c - a plan's lists as text */
 #include "config.h"
 
-#include "partitioner/choices.h"
+#include "partitioner/plan/lists.h"
 
 #include "base/error.h"
 

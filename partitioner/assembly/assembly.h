@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/plan.h - from a description and degrees to programs, in one
+/* partitioner/assembly/assembly.h - from a description and degrees to programs, in one
  * call
  */
-#ifndef MERAK_PARTITIONER_PLAN_H
-#define MERAK_PARTITIONER_PLAN_H
+#ifndef MERAK_PARTITIONER_ASSEMBLY_ASSEMBLY_H
+#define MERAK_PARTITIONER_ASSEMBLY_ASSEMBLY_H
 
 #include "merak/train.h"
 #include "partitioner/program/program.h"

@@ -2,7 +2,9 @@
 /* plan.c - from a description and degrees to programs, in one call */
 #include "config.h"
 
-#include "partitioner/plan.h"
+#include "partitioner/assembly/assembly.h"
+#include "partitioner/program/recompute.h"
+#include "partitioner/order/order.h"
 
 #include "base/error.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/choices.h - a plan's lists as text
+/* partitioner/plan/lists.h - a plan's lists as text
  *
  *   cut        "1-3-5": the places where parts but the first begin
  *   recompute  "a-2-0": what each part computes again: attention, or all of so
@@ -7,10 +7,10 @@
  *
  * The same in reports, in errors and in what `merak plan` is told.
  */
-#ifndef MERAK_PARTITIONER_CHOICES_H
-#define MERAK_PARTITIONER_CHOICES_H
+#ifndef MERAK_PARTITIONER_PLAN_LISTS_H
+#define MERAK_PARTITIONER_PLAN_LISTS_H
 
-#include "partitioner/program/program.h"
+#include "partitioner/plan/plan.h"
 
 /* Lists that were given; NULL where they are to be chosen. */
 struct merak_given_lists {

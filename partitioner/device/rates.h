@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/simulate/rates.h - how well kernels do, as measured
+/* partitioner/device/rates.h - how well kernels do, as measured
  *
  * A kernel's efficiency depends on its op and on the sizes of its operands:
  * on what is left of a product behind the last full tile, on which cache the
@@ -7,8 +7,8 @@
  * Points are kernels that were timed; between them it is interpolated how
  * much longer each took than the roofline says.
  */
-#ifndef MERAK_PARTITIONER_SIMULATE_RATES_H
-#define MERAK_PARTITIONER_SIMULATE_RATES_H
+#ifndef MERAK_PARTITIONER_DEVICE_RATES_H
+#define MERAK_PARTITIONER_DEVICE_RATES_H
 
 #include <stdbool.h>
 

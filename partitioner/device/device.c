@@ -30,10 +30,10 @@
  */
 #include "config.h"
 
-#include "partitioner/search/device.h"
+#include "partitioner/device/device.h"
 
 #include "base/error.h"
-#include "partitioner/search/device_file.h"
+#include "partitioner/device/device_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/branches.h - the order of nodes, and cuts, for given degrees
+/* partitioner/search/node_orders.h - the order of nodes, and cuts, for given degrees
  *
  * A search for a plan tries all orders of nodes where a model is no chain.
  * Here everything else is given: each order is cut evenly, as a run cuts it
  * that says no more, and where the search would cut it.  Their programs are
  * played.
  */
-#ifndef MERAK_PARTITIONER_BRANCHES_H
-#define MERAK_PARTITIONER_BRANCHES_H
+#ifndef MERAK_PARTITIONER_SEARCH_NODE_ORDERS_H
+#define MERAK_PARTITIONER_SEARCH_NODE_ORDERS_H
 
 #include "partitioner/search/search.h"
 

@@ -3,7 +3,7 @@
  */
 #include "config.h"
 
-#include "partitioner/layout/atoms.h"
+#include "partitioner/order/atoms.h"
 
 #include "base/error.h"
 

@@ -2,7 +2,7 @@
 /* device_file.c - device files: device.h describes them */
 #include "config.h"
 
-#include "partitioner/search/device_file.h"
+#include "partitioner/device/device_file.h"
 
 #include "base/error.h"
 

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - a plan's ranks, parts and schedule */
+#include "config.h"
+
+#include "partitioner/plan/plan.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+
+int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
+                    int stage)
+{
+    if (plan->order_tp_pp_dp)
+        return tp_index + plan->tp * (stage + plan->pp * dp_index);
+    return tp_index + plan->tp * (dp_index + plan->dp * stage);
+}
+
+void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
+                      int *dp_index, int *stage)
+{
+    int rest = rank / plan->tp;
+
+    *tp_index = rank % plan->tp;
+    if (plan->order_tp_pp_dp) {
+        *stage = rest % plan->pp;
+        *dp_index = rest / plan->pp;
+    } else {
+        *dp_index = rest % plan->dp;
+        *stage = rest / plan->dp;
+    }
+}
+
+int merak_plan_chunks(const struct merak_plan *plan)
+{
+    const struct merak_schedule *schedule;
+
+    if (plan->chunks > 0)
+        return plan->chunks;
+    if (merak_schedule_find(plan->schedule, &schedule, NULL) != MERAK_OK ||
+        schedule->usual_chunks == 0)
+        return 1;
+    return schedule->usual_chunks;
+}
+
+int merak_plan_shared(const struct merak_plan *plan)
+{
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, 0);
+    const struct merak_schedule *schedule;
+    int n = 0;
+
+    if (merak_schedule_find(plan->schedule, &schedule, NULL) != MERAK_OK)
+        return 0;
+    for (int c = 0; c < args.chunks; c++)
+        n += merak_schedule_shares(schedule, &args, c);
+    return n;
+}
+
+int merak_plan_parts(const struct merak_plan *plan)
+{
+    int shared = merak_plan_shared(plan);
+
+    return plan->pp * (merak_plan_chunks(plan) - shared) + shared;
+}
+
+struct merak_shard_options merak_plan_shards(const struct merak_plan *plan)
+{
+    return (struct merak_shard_options){.tp = plan->tp,
+                                        .sp = plan->sp,
+                                        .batch = plan->batch,
+                                        .halved = plan->sub_pipeline,
+                                        .branches = plan->branches,
+                                        .stages = plan->pp,
+                                        .shared = merak_plan_shared(plan)};
+}
+
+struct merak_schedule_args
+merak_plan_schedule_args(const struct merak_plan *plan, int stage)
+{
+    return (struct merak_schedule_args){
+        .stages = plan->pp,
+        .microbatches = plan->microbatches / (plan->sub_pipeline ? 2 : 1),
+        .chunks = merak_plan_chunks(plan),
+        .slices = merak_schedule_slices(plan->schedule),
+        .passes = plan->passes > 0 ? plan->passes : 1,
+        .stage = stage};
+}
+
+void merak_plan_take_passes(struct merak_plan *plan, int passes, bool named)
+{
+    plan->passes = passes;
+    if (passes > 1 && plan->pp > 1 && !named)
+        snprintf(plan->schedule, sizeof(plan->schedule), "3f1b");
+}
+
+enum merak_status merak_plan_schedule(const struct merak_plan *plan,
+                                      const struct merak_schedule **schedule_p,
+                                      struct merak_error *err)
+{
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, 0);
+    const struct merak_schedule *schedule;
+    enum merak_status rc = merak_schedule_find(plan->schedule, &schedule, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_schedule_check(schedule, &args, err);
+    if (rc != MERAK_OK)
+        return rc;
+    args = merak_schedule_defaults(schedule, &args);
+    if (merak_plan_shared(plan) > MERAK_MAX_SHARED)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s of %d chunks is for a model with an "
+                          "encoder and a decoder: set chunks = 3 (embedding "
+                          "and head over all stages) or 2 (embedding only)",
+                          plan->schedule, args.chunks);
+    if (merak_plan_shared(plan) > 0 && plan->sub_pipeline)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s runs no sub-pipeline: leave one of "
+                          "them out",
+                          plan->schedule);
+    if (args.passes > 1 && plan->sub_pipeline)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "a model of %d forward passes runs no sub-pipeline: "
+                          "leave it out",
+                          args.passes);
+    if (args.slices > 1 && plan->sub_pipeline)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "schedule %s runs no sub-pipeline: leave one of "
+                          "them out",
+                          plan->schedule);
+    *schedule_p = schedule;
+    return MERAK_OK;
+}
+
+int merak_plan_part(const struct merak_schedule *schedule,
+                    const struct merak_plan *plan, int stage, int chunk)
+{
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, stage);
+
+    return merak_schedule_part(schedule, &args, chunk);
+}
+
+bool merak_plan_recomputes(const struct merak_schedule *schedule,
+                           const struct merak_plan *plan, int stage)
+{
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, stage);
+
+    return merak_schedule_recomputes(schedule, &args);
+}
+
+bool merak_plan_sums_behind(const struct merak_schedule *schedule,
+                            const struct merak_plan *plan, int part)
+{
+    return plan->tp > 1 && part > 0 && !schedule->splits_w &&
+           merak_plan_shared(plan) == 0;
+}
+
+void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,
+                      int stage, int *coord)
+{
+    const struct merak_mesh *mesh = &sharded->mesh;
+    int n = merak_sharded_tensor_axes(sharded);
+
+    for (int a = n - 1; a >= 0; a--) {
+        coord[a] = tp_index % mesh->axis[a].size;
+        tp_index /= mesh->axis[a].size;
+    }
+    if (mesh->n_axes > n)
+        coord[n] = stage;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/program/recompute.h - which stages compute what again */
+#ifndef MERAK_PARTITIONER_PROGRAM_RECOMPUTE_H
+#define MERAK_PARTITIONER_PROGRAM_RECOMPUTE_H
+
+#include "partitioner/program/program.h"
+
+/*
+ * Decide what `stage` (-1: every stage) drops, as plan->drop or else
+ * plan->recompute says.
+ *
+ *   opt     of the programs, or NULL; AUTO builds some to see what fits
+ *   stages  in, out  drop[] of the stage's parts is set
+ *
+ * All ranks of a stage decide alike.  MERAK_ERR_NOMEM if everything
+ * recomputed does not fit plan->memory_bytes: names both numbers.
+ * MERAK_ERR_CONFIG if plan->drop has more blocks than a part, or something
+ * where the schedule computes nothing again.
+ */
+enum merak_status merak_recompute_choose(
+    const struct merak_sharded *sharded, const struct merak_plan *plan,
+    int stage, const struct merak_program_options *opt,
+    struct merak_stages *stages, struct merak_error *err) MERAK_CHECKED;
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/program/stages.h - parts of the model: where it is cut, and what
+ * each holds
+ */
+#ifndef MERAK_PARTITIONER_PROGRAM_STAGES_H
+#define MERAK_PARTITIONER_PROGRAM_STAGES_H
+
+#include "partitioner/plan/plan.h"
+
+/* Which part of the model each node of the sharded graph is in (gradient and
+ * convert nodes included).  Parts are pipeline stages, or with several model
+ * chunks per rank the pieces that the schedule gives to stages; after these
+ * come the blocks that all stages run together. */
+struct merak_stages {
+    int n;
+    int *of_node;   /* by node id */
+    int *block;     /* by node id, forward nodes: counted over the model, what
+                       lies between two places where it may be cut */
+    int *n_blocks;  /* by part; of a block that all stages run: 0 */
+    double *flops;  /* by part, forward + backward of one micro-batch */
+    size_t *params; /* by part, elements held (global sizes) */
+    struct merak_drop *drop; /* by part; nothing, until recomputation is
+                                chosen */
+};
+
+/* Cut in n parts, the sharded graph's shared blocks counted, at points where
+ * the fewest values cross, balanced by flops.
+ * MERAK_ERR_CONFIG if there are fewer cut points than stages - 1: names
+ * both numbers. */
+enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
+                                   struct merak_stages **stages_p,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* A place to cut: what crosses it are values of nodes before it. */
+struct merak_cut_place {
+    int node;     /* the first behind it */
+    int alive;    /* values that cross */
+    double bytes; /* of them, global sizes */
+};
+/* The places in order: place[0] is the graph's start, then n places follow, and
+ * place[n + 1] is its end.  *place_p is the caller's to free(). */
+enum merak_status merak_stages_list(const struct merak_sharded *sharded,
+                                    struct merak_cut_place **place_p, int *n_p,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* How many places there are to cut: each begins a stage. */
+enum merak_status merak_stages_places(const struct merak_sharded *sharded,
+                                      int *n_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* Cut at places place[n - 1] (shared blocks not counted), ascending, 0 the
+ * first after the graph's start. */
+enum merak_status merak_stages_at(const struct merak_sharded *sharded,
+                                  const int *place, int n,
+                                  struct merak_stages **stages_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+void merak_stages_destroy(struct merak_stages *stages);
+
+/* May micro-batches of one sequence run in slices?  Not if tensor peers have
+ * parts of sequences. */
+bool merak_sharded_may_slice(const struct merak_sharded *sharded);
+
+#endif

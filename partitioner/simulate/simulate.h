@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/simulate/simulate.h - when the instructions of a plan run */
+#ifndef MERAK_PARTITIONER_SIMULATE_SIMULATE_H
+#define MERAK_PARTITIONER_SIMULATE_SIMULATE_H
+
+#include "partitioner/program/program.h"
+
+struct merak_timeline {
+    int n; /* programs */
+    double step_s;
+    double **start; /* [program][instr], seconds from the step's start */
+    double **end;
+    double *busy_s; /* by program: compute queue */
+};
+
+/* Discrete events over the programs; instructions take what the cost model
+ * says, or with none what was predicted when the programs were built, and
+ * longer where they share ways between nodes (net.c).  A stage's ranks without
+ * a program do what its programs do. */
+enum merak_status merak_simulate(struct merak_program *const *programs, int n,
+                                 const struct merak_cost_model *model,
+                                 struct merak_timeline **timeline_p,
+                                 struct merak_error *err) MERAK_CHECKED;
+void merak_timeline_destroy(struct merak_timeline *timeline);
+
+#endif

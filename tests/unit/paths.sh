@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# paths.sh - every path that the pages for developers name is there
+#
+# A page names files and folders in backquotes.  One with a slash inside counts
+# from the top, one without (`atoms.c`, `emu/`) may be anywhere; `*` and names in
+# capitals (`NAME`) stand for anything.  Run from anywhere.
+
+set -u -o pipefail
+export LC_ALL=C
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+n=0
+
+ok()
+{
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+    fi
+}
+
+# What page $1 names that looks like a path: by its slash or its ending.
+paths_of()
+{
+    grep -oE '`[A-Za-z0-9_./*-]+`' "$1" | tr -d '`' |
+        grep -E '^[^-].*/|\.(c|h|sh|am|bats|py|md)$' |
+        sed -E 's|^\./||' | sort -u
+}
+
+# Is there something that $1 names?
+is_there()
+{
+    local path=${1%/} pattern
+
+    pattern=$(sed -E 's/\b(NAME|AREA|KIND)\b/*/g; s/(NAME|AREA|KIND)/*/g' \
+        <<<"$path")
+    case $pattern in
+    */*) compgen -G "$top/$pattern" >/dev/null ;;
+    *)
+        [ -n "$(find "$top" -name .git -prune -o -name 'build*' -prune -o \
+            -name "$pattern" -print -quit)" ]
+        ;;
+    esac
+}
+
+# Every path of page $1 leads somewhere, and it has $2 of them at least.
+page()
+{
+    local missing=0 count=0 path
+
+    for path in $(paths_of "$top/$1"); do
+        count=$((count + 1))
+        if ! is_there "$path"; then
+            echo "# $1 names $path, which is not there"
+            missing=1
+        fi
+    done
+    if [ "$count" -lt "$2" ]; then
+        echo "# $1 names $count paths, expected $2 or more"
+        missing=1
+    fi
+    ok "$missing" "every path that $1 names is there"
+}
+
+is_there partitioner/no_such_file.c || is_there no_such_file.c
+[ $? -ne 0 ]
+ok $? "a path that leads nowhere is noticed"
+page HACKING.md 50
+page CONTRIBUTING.md 8
+echo "1..$n"
