@@ -286,6 +286,16 @@ static enum merak_status measure_wake(struct alone *c, struct merak_error *err)
     return MERAK_OK;
 }
 
+/* bf16's is the text that tells of detours. */
+static void print_backend(const struct merak_backend *backend)
+{
+    char text[256];
+
+    merak_backend_describe(backend, MERAK_BF16, text, sizeof(text));
+    if (*text != '\0')
+        printf("  backend %s: %s\n", backend->name, text);
+}
+
 /* One after the other, all ranks at the same time. */
 enum merak_status calibrate_alone(const struct merak_backend *backend,
                                   int threads, struct merak_device *device,
@@ -296,6 +306,8 @@ enum merak_status calibrate_alone(const struct merak_backend *backend,
 
     if (backend->open != NULL)
         rc = backend->open(threads, err);
+    if (rc == MERAK_OK)
+        print_backend(backend);
     if (rc == MERAK_OK)
         rc = measure_wake(&a, err);
     if (rc == MERAK_OK)

@@ -22,9 +22,17 @@ struct merak_kernel {
 struct merak_backend {
     const char *name; /* the word users type: "cpu", "ref", "emu", "cuda" */
     const struct merak_kernel *kernel; /* by name, NULL-terminated */
+    /* What it computes in, a bit 1u << dtype each.  0: in all. */
+    unsigned dtypes;
     /* Once, before the first kernel: threads per rank (OpenMP), the BLAS
      * opened.  NULL allowed. */
     enum merak_status (*open)(int threads, struct merak_error *err);
+    /* Products of a dtype have instructions of their own on this machine; if
+     * not they are no faster than f32's.  Also before open.  NULL: yes. */
+    bool (*is_native)(enum merak_dtype dtype);
+    /* What computes a dtype on this machine, for people to read: instruction
+     * set, library, detours.  Also before open.  NULL: nothing to say. */
+    void (*describe)(enum merak_dtype dtype, char *text, size_t bytes);
 };
 
 /* "cpu" (fast; falls back to nothing), "ref" (plain loops, any dtype
@@ -33,6 +41,18 @@ struct merak_backend {
 enum merak_status merak_backend_find(const char *name,
                                      const struct merak_backend **backend_p,
                                      struct merak_error *err) MERAK_CHECKED;
+/* MERAK_ERR_CONFIG, which names the dtypes that it has, where a backend does
+ * not compute in this one. */
+enum merak_status
+merak_backend_check_dtype(const struct merak_backend *backend,
+                          enum merak_dtype dtype,
+                          struct merak_error *err) MERAK_CHECKED;
+/* is_native, for backends without it as well. */
+bool merak_backend_is_native(const struct merak_backend *backend,
+                             enum merak_dtype dtype);
+/* describe, "" for backends without it. */
+void merak_backend_describe(const struct merak_backend *backend,
+                            enum merak_dtype dtype, char *text, size_t bytes);
 /* A backend's kernel for an op, user-registered ones included.
  * MERAK_ERR_NOT_FOUND names op and backend. */
 enum merak_status merak_kernel_find(const struct merak_backend *backend,

@@ -61,6 +61,48 @@ enum merak_status merak_backend_find(const char *name,
                       "there is no backend \"%s\"; there are %s", name, known);
 }
 
+/* As users write it. */
+static const char *dtype_word(enum merak_dtype dtype)
+{
+    return dtype == MERAK_F32 ? "fp32" : merak_dtype_name(dtype);
+}
+
+enum merak_status merak_backend_check_dtype(const struct merak_backend *backend,
+                                            enum merak_dtype dtype,
+                                            struct merak_error *err)
+{
+    char known[64] = "";
+
+    if (backend->dtypes == 0 || (backend->dtypes >> dtype & 1u) != 0)
+        return MERAK_OK;
+    for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
+        if ((backend->dtypes >> d & 1u) == 0)
+            continue;
+        if (known[0] != '\0')
+            strncat(known, " or ", sizeof(known) - strlen(known) - 1);
+        strncat(known, dtype_word((enum merak_dtype)d),
+                sizeof(known) - strlen(known) - 1);
+    }
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "backend \"%s\" does not compute in %s here: use "
+                      "--dtype %s",
+                      backend->name, dtype_word(dtype), known);
+}
+
+bool merak_backend_is_native(const struct merak_backend *backend,
+                             enum merak_dtype dtype)
+{
+    return backend->is_native == NULL || backend->is_native(dtype);
+}
+
+void merak_backend_describe(const struct merak_backend *backend,
+                            enum merak_dtype dtype, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    if (backend->describe != NULL)
+        backend->describe(dtype, text, bytes);
+}
+
 static const struct merak_kernel *find_builtin(const struct merak_backend *b,
                                                const char *op)
 {

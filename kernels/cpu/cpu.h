@@ -17,6 +17,8 @@
 
 /* The backend opened with `threads`; shared by every instruction set. */
 enum merak_status merak_cpu_open(int threads, struct merak_error *err);
+bool merak_cpu_is_native(enum merak_dtype dtype);
+void merak_cpu_describe(enum merak_dtype dtype, char *text, size_t bytes);
 
 extern const struct merak_backend merak_backend_cpu_base;
 extern const struct merak_backend merak_backend_cpu_avx2;

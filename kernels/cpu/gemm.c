@@ -6,9 +6,12 @@
  * depends on m and n alone; k is never cut.  Our threads take tiles and each
  * calls oneDNN with one thread, so who computed a tile leaves no trace.
  *
- * f32 goes through dnnl_sgemm; bf16 through matmul primitives, which are
- * made once a tile shape and kept, with their memory objects and scratchpads
- * for every thread.
+ * f32 goes through dnnl_sgemm.  bf16 goes through matmul primitives where the
+ * processor multiplies bf16; they are made once a tile shape and kept, with
+ * their memory objects and scratchpads for every thread.  Elsewhere oneDNN has
+ * no bf16, or an imitation slower than f32: there a tile's operands become
+ * f32, WIDE_K of k at a time so that they stay in the cache, and go through
+ * dnnl_sgemm too.
  */
 #include "config.h"
 
@@ -20,6 +23,7 @@
 #include "kernels/cpu/pool.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +35,7 @@
 #define TILE_MIN_M 128 /* below, packing the operands dominates */
 #define TILE_MIN_N 256
 #define TILE_ROUND 64
+#define WIDE_K 512
 #define LINE 64 /* bytes of a cache line */
 
 /* What tells one primitive from another; compared as bytes, so made from
@@ -55,6 +60,7 @@ struct gemm_state {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     int threads;
+    bool has_bf16;
     size_t count, oldest;
     struct tile *tile[CACHE_MAX];
     char **scratch; /* [threads]: for oneDNN, then a tile turned */
@@ -267,6 +273,38 @@ static void forget(void)
     gemm.threads = 0;
 }
 
+void merak_gemm_narrow(const char *isa)
+{
+    static const struct {
+        const char *name;
+        dnnl_cpu_isa_t isa;
+    } known[] = {{"base", dnnl_cpu_isa_sse41},
+                 {"avx2", dnnl_cpu_isa_avx2},
+                 {"avx512", dnnl_cpu_isa_avx512_core}};
+
+    for (size_t i = 0; isa != NULL && i < sizeof(known) / sizeof(*known); i++)
+        if (strcmp(isa, known[i].name) == 0)
+            dnnl_set_max_cpu_isa(known[i].isa);
+}
+
+bool merak_gemm_has_bf16(void)
+{
+    /* every set has the bits of those that it contains */
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+           dnnl_cpu_isa_avx512_core_bf16;
+}
+
+void merak_gemm_library(char *text, size_t bytes)
+{
+    const dnnl_version_t *v = dnnl_version();
+    const char *isa = dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa());
+
+    if (strncmp(isa, "cpu_isa_", 8) == 0)
+        isa += 8;
+    snprintf(text, bytes, "oneDNN %d.%d.%d (%s)", v->major, v->minor, v->patch,
+             isa);
+}
+
 enum merak_status merak_gemm_open(struct merak_error *err)
 {
     dnnl_status_t rc = dnnl_success;
@@ -284,6 +322,7 @@ enum merak_status merak_gemm_open(struct merak_error *err)
     gemm.scratch = calloc((size_t)merak_pool_threads(), sizeof(*gemm.scratch));
     if (gemm.scratch == NULL)
         return merak_fail_nomem(err, sizeof(*gemm.scratch));
+    gemm.has_bf16 = merak_gemm_has_bf16();
     gemm.threads = merak_pool_threads();
     return MERAK_OK;
 }
@@ -295,8 +334,10 @@ enum merak_status merak_gemm_open(struct merak_error *err)
 struct job {
     const struct merak_gemm *g;
     size_t tile_m, tile_n, rows, cols;
-    size_t lda, ldb;  /* of a as it is multiplied, maybe turned */
-    size_t turned_at; /* in the thread's scratch, behind oneDNN's */
+    bool widened;    /* bf16 that is multiplied as f32 */
+    size_t lda, ldb; /* as they are multiplied: maybe turned, widened */
+    /* in the thread's scratch, behind oneDNN's */
+    size_t turned_at, wide_b_at, wide_c_at, scratch_bytes;
     struct tile *edge[2][2];
     _Atomic int failed; /* a dnnl_status_t */
 };
@@ -393,19 +434,74 @@ static struct tile_place place(const struct job *job, size_t row, size_t col)
     };
 }
 
+static void fill_bias(const struct tile_place *p, float *c, size_t ldc)
+{
+    for (size_t i = 0; p->bias != NULL && i < p->m; i++)
+        memcpy(c + i * ldc, p->bias, p->n * sizeof(float));
+}
+
 static dnnl_status_t multiply_f32(const struct job *job,
                                   const struct tile_place *p)
 {
     const struct merak_gemm *g = job->g;
     float *c = (float *)p->c;
 
-    for (size_t i = 0; p->bias != NULL && i < p->m; i++)
-        memcpy(c + i * g->n, p->bias, p->n * sizeof(float));
+    fill_bias(p, c, g->n);
     return dnnl_sgemm(
         'N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)p->m, (dnnl_dim_t)p->n,
         (dnnl_dim_t)g->k, 1.0f, (const float *)p->a, (dnnl_dim_t)job->lda,
         (const float *)p->b, (dnnl_dim_t)job->ldb,
         g->accumulate || p->bias != NULL ? 1.0f : 0.0f, c, (dnnl_dim_t)g->n);
+}
+
+/* Rows and columns k0 .. k0 + depth - 1 of a tile's operands, in f32. */
+static void widen_operands(const struct job *job, const struct tile_place *p,
+                           size_t k0, size_t depth, float *a, float *b)
+{
+    const struct merak_gemm *g = job->g;
+    const uint16_t *from_a = (const uint16_t *)p->a;
+    const uint16_t *from_b = (const uint16_t *)p->b;
+
+    if (g->trans_a)
+        g->moves->transpose_widen(from_a + k0 * g->m, g->m, depth, p->m, a,
+                                  job->lda);
+    else
+        g->moves->widen(from_a + k0, g->k, p->m, depth, a, job->lda);
+    if (g->trans_b)
+        g->moves->widen(from_b + k0, g->k, p->n, depth, b, job->ldb);
+    else
+        g->moves->widen(from_b + k0 * g->n, g->n, depth, p->n, b, job->ldb);
+}
+
+static dnnl_status_t multiply_widened(const struct job *job,
+                                      const struct tile_place *p, int thread)
+{
+    const struct merak_gemm *g = job->g;
+    char *scratch = gemm.scratch[thread];
+    float *a = (float *)(scratch + job->turned_at);
+    float *b = (float *)(scratch + job->wide_b_at);
+    float *c = g->bf16_c ? (float *)(scratch + job->wide_c_at) : (float *)p->c;
+    size_t ldc = g->bf16_c ? job->tile_n : g->n;
+    float beta = g->accumulate || p->bias != NULL ? 1.0f : 0.0f;
+
+    if (g->bf16_c && g->accumulate)
+        g->moves->widen((const uint16_t *)p->c, g->n, p->m, p->n, c, ldc);
+    fill_bias(p, c, ldc);
+    for (size_t k0 = 0; k0 < g->k; k0 += WIDE_K, beta = 1.0f) {
+        size_t depth = g->k - k0 < WIDE_K ? g->k - k0 : WIDE_K;
+        dnnl_status_t rc;
+
+        widen_operands(job, p, k0, depth, a, b);
+        rc = dnnl_sgemm('N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)p->m,
+                        (dnnl_dim_t)p->n, (dnnl_dim_t)depth, 1.0f, a,
+                        (dnnl_dim_t)job->lda, b, (dnnl_dim_t)job->ldb, beta, c,
+                        (dnnl_dim_t)ldc);
+        if (rc != dnnl_success)
+            return rc;
+    }
+    if (g->bf16_c)
+        g->moves->narrow(c, ldc, p->m, p->n, (uint16_t *)p->c, g->n);
+    return dnnl_success;
 }
 
 static dnnl_status_t multiply_bf16(const struct tile *t, int thread,
@@ -442,14 +538,16 @@ static void multiply_tile(void *arg, size_t item, int thread)
 
     /* oneDNN asks the OpenMP runtime, where this is a thread's own setting */
     omp_set_num_threads(1);
-    if (job->g->trans_a) {
+    if (job->g->trans_a && !job->widened) {
         char *turned = gemm.scratch[thread] + job->turned_at;
 
-        job->g->transpose(p.a, job->g->m, job->g->k, p.m, turned, job->lda,
-                          job->g->bf16_ab);
+        job->g->moves->transpose(p.a, job->g->m, job->g->k, p.m, turned,
+                                 job->lda, job->g->bf16_ab);
         p.a = turned;
     }
-    if (job->g->bf16_ab)
+    if (job->widened)
+        rc = multiply_widened(job, &p, thread);
+    else if (job->g->bf16_ab)
         rc = multiply_bf16(
             job->edge[row + 1 == job->rows][col + 1 == job->cols], thread, &p);
     else
@@ -468,35 +566,62 @@ static size_t turned_pitch(size_t k, size_t bytes)
     return (lines | 1) * LINE / bytes;
 }
 
-/* Scratch for every thread, from the first call of the largest shape on. */
-static enum merak_status reserve(struct job *job, struct merak_error *err)
+/* Pitches of the operands as they are multiplied. */
+static void find_pitches(struct job *job)
 {
-    size_t turned = 0;
+    const struct merak_gemm *g = job->g;
+    size_t depth = g->k < WIDE_K ? g->k : WIDE_K;
 
-    if (job->g->trans_a)
-        turned = job->tile_m * job->lda * input_bytes(job->g);
-    job->turned_at = gemm.dnnl_bytes;
-    return grow_scratch(gemm.dnnl_bytes + turned, err);
+    job->lda = g->trans_a ? turned_pitch(g->k, input_bytes(g)) : g->k;
+    job->ldb = g->trans_b ? g->k : g->n;
+    if (!job->widened)
+        return;
+    job->lda = turned_pitch(depth, sizeof(float));
+    job->ldb = g->trans_b ? job->lda : turned_pitch(job->tile_n, sizeof(float));
+}
+
+/* Where a thread keeps what of a tile is turned or widened; at most 12 MiB
+ * where it is widened. */
+static void place_scratch(struct job *job)
+{
+    const struct merak_gemm *g = job->g;
+    size_t depth = g->k < WIDE_K ? g->k : WIDE_K;
+    size_t b_rows = g->trans_b ? job->tile_n : depth;
+    size_t end = gemm.dnnl_bytes;
+
+    job->turned_at = end;
+    if (job->widened)
+        end += job->tile_m * job->lda * sizeof(float);
+    else if (g->trans_a)
+        end += job->tile_m * job->lda * input_bytes(g);
+    job->wide_b_at = end = merak_size_align(end, LINE);
+    if (job->widened)
+        end += b_rows * job->ldb * sizeof(float);
+    job->wide_c_at = end = merak_size_align(end, LINE);
+    if (job->widened && g->bf16_c)
+        end += job->tile_m * job->tile_n * sizeof(float);
+    job->scratch_bytes = end;
 }
 
 enum merak_status merak_gemm(const struct merak_gemm *g,
                              struct merak_error *err)
 {
-    struct job job = {.g = g};
+    struct job job = {.g = g, .widened = g->bf16_ab && !gemm.has_bf16};
     enum merak_status rc = MERAK_OK;
     int threads;
 
     if (gemm.threads == 0)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the cpu backend has not been opened");
-    job.lda = g->trans_a ? turned_pitch(g->k, input_bytes(g)) : g->k;
-    job.ldb = g->trans_b ? g->k : g->n;
     cut_grid(&job);
-    if (g->bf16_ab)
+    find_pitches(&job);
+    if (g->bf16_ab && !job.widened)
         rc = find_tiles(&job, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = reserve(&job, err);
+    place_scratch(&job);
+    /* for every thread, from the first call of the largest shape on */
+    rc = grow_scratch(job.scratch_bytes, err);
     if (rc != MERAK_OK)
         return rc;
     threads = omp_get_max_threads();

@@ -5,8 +5,26 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "merak/status.h"
+
+/* Matrices on their way into and out of a product, in the instruction set of
+ * the caller.  Pitches are elements between rows. */
+struct merak_gemm_moves {
+    /* [rows, cols] to [cols, rows] */
+    void (*transpose)(const void *from, size_t from_pitch, size_t rows,
+                      size_t cols, void *to, size_t to_pitch, bool bf16);
+    /* the same, to f32 */
+    void (*transpose_widen)(const uint16_t *from, size_t from_pitch,
+                            size_t rows, size_t cols, float *to,
+                            size_t to_pitch);
+    void (*widen)(const uint16_t *from, size_t from_pitch, size_t rows,
+                  size_t cols, float *to, size_t to_pitch);
+    /* by round to nearest even */
+    void (*narrow)(const float *from, size_t from_pitch, size_t rows,
+                   size_t cols, uint16_t *to, size_t to_pitch);
+};
 
 /*
  * c[m, n] = op(a) op(b) + bias, or c += op(a) op(b); dense row-major.
@@ -14,8 +32,8 @@
  *   b     [k, n], or [n, k] if trans_b
  *   c     [m, n]
  *   bias  f32 [n] or NULL; not with accumulate
- * With trans_a, tiles of a are turned by `transpose` before they are
- * multiplied: oneDNN is slow on columns that lie far apart.
+ * With trans_a, tiles of a are turned before they are multiplied: oneDNN is
+ * slow on columns that lie far apart.
  * a and b are both f32 or both bf16; c is f32 or (bf16_c) bf16.
  * Accumulation in f32, over k in an order fixed by the shape; the same
  * result for any number of threads and any address.
@@ -26,15 +44,22 @@ struct merak_gemm {
     const void *a, *b;
     void *c;
     const float *bias;
-    /* [rows, cols] to [cols, rows], of rows so many elements apart */
-    void (*transpose)(const void *from, size_t from_pitch, size_t rows,
-                      size_t cols, void *to, size_t to_pitch, bool bf16);
+    const struct merak_gemm_moves *moves;
 };
 
+/* Before any other call, once a process: oneDNN uses no instruction set above
+ * this one ("base", "avx2", "avx512"; NULL: what ONEDNN_MAX_CPU_ISA says, or
+ * all). */
+void merak_gemm_narrow(const char *isa);
 /* After merak_pool_open(); forgets what it kept for another thread count. */
 enum merak_status merak_gemm_open(struct merak_error *err) MERAK_CHECKED;
-/* The first call of a shape makes oneDNN's primitives for it: set-up, which
- * allocates.  The last 512 tile shapes are kept. */
+/* The processor multiplies bf16; if not, bf16 is computed as f32 and is no
+ * faster. */
+bool merak_gemm_has_bf16(void);
+/* "oneDNN 2.6.3 (AVX2)" */
+void merak_gemm_library(char *text, size_t bytes);
+/* The first call of a shape makes oneDNN's primitives for it, and room for
+ * its tiles: set-up, which allocates.  The last 512 tile shapes are kept. */
 enum merak_status merak_gemm(const struct merak_gemm *g,
                              struct merak_error *err) MERAK_CHECKED;
 

@@ -12,6 +12,40 @@ static bool is_bf16(const struct merak_operand *op)
     return op->dtype == MERAK_BF16;
 }
 
+static void turn(const void *from, size_t from_pitch, size_t rows, size_t cols,
+                 void *to, size_t to_pitch, bool bf16)
+{
+    if (bf16)
+        transpose_matrix(from, from_pitch, rows, cols, to, to_pitch, true);
+    else
+        transpose_matrix(from, from_pitch, rows, cols, to, to_pitch, false);
+}
+
+static void turn_widened(const uint16_t *from, size_t from_pitch, size_t rows,
+                         size_t cols, float *to, size_t to_pitch)
+{
+    transpose_convert(from, from_pitch, rows, cols, to, to_pitch, true, false);
+}
+
+static void widen(const uint16_t *from, size_t from_pitch, size_t rows,
+                  size_t cols, float *to, size_t to_pitch)
+{
+    for (size_t i = 0; i < rows; i++, from += from_pitch, to += to_pitch)
+        for (size_t j = 0; j < cols; j += LANES)
+            vstore_n(to, j, cols - j, vload_n(from, j, cols - j, true), false);
+}
+
+static void narrow(const float *from, size_t from_pitch, size_t rows,
+                   size_t cols, uint16_t *to, size_t to_pitch)
+{
+    for (size_t i = 0; i < rows; i++, from += from_pitch, to += to_pitch)
+        for (size_t j = 0; j < cols; j += LANES)
+            vstore_n(to, j, cols - j, vload_n(from, j, cols - j, false), true);
+}
+
+static const struct merak_gemm_moves moves = {turn, turn_widened, widen,
+                                              narrow};
+
 CPU_KERNEL(linear)
 {
     const struct merak_operand *x = &call->operand[0], *w = &call->operand[1];
@@ -20,6 +54,7 @@ CPU_KERNEL(linear)
     struct merak_gemm g = {.m = s.m,
                            .n = s.n,
                            .k = s.k,
+                           .moves = &moves,
                            .trans_b = true,
                            .bf16_ab = is_bf16(x),
                            .bf16_c = is_bf16(y),
@@ -44,6 +79,7 @@ CPU_KERNEL(linear_dx)
     struct merak_gemm g = {.m = s.m,
                            .n = s.k,
                            .k = s.n,
+                           .moves = &moves,
                            .bf16_ab = is_bf16(dy),
                            .bf16_c = is_bf16(dx),
                            .a = dy->data,
@@ -52,15 +88,6 @@ CPU_KERNEL(linear_dx)
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
     return rc == MERAK_OK ? merak_gemm(&g, err) : rc;
-}
-
-static void turn(const void *from, size_t from_pitch, size_t rows, size_t cols,
-                 void *to, size_t to_pitch, bool bf16)
-{
-    if (bf16)
-        transpose_matrix(from, from_pitch, rows, cols, to, to_pitch, true);
-    else
-        transpose_matrix(from, from_pitch, rows, cols, to, to_pitch, false);
 }
 
 CPU_KERNEL(linear_dw)
@@ -72,7 +99,7 @@ CPU_KERNEL(linear_dw)
                            .n = s.k,
                            .k = s.m,
                            .trans_a = true,
-                           .transpose = turn,
+                           .moves = &moves,
                            .bf16_ab = is_bf16(x),
                            .accumulate = call->accumulate,
                            .a = dy->data,

@@ -17,5 +17,8 @@ static const struct merak_kernel table[] = {
 const struct merak_backend CPU_NAME3(merak_backend, _cpu_, MERAK_CPU_ISA) = {
     .name = "cpu",
     .kernel = table,
+    .dtypes = 1u << MERAK_F32 | 1u << MERAK_BF16,
     .open = merak_cpu_open,
+    .is_native = merak_cpu_is_native,
+    .describe = merak_cpu_describe,
 };

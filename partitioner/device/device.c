@@ -146,6 +146,21 @@ enum merak_status merak_device_find(const char *word,
                       word, names);
 }
 
+void merak_device_as_f32(struct merak_device *device, enum merak_dtype dtype)
+{
+    device->peak_flops_per_s[dtype] = device->peak_flops_per_s[MERAK_F32];
+    device->flops_per_s[dtype] = device->flops_per_s[MERAK_F32];
+    device->attention_flops_per_s[dtype] =
+        device->attention_flops_per_s[MERAK_F32];
+}
+
+enum merak_dtype merak_device_dtype(const struct merak_device *device)
+{
+    return device->flops_per_s[MERAK_BF16] > device->flops_per_s[MERAK_F32]
+               ? MERAK_BF16
+               : MERAK_F32;
+}
+
 void merak_device_fini(struct merak_device *device)
 {
     for (int t = 0; t < MERAK_DTYPE_COUNT; t++) {

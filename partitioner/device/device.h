@@ -81,6 +81,10 @@ struct merak_device {
 enum merak_status merak_device_find(const char *word,
                                     struct merak_device *device,
                                     struct merak_error *err) MERAK_CHECKED;
+/* Products of this dtype take as long as f32's. */
+void merak_device_as_f32(struct merak_device *device, enum merak_dtype dtype);
+/* The dtype that products are fastest in; f32 where bf16 is no faster. */
+enum merak_dtype merak_device_dtype(const struct merak_device *device);
 /* Free what a file brought.  Copies of a device share it. */
 void merak_device_fini(struct merak_device *device);
 /* Path "-" is standard output. */

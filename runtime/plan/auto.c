@@ -76,7 +76,7 @@ static enum merak_status fill_input(struct plan_auto *plan,
                                     struct merak_error *err)
 {
     const struct plan_options *opt = plan->opt;
-    enum merak_status rc = merak_device_find(opt->device, &plan->device, err);
+    enum merak_status rc = merak_chosen_device(opt->device, &plan->device, err);
 
     if (rc == MERAK_OK)
         rc = plan_model_open(opt, &plan->model, err);
@@ -86,7 +86,8 @@ static enum merak_status fill_input(struct plan_auto *plan,
         .describe = plan->model.describe,
         .arg = plan->model.arg,
         .seq = plan_model_seq(&plan->model, opt),
-        .dtype = opt->given.dtype ? opt->plan.dtype : MERAK_BF16,
+        .dtype = opt->given.dtype ? opt->plan.dtype
+                                  : merak_device_dtype(&plan->device),
         .global_batch = opt->global_batch,
         .nodes = opt->nodes,
         .ranks_per_node = opt->ranks_per_node > 0 ? opt->ranks_per_node

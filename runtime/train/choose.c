@@ -62,7 +62,7 @@ static enum merak_status find_device(struct merak_trainer *t, const char *word,
         t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
     enum merak_status rc;
 
-    rc = merak_device_find(word, device, err);
+    rc = merak_chosen_device(word, device, err);
     if (rc != MERAK_OK)
         return rc;
     /* The one that is built in is one core; a file was measured as it is to

@@ -4,9 +4,25 @@
 
 #include "runtime/train/chosen.h"
 
+#include "kernels/kernels.h"
 #include "partitioner/assembly/assembly.h"
 
 #include <stdio.h>
+#include <strings.h>
+
+enum merak_status merak_chosen_device(const char *word,
+                                      struct merak_device *device,
+                                      struct merak_error *err)
+{
+    const struct merak_backend *cpu;
+    enum merak_status rc = merak_device_find(word, device, err);
+
+    if (rc == MERAK_OK && strcasecmp(word, "cpu") == 0 &&
+        merak_backend_find("cpu", &cpu, NULL) == MERAK_OK &&
+        !merak_backend_is_native(cpu, MERAK_BF16))
+        merak_device_as_f32(device, MERAK_BF16);
+    return rc;
+}
 
 enum merak_status merak_chosen_file(const struct merak_search_input *in,
                                     const struct merak_search_result *result,

@@ -12,6 +12,13 @@ static inline enum merak_pin merak_pin_of(bool given, bool value)
     return !given ? MERAK_PIN_FREE : value ? MERAK_PIN_YES : MERAK_PIN_NO;
 }
 
+/* merak_device_find(), and the one that is built in as "cpu" is as good at
+ * bf16 as the machine that asks: no better than at f32 where the processor
+ * does not multiply bf16. */
+enum merak_status merak_chosen_device(const char *word,
+                                      struct merak_device *device,
+                                      struct merak_error *err) MERAK_CHECKED;
+
 /* Fill the file with the first choice, identified; its plan's lists stay the
  * result's. */
 enum merak_status merak_chosen_file(const struct merak_search_input *in,

@@ -87,6 +87,18 @@ static void report_arena(const struct merak_trainer *t)
                (long long)(fstat(t->arena.fd, &st) == 0 ? st.st_size : -1));
 }
 
+/* Emulated kernels are laid out as cpu's and compute nothing. */
+static void report_backend(const struct merak_trainer *t)
+{
+    char text[256];
+
+    if (strcmp(t->opt.backend, "emu") == 0)
+        return;
+    merak_backend_describe(t->backend, t->plan.dtype, text, sizeof(text));
+    if (*text != '\0')
+        merak_info("train", "backend %s: %s", t->backend->name, text);
+}
+
 void merak_report_plan(const struct merak_trainer *t)
 {
     char params[16], flops[16];
@@ -98,6 +110,7 @@ void merak_report_plan(const struct merak_trainer *t)
                 flops, sizeof(flops));
     merak_info("train", "%s parameters, %sFLOP a step, %s, backend %s", params,
                flops, merak_dtype_name(t->opt.dtype), t->opt.backend);
+    report_backend(t);
     merak_info("train",
                "tp %d x pp %d x dp %d on %d node%s (placement: %s), schedule "
                "%s%s, %d micro-batches of %zu x %zu tokens, %d thread%s a task",

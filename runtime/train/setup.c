@@ -254,6 +254,8 @@ enum merak_status merak_trainer_describe(struct merak_trainer *t,
     if (rc == MERAK_OK)
         rc = merak_backend_find(emulate ? "cpu" : t->opt.backend, &t->backend,
                                 err);
+    if (rc == MERAK_OK && !emulate)
+        rc = merak_backend_check_dtype(t->backend, t->plan.dtype, err);
     if (rc == MERAK_OK && t->backend->open != NULL)
         rc = t->backend->open(t->plan.threads, err);
     if (rc == MERAK_OK)

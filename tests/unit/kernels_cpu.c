@@ -510,6 +510,52 @@ static void other_dtypes_are_refused(void **state)
     }
 }
 
+/* Before a step is run, of a backend as a whole. */
+static void dtypes_are_checked_before_a_run(void **state)
+{
+    const struct merak_backend narrow = {.name = "narrow",
+                                         .dtypes = 1u << MERAK_F32};
+    const struct merak_backend *b;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_backend_check_dtype(&narrow, MERAK_F32, &err),
+                     MERAK_OK);
+    assert_int_equal(merak_backend_check_dtype(&narrow, MERAK_BF16, &err),
+                     MERAK_ERR_CONFIG);
+    assert_string_equal(err.text, "backend \"narrow\" does not compute in "
+                                  "bf16 here: use --dtype fp32");
+    assert_int_equal(merak_backend_find("cpu", &b, NULL), MERAK_OK);
+    assert_int_equal(merak_backend_check_dtype(b, MERAK_BF16, &err), MERAK_OK);
+    assert_int_equal(merak_backend_check_dtype(b, MERAK_F64, &err),
+                     MERAK_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "use --dtype fp32 or bf16"));
+    assert_int_equal(merak_backend_find("ref", &b, NULL), MERAK_OK);
+    assert_int_equal(merak_backend_check_dtype(b, MERAK_F64, &err), MERAK_OK);
+}
+
+/* bf16 is told to be a detour where it is one, and there alone. */
+static void what_computes_is_said(void **state)
+{
+    const struct merak_backend *b;
+    char f32[160], bf16[160];
+
+    (void)state;
+    assert_int_equal(merak_backend_find("cpu", &b, NULL), MERAK_OK);
+    merak_backend_describe(b, MERAK_F32, f32, sizeof(f32));
+    merak_backend_describe(b, MERAK_BF16, bf16, sizeof(bf16));
+    assert_non_null(strstr(f32, " kernels, products by oneDNN "));
+    assert_null(strstr(f32, "as fp32"));
+    assert_true(merak_backend_is_native(b, MERAK_F32));
+    assert_int_equal(strstr(bf16, "bf16 as fp32") == NULL,
+                     merak_backend_is_native(b, MERAK_BF16));
+    if (strncmp(f32, "avx512", 6) != 0)
+        assert_false(merak_backend_is_native(b, MERAK_BF16));
+    assert_int_equal(merak_backend_find("emu", &b, NULL), MERAK_OK);
+    merak_backend_describe(b, MERAK_F32, f32, sizeof(f32));
+    assert_string_equal(f32, "");
+}
+
 static void thread_counts_are_checked(void **state)
 {
     const struct merak_backend *b;
@@ -563,6 +609,8 @@ int main(void)
         cmocka_unit_test(slices_of_sequences_make_the_whole),
         cmocka_unit_test(evaluation_drops_nothing),
         cmocka_unit_test(other_dtypes_are_refused),
+        cmocka_unit_test(dtypes_are_checked_before_a_run),
+        cmocka_unit_test(what_computes_is_said),
         cmocka_unit_test(thread_counts_are_checked),
         cmocka_unit_test(angles_are_kept_apart),
     };

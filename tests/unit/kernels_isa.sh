@@ -1,0 +1,57 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# kernels_isa.sh - the kernels' unit tests on the instruction sets of lesser
+# machines, and what is said of them.  Run from the build directory of tests/.
+
+set -u -o pipefail
+export LC_ALL=C
+unset MERAK_CPU_ISA ONEDNN_MAX_CPU_ISA DNNL_MAX_CPU_ISA
+
+merak=../cmd/merak
+n=0
+
+# ok STATUS DESCRIPTION
+ok()
+{
+    n=$((n + 1))
+    if [ "$1" -eq 0 ]; then
+        echo "ok $n - $2"
+    else
+        echo "not ok $n - $2"
+    fi
+}
+
+# VARIABLE=WORD: all of kernels_cpu.t
+kernels_on()
+{
+    env "$1" ./unit/kernels_cpu.t >"$tmp/out" 2>&1
+    local status=$?
+
+    grep -v '^ok' "$tmp/out" | sed 's/^/# /'
+    ok $status "kernels agree with the reference under $1"
+}
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+MERAK_CPU_ISA=avx9 $merak calibrate --out "$tmp/device.json" >"$tmp/out" 2>&1
+status=$?
+sed 's/^/# /' "$tmp/out"
+[ $status -eq 66 ] && grep -q 'MERAK_CPU_ISA is "avx9": this machine has base' \
+    "$tmp/out"
+ok $? "an unknown instruction set is refused with those that there are"
+
+kernels_on MERAK_CPU_ISA=base
+if [ "$(uname -m)" = x86_64 ]; then
+    kernels_on ONEDNN_MAX_CPU_ISA=AVX2
+    kernels_on ONEDNN_MAX_CPU_ISA=SSE41
+    for word in avx2:avx2 avx512:avx512f; do
+        if grep -qw "${word#*:}" /proc/cpuinfo; then
+            kernels_on MERAK_CPU_ISA=${word%:*}
+        else
+            n=$((n + 1))
+            echo "ok $n - ${word%:*} # SKIP this processor does not have it"
+        fi
+    done
+fi
+echo "1..$n"
