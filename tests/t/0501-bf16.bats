@@ -29,3 +29,29 @@ setup_file() { pack_text; }
             "$RUNS/$model-bf16-121-1"
     done
 }
+
+# Machines without bf16 instructions, or with fewer others, round elsewhere
+# and no more.
+@test "bf16: on every instruction set as far from the reference backend" {
+    local isa seed
+
+    for seed in 1 2 3; do
+        run_model gpt2-tied 0.5 1 1 1 gpt2-tied-ref-$seed --dtype bf16 \
+            --backend ref --seed $seed
+        for isa in base avx2 avx512; do
+            if ! MERAK_CPU_ISA=$isa run_model gpt2-tied 0.5 1 1 1 \
+                gpt2-tied-$isa-$seed --dtype bf16 --seed $seed; then
+                grep -q "MERAK_CPU_ISA is \"$isa\": this machine has" \
+                    "$RUNS/gpt2-tied-$isa-$seed/out"
+                continue
+            fi
+            grep "backend cpu: $isa kernels.*bf16 as fp32" \
+                "$RUNS/gpt2-tied-$isa-$seed/out"
+        done
+    done
+    for isa in base avx2 avx512; do
+        [ ! -d "$RUNS/gpt2-tied-$isa-1/ckpt" ] ||
+            "$TESTS/parity.py" bf16 "$RUNS/gpt2-tied-fp32-" \
+                "$RUNS/gpt2-tied-ref-" "$RUNS/gpt2-tied-$isa-"
+    done
+}

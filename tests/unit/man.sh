@@ -101,7 +101,8 @@ same "spank_merak(8) explains the plugin's options"
 
 # Every variable of ours that a program or the plugin reads or sets.
 grep -rhoE '"(SLURM_)?MERAK_[A-Z_]+"' --include='*.[ch]' "$top/base" \
-    "$top/spank_plugin" "$top/runtime" "$top/io" "$top/cmd" |
+    "$top/spank_plugin" "$top/runtime" "$top/io" "$top/cmd" \
+    "$top/kernels" |
     grep -v '"MERAK_"' | tr -d '"' | sort -u >"$tmp/said"
 cat "$man/merak.7" "$man/spank_merak.8" |
     grep -oE '(SLURM_)?MERAK_[A-Z]+(_[A-Z]+)*' | sort -u >"$tmp/written"
