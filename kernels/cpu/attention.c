@@ -27,6 +27,7 @@
 #include <math.h>
 
 #define TILE ((size_t)64)
+#define CACHE_LINE 64
 #define MAX_D 384 /* eight tiles and two of scores fill the workspace */
 
 /* --- tiles ---------------------------------------------------------------- */
@@ -47,22 +48,42 @@ static struct span span_of(size_t t, size_t first, size_t T)
     return (struct span){t, t > first ? t : first, T - t < TILE ? T : t + TILE};
 }
 
+/* Ask for the rows that load_tile() or store_tile() will touch: they lie far
+ * apart, so the processor does not foresee them. */
+static void prefetch_tile(const struct merak_attention *at,
+                          const struct merak_heads *x, size_t b, struct span s,
+                          size_t h)
+{
+    size_t bytes = merak_dtype_bytes(x->op->dtype);
+    const char *row =
+        (const char *)x->op->data + merak_heads_at(at, x, b, s.lo, h) * bytes;
+
+    for (size_t t = s.lo; t < s.hi; t++, row += x->row * bytes)
+        for (size_t i = 0; i < at->D * bytes; i += CACHE_LINE)
+            __builtin_prefetch(row + i, 0, 2);
+}
+
+INLINE void load_rows(const struct merak_heads *x, size_t from, size_t D,
+                      size_t rows, float *tile, bool bf16)
+{
+    for (size_t i = 0; i < rows; i++, from += x->row, tile += pad(D))
+        for (size_t d = 0; d < D; d += LANES)
+            vstore_f32(tile + d, vload_n(x->op->data, from + d, D - d, bf16));
+}
+
 /* Rows of heads x of (b, h) as a tile [TILE][pad(D)]; others are zero. */
 static void load_tile(const struct merak_attention *at,
                       const struct merak_heads *x, size_t b, struct span s,
                       size_t h, float *tile)
 {
     size_t pitch = pad(at->D), begin = s.lo - s.t, end = s.hi - s.t;
-    bool bf16 = x->op->dtype == MERAK_BF16;
+    size_t from = merak_heads_at(at, x, b, s.lo, h);
 
     memset(tile, 0, begin * pitch * sizeof(float));
-    for (size_t i = begin; i < end; i++) {
-        size_t from = merak_heads_at(at, x, b, s.t + i, h);
-
-        for (size_t d = 0; d < at->D; d += LANES)
-            vstore_f32(tile + i * pitch + d,
-                       vload_n(x->op->data, from + d, at->D - d, bf16));
-    }
+    if (x->op->dtype == MERAK_BF16)
+        load_rows(x, from, at->D, end - begin, tile + begin * pitch, true);
+    else
+        load_rows(x, from, at->D, end - begin, tile + begin * pitch, false);
     memset(tile + end * pitch, 0, (TILE - end) * pitch * sizeof(float));
 }
 
@@ -114,6 +135,19 @@ static void carve(struct tiles *x, size_t D, int thread)
     x->out = p + 7 * size;
     x->s = p + 8 * size;
     x->ds = x->s + TILE * TILE;
+}
+
+/* A tile of keys and values; another one will follow if `more`. */
+static void load_keys(const struct merak_attention *at, struct tiles *x,
+                      size_t b, struct span s, size_t g, bool more)
+{
+    load_tile(at, &at->k, b, s, g, x->k);
+    load_tile(at, &at->v, b, s, g, x->v);
+    if (more) {
+        s = span_of(s.t + TILE, 0, at->T);
+        prefetch_tile(at, &at->k, b, s, g);
+        prefetch_tile(at, &at->v, b, s, g);
+    }
 }
 
 struct running {
@@ -249,14 +283,16 @@ static void forward_item(void *arg, size_t item, int thread)
 {
     const struct merak_attention *at = arg;
     size_t tiles = cpu_range_count(at->T, TILE), heads = at->G * at->R;
-    size_t t = (tiles - 1 - item / (heads * at->B)) * TILE; /* longest first */
-    size_t h = item % heads, b = item / heads % at->B;
+    size_t n = query_tiles(at);
+    size_t t = (tiles - 1 - item % n) * TILE; /* longest first */
+    size_t h = item / n % heads, b = item / n / heads;
     struct span queries = span_of(t, at->first, at->T);
     struct running r;
     struct tiles x;
 
     carve(&x, at->D, thread);
     load_tile(at, &at->q, b, queries, h, x.row);
+    prefetch_tile(at, &at->o, b, queries, h);
     transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, TILE, false);
     memset(x.out, 0, pad(at->D) * TILE * sizeof(float));
     for (size_t i = 0; i < TILE / LANES; i++) {
@@ -266,8 +302,7 @@ static void forward_item(void *arg, size_t item, int thread)
     for (size_t k = 0; k <= t; k += TILE) {
         struct span keys = span_of(k, 0, at->T);
 
-        load_tile(at, &at->k, b, keys, h / at->R, x.k);
-        load_tile(at, &at->v, b, keys, h / at->R, x.v);
+        load_keys(at, &x, b, keys, h / at->R, k < t);
         forward_pair(at, &x, &r, keys.hi - k, queries.hi - t, k == t);
     }
     finish_queries(at, &x, &r, b, h, queries);
@@ -402,14 +437,21 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
     struct span queries = span_of(t, at->first, at->T);
 
     load_queries(at, x, b, t, h, lse, delta);
+    prefetch_tile(at, &at->dq, b, queries, h);
+    if (queries.hi < at->T) {
+        struct span next = span_of(t + TILE, at->first, at->T);
+
+        prefetch_tile(at, &at->q, b, next, h);
+        prefetch_tile(at, &at->d_o, b, next, h);
+        prefetch_tile(at, &at->o, b, next, h);
+    }
     memset(x->out, 0, TILE * pitch * sizeof(float));
     for (size_t k = 0; k <= t; k += TILE) {
         struct span keys = span_of(k, 0, at->T);
         /* Were these keys met before? */
         bool begun = h % at->R > 0 || (k < t && t > first_tile(at) * TILE);
 
-        load_tile(at, &at->k, b, keys, g, x->k);
-        load_tile(at, &at->v, b, keys, g, x->v);
+        load_keys(at, x, b, keys, g, k < t);
         backward_pair(at, x, keys.hi - k, queries.hi - t, k == t, lse, delta,
                       dk + k * pitch, dv + k * pitch, begun);
     }
