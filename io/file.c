@@ -5,6 +5,7 @@
 #include "io/file.h"
 
 #include "base/error.h"
+#include "base/open.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,30 +42,29 @@ static bool raise_open_files(void)
     return setrlimit(RLIMIT_NOFILE, &lim) == 0;
 }
 
-static int open_for_reading(const char *path)
+static const char *open_for_reading(const char *path, int *fd_p)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const char *why = merak_open_regular(path, fd_p);
 
-    if (fd < 0 && errno == EMFILE && raise_open_files())
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    return fd;
+    if (why != NULL && errno == EMFILE && raise_open_files())
+        why = merak_open_regular(path, fd_p);
+    return why;
 }
 
 enum merak_status merak_file_open(const char *path, int *fd_p,
                                   uint64_t *bytes_p, struct merak_error *err)
 {
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc;
     struct stat st;
-    int fd = open_for_reading(path);
+    int fd;
+    const char *why = open_for_reading(path, &fd);
 
-    if (fd < 0)
+    if (why != NULL && errno == 0)
+        return merak_fail(err, MERAK_ERR_FORMAT, "%s is %s", path, why);
+    if (why != NULL)
         return merak_file_fail(err, "open", path);
-    if (fstat(fd, &st) != 0)
+    if (fstat(fd, &st) != 0) {
         rc = merak_file_fail(err, "examine", path);
-    else if (!S_ISREG(st.st_mode))
-        rc = merak_fail(err, MERAK_ERR_FORMAT, "%s is %s, not a file", path,
-                        S_ISDIR(st.st_mode) ? "a directory" : "a device");
-    if (rc != MERAK_OK) {
         close(fd);
         return rc;
     }

@@ -30,8 +30,8 @@
 #include "io/plan_file.h"
 
 #include "base/error.h"
+#include "base/open.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -451,14 +451,14 @@ enum merak_status merak_plan_file_load(const char *path,
                                        struct merak_plan_file **file_p,
                                        struct merak_error *err)
 {
-    FILE *in = fopen(path, "re");
+    FILE *in;
+    const char *why = merak_fopen_regular(path, &in);
     char *text = NULL;
     size_t n = 0;
     enum merak_status rc;
 
-    if (in == NULL)
-        return merak_fail(err, MERAK_ERR_CONFIG, "plan %s: %s", path,
-                          strerror(errno));
+    if (why != NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG, "plan %s: %s", path, why);
     if (fseek(in, 0, SEEK_END) == 0 && ftell(in) > 0)
         n = (size_t)ftell(in);
     rewind(in);

@@ -10,8 +10,8 @@
 #include "spank_plugin/plugin.h"
 
 #include "base/error.h"
+#include "base/open.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,13 +22,15 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
 {
     char text[HEAD_BYTES], order[16] = "";
     struct plan_head got = {0};
-    FILE *in = fopen(path, "re");
+    const char *why;
+    FILE *in;
     size_t n;
     int version = 0, found;
 
-    if (in == NULL)
+    why = merak_fopen_regular(path, &in);
+    if (why != NULL)
         return merak_fail(err, MERAK_ERR_CONFIG, "--merak-plan: %s: %s", path,
-                          strerror(errno));
+                          why);
     n = fread(text, 1, sizeof(text) - 1, in);
     fclose(in);
     text[n] = '\0';

@@ -13,11 +13,13 @@
 #include "io/tokenizer/json.h"
 
 #include "base/error.h"
+#include "base/open.h"
 #include "io/tokenizer/unicode.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ALPHABET_END 0x144 /* the alphabet's last character plus one */
 #define MAX_ID (1 << 24)
@@ -497,16 +499,16 @@ enum merak_status merak_vocab_load(const char *path, struct merak_vocab *vocab,
     struct loader ld = {.path = path, .vocab = &v, .err = err};
     json_error_t bad;
     enum merak_status rc;
+    int fd;
+    const char *why = merak_open_regular(path, &fd);
 
-    ld.root = json_load_file(path, JSON_REJECT_DUPLICATES, &bad);
-    if (ld.root == NULL) {
-        rc =
-            json_error_code(&bad) == json_error_cannot_open_file
-                ? merak_fail(err, MERAK_ERR_NOT_FOUND, "%s: %s", path, bad.text)
-                : merak_fail(err, MERAK_ERR_FORMAT, "%s: not JSON, line %d: %s",
-                             path, bad.line, bad.text);
-        return rc;
-    }
+    if (why != NULL)
+        return merak_fail(err, MERAK_ERR_NOT_FOUND, "%s: %s", path, why);
+    ld.root = json_loadfd(fd, JSON_REJECT_DUPLICATES, &bad);
+    close(fd);
+    if (ld.root == NULL)
+        return merak_fail(err, MERAK_ERR_FORMAT, "%s: not JSON, line %d: %s",
+                          path, bad.line, bad.text);
     set_alphabet(&ld);
     rc = check_request(&ld);
     if (rc == MERAK_OK)

@@ -5,6 +5,7 @@
 #include "partitioner/device/device_file.h"
 
 #include "base/error.h"
+#include "base/open.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What numbers have to lie between, to have finite times of any kernel. */
 #define LEAST 1e-30
@@ -346,10 +348,15 @@ enum merak_status merak_device_load(const char *path,
     struct reader r = {.path = path, .err = err};
     struct merak_device d = {0};
     json_error_t why;
-    json_t *in = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    json_t *in;
+    int fd;
+    const char *closed = merak_open_regular(path, &fd);
 
-    if (in == NULL && why.line < 0) /* it could not be opened */
-        return merak_fail(err, MERAK_ERR_FORMAT, "device file: %s", why.text);
+    if (closed != NULL)
+        return merak_fail(err, MERAK_ERR_FORMAT, "device file %s: %s", path,
+                          closed);
+    in = json_loadfd(fd, JSON_REJECT_DUPLICATES, &why);
+    close(fd);
     if (in == NULL)
         return merak_fail(err, MERAK_ERR_FORMAT, "device file %s: %s (line %d)",
                           path, why.text, why.line);

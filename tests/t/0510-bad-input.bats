@@ -74,6 +74,30 @@ refused()
     refused 66 "relu6"
 }
 
+# Such a file blocked its opener, in srun inside the allocation.
+@test "a pipe is no file" {
+    local what
+
+    mkfifo "$RUNS/pipe"
+    run --separate-stderr timeout -k 5 20 srun -Q -n1 --merak-plan="$RUNS/pipe" \
+        echo started
+    [ "$status" -eq 66 ]
+    [ -z "$output" ]
+    [ "$stderr" = "srun: error: merak: --merak-plan: $RUNS/pipe: a pipe, not \
+a file" ]
+    run timeout -k 5 20 srun -Q -n1 --merak-map="$RUNS/pipe" echo ran
+    [[ $output == *"cannot write $RUNS/pipe"*ran* ]]
+    for what in "train --model $CONFIG --data x --plan" "train --data x --model" \
+        "plan --model" "plan --model $CONFIG --global-batch 8 --device" \
+        "data pack --out x $CONFIG --tokenizer"; do
+        run timeout -k 5 20 merak $what "$RUNS/pipe"
+        echo "$what: $status $output"
+        [ "$status" -eq 66 ] || [ "$status" -eq 67 ]
+        [ "$(grep -c "$RUNS/pipe: .*a pipe, not a file" <<<"$output")" -eq 1 ]
+        [ "${#lines[@]}" -eq 1 ]
+    done
+}
+
 @test "memory that one task of two cannot get" {
     run srun -n2 bash -c '
         trap "" XFSZ

@@ -5,11 +5,15 @@
 #include "unit/near.h"
 
 #include "base/error.h"
+#include "base/open.h"
 #include "base/rng.h"
 #include "base/size.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Salmon et al., Random123's known answers for philox4x32-10. */
 static const struct {
@@ -25,6 +29,39 @@ static const struct {
      {0xa4093822, 0x299f31d0},
      {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 };
+
+/* Opening a pipe that nobody writes to would hang. */
+static void only_regular_files_are_opened_and_at_once(void **state)
+{
+    char dir[] = "/tmp/merak-open-XXXXXX", pipe[64], file[64];
+    int fd = -1;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(pipe, sizeof(pipe), "%s/pipe", dir);
+    snprintf(file, sizeof(file), "%s/file", dir);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_string_equal(merak_open_regular(pipe, &fd), "a pipe, not a file");
+    assert_int_equal(errno, 0);
+    assert_string_equal(merak_open_regular(dir, &fd),
+                        "a directory, not a file");
+    assert_string_equal(merak_open_regular("/dev/zero", &fd),
+                        "a device, not a file");
+    assert_string_equal(merak_fopen_regular(file, &f), strerror(ENOENT));
+    assert_int_equal(errno, ENOENT);
+    assert_int_equal(fd, -1);
+    f = fopen(file, "w");
+    assert_non_null(f);
+    fputs("text", f);
+    fclose(f);
+    assert_null(merak_fopen_regular(file, &f));
+    assert_int_equal(fgetc(f), 't');
+    fclose(f);
+    unlink(pipe);
+    unlink(file);
+    rmdir(dir);
+}
 
 static void philox_gives_the_published_answers(void **state)
 {
@@ -123,6 +160,7 @@ static void bytes_have_units(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_regular_files_are_opened_and_at_once),
         cmocka_unit_test(philox_gives_the_published_answers),
         cmocka_unit_test(a_permutation_hits_every_place_once),
         cmocka_unit_test(normals_have_mean_zero_and_variance_one),

@@ -225,7 +225,7 @@ refuses "on stage 1; give 0 for part 1" $cut --schedule scp --recompute 0-a
 refuses "cut is fixed already" $cpu --cut 1 --what-if cut=1
 refuses "cut 99: there is no place 99; expected places from 0 to" \
     --device cpu --ranks-per-node 2 --global-batch 8 --what-if pp=2,cut=99
-refuses "device file: unable to open ./none.json: No such file" \
+refuses "device file ./none.json: No such file" \
     --device ./none.json --global-batch 8
 echo '{"name": "x", "ntes": 1, "ranks_per_node": 1}' >"$tmp/misspelt.json"
 refuses 'choice; write commas between: tp=2,pp=2' $cpu --what-if 'tp=2;pp=2'
