@@ -197,6 +197,7 @@ write_config()
     # TmpFS: the PMIx plugin of several slurmd on one host needs one each.
     # cred_expire also delays a requeued job; the default is two minutes.
     # sched_interval: how soon a job is seen whose time to begin has come.
+    # bf_interval: the same of a heterogeneous job, by default 30 s.
     # EnforcePartLimits: what the nodes can never hold is refused, not queued.
     cat >"$dir/slurm.conf" <<CONF
 ClusterName=sandbox
@@ -225,7 +226,7 @@ SelectTypeParameters=CR_CPU
 TopologyPlugin=topology/tree
 SlurmdParameters=config_overrides
 EnforcePartLimits=ALL
-SchedulerParameters=batch_sched_delay=0,sched_min_interval=10000,sched_interval=2
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=10000,sched_interval=2,bf_interval=2
 MailProg=/bin/true
 ReturnToService=2
 MessageTimeout=60

@@ -173,6 +173,15 @@ int slurm_spank_init(spank_t sp, int ac, char *av[])
     return register_options(sp);
 }
 
+/* Of a heterogeneous step this is called once for each component, and the
+ * tasks of all have the environment of the last. */
+static void pass_wishes(void)
+{
+    if (getenv(PLAN_VARIABLE) != NULL)
+        setenv(PLAN_VARIABLE, "", 1);
+    settings_pass(&settings);
+}
+
 int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[])
 {
     spank_context_t context = spank_context();
@@ -188,6 +197,8 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char *av[])
         refuse(&settings.error);
     if (context == S_CTX_ALLOCATOR)
         settings_export(&settings);
+    else
+        pass_wishes();
     return 0;
 }
 
@@ -201,6 +212,20 @@ static const char *word(enum setting setting)
     return text[0] != '\0' ? text : "auto";
 }
 
+/* Without waiting: a pipe that nobody reads is an error. */
+static FILE *open_map(const char *where)
+{
+    int fd = open(where, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK,
+                  0666);
+    FILE *out = NULL;
+
+    if (fd >= 0 && fcntl(fd, F_SETFL, 0) == 0)
+        out = fdopen(fd, "w");
+    if (out == NULL && fd >= 0)
+        close(fd);
+    return out;
+}
+
 static void show(const struct merak_placement *p)
 {
     const char *where = settings_text(&settings, SET_MAP);
@@ -212,7 +237,7 @@ static void show(const struct merak_placement *p)
     }
     if (strchr(where, '/') == NULL)
         return;
-    out = fopen(where, "w");
+    out = open_map(where);
     if (out != NULL)
         merak_placement_print(p, out, MERAK_MAX_NODES);
     if (out == NULL || fclose(out) != 0)
@@ -286,17 +311,6 @@ static enum merak_status apply_plan_file(struct merak_placement_input *input,
     return rc;
 }
 
-/* Its path goes to the tasks, which may start in another directory. */
-static void pass_plan_file(void)
-{
-    const char *path = settings_text(&settings, SET_PLAN);
-    char *whole = path[0] != '\0' ? realpath(path, NULL) : NULL;
-
-    if (path[0] != '\0')
-        setenv(FILE_VARIABLE, whole != NULL ? whole : path, 1);
-    free(whole);
-}
-
 static bool wants_torch(void)
 {
     return strcmp(settings_text(&settings, SET_ENV), "torch") == 0;
@@ -351,19 +365,8 @@ int slurm_spank_local_user_init(spank_t sp, int ac, char *av[])
 
     (void)ac;
     (void)av;
-    /* srun adds our environment to the tasks': taking a leftover away here
-     * would not take it away there */
-    if (getenv(PLAN_VARIABLE) != NULL)
-        setenv(PLAN_VARIABLE, "", 1);
-    if (getenv(FILE_VARIABLE) != NULL)
-        setenv(FILE_VARIABLE, "", 1);
-    if (getenv(ENV_VARIABLE) != NULL)
-        setenv(ENV_VARIABLE, "", 1);
     if (!settings.active)
         return 0;
-    pass_plan_file();
-    if (wants_torch())
-        setenv(ENV_VARIABLE, "torch", 1);
     if (is_heterogeneous()) {
         if (check_env("the program places heterogeneous steps", &err) !=
             MERAK_OK)

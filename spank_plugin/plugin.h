@@ -14,10 +14,9 @@ enum { EXIT_REFUSED = 66 };
 
 /* From srun to slurmstepd.  The prefix keeps it alive under --export=NONE. */
 #define PLAN_VARIABLE "SLURM_MERAK_PLAN"
-/* The same, for the path of the plan to replay. */
-#define FILE_VARIABLE "SLURM_MERAK_PLAN_FILE"
-/* The same, for what --merak-env asked for. */
-#define ENV_VARIABLE "SLURM_MERAK_ENV"
+/* The same, for what was asked for: SLURM_MERAK_TP and the like.  A task that
+ * gets no plan is left with these wishes. */
+#define WISH_PREFIX "SLURM_"
 /* In place of a plan: every task is to exit with EXIT_REFUSED at once. */
 #define PLAN_REFUSED "refused"
 
@@ -43,6 +42,7 @@ enum source {
 };
 
 enum {
+    NAME_LONGEST = 64,     /* a variable */
     VALUE_MAX = 1024,      /* a path, for --merak-plan and --merak-map */
     LONGEST_PLAN = 240000, /* Slurm's environment buffer is 256 KiB */
 };
@@ -65,6 +65,10 @@ struct settings {
 const char *setting_option(enum setting setting);
 const char *setting_arginfo(enum setting setting);
 const char *setting_usage(enum setting setting);
+/* "MERAK_TP" and the like; NULL if there is none. */
+const char *setting_variable(enum setting setting);
+/* "SLURM_MERAK_TP" and the like, of a setting that has a variable. */
+void setting_wish(enum setting setting, char name[NAME_LONGEST]);
 
 /* Note a value; a mistake in it is remembered, not returned.  once: a second
  * value from the same source must be the same. */
@@ -82,6 +86,10 @@ void settings_input(const struct settings *s,
 /* In sbatch and salloc: put what was said into MERAK_*, for the script or
  * the shell. */
 void settings_export(const struct settings *s);
+
+/* In srun: put what was said into the wishes, for all tasks of all components
+ * of a step, and empty those that another step left. */
+void settings_pass(const struct settings *s);
 
 /* A plan file in place of degrees and order.  MERAK_ERR_CONFIG if one of them
  * is said as firmly and differs. */

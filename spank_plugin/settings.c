@@ -52,6 +52,16 @@ const char *setting_usage(enum setting setting)
     return names[setting].usage;
 }
 
+const char *setting_variable(enum setting setting)
+{
+    return names[setting].variable;
+}
+
+void setting_wish(enum setting setting, char name[NAME_LONGEST])
+{
+    snprintf(name, NAME_LONGEST, WISH_PREFIX "%s", names[setting].variable);
+}
+
 /* What the user wrote, to be named in a message. */
 static void describe(enum setting setting, enum source source, char *out,
                      size_t size)
@@ -281,5 +291,34 @@ void settings_export(const struct settings *s)
     for (int i = 0; i < SET_COUNT; i++) {
         if (names[i].variable != NULL && s->value[i].source == FROM_LINE)
             setenv(names[i].variable, s->value[i].text, 1);
+    }
+}
+
+/* A path goes whole: tasks may start in another directory. */
+static void pass(const struct settings *s, enum setting setting,
+                 const char *wish)
+{
+    const char *text = settings_text(s, setting);
+    char *whole = setting == SET_PLAN ? realpath(text, NULL) : NULL;
+
+    setenv(wish, whole != NULL ? whole : text, 1);
+    free(whole);
+}
+
+void settings_pass(const struct settings *s)
+{
+    for (int i = 0; i < SET_COUNT; i++) {
+        enum setting setting = (enum setting)i;
+        char wish[NAME_LONGEST];
+
+        if (names[i].variable == NULL)
+            continue;
+        setting_wish(setting, wish);
+        /* srun adds its environment to the tasks': taking a leftover away
+         * here would not take it away there */
+        if (s->active && s->value[i].source > FROM_NOWHERE)
+            pass(s, setting, wish);
+        else if (getenv(wish) != NULL)
+            setenv(wish, "", 1);
     }
 }

@@ -12,6 +12,7 @@
 #include "spank_plugin/plugin.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,17 +136,6 @@ static void set_torch(spank_t sp, const struct merak_placement_plan *plan,
     set(sp, "LOCAL_WORLD_SIZE", "%d", all);
 }
 
-static bool wants_torch(spank_t sp)
-{
-    char text[16];
-    bool torch =
-        spank_getenv(sp, ENV_VARIABLE, text, sizeof(text)) == ESPANK_SUCCESS &&
-        strcmp(text, "torch") == 0;
-
-    spank_unsetenv(sp, ENV_VARIABLE);
-    return torch;
-}
-
 static enum merak_status apply(spank_t sp, const char *text, int task,
                                bool torch, struct merak_error *err)
 {
@@ -170,39 +160,53 @@ static enum merak_status apply(spank_t sp, const char *text, int task,
     return rc;
 }
 
-/* The plan to replay: the program reads it. */
-static void apply_file(spank_t sp)
+/* Take the wishes out of the environment; text  out  "" where there is none. */
+static void take_wishes(spank_t sp, char text[SET_COUNT][PATH_MAX])
 {
-    char path[4096];
+    for (int i = 0; i < SET_COUNT; i++) {
+        char wish[NAME_LONGEST];
 
-    if (spank_getenv(sp, FILE_VARIABLE, path, sizeof(path)) != ESPANK_SUCCESS)
-        return;
-    spank_unsetenv(sp, FILE_VARIABLE);
-    if (path[0] != '\0')
-        spank_setenv(sp, "MERAK_PLAN_FILE", path, 1);
+        text[i][0] = '\0';
+        if (setting_variable((enum setting)i) == NULL)
+            continue;
+        setting_wish((enum setting)i, wish);
+        if (spank_getenv(sp, wish, text[i], PATH_MAX) != ESPANK_SUCCESS)
+            text[i][0] = '\0';
+        spank_unsetenv(sp, wish);
+    }
+}
+
+/* The program reads the plan to replay, and without a map of srun's it has all
+ * the rest to go by. */
+static void apply_wishes(spank_t sp, char text[SET_COUNT][PATH_MAX],
+                         bool is_placed)
+{
+    for (int i = 0; i < SET_COUNT; i++) {
+        if (text[i][0] != '\0' && (i == SET_PLAN || !is_placed))
+            spank_setenv(sp, setting_variable((enum setting)i), text[i], 1);
+    }
 }
 
 void task_apply_plan(spank_t sp)
 {
-    char *text = get_plan(sp);
+    char *text = get_plan(sp), wish[SET_COUNT][PATH_MAX];
+    long task = get_number(sp, "SLURM_PROCID");
+    bool is_placed = false, torch;
     struct merak_error err;
-    bool torch;
-    long task;
 
-    apply_file(sp);
-    torch = wants_torch(sp);
-    if (text == NULL)
-        return;
-    task = get_number(sp, "SLURM_PROCID");
-    if (strcmp(text, PLAN_REFUSED) == 0)
+    if (text != NULL && strcmp(text, PLAN_REFUSED) == 0)
         _exit(EXIT_REFUSED);
-    spank_unsetenv(sp, PLAN_VARIABLE);
-    if (text[0] == '\0') { /* srun's answer to a leftover */
-        free(text);
-        return;
+    take_wishes(sp, wish);
+    torch = strcmp(wish[SET_ENV], "torch") == 0;
+    if (text != NULL)
+        spank_unsetenv(sp, PLAN_VARIABLE);
+    if (text != NULL &&
+        text[0] != '\0') { /* else srun's answer to a leftover */
+        is_placed = apply(sp, text, (int)task, torch, &err) == MERAK_OK;
+        /* The program can plan by itself: it is told, and the task lives. */
+        if (!is_placed && task == 0)
+            slurm_error("merak: " PLAN_VARIABLE " not used: %s", err.text);
     }
-    /* The program can plan by itself: it is told, and the task lives. */
-    if (apply(sp, text, (int)task, torch, &err) != MERAK_OK && task == 0)
-        slurm_error("merak: " PLAN_VARIABLE " not used: %s", err.text);
+    apply_wishes(sp, wish, is_placed);
     free(text);
 }

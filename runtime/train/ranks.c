@@ -195,6 +195,29 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
     return rc;
 }
 
+/* What srun could not heed, or there was none: a heterogeneous step, another
+ * launcher. */
+static enum merak_status wish_from_env(struct merak_placement_input *in,
+                                       struct merak_error *err)
+{
+    const char *order = getenv("MERAK_ORDER");
+    const char *domain = getenv("MERAK_TP_DOMAIN");
+
+    if (order != NULL && *order != '\0' &&
+        merak_order_parse(order, &in->order) != MERAK_OK)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "MERAK_ORDER: expected tp-dp-pp, tp-pp-dp or auto, "
+                          "got \"%.40s\"",
+                          order);
+    if (domain != NULL && *domain != '\0' &&
+        merak_domain_parse(domain, &in->tp_domain) != MERAK_OK)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "MERAK_TP_DOMAIN: expected node or any, got "
+                          "\"%.40s\"",
+                          domain);
+    return MERAK_OK;
+}
+
 enum merak_status merak_ranks_place(const struct merak_boot *boot,
                                     const struct merak_plan *chosen,
                                     struct merak_ranks *r,
@@ -208,6 +231,8 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
 
     if (rc == MERAK_OK && !r->launched)
         rc = site_from_boot(boot, &site, err);
+    if (rc == MERAK_OK && !r->launched)
+        rc = wish_from_env(&input, err);
     if (rc != MERAK_OK)
         goto out;
     if (r->launched)

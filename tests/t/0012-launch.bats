@@ -93,12 +93,35 @@ SCRIPT
 
 # Not with PMIx: srun 22.05 then hangs at the end now and then (its
 # components stop one PMIx agent each), whatever is run.
-@test "a heterogeneous step is left to the program" {
-    run timeout -k 5 60 srun --mpi=none -n2 --merak-tp=2 sh -c 'echo ${MERAK_RANK-none}' : \
-        -n2 sh -c 'echo ${MERAK_RANK-none}'
-    [ "$status" -eq 0 ]
-    [ "$(grep -c none <<<"$output")" -eq 4 ]
-    [[ $output == *"merak: a heterogeneous step: the program plans by itself"* ]]
+@test "a heterogeneous step is left to the program, which gets all options" {
+    WISH='echo ${MERAK_RANK-none} $MERAK_TP.$MERAK_PP $MERAK_ORDER.${MERAK_TP_DOMAIN-unset} ${SLURM_MERAK_TP-gone}'
+    # wished OPTION...: what the tasks of such a step find, all of them alike
+    wished()
+    {
+        run timeout -k 5 60 srun --mpi=none "$@"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ $output == *"merak: a heterogeneous step: the program plans by itself"* ]]
+        [ "$(grep -v ^srun: <<<"$output" | sort | uniq -c | xargs)" = \
+            "4 none 2.2 tp-pp-dp.unset gone" ]
+    }
+    local all=(--merak-tp=2 --merak-pp=2 --merak-order=tp-pp-dp)
+    wished "${all[@]}" -n2 sh -c "$WISH" : -n2 sh -c "$WISH"
+    wished -n2 sh -c "$WISH" : "${all[@]}" -n2 sh -c "$WISH"
+    wished --merak-tp=2 -n2 sh -c "$WISH" : "${all[@]:1}" -n2 sh -c "$WISH"
+    wished --export=NONE "${all[@]}" -n2 /bin/sh -c "$WISH" : \
+        --export=NONE -n2 /bin/sh -c "$WISH"
+}
+
+@test "--het-group of an allocation gets them too" {
+    local group=(--mpi=none --het-group=0,1)
+
+    run timeout -k 5 60 salloc -Q -n1 : -n1 srun "${group[@]}" \
+        --merak-tp=2 sh -c 'echo $MERAK_TP'
+    [ "$(grep -cx 2 <<<"$output")" -eq 2 ]
+    run timeout -k 5 60 salloc -Q -n1 --merak-tp=2 : -n1 srun "${group[@]}" \
+        sh -c 'echo $MERAK_TP'
+    [ "$(grep -cx 2 <<<"$output")" -eq 2 ]
 }
 
 @test "a step of fewer tasks than the job is planned for itself" {
