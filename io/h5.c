@@ -19,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +31,12 @@
 #define ALIGN_FROM ((hsize_t)64 << 10)
 #define ALIGN_TO ((hsize_t)4096)
 
+/* HDF5's state is the process's, and so is the lock on it. */
+static pthread_mutex_t h5_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
 void merak_h5_quiet(struct merak_h5_quiet *saved)
 {
+    pthread_mutex_lock(&h5_lock);
     saved->fn = NULL;
     saved->arg = NULL;
     (void)H5Eget_auto2(H5E_DEFAULT, &saved->fn, &saved->arg);
@@ -41,6 +46,7 @@ void merak_h5_quiet(struct merak_h5_quiet *saved)
 void merak_h5_restore(const struct merak_h5_quiet *saved)
 {
     (void)H5Eset_auto2(H5E_DEFAULT, saved->fn, saved->arg);
+    pthread_mutex_unlock(&h5_lock);
 }
 
 struct innermost {

@@ -13,8 +13,13 @@
 
 #include "merak/status.h"
 
-/* HDF5 prints its error stack by default.  Off between these two, as it was
- * afterwards: the program may use HDF5 itself. */
+/*
+ * HDF5 prints its error stack by default.  Off between these two, as it was
+ * afterwards: the program may use HDF5 itself.
+ * Between these two HDF5 is also one thread's alone: most builds of it are for
+ * one thread at a time, and a checkpoint may be written while a trace is.  May
+ * be nested; nothing that takes long belongs inside.
+ */
 struct merak_h5_quiet {
     H5E_auto2_t fn;
     void *arg;

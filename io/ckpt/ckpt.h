@@ -44,21 +44,62 @@ struct merak_ckpt_comm {
                                struct merak_error *err);
 };
 
+/* Which committed checkpoints stay. */
+struct merak_ckpt_keep {
+    int newest;     /* so many, >= 2; 0: all */
+    uint64_t every; /* and those whose step it divides; 0: none */
+};
+
 /*
  * Write run_dir/step-N/ : every rank its pieces, rank 0 the master, the
  * manifest and, last, COMMITTED.  All ranks return the same status; on
  * failure nothing is committed and nothing committed before is touched.
- * keep: how many committed checkpoints stay (>= 2; 0: all).
  */
 enum merak_status merak_ckpt_save(const char *run_dir,
                                   const struct merak_ckpt_state *state,
                                   const struct merak_ckpt_piece *pieces,
-                                  int n_pieces, int keep,
+                                  int n_pieces, struct merak_ckpt_keep keep,
                                   const struct merak_ckpt_comm *comm,
                                   struct merak_error *err) MERAK_CHECKED;
 
 /* Does this directory hold a checkpoint's files, whole or not? */
 bool merak_ckpt_is_one(const char *dir);
+
+/*
+ * The same while the tensors go on changing: the save stalls its caller for a
+ * copy of them, and a thread writes that.  The ranks agree on what the threads
+ * did between two of the caller's steps.
+ */
+struct merak_ckpt_async;
+
+/* Memory for a copy of the pieces, whose names and data are borrowed as long
+ * as this lives, and the thread. */
+enum merak_status
+merak_ckpt_async_create(const struct merak_ckpt_piece *pieces, int n_pieces,
+                        struct merak_ckpt_async **async_p,
+                        struct merak_error *err) MERAK_CHECKED;
+/* Copy the pieces and start to write them.  No other save may be under way.
+ * Collective. */
+enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
+                                         const char *run_dir,
+                                         const struct merak_ckpt_state *state,
+                                         struct merak_ckpt_keep keep,
+                                         const struct merak_ckpt_comm *comm,
+                                         struct merak_error *err) MERAK_CHECKED;
+/* Is a save under way?  The same on all ranks. */
+bool merak_ckpt_async_is_active(const struct merak_ckpt_async *async);
+/* Does this rank's thread have work to do still? */
+bool merak_ckpt_async_is_busy(struct merak_ckpt_async *async);
+/* Of a save under way, once no rank's thread is busy: what its end means.  A
+ * failure ends the save.  Collective. */
+enum merak_status
+merak_ckpt_async_advance(struct merak_ckpt_async *async,
+                         struct merak_error *err) MERAK_CHECKED;
+/* Wait for a save that is under way, if one is.  Collective. */
+enum merak_status merak_ckpt_async_wait(struct merak_ckpt_async *async,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* Waits for the thread; a save that is under way stays uncommitted. */
+void merak_ckpt_async_destroy(struct merak_ckpt_async *async);
 
 struct merak_ckpt;
 
@@ -92,11 +133,12 @@ enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
                                   struct merak_error *err) MERAK_CHECKED;
 /*
  * Is there room for so many further checkpoints of a run, each of so many
- * bytes, as are there at once: all with keep 0, else no more than keep and the
- * one being written?  MERAK_ERR_NOSPACE tells what is needed and what is free.
+ * bytes, as are there at once: all if all are kept, else no more than the
+ * newest, the one being written and `stay` of them for good?
+ * MERAK_ERR_NOSPACE tells what is needed and what is free.
  */
 enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
-                                  uint64_t saves, int keep,
+                                  uint64_t saves, uint64_t stay, int newest,
                                   struct merak_error *err) MERAK_CHECKED;
 /* Check everything: sizes, checksums, coverage of every tensor.  The error
  * names each damaged shard (first in err, all through `report`). */

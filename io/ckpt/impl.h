@@ -106,6 +106,8 @@ bool merak_ckpt_box_meet(const struct merak_box *a, const struct merak_box *b,
 enum merak_status merak_ckpt_piece_check(const struct merak_ckpt_piece *piece,
                                          struct merak_error *err) MERAK_CHECKED;
 
+size_t merak_ckpt_piece_bytes(const struct merak_ckpt_piece *piece);
+
 /* --- directories --------------------------------------------------------- */
 
 enum merak_ckpt_kind {
@@ -143,6 +145,40 @@ enum merak_status merak_ckpt_load(const char *dir,
 /* The same without looking at shards and master. */
 enum merak_status
 merak_ckpt_load_manifest(const char *dir, struct merak_ckpt_manifest **mf_p,
+                         struct merak_error *err) MERAK_CHECKED;
+
+/* --- a save, step by step ------------------------------------------------ */
+
+struct merak_ckpt_save {
+    char run_dir[PATH_MAX];
+    struct merak_ckpt_state state;
+    struct merak_ckpt_keep keep;
+    struct merak_ckpt_comm comm; /* agree NULL: one rank */
+    int rank, ranks;
+    char final[PATH_MAX]; /* run_dir/step-N, and with suffixes */
+    char old[PATH_MAX];
+    char tmp[PATH_MAX];
+};
+
+/* A place to write, save->tmp.  Collective. */
+enum merak_status merak_ckpt_save_begin(struct merak_ckpt_save *save,
+                                        const char *run_dir,
+                                        const struct merak_ckpt_state *state,
+                                        struct merak_ckpt_keep keep,
+                                        const struct merak_ckpt_comm *comm,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* Agree on how each rank's shard went.  Collective. */
+enum merak_status
+merak_ckpt_save_written(const struct merak_ckpt_save *save,
+                        enum merak_status rc,
+                        struct merak_error *err) MERAK_CHECKED;
+/* Master, manifest, commit; rank 0 alone. */
+enum merak_status merak_ckpt_save_finish(const struct merak_ckpt_save *save,
+                                         struct merak_error *err) MERAK_CHECKED;
+/* Agree on how that went.  Collective. */
+enum merak_status
+merak_ckpt_save_finished(const struct merak_ckpt_save *save,
+                         enum merak_status rc,
                          struct merak_error *err) MERAK_CHECKED;
 
 /* --- files --------------------------------------------------------------- */

@@ -252,7 +252,7 @@ static enum merak_status check_size(const char *dir,
 }
 
 enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
-                                  uint64_t saves, int keep,
+                                  uint64_t saves, uint64_t stay, int newest,
                                   struct merak_error *err)
 {
     struct merak_ckpt_entry *entries = NULL;
@@ -271,8 +271,9 @@ enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
     /* A file system that says nothing useful (0 blocks in all) is not asked. */
     if (statvfs(run_dir, &fs) != 0 || fs.f_blocks == 0)
         return MERAK_OK;
-    most = (uint64_t)keep >= there ? (uint64_t)keep + 1 - there : 1;
-    if (keep == 0 || saves < most)
+    most = (uint64_t)newest >= there ? (uint64_t)newest + 1 - there : 1;
+    most += stay;
+    if (newest == 0 || saves < most)
         most = saves;
     have = (double)fs.f_bavail * (double)fs.f_frsize;
     if ((double)most * bytes <= have)

@@ -126,11 +126,14 @@ enum merak_status merak_ckpt_master_write(const char *dir,
                                           struct merak_error *err)
 {
     struct merak_h5_stage stage;
+    struct merak_h5_quiet quiet;
     char path[PATH_MAX];
     enum merak_status rc;
 
     merak_path(path, dir, MERAK_CKPT_MASTER);
+    merak_h5_quiet(&quiet);
     rc = lay_out(path, state, mf, &stage, err);
+    merak_h5_restore(&quiet);
     if (rc == MERAK_OK)
         rc = merak_h5_copy_out(&stage, path, err);
     if (rc == MERAK_OK)

@@ -25,6 +25,11 @@ int merak_ckpt_piece_boxes(const struct merak_ckpt_piece *piece,
     return n;
 }
 
+size_t merak_ckpt_piece_bytes(const struct merak_ckpt_piece *piece)
+{
+    return (piece->flat_hi - piece->flat_lo) * sizeof(*piece->data);
+}
+
 bool merak_ckpt_box_meet(const struct merak_box *a, const struct merak_box *b,
                          struct merak_box *both)
 {

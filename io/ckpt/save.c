@@ -65,6 +65,8 @@
  *   6  LATEST through a rename; remove what is no longer kept, each renamed
  *      to .tmp first, so that nothing half removed looks like a checkpoint
  *      -- all ranks agree --
+ * While training goes on (async.c) a thread does 2 and 3 to 6, from a copy of
+ * the tensors, and the ranks agree between steps.
  * A failure in 1 to 5 removes step-N.tmp and is returned by all ranks.
  *
  * The reader, after any crash: of the directories step-N and step-N.old,
@@ -92,16 +94,6 @@
 /* Fewer would let one bad disk block lose the run. */
 #define MIN_KEEP 2
 
-struct save {
-    const char *run_dir;
-    const struct merak_ckpt_state *state;
-    int ranks;
-    int keep;
-    char final[PATH_MAX]; /* run_dir/step-N, and with suffixes */
-    char old[PATH_MAX];
-    char tmp[PATH_MAX];
-};
-
 /* --- 1: a place to write ----------------------------------------------------
  */
 
@@ -123,7 +115,7 @@ enum merak_status merak_ckpt_remove_debris(const char *run_dir,
     return rc;
 }
 
-static enum merak_status prepare(const struct save *save,
+static enum merak_status prepare(const struct merak_ckpt_save *save,
                                  struct merak_error *err)
 {
     enum merak_status rc = merak_dir_make(save->run_dir, err);
@@ -141,8 +133,9 @@ static enum merak_status prepare(const struct save *save,
  */
 
 /* One shard's entry; its file is not needed any more. */
-static enum merak_status take_shard(const struct save *save, int rank,
-                                    json_t *shards, struct merak_error *err)
+static enum merak_status take_shard(const struct merak_ckpt_save *save,
+                                    int rank, json_t *shards,
+                                    struct merak_error *err)
 {
     char name[48], path[PATH_MAX];
     char *text = NULL;
@@ -161,11 +154,11 @@ static enum merak_status take_shard(const struct save *save, int rank,
     if (json == NULL)
         return merak_fail(err, MERAK_ERR_CORRUPT, "%s: %s", path, why.text);
     if (json_integer_value(json_object_get(json, "step")) !=
-        (json_int_t)save->state->step) {
+        (json_int_t)save->state.step) {
         json_decref(json);
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "%s is of another step than %llu", path,
-                          (unsigned long long)save->state->step);
+                          (unsigned long long)save->state.step);
     }
     if (json_array_append_new(shards, json) != 0)
         return merak_fail_nomem(err, bytes);
@@ -173,7 +166,7 @@ static enum merak_status take_shard(const struct save *save, int rank,
     return MERAK_OK;
 }
 
-static enum merak_status merge_shards(const struct save *save,
+static enum merak_status merge_shards(const struct merak_ckpt_save *save,
                                       struct merak_ckpt_manifest **mf_p,
                                       struct merak_error *err)
 {
@@ -182,7 +175,7 @@ static enum merak_status merge_shards(const struct save *save,
     json_t *root = json_pack(
         "{s:s, s:i, s:s, s:o, s:O}", "format", MERAK_CKPT_FORMAT, "version",
         MERAK_CKPT_VERSION, "merak", PACKAGE_VERSION, "state",
-        merak_ckpt_state_json(save->state), "shards", shards);
+        merak_ckpt_state_json(&save->state), "shards", shards);
     enum merak_status rc = MERAK_OK;
 
     if (root == NULL)
@@ -205,11 +198,12 @@ static enum merak_status merge_shards(const struct save *save,
     return rc;
 }
 
-static enum merak_status add_master(const struct save *save, json_t *root,
-                                    struct merak_error *err)
+static enum merak_status add_master(const struct merak_ckpt_save *save,
+                                    json_t *root, struct merak_error *err)
 {
     char path[PATH_MAX], hash[MERAK_HASH_TEXT], version[40];
     unsigned major, minor, release;
+    struct merak_h5_quiet quiet;
     uint64_t bytes = 0;
     enum merak_status rc;
 
@@ -217,7 +211,9 @@ static enum merak_status add_master(const struct save *save, json_t *root,
                             &bytes, hash, err);
     if (rc != MERAK_OK)
         return rc;
+    merak_h5_quiet(&quiet);
     (void)H5get_libversion(&major, &minor, &release);
+    merak_h5_restore(&quiet);
     snprintf(version, sizeof(version), "%u.%u.%u", major, minor, release);
     if (json_object_set_new(root, "hdf5", json_string(version)) != 0 ||
         json_object_set_new(root, "master",
@@ -230,8 +226,8 @@ static enum merak_status add_master(const struct save *save, json_t *root,
 
 /* COMMITTED vouches for the manifest, so it may not be there before it: the
  * directory is synced in between as well. */
-static enum merak_status write_records(const struct save *save, json_t *root,
-                                       struct merak_error *err)
+static enum merak_status write_records(const struct merak_ckpt_save *save,
+                                       json_t *root, struct merak_error *err)
 {
     char path[PATH_MAX], record[MERAK_CKPT_MAX_RECORD];
     char *text = json_dumps(root, JSON_COMPACT);
@@ -241,7 +237,7 @@ static enum merak_status write_records(const struct save *save, json_t *root,
     if (text == NULL)
         return merak_fail_nomem(err, 0);
     bytes = strlen(text);
-    n = merak_ckpt_record(record, save->state->step, text, bytes);
+    n = merak_ckpt_record(record, save->state.step, text, bytes);
     rc = merak_durable_write(merak_path(path, save->tmp, MERAK_CKPT_MANIFEST),
                              text, bytes, err);
     free(text);
@@ -255,7 +251,7 @@ static enum merak_status write_records(const struct save *save, json_t *root,
     return rc;
 }
 
-static enum merak_status complete(const struct save *save,
+static enum merak_status complete(const struct merak_ckpt_save *save,
                                   struct merak_error *err)
 {
     struct merak_ckpt_manifest *mf = NULL;
@@ -264,7 +260,7 @@ static enum merak_status complete(const struct save *save,
     rc = merge_shards(save, &mf, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = merak_ckpt_master_write(save->tmp, save->state, mf, err);
+    rc = merak_ckpt_master_write(save->tmp, &save->state, mf, err);
     if (rc == MERAK_OK)
         rc = add_master(save, mf->root, err);
     if (rc == MERAK_OK)
@@ -278,7 +274,7 @@ static enum merak_status complete(const struct save *save,
 
 /* A loadable step-N steps aside as step-N.old, which the reader takes while
  * there is no step-N.  A damaged one must not push out a good .old. */
-static enum merak_status set_aside(const struct save *save,
+static enum merak_status set_aside(const struct merak_ckpt_save *save,
                                    struct merak_error *err)
 {
     struct merak_ckpt_manifest *mf = NULL;
@@ -297,7 +293,7 @@ static enum merak_status set_aside(const struct save *save,
     return merak_dir_sync(save->run_dir, err);
 }
 
-static enum merak_status commit(const struct save *save,
+static enum merak_status commit(const struct merak_ckpt_save *save,
                                 struct merak_error *err)
 {
     enum merak_status rc = set_aside(save, err);
@@ -315,13 +311,13 @@ static enum merak_status commit(const struct save *save,
 /* --- 6: after the commit
  * ------------------------------------------------------ */
 
-static enum merak_status write_latest(const struct save *save,
+static enum merak_status write_latest(const struct merak_ckpt_save *save,
                                       struct merak_error *err)
 {
     char line[MERAK_CKPT_NAME + 1], path[PATH_MAX], tmp[PATH_MAX];
     enum merak_status rc;
 
-    merak_ckpt_name(line, save->state->step, MERAK_CKPT_PLAIN);
+    merak_ckpt_name(line, save->state.step, MERAK_CKPT_PLAIN);
     strcat(line, "\n");
     merak_path(path, save->run_dir, MERAK_CKPT_LATEST);
     merak_path(tmp, save->run_dir, MERAK_CKPT_LATEST ".tmp");
@@ -333,7 +329,7 @@ static enum merak_status write_latest(const struct save *save,
     return merak_dir_sync(save->run_dir, err);
 }
 
-static enum merak_status remove_one(const struct save *save,
+static enum merak_status remove_one(const struct merak_ckpt_save *save,
                                     const struct merak_ckpt_entry *entry,
                                     struct merak_error *err)
 {
@@ -355,11 +351,17 @@ static enum merak_status remove_one(const struct save *save,
     return rc;
 }
 
-/* Remove checkpoints older than the keep-th that can be loaded, and any
- * step-N.old whose step-N can.  Later ones than the one just written neither
- * go nor count: the run went back behind them, perhaps because they are
- * damaged. */
-static enum merak_status prune(const struct save *save, struct merak_error *err)
+static bool is_kept(const struct merak_ckpt_save *save, uint64_t step)
+{
+    return save->keep.every > 0 && step % save->keep.every == 0;
+}
+
+/* Remove checkpoints older than the keep-th that can be loaded, but for
+ * multiples of keep.every, and any step-N.old whose step-N can.  Later ones
+ * than the one just written neither go nor count: the run went back behind
+ * them, perhaps because they are damaged. */
+static enum merak_status prune(const struct merak_ckpt_save *save,
+                               struct merak_error *err)
 {
     struct merak_ckpt_entry *entries = NULL;
     struct merak_ckpt_manifest *mf;
@@ -374,9 +376,10 @@ static enum merak_status prune(const struct save *save, struct merak_error *err)
                      good_step == entries[i].step;
 
         if (entries[i].kind == MERAK_CKPT_TMP ||
-            entries[i].step > save->state->step)
+            entries[i].step > save->state.step)
             continue;
-        if (spare || (save->keep > 0 && good >= save->keep)) {
+        if (spare || (save->keep.newest > 0 && good >= save->keep.newest &&
+                      !is_kept(save, entries[i].step))) {
             rc = remove_one(save, &entries[i], err);
         } else if (merak_ckpt_load(
                        merak_path(path, save->run_dir, entries[i].name), &mf,
@@ -391,7 +394,7 @@ static enum merak_status prune(const struct save *save, struct merak_error *err)
 }
 
 /* The checkpoint is safe: what fails from here on is worth a warning only. */
-static void tidy(const struct save *save)
+static void tidy(const struct merak_ckpt_save *save)
 {
     struct merak_error err;
 
@@ -410,28 +413,34 @@ static enum merak_status agree(const struct merak_ckpt_comm *comm,
     return comm == NULL ? mine : comm->agree(comm->arg, mine, err);
 }
 
+static const struct merak_ckpt_comm *comm_of(const struct merak_ckpt_save *save)
+{
+    return save->comm.agree == NULL ? NULL : &save->comm;
+}
+
 static enum merak_status check_args(const char *run_dir,
                                     const struct merak_ckpt_state *state,
-                                    int keep, struct merak_error *err)
+                                    const struct merak_ckpt_keep *keep,
+                                    struct merak_error *err)
 {
     if (strlen(run_dir) >= MERAK_DIR_MAX)
         return merak_fail(err, MERAK_ERR_PARAM, "path too long: %.100s...",
                           run_dir);
-    if (keep != 0 && keep < MIN_KEEP)
+    if (keep->newest != 0 && keep->newest < MIN_KEEP)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "cannot keep %d checkpoints: at least %d, or 0 for "
                           "all",
-                          keep, MIN_KEEP);
+                          keep->newest, MIN_KEEP);
     if (state->step > INT64_MAX || state->consumed_samples > INT64_MAX ||
         state->consumed_tokens > INT64_MAX)
         return merak_fail(err, MERAK_ERR_PARAM, "step or position beyond 2^63");
     return MERAK_OK;
 }
 
-static void set_paths(struct save *save)
+static void set_paths(struct merak_ckpt_save *save)
 {
     char name[MERAK_CKPT_NAME];
-    uint64_t step = save->state->step;
+    uint64_t step = save->state.step;
 
     merak_path(save->final, save->run_dir,
                merak_ckpt_name(name, step, MERAK_CKPT_PLAIN));
@@ -441,8 +450,46 @@ static void set_paths(struct save *save)
                merak_ckpt_name(name, step, MERAK_CKPT_TMP));
 }
 
-static enum merak_status finish(const struct save *save,
-                                struct merak_error *err)
+enum merak_status merak_ckpt_save_begin(struct merak_ckpt_save *save,
+                                        const char *run_dir,
+                                        const struct merak_ckpt_state *state,
+                                        struct merak_ckpt_keep keep,
+                                        const struct merak_ckpt_comm *comm,
+                                        struct merak_error *err)
+{
+    enum merak_status rc =
+        agree(comm, check_args(run_dir, state, &keep, err), err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    memset(save, 0, sizeof(*save));
+    strcpy(save->run_dir, run_dir);
+    save->state = *state;
+    save->keep = keep;
+    save->ranks = 1;
+    if (comm != NULL) {
+        save->comm = *comm;
+        save->rank = comm->rank;
+        save->ranks = comm->size;
+    }
+    set_paths(save);
+    if (save->rank == 0)
+        rc = prepare(save, err);
+    return agree(comm, rc, err);
+}
+
+enum merak_status merak_ckpt_save_written(const struct merak_ckpt_save *save,
+                                          enum merak_status rc,
+                                          struct merak_error *err)
+{
+    rc = agree(comm_of(save), rc, err);
+    if (rc != MERAK_OK && save->rank == 0)
+        (void)merak_dir_remove(save->tmp, NULL);
+    return rc;
+}
+
+enum merak_status merak_ckpt_save_finish(const struct merak_ckpt_save *save,
+                                         struct merak_error *err)
 {
     enum merak_status rc = complete(save, err);
 
@@ -455,51 +502,32 @@ static enum merak_status finish(const struct save *save,
     return rc;
 }
 
-static enum merak_status run_save(const struct save *save,
+enum merak_status merak_ckpt_save_finished(const struct merak_ckpt_save *save,
+                                           enum merak_status rc,
+                                           struct merak_error *err)
+{
+    return agree(comm_of(save), rc, err);
+}
+
+enum merak_status merak_ckpt_save(const char *run_dir,
+                                  const struct merak_ckpt_state *state,
                                   const struct merak_ckpt_piece *pieces,
-                                  int n_pieces,
+                                  int n_pieces, struct merak_ckpt_keep keep,
                                   const struct merak_ckpt_comm *comm,
                                   struct merak_error *err)
 {
-    int rank = comm == NULL ? 0 : comm->rank;
-    enum merak_status rc = MERAK_OK;
+    struct merak_ckpt_save save;
+    enum merak_status rc =
+        merak_ckpt_save_begin(&save, run_dir, state, keep, comm, err);
 
-    if (rank == 0)
-        rc = prepare(save, err);
-    rc = agree(comm, rc, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = merak_ckpt_shard_write(save->tmp, rank, save->state->step, pieces,
+    rc = merak_ckpt_shard_write(save.tmp, save.rank, save.state.step, pieces,
                                 n_pieces, err);
-    rc = agree(comm, rc, err);
-    if (rc != MERAK_OK) {
-        if (rank == 0)
-            (void)merak_dir_remove(save->tmp, NULL);
-        return rc;
-    }
-    if (rank == 0)
-        rc = finish(save, err);
-    return agree(comm, rc, err);
-}
-
-enum merak_status
-merak_ckpt_save(const char *run_dir, const struct merak_ckpt_state *state,
-                const struct merak_ckpt_piece *pieces, int n_pieces, int keep,
-                const struct merak_ckpt_comm *comm, struct merak_error *err)
-{
-    struct save save = {.run_dir = run_dir,
-                        .state = state,
-                        .ranks = comm == NULL ? 1 : comm->size,
-                        .keep = keep};
-    struct merak_h5_quiet quiet;
-    enum merak_status rc;
-
-    rc = agree(comm, check_args(run_dir, state, keep, err), err);
+    rc = merak_ckpt_save_written(&save, rc, err);
     if (rc != MERAK_OK)
         return rc;
-    set_paths(&save);
-    merak_h5_quiet(&quiet);
-    rc = run_save(&save, pieces, n_pieces, comm, err);
-    merak_h5_restore(&quiet);
-    return rc;
+    if (save.rank == 0)
+        rc = merak_ckpt_save_finish(&save, err);
+    return merak_ckpt_save_finished(&save, rc, err);
 }

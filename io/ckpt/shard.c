@@ -101,9 +101,9 @@ static bool put_header(hid_t file, const struct shard *shard)
 }
 
 /* All of the file but the tensors' bytes; their places in run[].offset. */
-static enum merak_status lay_out(struct shard *shard,
-                                 struct merak_h5_stage *stage,
-                                 struct merak_error *err)
+static enum merak_status lay_out_quietly(struct shard *shard,
+                                         struct merak_h5_stage *stage,
+                                         struct merak_error *err)
 {
     hid_t file = -1;
     bool ok;
@@ -118,6 +118,20 @@ static enum merak_status lay_out(struct shard *shard,
         rc = merak_h5_fail(err, "cannot lay out %s", shard->path);
     if (H5Fclose(file) < 0 && rc == MERAK_OK)
         rc = merak_h5_fail(err, "cannot lay out %s", shard->path);
+    return rc;
+}
+
+/* HDF5 is this thread's meanwhile, and no longer. */
+static enum merak_status lay_out(struct shard *shard,
+                                 struct merak_h5_stage *stage,
+                                 struct merak_error *err)
+{
+    struct merak_h5_quiet quiet;
+    enum merak_status rc;
+
+    merak_h5_quiet(&quiet);
+    rc = lay_out_quietly(shard, stage, err);
+    merak_h5_restore(&quiet);
     return rc;
 }
 

@@ -168,17 +168,17 @@ static enum merak_status trace_step(struct merak_trainer *t,
 }
 
 struct step_result {
-    double loss, stop;
+    double loss, stop, saving;
 };
 
-/* One optimizer step, then one small sum over all ranks: the loss, and
- * whether anybody was asked to stop. */
+/* One optimizer step, then one small sum over all ranks: the loss, whether
+ * anybody was asked to stop, and who is still at a save. */
 static enum merak_status run_step(struct merak_trainer *t,
                                   struct step_result *r,
                                   struct merak_error *err)
 {
     struct merak_step step;
-    double sum[2];
+    double sum[3];
     enum merak_status rc;
 
     fill_step(t, &step);
@@ -197,9 +197,11 @@ static enum merak_status run_step(struct merak_trainer *t,
     sum[1] =
         stop_asked != 0 || (t->opt.max_seconds > 0 &&
                             seconds_since(t->start_ns) > t->opt.max_seconds);
-    rc = merak_sum(t->tr, &t->world, sum, 2, err);
+    sum[2] = merak_saving_is_busy(t);
+    rc = merak_sum(t->tr, &t->world, sum, 3, err);
     r->loss = sum[0];
     r->stop = sum[1];
+    r->saving = sum[2];
     return rc;
 }
 
@@ -276,11 +278,54 @@ bool merak_trainer_saves(const struct merak_trainer *t, uint64_t step)
            (t->opt.ckpt_every > 0 && step % t->opt.ckpt_every == 0);
 }
 
+static enum merak_status save_step(struct merak_trainer *t,
+                                   const struct step_result *r,
+                                   struct merak_error *err)
+{
+    bool last = r->stop != 0 || t->step == t->opt.steps;
+    enum merak_status rc = MERAK_OK;
+
+    if (r->saving == 0)
+        rc = merak_saving_advance(t, err);
+    if (rc != MERAK_OK || t->run_dir == NULL)
+        return rc;
+    return last || merak_trainer_saves(t, t->step)
+               ? merak_weights_save(t, last, err)
+               : MERAK_OK;
+}
+
+static enum merak_status run_steps(struct merak_trainer *t,
+                                   struct merak_error *err)
+{
+    struct step_result r = {0, 0, 0};
+    enum merak_status rc = MERAK_OK;
+
+    while (rc == MERAK_OK && t->step < t->opt.steps && r.stop == 0) {
+        int64_t began = merak_clock_ns();
+
+        rc = run_step(t, &r, err);
+        if (rc == MERAK_OK)
+            rc = finish_step(t, &r, began, err);
+        if (rc == MERAK_OK)
+            rc = save_step(t, &r, err);
+    }
+    return rc;
+}
+
+/* A step that all agree has failed does not cost the save before it. */
+static void settle_after(struct merak_trainer *t, enum merak_status rc)
+{
+    struct merak_error why;
+
+    if (!t->broken && rc != MERAK_ERR_PEER && rc != MERAK_ERR_TIMEOUT &&
+        rc != MERAK_ERR_FABRIC && merak_saving_settle(t, &why) != MERAK_OK)
+        merak_warn("train", "%s", why.text);
+}
+
 enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
                                      struct merak_error *err)
 {
-    struct step_result r = {0, 0};
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc;
 
     catch_signals(t);
     t->start_step = t->step;
@@ -290,17 +335,10 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
         merak_info("train", "nothing to do: %llu of %llu steps are done",
                    (unsigned long long)t->step,
                    (unsigned long long)t->opt.steps);
-    while (t->step < t->opt.steps && r.stop == 0) {
-        int64_t began = merak_clock_ns();
-
-        rc = run_step(t, &r, err);
-        if (rc == MERAK_OK)
-            rc = finish_step(t, &r, began, err);
-        if (rc == MERAK_OK && t->run_dir != NULL &&
-            (r.stop != 0 || merak_trainer_saves(t, t->step)))
-            rc = merak_weights_save(t, err);
-        if (rc != MERAK_OK)
-            return rc;
+    rc = run_steps(t, err);
+    if (rc != MERAK_OK) {
+        settle_after(t, rc);
+        return rc;
     }
     if (t->step < t->opt.steps) {
         merak_info("train", "stopped after step %llu of %llu%s",

@@ -8,6 +8,12 @@
 enum merak_lr_shape { MERAK_LR_COSINE, MERAK_LR_LINEAR, MERAK_LR_CONSTANT };
 enum merak_resume { MERAK_RESUME_AUTO, MERAK_RESUME_MUST, MERAK_RESUME_NO };
 
+enum merak_ckpt_async_wish {
+    MERAK_CKPT_ASYNC_AUTO,
+    MERAK_CKPT_ASYNC_NO,
+    MERAK_CKPT_ASYNC_YES
+};
+
 /* Tokens of a sequence, unless --seq says. */
 enum { MERAK_DEFAULT_SEQ = 256 };
 
@@ -52,6 +58,8 @@ struct merak_train_options {
     const char *ckpt;
     uint64_t ckpt_every;
     int keep;
+    uint64_t ckpt_keep_every; /* steps; those stay. 0: none */
+    enum merak_ckpt_async_wish ckpt_async;
     enum merak_resume resume;
     bool data_changed; /* resume although --data is not what it was */
     const char *trace;

@@ -253,7 +253,7 @@ void merak_report_memory(const struct merak_trainer *t)
     double peak = (double)merak_resident_kib("VmHWM:") / 1024;
     double base = (double)t->baseline_kib / 1024;
     double peers = (double)peers_resident_kib(t) / 1024;
-    double arena = (double)t->arena_bytes / MIB;
+    double arena = (double)(t->arena_bytes + t->copy_bytes) / MIB;
     double own = peak - base - peers;
 
     merak_info("train",

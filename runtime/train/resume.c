@@ -92,24 +92,40 @@ enum merak_status merak_run_dir_open(struct merak_trainer *t,
     return merak_agree(t->tr, &t->world, rc, err);
 }
 
+static uint64_t divisor(uint64_t a, uint64_t b)
+{
+    while (b != 0) {
+        uint64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 enum merak_status merak_run_dir_room(struct merak_trainer *t,
                                      struct merak_error *err)
 {
     uint64_t every = t->opt.ckpt_every, steps = t->opt.steps, saves;
-    double bytes = 0;
+    uint64_t stay = t->opt.ckpt_keep_every;
     enum merak_status rc;
+    double bytes;
 
     if (t->run_dir == NULL || t->step >= steps)
         return MERAK_OK;
-    rc = merak_weights_bytes(t, &bytes, err);
-    rc = merak_agree(t->tr, &t->world, rc, err);
-    if (rc == MERAK_OK)
-        rc = merak_sum(t->tr, &t->world, &bytes, 1, err);
+    bytes = (double)merak_saving_bytes(t);
+    rc = merak_sum(t->tr, &t->world, &bytes, 1, err);
     if (rc != MERAK_OK)
         return rc;
     saves = every == 0 ? 1 : (steps - 1) / every - t->step / every + 1;
+    if (every == 0 || stay == 0) {
+        stay = 0;
+    } else { /* steps that both divide */
+        stay *= every / divisor(every, stay);
+        stay = steps / stay - t->step / stay;
+    }
     if (t->program->rank == 0)
-        rc = merak_ckpt_room(t->run_dir, bytes, saves, t->opt.keep, err);
+        rc = merak_ckpt_room(t->run_dir, bytes, saves, stay, t->opt.keep, err);
     return merak_agree(t->tr, &t->world, rc, err);
 }
 

@@ -250,6 +250,8 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     merak_report_plan(t);
     *phase_p = MERAK_EXIT_RESOURCE;
     rc = merak_run_dir_open(t, err);
+    if (rc == MERAK_OK)
+        rc = merak_saving_open(t, err);
     if (rc != MERAK_OK)
         return rc;
     rc = merak_outputs_open(t, err);
@@ -270,6 +272,7 @@ static void tear_down(struct merak_trainer *t)
 {
     if (t->metrics != NULL)
         fclose(t->metrics);
+    merak_saving_close(t);
     merak_run_dir_close(t);
     merak_engine_destroy(t->eval_engine);
     merak_engine_destroy(t->engine);

@@ -71,6 +71,9 @@ struct merak_trainer {
     FILE *metrics;
     char *run_dir; /* that checkpoints go to; NULL: none are saved */
     struct merak_ckpt_owner *owner; /* of it; rank 0 */
+    struct merak_pieces *pieces;    /* what this rank saves there */
+    struct merak_ckpt_async *async; /* NULL: steps wait for saves */
+    size_t copy_bytes;              /* of async; 0: none */
 
     /* progress */
     uint64_t step;      /* steps done */
@@ -184,11 +187,24 @@ enum merak_status merak_weights_init(struct merak_trainer *t,
 enum merak_status merak_weights_load(struct merak_trainer *t,
                                      struct merak_ckpt *ckpt,
                                      struct merak_error *err) MERAK_CHECKED;
-enum merak_status merak_weights_save(struct merak_trainer *t,
-                                     struct merak_error *err) MERAK_CHECKED;
+/* What is saved, and the copy of it where saves go on while training does.
+ * Collective. */
+enum merak_status merak_saving_open(struct merak_trainer *t,
+                                    struct merak_error *err) MERAK_CHECKED;
+void merak_saving_close(struct merak_trainer *t);
 /* Bytes of the tensors that this rank saves. */
-enum merak_status merak_weights_bytes(const struct merak_trainer *t,
-                                      double *bytes_p,
+size_t merak_saving_bytes(const struct merak_trainer *t);
+/* Save this step.  Where training goes on meanwhile, unless the step is the
+ * last, merak_saving_advance() tells how it went.  Collective. */
+enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* Is this rank busy with a save? */
+bool merak_saving_is_busy(const struct merak_trainer *t);
+/* No rank is: what that means for a save under way, if one is.  Collective. */
+enum merak_status merak_saving_advance(struct merak_trainer *t,
+                                       struct merak_error *err) MERAK_CHECKED;
+/* Wait for a save that is under way, if one is.  Collective. */
+enum merak_status merak_saving_settle(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
                                    struct merak_error *err) MERAK_CHECKED;

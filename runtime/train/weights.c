@@ -9,6 +9,7 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -259,16 +260,23 @@ static const struct kind grad_kinds[] = {
 
 #define N_KINDS(kinds) ((int)(sizeof(kinds) / sizeof((kinds)[0])))
 
-struct pieces {
+struct merak_pieces {
     struct merak_ckpt_piece *piece;
     char (*name)[512];
     int n;
 };
 
+static void free_pieces(struct merak_pieces *pieces)
+{
+    free(pieces->name);
+    free(pieces->piece);
+}
+
 /* The pieces this rank answers for: of its primary parameters. */
 static enum merak_status collect(const struct merak_trainer *t,
                                  const struct kind *kinds, int n_kinds,
-                                 struct pieces *out, struct merak_error *err)
+                                 struct merak_pieces *out,
+                                 struct merak_error *err)
 {
     size_t max = (size_t)n_kinds * (size_t)t->program->n_params + 1;
 
@@ -313,7 +321,7 @@ static size_t find_non_finite(const float *data, size_t n)
 
 /* A checkpoint of a run that diverged would push out those before. */
 static enum merak_status check_finite(const struct merak_trainer *t,
-                                      const struct pieces *pieces,
+                                      const struct merak_pieces *pieces,
                                       struct merak_error *err)
 {
     for (int i = 0; !merak_trainer_emulates(t) && i < pieces->n; i++) {
@@ -331,57 +339,133 @@ static enum merak_status check_finite(const struct merak_trainer *t,
     return MERAK_OK;
 }
 
-/* Write collected pieces; rc is this rank's status so far.  Collective. */
-static enum merak_status write_pieces(struct merak_trainer *t, const char *dir,
-                                      int keep, const struct pieces *pieces,
-                                      enum merak_status rc,
+static struct merak_ckpt_comm comm_of(struct merak_trainer *t)
+{
+    return (struct merak_ckpt_comm){t->program->rank, t->program->ranks, t,
+                                    agree};
+}
+
+static bool run_saves_while_training(const struct merak_trainer *t)
+{
+    return t->opt.ckpt_async != MERAK_CKPT_ASYNC_NO && t->opt.ckpt_every > 0 &&
+           t->opt.ckpt_every < t->opt.steps;
+}
+
+/* The arena's pages are not there yet, and neither are the copy's.  All ranks
+ * have one, or none. */
+static enum merak_status open_async(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    size_t bytes = merak_saving_bytes(t);
+    size_t have = merak_memory_available(t->boot);
+    double lack = t->arena_bytes > have || bytes > have - t->arena_bytes;
+    enum merak_status rc = merak_sum(t->tr, &t->world, &lack, 1, err);
+
+    if (rc == MERAK_OK && lack == 0)
+        rc = merak_ckpt_async_create(t->pieces->piece, t->pieces->n, &t->async,
+                                     err);
+    else if (rc == MERAK_OK && t->opt.ckpt_async == MERAK_CKPT_ASYNC_YES)
+        rc =
+            merak_fail(err, MERAK_ERR_NOMEM,
+                       "--ckpt-async yes: a task needs %.3f GiB for the plan "
+                       "and %.3f GiB for the copy, and not all have that; "
+                       "leave the option out, or use more tasks",
+                       (double)t->arena_bytes / 0x1p30, (double)bytes / 0x1p30);
+    else if (rc == MERAK_OK)
+        merak_info("train", "no memory for a copy of what is saved: steps wait "
+                            "for checkpoints");
+    if (t->async == NULL)
+        return rc;
+    t->copy_bytes = bytes;
+    merak_info("train",
+               "memory of rank %d: %zu bytes more, %.1f MiB, for the copy that "
+               "is saved while training goes on",
+               t->ranks.logical, bytes, (double)bytes / 0x1p20);
+    return rc;
+}
+
+enum merak_status merak_saving_open(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (t->run_dir == NULL)
+        return MERAK_OK;
+    t->pieces = calloc(1, sizeof(*t->pieces));
+    if (t->pieces == NULL)
+        rc = merak_fail_nomem(err, sizeof(*t->pieces));
+    else
+        rc = collect(t, weight_kinds, N_KINDS(weight_kinds), t->pieces, err);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK && run_saves_while_training(t)) {
+        rc = open_async(t, err);
+        rc = merak_agree(t->tr, &t->world, rc, err);
+    }
+    return rc;
+}
+
+void merak_saving_close(struct merak_trainer *t)
+{
+    merak_ckpt_async_destroy(t->async);
+    t->async = NULL;
+    if (t->pieces != NULL)
+        free_pieces(t->pieces);
+    free(t->pieces);
+    t->pieces = NULL;
+}
+
+size_t merak_saving_bytes(const struct merak_trainer *t)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < t->pieces->n; i++)
+        bytes += (t->pieces->piece[i].flat_hi - t->pieces->piece[i].flat_lo) *
+                 sizeof(float);
+    return bytes;
+}
+
+bool merak_saving_is_busy(const struct merak_trainer *t)
+{
+    return t->async != NULL && merak_ckpt_async_is_busy(t->async);
+}
+
+enum merak_status merak_saving_advance(struct merak_trainer *t,
+                                       struct merak_error *err)
+{
+    if (t->async == NULL || !merak_ckpt_async_is_active(t->async))
+        return MERAK_OK;
+    return merak_ckpt_async_advance(t->async, err);
+}
+
+enum merak_status merak_saving_settle(struct merak_trainer *t,
                                       struct merak_error *err)
 {
-    struct merak_ckpt_comm comm = {t->program->rank, t->program->ranks, t,
-                                   agree};
-    struct merak_ckpt_state state;
+    return t->async == NULL ? MERAK_OK : merak_ckpt_async_wait(t->async, err);
+}
 
-    fill_state(t, &state);
+enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
+                                     struct merak_error *err)
+{
+    const struct merak_ckpt_keep keep = {.newest = t->opt.keep,
+                                         .every = t->opt.ckpt_keep_every};
+    struct merak_ckpt_comm comm = comm_of(t);
+    struct merak_ckpt_state state;
+    enum merak_status rc = merak_saving_settle(t, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    rc = check_finite(t, t->pieces, err);
+    if (rc == MERAK_OK && t->owner != NULL)
+        rc = merak_ckpt_owner_check(t->owner, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc != MERAK_OK)
         return rc;
-    return merak_ckpt_save(dir, &state, pieces->piece, pieces->n, keep, &comm,
-                           err);
-}
-
-enum merak_status merak_weights_save(struct merak_trainer *t,
-                                     struct merak_error *err)
-{
-    struct pieces pieces = {.n = 0};
-    enum merak_status rc =
-        collect(t, weight_kinds, N_KINDS(weight_kinds), &pieces, err);
-
-    if (rc == MERAK_OK)
-        rc = check_finite(t, &pieces, err);
-    if (rc == MERAK_OK && t->owner != NULL)
-        rc = merak_ckpt_owner_check(t->owner, err);
-    rc = write_pieces(t, t->run_dir, t->opt.keep, &pieces, rc, err);
-    free(pieces.name);
-    free(pieces.piece);
-    return rc;
-}
-
-enum merak_status merak_weights_bytes(const struct merak_trainer *t,
-                                      double *bytes_p, struct merak_error *err)
-{
-    struct pieces pieces = {.n = 0};
-    enum merak_status rc =
-        collect(t, weight_kinds, N_KINDS(weight_kinds), &pieces, err);
-    double bytes = 0;
-
-    for (int i = 0; i < pieces.n; i++)
-        bytes += (double)(pieces.piece[i].flat_hi - pieces.piece[i].flat_lo) *
-                 (double)sizeof(float);
-    free(pieces.name);
-    free(pieces.piece);
-    if (rc == MERAK_OK)
-        *bytes_p = bytes;
-    return rc;
+    fill_state(t, &state);
+    if (t->async != NULL && !last)
+        return merak_ckpt_async_start(t->async, t->run_dir, &state, keep, &comm,
+                                      err);
+    return merak_ckpt_save(t->run_dir, &state, t->pieces->piece, t->pieces->n,
+                           keep, &comm, err);
 }
 
 /* Point a piece to memory of its own, scaled. */
@@ -403,7 +487,10 @@ static enum merak_status copy_scaled(struct merak_ckpt_piece *piece,
 enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
                                    struct merak_error *err)
 {
-    struct pieces pieces = {.n = 0};
+    const struct merak_ckpt_keep keep_all = {.newest = 0};
+    struct merak_ckpt_comm comm = comm_of(t);
+    struct merak_pieces pieces = {.n = 0};
+    struct merak_ckpt_state state;
     enum merak_status rc =
         collect(t, grad_kinds, N_KINDS(grad_kinds), &pieces, err);
     int copied = 0;
@@ -412,10 +499,14 @@ enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
         rc = copy_scaled(&pieces.piece[copied], scale, err);
         copied += rc == MERAK_OK;
     }
-    rc = write_pieces(t, t->opt.dump_grads, 0, &pieces, rc, err);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK) {
+        fill_state(t, &state);
+        rc = merak_ckpt_save(t->opt.dump_grads, &state, pieces.piece, pieces.n,
+                             keep_all, &comm, err);
+    }
     for (int i = 0; i < copied; i++)
         free(pieces.piece[i].data);
-    free(pieces.name);
-    free(pieces.piece);
+    free_pieces(&pieces);
     return rc;
 }

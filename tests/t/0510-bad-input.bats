@@ -165,17 +165,24 @@ a file" ]
     mkdir -p "$RUNS/disk"
     mount -t tmpfs -o size=6000k tmpfs "$RUNS/disk"
     SRUN=(--merak-pp=2)
-    train 2 --ckpt "$RUNS/disk"
-    [ "$status" -eq 0 ]
-    (
-        until [ -e "$RUNS/disk/step-00000003/COMMITTED" ]; do sleep 0.1; done
-        cat /dev/zero >"$RUNS/disk/filler" 2>/dev/null
-    ) 3>&- &
-    train 2 --ckpt "$RUNS/disk" --steps 1000000 --ckpt-every 1
-    after=$(merak ckpt ls "$RUNS/disk" | grep -c '^step-.* 1x2x1 ')
-    merak ckpt verify "$RUNS/disk"
-    [ "$after" -ge 1 ]
-    refused 69 "$RUNS/disk"
+    for async in no yes; do
+        local ckpt=$RUNS/disk/$async
+
+        train 2 --ckpt "$ckpt"
+        [ "$status" -eq 0 ]
+        (
+            until [ -e "$ckpt/step-00000003/COMMITTED" ]; do sleep 0.1; done
+            cat /dev/zero >"$RUNS/disk/filler" 2>/dev/null
+        ) 3>&- &
+        train 2 --ckpt "$ckpt" --steps 1000000 --ckpt-every 1 \
+            --ckpt-async $async
+        after=$(merak ckpt ls "$ckpt" | grep -c '^step-.* 1x2x1 ')
+        merak ckpt verify "$ckpt"
+        [ "$after" -ge 1 ]
+        refused 69 "$ckpt"
+        wait
+        rm "$RUNS/disk/filler"
+    done
 }
 
 @test "more than one task and no PMIx" {

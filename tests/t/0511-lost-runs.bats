@@ -263,3 +263,40 @@ flip()
     ls "$CKPT/step-00000002" | diff "$CKPT.before" -
     merak ckpt verify "$CKPT/step-00000003"
 }
+
+# hashes DIR: of every tensor in its checkpoints, and where it lies
+hashes()
+{
+    merak ckpt verify "$1" >&2
+    jq -c '.state, [.shards[].parts[] | [.tensor, .lo, .offset, .xxh128]]' \
+        "$1"/step-*/manifest.json
+}
+
+@test "saves while training goes on are the same to the bit, and so is the run" {
+    for async in no yes; do
+        run srun -n2 --overcommit --merak-pp=2 "${TRAIN[@]}" \
+            --ckpt "$CKPT-$async" --steps 9 --ckpt-every 2 --keep 0 \
+            --trace "$CKPT-trace-$async" --trace-every 1 --ckpt-async $async \
+            --metrics "$CKPT-$async.jsonl"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        jq -c '[.loss, .grad_norm, .valid_loss]' "$CKPT-$async.jsonl" \
+            >"$CKPT-$async.losses"
+        hashes "$CKPT-$async" >"$CKPT-$async.hashes"
+    done
+    [[ $output == *"bytes more, "*" MiB, for the copy that is saved"* ]]
+    diff "$CKPT-no.losses" "$CKPT-yes.losses"
+    diff "$CKPT-no.hashes" "$CKPT-yes.hashes"
+    [ "$(wc -l <"$CKPT-yes.hashes")" -eq $((5 * 2)) ]
+    merak trace summary "$CKPT-trace-yes"
+    # what was saved before a step that fails is committed all the same
+    run "${TRAIN[@]}" --ckpt "$CKPT-f" --steps 4 --ckpt-every 2 --warmup 3 \
+        --lr 3e38 --weight-decay 1e3 --ckpt-async yes
+    [ "$status" -eq 1 ]
+    run "${TRAIN[@]}" --ckpt "$CKPT-f" --steps 4 --ckpt-every 3 --lr 1e-3
+    run "${TRAIN[@]}" --ckpt "$CKPT-f" --steps 7 --ckpt-every 5 \
+        --lr 1e-3 --ckpt-keep-every 4
+    [ "$status" -eq 0 ]
+    [ "$(cd "$CKPT-f" && echo step-*)" = \
+        "step-00000004 step-00000005 step-00000007" ]
+}

@@ -84,6 +84,17 @@ all_are_near() # RANKS
         train "$RUNS/wide.json" 128 24 "$@" --ckpt "$RUNS/ckpt-$1-$2-$3"
         all_are_near $(($1 * $2 * $3))
     done
+    # the copy of what is saved while training goes on counts as well
+    train "$RUNS/wide.json" 128 24 1 1 2 --ckpt "$RUNS/ckpt-async" \
+        --ckpt-every 1 --ckpt-async yes
+    all_are_near 2
+    copy=$(sed -n 's/.*memory of rank 0: \([0-9]*\) bytes more.*/\1/p' \
+        "$RUNS/out")
+    # weights and two moments of rank 0, which shares them with its replica
+    [ "$copy" -gt 0 ]
+    [ "$copy" -eq "$(jq '[.shards[0].parts[].len |
+        reduce .[] as $n (4; . * $n)] | add' \
+        "$RUNS/ckpt-async/step-00000002/manifest.json")" ]
 }
 
 # Those of 0500-parity.bats.

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static const struct merak_ckpt_keep keep_two = {.newest = 2};
 static char dir[128];
 static int warnings;
 static char last_warning[1024];
@@ -181,6 +182,50 @@ static void one_saved_after_going_back_stays(void **state)
     assert_int_equal(world_save_here(dir, 50, 2, &err), MERAK_OK);
     assert_true(exists("step-00000050") && exists("step-00000080"));
     assert_false(exists("step-00000060"));
+}
+
+static enum merak_status save_keeping(uint64_t step,
+                                      struct merak_ckpt_keep keep)
+{
+    const struct world_layout one = {1, 1, 1, false};
+    struct merak_ckpt_state st = world_state(&one, step);
+    struct merak_ckpt_piece *pieces;
+    struct merak_error err;
+    int n = world_pieces(&one, 0, false, step, &pieces);
+    enum merak_status rc =
+        merak_ckpt_save(dir, &st, pieces, n, keep, NULL, &err);
+
+    world_free(pieces, n);
+    return rc;
+}
+
+static void multiples_of_a_step_stay(void **state)
+{
+    const struct merak_ckpt_keep keep = {.newest = 2, .every = 30};
+
+    (void)state;
+    for (uint64_t step = 10; step <= 90; step += 10)
+        assert_int_equal(save_keeping(step, keep), MERAK_OK);
+    assert_true(exists("step-00000030") && exists("step-00000060") &&
+                exists("step-00000080") && exists("step-00000090"));
+    assert_int_equal(count_entries(), 5); /* and LATEST */
+}
+
+/* 80 is damaged, and the run went back behind it. */
+static void later_ones_neither_go_nor_count(void **state)
+{
+    (void)state;
+    assert_int_equal(save_keeping(20, keep_two), MERAK_OK);
+    assert_int_equal(save_keeping(80, keep_two), MERAK_OK);
+    assert_int_equal(save_keeping(30, keep_two), MERAK_OK);
+    assert_true(exists("step-00000020") && exists("step-00000030") &&
+                exists("step-00000080"));
+    assert_int_equal(save_keeping(40, keep_two), MERAK_OK);
+    assert_true(exists("step-00000030") && exists("step-00000040") &&
+                exists("step-00000080"));
+    assert_false(exists("step-00000020"));
+    assert_int_equal(save_keeping(90, keep_two), MERAK_OK);
+    assert_false(exists("step-00000040"));
 }
 
 static void debris_of_dead_saves_is_removed(void **state)
@@ -355,7 +400,7 @@ static enum merak_status save_rows(size_t a, size_t b, struct merak_error *err)
          (4 - b) * 6,
          data}};
 
-    return merak_ckpt_save(dir, &st, piece, 2, 2, NULL, err);
+    return merak_ckpt_save(dir, &st, piece, 2, keep_two, NULL, err);
 }
 
 static void pieces_must_tile_their_tensor(void **state)
@@ -396,11 +441,12 @@ static void wrong_pieces_are_refused(void **state)
     bad[6].box.lo[0] = 1;
     bad[7].data = NULL;
     for (int i = 0; i < 8; i++) {
-        assert_int_equal(merak_ckpt_save(dir, &st, &bad[i], 1, 2, NULL, &err),
-                         MERAK_ERR_PARAM);
+        assert_int_equal(
+            merak_ckpt_save(dir, &st, &bad[i], 1, keep_two, NULL, &err),
+            MERAK_ERR_PARAM);
         assert_int_equal(count_entries(), 0);
     }
-    assert_int_equal(merak_ckpt_save(dir, &st, &good, 1, 2, NULL, &err),
+    assert_int_equal(merak_ckpt_save(dir, &st, &good, 1, keep_two, NULL, &err),
                      MERAK_OK);
 }
 
@@ -450,6 +496,8 @@ int main(void)
         CKPT_TEST(fewer_than_two_are_never_kept),
         CKPT_TEST(a_step_saved_again_replaces_the_first),
         CKPT_TEST(one_saved_after_going_back_stays),
+        CKPT_TEST(multiples_of_a_step_stay),
+        CKPT_TEST(later_ones_neither_go_nor_count),
         CKPT_TEST(debris_of_dead_saves_is_removed),
         CKPT_TEST(a_flipped_byte_is_named_and_never_loaded),
         CKPT_TEST(verify_names_the_tensor_that_is_hit),

@@ -46,9 +46,17 @@ static int make_dir(void **state)
     return 0;
 }
 
+/* The same for a save while training goes on. */
+static int make_dir_async(void **state)
+{
+    world_async = true;
+    return make_dir(state);
+}
+
 static int remove_dir(void **state)
 {
     (void)state;
+    world_async = false;
     disk_limit("", SIZE_MAX, false);
     disk_free();
     world_remove_dir(dir);
@@ -271,11 +279,18 @@ static void a_full_disk_costs_only_the_save(void **state)
 int main(void)
 {
 #define CRASH_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
+#define CRASH_TEST_ASYNC(f)                               \
+    {                                                     \
+        "async: " #f, f, make_dir_async, remove_dir, NULL \
+    }
     const struct CMUnitTest tests[] = {
         CRASH_TEST(every_crash_leaves_the_last_committed),
         CRASH_TEST(without_syncs_the_images_would_be_bad),
         CRASH_TEST(twenty_kills_leave_the_last_committed),
         CRASH_TEST(a_full_disk_costs_only_the_save),
+        CRASH_TEST_ASYNC(every_crash_leaves_the_last_committed),
+        CRASH_TEST_ASYNC(twenty_kills_leave_the_last_committed),
+        CRASH_TEST_ASYNC(a_full_disk_costs_only_the_save),
     };
 
     /* Thousands of small files, and no disk is needed to lose them. */

@@ -165,6 +165,52 @@ static enum merak_status shared_agree(void *arg, enum merak_status mine,
     return first;
 }
 
+static struct merak_ckpt_keep keep_newest(int n)
+{
+    return (struct merak_ckpt_keep){.newest = n};
+}
+
+bool world_async;
+
+/* Overwrite what a save has begun with: it may have no use for it. */
+static void spoil(struct merak_ckpt_piece *pieces, int n)
+{
+    for (int i = 0; i < n; i++)
+        memset(pieces[i].data, 0xff,
+               (pieces[i].flat_hi - pieces[i].flat_lo) * sizeof(float));
+}
+
+static enum merak_status
+save_async(const char *dir, const struct merak_ckpt_state *state,
+           struct merak_ckpt_piece *pieces, int n, int keep,
+           const struct merak_ckpt_comm *comm, struct merak_error *err)
+{
+    struct merak_ckpt_async *async;
+    enum merak_status rc;
+
+    assert_int_equal(merak_ckpt_async_create(pieces, n, &async, err), MERAK_OK);
+    rc =
+        merak_ckpt_async_start(async, dir, state, keep_newest(keep), comm, err);
+    assert_int_equal(merak_ckpt_async_is_active(async), rc == MERAK_OK);
+    spoil(pieces, n);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_async_wait(async, err);
+    assert_false(merak_ckpt_async_is_active(async));
+    merak_ckpt_async_destroy(async);
+    return rc;
+}
+
+static enum merak_status save(const char *dir,
+                              const struct merak_ckpt_state *state,
+                              struct merak_ckpt_piece *pieces, int n, int keep,
+                              const struct merak_ckpt_comm *comm,
+                              struct merak_error *err)
+{
+    return world_async ? save_async(dir, state, pieces, n, keep, comm, err)
+                       : merak_ckpt_save(dir, state, pieces, n,
+                                         keep_newest(keep), comm, err);
+}
+
 static void run_rank(const char *dir, const struct world_layout *layout,
                      uint64_t step, int keep, struct member *me)
 {
@@ -174,7 +220,7 @@ static void run_rank(const char *dir, const struct world_layout *layout,
     struct merak_error err = {MERAK_OK, ""};
     int n = world_pieces(layout, me->rank, false, step, &pieces);
 
-    err.status = merak_ckpt_save(dir, &state, pieces, n, keep, &comm, &err);
+    err.status = save(dir, &state, pieces, n, keep, &comm, &err);
     me->shared->result[me->rank] = err;
     _exit(0);
 }
@@ -229,8 +275,7 @@ enum merak_status world_save_here(const char *dir, uint64_t step, int keep,
     struct merak_ckpt_state state = world_state(&one, step);
     struct merak_ckpt_piece *pieces;
     int n = world_pieces(&one, 0, false, step, &pieces);
-    enum merak_status rc =
-        merak_ckpt_save(dir, &state, pieces, n, keep, NULL, err);
+    enum merak_status rc = save(dir, &state, pieces, n, keep, NULL, err);
 
     world_free(pieces, n);
     return rc;

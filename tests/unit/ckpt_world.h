@@ -31,6 +31,9 @@ struct merak_ckpt_state world_state(const struct world_layout *layout,
 int world_pieces(const struct world_layout *layout, int rank, bool all,
                  uint64_t step, struct merak_ckpt_piece **pieces_p);
 void world_free(struct merak_ckpt_piece *pieces, int n);
+/* All saves below: from a copy, and the tensors are overwritten as soon as the
+ * save has begun. */
+extern bool world_async;
 /* Save in tp*pp*dp processes; rank 0's status and error, after checking that
  * all ranks returned the same. */
 enum merak_status world_save(const char *dir, const struct world_layout *layout,

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* async.c - a save that goes on while the tensors change
+ *
+ * The steps are save.c's, in the same order.  The caller's thread makes the
+ * place and copies the pieces; the writer's thread writes the shard; at some
+ * later step the ranks agree on how that went; rank 0's writer completes and
+ * commits; at some later step the ranks agree on that.  What is on disk at any
+ * instant is what a save that is waited for would have put there, and so is
+ * what a crash leaves.
+ *
+ * The thread calls nothing that talks to other ranks, and has HDF5 to itself
+ * where it uses it (merak_h5_quiet()).
+ */
+#include "config.h"
+
+#include "io/ckpt/impl.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum job { JOB_NONE, JOB_WRITE, JOB_FINISH, JOB_END };
+
+struct merak_ckpt_async {
+    const struct merak_ckpt_piece *live; /* the caller's */
+    struct merak_ckpt_piece *piece;      /* the same, in the copy */
+    int n_pieces;
+    float *copy;
+    size_t bytes;
+
+    /* The save under way; the caller's thread and, while there is a job, the
+     * writer's. */
+    struct merak_ckpt_save save;
+    enum job stage; /* JOB_NONE: none is */
+    enum merak_status rc;
+    struct merak_error err;
+
+    bool started;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    enum job job; /* under the lock; JOB_NONE: done */
+};
+
+/* --- the thread -------------------------------------------------------------
+ */
+
+static enum merak_status do_job(struct merak_ckpt_async *async, enum job job)
+{
+    const struct merak_ckpt_save *save = &async->save;
+
+    if (job == JOB_FINISH)
+        return merak_ckpt_save_finish(save, &async->err);
+    return merak_ckpt_shard_write(save->tmp, save->rank, save->state.step,
+                                  async->piece, async->n_pieces, &async->err);
+}
+
+static void *work(void *arg)
+{
+    struct merak_ckpt_async *async = arg;
+
+    pthread_mutex_lock(&async->lock);
+    while (async->job != JOB_END) {
+        enum job job = async->job;
+
+        if (job == JOB_NONE) {
+            pthread_cond_wait(&async->change, &async->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&async->lock);
+        async->rc = do_job(async, job);
+        pthread_mutex_lock(&async->lock);
+        if (async->job == job)
+            async->job = JOB_NONE;
+        pthread_cond_broadcast(&async->change);
+    }
+    pthread_mutex_unlock(&async->lock);
+    return NULL;
+}
+
+static void give(struct merak_ckpt_async *async, enum job job)
+{
+    pthread_mutex_lock(&async->lock);
+    async->job = job;
+    pthread_cond_broadcast(&async->change);
+    pthread_mutex_unlock(&async->lock);
+}
+
+static void wait_idle(struct merak_ckpt_async *async)
+{
+    pthread_mutex_lock(&async->lock);
+    while (async->job != JOB_NONE)
+        pthread_cond_wait(&async->change, &async->lock);
+    pthread_mutex_unlock(&async->lock);
+}
+
+/* Signals are for the threads there were before. */
+static enum merak_status start_thread(struct merak_ckpt_async *async,
+                                      struct merak_error *err)
+{
+    sigset_t all, saved;
+    int code;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    code = pthread_create(&async->thread, NULL, work, async);
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    if (code != 0)
+        return merak_fail(err, MERAK_ERR_SYSTEM, "cannot start a thread: %s",
+                          strerror(code));
+    async->started = true;
+    return MERAK_OK;
+}
+
+/* --- the copy ---------------------------------------------------------------
+ */
+
+static enum merak_status make_copy(struct merak_ckpt_async *async,
+                                   struct merak_error *err)
+{
+    size_t pieces_bytes = ((size_t)async->n_pieces + 1) * sizeof(*async->piece);
+    float *at;
+
+    for (int i = 0; i < async->n_pieces; i++)
+        async->bytes += merak_ckpt_piece_bytes(&async->live[i]);
+    async->piece = malloc(pieces_bytes);
+    if (async->piece == NULL)
+        return merak_fail_nomem(err, pieces_bytes);
+    /* Whole pages, which are there once they are written to. */
+    async->copy = mmap(NULL, async->bytes + 1, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (async->copy == MAP_FAILED) {
+        async->copy = NULL;
+        return merak_fail_nomem(err, async->bytes);
+    }
+    at = async->copy;
+    for (int i = 0; i < async->n_pieces; i++) {
+        async->piece[i] = async->live[i];
+        async->piece[i].data = at;
+        at += async->live[i].flat_hi - async->live[i].flat_lo;
+    }
+    return MERAK_OK;
+}
+
+static void fill_copy(struct merak_ckpt_async *async)
+{
+    for (int i = 0; i < async->n_pieces; i++)
+        memcpy(async->piece[i].data, async->live[i].data,
+               merak_ckpt_piece_bytes(&async->live[i]));
+}
+
+/* --- all of it --------------------------------------------------------------
+ */
+
+enum merak_status merak_ckpt_async_create(const struct merak_ckpt_piece *pieces,
+                                          int n_pieces,
+                                          struct merak_ckpt_async **async_p,
+                                          struct merak_error *err)
+{
+    struct merak_ckpt_async *async = calloc(1, sizeof(*async));
+    enum merak_status rc;
+
+    if (async == NULL)
+        return merak_fail_nomem(err, sizeof(*async));
+    async->live = pieces;
+    async->n_pieces = n_pieces;
+    pthread_mutex_init(&async->lock, NULL);
+    pthread_cond_init(&async->change, NULL);
+    rc = make_copy(async, err);
+    if (rc == MERAK_OK)
+        rc = start_thread(async, err);
+    if (rc == MERAK_OK)
+        *async_p = async;
+    else
+        merak_ckpt_async_destroy(async);
+    return rc;
+}
+
+enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
+                                         const char *run_dir,
+                                         const struct merak_ckpt_state *state,
+                                         struct merak_ckpt_keep keep,
+                                         const struct merak_ckpt_comm *comm,
+                                         struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_ckpt_save_begin(&async->save, run_dir, state, keep, comm, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    fill_copy(async);
+    async->stage = JOB_WRITE;
+    give(async, JOB_WRITE);
+    return MERAK_OK;
+}
+
+bool merak_ckpt_async_is_active(const struct merak_ckpt_async *async)
+{
+    return async->stage != JOB_NONE;
+}
+
+bool merak_ckpt_async_is_busy(struct merak_ckpt_async *async)
+{
+    bool busy;
+
+    pthread_mutex_lock(&async->lock);
+    busy = async->job != JOB_NONE;
+    pthread_mutex_unlock(&async->lock);
+    return busy;
+}
+
+enum merak_status merak_ckpt_async_advance(struct merak_ckpt_async *async,
+                                           struct merak_error *err)
+{
+    enum merak_status rc = async->rc;
+    enum job stage = async->stage;
+
+    if (rc != MERAK_OK && err != NULL)
+        *err = async->err;
+    async->stage = JOB_NONE;
+    async->rc = MERAK_OK;
+    if (stage == JOB_FINISH)
+        return merak_ckpt_save_finished(&async->save, rc, err);
+    rc = merak_ckpt_save_written(&async->save, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    async->stage = JOB_FINISH;
+    if (async->save.rank == 0)
+        give(async, JOB_FINISH);
+    return MERAK_OK;
+}
+
+enum merak_status merak_ckpt_async_wait(struct merak_ckpt_async *async,
+                                        struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    while (rc == MERAK_OK && async->stage != JOB_NONE) {
+        wait_idle(async);
+        rc = merak_ckpt_async_advance(async, err);
+    }
+    return rc;
+}
+
+void merak_ckpt_async_destroy(struct merak_ckpt_async *async)
+{
+    int saved = errno;
+
+    if (async == NULL)
+        return;
+    if (async->started) {
+        wait_idle(async);
+        give(async, JOB_END);
+        pthread_join(async->thread, NULL);
+    }
+    if (async->copy != NULL)
+        munmap(async->copy, async->bytes + 1);
+    pthread_cond_destroy(&async->change);
+    pthread_mutex_destroy(&async->lock);
+    free(async->piece);
+    free(async);
+    errno = saved;
+}
