@@ -5,6 +5,7 @@
 #include "base/options.h"
 
 #include "base/error.h"
+#include "base/nearest.h"
 
 #include <errno.h>
 #include <float.h>
@@ -197,33 +198,80 @@ static bool is_flag(const struct merak_option *row)
     return row->kind == MERAK_OPTION_YES || row->kind == MERAK_OPTION_NO;
 }
 
+/* The row that an argument names, with or without "=value". */
+static const struct merak_option *row_of(const struct merak_option_table *table,
+                                         const char *arg)
+{
+    size_t n = strncmp(arg, "--", 2) == 0 ? strcspn(arg + 2, "=") : 0;
+
+    return n > 0 ? find_row(table, arg + 2, n) : NULL;
+}
+
+static void offer_names(const struct merak_option_table *table,
+                        struct merak_nearest *nearest)
+{
+    for (size_t i = 0; i < table->n; i++)
+        merak_nearest_offer(nearest, table->row[i].name);
+}
+
+/* `others` may be NULL. */
+static enum merak_status unknown_option(const struct merak_option_table *table,
+                                        const struct merak_option_table *others,
+                                        const char *arg,
+                                        struct merak_error *err)
+{
+    struct merak_nearest nearest;
+    char text[MERAK_NEAREST_TEXT];
+
+    merak_nearest_init(&nearest, arg);
+    offer_names(table, &nearest);
+    if (others != NULL)
+        offer_names(others, &nearest);
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "unknown option \"%.60s\"%s; --help lists them", arg,
+                      merak_nearest_text(&nearest, text, sizeof(text)));
+}
+
+/* Is the value of a row the argument behind it?  So the row alone says,
+ * where there is one. */
+static bool takes_next(const struct merak_option *row, int argc, char **argv,
+                       int at)
+{
+    if (is_flag(row) || strchr(argv[at], '=') != NULL || at + 1 == argc)
+        return false;
+    return row->kind != MERAK_OPTION_FILE ||
+           strncmp(argv[at + 1], "--", 2) != 0;
+}
+
 /* The option at argv[*at], and its value if that is the next argument. */
 static enum merak_status parse_one(const struct merak_option_table *table,
                                    int argc, char **argv, int *at, void *target,
                                    struct merak_error *err)
 {
     const char *arg = argv[*at], *value = "";
-    size_t n = strncmp(arg, "--", 2) == 0 ? strcspn(arg + 2, "=") : 0;
-    const struct merak_option *row = n > 0 ? find_row(table, arg + 2, n) : NULL;
-    bool last = *at + 1 == argc;
+    const struct merak_option *row = row_of(table, arg);
+    size_t n = row == NULL ? 0 : strlen(row->name);
 
     if (row == NULL)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "unknown option \"%.60s\"; --help lists them", arg);
+        return unknown_option(table, NULL, arg, err);
     if (is_flag(row) && arg[2 + n] == '=')
         return merak_fail(err, MERAK_ERR_CONFIG, "--%s takes no value",
                           row->name);
     if (arg[2 + n] == '=')
         value = arg + 3 + n;
-    else if (row->kind == MERAK_OPTION_FILE &&
-             (last || strncmp(argv[*at + 1], "--", 2) == 0))
+    else if (takes_next(row, argc, argv, *at))
+        value = argv[++*at];
+    else if (row->kind == MERAK_OPTION_FILE)
         value = "-";
-    else if (!is_flag(row) && last)
+    else if (!is_flag(row))
         return merak_fail(err, MERAK_ERR_CONFIG, "--%s needs a value",
                           row->name);
-    else if (!is_flag(row))
-        value = argv[++*at];
     return store_given(row, value, target, err);
+}
+
+static bool is_help(const char *arg)
+{
+    return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
 enum merak_status merak_options_parse(const struct merak_option_table *table,
@@ -233,11 +281,43 @@ enum merak_status merak_options_parse(const struct merak_option_table *table,
     enum merak_status rc = MERAK_OK;
 
     for (int i = 1; i < argc && rc == MERAK_OK; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+        if (is_help(argv[i])) {
             *help_p = true;
             return MERAK_OK;
         }
         rc = parse_one(table, argc, argv, &i, target, err);
+    }
+    return rc;
+}
+
+enum merak_status merak_options_take(const struct merak_option_table *table,
+                                     const struct merak_option_table *others,
+                                     int *argc, char **argv, void *target,
+                                     bool *help_p, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    int left = 1;
+
+    for (int i = 1; i < *argc && rc == MERAK_OK; i++) {
+        const struct merak_option *other = row_of(others, argv[i]);
+
+        if (is_help(argv[i])) {
+            *help_p = true;
+        } else if (row_of(table, argv[i]) != NULL) {
+            rc = parse_one(table, *argc, argv, &i, target, err);
+        } else if (other == NULL) {
+            rc = unknown_option(table, others, argv[i], err);
+        } else {
+            bool two = takes_next(other, *argc, argv, i);
+
+            argv[left++] = argv[i];
+            if (two)
+                argv[left++] = argv[++i];
+        }
+    }
+    if (rc == MERAK_OK) {
+        argv[left] = NULL;
+        *argc = left;
     }
     return rc;
 }

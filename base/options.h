@@ -68,6 +68,16 @@ enum merak_status merak_options_parse(const struct merak_option_table *table,
                                       int argc, char **argv, void *target,
                                       bool *help_p,
                                       struct merak_error *err) MERAK_CHECKED;
+/*
+ * The same for options that stand among those of another table: they are
+ * stored and taken out of argv, the others stay in their order.  What is in
+ * neither table is an error; nothing is said of values of `others`.
+ */
+enum merak_status merak_options_take(const struct merak_option_table *table,
+                                     const struct merak_option_table *others,
+                                     int *argc, char **argv, void *target,
+                                     bool *help_p,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* Store one value, given as name and text: for "name=value" lists.
  * MERAK_ERR_NOT_FOUND, err untouched, if there is no such row. */
 enum merak_status merak_options_set(const struct merak_option_table *table,

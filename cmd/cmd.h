@@ -8,6 +8,9 @@
 #ifndef MERAK_CMD_CMD_H
 #define MERAK_CMD_CMD_H
 
+#include <getopt.h>
+#include <stddef.h>
+
 int merak_cmd_calibrate(int argc, char **argv);
 int merak_cmd_ckpt(int argc, char **argv);
 int merak_cmd_data(int argc, char **argv);
@@ -15,5 +18,10 @@ int merak_cmd_plan(int argc, char **argv);
 int merak_cmd_sandbox(int argc, char **argv);
 int merak_cmd_trace(int argc, char **argv);
 int merak_cmd_train(int argc, char **argv);
+
+/* " (did you mean --NAME?)" of the options that getopt_long() knows, or ""
+ * (base/nearest.h); `text` itself. */
+const char *merak_cmd_meant(const struct option *options, const char *arg,
+                            char *text, size_t bytes);
 
 #endif

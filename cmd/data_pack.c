@@ -2,9 +2,11 @@
 /* data_pack.c - `merak data pack`: text files to token files */
 #include "config.h"
 
+#include "cmd/cmd.h"
 #include "cmd/data.h"
 
 #include "base/error.h"
+#include "base/nearest.h"
 #include "io/tokens/documents.h"
 #include "io/tokens/pack.h"
 #include "io/tokenizer/tokenizer.h"
@@ -212,15 +214,18 @@ static int parse(struct job *job, int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
+    char meant[MERAK_NEAREST_TEXT];
     int c;
 
     optind = 1;
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (c == ':' || c == '?')
-            return merak_data_usage("pack: %s %s", argv[optind - 1],
-                                    c == ':' ? "needs a value"
-                                             : "is no option");
+        if (c == ':')
+            return merak_data_usage("pack: %s needs a value", argv[optind - 1]);
+        if (c == '?')
+            return merak_data_usage("pack: %s is no option%s", argv[optind - 1],
+                                    merak_cmd_meant(options, argv[optind - 1],
+                                                    meant, sizeof(meant)));
         set_option(job, c);
     }
     return job->help ? MERAK_EXIT_DONE : check(job, argc - optind);

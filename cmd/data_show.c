@@ -2,8 +2,10 @@
 /* data_show.c - `merak data show`: what a data set holds, all of it checked */
 #include "config.h"
 
+#include "cmd/cmd.h"
 #include "cmd/data.h"
 
+#include "base/nearest.h"
 #include "io/tokens/bigram.h"
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokens/file.h"
@@ -218,15 +220,18 @@ static int parse(struct show *show, int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
+    char meant[MERAK_NEAREST_TEXT];
     int c, code;
 
     optind = 1;
     opterr = 0;
     while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (c == ':' || c == '?')
-            return merak_data_usage("show: %s %s", argv[optind - 1],
-                                    c == ':' ? "needs a value"
-                                             : "is no option");
+        if (c == ':')
+            return merak_data_usage("show: %s needs a value", argv[optind - 1]);
+        if (c == '?')
+            return merak_data_usage("show: %s is no option%s", argv[optind - 1],
+                                    merak_cmd_meant(options, argv[optind - 1],
+                                                    meant, sizeof(meant)));
         code = set_option(show, c, optarg);
         if (code != MERAK_EXIT_DONE)
             return code;

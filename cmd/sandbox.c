@@ -10,6 +10,8 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+
+#include "base/nearest.h"
 #include "runtime/runtime.h"
 
 #include <dirent.h>
@@ -496,6 +498,7 @@ static int parse(struct sandbox *sb, int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
+    char meant[MERAK_NEAREST_TEXT];
     int c;
 
     optind = 1;
@@ -521,8 +524,11 @@ static int parse(struct sandbox *sb, int argc, char **argv)
             sb->help = true;
             break;
         default:
-            fprintf(stderr, "merak sandbox: %s %s\n", argv[optind - 1],
-                    c == ':' ? "needs a value" : "is no option of ours");
+            fprintf(stderr, "merak sandbox: %s %s%s\n", argv[optind - 1],
+                    c == ':' ? "needs a value" : "is no option of ours",
+                    c == ':' ? ""
+                             : merak_cmd_meant(options, argv[optind - 1], meant,
+                                               sizeof(meant)));
             return MERAK_EXIT_CONFIG;
         }
     }

@@ -5,6 +5,8 @@
 #include "cmd/cmd.h"
 #include "cmd/trace/trace.h"
 
+#include "base/nearest.h"
+
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -212,6 +214,7 @@ static int parse_options(int argc, char **argv, struct trace_options *opt)
         {"text", no_argument, NULL, 'x'},
         {"predicted", no_argument, NULL, 'p'},
         {NULL, 0, NULL, 0}};
+    char meant[MERAK_NEAREST_TEXT];
     int c;
 
     optind = 1;
@@ -231,8 +234,10 @@ static int parse_options(int argc, char **argv, struct trace_options *opt)
         } else if (c == 'p') {
             opt->predicted = true;
         } else {
-            return misused("%s is no option, or lacks its value",
-                           argv[optind - 1]);
+            return misused("%s is no option, or lacks its value%s",
+                           argv[optind - 1],
+                           merak_cmd_meant(longs, argv[optind - 1], meant,
+                                           sizeof(meant)));
         }
     }
     return -1;

@@ -5,6 +5,7 @@
 
 #include "runtime/plan/model.h"
 
+#include "base/log.h"
 #include "partitioner/graph/graph.h"
 #include "runtime/plan/plan.h"
 #include "runtime/train/options.h"
@@ -36,9 +37,12 @@ enum merak_status plan_model_open(const struct plan_options *opt,
     *model = (struct plan_model){.source = opt->model,
                                  .describe = merak_hf_describe,
                                  .arg = &model->config};
-    rc = merak_hf_config_load(opt->model, &model->config, err);
+    rc = merak_hf_config_read(opt->model, (enum merak_hf_unknown)opt->unknown,
+                              &model->config, err);
     if (rc != MERAK_OK)
         return rc;
+    if (model->config.note[0] != '\0')
+        merak_info("io", "%s", model->config.note);
     model->name = merak_hf_family_name(model->config.family);
     model->positions = model->config.positions;
     model->layers = model->config.layers;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "partitioner/search/device.h"
 #include "runtime/train/phases.h"
 
 #include <limits.h>
@@ -94,8 +95,11 @@ static const struct merak_option rows[] = {
               "gathered, blocks or auto (described)",
      .words = "described|gathered|blocks|auto", GIVEN(branches)},
     {"model", MERAK_OPTION_TEXT, AT(model),
-     .about = "Hugging Face config.json, gpt2 or llama family (required)",
-     .arg = "FILE"},
+     .about = "Hugging Face folder, or its config.json (required)",
+     .arg = "DIR"},
+    {"config-unknown", MERAK_OPTION_WORD, AT(unknown),
+     .about = "fields of config.json that nothing is known of (refuse)",
+     .words = "refuse|ignore"},
     {"global-batch", MERAK_OPTION_SIZE, AT(global_batch),
      .about = "sequences in a step (4 pp micro-batches a replica)", .least = 1,
      .most = INT_MAX},
@@ -309,12 +313,28 @@ static enum merak_status check_print_device(struct plan_options *opt,
     return MERAK_OK;
 }
 
+/* A name that is none is said before what else is missing for a device. */
+static enum merak_status check_device(const struct plan_options *opt,
+                                      struct merak_error *err)
+{
+    struct merak_device device = {0};
+    enum merak_status rc = MERAK_OK;
+
+    if (opt->device != NULL)
+        rc = merak_device_find(opt->device, &device, err);
+    if (rc == MERAK_OK)
+        merak_device_fini(&device);
+    return rc;
+}
+
 static enum merak_status check(struct plan_options *opt,
                                struct merak_error *err)
 {
     const struct merak_schedule *schedule;
-    enum merak_status rc;
+    enum merak_status rc = check_device(opt, err);
 
+    if (rc != MERAK_OK)
+        return rc;
     if (strcmp(opt->plan.schedule, "auto") == 0) { /* as if it were left out */
         snprintf(opt->plan.schedule, sizeof(opt->plan.schedule), "1f1b");
         opt->given.schedule = false;
@@ -331,8 +351,8 @@ static enum merak_status check(struct plan_options *opt,
                           opt->model, plan_model_planner(opt->own));
     if (opt->own == NULL && opt->model == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "give --model config.json (Hugging Face, gpt2 or "
-                          "llama family)");
+                          "no model: give --model DIR, a Hugging Face folder "
+                          "or its config.json");
     if (opt->program)
         opt->phases = MERAK_PHASES_PROGRAM;
     if (opt->print != NULL &&
@@ -405,11 +425,12 @@ static void print_rows(const char *heading, int first, int n)
 
 void plan_options_help(const struct merak_plan_program *own)
 {
-    int first = N_CHOICES + (own != NULL); /* without --model */
+    /* without --model and --config-unknown */
+    int first = N_CHOICES + (own != NULL ? 2 : 0);
 
     printf("usage: %s plan %s[OPTION]...\n\n",
            own != NULL ? own->name : "merak",
-           own != NULL ? "" : "--model config.json ");
+           own != NULL ? "" : "--model DIR ");
     puts("What a training run would look like, without running it: stages, "
          "memory per\n"
          "rank, step time, idle time, and a picture of the step.");

@@ -9,7 +9,8 @@
 
 struct plan_options {
     const struct merak_plan_program *own; /* its model, or NULL: */
-    const char *model;                    /* config.json */
+    const char *model;                    /* config.json, or its folder */
+    int unknown;                          /* enum merak_hf_unknown, of that */
     const char *svg, *html, *json;        /* files, "-" for standard output */
     const char *backend;
     const char *device, *what_if;

@@ -263,9 +263,17 @@ enum merak_status merak_train_options_parse(int argc, char **argv,
     return rc != MERAK_OK || opt->help ? rc : check(opt, err);
 }
 
+const struct merak_option_table *merak_train_options_table(void)
+{
+    return &table;
+}
+
 void merak_train_options_help(void)
 {
     merak_options_help(&table, stdout);
+    puts("\nexit codes: 0 finished; 75 saved, wants another run; 66 "
+         "configuration;\n67 data or checkpoint; 68 launcher; 69 memory or "
+         "disk; else a crash");
 }
 
 float merak_learning_rate(const struct merak_train_options *opt, uint64_t step)

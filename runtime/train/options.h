@@ -3,6 +3,7 @@
 #ifndef MERAK_RUNTIME_TRAIN_OPTIONS_H
 #define MERAK_RUNTIME_TRAIN_OPTIONS_H
 
+#include "base/options.h"
 #include "partitioner/program/boundary.h"
 
 enum merak_lr_shape { MERAK_LR_COSINE, MERAK_LR_LINEAR, MERAK_LR_CONSTANT };
@@ -85,7 +86,9 @@ enum merak_status
 merak_train_options_parse(int argc, char **argv,
                           struct merak_train_options *opt,
                           struct merak_error *err) MERAK_CHECKED;
-/* The options' part of --help. */
+/* All of them, for those who have more of their own. */
+const struct merak_option_table *merak_train_options_table(void);
+/* The options' part of --help, and the exit codes. */
 void merak_train_options_help(void);
 
 /* Learning rate of step `step` (0..): linear warm-up to lr over warmup

@@ -358,9 +358,6 @@ static void print_help(const char *program)
            "is started\n\n",
            program, program);
     merak_train_options_help();
-    puts("\nexit codes: 0 finished; 75 saved, wants another run; 66 "
-         "configuration;\n67 data or checkpoint; 68 launcher; 69 memory or "
-         "disk; else a crash");
 }
 
 /*

@@ -81,6 +81,11 @@ static const struct {
     const char *text;
 } bad_rows[] = {
     {{"--none"}, "unknown option \"--none\""},
+    {{"--realms"}, "unknown option \"--realms\"; --help"},
+    {{"--degre", "2"}, "\"--degre\" (did you mean --degree?); --help"},
+    {{"--smaples=3"}, "\"--smaples=3\" (did you mean --samples?)"},
+    {{"-siez", "1"}, "\"-siez\" (did you mean --size?)"},
+    {{"--xyz"}, "\"--xyz\"; --help"},
     {{"--"}, "unknown option \"--\""},
     {{"--=1"}, "unknown option"},
     {{"loose"}, "unknown option \"loose\""},
@@ -127,6 +132,69 @@ static void what_is_wrong_is_named(void **state)
         if (strstr(err.text, bad_rows[i].text) == NULL)
             fail_msg("row %zu says \"%s\", not \"%s\"", i, err.text,
                      bad_rows[i].text);
+    }
+}
+
+/* Options of one table among those of another. */
+struct outer {
+    const char *text;
+    bool on;
+};
+
+static const struct merak_option outer_rows[] = {
+    {"outer", MERAK_OPTION_TEXT, offsetof(struct outer, text), .about = "a"},
+    {"outer-on", MERAK_OPTION_YES, offsetof(struct outer, on), .about = "b"},
+};
+static const struct merak_option_table outer_table = {outer_rows, 2};
+
+static void options_are_taken_from_among_others(void **state)
+{
+    char *argv[] = {"program",    "--text",     "--outer", "--outer",
+                    "x",          "--on",       "--size",  "3",
+                    "--outer-on", "--word=red", NULL};
+    static const char *const left[] = {"program", "--text", "--outer",   "--on",
+                                       "--size",  "3",      "--word=red"};
+    struct outer outer = {.text = NULL};
+    struct merak_error err;
+    bool help = false;
+    int argc = 10;
+
+    (void)state;
+    assert_int_equal(merak_options_take(&outer_table, &table, &argc, argv,
+                                        &outer, &help, &err),
+                     MERAK_OK);
+    assert_string_equal(outer.text, "x");
+    assert_true(outer.on);
+    assert_false(help);
+    assert_int_equal(argc, 7);
+    for (int i = 0; i < argc; i++)
+        assert_string_equal(argv[i], left[i]);
+    assert_null(argv[argc]);
+}
+
+/* Of both tables the nearest name is told. */
+static void what_neither_table_has_is_named(void **state)
+{
+    static const char *const args[][2] = {
+        {"--ouetr", "\"--ouetr\" (did you mean --outer?)"},
+        {"--wrod", "\"--wrod\" (did you mean --word?)"},
+        {"loose", "unknown option \"loose\"; --help"},
+        {"--outer", "--outer needs a value"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(args) / sizeof(args[0]); i++) {
+        char *argv[] = {"program", (char *)(uintptr_t)args[i][0], NULL};
+        struct outer outer = {.text = NULL};
+        struct merak_error err = {.text = ""};
+        bool help = false;
+        int argc = 2;
+
+        assert_int_equal(merak_options_take(&outer_table, &table, &argc, argv,
+                                            &outer, &help, &err),
+                         MERAK_ERR_CONFIG);
+        if (strstr(err.text, args[i][1]) == NULL)
+            fail_msg("%s says \"%s\"", args[i][0], err.text);
     }
 }
 
@@ -257,6 +325,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(options_are_taken_from_among_others),
+        cmocka_unit_test(what_neither_table_has_is_named),
         cmocka_unit_test(every_kind_is_stored),
         cmocka_unit_test(files_may_be_left_out),
         cmocka_unit_test(help_ends_the_line),

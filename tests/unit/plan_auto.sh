@@ -46,7 +46,22 @@ refuses()
     fi
 }
 
-echo 1..61
+echo 1..66
+
+# A device that is none is said before what else such a plan needs, and fields
+# of a model that nothing is known of are named.
+refuses 'no device "h1000"; there are: a100, h100' --device h1000
+sed 's/{/{"attention_multiplier": 2, /' "$model" >"$tmp/scaled.json"
+model=$tmp/scaled.json refuses "attention_multiplier; --config-unknown"
+"$merak" plan --model "$tmp/scaled.json" --config-unknown ignore --seq 16 \
+    >"$tmp/out" 2>"$tmp/err"
+has "a field may be left out" "$tmp/err" \
+    "unknown fields are ignored: attention_multiplier"
+"$merak" train --help >"$tmp/out" 2>"$tmp/err"
+has "the trainer's help begins with what it needs" "$tmp/out" \
+    "usage: merak train --model DIR --data PREFIX" "  --model DIR" "  --seq N"
+"$merak" train --modle x >"$tmp/out" 2>&1
+has "an unknown option is named" "$tmp/out" '"--modle" (did you mean --model?)'
 
 "$merak" plan --model "$model" --device h100 --nodes 2 --global-batch 32 \
     --seq 16 --json "$tmp/plan.json" >"$tmp/out" 2>&1
