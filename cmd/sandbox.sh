@@ -31,7 +31,7 @@ export PATH LC_ALL
 
 dir= nodes=4 cpus=8 plugin= keeper=
 link_kbit= node=
-start_seconds=30 # for all daemons; 3 s on an idle machine
+start_seconds=180 # for all daemons; 3 s on an idle machine
 self=$(readlink -f "$0")
 . "$self-net" || exit 69
 

@@ -27,7 +27,7 @@ set -u
 srcdir=$(cd "$(dirname "$0")" && pwd)
 builddir= logdir= jobs=1
 files=()
-limit=900 # seconds a script may take
+limit=3600 # seconds a script may take: it hangs
 user=nobody
 
 while [ $# -gt 0 ]; do

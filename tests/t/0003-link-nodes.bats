@@ -70,13 +70,13 @@ n3 eth0 lo 10.77.0.3;" ]
     merak sandbox --nodes 2 --link-gbit 1 -- \
         srun -N2 --ntasks-per-node=1 $nap 3>&- &
     sandbox=$!
-    for ((i = 0; i < 300; i++)); do
+    for ((i = 0; i < 3000; i++)); do
         [ -z "$(pgrep -x -f "$nap")" ] || break
         sleep 0.1
     done
     kill -KILL "$sandbox"
     wait "$sandbox" || true
-    for ((i = 0; i < 150; i++)); do
+    for ((i = 0; i < 3000; i++)); do
         [ -n "$(pgrep -x -f "$nap")" ] || break
         sleep 0.1
     done

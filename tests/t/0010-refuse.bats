@@ -119,7 +119,7 @@ srun -Q --merak-tp=3 echo started
 echo "exit code $?"
 srun -Q --merak-tp=2 sh -c 'echo $MERAK_TP_SIZE'
 STEPS
-    run --separate-stderr timeout -k 5 60 salloc -Q -N2 --ntasks-per-node=2 \
+    run --separate-stderr timeout -k 5 600 salloc -Q -N2 --ntasks-per-node=2 \
         sh "$BATS_TEST_TMPDIR/steps"
     echo "$output / $stderr"
     [ "$status" -eq 0 ]
@@ -133,7 +133,7 @@ tp=3 x pp=1; nearest: 3 or 6 tasks" ]
 
 @test "a batch job's refused step is the job's exit code" {
     cd "$BATS_TEST_TMPDIR"
-    run timeout -k 5 60 sbatch -W -Q -n4 -o out --wrap 'srun --merak-tp=3 echo started'
+    run timeout -k 5 600 sbatch -W -Q -n4 -o out --wrap 'srun --merak-tp=3 echo started'
     [ "$status" -eq 66 ]
     [ "$(cat out)" = "srun: error: merak: 4 tasks cannot be split into tp=3 x \
 pp=1; nearest: 3 or 6 tasks" ]

@@ -51,7 +51,7 @@ places()
 
     shift 3
     for order in tp-dp-pp tp-pp-dp; do
-        run timeout -k 5 60 srun -Q -n"$n" --merak-tp="$tp" --merak-pp="$pp" \
+        run timeout -k 5 600 srun -Q -n"$n" --merak-tp="$tp" --merak-pp="$pp" \
             --merak-order="$order" "$@" sh -c "$SAY"
         echo "$output"
         [ "$status" -eq 0 ]
@@ -155,7 +155,7 @@ on()
     # The nodes' names are Slurm's alone here: all are on this machine, and so
     # are those of other sandboxes, whose jobs have the same numbers and ports.
     export PORT_HERE=$((10000 + BASHPID % 9000))
-    run timeout -k 5 90 srun -Q -n4 -N2 --overcommit --merak-tp=2 \
+    run timeout -k 5 600 srun -Q -n4 -N2 --overcommit --merak-tp=2 \
         --merak-env=torch /usr/bin/python3 -c 'if True:
             import os, torch, torch.distributed as d
             os.environ.update(MASTER_ADDR="127.0.0.1", GLOO_SOCKET_IFNAME="lo",

@@ -25,7 +25,7 @@ teardown()
 batch()
 {
     { echo '#!/bin/bash' && cat; } >script
-    timeout -k 5 100 sbatch -Q -W -o out "$@" script || true
+    timeout -k 5 600 sbatch -Q -W -o out "$@" script || true
     sort -u out
 }
 
@@ -69,9 +69,9 @@ SCRIPT
 }
 
 @test "salloc" {
-    run timeout -k 5 60 salloc -Q -n4 --merak-pp=4 srun -Q sh -c "$SAY"
+    run timeout -k 5 600 salloc -Q -n4 --merak-pp=4 srun -Q sh -c "$SAY"
     [ "$(sort -u <<<"$output")" = 1.4.1 ]
-    run timeout -k 5 60 salloc -Q -n4 --merak-pp=4 sh -c 'echo $MERAK_PP'
+    run timeout -k 5 600 salloc -Q -n4 --merak-pp=4 sh -c 'echo $MERAK_PP'
     [ "$output" = 4 ]
 }
 
@@ -81,7 +81,7 @@ SCRIPT
 #SBATCH -n2 --array=0-1 --merak-tp=2 -o out-%a
 srun -Q sh -c 'echo \$SLURM_ARRAY_TASK_ID \$MERAK_TP_RANK'
 SCRIPT
-    timeout -k 5 100 sbatch -Q -W script
+    timeout -k 5 600 sbatch -Q -W script
     [ "$(sort out-0 | tr '\n' ';')" = "0 0;0 1;" ]
     [ "$(sort out-1 | tr '\n' ';')" = "1 0;1 1;" ]
 }
@@ -98,7 +98,7 @@ SCRIPT
     # wished OPTION...: what the tasks of such a step find, all of them alike
     wished()
     {
-        run timeout -k 5 60 srun --mpi=none "$@"
+        run timeout -k 5 600 srun --mpi=none "$@"
         echo "$output"
         [ "$status" -eq 0 ]
         [[ $output == *"merak: a heterogeneous step: the program plans by itself"* ]]
@@ -116,10 +116,10 @@ SCRIPT
 @test "--het-group of an allocation gets them too" {
     local group=(--mpi=none --het-group=0,1)
 
-    run timeout -k 5 60 salloc -Q -n1 : -n1 srun "${group[@]}" \
+    run timeout -k 5 600 salloc -Q -n1 : -n1 srun "${group[@]}" \
         --merak-tp=2 sh -c 'echo $MERAK_TP'
     [ "$(grep -cx 2 <<<"$output")" -eq 2 ]
-    run timeout -k 5 60 salloc -Q -n1 --merak-tp=2 : -n1 srun "${group[@]}" \
+    run timeout -k 5 600 salloc -Q -n1 --merak-tp=2 : -n1 srun "${group[@]}" \
         sh -c 'echo $MERAK_TP'
     [ "$(grep -cx 2 <<<"$output")" -eq 2 ]
 }

@@ -83,7 +83,7 @@ same()
 @test "degrees that are auto run several stages by 3f1b" {
     run srun -n4 --overcommit --merak-tp=1 --merak-pp=auto --merak-dp=1 \
         "$BUILD/examples/recycle" 3 --data "$RUNS/text" --seq 32 \
-        --global-batch 8 --steps 2 --eval-samples 0 --threads 1 --deadline 60
+        --global-batch 8 --steps 2 --eval-samples 0 --threads 1 --deadline 900
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *"chosen "*"3f1b"* ]]

@@ -157,7 +157,7 @@ equal_runs()
     {
         srun -n4 --overcommit merak train --model "$RUNS/llama-untied.json" \
             --data "$RUNS/text" --plan "$RUNS/plan.json" --steps 1 \
-            --deadline 60 "$@"
+            --deadline 900 "$@"
     }
     run samples_of_plan --threads 1
     echo "$output"

@@ -110,7 +110,7 @@ sum() { grep -oE "[0-9.e+]+ $1" | awk '{ s += $1 } END { printf "%.3g", s }'; }
 @test "an order goes into searched plans, and against saved ones is refused" {
     run srun -n4 --overcommit --merak-tp=1 --merak-pp=auto --merak-dp=1 \
         "$BUILD/examples/unet" --data "$RUNS/text" --seq 32 --branches blocks \
-        --global-batch 8 --steps 1 --eval-samples 0 --threads 1 --deadline 60
+        --global-batch 8 --steps 1 --eval-samples 0 --threads 1 --deadline 900
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *"chosen "*"branches in blocks"* ]]
@@ -131,7 +131,7 @@ sum() { grep -oE "[0-9.e+]+ $1" | awk '{ s += $1 } END { printf "%.3g", s }'; }
     [[ $output == *"--branches blocks contradicts the plan, which has described"* ]]
     run srun -n2 --overcommit --merak-pp=2 merak train --model "$model" \
         --data "$RUNS/text" --seq 32 --branches blocks --steps 1 \
-        --eval-samples 0 --threads 1 --deadline 60
+        --eval-samples 0 --threads 1 --deadline 900
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output != *branches* ]]

@@ -5,6 +5,7 @@
 # modes: root guest tcp
 
 load cluster
+load calm
 
 setup_file()
 {
@@ -22,7 +23,7 @@ run_model()
     mkdir -p "$dir"
     srun "$@" merak train --model "$TESTS/vectors/parity/gpt2-tied.json" \
         --data "$RUNS/text" --seq 32 --global-batch 8 --steps 6 --lr 1e-3 \
-        --threads 1 --deadline 60 --eval-samples 16 \
+        --threads 1 --deadline 900 --eval-samples 16 \
         --metrics "$dir/metrics.jsonl" --dump-grads "$dir/grads" \
         --ckpt "$dir/ckpt" --trace "$dir/trace" >"$dir/out" 2>&1 || {
         cat "$dir/out"
@@ -47,11 +48,23 @@ run_model()
     done
 }
 
-@test "its ranks' clocks agree: nothing arrives before it is sent" {
-    merak trace perfetto "$RUNS/eight/trace" -o - | jq -e '
+# What a node's clock is off is asked over the transport: on a busy machine
+# every answer may be late.
+clocks_agree()
+{
+    [ -e "$RUNS/$traced" ] ||
+        run_model $traced -n8 --ntasks-per-node=2 --merak-tp=2 --merak-pp=2 ||
+        return
+    trace=$RUNS/$traced/trace traced=again$RANDOM
+    merak trace perfetto "$trace" -o - | jq -e '
         .traceEvents | map(select(.ph == "s" or .ph == "f")) |
         group_by(.id) | length > 0 and
         all((map({(.ph): .ts}) | add) | .f - .s > -50)'
+}
+
+@test "its ranks' clocks agree: nothing arrives before it is sent" {
+    traced=eight
+    in_calm clocks_agree
 }
 
 @test "its checkpoint is sound" {

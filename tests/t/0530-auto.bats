@@ -95,7 +95,7 @@ END
 @test "a program of the user's own is planned like the stock trainer" {
     run srun -n4 --overcommit --merak-tp=auto "$BUILD/examples/train" \
         --data "$RUNS/text" --steps 2 --eval-samples 0 --threads 1 \
-        --deadline 60 "${usual[@]}"
+        --deadline 900 "${usual[@]}"
     echo "$output"
     [ "$status" -eq 0 ]
     [ $(($(chosen tp) * $(chosen pp) * $(chosen dp))) -eq 4 ]

@@ -34,7 +34,7 @@ go()
     done
     run srun -n"$n" -N2 --overcommit "${launch[@]}" \
         "$BUILD/examples/${words[0]}" "${words[@]:1}" --data "$RUNS/text" \
-        --steps 2 --eval-samples 0 --threads 1 --deadline 60 "${@:2}"
+        --steps 2 --eval-samples 0 --threads 1 --deadline 900 "${@:2}"
     echo "$output"
 }
 

@@ -39,7 +39,7 @@ train()
         --merak-tp="$tp" --merak-pp="$pp" \
         merak train --model "$model" --data "$RUNS/text" --seq "$seq" \
         --micro-batch "$micro" --global-batch $((micro * 2 * dp)) --steps 2 \
-        --threads 1 --deadline 60 --eval-samples 0 --trace "$RUNS/trace" \
+        --threads 1 --deadline 900 --eval-samples 0 --trace "$RUNS/trace" \
         "$@" >"$RUNS/out" 2>&1 || {
         cat "$RUNS/out"
         return 1

@@ -34,12 +34,12 @@ field()
     scontrol -o show job "$JOB" | grep -oE "(^| )$1=[^ ]*" | cut -d= -f2-
 }
 
-# within SECONDS COMMAND...: it succeeds before that
+# within COMMAND...: it succeeds before long, which is minutes where the
+# machine is busy
 within()
 {
-    local end=$((SECONDS + $1))
+    local end=$((SECONDS + 600))
 
-    shift
     until "$@"; do
         [ "$SECONDS" -lt "$end" ] || {
             echo "not in time: $*"
@@ -66,7 +66,7 @@ is_requeued()
 # ends EXIT_CODE: the job is over, was never restarted, and failed so
 ends()
 {
-    within 30 is_over
+    within is_over
     cat "$LOG"
     [ "$(field Restarts)" = 0 ]
     [ "$(field ExitCode)" = "$1:0" ]
@@ -134,14 +134,14 @@ TABLE
         /usr/share/common-licenses/GPL-3
     submit merak train --model "$TESTS/vectors/parity/gpt2-tied.json" \
         --data text --seq 32 --global-batch 8 --steps 120 --log-every 5 \
-        --threads 1 --deadline 60
-    within 60 grep -q 'step 5/120 ' "$LOG"
+        --threads 1 --deadline 900
+    within grep -q 'step 5/120 ' "$LOG"
     scancel --batch --signal=USR1 "$JOB"
-    within 30 is_requeued
+    within is_requeued
     grep -q 'exit code 75, newest checkpoint step-.*: requeue' "$LOG"
     [ ! -e "$RUN_DIR/DONE" ]
     # a job is not started again before its credential has expired: 31 s
-    within 120 test -e "$RUN_DIR/DONE"
+    within test -e "$RUN_DIR/DONE"
     cat "$LOG"
     saved=$(sed -n 's/.*stopped after step \([0-9]*\) of 120; saved.*/\1/p' "$LOG")
     [ "$saved" -ge 5 ]
@@ -154,7 +154,7 @@ TABLE
     [ "$(cat "$RUN_DIR/ckpt/LATEST")" = step-00000120 ]
 
     # the next of the chain finds that there is nothing to do
-    within 30 is_over
+    within is_over
     submit sh -c 'touch started'
     ends 0
     grep -q 'DONE is there: nothing to do' "$LOG"
@@ -181,7 +181,7 @@ TABLE
 @test "a crash after a new checkpoint is" {
     submit sh -c 'mkdir -p "$RUN_DIR/ckpt/step-00000010" &&
         touch "$RUN_DIR/ckpt/step-00000010/COMMITTED"; exit 3'
-    within 30 is_requeued
+    within is_requeued
     grep -q 'exit code 3, newest checkpoint step-00000010: requeue' "$LOG"
     [ "$(wc -l <"$RUN_DIR/crashes")" -eq 1 ]
 }

@@ -27,7 +27,7 @@ train()
     mkdir -p "$RUNS/$name"
     run srun -n"$n" --overcommit "${launch[@]}" merak train --model "$MODEL" \
         --data "$RUNS/text" --steps 10 --eval-samples 0 --threads 1 \
-        --deadline 60 --metrics "$RUNS/$name/metrics.jsonl" "$@"
+        --deadline 900 --metrics "$RUNS/$name/metrics.jsonl" "$@"
     echo "$output"
 }
 

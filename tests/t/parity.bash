@@ -26,7 +26,7 @@ run_model()
         --model "${MODELS:-$TESTS/vectors/parity}/$model.json" \
         --data "$RUNS/text" --seq 32 --micro-batch 1 --global-batch 8 \
         --steps 20 --lr 1e-3 --lr-schedule constant --clip "$clip" \
-        --eval-samples 0 --threads 1 --deadline 60 \
+        --eval-samples 0 --threads 1 --deadline 900 \
         --metrics "$dir/metrics.jsonl" --dump-grads "$dir/grads" \
         --ckpt "$dir/ckpt" "$@" >"$dir/out" 2>&1 || {
         cat "$dir/out"
@@ -49,7 +49,7 @@ run_example()
         --data "$RUNS/text" --seq 32 \
         --micro-batch 1 --global-batch 8 --steps 10 --lr 1e-3 \
         --lr-schedule constant --clip 0.5 --eval-samples 8 --threads 1 \
-        --deadline 60 --metrics "$dir/metrics.jsonl" \
+        --deadline 900 --metrics "$dir/metrics.jsonl" \
         --dump-grads "$dir/grads" --ckpt "$dir/ckpt" "$@" >"$dir/out" 2>&1 || {
         cat "$dir/out"
         return 1

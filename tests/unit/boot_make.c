@@ -35,7 +35,7 @@ int main(int argc, char **argv)
 
         PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
         (void)PMIx_Fence(NULL, 0, &info, 1);
-        sleep(60);
+        sleep(3000);
         return 3;
     }
     rc = boot->ops->allgather(boot, &mine, sizeof(mine), all, &err);

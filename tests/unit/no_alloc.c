@@ -180,7 +180,7 @@ static void run_row(struct rank *me, const void *arg)
                                       .transport_rank = me->rank_of,
                                       .arena = me->arena.base,
                                       .load = load,
-                                      .deadline_s = 20};
+                                      .deadline_s = 300};
     struct merak_plan plan = row->plan;
     struct merak_planned *planned;
     struct merak_engine *engine;

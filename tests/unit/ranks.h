@@ -78,7 +78,7 @@ static inline int run_rank(struct merak_boot *boot, void *arg)
     if (job->setup->tls != NULL)
         setenv("UCX_TLS", job->setup->tls, 1);
     if (job->setup->deadline_s == 0)
-        opt.deadline_s = 10;
+        opt.deadline_s = 120;
     CHECK_OK(merak_arena_create(TEST_ARENA_BYTES, &me.arena, ERR));
     if (job->setup->arena) {
         opt.arena = me.arena.base;
@@ -103,7 +103,7 @@ static inline int run_ranks(const struct setup *setup, rank_fn fn,
 {
     struct rank_job job = {.setup = setup, .fn = fn, .arg = arg};
 
-    return fork_ranks(setup->n, setup->node_of, 30, run_rank, &job);
+    return fork_ranks(setup->n, setup->node_of, 600, run_rank, &job);
 }
 
 static inline double seconds(clockid_t clock)
