@@ -17,3 +17,14 @@ void merak_bytes_text(double bytes, char text[MERAK_BYTES_TEXT])
     }
     snprintf(text, MERAK_BYTES_TEXT, "%.4g %s", bytes, unit[u]);
 }
+
+const char *merak_seconds_text(double s, char text[MERAK_SECONDS_TEXT])
+{
+    if (s >= 1 || s == 0)
+        snprintf(text, MERAK_SECONDS_TEXT, "%.4g s", s);
+    else if (s >= 1e-3)
+        snprintf(text, MERAK_SECONDS_TEXT, "%.4g ms", 1e3 * s);
+    else
+        snprintf(text, MERAK_SECONDS_TEXT, "%.3g us", 1e6 * s);
+    return text;
+}

@@ -49,5 +49,8 @@ static inline size_t merak_cut(size_t extent, size_t parts, size_t i)
 /* "1.5 GiB", for people. */
 enum { MERAK_BYTES_TEXT = 24 };
 void merak_bytes_text(double bytes, char text[MERAK_BYTES_TEXT]);
+/* "12.3 us", "7.26 s"; returns text. */
+enum { MERAK_SECONDS_TEXT = 16 };
+const char *merak_seconds_text(double s, char text[MERAK_SECONDS_TEXT]);
 
 #endif

@@ -22,29 +22,83 @@ static enum merak_status check_degrees(const struct merak_plan *plan,
                       plan->tp, plan->pp, plan->dp, plan->microbatches);
 }
 
-static enum merak_status cut(struct merak_planned *p,
-                             const struct merak_program_options *opt,
+static enum merak_status shard(struct merak_assembly *a,
+                               const struct merak_graph *graph,
+                               struct merak_error *err)
+{
+    const struct merak_shard_options so = merak_plan_shards(&a->plan);
+    enum merak_status rc = merak_shard(graph, &so, &a->own, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    a->sharded = a->own;
+    a->plan.branches = a->own->order; /* there may be no such order */
+    return MERAK_OK;
+}
+
+static enum merak_status cut(struct merak_assembly *a,
+                             const struct merak_assembly_options *opt,
                              struct merak_error *err)
 {
-    const struct merak_shard_options so = merak_plan_shards(&p->plan);
+    const struct merak_cost_model *cost =
+        opt->program != NULL ? opt->program->cost : NULL;
+    int parts = merak_plan_parts(&a->plan);
+    enum merak_status rc =
+        a->plan.cut != NULL
+            ? merak_stages_at(a->sharded, a->plan.cut, parts, &a->stages, err)
+            : merak_stages_cut(a->sharded, parts, cost, &a->stages, err);
+
+    if (rc == MERAK_OK && opt->choose_boundary)
+        a->plan.scatter = merak_boundary_choose(
+            opt->boundary, cost != NULL ? cost : merak_cost_default(), &a->plan,
+            merak_boundary_bytes(a->sharded, a->stages));
+    return rc;
+}
+
+enum merak_status merak_assemble(struct merak_assembly *a,
+                                 const struct merak_graph *graph,
+                                 const struct merak_assembly_options *opt,
+                                 enum merak_assembly_phase last,
+                                 struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (a->sharded == NULL)
+        rc = shard(a, graph, err);
+    if (rc == MERAK_OK && last >= MERAK_ASSEMBLY_CUT && a->stages == NULL)
+        rc = cut(a, opt, err);
+    if (rc == MERAK_OK && last >= MERAK_ASSEMBLY_RECOMPUTED)
+        rc = merak_recompute_choose(a->sharded, &a->plan, opt->stage,
+                                    opt->program, a->stages, err);
+    return rc;
+}
+
+void merak_assembly_fini(struct merak_assembly *a)
+{
+    merak_stages_destroy(a->stages);
+    merak_sharded_destroy(a->own);
+}
+
+/* From the graph to recomputation; what there is then is p's. */
+static enum merak_status assemble(struct merak_planned *p,
+                                  const struct merak_program_options *opt,
+                                  struct merak_error *err)
+{
+    const struct merak_assembly_options ao = {.program = opt, .stage = -1};
+    struct merak_assembly a = {.sharded = NULL};
     const struct merak_schedule *schedule;
-    int parts = merak_plan_parts(&p->plan);
     enum merak_status rc = merak_model_graph(p->model, &p->graph, err);
 
     if (rc == MERAK_OK) {
         p->plan.passes = p->graph->passes;
         rc = merak_plan_schedule(&p->plan, &schedule, err);
     }
-    if (rc == MERAK_OK)
-        rc = merak_shard(p->graph, &so, &p->sharded, err);
-    if (rc == MERAK_OK)
-        rc = p->plan.cut != NULL
-                 ? merak_stages_at(p->sharded, p->plan.cut, parts, &p->stages,
-                                   err)
-                 : merak_stages_cut(p->sharded, parts, &p->stages, err);
-    if (rc == MERAK_OK)
-        rc = merak_recompute_choose(p->sharded, &p->plan, -1, opt, p->stages,
-                                    err);
+    if (rc != MERAK_OK)
+        return rc;
+    a.plan = p->plan;
+    rc = merak_assemble(&a, p->graph, &ao, MERAK_ASSEMBLY_RECOMPUTED, err);
+    p->sharded = a.own;
+    p->stages = a.stages;
     return rc;
 }
 
@@ -94,7 +148,7 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
     if (rc != MERAK_OK)
         goto out;
     describe(p->model, arg);
-    rc = cut(p, opt, err);
+    rc = assemble(p, opt, err);
     if (rc == MERAK_OK)
         rc = build(p, ranks, opt, err);
     if (rc != MERAK_OK)

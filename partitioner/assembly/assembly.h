@@ -1,12 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/assembly/assembly.h - from a description and degrees to programs, in one
- * call
+/* partitioner/assembly/assembly.h - from a description and degrees to programs,
+ * in one call or in steps
  */
 #ifndef MERAK_PARTITIONER_ASSEMBLY_ASSEMBLY_H
 #define MERAK_PARTITIONER_ASSEMBLY_ASSEMBLY_H
 
 #include "merak/train.h"
+#include "partitioner/program/boundary.h"
 #include "partitioner/program/program.h"
+
+/* --- the one way from a graph to stages ------------------------------------
+ */
+
+/* How far to go; each has what the one before has. */
+enum merak_assembly_phase {
+    MERAK_ASSEMBLY_SHARDED,    /* layouts, nodes in the plan's order */
+    MERAK_ASSEMBLY_CUT,        /* stages, and what crosses between them */
+    MERAK_ASSEMBLY_RECOMPUTED, /* what stages drop and compute again */
+};
+
+/* A plan on its way to programs.  What runs, what is predicted and what is
+ * searched for goes it alike. */
+struct merak_assembly {
+    struct merak_plan plan; /* branches, scatter are set on the way */
+    const struct merak_sharded *sharded; /* `own`, or borrowed: then it is taken
+                                            as it is */
+    struct merak_sharded *own;
+    struct merak_stages *stages;
+};
+
+struct merak_assembly_options {
+    const struct merak_program_options *program; /* NULL: none; its cost model
+                                                    balances stages, too */
+    bool choose_boundary;         /* set plan.scatter as `boundary` says; else
+                                     it stands as it is */
+    enum merak_boundary boundary; /* if so */
+    int stage; /* the one whose recomputation is chosen; -1: all */
+};
+
+/*
+ * Go on from what there is up to `last`.
+ *
+ *   graph  the model's; not read where the assembly is sharded already
+ *
+ * MERAK_ERR_CONFIG if the plan does not fit the model.  merak_assembly_fini()
+ * frees what there is, also after a failure.
+ */
+enum merak_status merak_assemble(struct merak_assembly *assembly,
+                                 const struct merak_graph *graph,
+                                 const struct merak_assembly_options *opt,
+                                 enum merak_assembly_phase last,
+                                 struct merak_error *err) MERAK_CHECKED;
+void merak_assembly_fini(struct merak_assembly *assembly);
+
+/* --- all of it, from a description -----------------------------------------
+ */
 
 struct merak_planned {
     struct merak_plan plan;

@@ -409,3 +409,20 @@ enum merak_status merak_graph_print(const struct merak_graph *graph,
     *text_p = text;
     return MERAK_OK;
 }
+
+/* --- conversions ----------------------------------------------------------
+ */
+
+bool merak_node_is_convert(const struct merak_node *node)
+{
+    return strcmp(node->op->name, "convert") == 0;
+}
+
+const struct merak_value *merak_value_origin(const struct merak_graph *graph,
+                                             const struct merak_value *value)
+{
+    while (value->producer >= 0 &&
+           merak_node_is_convert(graph->node[value->producer]))
+        value = graph->node[value->producer]->in[0];
+    return value;
+}

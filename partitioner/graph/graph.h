@@ -196,4 +196,10 @@ void merak_graph_fingerprint(const struct merak_graph *graph,
 enum merak_status merak_graph_print(const struct merak_graph *graph,
                                     char **text_p, struct merak_error *err);
 
+/* Does a node of a sharded graph bring a value into another layout? */
+bool merak_node_is_convert(const struct merak_node *node);
+/* What a converted copy was made of; any other value itself. */
+const struct merak_value *merak_value_origin(const struct merak_graph *graph,
+                                             const struct merak_value *value);
+
 #endif

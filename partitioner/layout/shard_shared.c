@@ -29,22 +29,13 @@ struct cutter {
     int found[3]; /* by block: nodes that are cut */
 };
 
-/* The value that a copy in another layout was made of: tensor ranks that share
- * out samples have slices of the tokens. */
-static const struct merak_value *root_of(const struct merak_graph *graph,
-                                         const struct merak_value *value)
-{
-    while (value->producer >= 0 &&
-           strcmp(graph->node[value->producer]->op->name, "convert") == 0)
-        value = graph->node[value->producer]->in[0];
-    return value;
-}
-
 static bool takes_activations(const struct merak_graph *graph,
                               const struct merak_node *node)
 {
     for (int i = 0; i < node->n_in; i++) {
-        if (root_of(graph, node->in[i])->kind == MERAK_VALUE_ACTIVATION)
+        /* Tensor ranks that share out samples have slices of the tokens. */
+        if (merak_value_origin(graph, node->in[i])->kind ==
+            MERAK_VALUE_ACTIVATION)
             return true;
     }
     return false;

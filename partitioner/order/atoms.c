@@ -25,24 +25,10 @@ struct maker {
     size_t edges;  /* there is room for */
 };
 
-static bool is_convert(const struct maker *m, int node)
-{
-    return m->sharded->hop[node].kind != MERAK_CONVERT_NONE;
-}
-
 static bool is_work(const struct maker *m, int node)
 {
-    return m->graph->node[node]->phase == MERAK_PHASE_F && !is_convert(m, node);
-}
-
-/* What a converted copy was made of. */
-static const struct merak_value *root_of(const struct maker *m,
-                                         const struct merak_value *v)
-{
-    while (v->producer >= 0 && is_convert(m, v->producer) &&
-           m->graph->node[v->producer]->phase == MERAK_PHASE_F)
-        v = m->graph->node[v->producer]->in[0];
-    return v;
+    return m->graph->node[node]->phase == MERAK_PHASE_F &&
+           !merak_node_is_convert(m->graph->node[node]);
 }
 
 /* --- which nodes ---------------------------------------------------------- */
@@ -87,11 +73,10 @@ static void find_owners(struct maker *m, enum join join)
         if (!is_work(m, n))
             continue;
         for (int i = 0; i < node->n_in; i++) {
-            int p = root_of(m, node->in[i])->producer;
+            int p = merak_value_origin(m->graph, node->in[i])->producer;
 
-            if (p >= 0 &&
-                ((join >= JOIN_ALL && !m->depends[p]) ||
-                 (join >= JOIN_LOSS && is_loss(m->graph->node[p]))))
+            if (p >= 0 && ((join >= JOIN_ALL && !m->depends[p]) ||
+                           (join >= JOIN_LOSS && is_loss(m->graph->node[p]))))
                 m->owner[p] = m->owner[n];
         }
     }
@@ -148,7 +133,7 @@ static double memory_of(const struct maker *m, const struct merak_node *node)
     double bytes = 0;
 
     for (int i = 0; i < node->n_in; i++) {
-        const struct merak_value *v = root_of(m, node->in[i]);
+        const struct merak_value *v = merak_value_origin(m->graph, node->in[i]);
 
         if (v->kind == MERAK_VALUE_PARAM)
             bytes += STATE_BYTES * (double)merak_shape_count(&v->shape);
@@ -168,7 +153,7 @@ static void measure(struct maker *m)
         const struct merak_node *node = m->graph->node[n];
         int atom = m->atoms->of_node[node->forward];
 
-        if (atom < 0 || is_convert(m, n))
+        if (atom < 0 || merak_node_is_convert(node))
             continue;
         dag->seconds[atom] += seconds_of(node);
         if (node->phase == MERAK_PHASE_F)
@@ -186,7 +171,7 @@ static void add_edges(struct maker *m, const struct merak_node *node)
     int atom = m->atoms->of_node[node->id];
 
     for (int i = 0; i < node->n_in; i++) {
-        const struct merak_value *v = root_of(m, node->in[i]);
+        const struct merak_value *v = merak_value_origin(m->graph, node->in[i]);
         int before = m->last[v->id];
 
         if (before < 0 && v->producer >= 0)

@@ -41,11 +41,6 @@ struct gatherer {
     int *block; /* by atom, where it is blocks that are gathered */
 };
 
-static bool is_convert(const struct gatherer *g, int node)
-{
-    return g->sharded->hop[node].kind != MERAK_CONVERT_NONE;
-}
-
 /* --- is there anything to gain? ------------------------------------------- */
 
 /* A chain of blocks: places where no more than one value crosses are never
@@ -147,7 +142,7 @@ static void take_item(const struct gatherer *g, struct renumbering *r, int node)
     for (int i = 0; i < n->n_in; i++) {
         int p = n->in[i]->producer;
 
-        if (p >= 0 && r->at[p] < 0 && is_convert(g, p))
+        if (p >= 0 && r->at[p] < 0 && merak_node_is_convert(g->graph->node[p]))
             take_item(g, r, p);
     }
     take(r, node);

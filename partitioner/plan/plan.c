@@ -8,6 +8,31 @@
 
 #include <stdio.h>
 
+enum merak_status merak_plan_split_batch(struct merak_plan *plan,
+                                         size_t global_batch,
+                                         struct merak_error *err)
+{
+    size_t pass = plan->micro_batch * (size_t)plan->dp;
+
+    if (global_batch % pass != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--global-batch %zu is no multiple of --micro-batch "
+                          "%zu x dp %d; nearest: %zu",
+                          global_batch, plan->micro_batch, plan->dp,
+                          (global_batch / pass + 1) * pass);
+    if (plan->sub_pipeline && plan->micro_batch % 2 != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--sub-pipeline halves --micro-batch %zu: expected "
+                          "an even number",
+                          plan->micro_batch);
+    plan->microbatches = (int)(global_batch / pass);
+    if (plan->sub_pipeline) {
+        plan->microbatches *= 2;
+        plan->micro_batch /= 2;
+    }
+    return MERAK_OK;
+}
+
 int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
                     int stage)
 {

@@ -58,6 +58,17 @@ struct merak_plan {
     const struct merak_drop *drop;
 };
 
+/*
+ * Share a step's sequences out over replicas and micro-batches.
+ *
+ *   plan          dp, sub_pipeline and micro_batch (of a sub-pipeline both
+ *                 halves together) in; microbatches and micro_batch out
+ *
+ * MERAK_ERR_CONFIG, as options name them, if they do not divide.
+ */
+enum merak_status merak_plan_split_batch(struct merak_plan *plan,
+                                         size_t global_batch,
+                                         struct merak_error *err) MERAK_CHECKED;
 /* Logical rank at these coordinates, and back. */
 int merak_plan_rank(const struct merak_plan *plan, int tp_index, int dp_index,
                     int stage);

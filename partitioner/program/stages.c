@@ -28,6 +28,7 @@
 struct cutter {
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
+    const struct merak_cost_model *cost;
     int n_stages;    /* parts but for shared blocks */
     int *last_use;   /* by value: last forward node that uses it or a copy */
     double *seconds; /* by forward node: with its gradient nodes, prefix sum */
@@ -47,21 +48,6 @@ static bool is_shared(const struct merak_sharded *sharded, int node)
     return sharded->n_shared > 0 && sharded->shared[node] > 0;
 }
 
-static bool is_convert(const struct merak_node *node)
-{
-    return strcmp(node->op->name, "convert") == 0;
-}
-
-/* The value a converted copy was made from. */
-static const struct merak_value *root_of(const struct merak_graph *graph,
-                                         const struct merak_value *value)
-{
-    while (value->producer >= 0 && is_convert(graph->node[value->producer]) &&
-           graph->node[value->producer]->phase == MERAK_PHASE_F)
-        value = graph->node[value->producer]->in[0];
-    return value;
-}
-
 static void find_last_uses(struct cutter *c)
 {
     for (int v = 0; v < c->graph->n_values; v++)
@@ -69,17 +55,16 @@ static void find_last_uses(struct cutter *c)
     for (int n = 0; n < c->graph->n_nodes; n++) {
         const struct merak_node *node = c->graph->node[n];
 
-        if (node->phase != MERAK_PHASE_F || is_convert(node))
+        if (node->phase != MERAK_PHASE_F || merak_node_is_convert(node))
             continue;
         for (int i = 0; i < node->n_in; i++)
-            c->last_use[root_of(c->graph, node->in[i])->id] = n;
+            c->last_use[merak_value_origin(c->graph, node->in[i])->id] = n;
     }
 }
 
 /* Time of a forward node is that of all nodes that differentiate it, too. */
 static void sum_costs(struct cutter *c)
 {
-    const struct merak_cost_model *model = merak_cost_default();
     double sum = 0;
 
     for (int n = 0; n < c->graph->n_nodes; n++) {
@@ -87,7 +72,7 @@ static void sum_costs(struct cutter *c)
         struct merak_infer inf;
         struct merak_cost cost = {0};
 
-        if (node->op->cost == NULL || is_convert(node))
+        if (node->op->cost == NULL || merak_node_is_convert(node))
             continue;
         merak_node_infer(node, &inf);
         node->op->cost(&inf, &cost);
@@ -95,7 +80,7 @@ static void sum_costs(struct cutter *c)
     }
     for (int n = 0; n < c->graph->n_nodes; n++) {
         if (!is_shared(c->sharded, n))
-            sum += c->flops[n] / model->flops_per_s;
+            sum += c->flops[n] / c->cost->flops_per_s;
         c->seconds[n + 1] = sum;
     }
 }
@@ -118,7 +103,7 @@ static void scan(struct cutter *c)
     for (int n = 0; n < g->n_nodes; n++) {
         const struct merak_node *node = g->node[n];
 
-        if (node->phase != MERAK_PHASE_F || is_convert(node))
+        if (node->phase != MERAK_PHASE_F || merak_node_is_convert(node))
             continue;
         if (any)
             c->cut[c->n_cuts++] = (struct merak_cut_place){
@@ -131,11 +116,11 @@ static void scan(struct cutter *c)
             }
         }
         for (int v = 0; v < node->n_in; v++) {
-            const struct merak_value *in = root_of(g, node->in[v]);
+            const struct merak_value *in = merak_value_origin(g, node->in[v]);
             bool seen = false;
 
             for (int u = 0; u < v; u++)
-                seen = seen || root_of(g, node->in[u]) == in;
+                seen = seen || merak_value_origin(g, node->in[u]) == in;
             if (!seen && in->producer >= 0 && c->last_use[in->id] == n) {
                 alive--;
                 bytes -= (double)value_bytes(in);
@@ -188,8 +173,8 @@ static void keep_between_shared(struct cutter *c)
     int first = g->n_nodes, last = -1, kept = 1;
 
     for (int n = 0; n < g->n_nodes; n++) {
-        if (g->node[n]->phase != MERAK_PHASE_F || is_convert(g->node[n]) ||
-            is_shared(c->sharded, n))
+        if (g->node[n]->phase != MERAK_PHASE_F ||
+            merak_node_is_convert(g->node[n]) || is_shared(c->sharded, n))
             continue;
         first = n < first ? n : first;
         last = n;
@@ -206,7 +191,7 @@ static void keep_between_shared(struct cutter *c)
  * boundary forward and its gradient back. */
 static double stage_seconds(const struct cutter *c, int from, int to)
 {
-    double link = merak_cost_default()->link_bytes_per_s;
+    double link = c->cost->link_bytes_per_s;
 
     return c->seconds[c->cut[to].node] - c->seconds[c->cut[from].node] +
            (c->cut[from].bytes + c->cut[to].bytes) / link;
@@ -333,7 +318,8 @@ static void assign(const struct cutter *c, const int *bound,
     for (int n = g->n_nodes - 1; n >= 0; n--) {
         int owner;
 
-        if (g->node[n]->phase != MERAK_PHASE_F || !is_convert(g->node[n]))
+        if (g->node[n]->phase != MERAK_PHASE_F ||
+            !merak_node_is_convert(g->node[n]))
             continue;
         owner = owner_of(g, g->node[n]);
         stages->of_node[n] = stages->of_node[owner];
@@ -370,6 +356,7 @@ static void count_params(const struct cutter *c, struct merak_stages *stages,
 
 static enum merak_status cutter_init(struct cutter *c,
                                      const struct merak_sharded *sharded, int n,
+                                     const struct merak_cost_model *cost,
                                      struct merak_error *err)
 {
     const struct merak_graph *graph = sharded->graph;
@@ -378,7 +365,10 @@ static enum merak_status cutter_init(struct cutter *c,
 
     if (n < 1)
         return merak_fail(err, MERAK_ERR_PARAM, "%d stages: at least 1", n);
-    *c = (struct cutter){.sharded = sharded, .graph = graph, .n_stages = n};
+    *c = (struct cutter){.sharded = sharded,
+                         .graph = graph,
+                         .cost = cost != NULL ? cost : merak_cost_default(),
+                         .n_stages = n};
     c->last_use = calloc(values, sizeof(*c->last_use));
     c->seconds = calloc(nodes, sizeof(*c->seconds));
     c->flops = calloc(nodes, sizeof(*c->flops));
@@ -459,6 +449,7 @@ static enum merak_status finish(const struct cutter *c, const int *bound,
 }
 
 enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
+                                   const struct merak_cost_model *cost,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err)
 {
@@ -468,7 +459,7 @@ enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
     enum merak_status rc;
 
     n -= sharded->n_shared;
-    rc = cutter_init(&c, sharded, n, err);
+    rc = cutter_init(&c, sharded, n, cost, err);
     if (rc != MERAK_OK)
         goto out;
     cells = (size_t)(n + 1) * (size_t)c.n_cuts;
@@ -490,7 +481,7 @@ enum merak_status merak_stages_places(const struct merak_sharded *sharded,
                                       int *n_p, struct merak_error *err)
 {
     struct cutter c = {0};
-    enum merak_status rc = cutter_init(&c, sharded, 1, err);
+    enum merak_status rc = cutter_init(&c, sharded, 1, NULL, err);
 
     if (rc == MERAK_OK)
         *n_p = c.n_cuts - 2;
@@ -503,7 +494,7 @@ enum merak_status merak_stages_list(const struct merak_sharded *sharded,
                                     struct merak_error *err)
 {
     struct cutter c = {0};
-    enum merak_status rc = cutter_init(&c, sharded, 1, err);
+    enum merak_status rc = cutter_init(&c, sharded, 1, NULL, err);
 
     if (rc == MERAK_OK) {
         *place_p = c.cut;
@@ -524,7 +515,7 @@ enum merak_status merak_stages_at(const struct merak_sharded *sharded,
     enum merak_status rc;
 
     n -= sharded->n_shared;
-    rc = cutter_init(&c, sharded, n, err);
+    rc = cutter_init(&c, sharded, n, NULL, err);
     if (rc != MERAK_OK)
         goto out;
     bound = calloc((size_t)n + 1, sizeof(*bound));

@@ -5,6 +5,7 @@
 #ifndef MERAK_PARTITIONER_PROGRAM_STAGES_H
 #define MERAK_PARTITIONER_PROGRAM_STAGES_H
 
+#include "partitioner/device/cost_model.h"
 #include "partitioner/plan/plan.h"
 
 /* Which part of the model each node of the sharded graph is in (gradient and
@@ -24,10 +25,12 @@ struct merak_stages {
 };
 
 /* Cut in n parts, the sharded graph's shared blocks counted, at points where
- * the fewest values cross, balanced by flops.
+ * the fewest values cross, balanced by what FLOPs and sends take with this cost
+ * model (NULL: the built-in one).
  * MERAK_ERR_CONFIG if there are fewer cut points than stages - 1: names
  * both numbers. */
 enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
+                                   const struct merak_cost_model *cost,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err) MERAK_CHECKED;
 /* A place to cut: what crosses it are values of nodes before it. */

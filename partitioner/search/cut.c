@@ -329,22 +329,13 @@ static void try_even(struct cuts *c)
     try_bound(c);
 }
 
-static bool drops_any(const struct merak_candidate *cand, int parts)
-{
-    bool any = false;
-
-    for (int p = 0; p < parts; p++)
-        any = any || cand->drop[p].attention || cand->drop[p].blocks > 0;
-    return any;
-}
-
 /* The balanced cut is the best, if memory does not speak against it. */
 static void try_some(struct cuts *c, const int *balanced)
 {
     memcpy(c->bound, balanced, c->room);
     try_bound(c);
     if (c->limit < DBL_MAX &&
-        (c->cand->rated_s == 0 || drops_any(c->cand, c->parts))) {
+        (c->cand->rated_s == 0 || merak_drops_any(c->cand->drop, c->parts))) {
         if (balance_strictly(c, longest_part(c, balanced)))
             try_bound(c);
     }

@@ -14,15 +14,6 @@
 
 /* --- why a plan lost ------------------------------------------------------ */
 
-static bool drops_any(const struct merak_candidate *c)
-{
-    bool any = false;
-
-    for (int p = 0; p < merak_plan_parts(&c->plan); p++)
-        any = any || c->drop[p].attention || c->drop[p].blocks > 0;
-    return any;
-}
-
 /* A part of a step; what is below 1e-9 of it is rounding. */
 static double part_seconds(double s, double step_s)
 {
@@ -54,22 +45,11 @@ static void copy_choice(const struct merak_search *s,
                                        .memory_stage = c->stage};
     to->memory_bytes = (size_t)(c->arena > 0 ? c->arena : c->bytes);
     to->fits = (double)to->memory_bytes <= s->limit;
-    if (c->plan.recompute == MERAK_RECOMPUTE_AUTO && !drops_any(c))
+    if (c->plan.recompute == MERAK_RECOMPUTE_AUTO &&
+        !merak_drops_any(c->drop, merak_plan_parts(&c->plan)))
         to->plan.recompute = MERAK_RECOMPUTE_NONE;
     for (int i = 0; i < MERAK_PART_COUNT; i++)
         to->part_s[i] = part_seconds(c->part_s[i] * scale, to->step_s);
-}
-
-/* "12.3 ms" */
-static const char *time_text(double s, char text[16])
-{
-    if (s >= 1)
-        snprintf(text, 16, "%.4g s", s);
-    else if (s >= 1e-3)
-        snprintf(text, 16, "%.4g ms", 1e3 * s);
-    else
-        snprintf(text, 16, "%.3g us", 1e6 * s);
-    return text;
 }
 
 static void explain_memory(const struct merak_search *s,
@@ -91,7 +71,7 @@ static void explain_time(const struct merak_search_choice *best,
 {
     int more = 0, less = 0, n;
     double by[MERAK_PART_COUNT];
-    char part[16], change[16];
+    char part[MERAK_SECONDS_TEXT], change[MERAK_SECONDS_TEXT];
 
     for (int i = 0; i < MERAK_PART_COUNT; i++) {
         by[i] = lost->part_s[i] - best->part_s[i];
@@ -100,12 +80,12 @@ static void explain_time(const struct merak_search_choice *best,
     }
     n = snprintf(lost->why, sizeof(lost->why), "%s: %s, %s more",
                  merak_search_part_name((enum merak_search_part)more),
-                 time_text(lost->part_s[more], part),
-                 time_text(by[more], change));
+                 merak_seconds_text(lost->part_s[more], part),
+                 merak_seconds_text(by[more], change));
     if (-by[less] > 0.2 * by[more])
         snprintf(lost->why + n, sizeof(lost->why) - (size_t)n, "; %s %s less",
                  merak_search_part_name((enum merak_search_part)less),
-                 time_text(-by[less], change));
+                 merak_seconds_text(-by[less], change));
 }
 
 /* Memory, of one that would be faster; else time. */

@@ -40,6 +40,7 @@ enum merak_status merak_built_init(struct merak_built *b,
 {
     size_t pp = (size_t)cand->plan.pp;
     size_t parts = (size_t)merak_plan_parts(&cand->plan);
+    const struct merak_assembly_options ao = {.program = &b->opt};
     int *place;
     enum merak_status rc;
 
@@ -56,8 +57,14 @@ enum merak_status merak_built_init(struct merak_built *b,
         place[s - 1] = cand->bound[s] - 1;
     if (rc == MERAK_OK)
         rc = merak_graphs_shard(graphs, &cand->plan, &b->sharded, err);
-    if (rc == MERAK_OK)
-        rc = merak_stages_at(b->sharded, place, (int)parts, &b->stages, err);
+    if (rc == MERAK_OK) {
+        struct merak_assembly assembly = {.plan = cand->plan,
+                                          .sharded = b->sharded};
+
+        assembly.plan.cut = place;
+        rc = merak_assemble(&assembly, NULL, &ao, MERAK_ASSEMBLY_CUT, err);
+        b->stages = assembly.stages;
+    }
     if (rc == MERAK_OK)
         memcpy(b->stages->drop, cand->drop, parts * sizeof(*cand->drop));
     free(place);

@@ -9,7 +9,6 @@
 #include "config.h"
 
 #include "partitioner/search/impl.h"
-#include "partitioner/order/order.h"
 
 #include "base/error.h"
 
@@ -221,15 +220,18 @@ enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
 {
     struct kept new = {.micro_batch = plan->micro_batch,
                        .options = merak_plan_shards(plan)};
+    struct merak_assembly assembly = {.plan = *plan};
     struct merak_graph *graph;
     enum merak_status rc = MERAK_OK;
 
     if (!take_kept(graphs, new.micro_batch, &new.options)) {
         rc = find_graph(graphs, new.micro_batch, &graph, err);
         if (rc == MERAK_OK)
-            rc = merak_shard(graph, &new.options, &new.sharded, err);
+            rc = merak_assemble(&assembly, graph, NULL, MERAK_ASSEMBLY_SHARDED,
+                                err);
         if (rc != MERAK_OK)
             return rc;
+        new.sharded = assembly.own;
         graphs->n_sharded++;
         graphs->n_records += new.sharded->records;
         keep(graphs, &new);

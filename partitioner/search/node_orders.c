@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* branches.c - the order of nodes, and cuts, of plans with given degrees */
+/* node_orders.c - the order of nodes, and cuts, of plans with given degrees */
 #include "config.h"
 
 #include "partitioner/search/node_orders.h"
 #include "partitioner/program/recompute.h"
 #include "partitioner/simulate/simulate.h"
-#include "partitioner/order/order.h"
 
 #include "base/error.h"
 
@@ -71,27 +70,24 @@ static void play(const struct merak_sharded *sharded,
                  const struct merak_program_options *opt,
                  struct merak_node_order *order)
 {
-    struct merak_plan plan = *given;
-    struct merak_stages *stages = NULL;
-    int parts = merak_plan_parts(&plan);
+    const struct merak_assembly_options ao = {.program = opt,
+                                              .choose_boundary = true,
+                                              .boundary = boundary,
+                                              .stage = -1};
+    struct merak_assembly a = {.plan = *given, .sharded = sharded};
     struct merak_error why;
-    enum merak_status rc =
-        order->cut != NULL
-            ? merak_stages_at(sharded, order->cut, parts, &stages, &why)
-            : merak_stages_cut(sharded, parts, &stages, &why);
+    enum merak_status rc;
 
-    plan.branches = order->branches;
-    plan.cut = order->cut;
-    if (rc == MERAK_OK) {
-        plan.scatter = merak_boundary_choose(
-            boundary, opt->cost, &plan, merak_boundary_bytes(sharded, stages));
-        rc = merak_stages_play(sharded, stages, &plan, opt, &order->played,
+    a.plan.branches = order->branches;
+    a.plan.cut = order->cut;
+    rc = merak_assemble(&a, NULL, &ao, MERAK_ASSEMBLY_CUT, &why);
+    if (rc == MERAK_OK)
+        rc = merak_stages_play(sharded, a.stages, &a.plan, opt, &order->played,
                                &why);
-    }
     if (rc != MERAK_OK)
         order->played = (struct merak_played){.step_s = 0};
     order->tally.instructions += order->played.instrs;
-    merak_stages_destroy(stages);
+    merak_assembly_fini(&a);
 }
 
 /* Fill order->cut, if the search finds any for so many parts. */
@@ -153,20 +149,17 @@ enum merak_status merak_node_orders_rate(
         order[i] =
             (struct merak_node_order){.branches = (enum merak_branches)(i / 2)};
     for (int i = 0; i < MERAK_NODE_ORDERS && rc == MERAK_OK; i += 2) {
-        struct merak_plan in_order = *plan;
-        struct merak_sharded *sharded = NULL;
-        struct merak_shard_options so;
+        struct merak_assembly a = {.plan = *plan};
 
-        in_order.branches = order[i].branches;
-        so = merak_plan_shards(&in_order);
-        rc = merak_shard(graph, &so, &sharded, err);
+        a.plan.branches = order[i].branches;
+        rc = merak_assemble(&a, graph, NULL, MERAK_ASSEMBLY_SHARDED, err);
         if (rc == MERAK_OK) {
             order[i].tally.sharded = 1;
-            order[i].tally.records = sharded->records;
+            order[i].tally.records = a.sharded->records;
         }
-        if (rc == MERAK_OK && sharded->order == order[i].branches)
-            rc = rate(sharded, &in_order, in, boundary, opt, &order[i], err);
-        merak_sharded_destroy(sharded);
+        if (rc == MERAK_OK && a.sharded->order == order[i].branches)
+            rc = rate(a.sharded, &a.plan, in, boundary, opt, &order[i], err);
+        merak_assembly_fini(&a);
     }
     return rc;
 }

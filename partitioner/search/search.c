@@ -139,15 +139,6 @@ double merak_search_time(const struct merak_candidate *c)
 
 /* --- enumeration ---------------------------------------------------------- */
 
-static bool drops_any(const struct merak_candidate *cand)
-{
-    bool any = false;
-
-    for (int p = 0; p < merak_plan_parts(&cand->plan); p++)
-        any = any || cand->drop[p].attention || cand->drop[p].blocks > 0;
-    return any;
-}
-
 /* ZeRO-1 and the order of ranks, where they make a difference; if not, what
  * is the default elsewhere.  *again_p: some of these recompute. */
 static enum merak_status rate_variants(struct merak_search *s,
@@ -175,7 +166,9 @@ static enum merak_status rate_variants(struct merak_search *s,
             c.plan.zero1 = zero1 == 1;
             c.plan.order_tp_pp_dp = order == 1;
             rc = merak_search_rate_variant(s, &c, &like);
-            *again_p = *again_p || (rc == MERAK_OK && drops_any(&c));
+            *again_p = *again_p ||
+                       (rc == MERAK_OK &&
+                        merak_drops_any(c.drop, merak_plan_parts(&c.plan)));
         }
     }
     return rc;

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
-#include "partitioner/search/device.h"
+#include "partitioner/device/device.h"
 #include "runtime/train/phases.h"
 
 #include <limits.h>
@@ -239,27 +239,12 @@ static enum merak_status fix_choices(struct plan_options *opt,
 static enum merak_status count_microbatches(struct plan_options *opt,
                                             struct merak_error *err)
 {
-    size_t pass = opt->plan.micro_batch * (size_t)opt->plan.dp;
+    const struct merak_plan *plan = &opt->plan;
 
     if (opt->global_batch == 0) /* enough to fill the pipeline */
-        opt->global_batch = pass * 4 * (size_t)opt->plan.pp;
-    if (opt->global_batch % pass != 0)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--global-batch %zu is no multiple of --micro-batch "
-                          "%zu x dp %d; nearest: %zu",
-                          opt->global_batch, opt->plan.micro_batch,
-                          opt->plan.dp, (opt->global_batch / pass + 1) * pass);
-    opt->plan.microbatches = (int)(opt->global_batch / pass);
-    if (!opt->plan.sub_pipeline)
-        return MERAK_OK;
-    if (opt->plan.micro_batch % 2 != 0)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--sub-pipeline halves --micro-batch %zu: expected "
-                          "an even number",
-                          opt->plan.micro_batch);
-    opt->plan.microbatches *= 2;
-    opt->plan.micro_batch /= 2;
-    return MERAK_OK;
+        opt->global_batch =
+            plan->micro_batch * (size_t)plan->dp * 4 * (size_t)plan->pp;
+    return merak_plan_split_batch(&opt->plan, opt->global_batch, err);
 }
 
 /* Cuts, recomputation and the order of nodes of a plan whose degrees are

@@ -19,7 +19,7 @@
 
 /* --- text ----------------------------------------------------------------- */
 
-enum { COUNT_TEXT = 16 };
+enum { COUNT_TEXT = MERAK_SECONDS_TEXT };
 
 /* "20.26 B": so many parameters. */
 static const char *count_text(double n, char text[COUNT_TEXT])
@@ -32,18 +32,6 @@ static const char *count_text(double n, char text[COUNT_TEXT])
         u++;
     }
     snprintf(text, COUNT_TEXT, "%.4g%s", n, unit[u]);
-    return text;
-}
-
-/* "12.3 us", "7.26 s" */
-static const char *time_text(double s, char text[COUNT_TEXT])
-{
-    if (s >= 1 || s == 0)
-        snprintf(text, COUNT_TEXT, "%.4g s", s);
-    else if (s >= 1e-3)
-        snprintf(text, COUNT_TEXT, "%.4g ms", 1e3 * s);
-    else
-        snprintf(text, COUNT_TEXT, "%.3g us", 1e6 * s);
     return text;
 }
 
@@ -110,13 +98,14 @@ static void print_time(const struct plan_auto *plan,
 
     char step[COUNT_TEXT], part[COUNT_TEXT];
 
-    printf("step %s, %.0f tokens/s, %.1f%% of %s\n", time_text(c->step_s, step),
-           tokens / c->step_s, 100 * r->flop_utilisation,
-           plan_report_utilisation(r));
+    printf("step %s, %.0f tokens/s, %.1f%% of %s\n",
+           merak_seconds_text(c->step_s, step), tokens / c->step_s,
+           100 * r->flop_utilisation, plan_report_utilisation(r));
     for (int i = 0; i < MERAK_PART_COUNT; i++)
         printf("  %-32s %12s %6.1f%%\n",
                merak_search_part_name((enum merak_search_part)i),
-               time_text(c->part_s[i], part), 100 * c->part_s[i] / c->step_s);
+               merak_seconds_text(c->part_s[i], part),
+               100 * c->part_s[i] / c->step_s);
 }
 
 /* What all ranks send in a step. */
@@ -147,8 +136,8 @@ static void print_stages(const struct merak_search_result *r)
         snprintf(again, sizeof(again), "%d/%d", st->blocks_again, st->n_blocks);
         printf("%5d %10s %8s %10s %10s %10d %11s %8.4g %9.4g  %s .. %s\n", s,
                st->layers, count_text((double)st->params, params),
-               time_text(st->forward_s, forward),
-               time_text(st->backward_s, backward), st->in_flight,
+               merak_seconds_text(st->forward_s, forward),
+               merak_seconds_text(st->backward_s, backward), st->in_flight,
                st->attention ? "attention" : again, st->link_bytes / 1e9,
                st->net_bytes / 1e9, st->first_param, st->last_param);
     }
@@ -210,7 +199,7 @@ static void print_runner(const struct merak_search_choice *c,
            p->recompute == MERAK_RECOMPUTE_NONE ? "" : ", recomputation",
            merak_plan_branches_text(p));
     print_others(p, chosen);
-    printf(": %s%s\n      %s\n", time_text(c->step_s, step),
+    printf(": %s%s\n      %s\n", merak_seconds_text(c->step_s, step),
            c->simulated ? "" : " (estimated)", c->why);
 }
 

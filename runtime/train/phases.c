@@ -66,20 +66,6 @@ static enum merak_status print_program(const struct merak_planned *planned,
 /* --- blocks ----------------------------------------------------------------
  */
 
-static bool is_convert(const struct merak_planned *planned, int node)
-{
-    return planned->sharded->hop[node].kind != MERAK_CONVERT_NONE;
-}
-
-/* What a converted copy was made of. */
-static const struct merak_value *root_of(const struct merak_planned *planned,
-                                         const struct merak_value *v)
-{
-    while (v->producer >= 0 && is_convert(planned, v->producer))
-        v = planned->sharded->graph->node[v->producer]->in[0];
-    return v;
-}
-
 /* FLOP of a forward node and of its gradients. */
 static double node_flops(const struct merak_graph *graph, const int *gradient,
                          int node)
@@ -115,14 +101,15 @@ static void print_block(const struct merak_planned *planned, int block,
          i++) {
         const struct merak_node *node = graph->node[i];
 
-        if (is_convert(planned, i))
+        if (merak_node_is_convert(graph->node[i]))
             continue;
         last = node->name;
         if (n++ == 0)
             first = last;
         flops += node_flops(graph, gradient, i);
         for (int k = 0; k < node->n_in; k++) {
-            const struct merak_value *v = root_of(planned, node->in[k]);
+            const struct merak_value *v =
+                merak_value_origin(graph, node->in[k]);
 
             if (v->kind == MERAK_VALUE_PARAM && seen[v->id] != block + 1)
                 params += merak_shape_count(&v->shape);
@@ -155,7 +142,7 @@ static enum merak_status print_blocks(const struct merak_planned *planned,
         int of = graph->node[i]->forward;
 
         gradient[i] = -1;
-        if (of != i && !is_convert(planned, i)) {
+        if (of != i && !merak_node_is_convert(graph->node[i])) {
             gradient[i] = gradient[of];
             gradient[of] = i;
         }

@@ -6,10 +6,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "partitioner/assembly/assembly.h"
 #include "partitioner/search/node_orders.h"
-#include "partitioner/program/recompute.h"
 #include "partitioner/simulate/check.h"
-#include "partitioner/order/order.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,30 +49,17 @@ int merak_default_threads(const struct merak_boot *boot)
 static enum merak_status plan_from_options(struct merak_trainer *t,
                                            struct merak_error *err)
 {
-    size_t per_pass = t->opt.micro_batch * (size_t)t->ranks.dp;
     struct merak_plan *plan = &t->plan;
+    enum merak_status rc;
 
-    if (t->opt.global_batch % per_pass != 0)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--global-batch %zu is no multiple of --micro-batch "
-                          "%zu x dp %d; nearest: %zu",
-                          t->opt.global_batch, t->opt.micro_batch, t->ranks.dp,
-                          (t->opt.global_batch / per_pass + 1) * per_pass);
-    if (t->opt.sub_pipeline && t->opt.micro_batch % 2 != 0)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--sub-pipeline halves --micro-batch %zu: expected "
-                          "an even number",
-                          t->opt.micro_batch);
     plan->tp = t->ranks.tp;
     plan->pp = t->ranks.pp;
     plan->dp = t->ranks.dp;
-    plan->microbatches = (int)(t->opt.global_batch / per_pass);
     plan->micro_batch = t->opt.micro_batch;
-    if (t->opt.sub_pipeline) {
-        plan->sub_pipeline = true;
-        plan->microbatches *= 2;
-        plan->micro_batch /= 2;
-    }
+    plan->sub_pipeline = t->opt.sub_pipeline;
+    rc = merak_plan_split_batch(plan, t->opt.global_batch, err);
+    if (rc != MERAK_OK)
+        return rc;
     plan->recompute = t->opt.recompute;
     plan->memory_bytes = t->memory_bytes;
     memcpy(plan->schedule, t->opt.schedule, sizeof(plan->schedule));
@@ -130,14 +116,8 @@ static enum merak_status build_programs(struct merak_trainer *t,
                                         struct merak_error *err)
 {
     struct merak_program_options opt = merak_trainer_program_options(t);
-    int tp_index, dp_index, stage;
     enum merak_status rc;
 
-    merak_plan_place(&t->plan, t->ranks.logical, &tp_index, &dp_index, &stage);
-    rc = merak_recompute_choose(t->sharded, &t->plan, stage, &opt, t->stages,
-                                err);
-    if (rc != MERAK_OK)
-        return rc;
     rc = merak_program_build(t->sharded, t->stages, &t->plan, t->ranks.logical,
                              &opt, &t->program, err);
     if (rc != MERAK_OK)
@@ -151,15 +131,6 @@ static enum merak_status build_programs(struct merak_trainer *t,
                          ? t->program->arena_bytes
                          : t->eval->arena_bytes;
     return MERAK_OK;
-}
-
-/* What crosses between stages, whole or in parts: a chosen plan says. */
-static void choose_boundary(struct merak_trainer *t)
-{
-    if (t->chosen == NULL)
-        t->plan.scatter =
-            merak_boundary_choose(t->opt.boundary, &t->cost, &t->plan,
-                                  merak_boundary_bytes(t->sharded, t->stages));
 }
 
 /* A plan is for one model. */
@@ -180,33 +151,39 @@ enum merak_status merak_trainer_shard(struct merak_trainer *t,
                                       enum merak_branches order,
                                       struct merak_error *err)
 {
-    struct merak_shard_options so;
+    struct merak_assembly a = {.plan = t->plan};
     struct merak_graph *graph;
     enum merak_status rc = merak_model_graph(t->model, &graph, err);
 
     if (rc != MERAK_OK)
         return rc;
-    t->plan.branches = order;
-    so = merak_plan_shards(&t->plan);
+    a.plan.branches = t->plan.branches = order;
+    rc = merak_assemble(&a, graph, NULL, MERAK_ASSEMBLY_SHARDED, err);
     merak_sharded_destroy(t->sharded);
-    t->sharded = NULL;
-    rc = merak_shard(graph, &so, &t->sharded, err);
+    t->sharded = a.own;
     if (rc == MERAK_OK) /* there may be no such order */
-        t->plan.branches = t->sharded->order;
+        t->plan.branches = a.plan.branches;
     return rc;
 }
 
+/* Cuts, what crosses them and what this rank's stage computes again.  Where a
+ * plan was chosen it says what crosses whole and what in parts. */
 static enum merak_status cut_model(struct merak_trainer *t,
                                    struct merak_error *err)
 {
-    int parts = merak_plan_parts(&t->plan);
-    enum merak_status rc =
-        t->plan.cut != NULL
-            ? merak_stages_at(t->sharded, t->plan.cut, parts, &t->stages, err)
-            : merak_stages_cut(t->sharded, parts, &t->stages, err);
+    const struct merak_program_options po = merak_trainer_program_options(t);
+    struct merak_assembly_options opt = {.program = &po,
+                                         .choose_boundary = t->chosen == NULL,
+                                         .boundary = t->opt.boundary};
+    struct merak_assembly a = {.plan = t->plan, .sharded = t->sharded};
+    int tp_index, dp_index;
+    enum merak_status rc;
 
-    if (rc == MERAK_OK)
-        choose_boundary(t);
+    merak_plan_place(&t->plan, t->ranks.logical, &tp_index, &dp_index,
+                     &opt.stage);
+    rc = merak_assemble(&a, NULL, &opt, MERAK_ASSEMBLY_RECOMPUTED, err);
+    t->stages = a.stages;
+    t->plan = a.plan;
     return rc;
 }
 

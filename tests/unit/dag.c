@@ -292,10 +292,58 @@ static void there_are_places_in_branches(void **state)
     }
 }
 
+/* Elements that cross the cut of two stages, and FLOPs of the longer one, where
+ * links are so fast. */
+static double cut_in_two(double link_bytes_per_s, double *longest)
+{
+    const struct merak_plan plan = {.tp = 1,
+                                    .pp = 2,
+                                    .dp = 1,
+                                    .microbatches = 2,
+                                    .micro_batch = 2,
+                                    .schedule = "1f1b"};
+    struct merak_cost_model cost = *merak_cost_default();
+    const struct merak_program_options opt = {.cost = &cost};
+    struct merak_planned *planned = NULL;
+    const struct merak_program *first;
+    double bytes = 0;
+
+    cost.link_bytes_per_s = link_bytes_per_s;
+    assert_int_equal(merak_plan_build(&plan, SEQ,
+                                      dag_models[DAG_U_NET].describe, NULL,
+                                      MERAK_PLAN_ALL, &opt, &planned, NULL),
+                     MERAK_OK);
+    first = planned->program[0];
+    for (int i = 0; i < first->n_instrs; i++) {
+        if (first->instr[i].kind == MERAK_INSTR_SEND)
+            bytes += (double)first->instr[i].bytes;
+    }
+    for (int s = 0; s < 2; s++) {
+        if (s == 0 || planned->stages->flops[s] > *longest)
+            *longest = planned->stages->flops[s];
+    }
+    merak_planned_destroy(planned);
+    return bytes;
+}
+
+/* A plan whose degrees are given is cut for the machine that it is for. */
+static void slow_links_are_cut_where_little_crosses(void **state)
+{
+    double even, cheap, fast = cut_in_two(1e15, &even),
+                        slow = cut_in_two(1e6, &cheap);
+
+    (void)state;
+    print_message("# sent %g and %g bytes, longer stages of %g and %g FLOP\n",
+                  fast, slow, even, cheap);
+    assert_true(slow < fast);
+    assert_true(even < cheap);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_are_places_in_branches),
+        cmocka_unit_test(slow_links_are_cut_where_little_crosses),
         cmocka_unit_test(another_order_is_never_slower),
         cmocka_unit_test(another_order_changes_no_bit),
         cmocka_unit_test(plans_are_as_one_rank),

@@ -70,4 +70,5 @@ is_there partitioner/no_such_file.c || is_there no_such_file.c
 ok $? "a path that leads nowhere is noticed"
 page HACKING.md 50
 page CONTRIBUTING.md 8
+page doc/glossary.md 3
 echo "1..$n"
