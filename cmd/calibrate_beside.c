@@ -31,7 +31,7 @@ static bool is_same(const struct merak_instr *a, const struct merak_instr *b)
 {
     return a->kind == b->kind && a->node == b->node && a->op == b->op &&
            a->microbatch == b->microbatch && a->phase == b->phase &&
-           a->again == b->again && a->bytes == b->bytes;
+           a->recompute == b->recompute && a->bytes == b->bytes;
 }
 
 static bool counts(const struct merak_instr *in)
@@ -102,7 +102,7 @@ static enum merak_status simulated_loss(struct merak_program *prog,
     for (int i = 0; i < prog->n_instrs; i++) {
         struct merak_instr *in = &prog->instr[i];
 
-        in->beside = merak_cost_instr_beside(cost, prog, in);
+        in->interference = merak_cost_instr_interference(cost, prog, in);
         if (in->kind == MERAK_INSTR_EXCHANGE)
             in->cost_s = merak_cost_instr(cost, prog, in);
     }
@@ -137,11 +137,11 @@ static enum merak_status add_model(struct equations *e,
     enum merak_status rc;
 
     merak_device_cost(device, MERAK_F32, 0, &cost);
-    cost.beside_latency_s = latency;
-    cost.beside_bytes_per_s = 0;
+    cost.interference_latency_s = latency;
+    cost.interference_bytes_per_s = 0;
     rc = simulated_loss(r->program, &cost, &rounds, err);
-    cost.beside_latency_s = 0;
-    cost.beside_bytes_per_s = 1e9;
+    cost.interference_latency_s = 0;
+    cost.interference_bytes_per_s = 1e9;
     if (rc == MERAK_OK)
         rc = simulated_loss(r->program, &cost, &bytes, err);
     rounds /= latency * r->took_s;
@@ -194,8 +194,8 @@ enum merak_status calibrate_beside_fit(const struct calibrate_beside *b,
     }
     if (rc != MERAK_OK)
         return rc;
-    device->beside_latency_s = latency;
-    device->beside_bytes_per_s = per_byte > 0 ? 1 / per_byte : 0;
+    device->interference_latency_s = latency;
+    device->interference_bytes_per_s = per_byte > 0 ? 1 / per_byte : 0;
     printf("  beside an exchange, kernels lose %.1f us a round, %.3f ns a "
            "byte\n",
            latency * 1e6, per_byte * 1e9);

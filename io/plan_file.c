@@ -96,8 +96,9 @@ json_t *merak_plan_object(const struct merak_plan *p)
     if (object != NULL && p->branches != MERAK_BRANCHES_DESCRIBED)
         json_object_set_new(object, "branches",
                             json_string(branches_words[p->branches]));
-    if (object != NULL && p->batch > 0)
-        json_object_set_new(object, "tp_batch", json_integer(p->batch));
+    if (object != NULL && p->tp_batch_percent > 0)
+        json_object_set_new(object, "tp_batch",
+                            json_integer(p->tp_batch_percent));
     return object;
 }
 
@@ -348,7 +349,7 @@ static void read_plan(struct reader *r, const json_t *in,
     if (r->rc == MERAK_OK && json_object_get(in, "scatter") != NULL)
         p->scatter = (int)read_integer(r, in, "scatter", 0, most);
     if (r->rc == MERAK_OK && json_object_get(in, "tp_batch") != NULL)
-        p->batch = (int)read_integer(r, in, "tp_batch", 0, 100);
+        p->tp_batch_percent = (int)read_integer(r, in, "tp_batch", 0, 100);
     p->threads = 1;
     if (json_object_get(in, "branches") != NULL)
         p->branches = read_word(r, in, "branches", branches_words);
@@ -494,7 +495,8 @@ const char *merak_plan_state_text(const struct merak_plan *p)
         "", ", optimizer state split over dp",
         ", optimizer state split over tp where weights are alike",
         ", optimizer state split over dp, and tp where weights are alike"};
-    bool alike = p->tp > 1 && p->batch > 0; /* tensor ranks hold layers whole */
+    bool alike = p->tp > 1 &&
+                 p->tp_batch_percent > 0; /* tensor ranks hold layers whole */
 
     return text[p->zero1 ? (p->dp > 1) + 2 * alike : 0];
 }
@@ -563,9 +565,10 @@ void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
     describe_drops(p, drops, sizeof(drops));
     if (p->tp > 1)
         snprintf(sp, sizeof(sp), ", sequence parallelism %s", sp_words[p->sp]);
-    if (p->batch > 0)
+    if (p->tp_batch_percent > 0)
         snprintf(samples, sizeof(samples),
-                 ", samples cut over tp in %d %% of the model", p->batch);
+                 ", samples cut over tp in %d %% of the model",
+                 p->tp_batch_percent);
     snprintf(
         text, bytes,
         "tp %d, pp %d, dp %d; %s%d micro-batch%s of %zu%s; %s%s, "

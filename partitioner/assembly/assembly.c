@@ -4,7 +4,7 @@
 
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/program/recompute.h"
-#include "partitioner/order/order.h"
+#include "partitioner/order/shard_order.h"
 
 #include "base/error.h"
 

@@ -156,16 +156,16 @@ double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
     return model->net_latency_s + bytes / model->net_bytes_per_s;
 }
 
-struct merak_beside merak_cost_beside(const struct merak_cost_model *model,
-                                      enum merak_convert_kind kind,
-                                      double bytes, int n)
+struct merak_interference
+merak_cost_interference(const struct merak_cost_model *model,
+                        enum merak_convert_kind kind, double bytes, int n)
 {
-    struct merak_beside beside = {.wake_s = rounds_of(kind) * (n - 1) *
-                                            model->beside_latency_s};
+    struct merak_interference interference = {
+        .wake_s = rounds_of(kind) * (n - 1) * model->interference_latency_s};
 
-    if (model->beside_bytes_per_s > 0)
-        beside.copy_s = bytes / model->beside_bytes_per_s;
-    return beside;
+    if (model->interference_bytes_per_s > 0)
+        interference.copy_s = bytes / model->interference_bytes_per_s;
+    return interference;
 }
 
 bool merak_cost_together(const struct merak_cost_model *model, int a, int b)
@@ -174,15 +174,15 @@ bool merak_cost_together(const struct merak_cost_model *model, int a, int b)
            a / model->ranks_per_node == b / model->ranks_per_node;
 }
 
-struct merak_cost_model merak_cost_crowded(const struct merak_cost_model *model,
-                                           int sharers)
+struct merak_cost_model
+merak_cost_contended(const struct merak_cost_model *model, int sharers)
 {
-    struct merak_cost_model crowded = *model;
+    struct merak_cost_model contended = *model;
 
     if (model->node_bytes_per_s > 0 &&
         model->net_bytes_per_s > model->node_bytes_per_s / sharers)
-        crowded.net_bytes_per_s = model->node_bytes_per_s / sharers;
-    return crowded;
+        contended.net_bytes_per_s = model->node_bytes_per_s / sharers;
+    return contended;
 }
 
 struct merak_net_rates

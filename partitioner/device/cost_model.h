@@ -9,7 +9,7 @@
 #include "partitioner/layout/layout.h"
 
 /* What a kernel that runs beside an exchange or a transfer loses to it. */
-struct merak_beside {
+struct merak_interference {
     double wake_s; /* unless communication was awake, as it is for so long */
     double copy_s; /* in any case */
 };
@@ -59,9 +59,9 @@ struct merak_cost_model {
                                         take what the above says */
     const struct merak_rates *tp_rates; /* of tensor ranks' kernels; or NULL,
                                            or not of all ops: as others */
-    /* What moving bytes takes from a rank's compute, where that runs at the
+    /* What communication takes from a rank's compute, where that runs at the
      * same time: for each round, and for bytes (0: nothing). */
-    double beside_latency_s, beside_bytes_per_s;
+    double interference_latency_s, interference_bytes_per_s;
 };
 const struct merak_cost_model *merak_cost_default(void);
 /* The width (rates.h) of a kernel whose first operand has these dims. */
@@ -83,12 +83,12 @@ double merak_cost_transfer(const struct merak_cost_model *model, double bytes,
                            bool inside);
 /* What a kernel beside it loses to a collective, as above, or to a transfer,
  * of n = 2. */
-struct merak_beside merak_cost_beside(const struct merak_cost_model *model,
-                                      enum merak_convert_kind kind,
-                                      double bytes, int n);
+struct merak_interference
+merak_cost_interference(const struct merak_cost_model *model,
+                        enum merak_convert_kind kind, double bytes, int n);
 /* The model of ranks so many of which share their node's link to others. */
-struct merak_cost_model merak_cost_crowded(const struct merak_cost_model *model,
-                                           int sharers);
+struct merak_cost_model
+merak_cost_contended(const struct merak_cost_model *model, int sharers);
 /* What a collective as above asks for, and the seconds of what is asked for
  * where net bytes go so fast. */
 struct merak_demand

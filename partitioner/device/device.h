@@ -68,7 +68,8 @@ struct merak_device {
                                 many times one's as there are */
     struct merak_link_group group[MERAK_LINK_GROUPS]; /* inside a node */
     int n_groups;
-    double beside_latency_s, beside_bytes_per_s; /* 0: nothing is lost */
+    double interference_latency_s,
+        interference_bytes_per_s; /* 0: nothing is lost */
     /* From a file; or NULL. */
     struct merak_rates *rates[MERAK_DTYPE_COUNT];
     struct merak_rates *tp_rates[MERAK_DTYPE_COUNT];

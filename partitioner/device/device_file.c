@@ -192,8 +192,8 @@ static void read_beside(struct reader *r, const json_t *beside,
                         struct merak_device *d)
 {
     check_fields(r, beside, "beside", beside_fields);
-    d->beside_latency_s = number(r, beside, "latency_s", true);
-    d->beside_bytes_per_s = number(r, beside, "bytes_per_s", true);
+    d->interference_latency_s = number(r, beside, "latency_s", true);
+    d->interference_bytes_per_s = number(r, beside, "bytes_per_s", true);
 }
 
 /* What kernels without a table take: optional. */
@@ -440,11 +440,12 @@ static void put_rest(json_t *out, const struct merak_device *device)
     if (device->node_bytes_per_s > 0)
         json_object_set_new(json_object_get(out, "net"), "node_bytes_per_s",
                             json_real(device->node_bytes_per_s));
-    if (device->beside_latency_s > 0 || device->beside_bytes_per_s > 0)
-        json_object_set_new(out, "beside",
-                            json_pack("{s:f, s:f}", "latency_s",
-                                      device->beside_latency_s, "bytes_per_s",
-                                      device->beside_bytes_per_s));
+    if (device->interference_latency_s > 0 ||
+        device->interference_bytes_per_s > 0)
+        json_object_set_new(
+            out, "beside",
+            json_pack("{s:f, s:f}", "latency_s", device->interference_latency_s,
+                      "bytes_per_s", device->interference_bytes_per_s));
     put_roofline(out, device);
     put_tables(out, "kernels", device->rates);
     put_tables(out, "tp_kernels", device->tp_rates);

@@ -102,20 +102,20 @@ static enum merak_status check(const struct merak_graph *graph,
     if (opt->tp < 1)
         return merak_fail(err, MERAK_ERR_PARAM, "tp is %d, expected at least 1",
                           opt->tp);
-    if (opt->batch < 0 || opt->batch > 100)
+    if (opt->tp_batch_percent < 0 || opt->tp_batch_percent > 100)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "batch is %d, expected a percentage, 0..100",
-                          opt->batch);
+                          opt->tp_batch_percent);
     if (heads->query % tp != 0)
         return fail_heads(heads->query, tp, err);
-    if (opt->batch > 0 && graph->micro_batch % tp != 0)
+    if (opt->tp_batch_percent > 0 && graph->micro_batch % tp != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "%sa micro-batch of %zu cannot be cut over tp=%zu; "
                           "--tp-batch %d needs a --micro-batch that %stp "
                           "divides (nearest: %zu)",
                           opt->halved ? "half of " : "",
-                          graph->micro_batch * halves, tp, opt->batch,
-                          opt->halved ? "twice " : "",
+                          graph->micro_batch * halves, tp,
+                          opt->tp_batch_percent, opt->halved ? "twice " : "",
                           (graph->micro_batch / tp + 1) * tp * halves);
     if (opt->sp == MERAK_SP_ON && graph->seq % tp != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -195,8 +195,8 @@ search(const struct merak_graph *graph, const struct merak_shard_options *opt,
         rc = try_rule(graph, mesh, sig, costs, &rule, &found, err);
     }
     whole = found.cost;
-    if (rc == MERAK_OK && opt->batch > 0 && mesh->n_axes > 0) {
-        rule.batch_from = batch_from(graph, opt->batch);
+    if (rc == MERAK_OK && opt->tp_batch_percent > 0 && mesh->n_axes > 0) {
+        rule.batch_from = batch_from(graph, opt->tp_batch_percent);
         rc = try_rule(graph, mesh, sig, costs, &rule, &found, err);
     }
     if (found.cost < whole)

@@ -66,9 +66,9 @@ struct merak_shard_options {
     int stages;   /* pp, read where blocks are shared */
     int shared;   /* blocks cut over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;
-    int batch; /* percent of the forward nodes, the last ones, that a tensor
-                  axis may cut by samples, if that is cheaper; 0: none.  tp
-                  then divides the micro-batch */
+    int tp_batch_percent; /* percent of the forward nodes, the last ones, that a
+                  tensor axis may cut by samples, if that is cheaper; 0: none.
+                  tp then divides the micro-batch */
     bool halved; /* micro-batches are a sub-pipeline's halves: for errors */
     enum merak_branches branches; /* not AUTO */
     double flops_per_s;           /* of one rank; 0: 1e12 */
@@ -100,7 +100,8 @@ struct merak_sharded {
 
 /*
  * A layout for every value and the sharded graph written out, its nodes as
- * described: opt->branches is not looked at.  order/order.h has what is called.
+ * described: opt->branches is not looked at.  order/shard_order.h has what is
+ * called.
  *
  * MERAK_ERR_CONFIG names the dim and tp when a required dim does not divide
  * (heads over tp).
@@ -123,8 +124,8 @@ unsigned merak_sharded_flat_axes(const struct merak_sharded *sharded,
                                  int param);
 /* Does a node exchange with other ranks?  A slice is a copy. */
 bool merak_sharded_exchanges(const struct merak_sharded *sharded, int node);
-/* merak_layout_path() over its mesh; a value that is no other along the
- * stages' axis afterwards never leaves its stage on the way. */
+/* merak_layout_path() over its mesh; a value whose layout is unchanged along
+ * the stages' axis never leaves its stage on the way. */
 int merak_sharded_path(const struct merak_sharded *sharded,
                        const struct merak_shape *shape,
                        const struct merak_layout *from,

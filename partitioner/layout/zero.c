@@ -7,8 +7,8 @@
  * before the parameter is read again; what was an all-reduce of its gradient
  * becomes a reduce-scatter.  For that, each element of it that a rank does not
  * keep saves 12 bytes of memory, and between replicas some 6 bytes that do not
- * move.  An exchange takes about as long as 100 KB: parameters of 2^14
- * elements and more are worth it, weights that is; norms and biases are not.
+ * move.  An exchange's latency equals about 100 KB of bandwidth: parameters of
+ * 2^14 elements and more, the weights, are worth it; norms and biases are not.
  */
 #include "config.h"
 

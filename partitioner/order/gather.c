@@ -18,7 +18,7 @@
  */
 #include "config.h"
 
-#include "partitioner/order/order.h"
+#include "partitioner/order/shard_order.h"
 
 #include "base/error.h"
 #include "partitioner/order/atoms.h"

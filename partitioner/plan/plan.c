@@ -92,7 +92,8 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan)
 {
     return (struct merak_shard_options){.tp = plan->tp,
                                         .sp = plan->sp,
-                                        .batch = plan->batch,
+                                        .tp_batch_percent =
+                                            plan->tp_batch_percent,
                                         .halved = plan->sub_pipeline,
                                         .branches = plan->branches,
                                         .stages = plan->pp,

@@ -18,7 +18,7 @@ enum merak_recompute {
     MERAK_RECOMPUTE_AUTO,      /* each stage the least that fits */
 };
 
-/* What a part drops after its forward and computes again: recompute.c. */
+/* What a part drops after its forward and recomputes: program/recompute.c. */
 struct merak_drop {
     bool attention; /* what attention makes */
     int blocks;     /* of so many first blocks, all that stays in the block */
@@ -27,7 +27,7 @@ struct merak_drop {
 struct merak_plan {
     int tp, pp, dp;
     int chunks;         /* model parts of a rank, blocks that all stages run
-                           together counted; 0: as the schedule likes it */
+                           together counted; 0: the schedule's default */
     int microbatches;   /* m per step and replica */
     int passes;         /* forwards of a micro-batch, as the model says (what
                            builds programs fills it in); 0: 1 */
@@ -47,8 +47,8 @@ struct merak_plan {
                       node, of so many ranks each, in tp parts and is gathered
                       there; 1: to any stage; 0: always whole */
     enum merak_seq_parallel sp;
-    int batch; /* percent of the model that tensor ranks may cut by samples:
-                  merak_shard_options */
+    int tp_batch_percent; /* percent of the model that tensor ranks may cut by
+                  samples: merak_shard_options */
     enum merak_dtype dtype;
     int threads; /* per rank */
     /* Ascending places (merak_stages_places) where parts but the first begin,

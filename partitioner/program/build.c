@@ -285,7 +285,7 @@ static void measure(struct merak_build *b, struct merak_instr *in)
     in->cost_s = in->demand.net_bytes > 0
                      ? merak_cost_instr(b->cost, b->prog, in)
                      : in->demand.fixed_s;
-    in->beside = merak_cost_instr_beside(b->cost, b->prog, in);
+    in->interference = merak_cost_instr_interference(b->cost, b->prog, in);
 }
 
 int merak_build_push(struct merak_build *b, struct merak_instr *in)

@@ -34,7 +34,7 @@ struct merak_flow {
 /* A node that an action runs. */
 struct merak_item {
     int node;
-    bool again;
+    bool recompute;
 };
 
 struct merak_items {
@@ -131,7 +131,7 @@ struct merak_build {
     int gathered;                     /* so many are emitted */
     struct merak_exchange **exchange; /* by node: shared by micro-batches */
     struct merak_exchange **join; /* by value that comes in parts: likewise */
-    const char **again_name;      /* by node */
+    const char **recompute_name;  /* by node */
     struct merak_lag *lag;
     int n_lag, cap_lag;
     int send_lag;      /* for so many actions more is a sent slot kept */
@@ -264,7 +264,7 @@ void merak_build_posts(struct merak_build *b);
 void merak_build_arrive(struct merak_build *b, const struct merak_action *list,
                         int at);
 
-/* --- again.c --- */
+/* --- action_nodes.c --- */
 /* The lists of nodes that a chunk's actions run. */
 void merak_build_lists(struct merak_build *b);
 /* Is it attention, forward or backward?  Selective recomputation is of it. */

@@ -107,14 +107,14 @@ static void emit_convert(struct merak_build *b, const struct merak_node *node,
     in->group = merak_build_group(b, hop->axis);
     in->tag = merak_build_tag(b, merak_build_turn(b, in->microbatch),
                               b->graph->n_values + node->id +
-                                  (in->again ? b->graph->n_nodes : 0));
+                                  (in->recompute ? b->graph->n_nodes : 0));
 }
 
 /* "again linear.12", made once. */
-static const char *again_name(struct merak_build *b,
-                              const struct merak_node *node)
+static const char *recompute_name(struct merak_build *b,
+                                  const struct merak_node *node)
 {
-    const char **name = &b->again_name[node->id];
+    const char **name = &b->recompute_name[node->id];
 
     if (*name == NULL)
         *name = merak_build_name(b, "again %s", node->name);
@@ -149,8 +149,8 @@ static void emit_kernel(struct merak_build *b, const struct merak_node *node,
         emit_convert(b, node, in);
     else
         in->first = is_first(b, node);
-    if (item->again)
-        in->name = again_name(b, node);
+    if (item->recompute)
+        in->name = recompute_name(b, node);
     merak_build_push(b, in);
 }
 
@@ -165,7 +165,7 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
                              .pass = b->pass,
                              .chunk = chunk,
                              .node = node->id,
-                             .again = item->again,
+                             .recompute = item->recompute,
                              .op = node->op,
                              .attrs = &node->attrs,
                              .n_in = (int8_t)node->n_in,
@@ -175,10 +175,10 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
 
     if (!merak_build_runs(b, node) || !merak_build_runs_now(b, node->id))
         return;
-    if (!item->again)
+    if (!item->recompute)
         merak_build_gathers_before(b, node, microbatch);
     emit_kernel(b, node, item, &in);
-    for (int i = 0; i < node->n_out && !item->again; i++) {
+    for (int i = 0; i < node->n_out && !item->recompute; i++) {
         int v = node->out[i]->id;
 
         if (b->flow[v].to >= 0 && merak_build_reads(b, v))

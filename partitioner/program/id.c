@@ -19,7 +19,7 @@ static uint64_t mix_instr(uint64_t h, const struct merak_program *prog,
     h = merak_rng_mix(h, (uint64_t)(in->microbatch + 1) << 32 |
                              (uint64_t)in->pass << 24 | (uint64_t)in->chunk);
     h = merak_rng_mix(h, (uint64_t)(in->node + 1) << 3 |
-                             (uint64_t)in->again << 2 |
+                             (uint64_t)in->recompute << 2 |
                              (uint64_t)in->accumulate << 1 | in->first);
     h = merak_rng_mix(h, (uint64_t)(in->n_in << 8 | in->n_out));
     if (in->op != NULL)

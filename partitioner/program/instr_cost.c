@@ -26,8 +26,8 @@ struct merak_cost_model merak_cost_shared(const struct merak_cost_model *model,
                                           const struct merak_plan *plan,
                                           int rank)
 {
-    return merak_cost_crowded(model,
-                              merak_cost_sharers(model, plan, rank, false));
+    return merak_cost_contended(model,
+                                merak_cost_sharers(model, plan, rank, false));
 }
 
 static struct merak_demand transfer_demand(const struct merak_cost_model *model,
@@ -116,21 +116,21 @@ static bool is_included(const struct merak_cost_model *model,
     return model->tp_rates != NULL && strncmp(group->name, "tp", 2) == 0;
 }
 
-struct merak_beside
-merak_cost_instr_beside(const struct merak_cost_model *model,
-                        const struct merak_program *program,
-                        const struct merak_instr *instr)
+struct merak_interference
+merak_cost_instr_interference(const struct merak_cost_model *model,
+                              const struct merak_program *program,
+                              const struct merak_instr *instr)
 {
     const struct merak_group *group;
 
     if (instr->kind == MERAK_INSTR_SEND || instr->kind == MERAK_INSTR_RECV)
-        return merak_cost_beside(model, MERAK_CONVERT_ALL_GATHER,
-                                 (double)instr->bytes, 2);
+        return merak_cost_interference(model, MERAK_CONVERT_ALL_GATHER,
+                                       (double)instr->bytes, 2);
     if (instr->kind != MERAK_INSTR_EXCHANGE)
-        return (struct merak_beside){0};
+        return (struct merak_interference){0};
     group = &program->group[instr->group];
     if (group->n < 2 || is_included(model, group))
-        return (struct merak_beside){0};
-    return merak_cost_beside(model, instr->exchange->kind, (double)instr->bytes,
-                             group->n);
+        return (struct merak_interference){0};
+    return merak_cost_interference(model, instr->exchange->kind,
+                                   (double)instr->bytes, group->n);
 }

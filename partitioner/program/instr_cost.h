@@ -27,9 +27,9 @@ double merak_cost_instr(const struct merak_cost_model *model,
                         const struct merak_program *program,
                         const struct merak_instr *instr);
 /* What it takes from kernels beside it. */
-struct merak_beside
-merak_cost_instr_beside(const struct merak_cost_model *model,
-                        const struct merak_program *program,
-                        const struct merak_instr *instr);
+struct merak_interference
+merak_cost_instr_interference(const struct merak_cost_model *model,
+                              const struct merak_program *program,
+                              const struct merak_instr *instr);
 
 #endif

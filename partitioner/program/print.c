@@ -44,10 +44,11 @@ static void print_instr(FILE *out, const struct merak_program *prog,
     fprintf(out, "%5d %-8s %c", in->id, kind_name(in->kind), "cxps"[in->queue]);
     if (in->microbatch < 0)
         fprintf(out, " -   ");
-    else if (in->phase == MERAK_PHASE_F && !in->again && prog->plan.passes > 1)
+    else if (in->phase == MERAK_PHASE_F && !in->recompute &&
+             prog->plan.passes > 1)
         fprintf(out, " F%d.%d ", in->microbatch, in->pass);
     else
-        fprintf(out, " %c%-3d", in->again ? 'R' : "FBW"[in->phase],
+        fprintf(out, " %c%-3d", in->recompute ? 'R' : "FBW"[in->phase],
                 in -> microbatch);
     fprintf(out, " %s%s%s:", in->name, in->accumulate ? " +=" : "",
             in->first ? " first" : "");

@@ -193,7 +193,8 @@ static void make_tables(struct merak_build *b)
     b->uses_of = merak_build_alloc(b, values * sizeof(*b->uses_of));
     b->exchange = merak_build_alloc(b, nodes * sizeof(*b->exchange));
     b->join = merak_build_alloc(b, values * sizeof(*b->join));
-    b->again_name = merak_build_alloc(b, nodes * sizeof(*b->again_name));
+    b->recompute_name =
+        merak_build_alloc(b, nodes * sizeof(*b->recompute_name));
     b->open = merak_build_alloc(b, ((size_t)prog->plan.microbatches + 1) *
                                        (size_t)b->passes * sizeof(*b->open));
     prog->group =

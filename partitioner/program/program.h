@@ -78,7 +78,7 @@ struct merak_instr {
     int pass;       /* forward pass, 0 ..; the last of a backward */
     int chunk;
     int node;   /* sharded graph's node id, or -1 */
-    bool again; /* recomputes what this micro-batch's forward dropped */
+    bool recompute; /* recomputes what this micro-batch's forward dropped */
     bool accumulate, first;
     int8_t n_in, n_out;
     int slot[MERAK_MAX_OPERANDS];    /* inputs, then outputs */
@@ -95,7 +95,7 @@ struct merak_instr {
     double cost_s;  /* predicted duration (cost model); links: bytes */
     struct merak_demand demand; /* of it (cost model), but where net_bytes is
                                    0: then cost_s is all there is */
-    struct merak_beside beside; /* predicted (cost model) */
+    struct merak_interference interference; /* predicted (cost model) */
     size_t bytes; /* moved (SEND, RECV, EXCHANGE: sent by this rank;
                      others: read and written in memory) */
     double flops;

@@ -28,7 +28,7 @@ struct chooser {
 
 struct need {
     size_t bytes;
-    double again_s; /* recomputation in a step */
+    double recompute_s; /* recomputation in a step */
 };
 
 static int part_of(const struct chooser *c, int chunk)
@@ -75,8 +75,8 @@ static enum merak_status measure(const struct chooser *c, struct need *need,
         return rc;
     *need = (struct need){.bytes = prog->arena_bytes};
     for (int i = 0; i < prog->n_instrs; i++) {
-        if (prog->instr[i].again)
-            need->again_s += prog->instr[i].cost_s;
+        if (prog->instr[i].recompute)
+            need->recompute_s += prog->instr[i].cost_s;
     }
     merak_program_destroy(prog);
     return MERAK_OK;
@@ -146,7 +146,7 @@ static enum merak_status choose_least(struct chooser *c,
     if (rc != MERAK_OK)
         return rc;
     if (attention_need.bytes <= c->plan->memory_bytes &&
-        attention_need.again_s < blocks_need.again_s)
+        attention_need.recompute_s < blocks_need.recompute_s)
         set_drop(c, true, 0);
     else
         set_drop(c, false, blocks);

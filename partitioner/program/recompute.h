@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/program/recompute.h - which stages compute what again */
+/* partitioner/program/recompute.h - what each stage recomputes */
 #ifndef MERAK_PARTITIONER_PROGRAM_RECOMPUTE_H
 #define MERAK_PARTITIONER_PROGRAM_RECOMPUTE_H
 
@@ -15,7 +15,7 @@
  * All ranks of a stage decide alike.  MERAK_ERR_NOMEM if everything
  * recomputed does not fit plan->memory_bytes: names both numbers.
  * MERAK_ERR_CONFIG if plan->drop has more blocks than a part, or something
- * where the schedule computes nothing again.
+ * where the schedule recomputes nothing.
  */
 enum merak_status merak_recompute_choose(
     const struct merak_sharded *sharded, const struct merak_plan *plan,

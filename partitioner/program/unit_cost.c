@@ -15,7 +15,7 @@
 static int kind_of(const struct merak_build *b, const struct merak_instr *in)
 {
     if (in->phase == MERAK_PHASE_F)
-        return in->again ? MERAK_ACT_R : MERAK_ACT_F;
+        return in->recompute ? MERAK_ACT_R : MERAK_ACT_F;
     return in->phase == MERAK_PHASE_W && b->schedule->splits_w ? MERAK_ACT_W
                                                                : MERAK_ACT_B;
 }

@@ -199,10 +199,10 @@ static void run_item(const struct unroll *u, const struct merak_action *a,
 
     if (b->rc != MERAK_OK)
         return;
-    if (at == 0 && item->again && a->kind == MERAK_ACT_B &&
+    if (at == 0 && item->recompute && a->kind == MERAK_ACT_B &&
         merak_build_first_back(b))
         wait_for_gradient(u, a, microbatch);
-    if (item->again)
+    if (item->recompute)
         run_again(b, item, a->chunk, microbatch);
     else
         merak_build_node(b, item, a->chunk, microbatch);

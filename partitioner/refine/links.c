@@ -10,7 +10,7 @@
  */
 #include "config.h"
 
-#include "partitioner/refine/impl.h"
+#include "partitioner/refine/refine_impl.h"
 #include "partitioner/refine/line.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 /* refine.c - samples by class, and what they say of kernels */
 #include "config.h"
 
-#include "partitioner/refine/impl.h"
+#include "partitioner/refine/refine_impl.h"
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -390,11 +390,11 @@ static enum merak_status drop_beside(struct refine_run *run)
     struct merak_device *d = run->device;
     struct merak_change change = {.what = "lost beside exchanges, a round",
                                   .unit = MERAK_CHANGE_LATENCY,
-                                  .before = d->beside_latency_s};
+                                  .before = d->interference_latency_s};
 
-    if (d->beside_latency_s == 0 && d->beside_bytes_per_s == 0)
+    if (d->interference_latency_s == 0 && d->interference_bytes_per_s == 0)
         return MERAK_OK;
-    d->beside_latency_s = d->beside_bytes_per_s = 0;
+    d->interference_latency_s = d->interference_bytes_per_s = 0;
     return merak_refine_note(run, &change);
 }
 

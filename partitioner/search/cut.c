@@ -9,7 +9,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
 
@@ -191,7 +191,7 @@ static void extend_strictly(struct cuts *c, int part, int from, double most)
         if (need.bytes > share)
             return;
         known = need.blocks > 0 ? need.blocks - 1 : 0;
-        time = range.f_s + range.b_s + need.again_s;
+        time = range.f_s + range.b_s + need.recompute_s;
         if (time <= most && range.n_blocks >= least)
             join(c, part, from, range.to, time);
     }

@@ -9,7 +9,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 #include "partitioner/search/play.h"
 
 #include "base/error.h"
@@ -50,7 +50,7 @@ static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
                       int n)
 {
     /* All stages gather at the same time, and reduce when each is ready. */
-    const struct merak_cost_model *cost = reduce ? r->cost : &r->crowded;
+    const struct merak_cost_model *cost = reduce ? r->cost : &r->contended;
     int dp = r->plan->dp;
     enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
     double latency;
@@ -66,44 +66,44 @@ static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
 }
 
 /* What one of them takes from kernels. */
-static struct merak_beside over_dp_takes(const struct merak_rater *r,
-                                         bool reduce, double bytes)
+static struct merak_interference over_dp_takes(const struct merak_rater *r,
+                                               bool reduce, double bytes)
 {
     int dp = r->plan->dp;
     enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
 
     if (dp == 1)
-        return (struct merak_beside){0};
+        return (struct merak_interference){0};
     if (reduce && !r->plan->zero1)
         kind = MERAK_CONVERT_ALL_REDUCE;
     bytes *= (kind == MERAK_CONVERT_ALL_REDUCE ? 2.0 : 1.0) * (dp - 1) / dp;
-    return merak_cost_beside(r->cost, kind, bytes, dp);
+    return merak_cost_interference(r->cost, kind, bytes, dp);
 }
 
 /* Of a segment on stage s: what was not gathered for an earlier one. */
-static struct merak_hold fresh_hold(const struct merak_rater *r, int s,
-                                    const struct merak_segment *seg)
+static struct merak_param_state fresh_hold(const struct merak_rater *r, int s,
+                                           const struct merak_segment *seg)
 {
-    struct merak_hold hold = seg->hold;
+    struct merak_param_state hold = seg->hold;
 
     for (int i = 0; i < seg->n_shares; i++) {
         const struct merak_share *share =
             &r->table->share[seg->first_share + i];
 
         if (!is_on(r, share->prev, s))
-            merak_hold_add(&hold, &share->hold);
+            merak_param_state_add(&hold, &share->hold);
     }
-    return merak_hold_of(&hold, r->plan->zero1);
+    return merak_param_state_of(&hold, r->plan->zero1);
 }
 
-static double gather_bytes(const struct merak_hold *hold)
+static double gather_bytes(const struct merak_param_state *hold)
 {
-    return 2 * hold->low + 4 * hold->full;
+    return 2 * hold->bf16_elems + 4 * hold->f32_elems;
 }
 
 /* Of parameters in parts, over replicas and then tensor ranks. */
 static double gathers_s(const struct merak_rater *r,
-                        const struct merak_hold *hold)
+                        const struct merak_param_state *hold)
 {
     if (hold->n == 0)
         return 0;
@@ -113,7 +113,7 @@ static double gathers_s(const struct merak_rater *r,
 static double gather_s(const struct merak_rater *r, int s,
                        const struct merak_segment *seg)
 {
-    struct merak_hold hold;
+    struct merak_param_state hold;
 
     if (seg->n_shares == 0)
         return r->gather_s[seg - r->table->segment];
@@ -146,20 +146,21 @@ void merak_set_gathered(struct merak_rater *r)
 
 /* A gather takes something from the kernel beside which it begins: *end_p is
  * that of kernels that begin at `start`. */
-static void lose_to_gathers(const struct merak_rater *r, int s, double start,
-                            double *end_p)
+static void add_gather_interference(const struct merak_rater *r, int s,
+                                    double start, double *end_p)
 {
     double begins = 0;
 
-    if (r->cost->beside_latency_s == 0 && r->cost->beside_bytes_per_s == 0)
+    if (r->cost->interference_latency_s == 0 &&
+        r->cost->interference_bytes_per_s == 0)
         return;
     for (int c = 0; c < r->chunks && begins < *end_p; c++) {
         const struct merak_range *g = read_as(r, s, c);
 
         for (int i = g->from; i < g->to && begins < *end_p; i++) {
-            const struct merak_hold hold =
-                merak_hold_of(&r->table->segment[i].hold, true);
-            struct merak_beside takes =
+            const struct merak_param_state hold =
+                merak_param_state_of(&r->table->segment[i].hold, true);
+            struct merak_interference takes =
                 over_dp_takes(r, false, gather_bytes(&hold));
 
             if (r->gathered[i] == begins)
@@ -188,7 +189,7 @@ double merak_first_forward(const struct merak_rater *r, int s, int part,
 
         at = ready > at ? ready : at;
         end = at + seg->f_s;
-        lose_to_gathers(r, s, at, &end);
+        add_gather_interference(r, s, at, &end);
         at = end;
     }
     return at;
@@ -209,7 +210,8 @@ static void tie(const struct merak_rater *r, const double *end, double *tied)
         for (int i = 0; i < t->n_shares; i++) {
             const struct merak_share *share =
                 &t->share[back ? t->n_shares - 1 - i : i];
-            double elements = share->hold.low + share->hold.full, took, at;
+            double elements = share->hold.bf16_elems + share->hold.f32_elems,
+                   took, at;
             int low = stage_of(r, share->prev), high = low;
 
             if (elements == 0)
@@ -232,61 +234,63 @@ static void tie(const struct merak_rater *r, const double *end, double *tied)
 }
 
 /* Of parameters of the mean size, their state in so many parts. */
-static double adamw_s(const struct merak_rater *r, const struct merak_hold *h,
-                      double parts)
+static double adamw_s(const struct merak_rater *r,
+                      const struct merak_param_state *h, double parts)
 {
     double each = h->n * parts;
     struct merak_kernel_size size;
 
     if (h->n == 0)
         return 0;
-    size = (struct merak_kernel_size){.flops = 14 * (h->low + h->full) / each,
-                                      .bytes =
-                                          (30 * h->low + 28 * h->full) / each};
+    size = (struct merak_kernel_size){
+        .flops = 14 * (h->bf16_elems + h->f32_elems) / each,
+        .bytes = (30 * h->bf16_elems + 28 * h->f32_elems) / each};
     return h->n * merak_cost_kernel(r->cost, "adamw", r->plan->tp, &size);
 }
 
 /* Of what segment i of stage s is the first to hold: what no other stage
  * has. */
-static struct merak_hold own_hold(const struct merak_rater *r, int s, int i)
+static struct merak_param_state own_hold(const struct merak_rater *r, int s,
+                                         int i)
 {
-    struct merak_hold hold = r->table->segment[i].hold;
+    struct merak_param_state hold = r->table->segment[i].hold;
 
     for (int k = 0; k < r->table->n_shares && hold.n > 0; k++) {
         const struct merak_share *share = &r->table->share[k];
 
         if (share->prev != i || is_on(r, share->segment, s))
             continue;
-        hold.low -= share->hold.low;
-        hold.full -= share->hold.full;
-        hold.low_less -= share->hold.low_less;
-        hold.full_less -= share->hold.full_less;
+        hold.bf16_elems -= share->hold.bf16_elems;
+        hold.f32_elems -= share->hold.f32_elems;
+        hold.bf16_elems_less -= share->hold.bf16_elems_less;
+        hold.f32_elems_less -= share->hold.f32_elems_less;
         hold.n -= share->hold.n;
     }
-    return merak_hold_of(&hold, r->plan->zero1);
+    return merak_param_state_of(&hold, r->plan->zero1);
 }
 
 /* To sum its gradients over replicas. */
 static double reduce_s(const struct merak_rater *r, int s, int i)
 {
-    struct merak_hold hold;
+    struct merak_param_state hold;
 
-    if (r->table->segment[i].lent == 0)
+    if (r->table->segment[i].shared_later_elems == 0)
         return r->reduce_s[i];
     hold = own_hold(r, s, i);
-    return hold.n > 0 ? over_dp(r, true, 4 * (hold.low + hold.full), hold.n)
+    return hold.n > 0 ? over_dp(r, true, 4 * (hold.bf16_elems + hold.f32_elems),
+                                hold.n)
                       : 0;
 }
 
 /* What the ranks of a stage take of their node's way for that. */
 static double way_s(const struct merak_rater *r, int s, int i)
 {
-    struct merak_hold hold;
+    struct merak_param_state hold;
 
-    if (r->way_s_per_byte == 0)
+    if (r->uplink_s_per_byte == 0)
         return 0;
     hold = own_hold(r, s, i);
-    return r->way_s_per_byte * 4 * (hold.low + hold.full);
+    return r->uplink_s_per_byte * 4 * (hold.bf16_elems + hold.f32_elems);
 }
 
 /* A stage as its last backwards fill its queue of collectives. */
@@ -302,7 +306,7 @@ struct merak_drain {
 /* Gradients of a segment's weights. */
 struct merak_reduction {
     double seconds;
-    struct merak_beside takes; /* from a kernel beside it */
+    struct merak_interference takes; /* from a kernel beside it */
     int next;                  /* segment whose turn is next, or -1 */
 };
 
@@ -311,7 +315,8 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
                           struct merak_drain *d)
 {
     const struct merak_segment *seg = &r->table->segment[i];
-    const struct merak_hold hold = merak_hold_of(&seg->hold, r->plan->zero1);
+    const struct merak_param_state hold =
+        merak_param_state_of(&seg->hold, r->plan->zero1);
     struct merak_reduction *add = &r->reduction[i];
     double reduce = reduce_s(r, s, i), work;
 
@@ -319,7 +324,7 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
         return;
     *add = (struct merak_reduction){
         .seconds = hold.convert_s + reduce,
-        .takes = over_dp_takes(r, true, 4 * (hold.low + hold.full)),
+        .takes = over_dp_takes(r, true, 4 * (hold.bf16_elems + hold.f32_elems)),
         .next = -1};
     /* A wake-up each, if one is over before the next is there. */
     work = r->lists->schedule->splits_w ? seg->w_s : seg->b_s;
@@ -489,7 +494,7 @@ static void crowd_nodes(const struct merak_rater *r)
 {
     int pp = r->plan->pp, from = 0;
 
-    for (int s = 1; s <= pp && r->way_s_per_byte > 0; s++) {
+    for (int s = 1; s <= pp && r->uplink_s_per_byte > 0; s++) {
         if (s < pp &&
             merak_cost_together(r->cost, merak_plan_rank(r->plan, 0, 0, from),
                                 merak_plan_rank(r->plan, 0, 0, s)))
@@ -529,11 +534,12 @@ static struct merak_tail tail_of(const struct merak_player *p, int s,
                                  double tied)
 {
     const struct merak_rater *r = p->r;
-    const struct merak_hold own = merak_hold_of(&g->hold, r->plan->zero1);
-    const struct merak_hold *h = &own;
+    const struct merak_param_state own =
+        merak_param_state_of(&g->hold, r->plan->zero1);
+    const struct merak_param_state *h = &own;
     bool flat = r->plan->dp > 1 && r->plan->zero1;
-    double elements = h->low + h->full;
-    double late = tied > 0 ? g->tied + g->lent : 0;
+    double elements = h->bf16_elems + h->f32_elems;
+    double late = tied > 0 ? g->tied + g->shared_later_elems : 0;
     double parts = flat ? r->plan->dp : 1;
     struct merak_tail t = {.ready = done + h->convert_s, .tp_s = h->convert_s};
 
@@ -596,13 +602,14 @@ enum merak_status merak_ends_init(struct merak_rater *r,
     enum merak_status rc = alloc(r, err);
 
     for (int i = 0; i < r->table->n && rc == MERAK_OK; i++) {
-        const struct merak_hold hold =
-            merak_hold_of(&r->table->segment[i].hold, r->plan->zero1);
+        const struct merak_param_state hold =
+            merak_param_state_of(&r->table->segment[i].hold, r->plan->zero1);
 
         if (hold.n == 0)
             continue;
         r->gather_s[i] = gathers_s(r, &hold);
-        r->reduce_s[i] = over_dp(r, true, 4 * (hold.low + hold.full), hold.n);
+        r->reduce_s[i] =
+            over_dp(r, true, 4 * (hold.bf16_elems + hold.f32_elems), hold.n);
     }
     return rc;
 }

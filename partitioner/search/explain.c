@@ -2,7 +2,7 @@
 /* explain.c - what a search found, and why the others lost */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
 #include "base/size.h"

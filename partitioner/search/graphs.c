@@ -8,7 +8,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
 
@@ -100,8 +100,8 @@ static bool same_options(const struct merak_shard_options *a,
     return a->tp == b->tp && a->kv_heads == b->kv_heads &&
            a->shared == b->shared &&
            (a->shared == 0 || a->stages == b->stages) && a->sp == b->sp &&
-           a->batch == b->batch && a->branches == b->branches &&
-           a->flops_per_s == b->flops_per_s &&
+           a->tp_batch_percent == b->tp_batch_percent &&
+           a->branches == b->branches && a->flops_per_s == b->flops_per_s &&
            a->bytes_per_s == b->bytes_per_s &&
            a->link_bytes_per_s == b->link_bytes_per_s &&
            a->link_latency_s == b->link_latency_s;

@@ -2,7 +2,7 @@
 /* lists.c - the actions of all stages of a schedule */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <stdlib.h>
 
@@ -48,7 +48,7 @@ static void mark_again(struct merak_lists *lists, int stage, bool *has)
 
         if (a[i].kind == MERAK_ACT_R)
             *mine = lists->early[stage] = true;
-        a[i].again =
+        a[i].recompute =
             a[i].kind == MERAK_ACT_R || (a[i].kind == MERAK_ACT_B && !*mine);
     }
 }

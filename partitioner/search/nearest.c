@@ -7,7 +7,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -52,11 +52,11 @@ void merak_search_narrow(struct merak_search_pins *pin)
         pin->schedule = "1f1b";
     if (pin->sub_pipeline == MERAK_PIN_FREE)
         pin->sub_pipeline = MERAK_PIN_NO;
-    if (!pin->fix_batch) {
-        pin->fix_batch = true;
-        pin->batch = 0;
+    if (!pin->fix_tp_batch) {
+        pin->fix_tp_batch = true;
+        pin->tp_batch_percent = 0;
     }
-    if (pin->micro_batch == 0 && pin->batch == 0)
+    if (pin->micro_batch == 0 && pin->tp_batch_percent == 0)
         pin->micro_batch = pin->sub_pipeline == MERAK_PIN_YES ? 2 : 1;
 }
 
@@ -238,7 +238,8 @@ static bool change_batch(const struct merak_search *s, char *text)
             /* samples that tensor ranks share out are in every one */
             size_t unit =
                 (size_t)dp * size *
-                (pin->micro_batch == 0 && pin->batch > 0 ? (size_t)tp : 1);
+                (pin->micro_batch == 0 && pin->tp_batch_percent > 0 ? (size_t)tp
+                                                                    : 1);
 
             if ((pin->dp > 0 && pin->dp != dp) ||
                 (pin->tp > 0 && pin->tp != tp) || in.ranks_per_node % tp != 0)
@@ -333,9 +334,9 @@ static bool change_tp_batch(const struct merak_search *s, char *text)
 {
     struct merak_search_input in = *s->in;
 
-    if (in.pin.batch == 0)
+    if (in.pin.tp_batch_percent == 0)
         return false;
-    in.pin.batch = 0;
+    in.pin.tp_batch_percent = 0;
     return change_to(s, &in, "tp-batch 0", text);
 }
 

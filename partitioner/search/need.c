@@ -7,7 +7,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <limits.h>
 
@@ -64,9 +64,9 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
     /* An R of its own has all of the part again at once. */
     if (r->lists->early[stage] && g->peak[MERAK_KEEP_ALL] > peak)
         peak = g->peak[MERAK_KEEP_ALL];
-    merak_hold_add(&sum->holds.hold, &g->hold);
+    merak_param_state_add(&sum->holds.hold, &g->hold);
     sum->holds.tied += g->tied;
-    sum->holds.lent += g->lent;
+    sum->holds.shared_later_elems += g->shared_later_elems;
     if (g->largest > sum->holds.largest)
         sum->holds.largest = g->largest;
     sum->held += in_flight(r, stage, chunk) * k->kept;
@@ -77,16 +77,16 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
 
 /* Parameters, gradients and what the optimizer keeps. */
 static double held_bytes(const struct merak_rater *r,
-                         const struct merak_hold *h)
+                         const struct merak_param_state *h)
 {
     bool flat = r->plan->dp > 1 && r->plan->zero1;
     double parts = flat ? r->plan->dp : 1, held;
-    struct merak_hold own = merak_hold_of(h, r->plan->zero1);
+    struct merak_param_state own = merak_param_state_of(h, r->plan->zero1);
 
-    held =
-        h->param_bytes + h->grad_bytes + (12 * own.low + 8 * own.full) / parts;
+    held = h->param_bytes + h->grad_bytes +
+           (12 * own.bf16_elems + 8 * own.f32_elems) / parts;
     if (flat)
-        held += 4 * (own.low + own.full) / parts;
+        held += 4 * (own.bf16_elems + own.f32_elems) / parts;
     return held;
 }
 
@@ -95,7 +95,7 @@ static double bytes_of(const struct merak_rater *r, const struct sum *sum)
     double held = held_bytes(r, &sum->holds.hold), work, step;
 
     work = sum->held + sum->above + sum->moving;
-    step = 4 * (sum->holds.tied + sum->holds.lent) +
+    step = 4 * (sum->holds.tied + sum->holds.shared_later_elems) +
            (r->plan->dp > 1 ? 4 * sum->holds.largest : 0);
     return held + (work > step ? work : step);
 }
@@ -127,7 +127,8 @@ double merak_part_least(const struct merak_rater *r,
     while (part_at(r, stage, chunk) != part)
         chunk++;
     return held_bytes(r, &range->hold) +
-           (in_flight(r, stage, chunk) - 1) * range->sure + range->sure_peak;
+           (in_flight(r, stage, chunk) - 1) * range->retained +
+           range->retained_peak;
 }
 
 /* Blocks of all stages drop nothing: their backward follows at once, or needs
@@ -149,7 +150,7 @@ static void join_shares(const struct merak_rater *r, int stage, struct sum *sum)
 
     for (int i = 0; i < t->n_shares && r->chunks > 1; i++) {
         const struct merak_share *share = &t->share[i];
-        double elements = share->hold.low + share->hold.full;
+        double elements = share->hold.bf16_elems + share->hold.f32_elems;
         int low = 0, high = 0;
 
         while (r->range[low].to <= share->prev)
@@ -160,14 +161,14 @@ static void join_shares(const struct merak_rater *r, int stage, struct sum *sum)
             !is_on(r, high, stage))
             continue;
         sum->holds.hold.param_bytes -= share->hold.param_bytes;
-        sum->holds.hold.low -= share->hold.low;
-        sum->holds.hold.full -= share->hold.full;
-        sum->holds.hold.low_less -= share->hold.low_less;
-        sum->holds.hold.full_less -= share->hold.full_less;
+        sum->holds.hold.bf16_elems -= share->hold.bf16_elems;
+        sum->holds.hold.f32_elems -= share->hold.f32_elems;
+        sum->holds.hold.bf16_elems_less -= share->hold.bf16_elems_less;
+        sum->holds.hold.f32_elems_less -= share->hold.f32_elems_less;
         sum->holds.hold.elements -= share->hold.elements;
         sum->holds.hold.n -= share->hold.n;
         sum->holds.tied -= elements;
-        sum->holds.lent -= elements;
+        sum->holds.shared_later_elems -= elements;
     }
 }
 
@@ -215,7 +216,7 @@ static struct merak_need try_drop(const struct few *f, bool attention,
             .attention = attention && !is_block(r, part), .blocks = here};
         blocks -= here;
         r->keeps[part] = merak_range_keeps(g, r->drop[part]);
-        need.again_s += r->keeps[part].again_s;
+        need.recompute_s += r->keeps[part].recompute_s;
         add_part(r, f->stage, c, g, &r->keeps[part], &sum);
     }
     if (f->n > 1)
@@ -272,7 +273,8 @@ static struct merak_need choose_least(const struct few *f, double limit)
     if (blocks.bytes > limit)
         return blocks;
     attention = try_drop(f, true, 0);
-    if (attention.bytes <= limit && attention.again_s < blocks.again_s) {
+    if (attention.bytes <= limit &&
+        attention.recompute_s < blocks.recompute_s) {
         attention.blocks = blocks.blocks;
         return attention;
     }
@@ -291,7 +293,7 @@ static struct merak_need keep_to(const struct few *f)
         int part = part_at(r, f->stage, c);
 
         r->keeps[part] = merak_range_keeps(&r->range[part], r->drop[part]);
-        need.again_s += r->keeps[part].again_s;
+        need.recompute_s += r->keeps[part].recompute_s;
         add_part(r, f->stage, c, &r->range[part], &r->keeps[part], &sum);
     }
     if (f->n > 1)

@@ -75,7 +75,8 @@ static double block_made(const struct merak_player *p, int part,
 
     if (m->n < p->lists->stages)
         return -1;
-    return m->at + (a->kind == MERAK_ACT_B ? seg->b_met_s : seg->f_met_s);
+    return m->at +
+           (a->kind == MERAK_ACT_B ? seg->b_latency_s : seg->f_latency_s);
 }
 
 /* A stage that could begin at `at` has come to it; when it does, or negative:
@@ -164,7 +165,7 @@ static double duration(const struct merak_player *p, int part,
                        const struct merak_step_action *a)
 {
     const struct merak_range *g = &p->r->range[part];
-    double again = a->again ? p->r->keeps[part].again_s : 0;
+    double again = a->recompute ? p->r->keeps[part].recompute_s : 0;
 
     switch (a->kind) {
     case MERAK_ACT_F:

@@ -5,7 +5,7 @@
  * transfer starts when it was sent and its receive is posted, which programs
  * do one action ahead (emit.c), and parts of a boundary are gathered when the
  * stage is free.  An action loses what the transfers before and behind it take
- * from it (struct merak_beside).
+ * from it (struct merak_interference).
  *
  * Of a block that all stages run together each does its share when its turn
  * comes; a head's kernels wait for one another's results, so that all begin
@@ -16,7 +16,7 @@
 #ifndef MERAK_PARTITIONER_SEARCH_PLAY_H
 #define MERAK_PARTITIONER_SEARCH_PLAY_H
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 /* What all stages do of a block for a unit. */
 struct merak_meeting {

@@ -2,32 +2,34 @@
 /* range.c - neighbouring segments as one part of the model */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <string.h>
 
-void merak_hold_add(struct merak_hold *to, const struct merak_hold *what)
+void merak_param_state_add(struct merak_param_state *to,
+                           const struct merak_param_state *what)
 {
     to->param_bytes += what->param_bytes;
     to->grad_bytes += what->grad_bytes;
-    to->low += what->low;
-    to->full += what->full;
+    to->bf16_elems += what->bf16_elems;
+    to->f32_elems += what->f32_elems;
     to->convert_s += what->convert_s;
     to->elements += what->elements;
     to->n += what->n;
-    to->low_less += what->low_less;
-    to->full_less += what->full_less;
+    to->bf16_elems_less += what->bf16_elems_less;
+    to->f32_elems_less += what->f32_elems_less;
     to->convert_less_s += what->convert_less_s;
     to->gather_s += what->gather_s;
 }
 
-struct merak_hold merak_hold_of(const struct merak_hold *hold, bool zero1)
+struct merak_param_state
+merak_param_state_of(const struct merak_param_state *hold, bool zero1)
 {
-    struct merak_hold of = *hold;
+    struct merak_param_state of = *hold;
 
     if (zero1) {
-        of.low -= hold->low_less;
-        of.full -= hold->full_less;
+        of.bf16_elems -= hold->bf16_elems_less;
+        of.f32_elems -= hold->f32_elems_less;
         of.convert_s -= hold->convert_less_s;
     } else {
         of.gather_s = 0;
@@ -47,15 +49,15 @@ void merak_range_start(struct merak_range *range, int from,
 static void add_share(const struct merak_share *share,
                       struct merak_range *range, double *kept)
 {
-    double elements = share->hold.low + share->hold.full;
+    double elements = share->hold.bf16_elems + share->hold.f32_elems;
 
     if (share->prev >= range->from) { /* both in here */
-        range->lent -= elements;
+        range->shared_later_elems -= elements;
         return;
     }
     for (int k = 0; k < MERAK_KEEPS; k++)
         kept[k] += share->kept[k];
-    merak_hold_add(&range->hold, &share->hold);
+    merak_param_state_add(&range->hold, &share->hold);
     range->tied += elements;
 }
 
@@ -74,8 +76,8 @@ static void begin_block(struct merak_range *range)
         range->dropped[k] = 0;
     range->mark[range->n_blocks++] = (struct merak_mark){
         range->to, range->kept[MERAK_KEEP_ALL], range->kept[MERAK_KEEP_LEAST],
-        range->peak[MERAK_KEEP_LEAST], range->again_s[MERAK_KEEP_LEAST]};
-    range->sure_before = range->sure;
+        range->peak[MERAK_KEEP_LEAST], range->recompute_s[MERAK_KEEP_LEAST]};
+    range->retained_before = range->retained;
     range->block_all = 0;
 }
 
@@ -83,13 +85,14 @@ static void begin_block(struct merak_range *range)
  * too, is not counted. */
 static void add_sure(struct merak_range *range, const struct merak_segment *s)
 {
-    double peak = range->sure_before + range->block_all + s->peak;
+    double peak = range->retained_before + range->block_all + s->peak;
     double least = s->kept[0];
 
     for (int k = 1; k < MERAK_KEEPS; k++)
         least = s->kept[k] < least ? s->kept[k] : least;
-    range->sure_peak = peak > range->sure_peak ? peak : range->sure_peak;
-    range->sure += least;
+    range->retained_peak =
+        peak > range->retained_peak ? peak : range->retained_peak;
+    range->retained += least;
     range->block_all += s->kept[MERAK_KEEP_ALL];
 }
 
@@ -105,7 +108,7 @@ static void add_kept(struct merak_range *range, const struct merak_segment *s,
         range->peak[k] = peak > range->peak[k] ? peak : range->peak[k];
         range->kept[k] += kept[k];
         range->dropped[k] += kept[MERAK_KEEP_ALL] - kept[k];
-        range->again_s[k] += s->again_s[k];
+        range->recompute_s[k] += s->recompute_s[k];
     }
 }
 
@@ -124,8 +127,8 @@ void merak_range_add(const struct merak_table *table, struct merak_range *range)
     range->exchanged += s->exchanged;
     if (s->largest > range->largest)
         range->largest = s->largest;
-    range->lent += s->lent;
-    merak_hold_add(&range->hold, &s->hold);
+    range->shared_later_elems += s->shared_later_elems;
+    merak_param_state_add(&range->hold, &s->hold);
     for (int i = 0; i < s->n_shares; i++)
         add_share(&table->share[s->first_share + i], range, kept);
     if (range->to == range->from || s->begins_block)
@@ -157,11 +160,11 @@ struct merak_keeps merak_range_keeps(const struct merak_range *range,
 
     if (keep != MERAK_KEEP_LEAST || drop.blocks >= range->n_blocks)
         return (struct merak_keeps){range->kept[keep], range->peak[keep],
-                                    range->again_s[keep]};
+                                    range->recompute_s[keep]};
     m = &range->mark[drop.blocks];
     rest = m->least - m->all; /* above nothing dropped */
     k = (struct merak_keeps){range->kept[MERAK_KEEP_ALL] + rest, m->peak,
-                             m->again_s};
+                             m->recompute_s};
     if (top_from(range, m->at) + rest > k.peak)
         k.peak = top_from(range, m->at) + rest;
     return k;

@@ -6,7 +6,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 #include "partitioner/search/play.h"
 #include "partitioner/program/instr_cost.h"
 
@@ -94,10 +94,10 @@ static void set_crowd(struct merak_rater *r,
     int all = merak_cost_sharers(cost, p, 0, true);
     double kind = p->zero1 ? 1 : 2;
 
-    r->crowded = merak_cost_crowded(cost, all);
+    r->contended = merak_cost_contended(cost, all);
     if (all > stage)
-        r->way_s_per_byte = kind * (p->dp - r->dp_inside) / p->dp * stage /
-                            cost->node_bytes_per_s;
+        r->uplink_s_per_byte = kind * (p->dp - r->dp_inside) / p->dp * stage /
+                               cost->node_bytes_per_s;
 }
 
 enum merak_status merak_rater_init(struct merak_rater *rater,
@@ -198,12 +198,13 @@ static double cross_s(const struct merak_rater *r, double bytes, double part,
 static double crossing_takes(const struct merak_rater *r, double bytes,
                              double part, bool inside)
 {
-    struct merak_beside beside = {0};
+    struct merak_interference interference = {0};
 
     if (bytes > 0)
-        beside = merak_cost_beside(r->cost, MERAK_CONVERT_ALL_GATHER,
-                                   sends_whole(r, inside) ? bytes : part, 2);
-    return beside.wake_s + beside.copy_s;
+        interference =
+            merak_cost_interference(r->cost, MERAK_CONVERT_ALL_GATHER,
+                                    sends_whole(r, inside) ? bytes : part, 2);
+    return interference.wake_s + interference.copy_s;
 }
 
 /* Are stages neighbours on a node? */
@@ -285,7 +286,7 @@ static void set_player(const struct merak_rater *r,
 
 /* What a stage's kernels, exchanges and recomputations take for a unit. */
 struct work {
-    double all_s, kernel_s, again_s;
+    double all_s, kernel_s, recompute_s;
 };
 
 static struct work work_of(const struct merak_rater *r, int stage)
@@ -297,12 +298,12 @@ static struct work work_of(const struct merak_rater *r, int stage)
         int part = r->lists->part[stage * r->chunks + c];
         const struct merak_range *g = &r->range[part];
 
-        work.again_s += r->keeps[part].again_s;
+        work.recompute_s += r->keeps[part].recompute_s;
         work.kernel_s += g->kernel_s + more * g->f_s;
-        work.all_s += (1 + more) * g->f_s + g->b_s + r->keeps[part].again_s;
+        work.all_s += (1 + more) * g->f_s + g->b_s + r->keeps[part].recompute_s;
     }
-    if (work.kernel_s > work.all_s - work.again_s)
-        work.kernel_s = work.all_s - work.again_s;
+    if (work.kernel_s > work.all_s - work.recompute_s)
+        work.kernel_s = work.all_s - work.recompute_s;
     return work;
 }
 
@@ -315,9 +316,9 @@ static void share_out(const struct merak_rater *r, const struct merak_player *p,
     double front = merak_first_forward(r, 0, 0, 0) - r->range[0].f_s;
 
     part_s[MERAK_PART_COMPUTE] = units * work.kernel_s;
-    part_s[MERAK_PART_RECOMPUTE] = units * work.again_s;
+    part_s[MERAK_PART_RECOMPUTE] = units * work.recompute_s;
     part_s[MERAK_PART_TP] =
-        units * (work.all_s - work.kernel_s - work.again_s) + t->tp_s;
+        units * (work.all_s - work.kernel_s - work.recompute_s) + t->tp_s;
     part_s[MERAK_PART_DP] = 0;
     if (r->plan->dp > 1)
         part_s[MERAK_PART_DP] = t->ready - t->norm_s - p->end[at] - t->tp_s +
@@ -386,7 +387,7 @@ static double least_step(const struct merak_rater *r, const int *bound,
             int part = r->lists->part[s * r->chunks + c];
 
             work += r->work_s[bound[part + 1]] - r->work_s[bound[part]];
-            work += again ? r->keeps[part].again_s : 0;
+            work += again ? r->keeps[part].recompute_s : 0;
         }
         while (r->lists->stage_of[first] != s)
             first++;

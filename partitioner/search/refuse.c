@@ -2,7 +2,7 @@
 /* refuse.c - what binds where a search found no plan */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
 #include "base/size.h"
@@ -98,8 +98,8 @@ static struct merak_search_input only(const struct merak_search *s,
         .sub_pipeline = p->sub_pipeline ? MERAK_PIN_YES : MERAK_PIN_NO,
         .fix_sp = true,
         .sp = p->sp,
-        .fix_batch = true,
-        .batch = p->batch,
+        .fix_tp_batch = true,
+        .tp_batch_percent = p->tp_batch_percent,
         .fix_branches = in.pin.fix_branches,
         .branches = in.pin.branches,
         .boundary = in.pin.boundary,
@@ -201,18 +201,18 @@ static bool has_no_samples(const struct merak_search *s)
                     : 1;
     size_t half = tp > 1 && pin->sub_pipeline == MERAK_PIN_YES ? 2 : 1;
 
-    if (pin->batch == 0 || b == 0 || b % (half * tp) == 0)
+    if (pin->tp_batch_percent == 0 || b == 0 || b % (half * tp) == 0)
         return false;
     if (sliced)
         merak_fail(s->err, MERAK_ERR_CONFIG,
                    "schedule %s runs micro-batches of 1, which tensor ranks "
                    "cannot share out, as --tp-batch %d asks",
-                   pin->schedule, pin->batch);
+                   pin->schedule, pin->tp_batch_percent);
     else
         merak_fail(s->err, MERAK_ERR_CONFIG,
                    "micro-batch: tensor ranks cannot share out %zu, as "
                    "--tp-batch %d asks",
-                   b, pin->batch);
+                   b, pin->tp_batch_percent);
     return true;
 }
 
@@ -226,7 +226,7 @@ static bool has_no_batch(const struct merak_search *s)
         least_dp = (size_t)pin->dp;
     else if (pin->tp > 0 && pin->pp > 0)
         least_dp = (size_t)(s->tasks / pin->tp / pin->pp);
-    if (pin->micro_batch == 0 && pin->batch > 0 && pin->tp > 0)
+    if (pin->micro_batch == 0 && pin->tp_batch_percent > 0 && pin->tp > 0)
         b = (size_t)pin->tp;
     if (s->in->global_batch % (least_dp * b) == 0)
         return false;

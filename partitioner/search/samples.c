@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* samples.c - candidates whose tensor ranks share out samples
  *
- * A layout with samples shared out is worth rating where it saves something by
- * the search over layouts, and leaves weights cut that replicas would each
+ * Layers cut by samples are considered where the search over layouts finds them
+ * cheaper, and where weights stay cut that replicas would each
  * have to hold: with next to none it is data parallelism, which other degrees
  * are.  Of a small model no estimate is trusted, and all is rated.
  *
@@ -12,7 +12,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <float.h>
 
@@ -29,7 +29,7 @@ bool merak_search_may_pay(const struct merak_search *s,
                           const struct merak_table *like,
                           const struct merak_sharded *sharded)
 {
-    if (like->batch == 0 || s->in->pin.fix_batch)
+    if (like->tp_batch_percent == 0 || s->in->pin.fix_tp_batch)
         return true;
     return sharded->samples &&
            (is_small(s) || (sharded->saved >= LEAST_SAVED &&
@@ -45,8 +45,9 @@ static enum merak_status rate_samples(struct merak_search *s, int tp,
 {
     const struct merak_search_pins *pin = &s->in->pin;
     struct merak_table *table[2] = {NULL, NULL}, *none[2] = {NULL, NULL};
-    struct merak_table like = {
-        .tp = tp, .batch = percent, .branches = MERAK_BRANCHES_DESCRIBED};
+    struct merak_table like = {.tp = tp,
+                               .tp_batch_percent = percent,
+                               .branches = MERAK_BRANCHES_DESCRIBED};
     double before = DBL_MAX;
     int first = s->n_cands;
     enum merak_status rc = MERAK_OK;

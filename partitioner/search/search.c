@@ -9,7 +9,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
 
@@ -140,15 +140,16 @@ double merak_search_time(const struct merak_candidate *c)
 /* --- enumeration ---------------------------------------------------------- */
 
 /* ZeRO-1 and the order of ranks, where they make a difference; if not, what
- * is the default elsewhere.  *again_p: some of these recompute. */
+ * is the default elsewhere.  *recomputes_p: some of these recompute. */
 static enum merak_status rate_variants(struct merak_search *s,
                                        struct merak_candidate *cand,
-                                       bool *again_p)
+                                       bool *recomputes_p)
 {
     const struct merak_search_pins *pin = &s->in->pin;
     bool levels = s->in->nodes > 1 && cand->plan.dp > 1 && cand->plan.pp > 1;
-    bool shares = cand->plan.dp > 1 ||
-                  (cand->plan.tp > 1 && cand->plan.batch > 0); /* state */
+    bool shares =
+        cand->plan.dp > 1 ||
+        (cand->plan.tp > 1 && cand->plan.tp_batch_percent > 0); /* state */
     const int *like = NULL;
     enum merak_status rc = MERAK_OK;
 
@@ -166,9 +167,10 @@ static enum merak_status rate_variants(struct merak_search *s,
             c.plan.zero1 = zero1 == 1;
             c.plan.order_tp_pp_dp = order == 1;
             rc = merak_search_rate_variant(s, &c, &like);
-            *again_p = *again_p ||
-                       (rc == MERAK_OK &&
-                        merak_drops_any(c.drop, merak_plan_parts(&c.plan)));
+            *recomputes_p =
+                *recomputes_p ||
+                (rc == MERAK_OK &&
+                 merak_drops_any(c.drop, merak_plan_parts(&c.plan)));
         }
     }
     return rc;
@@ -216,7 +218,7 @@ static bool is_asked(struct merak_search *s, const struct merak_candidate *cand,
 /* Schedules that were rated for the same stages. */
 struct seen {
     struct merak_follow follow[MAX_SCHEDULES];
-    bool again[MAX_SCHEDULES]; /* with recomputation */
+    bool recompute[MAX_SCHEDULES]; /* with recomputation */
     int n;
 };
 
@@ -232,13 +234,13 @@ static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
         return false;
     ok = merak_follow_init(follow, schedule, plan);
     for (int i = 0; i < seen->n && ok; i++)
-        ok = seen->again[i] ||
+        ok = seen->recompute[i] ||
              !merak_lists_equal(follow->lists, seen->follow[i].lists);
     if (!ok) {
         merak_follow_fini(follow);
         return false;
     }
-    seen->again[seen->n++] = false;
+    seen->recompute[seen->n++] = false;
     return true;
 }
 
@@ -274,7 +276,7 @@ static enum merak_status rate_schedules(struct merak_search *s,
             break;
         snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "%s",
                  all[i]->name);
-        rc = rate_variants(s, cand, &seen.again[seen.n - 1]);
+        rc = rate_variants(s, cand, &seen.recompute[seen.n - 1]);
         if (cand->plan.pp == 1)
             break; /* one stage: all the same */
     }
@@ -323,7 +325,7 @@ static struct merak_plan plan_of(const struct merak_table *table)
 {
     return (struct merak_plan){.tp = table->tp,
                                .sp = table->sp,
-                               .batch = table->batch,
+                               .tp_batch_percent = table->tp_batch_percent,
                                .branches = table->branches,
                                .micro_batch = table->micro_batch};
 }
@@ -348,7 +350,7 @@ enum merak_status merak_search_add_table(struct merak_search *s,
         return rc;
     (*table_p)->tp = like->tp;
     (*table_p)->sp = like->sp;
-    (*table_p)->batch = like->batch;
+    (*table_p)->tp_batch_percent = like->tp_batch_percent;
     (*table_p)->micro_batch = like->micro_batch;
     (*table_p)->passes = sharded->graph->passes;
     (*table_p)->branches = sharded->order;
@@ -400,8 +402,8 @@ static enum merak_status sliced_table(struct merak_search *s,
         struct merak_table *t = s->table[i];
 
         if (t->tp == like.tp && t->sp == like.sp && t->micro_batch == 1 &&
-            t->batch == like.batch && t->branches == like.branches &&
-            t->slices == slices) {
+            t->tp_batch_percent == like.tp_batch_percent &&
+            t->branches == like.branches && t->slices == slices) {
             *table_p = t;
             return MERAK_OK;
         }
@@ -436,7 +438,7 @@ static enum merak_status rate_sliced(struct merak_search *s,
 {
     struct merak_follow follow;
     enum merak_status rc;
-    bool again = false;
+    bool recomputes = false;
 
     snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "sliced:%d",
              slices);
@@ -444,7 +446,7 @@ static enum merak_status rate_sliced(struct merak_search *s,
     cand->plan.sp = cand->table->sp;
     cand->plan.scatter = merak_search_scatter(s, cand);
     cand->balanced = NULL;
-    if (!s->desperate && lower_bound(cand) >= HOPELESS * s->best_s)
+    if (!s->relax_time_bound && lower_bound(cand) >= HOPELESS * s->best_s)
         return MERAK_OK;
     rc = merak_schedule_find(cand->plan.schedule, &cand->schedule, s->err);
     if (rc != MERAK_OK || !is_asked(s, cand, cand->schedule))
@@ -455,7 +457,7 @@ static enum merak_status rate_sliced(struct merak_search *s,
     if (rc == MERAK_OK)
         rc = merak_search_find_balance(s, cand);
     if (rc == MERAK_OK)
-        rc = rate_variants(s, cand, &again);
+        rc = rate_variants(s, cand, &recomputes);
     merak_follow_fini(&follow);
     cand->follow = NULL;
     return rc;
@@ -546,7 +548,7 @@ static enum merak_status rate_degrees(struct merak_search *s,
 
         if (!merak_search_start(s, table, pp, &cand))
             continue;
-        if (s->desperate || lower_bound(&cand) < HOPELESS * s->best_s)
+        if (s->relax_time_bound || lower_bound(&cand) < HOPELESS * s->best_s)
             rc = rate_chunks(s, &cand);
         if (rc == MERAK_OK)
             rc = rate_slices(s, &cand);
@@ -599,8 +601,8 @@ enum merak_status merak_search_tables(struct merak_search *s,
         s->n_nodes = sharded->graph->n_nodes;
     }
     for (int width = 1; width <= 2 && rc == MERAK_OK; width++) {
-        /* There may be no such order: one that was asked for is then none
-         * that is not there. */
+        /* There may be no such order: a pinned one then falls back to the
+         * order as described. */
         if (has_width(s, like, width) &&
             (sharded->order == like->branches || is_pinned(s)) &&
             merak_search_may_pay(s, like, sharded))
@@ -646,7 +648,7 @@ static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
     struct merak_table like = {.tp = tp,
                                .sp = s->in->pin.fix_sp ? s->in->pin.sp
                                                        : MERAK_SP_AUTO,
-                               .batch = s->in->pin.batch,
+                               .tp_batch_percent = s->in->pin.tp_batch_percent,
                                .micro_batch = b,
                                .branches = branches};
     enum merak_status rc = merak_search_tables(s, &like, automatic);
@@ -685,7 +687,7 @@ bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
     if (unit != 0 && unit != b &&
         (unit != 2 * b || s->in->pin.sub_pipeline == MERAK_PIN_NO))
         return false;
-    if (s->in->pin.batch > 0 && b % (size_t)tp != 0)
+    if (s->in->pin.tp_batch_percent > 0 && b % (size_t)tp != 0)
         return false;
     for (int dp = 1; dp <= rest; dp++) {
         if (rest % dp == 0 && (s->in->pin.dp == 0 || s->in->pin.dp == dp) &&
@@ -733,7 +735,7 @@ enum merak_status merak_search_rate_all(struct merak_search *s)
             rc = rate_sizes(s, tp);
     }
     for (int tp = 2; tp <= most && rc == MERAK_OK; tp++) {
-        if (may_have_tp(s, tp) && !s->in->pin.fix_batch)
+        if (may_have_tp(s, tp) && !s->in->pin.fix_tp_batch)
             rc = merak_search_rate_samples(s, tp);
     }
     /* Given cuts are counted as of a model without such blocks. */
@@ -837,7 +839,7 @@ enum merak_status merak_search(const struct merak_search_input *input,
     if (rc == MERAK_OK && s.n_cands > 0 && !s.cand[0].settled) {
         s.n_cands = s.n_bigs = 0;
         s.effort = 0;
-        s.desperate = true;
+        s.relax_time_bound = true;
         rc = merak_search_rate_all(&s);
         if (rc == MERAK_OK)
             rc = merak_search_finals(&s);

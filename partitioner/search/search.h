@@ -15,7 +15,7 @@
 #define MERAK_PARTITIONER_SEARCH_SEARCH_H
 
 #include "partitioner/device/device.h"
-#include "partitioner/plan/lists.h"
+#include "partitioner/plan/list_text.h"
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/program/boundary.h"
 
@@ -28,10 +28,10 @@ struct merak_search_pins {
     const char *schedule;
     int chunks;
     enum merak_pin zero1, order_tp_pp_dp, sub_pipeline;
-    bool fix_sp, fix_batch, fix_recompute, fix_branches;
+    bool fix_sp, fix_tp_batch, fix_recompute, fix_branches;
     enum merak_branches branches; /* if fix_branches; AUTO is none fixed */
     enum merak_seq_parallel sp;   /* if fix_sp */
-    int batch;                    /* if fix_batch: plan.batch */
+    int tp_batch_percent;         /* if fix_tp_batch: plan.tp_batch_percent */
     enum merak_boundary boundary;
     enum merak_recompute recompute; /* if fix_recompute; else AUTO */
     struct merak_given_lists list;  /* its drop is before recompute; as many
@@ -88,8 +88,8 @@ struct merak_search_stage {
     int first_segment, n_segments; /* segments are half layers or so; of the
                                       first part, and of all */
     bool attention;                /* is recomputed */
-    int blocks_again, n_blocks;    /* so many are, of so many */
-    double again_s;                /* of one micro-batch */
+    int blocks_recomputed, n_blocks; /* so many are, of so many */
+    double recompute_s;              /* of one micro-batch */
     char first_param[64], last_param[64], layers[MERAK_LAYERS_TEXT];
     size_t params; /* elements held by all tensor ranks together */
     double flops, forward_s, backward_s; /* of one micro-batch */

@@ -9,7 +9,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
 
@@ -87,7 +87,8 @@ static double least_step(const struct merak_search *s,
 static bool may_pay(const struct merak_search *s,
                     const struct merak_candidate *cand)
 {
-    return s->desperate || s->n_nodes < SMALL || s->in->pin.schedule != NULL ||
+    return s->relax_time_bound || s->n_nodes < SMALL ||
+           s->in->pin.schedule != NULL ||
            least_step(s, cand) < NEAR * s->best_s;
 }
 
@@ -100,7 +101,7 @@ static enum merak_status rate_order(struct merak_search *s,
                                     struct merak_candidate *cand)
 {
     const struct merak_plan *p = &cand->plan;
-    bool shares = p->dp > 1 || (p->tp > 1 && p->batch > 0);
+    bool shares = p->dp > 1 || (p->tp > 1 && p->tp_batch_percent > 0);
     enum merak_pin pin = s->in->pin.zero1;
     struct merak_table *table;
     struct merak_error why;

@@ -58,7 +58,7 @@ struct node {
 
 struct merak_net {
     struct merak_program *const *programs;
-    struct merak_ways ways;
+    struct merak_uplinks ways;
     struct port *port; /* [programs] */
     struct node *node; /* [ways] */
     int *port_flows;   /* storage */
@@ -178,7 +178,7 @@ static void list_port(struct merak_net *net, int program)
 
 static void list_node(struct merak_net *net, int way)
 {
-    const struct merak_way *shared = &net->ways.way[way];
+    const struct merak_uplink *shared = &net->ways.way[way];
     struct node *node = &net->node[way];
 
     if (node->listed)
@@ -233,8 +233,8 @@ static void list_part(struct merak_net *net)
 
 static double ranks_of(const struct merak_net *net, int way, int program)
 {
-    const struct merak_way *shared = &net->ways.way[way];
-    const struct merak_way_share *share = &net->ways.share[shared->first];
+    const struct merak_uplink *shared = &net->ways.way[way];
+    const struct merak_uplink_share *share = &net->ways.share[shared->first];
 
     while (share->program != program)
         share++;
@@ -473,7 +473,7 @@ enum merak_status merak_net_create(struct merak_program *const *programs, int n,
     net->programs = programs;
     for (int p = 0; p < n; p++)
         flows += most_flows(programs[p]);
-    rc = merak_ways_init(&net->ways, programs, n, rates, err);
+    rc = merak_uplinks_init(&net->ways, programs, n, rates, err);
     if (rc == MERAK_OK && !alloc(net, n, flows))
         rc = merak_fail_nomem(err, (size_t)flows * sizeof(*net->flow));
     if (rc != MERAK_OK) {
@@ -496,7 +496,7 @@ void merak_net_destroy(struct merak_net *net)
 {
     if (net == NULL)
         return;
-    merak_ways_fini(&net->ways);
+    merak_uplinks_fini(&net->ways);
     free(net->port);
     free(net->node);
     free(net->flow);

@@ -10,17 +10,18 @@
 #include "partitioner/program/program.h"
 #include "partitioner/simulate/meet.h"
 
-/* --- ways (ways.c) -------------------------------------------------------- */
+/* --- ways (uplinks.c) --------------------------------------------------------
+ */
 
 /* A program's part in a node's way: the ranks there that it stands for. */
-struct merak_way_share {
+struct merak_uplink_share {
     int program;
     double ranks;
 };
 
 /* The way out of a node, and the one into it: what programs of several
  * stages, or several of one, use.  Nodes whose shares are alike are one. */
-struct merak_way {
+struct merak_uplink {
     int first, n; /* in ways->share */
 };
 
@@ -30,23 +31,23 @@ struct merak_way {
  * stood for by those of their stage on their node, or else by all of their
  * stage.
  */
-struct merak_ways {
+struct merak_uplinks {
     double *own_bytes_per_s; /* [programs] each way: the net of a rank, and its
                                 part of a node that nobody else uses */
     double node_bytes_per_s;
-    struct merak_way *way;
+    struct merak_uplink *way;
     int n, room;
-    struct merak_way_share *share;
+    struct merak_uplink_share *share;
     int n_shares, share_room;
     int *of;       /* ways, by program */
     int *first_of; /* [programs + 1] in `of` */
 };
 
-enum merak_status merak_ways_init(struct merak_ways *ways,
-                                  struct merak_program *const *programs, int n,
-                                  const struct merak_net_rates *rates,
-                                  struct merak_error *err) MERAK_CHECKED;
-void merak_ways_fini(struct merak_ways *ways);
+enum merak_status merak_uplinks_init(struct merak_uplinks *ways,
+                                     struct merak_program *const *programs,
+                                     int n, const struct merak_net_rates *rates,
+                                     struct merak_error *err) MERAK_CHECKED;
+void merak_uplinks_fini(struct merak_uplinks *ways);
 
 /* --- flows (net.c) -------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
  * is complete.  Compute and collective queues run one at a time.  A transfer
  * takes place when both ends have posted it; a collective when all members
  * have come.  What a kernel that runs then loses to it makes the kernel
- * longer (struct merak_beside).  Bytes between nodes share the ways there
+ * longer (struct merak_interference).  Bytes between nodes share the ways there
  * (net.c).
  *
  * Time goes on from one end of an instruction to the next.  What ends at an
@@ -96,14 +96,14 @@ static void slow_down(struct sim *s, int p, const struct merak_instr *in)
 {
     struct rank_state *r = &s->rank[p];
     const struct queue_state *compute = &r->queue[MERAK_QUEUE_COMPUTE];
-    struct merak_beside beside =
-        s->model != NULL ? merak_cost_instr_beside(s->model, r->prog, in)
-                         : in->beside;
-    double lost = beside.copy_s;
+    struct merak_interference interference =
+        s->model != NULL ? merak_cost_instr_interference(s->model, r->prog, in)
+                         : in->interference;
+    double lost = interference.copy_s;
 
     if (r->under_way++ == 0 && s->now_s > r->awake_s)
-        lost += beside.wake_s;
-    r->awake_s = fmax(r->awake_s, s->now_s + beside.wake_s);
+        lost += interference.wake_s;
+    r->awake_s = fmax(r->awake_s, s->now_s + interference.wake_s);
     if (compute->busy && lost > 0)
         s->tl->end[p][compute->instr[compute->next - 1]] += lost;
 }

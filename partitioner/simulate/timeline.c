@@ -67,8 +67,8 @@ int merak_bars_join(struct merak_bar *bars, int n, double gap_s)
 
 static enum merak_bar_kind bar_kind(const struct merak_instr *in)
 {
-    if (in->again && in->queue == MERAK_QUEUE_COMPUTE)
-        return MERAK_BAR_AGAIN;
+    if (in->recompute && in->queue == MERAK_QUEUE_COMPUTE)
+        return MERAK_BAR_RECOMPUTE;
     return merak_bar_kind(in->queue, in->phase, in->microbatch);
 }
 
@@ -110,7 +110,7 @@ static char letter_of(const struct merak_bar *bar)
     switch (bar->kind) {
     case MERAK_BAR_FORWARD:
         return (char)('0' + bar->microbatch % 10);
-    case MERAK_BAR_AGAIN:
+    case MERAK_BAR_RECOMPUTE:
         return 'R';
     case MERAK_BAR_BACKWARD:
         return (char)('a' + bar->microbatch % 26);

@@ -11,11 +11,11 @@
 
 enum merak_bar_kind {
     MERAK_BAR_FORWARD,
-    MERAK_BAR_AGAIN,    /* recomputation */
-    MERAK_BAR_BACKWARD, /* weight gradients included */
-    MERAK_BAR_STEP,     /* gradients' end, norm, optimizer */
-    MERAK_BAR_EXCHANGE, /* collectives */
-    MERAK_BAR_TRANSFER, /* point to point */
+    MERAK_BAR_RECOMPUTE, /* recomputation */
+    MERAK_BAR_BACKWARD,  /* weight gradients included */
+    MERAK_BAR_STEP,      /* gradients' end, norm, optimizer */
+    MERAK_BAR_EXCHANGE,  /* collectives */
+    MERAK_BAR_TRANSFER,  /* point to point */
     MERAK_BAR_COUNT
 };
 

@@ -25,7 +25,7 @@ static const struct {
     const char *fill, *name;
 } style[MERAK_BAR_COUNT] = {
     [MERAK_BAR_FORWARD] = {"#4e79a7", "forward"},
-    [MERAK_BAR_AGAIN] = {"#a0cbe8", "recompute"},
+    [MERAK_BAR_RECOMPUTE] = {"#a0cbe8", "recompute"},
     [MERAK_BAR_BACKWARD] = {"#59a14f", "backward"},
     [MERAK_BAR_STEP] = {"#b07aa1", "end of step"},
     [MERAK_BAR_EXCHANGE] = {"#e15759", "collective"},

@@ -75,7 +75,7 @@ char *plan_choices_text(const struct merak_plan *p)
         put_value(out, rows[i].name, json_object_get(plan, rows[i].key));
     if (ok) {
         put_lists(out, p, list, bytes);
-        fprintf(out, "tp-batch=%d,boundary=%s,branches=%s", p->batch,
+        fprintf(out, "tp-batch=%d,boundary=%s,branches=%s", p->tp_batch_percent,
                 boundary_word(p), branches_word(plan));
     }
     if (out != NULL && fclose(out) != 0)

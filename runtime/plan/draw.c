@@ -19,8 +19,8 @@ static void add_time(const struct merak_instr *in,
 {
     if (in->queue != MERAK_QUEUE_COMPUTE || in->microbatch != 0)
         return;
-    if (in->again)
-        stage->again_s += in->cost_s;
+    if (in->recompute)
+        stage->recompute_s += in->cost_s;
     else if (in->phase == MERAK_PHASE_F)
         stage->forward_s += in->cost_s;
     else

@@ -3,7 +3,7 @@
 #ifndef MERAK_RUNTIME_PLAN_LISTS_H
 #define MERAK_RUNTIME_PLAN_LISTS_H
 
-#include "partitioner/plan/lists.h"
+#include "partitioner/plan/list_text.h"
 
 /*
  * "1-3-5" or auto, which is none; and "a-2-0" or one of the words for

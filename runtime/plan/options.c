@@ -78,7 +78,7 @@ static const struct merak_option rows[] = {
     {"sp", MERAK_OPTION_WORD, AT(plan.sp),
      .about = "sequence parallelism: auto, off or on (auto)",
      .words = "auto|off|on", GIVEN(sp)},
-    {"tp-batch", MERAK_OPTION_INT, AT(plan.batch),
+    {"tp-batch", MERAK_OPTION_INT, AT(plan.tp_batch_percent),
      .about = "percent of the model, from its end, where tensor ranks may "
               "share out samples and hold whole weights (0)",
      .most = 100, GIVEN(tp_batch)},

@@ -3,7 +3,7 @@
 #ifndef MERAK_RUNTIME_PLAN_OPTIONS_H
 #define MERAK_RUNTIME_PLAN_OPTIONS_H
 
-#include "partitioner/plan/lists.h"
+#include "partitioner/plan/list_text.h"
 #include "partitioner/program/boundary.h"
 #include "runtime/plan/plan.h"
 

@@ -131,12 +131,12 @@ static void put_stage(FILE *out, const struct merak_search_stage *st, int s)
     put_cell(out, st->layers);
     put_number(out, (double)st->params / 1e6, "M");
     fprintf(out, "<td class=\"r\">%d</td>", st->n_blocks);
-    snprintf(text, sizeof(text), "%d%s", st->blocks_again,
+    snprintf(text, sizeof(text), "%d%s", st->blocks_recomputed,
              st->attention ? " and attention" : "");
     put_cell(out, text);
     put_number(out, 1e3 * st->forward_s, "ms");
     put_number(out, 1e3 * st->backward_s, "ms");
-    put_number(out, 1e3 * st->again_s, "ms");
+    put_number(out, 1e3 * st->recompute_s, "ms");
     for (int c = 0; c < MERAK_CAT_COUNT; c++)
         put_size(out, (double)st->category_bytes[c]);
     put_size(out, (double)st->arena_bytes);

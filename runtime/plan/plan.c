@@ -240,7 +240,7 @@ static struct merak_search_stage *make_stages(const struct report *r)
 
         stage[s].params = sum.params;
         stage[s].n_blocks = sum.blocks;
-        stage[s].blocks_again = sum.again;
+        stage[s].blocks_recomputed = sum.again;
         stage[s].attention = sum.attention;
         plan_stage_fill(r->planned->program[s], &stage[s]);
     }

@@ -133,7 +133,8 @@ static void print_stages(const struct merak_search_result *r)
         char again[32], params[COUNT_TEXT];
         char forward[COUNT_TEXT], backward[COUNT_TEXT];
 
-        snprintf(again, sizeof(again), "%d/%d", st->blocks_again, st->n_blocks);
+        snprintf(again, sizeof(again), "%d/%d", st->blocks_recomputed,
+                 st->n_blocks);
         printf("%5d %10s %8s %10s %10s %10d %11s %8.4g %9.4g  %s .. %s\n", s,
                st->layers, count_text((double)st->params, params),
                merak_seconds_text(st->forward_s, forward),
@@ -193,8 +194,8 @@ static void print_runner(const struct merak_search_choice *c,
         printf(", %s", p->schedule);
     if (p->chunks > 1)
         printf(" of %d chunks", p->chunks);
-    if (p->batch > 0)
-        printf(", tp-batch %d", p->batch);
+    if (p->tp_batch_percent > 0)
+        printf(", tp-batch %d", p->tp_batch_percent);
     printf("%s%s%s", p->sub_pipeline ? ", sub-pipeline" : "",
            p->recompute == MERAK_RECOMPUTE_NONE ? "" : ", recomputation",
            merak_plan_branches_text(p));
@@ -236,11 +237,11 @@ static json_t *stage_object(const struct merak_search_stage *s)
         "s:s, s:f, s:f, s:I, s:o}",
         "layers", s->layers, "params", (json_int_t)s->params, "flops", s->flops,
         "forward_s", s->forward_s, "backward_s", s->backward_s, "recompute_s",
-        s->again_s, "attention_recomputed", s->attention, "blocks", s->n_blocks,
-        "blocks_recomputed", s->blocks_again, "in_flight", s->in_flight,
-        "first_param", s->first_param, "last_param", s->last_param,
-        "link_bytes", s->link_bytes, "net_bytes", s->net_bytes, "arena_bytes",
-        (json_int_t)s->arena_bytes, "memory_bytes", memory);
+        s->recompute_s, "attention_recomputed", s->attention, "blocks",
+        s->n_blocks, "blocks_recomputed", s->blocks_recomputed, "in_flight",
+        s->in_flight, "first_param", s->first_param, "last_param",
+        s->last_param, "link_bytes", s->link_bytes, "net_bytes", s->net_bytes,
+        "arena_bytes", (json_int_t)s->arena_bytes, "memory_bytes", memory);
 }
 
 static json_t *runner_object(const struct merak_search_choice *c)

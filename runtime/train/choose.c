@@ -120,8 +120,8 @@ static enum merak_status fill_pins(const struct merak_trainer *t,
         .recompute = o->recompute,
         .fix_sp = o->given.sp,
         .sp = o->sp,
-        .fix_batch = o->given.tp_batch,
-        .batch = o->tp_batch,
+        .fix_tp_batch = o->given.tp_batch,
+        .tp_batch_percent = o->tp_batch,
         .boundary = o->boundary,
         .fix_branches = o->branches != MERAK_BRANCHES_AUTO,
         .branches = o->branches};
@@ -307,7 +307,7 @@ static enum merak_status check_choices(const struct merak_trainer *t,
         rc = check_word("sp", o->given.sp, (int)o->sp, (int)p->sp, sp, err);
     if (rc == MERAK_OK)
         rc = check_number("tp-batch", o->given.tp_batch, (size_t)o->tp_batch,
-                          (size_t)p->batch, err);
+                          (size_t)p->tp_batch_percent, err);
     if (rc == MERAK_OK)
         rc = check_word("dtype", o->given.dtype, (int)o->dtype, (int)p->dtype,
                         dtype, err);
@@ -351,7 +351,7 @@ static void take_choices(struct merak_trainer *t)
     o->global_batch = t->chosen->global_batch;
     o->dtype = p->dtype;
     o->sp = p->sp;
-    o->tp_batch = p->batch;
+    o->tp_batch = p->tp_batch_percent;
     o->zero1 = p->zero1;
     o->recompute = p->recompute;
 }

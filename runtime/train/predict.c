@@ -34,7 +34,7 @@ static void fill_one(const struct merak_program *prog,
                      struct merak_trace_planned *planned)
 {
     snprintf(planned->op, sizeof(planned->op), "%s", op_of(in));
-    planned->again = in->again;
+    planned->again = in->recompute;
     planned->first = planned->second = -1;
     planned->start_ns = planned->end_ns = -1;
     if (in->kind == MERAK_INSTR_EXCHANGE) {

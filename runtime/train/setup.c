@@ -74,7 +74,7 @@ static enum merak_status plan_from_options(struct merak_trainer *t,
                          ? MERAK_BRANCHES_DESCRIBED
                          : t->opt.branches;
     plan->sp = t->opt.sp;
-    plan->batch = t->opt.tp_batch;
+    plan->tp_batch_percent = t->opt.tp_batch;
     plan->dtype = t->opt.dtype;
     return MERAK_OK;
 }

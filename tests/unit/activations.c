@@ -145,7 +145,7 @@ static struct merak_planned *build(const struct row *row, size_t layers,
 static int turn_of(const struct merak_program *prog)
 {
     for (int i = 0; i < prog->n_instrs; i++) {
-        if (prog->instr[i].phase != MERAK_PHASE_F || prog->instr[i].again)
+        if (prog->instr[i].phase != MERAK_PHASE_F || prog->instr[i].recompute)
             return i;
     }
     fail_msg("no backward");

@@ -8,7 +8,7 @@
 
 #include "partitioner/graph/graph.h"
 #include "partitioner/order/atoms.h"
-#include "partitioner/order/order.h"
+#include "partitioner/order/shard_order.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -19,8 +19,8 @@
 static const struct merak_cost_model model = {.flops_per_s = 1,
                                               .bytes_per_s = 1e30,
                                               .link_bytes_per_s = 16,
-                                              .beside_latency_s = 0.25,
-                                              .beside_bytes_per_s = 8};
+                                              .interference_latency_s = 0.25,
+                                              .interference_bytes_per_s = 8};
 
 enum kind { END, KERNEL, REDUCE, SEND, RECV };
 
@@ -181,7 +181,7 @@ static void without_a_loss_they_overlap(void **state)
     struct merak_cost_model free_of = model;
 
     (void)state;
-    free_of.beside_latency_s = free_of.beside_bytes_per_s = 0;
+    free_of.interference_latency_s = free_of.interference_bytes_per_s = 0;
     assert_true(step_s(&free_of, "dp", rows[0].first, rows[0].second) == 3);
 }
 
@@ -203,13 +203,13 @@ static void timed_tensor_kernels_lose_no_more(void **state)
 /* An all-reduce of 4 goes round twice three times. */
 static void rounds_are_counted(void **state)
 {
-    struct merak_beside b =
-        merak_cost_beside(&model, MERAK_CONVERT_ALL_REDUCE, 24, 4);
+    struct merak_interference b =
+        merak_cost_interference(&model, MERAK_CONVERT_ALL_REDUCE, 24, 4);
 
     (void)state;
     assert_true(b.wake_s == 6 * 0.25);
     assert_true(b.copy_s == 3);
-    b = merak_cost_beside(&model, MERAK_CONVERT_ALL_GATHER, 24, 4);
+    b = merak_cost_interference(&model, MERAK_CONVERT_ALL_GATHER, 24, 4);
     assert_true(b.wake_s == 3 * 0.25);
 }
 

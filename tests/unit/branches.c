@@ -167,7 +167,7 @@ static void no_schedule_hangs(void **state)
 }
 
 /* Tensor ranks, boundaries in parts, replicas, pairs of micro-batches. */
-static void nor_do_other_degrees(void **state)
+static void other_degrees_do_not_deadlock(void **state)
 {
     static const char *const schedule[] = {"eager", "interleaved", "zb-v",
                                            "1f1b"};
@@ -295,7 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_schedule_hangs),
-        cmocka_unit_test(nor_do_other_degrees),
+        cmocka_unit_test(other_degrees_do_not_deadlock),
         cmocka_unit_test(nor_do_late_weight_gradients),
         cmocka_unit_test(nor_do_evaluations_of_blocks),
         cmocka_unit_test(what_cannot_run_is_named),

@@ -260,7 +260,7 @@ static void times_are_as_by_hand(void **state)
 
 /* Programs of all ranks take what those take that stand for them, to the
  * bit. */
-static void stood_for_is_as_being_there(void **state)
+static void a_program_for_each_rank_takes_the_same_time(void **state)
 {
     (void)state;
     for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++) {
@@ -373,7 +373,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_are_as_by_hand),
-        cmocka_unit_test(stood_for_is_as_being_there),
+        cmocka_unit_test(a_program_for_each_rank_takes_the_same_time),
         cmocka_unit_test(alone_is_as_costed),
         cmocka_unit_test(built_programs_share),
     };

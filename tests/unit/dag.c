@@ -11,7 +11,7 @@
 
 #include "partitioner/search/search.h"
 #include "partitioner/simulate/check.h"
-#include "partitioner/order/order.h"
+#include "partitioner/order/shard_order.h"
 
 #include <string.h>
 

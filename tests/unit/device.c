@@ -66,7 +66,8 @@ static void a_saved_device_is_read_back(void **state)
         assert_true(back.sums_roofline == d.sums_roofline);
         assert_true(back.attention_flops_per_s[MERAK_BF16] ==
                     d.attention_flops_per_s[MERAK_BF16]);
-        assert_true(back.beside_bytes_per_s == d.beside_bytes_per_s);
+        assert_true(back.interference_bytes_per_s ==
+                    d.interference_bytes_per_s);
     }
     unlink(path);
 }
@@ -111,7 +112,8 @@ static void gpus_do_worse_with_less(void **state)
         assert_true(kernel_s(&cost, "attention_dx", 1, 1e12, 1e8, 128) >
                     1.3 * kernel_s(&cost, "linear_dx", 1, 1e12, 1e8, 128));
         assert_near_one(
-            merak_cost_beside(&cost, MERAK_CONVERT_ALL_GATHER, 1e9, 8).copy_s,
+            merak_cost_interference(&cost, MERAK_CONVERT_ALL_GATHER, 1e9, 8)
+                .copy_s,
             0.189 * 1e9 / cost.link_bytes_per_s);
     }
 }
@@ -212,8 +214,8 @@ static void losses_are_read_where_there_are_any(void **state)
         assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
         assert_int_equal(merak_device_find(path, &back, &err), MERAK_OK);
         merak_device_cost(&back, MERAK_F32, 1, &cost);
-        assert_true(cost.beside_latency_s == rows[i].latency_s);
-        assert_true(cost.beside_bytes_per_s == rows[i].bytes_per_s);
+        assert_true(cost.interference_latency_s == rows[i].latency_s);
+        assert_true(cost.interference_bytes_per_s == rows[i].bytes_per_s);
     }
     unlink(path);
 }

@@ -10,7 +10,7 @@
 #include "unit/near.h"
 
 #include "base/rng.h"
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <float.h>
 #include <math.h>
@@ -76,8 +76,9 @@ static void draw_device(struct merak_device *d, const struct merak_plan *p)
     d->net_bytes_per_s = d->link_bytes_per_s / draw_scale(0, 1);
     d->net_latency_s = d->link_latency_s * draw_scale(0, 1);
     if (draw(2) == 0) {
-        d->beside_latency_s = d->link_latency_s * draw_scale(0, 1);
-        d->beside_bytes_per_s = d->link_bytes_per_s * draw_scale(0.3, 1.5);
+        d->interference_latency_s = d->link_latency_s * draw_scale(0, 1);
+        d->interference_bytes_per_s =
+            d->link_bytes_per_s * draw_scale(0.3, 1.5);
     }
 }
 

@@ -455,7 +455,7 @@ static void change_one(const char *text, struct merak_search_input *in)
     else if (sscanf(text, "%d nodes", &in->nodes) != 1 &&
              sscanf(text, "global batch %zu", &in->global_batch) != 1 &&
              sscanf(text, "micro-batch %zu", &pin->micro_batch) != 1 &&
-             sscanf(text, "tp-batch %d", &pin->batch) != 1 &&
+             sscanf(text, "tp-batch %d", &pin->tp_batch_percent) != 1 &&
              sscanf(text, "chunks %d", &pin->chunks) != 1 &&
              sscanf(text, "tp %d", &pin->tp) != 1 &&
              sscanf(text, "pp %d", &pin->pp) != 1 &&
@@ -555,7 +555,10 @@ static void what_is_said_to_be_nearest_is_a_plan(void **state)
           0,
           64,
           0,
-          {.tp = 4, .micro_batch = 3, .fix_batch = true, .batch = 100}},
+          {.tp = 4,
+           .micro_batch = 3,
+           .fix_tp_batch = true,
+           .tp_batch_percent = 100}},
          "cannot share out 3"},
     };
 

@@ -94,8 +94,8 @@ static struct merak_search_pins pins_of(const struct merak_plan *p)
         .sub_pipeline = pin_of(p->sub_pipeline),
         .fix_sp = true,
         .sp = p->sp,
-        .fix_batch = true,
-        .batch = p->batch,
+        .fix_tp_batch = true,
+        .tp_batch_percent = p->tp_batch_percent,
         .fix_branches = true,
         .branches = p->branches,
         .boundary = p->scatter == 0   ? MERAK_BOUNDARY_WHOLE
@@ -310,7 +310,7 @@ static void recomputation_leaves_cuts_free(void **state)
                          drop[p].attention);
         assert_int_equal(result->choice[0].plan.drop[p].blocks, drop[p].blocks);
         assert_true(result->stage[p].n_blocks >= drop[p].blocks);
-        assert_int_equal(result->stage[p].blocks_again, drop[p].blocks);
+        assert_int_equal(result->stage[p].blocks_recomputed, drop[p].blocks);
     }
     assert_true(try_neighbours(&a, &result->choice[0], drop) > 0);
     merak_search_destroy(result);

@@ -5,7 +5,7 @@
 
 #include "unit/near.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 struct instance {
     int layers;

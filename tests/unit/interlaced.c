@@ -56,7 +56,7 @@ static void samples_are_looked_up_in_slices(void **state)
         struct merak_plan plan = plan_of(2, 3, 6, chunks);
         struct merak_planned *p;
 
-        plan.batch = 100;
+        plan.tp_batch_percent = 100;
         plan.micro_batch = 4;
         p = planned_build(&model, &plan, NULL);
         assert_true(p->sharded->samples);

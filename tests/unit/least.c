@@ -11,7 +11,7 @@
 #include "unit/near.h"
 
 #include "base/rng.h"
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <float.h>
 #include <stdio.h>

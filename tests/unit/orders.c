@@ -220,7 +220,7 @@ static void ask(struct asked *a, merak_describe_fn describe, int pp,
                                                 .order_tp_pp_dp = MERAK_PIN_NO,
                                                 .sub_pipeline = MERAK_PIN_NO,
                                                 .fix_sp = true,
-                                                .fix_batch = true,
+                                                .fix_tp_batch = true,
                                                 .fix_recompute = true}};
 }
 

@@ -393,7 +393,7 @@ static void shared_out_samples_change_no_bit_by_stages(void **state)
         model.kv_heads = rows[i].kv_heads;
         model.untied = rows[i].untied;
         plan.micro_batch = 4;
-        plan.batch = rows[i].batch;
+        plan.tp_batch_percent = rows[i].batch;
         plan.chunks = rows[i].chunks;
         plan.sub_pipeline = rows[i].sub;
         plan.microbatches = rows[i].sub ? 8 / v->dp : 4 / v->dp;
@@ -403,7 +403,7 @@ static void shared_out_samples_change_no_bit_by_stages(void **state)
         snprintf(flat.schedule, sizeof(flat.schedule), "gpipe");
         one = flat;
         one.tp = one.dp = 1;
-        one.batch = 0;
+        one.tp_batch_percent = 0;
         one.microbatches *= v->dp;
         differ += stages_differ(&model, &plan);
         assert_plans(&model, &one, &flat, false);
@@ -438,13 +438,13 @@ static void shared_out_state_changes_no_bit_by_stages(void **state)
 
         model.untied = rows[i].untied;
         plan.micro_batch = 4;
-        plan.batch = rows[i].batch;
+        plan.tp_batch_percent = rows[i].batch;
         flat = plan;
         flat.pp = 1;
         snprintf(flat.schedule, sizeof(flat.schedule), "gpipe");
         one = flat;
         one.tp = one.dp = 1;
-        one.batch = 0;
+        one.tp_batch_percent = 0;
         one.microbatches *= plan.dp;
         assert_plans(&model, &one, &flat, false);
         assert_plans(&model, &flat, &plan, true);

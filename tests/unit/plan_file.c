@@ -32,7 +32,7 @@ static struct merak_plan_file sample(void)
                                              .branches = MERAK_BRANCHES_BLOCKS,
                                              .scatter = 4,
                                              .sp = MERAK_SP_ON,
-                                             .batch = 75,
+                                             .tp_batch_percent = 75,
                                              .dtype = MERAK_BF16,
                                              .cut = places,
                                              .drop = drops},
@@ -81,7 +81,7 @@ static void plans_come_back(void **state)
     assert_int_equal(p->branches, MERAK_BRANCHES_BLOCKS);
     assert_int_equal(p->scatter, 4);
     assert_int_equal(p->sp, MERAK_SP_ON);
-    assert_int_equal(p->batch, 75);
+    assert_int_equal(p->tp_batch_percent, 75);
     assert_int_equal(p->dtype, MERAK_BF16);
     assert_memory_equal(p->cut, places, sizeof(places));
     for (int i = 0; i < 4; i++) {
@@ -121,7 +121,7 @@ static void older_files_are_read(void **state)
         MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(back->plan.branches, MERAK_BRANCHES_GATHERED);
-    assert_int_equal(back->plan.batch, 0);
+    assert_int_equal(back->plan.tp_batch_percent, 0);
     assert_int_equal(back->plan.scatter, 0);
     merak_plan_file_destroy(back);
 }

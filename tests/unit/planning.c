@@ -208,7 +208,7 @@ static void orders_take_no_more_work(void **state)
                 .order_tp_pp_dp = MERAK_PIN_NO,
                 .sub_pipeline = MERAK_PIN_NO,
                 .fix_sp = true,
-                .fix_batch = true,
+                .fix_tp_batch = true,
                 .fix_recompute = true}};
 
     (void)state;

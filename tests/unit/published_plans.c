@@ -11,7 +11,7 @@
 #include "unit/gpt2_config.h"
 #include "unit/planned.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <math.h>
 #include <string.h>
@@ -352,7 +352,7 @@ static void layers_are_replicas_beside_a_large_vocabulary(void **state)
 {
     static const struct model_row row = {4, 1024, 16, 512, 32, 0, 1, 4, NULL};
     const struct merak_search_pins data = {.tp = 1};
-    const struct merak_search_pins alike = {.fix_batch = true};
+    const struct merak_search_pins alike = {.fix_tp_batch = true};
     const struct merak_search_pins *pins[] = {NULL, &data, &alike};
     struct merak_search_result *result[3];
     struct model_row on = row;
@@ -364,7 +364,7 @@ static void layers_are_replicas_beside_a_large_vocabulary(void **state)
     for (int i = 0; i < 3; i++)
         result[i] = plan_with_vocabulary(&on, 256000, pins[i]);
     assert_true(result[0]->choice[0].plan.tp > 1);
-    assert_int_equal(result[0]->choice[0].plan.batch, 100);
+    assert_int_equal(result[0]->choice[0].plan.tp_batch_percent, 100);
     for (int i = 1; i < 3; i++)
         assert_true(result[0]->choice[0].step_s <
                     0.95 * result[i]->choice[0].step_s);

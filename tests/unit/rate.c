@@ -6,18 +6,18 @@
 
 #include "unit/near.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <float.h>
 #include <math.h>
 
 /* What cost models say of losses: of a round, and of a byte. */
-static struct merak_beside beside;
+static struct merak_interference beside;
 
 static struct merak_cost_model with_losses(struct merak_cost_model cost)
 {
-    cost.beside_latency_s = beside.wake_s;
-    cost.beside_bytes_per_s = beside.copy_s > 0 ? 1 / beside.copy_s : 0;
+    cost.interference_latency_s = beside.wake_s;
+    cost.interference_bytes_per_s = beside.copy_s > 0 ? 1 / beside.copy_s : 0;
     return cost;
 }
 
@@ -114,8 +114,8 @@ static double rate_blocks(int pp, int m, double f, const double *block,
     for (int k = 0; k < 2; k++) {
         struct merak_segment *seg = &segment[pp + k];
 
-        seg->f_s = seg->f_met_s = block[2 * k];
-        seg->b_s = seg->b_met_s = block[2 * k + 1];
+        seg->f_s = seg->f_latency_s = block[2 * k];
+        seg->b_s = seg->b_latency_s = block[2 * k + 1];
         *(k == 0 ? &seg->down_bytes : &seg->up_bytes) = hop;
     }
     assert_int_equal(merak_schedule_find("interlaced", &cand.schedule, NULL),
@@ -160,7 +160,7 @@ static void hops_take_from_kernels(void **state)
     static const double even[] = {1, 1, 1, 1};
 
     (void)state;
-    beside = (struct merak_beside){0.06, 0.04};
+    beside = (struct merak_interference){0.06, 0.04};
     /* A stage in the middle does 8 forwards of 1.2 and backwards of 2.2; what
      * the stages around it add to fill and drain it are 1.1, 2.1 and so on. */
     assert_true(fabs(rate_pipeline("gpipe", 8, even, 0) -
@@ -172,7 +172,7 @@ static void hops_take_from_kernels(void **state)
                      (1.08 + 8 * 1.16 + 1.16 + 1.08 + 2.08 + 8 * 2.16 + 2.16 +
                       2.08)) < 1e-9);
     sent_part = 0;
-    beside = (struct merak_beside){0};
+    beside = (struct merak_interference){0};
 }
 
 /* One micro-batch of n segments, as many on each stage, that take 1 s forward
@@ -223,7 +223,7 @@ static double rate_replicas(const struct replicas *row)
             .up_bytes = 1e-12,
             .down_bytes = 1e-12,
             .exchanged = row->exchanges,
-            .hold = {.full = row->elements[s], .n = row->elements[s] > 0}};
+            .hold = {.f32_elems = row->elements[s], .n = row->elements[s] > 0}};
     assert_int_equal(merak_schedule_find(row->schedule, &cand.schedule, NULL),
                      MERAK_OK);
     assert_int_equal(merak_search_rate(&cost, &cand, DBL_MAX, NULL), MERAK_OK);
@@ -309,9 +309,9 @@ static void gathers_take_from_kernels(void **state)
     };
 
     (void)state;
-    beside = (struct merak_beside){0.125, 1.0 / 16};
+    beside = (struct merak_interference){0.125, 1.0 / 16};
     assert_rated(rows, sizeof(rows) / sizeof(*rows));
-    beside = (struct merak_beside){0};
+    beside = (struct merak_interference){0};
 }
 
 /* Kernels lose 1/8 s a round, and 1/16 s to the 2 bytes in which half an
@@ -329,9 +329,9 @@ static void reductions_take_from_kernels(void **state)
     };
 
     (void)state;
-    beside = (struct merak_beside){0.125, 1.0 / 16};
+    beside = (struct merak_interference){0.125, 1.0 / 16};
     assert_rated(rows, sizeof(rows) / sizeof(*rows));
-    beside = (struct merak_beside){0};
+    beside = (struct merak_interference){0};
 }
 
 static void stages_of_a_node_share_its_ways(void **state)

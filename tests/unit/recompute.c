@@ -111,7 +111,7 @@ static struct again count_again(const struct merak_program *prog)
     for (int i = 0; i < prog->n_instrs; i++) {
         const struct merak_instr *in = &prog->instr[i];
 
-        if (!in->again)
+        if (!in->recompute)
             continue;
         if (in->kind == MERAK_INSTR_KERNEL)
             n.kernels++;
@@ -161,7 +161,7 @@ static double again_chosen(struct merak_plan *plan, size_t limit, int stage)
     for (int s = 0; s < p->n_programs; s++)
         assert_true(p->program[s]->arena_bytes <= limit);
     for (int i = 0; i < p->program[stage]->n_instrs; i++) {
-        if (p->program[stage]->instr[i].again)
+        if (p->program[stage]->instr[i].recompute)
             again += p->program[stage]->instr[i].cost_s;
     }
     merak_planned_destroy(p);

@@ -307,8 +307,8 @@ static void other_sizes_are_scaled(void **state)
     write_trace(&(struct wrong){0});
     find_timed(&d, points);
     flops = d.flops_per_s[MERAK_F32];
-    d.beside_latency_s = 1e-4;
-    d.beside_bytes_per_s = 1e9;
+    d.interference_latency_s = 1e-4;
+    d.interference_bytes_per_s = 1e9;
     changes = refine(&d, &n);
     merak_device_cost(&d, MERAK_F32, 0, &cost);
     assert_near_one("small product", kernel_s(&cost, "linear", 1e8, 1e6), 2e-3);
@@ -317,7 +317,8 @@ static void other_sizes_are_scaled(void **state)
     assert_true(kernel_s(&cost, "linear", 1e10, 1e8) < 0.05 * 4.1);
     assert_true(d.flops_per_s[MERAK_F32] == flops);
     /* what kernels lost to exchanges is in their times */
-    assert_true(d.beside_latency_s == 0 && d.beside_bytes_per_s == 0);
+    assert_true(d.interference_latency_s == 0 &&
+                d.interference_bytes_per_s == 0);
     assert_near_one("lost",
                     find(changes, n, "lost beside exchanges, a round")->before,
                     1e-4);

@@ -11,7 +11,7 @@
 #include "unit/near.h"
 
 #include "partitioner/assembly/assembly.h"
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <string.h>
 
@@ -238,7 +238,7 @@ static void stages_drop_for_all_micro_batches(void **state)
             const struct merak_search_stage *stage = &result->stage[s];
 
             assert_int_equal(stage->in_flight, 64);
-            assert_true(stage->blocks_again > 0);
+            assert_true(stage->blocks_recomputed > 0);
             most = stage->arena_bytes > most ? stage->arena_bytes : most;
         }
         assert_in_range(most, in.memory_bytes / 10 * 9, in.memory_bytes);

@@ -10,7 +10,7 @@
 #include "unit/instance.h"
 #include "partitioner/program/recompute.h"
 #include "partitioner/simulate/simulate.h"
-#include "partitioner/order/order.h"
+#include "partitioner/order/shard_order.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -222,7 +222,7 @@ static bool has_degrees(struct trial *t, const struct merak_graph *graph,
                             .microbatches = (int)(in->global_batch / pass),
                             .micro_batch = graph->micro_batch,
                             .sp = so->sp,
-                            .batch = so->batch,
+                            .tp_batch_percent = so->tp_batch_percent,
                             .threads = 1};
     return true;
 }
@@ -274,7 +274,8 @@ static void try_shared(struct trial *t, struct merak_graph *graph,
 static void try_degrees(struct trial *t, struct merak_graph *graph,
                         enum merak_seq_parallel sp, int tp, int batch)
 {
-    const struct merak_shard_options so = {.tp = tp, .sp = sp, .batch = batch};
+    const struct merak_shard_options so = {
+        .tp = tp, .sp = sp, .tp_batch_percent = batch};
     const struct merak_search_input *in = &t->it->in;
     int rest = in->nodes * in->ranks_per_node / tp;
 

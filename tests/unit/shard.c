@@ -6,7 +6,7 @@
 #include "unit/shard_models.h"
 
 #include "partitioner/layout/shard_impl.h"
-#include "partitioner/order/order.h"
+#include "partitioner/order/shard_order.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -241,7 +241,7 @@ static struct merak_sharded *shard_samples(const struct merak_graph *graph,
                                            int tp, int batch)
 {
     const struct merak_shard_options opt = {
-        .tp = tp, .sp = MERAK_SP_OFF, .batch = batch};
+        .tp = tp, .sp = MERAK_SP_OFF, .tp_batch_percent = batch};
     struct merak_sharded *sharded = NULL;
     struct merak_error err = {0};
 
@@ -355,8 +355,10 @@ static void samples_that_tp_does_not_divide_are_refused(void **state)
     for (size_t r = 0; r < COUNT(rows); r++) {
         const struct spec spec = {
             false, rows[r].micro_batch, 8, 1, 8, 4, 4, 32, true, 0, BLOCK_PRE};
-        const struct merak_shard_options opt = {
-            .tp = 4, .batch = rows[r].batch, .halved = rows[r].halved};
+        const struct merak_shard_options opt = {.tp = 4,
+                                                .tp_batch_percent =
+                                                    rows[r].batch,
+                                                .halved = rows[r].halved};
         struct merak_sharded *s = NULL;
         struct merak_graph *graph;
         struct merak_model *m = spec_model(&spec, MERAK_F32, &graph);

@@ -13,7 +13,7 @@
 #include "unit/virtual.h"
 
 #include "partitioner/layout/shard.h"
-#include "partitioner/order/order.h"
+#include "partitioner/order/shard_order.h"
 
 #include "base/rng.h"
 #include "kernels/kernels.h"
@@ -333,10 +333,10 @@ static void ranks_together_compute_the_same(void **state)
             const struct merak_shard_options opt = {
                 .tp = run_rows[r].tp,
                 .sp = (enum merak_seq_parallel)(i % 3),
-                .batch = 50 * (i / 3)};
+                .tp_batch_percent = 50 * (i / 3)};
 
             if ((opt.sp == MERAK_SP_ON && spec->seq % tp != 0) ||
-                (opt.batch > 0 && spec->batch % tp != 0))
+                (opt.tp_batch_percent > 0 && spec->batch % tp != 0))
                 continue;
             run_sharded(graph, spec, &opt, &one);
         }

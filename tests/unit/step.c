@@ -13,7 +13,7 @@
 #include "base/size.h"
 #include "io/hf_config.h"
 #include "runtime/engine/engine.h"
-#include "partitioner/order/order.h"
+#include "partitioner/order/shard_order.h"
 
 #include <stdio.h>
 #include <stdlib.h>

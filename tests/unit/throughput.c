@@ -110,7 +110,7 @@ static double speed_of(const struct row *row)
     double speed;
 
     in.pin.sub_pipeline = MERAK_PIN_NO;
-    in.pin.fix_recompute = in.pin.fix_batch = true;
+    in.pin.fix_recompute = in.pin.fix_tp_batch = true;
     assert_int_equal(merak_device_find(row->device, &device, NULL), MERAK_OK);
     if (merak_search(&in, &result, &err) != MERAK_OK)
         fail_msg("%s %s: %s", row->device, row->name, err.text);

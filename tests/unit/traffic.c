@@ -286,7 +286,7 @@ static struct merak_search_result *search(const struct level_row *l)
                 .sub_pipeline = MERAK_PIN_NO,
                 .fix_sp = true,
                 .sp = l->row.sp ? MERAK_SP_ON : MERAK_SP_OFF,
-                .fix_batch = true,
+                .fix_tp_batch = true,
                 .boundary = l->row.scatter ? MERAK_BOUNDARY_SCATTER
                                            : MERAK_BOUNDARY_WHOLE,
                 .fix_recompute = true}};

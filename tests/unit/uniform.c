@@ -11,7 +11,7 @@
 #include "unit/gpt2_config.h"
 #include "unit/near.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include <float.h>
 #include <stdlib.h>

@@ -65,7 +65,7 @@ static struct merak_planned *build(const struct row *row, bool zero1,
                               .schedule = "1f1b",
                               .zero1 = zero1,
                               .sp = row->sp,
-                              .batch = row->batch};
+                              .tp_batch_percent = row->batch};
     struct merak_planned *p;
     struct merak_error err;
 

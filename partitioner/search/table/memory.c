@@ -227,7 +227,8 @@ static void add_share(struct merak_walker *w, struct merak_share *share)
     }
     t->share[n] = *share;
     t->segment[share->segment].n_shares++;
-    t->segment[share->prev].lent += share->hold.low + share->hold.full;
+    t->segment[share->prev].shared_later_elems +=
+        share->hold.bf16_elems + share->hold.f32_elems;
 }
 
 /* The value is used in the segment; has an earlier one it, too? */
@@ -245,7 +246,7 @@ static void count_use(struct merak_walker *w, int v, struct merak_share *share,
         return;
     }
     s->kept[keep] += share->kept[keep];
-    merak_hold_add(&s->hold, &share->hold);
+    merak_param_state_add(&s->hold, &share->hold);
 }
 
 /* A gradient needs the value, or what runs again does: it is kept if its
@@ -258,9 +259,9 @@ static void count_kept_value(struct merak_walker *w, int seg,
 
     for (int keep = 0; keep < MERAK_KEEPS; keep++) {
         struct merak_share share = {.segment = seg};
-        bool dropped = v->producer >= 0 && w->again[keep][v->producer];
+        bool dropped = v->producer >= 0 && w->recompute[keep][v->producer];
 
-        if (dropped || (!gradient && !w->again[keep][reader->id]))
+        if (dropped || (!gradient && !w->recompute[keep][reader->id]))
             continue;
         share.kept[keep] = w->table->width * w->bytes[v->id];
         count_use(w, v->id, &share, keep);
@@ -270,11 +271,12 @@ static void count_kept_value(struct merak_walker *w, int seg,
 /* What tensor ranks that hold a parameter alike share out of its state, and
  * gather of it: inner axes first. */
 static void count_alike(const struct merak_walker *w,
-                        const struct merak_value *v, struct merak_hold *hold)
+                        const struct merak_value *v,
+                        struct merak_param_state *hold)
 {
     const struct merak_axis *axis = w->sharded->mesh.axis;
     unsigned axes = merak_sharded_flat_axes(w->sharded, v->id);
-    double count = hold->low + hold->full, part = count;
+    double count = hold->bf16_elems + hold->f32_elems, part = count;
 
     for (int a = 0; axes >> a != 0; a++) {
         int n = axis[a].size;
@@ -286,7 +288,7 @@ static void count_alike(const struct merak_walker *w,
             w->cost, MERAK_CONVERT_ALL_GATHER,
             (n - 1) * part * (double)merak_dtype_bytes(v->dtype), n, n);
     }
-    *(v->dtype == MERAK_F32 ? &hold->full_less : &hold->low_less) =
+    *(v->dtype == MERAK_F32 ? &hold->f32_elems_less : &hold->bf16_elems_less) =
         count - part;
 }
 
@@ -302,9 +304,9 @@ static void count_param(struct merak_walker *w, int seg,
                  .n = 1}};
 
     if (v->dtype == MERAK_F32)
-        share.hold.full = count;
+        share.hold.f32_elems = count;
     else
-        share.hold.low = count;
+        share.hold.bf16_elems = count;
     count_alike(w, v, &share.hold);
     if (count > s->largest)
         s->largest = count;
@@ -322,7 +324,8 @@ static double exchange_s(const struct merak_walker *w,
 
 /* Sums over tensor ranks that hold a parameter alike: all of it each, or under
  * ZeRO-1 a part each, of a part where two axes do. */
-static void count_sums(const struct merak_walker *w, struct merak_hold *hold,
+static void count_sums(const struct merak_walker *w,
+                       struct merak_param_state *hold,
                        const struct merak_layout *from, unsigned axes,
                        double count)
 {

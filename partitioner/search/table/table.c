@@ -147,11 +147,11 @@ static int stages_inside(const struct merak_walker *w)
 static double takes(const struct merak_walker *w, enum merak_convert_kind kind,
                     double bytes, int n)
 {
-    struct merak_beside beside = {0};
+    struct merak_interference interference = {0};
 
     if (n > 1 && w->cost->tp_rates == NULL)
-        beside = merak_cost_beside(w->cost, kind, bytes, n);
-    return beside.wake_s + beside.copy_s;
+        interference = merak_cost_interference(w->cost, kind, bytes, n);
+    return interference.wake_s + interference.copy_s;
 }
 
 static void measure_convert(struct merak_walker *w,
@@ -178,7 +178,7 @@ static void measure_convert(struct merak_walker *w,
     w->node_s[node->id] =
         hop->axis < merak_sharded_tensor_axes(w->sharded)
             ? merak_cost_exchange(w->cost, hop->kind, bytes / parts, ex.n, ex.n)
-            : merak_cost_exchange(&w->crowded, hop->kind, bytes, ex.n,
+            : merak_cost_exchange(&w->contended, hop->kind, bytes, ex.n,
                                   stages_inside(w));
     w->takes_s[node->id] = takes(w, hop->kind, bytes / parts, ex.n);
     w->table->segment[w->of_node[node->id]].exchanged +=
@@ -400,24 +400,24 @@ static void walk(struct merak_walker *w, unsigned phases, size_t of,
         *(double *)((char *)seg + of) += walk_segment(w, s, &kernel_s, &met_s);
         seg->kernel_s += counts ? kernel_s : 0;
         if (phases & (1u << MERAK_PHASE_F))
-            seg->f_met_s = before + met_s;
+            seg->f_latency_s = before + met_s;
         else if (counts)
-            seg->b_met_s = before + met_s;
+            seg->b_latency_s = before + met_s;
     }
 }
 
 /* Recomputation has few exchanges: it is not worth zipping. */
-static void measure_again(struct merak_walker *w)
+static void measure_recomputed(struct merak_walker *w)
 {
     struct merak_table *t = w->table;
 
     for (int keep = 1; keep < MERAK_KEEPS; keep++) {
-        memcpy(w->runs, w->again[keep],
+        memcpy(w->runs, w->recompute[keep],
                (size_t)w->graph->n_nodes * sizeof(*w->runs));
         for (int s = 0; s < t->n; s++) {
             double unused = 0, met_s;
 
-            t->segment[s].again_s[keep] =
+            t->segment[s].recompute_s[keep] =
                 t->width * walk_segment(w, s, &unused, &met_s);
         }
     }
@@ -434,7 +434,7 @@ static void measure_times(struct merak_walker *w)
     walk(w, b | wt, offsetof(struct merak_segment, b_s), true);
     walk(w, b, offsetof(struct merak_segment, x_s), false);
     walk(w, wt, offsetof(struct merak_segment, w_s), false);
-    measure_again(w);
+    measure_recomputed(w);
     for (int s = 0; s < t->n; s++) {
         double stages = merak_walker_is_block(w, s) ? w->plan->pp : 1;
 
@@ -485,9 +485,9 @@ static enum merak_status walker_init(struct merak_walker *w)
         w->order == NULL || w->start == NULL)
         return merak_fail_nomem(w->err, n * sizeof(double));
     for (int k = 0; k < MERAK_KEEPS; k++) {
-        w->again[k] = calloc(nodes, sizeof(bool));
+        w->recompute[k] = calloc(nodes, sizeof(bool));
         w->seen[k] = malloc(values * sizeof(int));
-        if (w->again[k] == NULL || w->seen[k] == NULL)
+        if (w->recompute[k] == NULL || w->seen[k] == NULL)
             return merak_fail_nomem(w->err, values * sizeof(int));
     }
     for (size_t v = 0; v < values; v++)
@@ -511,7 +511,7 @@ static void walker_fini(struct merak_walker *w)
     free(w->last);
     free(w->runs);
     for (int k = 0; k < MERAK_KEEPS; k++) {
-        free(w->again[k]);
+        free(w->recompute[k]);
         free(w->seen[k]);
     }
     free(w->back);
@@ -565,7 +565,7 @@ static enum merak_status fill(struct merak_walker *w)
         return rc;
     mark_blocks(w);
     merak_walker_find_spread(w);
-    merak_walker_find_again(w);
+    merak_walker_find_recomputed(w);
     measure_nodes(w);
     if (w->rc == MERAK_OK) {
         measure_times(w);
@@ -604,8 +604,8 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
     t->n = stages->n;
     t->n_shared = sharded->n_shared;
     if (t->n_shared > 0)
-        w.crowded =
-            merak_cost_crowded(cost, merak_cost_sharers(cost, plan, 0, true));
+        w.contended =
+            merak_cost_contended(cost, merak_cost_sharers(cost, plan, 0, true));
     t->n_nodes = width * sharded->graph->n_nodes;
     w.of_node = stages->of_node;
     w.block = whole->block;

@@ -3,7 +3,7 @@
 #ifndef MERAK_PARTITIONER_SEARCH_TABLE_WALKER_H
 #define MERAK_PARTITIONER_SEARCH_TABLE_WALKER_H
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 /* A sharded graph that is being measured; arrays by node or value id. */
 struct merak_walker {
@@ -12,7 +12,7 @@ struct merak_walker {
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
     const struct merak_plan *plan; /* of blocks that all stages run, or NULL */
-    struct merak_cost_model crowded; /* of stages that exchange at once */
+    struct merak_cost_model contended; /* of stages that exchange at once */
     struct merak_table *table;
     const int *of_node; /* segment */
     const int *block;   /* by forward node, as of a model in one part */
@@ -29,7 +29,7 @@ struct merak_walker {
     int *order;        /* nodes by segment */
     int *start;        /* of a segment in order */
     /* By what is kept: */
-    bool *again[MERAK_KEEPS]; /* by node: dropped, and run again */
+    bool *recompute[MERAK_KEEPS]; /* by node: dropped, and run again */
     int *seen[MERAK_KEEPS];   /* by value: latest segment that keeps it; of
                                  parameters [0]: that holds it */
     struct merak_error *err;
@@ -48,8 +48,8 @@ static inline bool merak_walker_forward(const struct merak_walker *w,
            w->graph->node[v->producer]->phase == MERAK_PHASE_F;
 }
 
-/* again.c: fill again[]. */
-void merak_walker_find_again(struct merak_walker *w);
+/* recompute_cost.c: fill recompute[]. */
+void merak_walker_find_recomputed(struct merak_walker *w);
 
 /* memory.c: peaks, crossings, what is kept and held. */
 void merak_walker_find_spread(struct merak_walker *w);

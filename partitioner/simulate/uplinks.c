@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ways.c - who shares the ways out of nodes and into them
+/* uplinks.c - who shares the ways out of nodes and into them
  *
  * Every rank has a way of its own, and a node's is one for all its ranks.
  * Logical ranks fill nodes in order.
@@ -65,10 +65,10 @@ static bool is_here(const struct tally *t, int program)
     return t->programs[program]->rank / t->ranks_per_node == t->node;
 }
 
-static enum merak_status add_share(struct merak_ways *w, int program,
+static enum merak_status add_share(struct merak_uplinks *w, int program,
                                    double ranks, struct merak_error *err)
 {
-    struct merak_way_share *share = w->share;
+    struct merak_uplink_share *share = w->share;
 
     if (w->n_shares == w->share_room) {
         w->share_room = 2 * w->share_room + 64;
@@ -78,13 +78,14 @@ static enum merak_status add_share(struct merak_ways *w, int program,
                                     (size_t)w->share_room * sizeof(*share));
         w->share = share;
     }
-    share[w->n_shares++] = (struct merak_way_share){program, ranks};
+    share[w->n_shares++] = (struct merak_uplink_share){program, ranks};
     return MERAK_OK;
 }
 
 /* Of the node's ranks of one stage. */
-static enum merak_status add_stage(struct merak_ways *w, const struct tally *t,
-                                   int stage, struct merak_error *err)
+static enum merak_status add_stage(struct merak_uplinks *w,
+                                   const struct tally *t, int stage,
+                                   struct merak_error *err)
 {
     int here = 0, all = 0;
     enum merak_status rc = MERAK_OK;
@@ -101,11 +102,11 @@ static enum merak_status add_stage(struct merak_ways *w, const struct tally *t,
     return rc;
 }
 
-static bool is_alike(const struct merak_ways *w, const struct merak_way *way,
-                     int first, int n)
+static bool is_alike(const struct merak_uplinks *w,
+                     const struct merak_uplink *way, int first, int n)
 {
-    const struct merak_way_share *a = &w->share[way->first];
-    const struct merak_way_share *b = &w->share[first];
+    const struct merak_uplink_share *a = &w->share[way->first];
+    const struct merak_uplink_share *b = &w->share[first];
 
     for (int i = 0; i < n && way->n == n; i++) {
         if (a[i].program != b[i].program || a[i].ranks != b[i].ranks)
@@ -115,11 +116,11 @@ static bool is_alike(const struct merak_ways *w, const struct merak_way *way,
 }
 
 /* The last shares that were added, if none before are alike. */
-static enum merak_status add_way(struct merak_ways *w, int first,
+static enum merak_status add_way(struct merak_uplinks *w, int first,
                                  struct merak_error *err)
 {
     int n = w->n_shares - first;
-    struct merak_way *way = w->way;
+    struct merak_uplink *way = w->way;
 
     for (int i = w->n - 1; i >= 0; i--) {
         if (is_alike(w, &way[i], first, n)) {
@@ -134,12 +135,13 @@ static enum merak_status add_way(struct merak_ways *w, int first,
             return merak_fail_nomem(err, (size_t)w->room * sizeof(*way));
         w->way = way;
     }
-    way[w->n++] = (struct merak_way){first, n};
+    way[w->n++] = (struct merak_uplink){first, n};
     return MERAK_OK;
 }
 
 /* A node that one program uses alone limits that, and is no way of several. */
-static enum merak_status add_node(struct merak_ways *w, const struct tally *t,
+static enum merak_status add_node(struct merak_uplinks *w,
+                                  const struct tally *t,
                                   struct merak_error *err)
 {
     int first = w->n_shares;
@@ -152,7 +154,7 @@ static enum merak_status add_node(struct merak_ways *w, const struct tally *t,
     if (w->n_shares - first > 1)
         return add_way(w, first, err);
     if (w->n_shares > first) {
-        const struct merak_way_share *share = &w->share[first];
+        const struct merak_uplink_share *share = &w->share[first];
         double *own = &w->own_bytes_per_s[share->program];
 
         if (*own > w->node_bytes_per_s / share->ranks)
@@ -162,7 +164,7 @@ static enum merak_status add_node(struct merak_ways *w, const struct tally *t,
     return MERAK_OK;
 }
 
-static enum merak_status add_nodes(struct merak_ways *w, struct tally *t,
+static enum merak_status add_nodes(struct merak_uplinks *w, struct tally *t,
                                    struct merak_error *err)
 {
     const struct merak_plan *plan = &t->programs[0]->plan;
@@ -178,7 +180,7 @@ static enum merak_status add_nodes(struct merak_ways *w, struct tally *t,
 }
 
 /* Ways by program. */
-static enum merak_status turn(struct merak_ways *w, int n,
+static enum merak_status turn(struct merak_uplinks *w, int n,
                               struct merak_error *err)
 {
     w->of = calloc((size_t)w->n_shares + 1, sizeof(*w->of));
@@ -199,17 +201,17 @@ static enum merak_status turn(struct merak_ways *w, int n,
     return MERAK_OK;
 }
 
-enum merak_status merak_ways_init(struct merak_ways *ways,
-                                  struct merak_program *const *programs, int n,
-                                  const struct merak_net_rates *rates,
-                                  struct merak_error *err)
+enum merak_status merak_uplinks_init(struct merak_uplinks *ways,
+                                     struct merak_program *const *programs,
+                                     int n, const struct merak_net_rates *rates,
+                                     struct merak_error *err)
 {
     struct tally t = {.programs = (const struct merak_program *const *)programs,
                       .n = n,
                       .ranks_per_node = rates->ranks_per_node};
     enum merak_status rc = MERAK_OK;
 
-    *ways = (struct merak_ways){.node_bytes_per_s = rates->node_bytes_per_s};
+    *ways = (struct merak_uplinks){.node_bytes_per_s = rates->node_bytes_per_s};
     ways->own_bytes_per_s = calloc((size_t)n + 1, sizeof(double));
     if (ways->own_bytes_per_s == NULL)
         return merak_fail_nomem(err, ((size_t)n + 1) * sizeof(double));
@@ -222,12 +224,12 @@ enum merak_status merak_ways_init(struct merak_ways *ways,
     return rc == MERAK_OK ? turn(ways, n, err) : rc;
 }
 
-void merak_ways_fini(struct merak_ways *ways)
+void merak_uplinks_fini(struct merak_uplinks *ways)
 {
     free(ways->own_bytes_per_s);
     free(ways->way);
     free(ways->share);
     free(ways->of);
     free(ways->first_of);
-    *ways = (struct merak_ways){.n = 0};
+    *ways = (struct merak_uplinks){.n = 0};
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - the chosen plan's stages, from their programs */
+/* stage_report.c - the chosen plan's stages, from their programs */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
 
@@ -113,9 +113,9 @@ static void fill_parts(const struct merak_built *b,
         stage->flops += b->stages->flops[part] / stages;
         stage->forward_s += range->f_s / width;
         stage->backward_s += range->b_s / width;
-        stage->again_s += rater->keeps[part].again_s / width;
+        stage->recompute_s += rater->keeps[part].recompute_s / width;
         stage->attention = stage->attention || cand->drop[part].attention;
-        stage->blocks_again += cand->drop[part].blocks;
+        stage->blocks_recomputed += cand->drop[part].blocks;
         stage->n_blocks += b->stages->n_blocks[part];
     }
 }

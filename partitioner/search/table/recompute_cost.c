@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* again.c - which nodes a recomputing stage runs again
+/* recompute_cost.c - which nodes a recomputing stage runs again
  *
- * As program/again.c decides for programs, but for the model as one part, in
- * which blocks are whole.
+ * As program/action_nodes.c decides for programs, but for the model as one
+ * part, in which blocks are whole.
  */
 #include "config.h"
 
@@ -60,13 +60,13 @@ static void want_inputs(struct merak_walker *w, const struct merak_node *node,
 
         if (in->producer >= 0 && merak_walker_forward(w, in) &&
             drops(w, w->graph->node[in->producer], keep, crosses))
-            w->again[keep][in->producer] = true;
+            w->recompute[keep][in->producer] = true;
     }
 }
 
 /* Gradient nodes stand after all forward nodes, so that going backwards every
  * reader of a value is met before its producer. */
-void merak_walker_find_again(struct merak_walker *w)
+void merak_walker_find_recomputed(struct merak_walker *w)
 {
     bool *crosses = calloc((size_t)w->graph->n_values + 1, sizeof(*crosses));
 
@@ -77,7 +77,8 @@ void merak_walker_find_again(struct merak_walker *w)
     find_crossings(w, crosses);
     for (int keep = MERAK_KEEP_ALL + 1; keep < MERAK_KEEPS; keep++) {
         for (int n = w->graph->n_nodes - 1; n >= 0; n--) {
-            if (w->graph->node[n]->phase != MERAK_PHASE_F || w->again[keep][n])
+            if (w->graph->node[n]->phase != MERAK_PHASE_F ||
+                w->recompute[keep][n])
                 want_inputs(w, w->graph->node[n], (enum merak_keep)keep,
                             crosses);
         }

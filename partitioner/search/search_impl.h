@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/search/impl.h - between the files of the planner */
-#ifndef MERAK_PARTITIONER_SEARCH_IMPL_H
-#define MERAK_PARTITIONER_SEARCH_IMPL_H
+/* partitioner/search/search_impl.h - between the files of the planner */
+#ifndef MERAK_PARTITIONER_SEARCH_SEARCH_IMPL_H
+#define MERAK_PARTITIONER_SEARCH_SEARCH_IMPL_H
 
 #include "partitioner/graph/pool.h"
 #include "partitioner/search/search.h"
@@ -9,17 +9,17 @@
 /* --- table/: what each segment costs ------------------------------ */
 
 /* Parameters of a segment, this rank's part. */
-struct merak_hold {
+struct merak_param_state {
     double param_bytes; /* as kernels read them */
     double grad_bytes;  /* accumulators of all uses */
-    double low, full;   /* elements with and without an f32 master */
+    double bf16_elems, f32_elems; /* elements with and without an f32 master */
     double convert_s;   /* gradients brought to the parameters' layout */
     double elements;    /* held by all tensor ranks together */
     int n;
     /* If tensor ranks share out the state of what they hold alike, as
      * merak_sharded_flat_axes() says: so much less of the above, and to gather
      * the parameters. */
-    double low_less, full_less, convert_less_s, gather_s;
+    double bf16_elems_less, f32_elems_less, convert_less_s, gather_s;
 };
 
 /* What is kept of a forward for its backward.  Blocks are recompute.c's. */
@@ -35,7 +35,7 @@ enum merak_keep {
 struct merak_share {
     int segment, prev;
     double kept[MERAK_KEEPS];
-    struct merak_hold hold; /* grad_bytes is 0: every use has its own */
+    struct merak_param_state hold; /* grad_bytes is 0: every use has its own */
 };
 
 /* Of one micro-batch, or of a sub-pipeline's pair: see width below. */
@@ -46,25 +46,26 @@ struct merak_segment {
     double flops;
     bool begins_block;
     double kept[MERAK_KEEPS];    /* bytes kept for the backward */
-    double again_s[MERAK_KEEPS]; /* to have again what is not */
+    double recompute_s[MERAK_KEEPS]; /* to have again what is not */
     double peak; /* bytes of one in work, what is kept included */
     double up_bytes, down_bytes; /* cross its lower end, there and back */
     double up_part, down_part;   /* of them, if each tensor rank sends a part of
                                     what all hold alike */
     double exchanged;            /* bytes sent to tensor peers */
     double largest;              /* elements of the largest parameter here */
-    double lent; /* elements of those that a later segment has, too */
+    double shared_later_elems;   /* elements of those that a later segment has,
+                                    too */
     /* Of a block that all stages run, f_s and b_s are a stage's kernels: from
      * when they begin, its exchanges between stages are over after so long. */
-    double f_met_s, b_met_s;
-    struct merak_hold hold;
+    double f_latency_s, b_latency_s;
+    struct merak_param_state hold;
     int first_share, n_shares;
 };
 
 struct merak_table {
     int tp;
     enum merak_seq_parallel sp;
-    int batch; /* plan.batch */
+    int tp_batch_percent; /* plan.tp_batch_percent */
     size_t micro_batch;
     enum merak_branches branches; /* plan.branches */
     bool may_slice;               /* no tensor axis cuts sequences */
@@ -102,7 +103,7 @@ void merak_table_destroy(struct merak_table *table);
  * were all kept, or were they dropped. */
 struct merak_mark {
     int at;
-    double all, least, peak, again_s;
+    double all, least, peak, recompute_s;
 };
 
 /* A segment, and what stands when it is in work and nothing is dropped. */
@@ -124,28 +125,30 @@ struct merak_range {
     /* With so much kept: bytes, the most that stands, that stands and is to
      * be dropped at the block's end, seconds to have it again. */
     double kept[MERAK_KEEPS], peak[MERAK_KEEPS], dropped[MERAK_KEEPS];
-    double again_s[MERAK_KEEPS];
+    double recompute_s[MERAK_KEEPS];
     double exchanged, largest;
     /* Of what is kept for certain (need.c): all, before the latest block, what
      * that makes, and the most that stands. */
-    double sure, sure_before, block_all, sure_peak;
+    double retained, retained_before, block_all, retained_peak;
     struct merak_mark *mark; /* by block */
     struct merak_top *top;   /* where nothing behind is higher */
-    struct merak_hold hold;
-    double tied, lent; /* elements of parameters that an earlier, a later part
-                          has, too */
+    struct merak_param_state hold;
+    double tied, shared_later_elems; /* elements of parameters that an earlier,
+                          a later part has, too */
 };
 
 /* A part that drops something. */
 struct merak_keeps {
     double kept, peak; /* as of segments */
-    double again_s;
+    double recompute_s;
 };
 
-void merak_hold_add(struct merak_hold *to, const struct merak_hold *what);
+void merak_param_state_add(struct merak_param_state *to,
+                           const struct merak_param_state *what);
 /* With and without ZeRO-1: the elements whose state is this rank's, or shared
  * out among its replicas. */
-struct merak_hold merak_hold_of(const struct merak_hold *hold, bool zero1);
+struct merak_param_state
+merak_param_state_of(const struct merak_param_state *hold, bool zero1);
 void merak_range_start(struct merak_range *range, int from,
                        struct merak_marks *marks);
 /* Take in segment range->to. */
@@ -159,7 +162,7 @@ struct merak_keeps merak_range_keeps(const struct merak_range *range,
 
 struct merak_step_action {
     enum merak_action_kind kind;
-    bool again; /* does what recomputation there is: R, or a B without R */
+    bool recompute; /* does what recomputation there is: R, or a B without R */
     int chunk, unit, pass;
 };
 
@@ -236,10 +239,10 @@ struct merak_candidate {
 struct merak_rater {
     struct merak_cost_model shared;
     const struct merak_cost_model *cost; /* that; the rater stays in place */
-    struct merak_cost_model crowded;     /* all stages of a node use its ways */
+    struct merak_cost_model contended;   /* all stages of a node use its ways */
     /* What a stage's ranks take of a node's way for a byte that each of them
      * reduces over replicas; 0: no other stage does there, or dp is 1. */
-    double way_s_per_byte;
+    double uplink_s_per_byte;
     const struct merak_table *table;
     const struct merak_plan *plan;
     struct merak_search_tally tally; /* of this rater alone */
@@ -288,7 +291,7 @@ double merak_rate(struct merak_rater *rater, const int *bound, double *part_s,
  * it drops to take no more than `limit`, if that can be; `known` blocks do not
  * do.  Overwrites range, keeps and drop of the part. */
 struct merak_need {
-    double bytes, again_s;
+    double bytes, recompute_s;
     int blocks; /* that do, were blocks dropped; 0: none are to be */
 };
 struct merak_need merak_part_need(struct merak_rater *rater,
@@ -395,7 +398,7 @@ enum merak_status merak_graphs_shard(struct merak_graphs *graphs,
 void merak_graphs_count(const struct merak_graphs *graphs,
                         struct merak_search_tally *tally);
 
-/* --- final.c: programs --------------------------------------------- */
+/* --- finalist.c: programs --------------------------------------------- */
 
 /* A candidate's stages as programs of the first rank of each. */
 struct merak_built {
@@ -431,7 +434,7 @@ enum merak_status merak_search_try(const struct merak_search_input *in,
                                    struct merak_graphs *graphs, double limit,
                                    struct merak_candidate *cand,
                                    struct merak_error *err) MERAK_CHECKED;
-/* --- report.c ------------------------------------------------------ */
+/* --- stage_report.c ------------------------------------------------------ */
 
 /* The stages of a plan as a report wants them. */
 enum merak_status merak_search_report(const struct merak_search_input *in,
@@ -462,7 +465,7 @@ struct merak_search {
     int n_bigs;
     struct merak_pool *pool; /* bounds of candidates */
     double best_s;           /* rated */
-    bool desperate;          /* rate slow ones, too */
+    bool relax_time_bound;   /* rate slow ones, too */
     bool branches;           /* the model has some: try other orders */
     int n_nodes;             /* of a sharded graph */
     double effort;           /* instructions simulated */
@@ -562,7 +565,7 @@ enum merak_status
 merak_search_rate_shared(struct merak_search *s,
                          const struct merak_table *like) MERAK_CHECKED;
 
-/* --- finals.c ------------------------------------------------------ */
+/* --- finalists.c ------------------------------------------------------ */
 
 /* Simulate the best; both lists are then sorted, the chosen one first. */
 enum merak_status merak_search_finals(struct merak_search *s) MERAK_CHECKED;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* finals.c - which candidates are simulated
+/* finalists.c - which candidates are simulated
  *
  * The best rated first; then, while there is effort left, those that the
  * table says need a little too much memory, and other cuts of the best.
@@ -8,7 +8,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 
 #include "base/error.h"
 
@@ -38,8 +38,8 @@ int merak_search_compare_plans(const struct merak_plan *a,
         return a->order_tp_pp_dp ? 1 : -1;
     if (a->sp != b->sp)
         return a->sp < b->sp ? -1 : 1;
-    if (a->batch != b->batch)
-        return a->batch - b->batch;
+    if (a->tp_batch_percent != b->tp_batch_percent)
+        return a->tp_batch_percent - b->tp_batch_percent;
     if (a->sub_pipeline != b->sub_pipeline)
         return a->sub_pipeline ? 1 : -1;
     if (a->chunks != b->chunks)
@@ -77,7 +77,7 @@ static enum merak_status try_one(struct merak_search *s,
 
     s->effort += merak_search_effort(c);
     s->n_simulated++;
-    /* Its stages would wait in a circle, or a value go down the pipeline. */
+    /* The programs deadlock, or a value go down the pipeline. */
     if (rc == MERAK_ERR_CORRUPT || rc == MERAK_ERR_UNSUPPORTED) {
         c->settled = false;
         c->step_s = c->arena = DBL_MAX;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/order/order.h - a sharded graph, its nodes in an order to be cut
+/* partitioner/order/shard_order.h - a sharded graph, its nodes in an order to
+ * be cut
  *
  * Layouts do not depend on the order of nodes, cuts between stages do: where
  * branches run beside each other, what crosses a cut is decided here.
  */
-#ifndef MERAK_PARTITIONER_ORDER_ORDER_H
-#define MERAK_PARTITIONER_ORDER_ORDER_H
+#ifndef MERAK_PARTITIONER_ORDER_SHARD_ORDER_H
+#define MERAK_PARTITIONER_ORDER_SHARD_ORDER_H
 
 #include "partitioner/layout/shard.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choices.c - a plan's lists as text */
+/* list_text.c - a plan's lists as text */
 #include "config.h"
 
-#include "partitioner/plan/lists.h"
+#include "partitioner/plan/list_text.h"
 
 #include "base/error.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* order.c - see order.h */
+/* shard_order.c - see shard_order.h */
 #include "config.h"
 
-#include "partitioner/order/order.h"
+#include "partitioner/order/shard_order.h"
 
 enum merak_status merak_shard(const struct merak_graph *graph,
                               const struct merak_shard_options *opt,

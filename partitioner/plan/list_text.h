@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/plan/lists.h - a plan's lists as text
+/* partitioner/plan/list_text.h - a plan's lists as text
  *
  *   cut        "1-3-5": the places where parts but the first begin
  *   recompute  "a-2-0": what each part computes again: attention, or all of so
@@ -7,8 +7,8 @@
  *
  * The same in reports, in errors and in what `merak plan` is told.
  */
-#ifndef MERAK_PARTITIONER_PLAN_LISTS_H
-#define MERAK_PARTITIONER_PLAN_LISTS_H
+#ifndef MERAK_PARTITIONER_PLAN_LIST_TEXT_H
+#define MERAK_PARTITIONER_PLAN_LIST_TEXT_H
 
 #include "partitioner/plan/plan.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* final.c - finalists as programs: simulated, and reported on
+/* finalist.c - finalists as programs: simulated, and reported on
  *
  * A program of hundreds of micro-batches repeats itself, so a long one is
  * built with as many as it takes to settle; the table's rating says what the
@@ -9,7 +9,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/impl.h"
+#include "partitioner/search/search_impl.h"
 #include "partitioner/simulate/simulate.h"
 
 #include "base/error.h"

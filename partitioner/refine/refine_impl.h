@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/refine/impl.h - what the files of refine/ share */
-#ifndef MERAK_PARTITIONER_REFINE_IMPL_H
-#define MERAK_PARTITIONER_REFINE_IMPL_H
+/* partitioner/refine/refine_impl.h - what the files of refine/ share */
+#ifndef MERAK_PARTITIONER_REFINE_REFINE_IMPL_H
+#define MERAK_PARTITIONER_REFINE_REFINE_IMPL_H
 
 #include "partitioner/refine/refine.h"
 

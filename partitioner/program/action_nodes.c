@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* again.c - which nodes each action of a part runs, and what is recomputed
+/* action_nodes.c - which nodes each action of a part runs, and what is
+ * recomputed
  *
  * A block is what lies between two neighbouring places where the graph may
  * be cut: in a transformer the attention or the MLP of a layer with its norm
