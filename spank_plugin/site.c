@@ -102,8 +102,13 @@ static void write_answer(FILE *out, topo_info_response_msg_t *answer)
     __typeof__(slurm_print_topo_info_msg) *print =
         dlsym(RTLD_DEFAULT, "slurm_print_topo_info_msg");
 
+#if TOPOLOGY_HAS_NAME
+    if (print != NULL)
+        print(out, answer, NULL, NULL, 1); /* all nodes, all units */
+#else
     if (print != NULL)
         print(out, answer, NULL, 1);
+#endif
 }
 #else
 static void write_answer(FILE *out, topo_info_response_msg_t *answer)
