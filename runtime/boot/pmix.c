@@ -2,10 +2,11 @@
 /* pmix.c - the boot under srun --mpi=pmix, prterun, mpirun or flux
  *
  * Uses what every PMIx server has, Slurm's included: init, get, put, commit,
- * fence, abort.  No groups, no events.  Hosts come from the PMIX_HOSTNAME
- * key: the environment variable of that name is gethostname's answer and may
- * differ from Slurm's node name, and node ids of remote ranks are wrong
- * before Slurm 25.05.
+ * fence, abort, resolve.  No groups, no events.  Hosts come from the
+ * PMIX_HOSTNAME key: the environment variable of that name is gethostname's
+ * answer and may differ from Slurm's node name, and node ids of remote ranks
+ * are wrong before Slurm 25.05.  Of its own rank PMIx 5 answers the key by
+ * gethostname too: that one is looked up in the job's list of nodes.
  */
 #include "config.h"
 
@@ -327,6 +328,38 @@ static enum merak_status get_size(struct pmix_boot *boot,
     return MERAK_OK;
 }
 
+static bool has_me(const struct pmix_boot *boot, const char *node)
+{
+    pmix_proc_t *peers = NULL;
+    size_t n = 0;
+    bool found = false;
+
+    if (PMIx_Resolve_peers(node, boot->me.nspace, &peers, &n) != PMIX_SUCCESS)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        found = found || peers[i].rank == boot->me.rank;
+    PMIX_PROC_FREE(peers, n);
+    return found;
+}
+
+/* The name that the others know this node by; NULL where the server keeps no
+ * list. */
+static char *resolve_my_node(const struct pmix_boot *boot)
+{
+    char *nodes = NULL, *name = NULL, *rest = NULL;
+
+    if (PMIx_Resolve_nodes(boot->me.nspace, &nodes) != PMIX_SUCCESS ||
+        nodes == NULL)
+        return NULL;
+    for (char *node = strtok_r(nodes, ",", &rest); node != NULL && name == NULL;
+         node = strtok_r(NULL, ",", &rest)) {
+        if (has_me(boot, node))
+            name = strdup(node);
+    }
+    free(nodes);
+    return name;
+}
+
 static enum merak_status get_host(struct pmix_boot *boot, int rank,
                                   char **host_p, struct merak_error *err)
 {
@@ -334,6 +367,11 @@ static enum merak_status get_host(struct pmix_boot *boot, int rank,
     pmix_proc_t proc;
     pmix_status_t st;
 
+    if (rank == boot->base.rank) {
+        *host_p = resolve_my_node(boot);
+        if (*host_p != NULL)
+            return MERAK_OK;
+    }
     proc_of(boot, (pmix_rank_t)rank, &proc);
     st = PMIx_Get(&proc, PMIX_HOSTNAME, NULL, 0, &value);
     if (st != PMIX_SUCCESS || value->type != PMIX_STRING) {
