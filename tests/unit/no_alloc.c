@@ -87,10 +87,11 @@ int posix_memalign(void **p, size_t align, size_t size)
 }
 #endif
 
+/* libstdc++ is what the C++ among them allocates by: nothing of ours does. */
 static bool is_library(const char *file)
 {
-    static const char *const known[] = {"libuct", "libucp", "libucs", "libucm",
-                                        "libdnnl"};
+    static const char *const known[] = {"libuct", "libucp",  "libucs",
+                                        "libucm", "libdnnl", "libstdc++"};
 
     for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
         if (strstr(file, known[i]) != NULL)
