@@ -72,3 +72,56 @@ quietly()
         return $rc
     }
 }
+
+# Add the results that automake's TAP driver wrote under the working directory
+# to $passed, $failed and $skipped.
+count_units()
+{
+    local all
+
+    all=$(find tests -name '*.trs' -exec cat {} +)
+    passed=$((passed + $(grep -cE '^:test-result: (PASS|XFAIL)' <<<"$all")))
+    failed=$((failed + $(grep -cE '^:test-result: (FAIL|XPASS|ERROR)' <<<"$all")))
+    skipped=$((skipped + $(grep -c '^:test-result: SKIP' <<<"$all")))
+}
+
+# Run make's target check, with arguments for make, and count; what did not
+# pass is printed.
+run_units()
+{
+    make -k -j"$(nproc)" check "$@" 2>&1 | tee check.log |
+        grep -E '^(FAIL|ERROR|XPASS|SKIP|# (TOTAL|PASS|FAIL|SKIP))'
+    local rc=${PIPESTATUS[0]} before=$failed
+
+    count_units
+    if [ "$rc" -ne 0 ] && [ "$failed" -eq "$before" ]; then
+        tail -n 40 check.log
+        echo "make check failed outside a test"
+        failed=$((failed + 1))
+    fi
+}
+
+# The closing line of everything that tests.
+totals='^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$'
+
+# Add the last line of totals in file $1; none is a failure.  $2 is the exit
+# code of what wrote it, which has to agree.
+count_totals()
+{
+    local p f s line
+
+    line=$(grep -E "$totals" "$1" | tail -n 1)
+    read -r p _ f _ s _ <<<"$line"
+    passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0}))
+    skipped=$((skipped + ${s:-0}))
+    if [ -z "$line" ] || { [ "$2" -ne 0 ] && [ "$f" -eq 0 ]; }; then
+        echo "ended with exit code $2 and ${line:-no totals}"
+        failed=$((failed + 1))
+    fi
+}
+
+print_totals()
+{
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+}
