@@ -22,7 +22,12 @@ AC_DEFUN([MERAK_CHECK_DNNL], [
 #endif
       ]],
     [[return dnnl_version()->major != DNNL_VERSION_MAJOR;]])],
-    [AC_MSG_RESULT([yes])],
+    [AC_COMPUTE_INT([merak_onednn_major], [DNNL_VERSION_MAJOR],
+       [#include <oneapi/dnnl/dnnl_version.h>])
+     AC_COMPUTE_INT([merak_onednn_minor], [DNNL_VERSION_MINOR],
+       [#include <oneapi/dnnl/dnnl_version.h>])
+     merak_version_onednn=$merak_onednn_major.$merak_onednn_minor
+     AC_MSG_RESULT([$merak_version_onednn])],
     [AC_MSG_RESULT([no])
      AC_MSG_ERROR([oneDNN 2.6 or later was not found: install libdnnl-dev, or name its place with --with-onednn=DIR])])
   CPPFLAGS=$merak_save_CPPFLAGS

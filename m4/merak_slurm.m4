@@ -23,7 +23,7 @@ AC_DEFUN([MERAK_CHECK_SLURM], [
   AS_CASE([$with_slurm],
     [no], [with_spank=no],
     [yes], [],
-    [SLURM_CPPFLAGS="-I$with_slurm/include"])
+    [SLURM_CPPFLAGS="-isystem $with_slurm/include"])
   AC_SUBST([SLURM_CPPFLAGS])
 
   merak_slurm_version=none

@@ -122,6 +122,9 @@ if [ -z "$inside" ]; then
     [ -n "$mirror" ] || mirror=$(host_mirror)
     mirror=${mirror:-http://deb.debian.org/debian}
     mkdir -p "$base" && base=$(cd "$base" && pwd -P) || exit 69
+    [ -d "$base/$name${arch:+-$arch}" ] ||
+        wget -q -T 30 -t 2 -O /dev/null "$mirror/dists/$name/InRelease" ||
+        skip "no $name at $mirror"
     lock=$base/$name${arch:+-$arch}.lock
     exec 9>"$lock"
     flock -n 9 || die "another run holds $lock"
