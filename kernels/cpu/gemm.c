@@ -9,9 +9,12 @@
  * f32 goes through dnnl_sgemm.  bf16 goes through matmul primitives where the
  * processor multiplies bf16; they are made once a tile shape and kept, with
  * their memory objects and scratchpads for every thread.  Elsewhere oneDNN has
- * no bf16, or an imitation slower than f32: there a tile's operands become
- * f32, WIDE_K of k at a time so that they stay in the cache, and go through
- * dnnl_sgemm too.
+ * no bf16, or an imitation slower than f32: there it goes through dnnl_sgemm,
+ * too.
+ *
+ * Before dnnl_sgemm a tile's operands are copied where they are transposed,
+ * bf16, or laid out so that oneDNN is slow to read them, K_STEP of k at a time
+ * so that the copies stay in the cache.
  */
 #include "config.h"
 
@@ -35,7 +38,9 @@
 #define TILE_MIN_M 128 /* below, packing the operands dominates */
 #define TILE_MIN_N 256
 #define TILE_ROUND 64
-#define WIDE_K 512
+#define K_STEP 512    /* of k, where operands are copied */
+#define COPY_MIN_M 32 /* fewer rows of a are not worth a copy of b */
+#define PAGE 4096
 #define LINE 64 /* bytes of a cache line */
 
 /* What tells one primitive from another; compared as bytes, so made from
@@ -329,15 +334,23 @@ enum merak_status merak_gemm_open(struct merak_error *err)
 
 /* --- tiles ---------------------------------------------------------------- */
 
+/* An operand as oneDNN reads it. */
+struct side {
+    bool copied;  /* to the thread's scratch, k_step of k at a time */
+    size_t pitch; /* elements between its rows */
+    size_t at;    /* in the scratch, behind oneDNN's */
+};
+
 /* One product being computed: its grid, and the (at most four) primitives of
  * inner, right, lower and corner tiles. */
 struct job {
     const struct merak_gemm *g;
     size_t tile_m, tile_n, rows, cols;
-    bool widened;    /* bf16 that is multiplied as f32 */
-    size_t lda, ldb; /* as they are multiplied: maybe turned, widened */
-    /* in the thread's scratch, behind oneDNN's */
-    size_t turned_at, wide_b_at, wide_c_at, scratch_bytes;
+    bool native; /* bf16 by oneDNN, not as f32 */
+    size_t k_step;
+    struct side a, b;
+    size_t wide_c_at; /* f32 of a tile of c that is bf16 */
+    size_t scratch_bytes;
     struct tile *edge[2][2];
     _Atomic int failed; /* a dnnl_status_t */
 };
@@ -392,8 +405,8 @@ static enum merak_status find_tiles(struct job *job, struct merak_error *err)
         key.m = extent(row, job->tile_m, g->m);
         key.n = extent(col, job->tile_n, g->n);
         key.k = g->k;
-        key.lda = job->lda;
-        key.ldb = job->ldb;
+        key.lda = job->a.pitch;
+        key.ldb = job->b.pitch;
         key.ldc = g->n;
         key.trans_b = g->trans_b;
         key.bf16_c = g->bf16_c;
@@ -434,68 +447,79 @@ static struct tile_place place(const struct job *job, size_t row, size_t col)
     };
 }
 
-static void fill_bias(const struct tile_place *p, float *c, size_t ldc)
+/* [rows, cols] of a matrix, as f32. */
+static void copy(const struct merak_gemm *g, const char *from, size_t pitch,
+                 size_t rows, size_t cols, float *to, size_t to_pitch)
 {
-    for (size_t i = 0; p->bias != NULL && i < p->m; i++)
-        memcpy(c + i * ldc, p->bias, p->n * sizeof(float));
+    if (g->bf16_ab) {
+        g->moves->widen((const uint16_t *)from, pitch, rows, cols, to,
+                        to_pitch);
+        return;
+    }
+    for (size_t i = 0; i < rows; i++, from += pitch * sizeof(*to))
+        memcpy(to + i * to_pitch, from, cols * sizeof(*to));
+}
+
+/* The tile's rows of a, k0 .. k0 + depth - 1 of k. */
+static const float *take_a(const struct job *job, const struct tile_place *p,
+                           size_t k0, size_t depth, char *scratch)
+{
+    const struct merak_gemm *g = job->g;
+    const char *from = p->a + k0 * input_bytes(g) * (g->trans_a ? g->m : 1);
+    float *to = (float *)(scratch + job->a.at);
+
+    if (!job->a.copied)
+        return (const float *)from;
+    if (!g->trans_a)
+        copy(g, from, g->k, p->m, depth, to, job->a.pitch);
+    else if (g->bf16_ab)
+        g->moves->transpose_widen((const uint16_t *)from, g->m, depth, p->m, to,
+                                  job->a.pitch);
+    else
+        g->moves->transpose(from, g->m, depth, p->m, to, job->a.pitch, false);
+    return to;
+}
+
+/* The tile's columns of b. */
+static const float *take_b(const struct job *job, const struct tile_place *p,
+                           size_t k0, size_t depth, char *scratch)
+{
+    const struct merak_gemm *g = job->g;
+    const char *from = p->b + k0 * input_bytes(g) * (g->trans_b ? 1 : g->n);
+    float *to = (float *)(scratch + job->b.at);
+
+    if (!job->b.copied)
+        return (const float *)from;
+    if (g->trans_b)
+        copy(g, from, g->k, p->n, depth, to, job->b.pitch);
+    else
+        copy(g, from, g->n, depth, p->n, to, job->b.pitch);
+    return to;
 }
 
 static dnnl_status_t multiply_f32(const struct job *job,
-                                  const struct tile_place *p)
-{
-    const struct merak_gemm *g = job->g;
-    float *c = (float *)p->c;
-
-    fill_bias(p, c, g->n);
-    return dnnl_sgemm(
-        'N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)p->m, (dnnl_dim_t)p->n,
-        (dnnl_dim_t)g->k, 1.0f, (const float *)p->a, (dnnl_dim_t)job->lda,
-        (const float *)p->b, (dnnl_dim_t)job->ldb,
-        g->accumulate || p->bias != NULL ? 1.0f : 0.0f, c, (dnnl_dim_t)g->n);
-}
-
-/* Rows and columns k0 .. k0 + depth - 1 of a tile's operands, in f32. */
-static void widen_operands(const struct job *job, const struct tile_place *p,
-                           size_t k0, size_t depth, float *a, float *b)
-{
-    const struct merak_gemm *g = job->g;
-    const uint16_t *from_a = (const uint16_t *)p->a;
-    const uint16_t *from_b = (const uint16_t *)p->b;
-
-    if (g->trans_a)
-        g->moves->transpose_widen(from_a + k0 * g->m, g->m, depth, p->m, a,
-                                  job->lda);
-    else
-        g->moves->widen(from_a + k0, g->k, p->m, depth, a, job->lda);
-    if (g->trans_b)
-        g->moves->widen(from_b + k0, g->k, p->n, depth, b, job->ldb);
-    else
-        g->moves->widen(from_b + k0 * g->n, g->n, depth, p->n, b, job->ldb);
-}
-
-static dnnl_status_t multiply_widened(const struct job *job,
-                                      const struct tile_place *p, int thread)
+                                  const struct tile_place *p, int thread)
 {
     const struct merak_gemm *g = job->g;
     char *scratch = gemm.scratch[thread];
-    float *a = (float *)(scratch + job->turned_at);
-    float *b = (float *)(scratch + job->wide_b_at);
     float *c = g->bf16_c ? (float *)(scratch + job->wide_c_at) : (float *)p->c;
     size_t ldc = g->bf16_c ? job->tile_n : g->n;
     float beta = g->accumulate || p->bias != NULL ? 1.0f : 0.0f;
 
     if (g->bf16_c && g->accumulate)
         g->moves->widen((const uint16_t *)p->c, g->n, p->m, p->n, c, ldc);
-    fill_bias(p, c, ldc);
-    for (size_t k0 = 0; k0 < g->k; k0 += WIDE_K, beta = 1.0f) {
-        size_t depth = g->k - k0 < WIDE_K ? g->k - k0 : WIDE_K;
+    for (size_t i = 0; p->bias != NULL && i < p->m; i++)
+        memcpy(c + i * ldc, p->bias, p->n * sizeof(*c));
+    for (size_t k0 = 0; k0 < g->k; k0 += job->k_step, beta = 1.0f) {
+        size_t depth = g->k - k0 < job->k_step ? g->k - k0 : job->k_step;
+        const float *a = take_a(job, p, k0, depth, scratch);
+        const float *b = take_b(job, p, k0, depth, scratch);
         dnnl_status_t rc;
 
-        widen_operands(job, p, k0, depth, a, b);
         rc = dnnl_sgemm('N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)p->m,
                         (dnnl_dim_t)p->n, (dnnl_dim_t)depth, 1.0f, a,
-                        (dnnl_dim_t)job->lda, b, (dnnl_dim_t)job->ldb, beta, c,
-                        (dnnl_dim_t)ldc);
+                        (dnnl_dim_t)job->a.pitch, b, (dnnl_dim_t)job->b.pitch,
+                        beta, c, (dnnl_dim_t)ldc);
         if (rc != dnnl_success)
             return rc;
     }
@@ -504,7 +528,8 @@ static dnnl_status_t multiply_widened(const struct job *job,
     return dnnl_success;
 }
 
-static dnnl_status_t multiply_bf16(const struct tile *t, int thread,
+/* With a primitive; a that is transposed has been turned. */
+static dnnl_status_t run_primitive(const struct tile *t, int thread,
                                    const struct tile_place *p)
 {
     static const int id[SLOT_COUNT] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS,
@@ -529,6 +554,20 @@ static dnnl_status_t multiply_bf16(const struct tile *t, int thread,
     return dnnl_primitive_execute(t->primitive, gemm.stream, n, arg);
 }
 
+static dnnl_status_t multiply_bf16(const struct job *job, size_t row,
+                                   size_t col, struct tile_place *p, int thread)
+{
+    const struct merak_gemm *g = job->g;
+    char *turned = gemm.scratch[thread] + job->a.at;
+
+    if (g->trans_a) {
+        g->moves->transpose(p->a, g->m, g->k, p->m, turned, job->a.pitch, true);
+        p->a = turned;
+    }
+    return run_primitive(job->edge[row + 1 == job->rows][col + 1 == job->cols],
+                         thread, p);
+}
+
 static void multiply_tile(void *arg, size_t item, int thread)
 {
     struct job *job = arg;
@@ -538,67 +577,68 @@ static void multiply_tile(void *arg, size_t item, int thread)
 
     /* oneDNN asks the OpenMP runtime, where this is a thread's own setting */
     omp_set_num_threads(1);
-    if (job->g->trans_a && !job->widened) {
-        char *turned = gemm.scratch[thread] + job->turned_at;
-
-        job->g->moves->transpose(p.a, job->g->m, job->g->k, p.m, turned,
-                                 job->lda, job->g->bf16_ab);
-        p.a = turned;
-    }
-    if (job->widened)
-        rc = multiply_widened(job, &p, thread);
-    else if (job->g->bf16_ab)
-        rc = multiply_bf16(
-            job->edge[row + 1 == job->rows][col + 1 == job->cols], thread, &p);
+    if (job->native)
+        rc = multiply_bf16(job, row, col, &p, thread);
     else
-        rc = multiply_f32(job, &p);
+        rc = multiply_f32(job, &p, thread);
     if (rc != dnnl_success)
         job->failed = (int)rc;
 }
 
-/* Elements between rows of `k` that are turned: an odd number of cache lines,
+/* Elements between rows of `k` that are copied: an odd number of cache lines,
  * which spreads columns over all sets of a cache.  Where k is a power of two
  * they would share a few, and products take a fifth longer. */
-static size_t turned_pitch(size_t k, size_t bytes)
+static size_t spread_pitch(size_t k, size_t bytes)
 {
     size_t lines = (k * bytes + LINE - 1) / LINE;
 
     return (lines | 1) * LINE / bytes;
 }
 
-/* Pitches of the operands as they are multiplied. */
-static void find_pitches(struct job *job)
+/* Rows of n f32 are a multiple of a page apart: all of a column is in the same
+ * sets of the first cache, and oneDNN's packing of it misses each time. */
+static bool shares_sets(size_t n)
 {
-    const struct merak_gemm *g = job->g;
-    size_t depth = g->k < WIDE_K ? g->k : WIDE_K;
-
-    job->lda = g->trans_a ? turned_pitch(g->k, input_bytes(g)) : g->k;
-    job->ldb = g->trans_b ? g->k : g->n;
-    if (!job->widened)
-        return;
-    job->lda = turned_pitch(depth, sizeof(float));
-    job->ldb = g->trans_b ? job->lda : turned_pitch(job->tile_n, sizeof(float));
+    return n * sizeof(float) % PAGE == 0;
 }
 
-/* Where a thread keeps what of a tile is turned or widened; at most 12 MiB
- * where it is widened. */
+static void find_sides(struct job *job)
+{
+    const struct merak_gemm *g = job->g;
+    bool widened = g->bf16_ab && !job->native;
+    size_t b_cols = g->trans_b ? g->k : g->n, step;
+
+    job->a.copied =
+        g->trans_a || widened || (!job->native && shares_sets(g->k));
+    job->b.copied =
+        widened || (!job->native && g->m >= COPY_MIN_M && shares_sets(b_cols));
+    step = job->native || !(job->a.copied || job->b.copied) ? g->k : K_STEP;
+    job->k_step = step < g->k ? step : g->k;
+    job->a.pitch = g->k;
+    if (job->a.copied)
+        job->a.pitch = spread_pitch(job->k_step, job->native ? 2 : 4);
+    job->b.pitch = b_cols;
+    if (job->b.copied)
+        job->b.pitch =
+            spread_pitch(g->trans_b ? job->k_step : job->tile_n, sizeof(float));
+}
+
+/* Where a thread keeps what of a tile is copied. */
 static void place_scratch(struct job *job)
 {
     const struct merak_gemm *g = job->g;
-    size_t depth = g->k < WIDE_K ? g->k : WIDE_K;
-    size_t b_rows = g->trans_b ? job->tile_n : depth;
+    size_t bytes = job->native ? 2 : sizeof(float);
+    size_t b_rows = g->trans_b ? job->tile_n : job->k_step;
     size_t end = gemm.dnnl_bytes;
 
-    job->turned_at = end;
-    if (job->widened)
-        end += job->tile_m * job->lda * sizeof(float);
-    else if (g->trans_a)
-        end += job->tile_m * job->lda * input_bytes(g);
-    job->wide_b_at = end = merak_size_align(end, LINE);
-    if (job->widened)
-        end += b_rows * job->ldb * sizeof(float);
+    job->a.at = end;
+    if (job->a.copied)
+        end += job->tile_m * job->a.pitch * bytes;
+    job->b.at = end = merak_size_align(end, LINE);
+    if (job->b.copied)
+        end += b_rows * job->b.pitch * bytes;
     job->wide_c_at = end = merak_size_align(end, LINE);
-    if (job->widened && g->bf16_c)
+    if (!job->native && g->bf16_c)
         end += job->tile_m * job->tile_n * sizeof(float);
     job->scratch_bytes = end;
 }
@@ -606,7 +646,7 @@ static void place_scratch(struct job *job)
 enum merak_status merak_gemm(const struct merak_gemm *g,
                              struct merak_error *err)
 {
-    struct job job = {.g = g, .widened = g->bf16_ab && !gemm.has_bf16};
+    struct job job = {.g = g, .native = g->bf16_ab && gemm.has_bf16};
     enum merak_status rc = MERAK_OK;
     int threads;
 
@@ -614,8 +654,8 @@ enum merak_status merak_gemm(const struct merak_gemm *g,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the cpu backend has not been opened");
     cut_grid(&job);
-    find_pitches(&job);
-    if (g->bf16_ab && !job.widened)
+    find_sides(&job);
+    if (job.native)
         rc = find_tiles(&job, err);
     if (rc != MERAK_OK)
         return rc;

@@ -186,6 +186,43 @@ static void older_instruction_sets_agree_with_the_reference(void **state)
     }
 }
 
+static void compare_threads(const struct kc *c);
+
+/* Products whose operands are copied a part of k at a time: bf16 as f32, and
+ * f32 with rows that are pages apart.  Few rows copy less. */
+static void wide_products_agree_with_the_reference(void **state)
+{
+    static const struct {
+        size_t M, C, O;
+    } sizes[] = {{35, 1024, 60}, {35, 60, 1024}, {2, 2048, 30}, {40, 1100, 60}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        size_t M = sizes[i].M, C = sizes[i].C, O = sizes[i].O;
+        const struct kc_row row = {.op = "linear",
+                                   .n_in = 3,
+                                   .n_out = 1,
+                                   .attrs.i[0] = 1,
+                                   .operand = {{'c', 2, {M, C}},
+                                               {'c', 2, {O, C}},
+                                               {'f', 1, {O}},
+                                               {'c', 2, {M, O}}}};
+
+        for (int d = 0; d < 2; d++) {
+            enum merak_dtype dtype = d == 0 ? MERAK_F32 : MERAK_BF16;
+            struct kc c;
+
+            open_cpu(2);
+            kc_create(&c, &row, dtype, 1);
+            compare_with_ref(&c);
+            kc_run(&c, "ref");
+            visit_gradients(&c, dtype, compare_with_ref);
+            visit_gradients(&c, dtype, compare_threads);
+            kc_destroy(&c);
+        }
+    }
+}
+
 static void compare_threads(const struct kc *c)
 {
     struct kc one, more;
@@ -603,6 +640,7 @@ int main(void)
         cmocka_unit_test(every_op_agrees_with_the_reference_in_f32),
         cmocka_unit_test(every_op_agrees_with_the_reference_in_bf16),
         cmocka_unit_test(older_instruction_sets_agree_with_the_reference),
+        cmocka_unit_test(wide_products_agree_with_the_reference),
         cmocka_unit_test(thread_counts_give_the_same_bits),
         cmocka_unit_test(addresses_give_the_same_bits),
         cmocka_unit_test(shards_make_the_whole),
