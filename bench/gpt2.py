@@ -1,14 +1,20 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""gpt2.py - GPT-2 124M training steps against PyTorch, in one run
+"""gpt2.py - GPT-2 training steps against PyTorch, in one run
 
-  bench/gpt2.py [--merak PATH] [--rounds N] [--dtypes fp32,bf16]
+  bench/gpt2.py [--merak PATH] [--python PATH | --venv DIR] [--isa avx2]
+                [--models 124m:256,124m:64,30m:256] [--dtypes fp32,bf16]
+                [--rounds N] [--steps N]
 
-Alternates Merak and bench/gpt2_pytorch.py as whole processes, both with two
-threads, the C library's allocator told to keep its memory, and OpenBLAS's
-core type set; PyTorch gets Debian's OpenMP build of OpenBLAS where that is
-installed, with which it is 1.4 times as fast as with the default one.  Prints
-medians, the ratio pair by pair, and peak memory.
+Alternates Merak with bench/gpt2_pytorch.py, eager and compiled, as whole
+processes with the same number of threads and the C library's allocator told
+to keep its memory.  Prints medians, the ratio of Merak to the faster of the
+two round by round, and peak memory.
+
+PyTorch is what --python's interpreter has; without it, what pip installs into
+the virtual environment --venv, which is made if it is not there.  Compiling
+wants a C++ compiler and Python's headers; what is compiled is kept from round
+to round.  --isa avx2 narrows both sides to AVX2.
 """
 import argparse
 import json
@@ -22,6 +28,11 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 VOCAB = 50257
+NARROW = {
+    "merak": {"MERAK_CPU_ISA": "avx2"},
+    "pytorch": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+                "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+}
 
 
 def write_tokens(prefix, n):
@@ -35,86 +46,119 @@ def write_tokens(prefix, n):
         f.write(struct.pack("<iqqq", n, 0, 0, 1))
 
 
-def tuned_environment(threads):
-    env = dict(os.environ, OMP_NUM_THREADS=str(threads),
+def find_python(args):
+    """The interpreter that has PyTorch."""
+    if args.python:
+        return args.python
+    python = os.path.join(args.venv, "bin", "python")
+    if not os.path.exists(python):
+        subprocess.run([sys.executable, "-m", "venv", args.venv], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "torch",
+                        "numpy"], check=True)
+    return python
+
+
+def environment(args, side):
+    env = dict(os.environ, OMP_NUM_THREADS=str(args.threads),
                MALLOC_TRIM_THRESHOLD_="-1", MALLOC_MMAP_MAX_="0",
                MALLOC_TOP_PAD_=str(1 << 29))
-    with open("/proc/cpuinfo", encoding="ascii") as f:
-        if "avx512bw" in f.read():
-            env["OPENBLAS_CORETYPE"] = "SkylakeX"
+    env.setdefault("TORCHINDUCTOR_CACHE_DIR",
+                   os.path.join(args.folder, "inductor"))
+    if args.isa == "avx2":
+        env.update(NARROW[side])
     return env
 
 
-# PyTorch has OpenMP threads of its own: the other build adds a second pool.
-OPENBLAS_OPENMP = "/usr/lib/x86_64-linux-gnu/openblas-openmp"
+def model_file(model):
+    return os.path.join(HERE, f"gpt2-{model}.json")
 
 
-def run_pytorch(args, dtype):
-    env = tuned_environment(args.threads)
-    if os.path.isdir(OPENBLAS_OPENMP):
-        env["LD_LIBRARY_PATH"] = OPENBLAS_OPENMP
+def run_pytorch(args, model, seq, dtype, compiled):
     out = subprocess.run(
-        ["/usr/bin/python3", os.path.join(HERE, "gpt2_pytorch.py"),
-         "--batch", str(args.batch), "--seq", str(args.seq),
-         "--steps", str(args.steps), "--threads", str(args.threads),
-         "--dtype", dtype], env=env, check=True,
-        capture_output=True, text=True).stdout.split()
+        [args.python, os.path.join(HERE, "gpt2_pytorch.py"),
+         "--model", model_file(model), "--batch", str(args.batch),
+         "--seq", str(seq), "--steps", str(args.steps),
+         "--threads", str(args.threads), "--dtype", dtype]
+        + ["--compile"] * compiled,
+        env=environment(args, "pytorch"), check=True,
+        stdout=subprocess.PIPE, text=True).stdout.split()
     return float(out[0]), float(out[2])
 
 
-def run_merak(args, dtype, folder):
-    metrics = os.path.join(folder, "metrics.jsonl")
+def run_merak(args, model, seq, dtype):
+    metrics = os.path.join(args.folder, "metrics.jsonl")
     if os.path.exists(metrics):
         os.remove(metrics)
-    child = subprocess.Popen(
-        [args.merak, "train", "--model",
-         os.path.join(HERE, "gpt2-124m.json"),
-         "--data", os.path.join(folder, "tokens"), "--seq", str(args.seq),
-         "--micro-batch", str(args.batch), "--global-batch", str(args.batch),
-         "--steps", str(args.steps + 1), "--eval-samples", "0",
-         "--lr", "1e-4", "--clip", "1", "--threads", str(args.threads),
-         "--dtype", dtype, "--metrics", metrics],
-        stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = 0 # reaped
-    if status != 0:
-        sys.exit(f"{args.merak} failed")
+    with open(os.path.join(args.folder, "log"), "w+", encoding="utf-8") as log:
+        child = subprocess.Popen(
+            [args.merak, "train", "--model", model_file(model),
+             "--data", os.path.join(args.folder, "tokens"),
+             "--seq", str(seq), "--micro-batch", str(args.batch),
+             "--global-batch", str(args.batch),
+             "--steps", str(args.steps + 1), "--eval-samples", "0",
+             "--lr", "1e-4", "--clip", "1", "--threads", str(args.threads),
+             "--dtype", dtype, "--metrics", metrics],
+            env=environment(args, "merak"), stderr=log)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = 0 # reaped
+        if status != 0:
+            log.seek(0)
+            sys.exit(f"{args.merak} failed:\n{log.read()}")
     with open(metrics, encoding="ascii") as f:
         times = [json.loads(line)["step_s"] for line in f]
     return statistics.median(times[1:]), usage.ru_maxrss / 1024
 
 
+def compare(args, model, seq, dtype):
+    ours, eager, compiled = [], [], []
+    for _ in range(args.rounds):
+        ours.append(run_merak(args, model, seq, dtype))
+        eager.append(run_pytorch(args, model, seq, dtype, False))
+        compiled.append(run_pytorch(args, model, seq, dtype, True))
+    rates = [args.batch * seq / statistics.median(run[0] for run in runs)
+             for runs in (ours, eager, compiled)]
+    ratios = sorted(min(e[0], c[0]) / o[0]
+                    for o, e, c in zip(ours, eager, compiled))
+    peaks = [max(run[1] for run in runs) for runs in (ours, eager, compiled)]
+    print(f"{model:5} {seq:5}  {dtype:5}", *(f"{r:8.1f}" for r in rates),
+          f"  {statistics.median(ratios):.2f} ({ratios[0]:.2f}.."
+          f"{ratios[-1]:.2f})  ", *(f"{p:8.0f}" for p in peaks), flush=True)
+
+
 def main():
+    cache = os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))
     parser = argparse.ArgumentParser()
     parser.add_argument("--merak", default="merak")
+    parser.add_argument("--python", help="an interpreter that has PyTorch")
+    parser.add_argument("--venv",
+                        default=os.path.join(cache, "merak-bench-pytorch"))
+    parser.add_argument("--isa", choices=("native", "avx2"), default="native")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--seq", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--models", default="124m:256,124m:64,30m:256",
+                        help="MODEL:T,...; MODEL is of gpt2-MODEL.json here")
     parser.add_argument("--dtypes", default="fp32,bf16")
     args = parser.parse_args()
 
-    tokens = args.batch * args.seq
-    print(f"GPT-2 124M, B={args.batch}, T={args.seq}, {args.threads} threads, "
-          f"medians of {args.rounds} alternating runs of {args.steps} steps")
-    print("dtype  Merak tok/s  PyTorch tok/s  ratio (min..max)   "
-          "Merak MiB  PyTorch MiB")
-    with tempfile.TemporaryDirectory() as folder:
-        write_tokens(os.path.join(folder, "tokens"), 200000)
-        for dtype in args.dtypes.split(","):
-            ours, theirs = [], []
-            for _ in range(args.rounds):
-                ours.append(run_merak(args, dtype, folder))
-                theirs.append(run_pytorch(args, dtype))
-            ratios = sorted(t[0] / o[0] for o, t in zip(ours, theirs))
-            print(f"{dtype:5}  "
-                  f"{tokens / statistics.median(o[0] for o in ours):11.1f}  "
-                  f"{tokens / statistics.median(t[0] for t in theirs):13.1f}  "
-                  f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}.."
-                  f"{ratios[-1]:.2f})   "
-                  f"{max(o[1] for o in ours):11.0f}  "
-                  f"{max(t[1] for t in theirs):11.0f}", flush=True)
+    args.python = find_python(args)
+    version = subprocess.run(
+        [args.python, "-c", "import torch; print(torch.__version__)"],
+        check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    print(f"GPT-2, B={args.batch}, {args.threads} threads, instructions "
+          f"{args.isa}, PyTorch {version}: medians of {args.rounds} "
+          f"alternating runs of {args.steps} steps")
+    print("                    tokens/s                     ratio to the"
+          "          peak MiB")
+    print("model     T  dtype    Merak    eager compiled   faster (min..max)"
+          "     Merak    eager compiled")
+    with tempfile.TemporaryDirectory() as args.folder:
+        write_tokens(os.path.join(args.folder, "tokens"), 200000)
+        for row in args.models.split(","):
+            model, seq = row.split(":")
+            for dtype in args.dtypes.split(","):
+                compare(args, model, int(seq), dtype)
 
 
 if __name__ == "__main__":
