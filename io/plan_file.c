@@ -5,6 +5,8 @@
  * reads the degrees without a JSON library (spank_plugin/plan_head.c):
  *
  *   merak_plan  the format's version, 2
+ *   sent        {pp_bytes, dp_bytes}: of a step, by a link between stages and
+ *               one between replicas; left out where it is not known
  *   plan        {tp, pp, dp, order, chunks, microbatches, micro_batch,
  *               schedule, sub_pipeline, recompute, memory_bytes, zero1, sp,
  *               dtype, scatter, cut, drop, branches, tp_batch}: struct
@@ -19,7 +21,7 @@
  *               merak_graph_fingerprint()
  *   program     merak_program_ids(), 16 digits: a run whose programs have
  *               another is not this plan
- *   id          XXH3 of plan, run and program as compact JSON with sorted
+ *   id          XXH3 of plan, run, program and sent as compact JSON with sorted
  *               keys, 16 digits: a change of any is noticed
  *   predicted   {step_s, memory_bytes, device}
  *
@@ -105,10 +107,11 @@ json_t *merak_plan_object(const struct merak_plan *p)
 /* Of what a plan is; false when out of memory. */
 static bool make_id(const json_t *file, char id[MERAK_FINGERPRINT_TEXT])
 {
-    json_t *all =
-        json_pack("{s:O?, s:O?, s:O?}", "plan", json_object_get(file, "plan"),
-                  "run", json_object_get(file, "run"), "program",
-                  json_object_get(file, "program"));
+    json_t *all = json_pack("{s:O?, s:O?, s:O?, s:O*}", "plan",
+                            json_object_get(file, "plan"), "run",
+                            json_object_get(file, "run"), "program",
+                            json_object_get(file, "program"), "sent",
+                            json_object_get(file, "sent"));
     char *text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
 
     json_decref(all);
@@ -120,6 +123,15 @@ static bool make_id(const json_t *file, char id[MERAK_FINGERPRINT_TEXT])
     return true;
 }
 
+/* NULL where it is not known. */
+static json_t *sent_object(const struct merak_sent *sent)
+{
+    if (sent->pp_bytes == 0 && sent->dp_bytes == 0)
+        return NULL;
+    return json_pack("{s:I, s:I}", "pp_bytes", (json_int_t)sent->pp_bytes,
+                     "dp_bytes", (json_int_t)sent->dp_bytes);
+}
+
 json_t *merak_plan_file_object(struct merak_plan_file *file)
 {
     char program[MERAK_FINGERPRINT_TEXT];
@@ -127,9 +139,10 @@ json_t *merak_plan_file_object(struct merak_plan_file *file)
 
     snprintf(program, sizeof(program), "%016" PRIx64, file->program);
     object =
-        json_pack("{s:i, s:o, s:{s:s, s:I, s:I}, s:s}", "merak_plan", FORMAT,
-                  "plan", merak_plan_object(&file->plan), "run", "model",
-                  file->model, "seq", (json_int_t)file->seq, "global_batch",
+        json_pack("{s:i, s:o*, s:o, s:{s:s, s:I, s:I}, s:s}", "merak_plan",
+                  FORMAT, "sent", sent_object(&file->sent), "plan",
+                  merak_plan_object(&file->plan), "run", "model", file->model,
+                  "seq", (json_int_t)file->seq, "global_batch",
                   (json_int_t)file->global_batch, "program", program);
     if (object == NULL || !make_id(object, file->id)) {
         json_decref(object);
@@ -389,6 +402,15 @@ static void check_id(struct reader *r, const json_t *in,
                            r->name, file->id, id);
 }
 
+static void read_sent(struct reader *r, const json_t *in,
+                      struct merak_sent *sent)
+{
+    const json_int_t most = 1000000000000000000; /* an exabyte */
+
+    sent->pp_bytes = (uint64_t)read_integer(r, in, "pp_bytes", 0, most - 1);
+    sent->dp_bytes = (uint64_t)read_integer(r, in, "dp_bytes", 0, most - 1);
+}
+
 static void read_file(struct reader *r, const json_t *in,
                       struct merak_plan_file *file)
 {
@@ -404,6 +426,8 @@ static void read_file(struct reader *r, const json_t *in,
     }
     read_integer(r, in, "merak_plan", FORMAT, FORMAT);
     read_plan(r, read_object(r, in, "plan"), file);
+    if (json_object_get(in, "sent") != NULL)
+        read_sent(r, read_object(r, in, "sent"), &file->sent);
     run = read_object(r, in, "run");
     read_id(r, run, "model", file->model);
     file->seq = (size_t)read_integer(r, run, "seq", 1, INT_MAX);

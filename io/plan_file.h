@@ -18,6 +18,7 @@ struct merak_plan_file {
     char model[MERAK_FINGERPRINT_TEXT];
     size_t seq, global_batch;
     uint64_t program; /* merak_program_ids() of it */
+    struct merak_sent sent; /* by a link in a step; 0 where it is not known */
     /* What was predicted; 0 and "" where it was not. */
     double step_s;
     size_t memory_bytes; /* of the rank that takes most */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* codec.c - a plan as one line of text
  *
- *   plan  = "merak1/" id "/" job "." step "/" body
+ *   plan  = "merak2/" id "/" job "." step "/" body
  *   id    = 16 hexadecimal digits, FNV-1a of body; zeros while a degree is
  *           auto
- *   body  = tp "x" pp "x" dp "/" order "/" domain "/" nodes "/" tree "/" map
+ *   body  = tp "x" pp "x" dp "/" order bytes "/" domain "/" nodes "/" tree "/"
+ *           map
+ *   bytes = "" | ":" pp-bytes ":" dp-bytes       "" where they are not known
  *   nodes = a host list in the launcher's order; nodes are numbered from 0
  *   tree  = part *("," part)      part = name "(" tree ")" | low ["-" high]
  *   map   = run *("," run)        run  = first "+" n "*" each
@@ -30,10 +32,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char magic[] = "merak1/";
+/* Another way to compute the map is another version. */
+static const char magic[] = "merak2/";
 
 /* Longer text is refused unread; Slurm cannot carry more anyway. */
 enum { MAX_TEXT = 1 << 18 };
+
+/* Of bytes in a step: an exabyte; sums in take_number() stay within 64 bits. */
+static const int64_t MAX_BYTES = INT64_C(1) << 59;
 
 /* --- writing ------------------------------------------------------------- */
 
@@ -173,9 +179,11 @@ static enum merak_status write_body(FILE *out, const struct merak_site *site,
 
     if (rc != MERAK_OK)
         return rc;
-    fprintf(out, "%dx%dx%d/%s/%s/", input->tp, input->pp, input->dp,
-            merak_order_name(input->order),
-            merak_domain_name(input->tp_domain));
+    fprintf(out, "%dx%dx%d/%s", input->tp, input->pp, input->dp,
+            merak_order_name(input->order));
+    if (input->pp_bytes > 0 || input->dp_bytes > 0)
+        fprintf(out, ":%" PRIu64 ":%" PRIu64, input->pp_bytes, input->dp_bytes);
+    fprintf(out, "/%s/", merak_domain_name(input->tp_domain));
     merak_hostlist_fold(out, site->node_name, site->n_nodes);
     fputc('/', out);
     write_tree(out, &walk, site);
@@ -339,13 +347,33 @@ static enum merak_status read_degrees(struct reader *r)
     return in->dp < 0 ? malformed(r, "TPxPPxDP was expected") : MERAK_OK;
 }
 
+/* ":PP:DP", if it is there; the word ends before it. */
+static bool read_bytes(struct reader *r, char *word)
+{
+    struct merak_placement_input *in = &r->plan->input;
+    char *colon = strchr(word, ':');
+    struct reader in_word = {.p = colon != NULL ? colon + 1 : word};
+    int64_t pp, dp;
+
+    if (colon == NULL)
+        return true;
+    *colon = '\0';
+    pp = take_field_number(&in_word, MAX_BYTES, ':');
+    dp = pp < 0 ? -1 : take_number(&in_word, MAX_BYTES);
+    if (dp < 0 || *in_word.p != '\0')
+        return false;
+    in->pp_bytes = (uint64_t)pp;
+    in->dp_bytes = (uint64_t)dp;
+    return true;
+}
+
 static enum merak_status read_words(struct reader *r)
 {
     struct merak_placement_input *in = &r->plan->input;
     char *word = take_field(r);
     enum merak_status rc = MERAK_ERR_FORMAT;
 
-    if (word != NULL)
+    if (word != NULL && read_bytes(r, word))
         rc = merak_order_parse(word, &in->order);
     free(word);
     if (rc != MERAK_OK)

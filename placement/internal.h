@@ -37,11 +37,37 @@ enum merak_status merak_pack_islands(const struct merak_walk *walk,
                                      const int *count, int group, int *order,
                                      struct merak_error *err) MERAK_CHECKED;
 
+/* Islands in a grid of stages and replicas, and what links between them
+ * carry. */
+struct merak_grid {
+    const struct merak_walk *walk;
+    const int *place; /* [pp * dp][width]: of each island's members */
+    int width;        /* 1 where all of an island are on one node */
+    int pp, dp;
+    int64_t pp_weight, dp_weight; /* at most MERAK_MAX_WEIGHT */
+};
+
+/* Sums over MERAK_MAX_TASKS links of the highest level stay below 2^62. */
+enum { MERAK_MAX_WEIGHT = 1 << 20 };
+
+/*
+ * Find a cheap map that keeps close what the order says.
+ *
+ *   count      in   as for merak_pack_islands()
+ *   island_of  out  [pp * dp] of each cell, stage * dp + replica
+ *   cost_p     out  to compare maps of one grid
+ */
+enum merak_status merak_arrange(const struct merak_grid *grid,
+                                enum merak_order order, const int *count,
+                                int *island_of, int64_t *cost_p,
+                                struct merak_error *err) MERAK_CHECKED;
+
 struct merak_placement {
     int n_tasks, n_nodes;
     int degree[MERAK_AXIS_COUNT];
     enum merak_order order;
     enum merak_domain tp_domain;
+    uint64_t pp_bytes, dp_bytes; /* both 0: the order alone says */
     uint64_t id;
     struct merak_walk walk;
     int *place_of_task; /* [n_tasks], by physical rank */

@@ -185,27 +185,78 @@ static enum merak_status cut_islands(struct build *b, struct merak_error *err)
     return MERAK_OK;
 }
 
-/* Deal the islands out for this order and fill both maps. */
-static enum merak_status fill_maps(struct build *b, enum merak_order order,
-                                   struct merak_error *err)
+/* Weights have MERAK_MAX_WEIGHT at most; what there is keeps some. */
+static void weigh(struct merak_grid *grid, enum merak_order order,
+                  uint64_t pp_bytes, uint64_t dp_bytes)
+{
+    uint64_t pp = pp_bytes, dp = dp_bytes;
+
+    if (pp == 0 && dp == 0) {
+        pp = order == MERAK_ORDER_TP_PP_DP ? MERAK_NEARER : 1;
+        dp = order == MERAK_ORDER_TP_DP_PP ? MERAK_NEARER : 1;
+    }
+    while (pp > MERAK_MAX_WEIGHT || dp > MERAK_MAX_WEIGHT) {
+        pp = pp / 2 + pp % 2;
+        dp = dp / 2 + dp % 2;
+    }
+    grid->pp_weight = (int64_t)pp;
+    grid->dp_weight = (int64_t)dp;
+}
+
+/* Where the members of all islands are. */
+static int *list_places(const struct build *b, int width,
+                        struct merak_error *err)
 {
     struct merak_placement *p = b->p;
     int tp = p->degree[MERAK_AXIS_TP];
-    int group = order == MERAK_ORDER_TP_DP_PP ? p->degree[MERAK_AXIS_DP]
-                                              : p->degree[MERAK_AXIS_PP];
-    enum merak_status rc =
-        merak_pack_islands(&p->walk, b->count, group, b->islands, err);
+    size_t n = (size_t)(p->n_tasks / tp) * (size_t)width;
+    int *place = calloc(n, sizeof(*place));
 
-    if (rc != MERAK_OK)
-        return rc;
+    if (place == NULL)
+        (void)merak_fail_nomem(err, n * sizeof(*place));
+    for (size_t i = 0; place != NULL && i < n; i++)
+        place[i] = p->place_of_task[b->tasks[width == 1 ? i * (size_t)tp : i]];
+    return place;
+}
+
+/* Arrange the islands for this order. */
+static enum merak_status deal(struct build *b, enum merak_order order,
+                              int *island_of, int64_t *cost_p,
+                              struct merak_error *err)
+{
+    const struct merak_placement *p = b->p;
+    struct merak_grid grid = {.walk = &p->walk,
+                              .width = p->tp_domain == MERAK_DOMAIN_NODE
+                                           ? 1
+                                           : p->degree[MERAK_AXIS_TP],
+                              .pp = p->degree[MERAK_AXIS_PP],
+                              .dp = p->degree[MERAK_AXIS_DP]};
+    int *place = list_places(b, grid.width, err);
+    enum merak_status rc;
+
+    if (place == NULL)
+        return MERAK_ERR_NOMEM;
+    grid.place = place;
+    weigh(&grid, order, p->pp_bytes, p->dp_bytes);
+    rc = merak_arrange(&grid, order, b->count, island_of, cost_p, err);
+    free(place);
+    return rc;
+}
+
+static void fill_maps(struct build *b, enum merak_order order)
+{
+    struct merak_placement *p = b->p;
+    int tp = p->degree[MERAK_AXIS_TP];
+
     p->order = order;
     for (int l = 0; l < p->n_tasks; l++) {
-        int task = b->tasks[b->islands[l / tp] * tp + l % tp];
+        struct merak_coords c = merak_placement_coords(p, l);
+        int island = b->islands[c.pp * p->degree[MERAK_AXIS_DP] + c.dp];
+        int task = b->tasks[island * tp + c.tp];
 
         p->physical_of[l] = task;
         p->logical_of[task] = l;
     }
-    return MERAK_OK;
 }
 
 /* --- what groups span ---------------------------------------------------- */
@@ -252,58 +303,54 @@ static void count_groups(struct merak_placement *p,
     }
 }
 
-/*
- * Bytes along an axis, each link weighed by 4 to the power of its level: what
- * crosses a node boundary is an order slower than what does not, and fabrics
- * thin out upwards.  A ring along dp, a chain along pp.
- */
-static double axis_cost(const struct merak_placement *p,
-                        enum merak_parallel_axis axis, double bytes)
-{
-    int n = p->degree[axis];
-    double cost = 0;
-
-    for (int l = 0; l < p->n_tasks; l++) {
-        struct merak_coords c = merak_placement_coords(p, l);
-        int here = axis == MERAK_AXIS_PP ? c.pp : c.dp;
-
-        if (n == 1 || (axis == MERAK_AXIS_PP && here + 1 == n))
-            continue;
-        cost +=
-            bytes *
-            (double)(1u << (2 * level_of(p, c, at(c, axis, (here + 1) % n))));
-    }
-    return cost;
-}
-
-static double placement_cost(const struct merak_placement *p,
-                             const struct merak_placement_input *input)
-{
-    bool known = input->pp_bytes > 0 || input->dp_bytes > 0;
-
-    return axis_cost(p, MERAK_AXIS_PP, known ? input->pp_bytes : 1) +
-           axis_cost(p, MERAK_AXIS_DP, known ? input->dp_bytes : 1);
-}
-
 /* --- compute ------------------------------------------------------------- */
 
-static enum merak_status choose_order(struct build *b,
-                                      const struct merak_placement_input *in,
+/* Of both orders the cheaper map; of equal ones that whose nearer axis has more
+ * bytes.
+ * The bytes that they are compared by are the placement's from now on. */
+static enum merak_status choose_order(struct build *b, int *other,
+                                      enum merak_order *order_p,
                                       struct merak_error *err)
 {
+    struct merak_placement *p = b->p;
+    int64_t cost, other_cost;
     enum merak_status rc;
-    double dp_first;
 
-    if (in->order != MERAK_ORDER_AUTO)
-        return fill_maps(b, in->order, err);
-    rc = fill_maps(b, MERAK_ORDER_TP_DP_PP, err);
-    if (rc != MERAK_OK)
-        return rc;
-    dp_first = placement_cost(b->p, in);
-    rc = fill_maps(b, MERAK_ORDER_TP_PP_DP, err);
-    if (rc != MERAK_OK || placement_cost(b->p, in) < dp_first)
-        return rc;
-    return fill_maps(b, MERAK_ORDER_TP_DP_PP, err);
+    if (p->pp_bytes == 0 && p->dp_bytes == 0)
+        p->pp_bytes = p->dp_bytes = 1;
+    *order_p = MERAK_ORDER_TP_DP_PP;
+    rc = deal(b, MERAK_ORDER_TP_DP_PP, b->islands, &cost, err);
+    if (rc == MERAK_OK)
+        rc = deal(b, MERAK_ORDER_TP_PP_DP, other, &other_cost, err);
+    if (rc == MERAK_OK && (other_cost < cost ||
+                           (other_cost == cost && p->pp_bytes > p->dp_bytes))) {
+        *order_p = MERAK_ORDER_TP_PP_DP;
+        memcpy(b->islands, other,
+               (size_t)(p->n_tasks / p->degree[MERAK_AXIS_TP]) *
+                   sizeof(*other));
+    }
+    return rc;
+}
+
+static enum merak_status make_maps(struct build *b, enum merak_order order,
+                                   struct merak_error *err)
+{
+    size_t n = (size_t)b->p->n_tasks;
+    enum merak_status rc;
+    int64_t cost;
+    int *other;
+
+    if (order != MERAK_ORDER_AUTO) {
+        rc = deal(b, order, b->islands, &cost, err);
+    } else {
+        other = calloc(n, sizeof(*other));
+        rc = other != NULL ? choose_order(b, other, &order, err)
+                           : merak_fail_nomem(err, n * sizeof(*other));
+        free(other);
+    }
+    if (rc == MERAK_OK)
+        fill_maps(b, order);
+    return rc;
 }
 
 static enum merak_status copy_strings(char **from, int n, char ***to_p,
@@ -370,16 +417,18 @@ static enum merak_status build_all(struct build *b,
     p->degree[MERAK_AXIS_PP] = resolved.pp;
     p->degree[MERAK_AXIS_DP] = resolved.dp;
     p->tp_domain = resolved.tp_domain;
+    p->pp_bytes = resolved.pp_bytes;
+    p->dp_bytes = resolved.dp_bytes;
     rc = list_tasks(b, err);
     if (rc == MERAK_OK)
         rc = cut_islands(b, err);
     if (rc == MERAK_OK)
-        rc = choose_order(b, input, err);
+        rc = make_maps(b, input->order, err);
     if (rc != MERAK_OK)
         return rc;
     for (int axis = 0; axis < MERAK_AXIS_COUNT; axis++)
         count_groups(p, (enum merak_parallel_axis)axis);
-    resolved.order = p->order;
+    merak_placement_resolved(p, &resolved);
     return merak_plan_id(b->site, &resolved, &p->id, err);
 }
 
@@ -443,6 +492,18 @@ enum merak_order merak_placement_order(const struct merak_placement *p)
 uint64_t merak_placement_id(const struct merak_placement *p)
 {
     return p->id;
+}
+
+void merak_placement_resolved(const struct merak_placement *p,
+                              struct merak_placement_input *input)
+{
+    input->tp = p->degree[MERAK_AXIS_TP];
+    input->pp = p->degree[MERAK_AXIS_PP];
+    input->dp = p->degree[MERAK_AXIS_DP];
+    input->order = p->order;
+    input->tp_domain = p->tp_domain;
+    input->pp_bytes = p->pp_bytes;
+    input->dp_bytes = p->dp_bytes;
 }
 
 int merak_placement_logical_of(const struct merak_placement *p, int physical)

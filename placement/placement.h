@@ -8,8 +8,9 @@
  *   1. Nodes are put in the order of a walk through the switch tree.
  *   2. Each node's tasks are cut into islands of tp; an island never leaves
  *      its node unless MERAK_DOMAIN_ANY was asked for.
- *   3. Islands are dealt out so that as few groups of the next dimension
- *      (dp or pp, by the order) as possible span two switches.
+ *   3. Islands are dealt out so that the links of rings of replicas and of
+ *      pipelines cost little: their bytes, by the level that they span.
+ *      Never more than by arithmetic on ranks in the order of the walk.
  *
  * Pure: no I/O, no clock, no environment; the same input gives the same map
  * everywhere.  Safe from any thread.  Loaded into slurmstepd: libc only.
@@ -28,6 +29,7 @@ enum {
     MERAK_MAX_NODES = 1 << 16,
     MERAK_MAX_DEGREE = 65535,
     MERAK_MAX_SWITCH_DEPTH = 8,
+    MERAK_NEARER = 16,
 };
 
 enum merak_parallel_axis {
@@ -79,9 +81,10 @@ struct merak_placement_input {
     int tp, pp, dp; /* 0: not said (tp, pp: 1; dp: what is left), or auto */
     enum merak_order order;
     enum merak_domain tp_domain;
-    /* MERAK_ORDER_AUTO: bytes that a rank sends in a step along either axis,
-     * to weigh links by; both 0: equal. */
-    double pp_bytes, dp_bytes;
+    /* Bytes that a rank sends in a step along either axis, to weigh links by.
+     * Both 0, not known: of a given order the nearer axis counts
+     * MERAK_NEARER times the other, of MERAK_ORDER_AUTO both count alike. */
+    uint64_t pp_bytes, dp_bytes;
 };
 
 /*
@@ -117,6 +120,10 @@ enum merak_order merak_placement_order(const struct merak_placement *placement);
 /* Two placements have the same id just if all ranks would agree on every
  * coordinate and on every node: a fingerprint of site and degrees. */
 uint64_t merak_placement_id(const struct merak_placement *placement);
+/* What it was computed from, all of it resolved, as a plan carries it; the
+ * site is left alone. */
+void merak_placement_resolved(const struct merak_placement *placement,
+                              struct merak_placement_input *input);
 
 /* Ranks must be in [0, n_tasks). */
 int merak_placement_logical_of(const struct merak_placement *placement,

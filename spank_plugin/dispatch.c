@@ -277,10 +277,7 @@ static enum merak_status place(struct merak_placement_plan *plan,
     if (rc != MERAK_OK)
         return rc;
     plan->id = merak_placement_id(p);
-    plan->input.tp = merak_placement_degree(p, MERAK_AXIS_TP);
-    plan->input.pp = merak_placement_degree(p, MERAK_AXIS_PP);
-    plan->input.dp = merak_placement_degree(p, MERAK_AXIS_DP);
-    plan->input.order = merak_placement_order(p);
+    merak_placement_resolved(p, &plan->input);
     show(p);
     merak_placement_destroy(p);
     return MERAK_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_head.c - the degrees of a plan file, in srun
+/* plan_head.c - the degrees of a plan file and what it sends, in srun
  *
  * io/plan_file.c writes these keys first and in this order, so that they can
  * be read without a JSON library: the plugin links libc alone.  Whether the
@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/open.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,10 +23,10 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
 {
     char text[HEAD_BYTES], order[16] = "";
     struct plan_head got = {0};
-    const char *why;
+    const char *why, *rest;
     FILE *in;
     size_t n;
-    int version = 0, found;
+    int version = 0, found, sent = 0, begin = 0;
 
     why = merak_fopen_regular(path, &in);
     if (why != NULL)
@@ -34,10 +35,19 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
     n = fread(text, 1, sizeof(text) - 1, in);
     fclose(in);
     text[n] = '\0';
-    found = sscanf(text,
-                   " { \"merak_plan\" : %5d , \"plan\" : { \"tp\" : %5d , "
-                   "\"pp\" : %5d , \"dp\" : %5d , \"order\" : \"%15[a-z-]\"",
-                   &version, &got.tp, &got.pp, &got.dp, order);
+    found = sscanf(text, " { \"merak_plan\" : %5d%n", &version, &begin) == 1;
+    rest = text + begin;
+    /* not in plans of earlier releases */
+    if (sscanf(rest,
+               " , \"sent\" : { \"pp_bytes\" : %18" SCNu64
+               " , \"dp_bytes\" : %18" SCNu64 " }%n",
+               &got.pp_bytes, &got.dp_bytes, &sent) == 2)
+        rest += sent;
+    if (sscanf(rest,
+               " , \"plan\" : { \"tp\" : %5d , \"pp\" : %5d , \"dp\" : %5d , "
+               "\"order\" : \"%15[a-z-]\"",
+               &got.tp, &got.pp, &got.dp, order) == 4)
+        found += 4;
     if (found != 5 || version != FORMAT || got.tp < 1 || got.pp < 1 ||
         got.dp < 1 || merak_order_parse(order, &got.order) != MERAK_OK ||
         got.order == MERAK_ORDER_AUTO)

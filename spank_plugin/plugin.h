@@ -105,6 +105,7 @@ enum merak_status settings_apply_plan(const struct settings *s,
 struct plan_head {
     int tp, pp, dp;
     enum merak_order order;
+    uint64_t pp_bytes, dp_bytes; /* 0: not known */
 };
 
 /* MERAK_ERR_CONFIG if there is no plan at `path`. */

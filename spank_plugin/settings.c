@@ -283,6 +283,8 @@ enum merak_status settings_apply_plan(const struct settings *s,
     input->tp = head->tp;
     input->pp = head->pp;
     input->dp = head->dp;
+    input->pp_bytes = head->pp_bytes;
+    input->dp_bytes = head->dp_bytes;
     return apply_order(s, head, input, err);
 }
 

@@ -164,10 +164,12 @@ enum merak_status merak_plan_identify(const struct merak_plan *plan, size_t seq,
                                       merak_describe_fn describe, void *arg,
                                       const struct merak_program_options *opt,
                                       uint64_t *programs_p,
+                                      struct merak_sent *sent_p,
                                       char model[MERAK_FINGERPRINT_TEXT],
                                       struct merak_error *err)
 {
     uint64_t id = (uint64_t)plan->pp;
+    struct merak_sent sent = {0};
     struct merak_planned *p = NULL;
     enum merak_status rc = merak_plan_build(plan, seq, describe, arg,
                                             MERAK_PLAN_NONE, opt, &p, err);
@@ -178,12 +180,16 @@ enum merak_status merak_plan_identify(const struct merak_plan *plan, size_t seq,
         rc = merak_program_build(p->sharded, p->stages, &p->plan,
                                  merak_plan_rank(plan, 0, 0, s), opt, &program,
                                  err);
-        if (rc == MERAK_OK)
+        if (rc == MERAK_OK) {
             id = merak_program_ids(id, merak_program_id(program));
+            merak_program_sent(program, &sent);
+        }
         merak_program_destroy(program);
     }
     if (rc == MERAK_OK) {
         *programs_p = id;
+        merak_sent_per_link(&sent, plan->pp);
+        *sent_p = sent;
         merak_graph_fingerprint(p->graph, model);
     }
     merak_planned_destroy(p);

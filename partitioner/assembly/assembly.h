@@ -98,6 +98,7 @@ enum merak_status merak_plan_identify(const struct merak_plan *plan, size_t seq,
                                       merak_describe_fn describe, void *arg,
                                       const struct merak_program_options *opt,
                                       uint64_t *programs_p,
+                                      struct merak_sent *sent_p,
                                       char model[MERAK_FINGERPRINT_TEXT],
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_planned_destroy(struct merak_planned *planned);

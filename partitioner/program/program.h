@@ -191,6 +191,19 @@ uint64_t merak_program_id(const struct merak_program *program);
 /* That of a whole plan: begin with pp, then add in turn the id of the first
  * rank's program of each stage. */
 uint64_t merak_program_ids(uint64_t before, uint64_t id);
+
+/* Bytes of a step along the axes that the rank map is free in. */
+struct merak_sent {
+    uint64_t pp_bytes, dp_bytes;
+};
+
+/* Add what the program's rank sends. */
+void merak_program_sent(const struct merak_program *program,
+                        struct merak_sent *sent);
+/* From the sum over the first rank of each stage to the mean of a link: one
+ * between neighbouring stages, both ways, and one to the next replica. */
+void merak_sent_per_link(struct merak_sent *sent, int stages);
+
 /* "0-5", "0-2,6-8": layers that it has parameters of, or "-" if names have no
  * numbers; what has no room ends with "..". */
 enum { MERAK_LAYERS_TEXT = 48 };

@@ -203,9 +203,11 @@ static void fill_file(const struct report *r, struct merak_plan_file *file)
     for (int s = 0; s < r->planned->n_programs; s++) {
         size_t bytes = r->planned->program[s]->arena_bytes;
 
+        merak_program_sent(r->planned->program[s], &file->sent);
         if (bytes > file->memory_bytes)
             file->memory_bytes = bytes;
     }
+    merak_sent_per_link(&file->sent, r->planned->n_programs);
 }
 
 static enum merak_status print_json(const struct report *r,

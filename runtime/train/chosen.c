@@ -40,5 +40,5 @@ enum merak_status merak_chosen_file(const struct merak_search_input *in,
                                      .memory_bytes = best->memory_bytes};
     snprintf(file->device, sizeof(file->device), "%s", in->device->name);
     return merak_plan_identify(&file->plan, in->seq, in->describe, in->arg, &po,
-                               &file->program, file->model, err);
+                               &file->program, &file->sent, file->model, err);
 }

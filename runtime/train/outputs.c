@@ -30,6 +30,8 @@ static enum merak_status tell_plan(const struct merak_trainer *t,
                                    .memory_bytes = t->program->arena_bytes};
     json_t *object;
 
+    if (t->chosen != NULL)
+        file.sent = t->chosen->sent;
     memcpy(file.model, t->model_id, sizeof(t->model_id));
     snprintf(file.device, sizeof(file.device), "%s", t->cost.name);
     object = merak_plan_file_object(&file);

@@ -219,7 +219,7 @@ static enum merak_status wish_from_env(struct merak_placement_input *in,
 }
 
 enum merak_status merak_ranks_place(const struct merak_boot *boot,
-                                    const struct merak_plan *chosen,
+                                    const struct merak_plan_file *chosen,
                                     struct merak_ranks *r,
                                     struct merak_error *err)
 {
@@ -238,8 +238,14 @@ enum merak_status merak_ranks_place(const struct merak_boot *boot,
     if (r->launched)
         input = r->launch.input;
     if (chosen != NULL)
-        input.order = chosen->order_tp_pp_dp ? MERAK_ORDER_TP_PP_DP
-                                             : MERAK_ORDER_TP_DP_PP;
+        input.order = chosen->plan.order_tp_pp_dp ? MERAK_ORDER_TP_PP_DP
+                                                  : MERAK_ORDER_TP_DP_PP;
+    /* srun's map stands: tasks have its coordinates */
+    if (chosen != NULL &&
+        (r->launch.input.tp == 0 || r->launch.input.pp == 0)) {
+        input.pp_bytes = chosen->sent.pp_bytes;
+        input.dp_bytes = chosen->sent.dp_bytes;
+    }
     input.site = r->launched ? &r->launch.site : &site;
     input.tp = r->tp;
     input.pp = r->pp;

@@ -124,9 +124,7 @@ static enum merak_status set_up_ranks(struct merak_trainer *t,
     if (rc == MERAK_OK)
         rc = merak_choose(t, err);
     if (rc == MERAK_OK)
-        rc = merak_ranks_place(t->boot,
-                               t->chosen != NULL ? &t->chosen->plan : NULL,
-                               &t->ranks, err);
+        rc = merak_ranks_place(t->boot, t->chosen, &t->ranks, err);
     if (rc != MERAK_OK)
         return rc;
     merak_log_rank(t->ranks.logical);

@@ -111,9 +111,10 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
                                    struct merak_ranks *ranks,
                                    struct merak_error *err) MERAK_CHECKED;
 /* ranks.c: the rest of the degrees, the rank map and this task's place in it.
- * A plan that was chosen has its own order of ranks; else NULL. */
+ * A plan that was chosen has its own order of ranks, and knows what they send;
+ * else NULL. */
 enum merak_status merak_ranks_place(const struct merak_boot *boot,
-                                    const struct merak_plan *chosen,
+                                    const struct merak_plan_file *chosen,
                                     struct merak_ranks *ranks,
                                     struct merak_error *err) MERAK_CHECKED;
 void merak_ranks_fini(struct merak_ranks *ranks);

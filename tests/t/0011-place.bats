@@ -180,7 +180,7 @@ on()
     [ "$output" = "$(printf '0\n0')" ]
     SLURM_MERAK_PLAN=refused run srun -Q -n1 echo ran
     [ "$output" = ran ]
-    for plan in x merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1; do
+    for plan in x merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1; do
         SLURM_MERAK_PLAN=$plan run srun -Q -n1 sh -c 'echo ${MERAK_RANK-none}'
         [ "$output" = none ]
     done

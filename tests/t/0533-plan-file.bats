@@ -73,6 +73,12 @@ save()
     run srun -n4 --overcommit --merak-plan="$RUNS/what.json" sh -c \
         'echo $MERAK_TP_SIZE $MERAK_PP_SIZE $MERAK_ORDER $MERAK_PLAN_FILE'
     [ "$(sort -u <<<"$output")" = "2 2 tp-pp-dp $RUNS/what.json" ]
+    # by the bytes that it sends, which the map carries
+    sent=$(jq -r '.sent | "\(.pp_bytes):\(.dp_bytes)"' "$RUNS/what.json")
+    [[ $sent =~ ^[1-9][0-9]*:0$ ]]
+    run srun -n4 --overcommit --merak-plan="$RUNS/what.json" sh -c \
+        'echo ${MERAK_PLAN#*/*/*/}'
+    [[ $output == "2x2x1/tp-pp-dp:$sent/node/"* ]]
     cd "$RUNS"
     run srun -n4 --overcommit --export=NONE --chdir=/ \
         --merak-plan=what.json /bin/sh -c 'echo $MERAK_PLAN_FILE'

@@ -66,10 +66,12 @@ static uint64_t programs_of(const struct asked *a,
                             const struct merak_plan *plan)
 {
     char model[MERAK_FINGERPRINT_TEXT];
+    struct merak_sent sent;
     uint64_t id = 0;
 
     assert_int_equal(merak_plan_identify(plan, a->in.seq, a->in.describe,
-                                         a->in.arg, NULL, &id, model, NULL),
+                                         a->in.arg, NULL, &id, &sent, model,
+                                         NULL),
                      MERAK_OK);
     return id;
 }

@@ -166,7 +166,7 @@ static void levels_follow_the_tree(void **state)
 static void auto_keeps_the_heavier_axis_low(void **state)
 {
     const struct {
-        double pp_bytes, dp_bytes;
+        uint64_t pp_bytes, dp_bytes;
         enum merak_order want;
     } rows[] = {
         {1, 100, MERAK_ORDER_TP_DP_PP},
@@ -342,10 +342,9 @@ static void check_round_trip(const struct merak_placement *p,
 
     plan.site = *s;
     plan.id = merak_placement_id(p);
-    plan.input.tp = tp;
-    plan.input.pp = pp;
-    plan.input.dp = s->n_tasks / tp / pp;
-    plan.input.order = merak_placement_order(p);
+    merak_placement_resolved(p, &plan.input);
+    assert_int_equal(plan.input.tp, tp);
+    assert_int_equal(plan.input.pp, pp);
     assert_int_equal(merak_plan_encode(&plan, &text, NULL), MERAK_OK);
     assert_int_equal(merak_plan_decode(text, &got, NULL), MERAK_OK);
     assert_int_equal(got.job, 7);
@@ -384,6 +383,228 @@ static void every_map_is_a_bijection_within_nodes(void **state)
         merak_placement_destroy(q);
         merak_site_fini(&s);
         merak_site_fini(&r);
+    }
+}
+
+/* --- what a map costs ------------------------------------------------------
+ */
+
+/* By the documented rule, links found one by one: 4 to the power of its level
+ * for each, in a ring of replicas and a chain of stages.  task_of[] is by
+ * coordinates, (stage * dp + replica) * tp + tensor rank. */
+static double four_to(int level)
+{
+    return (double)(1u << 2 * level);
+}
+
+static double cost_of(const struct merak_placement *p, const int *task_of,
+                      double pp_bytes, double dp_bytes)
+{
+    int tp = merak_placement_degree(p, MERAK_AXIS_TP);
+    int pp = merak_placement_degree(p, MERAK_AXIS_PP);
+    int dp = merak_placement_degree(p, MERAK_AXIS_DP);
+    double cost = 0;
+
+    for (int s = 0; s < pp; s++) {
+        for (int d = 0; d < dp; d++) {
+            for (int t = 0; t < tp; t++) {
+                int here = task_of[(s * dp + d) * tp + t];
+                int ring = task_of[(s * dp + (d + 1) % dp) * tp + t];
+                int next =
+                    s + 1 < pp ? task_of[((s + 1) * dp + d) * tp + t] : here;
+
+                if (dp > 1)
+                    cost += dp_bytes *
+                            four_to(merak_placement_level(p, here, ring));
+                if (s + 1 < pp)
+                    cost += pp_bytes *
+                            four_to(merak_placement_level(p, here, next));
+            }
+        }
+    }
+    return cost;
+}
+
+/* The map, or what arithmetic makes of tasks sorted along the switches, as they
+ * are in these sites. */
+static void lay_out(const struct merak_placement *p, bool sorted,
+                    enum merak_order order, int *task_of)
+{
+    int tp = merak_placement_degree(p, MERAK_AXIS_TP);
+    int pp = merak_placement_degree(p, MERAK_AXIS_PP);
+    int dp = merak_placement_degree(p, MERAK_AXIS_DP);
+
+    for (int s = 0; s < pp; s++) {
+        for (int d = 0; d < dp; d++) {
+            int nth = order == MERAK_ORDER_TP_DP_PP ? d + dp * s : s + pp * d;
+
+            for (int t = 0; t < tp; t++) {
+                struct merak_coords c = {.tp = t, .pp = s, .dp = d};
+
+                task_of[(s * dp + d) * tp + t] =
+                    sorted ? nth * tp + t
+                           : merak_placement_physical_of(
+                                 p, merak_placement_rank(p, c));
+            }
+        }
+    }
+}
+
+/* Nodes with 1 to 4 times tp tasks, leaves of 1 to 5 nodes below two or three
+ * spines, named so that the walk is the order they are listed in. */
+static void uneven_site(struct merak_site *s, int tp)
+{
+    int per[24], n_nodes = 0, n_tasks = 0, task = 0, leaf = 0, left = 0;
+    char path[24][32];
+
+    for (n_nodes = 0; n_nodes < 4 + draw(3) * 8; n_nodes++) {
+        if (left == 0) {
+            left = 1 + draw(5);
+            leaf++;
+        }
+        left--;
+        snprintf(path[n_nodes], sizeof(path[0]), "r.s%d.l%d", leaf / 3, leaf);
+        n_tasks += per[n_nodes] = tp * (1 + draw(4));
+    }
+    assert_int_equal(merak_site_init(s, n_nodes, n_tasks, NULL), MERAK_OK);
+    for (int i = 0; i < n_nodes; i++) {
+        char name[16];
+
+        snprintf(name, sizeof(name), "n%d", i);
+        s->node_name[i] = strdup(name);
+        s->node_path[i] = strdup(path[i]);
+        for (int k = 0; k < per[i]; k++)
+            s->node_of_task[task++] = i;
+    }
+}
+
+static const struct {
+    enum merak_order order;
+    uint64_t pp_bytes, dp_bytes;
+    double pp_weight, dp_weight; /* that this stands for */
+} weightings[] = {
+    {MERAK_ORDER_AUTO, 0, 0, 1, 1},
+    {MERAK_ORDER_AUTO, 1, 10, 1, 10},
+    {MERAK_ORDER_AUTO, 10, 1, 10, 1},
+    {MERAK_ORDER_AUTO, 3000, 1000000, 3000, 1000000},
+    {MERAK_ORDER_AUTO, 0, 5, 0, 5},
+    {MERAK_ORDER_TP_DP_PP, 7, 7, 7, 7},
+    {MERAK_ORDER_TP_PP_DP, 1, 100, 1, 100},
+    {MERAK_ORDER_TP_DP_PP, 0, 0, 1, MERAK_NEARER},
+    {MERAK_ORDER_TP_PP_DP, 0, 0, MERAK_NEARER, 1},
+};
+
+/* Hold one map against sorted ranks in its order, or in both. */
+static bool beats_sorted(const struct merak_site *s, int tp, int pp, size_t w)
+{
+    struct merak_placement_input in = {.site = s,
+                                       .tp = tp,
+                                       .pp = pp,
+                                       .order = weightings[w].order,
+                                       .pp_bytes = weightings[w].pp_bytes,
+                                       .dp_bytes = weightings[w].dp_bytes};
+    struct merak_placement *p;
+    int *task_of = calloc((size_t)s->n_tasks, sizeof(*task_of));
+    double mine, sorted = 1e300;
+
+    assert_int_equal(merak_placement_compute(&in, &p, NULL), MERAK_OK);
+    lay_out(p, false, in.order, task_of);
+    mine =
+        cost_of(p, task_of, weightings[w].pp_weight, weightings[w].dp_weight);
+    for (int o = 0; o < 2; o++) {
+        double cost;
+
+        if (in.order != MERAK_ORDER_AUTO && (int)in.order != o)
+            continue;
+        lay_out(p, true, (enum merak_order)o, task_of);
+        cost = cost_of(p, task_of, weightings[w].pp_weight,
+                       weightings[w].dp_weight);
+        sorted = cost < sorted ? cost : sorted;
+    }
+    if (mine > sorted)
+        fail_msg("weighting %zu, tp %d, pp %d: %g, sorted ranks %g", w, tp, pp,
+                 mine, sorted);
+    free(task_of);
+    merak_placement_destroy(p);
+    return mine < sorted;
+}
+
+static void no_map_is_worse_than_sorted_ranks(void **state)
+{
+    int better = 0, n = 0;
+
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        int tp = 1 << draw(3), pp = 1;
+        struct merak_site s;
+
+        uneven_site(&s, tp);
+        for (int k = 2; k <= 12; k++)
+            pp = s.n_tasks / tp % k == 0 && draw(3) != 0 ? k : pp;
+        for (size_t w = 0; w < sizeof(weightings) / sizeof(*weightings); w++) {
+            better += beats_sorted(&s, tp, pp, w);
+            n += pp > 1 && s.n_tasks > tp * pp;
+        }
+        merak_site_fini(&s);
+    }
+    /* where there are two axes most maps can be improved on uneven nodes */
+    assert_true(better > n / 2);
+}
+
+/* The least that any assignment of the tasks from `from` on costs; tp is 1. */
+static double least_cost(const struct merak_placement *p, int *task_of,
+                         int from, double pp_bytes, double dp_bytes)
+{
+    int n = merak_placement_n_tasks(p);
+    double least = 1e300;
+
+    if (from == n)
+        return cost_of(p, task_of, pp_bytes, dp_bytes);
+    for (int i = from; i < n; i++) {
+        int task = task_of[i];
+        double cost;
+
+        task_of[i] = task_of[from];
+        task_of[from] = task;
+        cost = least_cost(p, task_of, from + 1, pp_bytes, dp_bytes);
+        least = cost < least ? cost : least;
+        task_of[from] = task_of[i];
+        task_of[i] = task;
+    }
+    return least;
+}
+
+static void small_maps_are_the_best_there_are(void **state)
+{
+    static const char *const sites[] = {
+        "a:1,2;b:1;c:2",   "a:1,1;b:1,1;c:1,1", "a:3;b:1;a:2", "a:2;b:2,1;c:1",
+        "a:1;b:3;c:1;b:1", "a:5;b:1",           "a:1,1,1;b:3", "a:4;b:1,1",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(sites) / sizeof(*sites); i++) {
+        for (size_t w = 0; w < 5; w++) {
+            struct merak_placement_input in = {
+                .tp = 1,
+                .pp = i % 2 == 0 ? 2 : 3,
+                .order = MERAK_ORDER_AUTO,
+                .pp_bytes = weightings[w].pp_bytes,
+                .dp_bytes = weightings[w].dp_bytes};
+            const double pp = weightings[w].pp_weight;
+            const double dp = weightings[w].dp_weight;
+            int task_of[6], any[] = {0, 1, 2, 3, 4, 5};
+            struct merak_placement *p;
+            struct merak_site s;
+
+            make_site(&s, sites[i / 2], false);
+            in.site = &s;
+            assert_int_equal(merak_placement_compute(&in, &p, NULL), MERAK_OK);
+            lay_out(p, false, in.order, task_of);
+            assert_true(cost_of(p, task_of, pp, dp) ==
+                        least_cost(p, any, 0, pp, dp));
+            merak_placement_destroy(p);
+            merak_site_fini(&s);
+        }
     }
 }
 
@@ -453,38 +674,45 @@ static void a_large_cluster_s_plan_is_small(void **state)
 
 static const char *const bad_plans[] = {
     "",
-    "merak1/",
-    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1",
-    "merak1/000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1",
-    "merak1/0000000000000000/1/1x1x1/tp-dp-pp/node/n1/0/0+1*1",
-    "merak1/0000000000000000/4294967296.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1/tp-dp-pp/node/n1/0/0+1*1",
-    "merak1/0000000000000000/1.0/70000x1x1/tp-dp-pp/node/n1/0/0+1*1",
-    "merak1/0000000000000000/1.0/2x1x1/tp-dp-pp/node/n1/0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x2/tp-dp-pp/node/n1/0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/auto/node/n1/0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/pp/node/n1/0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/numa/n1/0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n[1/0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1;x/0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n[1-99999]/0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/1/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n[1-2]/0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0,0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/a(0/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/a(0))/0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/(0)/0+1*1",
-    ("merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/"
+    "merak2/",
+    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1",
+    "merak2/000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1/1x1x1/tp-dp-pp/node/n1/0/0+1*1",
+    "merak2/0000000000000000/4294967296.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1/tp-dp-pp/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/70000x1x1/tp-dp-pp/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/2x1x1/tp-dp-pp/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x2/tp-dp-pp/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp:/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp:1/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp:1:/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp:1:2x/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp:1:-2/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp:1:99999999999999999999/node/n1/"
+    "0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/auto/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/pp/node/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/numa/n1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n[1/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1;x/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n[1-99999]/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/1/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n[1-2]/0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0,0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/a(0/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/a(0))/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/(0)/0+1*1",
+    ("merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/"
      "a(a(a(a(a(a(a(a(a(0)))))))))/0+1*1"),
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+2*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/1+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*0",
-    "merak1/0000000000000000/1.0/0x0x0/tp-dp-pp/node/n1/0/0+1*9999999",
-    "merak1/0000000000000000/1.0/0x0x0/tp-dp-pp/node/n1/0/0+1*1048576,0+1*1",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1 ",
-    "merak1/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1,",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+2*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/1+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*0",
+    "merak2/0000000000000000/1.0/0x0x0/tp-dp-pp/node/n1/0/0+1*9999999",
+    "merak2/0000000000000000/1.0/0x0x0/tp-dp-pp/node/n1/0/0+1*1048576,0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1 ",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0/0+1*1,",
 };
 
 static void malformed_plans_are_refused(void **state)
@@ -600,6 +828,8 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_refused_with_the_nearest),
         cmocka_unit_test(degrees_cannot_overflow),
         cmocka_unit_test(tp_may_leave_a_node_if_told_so),
+        cmocka_unit_test(small_maps_are_the_best_there_are),
+        cmocka_unit_test(no_map_is_worse_than_sorted_ranks),
         cmocka_unit_test(every_map_is_a_bijection_within_nodes),
         cmocka_unit_test(plans_are_written_as_documented),
         cmocka_unit_test(a_large_cluster_s_plan_is_small),

@@ -40,6 +40,7 @@ static struct merak_plan_file sample(void)
                                     .seq = 512,
                                     .global_batch = 96,
                                     .program = 0xfedcba9876543210,
+                                    .sent = {123456789012, 345},
                                     .step_s = 0.25,
                                     .memory_bytes = 4096,
                                     .device = "h200"};
@@ -66,6 +67,8 @@ static void plans_come_back(void **state)
     assert_int_equal(
         merak_plan_file_decode(text, strlen(text), "x", &back, &err), MERAK_OK);
     p = &back->plan;
+    assert_int_equal(back->sent.pp_bytes, 123456789012);
+    assert_int_equal(back->sent.dp_bytes, 345);
     assert_int_equal(p->tp, 2);
     assert_int_equal(p->pp, 2);
     assert_int_equal(p->dp, 3);
@@ -132,7 +135,8 @@ static void degrees_come_first(void **state)
     struct merak_plan_file file = sample();
     json_t *object = merak_plan_file_object(&file);
     char *text = json_dumps(object, JSON_COMPACT);
-    const char *head = "{\"merak_plan\":2,\"plan\":{\"tp\":2,\"pp\":2,"
+    const char *head = "{\"merak_plan\":2,\"sent\":{\"pp_bytes\":123456789012,"
+                       "\"dp_bytes\":345},\"plan\":{\"tp\":2,\"pp\":2,"
                        "\"dp\":3,\"order\":\"tp-pp-dp\",";
 
     (void)state;
