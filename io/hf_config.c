@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "io/file.h"
 #include "io/hf_reader.h"
+#include "io/hf_rope.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -46,6 +47,8 @@ struct family {
     double norm_eps;                     /* if the file is silent */
     bool needs_kv_heads, needs_head_dim; /* transformers has numbers of its
                                             own where the file is silent */
+    bool pads;                           /* and one for padding */
+    json_int_t pad;
 };
 
 /* --- fields that change no numbers ---------------------------------------- */
@@ -127,8 +130,8 @@ static const char *const gpt2_known[] = {"n_ctx",
                                          NULL};
 
 /* pretraining_tp cuts products that are summed again. */
-static const char *const llama_known[] = {"is_llama_config", "pad_token_id",
-                                          "pretraining_tp", NULL};
+static const char *const llama_known[] = {"is_llama_config", "pretraining_tp",
+                                          NULL};
 
 /* --- the families
  * ----------------------------------------------------------------- */
@@ -221,44 +224,6 @@ static void read_gpt2(struct merak_hf_reader *r, const struct family *f,
                  "attn_pdrop is not given: 0 (transformers: 0.1)");
 }
 
-/* Older files have "type" for "rope_type"; a file that has both says twice
- * what it means, and transformers takes rope_type. */
-static void check_rope(struct merak_hf_reader *r, const char *name,
-                       struct merak_hf_reader *in)
-{
-    const char *old, *type;
-
-    if (!json_is_object(in->root)) {
-        merak_hf_refuse(r, name, "an object with rope_type \"default\"");
-        return;
-    }
-    old = merak_hf_word(in, "type", "default");
-    type = merak_hf_word(in, "rope_type", old);
-    if (in->rc == MERAK_OK && strcmp(type, "default") != 0)
-        merak_hf_refuse(r, name, "rope_type \"default\"");
-}
-
-/* Newer files keep theta inside "rope_parameters", beside a kind; where there
- * is "rope_scaling", transformers takes that instead. */
-static float read_theta(struct merak_hf_reader *r)
-{
-    double theta = (double)merak_hf_positive(r, "rope_theta", 10000);
-    bool newer = merak_hf_field(r, "rope_parameters") != NULL;
-    const char *name = "rope_scaling";
-    struct merak_hf_reader in = {.family = r->family, .err = r->err};
-
-    if (merak_hf_field(r, name) == NULL)
-        name = newer ? "rope_parameters" : NULL;
-    if (name == NULL)
-        return (float)theta;
-    in.root = merak_hf_field(r, name);
-    check_rope(r, name, &in);
-    theta = (double)merak_hf_positive(&in, "rope_theta", theta);
-    if (r->rc == MERAK_OK)
-        r->rc = in.rc;
-    return (float)theta;
-}
-
 static void check_heads(struct merak_hf_reader *r,
                         const struct merak_hf_config *c)
 {
@@ -343,6 +308,27 @@ static void read_window(struct merak_hf_reader *r, const struct family *f,
         c->window = 0;
 }
 
+/* A token id; as in PyTorch those below 0 count from the vocabulary's end. */
+static void read_padding(struct merak_hf_reader *r, const struct family *f,
+                         struct merak_hf_config *c)
+{
+    const json_t *value = merak_hf_field(r, "pad_token_id");
+    json_int_t id = json_integer_value(value), n = (json_int_t)c->vocab;
+
+    if (json_object_get(r->root, "pad_token_id") == NULL && f->pads) {
+        id = f->pad;
+        c->has_pad = true;
+    }
+    c->has_pad |= value != NULL;
+    if (r->rc != MERAK_OK || !c->has_pad)
+        return;
+    if ((value != NULL && !json_is_integer(value)) || id < -n || id >= n)
+        merak_hf_refuse(r, "pad_token_id",
+                        "a token of the vocabulary, or null");
+    else
+        c->pad = (size_t)(id < 0 ? id + n : id);
+}
+
 static void read_decoder(struct merak_hf_reader *r, const struct family *f,
                          struct merak_hf_config *c)
 {
@@ -357,7 +343,8 @@ static void read_decoder(struct merak_hf_reader *r, const struct family *f,
     read_heads(r, f, c);
     c->norm_eps = merak_hf_positive(r, "rms_norm_eps", f->norm_eps);
     c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
-    c->rope_theta = read_theta(r);
+    merak_hf_rope_read(r, c);
+    read_padding(r, f, c);
     read_window(r, f, c);
     c->tied = merak_hf_bool(r, "tie_word_embeddings", false);
     act = merak_hf_word(r, "hidden_act", "silu");
@@ -403,7 +390,7 @@ static void read_phi3(struct merak_hf_reader *r, const struct family *f,
 
 /* Phi-3's embd_pdrop is read by nothing in transformers. */
 static const char *const phi3_known[] = {
-    "embd_pdrop", "original_max_position_embeddings", "pad_token_id", NULL};
+    "embd_pdrop", "original_max_position_embeddings", NULL};
 
 static const struct family families[] = {
     {.type = "gpt2",
@@ -438,7 +425,9 @@ static const struct family families[] = {
      .family = MERAK_PHI3,
      .read = read_phi3,
      .known = phi3_known,
-     .norm_eps = 1e-5},
+     .norm_eps = 1e-5,
+     .pads = true,
+     .pad = 32000},
 };
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };

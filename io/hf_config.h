@@ -32,6 +32,9 @@ struct merak_hf_config {
     bool attn_bias, mlp_bias;
     bool qkv_bias; /* of queries, keys and values, also without attn_bias */
     bool qk_norm;  /* RMS norm of each query and key, per head */
+    bool has_pad;  /* token `pad` stands for nothing */
+    size_t pad;
+    struct merak_rope_scaling rope_scaling;
     size_t window; /* tokens that attention sees, at most; 0: all */
     /* For people: what was assumed or passed over, "" if nothing. */
     char note[MERAK_HF_NOTE_BYTES];

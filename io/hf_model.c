@@ -156,8 +156,9 @@ static struct merak_value *llama_attention(struct merak_model *m,
         q = llama_norm(m, c, q, D, merak_name(m, "%s.self_attn.q_norm", at));
         k = llama_norm(m, c, k, D, merak_name(m, "%s.self_attn.k_norm", at));
     }
-    x = merak_attention(m, merak_rope(m, q, c->rope_theta),
-                        merak_rope(m, k, c->rope_theta), v);
+    q = merak_rope_scaled(m, q, c->rope_theta, &c->rope_scaling);
+    k = merak_rope_scaled(m, k, c->rope_theta, &c->rope_scaling);
+    x = merak_attention(m, q, k, v);
     x = llama_linear(m, c, x, merak_name(m, "%s.self_attn.o_proj", at),
                      c->attn_bias, 3, 4, o_dim);
     return merak_dropout(m, x, c->resid_dropout);
@@ -208,7 +209,8 @@ static void describe_llama(struct merak_model *m,
     check_seq(m, c);
     table = MERAK_PARAM(m, "model.embed_tokens.weight",
                         MERAK_NORMAL(c->init_std), c->vocab, c->hidden);
-    x = merak_embedding(m, merak_tokens(m), table);
+    x = c->has_pad ? merak_embedding_padded(m, merak_tokens(m), table, c->pad)
+                   : merak_embedding(m, merak_tokens(m), table);
     for (size_t i = 0; i < c->layers; i++) {
         const char *at = merak_name(m, "model.layers.%zu", i);
 

@@ -55,10 +55,11 @@ enum merak_init_kind { MERAK_INIT_NORMAL, MERAK_INIT_ZEROS, MERAK_INIT_ONES };
 struct merak_init {
     enum merak_init_kind kind;
     float std;
+    size_t zero_row; /* along the first dim, from 1: zeros at first; 0: none */
 };
-#define MERAK_NORMAL(s) ((struct merak_init){MERAK_INIT_NORMAL, (s)})
-#define MERAK_ZEROS ((struct merak_init){MERAK_INIT_ZEROS, 0.0f})
-#define MERAK_ONES ((struct merak_init){MERAK_INIT_ONES, 0.0f})
+#define MERAK_NORMAL(s) ((struct merak_init){MERAK_INIT_NORMAL, (s), 0})
+#define MERAK_ZEROS ((struct merak_init){MERAK_INIT_ZEROS, 0.0f, 0})
+#define MERAK_ONES ((struct merak_init){MERAK_INIT_ONES, 0.0f, 0})
 
 /*
  * A trainable parameter; name is unique in the model and names the tensor in
@@ -82,6 +83,12 @@ struct merak_value *merak_param(struct merak_model *m, const char *name,
 struct merak_value *merak_embedding(struct merak_model *m,
                                     struct merak_value *tokens,
                                     struct merak_value *table);
+/* The same where token `pad` stands for nothing: its row is zeros at first,
+ * and looking it up gives it no gradient. */
+struct merak_value *merak_embedding_padded(struct merak_model *m,
+                                           struct merak_value *tokens,
+                                           struct merak_value *table,
+                                           size_t pad);
 /* x [B,T,C] + table [P,C] row t, P >= T. */
 struct merak_value *merak_add_position(struct merak_model *m,
                                        struct merak_value *x,
@@ -107,6 +114,31 @@ struct merak_value *merak_rmsnorm(struct merak_model *m,
  * t * theta^(-2i/D); x [B,T,..,D].  Su et al. 2021 (arXiv:2104.09864). */
 struct merak_value *merak_rope(struct merak_model *m, struct merak_value *x,
                                float theta);
+/*
+ * Frequencies of rotary positions that were stretched for longer sequences:
+ * a share of each is divided by `factor`.
+ *
+ *   LINEAR          all of it.  Chen et al. 2023 (arXiv:2306.15595)
+ *   FREQUENCY_RAMP  all of it up to `low` turns a position, none from `high`
+ *                   on, evenly between.  Llama 3 (arXiv:2407.21783)
+ *   PAIR_RAMP       none of it up to pair `low`, all from pair `high` on,
+ *                   evenly between.  Peng et al. 2023 (arXiv:2309.00071), YaRN
+ *
+ * Cosines and sines are multiplied by `amplitude`; 0 means 1.
+ */
+enum merak_rope_kind {
+    MERAK_ROPE_PLAIN,
+    MERAK_ROPE_LINEAR,
+    MERAK_ROPE_FREQUENCY_RAMP,
+    MERAK_ROPE_PAIR_RAMP,
+};
+struct merak_rope_scaling {
+    enum merak_rope_kind kind;
+    double factor, low, high, amplitude;
+};
+struct merak_value *merak_rope_scaled(struct merak_model *m,
+                                      struct merak_value *x, float theta,
+                                      const struct merak_rope_scaling *scaling);
 /* Causal attention with grouped queries: q [B,T,G,R,D], k and v [B,T,G,D]
  * -> [B,T,G,R,D]; G kv heads, R queries each; scale 1/sqrt(D).  Memory is
  * linear in T. */

@@ -21,7 +21,7 @@
 /* Numbers an op is parametrised with; each op documents its own slots. */
 struct merak_attrs {
     int64_t i[4];
-    double f[4];
+    double f[6];
 };
 
 /*

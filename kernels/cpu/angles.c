@@ -6,15 +6,17 @@
 
 #include "base/error.h"
 #include "base/size.h"
+#include "kernels/rope.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Of one theta and D. */
+/* Of one theta, scaling and D. */
 struct table {
     struct table *next;
-    double theta;
+    struct merak_attrs attrs;
     size_t D, positions;
     float *row;
 };
@@ -25,28 +27,39 @@ static struct table *tables;
 
 static void compute(struct table *t, size_t position)
 {
+    double m = merak_rope_amplitude(&t->attrs);
     float *row = t->row + position * t->D;
 
     for (size_t i = 0; i < t->D / 2; i++) {
         double angle =
-            (double)position * pow(t->theta, -2.0 * (double)i / (double)t->D);
+            (double)position * merak_rope_frequency(&t->attrs, t->D, i);
 
-        row[i] = (float)cos(angle);
-        row[t->D / 2 + i] = (float)sin(angle);
+        row[i] = (float)(m * cos(angle));
+        row[t->D / 2 + i] = (float)(m * sin(angle));
     }
 }
 
-static struct table *find(double theta, size_t D)
+/* All that tables depend on: not the direction, i[0]. */
+static bool is_alike(const struct merak_attrs *a, const struct merak_attrs *b)
+{
+    bool alike = a->i[1] == b->i[1];
+
+    for (size_t i = 0; i < sizeof(a->f) / sizeof(a->f[0]); i++)
+        alike = alike && a->f[i] == b->f[i];
+    return alike;
+}
+
+static struct table *find(const struct merak_attrs *attrs, size_t D)
 {
     struct table *t = tables;
 
-    while (t != NULL && (t->theta != theta || t->D != D))
+    while (t != NULL && (t->D != D || !is_alike(&t->attrs, attrs)))
         t = t->next;
     if (t != NULL)
         return t;
     t = aligned_alloc(64, merak_size_align(sizeof(*t), 64));
     if (t != NULL) {
-        *t = (struct table){.next = tables, .theta = theta, .D = D};
+        *t = (struct table){.next = tables, .attrs = *attrs, .D = D};
         tables = t;
     }
     return t;
@@ -71,10 +84,11 @@ static enum merak_status grow(struct table *t, size_t positions,
     return MERAK_OK;
 }
 
-enum merak_status merak_angles(double theta, size_t D, size_t positions,
-                               const float **rows_p, struct merak_error *err)
+enum merak_status merak_angles(const struct merak_attrs *attrs, size_t D,
+                               size_t positions, const float **rows_p,
+                               struct merak_error *err)
 {
-    struct table *t = find(theta, D);
+    struct table *t = find(attrs, D);
     enum merak_status rc = MERAK_OK;
 
     if (t == NULL)

@@ -15,6 +15,7 @@ struct embed {
     const void *x; /* activation read: dy, or x of add_position */
     void *y;
     size_t rows, C, T, t0; /* t0: first global position */
+    size_t skip;           /* row that gets no gradient; SIZE_MAX: none */
     bool bf16, accumulate;
 };
 
@@ -72,7 +73,7 @@ INLINE void scatter(const struct embed *e, size_t at, size_t end, bool bf16)
     for (size_t i = 0; i < e->rows; i++) {
         ptrdiff_t row = local_row(e, i);
 
-        if (row < 0)
+        if (row < 0 || (size_t)row + e->table->lo[0] == e->skip)
             continue;
         for (size_t c = at; c < end; c += LANES) {
             size_t to = (size_t)row * e->C + c;
@@ -116,6 +117,7 @@ CPU_KERNEL(embedding_dw)
                       .table = dw,
                       .x = call->operand[1].data,
                       .y = dw->data,
+                      .skip = (size_t)call->attrs->i[1] - 1,
                       .bf16 = call->operand[1].dtype == MERAK_BF16};
     enum merak_status rc = cpu_check_dtype(call, 1, false, err);
 
@@ -291,8 +293,7 @@ CPU_KERNEL(rope)
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
     if (rc == MERAK_OK)
-        rc = merak_angles(call->attrs->f[0], r.D, x->full.dim[1], &r.angles,
-                          err);
+        rc = merak_angles(call->attrs, r.D, x->full.dim[1], &r.angles, err);
     if (rc != MERAK_OK)
         return rc;
     r.angles += x->lo[1] * r.D;

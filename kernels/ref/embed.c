@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "kernels/ref/ref.h"
+#include "kernels/rope.h"
 
 #include <math.h>
 
@@ -44,6 +45,7 @@ REF_KERNEL(embedding_dw)
     const struct merak_operand *dy = &call->operand[1];
     const struct merak_operand *dw = merak_call_out(call, 0);
     size_t C = merak_local_last(dw), n = merak_local_count(tokens);
+    size_t skip = (size_t)call->attrs->i[1] - 1; /* none: no row is that */
     enum merak_status rc;
 
     rc = merak_check_ids(tokens, dw->full.dim[0], "token", err);
@@ -54,7 +56,8 @@ REF_KERNEL(embedding_dw)
             double sum = 0;
 
             for (size_t i = 0; i < n; i++)
-                if (local_row(tokens, i, dw) == (ptrdiff_t)v)
+                if (local_row(tokens, i, dw) == (ptrdiff_t)v &&
+                    v + dw->lo[0] != skip)
                     sum += ref_load(dy, i * C + c);
             ref_put(call, dw, v * C + c, sum);
         }
@@ -106,11 +109,15 @@ static void rotate(const struct merak_operand *x, const struct merak_operand *y,
                    size_t at, size_t D, double t,
                    const struct merak_attrs *attrs)
 {
+    double m = merak_rope_amplitude(attrs);
+
     for (size_t i = 0; i < D / 2; i++) {
-        double angle = t * pow(attrs->f[0], -2.0 * (double)i / (double)D);
-        double c = cos(angle), s = attrs->i[0] == 1 ? -sin(angle) : sin(angle);
+        double angle = t * merak_rope_frequency(attrs, D, i);
+        double c = m * cos(angle), s = m * sin(angle);
         double a = ref_load(x, at + i), b = ref_load(x, at + i + D / 2);
 
+        if (attrs->i[0] == 1)
+            s = -s;
         ref_store(y, at + i, a * c - b * s);
         ref_store(y, at + i + D / 2, b * c + a * s);
     }

@@ -13,7 +13,8 @@
  * Built-in ops (operands; indices; attrs).  dtype "c" is the compute dtype.
  *   forward
  *     embedding     tokens i32[B,T], table c[V,C] -> c[B,T,C]
- *                   b t c; v summed (rows of another shard give zeros)
+ *                   b t c; v summed (rows of another shard give zeros);
+ *                   i[0] - 1: the row that gets no gradient, unless i[0] is 0
  *     add_position  x c[B,T,C], table c[P,C] -> c[B,T,C]    P whole
  *     linear        x c[lead..,in..], w c[out..,in..], (bias f32[out..])
  *                   -> c[lead..,out..]; i[0] = contracted dims; in summed.
@@ -22,7 +23,8 @@
  *                   -> y c[..,C], mean f32[..], rstd f32[..]; f[0] = eps
  *     rmsnorm       x, gamma -> y, rstd; f[0] = eps
  *     rope          x c[B,T,..,D] -> same; f[0] = theta, i[0] = 1: inverse
- *                   rotation (the gradient)
+ *                   rotation (the gradient); i[1], f[1..4]: kind, factor,
+ *                   low, high and amplitude of struct merak_rope_scaling
  *     attention     q c[B,T,G,R,D], k c[B,T,G,D], v c[B,T,G,D]
  *                   -> o c[B,T,G,R,D], lse f32[B,T,G,R]; T, D whole
  *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H]
@@ -40,7 +42,7 @@
  *   backward (B: activations; W: parameters, f32, accumulated over
  *   micro-batches; `call->accumulate` says += )
  *     embedding_dw  W  tokens, dy -> dtable f32[V,C]; i[0] = V; v parallel;
- *                   b t summed
+ *                   b t summed; i[1] as embedding's i[0]
  *     add_position_dw W  dy -> dtable f32[P,C]; i[0] = P
  *     linear_dx     B  dy, w -> dx; i[0] as forward; out summed
  *     linear_dw     W  x, dy -> dw f32[out..,in..]; i[0] as forward; lead

@@ -481,6 +481,20 @@ struct merak_value *merak_embedding(struct merak_model *m,
                  (struct merak_value *[]){tokens, table});
 }
 
+struct merak_value *merak_embedding_padded(struct merak_model *m,
+                                           struct merak_value *tokens,
+                                           struct merak_value *table,
+                                           size_t pad)
+{
+    struct merak_attrs attrs = {.i = {(int64_t)pad + 1}};
+
+    if (!open_for(m, "embedding") || table == NULL)
+        return NULL;
+    table->init.zero_row = pad + 1;
+    return apply(m, "embedding", &attrs, 2,
+                 (struct merak_value *[]){tokens, table});
+}
+
 struct merak_value *merak_add_position(struct merak_model *m,
                                        struct merak_value *x,
                                        struct merak_value *table)
@@ -553,7 +567,19 @@ struct merak_value *merak_rmsnorm(struct merak_model *m, struct merak_value *x,
 struct merak_value *merak_rope(struct merak_model *m, struct merak_value *x,
                                float theta)
 {
-    struct merak_attrs attrs = {.f = {(double)theta}};
+    const struct merak_rope_scaling plain = {.kind = MERAK_ROPE_PLAIN};
+
+    return merak_rope_scaled(m, x, theta, &plain);
+}
+
+struct merak_value *merak_rope_scaled(struct merak_model *m,
+                                      struct merak_value *x, float theta,
+                                      const struct merak_rope_scaling *scaling)
+{
+    const struct merak_rope_scaling *s = scaling;
+    struct merak_attrs attrs = {
+        .i = {0, (int64_t)s->kind},
+        .f = {(double)theta, s->factor, s->low, s->high, s->amplitude}};
 
     return apply(m, "rope", &attrs, 1, &x);
 }

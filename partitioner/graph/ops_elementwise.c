@@ -6,6 +6,7 @@
 #include "partitioner/graph/ops.h"
 
 #include "base/error.h"
+#include "merak/model.h"
 
 #include <math.h>
 
@@ -66,6 +67,30 @@ static enum merak_status dropout_infer(struct merak_infer *inf,
     return merak_dims_infer("dropout", DROPOUT, inf, err);
 }
 
+static enum merak_status check_scaling(const struct merak_attrs *attrs,
+                                       struct merak_error *err)
+{
+    const double *f = attrs->f;
+
+    if (attrs->i[1] < MERAK_ROPE_PLAIN || attrs->i[1] > MERAK_ROPE_PAIR_RAMP)
+        return merak_fail(err, MERAK_ERR_PARAM, "rope: no kind %lld of scaling",
+                          (long long)attrs->i[1]);
+    if (!(f[4] >= 0) || !isfinite(f[4]))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "rope: amplitude is %g, expected a positive number",
+                          f[4]);
+    if (attrs->i[1] != MERAK_ROPE_PLAIN && (!(f[1] > 0) || !isfinite(f[1])))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "rope: factor is %g, expected a positive number",
+                          f[1]);
+    if (attrs->i[1] > MERAK_ROPE_LINEAR &&
+        (!(f[3] > f[2]) || !isfinite(f[3] - f[2])))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "rope: scaling from %g to %g, expected a rise", f[2],
+                          f[3]);
+    return MERAK_OK;
+}
+
 static enum merak_status rope_infer(struct merak_infer *inf,
                                     struct merak_error *err)
 {
@@ -83,7 +108,7 @@ static enum merak_status rope_infer(struct merak_infer *inf,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "rope: theta is %g, expected a positive number",
                           inf->attrs->f[0]);
-    return MERAK_OK;
+    return check_scaling(inf->attrs, err);
 }
 
 static enum merak_status gelu_grad(struct merak_grad *g,

@@ -7,7 +7,26 @@
 
 #include "base/error.h"
 
-MERAK_DIMS(embedding, "tokens=i:bt table=c:vc > out=c:btc")
+#define EMBEDDING "tokens=i:bt table=c:vc > out=c:btc"
+
+static enum merak_status embedding_infer(struct merak_infer *inf,
+                                         struct merak_error *err)
+{
+    enum merak_status rc = merak_dims_infer("embedding", EMBEDDING, inf, err);
+    int64_t pad = inf->attrs->i[0];
+
+    if (rc == MERAK_OK && (pad < 0 || (size_t)pad > inf->shape[1].dim[0]))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "embedding: padding is token %lld, expected 0 to %zu",
+                          (long long)pad - 1, inf->shape[1].dim[0] - 1);
+    return rc;
+}
+
+static void embedding_signature(const struct merak_infer *inf,
+                                struct merak_signature *sig)
+{
+    merak_dims_signature("embedding", EMBEDDING, inf, sig);
+}
 
 /* Rows are gathered: the table is touched where tokens point, not whole. */
 static void embedding_cost(const struct merak_infer *inf,
@@ -33,6 +52,7 @@ static enum merak_status embedding_grad(struct merak_grad *g,
     if (!merak_grad_wanted(g, table))
         return MERAK_OK;
     attrs.i[0] = (int64_t)merak_value_shape(table)->dim[0];
+    attrs.i[1] = merak_node_attrs(node)->i[0];
     rc = merak_grad_node(g, node, MERAK_PHASE_W, "embedding_dw", &attrs, 2, in,
                          &dtable, err);
     return rc != MERAK_OK ? rc : merak_grad_add(g, table, dtable, err);

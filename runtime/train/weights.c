@@ -38,9 +38,12 @@ static uint64_t global_index(const struct merak_box *box, size_t i)
     return index;
 }
 
+/* `row`: elements of a row of the first dim. */
 static float initial_value(const struct merak_init *init, uint64_t key,
-                           uint64_t index)
+                           uint64_t index, uint64_t row)
 {
+    if (init->zero_row > 0 && index / row == init->zero_row - 1)
+        return 0.0f;
     switch (init->kind) {
     case MERAK_INIT_NORMAL:
         return init->std * merak_rng_normal(key, index);
@@ -58,14 +61,15 @@ static void fill_slot(const struct merak_trainer *t, int slot,
     const struct merak_slot *s = &t->program->slot[slot];
     uint64_t key = merak_rng_key(t->opt.seed, p->name);
     size_t n = slot_count(s);
+    uint64_t row = merak_shape_count(&p->shape) / p->shape.dim[0];
     float *f = merak_trainer_slot(t, t->program, slot);
     uint16_t *b = merak_trainer_slot(t, t->program, slot);
     int threads = t->plan.threads;
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < n; i++) {
-        float x =
-            initial_value(&p->init, key, global_index(&s->box, s->flat_lo + i));
+        float x = initial_value(&p->init, key,
+                                global_index(&s->box, s->flat_lo + i), row);
 
         if (s->dtype == MERAK_BF16)
             b[i] = merak_f32_to_bf16(x);

@@ -196,9 +196,8 @@ static const struct {
     {LLAMA, "{\"head_dim\":4098}", "head_dim is 4098"},
     {LLAMA, "{\"is_causal\":false}", "is_causal is false"},
     {LLAMA, "{\"rope_interleaved\":true}", "rope_interleaved is true"},
-    {LLAMA, "{\"rope_parameters\":{\"type\":\"linear\"}}",
-     "rope_parameters is"},
-    {LLAMA, "{\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling is"},
+    {LLAMA, "{\"rope_parameters\":{\"type\":\"linear\"}}", "factor is missing"},
+    {LLAMA, "{\"rope_scaling\":{\"type\":\"linear\"}}", "factor is missing"},
     {QWEN2, "{\"num_key_value_heads\":null,\"use_mrope\":true}",
      "use_mrope is true"},
     {QWEN2, "{\"layer_types\":[\"full_attention\"]}", "layer_types is"},
@@ -211,9 +210,27 @@ static const struct {
     {LLAMA, "{\"num_attention_heads\":null}", "num_attention_heads is missing"},
     {LLAMA, "{\"max_position_embeddings\":null}",
      "max_position_embeddings is missing"},
-    {LLAMA, "{\"rope_scaling\":{\"rope_type\":\"yarn\"}}", "rope_scaling is"},
+    {LLAMA, "{\"rope_scaling\":{\"rope_type\":\"longrope\"}}",
+     "rope_scaling is"},
+    {LLAMA, "{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":0}}",
+     "factor is 0"},
+    {LLAMA,
+     "{\"rope_scaling\":{\"rope_type\":\"yarn\",\"beta_fast\":1,"
+     "\"beta_slow\":32}}",
+     "expected a rise"},
+    {LLAMA,
+     "{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+     "\"low_freq_factor\":4,\"high_freq_factor\":1}}",
+     "high_freq_factor is 1"},
+    {LLAMA,
+     "{\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,"
+     "\"phase\":1}}",
+     "unknown in rope_scaling, and maybe mathematics: phase"},
+    {LLAMA, "{\"pad_token_id\":32000}", "pad_token_id is 32000"},
+    {LLAMA, "{\"pad_token_id\":-32001}", "pad_token_id is -32001"},
+    {LLAMA, "{\"pad_token_id\":\"x\"}", "pad_token_id is \"x\""},
     {LLAMA, "{\"rope_parameters\":{\"rope_type\":\"llama3\"}}",
-     "rope_parameters is"},
+     "factor is missing"},
     {LLAMA, "{\"rope_parameters\":{\"rope_theta\":-1}}", "rope_theta is -1"},
     {LLAMA, "{\"rope_parameters\":3}", "rope_parameters is 3"},
     {LLAMA, "{\"rope_theta\":0}", "rope_theta is 0"},
@@ -265,6 +282,38 @@ static void other_families_are_read(void **state)
     assert_int_equal(c.family, MERAK_PHI3);
     assert_true(c.window == 2047 && c.norm_eps == 1e-5f && !c.tied);
     assert_string_equal(c.note, "");
+}
+
+/* Of two spellings transformers takes the older; tokens count from the end,
+ * too; null is no padding, and silence may be a number of the family's. */
+static void rotary_positions_and_padding_are_read(void **state)
+{
+    struct merak_hf_config c;
+    struct merak_error err;
+
+    (void)state;
+    if (load_patched(LLAMA,
+                     "{\"rope_theta\":5e5,\"pad_token_id\":-1,"
+                     "\"rope_parameters\":{\"rope_type\":\"yarn\"},"
+                     "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}",
+                     &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_LINEAR);
+    assert_true(c.rope_scaling.factor == 4 && c.rope_theta == 5e5f);
+    assert_true(c.has_pad && c.pad == 31999);
+    assert_int_equal(load(PHI3, &c, &err), MERAK_OK);
+    assert_true(c.has_pad && c.pad == 32000);
+    assert_int_equal(load_patched(PHI3, "{\"pad_token_id\":null}", &c, &err),
+                     MERAK_OK);
+    assert_false(c.has_pad);
+    if (load_patched(QWEN2,
+                     "{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,"
+                     "\"original_max_position_embeddings\":32768}}",
+                     &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_PAIR_RAMP);
+    assert_true(c.rope_scaling.low == 11 && c.rope_scaling.high == 20);
+    assert_true(fabs(c.rope_scaling.amplitude - 1.1386294361) < 1e-7);
 }
 
 static size_t window_of(const char *patch)
@@ -538,6 +587,7 @@ int main(void)
         cmocka_unit_test(fields_that_are_given_are_taken),
         cmocka_unit_test(bad_fields_are_named),
         cmocka_unit_test(other_families_are_read),
+        cmocka_unit_test(rotary_positions_and_padding_are_read),
         cmocka_unit_test(windows_are_used_where_the_file_says),
         cmocka_unit_test(a_sequence_longer_than_the_window_is_refused),
         cmocka_unit_test(unknown_fields_are_named),

@@ -115,7 +115,7 @@ int kc_rows(int size, struct kc_row *row, int max)
         {.op = "rope",
          .n_in = 1,
          .n_out = 1,
-         .attrs.f[0] = 10000,
+         .attrs = {.i = {0, 2}, .f = {10000, 8, 0.01, 0.1, 1.25}},
          .operand = {{'c', N(B, T, G, R, D)}, {'c', N(B, T, G, R, D)}}},
         {.op = "attention",
          .n_in = 3,

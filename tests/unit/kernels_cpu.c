@@ -608,23 +608,26 @@ static void thread_counts_are_checked(void **state)
 static void angles_are_kept_apart(void **state)
 {
     static const struct {
-        double theta;
+        double theta, factor;
         size_t D, positions;
-    } asked[] = {{1e4, 8, 5}, {5e5, 8, 5}, {1e4, 32, 3}, {1e4, 8, 4},
-                 {1e4, 8, 9}, {5e5, 8, 2}, {1e4, 32, 7}};
+    } asked[] = {{1e4, 1, 8, 5}, {5e5, 1, 8, 5}, {1e4, 1, 32, 3},
+                 {1e4, 3, 8, 5}, {1e4, 1, 8, 4}, {1e4, 1, 8, 9},
+                 {5e5, 1, 8, 2}, {1e4, 3, 8, 9}, {1e4, 1, 32, 7}};
     const float *row;
 
     (void)state;
     for (size_t i = 0; i < sizeof(asked) / sizeof(*asked); i++) {
         size_t D = asked[i].D;
+        const struct merak_attrs attrs = {
+            .i = {(int64_t)i % 2, 1}, .f = {asked[i].theta, asked[i].factor}};
 
         assert_int_equal(
-            merak_angles(asked[i].theta, D, asked[i].positions, &row, NULL),
-            MERAK_OK);
+            merak_angles(&attrs, D, asked[i].positions, &row, NULL), MERAK_OK);
         for (size_t t = 0; t < asked[i].positions; t++) {
             for (size_t k = 0; k < D / 2; k++) {
-                double angle = (double)t * pow(asked[i].theta,
-                                               -2.0 * (double)k / (double)D);
+                double angle =
+                    (double)t / asked[i].factor *
+                    pow(asked[i].theta, -2.0 * (double)k / (double)D);
 
                 assert_true(fabs(row[t * D + k] - cos(angle)) < 1e-7);
                 assert_true(fabs(row[t * D + D / 2 + k] - sin(angle)) < 1e-7);

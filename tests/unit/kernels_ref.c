@@ -294,6 +294,44 @@ static void rope_turns_pairs_by_position(void **state)
     assert_near(y, want, 4, 1e-13, 0);
 }
 
+/* Pair 0 of 2 turns by 1, pair 1 by 1/10: each kind divides another share. */
+static void rope_divides_frequencies(void **state)
+{
+    const double t = 6, full = 1 / (2 * M_PI);
+    const struct {
+        struct merak_attrs attrs;
+        double turn[2], amplitude;
+    } rows[] = {
+        {{.i = {0, 1}, .f = {100, 4}}, {1. / 4, .1 / 4}, 1},
+        {{.i = {0, 2}, .f = {100, 4, .1 * full, full}}, {1, .1 / 4}, 1},
+        {{.i = {0, 2}, .f = {100, 4, 0, 2 * full}},
+         {.5 + .5 / 4, .1 * (.05 + .95 / 4)},
+         1},
+        {{.i = {0, 3}, .f = {100, 4, 0, 2, 1.5}}, {1, .05 + .05 / 4}, 1.5},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        double x[] = {1, 2, 0, 0}, y[4], want[4];
+        struct merak_kernel_call call = {
+            .attrs = &rows[i].attrs, .n_in = 1, .n_out = 1};
+
+        for (int p = 0; p < 2; p++) {
+            double angle = t * rows[i].turn[p];
+
+            want[p] = rows[i].amplitude * x[p] * cos(angle);
+            want[p + 2] = rows[i].amplitude * x[p] * sin(angle);
+        }
+        call.operand[0] = over(x, 3, (size_t[]){1, 1, 4});
+        call.operand[0].full.dim[1] = 8;
+        call.operand[0].lo[1] = 6;
+        call.operand[1] = call.operand[0];
+        call.operand[1].data = y;
+        run_ref("rope", &call);
+        assert_near(y, want, 4, 1e-13, 0);
+    }
+}
+
 static void adamw_follows_the_paper(void **state)
 {
     double g[] = {4}, scale[] = {0.5, 0}, w[] = {1}, m[] = {0.1}, v[] = {0.2};
@@ -451,6 +489,7 @@ int main(void)
         cmocka_unit_test(norms_scale_to_unit_variance),
         cmocka_unit_test(pointwise_ops_match_published_values),
         cmocka_unit_test(rope_turns_pairs_by_position),
+        cmocka_unit_test(rope_divides_frequencies),
         cmocka_unit_test(adamw_follows_the_paper),
         cmocka_unit_test(clip_scales_the_mean_gradient),
         cmocka_unit_test(gradients_match_finite_differences),

@@ -265,6 +265,8 @@ static const struct {
     {"rmsnorm", 0, 1, "f32[] f32[32]", "rmsnorm: x is []"},
     {"rope", 0, 1e4, "f32[2,16,4,7]", "x is [2,16,4,7], expected an even"},
     {"rope", 0, 0, Q, "theta is 0"},
+    {"embedding", 62, 0, "i32[2,16] bf16[61,32]",
+     "padding is token 61, expected 0 to 60"},
     {"rope", 0, 1e4, "f32[2,16]", "rope: x is [2,16]"},
     {"attention", 0, 0, Q " bf16[2,16,3,8] " K, "k [2,16,3,8] does not fit q"},
     {"attention", 0, 0, Q " " K " bf16[2,15,2,8]", "v [2,15,2,8] does not fit"},

@@ -81,7 +81,7 @@ static const struct {
     const char *text;
 } bad_rows[] = {
     {{"--none"}, "unknown option \"--none\""},
-    {{"--realms"}, "unknown option \"--realms\"; --help"},
+    {{"--realms"}, "unknown option \"--realms\" (did you mean --real?)"},
     {{"--degre", "2"}, "\"--degre\" (did you mean --degree?); --help"},
     {{"--smaples=3"}, "\"--smaples=3\" (did you mean --samples?)"},
     {{"-siez", "1"}, "\"-siez\" (did you mean --size?)"},

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step.c - the engine on one rank against an independent implementation
  *
- * A step of a tiny GPT-2 and a tiny Llama through the whole chain (model,
- * graph, layouts, stages, schedule, program, engine, kernels): losses,
- * gradient norm, every gradient, and the losses after three AdamW steps.
+ * Steps of tiny models of all families through the whole chain (model, graph,
+ * layouts, stages, schedule, program, engine, kernels): losses, gradient norm,
+ * every gradient, and the losses after three AdamW steps, or 30.
  */
 #include "config.h"
 
@@ -39,6 +39,16 @@ static struct row rows[] = {
     {"llama.json", "llama.vec", "ref", 1, 2, "1f1b"},
     {"llama.json", "llama.vec", "cpu", 1, 2, "1f1b"},
     {"llama.json", "llama.vec", "cpu", 2, 1, "1f1b"},
+    {"hf/llama3.json", "hf/llama3.vec", "ref", 1, 2, "1f1b"},
+    {"hf/llama3.json", "hf/llama3.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/linear.json", "hf/linear.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/dynamic.json", "hf/dynamic.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/yarn.json", "hf/yarn.vec", "ref", 1, 2, "1f1b"},
+    {"hf/yarn.json", "hf/yarn.vec", "cpu", 2, 1, "gpipe"},
+    {"hf/qwen2.json", "hf/qwen2.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/qwen3.json", "hf/qwen3.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/mistral.json", "hf/mistral.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/phi3.json", "hf/phi3.vec", "cpu", 1, 2, "1f1b"},
 };
 
 struct fixture {
@@ -227,7 +237,8 @@ static void check_gradients(const struct fixture *f, float scale)
 static void a_step_is_what_another_implementation_says(void **state)
 {
     const struct fixture *f = *state;
-    const double *want = vectors_find(f->v, "", "losses", 'd')->d;
+    const struct vectors_record *losses = vectors_find(f->v, "", "losses", 'd');
+    const double *want = losses->d;
     const double *norm = vectors_find(f->v, "", "grad_norm", 'd')->d;
     struct merak_step step = {.lr = 1e-3f,
                               .beta1 = 0.9f,
@@ -238,7 +249,7 @@ static void a_step_is_what_another_implementation_says(void **state)
     struct merak_error err;
 
     step.grad_scale = 1.0f / (float)f->plan.microbatches;
-    for (step.step = 0; step.step < 4; step.step++) {
+    for (step.step = 0; step.step < losses->n; step.step++) {
         double loss;
 
         ok(merak_engine_run(f->engine, &step, &err), &err);

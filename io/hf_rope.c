@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_rope.c - rotary positions as config.json has them
+ *
+ * Older files have "rope_scaling" with a "type", newer ones "rope_parameters"
+ * with a "rope_type", and theta in there.
+ */
+#include "config.h"
+
+#include "io/hf_rope.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define KINDS "rope_type default, linear, dynamic, llama3 or yarn"
+
+/* Fields of any kind: transformers passes over those that a kind does not
+ * use. */
+static const char *const known[] = {"attention_factor",
+                                    "beta_fast",
+                                    "beta_slow",
+                                    "factor",
+                                    "high_freq_factor",
+                                    "low_freq_factor",
+                                    "mscale",
+                                    "mscale_all_dim",
+                                    "original_max_position_embeddings",
+                                    "truncate",
+                                    NULL};
+
+/* The sequence length that frequencies were made for. */
+static double original_positions(struct merak_hf_reader *in,
+                                 const struct merak_hf_config *c)
+{
+    return (double)merak_hf_size(in, "original_max_position_embeddings",
+                                 INT32_MAX, c->positions);
+}
+
+static double required(struct merak_hf_reader *in, const char *name)
+{
+    if (merak_hf_field(in, name) == NULL)
+        merak_hf_missing(in, name);
+    return (double)merak_hf_positive(in, name, 1);
+}
+
+static void read_llama3(struct merak_hf_reader *in, struct merak_hf_config *c)
+{
+    struct merak_rope_scaling *s = &c->rope_scaling;
+    double positions = original_positions(in, c);
+
+    s->kind = MERAK_ROPE_FREQUENCY_RAMP;
+    s->factor = required(in, "factor");
+    s->low = required(in, "low_freq_factor") / positions;
+    s->high = required(in, "high_freq_factor") / positions;
+    if (in->rc == MERAK_OK && !(s->high > s->low))
+        merak_hf_refuse(in, "high_freq_factor", "more than low_freq_factor");
+}
+
+/* Peng et al. 2023, sec. 3.4: the temperature of attention, as a factor. */
+static double yarn_magnitude(double factor, double scale)
+{
+    return factor <= 1 ? 1 : 0.1 * scale * log(factor) + 1;
+}
+
+/* The pair that turns so often over the original positions. */
+static double yarn_pair(const struct merak_hf_config *c, double turns,
+                        double positions)
+{
+    return (double)c->head_dim * log(positions / (turns * 2 * M_PI)) /
+           (2 * log((double)c->rope_theta));
+}
+
+/* As in transformers a number that is 0 is not given. */
+static double or_else(double x, double otherwise)
+{
+    return x == 0 ? otherwise : x;
+}
+
+static void read_yarn(struct merak_hf_reader *in, struct merak_hf_config *c)
+{
+    struct merak_rope_scaling *s = &c->rope_scaling;
+    double positions = original_positions(in, c);
+    double fast = or_else(merak_hf_real(in, "beta_fast", 32), 32);
+    double slow = or_else(merak_hf_real(in, "beta_slow", 1), 1);
+    double scale = merak_hf_real(in, "mscale", 0);
+    double all = merak_hf_real(in, "mscale_all_dim", 0), own;
+    bool whole = merak_hf_bool(in, "truncate", true);
+
+    s->kind = MERAK_ROPE_PAIR_RAMP;
+    s->factor = (double)merak_hf_positive(in, "factor",
+                                          (double)c->positions / positions);
+    own = scale != 0 && all != 0 ? yarn_magnitude(s->factor, scale) /
+                                       yarn_magnitude(s->factor, all)
+                                 : yarn_magnitude(s->factor, 1);
+    s->amplitude = (double)merak_hf_positive(in, "attention_factor", own);
+    s->low = yarn_pair(c, fast, positions);
+    s->high = yarn_pair(c, slow, positions);
+    s->low = fmax(0, whole ? floor(s->low) : s->low);
+    s->high = fmin((double)c->head_dim - 1, whole ? ceil(s->high) : s->high);
+    if (s->low == s->high)
+        s->high += 0.001;
+    if (in->rc == MERAK_OK && !(s->high > s->low))
+        in->rc = merak_fail(in->err, MERAK_ERR_CONFIG,
+                            "yarn: beta_fast %g turns pairs up to %g and "
+                            "beta_slow %g from %g on; expected a rise",
+                            fast, s->low, slow, s->high);
+}
+
+static void read_kind(struct merak_hf_reader *r, const char *name,
+                      struct merak_hf_reader *in, struct merak_hf_config *c)
+{
+    const char *old = merak_hf_word(in, "type", "default");
+    const char *type = merak_hf_word(in, "rope_type", old);
+
+    if (strcmp(type, "linear") == 0) {
+        c->rope_scaling.kind = MERAK_ROPE_LINEAR;
+        c->rope_scaling.factor = required(in, "factor");
+    } else if (strcmp(type, "llama3") == 0) {
+        read_llama3(in, c);
+    } else if (strcmp(type, "yarn") == 0) {
+        read_yarn(in, c);
+    } else if (strcmp(type, "default") != 0 && strcmp(type, "dynamic") != 0) {
+        /* dynamic: plain up to max_position_embeddings, and no sequence that
+         * is trained on is longer */
+        merak_hf_refuse(r, name, KINDS);
+    }
+}
+
+static void check_rest(struct merak_hf_reader *in, const char *name)
+{
+    char names[100];
+
+    if (merak_hf_real(in, "partial_rotary_factor", 1) != 1)
+        merak_hf_refuse(in, "partial_rotary_factor", "1");
+    if (merak_hf_unasked(in, known, known, names, sizeof(names)) > 0 &&
+        in->rc == MERAK_OK)
+        in->rc =
+            merak_fail(in->err, MERAK_ERR_CONFIG,
+                       "unknown in %s, and maybe mathematics: %s", name, names);
+}
+
+void merak_hf_rope_read(struct merak_hf_reader *r, struct merak_hf_config *c)
+{
+    double theta = (double)merak_hf_positive(r, "rope_theta", 10000);
+    bool newer = merak_hf_field(r, "rope_parameters") != NULL;
+    const char *name = "rope_scaling";
+    struct merak_hf_reader in = {.family = r->family, .err = r->err};
+
+    c->rope_theta = (float)theta;
+    if (merak_hf_field(r, name) == NULL)
+        name = newer ? "rope_parameters" : NULL;
+    if (name == NULL || r->rc != MERAK_OK)
+        return;
+    in.root = merak_hf_field(r, name);
+    if (!json_is_object(in.root)) {
+        merak_hf_refuse(r, name, "an object with " KINDS);
+        return;
+    }
+    c->rope_theta = merak_hf_positive(&in, "rope_theta", theta);
+    read_kind(r, name, &in, c);
+    check_rest(&in, name);
+    if (r->rc == MERAK_OK)
+        r->rc = in.rc;
+}
