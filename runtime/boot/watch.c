@@ -231,6 +231,17 @@ bool merak_watch_has_ended(const struct merak_watch *w, int rank)
     return w->ended[rank];
 }
 
+long merak_watch_pid(const struct merak_watch *w, int rank)
+{
+    struct ucred cred = {.pid = 0};
+    socklen_t length = sizeof(cred);
+
+    if (w->fd[rank] < 0 ||
+        getsockopt(w->fd[rank], SOL_SOCKET, SO_PEERCRED, &cred, &length) != 0)
+        return 0;
+    return (long)cred.pid;
+}
+
 void merak_watch_close(struct merak_watch *w)
 {
     if (w == NULL)

@@ -51,6 +51,9 @@ int merak_watch_next_ended(struct merak_watch *watch);
 /* Has this rank's process ended, as far as was told? */
 bool merak_watch_has_ended(const struct merak_watch *watch, int rank);
 
+/* The process of a watched rank, by this process's numbers; 0: not known. */
+long merak_watch_pid(const struct merak_watch *watch, int rank);
+
 /* Peers that still watch this rank take it for ended. */
 void merak_watch_close(struct merak_watch *watch);
 

@@ -327,6 +327,9 @@ static enum merak_status run_compute(struct merak_engine *e,
         const struct merak_instr *instr = &e->program->instr[q->instr[i]];
         int64_t start;
 
+        atomic_store_explicit(&e->compute_since_ns, e->compute_ns,
+                              memory_order_relaxed);
+        atomic_store_explicit(&e->compute_at, instr->id, memory_order_relaxed);
         rc = wait_for(e, instr, err);
         if (rc != MERAK_OK)
             return rc;
@@ -340,6 +343,7 @@ static enum merak_status run_compute(struct merak_engine *e,
         record_instr(e, instr, start);
         merak_engine_complete(e, instr);
     }
+    atomic_store_explicit(&e->compute_at, -1, memory_order_relaxed);
     if (e->opt.emulate)
         merak_emu_wait(e->compute_ns);
     return MERAK_OK;
@@ -375,6 +379,7 @@ enum merak_status merak_engine_run(struct merak_engine *e,
     uint64_t one = 1;
 
     e->step = step;
+    e->at_step = step->step;
     e->compute_ns = merak_clock_ns();
     e->run++;
 #ifdef MERAK_DEBUG

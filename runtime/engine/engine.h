@@ -65,6 +65,14 @@ enum merak_status merak_engine_run(struct merak_engine *engine,
  */
 enum merak_status merak_engine_warm_up(struct merak_engine *engine,
                                        struct merak_error *err) MERAK_CHECKED;
+/*
+ * Say in one line which instruction each queue of the run under way, or of the
+ * one that failed, is in, since when, and what the rank did last; of a transfer
+ * also when something last came from that peer.  For the thread that uses the
+ * transport.
+ */
+void merak_engine_tell(const struct merak_engine *engine, char *text,
+                       size_t size);
 /* The last run's records, one per instruction, in program order. */
 const struct merak_trace_record *
 merak_engine_records(const struct merak_engine *engine);

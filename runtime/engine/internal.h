@@ -45,6 +45,11 @@ struct merak_engine {
      * complete has a time, its record's end, before which it is not over. */
     int64_t compute_ns;
 
+    /* For merak_engine_tell(): where the compute queue is, and since when. */
+    uint64_t at_step;
+    atomic_int compute_at; /* instruction, or -1: it is done */
+    _Atomic int64_t compute_since_ns;
+
     /* The first failure of either thread wins. */
     atomic_int failed; /* 0, or 1 once `error` is being or was written */
     atomic_int failed_ready;

@@ -115,6 +115,21 @@ static void fill_step(const struct merak_trainer *t, struct merak_step *s)
     s->train = true;
 }
 
+static enum merak_status run_engine(struct merak_trainer *t,
+                                    struct merak_engine *engine,
+                                    const struct merak_step *step,
+                                    struct merak_error *err)
+{
+    enum merak_status rc;
+
+    t->running = engine;
+    rc = merak_engine_run(engine, step, err);
+    t->broken = rc != MERAK_OK;
+    if (rc == MERAK_OK)
+        t->running = NULL;
+    return rc;
+}
+
 /* Mean loss over the first eval_samples samples of the held-out split, rounded
  * up to whole global batches: the same ones on every layout. */
 static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
@@ -132,10 +147,10 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
     fill_step(t, &step);
     step.train = false;
     t->load_split = MERAK_VALID;
+    t->doing = "validation";
     for (uint64_t i = 0; i < runs && rc == MERAK_OK; i++) {
         t->load_base = i * per_run;
-        rc = merak_engine_run(t->eval_engine, &step, err);
-        t->broken = rc != MERAK_OK;
+        rc = run_engine(t, t->eval_engine, &step, err);
         if (rc == MERAK_OK)
             sum += own_loss(t, t->eval);
     }
@@ -182,9 +197,9 @@ static enum merak_status run_step(struct merak_trainer *t,
     enum merak_status rc;
 
     fill_step(t, &step);
+    t->doing = "a step";
     t->load_base = t->consumed;
-    rc = merak_engine_run(t->engine, &step, err);
-    t->broken = rc != MERAK_OK;
+    rc = run_engine(t, t->engine, &step, err);
     if (rc != MERAK_OK)
         return rc;
     if (t->opt.dump_grads != NULL &&
@@ -245,6 +260,7 @@ static enum merak_status finish_step(struct merak_trainer *t,
     bool has_valid;
     enum merak_status rc = check_finite(t, r->loss, norm, err);
 
+    t->doing = "the end of a step";
     if (rc == MERAK_OK)
         rc = trace_step(t, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
@@ -285,6 +301,7 @@ static enum merak_status save_step(struct merak_trainer *t,
     bool last = r->stop != 0 || t->step == t->opt.steps;
     enum merak_status rc = MERAK_OK;
 
+    t->doing = "saving";
     if (r->saving == 0)
         rc = merak_saving_advance(t, err);
     if (rc != MERAK_OK || t->run_dir == NULL)

@@ -315,6 +315,8 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
     to.arena_bytes = t->arena.bytes;
     to.arena_fd = t->arena.fd;
     to.rank_name = t->ranks.logical_rank;
+    to.tell = merak_trainer_tell;
+    to.tell_arg = t;
     rc = merak_transport_open(transport, t->boot, &to, &t->tr, err);
     if (rc == MERAK_OK)
         rc = merak_trainer_epoch(t, err);

@@ -19,10 +19,9 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define HEAP_ROOM ((size_t)2 << 20)
-#define GRACE_NS INT64_C(2000000000)
+#define GRACE_NS INT64_C(4000000000)
 #define TURN_NS INT64_C(50000000)
 
 /* The exit code for a failure in a phase whose own code is `phase`. */
@@ -308,10 +307,11 @@ static int64_t grace_ns(const struct merak_trainer *t, enum merak_status rc)
 static void fail_in_step(struct merak_trainer *t, const struct merak_error *err,
                          int code)
 {
-    int64_t ns = grace_ns(t, err->status);
-    const struct timespec grace = {ns / 1000000000, ns % 1000000000};
+    bool ours = err->status != MERAK_ERR_TIMEOUT || merak_hang_report(t, err);
+    int64_t ns = ours ? grace_ns(t, err->status) : GRACE_NS;
 
-    nanosleep(&grace, NULL);
+    if (t->tr != NULL) /* whoever reports asks this rank, too */
+        merak_transport_linger(t->tr, ns);
     fprintf(stderr, "merak: [%d] error: %s\n", t->ranks.logical, err->text);
     fflush(NULL);
     merak_run_dir_close(t);
@@ -380,7 +380,8 @@ static void keep_heap(void)
 int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
                        void *arg)
 {
-    struct merak_trainer t = {.describe = describe,
+    struct merak_trainer t = {.doing = "set-up",
+                              .describe = describe,
                               .describe_arg = arg,
                               .cost = *merak_cost_default()};
     struct merak_error err = {.status = MERAK_OK};

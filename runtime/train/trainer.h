@@ -88,6 +88,10 @@ struct merak_trainer {
     int64_t loop_ns;     /* of its first step */
     uint64_t start_step;
     bool broken; /* a step failed: peers may be anywhere */
+
+    /* for the report of a hang */
+    const char *doing;            /* "saving", outside of an engine */
+    struct merak_engine *running; /* an engine's run is under way or failed */
 };
 
 /* Where a slot of one of the run's programs is. */
@@ -238,6 +242,13 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
 enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
                                      int microbatch, int32_t *ids,
                                      struct merak_error *err);
+
+/* hang.c: what this rank does, a merak_tell_fn; arg is the trainer. */
+void merak_trainer_tell(void *arg, char *text, size_t size);
+/* hang.c: a wait's deadline has passed: ask all ranks what they do and print
+ * that page, also into hang-STEP.txt beside the metrics or in the checkpoints'
+ * directory.  False if another rank does. */
+bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err);
 
 /* report.c: what people read. */
 void merak_report_plan(const struct merak_trainer *t);

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -188,6 +189,34 @@ int merak_transport_rank_name(const struct merak_transport *tr, int rank)
     return tr->rank_name == NULL ? rank : tr->rank_name[rank];
 }
 
+void merak_transport_describe_wait(const struct merak_transport *tr, char *text,
+                                   size_t size)
+{
+    const struct merak_request *req = tr->waiting;
+    char peer[32] = "";
+
+    text[0] = '\0';
+    if (req == NULL)
+        return;
+    if (req->peer >= 0)
+        snprintf(peer, sizeof(peer), ", peer rank %d",
+                 merak_transport_rank_name(tr, req->peer));
+    snprintf(text, size, "waits for a %s of %zu bytes%s, for %.1f s", req->what,
+             req->bytes, peer,
+             (double)(merak_clock_ns() - tr->waiting_since_ns) * 1e-9);
+}
+
+void merak_transport_linger(struct merak_transport *tr, int64_t ns)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+    int64_t limit = merak_clock_ns() + ns;
+
+    while (merak_clock_ns() < limit) {
+        if (tr->ops->progress(tr) == 0)
+            nanosleep(&nap, NULL);
+    }
+}
+
 /* Block until the transport has events or a peer is gone, at most left_ns. */
 static void block(struct merak_transport *tr, int64_t left_ns)
 {
@@ -252,6 +281,8 @@ static enum merak_status wait_check(struct merak_transport *tr,
     if (w->limit == 0) {
         w->limit = now + (int64_t)(tr->deadline_s * 1e9);
         w->idle = now;
+        tr->waiting = req;
+        tr->waiting_since_ns = now;
     }
     if (now >= w->limit)
         return timed_out(tr, req, err);
@@ -278,5 +309,8 @@ enum merak_status merak_request_wait(struct merak_transport *tr,
         if (req->status == MERAK_IN_PROGRESS)
             rc = wait_check(tr, req, &wait, err);
     }
-    return req->status == MERAK_IN_PROGRESS ? rc : tr->ops->test(tr, req, err);
+    if (req->status == MERAK_IN_PROGRESS)
+        return rc; /* it still waits, to whom asks */
+    tr->waiting = NULL;
+    return tr->ops->test(tr, req, err);
 }

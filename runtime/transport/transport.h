@@ -9,6 +9,8 @@
 #ifndef MERAK_RUNTIME_TRANSPORT_TRANSPORT_H
 #define MERAK_RUNTIME_TRANSPORT_TRANSPORT_H
 
+#include <stdint.h>
+
 #include "merak/status.h"
 #include "partitioner/layout/layout.h"
 #include "runtime/boot/boot.h"
@@ -26,6 +28,17 @@ struct merak_team {
     const int *rank;
 };
 
+/* What a rank answers when one that has waited too long asks it. */
+#define MERAK_TELL_BYTES 768
+struct merak_told {
+    bool heard;                  /* it answered */
+    char text[MERAK_TELL_BYTES]; /* if not: what is known of its process */
+};
+
+/* Say in one line what this rank does; called by the thread that uses the
+ * transport. */
+typedef void (*merak_tell_fn)(void *arg, char *text, size_t size);
+
 struct merak_transport_options {
     double deadline_s; /* of a wait; 0: 300 */
     /* The arena transfers come from and go to, if shared with node peers:
@@ -36,6 +49,8 @@ struct merak_transport_options {
     /* [size] the rank by which messages call each transport rank; borrowed;
      * NULL: its own. */
     const int *rank_name;
+    merak_tell_fn tell; /* or NULL */
+    void *tell_arg;
 };
 
 struct merak_transport_ops {
@@ -81,6 +96,10 @@ struct merak_transport_ops {
     void (*find_lost)(struct merak_transport *tr);
     /* Tell every peer, out of band, that this rank fails; optional. */
     void (*abort)(struct merak_transport *tr, const char *why);
+    /* Ask all ranks what they do, for two seconds at most: told[size].  False
+     * if a lower rank asks as well, whose business the report then is;
+     * optional. */
+    bool (*survey)(struct merak_transport *tr, struct merak_told *told);
     /* Why no peer is to be waited for, or NULL: MERAK_ERR_PEER with the text
      * of one that aborted, MERAK_ERR_LOST for one that is gone, of which
      * nobody else may tell; optional. */
@@ -91,7 +110,11 @@ struct merak_transport {
     const struct merak_transport_ops *ops;
     int rank, size;       /* transport ranks */
     double deadline_s;    /* of a wait */
-    const int *rank_name; /* of the options */
+    const int *rank_name; /* of the options, as the next two */
+    merak_tell_fn tell;
+    void *tell_arg;
+    const struct merak_request *waiting; /* of merak_request_wait() */
+    int64_t waiting_since_ns;
     void *sum_scratch;    /* of merak_sum(), NULL until it needs some */
     size_t sum_scratch_bytes;
 };
@@ -148,6 +171,11 @@ enum merak_status merak_request_test(struct merak_transport *tr,
 const struct merak_error *merak_transport_aborted(struct merak_transport *tr);
 /* As the table's lost_fd(). */
 int merak_transport_lost_fd(struct merak_transport *tr);
+/* What merak_request_wait() waits for, and how long; empty: nothing. */
+void merak_transport_describe_wait(const struct merak_transport *tr, char *text,
+                                   size_t size);
+/* Advance the transport, so that who asks gets an answer. */
+void merak_transport_linger(struct merak_transport *tr, int64_t ns);
 /* The number by which messages call a transport rank. */
 int merak_transport_rank_name(const struct merak_transport *tr, int rank);
 /* Progress, spin at most 20 us, then block on the descriptor, until the

@@ -18,7 +18,6 @@
 #include <string.h>
 
 #define CARD_MAX 4096
-#define AM_ABORT 1
 #define FIFO_ELEM_BYTES "4608" /* 4 KiB and headers */
 /* How long a rank that fails tries to tell its peers. */
 #define ABORT_NS INT64_C(2000000000)
@@ -178,7 +177,8 @@ static void ucx_abort(struct merak_transport *base, const char *why)
         if (r == base->rank || merak_watch_has_ended(tr->watch, r) ||
             merak_ucx_ep(tr, r, &ep, NULL) != MERAK_OK)
             continue;
-        p = ucp_am_send_nbx(ep, AM_ABORT, text, strlen(text), NULL, 0, &param);
+        p = ucp_am_send_nbx(ep, UCX_AM_ABORT, text, strlen(text), NULL, 0,
+                            &param);
         if (p == NULL || UCS_PTR_IS_ERR(p))
             continue;
         while (ucp_request_check_status(p) == UCS_INPROGRESS &&
@@ -208,6 +208,8 @@ static unsigned ucx_progress(struct merak_transport *base)
     }
     if (tr->exchanging.first != NULL)
         n += merak_ucx_advance_exchanges(tr);
+    if (tr->n_asked > 0)
+        merak_ucx_answer(tr);
     return n;
 }
 
@@ -355,6 +357,7 @@ static void destroy(struct ucx *tr)
     merak_ucx_unmap_arenas(tr);
     merak_watch_close(tr->watch);
     free_requests(tr);
+    free(tr->asked);
     free(tr->arena);
     free(tr->address);
     free(tr->ep);
@@ -398,19 +401,36 @@ static enum merak_status make_context(struct ucx *tr, struct merak_error *err)
     return st == UCS_OK ? MERAK_OK : merak_ucx_fail(err, "ucp_init", st);
 }
 
+static ucs_status_t handle_messages(struct ucx *tr)
+{
+    static const struct {
+        unsigned id;
+        ucp_am_recv_callback_t cb;
+    } rows[] = {{UCX_AM_ABORT, on_abort},
+                {UCX_AM_ASK, merak_ucx_on_ask},
+                {UCX_AM_TELL, merak_ucx_on_tell}};
+    ucs_status_t st = UCS_OK;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows) && st == UCS_OK; i++) {
+        ucp_am_handler_param_t handler = {
+            .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                          UCP_AM_HANDLER_PARAM_FIELD_CB |
+                          UCP_AM_HANDLER_PARAM_FIELD_ARG,
+            .id = rows[i].id,
+            .cb = rows[i].cb,
+            .arg = tr,
+        };
+
+        st = ucp_worker_set_am_recv_handler(tr->worker, &handler);
+    }
+    return st;
+}
+
 static enum merak_status make_worker(struct ucx *tr, struct merak_error *err)
 {
     ucp_worker_params_t params = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SERIALIZED,
-    };
-    ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = AM_ABORT,
-        .cb = on_abort,
-        .arg = tr,
     };
     ucs_status_t st = ucp_worker_create(tr->context, &params, &tr->worker);
 
@@ -419,7 +439,7 @@ static enum merak_status make_worker(struct ucx *tr, struct merak_error *err)
     st = ucp_worker_get_efd(tr->worker, &tr->fd);
     if (st != UCS_OK)
         return merak_ucx_fail(err, "ucp_worker_get_efd", st);
-    st = ucp_worker_set_am_recv_handler(tr->worker, &handler);
+    st = handle_messages(tr);
     if (st != UCS_OK)
         return merak_ucx_fail(err, "ucp_worker_set_am_recv_handler", st);
     return MERAK_OK;
@@ -605,13 +625,18 @@ static enum merak_status ucx_open(struct merak_boot *boot,
     tr->base.size = boot->size;
     tr->base.deadline_s = opt->deadline_s;
     tr->base.rank_name = opt->rank_name;
+    tr->base.tell = opt->tell;
+    tr->base.tell_arg = opt->tell_arg;
+    tr->first_asker = -1;
     tr->boot = boot;
     merak_ucx_list_init(&tr->copying);
     merak_ucx_list_init(&tr->exchanging);
     tr->ep = calloc(n, sizeof(*tr->ep));
     tr->answer = calloc(n, sizeof(*tr->answer));
     tr->arena = calloc(n, sizeof(*tr->arena));
-    rc = tr->ep == NULL || tr->answer == NULL || tr->arena == NULL
+    tr->asked = calloc(n, sizeof(*tr->asked));
+    rc = tr->ep == NULL || tr->answer == NULL || tr->arena == NULL ||
+                 tr->asked == NULL
              ? merak_fail_nomem(err, n * sizeof(*tr->arena))
              : make_context(tr, err);
     if (rc == MERAK_OK)
@@ -641,4 +666,5 @@ const struct merak_transport_ops merak_transport_ucx = {
     .find_lost = ucx_find_lost,
     .abort = ucx_abort,
     .aborted = ucx_aborted,
+    .survey = merak_ucx_survey,
 };

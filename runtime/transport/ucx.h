@@ -14,6 +14,11 @@
 
 #define UCX_MAX_RANKS (1 << 20)
 
+/* Of active messages. */
+#define UCX_AM_ABORT 1
+#define UCX_AM_ASK 2
+#define UCX_AM_TELL 3
+
 enum ucx_kind {
     UCX_DATA,  /* the data, or a struct ucx_offer */
     UCX_TAKEN, /* nothing: the offered data has been read */
@@ -81,6 +86,13 @@ struct ucx {
     bool failed;        /* a peer is gone or a request was given up */
     bool closing;       /* endpoint errors are expected */
     struct merak_watch *watch;  /* of node peers' processes */
+    /* ucx_survey.c */
+    bool *asked; /* [size] by whom; n_asked of them */
+    int n_asked;
+    int first_asker; /* the lowest rank that ever asked, or -1 */
+    int32_t own_rank;
+    struct merak_told *survey; /* [size] under way, or NULL */
+    char answer_text[MERAK_TELL_BYTES];
     struct merak_error aborted; /* the first; status MERAK_OK: none */
 };
 
@@ -161,6 +173,17 @@ enum merak_status merak_ucx_reserve(struct merak_transport *base, int messages,
 unsigned merak_ucx_advance_exchanges(struct ucx *tr);
 /* One of them has work that waits for no event. */
 bool merak_ucx_exchanges_busy(const struct ucx *tr);
+
+/* ucx_survey.c */
+ucs_status_t merak_ucx_on_ask(void *arg, const void *header,
+                              size_t header_bytes, void *data, size_t bytes,
+                              const ucp_am_recv_param_t *param);
+ucs_status_t merak_ucx_on_tell(void *arg, const void *header,
+                               size_t header_bytes, void *data, size_t bytes,
+                               const ucp_am_recv_param_t *param);
+/* Answer who has asked; tr->n_asked > 0. */
+void merak_ucx_answer(struct ucx *tr);
+bool merak_ucx_survey(struct merak_transport *base, struct merak_told *told);
 
 /* ucx_node.c: what a rank tells of its arena, and mapping those of peers */
 struct ucx_arena_card {

@@ -53,6 +53,7 @@ static const struct row rows[] = {
 };
 
 #define FATAL_STEP 2
+#define DEADLINE_S 2.0  /* of a step that takes a millisecond */
 #define N_STEPS 1000000 /* nobody comes so far */
 
 struct shared {
@@ -136,8 +137,7 @@ static void run_row(struct rank *me, const void *arg)
                                       .transport_rank = me->rank_of,
                                       .arena = me->arena.base,
                                       .load = load,
-                                      .deadline_s =
-                                          row->fate == KILLED ? 3600 : 0.5};
+                                      .deadline_s = 3600};
     struct merak_plan plan = row->plan;
     struct merak_planned *planned;
     struct merak_engine *engine;
@@ -145,6 +145,8 @@ static void run_row(struct rank *me, const void *arg)
     if (me->all.me == row->victim) {
         job->shared->victim = getpid();
         fatal = job;
+    } else if (row->fate != KILLED) {
+        eo.deadline_s = DEADLINE_S; /* before the victim's own */
     }
     CHECK_OK(merak_backend_find("cpu", &eo.backend, ERR));
     CHECK_OK(eo.backend->open(1, ERR));
@@ -171,7 +173,7 @@ static void the_others_end(void **state)
                           .arena = true,
                           .tls = job.row->tls,
                           .node_of = job.row->apart ? own_nodes : NULL,
-                          .deadline_s = job.row->fate == KILLED ? 3600 : 5};
+                          .deadline_s = 3600};
 
     job.shared = mmap(NULL, sizeof(*job.shared), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);

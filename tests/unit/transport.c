@@ -354,6 +354,70 @@ static void a_killed_node_peer_is_noticed(void **state)
     }
 }
 
+struct stopped {
+    pid_t pid;
+};
+
+static void tell_wait(void *arg, char *text, size_t size)
+{
+    merak_transport_describe_wait(arg, text, size);
+}
+
+/* Rank 1 stops; rank 0, whose deadline passes first, asks what all do, while
+ * the last one still waits. */
+static void one_is_stopped(struct rank *me, const void *arg)
+{
+    struct stopped *s = *(struct stopped *const *)arg;
+    struct merak_told told[5];
+    struct merak_request *req;
+    char buf[8];
+
+    me->tr->tell = tell_wait;
+    me->tr->tell_arg = me->tr;
+    CHECK_OK(merak_barrier(me->tr, &me->all, ERR));
+    CHECK_OK(me->boot->ops->barrier(me->boot, ERR)); /* all are out of it */
+    if (me->all.me == 1) {
+        s->pid = getpid();
+        raise(SIGSTOP);
+    }
+    CHECK_OK(merak_recv(me->tr, buf, sizeof(buf), 1, 1, &req, ERR));
+    while (*(volatile pid_t *)&s->pid == 0)
+        usleep(1000); /* it stops right after that */
+    me->tr->deadline_s = me->all.me == 0 ? 1.0 : 3600;
+    if (me->all.me != 0) {
+        CHECK(merak_request_wait(me->tr, req, ERR) == MERAK_ERR_LOST);
+        return;
+    }
+    CHECK(merak_request_wait(me->tr, req, ERR) == MERAK_ERR_TIMEOUT);
+    CHECK(me->tr->ops->survey(me->tr, told));
+    CHECK(!told[1].heard);
+    CHECK(strcmp(told[1].text, "its process is stopped") == 0);
+    for (int r = 0; r < me->all.n; r += 2) {
+        CHECK(told[r].heard);
+        CHECK(strstr(told[r].text, "waits for a recv of 8 bytes, peer rank 1, "
+                                   "for ") == told[r].text);
+        CHECK(strstr(told[r].text, "; beside it the process of rank 1 is "
+                                   "stopped") != NULL);
+    }
+    kill(s->pid, SIGKILL);
+}
+
+static void a_survey_tells_who_does_what(void **state)
+{
+    static const struct setup rows[] = {{NULL, 3, NULL, true, 3600},
+                                        {"tcp,self", 3, NULL, false, 3600}};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct stopped *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+        assert_true(s != MAP_FAILED);
+        assert_int_equal(run_ranks(&rows[i], one_is_stopped, &s), 1);
+        munmap(s, sizeof(*s));
+    }
+}
+
 static void agree_all_ways(struct rank *me, const void *arg)
 {
     enum merak_status rc;
@@ -622,6 +686,7 @@ int main(void)
         cmocka_unit_test(data_is_read_while_its_owner_sleeps),
         cmocka_unit_test(an_abort_reaches_those_who_wait),
         cmocka_unit_test(a_killed_node_peer_is_noticed),
+        cmocka_unit_test(a_survey_tells_who_does_what),
         cmocka_unit_test(all_agree_on_the_first_failure),
         cmocka_unit_test(sums_are_in_member_order),
         cmocka_unit_test(broadcasts_reach_all),

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hang.c - the page that says who waits for whom when a deadline has passed */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void merak_trainer_tell(void *arg, char *text, size_t size)
+{
+    const struct merak_trainer *t = arg;
+    char wait[128] = "";
+
+    if (t->running != NULL) {
+        merak_engine_tell(t->running, text, size);
+        return;
+    }
+    if (t->tr != NULL)
+        merak_transport_describe_wait(t->tr, wait, sizeof(wait));
+    snprintf(text, size, "%s after %" PRIu64 " steps%s%s", t->doing, t->step,
+             wait[0] != '\0' ? ", " : "", wait);
+}
+
+/* Beside the metrics, or in the checkpoints' directory; NULL: neither is. */
+static FILE *open_page(const struct merak_trainer *t, char *path, size_t size)
+{
+    const char *slash, *in = t->opt.ckpt;
+    size_t length;
+
+    if (t->opt.metrics != NULL) {
+        slash = strrchr(t->opt.metrics, '/');
+        in = slash == NULL ? "." : t->opt.metrics;
+        length = slash == NULL ? 1 : (size_t)(slash - t->opt.metrics);
+    } else if (in != NULL) {
+        length = strlen(in);
+    } else {
+        return NULL;
+    }
+    snprintf(path, size, "%.*s/hang-%08" PRIu64 ".txt", (int)length, in,
+             t->step);
+    return fopen(path, "we");
+}
+
+static void print_rank(const struct merak_trainer *t, int rank,
+                       const struct merak_told *told, FILE *out)
+{
+    int peer = t->ranks.transport_rank[rank];
+    const char *host = t->boot->hosts[t->boot->node_of[peer]];
+
+    if (told[peer].heard)
+        fprintf(out, "  rank %d on %s: %s\n", rank, host, told[peer].text);
+    else
+        fprintf(out, "  rank %d on %s gave no answer%s%s\n", rank, host,
+                told[peer].text[0] != '\0' ? ": " : "", told[peer].text);
+}
+
+/* Who gave no answer comes first. */
+static void print_page(const struct merak_trainer *t,
+                       const struct merak_told *told,
+                       const struct merak_error *err, FILE *out)
+{
+    char now[32] = "";
+    time_t seconds = time(NULL);
+    struct tm tm;
+
+    if (localtime_r(&seconds, &tm) != NULL)
+        strftime(now, sizeof(now), "%Y-%m-%dT%H:%M:%S", &tm);
+    fprintf(out,
+            "merak: hang report of rank %d, %s, after %" PRIu64 " steps: %s\n",
+            t->ranks.logical, now, t->step, err->text);
+    for (int heard = 0; heard < 2; heard++) {
+        for (int r = 0; r < t->boot->size; r++) {
+            if (told[t->ranks.transport_rank[r]].heard == (heard == 1))
+                print_rank(t, r, told, out);
+        }
+    }
+    fflush(out);
+}
+
+bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err)
+{
+    struct merak_told *told;
+    char path[PATH_MAX];
+    bool ours;
+    FILE *page;
+
+    if (t->tr == NULL || t->tr->ops->survey == NULL)
+        return true;
+    told = calloc((size_t)t->boot->size, sizeof(*told));
+    if (told == NULL)
+        return true;
+    ours = t->tr->ops->survey(t->tr, told);
+    if (ours) {
+        print_page(t, told, err, stderr);
+        page = open_page(t, path, sizeof(path));
+        if (page != NULL) {
+            print_page(t, told, err, page);
+            fclose(page);
+        }
+    }
+    free(told);
+    return ours;
+}

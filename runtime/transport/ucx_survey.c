@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ucx_survey.c - asking all ranks what they do, once one has waited too long
+ *
+ * A question is an active message with the asker's rank; the answer has the
+ * answering rank in its header and a text as data.  Whoever advances the
+ * transport answers: an engine's communication thread also while a kernel
+ * computes.  What gives no answer is stopped, gone, cut off, or works outside
+ * of any wait.
+ */
+#include "config.h"
+
+#include "runtime/transport/ucx.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SURVEY_NS INT64_C(2000000000)
+#define NAP_US 1000
+
+/* The state letter of /proc/PID/stat, 0 where it cannot be read. */
+static char process_state(long pid)
+{
+    char path[64], line[512], *end;
+    size_t n;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    f = pid > 0 ? fopen(path, "re") : NULL;
+    if (f == NULL)
+        return 0;
+    n = fread(line, 1, sizeof(line) - 1, f);
+    fclose(f);
+    line[n] = '\0';
+    end = strrchr(line, ')'); /* of the name, which may hold anything */
+    return end != NULL && end[1] == ' ' ? end[2] : 0;
+}
+
+/* What is amiss with a node peer's process, NULL: nothing that is known. */
+static const char *what_is_amiss(const struct ucx *tr, int rank)
+{
+    if (merak_watch_has_ended(tr->watch, rank))
+        return "has ended";
+    switch (process_state(merak_watch_pid(tr->watch, rank))) {
+    case 'T':
+        return "is stopped";
+    case 't':
+        return "is stopped by a debugger";
+    case 'D':
+        return "waits in the kernel, for a disk or a file system";
+    case 'Z':
+    case 'X':
+        return "has ended";
+    default:
+        return NULL;
+    }
+}
+
+static void append(char *text, size_t size, const char *more)
+{
+    size_t n = strlen(text);
+
+    snprintf(text + n, size - n, "%s", more);
+}
+
+/* What this rank does, and what it sees of the processes beside it. */
+static void describe_self(struct ucx *tr, char *text, size_t size)
+{
+    const int *node_of = tr->boot->node_of;
+    char more[128];
+
+    text[0] = '\0';
+    if (tr->base.tell != NULL)
+        tr->base.tell(tr->base.tell_arg, text, size);
+    for (int r = 0; r < tr->base.size; r++) {
+        const char *amiss =
+            r != tr->base.rank && node_of[r] == node_of[tr->base.rank]
+                ? what_is_amiss(tr, r)
+                : NULL;
+
+        if (amiss == NULL)
+            continue;
+        snprintf(more, sizeof(more), "; beside it the process of rank %d %s",
+                 merak_transport_rank_name(&tr->base, r), amiss);
+        append(text, size, more);
+    }
+}
+
+ucs_status_t merak_ucx_on_ask(void *arg, const void *header,
+                              size_t header_bytes, void *data, size_t bytes,
+                              const ucp_am_recv_param_t *param)
+{
+    struct ucx *tr = arg;
+    int32_t rank;
+
+    (void)data;
+    (void)bytes;
+    (void)param;
+    if (header_bytes != sizeof(rank))
+        return UCS_OK;
+    memcpy(&rank, header, sizeof(rank));
+    if (rank < 0 || rank >= tr->base.size)
+        return UCS_OK;
+    if (tr->first_asker < 0 || rank < tr->first_asker)
+        tr->first_asker = rank;
+    if (!tr->asked[rank])
+        tr->n_asked++;
+    tr->asked[rank] = true; /* answered where sends may be posted */
+    return UCS_OK;
+}
+
+ucs_status_t merak_ucx_on_tell(void *arg, const void *header,
+                               size_t header_bytes, void *data, size_t bytes,
+                               const ucp_am_recv_param_t *param)
+{
+    struct ucx *tr = arg;
+    int32_t rank;
+
+    if (header_bytes != sizeof(rank) || tr->survey == NULL ||
+        (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
+        return UCS_OK;
+    memcpy(&rank, header, sizeof(rank));
+    if (rank < 0 || rank >= tr->base.size || bytes > MERAK_TELL_BYTES)
+        return UCS_OK;
+    memcpy(tr->survey[rank].text, data, bytes);
+    tr->survey[rank].text[MERAK_TELL_BYTES - 1] = '\0';
+    tr->survey[rank].heard = true;
+    return UCS_OK;
+}
+
+/* Give it to UCX; buffers are the transport's own and outlive the send. */
+static void post_message(struct ucx *tr, int to, unsigned id, const void *data,
+                         size_t bytes)
+{
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                 .flags = UCP_AM_SEND_FLAG_EAGER};
+    ucs_status_ptr_t p;
+    ucp_ep_h ep;
+
+    if (merak_watch_has_ended(tr->watch, to) ||
+        merak_ucx_ep(tr, to, &ep, NULL) != MERAK_OK)
+        return;
+    tr->own_rank = (int32_t)tr->base.rank;
+    p = ucp_am_send_nbx(ep, id, &tr->own_rank, sizeof(tr->own_rank), data,
+                        bytes, &param);
+    if (p != NULL && !UCS_PTR_IS_ERR(p))
+        ucp_request_free(p); /* it goes on by itself */
+}
+
+void merak_ucx_answer(struct ucx *tr)
+{
+    describe_self(tr, tr->answer_text, sizeof(tr->answer_text));
+    for (int r = 0; r < tr->base.size; r++) {
+        if (tr->asked[r])
+            post_message(tr, r, UCX_AM_TELL, tr->answer_text,
+                         strlen(tr->answer_text) + 1);
+        tr->asked[r] = false;
+    }
+    tr->n_asked = 0;
+}
+
+static bool all_heard(const struct ucx *tr, const struct merak_told *told)
+{
+    for (int r = 0; r < tr->base.size; r++) {
+        if (!told[r].heard && !merak_watch_has_ended(tr->watch, r))
+            return false;
+    }
+    return true;
+}
+
+bool merak_ucx_survey(struct merak_transport *base, struct merak_told *told)
+{
+    struct ucx *tr = (struct ucx *)base;
+    int64_t limit = merak_clock_ns() + SURVEY_NS;
+    int me = base->rank;
+
+    memset(told, 0, (size_t)base->size * sizeof(*told));
+    describe_self(tr, told[me].text, sizeof(told[me].text));
+    told[me].heard = true;
+    tr->survey = told;
+    for (int r = 0; r < base->size; r++) {
+        if (r != me)
+            post_message(tr, r, UCX_AM_ASK, NULL, 0);
+    }
+    while (!all_heard(tr, told) && merak_clock_ns() < limit) {
+        if (base->ops->progress(base) == 0)
+            usleep(NAP_US);
+        base->ops->find_lost(base);
+    }
+    tr->survey = NULL;
+    for (int r = 0; r < base->size; r++) {
+        const char *amiss =
+            told[r].heard || tr->boot->node_of[r] != tr->boot->node_of[me]
+                ? NULL
+                : what_is_amiss(tr, r);
+
+        if (amiss != NULL)
+            snprintf(told[r].text, sizeof(told[r].text), "its process %s",
+                     amiss);
+    }
+    return tr->first_asker < 0 || tr->first_asker > me;
+}
