@@ -192,11 +192,6 @@ uint64_t merak_program_id(const struct merak_program *program);
  * rank's program of each stage. */
 uint64_t merak_program_ids(uint64_t before, uint64_t id);
 
-/* Bytes of a step along the axes that the rank map is free in. */
-struct merak_sent {
-    uint64_t pp_bytes, dp_bytes;
-};
-
 /* Add what the program's rank sends. */
 void merak_program_sent(const struct merak_program *program,
                         struct merak_sent *sent);
