@@ -35,13 +35,22 @@ static void on_stop_signal(int sig)
     errno = saved;
 }
 
+/* Handlers have a stack of their own: oneDNN's products point the stack pointer
+ * into a workspace on the heap, and the frame of a signal that comes meanwhile
+ * would lie on what is below that.  Without one, signals stay uncaught. */
+static char handler_stack[64 << 10];
+
 /* SIGINT is caught once: the second one ends the program as it would any.  In
  * a shell script's background it is ignored, and stays so. */
 static void catch_signals(const struct merak_trainer *t)
 {
+    const stack_t stack = {.ss_sp = handler_stack,
+                           .ss_size = sizeof(handler_stack)};
     struct sigaction was, sa = {.sa_handler = on_stop_signal,
-                                .sa_flags = SA_RESTART};
+                                .sa_flags = SA_RESTART | SA_ONSTACK};
 
+    if (sigaltstack(&stack, NULL) != 0)
+        return;
     if (t->program->rank == 0)
         interrupt_line =
             t->opt.ckpt != NULL

@@ -38,6 +38,7 @@ failed_as()
 # returns once it is in its steps
 start()
 {
+    : >"$CKPT.log"
     env --default-signal=INT "$@" >"$CKPT.log" 2>&1 3>&- &
     pid=$!
     for ((i = 0; i < 600; i++)); do
@@ -64,6 +65,15 @@ ended_as()
     kill -INT "$pid"
     ended_as 75 "interrupted: the step is finished and saved"
     merak ckpt verify "$CKPT"
+}
+
+# A handler on the stack of a product cost the heap every fifth run.
+@test "a signal in the middle of a product harms nothing" {
+    for signal in INT USR1 TERM INT USR1 TERM; do
+        start "${TRAIN[@]}" --steps 10000000
+        kill -$signal "$pid"
+        ended_as 75 "stopped after step"
+    done
 }
 
 @test "Ctrl-C without --ckpt says that nothing is saved" {
