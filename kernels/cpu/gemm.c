@@ -12,8 +12,8 @@
  * no bf16, or an imitation slower than f32: there it goes through dnnl_sgemm,
  * too.
  *
- * Before dnnl_sgemm a tile's operands are copied where they are transposed,
- * bf16, or laid out so that oneDNN is slow to read them, K_STEP of k at a time
+ * Before dnnl_sgemm a tile's operands are copied where they are bf16 or lie so
+ * that oneDNN is slow to read them, K_STEP of k at a time
  * so that the copies stay in the cache.
  */
 #include "config.h"
@@ -68,7 +68,7 @@ struct gemm_state {
     bool has_bf16;
     size_t count, oldest;
     struct tile *tile[CACHE_MAX];
-    char **scratch; /* [threads]: for oneDNN, then a tile turned */
+    char **scratch; /* [threads]: for oneDNN, then copies */
     size_t scratch_bytes;
     size_t dnnl_bytes; /* as large as any primitive's needs, 64-aligned */
 };
@@ -338,6 +338,7 @@ enum merak_status merak_gemm_open(struct merak_error *err)
 struct side {
     bool copied;  /* to the thread's scratch, k_step of k at a time */
     size_t pitch; /* elements between its rows */
+    size_t rows;  /* of the copy */
     size_t at;    /* in the scratch, behind oneDNN's */
 };
 
@@ -470,13 +471,10 @@ static const float *take_a(const struct job *job, const struct tile_place *p,
 
     if (!job->a.copied)
         return (const float *)from;
-    if (!g->trans_a)
-        copy(g, from, g->k, p->m, depth, to, job->a.pitch);
-    else if (g->bf16_ab)
-        g->moves->transpose_widen((const uint16_t *)from, g->m, depth, p->m, to,
-                                  job->a.pitch);
+    if (g->trans_a)
+        copy(g, from, g->m, depth, p->m, to, job->a.pitch);
     else
-        g->moves->transpose(from, g->m, depth, p->m, to, job->a.pitch, false);
+        copy(g, from, g->k, p->m, depth, to, job->a.pitch);
     return to;
 }
 
@@ -516,10 +514,10 @@ static dnnl_status_t multiply_f32(const struct job *job,
         const float *b = take_b(job, p, k0, depth, scratch);
         dnnl_status_t rc;
 
-        rc = dnnl_sgemm('N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)p->m,
-                        (dnnl_dim_t)p->n, (dnnl_dim_t)depth, 1.0f, a,
-                        (dnnl_dim_t)job->a.pitch, b, (dnnl_dim_t)job->b.pitch,
-                        beta, c, (dnnl_dim_t)ldc);
+        rc = dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N',
+                        (dnnl_dim_t)p->m, (dnnl_dim_t)p->n, (dnnl_dim_t)depth,
+                        1.0f, a, (dnnl_dim_t)job->a.pitch, b,
+                        (dnnl_dim_t)job->b.pitch, beta, c, (dnnl_dim_t)ldc);
         if (rc != dnnl_success)
             return rc;
     }
@@ -558,10 +556,11 @@ static dnnl_status_t multiply_bf16(const struct job *job, size_t row,
                                    size_t col, struct tile_place *p, int thread)
 {
     const struct merak_gemm *g = job->g;
-    char *turned = gemm.scratch[thread] + job->a.at;
+    void *turned = gemm.scratch[thread] + job->a.at;
 
     if (g->trans_a) {
-        g->moves->transpose(p->a, g->m, g->k, p->m, turned, job->a.pitch, true);
+        g->moves->transpose((const uint16_t *)p->a, g->m, g->k, p->m, turned,
+                            job->a.pitch);
         p->a = turned;
     }
     return run_primitive(job->edge[row + 1 == job->rows][col + 1 == job->cols],
@@ -602,43 +601,59 @@ static bool shares_sets(size_t n)
     return n * sizeof(float) % PAGE == 0;
 }
 
+/* Of bf16 that oneDNN multiplies itself: a may be turned, all of k. */
+static void find_native_sides(struct job *job)
+{
+    const struct merak_gemm *g = job->g;
+
+    job->k_step = g->k;
+    job->a.copied = g->trans_a;
+    job->a.pitch = g->trans_a ? spread_pitch(g->k, 2) : g->k;
+    job->a.rows = job->tile_m;
+    job->b.pitch = g->trans_b ? g->k : g->n;
+}
+
+static void find_side(struct side *side, bool copied, size_t row, size_t rows,
+                      size_t cols)
+{
+    side->copied = copied;
+    side->rows = rows;
+    side->pitch = copied ? spread_pitch(cols, sizeof(float)) : row;
+}
+
 static void find_sides(struct job *job)
 {
     const struct merak_gemm *g = job->g;
-    bool widened = g->bf16_ab && !job->native;
-    size_t b_cols = g->trans_b ? g->k : g->n, step;
+    size_t a_row = g->trans_a ? g->m : g->k, b_row = g->trans_b ? g->k : g->n;
+    bool copy_a = g->bf16_ab || g->trans_a || shares_sets(a_row);
+    bool copy_b = g->bf16_ab || (g->m >= COPY_MIN_M && shares_sets(b_row));
+    size_t step = copy_a || copy_b ? K_STEP : g->k;
 
-    job->a.copied =
-        g->trans_a || widened || (!job->native && shares_sets(g->k));
-    job->b.copied =
-        widened || (!job->native && g->m >= COPY_MIN_M && shares_sets(b_cols));
-    step = job->native || !(job->a.copied || job->b.copied) ? g->k : K_STEP;
-    job->k_step = step < g->k ? step : g->k;
-    job->a.pitch = g->k;
-    if (job->a.copied)
-        job->a.pitch = spread_pitch(job->k_step, job->native ? 2 : 4);
-    job->b.pitch = b_cols;
-    if (job->b.copied)
-        job->b.pitch =
-            spread_pitch(g->trans_b ? job->k_step : job->tile_n, sizeof(float));
+    job->k_step = step = step < g->k ? step : g->k;
+    if (g->trans_a)
+        find_side(&job->a, copy_a, a_row, step, job->tile_m);
+    else
+        find_side(&job->a, copy_a, a_row, job->tile_m, step);
+    if (g->trans_b)
+        find_side(&job->b, copy_b, b_row, job->tile_n, step);
+    else
+        find_side(&job->b, copy_b, b_row, step, job->tile_n);
 }
 
 /* Where a thread keeps what of a tile is copied. */
 static void place_scratch(struct job *job)
 {
-    const struct merak_gemm *g = job->g;
     size_t bytes = job->native ? 2 : sizeof(float);
-    size_t b_rows = g->trans_b ? job->tile_n : job->k_step;
     size_t end = gemm.dnnl_bytes;
 
     job->a.at = end;
     if (job->a.copied)
-        end += job->tile_m * job->a.pitch * bytes;
+        end += job->a.rows * job->a.pitch * bytes;
     job->b.at = end = merak_size_align(end, LINE);
     if (job->b.copied)
-        end += b_rows * job->b.pitch * bytes;
+        end += job->b.rows * job->b.pitch * bytes;
     job->wide_c_at = end = merak_size_align(end, LINE);
-    if (!job->native && g->bf16_c)
+    if (!job->native && job->g->bf16_c)
         end += job->tile_m * job->tile_n * sizeof(float);
     job->scratch_bytes = end;
 }
@@ -654,7 +669,10 @@ enum merak_status merak_gemm(const struct merak_gemm *g,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the cpu backend has not been opened");
     cut_grid(&job);
-    find_sides(&job);
+    if (job.native)
+        find_native_sides(&job);
+    else
+        find_sides(&job);
     if (job.native)
         rc = find_tiles(&job, err);
     if (rc != MERAK_OK)

@@ -9,16 +9,12 @@
 
 #include "merak/status.h"
 
-/* Matrices on their way into and out of a product, in the instruction set of
+/* bf16 on its way into and out of a product, in the instruction set of
  * the caller.  Pitches are elements between rows. */
 struct merak_gemm_moves {
     /* [rows, cols] to [cols, rows] */
-    void (*transpose)(const void *from, size_t from_pitch, size_t rows,
-                      size_t cols, void *to, size_t to_pitch, bool bf16);
-    /* the same, to f32 */
-    void (*transpose_widen)(const uint16_t *from, size_t from_pitch,
-                            size_t rows, size_t cols, float *to,
-                            size_t to_pitch);
+    void (*transpose)(const uint16_t *from, size_t from_pitch, size_t rows,
+                      size_t cols, uint16_t *to, size_t to_pitch);
     void (*widen)(const uint16_t *from, size_t from_pitch, size_t rows,
                   size_t cols, float *to, size_t to_pitch);
     /* by round to nearest even */
@@ -32,8 +28,8 @@ struct merak_gemm_moves {
  *   b     [k, n], or [n, k] if trans_b
  *   c     [m, n]
  *   bias  f32 [n] or NULL; not with accumulate
- * With trans_a, tiles of a are turned before they are multiplied: oneDNN is
- * slow on columns that lie far apart.
+ * With trans_a, tiles of a are copied or turned before they are multiplied:
+ * oneDNN is slow on columns that lie far apart.
  * a and b are both f32 or both bf16; c is f32 or (bf16_c) bf16.
  * Accumulation in f32, over k in an order fixed by the shape; the same
  * result for any number of threads and any address.

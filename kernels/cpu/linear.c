@@ -12,19 +12,10 @@ static bool is_bf16(const struct merak_operand *op)
     return op->dtype == MERAK_BF16;
 }
 
-static void turn(const void *from, size_t from_pitch, size_t rows, size_t cols,
-                 void *to, size_t to_pitch, bool bf16)
+static void turn(const uint16_t *from, size_t from_pitch, size_t rows,
+                 size_t cols, uint16_t *to, size_t to_pitch)
 {
-    if (bf16)
-        transpose_matrix(from, from_pitch, rows, cols, to, to_pitch, true);
-    else
-        transpose_matrix(from, from_pitch, rows, cols, to, to_pitch, false);
-}
-
-static void turn_widened(const uint16_t *from, size_t from_pitch, size_t rows,
-                         size_t cols, float *to, size_t to_pitch)
-{
-    transpose_convert(from, from_pitch, rows, cols, to, to_pitch, true, false);
+    transpose_matrix(from, from_pitch, rows, cols, to, to_pitch, true);
 }
 
 static void widen(const uint16_t *from, size_t from_pitch, size_t rows,
@@ -43,8 +34,7 @@ static void narrow(const float *from, size_t from_pitch, size_t rows,
             vstore_n(to, j, cols - j, vload_n(from, j, cols - j, false), true);
 }
 
-static const struct merak_gemm_moves moves = {turn, turn_widened, widen,
-                                              narrow};
+static const struct merak_gemm_moves moves = {turn, widen, narrow};
 
 CPU_KERNEL(linear)
 {

@@ -45,46 +45,38 @@ INLINE void transpose_lanes(vf x[LANES])
  * [cols][to_row]. */
 INLINE void transpose_block(const void *from, size_t at, size_t from_row,
                             size_t rows, size_t cols, void *to, size_t put,
-                            size_t to_row, bool from_bf16, bool to_bf16)
+                            size_t to_row, bool bf16)
 {
     vf x[LANES];
 
     if (rows >= LANES && cols >= LANES) {
         UNROLL
         for (size_t k = 0; k < LANES; k++)
-            x[k] = vload(from, at + k * from_row, from_bf16);
+            x[k] = vload(from, at + k * from_row, bf16);
         transpose_lanes(x);
         UNROLL
         for (size_t k = 0; k < LANES; k++)
-            vstore(to, put + k * to_row, x[k], to_bf16);
+            vstore(to, put + k * to_row, x[k], bf16);
         return;
     }
     for (size_t k = 0; k < LANES; k++)
-        x[k] = k < rows ? vload_n(from, at + k * from_row, cols, from_bf16)
-                        : vset(0);
+        x[k] =
+            k < rows ? vload_n(from, at + k * from_row, cols, bf16) : vset(0);
     transpose_lanes(x);
     for (size_t k = 0; k < cols && k < LANES; k++)
-        vstore_n(to, put + k * to_row, rows, x[k], to_bf16);
+        vstore_n(to, put + k * to_row, rows, x[k], bf16);
 }
 
 /* from [rows][cols], rows from_row elements apart, to [cols][rows], rows to_row
  * elements apart.  Along the rows of `from`, which may be large and far apart,
  * so that they are prefetched; `to` is expected to fit the cache. */
-INLINE void transpose_convert(const void *from, size_t from_row, size_t rows,
-                              size_t cols, void *to, size_t to_row,
-                              bool from_bf16, bool to_bf16)
+INLINE void transpose_matrix(const void *from, size_t from_row, size_t rows,
+                             size_t cols, void *to, size_t to_row, bool bf16)
 {
     for (size_t i = 0; i < rows; i += LANES)
         for (size_t j = 0; j < cols; j += LANES)
             transpose_block(from, i * from_row + j, from_row, rows - i,
-                            cols - j, to, j * to_row + i, to_row, from_bf16,
-                            to_bf16);
-}
-
-INLINE void transpose_matrix(const void *from, size_t from_row, size_t rows,
-                             size_t cols, void *to, size_t to_row, bool bf16)
-{
-    transpose_convert(from, from_row, rows, cols, to, to_row, bf16, bf16);
+                            cols - j, to, j * to_row + i, to_row, bf16);
 }
 
 #endif
