@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# dist.sh - a tarball holds every file of the repository, and making one runs
+# no test
+#
+# Run from the build directory of tests/.
+
+set -u -o pipefail
+export LC_ALL=C
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+dir=../merak-$(sed -n 's/^VERSION = //p' ../Makefile) # what make makes
+log=dist-made.log
+trap 'chmod -R u+w "$dir"; rm -rf "$dir" "$log"' EXIT
+
+echo 1..2
+if [ -n "${MERAK_MAKING_DIST-}" ]; then
+    printf 'not ok %d - called by make dist\n' 1 2
+    exit 1
+fi
+
+# make's own variables would make it a part of the make that runs the tests
+env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS MERAK_MAKING_DIST=yes \
+    make -C .. distdir >"$log" 2>&1
+rc=$?
+if [ "$rc" -eq 0 ] && ! grep -qE '^(PASS|FAIL): ' "$log"; then
+    echo "ok 1 - make distdir runs no test"
+else
+    tail -n 20 "$log" | sed 's/^/# /'
+    echo "not ok 1 - make distdir runs no test"
+fi
+
+if [ ! -e "$top/.git" ]; then
+    echo "ok 2 - nothing is missing in it # skip not a git checkout"
+    exit
+fi
+missing=$(git -c safe.directory='*' -C "$top" ls-files |
+    grep -vE '^\.(clang-format|gitignore)$' | while read -r file; do
+        [ ! -e "$top/$file" ] || [ -e "$dir/$file" ] || echo "# missing: $file"
+    done)
+[ -z "$missing" ] || printf '%s\nnot ' "$missing"
+echo "ok 2 - nothing is missing in it"
