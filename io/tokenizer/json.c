@@ -154,8 +154,9 @@ static enum merak_status check_model(struct loader *ld, json_t *model)
         return malformed(ld, "no model");
     if (type != NULL && !is_text(type, "BPE"))
         return unsupported(ld, "model.type", type, "\"BPE\"");
-    if (!is_unset(dropout))
-        return unsupported(ld, "model.dropout", dropout, "null");
+    if (!is_unset(dropout) &&
+        !(json_is_number(dropout) && json_number_value(dropout) == 0))
+        return unsupported(ld, "model.dropout", dropout, "null or 0");
     if (ignore != NULL && !json_is_false(ignore))
         return unsupported(ld, "model.ignore_merges", ignore, "false");
     for (size_t i = 0; i < 2; i++) {

@@ -283,7 +283,7 @@ static const struct {
      MERAK_ERR_UNSUPPORTED,
      "truncation is {\"max_length\":5}, supported: null"},
     {"\"dropout\":null", "\"dropout\":0.1", MERAK_ERR_UNSUPPORTED,
-     "model.dropout is 0.10000000000000001, supported: null"},
+     "model.dropout is 0.10000000000000001, supported: null or 0"},
     {"\"ignore_merges\":false", "\"ignore_merges\":true", MERAK_ERR_UNSUPPORTED,
      "model.ignore_merges is true, supported: false"},
     {"\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"",
@@ -326,6 +326,22 @@ static void replace(char *json, const char *from, const char *to)
     assert_non_null(p);
     memmove(p + strlen(to), p + strlen(from), strlen(p + strlen(from)) + 1);
     memcpy(p, to, strlen(to));
+}
+
+/* No merge is ever left out. */
+static void no_dropout_may_be_said_as_zero(void **state)
+{
+    static char json[MAX_TEXT];
+    struct merak_tokenizer *tok = NULL;
+    struct merak_error err;
+
+    (void)state;
+    load_tiny(json);
+    replace(json, "\"dropout\":null", "\"dropout\":0.0");
+    write_file(at("t.json"), json, strlen(json));
+    if (merak_tokenizer_open(at("t.json"), &tok, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    merak_tokenizer_close(tok);
 }
 
 static void what_is_not_there_is_refused_by_name(void **state)
@@ -400,6 +416,7 @@ int main(void)
         cmocka_unit_test(bytes_that_are_no_utf8_stand_alone),
         cmocka_unit_test(bytes_are_their_own_ids),
         cmocka_unit_test(what_the_sink_says_ends_it),
+        cmocka_unit_test(no_dropout_may_be_said_as_zero),
         cmocka_unit_test(what_is_not_there_is_refused_by_name),
         cmocka_unit_test(merges_may_be_strings),
     };
