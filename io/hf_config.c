@@ -295,8 +295,8 @@ static void read_window(struct merak_hf_reader *r, const struct family *f,
 {
     bool may, some = true;
 
-    if (f->family == MERAK_LLAMA) /* a window would be unknown */
-        return;
+    if (f->family == MERAK_LLAMA || f->family == MERAK_OLMO2)
+        return; /* a window would be unknown */
     may = f->family == MERAK_MISTRAL || f->family == MERAK_PHI3;
     if (!may) {
         may = merak_hf_bool(r, "use_sliding_window", false);
@@ -388,6 +388,15 @@ static void read_phi3(struct merak_hf_reader *r, const struct family *f,
     merak_hf_require_bool(r, "attention_bias", false);
 }
 
+static void read_olmo2(struct merak_hf_reader *r, const struct family *f,
+                       struct merak_hf_config *c)
+{
+    read_decoder(r, f, c);
+    c->attn_bias = merak_hf_bool(r, "attention_bias", false);
+    c->qk_whole = true;
+    c->post_norm = true;
+}
+
 /* Phi-3's embd_pdrop is read by nothing in transformers. */
 static const char *const phi3_known[] = {
     "embd_pdrop", "original_max_position_embeddings", NULL};
@@ -428,6 +437,13 @@ static const struct family families[] = {
      .norm_eps = 1e-5,
      .pads = true,
      .pad = 32000},
+    {.type = "olmo2",
+     .family = MERAK_OLMO2,
+     .read = read_olmo2,
+     .known = llama_known,
+     .norm_eps = 1e-5,
+     .pads = true,
+     .pad = 1},
 };
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };

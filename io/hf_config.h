@@ -17,6 +17,7 @@ enum merak_family {
     MERAK_QWEN3,
     MERAK_MISTRAL,
     MERAK_PHI3,
+    MERAK_OLMO2,
 };
 
 /* What is said of a file that is read: a line. */
@@ -30,9 +31,11 @@ struct merak_hf_config {
     bool tied;                                       /* tie_word_embeddings */
     bool gelu_tanh;                                  /* gelu_new; false: erf */
     bool attn_bias, mlp_bias;
-    bool qkv_bias; /* of queries, keys and values, also without attn_bias */
-    bool qk_norm;  /* RMS norm of each query and key, per head */
-    bool has_pad;  /* token `pad` stands for nothing */
+    bool qkv_bias;  /* of queries, keys and values, also without attn_bias */
+    bool qk_norm;   /* RMS norm of each query and key, per head .. */
+    bool qk_whole;  /* .. or, instead, of all heads of a token together */
+    bool post_norm; /* norms behind attention and MLP, not before */
+    bool has_pad;   /* token `pad` stands for nothing */
     size_t pad;
     struct merak_rope_scaling rope_scaling;
     size_t window; /* tokens that attention sees, at most; 0: all */

@@ -118,6 +118,18 @@ static struct merak_value *llama_norm(struct merak_model *m,
     return merak_rmsnorm(m, x, gamma, c->norm_eps);
 }
 
+/* Over all heads of a token. */
+static struct merak_value *whole_norm(struct merak_model *m,
+                                      const struct merak_hf_config *c,
+                                      struct merak_value *x, int ndim,
+                                      const size_t *dim, const char *name)
+{
+    struct merak_value *gamma =
+        merak_param(m, merak_name(m, "%s.weight", name), ndim, dim, MERAK_ONES);
+
+    return merak_rmsnorm(m, x, gamma, c->norm_eps);
+}
+
 /* x W' (+ b) with a weight of dims [out.., in..]. */
 static struct merak_value *llama_linear(struct merak_model *m,
                                         const struct merak_hf_config *c,
@@ -152,7 +164,12 @@ static struct merak_value *llama_attention(struct merak_model *m,
                      3, kv_dim);
     v = llama_linear(m, c, x, merak_name(m, "%s.self_attn.v_proj", at), bias, 1,
                      3, kv_dim);
-    if (c->qk_norm) {
+    if (c->qk_whole) {
+        q = whole_norm(m, c, q, 3, q_dim,
+                       merak_name(m, "%s.self_attn.q_norm", at));
+        k = whole_norm(m, c, k, 2, kv_dim,
+                       merak_name(m, "%s.self_attn.k_norm", at));
+    } else if (c->qk_norm) {
         q = llama_norm(m, c, q, D, merak_name(m, "%s.self_attn.q_norm", at));
         k = llama_norm(m, c, k, D, merak_name(m, "%s.self_attn.k_norm", at));
     }
@@ -182,6 +199,37 @@ static struct merak_value *llama_mlp(struct merak_model *m,
     return merak_dropout(m, x, c->resid_dropout);
 }
 
+static struct merak_value *pre_norm_layer(struct merak_model *m,
+                                          const struct merak_hf_config *c,
+                                          struct merak_value *x, const char *at)
+{
+    struct merak_value *h;
+    size_t C = c->hidden;
+
+    h = llama_norm(m, c, x, C, merak_name(m, "%s.input_layernorm", at));
+    x = merak_add(m, x, llama_attention(m, c, h, at));
+    h = llama_norm(m, c, x, C,
+                   merak_name(m, "%s.post_attention_layernorm", at));
+    return merak_add(m, x, llama_mlp(m, c, h, at));
+}
+
+/* Team OLMo 2024 (arXiv:2501.00656), sec. 2: norms behind each part. */
+static struct merak_value *post_norm_layer(struct merak_model *m,
+                                           const struct merak_hf_config *c,
+                                           struct merak_value *x,
+                                           const char *at)
+{
+    struct merak_value *h;
+    size_t C = c->hidden;
+
+    h = llama_norm(m, c, llama_attention(m, c, x, at), C,
+                   merak_name(m, "%s.post_attention_layernorm", at));
+    x = merak_add(m, x, h);
+    h = llama_norm(m, c, llama_mlp(m, c, x, at), C,
+                   merak_name(m, "%s.post_feedforward_layernorm", at));
+    return merak_add(m, x, h);
+}
+
 /* A window that holds the whole sequence hides nothing. */
 static void check_seq(struct merak_model *m, const struct merak_hf_config *c)
 {
@@ -203,8 +251,7 @@ static void check_seq(struct merak_model *m, const struct merak_hf_config *c)
 static void describe_llama(struct merak_model *m,
                            const struct merak_hf_config *c)
 {
-    struct merak_value *table, *x, *h;
-    size_t C = c->hidden;
+    struct merak_value *table, *x;
 
     check_seq(m, c);
     table = MERAK_PARAM(m, "model.embed_tokens.weight",
@@ -214,13 +261,10 @@ static void describe_llama(struct merak_model *m,
     for (size_t i = 0; i < c->layers; i++) {
         const char *at = merak_name(m, "model.layers.%zu", i);
 
-        h = llama_norm(m, c, x, C, merak_name(m, "%s.input_layernorm", at));
-        x = merak_add(m, x, llama_attention(m, c, h, at));
-        h = llama_norm(m, c, x, C,
-                       merak_name(m, "%s.post_attention_layernorm", at));
-        x = merak_add(m, x, llama_mlp(m, c, h, at));
+        x = c->post_norm ? post_norm_layer(m, c, x, at)
+                         : pre_norm_layer(m, c, x, at);
     }
-    head(m, c, llama_norm(m, c, x, C, "model.norm"), table);
+    head(m, c, llama_norm(m, c, x, c->hidden, "model.norm"), table);
 }
 
 void merak_hf_describe(struct merak_model *m, void *config)

@@ -106,7 +106,8 @@ struct merak_value *merak_layernorm(struct merak_model *m,
                                     struct merak_value *x,
                                     struct merak_value *gamma,
                                     struct merak_value *beta, float eps);
-/* Zhang and Sennrich 2019 (arXiv:1910.07467). */
+/* Over as many last dims of x as gamma has, one to three, all together.
+ * Zhang and Sennrich 2019 (arXiv:1910.07467). */
 struct merak_value *merak_rmsnorm(struct merak_model *m,
                                   struct merak_value *x,
                                   struct merak_value *gamma, float eps);

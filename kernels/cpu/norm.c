@@ -121,15 +121,15 @@ static void dx_rows(void *arg, size_t item, int thread)
 }
 
 static enum merak_status run(const struct merak_kernel_call *call,
-                             struct norm *nm, merak_item_fn rows,
-                             struct merak_error *err)
+                             const struct merak_operand *gamma, struct norm *nm,
+                             merak_item_fn rows, struct merak_error *err)
 {
     const struct merak_operand *x = &call->operand[0];
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
     if (rc != MERAK_OK)
         return rc;
-    nm->C = merak_local_last(x);
+    nm->C = merak_local_count(gamma);
     nm->rows = merak_local_count(x) / nm->C;
     nm->bf16 = x->dtype == MERAK_BF16;
     merak_pool_run(rows, nm, cpu_range_count(nm->rows, ROWS));
@@ -147,7 +147,7 @@ CPU_KERNEL(layernorm)
                       .rstd = op[5].data,
                       .eps = (float)call->attrs->f[0]};
 
-    return run(call, &nm, forward_rows, err);
+    return run(call, &op[1], &nm, forward_rows, err);
 }
 
 CPU_KERNEL(rmsnorm)
@@ -159,7 +159,7 @@ CPU_KERNEL(rmsnorm)
                       .rstd = op[3].data,
                       .eps = (float)call->attrs->f[0]};
 
-    return run(call, &nm, forward_rows, err);
+    return run(call, &op[1], &nm, forward_rows, err);
 }
 
 CPU_KERNEL(layernorm_dx)
@@ -172,7 +172,7 @@ CPU_KERNEL(layernorm_dx)
                       .rstd = op[4].data,
                       .out = op[5].data};
 
-    return run(call, &nm, dx_rows, err);
+    return run(call, &op[2], &nm, dx_rows, err);
 }
 
 CPU_KERNEL(rmsnorm_dx)
@@ -184,7 +184,7 @@ CPU_KERNEL(rmsnorm_dx)
                       .rstd = op[3].data,
                       .out = op[4].data};
 
-    return run(call, &nm, dx_rows, err);
+    return run(call, &op[2], &nm, dx_rows, err);
 }
 
 INLINE vf beta_term(const struct columns *col, size_t row, size_t at, size_t n,
@@ -229,7 +229,7 @@ static enum merak_status run_dw(const struct merak_kernel_call *call,
         return rc;
     col->dy = dy->data;
     col->x = call->operand[1].data;
-    col->C = merak_local_last(dy);
+    col->C = merak_local_count(merak_call_out(call, 0));
     col->rows = merak_local_count(dy) / col->C;
     col->bf16 = dy->dtype == MERAK_BF16;
     col->accumulate = call->accumulate;

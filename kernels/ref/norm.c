@@ -63,7 +63,7 @@ REF_KERNEL(rmsnorm)
     const struct merak_operand *x = &call->operand[0];
     const struct merak_operand *gamma = &call->operand[1];
     const struct merak_operand *y = merak_call_out(call, 0);
-    size_t C = merak_local_last(x), rows = merak_local_count(x) / C;
+    size_t C = merak_local_count(gamma), rows = merak_local_count(x) / C;
 
     (void)err;
     for (size_t i = 0; i < rows; i++) {
@@ -141,7 +141,8 @@ static struct norm_grad view(const struct merak_kernel_call *call, int gamma,
 
     n.gamma = gamma > 0 ? &op[gamma] : NULL;
     n.mean = mean > 0 ? &op[mean] : NULL;
-    n.C = merak_local_last(n.x);
+    n.C =
+        merak_local_count(n.gamma != NULL ? n.gamma : merak_call_out(call, 0));
     n.rows = merak_local_count(n.x) / n.C;
     return n;
 }

@@ -21,7 +21,8 @@
  *                   The bias is added where call->first.
  *     layernorm     x c[..,C], gamma f32[C], beta f32[C]
  *                   -> y c[..,C], mean f32[..], rstd f32[..]; f[0] = eps
- *     rmsnorm       x, gamma -> y, rstd; f[0] = eps
+ *     rmsnorm       x, gamma -> y, rstd; f[0] = eps; over the i[0] last
+ *                   dims, all of gamma's (0: 1)
  *     rope          x c[B,T,..,D] -> same; f[0] = theta, i[0] = 1: inverse
  *                   rotation (the gradient); i[1], f[1..4]: kind, factor,
  *                   low, high and amplitude of struct merak_rope_scaling

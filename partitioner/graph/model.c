@@ -559,8 +559,11 @@ struct merak_value *merak_rmsnorm(struct merak_model *m, struct merak_value *x,
 {
     struct merak_attrs attrs = {.f = {(double)eps}};
 
-    if (!check_eps(m, "rmsnorm", eps))
+    if (!check_eps(m, "rmsnorm", eps) || gamma == NULL)
         return NULL;
+    attrs.i[0] = gamma->shape.ndim;
+    if (attrs.i[0] > 1)
+        make_bias(m, gamma);
     return apply(m, "rmsnorm", &attrs, 2, (struct merak_value *[]){x, gamma});
 }
 

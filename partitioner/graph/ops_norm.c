@@ -11,9 +11,41 @@ MERAK_DIMS(layernorm, "x=c:*C gamma=f:C beta=f:C > y=c:*C mean=f:* rstd=f:*")
 MERAK_DIMS(layernorm_dx, "dy=c:*C x=c:*C gamma=f:C mean=f:* rstd=f:* > dx=c:*C")
 MERAK_DIMS(layernorm_dw,
            "dy=c:*C x=c:*C mean=f:* rstd=f:* > dgamma=f:C dbeta=f:C")
-MERAK_DIMS(rmsnorm, "x=c:*C gamma=f:C > y=c:*C rstd=f:*")
-MERAK_DIMS(rmsnorm_dx, "dy=c:*C x=c:*C gamma=f:C rstd=f:* > dx=c:*C")
-MERAK_DIMS(rmsnorm_dw, "dy=c:*C x=c:*C rstd=f:* > dgamma=f:C")
+
+/* Over one, two or three dims at the end, heads and channels together: a
+ * pattern for each.  Another number finds no dims that fit the first. */
+enum { MOST_NORMED = 3 };
+
+static const char *pattern_of(const struct merak_infer *inf,
+                              const char *const pattern[MOST_NORMED])
+{
+    int64_t n = inf->attrs->i[0];
+
+    return pattern[n >= 1 && n <= MOST_NORMED ? n - 1 : 0];
+}
+
+/* Defines OP_infer and OP_signature, of patterns by attribute i[0]. */
+#define NORM_DIMS(op, one, two, three)                                         \
+    static const char *const op##_pattern[] = {one, two, three};               \
+    static enum merak_status op##_infer(struct merak_infer *inf,               \
+                                        struct merak_error *err)               \
+    {                                                                          \
+        return merak_dims_infer(#op, pattern_of(inf, op##_pattern), inf, err); \
+    }                                                                          \
+    static void op##_signature(const struct merak_infer *inf,                  \
+                               struct merak_signature *sig)                    \
+    {                                                                          \
+        merak_dims_signature(#op, pattern_of(inf, op##_pattern), inf, sig);    \
+    }
+NORM_DIMS(rmsnorm, "x=c:*C gamma=f:C > y=c:*C rstd=f:*",
+          "x=c:*GC gamma=f:GC > y=c:*GC rstd=f:*",
+          "x=c:*GRC gamma=f:GRC > y=c:*GRC rstd=f:*")
+NORM_DIMS(rmsnorm_dx, "dy=c:*C x=c:*C gamma=f:C rstd=f:* > dx=c:*C",
+          "dy=c:*GC x=c:*GC gamma=f:GC rstd=f:* > dx=c:*GC",
+          "dy=c:*GRC x=c:*GRC gamma=f:GRC rstd=f:* > dx=c:*GRC")
+NORM_DIMS(rmsnorm_dw, "dy=c:*C x=c:*C rstd=f:* > dgamma=f:C",
+          "dy=c:*GC x=c:*GC rstd=f:* > dgamma=f:GC",
+          "dy=c:*GRC x=c:*GRC rstd=f:* > dgamma=f:GRC")
 
 /* Adds and multiplies of the plain loops: mean (1), variance (3), and
  * normalise, scale, shift (4); their derivatives likewise. */
@@ -65,11 +97,12 @@ static enum merak_status rmsnorm_grad(struct merak_grad *g,
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
     if (rc == MERAK_OK)
-        rc = merak_grad_unary(g, node, 0, "rmsnorm_dx", NULL, 4, dx_in, err);
+        rc = merak_grad_unary(g, node, 0, "rmsnorm_dx", merak_node_attrs(node),
+                              4, dx_in, err);
     if (rc != MERAK_OK || !merak_grad_wanted(g, gamma))
         return rc;
-    rc = merak_grad_node(g, node, MERAK_PHASE_W, "rmsnorm_dw", NULL, 3, dw_in,
-                         &dgamma, err);
+    rc = merak_grad_node(g, node, MERAK_PHASE_W, "rmsnorm_dw",
+                         merak_node_attrs(node), 3, dw_in, &dgamma, err);
     return rc != MERAK_OK ? rc : merak_grad_add(g, gamma, dgamma, err);
 }
 

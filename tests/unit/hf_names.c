@@ -28,7 +28,9 @@ static struct merak_hf_config shape_of(enum merak_family family)
                                     .attn_bias = family == MERAK_GPT2,
                                     .mlp_bias = family == MERAK_GPT2,
                                     .qkv_bias = family == MERAK_QWEN2,
-                                    .qk_norm = family == MERAK_QWEN3};
+                                    .qk_norm = family == MERAK_QWEN3,
+                                    .qk_whole = family == MERAK_OLMO2,
+                                    .post_norm = family == MERAK_OLMO2};
 }
 
 /* Rows of a fused tensor that parameters were found for. */
@@ -58,7 +60,7 @@ static void add_cover(struct cover *c, int *n, const struct merak_hf_tensor *t)
 static void parameters_and_tensors_are_the_same_elements(void **state)
 {
     (void)state;
-    for (int f = MERAK_GPT2; f <= MERAK_PHI3; f++) {
+    for (int f = MERAK_GPT2; f <= MERAK_OLMO2; f++) {
         struct merak_model_options opt = {1, 8, MERAK_F32};
         struct merak_hf_config c = shape_of((enum merak_family)f);
         struct merak_model *m;
@@ -110,6 +112,9 @@ static const struct {
     {MERAK_QWEN3,
      "model.layers.0.self_attn.q_norm.weight",
      {"model.layers.0.self_attn.q_norm.weight", false, true, 6, 1, 0, 6}},
+    {MERAK_OLMO2,
+     "model.layers.0.self_attn.k_norm.weight",
+     {"model.layers.0.self_attn.k_norm.weight", false, true, 12, 1, 0, 12}},
     {MERAK_PHI3,
      "model.layers.1.self_attn.v_proj.weight",
      {"model.layers.1.self_attn.qkv_proj.weight", false, false, 12, 24, 36,

@@ -49,6 +49,8 @@ static struct row rows[] = {
     {"hf/qwen3.json", "hf/qwen3.vec", "cpu", 1, 2, "1f1b"},
     {"hf/mistral.json", "hf/mistral.vec", "cpu", 1, 2, "1f1b"},
     {"hf/phi3.json", "hf/phi3.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/olmo2.json", "hf/olmo2.vec", "ref", 1, 2, "1f1b"},
+    {"hf/olmo2.json", "hf/olmo2.vec", "cpu", 2, 1, "1f1b"},
 };
 
 struct fixture {

@@ -50,6 +50,7 @@ MODELS = {
     "mistral": {"model_type": "mistral", "sliding_window": 16},
     "phi3": {"model_type": "phi3", "pad_token_id": 60,
              "original_max_position_embeddings": 256},
+    "olmo2": {"model_type": "olmo2"},
 }
 
 
@@ -84,6 +85,8 @@ def parameters(c, model):
             shape = (rows,) + rest
             if end == "o_proj":
                 shape = (C, G, H // G, D) if rest else (C,)
+            elif end in ("q_norm", "k_norm") and p.shape[0] != D:
+                shape = dims[of]
             elif end in ("q_proj", "k_proj", "v_proj", "qkv_proj"):
                 shape = dims[of] + rest
             out.append(Parameter(ours, p, at, rows, shape))
