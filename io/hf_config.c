@@ -27,9 +27,9 @@
 /*
  * Bounds that no product of sizes passes 2^63 below: bytes of all weights with
  * gradients and moments.  The largest models there are stay far below, and a
- * description is as long as its layers: ten thousand take seconds to plan.
+ * description is as long as its layers: two thousand take seconds to plan.
  */
-#define MOST_LAYERS ((size_t)10000)
+#define MOST_LAYERS ((size_t)2048)
 #define MOST_HEADS ((size_t)1 << 14)
 #define MOST_HEAD_DIM ((size_t)1 << 12)
 #define MOST_WIDTH ((size_t)1 << 20)
