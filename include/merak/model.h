@@ -30,18 +30,39 @@ struct merak_model_options {
     enum merak_dtype dtype; /* compute dtype: MERAK_F32 or MERAK_BF16 */
 };
 
+/*
+ * An empty model, to be described.
+ *
+ *   opt      in   borrowed for the call
+ *   model_p  out  the caller's, for merak_model_destroy()
+ *
+ * MERAK_ERR_PARAM if a size is 0 or the dtype is none to compute in.  A model
+ * is one thread's at a time; several may be described at once.
+ */
 enum merak_status merak_model_create(const struct merak_model_options *opt,
                                      struct merak_model **model_p,
                                      struct merak_error *err) MERAK_CHECKED;
+/* Free it with its values, attributes and names.  NULL is allowed. */
 void merak_model_destroy(struct merak_model *model);
-/* The first mistake made while describing, with its text. */
+/*
+ * The first mistake made while describing, with its text; MERAK_OK if there
+ * was none.
+ *
+ *   err  out  may be NULL
+ */
 enum merak_status merak_model_status(const struct merak_model *model,
-                                     struct merak_error *err);
-/* For a description's own checks: remember this as a mistake made, unless
- * there was one before. */
+                                     struct merak_error *err) MERAK_CHECKED;
+/*
+ * For a description's own checks: remember this as a mistake made, unless
+ * there was one before.
+ *
+ *   status  a failure, MERAK_ERR_CONFIG for what a user can mend
+ *   fmt     as of printf: what was given, what was expected, how to mend it
+ */
 void merak_model_fail(struct merak_model *m, enum merak_status status,
                       const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+/* B in sequences, T in tokens: what the model was created with. */
 size_t merak_model_micro_batch(const struct merak_model *model);
 size_t merak_model_seq(const struct merak_model *model);
 
@@ -150,6 +171,8 @@ struct merak_value *merak_attention(struct merak_model *m,
 /* The same with q, k, v packed: qkv [B,T,3,H,D] -> [B,T,H,D]. */
 struct merak_value *merak_attention_packed(struct merak_model *m,
                                            struct merak_value *qkv);
+/* x of any shape -> the same; Hendrycks and Gimpel 2016 (arXiv:1606.08415),
+ * exact by erf or by its tanh approximation. */
 struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
                                bool tanh_approximation);
 /* silu(gate) * up.  Shazeer 2020 (arXiv:2002.05202). */
@@ -202,12 +225,19 @@ void merak_recycle(struct merak_model *m, struct merak_value *recycled,
 /* --- ops by name --------------------------------------------------------- */
 
 /*
- * Apply an op by its name: in[n_in] values, out[] receives the op's outputs.
+ * Apply an op by its name, built in or registered (op.h).
+ *
+ *   attrs  what the op takes beside values, copied; NULL: all 0
+ *   in     [n_in] values of this model
+ *   out    receives the op's n_out values; untouched on failure
+ *
+ * MERAK_ERR_NOT_FOUND names the op, MERAK_ERR_PARAM the shapes that do not go
+ * with it; the model remembers either.
  */
 enum merak_status merak_apply(struct merak_model *m, const char *op,
                               const struct merak_attrs *attrs, int n_in,
                               struct merak_value *const *in,
-                              struct merak_value **out);
+                              struct merak_value **out) MERAK_CHECKED;
 
 /* Names made up like printf for one call's use: merak_param(m,
  * merak_name(m, "h.%d.ln.g", i), ..).  Lives as long as the model. */

@@ -149,11 +149,15 @@ struct merak_op {
 
 /* --- for gradient builders ------------------------------------------- */
 
-/* Input i / output i of a node in the graph being differentiated. */
+/* Input i / output i of a node in the graph being differentiated; both are the
+ * graph's. */
 struct merak_value *merak_node_in(const struct merak_node *node, int i);
 struct merak_value *merak_node_out(const struct merak_node *node, int i);
+/* How many inputs it has. */
 int merak_node_in_count(const struct merak_node *node);
+/* What it was applied with; the graph's, never NULL. */
 const struct merak_attrs *merak_node_attrs(const struct merak_node *node);
+/* A value's global dims; the graph's. */
 const struct merak_shape *merak_value_shape(const struct merak_value *value);
 
 /* Gradient that reached output i, or NULL if none did. */
@@ -173,13 +177,14 @@ enum merak_status merak_grad_node(struct merak_grad *g,
                                   const struct merak_attrs *attrs, int n_in,
                                   struct merak_value *const *in,
                                   struct merak_value **out,
-                                  struct merak_error *err);
+                                  struct merak_error *err) MERAK_CHECKED;
 /* Contribute `grad` to the gradient of value v.  Contributions to an
  * activation are summed last use first; contributions to a parameter are one
- * per use and stay apart (see design.md, Numerics). */
+ * per use and stay apart, so that the order of sums does not depend on how
+ * stages are cut. */
 enum merak_status merak_grad_add(struct merak_grad *g, struct merak_value *v,
                                  struct merak_value *grad,
-                                 struct merak_error *err);
+                                 struct merak_error *err) MERAK_CHECKED;
 
 /* --- registration ------------------------------------------------------ */
 
@@ -189,14 +194,22 @@ enum merak_status merak_grad_add(struct merak_grad *g, struct merak_value *v,
  * missing.  Call before building models; not thread-safe.
  */
 enum merak_status merak_op_register(const struct merak_op *op,
-                                    struct merak_error *err);
+                                    struct merak_error *err) MERAK_CHECKED;
+/* The op of that name, built in or registered, or NULL. */
 const struct merak_op *merak_op_find(const char *name);
 /*
- * Give backend ("cpu") a kernel for op `name`.  scratch may be NULL (none).
+ * Give a backend ("cpu") a kernel for op `name`.
+ *
+ *   name     copied
+ *   fn       called by one thread at a time, the engine's compute thread
+ *   scratch  may be NULL: the kernel takes none
+ *
+ * MERAK_ERR_PARAM if the name has a kernel there already.  Call before training;
+ * not thread-safe.
  */
 enum merak_status merak_kernel_register(const char *backend, const char *name,
                                         merak_kernel_fn fn,
                                         merak_scratch_fn scratch,
-                                        struct merak_error *err);
+                                        struct merak_error *err) MERAK_CHECKED;
 
 #endif

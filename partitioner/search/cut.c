@@ -9,7 +9,9 @@
  */
 #include "config.h"
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/cut.h"
+#include "partitioner/search/fixed.h"
+#include "partitioner/search/need.h"
 
 #include "base/error.h"
 

@@ -9,7 +9,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/need.h"
 #include "partitioner/search/play.h"
 
 #include "base/error.h"

@@ -2,6 +2,7 @@
 /* explain.c - what a search found, and why the others lost */
 #include "config.h"
 
+#include "partitioner/search/finalist.h"
 #include "partitioner/search/search_impl.h"
 
 #include "base/error.h"

@@ -9,7 +9,8 @@
  */
 #include "config.h"
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/finalist.h"
+#include "partitioner/search/need.h"
 #include "partitioner/simulate/simulate.h"
 
 #include "base/error.h"

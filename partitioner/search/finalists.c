@@ -8,6 +8,9 @@
  */
 #include "config.h"
 
+#include "partitioner/search/cut.h"
+#include "partitioner/search/finalist.h"
+#include "partitioner/search/fixed.h"
 #include "partitioner/search/search_impl.h"
 
 #include "base/error.h"

@@ -8,7 +8,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/fixed.h"
 
 #include "base/error.h"
 

@@ -2,7 +2,7 @@
 /* lists.c - the actions of all stages of a schedule */
 #include "config.h"
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/actions.h"
 
 #include <stdlib.h>
 

@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "partitioner/search/finalist.h"
 #include "partitioner/search/search_impl.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
  */
 #include "config.h"
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/need.h"
 
 #include <limits.h>
 

@@ -16,7 +16,7 @@
 #ifndef MERAK_PARTITIONER_SEARCH_PLAY_H
 #define MERAK_PARTITIONER_SEARCH_PLAY_H
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/rate.h"
 
 /* What all stages do of a block for a unit. */
 struct merak_meeting {

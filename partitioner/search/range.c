@@ -2,7 +2,7 @@
 /* range.c - neighbouring segments as one part of the model */
 #include "config.h"
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/range.h"
 
 #include <string.h>
 

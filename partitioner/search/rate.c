@@ -6,7 +6,8 @@
  */
 #include "config.h"
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/fixed.h"
+#include "partitioner/search/need.h"
 #include "partitioner/search/play.h"
 #include "partitioner/program/instr_cost.h"
 

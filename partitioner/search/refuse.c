@@ -2,6 +2,7 @@
 /* refuse.c - what binds where a search found no plan */
 #include "config.h"
 
+#include "partitioner/search/fixed.h"
 #include "partitioner/search/search_impl.h"
 
 #include "base/error.h"

@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "partitioner/search/fixed.h"
 #include "partitioner/search/search_impl.h"
 
 #include "base/error.h"

@@ -2,7 +2,7 @@
 /* stage_report.c - the chosen plan's stages, from their programs */
 #include "config.h"
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/finalist.h"
 
 #include "base/error.h"
 

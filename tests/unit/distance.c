@@ -10,6 +10,8 @@
 #include "unit/near.h"
 
 #include "base/rng.h"
+#include "partitioner/search/cut.h"
+#include "partitioner/search/finalist.h"
 #include "partitioner/search/search_impl.h"
 
 #include <float.h>

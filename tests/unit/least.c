@@ -11,6 +11,9 @@
 #include "unit/near.h"
 
 #include "base/rng.h"
+#include "partitioner/search/cut.h"
+#include "partitioner/search/finalist.h"
+#include "partitioner/search/need.h"
 #include "partitioner/search/search_impl.h"
 
 #include <float.h>

@@ -6,7 +6,7 @@
 
 #include "unit/near.h"
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/cut.h"
 
 #include <float.h>
 #include <math.h>

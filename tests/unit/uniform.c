@@ -11,6 +11,8 @@
 #include "unit/gpt2_config.h"
 #include "unit/near.h"
 
+#include "partitioner/search/cut.h"
+#include "partitioner/search/finalist.h"
 #include "partitioner/search/search_impl.h"
 
 #include <float.h>

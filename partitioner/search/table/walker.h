@@ -3,7 +3,7 @@
 #ifndef MERAK_PARTITIONER_SEARCH_TABLE_WALKER_H
 #define MERAK_PARTITIONER_SEARCH_TABLE_WALKER_H
 
-#include "partitioner/search/search_impl.h"
+#include "partitioner/search/range.h"
 
 /* A sharded graph that is being measured; arrays by node or value id. */
 struct merak_walker {

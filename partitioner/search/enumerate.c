@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* enumerate.c - which candidates there are
+ *
+ * Every combination of degrees, micro-batch size, sequence parallelism,
+ * sub-pipeline, chunks, schedule, ZeRO-1 and order that divides exactly is
+ * rated, unless even a perfect cut of it would lose by a quarter.  What is
+ * recomputed is no combination of its own: with a cut given, each stage drops
+ * the least that fits, and with more it would not be faster.
+ */
+#include "config.h"
+
+#include "partitioner/search/cut.h"
+#include "partitioner/search/fixed.h"
+#include "partitioner/search/search_impl.h"
+
+#include "base/error.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum merak_recompute recompute_of(const struct merak_search *s)
+{
+    return s->in->pin.fix_recompute ? s->in->pin.recompute
+                                    : MERAK_RECOMPUTE_AUTO;
+}
+
+bool merak_search_start(struct merak_search *s, const struct merak_table *table,
+                        int pp, struct merak_candidate *cand)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    int rest = s->tasks / table->tp;
+    size_t dp = (size_t)(rest / pp), pass = dp * table->micro_batch;
+
+    *cand = (struct merak_candidate){
+        .table = table, .lists = &pin->list, .tally = &s->tally};
+    if (pp > table->n || rest % pp != 0 ||
+        s->in->global_batch % (pass * (size_t)table->width) != 0 ||
+        (pin->pp != 0 && pin->pp != pp) ||
+        merak_given_parts(&pin->list) % pp != 0 ||
+        (pin->dp != 0 && pin->dp != rest / pp))
+        return false;
+    cand->plan = merak_search_plan_of(table);
+    cand->plan.pp = pp;
+    cand->plan.dp = rest / pp;
+    cand->plan.chunks = 1;
+    cand->plan.sub_pipeline = table->width > 1;
+    cand->plan.recompute = recompute_of(s);
+    cand->plan.microbatches = (int)(s->in->global_batch / pass);
+    cand->plan.passes = table->passes;
+    cand->plan.dtype = s->in->dtype;
+    cand->plan.threads = s->in->threads;
+    cand->plan.scatter = merak_search_scatter(s, cand);
+    return true;
+}
+
+/* Is a schedule asked for whose blocks all stages run? */
+static bool wants_shared(const struct merak_search *s)
+{
+    const struct merak_schedule *want;
+
+    return s->in->pin.schedule != NULL &&
+           merak_schedule_find(s->in->pin.schedule, &want, NULL) == MERAK_OK &&
+           want->feeds != NULL;
+}
+
+static enum merak_status rate_degrees(struct merak_search *s,
+                                      const struct merak_table *table)
+{
+    int rest = s->tasks / table->tp;
+    enum merak_status rc = MERAK_OK;
+
+    if (wants_shared(s))
+        return merak_search_rate_shared(s, table);
+    for (int pp = 1; pp <= rest && pp <= table->n && rc == MERAK_OK; pp++) {
+        struct merak_candidate cand;
+
+        if (!merak_search_start(s, table, pp, &cand))
+            continue;
+        if (s->relax_time_bound ||
+            merak_search_lower_bound(&cand) < MERAK_SEARCH_HOPELESS * s->best_s)
+            rc = merak_search_rate_chunks(s, &cand);
+        if (rc == MERAK_OK)
+            rc = merak_search_rate_slices(s, &cand);
+    }
+    return rc;
+}
+
+/* Without a sub-pipeline, or with one where there are exchanges to hide? */
+static bool has_width(const struct merak_search *s,
+                      const struct merak_table *like, int width)
+{
+    enum merak_pin pin = s->in->pin.sub_pipeline;
+    size_t unit = s->in->pin.micro_batch;
+
+    if (unit > 0 && unit != (size_t)width * like->micro_batch)
+        return false;
+    if (width == 1)
+        return merak_pin_allows(pin, false);
+    return (like->tp > 1 || pin == MERAK_PIN_YES) &&
+           merak_pin_allows(pin, true) &&
+           s->in->global_batch % (2 * like->micro_batch) == 0;
+}
+
+/* Is the order of nodes not the search's to find? */
+static bool is_pinned(const struct merak_search *s)
+{
+    return s->in->pin.fix_branches &&
+           s->in->pin.branches != MERAK_BRANCHES_AUTO;
+}
+
+enum merak_status merak_search_tables(struct merak_search *s,
+                                      const struct merak_table *like,
+                                      struct merak_table *table[2])
+{
+    const struct merak_sharded *sharded = NULL;
+    struct merak_error why;
+    const struct merak_plan plan = merak_search_plan_of(like);
+    enum merak_status rc = merak_graphs_shard(s->graphs, &plan, &sharded, &why);
+
+    table[0] = table[1] = NULL;
+    if (rc == MERAK_ERR_CONFIG && like->tp > 1) {
+        s->tp_error = why;
+        s->n_tp_refused++;
+        return MERAK_OK;
+    }
+    if (rc != MERAK_OK && s->err != NULL)
+        *s->err = why;
+    if (rc == MERAK_OK) {
+        s->branches = s->branches || sharded->branches;
+        s->n_nodes = sharded->graph->n_nodes;
+    }
+    for (int width = 1; width <= 2 && rc == MERAK_OK; width++) {
+        /* There may be no such order: a pinned one then falls back to the
+         * order as described. */
+        if (has_width(s, like, width) &&
+            (sharded->order == like->branches || is_pinned(s)) &&
+            merak_search_may_pay(s, like, sharded))
+            rc = merak_search_add_table(s, sharded, like, NULL, width, 1,
+                                        &table[width - 1]);
+    }
+    return rc;
+}
+
+static bool same_table(const struct merak_table *a, const struct merak_table *b)
+{
+    for (int s = 0; s < a->n; s++) {
+        if (a->segment[s].kept[MERAK_KEEP_ALL] !=
+                b->segment[s].kept[MERAK_KEEP_ALL] ||
+            a->segment[s].f_s != b->segment[s].f_s ||
+            a->segment[s].b_s != b->segment[s].b_s ||
+            a->segment[s].peak != b->segment[s].peak)
+            return false;
+    }
+    return true;
+}
+
+enum merak_status merak_search_rate_tables(struct merak_search *s,
+                                           struct merak_table *const table[2],
+                                           struct merak_table *const other[2])
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < 2 && rc == MERAK_OK; i++) {
+        if (table[i] != NULL &&
+            (other[i] == NULL || !same_table(table[i], other[i])))
+            rc = rate_degrees(s, table[i]);
+    }
+    return rc;
+}
+
+/* With the cheapest layouts, then with the sequence cut wherever it can be:
+ * the latter takes less memory. */
+static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
+                                      enum merak_branches branches)
+{
+    struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
+    struct merak_table like = {.tp = tp,
+                               .sp = s->in->pin.fix_sp ? s->in->pin.sp
+                                                       : MERAK_SP_AUTO,
+                               .tp_batch_percent = s->in->pin.tp_batch_percent,
+                               .micro_batch = b,
+                               .branches = branches};
+    enum merak_status rc = merak_search_tables(s, &like, automatic);
+
+    if (rc == MERAK_OK)
+        rc = merak_search_rate_tables(s, automatic, none);
+    if (rc != MERAK_OK || tp == 1 || s->in->pin.fix_sp ||
+        (automatic[0] == NULL && automatic[1] == NULL))
+        return rc;
+    like.sp = MERAK_SP_ON;
+    rc = merak_search_tables(s, &like, on);
+    return rc == MERAK_OK ? merak_search_rate_tables(s, on, automatic) : rc;
+}
+
+/* With nodes in the order in which they were described, then in others. */
+static enum merak_status rate_tables(struct merak_search *s, int tp, size_t b)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    enum merak_status rc = MERAK_OK;
+
+    if (is_pinned(s))
+        return rate_layouts(s, tp, b, pin->branches);
+    rc = rate_layouts(s, tp, b, MERAK_BRANCHES_DESCRIBED);
+    if (rc == MERAK_OK && s->branches)
+        rc = rate_layouts(s, tp, b, MERAK_BRANCHES_GATHERED);
+    if (rc == MERAK_OK && s->branches)
+        rc = rate_layouts(s, tp, b, MERAK_BRANCHES_BLOCKS);
+    return rc;
+}
+
+bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
+{
+    int rest = s->tasks / tp;
+    size_t unit = s->in->pin.micro_batch;
+
+    if (unit != 0 && unit != b &&
+        (unit != 2 * b || s->in->pin.sub_pipeline == MERAK_PIN_NO))
+        return false;
+    if (s->in->pin.tp_batch_percent > 0 && b % (size_t)tp != 0)
+        return false;
+    for (int dp = 1; dp <= rest; dp++) {
+        if (rest % dp == 0 && (s->in->pin.dp == 0 || s->in->pin.dp == dp) &&
+            s->in->global_batch % ((size_t)dp * b) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Larger micro-batches are tried for as long as they are not much worse. */
+static enum merak_status rate_sizes(struct merak_search *s, int tp)
+{
+    enum merak_status rc = MERAK_OK;
+    int refused = s->n_tp_refused, n;
+    double before = s->best_s;
+
+    for (size_t b = 1, idle = 0;
+         b <= s->in->global_batch && idle < 2 && rc == MERAK_OK; b++) {
+        if (!merak_search_is_size(s, tp, b))
+            continue;
+        n = s->n_cands;
+        rc = rate_tables(s, tp, b);
+        if (s->n_tp_refused > refused)
+            break;
+        idle = s->n_cands > n && s->best_s < before ? 0 : idle + (b > 2);
+        before = s->best_s;
+    }
+    return rc;
+}
+
+static bool may_have_tp(const struct merak_search *s, int tp)
+{
+    return s->in->ranks_per_node % tp == 0 &&
+           (s->in->pin.tp == 0 || s->in->pin.tp == tp);
+}
+
+/* Tensor groups never leave a node. */
+enum merak_status merak_search_rate_all(struct merak_search *s)
+{
+    enum merak_status rc = MERAK_OK;
+    int most = s->in->ranks_per_node;
+
+    for (int tp = 1; tp <= most && rc == MERAK_OK; tp++) {
+        if (may_have_tp(s, tp))
+            rc = rate_sizes(s, tp);
+    }
+    for (int tp = 2; tp <= most && rc == MERAK_OK; tp++) {
+        if (may_have_tp(s, tp) && !s->in->pin.fix_tp_batch)
+            rc = merak_search_rate_samples(s, tp);
+    }
+    /* Given cuts are counted as of a model without such blocks. */
+    if (s->in->pin.schedule != NULL || s->in->pin.list.cut != NULL)
+        return rc;
+    for (int i = 0, n = s->n_tables; i < n && rc == MERAK_OK; i++)
+        rc = merak_search_rate_shared(s, s->table[i]);
+    return rc;
+}

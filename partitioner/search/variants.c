@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* variants.c - candidates of given degrees and a table: chunks, schedules,
+ * ZeRO-1, orders of ranks, slices
+ */
+#include "config.h"
+
+#include "partitioner/search/cut.h"
+#include "partitioner/search/fixed.h"
+#include "partitioner/search/search_impl.h"
+
+#include "base/error.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SCHEDULES 32
+#define FEW 10      /* micro-batches a stage and more fill a pipeline */
+#define MIN_SLICE 8 /* tokens */
+
+/* ZeRO-1 and the order of ranks, where they make a difference; if not, what
+ * is the default elsewhere.  *recomputes_p: some of these recompute. */
+static enum merak_status rate_variants(struct merak_search *s,
+                                       struct merak_candidate *cand,
+                                       bool *recomputes_p)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    bool levels = s->in->nodes > 1 && cand->plan.dp > 1 && cand->plan.pp > 1;
+    bool shares =
+        cand->plan.dp > 1 ||
+        (cand->plan.tp > 1 && cand->plan.tp_batch_percent > 0); /* state */
+    const int *like = NULL;
+    enum merak_status rc = MERAK_OK;
+
+    for (int zero1 = 1; zero1 >= 0; zero1--) {
+        for (int order = 0; order < 2 && rc == MERAK_OK; order++) {
+            struct merak_candidate c = *cand;
+
+            if (!merak_pin_allows(pin->zero1, zero1 == 1) ||
+                !merak_pin_allows(pin->order_tp_pp_dp, order == 1))
+                continue;
+            if ((zero1 == 0 && !shares && pin->zero1 == MERAK_PIN_FREE) ||
+                (order == 1 && !levels &&
+                 pin->order_tp_pp_dp == MERAK_PIN_FREE))
+                continue;
+            c.plan.zero1 = zero1 == 1;
+            c.plan.order_tp_pp_dp = order == 1;
+            rc = merak_search_rate_variant(s, &c, &like);
+            *recomputes_p =
+                *recomputes_p ||
+                (rc == MERAK_OK &&
+                 merak_drops_any(c.drop, merak_plan_parts(&c.plan)));
+        }
+    }
+    return rc;
+}
+
+/* Can programs be made of it, and does the table know what they do? */
+static bool can_run(struct merak_search *s,
+                    const struct merak_schedule *schedule,
+                    const struct merak_plan *plan)
+{
+    struct merak_schedule_args args = merak_plan_schedule_args(plan, 0);
+    struct merak_plan with = *plan;
+    const struct merak_schedule *found;
+    struct merak_error why = {.status = MERAK_OK};
+
+    if (schedule->feeds != NULL) /* shared.c */
+        return false;
+    snprintf(with.schedule, sizeof(with.schedule), "%s", schedule->name);
+    args = merak_schedule_defaults(schedule, &args);
+    if (merak_plan_schedule(&with, &found, &why) != MERAK_OK &&
+        plan->chunks <= (schedule->min_chunks > 1 ? schedule->min_chunks : 1))
+        s->schedule_error = why;
+    return !schedule->forward_only && args.slices <= 1 &&
+           why.status == MERAK_OK;
+}
+
+/* Can it be cut and recompute as is asked, under this schedule? */
+static bool is_asked(struct merak_search *s, const struct merak_candidate *cand,
+                     const struct merak_schedule *schedule)
+{
+    struct merak_candidate with = *cand;
+    struct merak_error why;
+
+    snprintf(with.plan.schedule, sizeof(with.plan.schedule), "%s",
+             schedule->name);
+    if (!merak_fixed_parts(&with))
+        return false;
+    if (merak_fixed_check(&with, schedule, &why) == MERAK_OK)
+        return true;
+    if (s->fixed_error.status == MERAK_OK)
+        s->fixed_error = why;
+    return false;
+}
+
+/* Schedules that were rated for the same stages. */
+struct seen {
+    struct merak_follow follow[MAX_SCHEDULES];
+    bool recompute[MAX_SCHEDULES]; /* with recomputation */
+    int n;
+};
+
+/* Is it unlike all before it?  Schedules that differ in when they recompute
+ * are alike where nothing is recomputed. */
+static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
+                   const struct merak_plan *plan)
+{
+    struct merak_follow *follow = &seen->follow[seen->n];
+    bool ok = seen->n < MAX_SCHEDULES;
+
+    if (!ok)
+        return false;
+    ok = merak_follow_init(follow, schedule, plan);
+    for (int i = 0; i < seen->n && ok; i++)
+        ok = seen->recompute[i] ||
+             !merak_lists_equal(follow->lists, seen->follow[i].lists);
+    if (!ok) {
+        merak_follow_fini(follow);
+        return false;
+    }
+    seen->recompute[seen->n++] = false;
+    return true;
+}
+
+enum merak_status merak_search_find_balance(struct merak_search *s,
+                                            struct merak_candidate *cand)
+{
+    size_t bytes = ((size_t)merak_plan_parts(&cand->plan) + 1) * sizeof(int);
+
+    cand->balanced = merak_pool_alloc(s->pool, bytes);
+    if (cand->balanced == NULL)
+        return merak_fail_nomem(s->err, bytes);
+    return merak_search_balance(&s->cost, cand, s->err);
+}
+
+static enum merak_status rate_schedules(struct merak_search *s,
+                                        struct merak_candidate *cand)
+{
+    const struct merak_schedule *const *all = merak_schedules();
+    const char *want = s->in->pin.schedule;
+    struct seen seen = {.n = 0};
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; all[i] != NULL && rc == MERAK_OK; i++) {
+        if ((want != NULL && strcmp(want, all[i]->name) != 0) ||
+            !can_run(s, all[i], &cand->plan) || !is_asked(s, cand, all[i]) ||
+            !is_new(&seen, all[i], &cand->plan))
+            continue;
+        cand->schedule = all[i];
+        cand->follow = &seen.follow[seen.n - 1];
+        if (cand->balanced == NULL)
+            rc = merak_search_find_balance(s, cand);
+        if (rc != MERAK_OK)
+            break;
+        snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "%s",
+                 all[i]->name);
+        rc = rate_variants(s, cand, &seen.recompute[seen.n - 1]);
+        if (cand->plan.pp == 1)
+            break; /* one stage: all the same */
+    }
+    cand->follow = NULL;
+    while (seen.n > 0)
+        merak_follow_fini(&seen.follow[--seen.n]);
+    return rc;
+}
+
+double merak_search_shortest(const struct merak_search *s, int first)
+{
+    double best = DBL_MAX;
+
+    for (int i = first; i < s->n_cands; i++)
+        best = s->cand[i].rated_s < best ? s->cand[i].rated_s : best;
+    return best;
+}
+
+/* More chunks for as long as that helps. */
+enum merak_status merak_search_rate_chunks(struct merak_search *s,
+                                           struct merak_candidate *cand)
+{
+    int pinned = merak_fixed_chunks(&s->in->pin, cand->plan.pp);
+    int first = s->n_cands, most = cand->table->n / cand->plan.pp;
+    double before = DBL_MAX;
+    enum merak_status rc = MERAK_OK;
+
+    if (pinned <= 1)
+        rc = rate_schedules(s, cand);
+    for (int v = 2; v <= most && cand->plan.pp > 1 && rc == MERAK_OK; v++) {
+        if (pinned == 1 || (pinned > 1 && pinned != v))
+            continue;
+        cand->plan.chunks = v;
+        cand->balanced = NULL;
+        first = s->n_cands;
+        rc = rate_schedules(s, cand);
+        if (s->n_cands > first && merak_search_shortest(s, first) > before)
+            break;
+        before = merak_search_shortest(s, first);
+    }
+    return rc;
+}
+
+/* What a table says of the plans that are rated with it. */
+struct merak_plan merak_search_plan_of(const struct merak_table *table)
+{
+    return (struct merak_plan){.tp = table->tp,
+                               .sp = table->sp,
+                               .tp_batch_percent = table->tp_batch_percent,
+                               .branches = table->branches,
+                               .micro_batch = table->micro_batch};
+}
+
+enum merak_status merak_search_add_table(struct merak_search *s,
+                                         const struct merak_sharded *sharded,
+                                         const struct merak_table *like,
+                                         const struct merak_plan *plan,
+                                         int width, int slices,
+                                         struct merak_table **table_p)
+{
+    struct merak_table **grown =
+        realloc(s->table, ((size_t)s->n_tables + 1) * sizeof(*grown));
+    enum merak_status rc;
+
+    if (grown == NULL)
+        return merak_fail_nomem(s->err, (size_t)s->n_tables * sizeof(*grown));
+    s->table = grown;
+    rc = merak_table_create(s->in, &s->cost, sharded, plan, width, slices,
+                            table_p, s->err);
+    if (rc != MERAK_OK)
+        return rc;
+    (*table_p)->tp = like->tp;
+    (*table_p)->sp = like->sp;
+    (*table_p)->tp_batch_percent = like->tp_batch_percent;
+    (*table_p)->micro_batch = like->micro_batch;
+    (*table_p)->passes = sharded->graph->passes;
+    (*table_p)->branches = sharded->order;
+    (*table_p)->may_slice = merak_sharded_may_slice(sharded);
+    s->table[s->n_tables++] = *table_p;
+    return MERAK_OK;
+}
+
+/* Of what tensor ranks hold alike, where most of it crosses. */
+static double boundary_bytes(const struct merak_table *table)
+{
+    double most = 0;
+
+    for (int i = 0; i < table->n; i++) {
+        const struct merak_segment *seg = &table->segment[i];
+
+        if (seg->up_part < seg->up_bytes && seg->up_bytes > most)
+            most = seg->up_bytes;
+    }
+    return most * table->slices / table->width;
+}
+
+int merak_search_scatter(const struct merak_search *s,
+                         const struct merak_candidate *cand)
+{
+    return merak_boundary_choose(s->in->pin.boundary, &s->cost, &cand->plan,
+                                 boundary_bytes(cand->table));
+}
+
+/* --- slices --------------------------------------------------------------- */
+
+/* The table with micro-batches in so many slices; NULL if that cannot be.
+ * Where tensor peers have parts of sequences, they have to give that up. */
+static enum merak_status sliced_table(struct merak_search *s,
+                                      const struct merak_table *whole,
+                                      int slices, struct merak_table **table_p)
+{
+    const struct merak_sharded *sharded = NULL;
+    struct merak_table like = *whole;
+    struct merak_plan plan;
+    enum merak_status rc = MERAK_OK;
+
+    *table_p = NULL;
+    if (!whole->may_slice && (s->in->pin.fix_sp || whole->sp == MERAK_SP_ON))
+        return MERAK_OK;
+    if (!whole->may_slice)
+        like.sp = MERAK_SP_OFF;
+    for (int i = 0; i < s->n_tables; i++) {
+        struct merak_table *t = s->table[i];
+
+        if (t->tp == like.tp && t->sp == like.sp && t->micro_batch == 1 &&
+            t->tp_batch_percent == like.tp_batch_percent &&
+            t->branches == like.branches && t->slices == slices) {
+            *table_p = t;
+            return MERAK_OK;
+        }
+    }
+    plan = merak_search_plan_of(&like);
+    rc = merak_graphs_shard(s->graphs, &plan, &sharded, s->err);
+    if (rc == MERAK_OK)
+        rc =
+            merak_search_add_table(s, sharded, &like, NULL, 1, slices, table_p);
+    return rc;
+}
+
+/* May the candidate run in slices, and so many?  It pays where there are few
+ * micro-batches for its stages. */
+static bool may_slice(const struct merak_search *s,
+                      const struct merak_candidate *cand, int slices)
+{
+    const char *want = s->in->pin.schedule;
+    const struct merak_plan *p = &cand->plan;
+
+    if (want != NULL && merak_schedule_slices(want) != slices)
+        return false;
+    return p->pp > 1 && p->micro_batch == 1 && cand->table->width == 1 &&
+           cand->table->passes <= 1 && s->in->pin.chunks <= 1 &&
+           s->in->seq % (size_t)slices == 0 &&
+           (want != NULL || (p->microbatches < FEW * (p->pp - 1) &&
+                             s->in->seq / (size_t)slices >= MIN_SLICE));
+}
+
+static enum merak_status rate_sliced(struct merak_search *s,
+                                     struct merak_candidate *cand, int slices)
+{
+    struct merak_follow follow;
+    enum merak_status rc;
+    bool recomputes = false;
+
+    snprintf(cand->plan.schedule, sizeof(cand->plan.schedule), "sliced:%d",
+             slices);
+    cand->plan.chunks = 1;
+    cand->plan.sp = cand->table->sp;
+    cand->plan.scatter = merak_search_scatter(s, cand);
+    cand->balanced = NULL;
+    if (!s->relax_time_bound &&
+        merak_search_lower_bound(cand) >= MERAK_SEARCH_HOPELESS * s->best_s)
+        return MERAK_OK;
+    rc = merak_schedule_find(cand->plan.schedule, &cand->schedule, s->err);
+    if (rc != MERAK_OK || !is_asked(s, cand, cand->schedule))
+        return rc;
+    if (!merak_follow_init(&follow, cand->schedule, &cand->plan))
+        rc = merak_fail_nomem(s->err, sizeof(*follow.lists));
+    cand->follow = &follow;
+    if (rc == MERAK_OK)
+        rc = merak_search_find_balance(s, cand);
+    if (rc == MERAK_OK)
+        rc = rate_variants(s, cand, &recomputes);
+    merak_follow_fini(&follow);
+    cand->follow = NULL;
+    return rc;
+}
+
+/* In more slices for as long as that helps; in as many as are asked for. */
+enum merak_status merak_search_rate_slices(struct merak_search *s,
+                                           const struct merak_candidate *whole)
+{
+    const char *want = s->in->pin.schedule;
+    int asked = want != NULL ? merak_schedule_slices(want) : 0;
+    double before = DBL_MAX;
+    enum merak_status rc = MERAK_OK;
+
+    for (int n = asked > 1 ? asked : 2;
+         n <= MERAK_MAX_SLICES && may_slice(s, whole, n); n *= 2) {
+        struct merak_candidate cand = *whole;
+        struct merak_table *table;
+        int first = s->n_cands;
+
+        rc = sliced_table(s, whole->table, n, &table);
+        if (rc != MERAK_OK || table == NULL)
+            break;
+        cand.table = table;
+        rc = rate_sliced(s, &cand, n);
+        if (rc != MERAK_OK || merak_search_shortest(s, first) > before)
+            break;
+        before = merak_search_shortest(s, first);
+    }
+    return rc;
+}
