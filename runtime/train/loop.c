@@ -344,7 +344,8 @@ static void settle_after(struct merak_trainer *t, enum merak_status rc)
     struct merak_error why;
 
     if (!t->broken && rc != MERAK_ERR_PEER && rc != MERAK_ERR_TIMEOUT &&
-        rc != MERAK_ERR_FABRIC && merak_saving_settle(t, &why) != MERAK_OK)
+        rc != MERAK_ERR_FABRIC && rc != MERAK_ERR_LOST &&
+        merak_saving_settle(t, &why) != MERAK_OK)
         merak_warn("train", "%s", why.text);
 }
 
