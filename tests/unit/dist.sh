@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# dist.sh - a tarball holds every file of the repository, and making one runs
-# no test
+# dist.sh - a tarball holds every file of the repository, making one runs no
+# test, and no two tests have the same name
 #
 # Run from the build directory of tests/.
 
@@ -13,9 +13,9 @@ dir=../merak-$(sed -n 's/^VERSION = //p' ../Makefile) # what make makes
 log=dist-made.log
 trap 'chmod -R u+w "$dir"; rm -rf "$dir" "$log"' EXIT
 
-echo 1..2
+echo 1..3
 if [ -n "${MERAK_MAKING_DIST-}" ]; then
-    printf 'not ok %d - called by make dist\n' 1 2
+    printf 'not ok %d - called by make dist\n' 1 2 3
     exit 1
 fi
 
@@ -30,8 +30,15 @@ else
     echo "not ok 1 - make distdir runs no test"
 fi
 
+# automake names a log by the test without its ending, and runs one test a log
+twice=$(env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s \
+    --eval 'print-tests: ; @echo $(TESTS)' print-tests | tr ' ' '\n' |
+    sed 's/\.[a-z]*$//' | sort | uniq -d)
+[ -z "$twice" ] || printf '# twice: %s\nnot ' $twice
+echo "ok 2 - every test has a log of its own"
+
 if [ ! -e "$top/.git" ]; then
-    echo "ok 2 - nothing is missing in it # skip not a git checkout"
+    echo "ok 3 - nothing is missing in it # skip not a git checkout"
     exit
 fi
 missing=$(git -c safe.directory='*' -C "$top" ls-files |
@@ -39,4 +46,4 @@ missing=$(git -c safe.directory='*' -C "$top" ls-files |
         [ ! -e "$top/$file" ] || [ -e "$dir/$file" ] || echo "# missing: $file"
     done)
 [ -z "$missing" ] || printf '%s\nnot ' "$missing"
-echo "ok 2 - nothing is missing in it"
+echo "ok 3 - nothing is missing in it"

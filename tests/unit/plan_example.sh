@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plan_program.sh - `PROGRAM plan`: examples/ planned as they are, without a
+# plan_example.sh - `PROGRAM plan`: examples/ planned as they are, without a
 # task, and what is refused
 #
 # Run from the build directory of tests/.
