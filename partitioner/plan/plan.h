@@ -58,6 +58,11 @@ struct merak_plan {
     const struct merak_drop *drop;
 };
 
+/* Bytes of a step along the axes that the rank map is free in. */
+struct merak_sent {
+    uint64_t pp_bytes, dp_bytes;
+};
+
 /*
  * Share a step's sequences out over replicas and micro-batches.
  *
