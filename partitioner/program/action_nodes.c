@@ -23,6 +23,7 @@
 #include "config.h"
 
 #include "partitioner/program/build.h"
+#include "partitioner/program/closure.h"
 
 #include "base/error.h"
 
@@ -34,7 +35,6 @@ struct again {
     struct merak_build *b;
     const struct merak_chunk *chunk;
     int first_block;   /* of the part */
-    bool *crosses;     /* by value: another block's forward uses it */
     bool *node;        /* by node: runs again */
     const bool *moves; /* by node: a conversion for weight gradients, of other
                           parts as well */
@@ -52,80 +52,44 @@ static bool is_here(const struct merak_build *b,
     return b->stages->of_node[node] == chunk->part;
 }
 
-static void find_crossings(struct again *a)
+static bool closure_is_here(const void *arg, int node)
 {
-    const struct merak_build *b = a->b;
+    const struct again *a = arg;
 
-    for (int n = 0; n < b->graph->n_nodes; n++) {
-        const struct merak_node *node = b->graph->node[n];
-
-        if (node->phase != MERAK_PHASE_F)
-            continue;
-        for (int i = 0; i < node->n_in; i++) {
-            const struct merak_node *from = producer_of(b, node->in[i]);
-
-            if (from != NULL &&
-                b->stages->block[from->id] != b->stages->block[n])
-                a->crosses[node->in[i]->id] = true;
-        }
-    }
+    return is_here(a->b, a->chunk, node);
 }
 
-bool merak_build_is_attention(const struct merak_op *op)
+static bool closure_drops(const void *arg, int node)
 {
-    return strncmp(op->name, "attention", strlen("attention")) == 0;
-}
-
-/* May what this forward node makes be dropped?  All of it or nothing: a
- * norm whose result is kept keeps its statistics, too. */
-static bool drops(const struct again *a, const struct merak_node *node)
-{
+    const struct again *a = arg;
     const struct merak_drop *drop = &a->b->stages->drop[a->chunk->part];
-    int block = a->b->stages->block[node->id] - a->first_block;
+    int block = a->b->stages->block[node] - a->first_block;
 
-    switch (a->b->sharded->hop[node->id].kind) {
-    case MERAK_CONVERT_ALL_REDUCE:
-    case MERAK_CONVERT_REDUCE_SCATTER:
-    case MERAK_CONVERT_ALL_TO_ALL:
-        return false;
-    default:
-        break;
-    }
-    for (int i = 0; i < node->n_out; i++) {
-        if (a->crosses[node->out[i]->id])
-            return false;
-    }
     return block < drop->blocks ||
-           (drop->attention && merak_build_is_attention(node->op));
+           (drop->attention &&
+            merak_op_is_attention(a->b->graph->node[node]->op));
 }
 
-/* A gradient node, or one that runs again, reads these. */
-static void want_inputs(struct again *a, const struct merak_node *node)
-{
-    struct merak_build *b = a->b;
-
-    for (int i = 0; i < node->n_in; i++) {
-        const struct merak_node *from = producer_of(b, node->in[i]);
-
-        if (from == NULL || from->phase != MERAK_PHASE_F ||
-            !is_here(b, a->chunk, from->id) || !drops(a, from))
-            continue;
-        b->flow[node->in[i]->id].dropped = true;
-        a->node[from->id] = true;
-    }
-}
-
-/* Gradient nodes stand after all forward nodes, so that going backwards every
- * reader of a value is met before its producer. */
 static void find_again(struct again *a)
 {
-    const struct merak_graph *graph = a->b->graph;
+    struct merak_build *b = a->b;
+    size_t values = (size_t)b->graph->n_values + 1;
+    struct merak_closure closure = {
+        .sharded = b->sharded,
+        .block = b->stages->block,
+        .crosses = merak_build_alloc(b, values * sizeof(bool)),
+        .is_here = closure_is_here,
+        .drops = closure_drops,
+        .arg = a,
+        .recompute = a->node,
+        .dropped = merak_build_alloc(b, values * sizeof(bool))};
 
-    for (int n = graph->n_nodes - 1; n >= 0; n--) {
-        if (is_here(a->b, a->chunk, n) &&
-            (graph->node[n]->phase != MERAK_PHASE_F || a->node[n]))
-            want_inputs(a, graph->node[n]);
-    }
+    if (b->rc != MERAK_OK)
+        return;
+    merak_closure_find_crossings(&closure);
+    merak_closure_find(&closure);
+    for (int v = 0; v < b->graph->n_values; v++)
+        b->flow[v].dropped = b->flow[v].dropped || closure.dropped[v];
 }
 
 static void add_item(struct merak_items *items, int node, bool again)
@@ -236,9 +200,7 @@ static bool again_init(struct again *a)
 {
     struct merak_build *b = a->b;
     size_t nodes = (size_t)b->graph->n_nodes + 1;
-    size_t values = (size_t)b->graph->n_values + 1;
 
-    a->crosses = merak_build_alloc(b, values * sizeof(*a->crosses));
     a->node = merak_build_alloc(b, nodes * sizeof(*a->node));
     if (b->rc != MERAK_OK)
         return false;
@@ -262,9 +224,10 @@ static void make_lists(struct merak_build *b, struct merak_chunk *chunk,
     chunk->mixed.item = merak_build_alloc(b, 2 * bytes);
     if (!again_init(&a))
         return;
-    find_crossings(&a);
     if (!b->opt->forward_only)
         find_again(&a);
+    if (b->rc != MERAK_OK)
+        return;
     fill_lists(&a, chunk);
     mix_lists(&a, chunk, mixed);
 }

@@ -267,8 +267,6 @@ void merak_build_arrive(struct merak_build *b, const struct merak_action *list,
 /* --- action_nodes.c --- */
 /* The lists of nodes that a chunk's actions run. */
 void merak_build_lists(struct merak_build *b);
-/* Is it attention, forward or backward?  Selective recomputation is of it. */
-bool merak_build_is_attention(const struct merak_op *op);
 
 /* --- params.c --- */
 void merak_build_params(struct merak_build *b);

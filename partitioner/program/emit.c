@@ -4,6 +4,7 @@
 #include "config.h"
 
 #include "partitioner/program/build.h"
+#include "partitioner/program/closure.h"
 
 static int peer_at(const struct merak_build *b, int stage)
 {
@@ -129,7 +130,7 @@ static bool accumulates(const struct merak_build *b,
     if (node->out[0]->kind == MERAK_VALUE_PARAM_GRAD)
         return microbatch > 0 || !merak_build_first_back(b);
     return !merak_build_first_back(b) && node->phase == MERAK_PHASE_B &&
-           merak_build_is_attention(node->op);
+           merak_op_is_attention(node->op);
 }
 
 static void emit_kernel(struct merak_build *b, const struct merak_node *node,

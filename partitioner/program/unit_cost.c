@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "partitioner/program/build.h"
+#include "partitioner/program/closure.h"
 
 /* Kernels that make up one F, R, B or W of a chunk. */
 static int kind_of(const struct merak_build *b, const struct merak_instr *in)
@@ -29,7 +30,7 @@ static bool is_dropped(const struct merak_build *b,
     for (int p = 0; p < part; p++)
         block -= b->stages->n_blocks[p];
     return block < drop->blocks ||
-           (drop->attention && merak_build_is_attention(in->op));
+           (drop->attention && merak_op_is_attention(in->op));
 }
 
 /* Where what an action of a chunk takes is summed: passes differ in what they
