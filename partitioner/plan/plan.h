@@ -120,9 +120,4 @@ bool merak_plan_sums_behind(const struct merak_schedule *schedule,
 void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,
                       int stage, int *coord);
 
-/* Bytes of a step along the axes that the rank map is free in. */
-struct merak_sent {
-    uint64_t pp_bytes, dp_bytes;
-};
-
 #endif

@@ -59,11 +59,13 @@ static void watched(struct merak_model *m)
     struct merak_value *logits = head(m, towers(m, 12));
     struct merak_value *max = NULL, *sum[2], *y;
 
-    (void)merak_apply(m, "xent_max", NULL, 1, &logits, &max);
+    if (merak_apply(m, "xent_max", NULL, 1, &logits, &max) != MERAK_OK)
+        return;
     y = merak_gelu(m, logits, true);
-    (void)merak_apply(m, "xent_sum", NULL, 3,
-                      (struct merak_value *[]){logits, max, merak_targets(m)},
-                      sum);
+    if (merak_apply(m, "xent_sum", NULL, 3,
+                    (struct merak_value *[]){logits, max, merak_targets(m)},
+                    sum) != MERAK_OK)
+        return;
     merak_cross_entropy(m, y, merak_targets(m));
 }
 
