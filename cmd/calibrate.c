@@ -325,6 +325,12 @@ int merak_cmd_calibrate(int argc, char **argv)
     }
     if (rc == MERAK_OK)
         rc = merak_backend_find(c.backend_name, &c.world.backend, &err);
+    if (rc == MERAK_OK && c.from == NULL &&
+        (c.world.backend->emulated || c.world.backend->accel != NULL))
+        rc = merak_fail(&err, MERAK_ERR_CONFIG,
+                        "--backend %s has no kernels to be timed; use cpu or "
+                        "ref",
+                        c.backend_name);
     if (rc != MERAK_OK) {
         fprintf(stderr, "merak calibrate: %s\n", err.text);
         return MERAK_EXIT_CONFIG;

@@ -9,5 +9,6 @@
 const struct merak_backend *merak_backend_cpu(void);
 extern const struct merak_backend merak_backend_ref;
 extern const struct merak_backend merak_backend_emu;
+extern const struct merak_backend merak_backend_fake;
 
 #endif

@@ -8,6 +8,7 @@
 #ifndef MERAK_KERNELS_KERNELS_H
 #define MERAK_KERNELS_KERNELS_H
 
+#include "kernels/accel.h"
 #include "merak/op.h"
 
 /* Name of a kernel that stands for every op of its backend ("emu"). */
@@ -20,12 +21,22 @@ struct merak_kernel {
 };
 
 struct merak_backend {
-    const char *name; /* the word users type: "cpu", "ref", "emu", "cuda" */
-    const struct merak_kernel *kernel; /* by name, NULL-terminated */
+    const char *name; /* the word users type: "cpu", "ref", "emu", "fake" */
+    const struct merak_kernel *kernel; /* by name, NULL-terminated; may be NULL
+                                          where kernels_of is not */
+    /* The backend whose kernels these are, or stand for: their scratch is
+     * planned, and their rows are used where `kernel` is NULL.  May be NULL. */
+    const struct merak_backend *(*kernels_of)(void);
+    /* Kernels take the time that the cost model gives and compute nothing. */
+    bool emulated;
+    /* Memory, queues and events of its own: kernels are launched, and operands
+     * are device addresses.  NULL: kernels run on host memory and are done
+     * when they return. */
+    const struct merak_accel_ops *accel;
     /* What it computes in, a bit 1u << dtype each.  0: in all. */
     unsigned dtypes;
-    /* Once, before the first kernel: threads per rank (OpenMP), the BLAS
-     * opened.  NULL allowed. */
+    /* Once, before the first kernel: threads per rank, the BLAS opened.  Of
+     * backends without an accelerator; may be NULL. */
     enum merak_status (*open)(int threads, struct merak_error *err);
     /* Products of a dtype have instructions of their own on this machine; if
      * not they are no faster than f32's.  Also before open.  NULL: yes. */
@@ -36,8 +47,8 @@ struct merak_backend {
 };
 
 /* "cpu" (fast; falls back to nothing), "ref" (plain loops, any dtype
- * including f64), "emu" (no arithmetic).  MERAK_ERR_NOT_FOUND names the
- * backends there are. */
+ * including f64), "emu" (no arithmetic), "fake" (cpu behind a device's
+ * interface).  MERAK_ERR_NOT_FOUND names the backends there are. */
 enum merak_status merak_backend_find(const char *name,
                                      const struct merak_backend **backend_p,
                                      struct merak_error *err) MERAK_CHECKED;

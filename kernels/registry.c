@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BACKEND_COUNT 3
+#define BACKEND_COUNT 4
 
 /* In the order they are listed to people. */
 static const struct merak_backend *backend_at(size_t i)
@@ -19,8 +19,10 @@ static const struct merak_backend *backend_at(size_t i)
         return merak_backend_cpu();
     case 1:
         return &merak_backend_ref;
-    default:
+    case 2:
         return &merak_backend_emu;
+    default:
+        return &merak_backend_fake;
     }
 }
 
@@ -33,7 +35,7 @@ struct registered {
 };
 static struct registered *registered;
 
-/* "cpu, ref, emu" */
+/* "cpu, ref, emu, fake" */
 static void list_backends(char *text, size_t bytes)
 {
     text[0] = '\0';
@@ -59,6 +61,12 @@ enum merak_status merak_backend_find(const char *name,
     list_backends(known, sizeof(known));
     return merak_fail(err, MERAK_ERR_NOT_FOUND,
                       "there is no backend \"%s\"; there are %s", name, known);
+}
+
+/* Whose rows and scratch a backend's kernels have. */
+static const struct merak_backend *kernels_of(const struct merak_backend *b)
+{
+    return b->kernels_of != NULL ? b->kernels_of() : b;
 }
 
 /* As users write it. */
@@ -92,15 +100,19 @@ enum merak_status merak_backend_check_dtype(const struct merak_backend *backend,
 bool merak_backend_is_native(const struct merak_backend *backend,
                              enum merak_dtype dtype)
 {
-    return backend->is_native == NULL || backend->is_native(dtype);
+    const struct merak_backend *b = kernels_of(backend);
+
+    return b->is_native == NULL || b->is_native(dtype);
 }
 
 void merak_backend_describe(const struct merak_backend *backend,
                             enum merak_dtype dtype, char *text, size_t bytes)
 {
+    const struct merak_backend *b = kernels_of(backend);
+
     text[0] = '\0';
-    if (backend->describe != NULL)
-        backend->describe(dtype, text, bytes);
+    if (b->describe != NULL)
+        b->describe(dtype, text, bytes);
 }
 
 static const struct merak_kernel *find_builtin(const struct merak_backend *b,
@@ -126,10 +138,12 @@ enum merak_status merak_kernel_find(const struct merak_backend *backend,
                                     const struct merak_kernel **kernel_p,
                                     struct merak_error *err)
 {
-    const struct merak_kernel *kernel = find_registered(backend, op);
+    const struct merak_backend *rows =
+        backend->kernel != NULL ? backend : kernels_of(backend);
+    const struct merak_kernel *kernel = find_registered(rows, op);
 
     if (kernel == NULL)
-        kernel = find_builtin(backend, op);
+        kernel = find_builtin(rows, op);
     if (kernel == NULL)
         return merak_fail(err, MERAK_ERR_NOT_FOUND,
                           "backend \"%s\" has no kernel for op \"%s\"; give it "
@@ -155,6 +169,11 @@ enum merak_status merak_kernel_register(const char *backend, const char *name,
     rc = merak_backend_find(backend, &b, err);
     if (rc != MERAK_OK)
         return rc;
+    if (b->kernel == NULL)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "backend \"%s\" runs the kernels of \"%s\": register "
+                          "it there",
+                          backend, kernels_of(b)->name);
     taken = find_registered(b, name);
     if (taken == NULL)
         taken = find_builtin(b, name);
@@ -176,9 +195,10 @@ enum merak_status merak_kernel_register(const char *backend, const char *name,
 size_t merak_kernel_scratch(void *arg, const char *op,
                             const struct merak_kernel_call *call)
 {
+    const struct merak_backend *backend = kernels_of(arg);
     const struct merak_kernel *kernel;
 
-    if (merak_kernel_find(arg, op, &kernel, NULL) != MERAK_OK ||
+    if (merak_kernel_find(backend, op, &kernel, NULL) != MERAK_OK ||
         kernel->scratch == NULL)
         return 0;
     return kernel->scratch(call);

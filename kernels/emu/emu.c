@@ -61,4 +61,6 @@ static const struct merak_kernel table[] = {
 const struct merak_backend merak_backend_emu = {
     .name = "emu",
     .kernel = table,
+    .kernels_of = merak_backend_cpu,
+    .emulated = true,
 };

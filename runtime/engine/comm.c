@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #define MAX_LATE_NS 200000
+#define STAGING_POLL_NS 50000
 
 static enum merak_status post(struct merak_engine *e,
                               const struct merak_instr *instr,
@@ -29,7 +30,7 @@ static enum merak_status post(struct merak_engine *e,
                               struct merak_error *err)
 {
     const struct merak_program *p = e->program;
-    void *slot0 = merak_engine_slot(e, instr->slot[0]);
+    void *slot0 = merak_engine_staged_slot(e, instr->slot[0]);
 
     switch (instr->kind) {
     case MERAK_INSTR_SEND:
@@ -43,8 +44,9 @@ static enum merak_status post(struct merak_engine *e,
     case MERAK_INSTR_EXCHANGE:
         return merak_exchange(
             e->opt.tr, &e->team[instr->group], instr->exchange, slot0,
-            merak_engine_slot(e, instr->slot[1]),
-            instr->scratch < 0 ? NULL : merak_engine_slot(e, instr->scratch),
+            merak_engine_staged_slot(e, instr->slot[1]),
+            instr->scratch < 0 ? NULL
+                               : merak_engine_staged_slot(e, instr->scratch),
             instr->tag, req_p, err);
     case MERAK_INSTR_LOAD:
     case MERAK_INSTR_KERNEL:
@@ -53,6 +55,46 @@ static enum merak_status post(struct merak_engine *e,
     }
     *req_p = NULL;
     return merak_engine_local(e, instr, err);
+}
+
+/* Start an instruction.  *in_flight_p: it is over only when its flight is. */
+static enum merak_status start(struct merak_engine *e,
+                               const struct merak_instr *instr,
+                               struct flight *flight, bool *in_flight_p,
+                               struct merak_error *err)
+{
+    enum merak_status rc;
+
+    *flight = (struct flight){.instr = instr->id};
+    if (e->opt.accel != NULL && merak_instr_moves(instr)) {
+        flight->staged = *in_flight_p = true;
+        return merak_engine_stage_out(e, instr, err);
+    }
+    rc = post(e, instr, &flight->req, err);
+    *in_flight_p = flight->req != NULL;
+    return rc;
+}
+
+/* Move a flight on; MERAK_OK when it is over. */
+static enum merak_status advance(struct merak_engine *e, struct flight *flight,
+                                 const struct merak_instr *instr,
+                                 struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (flight->staged) {
+        rc = merak_engine_stage_test(e, instr, err);
+        if (rc != MERAK_OK)
+            return rc;
+        flight->staged = false;
+        e->n_staged--;
+        rc = post(e, instr, &flight->req, err);
+    }
+    if (rc == MERAK_OK && flight->req != NULL)
+        rc = merak_request_test(e->opt.tr, flight->req, err);
+    if (rc == MERAK_OK && e->opt.accel != NULL)
+        rc = merak_engine_stage_in(e, instr, err);
+    return rc;
 }
 
 static void finish(struct merak_engine *e, const struct merak_instr *instr)
@@ -103,7 +145,8 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
     int64_t due_ns;
 
     for (;;) {
-        struct merak_request *req = NULL;
+        struct flight flight;
+        bool in_flight;
         int64_t now;
         int id;
 
@@ -114,16 +157,17 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
         id = instr->id;
         e->record[id].start_ns = now - e->opt.epoch_ns;
         e->record[id].step = (int32_t)e->step->step;
-        rc = post(e, instr, &req, err);
+        rc = start(e, instr, &flight, &in_flight, err);
         if (rc != MERAK_OK)
             return wrap(e, instr, rc, err);
         e->next[q]++;
         (*did)++;
-        if (req == NULL) {
+        if (!in_flight) {
             finish(e, instr);
             continue;
         }
-        e->flight[e->n_flights++] = (struct flight){id, req};
+        e->flight[e->n_flights++] = flight;
+        e->n_staged += flight.staged;
         e->n_exchanging += q == MERAK_QUEUE_COLLECTIVE;
     }
 }
@@ -131,13 +175,18 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
 static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
                                       struct merak_error *err)
 {
+    /* The transport is called in program order, queue by queue. */
+    bool held[MERAK_QUEUE_COUNT] = {false};
+
     for (int i = 0; i < e->n_flights;) {
-        const struct merak_instr *instr =
-            &e->program->instr[e->flight[i].instr];
-        enum merak_status rc =
-            merak_request_test(e->opt.tr, e->flight[i].req, err);
+        struct flight *flight = &e->flight[i];
+        const struct merak_instr *instr = &e->program->instr[flight->instr];
+        enum merak_status rc = flight->staged && held[instr->queue]
+                                   ? MERAK_IN_PROGRESS
+                                   : advance(e, flight, instr, err);
 
         if (rc == MERAK_IN_PROGRESS) {
+            held[instr->queue] = held[instr->queue] || flight->staged;
             i++;
             continue;
         }
@@ -242,9 +291,11 @@ static void sleep_for_event(struct merak_engine *e)
 
     if (e->opt.tr->ops->event_fd != NULL)
         fds[1].fd = e->opt.tr->ops->event_fd(e->opt.tr);
-    if (fds[1].fd < 0)
+    if (e->n_staged > 0)
+        most = STAGING_POLL_NS; /* accelerators do not wake us */
+    else if (fds[1].fd < 0)
         most = 1000000; /* nothing will wake us: look again soon */
-    else if (e->opt.tr->ops->arm(e->opt.tr) != MERAK_OK)
+    if (fds[1].fd >= 0 && e->opt.tr->ops->arm(e->opt.tr) != MERAK_OK)
         return;
     atomic_store(&e->comm_sleeps, true);
     now = merak_clock_ns();
@@ -285,7 +336,7 @@ static void run_comm(struct merak_engine *e)
     unsigned did = 0;
 
     memset(e->next, 0, sizeof(e->next));
-    e->n_flights = e->n_exchanging = 0;
+    e->n_flights = e->n_exchanging = e->n_staged = 0;
     while (rc == MERAK_OK && !run_finished(e)) {
         rc = comm_progress(e, &did, &err);
         if (atomic_load(&e->failed_ready))
@@ -316,7 +367,7 @@ static void *comm_main(void *arg)
     struct merak_engine *e = arg;
     struct pollfd fd = {.fd = e->wake_fd, .events = POLLIN};
 
-    if (e->opt.emulate)
+    if (e->opt.backend->emulated)
         merak_emu_thread();
     while (!atomic_load(&e->quit)) {
         uint32_t go = atomic_load(&e->go);

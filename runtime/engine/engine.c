@@ -101,6 +101,8 @@ static void poison_dead_slots(struct merak_engine *e,
             continue;
         if (whole == e->program->norm || s->dtype == MERAK_F64)
             continue; /* read by the caller after the step */
+        if (e->opt.accel != NULL)
+            continue; /* issued is not over: other queues may still read */
         if (atomic_fetch_sub(&e->users_left[whole], 1) == 1)
             memset(e->opt.arena + s->offset, 0xff, s->bytes);
     }
@@ -135,30 +137,13 @@ void merak_engine_complete(struct merak_engine *e,
         merak_futex_wake(&e->progress_count);
 }
 
-static void copy_box(const struct merak_box *box, size_t elem,
-                     const unsigned char *in, unsigned char *out)
+static void copy_slice(const struct merak_engine *e,
+                       const struct merak_instr *instr)
 {
-    size_t at[MERAK_MAX_DIMS] = {0};
-    size_t run = box->len[box->ndim - 1] * elem;
-    int d = 0;
+    const struct merak_accel_box part = merak_slice_box(instr);
 
-    for (d = 0; d < box->ndim; d++) {
-        if (box->len[d] == 0)
-            return;
-    }
-    do {
-        size_t from = 0;
-
-        for (d = 0; d < box->ndim; d++)
-            from = from * box->full[d] + box->lo[d] + at[d];
-        memcpy(out, in + from * elem, run);
-        out += run;
-        for (d = box->ndim - 2; d >= 0; d--) {
-            if (++at[d] < box->len[d])
-                break;
-            at[d] = 0;
-        }
-    } while (d >= 0);
+    merak_pack_box(merak_engine_slot(e, instr->slot[1]),
+                   merak_engine_slot(e, instr->slot[0]), &part);
 }
 
 int64_t merak_engine_due_ns(const struct merak_engine *e,
@@ -167,7 +152,7 @@ int64_t merak_engine_due_ns(const struct merak_engine *e,
     const int *wait = e->program->wait + instr->first_wait;
     int64_t due = 0;
 
-    for (int i = 0; e->opt.emulate && i < instr->n_wait; i++) {
+    for (int i = 0; e->opt.backend->emulated && i < instr->n_wait; i++) {
         int64_t end = e->record[wait[i]].end_ns + e->opt.epoch_ns;
 
         if (end > due)
@@ -176,30 +161,40 @@ int64_t merak_engine_due_ns(const struct merak_engine *e,
     return due;
 }
 
+void merak_engine_call(const struct merak_engine *e,
+                       const struct merak_instr *instr,
+                       struct merak_kernel_call *call, struct merak_step *step)
+{
+    const struct merak_program *p = e->program;
+
+    *step = *e->step;
+    if (instr->microbatch >= 0)
+        step->sample += ((uint64_t)instr->microbatch * (uint64_t)p->plan.dp +
+                         (uint64_t)p->dp_index) *
+                        p->plan.micro_batch;
+    step->pass = instr->pass;
+    merak_program_call(p, instr, call);
+    for (int i = 0; i < instr->n_in + instr->n_out; i++)
+        call->operand[i].data = merak_engine_slot(e, instr->slot[i]);
+    call->scratch =
+        instr->scratch < 0 ? NULL : merak_engine_slot(e, instr->scratch);
+    call->scratch_bytes =
+        instr->scratch < 0 ? 0 : p->slot[instr->scratch].bytes;
+    call->step = step;
+}
+
 static enum merak_status run_kernel(struct merak_engine *e,
                                     const struct merak_instr *instr,
                                     struct merak_error *err)
 {
     struct merak_kernel_call call;
-    struct merak_step step = *e->step;
-    const struct merak_program *p = e->program;
+    struct merak_step step;
 
-    if (e->opt.emulate) {
+    if (e->opt.backend->emulated) {
         e->compute_ns += (int64_t)(instr->cost_s * 1e9);
         return MERAK_OK;
     }
-    if (instr->microbatch >= 0)
-        step.sample += ((uint64_t)instr->microbatch * (uint64_t)p->plan.dp +
-                        (uint64_t)p->dp_index) *
-                       p->plan.micro_batch;
-    step.pass = instr->pass;
-    merak_program_call(p, instr, &call);
-    for (int i = 0; i < instr->n_in + instr->n_out; i++)
-        call.operand[i].data = merak_engine_slot(e, instr->slot[i]);
-    call.scratch =
-        instr->scratch < 0 ? NULL : merak_engine_slot(e, instr->scratch);
-    call.scratch_bytes = instr->scratch < 0 ? 0 : p->slot[instr->scratch].bytes;
-    call.step = &step;
+    merak_engine_call(e, instr, &call, &step);
     return e->kernel[instr->id]->fn(&call, err);
 }
 
@@ -207,6 +202,8 @@ enum merak_status merak_engine_local(struct merak_engine *e,
                                      const struct merak_instr *instr,
                                      struct merak_error *err)
 {
+    if (e->opt.accel != NULL)
+        return merak_engine_issue(e, instr, err);
     switch (instr->kind) {
     case MERAK_INSTR_LOAD:
         if (instr->input == MERAK_INPUT_ZEROS) {
@@ -219,10 +216,7 @@ enum merak_status merak_engine_local(struct merak_engine *e,
     case MERAK_INSTR_KERNEL:
         return run_kernel(e, instr, err);
     case MERAK_INSTR_SLICE:
-        copy_box(&instr->exchange->send[0],
-                 merak_dtype_bytes(instr->exchange->dtype),
-                 merak_engine_slot(e, instr->slot[0]),
-                 merak_engine_slot(e, instr->slot[1]));
+        copy_slice(e, instr);
         return MERAK_OK;
     case MERAK_INSTR_EXCHANGE:
     case MERAK_INSTR_SEND:
@@ -295,7 +289,7 @@ static int64_t start_ns(struct merak_engine *e, const struct merak_instr *instr)
 {
     int64_t due;
 
-    if (e->opt.emulate) {
+    if (e->opt.backend->emulated) {
         due = merak_engine_due_ns(e, instr);
         if (due > e->compute_ns)
             e->compute_ns = due;
@@ -310,7 +304,7 @@ static void record_instr(struct merak_engine *e,
 {
     struct merak_trace_record *r = &e->record[instr->id];
 
-    if (!e->opt.emulate)
+    if (!e->opt.backend->emulated)
         e->compute_ns = merak_clock_ns();
     r->start_ns = start - e->opt.epoch_ns;
     r->end_ns = e->compute_ns - e->opt.epoch_ns;
@@ -344,7 +338,7 @@ static enum merak_status run_compute(struct merak_engine *e,
         merak_engine_complete(e, instr);
     }
     atomic_store_explicit(&e->compute_at, -1, memory_order_relaxed);
-    if (e->opt.emulate)
+    if (e->opt.backend->emulated)
         merak_emu_wait(e->compute_ns);
     return MERAK_OK;
 }
@@ -397,7 +391,13 @@ enum merak_status merak_engine_run(struct merak_engine *e,
     merak_noalloc_end();
     if (rc != MERAK_OK)
         merak_engine_fail(e, &own);
-    return drain(e, err != NULL ? err : &own);
+    rc = drain(e, err != NULL ? err : &own);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_engine_accel_finish(e, err);
+    if (rc != MERAK_OK)
+        merak_error_wrap(err, "step %llu", (unsigned long long)step->step);
+    return rc;
 }
 
 const struct merak_trace_record *
@@ -416,7 +416,7 @@ static enum merak_status find_kernels(struct merak_engine *e,
     for (int i = 0; i < p->n_instrs; i++) {
         enum merak_status rc;
 
-        if (p->instr[i].kind != MERAK_INSTR_KERNEL || e->opt.emulate)
+        if (p->instr[i].kind != MERAK_INSTR_KERNEL || e->opt.backend->emulated)
             continue;
         rc = merak_kernel_find(e->opt.backend, p->instr[i].op->name,
                                &e->kernel[i], err);
@@ -434,8 +434,9 @@ static void find_cores(struct merak_engine *e)
 
     e->compute_spin_ns = MERAK_SPIN_NS;
     CPU_ZERO(&set);
-    if (e->opt.emulate || sched_getaffinity(0, sizeof(set), &set) != 0)
-        return; /* emulated kernels want no core */
+    if (e->opt.backend->emulated || e->opt.accel != NULL ||
+        sched_getaffinity(0, sizeof(set), &set) != 0)
+        return; /* such kernels want no core */
     cores = CPU_COUNT(&set);
     e->crowded = cores <= e->program->plan.threads;
     if (cores == 1)
@@ -585,6 +586,9 @@ enum merak_status merak_engine_create(const struct merak_program *program,
     rc = find_kernels(e, err);
     if (rc != MERAK_OK)
         goto out;
+    rc = merak_engine_accel_init(e, err);
+    if (rc != MERAK_OK)
+        goto out;
     rc = reserve_transfers(e, err);
     if (rc != MERAK_OK)
         goto out;
@@ -605,6 +609,7 @@ void merak_engine_destroy(struct merak_engine *e)
     if (e == NULL)
         return;
     merak_comm_stop(e);
+    merak_engine_accel_fini(e);
     if (e->wake_fd >= 0)
         close(e->wake_fd);
 #ifdef MERAK_DEBUG

@@ -31,10 +31,15 @@ typedef enum merak_status (*merak_load_fn)(void *arg,
 
 struct merak_engine_options {
     const struct merak_backend *backend;
-    bool emulate;               /* kernels take cost_s and do nothing */
     struct merak_transport *tr; /* borrowed */
     const int *transport_rank;  /* [ranks] of each logical rank; borrowed */
-    unsigned char *arena;       /* program->arena_bytes, 64-byte aligned */
+    unsigned char *arena;       /* program->arena_bytes, 64-byte aligned: host
+                                   memory, or accel's */
+    /* Of a backend that has accelerators, the rank's; else NULL.  staging is
+     * host memory of the arena's size, of which only what is sent and received
+     * is touched. */
+    struct merak_accel *accel; /* borrowed */
+    unsigned char *staging;
     merak_load_fn load;
     void *load_arg;
     double deadline_s; /* of any wait; 0: 300 */

@@ -20,7 +20,8 @@ struct engine_queue {
 
 struct flight {
     int instr;
-    struct merak_request *req;
+    bool staged; /* accelerators: the transport has not been called yet */
+    struct merak_request *req; /* NULL: not called, or done at once */
 };
 
 struct merak_engine {
@@ -33,6 +34,13 @@ struct merak_engine {
     struct engine_queue queue[MERAK_QUEUE_COUNT];
     bool *wakes_comm; /* by instruction: another thread's queue waits for it */
     struct merak_trace_record *record; /* by instruction */
+
+    /* accel.c, with an accelerator only */
+    struct merak_event **event; /* by instruction; NULL: nobody waits for it */
+    struct merak_event *queue_event[MERAK_QUEUE_COUNT];
+    unsigned char *input; /* host memory that LOAD instructions fill */
+    size_t *input_at;     /* by instruction: where in it */
+    bool accel_sync;      /* wait after each instruction, to name who fails */
 
     /* An instruction is complete when done[id] == run: no reset between
      * steps.  Stored with release, loaded with acquire: what it wrote is
@@ -78,7 +86,8 @@ struct merak_engine {
     int next[MERAK_QUEUE_COUNT]; /* position in each queue */
     struct flight *flight;
     int n_flights;
-    int n_exchanging; /* of them, collectives */
+    int n_exchanging;      /* of them, collectives */
+    int n_staged;          /* of them, waiting for the accelerator */
     int64_t timer_late_ns; /* how late its timers ring, on average */
 #ifdef MERAK_DEBUG
     _Atomic int *users_left; /* by whole slot, in this run */
@@ -114,7 +123,63 @@ void merak_engine_fail(struct merak_engine *e, const struct merak_error *err);
 void merak_engine_describe(const struct merak_engine *e,
                            const struct merak_instr *instr, char *buf,
                            size_t size);
+/* Where a slot is: with an accelerator, on the device. */
 void *merak_engine_slot(const struct merak_engine *e, int slot);
+/* The kernel call of an instruction, with operands; step  out  the step as
+ * its micro-batch sees it, which the call points to. */
+void merak_engine_call(const struct merak_engine *e,
+                       const struct merak_instr *instr,
+                       struct merak_kernel_call *call, struct merak_step *step);
+
+static inline bool merak_instr_moves(const struct merak_instr *instr)
+{
+    return instr->kind == MERAK_INSTR_EXCHANGE ||
+           instr->kind == MERAK_INSTR_SEND || instr->kind == MERAK_INSTR_RECV;
+}
+
+/* What a SLICE takes of its input. */
+static inline struct merak_accel_box
+merak_slice_box(const struct merak_instr *instr)
+{
+    const struct merak_box *box = &instr->exchange->send[0];
+
+    return (struct merak_accel_box){
+        .ndim = box->ndim,
+        .full = box->full,
+        .lo = box->lo,
+        .len = box->len,
+        .elem_bytes = merak_dtype_bytes(instr->exchange->dtype),
+    };
+}
+
+/* accel.c; what init, fini and finish do without an accelerator is nothing. */
+enum merak_status merak_engine_accel_init(struct merak_engine *e,
+                                          struct merak_error *err);
+void merak_engine_accel_fini(struct merak_engine *e);
+/* Wait until all queues are empty. */
+enum merak_status merak_engine_accel_finish(struct merak_engine *e,
+                                            struct merak_error *err);
+/* Launch a kernel on zeros. */
+enum merak_status merak_engine_accel_warm(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          struct merak_error *err);
+/* What merak_engine_local() is with an accelerator. */
+enum merak_status merak_engine_issue(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err);
+/* A transfer: what it sends to staging; MERAK_IN_PROGRESS until it is there;
+ * what it received to the device. */
+enum merak_status merak_engine_stage_out(struct merak_engine *e,
+                                         const struct merak_instr *instr,
+                                         struct merak_error *err);
+enum merak_status merak_engine_stage_test(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          struct merak_error *err);
+enum merak_status merak_engine_stage_in(struct merak_engine *e,
+                                        const struct merak_instr *instr,
+                                        struct merak_error *err);
+/* The host memory that a transfer's operand is sent from or received in. */
+void *merak_engine_staged_slot(const struct merak_engine *e, int slot);
 
 enum merak_status merak_comm_start(struct merak_engine *e,
                                    struct merak_error *err);

@@ -49,25 +49,30 @@ enum merak_status merak_engine_warm_up(struct merak_engine *e,
 {
     const struct merak_program *p = e->program;
     const struct merak_step step = {.train = true};
+    enum merak_status rc = MERAK_OK;
     int *seen, n = 0;
 
-    if (e->opt.emulate)
+    if (e->opt.backend->emulated)
         return MERAK_OK;
     seen = calloc((size_t)p->n_instrs + 1, sizeof(*seen));
     if (seen == NULL)
         return merak_fail_nomem(err, (size_t)p->n_instrs * sizeof(*seen));
     e->step = &step;
-    for (int i = 0; i < p->n_instrs; i++) {
+    for (int i = 0; i < p->n_instrs && rc == MERAK_OK; i++) {
         const struct merak_instr *instr = &p->instr[i];
 
         if (instr->kind != MERAK_INSTR_KERNEL || was_seen(p, instr, seen, n))
             continue;
         seen[n++] = i;
-        /* On zeros: what an op makes of them is of no interest, nor that it
-         * may refuse them. */
-        (void)merak_engine_local(e, instr, NULL);
+        if (e->opt.accel != NULL)
+            rc = merak_engine_accel_warm(e, instr, err);
+        else /* On zeros: what an op makes of them is of no interest, nor that
+                it may refuse them. */
+            (void)merak_engine_local(e, instr, NULL);
     }
+    if (rc == MERAK_OK)
+        rc = merak_engine_accel_finish(e, err);
     e->step = NULL;
     free(seen);
-    return MERAK_OK;
+    return rc;
 }

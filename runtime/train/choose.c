@@ -141,7 +141,6 @@ static enum merak_status fill_input(struct merak_trainer *t,
                                     struct merak_search_input *in,
                                     struct merak_error *err)
 {
-    bool emulate = strcmp(t->opt.backend, "emu") == 0;
     int per_node = tasks_per_node(t->boot);
 
     *in = (struct merak_search_input){.describe = t->describe,
@@ -155,8 +154,7 @@ static enum merak_status fill_input(struct merak_trainer *t,
                                       .threads = 1,
                                       .device = &t->device,
                                       .scratch = merak_kernel_scratch};
-    if (merak_backend_find(emulate ? "cpu" : t->opt.backend, &t->backend,
-                           err) != MERAK_OK)
+    if (merak_backend_find(t->opt.backend, &t->backend, err) != MERAK_OK)
         return err->status;
     in->scratch_arg = (void *)(uintptr_t)t->backend;
     return fill_pins(t, &in->pin, err);

@@ -102,7 +102,7 @@ static double own_loss(const struct merak_trainer *t,
 
     if (p->loss < 0 || p->tp_index != 0)
         return 0;
-    loss = merak_trainer_slot(t, p, p->loss);
+    loss = merak_slot_host(t, p, p->loss);
     for (int i = 0; i < p->plan.microbatches; i++)
         sum += loss[i];
     return sum / ((double)p->plan.microbatches * p->plan.dp);
@@ -133,6 +133,9 @@ static enum merak_status run_engine(struct merak_trainer *t,
 
     t->running = engine;
     rc = merak_engine_run(engine, step, err);
+    if (rc == MERAK_OK)
+        rc = merak_slots_results(
+            t, engine == t->engine ? t->program : t->eval, err);
     t->broken = rc != MERAK_OK;
     if (rc == MERAK_OK)
         t->running = NULL;
@@ -233,7 +236,7 @@ static enum merak_status check_finite(const struct merak_trainer *t,
                                       double loss, double norm,
                                       struct merak_error *err)
 {
-    if (merak_trainer_emulates(t) || (isfinite(loss) && isfinite(norm)))
+    if (t->backend->emulated || (isfinite(loss) && isfinite(norm)))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_PARAM,
                       "step %llu: loss %g, gradient norm %g: not finite; "
@@ -245,7 +248,7 @@ static enum merak_status check_finite(const struct merak_trainer *t,
 static enum merak_status check_valid_loss(const struct merak_trainer *t,
                                           double loss, struct merak_error *err)
 {
-    if (merak_trainer_emulates(t) || isfinite(loss))
+    if (t->backend->emulated || isfinite(loss))
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_PARAM,
                       "step %llu: held-out loss %g: not finite; the step was "
@@ -255,7 +258,7 @@ static enum merak_status check_valid_loss(const struct merak_trainer *t,
 
 static double grad_norm(const struct merak_trainer *t)
 {
-    const float *norm = merak_trainer_slot(t, t->program, t->program->norm);
+    const float *norm = merak_slot_host(t, t->program, t->program->norm);
 
     return (double)norm[1];
 }

@@ -114,7 +114,7 @@ static const struct merak_option rows[] = {
     {"dtype", MERAK_OPTION_WORD, AT(dtype), .about = "compute dtype (fp32)",
      .words = "fp32|bf16", .given = AT(given.dtype)},
     {"backend", MERAK_OPTION_TEXT, AT(backend),
-     .about = "kernels: cpu, ref or emu (cpu)", .arg = "NAME"},
+     .about = "kernels: cpu, ref, emu or fake (cpu)", .arg = "NAME"},
     {"emu-unit-ms", MERAK_OPTION_REAL, AT(emu_unit_ms),
      .about = "emu: a stage's forward takes this, its backward twice; 0: as "
               "predicted "

@@ -92,7 +92,7 @@ static void report_backend(const struct merak_trainer *t)
 {
     char text[256];
 
-    if (strcmp(t->opt.backend, "emu") == 0)
+    if (t->backend->emulated)
         return;
     merak_backend_describe(t->backend, t->plan.dtype, text, sizeof(text));
     if (*text != '\0')

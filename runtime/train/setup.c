@@ -217,7 +217,6 @@ static enum merak_status prove_together(struct merak_trainer *t,
 enum merak_status merak_trainer_describe(struct merak_trainer *t,
                                          struct merak_error *err)
 {
-    bool emulate = merak_trainer_emulates(t);
     const struct merak_schedule *schedule;
     struct merak_graph *graph;
     enum merak_status rc = fill_plan(t, err);
@@ -229,9 +228,8 @@ enum merak_status merak_trainer_describe(struct merak_trainer *t,
         rc = merak_plan_schedule(&t->plan, &schedule, err);
     }
     if (rc == MERAK_OK)
-        rc = merak_backend_find(emulate ? "cpu" : t->opt.backend, &t->backend,
-                                err);
-    if (rc == MERAK_OK && !emulate)
+        rc = merak_backend_find(t->opt.backend, &t->backend, err);
+    if (rc == MERAK_OK)
         rc = merak_backend_check_dtype(t->backend, t->plan.dtype, err);
     if (rc == MERAK_OK && t->backend->open != NULL)
         rc = t->backend->open(t->plan.threads, err);
@@ -278,10 +276,11 @@ static enum merak_status open_engines(struct merak_trainer *t,
 {
     struct merak_engine_options eo = {
         .backend = t->backend,
-        .emulate = merak_trainer_emulates(t),
         .tr = t->tr,
         .transport_rank = t->ranks.transport_rank,
-        .arena = t->arena.base,
+        .arena = merak_slots_arena(t),
+        .accel = t->accel,
+        .staging = t->arena.base,
         .load = merak_trainer_load,
         .load_arg = t,
         .deadline_s = t->opt.deadline_s,
@@ -303,7 +302,7 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
     enum merak_status rc = check_memory(t, err);
 
     if (rc == MERAK_OK)
-        rc = merak_arena_create(t->arena_bytes, &t->arena, err);
+        rc = merak_slots_open(t, err);
     /* Stages differ in what they need: a rank without the memory must not
      * leave the others waiting for its addresses. */
     rc = merak_boot_agree(t->boot, rc, err);

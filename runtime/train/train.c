@@ -185,7 +185,7 @@ static enum merak_status warm_up(struct merak_trainer *t,
     if (rc == MERAK_OK)
         rc = merak_engine_warm_up(t->eval_engine, err);
     if (rc == MERAK_OK)
-        rc = merak_arena_clear(&t->arena, err);
+        rc = merak_slots_clear(t, err);
     if (t->opt.ckpt != NULL)
         merak_h5_warm_up();
     make_room_on_heap();
@@ -274,7 +274,7 @@ static void tear_down(struct merak_trainer *t)
     merak_engine_destroy(t->eval_engine);
     merak_engine_destroy(t->engine);
     merak_transport_close(t->tr);
-    merak_arena_destroy(&t->arena);
+    merak_slots_close(t);
     merak_data_close(t->data);
     free(t->ids);
     merak_program_destroy(t->eval);

@@ -59,9 +59,12 @@ struct merak_trainer {
     struct merak_program *eval;    /* forward only, same persistent slots */
     const struct merak_backend *backend;
 
-    struct merak_arena arena;
+    struct merak_arena arena; /* with an accelerator, for transfers alone */
     size_t arena_bytes;
-    size_t memory_bytes; /* what recomputation has to fit; 0: no bound */
+    struct merak_accel *accel; /* NULL: kernels run on the host */
+    void *accel_arena;
+    struct merak_event *copied; /* slots.c */
+    size_t memory_bytes;        /* what recomputation has to fit; 0: no bound */
     struct merak_transport *tr;
     struct merak_engine *engine;
     struct merak_engine *eval_engine;
@@ -94,19 +97,34 @@ struct merak_trainer {
     struct merak_engine *running; /* an engine's run is under way or failed */
 };
 
-/* Where a slot of one of the run's programs is. */
-static inline void *merak_trainer_slot(const struct merak_trainer *t,
-                                       const struct merak_program *program,
-                                       int slot)
-{
-    return (unsigned char *)t->arena.base + program->slot[slot].offset;
-}
-
-/* No arithmetic: what tensors hold means nothing. */
-static inline bool merak_trainer_emulates(const struct merak_trainer *t)
-{
-    return strcmp(t->opt.backend, "emu") == 0;
-}
+/* slots.c: the arena, and the accelerator that a backend has. */
+enum merak_status merak_slots_open(struct merak_trainer *t,
+                                   struct merak_error *err) MERAK_CHECKED;
+void merak_slots_close(struct merak_trainer *t);
+/* Zero the arena. */
+enum merak_status merak_slots_clear(struct merak_trainer *t,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* Where kernels find the arena: host or device memory. */
+unsigned char *merak_slots_arena(const struct merak_trainer *t);
+/* Where a slot of one of the run's programs is in host memory.  With an
+ * accelerator that is a place for transfers: what kernels made comes there by
+ * merak_slots_results() alone. */
+void *merak_slot_host(const struct merak_trainer *t,
+                      const struct merak_program *program, int slot);
+/* Bring a program's loss and gradient norm to the host, after it ran. */
+enum merak_status merak_slots_results(struct merak_trainer *t,
+                                      const struct merak_program *program,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* Bytes [lo, lo + bytes) of a slot, wherever it is; not while a step runs. */
+enum merak_status merak_slot_read(struct merak_trainer *t,
+                                  const struct merak_program *program, int slot,
+                                  size_t lo_bytes, void *to, size_t bytes,
+                                  struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_slot_write(struct merak_trainer *t,
+                                   const struct merak_program *program,
+                                   int slot, size_t lo_bytes, const void *from,
+                                   size_t bytes,
+                                   struct merak_error *err) MERAK_CHECKED;
 
 /* ranks.c: the degrees as far as options and launch say them; contradictions
  * are refused. */

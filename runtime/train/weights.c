@@ -55,21 +55,22 @@ static float initial_value(const struct merak_init *init, uint64_t key,
     return 0.0f;
 }
 
-static void fill_slot(const struct merak_trainer *t, int slot,
-                      const struct merak_param_slots *p)
+/* Initial values of elements [lo, lo + n) of a slot. */
+static void fill_values(const struct merak_trainer *t,
+                        const struct merak_slot *s,
+                        const struct merak_param_slots *p, size_t lo, size_t n,
+                        void *out)
 {
-    const struct merak_slot *s = &t->program->slot[slot];
     uint64_t key = merak_rng_key(t->opt.seed, p->name);
-    size_t n = slot_count(s);
     uint64_t row = merak_shape_count(&p->shape) / p->shape.dim[0];
-    float *f = merak_trainer_slot(t, t->program, slot);
-    uint16_t *b = merak_trainer_slot(t, t->program, slot);
+    uint16_t *b = out;
+    float *f = out;
     int threads = t->plan.threads;
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < n; i++) {
         float x = initial_value(&p->init, key,
-                                global_index(&s->box, s->flat_lo + i), row);
+                                global_index(&s->box, s->flat_lo + lo + i), row);
 
         if (s->dtype == MERAK_BF16)
             b[i] = merak_f32_to_bf16(x);
@@ -78,21 +79,50 @@ static void fill_slot(const struct merak_trainer *t, int slot,
     }
 }
 
+static enum merak_status fill_slot(struct merak_trainer *t, int slot,
+                                   const struct merak_param_slots *p,
+                                   float *buf, struct merak_error *err)
+{
+    const struct merak_slot *s = &t->program->slot[slot];
+    size_t n = slot_count(s), elem = merak_dtype_bytes(s->dtype);
+    enum merak_status rc = MERAK_OK;
+
+    if (t->accel == NULL) {
+        fill_values(t, s, p, 0, n, merak_slot_host(t, t->program, slot));
+        return MERAK_OK;
+    }
+    for (size_t lo = 0; lo < n && rc == MERAK_OK; lo += CHUNK) {
+        size_t part = n - lo < CHUNK ? n - lo : CHUNK;
+
+        fill_values(t, s, p, lo, part, buf);
+        rc = merak_slot_write(t, t->program, slot, lo * elem, buf, part * elem,
+                              err);
+    }
+    return rc;
+}
+
 enum merak_status merak_weights_init(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    (void)err;
-    for (int i = 0; i < t->program->n_params; i++) {
-        const struct merak_param_slots *p = &t->program->param[i];
-        const struct merak_slot *slot = t->program->slot;
+    const struct merak_slot *slot = t->program->slot;
+    float *buf = malloc(CHUNK * sizeof(*buf));
+    enum merak_status rc = MERAK_OK;
 
-        fill_slot(t, p->param, p);
-        if (slot[p->param].dtype != MERAK_F32)
-            fill_slot(t, p->master, p);
-        memset(merak_trainer_slot(t, t->program, p->m), 0, slot[p->m].bytes);
-        memset(merak_trainer_slot(t, t->program, p->v), 0, slot[p->v].bytes);
+    if (buf == NULL)
+        return merak_fail_nomem(err, CHUNK * sizeof(*buf));
+    for (int i = 0; i < t->program->n_params && rc == MERAK_OK; i++) {
+        const struct merak_param_slots *p = &t->program->param[i];
+
+        rc = fill_slot(t, p->param, p, buf, err);
+        if (rc == MERAK_OK && slot[p->param].dtype != MERAK_F32)
+            rc = fill_slot(t, p->master, p, buf, err);
+        if (t->accel != NULL)
+            continue; /* the device's moments are zero since it was cleared */
+        memset(merak_slot_host(t, t->program, p->m), 0, slot[p->m].bytes);
+        memset(merak_slot_host(t, t->program, p->v), 0, slot[p->v].bytes);
     }
-    return MERAK_OK;
+    free(buf);
+    return rc;
 }
 
 /* --- pieces ----------------------------------------------------------------
@@ -109,48 +139,52 @@ static void piece_of_slot(const struct merak_trainer *t,
     piece->box = s->box;
     piece->flat_lo = s->flat_lo;
     piece->flat_hi = s->flat_hi;
-    piece->data = merak_trainer_slot(t, t->program, slot);
+    piece->data = merak_slot_host(t, t->program, slot);
 }
 
+/* n elements of f32 into a slot from its element lo on, as the slot's dtype;
+ * buf is used up. */
+static enum merak_status store(struct merak_trainer *t, int slot, size_t lo,
+                               float *buf, size_t n, struct merak_error *err)
+{
+    const struct merak_slot *s = &t->program->slot[slot];
+    size_t elem = merak_dtype_bytes(s->dtype);
+
+    for (size_t i = 0; s->dtype == MERAK_BF16 && i < n; i++) {
+        uint16_t half = merak_f32_to_bf16(buf[i]);
+
+        memcpy((char *)buf + i * elem, &half, elem);
+    }
+    return merak_slot_write(t, t->program, slot, lo * elem, buf, n * elem, err);
+}
+
+/* A checkpoint's tensor into a slot: in place, or through buf[CHUNK]. */
 static enum merak_status read_slot(struct merak_trainer *t,
                                    struct merak_ckpt *ckpt,
                                    const struct merak_param_slots *p, int slot,
-                                   const char *kind, struct merak_error *err)
+                                   const char *kind, float *buf,
+                                   struct merak_error *err)
 {
+    enum merak_status rc = MERAK_OK;
     struct merak_ckpt_piece piece;
+    size_t first, end;
     char name[512];
 
     snprintf(name, sizeof(name), "%s/%s", kind, p->name);
     piece_of_slot(t, p, slot, name, &piece);
-    return merak_ckpt_read(ckpt, &piece, err);
-}
-
-/* The bf16 copy of a parameter, through a buffer of f32. */
-static enum merak_status read_bf16(struct merak_trainer *t,
-                                   struct merak_ckpt *ckpt,
-                                   const struct merak_param_slots *p,
-                                   float *buf, struct merak_error *err)
-{
-    uint16_t *out = merak_trainer_slot(t, t->program, p->param);
-    struct merak_ckpt_piece piece;
-    enum merak_status rc;
-    size_t n, lo;
-    char name[512];
-
-    snprintf(name, sizeof(name), "param/%s", p->name);
-    piece_of_slot(t, p, p->param, name, &piece);
-    n = piece.flat_hi;
+    if (t->accel == NULL && t->program->slot[slot].dtype == MERAK_F32)
+        return merak_ckpt_read(ckpt, &piece, err);
+    first = piece.flat_lo;
+    end = piece.flat_hi;
     piece.data = buf;
-    for (lo = 0; lo < n; lo += CHUNK) {
+    for (size_t lo = first; lo < end && rc == MERAK_OK; lo += CHUNK) {
         piece.flat_lo = lo;
-        piece.flat_hi = lo + CHUNK < n ? lo + CHUNK : n;
+        piece.flat_hi = end - lo < CHUNK ? end : lo + CHUNK;
         rc = merak_ckpt_read(ckpt, &piece, err);
-        if (rc != MERAK_OK)
-            return rc;
-        for (size_t i = 0; i < piece.flat_hi - lo; i++)
-            out[lo + i] = merak_f32_to_bf16(buf[i]);
+        if (rc == MERAK_OK)
+            rc = store(t, slot, lo - first, buf, piece.flat_hi - lo, err);
     }
-    return MERAK_OK;
+    return rc;
 }
 
 static enum merak_status load_param(struct merak_trainer *t,
@@ -158,19 +192,14 @@ static enum merak_status load_param(struct merak_trainer *t,
                                     const struct merak_param_slots *p,
                                     float *buf, struct merak_error *err)
 {
-    enum merak_status rc;
+    enum merak_status rc = read_slot(t, ckpt, p, p->param, "param", buf, err);
 
-    if (t->program->slot[p->param].dtype == MERAK_F32) {
-        rc = read_slot(t, ckpt, p, p->param, "param", err);
-    } else {
-        rc = read_bf16(t, ckpt, p, buf, err);
-        if (rc == MERAK_OK)
-            rc = read_slot(t, ckpt, p, p->master, "param", err);
-    }
+    if (rc == MERAK_OK && t->program->slot[p->param].dtype != MERAK_F32)
+        rc = read_slot(t, ckpt, p, p->master, "param", buf, err);
     if (rc == MERAK_OK)
-        rc = read_slot(t, ckpt, p, p->m, "adam_m", err);
+        rc = read_slot(t, ckpt, p, p->m, "adam_m", buf, err);
     if (rc == MERAK_OK)
-        rc = read_slot(t, ckpt, p, p->v, "adam_v", err);
+        rc = read_slot(t, ckpt, p, p->v, "adam_v", buf, err);
     return rc;
 }
 
@@ -267,11 +296,13 @@ static const struct kind grad_kinds[] = {
 struct merak_pieces {
     struct merak_ckpt_piece *piece;
     char (*name)[512];
+    int *slot;
     int n;
 };
 
 static void free_pieces(struct merak_pieces *pieces)
 {
+    free(pieces->slot);
     free(pieces->name);
     free(pieces->piece);
 }
@@ -286,7 +317,8 @@ static enum merak_status collect(const struct merak_trainer *t,
 
     out->piece = calloc(max, sizeof(*out->piece));
     out->name = calloc(max, sizeof(*out->name));
-    if (out->piece == NULL || out->name == NULL)
+    out->slot = calloc(max, sizeof(*out->slot));
+    if (out->piece == NULL || out->name == NULL || out->slot == NULL)
         return merak_fail_nomem(err, max * sizeof(*out->name));
     for (int i = 0; i < t->program->n_params; i++) {
         const struct merak_param_slots *p = &t->program->param[i];
@@ -297,10 +329,25 @@ static enum merak_status collect(const struct merak_trainer *t,
             memcpy(&slot, (const char *)p + kinds[k].slot, sizeof(slot));
             snprintf(out->name[out->n], sizeof(*out->name), "%s/%s",
                      kinds[k].name, p->name);
+            out->slot[out->n] = slot;
             piece_of_slot(t, p, slot, out->name[out->n], &out->piece[out->n]);
         }
     }
     return MERAK_OK;
+}
+
+/* Bring an accelerator's pieces to the host, where their data is. */
+static enum merak_status fetch(struct merak_trainer *t,
+                               const struct merak_pieces *pieces,
+                               struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; t->accel != NULL && i < pieces->n && rc == MERAK_OK; i++)
+        rc = merak_slot_read(t, t->program, pieces->slot[i], 0,
+                             pieces->piece[i].data,
+                             t->program->slot[pieces->slot[i]].bytes, err);
+    return rc;
 }
 
 /* Where a piece's first element that is infinite or no number is, of its n;
@@ -328,7 +375,7 @@ static enum merak_status check_finite(const struct merak_trainer *t,
                                       const struct merak_pieces *pieces,
                                       struct merak_error *err)
 {
-    for (int i = 0; !merak_trainer_emulates(t) && i < pieces->n; i++) {
+    for (int i = 0; !t->backend->emulated && i < pieces->n; i++) {
         const struct merak_ckpt_piece *piece = &pieces->piece[i];
         size_t n = piece->flat_hi - piece->flat_lo;
         size_t at = find_non_finite(piece->data, n);
@@ -458,7 +505,9 @@ enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
 
     if (rc != MERAK_OK)
         return rc;
-    rc = check_finite(t, t->pieces, err);
+    rc = fetch(t, t->pieces, err);
+    if (rc == MERAK_OK)
+        rc = check_finite(t, t->pieces, err);
     if (rc == MERAK_OK && t->owner != NULL)
         rc = merak_ckpt_owner_check(t->owner, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
@@ -499,6 +548,8 @@ enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
         collect(t, grad_kinds, N_KINDS(grad_kinds), &pieces, err);
     int copied = 0;
 
+    if (rc == MERAK_OK)
+        rc = fetch(t, &pieces, err);
     while (rc == MERAK_OK && copied < pieces.n) {
         rc = copy_scaled(&pieces.piece[copied], scale, err);
         copied += rc == MERAK_OK;

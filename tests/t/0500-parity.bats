@@ -115,6 +115,16 @@ setup_file()
     equal resumed tp1-pp2-dp1
 }
 
+@test "an accelerator's run resumes the cpu's, bit-equal" {
+    for model in gpt2-tied llama-untied; do
+        name=$model-c0.5-fake
+        run_model $model 0.5 2 2 1 $name --steps 9
+        run_model $model 0.5 2 2 1 $name --backend fake
+        rm -r "$RUNS/$name/grads/step-00000008"
+    done
+    equal fake tp2-pp2-dp1
+}
+
 @test "resuming on another layout goes on with the same losses" {
     run_model gpt2-tied 0.5 2 2 1 moved --steps 9
     run_model gpt2-tied 0.5 1 2 2 moved

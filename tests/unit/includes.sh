@@ -18,6 +18,7 @@ kernels                 base include/merak
 kernels/ref             base kernels
 kernels/cpu             base include/merak kernels
 kernels/emu             kernels
+kernels/fake            base kernels
 partitioner/graph       base include/merak
 partitioner/layout      base include/merak partitioner/graph
 partitioner/order       base include/merak partitioner/layout

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/accel.h - a backend with memory, queues and events of its own
+ *
+ * What an accelerator is to the engine.  The host does not address its
+ * memory; work is put into queues, each of which runs what it was given in
+ * order and beside the others; events order one queue behind another and
+ * tell the host what is over.
+ *
+ * The rules are those of CUDA streams:
+ *   - a call returns when its work is queued, not when it is done;
+ *   - host memory that write() reads or read() fills is borrowed until an
+ *     event recorded behind the call is over;
+ *   - waiting for an event that was never recorded is no wait at all: whoever
+ *     waits has to know that record() was called;
+ *   - after a failure in a queue, every later call and query fails with the
+ *     first failure's text, and queued work may not have run.
+ *
+ * Functions may be called from several threads, but one queue is used by one
+ * thread at a time.  Nothing but open, alloc and event_create allocates.
+ */
+#ifndef MERAK_KERNELS_ACCEL_H
+#define MERAK_KERNELS_ACCEL_H
+
+#include "merak/op.h"
+#include "merak/status.h"
+
+struct merak_kernel;
+struct merak_accel;
+struct merak_event;
+
+/* A part of a row-major tensor: element (lo[0]+i0, ..) of `full`, 0 <= i < len.
+ */
+struct merak_accel_box {
+    int ndim;
+    const size_t *full, *lo, *len; /* [ndim], borrowed for the call */
+    size_t elem_bytes;
+};
+
+struct merak_accel_ops {
+    /* A device with queues 0 .. queues-1, for a rank of `threads` host
+     * threads. */
+    enum merak_status (*open)(int queues, int threads,
+                              struct merak_accel **accel_p,
+                              struct merak_error *err);
+    /* Wait for what is queued, then free all; NULL is fine. */
+    void (*close)(struct merak_accel *accel);
+
+    /* Device memory, 256-byte aligned, not cleared.  MERAK_ERR_NOMEM says how
+     * much there was. */
+    enum merak_status (*alloc)(struct merak_accel *accel, size_t bytes,
+                               void **address_p, struct merak_error *err);
+    void (*free)(struct merak_accel *accel, void *address);
+
+    enum merak_status (*event_create)(struct merak_accel *accel,
+                                      struct merak_event **event_p,
+                                      struct merak_error *err);
+    void (*event_destroy)(struct merak_accel *accel, struct merak_event *event);
+
+    /* Run a kernel.  The call and its step are copied; operands and scratch
+     * are device addresses. */
+    enum merak_status (*launch)(struct merak_accel *accel, int queue,
+                                const struct merak_kernel *kernel,
+                                const struct merak_kernel_call *call,
+                                struct merak_error *err);
+    /* Host to device, and back. */
+    enum merak_status (*write)(struct merak_accel *accel, int queue, void *to,
+                               const void *from, size_t bytes,
+                               struct merak_error *err);
+    enum merak_status (*read)(struct merak_accel *accel, int queue, void *to,
+                              const void *from, size_t bytes,
+                              struct merak_error *err);
+    /* Set every byte. */
+    enum merak_status (*fill)(struct merak_accel *accel, int queue, void *to,
+                              unsigned char byte, size_t bytes,
+                              struct merak_error *err);
+    /* Pack the box of `from` contiguously into `to`. */
+    enum merak_status (*pack)(struct merak_accel *accel, int queue, void *to,
+                              const void *from,
+                              const struct merak_accel_box *box,
+                              struct merak_error *err);
+
+    /* The event stands for all that is in the queue now; recorded again, it
+     * stands for that alone. */
+    enum merak_status (*record)(struct merak_accel *accel, int queue,
+                                struct merak_event *event,
+                                struct merak_error *err);
+    /* What comes next in the queue runs after the event's last record. */
+    enum merak_status (*wait)(struct merak_accel *accel, int queue,
+                              struct merak_event *event,
+                              struct merak_error *err);
+    /* MERAK_OK: what the event stands for is over; MERAK_IN_PROGRESS; or the
+     * device's failure. */
+    enum merak_status (*query)(struct merak_accel *accel,
+                               struct merak_event *event,
+                               struct merak_error *err);
+};
+
+struct merak_accel {
+    const struct merak_accel_ops *ops;
+};
+
+/*
+ * Copy a box of a row-major tensor into contiguous memory; both are host
+ * memory.  What pack() of a device does.
+ */
+void merak_pack_box(void *to, const void *from,
+                    const struct merak_accel_box *box);
+
+#endif

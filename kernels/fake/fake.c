@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fake.c - a device made of threads, to test what drives real ones
+ *
+ * Kernels are those of the cpu backend.  Everything else is as unlike a host
+ * as CUDA is: device addresses lie in pages that nobody may touch, so that the
+ * engine cannot read device memory by accident; each queue is a thread, so
+ * that queues overtake each other; and operations are held up at random, so
+ * that a wait that is missing shows as a wrong number sooner or later.
+ * MERAK_FAKE_SEED makes another sequence of delays.
+ */
+#include "config.h"
+
+#include "kernels/backends.h"
+#include "kernels/accel.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define RING 512 /* operations a queue holds; then its caller waits */
+#define MAX_BLOCKS 16
+#define DELAY_ONE_IN 8 /* operations that are held up */
+#define DELAY_MAX_US 100
+
+enum kind { LAUNCH, WRITE, READ, FILL, PACK, RECORD, WAIT };
+
+struct merak_event {
+    uint64_t recorded; /* records queued so far */
+    uint64_t reached;  /* the last that its queue came to */
+};
+
+struct op {
+    enum kind kind;
+    void *to;
+    const void *from;
+    size_t bytes;
+    unsigned char byte;
+    struct merak_event *event;
+    uint64_t record; /* of the event: the one this operation is about */
+    const struct merak_kernel *kernel;
+    struct merak_kernel_call call;
+    struct merak_step step;
+    struct merak_accel_box box;
+    size_t dims[3][MERAK_MAX_DIMS]; /* storage of box */
+};
+
+struct queue {
+    struct fake *owner;
+    pthread_t thread;
+    bool started;
+    uint64_t put, taken; /* operations queued and over, since open */
+    uint64_t random;
+    struct op *ring;
+};
+
+/* Device memory: addresses that fault, and where the bytes are. */
+struct block {
+    unsigned char *address, *bytes;
+    size_t size;
+};
+
+struct fake {
+    struct merak_accel base;
+    pthread_mutex_t lock; /* of all below, and of events */
+    pthread_cond_t changed;
+    bool closing;
+    struct merak_error failure; /* the first */
+    struct block block[MAX_BLOCKS];
+    int queues;
+    struct queue *queue;
+    pthread_mutex_t kernels; /* the cpu's threads run one kernel at a time */
+};
+
+static struct fake *fake_of(struct merak_accel *accel)
+{
+    return (struct fake *)accel;
+}
+
+/* Where the bytes of a device address are; NULL stays NULL, and any other
+ * address is the caller's mistake: a device would fault. */
+static void *bytes_of(struct fake *f, const void *address)
+{
+    const unsigned char *a = address;
+
+    if (address == NULL)
+        return NULL;
+    for (int i = 0; i < MAX_BLOCKS; i++) {
+        struct block *b = &f->block[i];
+
+        if (b->address != NULL && a >= b->address && a <= b->address + b->size)
+            return b->bytes + (a - b->address);
+    }
+    abort();
+}
+
+/* --- what queues do --------------------------------------------------------
+ */
+
+static enum merak_status run_kernel(struct fake *f, struct op *op,
+                                    struct merak_error *err)
+{
+    struct merak_kernel_call *call = &op->call;
+    enum merak_status rc;
+
+    for (int i = 0; i < call->n_in + call->n_out; i++)
+        call->operand[i].data = bytes_of(f, call->operand[i].data);
+    call->scratch = bytes_of(f, call->scratch);
+    call->step = &op->step;
+    pthread_mutex_lock(&f->kernels);
+    rc = op->kernel->fn(call, err);
+    pthread_mutex_unlock(&f->kernels);
+    return rc;
+}
+
+static enum merak_status run_op(struct fake *f, struct op *op,
+                                struct merak_error *err)
+{
+    switch (op->kind) {
+    case LAUNCH:
+        return run_kernel(f, op, err);
+    case WRITE:
+        memcpy(bytes_of(f, op->to), op->from, op->bytes);
+        break;
+    case READ:
+        memcpy(op->to, bytes_of(f, op->from), op->bytes);
+        break;
+    case FILL:
+        memset(bytes_of(f, op->to), op->byte, op->bytes);
+        break;
+    case PACK:
+        merak_pack_box(bytes_of(f, op->to), bytes_of(f, op->from), &op->box);
+        break;
+    case RECORD:
+    case WAIT:
+        break; /* of the lock's owner */
+    }
+    return MERAK_OK;
+}
+
+static void hold_up(struct queue *q)
+{
+    struct timespec ts = {0, 0};
+
+    q->random = q->random * 6364136223846793005u + 1442695040888963407u;
+    if ((q->random >> 33) % DELAY_ONE_IN != 0)
+        return;
+    ts.tv_nsec = (long)((q->random >> 40) % DELAY_MAX_US) * 1000;
+    nanosleep(&ts, NULL);
+}
+
+/* One operation, called and returning with the lock held. */
+static void take_one(struct queue *q)
+{
+    struct fake *f = q->owner;
+    struct op *op = &q->ring[q->taken % RING];
+    struct merak_error err = {.status = MERAK_OK};
+    bool failed = f->failure.status != MERAK_OK;
+
+    if (op->kind == WAIT) {
+        while (op->event->reached < op->record)
+            pthread_cond_wait(&f->changed, &f->lock);
+    } else if (op->kind != RECORD && !failed) {
+        pthread_mutex_unlock(&f->lock);
+        hold_up(q);
+        if (run_op(f, op, &err) != MERAK_OK && err.status == MERAK_OK)
+            err.status = MERAK_ERR_PARAM;
+        pthread_mutex_lock(&f->lock);
+        if (err.status != MERAK_OK && f->failure.status == MERAK_OK)
+            f->failure = err;
+    }
+    if (op->kind == RECORD)
+        op->event->reached = op->record;
+    q->taken++;
+    pthread_cond_broadcast(&f->changed);
+}
+
+static void *run_queue(void *arg)
+{
+    struct queue *q = arg;
+    struct fake *f = q->owner;
+
+    pthread_mutex_lock(&f->lock);
+    for (;;) {
+        while (q->taken == q->put && !f->closing)
+            pthread_cond_wait(&f->changed, &f->lock);
+        if (q->taken == q->put)
+            break;
+        take_one(q);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+/* --- what callers do -------------------------------------------------------
+ */
+
+/* The next free operation of a queue, with the lock held; put_end() queues
+ * it.  NULL after a failure. */
+static struct op *put_begin(struct fake *f, int queue, enum kind kind,
+                            struct merak_error *err)
+{
+    struct queue *q = &f->queue[queue];
+    struct op *op;
+
+    pthread_mutex_lock(&f->lock);
+    while (q->put - q->taken == RING)
+        pthread_cond_wait(&f->changed, &f->lock);
+    if (f->failure.status != MERAK_OK) {
+        if (err != NULL)
+            *err = f->failure;
+        pthread_mutex_unlock(&f->lock);
+        return NULL;
+    }
+    op = &q->ring[q->put % RING];
+    op->kind = kind;
+    return op;
+}
+
+static enum merak_status put_end(struct fake *f, int queue)
+{
+    f->queue[queue].put++;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    return MERAK_OK;
+}
+
+static enum merak_status fake_launch(struct merak_accel *accel, int queue,
+                                     const struct merak_kernel *kernel,
+                                     const struct merak_kernel_call *call,
+                                     struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    struct op *op = put_begin(f, queue, LAUNCH, err);
+
+    if (op == NULL)
+        return f->failure.status;
+    op->kernel = kernel;
+    op->call = *call;
+    op->step = *call->step;
+    return put_end(f, queue);
+}
+
+static enum merak_status put_copy(struct fake *f, int queue, enum kind kind,
+                                  void *to, const void *from, size_t bytes,
+                                  struct merak_error *err)
+{
+    struct op *op = put_begin(f, queue, kind, err);
+
+    if (op == NULL)
+        return f->failure.status;
+    op->to = to;
+    op->from = from;
+    op->bytes = bytes;
+    return put_end(f, queue);
+}
+
+static enum merak_status fake_write(struct merak_accel *accel, int queue,
+                                    void *to, const void *from, size_t bytes,
+                                    struct merak_error *err)
+{
+    return put_copy(fake_of(accel), queue, WRITE, to, from, bytes, err);
+}
+
+static enum merak_status fake_read(struct merak_accel *accel, int queue,
+                                   void *to, const void *from, size_t bytes,
+                                   struct merak_error *err)
+{
+    return put_copy(fake_of(accel), queue, READ, to, from, bytes, err);
+}
+
+static enum merak_status fake_fill(struct merak_accel *accel, int queue,
+                                   void *to, unsigned char byte, size_t bytes,
+                                   struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    struct op *op = put_begin(f, queue, FILL, err);
+
+    if (op == NULL)
+        return f->failure.status;
+    op->to = to;
+    op->byte = byte;
+    op->bytes = bytes;
+    return put_end(f, queue);
+}
+
+static enum merak_status fake_pack(struct merak_accel *accel, int queue,
+                                   void *to, const void *from,
+                                   const struct merak_accel_box *box,
+                                   struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    struct op *op = put_begin(f, queue, PACK, err);
+    size_t bytes = (size_t)box->ndim * sizeof(*box->len);
+
+    if (op == NULL)
+        return f->failure.status;
+    op->to = to;
+    op->from = from;
+    op->box = *box;
+    op->box.full = memcpy(op->dims[0], box->full, bytes);
+    op->box.lo = memcpy(op->dims[1], box->lo, bytes);
+    op->box.len = memcpy(op->dims[2], box->len, bytes);
+    return put_end(f, queue);
+}
+
+static enum merak_status fake_record(struct merak_accel *accel, int queue,
+                                     struct merak_event *event,
+                                     struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    struct op *op = put_begin(f, queue, RECORD, err);
+
+    if (op == NULL)
+        return f->failure.status;
+    op->event = event;
+    op->record = ++event->recorded;
+    return put_end(f, queue);
+}
+
+static enum merak_status fake_wait(struct merak_accel *accel, int queue,
+                                   struct merak_event *event,
+                                   struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    struct op *op = put_begin(f, queue, WAIT, err);
+
+    if (op == NULL)
+        return f->failure.status;
+    op->event = event;
+    op->record = event->recorded;
+    return put_end(f, queue);
+}
+
+static enum merak_status fake_query(struct merak_accel *accel,
+                                    struct merak_event *event,
+                                    struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    enum merak_status rc;
+
+    pthread_mutex_lock(&f->lock);
+    rc = f->failure.status;
+    if (rc != MERAK_OK && err != NULL)
+        *err = f->failure;
+    if (rc == MERAK_OK && event->reached < event->recorded)
+        rc = MERAK_IN_PROGRESS;
+    pthread_mutex_unlock(&f->lock);
+    return rc;
+}
+
+static enum merak_status fake_event_create(struct merak_accel *accel,
+                                           struct merak_event **event_p,
+                                           struct merak_error *err)
+{
+    struct merak_event *event = calloc(1, sizeof(*event));
+
+    (void)accel;
+    if (event == NULL)
+        return merak_fail_nomem(err, sizeof(*event));
+    *event_p = event;
+    return MERAK_OK;
+}
+
+static void fake_event_destroy(struct merak_accel *accel,
+                               struct merak_event *event)
+{
+    (void)accel;
+    free(event);
+}
+
+/* --- memory, open, close ----------------------------------------------------
+ */
+
+static void *map(size_t bytes, int prot, struct merak_error *err)
+{
+    void *p = mmap(NULL, bytes, prot,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p != MAP_FAILED)
+        return p;
+    (void)merak_fail(err, MERAK_ERR_NOMEM,
+                     "%zu bytes of the fake device's memory: %s", bytes,
+                     strerror(errno));
+    return NULL;
+}
+
+static void unmap_block(struct block *b)
+{
+    if (b->address != NULL)
+        munmap(b->address, b->size);
+    if (b->bytes != NULL)
+        munmap(b->bytes, b->size);
+    *b = (struct block){.address = NULL};
+}
+
+static enum merak_status fake_alloc(struct merak_accel *accel, size_t bytes,
+                                    void **address_p, struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    struct block b = {.size = bytes};
+    int i = 0;
+
+    while (i < MAX_BLOCKS && f->block[i].address != NULL)
+        i++;
+    if (i == MAX_BLOCKS)
+        return merak_fail(err, MERAK_ERR_NOMEM,
+                          "the fake device gives %d blocks of memory",
+                          MAX_BLOCKS);
+    b.address = map(bytes, PROT_NONE, err);
+    if (b.address != NULL)
+        b.bytes = map(bytes, PROT_READ | PROT_WRITE, err);
+    if (b.bytes == NULL) {
+        unmap_block(&b);
+        return MERAK_ERR_NOMEM;
+    }
+    pthread_mutex_lock(&f->lock);
+    f->block[i] = b;
+    pthread_mutex_unlock(&f->lock);
+    *address_p = b.address;
+    return MERAK_OK;
+}
+
+static void fake_free(struct merak_accel *accel, void *address)
+{
+    struct fake *f = fake_of(accel);
+
+    pthread_mutex_lock(&f->lock);
+    for (int i = 0; address != NULL && i < MAX_BLOCKS; i++) {
+        if (f->block[i].address == address)
+            unmap_block(&f->block[i]);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void fake_close(struct merak_accel *accel)
+{
+    struct fake *f = fake_of(accel);
+
+    if (accel == NULL)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->closing = true;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    for (int i = 0; f->queue != NULL && i < f->queues; i++) {
+        if (f->queue[i].started)
+            pthread_join(f->queue[i].thread, NULL);
+        free(f->queue[i].ring);
+    }
+    for (int i = 0; i < MAX_BLOCKS; i++)
+        unmap_block(&f->block[i]);
+    free(f->queue);
+    pthread_mutex_destroy(&f->kernels);
+    pthread_cond_destroy(&f->changed);
+    pthread_mutex_destroy(&f->lock);
+    free(f);
+}
+
+/* Signals are the program's: its handlers run on its own threads. */
+static int start_thread(struct queue *q)
+{
+    sigset_t all, before;
+    int rc;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&q->thread, NULL, run_queue, q);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    q->started = rc == 0;
+    return rc;
+}
+
+static enum merak_status start_queues(struct fake *f, struct merak_error *err)
+{
+    const char *seed = getenv("MERAK_FAKE_SEED");
+    uint64_t random = seed != NULL ? strtoull(seed, NULL, 10) : 0;
+
+    for (int i = 0; i < f->queues; i++) {
+        struct queue *q = &f->queue[i];
+        int rc;
+
+        q->owner = f;
+        q->random = random * 8 + (uint64_t)i;
+        q->ring = calloc(RING, sizeof(*q->ring));
+        if (q->ring == NULL)
+            return merak_fail_nomem(err, RING * sizeof(*q->ring));
+        rc = start_thread(q);
+        if (rc != 0)
+            return merak_fail(err, MERAK_ERR_SYSTEM,
+                              "cannot start a thread: %s", strerror(rc));
+    }
+    return MERAK_OK;
+}
+
+static const struct merak_accel_ops fake_ops;
+
+static enum merak_status fake_open(int queues, int threads,
+                                   struct merak_accel **accel_p,
+                                   struct merak_error *err)
+{
+    enum merak_status rc = merak_backend_cpu()->open(threads, err);
+    struct fake *f;
+
+    if (rc != MERAK_OK)
+        return rc;
+    f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return merak_fail_nomem(err, sizeof(*f));
+    f->base.ops = &fake_ops;
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->changed, NULL);
+    pthread_mutex_init(&f->kernels, NULL);
+    f->queues = queues;
+    f->queue = calloc((size_t)queues, sizeof(*f->queue));
+    rc = f->queue == NULL
+             ? merak_fail_nomem(err, (size_t)queues * sizeof(*f->queue))
+             : start_queues(f, err);
+    if (rc != MERAK_OK) {
+        fake_close(&f->base);
+        return rc;
+    }
+    *accel_p = &f->base;
+    return MERAK_OK;
+}
+
+static const struct merak_accel_ops fake_ops = {
+    .open = fake_open,
+    .close = fake_close,
+    .alloc = fake_alloc,
+    .free = fake_free,
+    .event_create = fake_event_create,
+    .event_destroy = fake_event_destroy,
+    .launch = fake_launch,
+    .write = fake_write,
+    .read = fake_read,
+    .fill = fake_fill,
+    .pack = fake_pack,
+    .record = fake_record,
+    .wait = fake_wait,
+    .query = fake_query,
+};
+
+const struct merak_backend merak_backend_fake = {
+    .name = "fake",
+    .kernels_of = merak_backend_cpu,
+    .accel = &fake_ops,
+};

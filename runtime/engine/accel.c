@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accel.c - run a program on a backend with queues and events of its own
+ *
+ * The engine's two threads issue what they would have run on a host, each to
+ * the accelerator's queue of the instruction's number.  "Done" then means
+ * issued: instructions that wait for it go behind its event, unless they are
+ * in the same queue and so behind it anyway.  No thread waits for a kernel
+ * but at the end of a step, and before a transfer.
+ *
+ * Transfers go through host memory, `staging`: an operand has the place there
+ * that it has in the arena, so that what keeps two transfers from one piece
+ * of the arena keeps them from one piece of staging, and node peers map the
+ * one as they would the other.
+ *
+ *   1. order the queue behind what the instruction waits for, read what is
+ *      sent into staging, record the instruction's event
+ *   2. when that event is over, start the transport on staging
+ *   3. when the transport is done, write what was received to the device,
+ *      record the event again; the instruction is done
+ *
+ * Step 2 waits also where nothing is sent: what is received into staging must
+ * not meet a write of the last thing received there that is still queued.
+ */
+#include "config.h"
+
+#include "runtime/engine/internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/size.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define POLL_NS 20000
+#define INPUT_ALIGN 64
+
+static const struct merak_accel_ops *ops_of(const struct merak_engine *e)
+{
+    return e->opt.accel->ops;
+}
+
+/* Is the event of an instruction ever asked for?  Transfers' are, by the
+ * communication thread. */
+static void mark_awaited(const struct merak_engine *e, bool *awaited)
+{
+    const struct merak_program *p = e->program;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *instr = &p->instr[i];
+
+        awaited[i] = awaited[i] || merak_instr_moves(instr);
+        for (int w = 0; w < instr->n_wait; w++) {
+            int other = p->wait[instr->first_wait + w];
+
+            if (p->instr[other].queue != instr->queue)
+                awaited[other] = true;
+        }
+    }
+}
+
+static enum merak_status create_events(struct merak_engine *e,
+                                       struct merak_error *err)
+{
+    bool *awaited = calloc((size_t)e->program->n_instrs + 1, sizeof(*awaited));
+    enum merak_status rc = MERAK_OK;
+
+    if (awaited == NULL)
+        return merak_fail_nomem(err, (size_t)e->program->n_instrs);
+    mark_awaited(e, awaited);
+    for (int i = 0; i < e->program->n_instrs && rc == MERAK_OK; i++) {
+        if (awaited[i])
+            rc = ops_of(e)->event_create(e->opt.accel, &e->event[i], err);
+    }
+    for (int q = 0; q < MERAK_QUEUE_COUNT && rc == MERAK_OK; q++)
+        rc = ops_of(e)->event_create(e->opt.accel, &e->queue_event[q], err);
+    free(awaited);
+    return rc;
+}
+
+static bool loads_input(const struct merak_instr *instr)
+{
+    return instr->kind == MERAK_INSTR_LOAD && instr->input != MERAK_INPUT_ZEROS;
+}
+
+/* Host memory for what each LOAD of a step brings: none is read again before
+ * the step is over. */
+static enum merak_status allocate_inputs(struct merak_engine *e,
+                                         struct merak_error *err)
+{
+    const struct merak_program *p = e->program;
+    size_t bytes = INPUT_ALIGN;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        if (!loads_input(&p->instr[i]))
+            continue;
+        e->input_at[i] = bytes;
+        bytes +=
+            merak_size_align(p->slot[p->instr[i].slot[0]].bytes, INPUT_ALIGN);
+    }
+    e->input = aligned_alloc(INPUT_ALIGN, bytes);
+    return e->input != NULL ? MERAK_OK : merak_fail_nomem(err, bytes);
+}
+
+enum merak_status merak_engine_accel_init(struct merak_engine *e,
+                                          struct merak_error *err)
+{
+    const char *sync = getenv("MERAK_ACCEL_SYNC");
+    size_t n = (size_t)e->program->n_instrs + 1;
+    enum merak_status rc;
+
+    if (e->opt.accel == NULL)
+        return MERAK_OK;
+    e->accel_sync = sync != NULL && *sync != '\0' && *sync != '0';
+    e->event = calloc(n, sizeof(*e->event));
+    e->input_at = calloc(n, sizeof(*e->input_at));
+    if (e->event == NULL || e->input_at == NULL)
+        return merak_fail_nomem(err, n * sizeof(*e->event));
+    rc = create_events(e, err);
+    return rc == MERAK_OK ? allocate_inputs(e, err) : rc;
+}
+
+void merak_engine_accel_fini(struct merak_engine *e)
+{
+    if (e->opt.accel == NULL)
+        return;
+    for (int i = 0; e->event != NULL && i < e->program->n_instrs; i++) {
+        if (e->event[i] != NULL)
+            ops_of(e)->event_destroy(e->opt.accel, e->event[i]);
+    }
+    for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
+        if (e->queue_event[q] != NULL)
+            ops_of(e)->event_destroy(e->opt.accel, e->queue_event[q]);
+    }
+    free(e->event);
+    free(e->input_at);
+    free(e->input);
+}
+
+/* Wait on the host until the event is over. */
+static enum merak_status wait_on_host(struct merak_engine *e,
+                                      struct merak_event *event,
+                                      struct merak_error *err)
+{
+    const struct timespec pause = {0, POLL_NS};
+    int64_t start = merak_clock_ns();
+
+    for (;;) {
+        enum merak_status rc = ops_of(e)->query(e->opt.accel, event, err);
+
+        if (rc != MERAK_IN_PROGRESS)
+            return rc;
+        if (atomic_load(&e->failed_ready)) {
+            if (err != NULL)
+                *err = e->error;
+            return e->error.status;
+        }
+        if ((double)(merak_clock_ns() - start) * 1e-9 > e->opt.deadline_s)
+            return merak_fail(err, MERAK_ERR_TIMEOUT,
+                              "the accelerator has not finished what was "
+                              "issued %.0f s ago",
+                              e->opt.deadline_s);
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* What comes next in the instruction's queue goes behind what it waits for.
+ * Instructions of its own queue that were issued are ahead of it already. */
+static enum merak_status order_behind(struct merak_engine *e,
+                                      const struct merak_instr *instr,
+                                      struct merak_error *err)
+{
+    const int *wait = e->program->wait + instr->first_wait;
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < instr->n_wait && rc == MERAK_OK; i++) {
+        const struct merak_instr *other = &e->program->instr[wait[i]];
+
+        if (other->queue != instr->queue)
+            rc = ops_of(e)->wait(e->opt.accel, (int)instr->queue,
+                                 e->event[wait[i]], err);
+    }
+    return rc;
+}
+
+/* Record the instruction's event, if there is one, behind what was issued for
+ * it. */
+static enum merak_status mark_issued(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err)
+{
+    int queue = (int)instr->queue;
+    enum merak_status rc = MERAK_OK;
+
+    if (e->event[instr->id] != NULL)
+        rc = ops_of(e)->record(e->opt.accel, queue, e->event[instr->id], err);
+    if (rc != MERAK_OK || !e->accel_sync)
+        return rc;
+    rc = ops_of(e)->record(e->opt.accel, queue, e->queue_event[queue], err);
+    return rc == MERAK_OK ? wait_on_host(e, e->queue_event[queue], err) : rc;
+}
+
+static enum merak_status issue_load(struct merak_engine *e,
+                                    const struct merak_instr *instr,
+                                    struct merak_error *err)
+{
+    const struct merak_slot *slot = &e->program->slot[instr->slot[0]];
+    void *to = merak_engine_slot(e, instr->slot[0]);
+    unsigned char *from = e->input + e->input_at[instr->id];
+    enum merak_status rc;
+
+    if (!loads_input(instr))
+        return ops_of(e)->fill(e->opt.accel, (int)instr->queue, to, 0,
+                               slot->bytes, err);
+    rc = e->opt.load(e->opt.load_arg, instr->input, instr->microbatch,
+                     (int32_t *)(void *)from, err);
+    if (rc != MERAK_OK)
+        return rc;
+    return ops_of(e)->write(e->opt.accel, (int)instr->queue, to, from,
+                            slot->bytes, err);
+}
+
+static enum merak_status issue_slice(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err)
+{
+    const struct merak_accel_box part = merak_slice_box(instr);
+
+    return ops_of(e)->pack(e->opt.accel, (int)instr->queue,
+                           merak_engine_slot(e, instr->slot[1]),
+                           merak_engine_slot(e, instr->slot[0]), &part, err);
+}
+
+static enum merak_status issue_kernel(struct merak_engine *e,
+                                      const struct merak_instr *instr,
+                                      struct merak_error *err)
+{
+    struct merak_kernel_call call;
+    struct merak_step step;
+
+    merak_engine_call(e, instr, &call, &step);
+    return ops_of(e)->launch(e->opt.accel, (int)instr->queue,
+                             e->kernel[instr->id], &call, err);
+}
+
+enum merak_status merak_engine_issue(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = order_behind(e, instr, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    switch (instr->kind) {
+    case MERAK_INSTR_LOAD:
+        rc = issue_load(e, instr, err);
+        break;
+    case MERAK_INSTR_KERNEL:
+        rc = issue_kernel(e, instr, err);
+        break;
+    case MERAK_INSTR_SLICE:
+        rc = issue_slice(e, instr, err);
+        break;
+    case MERAK_INSTR_EXCHANGE:
+    case MERAK_INSTR_SEND:
+    case MERAK_INSTR_RECV:
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "instruction %d (%s) is a transfer", instr->id,
+                          instr->name);
+    }
+    return rc == MERAK_OK ? mark_issued(e, instr, err) : rc;
+}
+
+void *merak_engine_staged_slot(const struct merak_engine *e, int slot)
+{
+    if (e->opt.accel == NULL)
+        return merak_engine_slot(e, slot);
+    return e->opt.staging + e->program->slot[slot].offset;
+}
+
+enum merak_status merak_engine_stage_out(struct merak_engine *e,
+                                         const struct merak_instr *instr,
+                                         struct merak_error *err)
+{
+    int slot = instr->slot[0];
+    enum merak_status rc = order_behind(e, instr, err);
+
+    if (rc == MERAK_OK && instr->kind != MERAK_INSTR_RECV)
+        rc = ops_of(e)->read(
+            e->opt.accel, (int)instr->queue, merak_engine_staged_slot(e, slot),
+            merak_engine_slot(e, slot), e->program->slot[slot].bytes, err);
+    return rc == MERAK_OK ? mark_issued(e, instr, err) : rc;
+}
+
+enum merak_status merak_engine_stage_test(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          struct merak_error *err)
+{
+    return ops_of(e)->query(e->opt.accel, e->event[instr->id], err);
+}
+
+enum merak_status merak_engine_stage_in(struct merak_engine *e,
+                                        const struct merak_instr *instr,
+                                        struct merak_error *err)
+{
+    int slot =
+        instr->kind == MERAK_INSTR_EXCHANGE ? instr->slot[1] : instr->slot[0];
+    enum merak_status rc = MERAK_OK;
+
+    if (instr->kind != MERAK_INSTR_SEND)
+        rc = ops_of(e)->write(e->opt.accel, (int)instr->queue,
+                              merak_engine_slot(e, slot),
+                              merak_engine_staged_slot(e, slot),
+                              e->program->slot[slot].bytes, err);
+    return rc == MERAK_OK ? mark_issued(e, instr, err) : rc;
+}
+
+enum merak_status merak_engine_accel_finish(struct merak_engine *e,
+                                            struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (e->opt.accel == NULL)
+        return MERAK_OK;
+    for (int q = 0; q < MERAK_QUEUE_COUNT && rc == MERAK_OK; q++)
+        rc = ops_of(e)->record(e->opt.accel, q, e->queue_event[q], err);
+    for (int q = 0; q < MERAK_QUEUE_COUNT && rc == MERAK_OK; q++)
+        rc = wait_on_host(e, e->queue_event[q], err);
+    return rc;
+}
+
+enum merak_status merak_engine_accel_warm(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    /* Zeros are ids that every table has. */
+    for (int i = 0; i < instr->n_in && rc == MERAK_OK; i++)
+        rc = ops_of(e)->fill(e->opt.accel, (int)instr->queue,
+                             merak_engine_slot(e, instr->slot[i]), 0,
+                             e->program->slot[instr->slot[i]].bytes, err);
+    return rc == MERAK_OK ? issue_kernel(e, instr, err) : rc;
+}
