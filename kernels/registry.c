@@ -102,7 +102,7 @@ bool merak_backend_is_native(const struct merak_backend *backend,
 {
     const struct merak_backend *b = kernels_of(backend);
 
-    return b->is_native == NULL || b->is_native(dtype);
+    return backend->emulated || b->is_native == NULL || b->is_native(dtype);
 }
 
 void merak_backend_describe(const struct merak_backend *backend,
@@ -111,7 +111,7 @@ void merak_backend_describe(const struct merak_backend *backend,
     const struct merak_backend *b = kernels_of(backend);
 
     text[0] = '\0';
-    if (b->describe != NULL)
+    if (b->describe != NULL && !backend->emulated)
         b->describe(dtype, text, bytes);
 }
 
