@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0003-link-nodes.bats - merak sandbox --link-gbit: nodes apart, nothing left
 # behind
+# alone: counts the machine's mounts and interfaces
 
 load cluster
 load links
@@ -61,7 +62,7 @@ n3 eth0 lo 10.77.0.3;" ]
     [ "$status" -eq 0 ]
     [ "$(traces)" = "$before" ]
     run ! pgrep -f "$(sed -n 's/^left \(.*\)slurm.conf/\1/p' <<<"$output")"
-    run ! pgrep -x -f "$nap"
+    run ! nap_runs
 }
 
 @test "nothing is left after SIGKILL" {
@@ -70,18 +71,11 @@ n3 eth0 lo 10.77.0.3;" ]
     merak sandbox --nodes 2 --link-gbit 1 -- \
         srun -N2 --ntasks-per-node=1 $nap 3>&- &
     sandbox=$!
-    for ((i = 0; i < 3000; i++)); do
-        [ -z "$(pgrep -x -f "$nap")" ] || break
-        sleep 0.1
-    done
+    wait_until nap_runs
     kill -KILL "$sandbox"
     wait "$sandbox" || true
-    for ((i = 0; i < 3000; i++)); do
-        [ -n "$(pgrep -x -f "$nap")" ] || break
-        sleep 0.1
-    done
-    run ! pgrep -x -f "$nap"
-    [ "$(traces)" = "$before" ]
+    no_trace() { ! nap_runs && [ "$(traces)" = "$before" ]; }
+    wait_until no_trace
 }
 
 @test "what cannot be had is refused in one line that says why" {

@@ -171,7 +171,11 @@ a file" ]
         train 2 --ckpt "$ckpt"
         [ "$status" -eq 0 ]
         (
-            until [ -e "$ckpt/step-00000003/COMMITTED" ]; do sleep 0.1; done
+            # the third or a later one: the oldest are removed meanwhile
+            until ls "$ckpt"/step-*/COMMITTED 2>/dev/null |
+                grep -qv 'step-0000000[12]/'; do
+                sleep 0.1
+            done
             cat /dev/zero >"$RUNS/disk/filler" 2>/dev/null
         ) 3>&- &
         train 2 --ckpt "$ckpt" --steps 1000000 --ckpt-every 1 \

@@ -10,6 +10,19 @@ setup()
         skip "needs ip, tc and unshare"
 }
 
+# Does a task sleep that long?  srun gives a program's path as its name.
+nap_runs() { pgrep -f "(^|/)$nap\$" >/dev/null; }
+
+# Wait for a condition; the count only keeps a hang from lasting for ever.
+wait_until()
+{
+    for ((i = 0; i < 3000; i++)); do
+        ! "$@" || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
 need_root()
 {
     [ "$EUID" -eq 0 ] || skip "needs root"
