@@ -87,13 +87,11 @@ static void report_arena(const struct merak_trainer *t)
                (long long)(fstat(t->arena.fd, &st) == 0 ? st.st_size : -1));
 }
 
-/* Emulated kernels are laid out as cpu's and compute nothing. */
+/* Emulated kernels have nothing to say. */
 static void report_backend(const struct merak_trainer *t)
 {
     char text[256];
 
-    if (t->backend->emulated)
-        return;
     merak_backend_describe(t->backend, t->plan.dtype, text, sizeof(text));
     if (*text != '\0')
         merak_info("train", "backend %s: %s", t->backend->name, text);
