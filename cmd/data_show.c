@@ -8,7 +8,7 @@
 #include "base/nearest.h"
 #include "io/tokens/bigram.h"
 #include "io/tokenizer/tokenizer.h"
-#include "io/tokens/file.h"
+#include "io/tokens/token_file.h"
 #include "io/tokens/spec.h"
 
 #include <ctype.h>

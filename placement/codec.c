@@ -23,7 +23,7 @@
  */
 #include "config.h"
 
-#include "placement/internal.h"
+#include "placement/placement_impl.h"
 
 #include "base/error.h"
 #include "placement/hostlist.h"

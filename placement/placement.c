@@ -2,7 +2,7 @@
 /* placement.c - which task is which rank of the DP/PP/TP mesh */
 #include "config.h"
 
-#include "placement/internal.h"
+#include "placement/placement_impl.h"
 
 #include "base/error.h"
 #include "placement/hostlist.h"

@@ -3,7 +3,7 @@
  * dealt out along it */
 #include "config.h"
 
-#include "placement/internal.h"
+#include "placement/placement_impl.h"
 
 #include "base/error.h"
 #include "placement/hostlist.h"

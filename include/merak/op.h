@@ -46,7 +46,7 @@ enum merak_index_kind {
 
 struct merak_index {
     enum merak_index_kind kind;
-    char name; /* 'h', 'o', 'i', 'v', .. */
+    char name;   /* 'h', 'o', 'i', 'v', .. */
     bool uneven; /* shards may differ in size (a vocabulary) */
     size_t extent;
 };
@@ -90,16 +90,16 @@ struct merak_operand {
 
 /* What changes from step to step; borrowed by every kernel of the step. */
 struct merak_step {
-    uint64_t seed;        /* of the run: weights, dropout, order */
-    uint64_t step;        /* from 0 */
-    uint64_t sample;      /* global index of this micro-batch's first sample */
+    uint64_t seed;   /* of the run: weights, dropout, order */
+    uint64_t step;   /* from 0 */
+    uint64_t sample; /* global index of this micro-batch's first sample */
     float lr;
     float beta1, beta2, eps, weight_decay;
-    float clip;           /* 0: no clipping */
-    float grad_scale;     /* 1 / (micro-batches * dp) */
-    bool train;           /* false: dropout is the identity */
-    int pass;             /* 0 ..: which forward pass (merak_passes()); of a
-                             gradient, the last */
+    float clip;       /* 0: no clipping */
+    float grad_scale; /* 1 / (micro-batches * dp) */
+    bool train;       /* false: dropout is the identity */
+    int pass;         /* 0 ..: which forward pass (merak_passes()); of a
+                         gradient, the last */
 };
 
 struct merak_kernel_call {
@@ -204,8 +204,8 @@ const struct merak_op *merak_op_find(const char *name);
  *   fn       called by one thread at a time, the engine's compute thread
  *   scratch  may be NULL: the kernel takes none
  *
- * MERAK_ERR_PARAM if the name has a kernel there already.  Call before training;
- * not thread-safe.
+ * MERAK_ERR_PARAM if the name has a kernel there already.  Call before
+ * training; not thread-safe.
  */
 enum merak_status merak_kernel_register(const char *backend, const char *name,
                                         merak_kernel_fn fn,

@@ -13,7 +13,7 @@
  */
 #include "config.h"
 
-#include "io/ckpt/impl.h"
+#include "io/ckpt/ckpt_impl.h"
 
 #include "base/error.h"
 

@@ -2,7 +2,7 @@
 /* list.c - which checkpoints a run has, and whether one can be loaded */
 #include "config.h"
 
-#include "io/ckpt/impl.h"
+#include "io/ckpt/ckpt_impl.h"
 
 #include "base/error.h"
 #include "io/file.h"

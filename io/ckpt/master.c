@@ -8,7 +8,7 @@
  */
 #include "config.h"
 
-#include "io/ckpt/impl.h"
+#include "io/ckpt/ckpt_impl.h"
 
 #include "base/error.h"
 #include "io/h5.h"

@@ -28,7 +28,7 @@
  */
 #include "config.h"
 
-#include "io/ckpt/impl.h"
+#include "io/ckpt/ckpt_impl.h"
 #include "io/ckpt/owner.h"
 
 #include "base/clock.h"

@@ -2,7 +2,7 @@
 /* piece.c - a flat range of a box of a tensor, as boxes of the tensor */
 #include "config.h"
 
-#include "io/ckpt/impl.h"
+#include "io/ckpt/ckpt_impl.h"
 
 #include "base/error.h"
 

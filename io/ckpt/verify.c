@@ -2,7 +2,7 @@
 /* verify.c - check everything a checkpoint holds, name what is damaged */
 #include "config.h"
 
-#include "io/ckpt/impl.h"
+#include "io/ckpt/ckpt_impl.h"
 
 #include "base/error.h"
 #include "io/file.h"

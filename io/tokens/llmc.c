@@ -7,7 +7,7 @@
  */
 #include "config.h"
 
-#include "io/tokens/file.h"
+#include "io/tokens/token_file.h"
 
 #include "base/error.h"
 #include "io/file.h"

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "io/tokens/file.h"
+#include "io/tokens/token_file.h"
 #include "merak/status.h"
 
 enum merak_pack_format {

@@ -9,7 +9,7 @@
 #define MERAK_IO_TOKENS_SOURCE_H
 
 #include "io/tokens/tokens.h"
-#include "io/tokens/file.h"
+#include "io/tokens/token_file.h"
 
 struct merak_source {
     struct merak_token_file *file;

@@ -5,7 +5,7 @@
  */
 #include "config.h"
 
-#include "io/trace/impl.h"
+#include "io/trace/trace_impl.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -11,7 +11,7 @@
  */
 #include "config.h"
 
-#include "io/trace/impl.h"
+#include "io/trace/trace_impl.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -33,7 +33,7 @@
  */
 #include "config.h"
 
-#include "io/trace/impl.h"
+#include "io/trace/trace_impl.h"
 
 #include "base/error.h"
 #include "io/ckpt/durable.h"

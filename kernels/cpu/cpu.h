@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "kernels/backends.h"
-#include "kernels/cpu/pool.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/geometry.h"
 #include "kernels/kernels.h"
 

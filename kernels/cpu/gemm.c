@@ -23,7 +23,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "kernels/cpu/dnnl.h"
-#include "kernels/cpu/pool.h"
+#include "kernels/cpu/thread_pool.h"
 
 #include <stdint.h>
 #include <stdio.h>

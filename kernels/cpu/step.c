@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step.c - after the last micro-batch: norm, clipping, AdamW; the equations
- * stand in ref/step.c.  All of it streams through memory once. */
+ * stand in ref/ref_step.c.  All of it streams through memory once. */
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"

@@ -2,10 +2,10 @@
 /* device.c - devices that are built in, and their cost models
  *
  * Peaks are the vendors' (dense, no sparsity).  80 % of memory bandwidth, 80 to
- * 90 % of link bandwidth in one direction.  5 % of the memory stays free for the
- * context and libraries.  Net is one 200 (a100) or 400 Gb/s (h100, h200) adapter
- * a GPU; rtx3090 is Merak's own cluster: PCIe inside, one 100 Gb/s adapter that
- * 8 GPUs share.
+ * 90 % of link bandwidth in one direction.  5 % of the memory stays free for
+ * the context and libraries.  Net is one 200 (a100) or 400 Gb/s (h100, h200)
+ * adapter a GPU; rtx3090 is Merak's own cluster: PCIe inside, one 100 Gb/s
+ * adapter that 8 GPUs share.
  *
  * Of GPUs, in bf16:
  *
@@ -16,17 +16,17 @@
  * Bekman, ml-engineering, MAMF).  An H200 has an H100's rate, as it has in that
  * list, an rtx3090 an a100's share of its peak.
  *
- * Bytes take their time on top of that: a kernel's first tiles are loaded before
- * its products begin, and its last are stored behind them, which makes small
- * products less efficient than large ones.
+ * Bytes take their time on top of that: a kernel's first tiles are loaded
+ * before its products begin, and its last are stored behind them, which makes
+ * small products less efficient than large ones.
  *
  * Attention: FlashAttention-2 reaches 50 to 73 % of an A100's peak (arXiv
  * 2307.08691); what is causal, short or backward is at the lower end.  35 % on
  * Hopper (arXiv 2407.08608).
  *
- * Beside an exchange kernels take 18.9 % longer (arXiv 2507.03114, the mean over
- * A100, H100 and two other GPUs).  It lasts as long as its bytes on the link,
- * so that a kernel loses its time at the rate of the link over 0.189.
+ * Beside an exchange kernels take 18.9 % longer (arXiv 2507.03114, the mean
+ * over A100, H100 and two other GPUs).  It lasts as long as its bytes on the
+ * link, so that a kernel loses its time at the rate of the link over 0.189.
  */
 #include "config.h"
 

@@ -11,7 +11,7 @@
 #include "partitioner/device/device_file.h"
 
 #include "base/log.h"
-#include "partitioner/graph/ops.h"
+#include "partitioner/graph/op_tables.h"
 
 #include <stdio.h>
 #include <string.h>

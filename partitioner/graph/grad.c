@@ -9,7 +9,7 @@
 #include "config.h"
 
 #include "partitioner/graph/graph.h"
-#include "partitioner/graph/ops.h"
+#include "partitioner/graph/op_tables.h"
 
 #include "partitioner/graph/dims.h"
 

@@ -5,7 +5,7 @@
 #include "partitioner/graph/graph.h"
 
 #include "partitioner/graph/dims.h"
-#include "partitioner/graph/pool.h"
+#include "partitioner/graph/mem_pool.h"
 
 #include "base/error.h"
 #include "base/rng.h"

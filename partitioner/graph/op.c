@@ -2,7 +2,7 @@
 /* op.c - ops by their names */
 #include "config.h"
 
-#include "partitioner/graph/ops.h"
+#include "partitioner/graph/op_tables.h"
 
 #include "base/error.h"
 

@@ -8,7 +8,7 @@
 #include "config.h"
 
 #include "partitioner/graph/dims.h"
-#include "partitioner/graph/ops.h"
+#include "partitioner/graph/op_tables.h"
 
 MERAK_DIMS(attention, "q=c:bTgrD k=c:bTgD v=c:bTgD > o=c:bTgrD lse=f:bTgr")
 MERAK_DIMS(attention_dx, "do=c:bTgrD q=c:bTgrD k=c:bTgD v=c:bTgD o=c:bTgrD "

@@ -11,7 +11,7 @@
 #include "config.h"
 
 #include "partitioner/graph/dims.h"
-#include "partitioner/graph/ops.h"
+#include "partitioner/graph/op_tables.h"
 
 #include "base/error.h"
 

@@ -8,7 +8,7 @@
 
 #include "partitioner/graph/dims.h"
 #include "partitioner/graph/graph.h"
-#include "partitioner/graph/ops.h"
+#include "partitioner/graph/op_tables.h"
 
 #include "base/error.h"
 

@@ -6,7 +6,7 @@
 #include "config.h"
 
 #include "partitioner/graph/dims.h"
-#include "partitioner/graph/ops.h"
+#include "partitioner/graph/op_tables.h"
 
 /* The last output of adamw, the compute-dtype copy, is there in bf16 runs
  * only: a call may have three outputs. */

@@ -21,7 +21,7 @@
 
 #include "partitioner/layout/shard_impl.h"
 
-#include "partitioner/graph/pool.h"
+#include "partitioner/graph/mem_pool.h"
 
 #include "base/error.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
-#include "partitioner/graph/pool.h"
+#include "partitioner/graph/mem_pool.h"
 #include "partitioner/program/instr_cost.h"
 
 #include <math.h>
@@ -316,7 +316,7 @@ int merak_build_push(struct merak_build *b, struct merak_instr *in)
 
 uint64_t merak_build_tag(const struct merak_build *b, int microbatch, int id)
 {
-    /* Every id of a step item is below this: step.c. */
+    /* Every id of a step item is below this: optimizer_step.c. */
     uint64_t ids =
         (uint64_t)b->graph->n_values + 2 * (uint64_t)b->graph->n_nodes;
 

@@ -3,10 +3,11 @@
  *
  * Shared by the files that make programs: program.c (frame), build.c (slots,
  * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c,
- * values.c, slices.c, passes.c, posts.c and boundary.c (micro-batches), step.c
- * and zero.c (gradients and optimizer), place.c (memory), hazard.c (waits).
- * The first failure is kept in `rc` and `err`; after it, calls do nothing and
- * return -1, and whoever drives looks at `rc` between actions.
+ * values.c, slices.c, passes.c, posts.c and boundary.c (micro-batches),
+ * optimizer_step.c and grad_sync.c (gradients and optimizer), place.c (memory),
+ * hazard.c (waits). The first failure is kept in `rc` and `err`; after it,
+ * calls do nothing and return -1, and whoever drives looks at `rc` between
+ * actions.
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_BUILD_H
 #define MERAK_PARTITIONER_PROGRAM_BUILD_H
@@ -75,7 +76,7 @@ struct merak_carry {
 struct merak_use {
     bool persistent;
     int next_free;
-    int part; /* the slot of this rank's part of it, or -1: boundary.c */
+    int part;       /* the slot of this rank's part of it, or -1: boundary.c */
     double touched; /* traffic when it was touched last; -1: not in this step */
     struct merak_span *span;
     int n_spans, cap_spans;
@@ -295,7 +296,7 @@ bool merak_build_moves_in(const struct merak_build *b, int value,
                           const struct merak_action *a);
 void merak_build_microbatches(struct merak_build *b);
 
-/* --- step.c --- */
+/* --- optimizer_step.c --- */
 void merak_build_uses(struct merak_build *b);
 /* A node of a chunk has made gradients of parameters for the last time in the
  * step. */
@@ -315,7 +316,7 @@ void merak_build_step_hop(struct merak_build *b,
                           const struct merak_layout *from,
                           const struct merak_hop *hop, int in, int out);
 
-/* --- zero.c --- */
+/* --- grad_sync.c --- */
 /* Do tensor ranks along an axis hold a parameter alike, to be shared out? */
 bool merak_build_is_alike(const struct merak_build *b, int param, int axis);
 /* Does this rank update a flat part of a parameter?  The layout of that part,

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "partitioner/program/build.h"
-#include "partitioner/graph/pool.h"
+#include "partitioner/graph/mem_pool.h"
 #include "partitioner/schedule/time.h"
 
 #include <stdio.h>

@@ -4,8 +4,8 @@
  *
  * Parameters that replicas updated in parts are gathered; then gradients are
  * reduced over replicas, those of tied parameters summed over stages, the norm
- * found and all updated, as in step.c.  Stages of a node share its ways for
- * both; what else overlaps there is the simulator's.
+ * found and all updated, as in optimizer_step.c.  Stages of a node share its
+ * ways for both; what else overlaps there is the simulator's.
  */
 #include "config.h"
 
@@ -307,7 +307,7 @@ struct merak_drain {
 struct merak_reduction {
     double seconds;
     struct merak_interference takes; /* from a kernel beside it */
-    int next;                  /* segment whose turn is next, or -1 */
+    int next;                        /* segment whose turn is next, or -1 */
 };
 
 /* It is to be reduced from now on. */
@@ -552,7 +552,8 @@ static struct merak_tail tail_of(const struct merak_player *p, int s,
         if (r->plan->dp > 1)
             t.ready += over_dp(r, true, 4 * late, 1);
     }
-    /* step.c: norms of all parameters of the model, those held here. */
+    /* optimizer_step.c: norms of all parameters of the model, those held here.
+     */
     t.norm_s = r->table->n_params * r->cost->kernel_s +
                4 * elements / parts / r->cost->bytes_per_s;
     t.ready += t.norm_s;

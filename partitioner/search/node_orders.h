@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/search/node_orders.h - the order of nodes, and cuts, for given degrees
+/* partitioner/search/node_orders.h - the order of nodes, and cuts, for given
+ * degrees
  *
  * A search for a plan tries all orders of nodes where a model is no chain.
  * Here everything else is given: each order is cut evenly, as a run cuts it
@@ -38,8 +39,8 @@ enum { MERAK_NODE_ORDERS = 2 * MERAK_BRANCHES_AUTO };
 struct merak_node_order {
     enum merak_branches branches;
     int *cut; /* places, merak_plan_parts() - 1 of them; NULL: evenly */
-    struct merak_played played; /* step_s 0: there is no such order, or it
-                                   cannot run */
+    struct merak_played played;      /* step_s 0: there is no such order, or it
+                                        cannot run */
     struct merak_search_tally tally; /* what it took to rate it */
 };
 

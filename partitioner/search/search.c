@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* search.c - the planner: from a request to the plan that is chosen
  *
- * enumerate.c lists degrees, sizes and tables, variants.c the schedules of each,
- * rate.c times them, finalists.c builds the best.
+ * enumerate.c lists degrees, sizes and tables, variants.c the schedules of
+ * each, rate.c times them, finalists.c builds the best.
  */
 #include "config.h"
 
@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHEAP 2000    /* instructions of a plan that is tried on suspicion */
-#define TIGHT 1.25    /* memory by the table that such a plan may be above */
+#define CHEAP 2000 /* instructions of a plan that is tried on suspicion */
+#define TIGHT 1.25 /* memory by the table that such a plan may be above */
 #define MAX_TASKS INT32_MAX
 #define MAX_BATCH (1 << 20) /* sequences: as many micro-batches to follow */
 

@@ -3,7 +3,7 @@
 #ifndef MERAK_PARTITIONER_SEARCH_SEARCH_IMPL_H
 #define MERAK_PARTITIONER_SEARCH_SEARCH_IMPL_H
 
-#include "partitioner/graph/pool.h"
+#include "partitioner/graph/mem_pool.h"
 #include "partitioner/search/graphs.h"
 #include "partitioner/search/rate.h"
 
@@ -132,7 +132,7 @@ merak_search_rate_tables(struct merak_search *s,
                          struct merak_table *const table[2],
                          struct merak_table *const other[2]) MERAK_CHECKED;
 
-/* --- samples.c ----------------------------------------------------- */
+/* --- sample_shares.c ----------------------------------------------------- */
 
 /* Is the table that is asked for worth rating, sharded so? */
 bool merak_search_may_pay(const struct merak_search *s,
@@ -177,7 +177,7 @@ enum merak_status merak_search_rate_plain(struct merak_search *s) MERAK_CHECKED;
 enum merak_status merak_search_no_memory(const struct merak_search *s);
 enum merak_status merak_search_no_division(const struct merak_search *s);
 
-/* --- nearest.c ----------------------------------------------------- */
+/* --- nearest_plan.c ----------------------------------------------------- */
 
 #define MERAK_CHANGE_TEXT 64
 

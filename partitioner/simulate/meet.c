@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
-#include "partitioner/graph/pool.h"
+#include "partitioner/graph/mem_pool.h"
 
 #include <stdlib.h>
 

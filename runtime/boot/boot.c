@@ -2,7 +2,7 @@
 /* boot.c - choosing the boot, and grouping ranks by node */
 #include "config.h"
 
-#include "runtime/boot/internal.h"
+#include "runtime/boot/boot_impl.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -10,7 +10,7 @@
  */
 #include "config.h"
 
-#include "runtime/boot/internal.h"
+#include "runtime/boot/boot_impl.h"
 
 #include "base/error.h"
 

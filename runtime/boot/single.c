@@ -2,7 +2,7 @@
 /* single.c - the boot of a lone process */
 #include "config.h"
 
-#include "runtime/boot/internal.h"
+#include "runtime/boot/boot_impl.h"
 
 #include "base/error.h"
 

@@ -23,7 +23,7 @@
  */
 #include "config.h"
 
-#include "runtime/engine/internal.h"
+#include "runtime/engine/engine_impl.h"
 
 #include "base/clock.h"
 #include "base/error.h"

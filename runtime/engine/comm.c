@@ -9,7 +9,7 @@
  */
 #include "config.h"
 
-#include "runtime/engine/internal.h"
+#include "runtime/engine/engine_impl.h"
 #include "runtime/engine/noalloc.h"
 
 #include "base/clock.h"

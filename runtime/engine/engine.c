@@ -2,7 +2,7 @@
 /* engine.c - run one rank's program: set-up and the compute queue */
 #include "config.h"
 
-#include "runtime/engine/internal.h"
+#include "runtime/engine/engine_impl.h"
 #include "runtime/engine/noalloc.h"
 
 #include "base/clock.h"

@@ -6,7 +6,7 @@
  */
 #include "config.h"
 
-#include "runtime/engine/internal.h"
+#include "runtime/engine/engine_impl.h"
 
 #include "base/clock.h"
 

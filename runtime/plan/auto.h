@@ -5,7 +5,7 @@
 
 #include "io/plan_file.h"
 #include "partitioner/search/search.h"
-#include "runtime/plan/model.h"
+#include "runtime/plan/planned_model.h"
 
 #include <jansson.h>
 
@@ -22,19 +22,19 @@ struct plan_auto {
 enum merak_status merak_plan_auto(const struct plan_options *opt,
                                   struct merak_error *err) MERAK_CHECKED;
 
-/* report.c: what is planned, in one line. */
+/* plan_report.c: what is planned, in one line. */
 void plan_report_heading(const struct plan_auto *plan,
                          const struct merak_search_result *result, char *text,
                          size_t bytes);
 /* choices.c: "tp=2,pp=4,..", all that a plan that was searched for chooses, as
  * --what-if takes it; the caller's to free, NULL when out of memory. */
 char *plan_choices_text(const struct merak_plan *plan);
-/* report.c: the chosen plan with what automatic choices came to; and what
+/* plan_report.c: the chosen plan with what automatic choices came to; and what
  * its FLOP/s are a share of. */
 void plan_report_choice(const struct merak_search_result *result, char *text,
                         size_t bytes);
 const char *plan_report_utilisation(const struct merak_search_result *result);
-/* report.c: what was found, for people, and into a file. */
+/* plan_report.c: what was found, for people, and into a file. */
 void plan_report_print(const struct plan_auto *plan,
                        const struct merak_search_result *result);
 enum merak_status plan_report_save(const struct plan_auto *plan,

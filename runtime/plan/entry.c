@@ -2,7 +2,7 @@
 /* entry.c - what a program that describes a model does: plan, or train */
 #include "config.h"
 
-#include "runtime/plan/plan.h"
+#include "runtime/plan/plan_run.h"
 #include "runtime/runtime.h"
 #include "runtime/train/trainer.h"
 

@@ -14,7 +14,7 @@
 #include "placement/placement.h"
 #include "runtime/engine/engine.h"
 #include "runtime/runtime.h"
-#include "runtime/train/options.h"
+#include "runtime/train/train_options.h"
 #include "runtime/transport/arena.h"
 #include "runtime/transport/transport.h"
 
@@ -147,12 +147,13 @@ void merak_ranks_fini(struct merak_ranks *ranks);
 enum merak_status merak_choose(struct merak_trainer *t,
                                struct merak_error *err) MERAK_CHECKED;
 
-/* memory.c: bytes that are left by what /proc and /sys below `root` ("": the
- * machine's) say, or SIZE_MAX. */
+/* memory_limit.c: bytes that are left by what /proc and /sys below `root` ("":
+ * the machine's) say, or SIZE_MAX. */
 size_t merak_memory_left(const char *root);
-/* memory.c: this task's share of that, or SIZE_MAX where it cannot be told. */
+/* memory_limit.c: this task's share of that, or SIZE_MAX where it cannot be
+ * told. */
 size_t merak_memory_available(const struct merak_boot *boot);
-/* memory.c: 7/8 of what the task that has the least has available.
+/* memory_limit.c: 7/8 of what the task that has the least has available.
  * Collective. */
 enum merak_status merak_memory_least(struct merak_boot *boot, size_t *bytes_p,
                                      struct merak_error *err) MERAK_CHECKED;
@@ -268,7 +269,7 @@ void merak_trainer_tell(void *arg, char *text, size_t size);
  * directory.  False if another rank does. */
 bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err);
 
-/* report.c: what people read. */
+/* train_report.c: what people read. */
 void merak_report_plan(const struct merak_trainer *t);
 /* What --print asks for, on standard output. */
 enum merak_status merak_report_phases(struct merak_trainer *t,

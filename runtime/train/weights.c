@@ -69,8 +69,8 @@ static void fill_values(const struct merak_trainer *t,
 
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (size_t i = 0; i < n; i++) {
-        float x = initial_value(&p->init, key,
-                                global_index(&s->box, s->flat_lo + lo + i), row);
+        float x = initial_value(
+            &p->init, key, global_index(&s->box, s->flat_lo + lo + i), row);
 
         if (s->dtype == MERAK_BF16)
             b[i] = merak_f32_to_bf16(x);

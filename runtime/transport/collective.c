@@ -8,7 +8,7 @@
  */
 #include "config.h"
 
-#include "runtime/transport/internal.h"
+#include "runtime/transport/transport_impl.h"
 
 #include "base/error.h"
 

@@ -24,11 +24,11 @@
  */
 #include "config.h"
 
-#include "runtime/transport/internal.h"
+#include "runtime/transport/transport_impl.h"
 
 #include "base/error.h"
 #include "base/size.h"
-#include "runtime/transport/box.h"
+#include "runtime/transport/tensor_box.h"
 
 #include <stdlib.h>
 #include <string.h>

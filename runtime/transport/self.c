@@ -6,10 +6,10 @@
  */
 #include "config.h"
 
-#include "runtime/transport/internal.h"
+#include "runtime/transport/transport_impl.h"
 
 #include "base/error.h"
-#include "runtime/transport/box.h"
+#include "runtime/transport/tensor_box.h"
 
 #include <stdlib.h>
 #include <string.h>

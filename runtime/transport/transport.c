@@ -2,7 +2,7 @@
 /* transport.c - the registry, the checked calls, and waiting */
 #include "config.h"
 
-#include "runtime/transport/internal.h"
+#include "runtime/transport/transport_impl.h"
 
 #include "base/clock.h"
 #include "base/error.h"

@@ -2,7 +2,7 @@
 /* runtime/transport/ucx.h - the parts of the ucx transport
  *
  * A UCX tag is, from the top: 3 bits of kind, 20 of the sender's rank, 41 of
- * the user's tag (with the library's own, see internal.h).
+ * the user's tag (with the library's own, see transport_impl.h).
  */
 #ifndef MERAK_RUNTIME_TRANSPORT_UCX_H
 #define MERAK_RUNTIME_TRANSPORT_UCX_H
@@ -10,7 +10,7 @@
 #include <ucp/api/ucp.h>
 
 #include "runtime/boot/watch.h"
-#include "runtime/transport/internal.h"
+#include "runtime/transport/transport_impl.h"
 
 #define UCX_MAX_RANKS (1 << 20)
 
@@ -136,7 +136,7 @@ void merak_ucx_list_add(struct ucx_list *list, struct ucx_request *r);
 /* Read a slice of what peers offered; tr->copying is not empty. */
 void merak_ucx_copy_slice(struct ucx *tr);
 
-/* ucx_inplace.c; as merak_exchange_run_*() of internal.h */
+/* ucx_inplace.c; as merak_exchange_run_*() of transport_impl.h */
 struct ucx_inplace;
 
 /* Every member comes to the same answer. */

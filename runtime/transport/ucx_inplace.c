@@ -21,7 +21,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
-#include "runtime/transport/box.h"
+#include "runtime/transport/tensor_box.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 
 #include "unit/near.h"
 
-#include "io/tokens/file.h"
+#include "io/tokens/token_file.h"
 
 #include <glob.h>
 #include <stdio.h>

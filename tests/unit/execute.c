@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 #include "partitioner/simulate/meet.h"
-#include "unit/box.h"
+#include "unit/test_box.h"
 
 #include <stdlib.h>
 #include <string.h>

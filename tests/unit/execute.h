@@ -8,7 +8,7 @@
 #ifndef MERAK_TESTS_EXECUTE_H
 #define MERAK_TESTS_EXECUTE_H
 
-#include "unit/planned.h"
+#include "unit/small_plans.h"
 
 #include "kernels/kernels.h"
 

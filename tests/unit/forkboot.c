@@ -5,7 +5,7 @@
 #include "unit/forkboot.h"
 
 #include "base/error.h"
-#include "runtime/boot/internal.h"
+#include "runtime/boot/boot_impl.h"
 
 #include <errno.h>
 #include <stdbool.h>

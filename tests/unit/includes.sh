@@ -47,18 +47,7 @@ cmd/trace               base cmd io io/trace partitioner/program partitioner/sim
 '
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
-n=0
-
-# ok STATUS DESCRIPTION
-ok()
-{
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-    fi
-}
+. "$(dirname "$0")/tap.sh"
 
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT

@@ -8,18 +8,7 @@ export LC_ALL=C
 unset MERAK_CPU_ISA ONEDNN_MAX_CPU_ISA DNNL_MAX_CPU_ISA
 
 merak=../cmd/merak
-n=0
-
-# ok STATUS DESCRIPTION
-ok()
-{
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-    fi
-}
+. "$(dirname "$0")/tap.sh"
 
 # VARIABLE=WORD: all of kernels_cpu.t
 kernels_on()

@@ -12,18 +12,7 @@ export LC_ALL=C
 top=$(cd "$(dirname "$0")/../.." && pwd)
 man=$top/doc/man
 merak=../cmd/merak
-n=0
-
-# ok STATUS DESCRIPTION
-ok()
-{
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-    fi
-}
+. "$(dirname "$0")/tap.sh"
 
 # same DESCRIPTION WHAT: the sorted words in files `said` and `written` are the
 # same, and there are some.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# paths.sh - every path that the pages for developers name is there
+# paths.sh - every path that the pages for developers name is there, and no two
+# files have one name
 #
 # A page names files and folders in backquotes.  One with a slash inside counts
 # from the top, one without (`atoms.c`, `emu/`) may be anywhere; `*` and names in
@@ -10,17 +11,7 @@ set -u -o pipefail
 export LC_ALL=C
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
-n=0
-
-ok()
-{
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-    fi
-}
+. "$(dirname "$0")/tap.sh"
 
 # What page $1 names that looks like a path: by its slash or its ending.
 paths_of()
@@ -71,4 +62,16 @@ ok $? "a path that leads nowhere is noticed"
 page HACKING.md 50
 page CONTRIBUTING.md 8
 page doc/glossary.md 3
+
+# A name says which file is meant only while no other has it.
+if [ -e "$top/.git" ]; then
+    twice=$(git -c safe.directory='*' -C "$top" ls-files |
+        sed 's|.*/||' | grep -vx Makefile.am | sort | uniq -d)
+    [ -z "$twice" ] || printf '# there are two %s\n' $twice
+    [ -z "$twice" ]
+    ok $? "no file name is there twice, but Makefile.am"
+else
+    n=$((n + 1))
+    echo "ok $n - no file name is there twice # SKIP not a git checkout"
+fi
 echo "1..$n"

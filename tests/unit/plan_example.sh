@@ -9,22 +9,10 @@ set -u
 export LC_ALL=C
 
 unet=../examples/unet
-n=0
+. "$(dirname "$0")/tap.sh"
 
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
-
-# ok STATUS DESCRIPTION
-ok()
-{
-    n=$((n + 1))
-    if [ "$1" -eq 0 ]; then
-        echo "ok $n - $2"
-    else
-        echo "not ok $n - $2"
-        sed 's/^/# /' "$tmp/out" "$tmp/err"
-    fi
-}
 
 # plan PROGRAM [WORD..] -- OPTION..: into $tmp/out and $tmp/err
 plan()
@@ -47,7 +35,7 @@ has()
     for text in "${@:2}"; do
         grep -qF -- "$text" "$tmp/out" || status=1
     done
-    ok $status "$what"
+    ok $status "$what" "$tmp/out" "$tmp/err"
 }
 
 # refuses TEXT OPTION..: exits 66 with one line on standard error that has it.
@@ -57,7 +45,7 @@ refuses()
     [ $? -eq 66 ] && [ ! -s "$tmp/out" ] &&
         [ "$(wc -l <"$tmp/err")" -eq 1 ] &&
         grep -q "^unet plan: " "$tmp/err" && grep -qF -- "$1" "$tmp/err"
-    ok $? "refused: $1"
+    ok $? "refused: $1" "$tmp/out" "$tmp/err"
 }
 
 plan $unet -- --nodes 4 --device h200 --global-batch 64
@@ -66,7 +54,7 @@ has "a program's model is planned" "unet, 582.6 k parameters, on 4 x 8 h200" \
 cp "$tmp/out" "$tmp/short"
 plan $unet -- --nodes 4 --device h200 --global-batch 64 --seq 256
 cmp -s "$tmp/short" "$tmp/out"
-ok $? "of as many tokens as a run without --seq"
+ok $? "of as many tokens as a run without --seq" "$tmp/out" "$tmp/err"
 
 cpu=(--device cpu --ranks-per-node 4 --global-batch 8 --seq 32 --dtype fp32)
 plan $unet -- "${cpu[@]}" --what-if pp=4,schedule=gpipe --print graph,blocks \
@@ -76,10 +64,10 @@ has "with choices that are fixed, and its phases" "tp 1, pp 4, dp 1" "gpipe" \
 [ "$(grep -o '</svg>' "$tmp/p.svg" | wc -l)" -eq 3 ] &&
     grep -q '>stage 3<' "$tmp/p.svg" && grep -q '>unet, ' "$tmp/p.html" &&
     tail -n 1 "$tmp/p.html" | grep -q '</html>$'
-ok $? "and pictures"
+ok $? "and pictures" "$tmp/out" "$tmp/err"
 grep -q "\"program\": \"$(sed -n 's/^programs //p' "$tmp/out")\"" \
     "$tmp/p.json" && grep -q '"model": ".*/unet"' "$tmp/p.json"
-ok $? "and a file of the programs that are printed"
+ok $? "and a file of the programs that are printed" "$tmp/out" "$tmp/err"
 
 plan $unet -- --pp 2 --seq 32
 has "a plan that is given" "unet, 0.6 M parameters" "2 ranks: tp 1, pp 2" \
@@ -100,20 +88,20 @@ done
 plan $unet -- --help
 has "help" "/unet plan [OPTION]..." "--what-if LIST" "--global-batch N"
 ! grep -q -- '--model FILE' "$tmp/out"
-ok $? "without --model"
+ok $? "without --model" "$tmp/out" "$tmp/err"
 $unet --help >"$tmp/out" 2>"$tmp/err"
 has "which the program's own names" "/unet plan [OPTION]..."
 
 # not the last word, nor a later one
 $unet --data plan --seq 0 >"$tmp/out" 2>"$tmp/err"
 [ $? -eq 66 ] && grep -q -- '--seq: expected' "$tmp/err"
-ok $? "plan is the first argument or none"
+ok $? "plan is the first argument or none" "$tmp/out" "$tmp/err"
 $unet --seq 32 plan >"$tmp/out" 2>"$tmp/err"
 [ $? -eq 66 ] && grep -q 'unknown option "plan"' "$tmp/err"
-ok $? "no later one"
+ok $? "no later one" "$tmp/out" "$tmp/err"
 SLURM_PROCID=1 $unet plan --pp 2 >"$tmp/out" 2>"$tmp/err" &&
     [ ! -s "$tmp/out" ]
-ok $? "of several tasks the first one plans"
+ok $? "of several tasks the first one plans" "$tmp/out" "$tmp/err"
 
 refuses "--model x.json: unet has a model of its own; leave it out" \
     --model x.json --pp 2

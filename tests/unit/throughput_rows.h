@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* throughput_rows.h - published steps: rows of throughput.c's table */
+/* throughput_rows.h - published steps: rows of test_throughput.c's table */
 /* clang-format off */
 /* llm-foundry: tokens a second of MPTs, all on nodes of 8 GPUs with replicas
  * alone (tp 1, pp 1). */

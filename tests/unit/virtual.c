@@ -2,7 +2,7 @@
 /* virtual.c - the ranks of a mesh as arrays in one process */
 #include "config.h"
 
-#include "unit/box.h"
+#include "unit/test_box.h"
 #include "unit/near.h"
 #include "unit/virtual.h"
 

@@ -51,7 +51,7 @@ static inline bool merak_walker_forward(const struct merak_walker *w,
 /* recompute_cost.c: fill recompute[]. */
 void merak_walker_find_recomputed(struct merak_walker *w);
 
-/* memory.c: peaks, crossings, what is kept and held. */
+/* segment_memory.c: peaks, crossings, what is kept and held. */
 void merak_walker_find_spread(struct merak_walker *w);
 void merak_walker_memory(struct merak_walker *w);
 

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_calibrate.c - `merak calibrate`: measure this cluster into a device file
+ *
+ * What a step's time is predicted from (partitioner/device/device.h): rates
+ * that each rank measures by itself (calibrate_alone.c); kernels and, where
+ * several ranks were started on a node, exchanges as training steps have them
+ * (calibrate_kernels.c); and what goes between several nodes (calibrate_net.c).
+ *
+ * Nodes measure themselves all at the same time.  A plan's steps wait for the
+ * slowest of them, so its figures are those of the file.
+ */
+#include "config.h"
+
+#include "cmd/calibrate.h"
+#include "cmd/cmd.h"
+
+#include "base/error.h"
+#include "base/options.h"
+#include "kernels/kernels.h"
+#include "partitioner/device/device.h"
+#include "runtime/runtime.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROUNDS 3
+
+struct calibrate {
+    const char *out, *backend_name;
+    const char *from, *base;
+    int threads, rounds;
+    double memory_gib;
+    bool net; /* nothing else is measured */
+    bool help;
+    struct calibrate_world world;
+    struct merak_device device;
+};
+
+/* --- several nodes -------------------------------------------------------- */
+
+/* A rank's share of its node's memory, as much as can be asked for. */
+static double find_memory(int ranks)
+{
+    return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * 7 /
+           8 / ranks;
+}
+
+/* What each rank found by itself: that of a node's first counts. */
+struct card {
+    double flops_per_s[MERAK_DTYPE_COUNT], peak_flops_per_s[MERAK_DTYPE_COUNT];
+    double bytes_per_s, link_bytes_per_s, memory_bytes;
+    double kernel_s, link_latency_s;
+};
+
+static struct card make_card(const struct merak_device *d)
+{
+    struct card card = {.bytes_per_s = d->bytes_per_s,
+                        .link_bytes_per_s = d->link_bytes_per_s,
+                        .memory_bytes = find_memory(d->ranks_per_node),
+                        .kernel_s = d->kernel_s,
+                        .link_latency_s = d->link_latency_s};
+
+    memcpy(card.flops_per_s, d->flops_per_s, sizeof(card.flops_per_s));
+    memcpy(card.peak_flops_per_s, d->peak_flops_per_s,
+           sizeof(card.peak_flops_per_s));
+    return card;
+}
+
+static void take_card(struct merak_device *d, const struct card *card)
+{
+    memcpy(d->flops_per_s, card->flops_per_s, sizeof(d->flops_per_s));
+    memcpy(d->peak_flops_per_s, card->peak_flops_per_s,
+           sizeof(d->peak_flops_per_s));
+    d->bytes_per_s = card->bytes_per_s;
+    d->link_bytes_per_s = card->link_bytes_per_s;
+    d->memory_bytes = (size_t)card->memory_bytes;
+    d->kernel_s = card->kernel_s;
+    d->link_latency_s = card->link_latency_s;
+}
+
+static void take_worse(struct card *worst, const struct card *card)
+{
+    for (int i = 0; i < MERAK_DTYPE_COUNT; i++) {
+        worst->flops_per_s[i] =
+            fmin(worst->flops_per_s[i], card->flops_per_s[i]);
+        worst->peak_flops_per_s[i] =
+            fmin(worst->peak_flops_per_s[i], card->peak_flops_per_s[i]);
+    }
+    worst->bytes_per_s = fmin(worst->bytes_per_s, card->bytes_per_s);
+    worst->link_bytes_per_s =
+        fmin(worst->link_bytes_per_s, card->link_bytes_per_s);
+    worst->memory_bytes = fmin(worst->memory_bytes, card->memory_bytes);
+    worst->kernel_s = fmax(worst->kernel_s, card->kernel_s);
+    worst->link_latency_s = fmax(worst->link_latency_s, card->link_latency_s);
+}
+
+/* Of each figure the worst of all nodes, which ranks then have alike. */
+static enum merak_status take_worst(struct calibrate *c,
+                                    struct merak_error *err)
+{
+    struct merak_boot *boot = c->world.boot;
+    size_t size = (size_t)boot->size;
+    struct card mine = make_card(&c->device);
+    struct card *cards = calloc(size, sizeof(*cards));
+    enum merak_status rc =
+        cards == NULL ? merak_fail_nomem(err, size * sizeof(*cards)) : MERAK_OK;
+
+    rc = merak_boot_agree(boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = boot->ops->allgather(boot, &mine, sizeof(mine), cards, err);
+    for (int r = 1, nodes = 1; r < boot->size && rc == MERAK_OK; r++) {
+        if (boot->node_of[r] < nodes)
+            continue;
+        take_worse(&cards[0], &cards[r]);
+        nodes++;
+    }
+    if (rc == MERAK_OK)
+        take_card(&c->device, &cards[0]);
+    free(cards);
+    return rc;
+}
+
+static enum merak_status measure_node(struct calibrate *c,
+                                      struct merak_error *err)
+{
+    enum merak_status rc =
+        calibrate_alone(c->world.backend, c->threads, &c->device, err);
+
+    rc = merak_boot_agree(c->world.boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = take_worst(c, err);
+    if (rc == MERAK_OK)
+        rc = calibrate_kernels(&c->world, c->threads, c->rounds, &c->device,
+                               err);
+    /* Of one node, as far as is known the same. */
+    c->device.net_bytes_per_s = c->device.link_bytes_per_s;
+    c->device.net_latency_s = c->device.link_latency_s;
+    if (c->memory_gib > 0)
+        c->device.memory_bytes = (size_t)(c->memory_gib * 0x1p30);
+    snprintf(c->device.name, sizeof(c->device.name), "%s, %d thread%s",
+             c->backend_name, c->threads, c->threads > 1 ? "s" : "");
+    return rc;
+}
+
+/* The device that the net is measured for is rank 0's to know. */
+static enum merak_status load_device(struct calibrate *c,
+                                     struct merak_error *err)
+{
+    int ranks = c->device.ranks_per_node;
+    enum merak_status rc = MERAK_OK;
+
+    if (c->world.boot->rank == 0)
+        rc = merak_device_find(c->base, &c->device, err);
+    if (rc == MERAK_ERR_NOT_FOUND || rc == MERAK_ERR_FORMAT)
+        rc = MERAK_ERR_CONFIG; /* of the option */
+    c->device.ranks_per_node = ranks;
+    return rc;
+}
+
+static enum merak_status measure(struct calibrate *c, struct merak_error *err)
+{
+    enum merak_status rc = c->net ? load_device(c, err) : measure_node(c, err);
+
+    rc = merak_boot_agree(c->world.boot, rc, err);
+    if (rc != MERAK_OK || c->world.boot->n_nodes == 1)
+        return rc;
+    return calibrate_net(&c->world, c->rounds, &c->device, err);
+}
+
+/* --- the command ---------------------------------------------------------- */
+
+#define AT(field) offsetof(struct calibrate, field)
+
+static const struct merak_option rows[] = {
+    {"out", MERAK_OPTION_TEXT, AT(out),
+     .about = "where to; ends in .json (required)", .arg = "FILE"},
+    {"threads", MERAK_OPTION_INT, AT(threads), .about = "of a rank (1)",
+     .least = 1, .most = 4096},
+    {"rounds", MERAK_OPTION_INT, AT(rounds),
+     .about = "over all models and links that are timed (3)", .least = 1,
+     .most = 100},
+    {"net", MERAK_OPTION_YES, AT(net),
+     .about = "measure only what is between nodes, the rest is --device's"},
+    {"ranks-per-node", MERAK_OPTION_INT, AT(device.ranks_per_node),
+     .about = "to be noted in the file (as many as were started)", .least = 1,
+     .most = 4096},
+    {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
+     .about = "that a rank may take (7/8 of this machine's, shared out)",
+     .positive = true, .most = 1e6},
+    {"backend", MERAK_OPTION_TEXT, AT(backend_name), .about = "kernels (cpu)",
+     .arg = "NAME"},
+    {"from", MERAK_OPTION_TEXT, AT(from),
+     .about = "measure nothing: take the times of a run from its trace",
+     .arg = "DIR"},
+    {"device", MERAK_OPTION_TEXT, AT(base),
+     .about = "what --from or --net corrects: a name or a file (cpu)",
+     .arg = "WORD"},
+};
+
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
+static void print_help(void)
+{
+    puts("usage: merak calibrate --out FILE [OPTION]...\n"
+         "\n"
+         "Measure this cluster's kernels, memory, copies and links into a "
+         "device\n"
+         "file, for `merak plan`.  Start it as ranks will be, as many on a "
+         "node, on\n"
+         "as many cores each:\n"
+         "\n"
+         "  srun -N 2 -n 16 -c 4 merak calibrate --threads 4 "
+         "..\n"
+         "\n"
+         "With --from, in one process, correct a device by what a traced run "
+         "took\n"
+         "instead.\n");
+    merak_options_help(&table, stdout);
+}
+
+static enum merak_status parse(int argc, char **argv, struct calibrate *c,
+                               struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_options_parse(&table, argc, argv, c, &c->help, err);
+    size_t n = c->out == NULL ? 0 : strlen(c->out);
+
+    if (rc != MERAK_OK || c->help)
+        return rc;
+    if (n < 6 || strcmp(c->out + n - 5, ".json") != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "give --out FILE.json, where the device file goes");
+    if (c->from == NULL && c->base != NULL && !c->net)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--device %.100s is what a trace or links correct: "
+                          "give --from DIR or --net, too",
+                          c->base);
+    if (c->net && (c->from != NULL || c->threads > 0 || c->memory_gib > 0))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--net measures links alone: --from, --threads and "
+                          "--memory-gib are the device's that it corrects");
+    if (c->from != NULL && (c->threads > 0 || c->rounds > 0 ||
+                            c->memory_gib > 0 || c->device.ranks_per_node > 0))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--from measures nothing: --threads, --rounds, "
+                          "--ranks-per-node and --memory-gib are the "
+                          "device's that it corrects");
+    return MERAK_OK;
+}
+
+static int ranks_on(const struct merak_boot *boot, int node)
+{
+    int n = 0;
+
+    for (int r = 0; r < boot->size; r++)
+        n += boot->node_of[r] == node;
+    return n;
+}
+
+static enum merak_status check_ranks(struct calibrate *c,
+                                     struct merak_error *err)
+{
+    const struct merak_boot *boot = c->world.boot;
+    int first = ranks_on(boot, 0);
+
+    if (c->net && boot->n_nodes == 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--net measures links between nodes, and there is "
+                          "%s alone: start as many ranks on each of several "
+                          "nodes (srun -N 2 --ntasks-per-node=%d)",
+                          boot->host, first);
+    for (int i = 1; i < boot->n_nodes; i++) {
+        int n = ranks_on(boot, i);
+
+        if (n != first)
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "%d ranks on %.40s, %d on %.40s: plans have as "
+                              "many on each node, so start as many (srun "
+                              "-N %d --ntasks-per-node=%d)",
+                              first, boot->hosts[0], n, boot->hosts[i],
+                              boot->n_nodes, first > n ? first : n);
+    }
+    if (c->device.ranks_per_node == 0)
+        c->device.ranks_per_node = first;
+    return MERAK_OK;
+}
+
+/* What all ranks found alike is rank 0's to print and to write. */
+static int run(struct calibrate *c)
+{
+    struct merak_error err = {0};
+    const struct merak_boot *boot = c->world.boot;
+    enum merak_status rc = check_ranks(c, &err);
+
+    if (rc == MERAK_OK && boot->rank > 0 &&
+        freopen("/dev/null", "w", stdout) == NULL)
+        rc = merak_fail(&err, MERAK_ERR_SYSTEM, "/dev/null: %m");
+    rc = merak_boot_agree(c->world.boot, rc, &err);
+    if (rc == MERAK_OK)
+        rc = measure(c, &err);
+    if (rc == MERAK_OK && boot->rank == 0)
+        rc = merak_device_save(&c->device, c->out, &err);
+    rc = merak_boot_agree(c->world.boot, rc, &err);
+    if (rc == MERAK_OK)
+        return MERAK_EXIT_DONE;
+    if (boot->rank == 0)
+        fprintf(stderr, "merak calibrate: %s\n", err.text);
+    return rc == MERAK_ERR_CONFIG ? MERAK_EXIT_CONFIG : MERAK_EXIT_RESOURCE;
+}
+
+int merak_cmd_calibrate(int argc, char **argv)
+{
+    struct calibrate c = {.backend_name = "cpu"};
+    struct merak_error err = {0};
+    enum merak_status rc = parse(argc, argv, &c, &err);
+    int code;
+
+    if (rc == MERAK_OK && c.help) {
+        print_help();
+        return MERAK_EXIT_DONE;
+    }
+    if (rc == MERAK_OK)
+        rc = merak_backend_find(c.backend_name, &c.world.backend, &err);
+    if (rc == MERAK_OK && c.from == NULL &&
+        (c.world.backend->emulated || c.world.backend->accel != NULL))
+        rc = merak_fail(&err, MERAK_ERR_CONFIG,
+                        "--backend %s has no kernels to be timed; use cpu or "
+                        "ref",
+                        c.backend_name);
+    if (rc != MERAK_OK) {
+        fprintf(stderr, "merak calibrate: %s\n", err.text);
+        return MERAK_EXIT_CONFIG;
+    }
+    c.base = c.base != NULL ? c.base : "cpu";
+    if (c.from != NULL)
+        return calibrate_from_trace(
+            &(struct calibrate_from){c.from, c.base, c.backend_name, c.out});
+    c.threads = c.threads > 0 ? c.threads : 1;
+    c.rounds = c.rounds > 0 ? c.rounds : ROUNDS;
+    rc = merak_boot_open(&c.world.boot, &err);
+    if (rc != MERAK_OK) {
+        fprintf(stderr, "merak calibrate: %s\n", err.text);
+        return MERAK_EXIT_LAUNCH;
+    }
+    code = run(&c);
+    merak_device_fini(&c.device);
+    merak_boot_close(c.world.boot);
+    return code;
+}

@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_sandbox.c - `merak sandbox`: run a command under a private real Slurm
+ *
+ * The daemons are started and stopped by a script, merak-sandbox, which also
+ * says what it leaves in its directory.  This file supervises: it cleans the
+ * environment, starts the script, runs COMMAND in the foreground, and stops
+ * the daemons when COMMAND or we end.  If we are killed outright, the pipe we
+ * hold closes and the script's keeper stops them.
+ */
+#include "config.h"
+
+#include "cmd/cmd.h"
+
+#include "base/nearest.h"
+#include "runtime/runtime.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The keeper's end of the pipe, agreed with the script. */
+enum { KEEPER_FD = 3 };
+
+/* COMMAND is killed so long after it was told to end: Slurm's own srun hangs
+ * at the end of some heterogeneous steps, in its PMIx agent, and heeds
+ * nothing. */
+enum { GRACE_SECONDS = 5 };
+
+/* The script's ranges. */
+enum { MAX_NODES = 60, MAX_CPUS = 256 };
+
+struct sandbox {
+    const char *dir; /* as given, or temp_dir */
+    const char *nodes, *cpus;
+    const char *link_gbit; /* NULL: nodes share this machine's network */
+    const char *plugin; /* as given; NULL: look for it */
+    bool help;
+    char temp_dir[PATH_MAX]; /* ours to remove; empty if --dir was given */
+    char exe_dir[PATH_MAX];  /* where `merak` is */
+    char script[PATH_MAX + 32];
+    char plugin_file[PATH_MAX + 64];
+    int pipe[2];
+    sigset_t signals; /* blocked in us, taken by wait_for() */
+};
+
+static const char usage[] =
+    "usage: merak sandbox [OPTION]... -- COMMAND [ARG]...\n"
+    "       merak sandbox start --dir DIR [OPTION]...\n"
+    "       merak sandbox stop --dir DIR\n"
+    "\n"
+    "Run COMMAND under a private real Slurm on this machine (munge, PMIx and\n"
+    "a tree of two leaf switches included), then take it down again; the\n"
+    "exit code is COMMAND's.  `start` leaves it running and prints the line\n"
+    "that a shell needs to use it.\n"
+    "\n"
+    "  --nodes N      number of nodes (default 4)\n"
+    "  --cpus N       CPUs of each node, real or not (default 8)\n"
+    "  --link-gbit N  nodes have networks of their own, with links of N\n"
+    "                 Gbit/s and no shared memory between them; needs root\n"
+    "  --dir DIR      where its files go (default: a temporary directory)\n"
+    "  --plugin FILE  the SPANK plugin to load, or \"none\"\n";
+
+static int fail(const char *what, const char *why)
+{
+    fprintf(stderr, "merak sandbox: %s: %s\n", what, why);
+    return MERAK_EXIT_RESOURCE;
+}
+
+/* --- where things are ---------------------------------------------------- */
+
+/* The directory of the `merak` that the user calls: in a build tree the
+ * program itself lies in .libs, behind libtool's wrapper. */
+static int find_exe_dir(char *dir, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", dir, size - 1);
+    char *slash;
+
+    if (n < 0)
+        return fail("/proc/self/exe", strerror(errno));
+    dir[n] = '\0';
+    slash = strrchr(dir, '/');
+    *slash = '\0';
+    slash = strrchr(dir, '/');
+    if (slash != NULL && strcmp(slash, "/.libs") == 0)
+        *slash = '\0';
+    return 0;
+}
+
+static int find_script(struct sandbox *sb)
+{
+    const char *const places[] = {"", "/../libexec/merak"};
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+        snprintf(sb->script, sizeof(sb->script), "%s%s/merak-sandbox",
+                 sb->exe_dir, places[i]);
+        if (access(sb->script, X_OK) == 0)
+            return 0;
+    }
+    snprintf(sb->script, sizeof(sb->script), "%s/merak-sandbox",
+             MERAK_LIBEXECDIR);
+    if (access(sb->script, X_OK) == 0)
+        return 0;
+    return fail(sb->script, strerror(errno));
+}
+
+/* The plugin of this build tree, else the installed one. */
+static int find_plugin(struct sandbox *sb)
+{
+    if (sb->plugin != NULL && strcmp(sb->plugin, "none") == 0)
+        return 0;
+    if (sb->plugin != NULL) {
+        if (realpath(sb->plugin, sb->plugin_file) == NULL)
+            return fail(sb->plugin, strerror(errno));
+        return 0;
+    }
+    snprintf(sb->plugin_file, sizeof(sb->plugin_file),
+             "%s/../spank_plugin/.libs/spank_merak.so", sb->exe_dir);
+    if (access(sb->plugin_file, R_OK) == 0)
+        return 0;
+    snprintf(sb->plugin_file, sizeof(sb->plugin_file), "%s/spank_merak.so",
+             MERAK_SPANKDIR);
+    if (access(sb->plugin_file, R_OK) == 0)
+        return 0;
+    fputs("merak sandbox: no spank_merak.so found, going without "
+          "--merak-* options\n",
+          stderr);
+    sb->plugin_file[0] = '\0';
+    return 0;
+}
+
+static int choose_dir(struct sandbox *sb)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    if (sb->dir != NULL)
+        return 0;
+    snprintf(sb->temp_dir, sizeof(sb->temp_dir), "%s/merak-XXXXXX",
+             tmp != NULL && tmp[0] == '/' ? tmp : "/tmp");
+    if (mkdtemp(sb->temp_dir) == NULL)
+        return fail(sb->temp_dir, strerror(errno));
+    /* munged wants its socket open to all; the key beside it is not */
+    if (chmod(sb->temp_dir, 0755) != 0)
+        return fail(sb->temp_dir, strerror(errno));
+    sb->dir = sb->temp_dir;
+    return 0;
+}
+
+/* --- the environment ----------------------------------------------------- */
+
+/* Variables of another Slurm, or of a job we run in, would change what the
+ * sandbox's commands do; so would our own options. */
+static bool is_foreign(const char *entry)
+{
+    const char *const prefixes[] = {"MERAK_",  "SLURM", "SRUN_", "SBATCH_",
+                                    "SALLOC_", "PMIX_", "PMI_"};
+
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
+        if (strncmp(entry, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void clean_environment(void)
+{
+    extern char **environ;
+    char name[256];
+
+    for (char **e = environ; *e != NULL;) {
+        size_t n = strcspn(*e, "=");
+
+        if (!is_foreign(*e) || n >= sizeof(name)) {
+            e++;
+            continue;
+        }
+        memcpy(name, *e, n);
+        name[n] = '\0';
+        unsetenv(name); /* moves the following entries up to e */
+    }
+}
+
+/* Let COMMAND find the sandbox and this merak. */
+static int enter_environment(const struct sandbox *sb)
+{
+    const char *path = getenv("PATH");
+    char real[PATH_MAX], conf[PATH_MAX + 16];
+    char *longer = NULL;
+
+    if (realpath(sb->dir, real) == NULL)
+        return fail(sb->dir, strerror(errno));
+    snprintf(conf, sizeof(conf), "%s/slurm.conf", real);
+    if (asprintf(&longer, "%s:%s", sb->exe_dir,
+                 path != NULL ? path : "/usr/bin:/bin") < 0)
+        return fail("PATH", strerror(ENOMEM));
+    setenv("SLURM_CONF", conf, 1);
+    setenv("PATH", longer, 1);
+    free(longer);
+    return 0;
+}
+
+/* The script's range, told before anything is made. */
+static bool is_link_rate(const char *text)
+{
+    char *end;
+    double gbit = strtod(text, &end);
+
+    return text[0] != '\0' && strspn(text, "0123456789.") == strlen(text) &&
+           *end == '\0' && gbit >= 0.001 && gbit <= 100;
+}
+
+/*
+ * A network of our own, for all that we start: what the script makes in it
+ * meets no other sandbox, no firewall, and goes with its last process.
+ */
+static int enter_network(void)
+{
+    if (unshare(CLONE_NEWNET) == 0)
+        return 0;
+    if (errno != EPERM)
+        return fail("--link-gbit: no network namespace", strerror(errno));
+    return fail("--link-gbit",
+                "only root (CAP_SYS_ADMIN) can make networks; run it with "
+                "sudo, or leave the option out");
+}
+
+/* --- processes ----------------------------------------------------------- */
+
+static int exit_code(int status)
+{
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Whether pid has ended.  Others that it left to us are collected by the way.
+ */
+static bool has_ended(pid_t pid, int *status_p)
+{
+    int status;
+    pid_t ended;
+
+    while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (ended == pid) {
+            *status_p = status;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The parent of a process, 0 if it is gone. */
+static pid_t parent_of(pid_t pid)
+{
+    char name[64], line[512], *end;
+    FILE *in;
+    size_t n;
+
+    snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
+    in = fopen(name, "re");
+    if (in == NULL)
+        return 0;
+    n = fread(line, 1, sizeof(line) - 1, in);
+    fclose(in);
+    line[n] = '\0';
+    end = strrchr(line, ')'); /* a program's name may hold anything */
+    return end != NULL && strlen(end) > 4 ? (pid_t)atoi(end + 4) : 0;
+}
+
+static bool is_ours(pid_t pid)
+{
+    while (pid > 1 && pid != getpid())
+        pid = parent_of(pid);
+    return pid == getpid();
+}
+
+/* Kill COMMAND and all that it started.  The daemons are not below us: they
+ * were left to init before we took in orphans. */
+static void kill_all(pid_t pid)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+
+    while (proc != NULL && (entry = readdir(proc)) != NULL) {
+        pid_t other = (pid_t)atoi(entry->d_name);
+
+        if (other > 0 && other != getpid() && is_ours(other))
+            kill(other, SIGKILL);
+    }
+    if (proc != NULL)
+        closedir(proc);
+    kill(pid, SIGKILL);
+}
+
+static int64_t now_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+/*
+ * Wait for pid; meanwhile TERM and HUP go on to it.  INT and QUIT reach it
+ * from the terminal by itself and are not ours to act on.  With grace: when it
+ * has not ended so many seconds after the first of them it is killed, and what
+ * it started; a second one does that at once.
+ */
+static int wait_for(const struct sandbox *sb, pid_t pid, int grace)
+{
+    const struct timespec tick = {.tv_sec = 1};
+    int64_t deadline = INT64_MAX;
+    int status, sig;
+
+    while (!has_ended(pid, &status)) {
+        sig = sigtimedwait(&sb->signals, NULL,
+                           deadline == INT64_MAX ? NULL : &tick);
+        if (sig == SIGTERM || sig == SIGHUP) {
+            kill(pid, sig);
+            deadline = deadline == INT64_MAX ? now_seconds() + grace : 0;
+        }
+        if (grace > 0 && now_seconds() >= deadline) {
+            fputs("merak sandbox: the command does not end: killed\n", stderr);
+            kill_all(pid);
+            grace = 0;
+        }
+    }
+    return exit_code(status);
+}
+
+/* In a child: run argv with the signals of an ordinary process. */
+static void run(const struct sandbox *sb, char *const *argv)
+{
+    sigprocmask(SIG_UNBLOCK, &sb->signals, NULL);
+    execvp(argv[0], argv);
+    fprintf(stderr, "merak sandbox: %s: %s\n", argv[0], strerror(errno));
+    _exit(errno == ENOENT ? 127 : 126);
+}
+
+/* dup2() to itself would leave close-on-exec set. */
+static int inherit_pipe(int fd)
+{
+    if (fd == KEEPER_FD)
+        return fcntl(fd, F_SETFD, 0);
+    return dup2(fd, KEEPER_FD);
+}
+
+static int start_daemons(struct sandbox *sb, bool keeper)
+{
+    char *argv[16] = {sb->script,      "start",         "--dir",
+                      (char *)sb->dir, "--nodes",       (char *)sb->nodes,
+                      "--cpus",        (char *)sb->cpus};
+    char kbit[32];
+    int n = 8;
+    pid_t pid;
+
+    if (sb->plugin_file[0] != '\0') {
+        argv[n++] = "--plugin";
+        argv[n++] = sb->plugin_file;
+    }
+    if (sb->link_gbit != NULL) {
+        snprintf(kbit, sizeof(kbit), "%.0f", strtod(sb->link_gbit, NULL) * 1e6);
+        argv[n++] = "--link-kbit";
+        argv[n++] = kbit;
+    }
+    if (keeper) {
+        argv[n++] = "--keeper";
+        argv[n++] = sb->temp_dir[0] != '\0' ? "remove" : "stay";
+    }
+    pid = fork();
+    if (pid < 0)
+        return fail("fork", strerror(errno));
+    if (pid == 0) {
+        if (keeper && inherit_pipe(sb->pipe[0]) < 0)
+            _exit(fail("pipe", strerror(errno)));
+        run(sb, argv);
+    }
+    return wait_for(sb, pid, 0);
+}
+
+/* A ^C that ends COMMAND must not end the cleaning up. */
+static int stop_daemons(const struct sandbox *sb)
+{
+    char *argv[8] = {(char *)sb->script, "stop", "--dir", (char *)sb->dir};
+    pid_t pid;
+
+    if (sb->temp_dir[0] != '\0') {
+        argv[4] = "--keeper";
+        argv[5] = "remove";
+    }
+    pid = fork();
+    if (pid < 0)
+        return fail("fork", strerror(errno));
+    if (pid == 0) {
+        signal(SIGINT, SIG_IGN);
+        signal(SIGQUIT, SIG_IGN);
+        signal(SIGHUP, SIG_IGN);
+        signal(SIGTERM, SIG_IGN);
+        run(sb, argv);
+    }
+    return wait_for(sb, pid, 0);
+}
+
+static int run_command(const struct sandbox *sb, char **command)
+{
+    pid_t pid;
+
+    if (enter_environment(sb) != 0)
+        return MERAK_EXIT_RESOURCE;
+    pid = fork();
+    if (pid < 0)
+        return fail("fork", strerror(errno));
+    if (pid == 0)
+        run(sb, command);
+    return wait_for(sb, pid, GRACE_SECONDS);
+}
+
+/* srun says "More processors requested than permitted", and not what of. */
+static void explain_refusal(const struct sandbox *sb)
+{
+    char path[PATH_MAX + 16], line[1024];
+    bool refused = false;
+    FILE *log;
+
+    snprintf(path, sizeof(path), "%s/ctld/log", sb->dir);
+    log = fopen(path, "re");
+    while (log != NULL && fgets(line, sizeof(line), log) != NULL)
+        refused = refused || strstr(line, "More processors requested") ||
+                  strstr(line, "Node count specification invalid") ||
+                  strstr(line, "Requested node configuration");
+    if (log != NULL)
+        fclose(log);
+    if (refused)
+        fprintf(stderr,
+                "merak sandbox: a job asked for more than there is: %s nodes "
+                "of %s CPUs; --nodes and --cpus make them larger\n",
+                sb->nodes, sb->cpus);
+}
+
+/* --- the three forms ----------------------------------------------------- */
+
+static int do_run(struct sandbox *sb, char **command)
+{
+    int rc;
+
+    /* Neither end may reach COMMAND: the pipe is to close with us. */
+    if (pipe2(sb->pipe, O_CLOEXEC) != 0)
+        return fail("pipe", strerror(errno));
+    rc = choose_dir(sb);
+    if (rc != 0)
+        return rc;
+    rc = start_daemons(sb, true);
+    if (rc != 0) {
+        if (rc > 128) /* interrupted: take down what is there */
+            stop_daemons(sb);
+        rmdir(sb->temp_dir); /* unless there are logs in it */
+        return rc;
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* not before the daemons, see kill_all */
+    rc = run_command(sb, command);
+    if (rc != 0)
+        explain_refusal(sb);
+    stop_daemons(sb);
+    return rc;
+}
+
+static int do_start(struct sandbox *sb)
+{
+    int rc = start_daemons(sb, false);
+
+    if (rc != 0)
+        return rc;
+    rc = enter_environment(sb);
+    if (rc == 0)
+        printf("export SLURM_CONF=%s\n", getenv("SLURM_CONF"));
+    return rc;
+}
+
+static int parse(struct sandbox *sb, int argc, char **argv)
+{
+    const struct option options[] = {
+        {"nodes", required_argument, NULL, 'n'},
+        {"cpus", required_argument, NULL, 'c'},
+        {"link-gbit", required_argument, NULL, 'l'},
+        {"dir", required_argument, NULL, 'd'},
+        {"plugin", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    char meant[MERAK_NEAREST_TEXT];
+    int c;
+
+    optind = 1;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, "+:", options, NULL)) != -1) {
+        switch (c) {
+        case 'n':
+            sb->nodes = optarg;
+            break;
+        case 'c':
+            sb->cpus = optarg;
+            break;
+        case 'l':
+            sb->link_gbit = optarg;
+            break;
+        case 'd':
+            sb->dir = optarg;
+            break;
+        case 'p':
+            sb->plugin = optarg;
+            break;
+        case 'h':
+            sb->help = true;
+            break;
+        default:
+            fprintf(stderr, "merak sandbox: %s %s%s\n", argv[optind - 1],
+                    c == ':' ? "needs a value" : "is no option of ours",
+                    c == ':' ? ""
+                             : merak_cmd_meant(options, argv[optind - 1], meant,
+                                               sizeof(meant)));
+            return MERAK_EXIT_CONFIG;
+        }
+    }
+    return 0;
+}
+
+static int check_count(const char *option, const char *text, int most)
+{
+    size_t n = strlen(text);
+
+    if (n > 0 && n < 6 && strspn(text, "0123456789") == n && atoi(text) > 0 &&
+        atoi(text) <= most)
+        return 0;
+    fprintf(stderr, "merak sandbox: %s: expected 1..%d, got \"%s\"\n", option,
+            most, text);
+    return MERAK_EXIT_CONFIG;
+}
+
+static int prepare(struct sandbox *sb)
+{
+    sigemptyset(&sb->signals);
+    sigaddset(&sb->signals, SIGCHLD);
+    sigaddset(&sb->signals, SIGTERM);
+    sigaddset(&sb->signals, SIGHUP);
+    sigaddset(&sb->signals, SIGINT);
+    sigaddset(&sb->signals, SIGQUIT);
+    sigprocmask(SIG_BLOCK, &sb->signals, NULL);
+    signal(SIGCHLD, SIG_DFL); /* ignored, it would hide exit codes */
+    clean_environment();
+    if (find_exe_dir(sb->exe_dir, sizeof(sb->exe_dir)) != 0 ||
+        find_script(sb) != 0)
+        return MERAK_EXIT_RESOURCE;
+    return 0;
+}
+
+int merak_cmd_sandbox(int argc, char **argv)
+{
+    struct sandbox sb = {.nodes = "4", .cpus = "8"};
+    const char *verb = argc > 1 ? argv[1] : "";
+    bool start = strcmp(verb, "start") == 0;
+    bool stop = strcmp(verb, "stop") == 0;
+    int skip = start || stop ? 1 : 0;
+    int rc = parse(&sb, argc - skip, argv + skip);
+    char **command = argv + skip + optind;
+
+    if (rc != 0)
+        return rc;
+    if (sb.help) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    rc = check_count("--nodes", sb.nodes, MAX_NODES);
+    if (rc == 0)
+        rc = check_count("--cpus", sb.cpus, MAX_CPUS);
+    if (rc != 0)
+        return rc;
+    if ((start || stop) != (*command == NULL) ||
+        ((start || stop) && sb.dir == NULL)) {
+        fputs("merak sandbox: expected `-- COMMAND`, `start --dir DIR` or "
+              "`stop --dir DIR`; see --help\n",
+              stderr);
+        return MERAK_EXIT_CONFIG;
+    }
+    if (sb.link_gbit != NULL && !is_link_rate(sb.link_gbit)) {
+        fprintf(stderr,
+                "merak sandbox: --link-gbit: expected a number of Gbit/s "
+                "from 0.001 to 100, got \"%s\"\n",
+                sb.link_gbit);
+        return MERAK_EXIT_CONFIG;
+    }
+    if (sb.link_gbit != NULL && (start || stop)) {
+        fputs("merak sandbox: --link-gbit: that network is COMMAND's alone; "
+              "expected `-- COMMAND`, which may be a shell\n",
+              stderr);
+        return MERAK_EXIT_CONFIG;
+    }
+    rc = prepare(&sb);
+    if (rc == 0 && sb.link_gbit != NULL)
+        rc = enter_network();
+    if (rc != 0)
+        return rc;
+    if (stop)
+        return stop_daemons(&sb);
+    rc = find_plugin(&sb);
+    if (rc != 0)
+        return rc;
+    return start ? do_start(&sb) : do_run(&sb, command);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_train.c - `merak train`: the stock trainer for Hugging Face models */
+#include "config.h"
+
+#include "cmd/cmd.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "io/hf_config.h"
+#include "merak/train.h"
+#include "runtime/boot/boot.h"
+#include "runtime/runtime.h"
+#include "runtime/train/train_options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What a program with a model of its own has no use for. */
+struct model_options {
+    const char *model;
+    int unknown; /* enum merak_hf_unknown */
+};
+
+static const struct merak_option rows[] = {
+    {"model", MERAK_OPTION_TEXT, offsetof(struct model_options, model),
+     .about = "Hugging Face folder, or its config.json (required)",
+     .arg = "DIR"},
+    {"config-unknown", MERAK_OPTION_WORD,
+     offsetof(struct model_options, unknown),
+     .about = "fields of config.json that nothing is known of (refuse)",
+     .words = "refuse|ignore"},
+};
+
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
+static void print_help(void)
+{
+    puts("usage: merak train --model DIR --data PREFIX [OPTION VALUE]...\n"
+         "       merak train plan [OPTION]...     as merak plan\n");
+    merak_options_help(&table, stdout);
+    merak_train_options_help();
+}
+
+static enum merak_status load(const struct model_options *opt,
+                              struct merak_hf_config *config,
+                              struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (opt->model == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "no model: give --model DIR, a Hugging Face folder "
+                          "or its config.json");
+    rc = merak_hf_config_read(opt->model, (enum merak_hf_unknown)opt->unknown,
+                              config, err);
+    if (rc == MERAK_OK && config->note[0] != '\0' && merak_boot_is_first())
+        merak_info("io", "%s", config->note);
+    return rc;
+}
+
+int merak_cmd_train(int argc, char **argv)
+{
+    struct model_options opt = {.model = NULL};
+    struct merak_hf_config config;
+    struct merak_error err;
+    bool help = false;
+    enum merak_status rc;
+
+    if (argc > 1 && strcmp(argv[1], "plan") == 0)
+        return merak_cmd_plan(argc - 1, argv + 1);
+    rc = merak_options_take(&table, merak_train_options_table(), &argc, argv,
+                            &opt, &help, &err);
+    if (rc == MERAK_OK && help) {
+        print_help();
+        return MERAK_EXIT_DONE;
+    }
+    if (rc == MERAK_OK)
+        rc = load(&opt, &config, &err);
+    if (rc != MERAK_OK) {
+        if (merak_boot_is_first())
+            fprintf(stderr, "merak: error: %s\n", err.text);
+        return MERAK_EXIT_CONFIG;
+    }
+    return merak_train(argc, argv, merak_hf_describe, &config);
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_trace.c - `merak trace`: where a step's time went; its command line */
+#include "config.h"
+
+#include "cmd/cmd.h"
+#include "cmd/trace/trace_verbs.h"
+
+#include "base/nearest.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: merak trace summary DIR [--step N] [--top N]\n"
+    "       merak trace svg DIR [--step N] [--predicted] (-o FILE | --text)\n"
+    "       merak trace perfetto DIR [--step N] [--predicted] -o FILE\n"
+    "       merak trace plan DIR -o FILE\n"
+    "       merak trace diff DIR (DIR | --predicted) [--step N] [--top N]\n"
+    "\n"
+    "  summary      each rank's compute, communication (exposed, and hidden\n"
+    "               behind compute), waits for others in collectives, and "
+    "idle\n"
+    "               time; the busiest instructions\n"
+    "  svg          a picture of one step\n"
+    "  perfetto     all steps as events for ui.perfetto.dev\n"
+    "  plan         the plan that the run followed, for another to follow\n"
+    "  diff         two runs, or a run and what was predicted of it, side by\n"
+    "               side: where the difference of their steps comes from\n"
+    "\n"
+    "  --step N     this step (summary, diff: default all but the first; svg:\n"
+    "               the last; perfetto: all)\n"
+    "  --top N      rows shown (default 10)\n"
+    "  --predicted  the predicted step instead (diff: as the first of the "
+    "two)\n"
+    "  -o FILE      where the picture, the events or the plan go; - is\n"
+    "               standard output\n"
+    "  --text       draw the picture in the terminal instead\n"
+    "\n"
+    "DIR holds the files trace-RANK.h5 of a run.  Exit codes: 0 fine,\n"
+    "66 usage, 67 no trace or a damaged one, 69 no memory or no space.\n"
+    "merak-trace(1) has the rest.\n";
+
+/* What goes with which verb. */
+static const struct verb {
+    const char *name;
+    int (*run)(const struct trace_options *opt, const struct trace *trace);
+    bool draws, predicts, has_top;
+} verbs[] = {
+    {"summary", trace_run_summary, false, false, true},
+    {"svg", trace_run_svg, true, true, false},
+    {"perfetto", trace_run_perfetto, true, true, false},
+    {"plan", trace_run_plan, true, false, false},
+    {"diff", trace_run_diff, false, true, true},
+};
+
+/* --- helpers of the verbs --------------------------------------------------
+ */
+
+int trace_failed(const struct trace_options *opt, enum merak_status rc,
+                 const struct merak_error *err)
+{
+    fprintf(stderr, "merak trace %s: %s\n", opt->verb, err->text);
+    if (rc == MERAK_ERR_NOMEM || rc == MERAK_ERR_NOSPACE)
+        return MERAK_EXIT_RESOURCE;
+    return MERAK_EXIT_DATA;
+}
+
+int trace_flushed(const struct trace_options *opt)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return MERAK_EXIT_DONE;
+    fprintf(stderr, "merak trace %s: cannot write the output\n", opt->verb);
+    return MERAK_EXIT_RESOURCE;
+}
+
+void trace_unload(struct trace *trace)
+{
+    merak_trace_unload(trace->rank, trace->n);
+    free(trace->step);
+}
+
+static int list_steps(const struct trace_options *opt, struct trace *trace)
+{
+    struct merak_error err;
+    enum merak_status rc = merak_trace_steps(
+        trace->rank, trace->n, &trace->step, &trace->n_steps, &err);
+
+    if (rc != MERAK_OK)
+        return trace_failed(opt, rc, &err);
+    if (trace->n_steps > 0)
+        return MERAK_EXIT_DONE;
+    fprintf(stderr, "merak trace %s: no step in %s has finished on all ranks\n",
+            opt->verb, trace->dir);
+    return MERAK_EXIT_DATA;
+}
+
+int trace_load(const struct trace_options *opt, const char *dir,
+               struct trace *trace)
+{
+    struct merak_error err;
+    enum merak_status rc = merak_trace_load(dir, &trace->rank, &trace->n, &err);
+
+    if (rc != MERAK_OK)
+        return trace_failed(opt, rc, &err);
+    trace->dir = dir;
+    return list_steps(opt, trace);
+}
+
+int trace_load_predicted(const struct trace_options *opt,
+                         const struct trace *from, struct trace *trace)
+{
+    struct merak_error err;
+    enum merak_status rc =
+        merak_trace_predicted(from->rank, from->n, &trace->rank, &err);
+
+    if (rc != MERAK_OK)
+        return trace_failed(opt, rc, &err);
+    trace->n = from->n;
+    trace->dir = from->dir;
+    return list_steps(opt, trace);
+}
+
+void trace_print_steps(FILE *out, const int32_t *step, int n)
+{
+    const int most = 8;
+
+    for (int i = 0; i < n; i++) {
+        if (n > most && i == most - 1) {
+            fprintf(out, ", .. %d", step[n - 1]);
+            return;
+        }
+        fprintf(out, i > 0 ? ", %d" : " %d", step[i]);
+    }
+}
+
+void trace_print_run(const struct trace *trace)
+{
+    const struct merak_trace_info *info = &trace->rank[0].info;
+
+    printf("%s: %d ranks, tp %d, pp %d, dp %d, %s, %d micro-batches, %s\n",
+           trace->dir, trace->n, info->tp, info->stages, info->dp,
+           info->schedule, info->microbatches, info->transport);
+}
+
+static bool has_step(const struct trace_options *opt, const struct trace *trace)
+{
+    for (int i = 0; i < trace->n_steps; i++) {
+        if (trace->step[i] == opt->step)
+            return true;
+    }
+    fprintf(stderr, "merak trace %s: step %d was not kept in %s; there are",
+            opt->verb, opt->step, trace->dir);
+    trace_print_steps(stderr, trace->step, trace->n_steps);
+    fputs("\n", stderr);
+    return false;
+}
+
+bool trace_choose_steps(const struct trace_options *opt,
+                        const struct trace *trace, struct trace_steps *steps)
+{
+    int skip = trace->n_steps > 1;
+
+    steps->one = (int32_t)opt->step;
+    steps->step = opt->has_step ? &steps->one : trace->step + skip;
+    steps->n = opt->has_step ? 1 : trace->n_steps - skip;
+    return !opt->has_step || has_step(opt, trace);
+}
+
+bool trace_choose_one(const struct trace_options *opt,
+                      const struct trace *trace, int32_t *step_p)
+{
+    *step_p =
+        opt->has_step ? (int32_t)opt->step : trace->step[trace->n_steps - 1];
+    return !opt->has_step || has_step(opt, trace);
+}
+
+/* --- the command line ------------------------------------------------------
+ */
+
+static int misused(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static int misused(const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("merak trace: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputs("; see `merak trace --help`\n", stderr);
+    return MERAK_EXIT_CONFIG;
+}
+
+static bool parse_count(const char *text, int *value)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+
+    if (*text == '\0' || *end != '\0' || n < 0 || n > INT32_MAX)
+        return false;
+    *value = (int)n;
+    return true;
+}
+
+/* An exit code, or -1 to go on. */
+static int parse_options(int argc, char **argv, struct trace_options *opt)
+{
+    static const struct option longs[] = {
+        {"help", no_argument, NULL, 'h'},
+        {"step", required_argument, NULL, 's'},
+        {"top", required_argument, NULL, 't'},
+        {"text", no_argument, NULL, 'x'},
+        {"predicted", no_argument, NULL, 'p'},
+        {NULL, 0, NULL, 0}};
+    char meant[MERAK_NEAREST_TEXT];
+    int c;
+
+    optind = 1;
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, "o:", longs, NULL)) != -1) {
+        if (c == 'h') {
+            fputs(usage, stdout);
+            return trace_flushed(opt);
+        } else if (c == 's' || c == 't') {
+            if (!parse_count(optarg, c == 's' ? &opt->step : &opt->top))
+                return misused("\"%s\" is no number", optarg);
+            opt->has_step |= c == 's';
+        } else if (c == 'o') {
+            opt->out = optarg;
+        } else if (c == 'x') {
+            opt->text = true;
+        } else if (c == 'p') {
+            opt->predicted = true;
+        } else {
+            return misused("%s is no option, or lacks its value%s",
+                           argv[optind - 1],
+                           merak_cmd_meant(longs, argv[optind - 1], meant,
+                                           sizeof(meant)));
+        }
+    }
+    return -1;
+}
+
+/* Options that the verb has, and where its output goes. */
+static int check_options(const struct verb *verb,
+                         const struct trace_options *opt)
+{
+    bool is_svg = verb->run == trace_run_svg;
+
+    if (!verb->draws && opt->out != NULL)
+        return misused("%s has no -o", verb->name);
+    if (!is_svg && opt->text)
+        return misused("%s has no --text", verb->name);
+    if (!verb->predicts && opt->predicted)
+        return misused("%s has no --predicted", verb->name);
+    if (!verb->has_top && opt->top >= 0)
+        return misused("%s has no --top", verb->name);
+    if (is_svg && (opt->out == NULL) == !opt->text)
+        return misused("svg needs -o FILE or --text, one of them");
+    if (verb->draws && !is_svg && opt->out == NULL)
+        return misused("%s needs -o FILE", verb->name);
+    return -1;
+}
+
+static int check_arguments(int argc, char **argv, struct trace_options *opt,
+                           const struct verb **verb_p)
+{
+    int dirs = 1;
+
+    if (optind >= argc)
+        return misused("a command is missing");
+    opt->verb = argv[optind];
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++) {
+        if (strcmp(opt->verb, verbs[i].name) == 0)
+            *verb_p = &verbs[i];
+    }
+    if (*verb_p == NULL)
+        return misused("no command \"%s\"", opt->verb);
+    if ((*verb_p)->run == trace_run_diff && !opt->predicted)
+        dirs = 2;
+    if (argc - optind - 1 < dirs)
+        return misused("%s needs %s", opt->verb,
+                       dirs == 1 ? "a directory"
+                                 : "two directories, or one and --predicted");
+    if (argc - optind - 1 > dirs)
+        return misused("%s: one argument too many, \"%s\"", opt->verb,
+                       argv[optind + dirs + 1]);
+    opt->dir = argv[optind + 1];
+    opt->other = dirs == 2 ? argv[optind + 2] : NULL;
+    return check_options(*verb_p, opt);
+}
+
+static int run(const struct verb *verb, const struct trace_options *opt)
+{
+    struct trace trace = {0}, predicted = {0};
+    int code = trace_load(opt, opt->dir, &trace);
+
+    if (code == MERAK_EXIT_DONE && verb->draws && opt->predicted) {
+        code = trace_load_predicted(opt, &trace, &predicted);
+        if (code == MERAK_EXIT_DONE)
+            code = verb->run(opt, &predicted);
+    } else if (code == MERAK_EXIT_DONE) {
+        code = verb->run(opt, &trace);
+    }
+    trace_unload(&predicted);
+    trace_unload(&trace);
+    return code;
+}
+
+int merak_cmd_trace(int argc, char **argv)
+{
+    struct trace_options opt = {.verb = "help", .top = -1};
+    const struct verb *verb = NULL;
+    int code = parse_options(argc, argv, &opt);
+
+    if (code < 0)
+        code = check_arguments(argc, argv, &opt, &verb);
+    if (code >= 0)
+        return code;
+    if (opt.top < 0)
+        opt.top = 10;
+    return run(verb, &opt);
+}

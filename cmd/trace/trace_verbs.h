@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd/trace/trace_verbs.h - what the verbs of `merak trace` share
+ *
+ * Each run_VERB() prints its own errors, one line, and returns the exit code.
+ */
+#ifndef MERAK_CMD_TRACE_TRACE_H
+#define MERAK_CMD_TRACE_TRACE_H
+
+#include "io/trace/summary.h"
+#include "runtime/runtime.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct trace_options {
+    const char *verb, *dir, *other; /* other: diff's second run, or NULL */
+    const char *out;
+    bool text, has_step, predicted;
+    int step, top;
+};
+
+struct trace {
+    const char *dir; /* borrowed */
+    struct merak_trace_rank *rank;
+    int n;
+    int32_t *step; /* in all ranks */
+    int n_steps;
+};
+
+/* Steps to look at: in a trace's own list, or one. */
+struct trace_steps {
+    const int32_t *step;
+    int n;
+    int32_t one;
+};
+
+int trace_run_summary(const struct trace_options *opt,
+                      const struct trace *trace);
+int trace_run_svg(const struct trace_options *opt, const struct trace *trace);
+int trace_run_perfetto(const struct trace_options *opt,
+                       const struct trace *trace);
+int trace_run_plan(const struct trace_options *opt, const struct trace *trace);
+int trace_run_diff(const struct trace_options *opt, const struct trace *trace);
+
+/* A run's trace, or the prediction that is in it.  Say why not and return the
+ * exit code; MERAK_EXIT_DONE if it is there.  Unload it either way. */
+int trace_load(const struct trace_options *opt, const char *dir,
+               struct trace *trace);
+int trace_load_predicted(const struct trace_options *opt,
+                         const struct trace *from, struct trace *trace);
+void trace_unload(struct trace *trace);
+
+/* The step asked for, or all kept but the first, which pays for page faults
+ * and first touches.  False, and one line, if it was not kept. */
+bool trace_choose_steps(const struct trace_options *opt,
+                        const struct trace *trace, struct trace_steps *steps);
+/* The step asked for, or the last. */
+bool trace_choose_one(const struct trace_options *opt,
+                      const struct trace *trace, int32_t *step_p);
+/* " 1, 2, .. 100" */
+void trace_print_steps(FILE *out, const int32_t *step, int n);
+/* "run: 4 ranks, tp 1, .." and a newline. */
+void trace_print_run(const struct trace *trace);
+
+int trace_failed(const struct trace_options *opt, enum merak_status rc,
+                 const struct merak_error *err);
+/* The exit code once everything is on standard output. */
+int trace_flushed(const struct trace_options *opt);
+
+#endif

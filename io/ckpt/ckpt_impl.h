@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/ckpt/ckpt_impl.h - what the files of the checkpoint module share
+ *
+ * The format, the writer's order and the reader's algorithm stand at the top
+ * of save.c.
+ */
+#ifndef MERAK_IO_CKPT_IMPL_H
+#define MERAK_IO_CKPT_IMPL_H
+
+#include <stdbool.h>
+#include <time.h>
+
+#include <jansson.h>
+
+#include "io/ckpt/ckpt.h"
+#include "io/ckpt/durable.h"
+
+#define MERAK_CKPT_FORMAT "merak-checkpoint"
+#define MERAK_CKPT_VERSION 1
+#define MERAK_CKPT_MASTER "master.h5"
+#define MERAK_CKPT_MANIFEST "manifest.json"
+#define MERAK_CKPT_COMMITTED "COMMITTED"
+#define MERAK_CKPT_LATEST "LATEST"
+#define MERAK_CKPT_OWNER "OWNER" /* described in owner.c */
+
+#define MERAK_CKPT_NAME 40         /* "step-00000020.old" */
+#define MERAK_CKPT_MAX_TENSOR 256  /* bytes of a tensor's name, end included */
+#define MERAK_CKPT_MAX_DATASET 600 /* with "@lo:hi,.." behind it */
+#define MERAK_CKPT_MAX_RECORD 160  /* of a COMMITTED file */
+
+/* --- the manifest -------------------------------------------------------- */
+
+/* A box of one tensor, a dataset of one shard. */
+struct merak_ckpt_part {
+    const char *tensor; /* borrowed from the manifest's JSON */
+    const char *hash;   /* of the dataset's bytes; likewise */
+    struct merak_box box;
+    int shard;
+    uint64_t offset; /* of the dataset's bytes in the shard's file */
+};
+
+struct merak_ckpt_tensor {
+    const char *name;
+    struct merak_shape shape;
+    int first, n; /* its parts */
+};
+
+struct merak_ckpt_file {
+    const char *name; /* in the checkpoint's directory */
+    const char *hash;
+    uint64_t bytes;
+};
+
+struct merak_ckpt_manifest {
+    json_t *root; /* owns all the text below */
+    struct merak_ckpt_state state;
+    struct merak_ckpt_file master;
+    struct merak_ckpt_file *shard;
+    int n_shards;
+    struct merak_ckpt_part *part; /* by tensor name, then by box.lo */
+    int n_parts;
+    struct merak_ckpt_tensor *tensor; /* by name */
+    int n_tensors;
+};
+
+/* The "shards" array of a manifest, read: parts sorted, tensors found.
+ * Steals root.  Whatever the JSON holds, the result is safe to use. */
+enum merak_status
+merak_ckpt_manifest_shards_take(json_t *root, struct merak_ckpt_manifest **mf_p,
+                                struct merak_error *err) MERAK_CHECKED;
+/* A whole manifest: shards, state and master. */
+enum merak_status
+merak_ckpt_manifest_parse(const char *text, size_t bytes,
+                          struct merak_ckpt_manifest **mf_p,
+                          struct merak_error *err) MERAK_CHECKED;
+void merak_ckpt_manifest_destroy(struct merak_ckpt_manifest *mf);
+/* Do the parts of every tensor tile it?  `status` and the tensor's name if
+ * not. */
+enum merak_status
+merak_ckpt_manifest_cover(const struct merak_ckpt_manifest *mf,
+                          enum merak_status status,
+                          struct merak_error *err) MERAK_CHECKED;
+/* NULL if there is none of this name. */
+const struct merak_ckpt_tensor *
+merak_ckpt_tensor_find(const struct merak_ckpt_manifest *mf, const char *name);
+
+/* "param/w@0:4,8:16", the dataset a part is in; buf of
+ * MERAK_CKPT_MAX_DATASET.  Returns buf. */
+char *merak_ckpt_dataset_name(char *buf, const char *tensor,
+                              const struct merak_box *box);
+/* "[4, 16]"; buf of 160.  Returns buf. */
+char *merak_shape_text(char *buf, const struct merak_shape *shape);
+json_t *merak_ckpt_state_json(const struct merak_ckpt_state *state);
+json_t *merak_ckpt_sizes_json(const size_t *value, int n);
+
+/* --- pieces as boxes ----------------------------------------------------- */
+
+/* The boxes of the whole tensor that a piece is, in the order of its data;
+ * returns how many. */
+int merak_ckpt_piece_boxes(const struct merak_ckpt_piece *piece,
+                           struct merak_box boxes[MERAK_FLAT_BOXES]);
+/* What two boxes of a tensor share; false if nothing. */
+bool merak_ckpt_box_meet(const struct merak_box *a, const struct merak_box *b,
+                         struct merak_box *both);
+/* Name, box, range and data make sense. */
+enum merak_status merak_ckpt_piece_check(const struct merak_ckpt_piece *piece,
+                                         struct merak_error *err) MERAK_CHECKED;
+
+size_t merak_ckpt_piece_bytes(const struct merak_ckpt_piece *piece);
+
+/* --- directories --------------------------------------------------------- */
+
+enum merak_ckpt_kind {
+    MERAK_CKPT_PLAIN, /* step-N */
+    MERAK_CKPT_OLD,   /* step-N.old: being replaced by a new step-N */
+    MERAK_CKPT_TMP,   /* step-N.tmp: being written or removed */
+};
+
+struct merak_ckpt_entry {
+    char name[MERAK_CKPT_NAME];
+    uint64_t step;
+    enum merak_ckpt_kind kind;
+};
+
+char *merak_ckpt_name(char *buf, uint64_t step, enum merak_ckpt_kind kind);
+/* False if the name is not one merak_ckpt_name() makes. */
+bool merak_ckpt_name_parse(const char *name, struct merak_ckpt_entry *entry);
+/* The checkpoints of a run, newest first, step-N before step-N.old before
+ * step-N.tmp; free() them. */
+enum merak_status merak_ckpt_list(const char *run_dir,
+                                  struct merak_ckpt_entry **entries_p, int *n_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* Remove what dead saves left (*.tmp). */
+enum merak_status
+merak_ckpt_remove_debris(const char *run_dir,
+                         struct merak_error *err) MERAK_CHECKED;
+/* COMMITTED's text for a manifest; returns its length. */
+size_t merak_ckpt_record(char buf[MERAK_CKPT_MAX_RECORD], uint64_t step,
+                         const char *manifest, size_t bytes);
+/* Load one: COMMITTED agrees with the manifest, the manifest is sound and
+ * covers its tensors, every file is there in its size. */
+enum merak_status merak_ckpt_load(const char *dir,
+                                  struct merak_ckpt_manifest **mf_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* The same without looking at shards and master. */
+enum merak_status
+merak_ckpt_load_manifest(const char *dir, struct merak_ckpt_manifest **mf_p,
+                         struct merak_error *err) MERAK_CHECKED;
+
+/* --- a save, step by step ------------------------------------------------ */
+
+struct merak_ckpt_save {
+    char run_dir[PATH_MAX];
+    struct merak_ckpt_state state;
+    struct merak_ckpt_keep keep;
+    struct merak_ckpt_comm comm; /* agree NULL: one rank */
+    int rank, ranks;
+    char final[PATH_MAX]; /* run_dir/step-N, and with suffixes */
+    char old[PATH_MAX];
+    char tmp[PATH_MAX];
+};
+
+/* A place to write, save->tmp.  Collective. */
+enum merak_status merak_ckpt_save_begin(struct merak_ckpt_save *save,
+                                        const char *run_dir,
+                                        const struct merak_ckpt_state *state,
+                                        struct merak_ckpt_keep keep,
+                                        const struct merak_ckpt_comm *comm,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* Agree on how each rank's shard went.  Collective. */
+enum merak_status
+merak_ckpt_save_written(const struct merak_ckpt_save *save,
+                        enum merak_status rc,
+                        struct merak_error *err) MERAK_CHECKED;
+/* Master, manifest, commit; rank 0 alone. */
+enum merak_status merak_ckpt_save_finish(const struct merak_ckpt_save *save,
+                                         struct merak_error *err) MERAK_CHECKED;
+/* Agree on how that went.  Collective. */
+enum merak_status
+merak_ckpt_save_finished(const struct merak_ckpt_save *save,
+                         enum merak_status rc,
+                         struct merak_error *err) MERAK_CHECKED;
+
+/* --- files --------------------------------------------------------------- */
+
+/* shard-RANK.h5 and shard-RANK.json. */
+enum merak_status merak_ckpt_shard_write(const char *dir, int rank,
+                                         uint64_t step,
+                                         const struct merak_ckpt_piece *pieces,
+                                         int n_pieces,
+                                         struct merak_error *err) MERAK_CHECKED;
+enum merak_status
+merak_ckpt_master_write(const char *dir, const struct merak_ckpt_state *state,
+                        const struct merak_ckpt_manifest *mf,
+                        struct merak_error *err) MERAK_CHECKED;
+
+#endif

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard_file.c - write one rank's shard of a checkpoint
+ *
+ * HDF5 lays the file out, and the tensors' bytes go to their places by plain
+ * writes: an error is an errno, none of HDF5's locks is held meanwhile, and a
+ * full file system cannot wreck the library (h5.c).
+ *
+ * The format is described in save.c.
+ */
+#include "config.h"
+
+#include "io/ckpt/ckpt_impl.h"
+
+#include "base/error.h"
+#include "io/file.h"
+#include "io/h5.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+/* HDF5's own part of a file: superblock, headers and attributes, alignment.
+ * For the first look at free space, on the high side. */
+#define DATASET_OVERHEAD ((size_t)2048 + 4096)
+#define FILE_OVERHEAD ((size_t)65536)
+
+/* A box of a tensor in memory, and where it goes in the file. */
+struct run {
+    const char *tensor;
+    struct merak_box box;
+    const float *data;
+    size_t bytes;
+    haddr_t offset;
+};
+
+struct shard {
+    const char *dir;
+    char name[32]; /* shard-00003.h5 */
+    char path[PATH_MAX];
+    int rank;
+    uint64_t step;
+    size_t need_bytes;
+    struct run *run;
+    int n_runs;
+};
+
+/* --- laying the file out -----------------------------------------------------
+ */
+
+static bool put_attributes(hid_t set, const char *tensor,
+                           const struct merak_box *box)
+{
+    uint64_t shape[MERAK_MAX_DIMS] = {0}, lo[MERAK_MAX_DIMS] = {0};
+
+    for (int d = 0; d < box->ndim; d++) {
+        shape[d] = box->full[d];
+        lo[d] = box->lo[d];
+    }
+    return merak_h5_put_text(set, "tensor", tensor) &&
+           (box->ndim == 0 ||
+            (merak_h5_put_u64(set, "shape", shape, box->ndim) &&
+             merak_h5_put_u64(set, "lo", lo, box->ndim)));
+}
+
+static hid_t box_space(const struct merak_box *box)
+{
+    hsize_t dim[MERAK_MAX_DIMS];
+
+    if (box->ndim == 0)
+        return H5Screate(H5S_SCALAR);
+    for (int d = 0; d < box->ndim; d++)
+        dim[d] = box->len[d];
+    return H5Screate_simple(box->ndim, dim, NULL);
+}
+
+static bool make_dataset(hid_t file, struct run *run)
+{
+    char name[MERAK_CKPT_MAX_DATASET];
+    hid_t space = box_space(&run->box), set = -1;
+    bool ok = false;
+
+    merak_ckpt_dataset_name(name, run->tensor, &run->box);
+    if (space >= 0)
+        set = merak_h5_dataset(file, name, H5T_IEEE_F32LE, space);
+    if (set >= 0 && put_attributes(set, run->tensor, &run->box)) {
+        run->offset = H5Dget_offset(set);
+        ok = run->offset != HADDR_UNDEF;
+    }
+    merak_h5_drop(set);
+    merak_h5_drop(space);
+    return ok;
+}
+
+static bool put_header(hid_t file, const struct shard *shard)
+{
+    return merak_h5_put_text(file, "format", MERAK_CKPT_FORMAT) &&
+           merak_h5_put_number(file, "version", MERAK_CKPT_VERSION) &&
+           merak_h5_put_number(file, "step", shard->step) &&
+           merak_h5_put_number(file, "rank", (uint64_t)shard->rank);
+}
+
+/* All of the file but the tensors' bytes; their places in run[].offset. */
+static enum merak_status lay_out_quietly(struct shard *shard,
+                                         struct merak_h5_stage *stage,
+                                         struct merak_error *err)
+{
+    hid_t file = -1;
+    bool ok;
+    enum merak_status rc = merak_h5_stage(shard->path, stage, &file, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    ok = put_header(file, shard);
+    for (int i = 0; i < shard->n_runs && ok; i++)
+        ok = make_dataset(file, &shard->run[i]);
+    if (!ok)
+        rc = merak_h5_fail(err, "cannot lay out %s", shard->path);
+    if (H5Fclose(file) < 0 && rc == MERAK_OK)
+        rc = merak_h5_fail(err, "cannot lay out %s", shard->path);
+    return rc;
+}
+
+/* HDF5 is this thread's meanwhile, and no longer. */
+static enum merak_status lay_out(struct shard *shard,
+                                 struct merak_h5_stage *stage,
+                                 struct merak_error *err)
+{
+    struct merak_h5_quiet quiet;
+    enum merak_status rc;
+
+    merak_h5_quiet(&quiet);
+    rc = lay_out_quietly(shard, stage, err);
+    merak_h5_restore(&quiet);
+    return rc;
+}
+
+/* --- writing
+ * ------------------------------------------------------------------- */
+
+static enum merak_status write_h5(struct shard *shard, struct merak_error *err)
+{
+    struct merak_h5_stage stage;
+    enum merak_status rc = lay_out(shard, &stage, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_h5_copy_out(&stage, shard->path, err);
+    for (int i = 0; i < shard->n_runs && rc == MERAK_OK; i++)
+        rc =
+            merak_file_write_at(stage.disk, shard->path, shard->run[i].data,
+                                shard->run[i].bytes, shard->run[i].offset, err);
+    if (rc == MERAK_OK)
+        rc = merak_h5_sync(&stage, shard->path, err);
+    merak_h5_unstage(&stage);
+    return rc;
+}
+
+static json_t *part_json(const char *tensor, const struct merak_box *box,
+                         haddr_t offset, const char *hash)
+{
+    return json_pack("{s:s, s:o, s:o, s:o, s:I, s:s}", "tensor", tensor,
+                     "shape", merak_ckpt_sizes_json(box->full, box->ndim), "lo",
+                     merak_ckpt_sizes_json(box->lo, box->ndim), "len",
+                     merak_ckpt_sizes_json(box->len, box->ndim), "offset",
+                     (json_int_t)offset, "xxh128", hash);
+}
+
+/* Hashes are of the bytes in memory: what reads back otherwise was damaged
+ * on its way. */
+static json_t *parts_json(const struct shard *shard)
+{
+    json_t *parts = json_array();
+
+    for (int i = 0; i < shard->n_runs; i++) {
+        const struct run *run = &shard->run[i];
+        char hash[MERAK_HASH_TEXT];
+
+        merak_hash(run->data, run->bytes, hash);
+        if (json_array_append_new(parts, part_json(run->tensor, &run->box,
+                                                   run->offset, hash)) != 0) {
+            json_decref(parts);
+            return NULL;
+        }
+    }
+    return parts;
+}
+
+/* What rank 0 merges into the manifest. */
+static enum merak_status write_json(const struct shard *shard,
+                                    struct merak_error *err)
+{
+    char name[48], path[PATH_MAX], hash[MERAK_HASH_TEXT];
+    uint64_t bytes = 0;
+    json_t *json, *parts;
+    char *text;
+    enum merak_status rc;
+
+    rc = merak_durable_hash(shard->path, &bytes, hash, err);
+    if (rc != MERAK_OK)
+        return rc;
+    parts = parts_json(shard);
+    json = json_pack("{s:s, s:I, s:s, s:I, s:o}", "file", shard->name, "bytes",
+                     (json_int_t)bytes, "xxh128", hash, "step",
+                     (json_int_t)shard->step, "parts", parts);
+    text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
+    json_decref(json);
+    if (text == NULL)
+        return merak_fail_nomem(err, 0);
+    snprintf(name, sizeof(name), "shard-%05d.json", shard->rank);
+    rc = merak_durable_write(merak_path(path, shard->dir, name), text,
+                             strlen(text), err);
+    free(text);
+    return rc;
+}
+
+static enum merak_status no_space(const struct shard *shard,
+                                  struct merak_error *err)
+{
+    struct statvfs fs;
+    double free_bytes = 0;
+
+    if (statvfs(shard->dir, &fs) == 0)
+        free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
+    return merak_fail(err, MERAK_ERR_NOSPACE,
+                      "no space left for %s: %zu bytes needed, %.0f free; "
+                      "free some space or keep fewer checkpoints",
+                      shard->path, shard->need_bytes, free_bytes);
+}
+
+/* Better to find out before gigabytes are written.  A file system that says
+ * nothing useful (0 blocks in all) is not asked. */
+static bool has_space(const struct shard *shard)
+{
+    struct statvfs fs;
+
+    if (statvfs(shard->dir, &fs) != 0 || fs.f_blocks == 0)
+        return true;
+    return (double)fs.f_bavail * (double)fs.f_frsize >=
+           (double)shard->need_bytes;
+}
+
+static enum merak_status take_pieces(struct shard *shard,
+                                     const struct merak_ckpt_piece *pieces,
+                                     int n_pieces, struct merak_error *err)
+{
+    size_t most = (size_t)n_pieces * MERAK_FLAT_BOXES + 1;
+    struct merak_box boxes[MERAK_FLAT_BOXES];
+
+    shard->run = calloc(most, sizeof(*shard->run));
+    if (shard->run == NULL)
+        return merak_fail_nomem(err, most * sizeof(*shard->run));
+    shard->need_bytes = FILE_OVERHEAD;
+    for (int i = 0; i < n_pieces; i++) {
+        enum merak_status rc = merak_ckpt_piece_check(&pieces[i], err);
+        const float *data = pieces[i].data;
+        int n;
+
+        if (rc != MERAK_OK)
+            return rc;
+        n = merak_ckpt_piece_boxes(&pieces[i], boxes);
+        for (int k = 0; k < n; k++) {
+            size_t count = merak_box_count(&boxes[k]);
+
+            shard->run[shard->n_runs++] =
+                (struct run){pieces[i].name, boxes[k], data,
+                             count * sizeof(*data), HADDR_UNDEF};
+            shard->need_bytes += DATASET_OVERHEAD + count * sizeof(*data);
+            data += count;
+        }
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_ckpt_shard_write(const char *dir, int rank,
+                                         uint64_t step,
+                                         const struct merak_ckpt_piece *pieces,
+                                         int n_pieces, struct merak_error *err)
+{
+    struct shard shard = {.dir = dir, .rank = rank, .step = step};
+    enum merak_status rc;
+
+    snprintf(shard.name, sizeof(shard.name), "shard-%05d.h5", rank);
+    merak_path(shard.path, dir, shard.name);
+    rc = take_pieces(&shard, pieces, n_pieces, err);
+    if (rc == MERAK_OK && !has_space(&shard))
+        rc = MERAK_ERR_NOSPACE;
+    if (rc == MERAK_OK)
+        rc = write_h5(&shard, err);
+    if (rc == MERAK_OK)
+        rc = write_json(&shard, err);
+    if (rc == MERAK_ERR_NOSPACE)
+        rc = no_space(&shard, err);
+    free(shard.run);
+    return rc;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/trace/trace_impl.h - what the files of the trace module share */
+#ifndef MERAK_IO_TRACE_IMPL_H
+#define MERAK_IO_TRACE_IMPL_H
+
+#include "io/h5.h"
+#include "io/trace/trace.h"
+
+#define MERAK_TRACE_FORMAT "merak-trace"
+#define MERAK_TRACE_VERSION 1
+#define MERAK_TRACE_MASTER "trace.h5"
+#define MERAK_TRACE_RECORDS "records"
+#define MERAK_TRACE_NAMES "names"
+#define MERAK_TRACE_PLANNED "planned"
+
+/* "trace-00003.h5"; buf of 32.  Returns buf. */
+char *merak_trace_file(char *buf, int rank);
+/* The compound type of a record, in memory and on disk alike; < 0 on
+ * failure. */
+hid_t merak_trace_type(void);
+/* Write the plan, if the caller knows one; read it, if the file has one. */
+bool merak_trace_put_planned(hid_t file, const struct merak_trace_info *info);
+bool merak_trace_get_planned(hid_t file, struct merak_trace_rank *rank);
+/* The same of what the run was. */
+bool merak_trace_put_costs(hid_t file, const struct merak_trace_info *info);
+bool merak_trace_get_costs(hid_t file, struct merak_trace_rank *rank);
+/* dir/trace.h5 over the files of ranks 0..ranks-1 as they are now. */
+enum merak_status
+merak_trace_write_master(const char *dir, int ranks,
+                         struct merak_error *err) MERAK_CHECKED;
+/* Records in a rank's file, or -1 if it cannot be read. */
+int64_t merak_trace_count(const char *path);
+
+#endif

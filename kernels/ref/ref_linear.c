@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ref_linear.c - y = x w' + bias and its gradients (reference) */
+#include "config.h"
+
+#include "kernels/ref/ref.h"
+
+REF_KERNEL(linear)
+{
+    const struct merak_operand *x = &call->operand[0], *w = &call->operand[1];
+    const struct merak_operand *bias =
+        call->n_in > 2 ? &call->operand[2] : NULL;
+    const struct merak_operand *y = merak_call_out(call, 0);
+    struct merak_gemm_sizes s = merak_linear_sizes(call);
+
+    (void)err;
+    if (!call->first)
+        bias = NULL;
+    for (size_t i = 0; i < s.m; i++) {
+        for (size_t j = 0; j < s.n; j++) {
+            double sum = bias != NULL ? ref_load(bias, j) : 0.0;
+
+            for (size_t k = 0; k < s.k; k++)
+                sum += ref_load(x, i * s.k + k) * ref_load(w, j * s.k + k);
+            ref_store(y, i * s.n + j, sum);
+        }
+    }
+    return MERAK_OK;
+}
+
+REF_KERNEL(linear_dx)
+{
+    const struct merak_operand *dy = &call->operand[0], *w = &call->operand[1];
+    const struct merak_operand *dx = merak_call_out(call, 0);
+    struct merak_gemm_sizes s = merak_linear_dx_sizes(call);
+
+    (void)err;
+    for (size_t i = 0; i < s.m; i++) {
+        for (size_t k = 0; k < s.k; k++) {
+            double sum = 0;
+
+            for (size_t j = 0; j < s.n; j++)
+                sum += ref_load(dy, i * s.n + j) * ref_load(w, j * s.k + k);
+            ref_store(dx, i * s.k + k, sum);
+        }
+    }
+    return MERAK_OK;
+}
+
+REF_KERNEL(linear_dw)
+{
+    const struct merak_operand *x = &call->operand[0], *dy = &call->operand[1];
+    const struct merak_operand *dw = merak_call_out(call, 0);
+    struct merak_gemm_sizes s = merak_linear_dw_sizes(call);
+
+    (void)err;
+    for (size_t j = 0; j < s.n; j++) {
+        for (size_t k = 0; k < s.k; k++) {
+            double sum = 0;
+
+            for (size_t i = 0; i < s.m; i++)
+                sum += ref_load(dy, i * s.n + j) * ref_load(x, i * s.k + k);
+            ref_put(call, dw, j * s.k + k, sum);
+        }
+    }
+    return MERAK_OK;
+}
+
+REF_KERNEL(linear_db)
+{
+    const struct merak_operand *dy = &call->operand[0];
+    const struct merak_operand *db = merak_call_out(call, 0);
+    size_t n = merak_local_count(db), m = merak_local_count(dy) / n;
+
+    (void)err;
+    for (size_t j = 0; j < n; j++) {
+        double sum = 0;
+
+        for (size_t i = 0; i < m; i++)
+            sum += ref_load(dy, i * n + j);
+        ref_put(call, db, j, sum);
+    }
+    return MERAK_OK;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ref_pointwise.c - activations, residuals, dropout (reference) */
+#include "config.h"
+
+#include "kernels/ref/ref.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+#define SQRT_2_OVER_PI 0.79788456080286535588
+#define SQRT_1_OVER_2 0.70710678118654752440
+#define INV_SQRT_2PI 0.39894228040143267794
+#define GELU_CUBIC 0.044715
+
+/* Hendrycks and Gimpel 2016 (arXiv:1606.08415): x Phi(x), or its tanh form. */
+static double gelu(double x, bool tanh_form)
+{
+    if (tanh_form)
+        return 0.5 * x *
+               (1 + tanh(SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x)));
+    return 0.5 * x * (1 + erf(x * SQRT_1_OVER_2));
+}
+
+static double gelu_slope(double x, bool tanh_form)
+{
+    double t;
+
+    if (!tanh_form)
+        return 0.5 * (1 + erf(x * SQRT_1_OVER_2)) +
+               x * INV_SQRT_2PI * exp(-0.5 * x * x);
+    t = tanh(SQRT_2_OVER_PI * (x + GELU_CUBIC * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * SQRT_2_OVER_PI *
+                               (1 + 3 * GELU_CUBIC * x * x);
+}
+
+REF_KERNEL(gelu)
+{
+    const struct merak_operand *x = &call->operand[0];
+    size_t n = merak_local_count(x);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        ref_store(merak_call_out(call, 0), i,
+                  gelu(ref_load(x, i), call->attrs->i[0] == 1));
+    return MERAK_OK;
+}
+
+REF_KERNEL(gelu_dx)
+{
+    const struct merak_operand *dy = &call->operand[0], *x = &call->operand[1];
+    size_t n = merak_local_count(x);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        ref_store(merak_call_out(call, 0), i,
+                  ref_load(dy, i) *
+                      gelu_slope(ref_load(x, i), call->attrs->i[0] == 1));
+    return MERAK_OK;
+}
+
+REF_KERNEL(swiglu)
+{
+    const struct merak_operand *gate = &call->operand[0];
+    const struct merak_operand *up = &call->operand[1];
+    size_t n = merak_local_count(gate);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++) {
+        double g = ref_load(gate, i);
+
+        ref_store(merak_call_out(call, 0), i,
+                  g / (1 + exp(-g)) * ref_load(up, i));
+    }
+    return MERAK_OK;
+}
+
+REF_KERNEL(swiglu_dx)
+{
+    const struct merak_operand *dy = &call->operand[0];
+    const struct merak_operand *gate = &call->operand[1];
+    const struct merak_operand *up = &call->operand[2];
+    size_t n = merak_local_count(gate);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++) {
+        double g = ref_load(gate, i), s = 1 / (1 + exp(-g));
+        double d = ref_load(dy, i), u = ref_load(up, i);
+
+        ref_store(merak_call_out(call, 0), i, d * u * s * (1 + g * (1 - s)));
+        ref_store(merak_call_out(call, 1), i, d * g * s);
+    }
+    return MERAK_OK;
+}
+
+REF_KERNEL(add)
+{
+    const struct merak_operand *a = &call->operand[0], *b = &call->operand[1];
+    size_t n = merak_local_count(a);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        ref_store(merak_call_out(call, 0), i, ref_load(a, i) + ref_load(b, i));
+    return MERAK_OK;
+}
+
+REF_KERNEL(dropout)
+{
+    const struct merak_operand *x = &call->operand[0];
+    double p = call->step->train ? call->attrs->f[0] : 0.0;
+    size_t length = merak_run_length(x), runs = merak_run_count(x);
+
+    (void)err;
+    for (size_t r = 0; r < runs; r++) {
+        size_t sample, element;
+        uint64_t key;
+
+        merak_run_place(x, r, &sample, &element);
+        key = merak_dropout_key(call->step, sample, call->attrs->i[0]);
+        for (size_t i = 0; i < length; i++) {
+            bool keep = (double)merak_rng_uniform(key, element + i) >= p;
+
+            ref_store(merak_call_out(call, 0), r * length + i,
+                      keep ? ref_load(x, r * length + i) / (1 - p) : 0.0);
+        }
+    }
+    return MERAK_OK;
+}

@@ -1,0 +1,658 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* describe.c - describing a model: the public calls that add to its graph */
+#include "config.h"
+
+#include "merak/model.h"
+
+#include "partitioner/graph/dims.h"
+#include "partitioner/graph/graph.h"
+#include "partitioner/graph/mem_pool.h"
+
+#include "base/error.h"
+#include "base/size.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_NAME 200
+
+struct merak_model {
+    struct merak_graph *graph;
+    enum merak_status status; /* of the first mistake */
+    struct merak_error error;
+    struct merak_value *input[2]; /* by enum merak_input_kind */
+    int64_t n_dropouts;           /* streams given out */
+    bool complete;                /* differentiated: nothing may be added */
+};
+
+/* --- the model itself
+ * ----------------------------------------------------------- */
+
+static enum merak_status check_options(const struct merak_model_options *opt,
+                                       struct merak_error *err)
+{
+    size_t n;
+
+    if (opt->dtype != MERAK_F32 && opt->dtype != MERAK_BF16)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "compute type %s, expected f32 or bf16",
+                          merak_dtype_name(opt->dtype));
+    if (opt->micro_batch == 0 || opt->seq == 0 ||
+        !merak_size_mul(opt->micro_batch, opt->seq, &n) || n > INT32_MAX)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "micro-batch %zu of %zu tokens, expected at least 1 "
+                          "of each and at most %d in all",
+                          opt->micro_batch, opt->seq, INT32_MAX);
+    return MERAK_OK;
+}
+
+enum merak_status merak_model_create(const struct merak_model_options *opt,
+                                     struct merak_model **model_p,
+                                     struct merak_error *err)
+{
+    struct merak_model *m;
+    enum merak_status rc = check_options(opt, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    m = calloc(1, sizeof(*m));
+    if (m == NULL)
+        return merak_fail_nomem(err, sizeof(*m));
+    rc = merak_graph_create(&m->graph, err);
+    if (rc != MERAK_OK) {
+        merak_model_destroy(m);
+        return rc;
+    }
+    m->graph->dtype = opt->dtype;
+    m->graph->micro_batch = opt->micro_batch;
+    m->graph->seq = opt->seq;
+    *model_p = m;
+    return MERAK_OK;
+}
+
+void merak_model_destroy(struct merak_model *model)
+{
+    if (model == NULL)
+        return;
+    merak_graph_destroy(model->graph);
+    free(model);
+}
+
+enum merak_status merak_model_status(const struct merak_model *model,
+                                     struct merak_error *err)
+{
+    if (model->status != MERAK_OK && err != NULL)
+        *err = model->error;
+    return model->status;
+}
+
+size_t merak_model_micro_batch(const struct merak_model *model)
+{
+    return model->graph->micro_batch;
+}
+
+size_t merak_model_seq(const struct merak_model *model)
+{
+    return model->graph->seq;
+}
+
+void merak_model_fail(struct merak_model *m, enum merak_status status,
+                      const char *fmt, ...)
+{
+    va_list ap;
+
+    if (m->status != MERAK_OK)
+        return;
+    m->status = status;
+    m->error.status = status;
+    va_start(ap, fmt);
+    vsnprintf(m->error.text, sizeof(m->error.text), fmt, ap);
+    va_end(ap);
+}
+
+/* Keep the failure of a call below; err is m->error. */
+static void keep(struct merak_model *m, enum merak_status rc)
+{
+    if (rc != MERAK_OK)
+        m->status = rc;
+}
+
+/* False if nothing may be added any more. */
+static bool open_for(struct merak_model *m, const char *what)
+{
+    if (m->status == MERAK_OK && m->complete)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "%s: the model is complete and in use", what);
+    return m->status == MERAK_OK;
+}
+
+static bool is_read(const struct merak_graph *graph,
+                    const struct merak_value *value)
+{
+    for (int n = 0; n < graph->n_nodes; n++) {
+        for (int i = 0; i < graph->node[n]->n_in; i++) {
+            if (graph->node[n]->in[i] == value)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Every recycled value has its output and a reader, and there are passes to
+ * recycle. */
+static void check_recycling(struct merak_model *m)
+{
+    const struct merak_graph *graph = m->graph;
+
+    for (int i = 0; i < graph->n_recycling; i++) {
+        if (graph->recycling[i].out == NULL)
+            merak_model_fail(m, MERAK_ERR_PARAM,
+                             "nothing is left for %s: say what with "
+                             "merak_recycle()",
+                             graph->recycling[i].in->name);
+    }
+    for (int i = 0; i < graph->n_recycling; i++) {
+        if (!is_read(graph, graph->recycling[i].in))
+            merak_model_fail(m, MERAK_ERR_PARAM,
+                             "nothing reads %s: use it or leave it out",
+                             graph->recycling[i].in->name);
+    }
+    if (graph->n_recycling > 0 && graph->passes == 0)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "the model recycles %s and does not say how many "
+                         "passes it runs: call merak_passes()",
+                         graph->recycling[0].in->name);
+    if (graph->n_recycling == 0 && graph->passes > 1)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "%d passes of a model that recycles nothing are all "
+                         "the same: use merak_recycled(), or 1 pass",
+                         graph->passes);
+}
+
+/* Complete the graph: it is used from now on. */
+static void complete(struct merak_model *m)
+{
+    check_recycling(m);
+    if (m->status != MERAK_OK)
+        return;
+    if (m->graph->passes == 0)
+        m->graph->passes = 1;
+    keep(m, merak_graph_differentiate(m->graph, &m->error));
+    m->complete = m->status == MERAK_OK;
+}
+
+enum merak_status merak_model_graph(struct merak_model *model,
+                                    struct merak_graph **graph_p,
+                                    struct merak_error *err)
+{
+    struct merak_graph *graph = model->graph;
+    enum merak_status rc;
+
+    if (model->status == MERAK_OK && graph->loss == NULL)
+        merak_model_fail(model, MERAK_ERR_PARAM,
+                         "the model declares no loss; end it with "
+                         "merak_cross_entropy()");
+    if (model->status == MERAK_OK && !model->complete)
+        complete(model);
+    for (int i = 0; i < graph->n_values && model->status == MERAK_OK; i++) {
+        const struct merak_value *v = graph->value[i];
+        bool used = v->kind != MERAK_VALUE_PARAM;
+
+        for (int j = i + 1; j < graph->n_values && !used; j++)
+            used = graph->value[j]->kind == MERAK_VALUE_PARAM_GRAD &&
+                   graph->value[j]->of == i;
+        if (!used)
+            merak_model_fail(model, MERAK_ERR_PARAM,
+                             "the loss does not depend on parameter %s; use "
+                             "it or leave it out",
+                             v->name);
+    }
+    rc = merak_model_status(model, err);
+    if (rc == MERAK_OK)
+        *graph_p = graph;
+    return rc;
+}
+
+/* --- names
+ * ------------------------------------------------------------------------- */
+
+const char *merak_name(struct merak_model *m, const char *fmt, ...)
+{
+    const char *name;
+    va_list ap;
+
+    va_start(ap, fmt);
+    name = merak_pool_vprintf(m->graph->pool, fmt, ap);
+    va_end(ap);
+    if (name != NULL)
+        return name;
+    merak_model_fail(m, MERAK_ERR_NOMEM, "no memory for a name");
+    return "";
+}
+
+/* Names become paths in checkpoints and words in reports. */
+static bool is_name(const char *name)
+{
+    size_t n = 0;
+
+    if (name == NULL)
+        return false;
+    for (; name[n] != '\0'; n++) {
+        if (name[n] <= ' ' || name[n] > '~' || name[n] == '/')
+            return false;
+    }
+    return n > 0 && n <= MAX_NAME;
+}
+
+static bool check_param(struct merak_model *m, const char *name, int ndim,
+                        const size_t *dim, struct merak_init init)
+{
+    if (!is_name(name))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "parameter name \"%.60s\": expected 1 to %d printable "
+                         "characters, no space and no slash",
+                         name == NULL ? "" : name, MAX_NAME);
+    else if (ndim < 1 || ndim > MERAK_MAX_DIMS || dim == NULL)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "parameter %s: %d dims, expected 1 to %d", name, ndim,
+                         MERAK_MAX_DIMS);
+    else if (init.kind == MERAK_INIT_NORMAL &&
+             !(init.std >= 0 && isfinite(init.std)))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "parameter %s: standard deviation %g, expected a "
+                         "number not below 0",
+                         name, (double)init.std);
+    for (int i = 0; i < m->graph->n_values && m->status == MERAK_OK; i++) {
+        if (m->graph->value[i]->kind == MERAK_VALUE_PARAM &&
+            strcmp(m->graph->value[i]->name, name) == 0)
+            merak_model_fail(m, MERAK_ERR_PARAM,
+                             "parameter %s: the name is taken; use the same "
+                             "value twice to tie weights",
+                             name);
+    }
+    return m->status == MERAK_OK;
+}
+
+/* --- inputs and parameters
+ * ----------------------------------------------------------- */
+
+static struct merak_value *input(struct merak_model *m, const char *name,
+                                 enum merak_input_kind kind)
+{
+    struct merak_value proto = {
+        .kind = MERAK_VALUE_INPUT,
+        .name = name,
+        .dtype = MERAK_I32,
+        .shape = {2, {m->graph->micro_batch, m->graph->seq}},
+        .producer = -1,
+        .input = kind,
+        .of = -1};
+
+    if (!open_for(m, name))
+        return NULL;
+    if (m->input[kind] == NULL)
+        keep(m,
+             merak_graph_value(m->graph, &proto, &m->input[kind], &m->error));
+    return m->input[kind];
+}
+
+struct merak_value *merak_tokens(struct merak_model *m)
+{
+    return input(m, "tokens", MERAK_INPUT_TOKENS);
+}
+
+struct merak_value *merak_targets(struct merak_model *m)
+{
+    return input(m, "targets", MERAK_INPUT_TARGETS);
+}
+
+struct merak_value *merak_param(struct merak_model *m, const char *name,
+                                int ndim, const size_t *dim,
+                                struct merak_init init)
+{
+    struct merak_value proto = {.kind = MERAK_VALUE_PARAM,
+                                .name = name,
+                                .dtype =
+                                    ndim >= 2 ? m->graph->dtype : MERAK_F32,
+                                .producer = -1,
+                                .init = init,
+                                .decay = ndim >= 2,
+                                .of = -1};
+    struct merak_value *value = NULL;
+
+    if (!open_for(m, "merak_param") || !check_param(m, name, ndim, dim, init))
+        return NULL;
+    proto.shape.ndim = ndim;
+    memcpy(proto.shape.dim, dim, (size_t)ndim * sizeof(*dim));
+    keep(m, merak_graph_value(m->graph, &proto, &value, &m->error));
+    return value;
+}
+
+/* --- recycling
+ * ------------------------------------------------------------------------- */
+
+void merak_passes(struct merak_model *m, int n)
+{
+    if (!open_for(m, "merak_passes"))
+        return;
+    if (n < 1 || n > MERAK_MAX_PASSES)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_passes: %d passes, expected 1 to %d", n,
+                         MERAK_MAX_PASSES);
+    else if (m->graph->passes != 0 && m->graph->passes != n)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_passes: %d passes, after %d were asked for", n,
+                         m->graph->passes);
+    else
+        m->graph->passes = n;
+}
+
+struct merak_value *merak_recycled(struct merak_model *m, int ndim,
+                                   const size_t *dim)
+{
+    struct merak_graph *graph = m->graph;
+    struct merak_value proto = {
+        .kind = MERAK_VALUE_RECYCLED,
+        .name = merak_name(m, "recycled.%d", graph->n_recycling),
+        .dtype = graph->dtype,
+        .producer = -1,
+        .input = MERAK_INPUT_ZEROS,
+        .of = -1};
+    struct merak_value *value = NULL;
+
+    if (!open_for(m, "merak_recycled"))
+        return NULL;
+    if (ndim < 1 || ndim > MERAK_MAX_DIMS || dim == NULL) {
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_recycled: %d dims, expected 1 to %d", ndim,
+                         MERAK_MAX_DIMS);
+        return NULL;
+    }
+    if (graph->n_recycling == MERAK_MAX_RECYCLED) {
+        merak_model_fail(m, MERAK_ERR_UNSUPPORTED,
+                         "more than %d recycled values", MERAK_MAX_RECYCLED);
+        return NULL;
+    }
+    proto.shape.ndim = ndim;
+    memcpy(proto.shape.dim, dim, (size_t)ndim * sizeof(*dim));
+    keep(m, merak_graph_value(graph, &proto, &value, &m->error));
+    if (value != NULL)
+        graph->recycling[graph->n_recycling++].in = value;
+    return value;
+}
+
+static struct merak_recycling *find_recycling(struct merak_graph *graph,
+                                              const struct merak_value *in)
+{
+    for (int i = 0; i < graph->n_recycling; i++) {
+        if (graph->recycling[i].in == in)
+            return &graph->recycling[i];
+    }
+    return NULL;
+}
+
+static bool is_alike(const struct merak_value *a, const struct merak_value *b)
+{
+    return a->dtype == b->dtype && a->shape.ndim == b->shape.ndim &&
+           memcmp(a->shape.dim, b->shape.dim,
+                  (size_t)a->shape.ndim * sizeof(a->shape.dim[0])) == 0;
+}
+
+void merak_recycle(struct merak_model *m, struct merak_value *recycled,
+                   struct merak_value *output)
+{
+    struct merak_recycling *to = find_recycling(m->graph, recycled);
+    char a[MERAK_SHAPE_TEXT], b[MERAK_SHAPE_TEXT];
+
+    if (!open_for(m, "merak_recycle"))
+        return;
+    if (to == NULL)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_recycle: %s is not of merak_recycled()",
+                         recycled == NULL ? "NULL" : recycled->name);
+    else if (output == NULL || output->graph != m->graph ||
+             output->producer < 0)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_recycle: %s cannot be left for %s: expected "
+                         "what an op of this model makes",
+                         output == NULL ? "NULL" : output->name,
+                         recycled->name);
+    else if (to->out != NULL)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_recycle: %s is left for %s already, and now "
+                         "%s",
+                         to->out->name, recycled->name, output->name);
+    else if (!is_alike(recycled, output))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_recycle: %s is %s%s and %s expects %s%s",
+                         output->name, merak_dtype_name(output->dtype),
+                         merak_shape_print(&output->shape, a), recycled->name,
+                         merak_dtype_name(recycled->dtype),
+                         merak_shape_print(&recycled->shape, b));
+    else
+        to->out = output;
+}
+
+/* --- layers
+ * -----------------------------------------------------------------------------
+ */
+
+enum merak_status merak_apply(struct merak_model *m, const char *op,
+                              const struct merak_attrs *attrs, int n_in,
+                              struct merak_value *const *in,
+                              struct merak_value **out)
+{
+    const struct merak_op *found = merak_op_find(op);
+    struct merak_node *node = NULL;
+
+    if (!open_for(m, op))
+        return m->status;
+    if (found == NULL) {
+        merak_model_fail(m, MERAK_ERR_NOT_FOUND, "op %s is not registered", op);
+        return m->status;
+    }
+    keep(m, merak_graph_node(m->graph, found, attrs, MERAK_PHASE_F, 0, n_in, in,
+                             &node, &m->error));
+    for (int i = 0; m->status == MERAK_OK && i < node->n_out; i++)
+        out[i] = node->out[i];
+    return m->status;
+}
+
+/* The first output of an op; the others are there for its gradient. */
+static struct merak_value *apply(struct merak_model *m, const char *op,
+                                 const struct merak_attrs *attrs, int n_in,
+                                 struct merak_value *const *in)
+{
+    struct merak_value *out[MERAK_MAX_OPERANDS];
+
+    if (merak_apply(m, op, attrs, n_in, in, out) != MERAK_OK)
+        return NULL;
+    return out[0];
+}
+
+struct merak_value *merak_embedding(struct merak_model *m,
+                                    struct merak_value *tokens,
+                                    struct merak_value *table)
+{
+    return apply(m, "embedding", NULL, 2,
+                 (struct merak_value *[]){tokens, table});
+}
+
+struct merak_value *merak_embedding_padded(struct merak_model *m,
+                                           struct merak_value *tokens,
+                                           struct merak_value *table,
+                                           size_t pad)
+{
+    struct merak_attrs attrs = {.i = {(int64_t)pad + 1}};
+
+    if (!open_for(m, "embedding") || table == NULL)
+        return NULL;
+    table->init.zero_row = pad + 1;
+    return apply(m, "embedding", &attrs, 2,
+                 (struct merak_value *[]){tokens, table});
+}
+
+struct merak_value *merak_add_position(struct merak_model *m,
+                                       struct merak_value *x,
+                                       struct merak_value *table)
+{
+    return apply(m, "add_position", NULL, 2,
+                 (struct merak_value *[]){x, table});
+}
+
+/* A bias of several dims (heads and channels) is a vector all the same:
+ * unless something read it as a matrix before. */
+static void make_bias(struct merak_model *m, struct merak_value *bias)
+{
+    if (bias == NULL || bias->kind != MERAK_VALUE_PARAM)
+        return;
+    for (int n = 0; n < m->graph->n_nodes; n++) {
+        for (int i = 0; i < m->graph->node[n]->n_in; i++) {
+            if (m->graph->node[n]->in[i] == bias)
+                return;
+        }
+    }
+    bias->dtype = MERAK_F32;
+    bias->decay = false;
+}
+
+struct merak_value *merak_linear(struct merak_model *m, struct merak_value *x,
+                                 struct merak_value *w,
+                                 struct merak_value *bias, int n_contract)
+{
+    struct merak_attrs attrs = {.i = {n_contract}};
+
+    if (!open_for(m, "linear"))
+        return NULL;
+    make_bias(m, bias);
+    return apply(m, "linear", &attrs, bias == NULL ? 2 : 3,
+                 (struct merak_value *[]){x, w, bias});
+}
+
+static bool check_eps(struct merak_model *m, const char *op, float eps)
+{
+    if (open_for(m, op) && !(eps > 0 && isfinite(eps)))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "%s: eps is %g, expected a positive number", op,
+                         (double)eps);
+    return m->status == MERAK_OK;
+}
+
+struct merak_value *merak_layernorm(struct merak_model *m,
+                                    struct merak_value *x,
+                                    struct merak_value *gamma,
+                                    struct merak_value *beta, float eps)
+{
+    struct merak_attrs attrs = {.f = {(double)eps}};
+
+    if (!check_eps(m, "layernorm", eps))
+        return NULL;
+    return apply(m, "layernorm", &attrs, 3,
+                 (struct merak_value *[]){x, gamma, beta});
+}
+
+struct merak_value *merak_rmsnorm(struct merak_model *m, struct merak_value *x,
+                                  struct merak_value *gamma, float eps)
+{
+    struct merak_attrs attrs = {.f = {(double)eps}};
+
+    if (!check_eps(m, "rmsnorm", eps) || gamma == NULL)
+        return NULL;
+    attrs.i[0] = gamma->shape.ndim;
+    if (attrs.i[0] > 1)
+        make_bias(m, gamma);
+    return apply(m, "rmsnorm", &attrs, 2, (struct merak_value *[]){x, gamma});
+}
+
+struct merak_value *merak_rope(struct merak_model *m, struct merak_value *x,
+                               float theta)
+{
+    const struct merak_rope_scaling plain = {.kind = MERAK_ROPE_PLAIN};
+
+    return merak_rope_scaled(m, x, theta, &plain);
+}
+
+struct merak_value *merak_rope_scaled(struct merak_model *m,
+                                      struct merak_value *x, float theta,
+                                      const struct merak_rope_scaling *scaling)
+{
+    const struct merak_rope_scaling *s = scaling;
+    struct merak_attrs attrs = {
+        .i = {0, (int64_t)s->kind},
+        .f = {(double)theta, s->factor, s->low, s->high, s->amplitude}};
+
+    return apply(m, "rope", &attrs, 1, &x);
+}
+
+struct merak_value *merak_attention(struct merak_model *m,
+                                    struct merak_value *q,
+                                    struct merak_value *k,
+                                    struct merak_value *v)
+{
+    return apply(m, "attention", NULL, 3, (struct merak_value *[]){q, k, v});
+}
+
+struct merak_value *merak_attention_packed(struct merak_model *m,
+                                           struct merak_value *qkv)
+{
+    return apply(m, "attention_packed", NULL, 1, &qkv);
+}
+
+struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
+                               bool tanh_approximation)
+{
+    struct merak_attrs attrs = {.i = {tanh_approximation}};
+
+    return apply(m, "gelu", &attrs, 1, &x);
+}
+
+struct merak_value *merak_swiglu(struct merak_model *m,
+                                 struct merak_value *gate,
+                                 struct merak_value *up)
+{
+    return apply(m, "swiglu", NULL, 2, (struct merak_value *[]){gate, up});
+}
+
+struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,
+                              struct merak_value *b)
+{
+    return apply(m, "add", NULL, 2, (struct merak_value *[]){a, b});
+}
+
+struct merak_value *merak_dropout(struct merak_model *m, struct merak_value *x,
+                                  float p)
+{
+    struct merak_attrs attrs = {.f = {(double)p}};
+
+    if (p == 0.0f)
+        return x;
+    attrs.i[0] = m->n_dropouts++;
+    return apply(m, "dropout", &attrs, 1, &x);
+}
+
+struct merak_value *merak_cross_entropy(struct merak_model *m,
+                                        struct merak_value *logits,
+                                        struct merak_value *targets)
+{
+    double tokens = (double)m->graph->micro_batch * (double)m->graph->seq;
+    struct merak_attrs mean = {.f = {1 / tokens}};
+    struct merak_value *max, *sum[2], *nll, *loss;
+
+    if (m->graph->loss != NULL)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "cross_entropy: the model has its loss already");
+    max = apply(m, "xent_max", NULL, 1, &logits);
+    if (merak_apply(m, "xent_sum", NULL, 3,
+                    (struct merak_value *[]){logits, max, targets},
+                    sum) != MERAK_OK)
+        return NULL;
+    nll = apply(m, "xent_loss", NULL, 3,
+                (struct merak_value *[]){max, sum[0], sum[1]});
+    loss = apply(m, "mean_loss", &mean, 1, &nll);
+    if (loss != NULL)
+        m->graph->loss = loss;
+    return loss;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/graph/op_tables.h - the built-in ops, a table per file */
+#ifndef MERAK_PARTITIONER_GRAPH_OPS_H
+#define MERAK_PARTITIONER_GRAPH_OPS_H
+
+#include "merak/op.h"
+
+/* Ended by an op without a name. */
+extern const struct merak_op merak_ops_embedding[];
+extern const struct merak_op merak_ops_linear[];
+extern const struct merak_op merak_ops_norm[];
+extern const struct merak_op merak_ops_attention[];
+extern const struct merak_op merak_ops_elementwise[];
+extern const struct merak_op merak_ops_loss[];
+extern const struct merak_op merak_ops_step[];
+
+/* All ops there are, built in and registered; NULL behind the last. */
+const struct merak_op *merak_op_at(size_t i);
+
+/* For gradients of ops whose further outputs (statistics) have none:
+ * MERAK_ERR_UNSUPPORTED if something was computed from such an output. */
+enum merak_status merak_grad_only_first(struct merak_grad *g,
+                                        const struct merak_node *node,
+                                        struct merak_error *err);
+/* The commonest gradient: one node of phase B, one output, for input i. */
+enum merak_status
+merak_grad_unary(struct merak_grad *g, const struct merak_node *node, int i,
+                 const char *op, const struct merak_attrs *attrs, int n_in,
+                 struct merak_value *const *in, struct merak_error *err);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* grad_sync.c - gradients summed over ranks that hold a parameter alike, and
+ * the parameter gathered from them again
+ *
+ * Those are tensor ranks that have all of it (merak_sharded_flat_axes()) and
+ * replicas.  Sums go axis by axis: of each replica's tensor ranks first, then
+ * of replicas.  Under ZeRO-1 every sum leaves a rank its flat part: an element
+ * is summed in the same order with and without.
+ *
+ * A part of a gradient is summed where its accumulator has it, so tensor ranks
+ * need no memory for it.  Replicas do: params.c.
+ */
+#include "config.h"
+
+#include "partitioner/program/build.h"
+
+bool merak_build_is_alike(const struct merak_build *b, int param, int axis)
+{
+    return (merak_sharded_flat_axes(b->sharded, param) >> axis & 1) != 0;
+}
+
+/* Is the optimizer's state of a parameter cut flat along an axis? */
+static bool is_flat_along(const struct merak_build *b, int param, int axis)
+{
+    return b->prog->plan.zero1 &&
+           (axis == b->dp_axis || merak_build_is_alike(b, param, axis));
+}
+
+bool merak_build_is_flat(const struct merak_build *b, int param)
+{
+    for (int a = 0; a < b->mesh.n_axes; a++) {
+        if (is_flat_along(b, param, a))
+            return true;
+    }
+    return false;
+}
+
+struct merak_layout merak_build_state_layout(const struct merak_build *b,
+                                             int param)
+{
+    struct merak_layout layout = merak_build_layout(b, param);
+
+    for (int a = 0; a < b->mesh.n_axes; a++) {
+        if (is_flat_along(b, param, a))
+            layout.at[a] = (struct merak_place){MERAK_FLAT, -1};
+    }
+    return layout;
+}
+
+bool merak_build_is_primary(const struct merak_build *b, int param)
+{
+    const struct merak_layout layout = merak_build_layout(b, param);
+
+    /* The first stage that uses it has the copy that counts, unless each has
+     * a part of it. */
+    if (!b->flow[param].first &&
+        (b->pp_axis < 0 || layout.at[b->pp_axis].kind != MERAK_SPLIT))
+        return false;
+    for (int a = 0; a < b->mesh.n_axes; a++) {
+        if (a != b->pp_axis && layout.at[a].kind == MERAK_REPLICATED &&
+            b->coord[a] != 0 && !is_flat_along(b, param, a))
+            return false;
+    }
+    return true;
+}
+
+/* The slot of a flat part of a parameter, or its gradient, in a slot of all
+ * of it or of a larger part. */
+static int part_in(struct merak_build *b, int param, int slot,
+                   const struct merak_layout *layout)
+{
+    struct merak_slot part = b->prog->slot[slot];
+    int whole = part.whole;
+
+    merak_build_box(b, param, layout, &part);
+    part.bytes = 0;
+    if (part.flat_hi - part.flat_lo == merak_box_count(&part.box))
+        return whole;
+    return merak_build_alias(
+        b, whole, part.flat_lo * merak_dtype_bytes(part.dtype), &part);
+}
+
+int merak_build_own_part(struct merak_build *b,
+                         const struct merak_param_slots *p)
+{
+    struct merak_layout layout = merak_build_state_layout(b, p->value);
+
+    if (!merak_build_is_flat(b, p->value))
+        return p->param;
+    return part_in(b, p->value, p->param, &layout);
+}
+
+/* --- gradients ------------------------------------------------------------ */
+
+/* Along a tensor axis: sum what is partial, keep this rank's part. */
+static int reduce_along(struct merak_build *b,
+                        const struct merak_param_slots *p, int slot, int axis,
+                        struct merak_layout *layout)
+{
+    bool partial = layout->at[axis].kind == MERAK_PARTIAL_SUM;
+    struct merak_hop hop = {
+        .kind = MERAK_CONVERT_ALL_REDUCE, .axis = axis, .to = *layout};
+    int to = slot; /* an all-reduce works in place */
+
+    hop.to.at[axis] = (struct merak_place){MERAK_REPLICATED, -1};
+    if (is_flat_along(b, p->value, axis)) {
+        hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
+        hop.to.at[axis].kind = MERAK_FLAT;
+        to = part_in(b, p->value, slot, &hop.to);
+    }
+    if (partial)
+        merak_build_step_hop(b, p, layout, &hop, slot, to);
+    *layout = hop.to;
+    return to;
+}
+
+static void reduce_over_dp(struct merak_build *b, struct merak_param_slots *p,
+                           int slot, struct merak_layout *layout)
+{
+    struct merak_hop hop = {
+        .kind = MERAK_CONVERT_ALL_REDUCE, .axis = b->dp_axis, .to = *layout};
+    int to = slot;
+
+    layout->at[b->dp_axis].kind = MERAK_PARTIAL_SUM;
+    if (is_flat_along(b, p->value, b->dp_axis)) {
+        hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
+        hop.to.at[b->dp_axis].kind = MERAK_FLAT;
+        to = p->grad;
+    }
+    merak_build_step_hop(b, p, layout, &hop, slot, to);
+    p->grad = to;
+}
+
+void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
+                        int slot, const struct merak_layout *layout)
+{
+    struct merak_layout at = *layout;
+
+    for (int a = 0; a < b->mesh.n_axes && b->rc == MERAK_OK; a++) {
+        if (merak_build_is_alike(b, p->value, a))
+            slot = reduce_along(b, p, slot, a, &at);
+    }
+    if (b->rc != MERAK_OK)
+        return;
+    if (b->dp_axis >= 0)
+        reduce_over_dp(b, p, slot, &at);
+    else
+        p->grad = slot;
+}
+
+/* --- parameters ----------------------------------------------------------- */
+
+/* From the innermost axis out: replicas' parts, then tensor ranks'. */
+void merak_build_gather_param(struct merak_build *b,
+                              const struct merak_param_slots *p)
+{
+    struct merak_layout from = merak_build_state_layout(b, p->value);
+    bool is_f32 = b->prog->slot[p->param].dtype == MERAK_F32;
+    int part = is_f32 ? p->master : merak_build_own_part(b, p);
+
+    for (int a = b->mesh.n_axes - 1; a >= 0 && b->rc == MERAK_OK; a--) {
+        struct merak_hop hop = {
+            .kind = MERAK_CONVERT_ALL_GATHER, .axis = a, .to = from};
+        int to;
+
+        if (from.at[a].kind != MERAK_FLAT)
+            continue;
+        hop.to.at[a] = (struct merak_place){MERAK_REPLICATED, -1};
+        to = part_in(b, p->value, p->param, &hop.to);
+        if (b->rc == MERAK_OK)
+            merak_build_step_hop(b, p, &from, &hop, part, to);
+        part = to;
+        from = hop.to;
+    }
+}

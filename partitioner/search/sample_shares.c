@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sample_shares.c - candidates whose tensor ranks share out samples
+ *
+ * Layers cut by samples are considered where the search over layouts finds them
+ * cheaper, and where weights stay cut that replicas would each
+ * have to hold: with next to none it is data parallelism, which other degrees
+ * are.  Of a small model no estimate is trusted, and all is rated.
+ *
+ * It is tried in all of the model first.  Where memory is too small for that,
+ * in the latter half: stages late in a pipeline hold fewer activations, and
+ * have room for whole weights.
+ */
+#include "config.h"
+
+#include "partitioner/search/search_impl.h"
+
+#include <float.h>
+
+#define SMALL 300        /* nodes of a model that is tried in all ways */
+#define LEAST_SAVED 0.01 /* of a layout's seconds */
+#define LEAST_CUT 0.05   /* of the weights */
+
+static bool is_small(const struct merak_search *s)
+{
+    return s->n_nodes < SMALL;
+}
+
+bool merak_search_may_pay(const struct merak_search *s,
+                          const struct merak_table *like,
+                          const struct merak_sharded *sharded)
+{
+    if (like->tp_batch_percent == 0 || s->in->pin.fix_tp_batch)
+        return true;
+    return sharded->samples &&
+           (is_small(s) || (sharded->saved >= LEAST_SAVED &&
+                            merak_sharded_cut_share(sharded) >= LEAST_CUT));
+}
+
+/* With samples shared out among tensor ranks in so many percent of the model,
+ * for as long as larger micro-batches help.  Sequences are cut only beside
+ * layers that are: what the search over layouts finds is much the same, and
+ * found sooner. */
+static enum merak_status rate_samples(struct merak_search *s, int tp,
+                                      int percent, bool *rated_p)
+{
+    const struct merak_search_pins *pin = &s->in->pin;
+    struct merak_table *table[2] = {NULL, NULL}, *none[2] = {NULL, NULL};
+    struct merak_table like = {.tp = tp,
+                               .tp_batch_percent = percent,
+                               .branches = MERAK_BRANCHES_DESCRIBED};
+    double before = DBL_MAX;
+    int first = s->n_cands;
+    enum merak_status rc = MERAK_OK;
+
+    like.sp = percent == 100 && !is_small(s) ? MERAK_SP_OFF : MERAK_SP_AUTO;
+    if (pin->fix_sp)
+        like.sp = pin->sp;
+    if (pin->fix_branches && pin->branches != MERAK_BRANCHES_AUTO)
+        like.branches = pin->branches;
+    for (size_t b = (size_t)tp, idle = 0;
+         b <= s->in->global_batch && idle < 2 && rc == MERAK_OK;
+         b += (size_t)tp) {
+        if (!merak_search_is_size(s, tp, b))
+            continue;
+        like.micro_batch = b;
+        rc = merak_search_tables(s, &like, table);
+        if (rc == MERAK_OK && table[0] == NULL && table[1] == NULL &&
+            !is_small(s))
+            break;
+        *rated_p = true;
+        if (rc == MERAK_OK)
+            rc = merak_search_rate_tables(s, table, none);
+        idle = merak_search_shortest(s, first) < before ? 0 : idle + 1;
+        before = merak_search_shortest(s, first);
+    }
+    return rc;
+}
+
+enum merak_status merak_search_rate_samples(struct merak_search *s, int tp)
+{
+    int first = s->n_cands;
+    bool rated = false;
+    enum merak_status rc = rate_samples(s, tp, 100, &rated);
+
+    if (rc == MERAK_OK && (is_small(s) || (rated && s->n_cands == first)))
+        rc = rate_samples(s, tp, 50, &rated);
+    return rc;
+}

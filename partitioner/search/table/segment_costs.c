@@ -1,0 +1,635 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* segment_costs.c - what each segment of a sharded graph costs
+ *
+ * A segment is what lies between two neighbouring places where the graph may
+ * be cut.  Its nodes are walked once in program order with a compute and a
+ * collective queue, as the program will run them, so that an exchange which
+ * kernels of the segment hide costs nothing; at the segment's end both queues
+ * meet.  Of a sub-pipeline's pair nearly all exchanges are hidden, also those
+ * at a segment's end: pairs are walked through all segments at once.  Sizes
+ * are those of tensor rank 0, whose programs are built later.
+ */
+#include "config.h"
+
+#include "partitioner/program/pairs.h"
+#include "partitioner/search/table/walker.h"
+#include "partitioner/program/instr_cost.h"
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- single nodes --------------------------------------------------------- */
+
+double merak_walker_count(const struct merak_walker *w, int value)
+{
+    struct merak_box box;
+
+    merak_layout_box(&w->sharded->mesh, &w->sharded->layout[value],
+                     &w->graph->value[value]->shape, w->coord, &box);
+    return (double)merak_box_count(&box);
+}
+
+static void local_operand(const struct merak_walker *w,
+                          const struct merak_value *v, struct merak_operand *op)
+{
+    struct merak_box box;
+
+    merak_layout_box(&w->sharded->mesh, &w->sharded->layout[v->id], &v->shape,
+                     w->coord, &box);
+    *op = (struct merak_operand){.dtype = v->dtype, .full = v->shape};
+    op->local.ndim = box.ndim;
+    for (int d = 0; d < box.ndim; d++) {
+        op->local.dim[d] = box.len[d];
+        op->lo[d] = box.lo[d];
+    }
+}
+
+static int tensor_ranks(const struct merak_walker *w)
+{
+    const struct merak_mesh *mesh = &w->sharded->mesh;
+    int n = 1;
+
+    for (int a = 0; a < mesh->n_axes; a++)
+        n *= mesh->axis[a].size;
+    return n;
+}
+
+/* What runs slice by slice, and what with the last slice for all. */
+static bool has_positions(const struct merak_walker *w,
+                          const struct merak_value *v)
+{
+    return v->shape.ndim >= 2 && v->shape.dim[1] == w->graph->seq &&
+           v->shape.dim[0] == w->graph->micro_batch;
+}
+
+/* Of a mean slice.  Attention of one reads what lies before it, too: all
+ * together as much as the whole. */
+static double slice_seconds(const struct merak_walker *w,
+                            const struct merak_node *node,
+                            struct merak_infer *inf, struct merak_cost *cost)
+{
+    struct merak_kernel_size size = {
+        .width = merak_kernel_width(inf->shape[0].ndim, inf->shape[0].dim)};
+    int tp = tensor_ranks(w);
+    double n = w->table->slices;
+    bool alike = strncmp(node->op->name, "attention", 9) == 0;
+
+    if (!has_positions(w, node->out[0]) &&
+        node->out[0]->kind != MERAK_VALUE_PARAM_GRAD) {
+        size.flops = cost->flops;
+        size.bytes = cost->bytes;
+        cost->flops /= n;
+        return merak_cost_kernel(w->cost, node->op->name, tp, &size) / n;
+    }
+    for (int o = 0; o < node->n_in + node->n_out && !alike; o++) {
+        if (has_positions(w, o < node->n_in ? node->in[o]
+                                            : node->out[o - node->n_in]))
+            inf->shape[o].dim[1] /= (size_t)n;
+    }
+    if (alike)
+        *cost = (struct merak_cost){cost->flops / n, cost->bytes / n};
+    else if (node->op->cost != NULL)
+        node->op->cost(inf, cost);
+    size.flops = cost->flops;
+    size.bytes = cost->bytes;
+    return merak_cost_kernel(w->cost, node->op->name, tp, &size);
+}
+
+static void measure_kernel(struct merak_walker *w,
+                           const struct merak_node *node)
+{
+    struct merak_kernel_call call = {
+        .attrs = &node->attrs, .n_in = node->n_in, .n_out = node->n_out};
+    struct merak_infer inf = {
+        .attrs = &node->attrs, .n_in = node->n_in, .n_out = node->n_out};
+    struct merak_cost cost = {0};
+    struct merak_kernel_size size;
+
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        local_operand(w,
+                      o < node->n_in ? node->in[o] : node->out[o - node->n_in],
+                      &call.operand[o]);
+        inf.shape[o] = call.operand[o].local;
+        inf.dtype[o] = call.operand[o].dtype;
+    }
+    if (node->op->cost != NULL)
+        node->op->cost(&inf, &cost);
+    size = (struct merak_kernel_size){
+        .flops = cost.flops,
+        .bytes = cost.bytes,
+        .width = merak_kernel_width(inf.shape[0].ndim, inf.shape[0].dim)};
+    w->node_s[node->id] = w->table->slices > 1
+                              ? slice_seconds(w, node, &inf, &cost)
+                              : merak_cost_kernel(w->cost, node->op->name,
+                                                  tensor_ranks(w), &size);
+    w->table->segment[w->of_node[node->id]].flops +=
+        w->table->width * cost.flops;
+    if (w->in->scratch != NULL)
+        w->node_scratch[node->id] =
+            (double)w->in->scratch(w->in->scratch_arg, node->op->name, &call);
+}
+
+/* Stages on the node of the first. */
+static int stages_inside(const struct merak_walker *w)
+{
+    int n = 0;
+
+    for (int s = 0; s < w->plan->pp; s++)
+        n += merak_cost_together(w->cost, 0, merak_plan_rank(w->plan, 0, 0, s));
+    return n;
+}
+
+/* From the kernel of the other half beside it.  Times of tensor ranks' kernels
+ * that were measured have that in them. */
+static double takes(const struct merak_walker *w, enum merak_convert_kind kind,
+                    double bytes, int n)
+{
+    struct merak_interference interference = {0};
+
+    if (n > 1 && w->cost->tp_rates == NULL)
+        interference = merak_cost_interference(w->cost, kind, bytes, n);
+    return interference.wake_s + interference.copy_s;
+}
+
+static void measure_convert(struct merak_walker *w,
+                            const struct merak_node *node)
+{
+    const struct merak_hop *hop = &w->sharded->hop[node->id];
+    const struct merak_value *from = node->in[0];
+    struct merak_exchange ex;
+    double bytes, parts = has_positions(w, from) ? w->table->slices : 1;
+
+    if (hop->kind == MERAK_CONVERT_SLICE) {
+        w->node_s[node->id] =
+            merak_cost_copy(w->cost, 2 * w->bytes[node->out[0]->id] / parts);
+        return;
+    }
+    w->rc = merak_exchange_init(&ex, &w->sharded->mesh, hop,
+                                &w->sharded->layout[from->id], &from->shape,
+                                from->dtype, w->coord, w->err);
+    if (w->rc != MERAK_OK)
+        return;
+    bytes = (double)merak_exchange_bytes(&ex);
+    w->node_scratch[node->id] = (double)merak_exchange_scratch(&ex);
+    /* Tensor groups never leave a node. */
+    w->node_s[node->id] =
+        hop->axis < merak_sharded_tensor_axes(w->sharded)
+            ? merak_cost_exchange(w->cost, hop->kind, bytes / parts, ex.n, ex.n)
+            : merak_cost_exchange(&w->contended, hop->kind, bytes, ex.n,
+                                  stages_inside(w));
+    w->takes_s[node->id] = takes(w, hop->kind, bytes / parts, ex.n);
+    w->table->segment[w->of_node[node->id]].exchanged +=
+        w->table->width * bytes / w->table->slices;
+    merak_exchange_fini(&ex);
+}
+
+static void measure_nodes(struct merak_walker *w)
+{
+    for (int v = 0; v < w->graph->n_values; v++)
+        w->bytes[v] = merak_walker_count(w, v) *
+                      (double)merak_dtype_bytes(w->graph->value[v]->dtype);
+    for (int n = 0; n < w->graph->n_nodes && w->rc == MERAK_OK; n++) {
+        if (merak_walker_converts(w, n))
+            measure_convert(w, w->graph->node[n]);
+        else
+            measure_kernel(w, w->graph->node[n]);
+    }
+}
+
+/* --- time ----------------------------------------------------------------- */
+
+/* When a micro-batch's node may start: what the walk's other nodes from
+ * segment `from` on make has to be there. */
+static double inputs_at(const struct merak_walker *w,
+                        const struct merak_node *node, int from,
+                        const double *ready)
+{
+    double at = 0;
+
+    for (int k = 0; k < node->n_in; k++) {
+        const struct merak_value *in = node->in[k];
+
+        if (in->producer >= 0 && w->runs[in->producer] &&
+            (from < 0 || w->of_node[in->producer] == from) &&
+            ready[in->id] > at)
+            at = ready[in->id];
+    }
+    return at;
+}
+
+/* Nodes of a segment, on two queues; returns when the later one is through, of
+ * a block that all stages run when kernels are and in *met_s exchanges. */
+static double walk_segment(struct merak_walker *w, int seg, double *kernel_s,
+                           double *met_s)
+{
+    double compute = 0, collective = 0;
+
+    for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
+        const struct merak_node *node = w->graph->node[w->order[i]];
+        bool exchange = merak_sharded_exchanges(w->sharded, node->id);
+        double *queue = exchange ? &collective : &compute, at;
+
+        if (!w->runs[node->id])
+            continue;
+        at = inputs_at(w, node, seg, w->ready);
+        *queue = (at > *queue ? at : *queue) + w->node_s[node->id];
+        for (int k = 0; k < node->n_out; k++)
+            w->ready[node->out[k]->id] = *queue;
+        if (!exchange)
+            *kernel_s += w->node_s[node->id];
+    }
+    *met_s = compute > collective ? compute : collective;
+    return merak_walker_is_block(w, seg) ? compute : *met_s;
+}
+
+/* The walk's nodes, by segment from the first on or from the last down. */
+static int list_nodes(const struct merak_walker *w, bool down, int *node)
+{
+    int n = 0;
+
+    for (int i = 0; i < w->table->n; i++) {
+        int seg = down ? w->table->n - 1 - i : i;
+
+        for (int at = w->start[seg]; at < w->start[seg + 1]; at++) {
+            if (w->runs[w->order[at]])
+                node[n++] = w->order[at];
+        }
+    }
+    return n;
+}
+
+/* Two queues.  An exchange that begins while a kernel runs takes something from
+ * it; `begun` is the last that began while none did. */
+struct pair_clock {
+    double compute, collective;
+    double begun, takes;
+};
+
+static void run_exchange(struct pair_clock *clock, double at, double s,
+                         double takes)
+{
+    if (at < clock->collective)
+        at = clock->collective;
+    clock->collective = at + s;
+    if (at < clock->compute) {
+        clock->compute += takes;
+        return;
+    }
+    clock->begun = at;
+    clock->takes = takes;
+}
+
+static void run_kernel(struct pair_clock *clock, double at, double s)
+{
+    if (at < clock->compute)
+        at = clock->compute;
+    if (at <= clock->begun && clock->begun < at + s) {
+        s += clock->takes;
+        clock->takes = 0;
+    }
+    clock->compute = at + s;
+}
+
+static void walk_step(struct merak_walker *w, const struct merak_node *node,
+                      int half, struct pair_clock *clock)
+{
+    double *ready = w->ready + (size_t)half * ((size_t)w->graph->n_values + 1);
+    bool exchange = merak_sharded_exchanges(w->sharded, node->id);
+    double at = inputs_at(w, node, -1, ready);
+
+    if (exchange)
+        run_exchange(clock, at, w->node_s[node->id], w->takes_s[node->id]);
+    else
+        run_kernel(clock, at, w->node_s[node->id]);
+    for (int k = 0; k < node->n_out; k++)
+        ready[node->out[k]->id] = exchange ? clock->collective : clock->compute;
+}
+
+/* Both halves of a list, in the order of programs: what a segment adds to the
+ * time of those before it, until half 1 has left it, goes to the field at
+ * `of`, and kernels' to kernel_s if it `counts`. */
+static void walk_order(struct merak_walker *w, const int *node, int n,
+                       const struct merak_pair_step *order, size_t of,
+                       bool counts)
+{
+    struct pair_clock clock = {0};
+    double before = 0, *field = NULL;
+
+    for (int i = 0; i < 2 * n; i++) {
+        int at = order[i].at, seg = w->of_node[node[at]];
+
+        walk_step(w, w->graph->node[node[at]], order[i].half, &clock);
+        if (counts && !merak_sharded_exchanges(w->sharded, node[at]))
+            w->table->segment[seg].kernel_s += w->node_s[node[at]];
+        if (order[i].half == 0 ||
+            (at + 1 < n && w->of_node[node[at + 1]] == seg))
+            continue;
+        field = (double *)((char *)&w->table->segment[seg] + of);
+        *field += clock.compute - before;
+        before = clock.compute;
+    }
+    if (field != NULL && clock.collective > clock.compute)
+        *field += clock.collective - clock.compute;
+}
+
+/* Two micro-batches zipped as programs have them, through all segments. */
+static void walk_pairs(struct merak_walker *w, bool down, size_t of,
+                       bool counts)
+{
+    size_t nodes = (size_t)w->graph->n_nodes + 1;
+    int *node = malloc(nodes * sizeof(*node));
+    struct merak_pair_step *order = malloc(2 * nodes * sizeof(*order));
+
+    memset(w->ready, 0,
+           2 * ((size_t)w->graph->n_values + 1) * sizeof(*w->ready));
+    if (node == NULL || order == NULL) {
+        w->rc = merak_fail_nomem(w->err, nodes * sizeof(*order));
+    } else {
+        struct merak_pair_list list = {.node = node,
+                                       .n = list_nodes(w, down, node)};
+
+        w->rc = merak_pair_order(w->sharded, &list, order, w->err);
+        if (w->rc == MERAK_OK)
+            walk_order(w, node, list.n, order, of, counts);
+    }
+    free(node);
+    free(order);
+}
+
+static void load_times(struct merak_walker *w)
+{
+    for (int v = 0; v < w->graph->n_values; v++) {
+        double seconds =
+            w->table->width *
+            merak_cost_copy(w->cost, w->bytes[v] / w->table->slices);
+
+        if (w->graph->value[v]->kind != MERAK_VALUE_INPUT || w->high[v] < 0)
+            continue;
+        w->table->segment[w->low[v]].f_s += seconds;
+        w->table->segment[w->low[v]].kernel_s += seconds;
+    }
+}
+
+/* The walk's nodes are those of these phases (bits). */
+static void select_phases(struct merak_walker *w, unsigned phases)
+{
+    for (int n = 0; n < w->graph->n_nodes; n++)
+        w->runs[n] = (phases & (1u << w->graph->node[n]->phase)) != 0;
+}
+
+/* Add up, for each segment, what its nodes of these phases take. */
+static void walk(struct merak_walker *w, unsigned phases, size_t of,
+                 bool counts)
+{
+    struct merak_table *t = w->table;
+
+    select_phases(w, phases);
+    if (w->rc != MERAK_OK)
+        return;
+    if (t->width > 1) {
+        walk_pairs(w, (phases & (1u << MERAK_PHASE_F)) == 0, of, counts);
+        return;
+    }
+    for (int s = 0; s < t->n; s++) {
+        struct merak_segment *seg = &t->segment[s];
+        double kernel_s = 0, met_s, before = *(double *)((char *)seg + of);
+
+        *(double *)((char *)seg + of) += walk_segment(w, s, &kernel_s, &met_s);
+        seg->kernel_s += counts ? kernel_s : 0;
+        if (phases & (1u << MERAK_PHASE_F))
+            seg->f_latency_s = before + met_s;
+        else if (counts)
+            seg->b_latency_s = before + met_s;
+    }
+}
+
+/* Recomputation has few exchanges: it is not worth zipping. */
+static void measure_recomputed(struct merak_walker *w)
+{
+    struct merak_table *t = w->table;
+
+    for (int keep = 1; keep < MERAK_KEEPS; keep++) {
+        memcpy(w->runs, w->recompute[keep],
+               (size_t)w->graph->n_nodes * sizeof(*w->runs));
+        for (int s = 0; s < t->n; s++) {
+            double unused = 0, met_s;
+
+            t->segment[s].recompute_s[keep] =
+                t->width * walk_segment(w, s, &unused, &met_s);
+        }
+    }
+}
+
+static void measure_times(struct merak_walker *w)
+{
+    const unsigned f = 1u << MERAK_PHASE_F, b = 1u << MERAK_PHASE_B;
+    const unsigned wt = 1u << MERAK_PHASE_W;
+    struct merak_table *t = w->table;
+
+    load_times(w);
+    walk(w, f, offsetof(struct merak_segment, f_s), true);
+    walk(w, b | wt, offsetof(struct merak_segment, b_s), true);
+    walk(w, b, offsetof(struct merak_segment, x_s), false);
+    walk(w, wt, offsetof(struct merak_segment, w_s), false);
+    measure_recomputed(w);
+    for (int s = 0; s < t->n; s++) {
+        double stages = merak_walker_is_block(w, s) ? w->plan->pp : 1;
+
+        t->total_s += stages * (t->segment[s].f_s + t->segment[s].b_s);
+        t->flops += stages * t->segment[s].flops;
+    }
+}
+
+/* --- the table ------------------------------------------------------------ */
+
+static void sort_nodes(struct merak_walker *w)
+{
+    for (int n = 0; n < w->graph->n_nodes; n++)
+        w->start[w->of_node[n] + 1]++;
+    for (int s = 0; s < w->table->n; s++)
+        w->start[s + 1] += w->start[s];
+    for (int n = w->graph->n_nodes - 1; n >= 0; n--)
+        w->order[--w->start[w->of_node[n] + 1]] = n;
+    /* start[s + 1] has become the start of s. */
+    memmove(w->start, w->start + 1, (size_t)w->table->n * sizeof(*w->start));
+    w->start[w->table->n] = w->graph->n_nodes;
+}
+
+static enum merak_status walker_init(struct merak_walker *w)
+{
+    size_t nodes = (size_t)w->graph->n_nodes + 2;
+    size_t values = (size_t)w->graph->n_values + 1;
+    size_t n = nodes + values;
+
+    w->bytes = calloc(values, sizeof(double));
+    w->ready = calloc(2 * values, sizeof(double));
+    w->runs = calloc(nodes, sizeof(bool));
+    w->node_s = calloc(nodes, sizeof(double));
+    w->node_scratch = calloc(nodes, sizeof(double));
+    w->takes_s = calloc(nodes, sizeof(double));
+    w->live = calloc(nodes, sizeof(double));
+    w->low = malloc(values * sizeof(int));
+    w->high = malloc(values * sizeof(int));
+    w->first = malloc(values * sizeof(int));
+    w->last = malloc(values * sizeof(int));
+    w->back = calloc(values, sizeof(bool));
+    w->order = calloc(nodes, sizeof(int));
+    w->start = calloc((size_t)w->table->n + 2, sizeof(int));
+    if (w->bytes == NULL || w->ready == NULL || w->node_s == NULL ||
+        w->node_scratch == NULL || w->takes_s == NULL || w->live == NULL ||
+        w->low == NULL || w->high == NULL || w->first == NULL ||
+        w->last == NULL || w->runs == NULL || w->back == NULL ||
+        w->order == NULL || w->start == NULL)
+        return merak_fail_nomem(w->err, n * sizeof(double));
+    for (int k = 0; k < MERAK_KEEPS; k++) {
+        w->recompute[k] = calloc(nodes, sizeof(bool));
+        w->seen[k] = malloc(values * sizeof(int));
+        if (w->recompute[k] == NULL || w->seen[k] == NULL)
+            return merak_fail_nomem(w->err, values * sizeof(int));
+    }
+    for (size_t v = 0; v < values; v++)
+        w->first[v] = w->last[v] = -1;
+    merak_plan_coord(w->sharded, 0, 0, w->coord);
+    sort_nodes(w);
+    return MERAK_OK;
+}
+
+static void walker_fini(struct merak_walker *w)
+{
+    free(w->bytes);
+    free(w->ready);
+    free(w->node_s);
+    free(w->node_scratch);
+    free(w->takes_s);
+    free(w->live);
+    free(w->low);
+    free(w->high);
+    free(w->first);
+    free(w->last);
+    free(w->runs);
+    for (int k = 0; k < MERAK_KEEPS; k++) {
+        free(w->recompute[k]);
+        free(w->seen[k]);
+    }
+    free(w->back);
+    free(w->order);
+    free(w->start);
+}
+
+/* Stages of one segment each: they tell the segment of every node. */
+static enum merak_status cut_everywhere(const struct merak_sharded *sharded,
+                                        struct merak_stages **stages_p,
+                                        struct merak_error *err)
+{
+    int n = 0, *place;
+    enum merak_status rc = merak_stages_places(sharded, &n, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    place = calloc((size_t)n + 1, sizeof(*place));
+    if (place == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(*place));
+    for (int i = 0; i < n; i++)
+        place[i] = i;
+    rc = merak_stages_at(sharded, place, n + 1 + sharded->n_shared, stages_p,
+                         err);
+    free(place);
+    return rc;
+}
+
+/* A segment begins a block if its first node does, in the model as a whole. */
+static void mark_blocks(struct merak_walker *w)
+{
+    int block = -1;
+
+    for (int s = 0; s < w->table->n; s++) {
+        for (int i = w->start[s]; i < w->start[s + 1]; i++) {
+            const struct merak_node *node = w->graph->node[w->order[i]];
+
+            if (node->phase == MERAK_PHASE_F && w->block[node->id] > block) {
+                block = w->block[node->id];
+                w->table->segment[s].begins_block = true;
+            }
+        }
+    }
+}
+
+static enum merak_status fill(struct merak_walker *w)
+{
+    enum merak_status rc = walker_init(w);
+
+    if (rc != MERAK_OK)
+        return rc;
+    mark_blocks(w);
+    merak_walker_find_spread(w);
+    merak_walker_find_recomputed(w);
+    measure_nodes(w);
+    if (w->rc == MERAK_OK) {
+        measure_times(w);
+        merak_walker_memory(w);
+    }
+    return w->rc;
+}
+
+enum merak_status merak_table_create(const struct merak_search_input *in,
+                                     const struct merak_cost_model *cost,
+                                     const struct merak_sharded *sharded,
+                                     const struct merak_plan *plan, int width,
+                                     int slices, struct merak_table **table_p,
+                                     struct merak_error *err)
+{
+    struct merak_table *t = calloc(1, sizeof(*t));
+    struct merak_walker w = {.in = in,
+                             .cost = cost,
+                             .sharded = sharded,
+                             .graph = sharded->graph,
+                             .plan = plan,
+                             .table = t,
+                             .err = err};
+    struct merak_stages *stages = NULL, *whole = NULL;
+    enum merak_status rc;
+
+    if (t == NULL)
+        return merak_fail_nomem(err, sizeof(*t));
+    t->width = width;
+    t->slices = slices;
+    rc = cut_everywhere(sharded, &stages, err);
+    if (rc == MERAK_OK)
+        rc = merak_stages_at(sharded, NULL, 1 + sharded->n_shared, &whole, err);
+    if (rc != MERAK_OK)
+        goto out;
+    t->n = stages->n;
+    t->n_shared = sharded->n_shared;
+    if (t->n_shared > 0)
+        w.contended =
+            merak_cost_contended(cost, merak_cost_sharers(cost, plan, 0, true));
+    t->n_nodes = width * sharded->graph->n_nodes;
+    w.of_node = stages->of_node;
+    w.block = whole->block;
+    t->segment = calloc((size_t)t->n, sizeof(*t->segment));
+    rc = t->segment == NULL
+             ? merak_fail_nomem(err, (size_t)t->n * sizeof(*t->segment))
+             : fill(&w);
+    if (rc != MERAK_OK)
+        goto out;
+    *table_p = t;
+    t = NULL; /* the caller's now */
+out:
+    walker_fini(&w);
+    merak_stages_destroy(stages);
+    merak_stages_destroy(whole);
+    merak_table_destroy(t);
+    return rc;
+}
+
+void merak_table_destroy(struct merak_table *table)
+{
+    if (table == NULL)
+        return;
+    free(table->segment);
+    free(table->share);
+    free(table);
+}

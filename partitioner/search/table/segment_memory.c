@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* segment_memory.c - what each segment keeps for its backward, what it takes
+ * while it is in work, and the parameters it holds
+ */
+#include "config.h"
+
+#include "partitioner/search/table/walker.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+enum direction { UP, DOWN }; /* forward; gradients */
+
+/* --- lives ---------------------------------------------------------------- */
+
+/* A node's segment uses what it reads and makes; of blocks that all stages run
+ * this only counts for what no other segment has. */
+static void spread_over(struct merak_walker *w, const struct merak_node *node)
+{
+    int seg = w->of_node[node->id], chain = w->table->n - w->table->n_shared;
+
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        int v =
+            o < node->n_in ? node->in[o]->id : node->out[o - node->n_in]->id;
+
+        if (seg >= chain && w->low[v] < chain)
+            continue;
+        if (seg < w->low[v])
+            w->low[v] = seg;
+        if (seg > w->high[v])
+            w->high[v] = seg;
+    }
+}
+
+void merak_walker_find_spread(struct merak_walker *w)
+{
+    for (int v = 0; v < w->graph->n_values; v++) {
+        w->low[v] = w->table->n;
+        w->high[v] = -1;
+    }
+    for (int blocks = 0; blocks < 2; blocks++) {
+        for (int n = 0; n < w->graph->n_nodes; n++) {
+            if (merak_walker_is_block(w, w->of_node[n]) == (blocks == 1))
+                spread_over(w, w->graph->node[n]);
+        }
+    }
+}
+
+static bool is_activation(const struct merak_value *v)
+{
+    return v->kind != MERAK_VALUE_PARAM && v->kind != MERAK_VALUE_PARAM_GRAD;
+}
+
+/* Lives of values among a segment's nodes of one direction, as positions. */
+static int find_lives(struct merak_walker *w, int seg, enum direction dir)
+{
+    int at = 0;
+
+    for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
+        const struct merak_node *node = w->graph->node[w->order[i]];
+
+        if ((node->phase == MERAK_PHASE_F) != (dir == UP))
+            continue;
+        w->live[at] = w->node_scratch[node->id];
+        for (int o = 0; o < node->n_in + node->n_out; o++) {
+            int v = o < node->n_in ? node->in[o]->id
+                                   : node->out[o - node->n_in]->id;
+
+            if (w->first[v] < 0)
+                w->first[v] = at;
+            w->last[v] = at;
+        }
+        at++;
+    }
+    return at;
+}
+
+static void spread_life(struct merak_walker *w, int v, int from, int to)
+{
+    for (int at = from; at <= to; at++)
+        w->live[at] += w->bytes[v];
+}
+
+/* The value is touched; when does it live? */
+static void add_life(struct merak_walker *w, int seg, enum direction dir,
+                     const struct merak_value *v, int n)
+{
+    int from = w->first[v->id], to = w->last[v->id];
+    bool forward = merak_walker_forward(w, v);
+
+    w->first[v->id] = w->last[v->id] = -1;
+    if (!is_activation(v))
+        return;
+    if (dir == DOWN && forward)
+        from = 0; /* kept since its forward */
+    if (dir == UP && (w->back[v->id] || w->high[v->id] > seg))
+        to = n - 1;
+    if (dir == UP && w->low[v->id] < seg)
+        from = 0;
+    if (dir == DOWN && !forward && w->low[v->id] < seg)
+        to = n - 1;
+    if (dir == DOWN && !forward && w->high[v->id] > seg)
+        from = 0;
+    spread_life(w, v->id, from, to);
+}
+
+static void mark_back(struct merak_walker *w, int seg, bool mark)
+{
+    for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
+        const struct merak_node *node = w->graph->node[w->order[i]];
+
+        for (int k = 0; node->phase != MERAK_PHASE_F && k < node->n_in; k++)
+            w->back[node->in[k]->id] = mark;
+    }
+}
+
+static double peak_of(struct merak_walker *w, int seg, enum direction dir)
+{
+    int n = find_lives(w, seg, dir);
+    double peak = 0;
+
+    for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
+        const struct merak_node *node = w->graph->node[w->order[i]];
+
+        for (int o = 0; o < node->n_in + node->n_out; o++) {
+            const struct merak_value *v =
+                o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+
+            if (w->first[v->id] >= 0)
+                add_life(w, seg, dir, v, n);
+        }
+    }
+    for (int at = 0; at < n; at++)
+        peak = w->live[at] > peak ? w->live[at] : peak;
+    return peak;
+}
+
+static void measure_peaks(struct merak_walker *w)
+{
+    for (int s = 0; s < w->table->n; s++) {
+        struct merak_segment *seg = &w->table->segment[s];
+        double up, down;
+
+        mark_back(w, s, true);
+        up = peak_of(w, s, UP);
+        down = peak_of(w, s, DOWN);
+        mark_back(w, s, false);
+        seg->peak = w->table->width * (up > down ? up : down);
+    }
+}
+
+static void add_crossing(struct merak_walker *w, int v, int segment)
+{
+    struct merak_segment *seg = &w->table->segment[segment];
+    bool up = merak_walker_forward(w, w->graph->value[v]);
+    int ways = merak_boundary_ways(w->sharded, &w->sharded->layout[v], NULL);
+    double bytes = w->table->width * w->bytes[v];
+
+    bytes /= w->table->slices;
+    *(up ? &seg->up_bytes : &seg->down_bytes) += bytes;
+    *(up ? &seg->up_part : &seg->down_part) += bytes / ways;
+}
+
+/* What a block that all stages run reads of the others: each value once. */
+static void measure_block(struct merak_walker *w, int seg)
+{
+    for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
+        const struct merak_node *node = w->graph->node[w->order[i]];
+
+        for (int k = 0; k < node->n_in; k++) {
+            const struct merak_value *v = node->in[k];
+
+            if (v->producer < 0 || !is_activation(v) ||
+                merak_walker_is_block(w, w->of_node[v->producer]) ||
+                w->last[v->id] == seg)
+                continue;
+            w->last[v->id] = seg;
+            add_crossing(w, v->id, seg);
+        }
+    }
+    for (int v = 0; v < w->graph->n_values; v++)
+        w->last[v] = -1;
+}
+
+/* Everything that crosses a segment's lower end, or comes to a block. */
+static void measure_crossings(struct merak_walker *w)
+{
+    for (int v = 0; v < w->graph->n_values; v++) {
+        const struct merak_value *value = w->graph->value[v];
+
+        if (value->producer < 0 || !is_activation(value) ||
+            merak_walker_is_block(w, w->high[v]))
+            continue;
+        for (int s = w->low[v] + 1; s <= w->high[v]; s++)
+            add_crossing(w, v, s);
+    }
+    for (int s = w->table->n - w->table->n_shared; s < w->table->n; s++)
+        measure_block(w, s);
+}
+
+/* --- what is kept and held ------------------------------------------------ */
+
+static int compare_shares(const void *a, const void *b)
+{
+    const struct merak_share *x = a, *y = b;
+
+    return x->segment != y->segment ? x->segment - y->segment
+                                    : x->prev - y->prev;
+}
+
+static void add_share(struct merak_walker *w, struct merak_share *share)
+{
+    struct merak_table *t = w->table;
+    size_t n = 0;
+    void *grown;
+
+    for (int s = 0; s < t->n; s++)
+        n += (size_t)t->segment[s].n_shares;
+    if ((n & (n - 1)) == 0) { /* room for a power of two */
+        grown = realloc(t->share, (n == 0 ? 1 : 2 * n) * sizeof(*t->share));
+        if (grown == NULL) {
+            w->rc = merak_fail_nomem(w->err, n * sizeof(*t->share));
+            return;
+        }
+        t->share = grown;
+    }
+    t->share[n] = *share;
+    t->segment[share->segment].n_shares++;
+    t->segment[share->prev].shared_later_elems +=
+        share->hold.bf16_elems + share->hold.f32_elems;
+}
+
+/* The value is used in the segment; has an earlier one it, too? */
+static void count_use(struct merak_walker *w, int v, struct merak_share *share,
+                      int keep)
+{
+    struct merak_segment *s = &w->table->segment[share->segment];
+
+    share->prev = w->seen[keep][v];
+    if (share->prev == share->segment || w->rc != MERAK_OK)
+        return;
+    w->seen[keep][v] = share->segment;
+    if (share->prev >= 0) {
+        add_share(w, share);
+        return;
+    }
+    s->kept[keep] += share->kept[keep];
+    merak_param_state_add(&s->hold, &share->hold);
+}
+
+/* A gradient needs the value, or what runs again does: it is kept if its
+ * forward does not drop it. */
+static void count_kept_value(struct merak_walker *w, int seg,
+                             const struct merak_node *reader,
+                             const struct merak_value *v)
+{
+    bool gradient = reader->phase != MERAK_PHASE_F;
+
+    for (int keep = 0; keep < MERAK_KEEPS; keep++) {
+        struct merak_share share = {.segment = seg};
+        bool dropped = v->producer >= 0 && w->recompute[keep][v->producer];
+
+        if (dropped || (!gradient && !w->recompute[keep][reader->id]))
+            continue;
+        share.kept[keep] = w->table->width * w->bytes[v->id];
+        count_use(w, v->id, &share, keep);
+    }
+}
+
+/* What tensor ranks that hold a parameter alike share out of its state, and
+ * gather of it: inner axes first. */
+static void count_alike(const struct merak_walker *w,
+                        const struct merak_value *v,
+                        struct merak_param_state *hold)
+{
+    const struct merak_axis *axis = w->sharded->mesh.axis;
+    unsigned axes = merak_sharded_flat_axes(w->sharded, v->id);
+    double count = hold->bf16_elems + hold->f32_elems, part = count;
+
+    for (int a = 0; axes >> a != 0; a++) {
+        int n = axis[a].size;
+
+        if ((axes >> a & 1) == 0)
+            continue;
+        part /= n;
+        hold->gather_s += merak_cost_exchange(
+            w->cost, MERAK_CONVERT_ALL_GATHER,
+            (n - 1) * part * (double)merak_dtype_bytes(v->dtype), n, n);
+    }
+    *(v->dtype == MERAK_F32 ? &hold->f32_elems_less : &hold->bf16_elems_less) =
+        count - part;
+}
+
+static void count_param(struct merak_walker *w, int seg,
+                        const struct merak_value *v)
+{
+    struct merak_segment *s = &w->table->segment[seg];
+    double count = merak_walker_count(w, v->id);
+    struct merak_share share = {
+        .segment = seg,
+        .hold = {.param_bytes = w->bytes[v->id],
+                 .elements = (double)merak_shape_count(&v->shape),
+                 .n = 1}};
+
+    if (v->dtype == MERAK_F32)
+        share.hold.f32_elems = count;
+    else
+        share.hold.bf16_elems = count;
+    count_alike(w, v, &share.hold);
+    if (count > s->largest)
+        s->largest = count;
+    count_use(w, v->id, &share, 0);
+}
+
+static double exchange_s(const struct merak_walker *w,
+                         enum merak_convert_kind kind, double elements,
+                         int axis)
+{
+    int n = w->sharded->mesh.axis[axis].size;
+
+    return merak_cost_exchange(w->cost, kind, elements * sizeof(float), n, n);
+}
+
+/* Sums over tensor ranks that hold a parameter alike: all of it each, or under
+ * ZeRO-1 a part each, of a part where two axes do. */
+static void count_sums(const struct merak_walker *w,
+                       struct merak_param_state *hold,
+                       const struct merak_layout *from, unsigned axes,
+                       double count)
+{
+    double part = count;
+
+    for (int a = 0; axes >> a != 0; a++) {
+        double n = w->sharded->mesh.axis[a].size, whole_s;
+
+        if ((axes >> a & 1) == 0)
+            continue;
+        if (from->at[a].kind == MERAK_PARTIAL_SUM) {
+            whole_s = exchange_s(w, MERAK_CONVERT_ALL_REDUCE,
+                                 2 * (n - 1) / n * count, a);
+            hold->convert_s += whole_s;
+            hold->convert_less_s +=
+                whole_s - exchange_s(w, MERAK_CONVERT_REDUCE_SCATTER,
+                                     (n - 1) / n * part, a);
+        }
+        part /= n;
+    }
+}
+
+/* The collectives that bring a gradient to its parameter's layout. */
+static void count_grad(struct merak_walker *w, int seg,
+                       const struct merak_value *v)
+{
+    struct merak_segment *s = &w->table->segment[seg];
+    const struct merak_layout *from = &w->sharded->layout[v->id];
+    struct merak_layout to = w->sharded->layout[v->of];
+    unsigned axes = merak_sharded_flat_axes(w->sharded, v->of);
+    struct merak_hop hop[MERAK_MAX_HOPS];
+    int n;
+
+    for (int a = 0; axes >> a != 0; a++) {
+        if ((axes >> a & 1) != 0 && from->at[a].kind == MERAK_PARTIAL_SUM)
+            to.at[a] = from->at[a];
+    }
+    n = merak_layout_path(&w->sharded->mesh, &v->shape, from, &to, NULL, hop,
+                          NULL);
+    s->hold.grad_bytes += w->bytes[v->id];
+    for (int h = 0; h < n; h++)
+        s->hold.convert_s +=
+            exchange_s(w, hop[h].kind, hop[h].words, hop[h].axis);
+    count_sums(w, &s->hold, from, axes, merak_walker_count(w, v->of));
+}
+
+static void count_node(struct merak_walker *w, const struct merak_node *node)
+{
+    int seg = w->of_node[node->id];
+
+    for (int k = 0; k < node->n_in; k++) {
+        const struct merak_value *v = node->in[k];
+
+        if (v->kind == MERAK_VALUE_PARAM)
+            count_param(w, seg, v);
+        else if (merak_walker_forward(w, v) && is_activation(v))
+            count_kept_value(w, seg, node, v);
+    }
+    for (int k = 0; k < node->n_out; k++) {
+        if (node->out[k]->kind == MERAK_VALUE_PARAM_GRAD)
+            count_grad(w, seg, node->out[k]);
+    }
+}
+
+static void count_kept(struct merak_walker *w)
+{
+    struct merak_table *t = w->table;
+    int n = 0;
+
+    for (int v = 0; v < w->graph->n_values; v++) {
+        for (int keep = 0; keep < MERAK_KEEPS; keep++)
+            w->seen[keep][v] = -1;
+        if (w->graph->value[v]->kind != MERAK_VALUE_PARAM)
+            continue;
+        t->n_params++;
+        t->n_elements += (double)merak_shape_count(&w->graph->value[v]->shape);
+    }
+    for (int i = 0; i < w->graph->n_nodes; i++)
+        count_node(w, w->graph->node[w->order[i]]);
+    for (int s = 0; s < t->n; s++) {
+        t->segment[s].first_share = n;
+        n += t->segment[s].n_shares;
+    }
+    t->n_shares = n;
+    if (n > 0)
+        qsort(t->share, (size_t)n, sizeof(*t->share), compare_shares);
+}
+
+void merak_walker_memory(struct merak_walker *w)
+{
+    measure_peaks(w);
+    measure_crossings(w);
+    count_kept(w);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* placement/placement_impl.h - what the files of this folder share */
+#ifndef MERAK_PLACEMENT_INTERNAL_H
+#define MERAK_PLACEMENT_INTERNAL_H
+
+#include "placement/placement.h"
+
+/*
+ * Nodes in tree order, and how much of their paths they share.
+ *
+ * prefix[place * depth + d] numbers the distinct path prefixes of d + 1
+ * switches: two nodes have the same switch at depth d just if the numbers
+ * are equal.  A path that is shorter gets numbers of its own below its end.
+ */
+struct merak_walk {
+    int n_nodes, depth;
+    int *node;     /* [n_nodes]: node at each place of the walk */
+    int *place_of; /* [n_nodes]: place of each node */
+    int *prefix;   /* [n_nodes * depth] */
+};
+
+enum merak_status merak_walk_init(struct merak_walk *walk,
+                                  const struct merak_site *site,
+                                  struct merak_error *err) MERAK_CHECKED;
+void merak_walk_fini(struct merak_walk *walk);
+/* Levels apart of two places. */
+int merak_walk_level(const struct merak_walk *walk, int a, int b);
+
+/*
+ * Deal islands out to groups of `group` so that few groups span switches.
+ *
+ *   count  in   islands of the node at each place of the walk
+ *   order  out  [sum of count] island numbers (numbered along the walk);
+ *               group g is order[g * group .. (g + 1) * group)
+ */
+enum merak_status merak_pack_islands(const struct merak_walk *walk,
+                                     const int *count, int group, int *order,
+                                     struct merak_error *err) MERAK_CHECKED;
+
+/* Islands in a grid of stages and replicas, and what links between them
+ * carry. */
+struct merak_grid {
+    const struct merak_walk *walk;
+    const int *place; /* [pp * dp][width]: of each island's members */
+    int width;        /* 1 where all of an island are on one node */
+    int pp, dp;
+    int64_t pp_weight, dp_weight; /* at most MERAK_MAX_WEIGHT */
+};
+
+/* Sums over MERAK_MAX_TASKS links of the highest level stay below 2^62. */
+enum { MERAK_MAX_WEIGHT = 1 << 20 };
+
+/*
+ * Find a cheap map that keeps close what the order says.
+ *
+ *   count      in   as for merak_pack_islands()
+ *   island_of  out  [pp * dp] of each cell, stage * dp + replica
+ *   cost_p     out  to compare maps of one grid
+ */
+enum merak_status merak_arrange(const struct merak_grid *grid,
+                                enum merak_order order, const int *count,
+                                int *island_of, int64_t *cost_p,
+                                struct merak_error *err) MERAK_CHECKED;
+
+struct merak_placement {
+    int n_tasks, n_nodes;
+    int degree[MERAK_AXIS_COUNT];
+    enum merak_order order;
+    enum merak_domain tp_domain;
+    uint64_t pp_bytes, dp_bytes; /* both 0: the order alone says */
+    uint64_t id;
+    struct merak_walk walk;
+    int *place_of_task; /* [n_tasks], by physical rank */
+    int *logical_of, *physical_of;
+    char **node_name, **node_path; /* [n_nodes], the launcher's order */
+    int *groups_at;                /* [axis][level] */
+};
+
+/* The fingerprint of a site and resolved degrees. */
+enum merak_status merak_plan_id(const struct merak_site *site,
+                                const struct merak_placement_input *input,
+                                uint64_t *id_p,
+                                struct merak_error *err) MERAK_CHECKED;
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* print_map.c - the text of --merak-map=show */
+#include "config.h"
+
+#include "placement/placement_impl.h"
+
+#include <inttypes.h>
+
+static void print_level(FILE *out, int level, int levels)
+{
+    if (level == 0)
+        fputs("in a node", out);
+    else if (levels == 2)
+        fputs("between nodes", out);
+    else if (level == 1)
+        fputs("under one leaf switch", out);
+    else if (level == levels - 1)
+        fputs("with no common switch", out);
+    else
+        fprintf(out, "across %d switch levels", level);
+}
+
+/* "  tp groups of 2: 4 in a node" */
+static void print_axis(const struct merak_placement *p, FILE *out,
+                       enum merak_parallel_axis axis)
+{
+    static const char *const names[] = {"tp", "pp", "dp"};
+    int levels = merak_placement_levels(p);
+    const char *separator = ": ";
+
+    if (merak_placement_degree(p, axis) == 1)
+        return;
+    fprintf(out, "  %s groups of %d", names[axis],
+            merak_placement_degree(p, axis));
+    for (int level = 0; level < levels; level++) {
+        int n = merak_placement_groups_at(p, axis, level);
+
+        if (n == 0)
+            continue;
+        fprintf(out, "%s%d ", separator, n);
+        print_level(out, level, levels);
+        separator = ", ";
+    }
+    fputc('\n', out);
+}
+
+static void print_node(const struct merak_placement *p, FILE *out, int place)
+{
+    int node = p->walk.node[place];
+
+    fprintf(out, "  %s %s:", p->node_path[node], p->node_name[node]);
+    for (int task = 0; task < p->n_tasks; task++) {
+        struct merak_coords c;
+
+        if (p->place_of_task[task] != place)
+            continue;
+        c = merak_placement_coords(p, p->logical_of[task]);
+        fprintf(out, " %d=t%d.p%d.d%d", task, c.tp, c.pp, c.dp);
+    }
+    fputc('\n', out);
+}
+
+void merak_placement_print(const struct merak_placement *p, FILE *out,
+                           int max_nodes)
+{
+    fprintf(out,
+            "merak: plan %016" PRIx64 ": %d tasks on %d node%s, tp=%d x pp=%d "
+            "x dp=%d, order %s\n",
+            p->id, p->n_tasks, p->n_nodes, p->n_nodes == 1 ? "" : "s",
+            p->degree[MERAK_AXIS_TP], p->degree[MERAK_AXIS_PP],
+            p->degree[MERAK_AXIS_DP], merak_order_name(p->order));
+    for (int axis = 0; axis < MERAK_AXIS_COUNT; axis++)
+        print_axis(p, out, (enum merak_parallel_axis)axis);
+    fputs("  node: task=t(tp).p(stage).d(replica) ...\n", out);
+    for (int i = 0; i < p->n_nodes && i < max_nodes; i++)
+        print_node(p, out, i);
+    if (p->n_nodes > max_nodes)
+        fprintf(out, "  and %d more nodes\n", p->n_nodes - max_nodes);
+}

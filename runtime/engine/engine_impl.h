@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* engine_impl.h - what the two threads of an engine share */
+#ifndef MERAK_RUNTIME_ENGINE_INTERNAL_H
+#define MERAK_RUNTIME_ENGINE_INTERNAL_H
+
+#include "runtime/engine/engine.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define MERAK_SPIN_NS 20000
+/* Collectives in flight at most: a program is free of deadlocks with one at a
+ * time, and what is in flight takes memory that is reserved at set-up. */
+#define MERAK_MAX_EXCHANGES 64
+
+struct engine_queue {
+    int n;
+    const int *instr; /* ids in program order */
+};
+
+struct flight {
+    int instr;
+    bool staged; /* accelerators: the transport has not been called yet */
+    struct merak_request *req; /* NULL: not called, or done at once */
+};
+
+struct merak_engine {
+    const struct merak_program *program;
+    struct merak_engine_options opt;
+    const struct merak_kernel **kernel; /* by instruction */
+    struct merak_team *team;            /* by group */
+    int *team_rank;                     /* storage of the teams */
+    int *order;                         /* storage of the queues */
+    struct engine_queue queue[MERAK_QUEUE_COUNT];
+    bool *wakes_comm; /* by instruction: another thread's queue waits for it */
+    struct merak_trace_record *record; /* by instruction */
+
+    /* accel.c, with an accelerator only */
+    struct merak_event **event; /* by instruction; NULL: nobody waits for it */
+    struct merak_event *queue_event[MERAK_QUEUE_COUNT];
+    unsigned char *input; /* host memory that LOAD instructions fill */
+    size_t *input_at;     /* by instruction: where in it */
+    bool accel_sync;      /* wait after each instruction, to name who fails */
+
+    /* An instruction is complete when done[id] == run: no reset between
+     * steps.  Stored with release, loaded with acquire: what it wrote is
+     * visible to who sees it. */
+    _Atomic uint32_t *done;
+    uint32_t run;
+    const struct merak_step *step; /* of the run */
+    /* When the compute queue is free.  emulate: like an accelerator's stream
+     * it is ahead of the thread that fills it: an instruction that is
+     * complete has a time, its record's end, before which it is not over. */
+    int64_t compute_ns;
+
+    /* For merak_engine_tell(): where the compute queue is, and since when. */
+    uint64_t at_step;
+    atomic_int compute_at; /* instruction, or -1: it is done */
+    _Atomic int64_t compute_since_ns;
+
+    /* The first failure of either thread wins. */
+    atomic_int failed; /* 0, or 1 once `error` is being or was written */
+    atomic_int failed_ready;
+    struct merak_error error;
+
+    /* Waits spin for a while, since what is awaited may be near, but not on a
+     * core that the other thread wants: who waits for it keeps it waiting. */
+    int64_t compute_spin_ns; /* 0: the rank has one core */
+    bool crowded;            /* there are no more cores than kernels use */
+
+    /* comm -> compute: a futex the compute thread sleeps on */
+    _Atomic uint32_t progress_count;
+    atomic_bool compute_sleeps; /* compute alone writes it, and before it: */
+    _Atomic uint32_t slept_at;  /* progress_count that it sleeps on */
+
+    /* compute -> comm */
+    pthread_t thread;
+    bool has_thread;
+    int wake_fd; /* eventfd */
+    atomic_bool comm_sleeps;
+    _Atomic uint32_t go;       /* run number the comm thread should work on */
+    _Atomic uint32_t comm_run; /* run number it has finished */
+    atomic_bool quit;
+
+    /* comm thread's own */
+    int next[MERAK_QUEUE_COUNT]; /* position in each queue */
+    struct flight *flight;
+    int n_flights;
+    int n_exchanging;      /* of them, collectives */
+    int n_staged;          /* of them, waiting for the accelerator */
+    int64_t timer_late_ns; /* how late its timers ring, on average */
+#ifdef MERAK_DEBUG
+    _Atomic int *users_left; /* by whole slot, in this run */
+    int *users;
+#endif
+};
+
+/* Sleep while *word == seen, at most ns; spurious returns are fine. */
+void merak_futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t ns);
+void merak_futex_wake(_Atomic uint32_t *word);
+
+static inline bool instr_done(const struct merak_engine *e, int id)
+{
+    return atomic_load(&e->done[id]) == e->run;
+}
+
+/* The first of instr's waits that is not complete, or -1. */
+int merak_engine_pending(const struct merak_engine *e,
+                         const struct merak_instr *instr);
+/* emulate: when the last of instr's waits, all complete, is over; else 0. */
+int64_t merak_engine_due_ns(const struct merak_engine *e,
+                            const struct merak_instr *instr);
+/* Run an instruction that moves nothing between ranks. */
+enum merak_status merak_engine_local(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err);
+/* Mark complete and wake whoever may wait for it. */
+void merak_engine_complete(struct merak_engine *e,
+                           const struct merak_instr *instr);
+/* Keep the first failure, wake everyone. */
+void merak_engine_fail(struct merak_engine *e, const struct merak_error *err);
+/* "recv d/h.2.x (micro-batch 3) from rank 5" */
+void merak_engine_describe(const struct merak_engine *e,
+                           const struct merak_instr *instr, char *buf,
+                           size_t size);
+/* Where a slot is: with an accelerator, on the device. */
+void *merak_engine_slot(const struct merak_engine *e, int slot);
+/* The kernel call of an instruction, with operands; step  out  the step as
+ * its micro-batch sees it, which the call points to. */
+void merak_engine_call(const struct merak_engine *e,
+                       const struct merak_instr *instr,
+                       struct merak_kernel_call *call, struct merak_step *step);
+
+static inline bool merak_instr_moves(const struct merak_instr *instr)
+{
+    return instr->kind == MERAK_INSTR_EXCHANGE ||
+           instr->kind == MERAK_INSTR_SEND || instr->kind == MERAK_INSTR_RECV;
+}
+
+/* What a SLICE takes of its input. */
+static inline struct merak_accel_box
+merak_slice_box(const struct merak_instr *instr)
+{
+    const struct merak_box *box = &instr->exchange->send[0];
+
+    return (struct merak_accel_box){
+        .ndim = box->ndim,
+        .full = box->full,
+        .lo = box->lo,
+        .len = box->len,
+        .elem_bytes = merak_dtype_bytes(instr->exchange->dtype),
+    };
+}
+
+/* accel.c; what init, fini and finish do without an accelerator is nothing. */
+enum merak_status merak_engine_accel_init(struct merak_engine *e,
+                                          struct merak_error *err);
+void merak_engine_accel_fini(struct merak_engine *e);
+/* Wait until all queues are empty. */
+enum merak_status merak_engine_accel_finish(struct merak_engine *e,
+                                            struct merak_error *err);
+/* Launch a kernel on zeros. */
+enum merak_status merak_engine_accel_warm(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          struct merak_error *err);
+/* What merak_engine_local() is with an accelerator. */
+enum merak_status merak_engine_issue(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err);
+/* A transfer: what it sends to staging; MERAK_IN_PROGRESS until it is there;
+ * what it received to the device. */
+enum merak_status merak_engine_stage_out(struct merak_engine *e,
+                                         const struct merak_instr *instr,
+                                         struct merak_error *err);
+enum merak_status merak_engine_stage_test(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          struct merak_error *err);
+enum merak_status merak_engine_stage_in(struct merak_engine *e,
+                                        const struct merak_instr *instr,
+                                        struct merak_error *err);
+/* The host memory that a transfer's operand is sent from or received in. */
+void *merak_engine_staged_slot(const struct merak_engine *e, int slot);
+
+enum merak_status merak_comm_start(struct merak_engine *e,
+                                   struct merak_error *err);
+void merak_comm_stop(struct merak_engine *e);
+
+#endif

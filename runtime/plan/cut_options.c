@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cut_options.c - cuts and recomputation as options give them */
+#include "config.h"
+
+#include "runtime/plan/cut_options.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_DIGITS 9
+
+static size_t count_items(const char *text)
+{
+    size_t n = 1;
+
+    for (; *text != '\0'; text++)
+        n += *text == '-';
+    return n;
+}
+
+/* The number at *text_p, which is moved behind it; -1 if there is none. */
+static int next_number(const char **text_p)
+{
+    size_t n = strspn(*text_p, "0123456789");
+    int value = n > 0 && n <= MOST_DIGITS ? atoi(*text_p) : -1;
+
+    *text_p += n;
+    return value;
+}
+
+/* Over a dash that an item follows, or the end; false at what is neither. */
+static bool skip_dash(const char **text_p)
+{
+    if (**text_p == '\0')
+        return true;
+    return *(*text_p)++ == '-' && **text_p != '\0';
+}
+
+/* --- cut ------------------------------------------------------------------ */
+
+static enum merak_status bad_cut(const char *text, struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--cut: expected auto, or places with dashes between, "
+                      "as in 1-3-5, got \"%.60s\"",
+                      text);
+}
+
+/* Between two places that are one, or in the wrong order, lies nothing. */
+static enum merak_status check_order(const char *text, const int *cut, size_t n,
+                                     struct merak_error *err)
+{
+    for (size_t i = 1; i < n; i++) {
+        if (cut[i] == cut[i - 1])
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--cut %.60s: nothing lies between %d and %d; "
+                              "expected a place once",
+                              text, cut[i - 1], cut[i]);
+        if (cut[i] < cut[i - 1])
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--cut %.60s: %d comes behind %d; expected "
+                              "ascending places",
+                              text, cut[i], cut[i - 1]);
+    }
+    return MERAK_OK;
+}
+
+enum merak_status plan_lists_cut(const char *text,
+                                 struct merak_given_lists *lists,
+                                 struct merak_error *err)
+{
+    size_t n = count_items(text);
+    const char *at = text;
+    int *cut;
+
+    free((void *)lists->cut);
+    lists->cut = NULL;
+    if (strcmp(text, "auto") == 0)
+        return MERAK_OK;
+    lists->cut = cut = calloc(n, sizeof(*cut));
+    if (cut == NULL)
+        return merak_fail_nomem(err, n * sizeof(*cut));
+    lists->n_cut = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        cut[i] = next_number(&at);
+        if (cut[i] < 0 || !skip_dash(&at))
+            return bad_cut(text, err);
+    }
+    return check_order(text, cut, n, err);
+}
+
+/* --- recompute ------------------------------------------------------------ */
+
+static bool find_word(const char *text, enum merak_recompute *recompute_p)
+{
+    static const char *const word[] = {[MERAK_RECOMPUTE_NONE] = "none",
+                                       [MERAK_RECOMPUTE_FULL] = "full",
+                                       [MERAK_RECOMPUTE_SELECTIVE] =
+                                           "selective",
+                                       [MERAK_RECOMPUTE_AUTO] = "auto"};
+
+    for (size_t i = 0; i < sizeof(word) / sizeof(*word); i++) {
+        if (strcmp(text, word[i]) == 0) {
+            *recompute_p = (enum merak_recompute)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum merak_status bad_recompute(const char *text,
+                                       struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--recompute: expected none|full|selective|auto, or "
+                      "for each part a (attention) or how many blocks, as in "
+                      "a-2-0, got \"%.60s\"",
+                      text);
+}
+
+enum merak_status plan_lists_recompute(const char *text,
+                                       struct merak_given_lists *lists,
+                                       enum merak_recompute *recompute_p,
+                                       struct merak_error *err)
+{
+    size_t n = count_items(text);
+    const char *at = text;
+    struct merak_drop *drop;
+
+    free((void *)lists->drop);
+    lists->drop = NULL;
+    if (find_word(text, recompute_p))
+        return MERAK_OK;
+    lists->drop = drop = calloc(n + MERAK_MAX_SHARED, sizeof(*drop));
+    if (drop == NULL)
+        return merak_fail_nomem(err, n * sizeof(*drop));
+    lists->n_drop = (int)n;
+    for (size_t i = 0; i < n; i++) {
+        drop[i].attention = *at == 'a';
+        if (drop[i].attention)
+            at++;
+        else
+            drop[i].blocks = next_number(&at);
+        if (drop[i].blocks < 0 || !skip_dash(&at))
+            return bad_recompute(text, err);
+    }
+    *recompute_p = merak_drops_any(drop, (int)n) ? MERAK_RECOMPUTE_AUTO
+                                                 : MERAK_RECOMPUTE_NONE;
+    return MERAK_OK;
+}
+
+void plan_lists_fini(struct merak_given_lists *lists)
+{
+    free((void *)lists->cut);
+    free((void *)lists->drop);
+    lists->cut = NULL;
+    lists->drop = NULL;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/plan/plan_options.h - options of `merak plan` */
+#ifndef MERAK_RUNTIME_PLAN_OPTIONS_H
+#define MERAK_RUNTIME_PLAN_OPTIONS_H
+
+#include "partitioner/plan/list_text.h"
+#include "partitioner/program/boundary.h"
+#include "runtime/plan/plan_run.h"
+
+struct plan_options {
+    const struct merak_plan_program *own; /* its model, or NULL: */
+    const char *model;                    /* config.json, or its folder */
+    int unknown;                          /* enum merak_hf_unknown, of that */
+    const char *svg, *html, *json;        /* files, "-" for standard output */
+    const char *backend;
+    const char *device, *what_if;
+    size_t seq, global_batch; /* 0: not said */
+    int nodes, ranks_per_node;
+    const char *print; /* --print */
+    unsigned phases;   /* what it and --program ask for */
+    bool program, help;
+    bool print_device;      /* and nothing else */
+    struct merak_plan plan; /* degrees may be MERAK_OPTION_AUTO */
+    enum merak_boundary boundary;
+    struct merak_given_lists list; /* owned; a search's, else the plan has
+                                      them */
+    double memory_bytes;           /* 0: not said */
+    double unit_ms;                /* 0: times as the cost model says */
+    struct merak_cost_model cost;
+    struct {
+        bool tp, pp, dp, micro_batch, schedule, chunks, recompute, sub_pipeline,
+            zero1, order, sp, tp_batch, boundary, cut, branches, dtype, cost,
+            nodes, backend;
+    } given;
+    bool search;   /* choices that were not given are searched for */
+    char *choices; /* what_if cut into words */
+};
+
+/* MERAK_ERR_CONFIG names the option, what was given and what was expected;
+ * plan_options_fini() has to be called all the same. */
+enum merak_status plan_options_parse(int argc, char **argv,
+                                     const struct merak_plan_program *own,
+                                     struct plan_options *opt,
+                                     struct merak_error *err) MERAK_CHECKED;
+void plan_options_fini(struct plan_options *opt);
+void plan_options_help(const struct merak_plan_program *own);
+/* Is standard output for people?  Not if a file goes there. */
+bool plan_options_has_text(const struct plan_options *opt);
+
+#endif

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_report.c - what the search for a plan found: for people, and as the
+ * plan file that merak-plan(1) describes
+ */
+#include "config.h"
+
+#include "runtime/plan/auto.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "partitioner/simulate/timeline.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- text ----------------------------------------------------------------- */
+
+enum { COUNT_TEXT = MERAK_SECONDS_TEXT };
+
+/* "20.26 B": so many parameters. */
+static const char *count_text(double n, char text[COUNT_TEXT])
+{
+    static const char *const unit[] = {"", " k", " M", " B", " T"};
+    int u = 0;
+
+    while (n >= 999.95 && u < 4) {
+        n /= 1000;
+        u++;
+    }
+    snprintf(text, COUNT_TEXT, "%.4g%s", n, unit[u]);
+    return text;
+}
+
+void plan_report_heading(const struct plan_auto *plan,
+                         const struct merak_search_result *r, char *text,
+                         size_t bytes)
+{
+    char params[COUNT_TEXT];
+
+    snprintf(text, bytes, "%s, %s parameters, on %d x %d %s", plan->model.name,
+             count_text((double)r->params, params), plan->in.nodes,
+             plan->in.ranks_per_node, plan->device.name);
+}
+
+/* To be pasted, and changed. */
+static void print_choices(const struct merak_plan *plan)
+{
+    char *choices = plan_choices_text(plan);
+
+    if (choices != NULL)
+        printf("--what-if %s\n", choices);
+    free(choices);
+}
+
+void plan_report_choice(const struct merak_search_result *r, char *text,
+                        size_t bytes)
+{
+    const struct merak_search_choice *c = &r->choice[0];
+    size_t n;
+
+    merak_plan_describe(&c->plan, text, bytes);
+    n = strlen(text);
+    if (c->plan.tp > 1 && c->plan.sp == MERAK_SP_AUTO)
+        snprintf(text + n, bytes - n, "; %s cut over tp",
+                 c->cuts_sequences ? "sequences are" : "no sequence is");
+}
+
+static void print_choice(const struct plan_auto *plan,
+                         const struct merak_search_result *r)
+{
+    char text[MERAK_PLAN_TEXT];
+
+    plan_report_heading(plan, r, text, sizeof(text));
+    printf("%s\n", text);
+    plan_report_choice(r, text, sizeof(text));
+    printf("%s\n", text);
+    print_choices(&r->choice[0].plan);
+    if (plan->identified)
+        printf("programs %016" PRIx64 "\n", plan->file.program);
+}
+
+const char *plan_report_utilisation(const struct merak_search_result *r)
+{
+    return r->of_peak ? "peak FLOP/s"
+                      : "sustained FLOP/s (the device file has no "
+                        "peak_flops_per_s)";
+}
+
+static void print_time(const struct plan_auto *plan,
+                       const struct merak_search_result *r)
+{
+    const struct merak_search_choice *c = &r->choice[0];
+    double tokens = (double)plan->in.global_batch * (double)plan->in.seq;
+
+    char step[COUNT_TEXT], part[COUNT_TEXT];
+
+    printf("step %s, %.0f tokens/s, %.1f%% of %s\n",
+           merak_seconds_text(c->step_s, step), tokens / c->step_s,
+           100 * r->flop_utilisation, plan_report_utilisation(r));
+    for (int i = 0; i < MERAK_PART_COUNT; i++)
+        printf("  %-32s %12s %6.1f%%\n",
+               merak_search_part_name((enum merak_search_part)i),
+               merak_seconds_text(c->part_s[i], part),
+               100 * c->part_s[i] / c->step_s);
+}
+
+/* What all ranks send in a step. */
+static void print_links(const struct merak_search_result *r)
+{
+    const struct merak_plan *p = &r->choice[0].plan;
+    double ranks = (double)p->tp * p->dp, link = 0, net = 0;
+    char inside[MERAK_BYTES_TEXT], between[MERAK_BYTES_TEXT];
+
+    for (int s = 0; s < p->pp; s++) {
+        link += r->stage[s].link_bytes * ranks;
+        net += r->stage[s].net_bytes * ranks;
+    }
+    merak_bytes_text(link, inside);
+    merak_bytes_text(net, between);
+    printf("sent in a step: %s inside nodes, %s between\n", inside, between);
+}
+
+static void print_stages(const struct merak_search_result *r)
+{
+    printf("\nstage     layers   params    forward   backward  in flight  "
+           "recomputed  link GB    net GB  parameters\n");
+    for (int s = 0; s < r->choice[0].plan.pp; s++) {
+        const struct merak_search_stage *st = &r->stage[s];
+        char again[32], params[COUNT_TEXT];
+        char forward[COUNT_TEXT], backward[COUNT_TEXT];
+
+        snprintf(again, sizeof(again), "%d/%d", st->blocks_recomputed,
+                 st->n_blocks);
+        printf("%5d %10s %8s %10s %10s %10d %11s %8.4g %9.4g  %s .. %s\n", s,
+               st->layers, count_text((double)st->params, params),
+               merak_seconds_text(st->forward_s, forward),
+               merak_seconds_text(st->backward_s, backward), st->in_flight,
+               st->attention ? "attention" : again, st->link_bytes / 1e9,
+               st->net_bytes / 1e9, st->first_param, st->last_param);
+    }
+}
+
+static void print_memory(const struct merak_search_result *r)
+{
+    char text[MERAK_BYTES_TEXT];
+
+    merak_bytes_text((double)r->memory_limit, text);
+    printf("\nmemory of a rank, of %s:\nstage", text);
+    for (int c = 0; c < MERAK_CAT_COUNT; c++)
+        printf(" %13s", merak_category_name((enum merak_category)c));
+    printf("        in all\n");
+    for (int s = 0; s < r->choice[0].plan.pp; s++) {
+        const struct merak_search_stage *st = &r->stage[s];
+
+        printf("%5d", s);
+        for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+            merak_bytes_text((double)st->category_bytes[c], text);
+            printf(" %13s", text);
+        }
+        merak_bytes_text((double)st->arena_bytes, text);
+        printf(" %13s\n", text);
+    }
+}
+
+/* Choices that the line leaves out as long as they are as in the chosen
+ * plan. */
+static void print_others(const struct merak_plan *p,
+                         const struct merak_plan *chosen)
+{
+    static const char *const sp[] = {
+        [MERAK_SP_AUTO] = "auto", [MERAK_SP_OFF] = "off", [MERAK_SP_ON] = "on"};
+
+    if (p->sp != chosen->sp)
+        printf(", sp %s", sp[p->sp]);
+    if (p->zero1 != chosen->zero1)
+        printf(", zero1 %s", p->zero1 ? "yes" : "no");
+    if (p->order_tp_pp_dp != chosen->order_tp_pp_dp)
+        printf(", order %s", p->order_tp_pp_dp ? "tp-pp-dp" : "tp-dp-pp");
+}
+
+static void print_runner(const struct merak_search_choice *c,
+                         const struct merak_plan *chosen)
+{
+    const struct merak_plan *p = &c->plan;
+    char step[COUNT_TEXT];
+
+    printf("  tp %d, pp %d, dp %d, micro-batch %zu", p->tp, p->pp, p->dp,
+           p->micro_batch * (p->sub_pipeline ? 2 : 1));
+    if (p->pp > 1 || strcmp(p->schedule, "1f1b") != 0)
+        printf(", %s", p->schedule);
+    if (p->chunks > 1)
+        printf(" of %d chunks", p->chunks);
+    if (p->tp_batch_percent > 0)
+        printf(", tp-batch %d", p->tp_batch_percent);
+    printf("%s%s%s", p->sub_pipeline ? ", sub-pipeline" : "",
+           p->recompute == MERAK_RECOMPUTE_NONE ? "" : ", recomputation",
+           merak_plan_branches_text(p));
+    print_others(p, chosen);
+    printf(": %s%s\n      %s\n", merak_seconds_text(c->step_s, step),
+           c->simulated ? "" : " (estimated)", c->why);
+}
+
+static void print_runners(const struct merak_search_result *r)
+{
+    printf("\n%d plans rated, %d simulated; next best:\n", r->n_rated,
+           r->n_simulated);
+    for (int i = 1; i < r->n_choices; i++)
+        print_runner(&r->choice[i], &r->choice[0].plan);
+}
+
+void plan_report_print(const struct plan_auto *plan,
+                       const struct merak_search_result *result)
+{
+    print_choice(plan, result);
+    print_time(plan, result);
+    print_links(result);
+    print_stages(result);
+    print_memory(result);
+    print_runners(result);
+}
+
+/* --- the plan file -------------------------------------------------------- */
+
+static json_t *stage_object(const struct merak_search_stage *s)
+{
+    json_t *memory = json_object();
+
+    for (int c = 0; c < MERAK_CAT_COUNT; c++)
+        json_object_set_new(memory, merak_category_name((enum merak_category)c),
+                            json_integer((json_int_t)s->category_bytes[c]));
+    return json_pack(
+        "{s:s, s:I, s:f, s:f, s:f, s:f, s:b, s:i, s:i, s:i, s:s, "
+        "s:s, s:f, s:f, s:I, s:o}",
+        "layers", s->layers, "params", (json_int_t)s->params, "flops", s->flops,
+        "forward_s", s->forward_s, "backward_s", s->backward_s, "recompute_s",
+        s->recompute_s, "attention_recomputed", s->attention, "blocks",
+        s->n_blocks, "blocks_recomputed", s->blocks_recomputed, "in_flight",
+        s->in_flight, "first_param", s->first_param, "last_param",
+        s->last_param, "link_bytes", s->link_bytes, "net_bytes", s->net_bytes,
+        "arena_bytes", (json_int_t)s->arena_bytes, "memory_bytes", memory);
+}
+
+static json_t *runner_object(const struct merak_search_choice *c)
+{
+    json_t *runner = merak_plan_object(&c->plan);
+
+    json_object_set_new(runner, "step_s", json_real(c->step_s));
+    json_object_set_new(runner, "simulated", json_boolean(c->simulated));
+    json_object_set_new(runner, "fits", json_boolean(c->fits));
+    json_object_set_new(runner, "why", json_string(c->why));
+    return runner;
+}
+
+/* A name that is not UTF-8, which paths may be, is null. */
+static json_t *request_object(const struct plan_auto *plan)
+{
+    return json_pack("{s:o?, s:o?, s:i, s:i, s:I, s:I}", "model",
+                     json_string(plan->model.source), "device",
+                     json_string(plan->device.name), "nodes", plan->in.nodes,
+                     "ranks_per_node", plan->in.ranks_per_node, "seq",
+                     (json_int_t)plan->in.seq, "global_batch",
+                     (json_int_t)plan->in.global_batch);
+}
+
+/* What was predicted, beside the plan. */
+static json_t *prediction_object(const struct plan_auto *plan,
+                                 const struct merak_search_result *r)
+{
+    const struct merak_search_choice *c = &r->choice[0];
+    json_t *stages = json_array(), *runners = json_array();
+    json_t *parts = json_object();
+
+    for (int s = 0; s < c->plan.pp; s++)
+        json_array_append_new(stages, stage_object(&r->stage[s]));
+    for (int i = 1; i < r->n_choices; i++)
+        json_array_append_new(runners, runner_object(&r->choice[i]));
+    for (int i = 0; i < MERAK_PART_COUNT; i++)
+        json_object_set_new(parts,
+                            merak_search_part_name((enum merak_search_part)i),
+                            json_real(c->part_s[i]));
+    return json_pack(
+        "{s:o, s:I, s:f, s:o, s:f, s:s, s:b, s:I, s:o, s:o}", "request",
+        request_object(plan), "params", (json_int_t)r->params, "step_s",
+        c->step_s, "parts_s", parts, "flop_utilisation", r->flop_utilisation,
+        "flop_utilisation_of", r->of_peak ? "peak" : "sustained",
+        "sequences_cut", c->cuts_sequences, "memory_limit_bytes",
+        (json_int_t)r->memory_limit, "stages", stages, "runners_up", runners);
+}
+
+enum merak_status plan_json_save(json_t *object, const char *path,
+                                 struct merak_error *err)
+{
+    const size_t flags = JSON_INDENT(2) | JSON_REAL_PRECISION(9);
+    bool to_output = strcmp(path, "-") == 0;
+    int failed;
+
+    if (object == NULL)
+        return merak_fail_nomem(err, 1);
+    errno = 0;
+    failed = to_output ? json_dumpf(object, stdout, flags)
+                       : json_dump_file(object, path, flags);
+    json_decref(object);
+    if (to_output)
+        putchar('\n');
+    return failed ? merak_fail(err, MERAK_ERR_IO, "cannot write %s: %m", path)
+                  : MERAK_OK;
+}
+
+enum merak_status plan_report_save(const struct plan_auto *plan,
+                                   const struct merak_search_result *result,
+                                   struct merak_error *err)
+{
+    struct merak_plan_file file = plan->file;
+    json_t *object = merak_plan_file_object(&file);
+
+    if (json_object_update_new(object, prediction_object(plan, result)) != 0) {
+        json_decref(object);
+        object = NULL;
+    }
+    return plan_json_save(object, plan->opt->json, err);
+}

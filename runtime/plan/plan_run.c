@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_run.c - `merak plan`: what a run would look like */
+#include "config.h"
+
+#include "runtime/plan/plan_run.h"
+
+#include "runtime/plan/auto.h"
+#include "runtime/plan/draw.h"
+#include "runtime/plan/planned_model.h"
+#include "runtime/plan/plan_options.h"
+#include "base/error.h"
+#include "io/plan_file.h"
+#include "kernels/kernels.h"
+#include "partitioner/assembly/assembly.h"
+#include "partitioner/simulate/timeline.h"
+#include "partitioner/simulate/check.h"
+#include "partitioner/simulate/simulate.h"
+#include "runtime/runtime.h"
+#include "runtime/train/phases.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct report {
+    const struct plan_options *opt;
+    const struct plan_model *model;
+    struct merak_planned *planned;
+    struct merak_timeline *timeline;
+    double idle;       /* of the compute queues, share of the step */
+    uint64_t programs; /* their id */
+};
+
+/* --- numbers -------------------------------------------------------------- */
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / 0x1p20;
+}
+
+static double tokens_per_step(const struct report *r)
+{
+    return (double)r->opt->global_batch * (double)r->opt->seq;
+}
+
+/* First or last parameter of a stage. */
+static const char *param_name(const struct report *r, int stage, bool last)
+{
+    const struct merak_program *prog = r->planned->program[stage];
+
+    if (prog->n_params == 0)
+        return "-";
+    return prog->param[last ? prog->n_params - 1 : 0].name;
+}
+
+static double mean_idle(const struct report *r)
+{
+    double busy = 0;
+
+    for (int s = 0; s < r->timeline->n; s++)
+        busy += r->timeline->busy_s[s];
+    return 1.0 - busy / r->timeline->n / r->timeline->step_s;
+}
+
+/* --- text ----------------------------------------------------------------- */
+
+static void print_head(const struct report *r)
+{
+    const struct merak_plan *p = &r->planned->plan;
+
+    printf("%s, %.1f M parameters", r->model->name,
+           (double)merak_graph_param_count(r->planned->graph) / 1e6);
+    if (r->model->layers > 0)
+        printf(", %zu layers", r->model->layers);
+    printf("\n");
+    printf("%d ranks: tp %d, pp %d, dp %d; %s, %s%s\n", p->tp * p->pp * p->dp,
+           p->tp, p->pp, p->dp, p->schedule,
+           p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p));
+    printf("%zu sequences of %zu tokens a step: %d micro-batches of %zu on "
+           "each replica\nprograms %016" PRIx64 "\n\n",
+           r->opt->global_batch, r->opt->seq, p->microbatches, p->micro_batch,
+           r->programs);
+}
+
+/* A stage's parts together. */
+struct stage_sum {
+    size_t params;
+    double flops;
+    int blocks, again; /* recomputed whole */
+    bool attention;    /* recomputed */
+};
+
+static struct stage_sum sum_stage(const struct report *r, int stage)
+{
+    const struct merak_stages *stages = r->planned->stages;
+    const struct merak_plan *plan = &r->planned->plan;
+    const struct merak_schedule *schedule;
+    struct stage_sum sum = {0};
+
+    if (merak_plan_schedule(plan, &schedule, NULL) != MERAK_OK)
+        return sum; /* a built plan has one */
+    for (int c = 0; c < merak_plan_chunks(plan); c++) {
+        int part = merak_plan_part(schedule, plan, stage, c);
+        /* A block that all stages run is shared out among them. */
+        int share = part < stages->n - merak_plan_shared(plan) ? 1 : plan->pp;
+
+        sum.params += stages->params[part] / (size_t)share;
+        sum.flops += stages->flops[part] / share;
+        sum.blocks += stages->n_blocks[part];
+        sum.again += stages->drop[part].blocks;
+        sum.attention = stages->drop[part].attention;
+    }
+    return sum;
+}
+
+static void print_stages(const struct report *r)
+{
+    printf(
+        "stage     layers   M params   GFLOP/micro-batch  busy  recomputed   "
+        "parameters\n");
+    for (int s = 0; s < r->planned->n_programs; s++) {
+        struct stage_sum sum = sum_stage(r, s);
+        char again[32], layers[MERAK_LAYERS_TEXT];
+
+        snprintf(again, sizeof(again), "%d/%d", sum.again, sum.blocks);
+        merak_program_layers(r->planned->program[s], layers);
+        printf("%5d %10s %10.2f %19.2f %5.0f%%  %-10s   %s .. %s\n", s, layers,
+               (double)sum.params / 1e6, sum.flops / 1e9,
+               100.0 * r->timeline->busy_s[s] / r->timeline->step_s,
+               sum.attention ? "attention" : again, param_name(r, s, false),
+               param_name(r, s, true));
+    }
+}
+
+static void print_memory(const struct report *r)
+{
+    printf("\nMiB of a rank of stage");
+    for (int s = 0; s < r->planned->n_programs; s++)
+        printf(" %9d", s);
+    putchar('\n');
+    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+        printf("  %-20s", merak_category_name((enum merak_category)c));
+        for (int s = 0; s < r->planned->n_programs; s++)
+            printf(" %9.2f", mib(r->planned->program[s]->category_bytes[c]));
+        putchar('\n');
+    }
+    printf("  %-20s", "in all");
+    for (int s = 0; s < r->planned->n_programs; s++)
+        printf(" %9.2f", mib(r->planned->program[s]->arena_bytes));
+    printf("\n\n");
+}
+
+static void print_prediction(const struct report *r)
+{
+    const struct merak_plan *p = &r->planned->plan;
+
+    printf("step %.4g s, %.4g tokens/s, idle %.1f%% (a pipeline of even "
+           "stages: %.1f%%)\n",
+           r->timeline->step_s, tokens_per_step(r) / r->timeline->step_s,
+           100.0 * r->idle,
+           100.0 * (p->pp - 1) / (p->microbatches + p->pp - 1));
+    printf("at %.4g GFLOP/s and %.4g GB/s a rank, links of %.4g GB/s\n\n",
+           r->opt->cost.flops_per_s / 1e9, r->opt->cost.bytes_per_s / 1e9,
+           r->opt->cost.link_bytes_per_s / 1e9);
+}
+
+/* --- JSON ----------------------------------------------------------------- */
+
+static json_t *stage_object(const struct report *r, int s)
+{
+    const struct merak_program *prog = r->planned->program[s];
+    struct stage_sum sum = sum_stage(r, s);
+    json_t *memory = json_object();
+    char layers[MERAK_LAYERS_TEXT];
+
+    merak_program_layers(prog, layers);
+    for (int c = 0; c < MERAK_CAT_COUNT; c++)
+        json_object_set_new(memory, merak_category_name((enum merak_category)c),
+                            json_integer((json_int_t)prog->category_bytes[c]));
+    return json_pack(
+        "{s:i, s:s, s:I, s:f, s:f, s:s, s:s, s:I, s:o, s:i, s:i, "
+        "s:b}",
+        "stage", s, "layers", layers, "params", (json_int_t)sum.params, "flops",
+        sum.flops, "busy_s", r->timeline->busy_s[s], "first_param",
+        param_name(r, s, false), "last_param", param_name(r, s, true),
+        "arena_bytes", (json_int_t)prog->arena_bytes, "memory_bytes", memory,
+        "blocks", sum.blocks, "blocks_recomputed", sum.again,
+        "attention_recomputed", sum.attention);
+}
+
+/* The plan as a run replays it. */
+static void fill_file(const struct report *r, struct merak_plan_file *file)
+{
+    *file = (struct merak_plan_file){.plan = r->planned->plan,
+                                     .seq = r->opt->seq,
+                                     .global_batch = r->opt->global_batch,
+                                     .program = r->programs,
+                                     .step_s = r->timeline->step_s,
+                                     .device = "given speeds"};
+    merak_graph_fingerprint(r->planned->graph, file->model);
+    for (int s = 0; s < r->planned->n_programs; s++) {
+        size_t bytes = r->planned->program[s]->arena_bytes;
+
+        merak_program_sent(r->planned->program[s], &file->sent);
+        if (bytes > file->memory_bytes)
+            file->memory_bytes = bytes;
+    }
+    merak_sent_per_link(&file->sent, r->planned->n_programs);
+}
+
+static enum merak_status print_json(const struct report *r,
+                                    struct merak_error *err)
+{
+    json_t *stages = json_array(), *all;
+    struct merak_plan_file file;
+
+    for (int s = 0; s < r->planned->n_programs; s++)
+        json_array_append_new(stages, stage_object(r, s));
+    fill_file(r, &file);
+    all = merak_plan_file_object(&file);
+    json_object_update_new(
+        all, json_pack("{s:I, s:f, s:f, s:f, s:o}", "params",
+                       (json_int_t)merak_graph_param_count(r->planned->graph),
+                       "step_s", r->timeline->step_s, "tokens_per_s",
+                       tokens_per_step(r) / r->timeline->step_s, "idle",
+                       r->idle, "stages", stages));
+    return plan_json_save(all, r->opt->json, err);
+}
+
+/* --- pictures ------------------------------------------------------------- */
+
+/* Rows as a search would give them. */
+static struct merak_search_stage *make_stages(const struct report *r)
+{
+    struct merak_search_stage *stage =
+        calloc((size_t)r->planned->n_programs, sizeof(*stage));
+
+    for (int s = 0; stage != NULL && s < r->planned->n_programs; s++) {
+        struct stage_sum sum = sum_stage(r, s);
+
+        stage[s].params = sum.params;
+        stage[s].n_blocks = sum.blocks;
+        stage[s].blocks_recomputed = sum.again;
+        stage[s].attention = sum.attention;
+        plan_stage_fill(r->planned->program[s], &stage[s]);
+    }
+    return stage;
+}
+
+static enum merak_status print_pictures(const struct report *r,
+                                        struct merak_error *err)
+{
+    struct merak_search_stage *stage = make_stages(r);
+    char heading[128];
+    const struct plan_drawing drawing = {
+        .heading = heading,
+        .plan = &r->planned->plan,
+        .planned = r->planned,
+        .timeline = r->timeline,
+        .stage = stage,
+        .limit_bytes = r->opt->plan.memory_bytes,
+        .step_s = r->timeline->step_s,
+        .tokens_per_s = tokens_per_step(r) / r->timeline->step_s,
+        .bubble = r->idle};
+    enum merak_status rc = MERAK_OK;
+
+    if (stage == NULL)
+        return merak_fail_nomem(err, sizeof(*stage));
+    snprintf(heading, sizeof(heading), "%s, %.1f M parameters", r->model->name,
+             (double)merak_graph_param_count(r->planned->graph) / 1e6);
+    if (plan_options_has_text(r->opt))
+        rc = plan_draw_text(&drawing, err);
+    if (rc == MERAK_OK && r->opt->svg != NULL)
+        rc = plan_draw_svg(&drawing, r->opt->svg, err);
+    if (rc == MERAK_OK && r->opt->html != NULL)
+        rc = plan_draw_html(&drawing, r->opt->html, err);
+    free(stage);
+    return rc;
+}
+
+/* --- the command ---------------------------------------------------------- */
+
+static enum merak_status make_report(struct report *r, struct merak_error *err)
+{
+    const struct merak_backend *backend = NULL;
+    struct merak_program_options po = {.cost = &r->opt->cost,
+                                       .unit_s = r->opt->unit_ms * 1e-3};
+    enum merak_status rc = merak_backend_find(r->opt->backend, &backend, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    po.scratch = merak_kernel_scratch;
+    po.scratch_arg = (void *)(uintptr_t)backend;
+    rc = merak_plan_build(&r->opt->plan, r->opt->seq, r->model->describe,
+                          r->model->arg, MERAK_PLAN_STAGES, &po, &r->planned,
+                          err);
+    if (rc == MERAK_OK)
+        rc = merak_program_check(r->planned->program, r->planned->n_programs,
+                                 err);
+    if (rc == MERAK_OK)
+        rc = merak_simulate(r->planned->program, r->planned->n_programs, NULL,
+                            &r->timeline, err);
+    if (rc != MERAK_OK)
+        return rc;
+    r->idle = mean_idle(r);
+    r->programs = (uint64_t)r->planned->n_programs;
+    for (int s = 0; s < r->planned->n_programs; s++)
+        r->programs = merak_program_ids(
+            r->programs, merak_program_id(r->planned->program[s]));
+    return MERAK_OK;
+}
+
+static enum merak_status print_report(const struct report *r,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (r->opt->json != NULL)
+        rc = print_json(r, err);
+    if (rc == MERAK_OK && plan_options_has_text(r->opt)) {
+        print_head(r);
+        print_stages(r);
+        print_memory(r);
+        print_prediction(r);
+    }
+    if (rc == MERAK_OK)
+        rc = print_pictures(r, err);
+    if (rc == MERAK_OK && plan_options_has_text(r->opt))
+        rc = merak_phases_print(r->planned, r->opt->phases, err);
+    return rc;
+}
+
+static int exit_code(enum merak_status rc)
+{
+    switch (rc) {
+    case MERAK_OK:
+        return MERAK_EXIT_DONE;
+    case MERAK_ERR_NOMEM:
+    case MERAK_ERR_NOSPACE:
+    case MERAK_ERR_IO:
+        return MERAK_EXIT_RESOURCE;
+    default:
+        return MERAK_EXIT_CONFIG;
+    }
+}
+
+/* All choices are given: build, check and simulate. */
+static enum merak_status plan_given(const struct plan_options *opt,
+                                    struct merak_error *err)
+{
+    struct plan_model model;
+    struct plan_options filled = *opt;
+    struct report r = {.opt = &filled, .model = &model};
+    int passes;
+    enum merak_status rc = plan_model_open(opt, &model, err);
+
+    if (rc == MERAK_OK) {
+        filled.seq = plan_model_seq(&model, opt);
+        rc = plan_model_passes(&model, filled.seq, &passes, err);
+    }
+    if (rc == MERAK_OK) {
+        merak_plan_take_passes(&filled.plan, passes, opt->given.schedule);
+        rc = make_report(&r, err);
+    }
+    if (rc == MERAK_OK)
+        rc = print_report(&r, err);
+    merak_timeline_destroy(r.timeline);
+    merak_planned_destroy(r.planned);
+    return rc;
+}
+
+static enum merak_status print_device(const struct plan_options *opt,
+                                      struct merak_error *err)
+{
+    struct merak_device device = {0};
+    enum merak_status rc = merak_device_find(opt->device, &device, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_device_save(&device, "-", err);
+    merak_device_fini(&device);
+    return rc;
+}
+
+static enum merak_status run(const struct plan_options *opt,
+                             struct merak_error *err)
+{
+    if (opt->print_device)
+        return print_device(opt, err);
+    return opt->search ? merak_plan_auto(opt, err) : plan_given(opt, err);
+}
+
+int merak_plan_main(int argc, char **argv, const struct merak_plan_program *own)
+{
+    struct plan_options opt;
+    struct merak_error err;
+    enum merak_status rc;
+
+    rc = plan_options_parse(argc, argv, own, &opt, &err);
+    if (rc == MERAK_OK && opt.help) {
+        plan_options_help(own);
+        return MERAK_EXIT_DONE;
+    }
+    if (rc == MERAK_OK)
+        rc = run(&opt, &err);
+    if (rc == MERAK_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        rc = merak_fail(&err, MERAK_ERR_IO, "cannot write the output: %m");
+    if (rc != MERAK_OK)
+        fprintf(stderr, "%s plan: %s\n", plan_model_planner(own), err.text);
+    plan_options_fini(&opt);
+    return exit_code(rc);
+}

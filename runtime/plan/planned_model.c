@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* planned_model.c - what is planned: a program's own model, or that of a
+ * config.json
+ */
+#include "config.h"
+
+#include "runtime/plan/planned_model.h"
+
+#include "base/log.h"
+#include "partitioner/graph/graph.h"
+#include "runtime/plan/plan_run.h"
+#include "runtime/train/train_options.h"
+
+#include <string.h>
+
+const char *plan_model_planner(const struct merak_plan_program *own)
+{
+    const char *name = own != NULL ? own->name : "merak";
+    const char *slash = strrchr(name, '/');
+
+    return slash != NULL ? slash + 1 : name;
+}
+
+enum merak_status plan_model_open(const struct plan_options *opt,
+                                  struct plan_model *model,
+                                  struct merak_error *err)
+{
+    const struct merak_plan_program *own = opt->own;
+    enum merak_status rc;
+
+    if (own != NULL) {
+        *model = (struct plan_model){.source = own->name,
+                                     .name = plan_model_planner(own),
+                                     .describe = own->describe,
+                                     .arg = own->arg};
+        return MERAK_OK;
+    }
+    *model = (struct plan_model){.source = opt->model,
+                                 .describe = merak_hf_describe,
+                                 .arg = &model->config};
+    rc = merak_hf_config_read(opt->model, (enum merak_hf_unknown)opt->unknown,
+                              &model->config, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (model->config.note[0] != '\0')
+        merak_info("io", "%s", model->config.note);
+    model->name = merak_hf_family_name(model->config.family);
+    model->positions = model->config.positions;
+    model->layers = model->config.layers;
+    return MERAK_OK;
+}
+
+size_t plan_model_seq(const struct plan_model *model,
+                      const struct plan_options *opt)
+{
+    if (opt->seq > 0)
+        return opt->seq;
+    if (model->positions > 0 &&
+        (opt->search || model->positions < MERAK_DEFAULT_SEQ))
+        return model->positions;
+    return MERAK_DEFAULT_SEQ;
+}
+
+enum merak_status plan_model_passes(const struct plan_model *model, size_t seq,
+                                    int *passes_p, struct merak_error *err)
+{
+    const struct merak_model_options mo = {
+        .micro_batch = 1, .seq = seq, .dtype = MERAK_F32};
+    struct merak_model *described = NULL;
+    struct merak_graph *graph;
+    enum merak_status rc = merak_model_create(&mo, &described, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    model->describe(described, model->arg);
+    rc = merak_model_graph(described, &graph, err);
+    if (rc == MERAK_OK)
+        *passes_p = graph->passes;
+    merak_model_destroy(described);
+    return rc;
+}

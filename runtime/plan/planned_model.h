@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/plan/planned_model.h - what is planned: a program's own model, or
+ * that of a config.json */
+#ifndef MERAK_RUNTIME_PLAN_MODEL_H
+#define MERAK_RUNTIME_PLAN_MODEL_H
+
+#include "io/hf_config.h"
+#include "merak/train.h"
+#include "runtime/plan/plan_options.h"
+
+struct plan_model {
+    const char *source; /* as it was named: the file, or the program */
+    const char *name;   /* for people */
+    merak_describe_fn describe;
+    void *arg;
+    size_t positions; /* tokens of a sequence, at most; 0: not known */
+    size_t layers;    /* 0: not known */
+    struct merak_hf_config config; /* what arg is, unless a program's own */
+};
+
+/* Who plans, for people: a program without its folder, or merak. */
+const char *plan_model_planner(const struct merak_plan_program *own);
+/* MERAK_ERR_CONFIG if --model is no such file.  Not to be copied. */
+enum merak_status plan_model_open(const struct plan_options *opt,
+                                  struct plan_model *model,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* Tokens of a sequence, as the options or the model say. */
+size_t plan_model_seq(const struct plan_model *model,
+                      const struct plan_options *opt);
+/* Forward passes, and nothing else, of the model once described. */
+enum merak_status plan_model_passes(const struct plan_model *model, size_t seq,
+                                    int *passes_p,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+#endif

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* merak_train.c - merak_train(): a training program's whole main()
+ *
+ * Set-up goes in phases.  After each, the ranks agree: all return the first
+ * failure in rank order, rank 0 prints it once, and all exit with the same
+ * code.  Only a failure inside a step ends the run through the launcher.
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "io/h5.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAP_ROOM ((size_t)2 << 20)
+#define GRACE_NS INT64_C(4000000000)
+#define TURN_NS INT64_C(50000000)
+
+/* The exit code for a failure in a phase whose own code is `phase`. */
+static int exit_code(enum merak_status rc, int phase)
+{
+    switch (rc) {
+    case MERAK_OK:
+        return MERAK_EXIT_DONE;
+    case MERAK_ERR_NOMEM:
+    case MERAK_ERR_NOSPACE:
+        return MERAK_EXIT_RESOURCE;
+    case MERAK_ERR_CONFIG:
+        return MERAK_EXIT_CONFIG;
+    case MERAK_ERR_CORRUPT:
+    case MERAK_ERR_MISMATCH:
+    case MERAK_ERR_FORMAT:
+        return MERAK_EXIT_DATA;
+    case MERAK_ERR_PEER:
+    case MERAK_ERR_TIMEOUT:
+    case MERAK_ERR_FABRIC:
+    case MERAK_ERR_LOST:
+        return MERAK_EXIT_CRASH;
+    default:
+        return phase;
+    }
+}
+
+bool merak_is_first_task(void)
+{
+    const char *rank = getenv("PMIX_RANK");
+
+    if (rank == NULL)
+        rank = getenv("SLURM_PROCID");
+    return rank == NULL || strcmp(rank, "0") == 0;
+}
+
+static int fail_alone(const struct merak_error *err, int code)
+{
+    if (merak_is_first_task())
+        fprintf(stderr, "merak: error: %s\n", err->text);
+    return code;
+}
+
+static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
+                                   struct merak_error *err)
+{
+    const struct merak_data_options opt = {
+        .spec = t->opt.data,
+        .seq = t->opt.seq,
+        .seed = t->opt.seed,
+        .valid_fraction = t->opt.valid_fraction,
+        .vocab = vocab,
+    };
+
+    t->ids = calloc(2 * t->opt.seq, sizeof(*t->ids));
+    if (t->ids == NULL)
+        return merak_fail_nomem(err, 2 * t->opt.seq * sizeof(*t->ids));
+    return merak_data_open(&opt, &t->data, err);
+}
+
+/* The vocabulary: rows of the table the token ids select from. */
+static size_t model_vocab(const struct merak_graph *graph)
+{
+    for (int i = 0; i < graph->n_nodes; i++) {
+        const struct merak_node *node = graph->node[i];
+
+        if (strcmp(node->op->name, "embedding") == 0)
+            return node->in[1]->shape.dim[0];
+    }
+    return 0;
+}
+
+/* What is planned and what a stage drops depend on the memory there is, and
+ * ranks must choose alike: all go by the least of any. */
+static enum merak_status share_memory(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    bool asked = t->ranks.automatic || t->opt.recompute == MERAK_RECOMPUTE_AUTO;
+
+    if (t->opt.memory_gib > 0 && !asked)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--memory-gib is what --recompute auto or a degree "
+                          "that is auto has to fit; it needs one of these");
+    t->memory_bytes = (size_t)(t->opt.memory_gib * 0x1p30);
+    if (t->memory_bytes > 0 || !asked)
+        return MERAK_OK;
+    return merak_memory_least(t->boot, &t->memory_bytes, err);
+}
+
+/* Degrees, and who is who. */
+static enum merak_status set_up_ranks(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = merak_ranks_wish(t->boot, &t->opt, &t->ranks, err);
+
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = share_memory(t, err);
+    if (rc == MERAK_OK)
+        rc = merak_choose(t, err);
+    if (rc == MERAK_OK)
+        rc = merak_ranks_place(t->boot, t->chosen, &t->ranks, err);
+    if (rc != MERAK_OK)
+        return rc;
+    merak_log_rank(t->ranks.logical);
+    t->world = (struct merak_team){t->boot->size, t->ranks.logical,
+                                   t->ranks.transport_rank};
+    return MERAK_OK;
+}
+
+/* Programs of all ranks together; a chosen plan must have become what it was
+ * chosen for.  id[size] is scratch. */
+static enum merak_status identify(struct merak_trainer *t, uint64_t *id,
+                                  struct merak_error *err)
+{
+    uint64_t mine = merak_program_id(t->program);
+    enum merak_status rc =
+        t->boot->ops->allgather(t->boot, &mine, sizeof(mine), id, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    mine = (uint64_t)t->plan.pp;
+    for (int s = 0; s < t->plan.pp; s++) {
+        int rank = merak_plan_rank(&t->plan, 0, 0, s);
+
+        mine = merak_program_ids(mine, id[t->ranks.transport_rank[rank]]);
+    }
+    t->program_id = mine;
+    if (t->chosen == NULL || t->chosen->program == mine)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "the plan makes programs %016" PRIx64
+                      " here and made %016" PRIx64
+                      " when it was saved: another Merak or another model "
+                      "made it; plan again",
+                      mine, t->chosen->program);
+}
+
+/*
+ * Heap that libraries will want in the steps: workspaces of products, which
+ * never fit quite where the last one was, HDF5's buffers.  Touched once, then
+ * free for them: its pages come neither in a step nor on top of the arena.
+ */
+static void make_room_on_heap(void)
+{
+    volatile char *room = malloc(HEAP_ROOM);
+
+    for (size_t i = 0; room != NULL && i < HEAP_ROOM; i += 1024)
+        room[i] = 1;
+    free((void *)room);
+}
+
+/* What a run costs once, and in no tensor: kernels' first calls, the queues of
+ * messages, HDF5's caches, the heap's room.
+ * Everything else on the way to the baseline is set up by then. */
+static enum merak_status warm_up(struct merak_trainer *t,
+                                 struct merak_error *err)
+{
+    enum merak_status rc = merak_engine_warm_up(t->engine, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_engine_warm_up(t->eval_engine, err);
+    if (rc == MERAK_OK)
+        rc = merak_slots_clear(t, err);
+    if (t->opt.ckpt != NULL)
+        merak_h5_warm_up();
+    make_room_on_heap();
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    return rc == MERAK_OK ? merak_transport_rehearse(t->tr, &t->world, err)
+                          : rc;
+}
+
+/* The programs, if all is well so far; collective. */
+static enum merak_status make_programs(struct merak_trainer *t,
+                                       enum merak_status rc,
+                                       struct merak_error *err)
+{
+    if (rc == MERAK_OK)
+        rc = merak_trainer_describe(t, err);
+    if (rc == MERAK_OK && merak_node_order_is_open(t)) {
+        /* All are here, or at the agreement below if they failed: for them
+         * this one is that. */
+        rc = merak_boot_agree(t->boot, rc, err);
+        if (rc != MERAK_OK)
+            return rc;
+        rc = merak_node_order_choose(t, err);
+    }
+    if (rc == MERAK_OK)
+        rc = merak_trainer_plan(t, err);
+    if (rc == MERAK_OK && t->opt.phases != 0 && t->ranks.logical == 0)
+        rc = merak_report_phases(t, err);
+    return merak_boot_agree(t->boot, rc, err);
+}
+
+/* All set-up; *phase_p is the exit code of the phase that failed. */
+static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
+                                struct merak_error *err)
+{
+    uint64_t *id;
+    enum merak_status rc;
+
+    *phase_p = MERAK_EXIT_CONFIG;
+    rc = set_up_ranks(t, err);
+    id = calloc((size_t)t->boot->size, sizeof(*id));
+    if (rc == MERAK_OK && id == NULL)
+        rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*id));
+    rc = make_programs(t, rc, err);
+    if (rc == MERAK_OK)
+        rc = identify(t, id, err);
+    free(id);
+    if (rc != MERAK_OK)
+        return rc;
+    *phase_p = MERAK_EXIT_DATA;
+    rc = open_data(t, model_vocab(t->sharded->graph), err);
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    *phase_p = MERAK_EXIT_CONFIG;
+    rc = merak_trainer_connect(t, err);
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    merak_report_plan(t);
+    *phase_p = MERAK_EXIT_RESOURCE;
+    rc = merak_run_dir_open(t, err);
+    if (rc == MERAK_OK)
+        rc = merak_saving_open(t, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_outputs_open(t, err);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    *phase_p = MERAK_EXIT_CONFIG;
+    rc = warm_up(t, err); /* last: what it frees is there for the steps */
+    if (rc != MERAK_OK)
+        return rc;
+    *phase_p = MERAK_EXIT_DATA;
+    t->baseline_kib = merak_resident_kib("VmRSS:");
+    rc = merak_weights_start(t, err);
+    return rc == MERAK_OK ? merak_run_dir_room(t, err) : rc;
+}
+
+static void tear_down(struct merak_trainer *t)
+{
+    if (t->metrics != NULL)
+        fclose(t->metrics);
+    merak_saving_close(t);
+    merak_run_dir_close(t);
+    merak_engine_destroy(t->eval_engine);
+    merak_engine_destroy(t->engine);
+    merak_transport_close(t->tr);
+    merak_slots_close(t);
+    merak_data_close(t->data);
+    free(t->ids);
+    merak_program_destroy(t->eval);
+    merak_program_destroy(t->program);
+    merak_stages_destroy(t->stages);
+    free(t->cut);
+    merak_sharded_destroy(t->sharded);
+    merak_model_destroy(t->model);
+    merak_ranks_fini(&t->ranks);
+    merak_plan_file_destroy(t->chosen);
+    merak_device_fini(&t->device);
+}
+
+/*
+ * How long to leave the word to others.  Who only heard of a failure leaves it
+ * to the rank that failed; a peer that is gone is noticed by all on its node
+ * at once, and the first of them speaks.
+ */
+static int64_t grace_ns(const struct merak_trainer *t, enum merak_status rc)
+{
+    int64_t turn = (int64_t)t->boot->local_rank * TURN_NS;
+
+    if (rc == MERAK_ERR_LOST)
+        return turn < GRACE_NS ? turn : GRACE_NS;
+    return rc == MERAK_ERR_PEER ? GRACE_NS : 0;
+}
+
+/* A failure inside a step or a wait: peers may be anywhere; only the launcher
+ * can end them. */
+static void fail_in_step(struct merak_trainer *t, const struct merak_error *err,
+                         int code)
+{
+    bool ours = err->status != MERAK_ERR_TIMEOUT || merak_hang_report(t, err);
+    int64_t ns = ours ? grace_ns(t, err->status) : GRACE_NS;
+
+    if (t->tr != NULL) /* whoever reports asks this rank, too */
+        merak_transport_linger(t->tr, ns);
+    fprintf(stderr, "merak: [%d] error: %s\n", t->ranks.logical, err->text);
+    fflush(NULL);
+    merak_run_dir_close(t);
+    t->boot->ops->abort(t->boot, code, err->text);
+    exit(code);
+}
+
+static int run(struct merak_trainer *t)
+{
+    struct merak_error err = {.status = MERAK_OK};
+    int code, phase;
+    enum merak_status rc = set_up(t, &phase, &err);
+
+    if (rc != MERAK_OK) {
+        code = exit_code(rc, phase);
+        /* rank 0 may be the one that is stuck, or gone */
+        if (rc == MERAK_ERR_TIMEOUT || rc == MERAK_ERR_LOST)
+            fail_in_step(t, &err, code);
+        if (t->boot->rank == 0)
+            fprintf(stderr, "merak: error: %s\n", err.text);
+        return code;
+    }
+    rc = merak_trainer_loop(t, &code, &err);
+    if (rc != MERAK_OK) {
+        code = exit_code(rc, MERAK_EXIT_CRASH);
+        if (t->broken || rc == MERAK_ERR_PEER || rc == MERAK_ERR_TIMEOUT ||
+            rc == MERAK_ERR_FABRIC || rc == MERAK_ERR_LOST)
+            fail_in_step(t, &err, code);
+        if (t->program->rank == 0)
+            fprintf(stderr, "merak: error: %s\n", err.text);
+        return code;
+    }
+    merak_outputs_close_trace(t);
+    merak_report_memory(t);
+    return code;
+}
+
+static void print_help(const char *program)
+{
+    printf("usage: %s --data PREFIX [OPTION VALUE]...\n"
+           "       %s plan [OPTION]...     what that would look like; no task "
+           "is started\n\n",
+           program, program);
+    merak_train_options_help();
+}
+
+/*
+ * Products ask for a workspace and free it, thousands of times a step.  Where
+ * it happens to lie at the heap's end, glibc gives its pages back each time
+ * and faults them in again, and the peak of the resident size depends on
+ * which of two shapes the heap came to have.  What was got is kept, unless the
+ * user set glibc's own variables.
+ */
+static void keep_heap(void)
+{
+#ifdef M_TRIM_THRESHOLD
+    if (getenv("GLIBC_TUNABLES") != NULL ||
+        getenv("MALLOC_TRIM_THRESHOLD_") != NULL ||
+        getenv("MALLOC_MMAP_THRESHOLD_") != NULL)
+        return;
+    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that glibc takes */
+    mallopt(M_TRIM_THRESHOLD, 256 << 20);
+#endif
+}
+
+int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
+                       void *arg)
+{
+    struct merak_trainer t = {.doing = "set-up",
+                              .describe = describe,
+                              .describe_arg = arg,
+                              .cost = *merak_cost_default()};
+    struct merak_error err = {.status = MERAK_OK};
+    enum merak_status rc;
+    int code;
+
+    t.start_ns = merak_clock_ns();
+    keep_heap();
+    rc = merak_train_options_parse(argc, argv, &t.opt, &err);
+    if (rc != MERAK_OK)
+        return fail_alone(&err, MERAK_EXIT_CONFIG);
+    if (t.opt.help) {
+        print_help(argv[0]);
+        return MERAK_EXIT_DONE;
+    }
+    rc = merak_boot_open(&t.boot, &err);
+    if (rc != MERAK_OK)
+        return fail_alone(&err, MERAK_EXIT_LAUNCH);
+    t.boot->deadline_s = t.opt.deadline_s;
+    code = run(&t);
+    tear_down(&t);
+    merak_boot_close(t.boot);
+    return code;
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_options.c - the trainer's options: one table parses and documents them
+ */
+#include "config.h"
+
+#include "runtime/train/train_options.h"
+#include "runtime/train/phases.h"
+
+#include "base/error.h"
+#include "base/options.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct merak_train_options, field)
+
+#define DEFAULT_SCHEDULE "1f1b"
+
+static const struct merak_option rows[] = {
+    {"data", MERAK_OPTION_TEXT, AT(data),
+     .about = "token files: PREFIX, or \"W1 PREFIX1 W2 PREFIX2 ..\" (required)",
+     .arg = "PREFIX"},
+    {"seq", MERAK_OPTION_SIZE, AT(seq), .about = "sequence length (256)",
+     .least = 1, .most = INT_MAX, .given = AT(given.seq)},
+    {"valid-fraction", MERAK_OPTION_REAL, AT(valid_fraction),
+     .about = "tail of the data held out for validation (0.05)"},
+    {"eval-every", MERAK_OPTION_INT, AT(eval_every),
+     .about = "steps between validations; 0: only at the end (0)", .most = 1e9},
+    {"eval-samples", MERAK_OPTION_COUNT, AT(eval_samples),
+     .about = "held-out sequences of a validation; 0: no validation (64)"},
+    {"micro-batch", MERAK_OPTION_SIZE, AT(micro_batch),
+     .about = "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX,
+     .given = AT(given.micro_batch)},
+    {"global-batch", MERAK_OPTION_SIZE, AT(global_batch),
+     .about = "sequences in a step, over all replicas (8)", .least = 1,
+     .most = INT_MAX, .given = AT(given.global_batch)},
+    {"steps", MERAK_OPTION_COUNT, AT(steps),
+     .about = "optimizer steps in all (100)"},
+    {"max-seconds", MERAK_OPTION_REAL, AT(max_seconds),
+     .about = "save and exit 75 after this time; 0: never (0)"},
+    {"lr", MERAK_OPTION_FLOAT, AT(lr), .about = "peak learning rate (3e-4)"},
+    {"min-lr", MERAK_OPTION_FLOAT, AT(min_lr),
+     .about = "last learning rate (lr / 10)"},
+    {"warmup", MERAK_OPTION_COUNT, AT(warmup), .about = "warm-up steps (0)"},
+    {"lr-schedule", MERAK_OPTION_WORD, AT(lr_shape),
+     .about = "learning rate after warm-up (cosine)",
+     .words = "cosine|linear|constant"},
+    {"beta1", MERAK_OPTION_FLOAT, AT(beta1), .about = "AdamW, below 1 (0.9)"},
+    {"beta2", MERAK_OPTION_FLOAT, AT(beta2), .about = "AdamW, below 1 (0.95)"},
+    {"eps", MERAK_OPTION_FLOAT, AT(eps), .about = "AdamW, above 0 (1e-8)",
+     .positive = true},
+    {"weight-decay", MERAK_OPTION_FLOAT, AT(weight_decay),
+     .about = "of matrices; norms and biases get none (0.1)"},
+    {"clip", MERAK_OPTION_FLOAT, AT(clip),
+     .about = "global gradient norm clipped to this; 0: not (1.0)"},
+    {"seed", MERAK_OPTION_COUNT, AT(seed),
+     .about = "weights, dropout, order (1234)"},
+    {"tp", MERAK_OPTION_INT, AT(tp),
+     .about = "tensor-parallel degree, or auto (MERAK_TP, or 1)", .least = 1,
+     .most = 65535, .words = "auto"},
+    {"pp", MERAK_OPTION_INT, AT(pp),
+     .about = "pipeline stages, or auto (MERAK_PP, or 1)", .least = 1,
+     .most = 65535, .words = "auto"},
+    {"dp", MERAK_OPTION_INT, AT(dp), .about = "replicas (what the tasks leave)",
+     .least = 1, .most = 65535, .words = "auto"},
+    {"plan", MERAK_OPTION_TEXT, AT(plan),
+     .about = "run the plan that `merak plan` saved there (MERAK_PLAN_FILE)",
+     .arg = "FILE"},
+    {"device", MERAK_OPTION_TEXT, AT(device),
+     .about = "that degrees which are auto are planned for and emu is: cpu, "
+              "a file of `merak calibrate`, .. (cpu)",
+     .arg = "NAME"},
+    {"schedule", MERAK_OPTION_NAME, AT(schedule),
+     .about = "pipeline schedule, or auto; a wrong name lists them (1f1b; "
+              "3f1b for models of several passes)",
+     .given = AT(given.schedule)},
+    {"chunks", MERAK_OPTION_INT, AT(chunks),
+     .about = "model parts per task, for interleaved schedules (1); 2 or 3 "
+              "of interlaced (3)",
+     .least = 1, .most = 65535, .given = AT(given.chunks)},
+    {"recompute", MERAK_OPTION_WORD, AT(recompute),
+     .about = "drop activations and compute them again: all, attention's, or "
+              "per stage "
+              "the least that fits (none)",
+     .words = "none|full|selective|auto", .given = AT(given.recompute)},
+    {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
+     .about = "what a task may use, for --recompute auto (7/8 of what is "
+              "available)",
+     .most = 1e6},
+    {"sub-pipeline", MERAK_OPTION_BOOL, AT(sub_pipeline),
+     .about =
+         "micro-batches in two halves, exchanges of one behind the other (no)",
+     .words = "no|yes", .given = AT(given.sub_pipeline)},
+    {"zero1", MERAK_OPTION_BOOL, AT(zero1),
+     .about = "optimizer state split over replicas (yes)", .words = "no|yes",
+     .given = AT(given.zero1)},
+    {"sp", MERAK_OPTION_WORD, AT(sp), .about = "sequence parallelism (auto)",
+     .words = "auto|off|on", .given = AT(given.sp)},
+    {"tp-batch", MERAK_OPTION_INT, AT(tp_batch),
+     .about = "percent of the model, from its end, where tensor ranks may "
+              "share out samples and hold whole weights (0)",
+     .most = 100, .given = AT(given.tp_batch)},
+    {"boundary", MERAK_OPTION_WORD, AT(boundary),
+     .about = "what tensor ranks hold alike, to the next stage: whole from "
+              "each, or in parts and gathered there (auto: by links)",
+     .words = "auto|whole|scatter", .given = AT(given.boundary)},
+    {"branches", MERAK_OPTION_WORD, AT(branches),
+     .about = "order of nodes that the model is cut in, where it is no chain: "
+              "as described, gathered (few bytes alive) or blocks of even "
+              "time (auto: the fastest, as predicted)",
+     .words = "described|gathered|blocks|auto"},
+    {"dtype", MERAK_OPTION_WORD, AT(dtype), .about = "compute dtype (fp32)",
+     .words = "fp32|bf16", .given = AT(given.dtype)},
+    {"backend", MERAK_OPTION_TEXT, AT(backend),
+     .about = "kernels: cpu, ref, emu or fake (cpu)", .arg = "NAME"},
+    {"emu-unit-ms", MERAK_OPTION_REAL, AT(emu_unit_ms),
+     .about = "emu: a stage's forward takes this, its backward twice; 0: as "
+              "predicted "
+              "(0)",
+     .most = 1e9},
+    {"transport", MERAK_OPTION_TEXT, AT(transport),
+     .about = "self or ucx (ucx with more than one task)", .arg = "NAME"},
+    {"threads", MERAK_OPTION_INT, AT(threads),
+     .about = "per task (SLURM_CPUS_PER_TASK, or the cores there are)",
+     .most = 65535},
+    {"deadline", MERAK_OPTION_REAL, AT(deadline_s),
+     .about = "seconds any wait may take (300)", .most = 1e9, .positive = true},
+    {"ckpt", MERAK_OPTION_TEXT, AT(ckpt),
+     .about = "checkpoint directory (none)", .arg = "DIR"},
+    {"ckpt-every", MERAK_OPTION_COUNT, AT(ckpt_every),
+     .about = "steps between checkpoints; 0: only at the end (0)"},
+    {"keep", MERAK_OPTION_INT, AT(keep),
+     .about = "committed checkpoints to keep, at least 2; 0: all (2)",
+     .most = 1e9},
+    {"ckpt-keep-every", MERAK_OPTION_COUNT, AT(ckpt_keep_every),
+     .about = "keep those of multiples of so many steps as well; 0: none (0)"},
+    {"ckpt-async", MERAK_OPTION_WORD, AT(ckpt_async),
+     .about = "save while training goes on, from a copy of the state (auto: "
+              "where memory allows)",
+     .words = "auto|no|yes"},
+    {"resume", MERAK_OPTION_WORD, AT(resume),
+     .about = "go on from the newest checkpoint in --ckpt (auto)",
+     .words = "auto|must|no"},
+    {"data-changed", MERAK_OPTION_BOOL, AT(data_changed),
+     .about = "resume although --data is not what it was (no)",
+     .words = "no|yes"},
+    {"trace", MERAK_OPTION_TEXT, AT(trace), .about = "trace directory (none)",
+     .arg = "DIR"},
+    {"trace-every", MERAK_OPTION_INT, AT(trace_every),
+     .about = "steps between those in the trace (100)", .least = 1,
+     .most = 1e9},
+    {"metrics", MERAK_OPTION_TEXT, AT(metrics),
+     .about = "file with one JSON line a step (none)", .arg = "FILE"},
+    {"print", MERAK_OPTION_TEXT, AT(print),
+     .about = "phases of the plan, before training: any of graph, layouts, "
+              "blocks, stages, schedule, program (none)",
+     .arg = "LIST"},
+    {"dump-grads", MERAK_OPTION_TEXT, AT(dump_grads),
+     .about = "write the gradients of the first and last step there (none)",
+     .arg = "DIR"},
+    {"log-every", MERAK_OPTION_COUNT, AT(log_every),
+     .about = "steps between progress lines (10)"},
+};
+
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
+static void set_defaults(struct merak_train_options *o)
+{
+    memset(o, 0, sizeof(*o));
+    o->seq = MERAK_DEFAULT_SEQ;
+    o->valid_fraction = 0.05;
+    o->eval_samples = 64;
+    o->micro_batch = 1;
+    o->global_batch = 8;
+    o->steps = 100;
+    o->lr = 3e-4f;
+    o->min_lr = -1.0f;
+    o->beta1 = 0.9f;
+    o->beta2 = 0.95f;
+    o->eps = 1e-8f;
+    o->weight_decay = 0.1f;
+    o->clip = 1.0f;
+    o->seed = 1234;
+    snprintf(o->schedule, sizeof(o->schedule), DEFAULT_SCHEDULE);
+    o->chunks = 1;
+    o->branches = MERAK_BRANCHES_AUTO;
+    o->zero1 = true;
+    o->backend = "cpu";
+    o->deadline_s = 300;
+    o->keep = 2;
+    o->trace_every = 100;
+    o->log_every = 10;
+}
+
+static enum merak_status check_below_one(const char *name, double value,
+                                         struct merak_error *err)
+{
+    return value < 1 ? MERAK_OK
+                     : merak_fail(err, MERAK_ERR_CONFIG,
+                                  "--%s: expected a number below 1, got %g",
+                                  name, value);
+}
+
+/* As they are stored: what is just below 1 as text may be 1 as a float, by
+ * which the moments' bias correction divides. */
+static enum merak_status check_fractions(const struct merak_train_options *opt,
+                                         struct merak_error *err)
+{
+    enum merak_status rc =
+        check_below_one("valid-fraction", opt->valid_fraction, err);
+
+    if (rc == MERAK_OK)
+        rc = check_below_one("beta1", (double)opt->beta1, err);
+    if (rc == MERAK_OK)
+        rc = check_below_one("beta2", (double)opt->beta2, err);
+    return rc;
+}
+
+/* What single options cannot know of each other. */
+static enum merak_status check(struct merak_train_options *opt,
+                               struct merak_error *err)
+{
+    if (strcmp(opt->schedule, "auto") == 0) { /* as if it were left out */
+        snprintf(opt->schedule, sizeof(opt->schedule), DEFAULT_SCHEDULE);
+        opt->given.schedule = false;
+    }
+    if (opt->data == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "no data: give --data PREFIX (`merak data pack` "
+                          "makes token files)");
+    if (check_fractions(opt, err) != MERAK_OK)
+        return MERAK_ERR_CONFIG;
+    if (opt->min_lr < 0)
+        opt->min_lr = opt->lr / 10;
+    if (opt->keep == 1)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--keep: expected 0 (all) or at least 2, got 1");
+    if (opt->resume == MERAK_RESUME_MUST && opt->ckpt == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--resume must needs --ckpt DIR");
+    if (opt->emu_unit_ms > 0 && strcmp(opt->backend, "emu") != 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--emu-unit-ms needs --backend emu, not %s",
+                          opt->backend);
+    if (opt->log_every == 0)
+        opt->log_every = 1;
+    return opt->print != NULL
+               ? merak_phases_parse(opt->print, &opt->phases, err)
+               : MERAK_OK;
+}
+
+enum merak_status merak_train_options_parse(int argc, char **argv,
+                                            struct merak_train_options *opt,
+                                            struct merak_error *err)
+{
+    enum merak_status rc;
+
+    set_defaults(opt);
+    rc = merak_options_parse(&table, argc, argv, opt, &opt->help, err);
+    return rc != MERAK_OK || opt->help ? rc : check(opt, err);
+}
+
+const struct merak_option_table *merak_train_options_table(void)
+{
+    return &table;
+}
+
+void merak_train_options_help(void)
+{
+    merak_options_help(&table, stdout);
+    puts("\nexit codes: 0 finished; 75 saved, wants another run; 66 "
+         "configuration;\n67 data or checkpoint; 68 launcher; 69 memory or "
+         "disk; else a crash");
+}
+
+float merak_learning_rate(const struct merak_train_options *opt, uint64_t step)
+{
+    double span, at;
+
+    if (step < opt->warmup)
+        return (float)(opt->lr * (double)(step + 1) / (double)opt->warmup);
+    if (opt->lr_shape == MERAK_LR_CONSTANT || opt->steps <= opt->warmup)
+        return opt->lr;
+    span = (double)(opt->steps - opt->warmup);
+    at = fmin(1.0, (double)(step - opt->warmup + 1) / span);
+    if (opt->lr_shape == MERAK_LR_COSINE)
+        at = 0.5 - 0.5 * cos(M_PI * at);
+    return (float)(opt->lr + (opt->min_lr - (double)opt->lr) * at);
+}

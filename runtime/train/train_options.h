@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/train/train_options.h - the trainer's options */
+#ifndef MERAK_RUNTIME_TRAIN_OPTIONS_H
+#define MERAK_RUNTIME_TRAIN_OPTIONS_H
+
+#include "base/options.h"
+#include "partitioner/program/boundary.h"
+
+enum merak_lr_shape { MERAK_LR_COSINE, MERAK_LR_LINEAR, MERAK_LR_CONSTANT };
+enum merak_resume { MERAK_RESUME_AUTO, MERAK_RESUME_MUST, MERAK_RESUME_NO };
+
+enum merak_ckpt_async_wish {
+    MERAK_CKPT_ASYNC_AUTO,
+    MERAK_CKPT_ASYNC_NO,
+    MERAK_CKPT_ASYNC_YES
+};
+
+/* Tokens of a sequence, unless --seq says. */
+enum { MERAK_DEFAULT_SEQ = 256 };
+
+struct merak_train_options {
+    /* data */
+    const char *data;
+    size_t seq;
+    double valid_fraction;
+    int eval_every;
+    uint64_t eval_samples;
+    /* batch and length */
+    size_t micro_batch, global_batch;
+    uint64_t steps;
+    double max_seconds; /* save and ask for another run after; 0: never */
+    /* optimizer */
+    float lr, min_lr, beta1, beta2, eps, weight_decay, clip;
+    uint64_t warmup;
+    enum merak_lr_shape lr_shape;
+    uint64_t seed;
+    /* parallelism; 0: from the environment or 1; MERAK_OPTION_AUTO: the
+     * planner's choice */
+    int tp, pp, dp;
+    char schedule[32];
+    int chunks; /* model parts of a rank */
+    bool sub_pipeline;
+    enum merak_recompute recompute;
+    double memory_gib;  /* of a rank, for auto; 0: by what is available */
+    const char *plan;   /* a file to replay, or NULL */
+    const char *device; /* that is planned for, and emulated; or NULL */
+    bool zero1;
+    enum merak_seq_parallel sp;
+    int tp_batch; /* percent: struct merak_plan's batch */
+    enum merak_boundary boundary;
+    enum merak_branches branches;
+    enum merak_dtype dtype;
+    const char *backend;
+    double emu_unit_ms;    /* 0: the cost model's times */
+    const char *transport; /* NULL: by the number of ranks */
+    int threads;           /* 0: from the allocation */
+    double deadline_s;
+    /* output */
+    const char *ckpt;
+    uint64_t ckpt_every;
+    int keep;
+    uint64_t ckpt_keep_every; /* steps; those stay. 0: none */
+    enum merak_ckpt_async_wish ckpt_async;
+    enum merak_resume resume;
+    bool data_changed; /* resume although --data is not what it was */
+    const char *trace;
+    int trace_every; /* steps between those that are kept */
+    const char *metrics;
+    const char *print;      /* --print */
+    unsigned phases;        /* what it asks for */
+    const char *dump_grads; /* directory for gradients of chosen steps */
+    uint64_t log_every;
+    bool help;
+    /* Said on the command line: what a planner may not change. */
+    struct {
+        bool micro_batch, schedule, chunks, recompute, sub_pipeline, zero1, sp,
+            tp_batch, boundary, seq, global_batch, dtype;
+    } given;
+};
+
+/*
+ * Parse argv into opt.  MERAK_ERR_CONFIG names the option, what was given
+ * and what was expected.
+ */
+enum merak_status
+merak_train_options_parse(int argc, char **argv,
+                          struct merak_train_options *opt,
+                          struct merak_error *err) MERAK_CHECKED;
+/* All of them, for those who have more of their own. */
+const struct merak_option_table *merak_train_options_table(void);
+/* The options' part of --help, and the exit codes. */
+void merak_train_options_help(void);
+
+/* Learning rate of step `step` (0..): linear warm-up to lr over warmup
+ * steps, then the shape down to min_lr at the last step. */
+float merak_learning_rate(const struct merak_train_options *opt, uint64_t step);
+
+#endif

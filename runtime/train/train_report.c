@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_report.c - what people read of a run: the plan, the steps, the memory
+ */
+#include "config.h"
+
+#include "runtime/train/phases.h"
+#include "runtime/train/trainer.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB (1024.0 * 1024.0)
+
+size_t merak_resident_kib(const char *field)
+{
+    FILE *f = fopen("/proc/self/status", "re");
+    char line[128];
+    size_t kib = 0, n = strlen(field);
+
+    if (f == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), f) != NULL) {
+        if (strncmp(line, field, n) == 0)
+            kib = strtoul(line + n, NULL, 10);
+    }
+    fclose(f);
+    return kib;
+}
+
+static const char *human_count(double n, char *buf, size_t size)
+{
+    static const char unit[] = " kMGT";
+    int u = 0;
+
+    while (n >= 1000 && u < 4) {
+        n /= 1000;
+        u++;
+    }
+    snprintf(buf, size, u == 0 ? "%.0f" : "%.4g%c", n, unit[u]);
+    return buf;
+}
+
+static void report_stages(const struct merak_trainer *t)
+{
+    double total = 0;
+
+    for (int s = 0; s < t->stages->n; s++)
+        total += t->stages->flops[s];
+    for (int s = 0; t->stages->n > 1 && s < t->stages->n; s++) {
+        char params[16], name[24];
+
+        human_count((double)t->stages->params[s], params, sizeof(params));
+        if (s < t->stages->n - t->sharded->n_shared)
+            snprintf(name, sizeof(name), "stage %d", s);
+        else
+            snprintf(name, sizeof(name), "all stages together");
+        merak_info("train", "  %s: %s parameters, %.1f %% of the flops", name,
+                   params, 100 * t->stages->flops[s] / total);
+    }
+}
+
+static void report_arena(const struct merak_trainer *t)
+{
+    struct stat st; /* of the shared memory itself */
+    char text[256];
+    int n = 0;
+
+    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+        if (t->program->category_bytes[c] > 0 && n < (int)sizeof(text) - 48)
+            n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%s %.1f",
+                          n > 0 ? ", " : "", merak_category_name(c),
+                          (double)t->program->category_bytes[c] / MIB);
+    }
+    merak_info("train",
+               "memory of rank %d: predicted %zu bytes, %.1f MiB (%s), "
+               "reserved %lld",
+               t->ranks.logical, t->arena_bytes, (double)t->arena_bytes / MIB,
+               text,
+               (long long)(fstat(t->arena.fd, &st) == 0 ? st.st_size : -1));
+}
+
+/* Emulated kernels have nothing to say. */
+static void report_backend(const struct merak_trainer *t)
+{
+    char text[256];
+
+    merak_backend_describe(t->backend, t->plan.dtype, text, sizeof(text));
+    if (*text != '\0')
+        merak_info("train", "backend %s: %s", t->backend->name, text);
+}
+
+void merak_report_plan(const struct merak_trainer *t)
+{
+    char params[16], flops[16];
+    size_t n = merak_graph_param_count(t->sharded->graph);
+
+    human_count((double)n, params, sizeof(params));
+    human_count(merak_graph_flops(t->sharded->graph) *
+                    (double)t->plan.microbatches * t->plan.dp,
+                flops, sizeof(flops));
+    merak_info("train", "%s parameters, %sFLOP a step, %s, backend %s", params,
+               flops, merak_dtype_name(t->opt.dtype), t->opt.backend);
+    report_backend(t);
+    merak_info("train",
+               "tp %d x pp %d x dp %d on %d node%s (placement: %s), schedule "
+               "%s%s, %d micro-batches of %zu x %zu tokens, %d thread%s a task",
+               t->plan.tp, t->plan.pp, t->plan.dp, t->boot->n_nodes,
+               t->boot->n_nodes == 1 ? "" : "s", t->ranks.source,
+               t->plan.schedule, merak_plan_branches_text(&t->plan),
+               t->plan.microbatches, t->plan.micro_batch, t->opt.seq,
+               t->plan.threads, t->plan.threads == 1 ? "" : "s");
+    if (t->plan.passes > 1)
+        merak_info("train",
+                   "%d forward passes of each micro-batch, the last with "
+                   "gradients",
+                   t->plan.passes);
+    merak_info("train", "programs %016" PRIx64, t->program_id);
+    report_stages(t);
+    report_arena(t);
+    merak_info("train",
+               "data: %" PRIu64 " tokens, %" PRIu64 " training and %" PRIu64
+               " held-out samples",
+               merak_data_tokens(t->data),
+               merak_data_samples(t->data, MERAK_TRAIN),
+               merak_data_samples(t->data, MERAK_VALID));
+}
+
+enum merak_status merak_report_phases(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    struct merak_planned planned = {.plan = t->plan,
+                                    .sharded = t->sharded,
+                                    .stages = t->stages,
+                                    .n_programs = t->plan.pp};
+    enum merak_status rc = merak_model_graph(t->model, &planned.graph, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    planned.program = calloc((size_t)t->plan.pp, sizeof(*planned.program));
+    if (planned.program == NULL)
+        return merak_fail_nomem(err, (size_t)t->plan.pp * sizeof(void *));
+    rc = merak_trainer_pipeline(t, planned.program, err);
+    if (rc == MERAK_OK)
+        rc = merak_phases_print(&planned, t->opt.phases, err);
+    for (int s = 0; s < t->plan.pp; s++)
+        merak_program_destroy(planned.program[s]);
+    free(planned.program);
+    if (rc == MERAK_OK && fflush(stdout) != 0)
+        rc = merak_fail(err, MERAK_ERR_IO, "cannot write the output: %m");
+    return rc;
+}
+
+static double elapsed_s(const struct merak_trainer *t)
+{
+    return (double)(merak_clock_ns() - t->loop_ns) * 1e-9;
+}
+
+static double tokens_per_step(const struct merak_trainer *t)
+{
+    return (double)t->opt.global_batch * (double)t->opt.seq;
+}
+
+void merak_report_step(const struct merak_trainer *t, double loss, double norm,
+                       float lr, double step_s)
+{
+    uint64_t done = t->step - t->start_step;
+    double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
+
+    if (t->step % t->opt.log_every != 0 && done != 1 && t->step != t->opt.steps)
+        return;
+    merak_info("train",
+               "step %" PRIu64 "/%" PRIu64
+               "  loss %.4f  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d",
+               t->step, t->opt.steps, loss, norm, (double)lr,
+               tokens_per_step(t) / step_s, (int)eta / 60, (int)eta % 60);
+}
+
+enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
+                                       double norm, float lr, double step_s,
+                                       const double *valid_loss,
+                                       struct merak_error *err)
+{
+    if (t->metrics == NULL)
+        return MERAK_OK;
+    fprintf(t->metrics,
+            "{\"step\": %" PRIu64 ", \"loss\": %.17g, \"grad_norm\": %.9g, "
+            "\"lr\": %.9g, \"samples\": %" PRIu64
+            ", \"step_s\": %.6f, \"tokens_per_s\": %.1f",
+            t->step, loss, norm, (double)lr, t->consumed, step_s,
+            tokens_per_step(t) / step_s);
+    if (valid_loss != NULL)
+        fprintf(t->metrics, ", \"valid_loss\": %.17g", *valid_loss);
+    fputs("}\n", t->metrics);
+    if (fflush(t->metrics) != 0)
+        return merak_fail(
+            err, errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
+            "cannot write %s: %s", t->opt.metrics, strerror(errno));
+    return MERAK_OK;
+}
+
+/* KiB resident of mappings of arenas that are not ours: node peers' pages that
+ * this rank read in place.  They are the peers' memory, yet count in VmHWM. */
+static size_t peers_resident_kib(const struct merak_trainer *t)
+{
+    FILE *f = fopen("/proc/self/smaps", "re");
+    char line[512];
+    bool counts = false;
+    size_t kib = 0;
+
+    if (f == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), f) != NULL) {
+        unsigned long from, to;
+
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            counts = strstr(line, "/memfd:merak") != NULL &&
+                     from != (unsigned long)(uintptr_t)t->arena.base;
+        else if (counts && strncmp(line, "Rss:", 4) == 0)
+            kib += strtoul(line + 4, NULL, 10);
+    }
+    fclose(f);
+    return kib;
+}
+
+/* Share of the arena's pages that were ever touched, in percent. */
+static double touched_percent(const struct merak_trainer *t)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t pages = (t->arena.bytes + page - 1) / page, touched = 0;
+    unsigned char *in_core = malloc(pages);
+
+    if (in_core != NULL &&
+        mincore(t->arena.base, t->arena.bytes, in_core) == 0) {
+        for (size_t i = 0; i < pages; i++)
+            touched += in_core[i] & 1;
+    }
+    free(in_core);
+    return 100.0 * (double)touched / (double)pages;
+}
+
+void merak_report_memory(const struct merak_trainer *t)
+{
+    double peak = (double)merak_resident_kib("VmHWM:") / 1024;
+    double base = (double)t->baseline_kib / 1024;
+    double peers = (double)peers_resident_kib(t) / 1024;
+    double arena = (double)(t->arena_bytes + t->copy_bytes) / MIB;
+    double own = peak - base - peers;
+
+    merak_info("train",
+               "memory of rank %d: peak resident %.1f MiB less baseline %.1f "
+               "and peers' pages %.1f is %.1f MiB, %+.1f %% of the predicted "
+               "%.1f; %.1f %% of the arena touched",
+               t->ranks.logical, peak, base, peers, own,
+               100 * (own - arena) / arena, arena, touched_percent(t));
+}

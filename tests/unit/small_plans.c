@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* small_plans.c - small models and all programs of their plans, for tests */
+#include "config.h"
+
+#include "unit/small_plans.h"
+#include "partitioner/simulate/check.h"
+
+#include <stdio.h>
+
+/* Attention with packed heads and the projection after it. */
+static struct merak_value *packed(struct merak_model *m,
+                                  const struct small_model *s, int l,
+                                  struct merak_value *x,
+                                  struct merak_value *proj)
+{
+    size_t C = s->hidden, H = s->heads, D = C / H;
+    struct merak_value *w, *bias, *h;
+
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.qkv.w", l), MERAK_NORMAL(0.02f), 3,
+                    H, D, C);
+    bias = MERAK_PARAM(m, merak_name(m, "h.%d.qkv.b", l), MERAK_ZEROS, 3, H, D);
+    h = merak_attention_packed(m, merak_linear(m, x, w, bias, 1));
+    if (proj == NULL)
+        proj = MERAK_PARAM(m, merak_name(m, "h.%d.proj.w", l),
+                           MERAK_NORMAL(0.02f), C, H, D);
+    bias = MERAK_PARAM(m, merak_name(m, "h.%d.proj.b", l), MERAK_ZEROS, C);
+    return merak_linear(m, h, proj, bias, 2);
+}
+
+static struct merak_value *grouped(struct merak_model *m,
+                                   const struct small_model *s, int l,
+                                   struct merak_value *x)
+{
+    size_t C = s->hidden, G = s->kv_heads, R = s->heads / G;
+    size_t D = C / s->heads;
+    struct merak_value *q, *k, *v, *w;
+
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.q.w", l), MERAK_NORMAL(0.02f), G, R,
+                    D, C);
+    q = merak_rope(m, merak_linear(m, x, w, NULL, 1), 1e4f);
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.k.w", l), MERAK_NORMAL(0.02f), G, D,
+                    C);
+    k = merak_rope(m, merak_linear(m, x, w, NULL, 1), 1e4f);
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.v.w", l), MERAK_NORMAL(0.02f), G, D,
+                    C);
+    v = merak_linear(m, x, w, NULL, 1);
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.proj.w", l), MERAK_NORMAL(0.02f), C,
+                    G, R, D);
+    return merak_linear(m, merak_attention(m, q, k, v), w, NULL, 3);
+}
+
+static struct merak_value *block(struct merak_model *m,
+                                 const struct small_model *s, int l,
+                                 struct merak_value *x,
+                                 struct merak_value *shared)
+{
+    size_t C = s->hidden;
+    struct merak_value *w, *bias, *h;
+
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.ln.g", l), MERAK_ONES, C);
+    h = merak_layernorm(
+        m, x, w, MERAK_PARAM(m, merak_name(m, "h.%d.ln.b", l), MERAK_ZEROS, C),
+        1e-5f);
+    h = s->kv_heads > 0 ? grouped(m, s, l, h) : packed(m, s, l, h, shared);
+    x = merak_add(m, x, merak_dropout(m, h, s->dropout));
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.fc.w", l), MERAK_NORMAL(0.02f),
+                    4 * C, C);
+    h = merak_gelu(m, merak_linear(m, x, w, NULL, 1), true);
+    w = MERAK_PARAM(m, merak_name(m, "h.%d.out.w", l), MERAK_NORMAL(0.02f), C,
+                    4 * C);
+    bias = MERAK_PARAM(m, merak_name(m, "h.%d.out.b", l), MERAK_ZEROS, C);
+    return merak_add(m, x, merak_linear(m, h, w, bias, 1));
+}
+
+static struct merak_value *layers(struct merak_model *m,
+                                  const struct small_model *s,
+                                  struct merak_value *x,
+                                  struct merak_value *shared)
+{
+    size_t C = s->hidden;
+    struct merak_value *old = NULL, *h;
+
+    if (s->passes > 1) {
+        merak_passes(m, s->passes);
+        old = MERAK_RECYCLED(m, merak_model_micro_batch(m), merak_model_seq(m),
+                             C);
+    }
+    for (int l = 0; l < s->layers; l++) {
+        if (old != NULL && l == s->reads) {
+            h = merak_layernorm(m, old, MERAK_PARAM(m, "old.g", MERAK_ONES, C),
+                                MERAK_PARAM(m, "old.b", MERAK_ZEROS, C), 1e-5f);
+            h = merak_linear(m, h,
+                             MERAK_PARAM(m, "old.w", MERAK_NORMAL(0.02f), C, C),
+                             NULL, 1);
+            x = merak_add(m, x, merak_dropout(m, h, s->dropout));
+        }
+        if (old != NULL && l == s->also && s->also != s->reads)
+            x = merak_add(m, x, old);
+        x = block(m, s, l, x, shared);
+        if (old != NULL && l == s->leaves)
+            merak_recycle(m, old, x);
+    }
+    return x;
+}
+
+static void describe(struct merak_model *m, void *arg)
+{
+    const struct small_model *s = arg;
+    size_t C = s->hidden, T = merak_model_seq(m);
+    struct merak_value *wte, *head, *x, *shared = NULL;
+
+    wte = MERAK_PARAM(m, "wte", MERAK_NORMAL(0.02f), s->vocab, C);
+    x = merak_embedding(m, merak_tokens(m), wte);
+    x = merak_add_position(m, x,
+                           MERAK_PARAM(m, "wpe", MERAK_NORMAL(0.02f), T, C));
+    if (s->shared_proj)
+        shared = MERAK_PARAM(m, "proj.w", MERAK_NORMAL(0.02f), C, s->heads,
+                             C / s->heads);
+    x = layers(m, s, x, shared);
+    head = wte;
+    if (s->untied)
+        head = MERAK_PARAM(m, "head", MERAK_NORMAL(0.02f), s->vocab, C);
+    x = merak_layernorm(m, x, MERAK_PARAM(m, "ln.g", MERAK_ONES, C),
+                        MERAK_PARAM(m, "ln.b", MERAK_ZEROS, C), 1e-5f);
+    merak_cross_entropy(m, merak_linear(m, x, head, NULL, 1), merak_targets(m));
+}
+
+static enum merak_status build(const struct small_model *model,
+                               const struct merak_plan *plan,
+                               const struct merak_program_options *opt,
+                               struct merak_planned **planned_p,
+                               struct merak_error *err)
+{
+    struct small_model copy = *model;
+    struct merak_plan full = *plan;
+
+    if (full.micro_batch == 0)
+        full.micro_batch = 2;
+    full.dtype = model->dtype;
+    return merak_plan_build(&full, 16, describe, &copy, MERAK_PLAN_ALL, opt,
+                            planned_p, err);
+}
+
+struct merak_planned *planned_build(const struct small_model *model,
+                                    const struct merak_plan *plan,
+                                    const struct merak_program_options *opt)
+{
+    struct merak_planned *planned = NULL;
+    struct merak_error err = {0};
+
+    if (build(model, plan, opt, &planned, &err) != MERAK_OK)
+        fail_msg("tp %d pp %d dp %d: %s", plan->tp, plan->pp, plan->dp,
+                 err.text);
+    return planned;
+}
+
+enum merak_status planned_try(const struct small_model *model,
+                              const struct merak_plan *plan,
+                              struct merak_error *err)
+{
+    struct merak_planned *planned = NULL;
+    enum merak_status rc = build(model, plan, NULL, &planned, err);
+
+    merak_planned_destroy(planned);
+    return rc;
+}
+
+struct merak_plan planned_plan(int tp, int pp, int dp, int microbatches,
+                               const char *schedule, bool zero1)
+{
+    struct merak_plan plan = {.tp = tp,
+                              .pp = pp,
+                              .dp = dp,
+                              .microbatches = microbatches,
+                              .zero1 = zero1};
+
+    snprintf(plan.schedule, sizeof(plan.schedule), "%s", schedule);
+    return plan;
+}
+
+void planned_assert_sound(const struct merak_planned *planned)
+{
+    const struct merak_plan *plan = &planned->plan;
+    struct merak_error err = {0};
+
+    if (merak_program_check(planned->program, planned->n_programs, &err) !=
+        MERAK_OK)
+        fail_msg("tp %d, pp %d, dp %d, %d micro-batches, %s, %d chunks%s, "
+                 "recompute %d: %s",
+                 plan->tp, plan->pp, plan->dp, plan->microbatches,
+                 plan->schedule, plan->chunks,
+                 plan->sub_pipeline ? ", sub-pipeline" : "",
+                 (int)plan->recompute, err.text);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* small_plans.h - small models and all programs of their plans, for tests */
+#ifndef MERAK_TESTS_PLANNED_H
+#define MERAK_TESTS_PLANNED_H
+
+#include "unit/near.h"
+
+#include "partitioner/assembly/assembly.h"
+
+struct small_model {
+    int layers;
+    size_t vocab;
+    size_t hidden, heads;
+    size_t kv_heads;   /* of grouped-query attention; 0: packed heads */
+    bool untied;       /* a head of its own instead of the embedding table */
+    float dropout;     /* behind every projection */
+    bool shared_proj;  /* all layers use one output projection */
+    int passes;        /* > 1: what layer `leaves` makes is read by `reads`, and
+                          as it is by `also`, in the next pass */
+    int reads, leaves, also;
+    enum merak_dtype dtype;
+};
+
+/* The programs of all ranks; fails the test on any error.  opt may be NULL;
+ * micro-batch 2 unless the plan says another, 16 tokens, dtype as the model's.
+ */
+struct merak_planned *planned_build(const struct small_model *model,
+                                    const struct merak_plan *plan,
+                                    const struct merak_program_options *opt);
+/* How building it ends, and why. */
+enum merak_status planned_try(const struct small_model *model,
+                              const struct merak_plan *plan,
+                              struct merak_error *err);
+/* So many micro-batches, and what zeros stand for. */
+struct merak_plan planned_plan(int tp, int pp, int dp, int microbatches,
+                               const char *schedule, bool zero1);
+/* The checker finds nothing. */
+void planned_assert_sound(const struct merak_planned *planned);
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_base.c - errors, random numbers, cuts */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "base/error.h"
+#include "base/open.h"
+#include "base/rng.h"
+#include "base/size.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Salmon et al., Random123's known answers for philox4x32-10. */
+static const struct {
+    uint32_t counter[4], key[2], want[4];
+} philox_rows[] = {
+    {{0, 0, 0, 0},
+     {0, 0},
+     {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+    {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+     {0xffffffff, 0xffffffff},
+     {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+    {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+     {0xa4093822, 0x299f31d0},
+     {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+};
+
+/* Opening a pipe that nobody writes to would hang. */
+static void only_regular_files_are_opened_and_at_once(void **state)
+{
+    char dir[] = "/tmp/merak-open-XXXXXX", pipe[64], file[64];
+    int fd = -1;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(pipe, sizeof(pipe), "%s/pipe", dir);
+    snprintf(file, sizeof(file), "%s/file", dir);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_string_equal(merak_open_regular(pipe, &fd), "a pipe, not a file");
+    assert_int_equal(errno, 0);
+    assert_string_equal(merak_open_regular(dir, &fd),
+                        "a directory, not a file");
+    assert_string_equal(merak_open_regular("/dev/zero", &fd),
+                        "a device, not a file");
+    assert_string_equal(merak_fopen_regular(file, &f), strerror(ENOENT));
+    assert_int_equal(errno, ENOENT);
+    assert_int_equal(fd, -1);
+    f = fopen(file, "w");
+    assert_non_null(f);
+    fputs("text", f);
+    fclose(f);
+    assert_null(merak_fopen_regular(file, &f));
+    assert_int_equal(fgetc(f), 't');
+    fclose(f);
+    unlink(pipe);
+    unlink(file);
+    rmdir(dir);
+}
+
+static void philox_gives_the_published_answers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(philox_rows) / sizeof(*philox_rows); i++) {
+        struct merak_rng_block b =
+            merak_philox(philox_rows[i].key, philox_rows[i].counter);
+
+        assert_memory_equal(b.word, philox_rows[i].want, sizeof(b.word));
+    }
+}
+
+static void a_permutation_hits_every_place_once(void **state)
+{
+    unsigned char seen[1000];
+
+    (void)state;
+    for (uint64_t n = 1; n <= sizeof(seen); n = n * 3 / 2 + 1) {
+        memset(seen, 0, sizeof(seen));
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t to = merak_rng_permute(42, n, i);
+
+            assert_true(to < n);
+            assert_int_equal(seen[to]++, 0);
+        }
+    }
+}
+
+static void normals_have_mean_zero_and_variance_one(void **state)
+{
+    double sum = 0, squares = 0;
+    const int n = 200000;
+
+    (void)state;
+    for (int i = 0; i < n; i++) {
+        double x = merak_rng_normal(7, (uint64_t)i);
+
+        sum += x;
+        squares += x * x;
+    }
+    assert_true(fabs(sum / n) < 0.01); /* 4.5 sigma of the mean */
+    assert_true(fabs(squares / n - 1) < 0.015);
+}
+
+static void cuts_cover_without_gap(void **state)
+{
+    (void)state;
+    for (size_t extent = 0; extent < 40; extent++) {
+        for (size_t parts = 1; parts < 9; parts++) {
+            assert_int_equal(merak_cut(extent, parts, 0), 0);
+            assert_int_equal(merak_cut(extent, parts, parts), extent);
+            for (size_t i = 0; i < parts; i++) {
+                size_t size = merak_cut(extent, parts, i + 1) -
+                              merak_cut(extent, parts, i);
+
+                assert_in_range(size, extent / parts,
+                                (extent + parts - 1) / parts);
+            }
+        }
+    }
+}
+
+static void errors_keep_errno_and_take_context(void **state)
+{
+    struct merak_error err;
+
+    (void)state;
+    errno = ENOENT;
+    assert_int_equal(merak_fail(&err, MERAK_ERR_IO, "cannot open %s", "x"),
+                     MERAK_ERR_IO);
+    merak_error_wrap(&err, "manifest %d", 3);
+    assert_string_equal(err.text, "manifest 3: cannot open x");
+    assert_int_equal(errno, ENOENT);
+    assert_int_equal(err.status, MERAK_ERR_IO);
+    assert_int_equal(merak_fail(NULL, MERAK_ERR_PARAM, "x"), MERAK_ERR_PARAM);
+}
+
+static void bytes_have_units(void **state)
+{
+    static const struct {
+        double bytes;
+        const char *text;
+    } row[] = {{0, "0 B"},          {1023, "1023 B"},
+               {1024, "1 KiB"},     {1.5 * 1024 * 1024, "1.5 MiB"},
+               {80e9, "74.51 GiB"}, {5e15, "4547 TiB"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        char text[MERAK_BYTES_TEXT];
+
+        merak_bytes_text(row[i].bytes, text);
+        assert_string_equal(text, row[i].text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_regular_files_are_opened_and_at_once),
+        cmocka_unit_test(philox_gives_the_published_answers),
+        cmocka_unit_test(a_permutation_hits_every_place_once),
+        cmocka_unit_test(normals_have_mean_zero_and_variance_one),
+        cmocka_unit_test(cuts_cover_without_gap),
+        cmocka_unit_test(bytes_have_units),
+        cmocka_unit_test(errors_keep_errno_and_take_context),
+    };
+
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}

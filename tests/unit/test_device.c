@@ -1,0 +1,626 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_device.c - devices, built in and from files */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "base/log.h"
+#include "partitioner/device/device.h"
+#include "partitioner/program/instr_cost.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const words[] = {"a100", "h100", "h200", "rtx3090", "cpu"};
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void made_path(char *path, size_t size)
+{
+    int fd;
+
+    snprintf(path, size, "/tmp/merak-device-XXXXXX.json");
+    fd = mkstemps(path, 5);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+static void assert_near_one(double got, double want)
+{
+    if (fabs(got - want) > 1e-3 * want)
+        fail_msg("%g, not %g", got, want);
+}
+
+static void a_saved_device_is_read_back(void **state)
+{
+    char path[64];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        struct merak_device d = {0}, back = {0};
+        struct merak_error err = {0};
+
+        assert_int_equal(merak_device_find(words[i], &d, &err), MERAK_OK);
+        assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
+        assert_int_equal(merak_device_find(path, &back, &err), MERAK_OK);
+        assert_string_equal(back.name, d.name);
+        assert_int_equal(back.ranks_per_node, d.ranks_per_node);
+        assert_int_equal(back.memory_bytes, d.memory_bytes);
+        assert_true(back.flops_per_s[MERAK_BF16] == d.flops_per_s[MERAK_BF16]);
+        assert_true(back.peak_flops_per_s[MERAK_F32] ==
+                    d.peak_flops_per_s[MERAK_F32]);
+        assert_true(back.net_bytes_per_s == d.net_bytes_per_s);
+        assert_true(back.node_bytes_per_s == d.node_bytes_per_s);
+        assert_true(back.link_latency_s == d.link_latency_s);
+        assert_true(back.sums_roofline == d.sums_roofline);
+        assert_true(back.attention_flops_per_s[MERAK_BF16] ==
+                    d.attention_flops_per_s[MERAK_BF16]);
+        assert_true(back.interference_bytes_per_s ==
+                    d.interference_bytes_per_s);
+    }
+    unlink(path);
+}
+
+static double kernel_s(const struct merak_cost_model *cost, const char *op,
+                       int tp, double flops, double bytes, double width)
+{
+    const struct merak_kernel_size size = {
+        .flops = flops, .bytes = bytes, .width = width};
+
+    return merak_cost_kernel(cost, op, tp, &size);
+}
+
+static double reused_s(const struct merak_cost_model *cost, double reuse)
+{
+    const struct merak_kernel_size size = {
+        .flops = 1e6, .bytes = 1e6, .reuse = reuse};
+
+    return merak_cost_kernel(cost, "layernorm", 1, &size);
+}
+
+static double gemm_share(const struct merak_cost_model *cost, double n)
+{
+    return 2 * n * n * n / cost->flops_per_s /
+           kernel_s(cost, "linear", 1, 2 * n * n * n, 6 * n * n, 0);
+}
+
+/* Built-in GPUs: small products do worse than large ones, attention worse than
+ * either, and exchanges take something from kernels. */
+static void gpus_do_worse_with_less(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct merak_device d;
+        struct merak_cost_model cost;
+
+        assert_int_equal(merak_device_find(words[i], &d, NULL), MERAK_OK);
+        merak_device_cost(&d, MERAK_BF16, 8, &cost);
+        assert_true(gemm_share(&cost, 1024) < 0.8);
+        assert_true(gemm_share(&cost, 4096) > 0.8);
+        assert_true(gemm_share(&cost, 4096) < gemm_share(&cost, 16384));
+        assert_true(kernel_s(&cost, "attention_dx", 1, 1e12, 1e8, 128) >
+                    1.3 * kernel_s(&cost, "linear_dx", 1, 1e12, 1e8, 128));
+        assert_near_one(
+            merak_cost_interference(&cost, MERAK_CONVERT_ALL_GATHER, 1e9, 8)
+                .copy_s,
+            0.189 * 1e9 / cost.link_bytes_per_s);
+    }
+}
+
+/* Kernels that were timed take that long, and others of the op as much longer
+ * than their roofline as those that are near. */
+static void kernels_are_interpolated(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1e9, \"bf16\": 2e9},"
+        " \"bytes_per_s\": 1e8, \"kernel_s\": 1e-6,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1},"
+        " \"kernels\": {\"bf16\": {}, \"f32\": {\"linear\":"
+        " [[1e6, 1e4, 2e-3], [1e8, 1e6, 1.1e-1]], \"add\": [[0, 4e6, 0.02]],"
+        " \"attention\": [[1e7, 1e5, 0.04, 32], [1e7, 1e5, 0.01, 128]],"
+        " \"layernorm\": [[1e6, 1e6, 0.02, 0, 1e6],"
+        " [1e6, 1e6, 0.08, 0, 1e8]]"
+        "}}, \"tp_kernels\": {\"bf16\": {}, \"f32\": {\"linear\":"
+        " [[1e6, 1e4, 3e-3]]}}}";
+    struct merak_device d = {0}, back = {0};
+    struct merak_cost_model cost;
+    struct merak_error err = {0};
+    char path[64];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    write_text(path, text);
+    if (merak_device_find(path, &d, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
+    assert_int_equal(merak_device_find(path, &back, &err), MERAK_OK);
+    unlink(path);
+    merak_device_cost(&back, MERAK_F32, 1, &cost);
+    /* the points themselves, to what a file keeps of a number */
+    assert_near_one(kernel_s(&cost, "linear", 1, 1e6, 1e4, 0), 2e-3);
+    assert_near_one(kernel_s(&cost, "linear", 1, 1e8, 1e6, 0), 0.11);
+    assert_near_one(kernel_s(&cost, "add", 1, 0, 4e6, 0), 0.02);
+    /* half way, in logarithms: the geometric mean of 2 and 1.1 */
+    assert_near_one(kernel_s(&cost, "linear", 1, 1e7, 1e5, 0),
+                    1e-2 * sqrt(2 * 1.1));
+    /* far away: as efficient as the nearest */
+    assert_true(kernel_s(&cost, "linear", 1, 1e14, 1e12, 0) < 1.3e5);
+    assert_near_one(kernel_s(&cost, "add", 1, 0, 4, 0), 2e-8);
+    /* of two widths the one that is asked for, or between both */
+    assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 32), 0.04);
+    assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 128), 0.01);
+    assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 64), 0.02);
+    assert_near_one(kernel_s(&cost, "attention", 1, 1e7, 1e5, 0), 0.02);
+    /* of two distances, too; beyond the largest it makes no difference */
+    assert_near_one(reused_s(&cost, 1e6), 0.02);
+    assert_near_one(reused_s(&cost, 1e7), 0.04);
+    assert_near_one(reused_s(&cost, 1e8), 0.08);
+    assert_near_one(reused_s(&cost, 1e12), 0.08);
+    assert_near_one(reused_s(&cost, 0), 0.04);
+    /* what was not timed: the roofline, and a kernel's fixed cost */
+    assert_near_one(kernel_s(&cost, "gelu", 1, 1e6, 1e3, 0), 1.001e-3);
+    assert_near_one(merak_cost_copy(&cost, 1e4), 1.01e-4);
+    /* a tensor rank has times of its own, where there are any */
+    assert_near_one(kernel_s(&cost, "linear", 2, 1e6, 1e4, 0), 3e-3);
+    assert_near_one(kernel_s(&cost, "add", 2, 0, 4e6, 0), 0.02);
+    merak_device_cost(&back, MERAK_BF16, 1, &cost);
+    assert_near_one(kernel_s(&cost, "linear", 1, 2e6, 1e3, 0), 1.001e-3);
+    assert_near_one(kernel_s(&cost, "linear", 2, 2e6, 1e3, 0), 1.001e-3);
+    merak_device_fini(&d);
+    merak_device_fini(&back);
+}
+
+/* What kernels lose beside exchanges is nothing in older files. */
+static void losses_are_read_where_there_are_any(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1, \"bf16\": 2},"
+        " \"bytes_per_s\": 1, \"kernel_s\": 1%s,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1}}";
+    static const struct {
+        const char *more;
+        double latency_s, bytes_per_s;
+    } rows[] = {
+        {"", 0, 0},
+        {", \"beside\": {\"latency_s\": 6e-5, \"bytes_per_s\": 4e9}", 6e-5,
+         4e9},
+        {", \"beside\": {\"latency_s\": 6e-5, \"bytes_per_s\": 0}", 6e-5, 0},
+    };
+    struct merak_error err = {0};
+    char path[64], all[512];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_device d = {0}, back = {0};
+        struct merak_cost_model cost;
+
+        snprintf(all, sizeof(all), text, rows[i].more);
+        write_text(path, all);
+        assert_int_equal(merak_device_find(path, &d, &err), MERAK_OK);
+        assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
+        assert_int_equal(merak_device_find(path, &back, &err), MERAK_OK);
+        merak_device_cost(&back, MERAK_F32, 1, &cost);
+        assert_true(cost.interference_latency_s == rows[i].latency_s);
+        assert_true(cost.interference_bytes_per_s == rows[i].bytes_per_s);
+    }
+    unlink(path);
+}
+
+/* A name is cut between letters, so that it can be written again. */
+static void long_names_are_cut(void **state)
+{
+    static const char rest[] =
+        "\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1, \"bf16\": 2},"
+        " \"bytes_per_s\": 1, \"kernel_s\": 1,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1}}";
+    struct merak_error err = {0};
+    char path[64], all[512];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < 3; i++) {
+        struct merak_device d = {0};
+
+        snprintf(all, sizeof(all),
+                 "{\"name\": \"%.*s\xe2\x82\xac\xe2\x82\xac%s", 29 - (int)i,
+                 "abcdefghijklmnopqrstuvwxyzabcdefgh", rest);
+        write_text(path, all);
+        assert_int_equal(merak_device_find(path, &d, &err), MERAK_OK);
+        assert_int_equal(strlen(d.name), i == 0 ? 29 : 32 - i);
+        assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
+    }
+    unlink(path);
+}
+
+/* No device does more than its data sheet says. */
+static void built_in_rates_are_below_peaks(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+        struct merak_device d = {0};
+
+        assert_int_equal(merak_device_find(words[i], &d, NULL), MERAK_OK);
+        assert_true(d.flops_per_s[MERAK_F32] < d.peak_flops_per_s[MERAK_F32]);
+        assert_true(d.flops_per_s[MERAK_BF16] < d.peak_flops_per_s[MERAK_BF16]);
+        assert_true(d.link_bytes_per_s >= d.net_bytes_per_s);
+    }
+}
+
+static void bad_files_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"{", "line 1"},
+        {"{\"name\": \"x\"}", "\"ranks_per_node\" is missing"},
+        {"{\"ranks_per_node\": 1.5, \"memory_bytes\": 1}", "whole number"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": -4}", "\"memory_bytes\""},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": 3}",
+         "expected an object"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": \"a\"}}",
+         "\"bf16\" is of another kind"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0}",
+         "\"link\" is missing"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
+         "{\"f32\": {\"add\": [[1, 2]]}}}",
+         "kernel add: expected points of three to five"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"tp_kernels\": "
+         "{\"f32\": {\"add\": [[1, 2, 3, 4, 5, 6]]}}}",
+         "kernel add: expected points of three to five"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
+         "{\"f32\": {\"add\": [[1, 2, 3, -4]]}}}",
+         "kernel add: expected points of three to five"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"tp_kernels\": "
+         "{\"f32\": {}}}",
+         "\"bf16\" is missing"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
+         "{\"f32\": {\"add\": 0.1}}}",
+         "kernel add: expected a list"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, "
+         "\"roofline\": \"mean\"}",
+         "\"roofline\" is mean; expected \"max\" or \"sum\""},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, "
+         "\"attention_flops_per_s\": {\"f32\": 1}}",
+         "\"bf16\" is missing"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 1e30}", "at most 2^60"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"net\": "
+         "{\"bytes_per_s\": 1, \"latency_s\": 0, \"node_bytes_per_s\": 0}}",
+         "\"node_bytes_per_s\" is of another kind; expected a number above 0"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"beside\": 1}",
+         "\"beside\" is of another kind; expected an object"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"beside\": "
+         "{\"latency_s\": -1, \"bytes_per_s\": 0}}",
+         "\"latency_s\" is of another kind; expected a number not below 0"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1e300, \"bf16\": 1}}",
+         "\"f32\" is 1e+300; expected 1e-30 to 1e+30"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 1e-320}",
+         "expected 1e-30 to 1e+30, or 0"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
+         "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
+         "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
+         "{\"f32\": {\"add\": [[0, 1e-300, 1]]}}}",
+         "kernel add: expected points of three to five"},
+    };
+    char path[64];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_device d = {0};
+        struct merak_error err = {0};
+
+        write_text(path, rows[i].text);
+        assert_int_equal(merak_device_find(path, &d, &err), MERAK_ERR_FORMAT);
+        if (strstr(err.text, rows[i].says) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", err.text, rows[i].says);
+        assert_int_equal(d.ranks_per_node, 0);
+    }
+    unlink(path);
+}
+
+/* A field that is misspelt would else be one that is left out. */
+static void unknown_fields_are_refused(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1, \"bf16\": 2%s},"
+        " \"bytes_per_s\": 1, \"kernel_s\": 1,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1%s}%s}";
+    static const struct {
+        const char *flops, *link, *more, *says;
+    } rows[] = {
+        {"", "", ", \"ntes\": \"a\"",
+         "no field \"ntes\"; there are name, ranks_per_node"},
+        {"", "", ", \"notes\": \"a\"", NULL},
+        {"", "", ", \"besides\": {}", "no field \"besides\""},
+        {"", "", ", \"peak_flop_per_s\": {}", "peak_flops_per_s"},
+        {", \"f16\": 3", "", "",
+         "no field \"f16\" of flops_per_s; there are f32, bf16"},
+        {"", ", \"group\": []", "", "no field \"group\" of link"},
+        {"",
+         ", \"groups\": [{\"ranks\": 2, \"latency_s\": 1,"
+         " \"bytes_per_s\": 1, \"bandwidth\": 1}]",
+         "", "no field \"bandwidth\" of groups; there are ranks"},
+        {"", "",
+         ", \"net\": {\"bytes_per_s\": 1, \"latency_s\": 1,"
+         " \"nodes_bytes_per_s\": 1}",
+         "no field \"nodes_bytes_per_s\" of net; there are bytes_per_s, "
+         "latency_s, node_bytes_per_s"},
+        {"", "",
+         ", \"beside\": {\"latency_s\": 1, \"bytes_per_s\": 1,"
+         " \"rate\": 1}",
+         "no field \"rate\" of beside"},
+        {"", "", ", \"kernels\": {\"f32\": {}, \"bf16\": {}, \"f64\": {}}",
+         "no field \"f64\" of kernels"},
+        {"", "", ", \"kernel_s\": 2", "duplicate"},
+    };
+    char path[64], all[512];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_device d = {0};
+        struct merak_error err = {0};
+
+        snprintf(all, sizeof(all), text, rows[i].flops, rows[i].link,
+                 rows[i].more);
+        write_text(path, all);
+        assert_int_equal(merak_device_find(path, &d, &err),
+                         rows[i].says == NULL ? MERAK_OK : MERAK_ERR_FORMAT);
+        if (rows[i].says != NULL && strstr(err.text, rows[i].says) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", err.text, rows[i].says);
+    }
+    unlink(path);
+}
+
+struct said {
+    int n;
+    char line[1024];
+};
+
+static void take_line(void *arg, enum merak_log_level level, const char *module,
+                      const char *line)
+{
+    struct said *said = arg;
+
+    assert_int_equal(level, MERAK_LOG_WARN);
+    assert_string_equal(module, "device");
+    snprintf(said->line, sizeof(said->line), "%s", line);
+    said->n++;
+}
+
+/* A program may have ops of its own; but a name may be misspelt, too. */
+static void unknown_kernels_are_named(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1, \"bf16\": 2},"
+        " \"bytes_per_s\": 1, \"kernel_s\": 1,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1},"
+        " \"kernels\": {\"f32\": {\"linear\": [[1, 2, 3]], \"copy\": "
+        "[[0, 2, 3]]%s}, \"bf16\": {%s}}}";
+    static const struct {
+        const char *f32, *bf16, *says;
+    } rows[] = {
+        {"", "\"attention_packed_dx\": [[1, 2, 3]]", NULL},
+        {", \"linaer_dx\": [[1, 2, 3]]", "",
+         ": no op is called \"linaer_dx\": its times are not used; there are "
+         "copy, embedding, "},
+        {", \"sofmax\": [[1, 2, 3]]",
+         "\"sofmax\": [[1, 2, 3]], \"gleu\": [[1, 2, 3]]",
+         "\"sofmax\", and 1 more: "},
+    };
+    char path[64], all[512];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_device d = {0};
+        struct said said = {0};
+
+        snprintf(all, sizeof(all), text, rows[i].f32, rows[i].bf16);
+        write_text(path, all);
+        merak_log_sink(take_line, &said);
+        assert_int_equal(merak_device_find(path, &d, NULL), MERAK_OK);
+        merak_log_sink(NULL, NULL);
+        assert_int_equal(said.n, rows[i].says != NULL);
+        if (said.n > 0 && (strstr(said.line, rows[i].says) == NULL ||
+                           strstr(said.line, path) != said.line ||
+                           strstr(said.line, ", adamw") == NULL))
+            fail_msg("\"%s\" does not say \"%s\"", said.line, rows[i].says);
+        merak_device_fini(&d);
+    }
+    unlink(path);
+}
+
+/* It is not taken to be what is sustained, and a copy has none, too. */
+static void a_peak_may_be_left_out(void **state)
+{
+    static const char text[] =
+        "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
+        " \"flops_per_s\": {\"f32\": 1, \"bf16\": 2},"
+        " \"bytes_per_s\": 1, \"kernel_s\": 1,"
+        " \"link\": {\"bytes_per_s\": 1, \"latency_s\": 1}}";
+    struct merak_device d = {0}, back = {0};
+    char path[64];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    write_text(path, text);
+    assert_int_equal(merak_device_find(path, &d, NULL), MERAK_OK);
+    assert_true(d.peak_flops_per_s[MERAK_F32] == 0);
+    assert_int_equal(merak_device_save(&d, path, NULL), MERAK_OK);
+    assert_int_equal(merak_device_find(path, &back, NULL), MERAK_OK);
+    assert_true(back.peak_flops_per_s[MERAK_BF16] == 0);
+    assert_true(back.flops_per_s[MERAK_BF16] == 2);
+    unlink(path);
+}
+
+static void words_are_of_either_case(void **state)
+{
+    struct merak_device d = {0};
+
+    (void)state;
+    assert_int_equal(merak_device_find("H100", &d, NULL), MERAK_OK);
+    assert_string_equal(d.name, "h100");
+    assert_int_equal(merak_device_find("RTX3090", &d, NULL), MERAK_OK);
+}
+
+static void an_unknown_word_names_those_there_are(void **state)
+{
+    struct merak_device d;
+    struct merak_error err = {0};
+
+    (void)state;
+    assert_int_equal(merak_device_find("b200", &d, &err), MERAK_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "a100, h100, h200, rtx3090, cpu"));
+}
+
+/* The golden sums of the two levels of links. */
+static void links_have_levels(void **state)
+{
+    const struct merak_cost_model m = {.link_bytes_per_s = 100,
+                                       .link_latency_s = 1,
+                                       .ranks_per_node = 4,
+                                       .net_bytes_per_s = 10,
+                                       .net_latency_s = 5};
+
+    (void)state;
+    assert_true(merak_cost_together(&m, 4, 7));
+    assert_false(merak_cost_together(&m, 3, 4));
+    assert_true(merak_cost_transfer(&m, 200, true) == 3);
+    assert_true(merak_cost_transfer(&m, 200, false) == 25);
+    /* 3 peers of 20 bytes inside */
+    assert_true(merak_cost_exchange(&m, MERAK_CONVERT_ALL_GATHER, 60, 4, 4) ==
+                3 * 1 + 0.6);
+    /* 3 inside and 4 outside, of 10 bytes each, there and back */
+    assert_near(&(float){(float)merak_cost_exchange(
+                    &m, MERAK_CONVERT_ALL_REDUCE, 70, 8, 4)},
+                &(float){2 * (3 * 1 + 4 * 5) + 0.3f + 4.0f}, 1, 1e-6f, 0);
+    assert_true(merak_cost_exchange(&m, MERAK_CONVERT_ALL_REDUCE, 70, 1, 1) ==
+                0);
+}
+
+/* Ranks of a stage that share a node send at the same time: each gets its part
+ * of the node's way out, and no more than its own. */
+static void ranks_share_the_way_out(void **state)
+{
+    static const struct {
+        int tp, pp, dp, node, rank;
+        double of_node, want;
+    } rows[] = {
+        {2, 2, 2, 4, 0, 20, 5}, /* all of a node are of one stage */
+        {2, 2, 2, 4, 7, 20, 5},
+        {2, 4, 1, 4, 2, 20, 10}, /* two stages on a node */
+        {2, 4, 1, 4, 2, 16, 8},
+        {1, 8, 1, 4, 5, 4, 4},
+        {1, 8, 1, 4, 5, 40, 10}, /* no more than its own */
+        {2, 2, 1, 3, 2, 8, 8},   /* nodes that hold one and a half stages */
+        {2, 2, 1, 3, 1, 8, 4},
+        {4, 1, 2, 4, 0, 0, 10}, /* nothing is known of the node */
+    };
+    struct merak_cost_model m = {.net_bytes_per_s = 10};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct merak_plan plan = {
+            .tp = rows[i].tp, .pp = rows[i].pp, .dp = rows[i].dp};
+        double got;
+
+        m.ranks_per_node = rows[i].node;
+        m.node_bytes_per_s = rows[i].of_node;
+        got = merak_cost_shared(&m, &plan, rows[i].rank).net_bytes_per_s;
+        if (got != rows[i].want)
+            fail_msg("row %zu: %g, not %g", i, got, rows[i].want);
+    }
+}
+
+/* An exchange and a transfer of rank 0 with ranks of the other node: its tensor
+ * peer on this node has the same to do. */
+static void instructions_share_the_way_out(void **state)
+{
+    const struct merak_cost_model m = {.link_bytes_per_s = 100,
+                                       .ranks_per_node = 2,
+                                       .net_bytes_per_s = 10,
+                                       .net_latency_s = 5,
+                                       .node_bytes_per_s = 12};
+    struct merak_exchange ex = {.kind = MERAK_CONVERT_REDUCE_SCATTER};
+    struct merak_group group = {.n = 2, .rank = (int[]){0, 2}, .name = "dp"};
+    const struct merak_program prog = {
+        .plan = {.tp = 2, .pp = 1, .dp = 2}, .group = &group, .n_groups = 1};
+    struct merak_instr in = {
+        .kind = MERAK_INSTR_EXCHANGE, .exchange = &ex, .bytes = 60};
+
+    (void)state;
+    assert_true(merak_cost_instr(&m, &prog, &in) == 5 + 60 / 6.0);
+    in.kind = MERAK_INSTR_SEND;
+    in.peer = 2;
+    assert_true(merak_cost_instr(&m, &prog, &in) == 5 + 60 / 6.0);
+    in.peer = 1; /* on this node */
+    assert_true(merak_cost_instr(&m, &prog, &in) == 0.6);
+    group.rank[1] = 1;
+    in.kind = MERAK_INSTR_EXCHANGE;
+    assert_true(merak_cost_instr(&m, &prog, &in) == 0.6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_saved_device_is_read_back),
+        cmocka_unit_test(losses_are_read_where_there_are_any),
+        cmocka_unit_test(long_names_are_cut),
+        cmocka_unit_test(gpus_do_worse_with_less),
+        cmocka_unit_test(kernels_are_interpolated),
+        cmocka_unit_test(built_in_rates_are_below_peaks),
+        cmocka_unit_test(bad_files_are_refused),
+        cmocka_unit_test(unknown_fields_are_refused),
+        cmocka_unit_test(unknown_kernels_are_named),
+        cmocka_unit_test(a_peak_may_be_left_out),
+        cmocka_unit_test(words_are_of_either_case),
+        cmocka_unit_test(an_unknown_word_names_those_there_are),
+        cmocka_unit_test(links_have_levels),
+        cmocka_unit_test(ranks_share_the_way_out),
+        cmocka_unit_test(instructions_share_the_way_out),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,595 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_explain.c - what a search says of its plans: what the others lost by,
+ * and the bytes of each level of links; and what to change where it finds none
+ */
+#include "config.h"
+
+#include "unit/gpt2_config.h"
+#include "unit/near.h"
+
+#include "partitioner/search/search.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct request {
+    size_t layers, hidden, heads, vocab; /* of a GPT-2 */
+    const char *device;
+    int nodes, ranks_per_node; /* 0: the device's */
+    size_t batch, memory_gib;
+    struct merak_search_pins pin;
+};
+
+static void fill_input(const struct request *r, struct merak_hf_config *config,
+                       struct merak_device *device,
+                       struct merak_search_input *in)
+{
+    *config = gpt2_config(r->layers, r->hidden, r->heads, r->vocab);
+    config->positions = 512;
+    assert_int_equal(merak_device_find(r->device, device, NULL), MERAK_OK);
+    *in = (struct merak_search_input){
+        .describe = merak_hf_describe,
+        .arg = config,
+        .seq = 512,
+        .dtype = MERAK_BF16,
+        .global_batch = r->batch,
+        .nodes = r->nodes,
+        .ranks_per_node =
+            r->ranks_per_node > 0 ? r->ranks_per_node : device->ranks_per_node,
+        .memory_bytes = r->memory_gib << 30,
+        .threads = 1,
+        .device = device,
+        .pin = r->pin};
+}
+
+/* With sequences of so many tokens. */
+static struct merak_search_result *
+search_at(const struct request *r, size_t seq, struct merak_hf_config *config,
+          struct merak_device *device, struct merak_search_input *in)
+{
+    struct merak_search_result *result = NULL;
+    struct merak_error err = {0};
+
+    fill_input(r, config, device, in);
+    config->positions = in->seq = seq;
+    if (merak_search(in, &result, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    return result;
+}
+
+static struct merak_search_result *search(const struct request *r,
+                                          struct merak_hf_config *config,
+                                          struct merak_device *device,
+                                          struct merak_search_input *in)
+{
+    return search_at(r, 512, config, device, in);
+}
+
+/* --- why the others lost -------------------------------------------------- */
+
+/* The part of a step that a text begins with. */
+static int named_part(const char *why)
+{
+    for (int i = 0; i < MERAK_PART_COUNT; i++) {
+        const char *name = merak_search_part_name((enum merak_search_part)i);
+
+        if (strncmp(why, name, strlen(name)) == 0)
+            return i;
+    }
+    fail_msg("\"%s\" names no part of a step", why);
+    return 0;
+}
+
+/* One that takes longer lost by the part that it takes most more of; one that
+ * would be faster, by memory. */
+static void check_loser(const struct merak_search_choice *best,
+                        const struct merak_search_choice *lost, size_t limit)
+{
+    double sum = 0;
+    int part;
+
+    for (int i = 0; i < MERAK_PART_COUNT; i++)
+        sum += lost->part_s[i];
+    assert_true(fabs(sum - lost->step_s) < 1e-6 * lost->step_s);
+    if (strncmp(lost->why, "memory: ", 8) == 0) {
+        assert_true(lost->step_s < best->step_s);
+        assert_true(lost->memory_bytes > limit && !lost->fits);
+        return;
+    }
+    assert_true(lost->step_s >= best->step_s);
+    part = named_part(lost->why);
+    for (int i = 0; i < MERAK_PART_COUNT; i++)
+        assert_true(lost->part_s[i] - best->part_s[i] <=
+                    lost->part_s[part] - best->part_s[part]);
+    assert_non_null(strstr(lost->why, " more"));
+}
+
+static void losers_lost_by_what_is_said(void **state)
+{
+    static const struct request rows[] = {
+        {12, 768, 12, 50257, "h100", 1, 0, 64, 0, {0}},
+        {24, 2048, 16, 50257, "a100", 4, 0, 256, 20, {0}},
+        {24, 2048, 16, 50257, "rtx3090", 2, 0, 96, 0, {0}},
+        {44, 6144, 64, 50257, "h200", 4, 0, 128, 60, {0}},
+        {16, 4096, 32, 256000, "a100", 2, 0, 64, 40, {0}},
+        {13, 640, 10, 50257, "rtx3090", 3, 0, 48, 2, {0}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+        struct merak_search_result *r = search(&rows[i], &config, &device, &in);
+
+        assert_true(r->n_choices > 1);
+        for (int k = 1; k < r->n_choices; k++) {
+            check_loser(&r->choice[0], &r->choice[k], r->memory_limit);
+            if (k > 1)
+                assert_true(r->choice[k].step_s >= r->choice[k - 1].step_s);
+        }
+        merak_search_destroy(r);
+    }
+}
+
+static int count_fitting(const struct merak_search_result *r)
+{
+    int n = 0;
+
+    for (int k = 1; k < r->n_choices; k++)
+        n += strncmp(r->choice[k].why, "memory: ", 8) != 0;
+    return n;
+}
+
+/* Of plans that want memory no more than two are named where others fit; where
+ * there are no others of other degrees, others of the same are. */
+static void losers_that_fit_are_named(void **state)
+{
+    static const struct {
+        struct request request;
+        size_t seq;
+        int fit; /* at least */
+    } rows[] = {
+        {{36,
+          4096,
+          32,
+          50257,
+          "rtx3090",
+          1,
+          0,
+          8,
+          0,
+          {.sub_pipeline = MERAK_PIN_NO}},
+         8192,
+         2}, /* no more there are */
+        {{12,
+          768,
+          12,
+          50257,
+          "h100",
+          1,
+          0,
+          64,
+          0,
+          {.tp = 1, .pp = 4, .micro_batch = 4}},
+         512,
+         5},
+        {{12,
+          768,
+          12,
+          50257,
+          "h100",
+          2,
+          4,
+          64,
+          0,
+          {.tp = 2, .pp = 2, .micro_batch = 4, .schedule = "gpipe"}},
+         512,
+         3},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+        struct merak_search_result *r =
+            search_at(&rows[i].request, rows[i].seq, &config, &device, &in);
+
+        if (count_fitting(r) < rows[i].fit)
+            fail_msg("row %zu: %d of %d runners-up fit", i, count_fitting(r),
+                     r->n_choices - 1);
+        for (int k = 0; k < r->n_choices; k++) {
+            for (int l = k + 1; l < r->n_choices; l++)
+                assert_memory_not_equal(&r->choice[k].plan, &r->choice[l].plan,
+                                        sizeof(r->choice[k].plan));
+        }
+        merak_search_destroy(r);
+    }
+}
+
+/* What one stage spends is all work: there is no pipeline to wait for. */
+static void one_stage_has_no_bubble(void **state)
+{
+#define TINY 12, 768, 12, 50257
+    static const struct request rows[] = {
+        {TINY, "cpu", 1, 0, 8, 0, {.pp = 1}},
+        {TINY, "h100", 1, 8, 16, 0, {.tp = 1, .pp = 1, .micro_batch = 2}},
+        {TINY,
+         "h100",
+         1,
+         8,
+         16,
+         0,
+         {.tp = 1, .pp = 1, .micro_batch = 1, .zero1 = MERAK_PIN_NO}},
+        {TINY, "h100", 1, 4, 16, 0, {.tp = 2, .pp = 1, .micro_batch = 2}},
+        {TINY, "h100", 1, 4, 16, 0, {.tp = 4, .pp = 1, .micro_batch = 4}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+        struct merak_search_result *r = search(&rows[i], &config, &device, &in);
+        const struct merak_search_choice *c = &r->choice[0];
+
+        if (c->part_s[MERAK_PART_BUBBLE] > 1e-6 * c->step_s)
+            fail_msg("row %zu: a bubble of %g s in %g s", i,
+                     c->part_s[MERAK_PART_BUBBLE], c->step_s);
+        merak_search_destroy(r);
+    }
+}
+
+/* --- bytes by level ------------------------------------------------------- */
+
+/* What a rank sends, counted member by member. */
+static void count_rank(const struct merak_program *prog, int ranks_per_node,
+                       double *link, double *net)
+{
+    int home = prog->rank / ranks_per_node;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+        const struct merak_group *g;
+        double bytes = (double)in->bytes;
+
+        if (in->kind == MERAK_INSTR_SEND)
+            *(in->peer / ranks_per_node == home ? link : net) += bytes;
+        if (in->kind != MERAK_INSTR_EXCHANGE)
+            continue;
+        g = &prog->group[in->group];
+        for (int k = 0; k < g->n; k++) {
+            if (g->rank[k] != prog->rank)
+                *(g->rank[k] / ranks_per_node == home ? link : net) +=
+                    bytes / (g->n - 1);
+        }
+    }
+}
+
+static void levels_have_what_all_ranks_send(void **state)
+{
+    static const struct request rows[] = {
+        /* replicas lie differently on nodes: 0 1 2 | 3, 4 5 | 6 7, .. */
+        {4,
+         64,
+         4,
+         300,
+         "cpu",
+         3,
+         4,
+         16,
+         0,
+         {.tp = 1, .pp = 3, .dp = 4, .order_tp_pp_dp = MERAK_PIN_YES}},
+        {4,
+         64,
+         4,
+         300,
+         "cpu",
+         3,
+         4,
+         16,
+         0,
+         {.tp = 1, .pp = 3, .dp = 4, .order_tp_pp_dp = MERAK_PIN_NO}},
+        {5,
+         64,
+         4,
+         300,
+         "cpu",
+         3,
+         4,
+         24,
+         0,
+         {.tp = 2, .pp = 3, .dp = 2, .order_tp_pp_dp = MERAK_PIN_YES}},
+        {5,
+         64,
+         4,
+         300,
+         "cpu",
+         3,
+         4,
+         24,
+         0,
+         {.tp = 4, .pp = 3, .sub_pipeline = MERAK_PIN_YES}},
+        {5,
+         64,
+         4,
+         300,
+         "cpu",
+         5,
+         2,
+         30,
+         0,
+         {.tp = 1, .pp = 2, .zero1 = MERAK_PIN_NO}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+        struct merak_search_result *r = search(&rows[i], &config, &device, &in);
+        const struct merak_plan *plan = &r->choice[0].plan;
+        struct merak_planned *all = NULL;
+        double link = 0, net = 0, link_said = 0, net_said = 0;
+
+        assert_int_equal(merak_plan_build(plan, in.seq, in.describe, in.arg,
+                                          MERAK_PLAN_ALL, NULL, &all, NULL),
+                         MERAK_OK);
+        for (int k = 0; k < all->n_programs; k++)
+            count_rank(all->program[k], rows[i].ranks_per_node, &link, &net);
+        for (int s = 0; s < plan->pp; s++) {
+            link_said += r->stage[s].link_bytes * plan->tp * plan->dp;
+            net_said += r->stage[s].net_bytes * plan->tp * plan->dp;
+        }
+        assert_near(&link_said, &link, 1, 1e-9, 0);
+        assert_near(&net_said, &net, 1, 1e-9, 0);
+        merak_planned_destroy(all);
+        merak_search_destroy(r);
+    }
+}
+
+/* --- memory by category --------------------------------------------------- */
+
+static void categories_sum_to_the_arena(void **state)
+{
+    static const struct request row = {12, 768, 12, 50257, "cpu",
+                                       2,  4,   16, 0,     {.pp = 4, .tp = 2}};
+    struct merak_hf_config config;
+    struct merak_device device;
+    struct merak_search_input in;
+    struct merak_search_result *r = search(&row, &config, &device, &in);
+
+    (void)state;
+    for (int s = 0; s < 4; s++) {
+        size_t sum = 0;
+
+        for (int c = 0; c < MERAK_CAT_COUNT; c++)
+            sum += r->stage[s].category_bytes[c];
+        assert_int_equal(sum, r->stage[s].arena_bytes);
+        assert_true(r->stage[s].category_bytes[MERAK_CAT_PARAM] > 0);
+    }
+    merak_search_destroy(r);
+}
+
+/* --- layers --------------------------------------------------------------- */
+
+/* Stages of a pipeline have them in order, and one that is cut is in two; a
+ * stage of two chunks has two runs of them. */
+static void layers_are_shared_out(void **state)
+{
+    static const int half[] = {4, 15, 20}, chunks[] = {5, 9, 13};
+    struct request row = {12, 768, 12, 50257, "cpu", 1, 4, 16, 0, {.pp = 4}};
+    static const char *const want[2][4] = {{"0-1", "1-6", "7-9", "9-11"},
+                                           {"0-1,4-5", "2-3,6-11"}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+        struct merak_search_result *r;
+
+        row.pin.list.cut = i == 0 ? half : chunks;
+        row.pin.list.n_cut = 3;
+        if (i == 1)
+            row.pin = (struct merak_search_pins){
+                .pp = 2, .schedule = "interleaved", .list = row.pin.list};
+        r = search(&row, &config, &device, &in);
+        for (int s = 0; s < r->choice[0].plan.pp; s++)
+            assert_string_equal(r->stage[s].layers, want[i][s]);
+        merak_search_destroy(r);
+    }
+}
+
+/* --- the nearest change --------------------------------------------------- */
+
+/* To "1-3-5", of as many places as before. */
+static void move_cut(const char *places, struct merak_search_pins *pin)
+{
+    static int cut[8];
+    int at = 0;
+
+    for (int i = 0; i < pin->list.n_cut; i++) {
+        int n = 0;
+
+        assert_int_equal(sscanf(places + at, "%d%n", &cut[i], &n), 1);
+        at += n + 1; /* and a dash */
+    }
+    pin->list.cut = cut;
+}
+
+static void free_recompute(struct merak_search_pins *pin)
+{
+    pin->recompute = MERAK_RECOMPUTE_AUTO;
+    pin->list.drop = NULL;
+}
+
+/* Do what a text says to one choice: "tp 4", "2 nodes". */
+static void change_one(const char *text, struct merak_search_input *in)
+{
+    struct merak_search_pins *pin = &in->pin;
+    static char schedule[32], places[64];
+    double gib;
+    int n = 0;
+
+    if (sscanf(text, "%lf GiB a rank%n", &gib, &n) == 1 && n > 0)
+        in->memory_bytes = (size_t)ceil(gib * 0x1p30);
+    else if (sscanf(text, "%lf MiB a rank%n", &gib, &n) == 1 && n > 0)
+        in->memory_bytes = (size_t)ceil(gib * 0x1p20);
+    else if (sscanf(text, "schedule %31[^,]", schedule) == 1)
+        pin->schedule = schedule;
+    else if (strncmp(text, "recompute auto", 14) == 0)
+        free_recompute(pin);
+    else if (strncmp(text, "cut auto", 8) == 0)
+        pin->list.cut = NULL;
+    else if (sscanf(text, "cut %63[0-9-]", places) == 1)
+        move_cut(places, pin);
+    else if (strncmp(text, "zero1 yes", 9) == 0)
+        pin->zero1 = MERAK_PIN_YES;
+    else if (strncmp(text, "sub-pipeline no", 15) == 0)
+        pin->sub_pipeline = MERAK_PIN_NO;
+    else if (strncmp(text, "sp auto", 7) == 0)
+        pin->sp = MERAK_SP_AUTO;
+    else if (sscanf(text, "%d nodes", &in->nodes) != 1 &&
+             sscanf(text, "global batch %zu", &in->global_batch) != 1 &&
+             sscanf(text, "micro-batch %zu", &pin->micro_batch) != 1 &&
+             sscanf(text, "tp-batch %d", &pin->tp_batch_percent) != 1 &&
+             sscanf(text, "chunks %d", &pin->chunks) != 1 &&
+             sscanf(text, "tp %d", &pin->tp) != 1 &&
+             sscanf(text, "pp %d", &pin->pp) != 1 &&
+             sscanf(text, "dp %d", &pin->dp) != 1)
+        fail_msg("\"%s\" is no change", text);
+}
+
+/* Every change that a refusal names is one with which there is a plan. */
+static void check_changes(const char *refusal,
+                          const struct merak_search_input *in)
+{
+    const char *at = strstr(refusal, "; nearest: ");
+    struct merak_search_input changed = *in;
+
+    if (at == NULL)
+        fail_msg("\"%s\" names no change", refusal);
+    for (at += strlen("; nearest: "); at != NULL;) {
+        const char *next = strstr(at, ", ");
+        struct merak_search_result *result = NULL;
+        struct merak_error err = {0};
+
+        change_one(at, &changed);
+        at = next == NULL ? NULL : next + 2;
+        if (at != NULL && strncmp(at, "or ", 3) != 0)
+            continue; /* belongs together: tp 4, pp 2 */
+        if (merak_search(&changed, &result, &err) != MERAK_OK)
+            fail_msg("\"%s\", and then: \"%s\"", refusal, err.text);
+        merak_search_destroy(result);
+        at = at == NULL ? NULL : at + 3;
+        changed = *in;
+    }
+}
+
+static void what_is_said_to_be_nearest_is_a_plan(void **state)
+{
+#define SMALL 12, 768, 12, 50257, "h100" /* GPT-2 */
+#define LARGE 16, 2048, 16, 50257, "a100"
+    static const int late[] = {7, 14, 21}, later[] = {5, 10, 15};
+    static const struct merak_drop nothing[4];
+    static const struct {
+        struct request request;
+        const char *binds;
+    } rows[] = {
+        {{LARGE, 1, 4, 32, 2, {0}}, "no plan fits in 2 GiB"},
+        {{LARGE, 1, 4, 32, 8, {.pp = 1, .dp = 4}}, "no plan fits in 8 GiB"},
+        {{LARGE, 1, 4, 32, 6, {.tp = 1, .pp = 2, .zero1 = MERAK_PIN_NO}},
+         "no plan fits"},
+        {{LARGE,
+          1,
+          4,
+          32,
+          8,
+          {.tp = 4, .micro_batch = 32, .fix_recompute = true}},
+         "no plan fits"},
+        {{LARGE, 1, 4, 64, 2, {.schedule = "gpipe"}}, "no plan fits in 2 GiB"},
+        {{LARGE, 1, 4, 32, 7, {.pp = 4, .list = {.cut = late, .n_cut = 3}}},
+         "or cut 7-14-22"},
+        {{LARGE, 1, 4, 32, 6, {.pp = 4, .list = {.cut = later, .n_cut = 3}}},
+         "or cut auto"},
+        {{LARGE, 1, 4, 32, 4, {.list = {.drop = nothing, .n_drop = 4}}},
+         "or recompute auto"},
+        {{SMALL, 1, 0, 7, 0, {.dp = 4}}, "7 sequences are no multiple of dp 4"},
+        {{SMALL, 2, 0, 64, 0, {.tp = 16}}, "tp must divide the 8 of a node"},
+        {{SMALL, 2, 0, 64, 0, {.tp = 4, .pp = 3}}, "must be the 16 ranks"},
+        {{SMALL, 2, 0, 64, 0, {.tp = 4, .pp = 4, .dp = 4}},
+         "must be the 16 ranks"},
+        {{SMALL, 8, 0, 64, 0, {.tp = 8}}, "12 heads cannot be cut over tp=8"},
+        {{SMALL, 64, 0, 3, 0, {0}}, "512 ranks and a global batch of 3"},
+        {{SMALL, 8, 0, 64, 0, {.pp = 64}}, "cannot be cut for pp 64, only"},
+        {{SMALL,
+          1,
+          0,
+          64,
+          0,
+          {.pp = 4, .chunks = 9, .schedule = "interleaved"}},
+         "pp 4 of 9 chunks"},
+        {{SMALL, 1, 0, 64, 0, {.chunks = 1, .schedule = "interleaved"}},
+         "it runs 2 or more"},
+        {{SMALL, 1, 0, 64, 0, {.chunks = 2, .schedule = "gpipe"}}, "it runs 1"},
+        {{SMALL, 1, 0, 64, 0, {.chunks = 3, .schedule = "zb-v"}}, "zb-v"},
+        {{SMALL, 1, 0, 64, 0, {.schedule = "sliced:3"}}, "3 slices"},
+        {{SMALL, 1, 0, 64, 0, {.micro_batch = 2, .schedule = "sliced:4"}},
+         "sliced:4 runs micro-batches of 1"},
+        {{SMALL, 1, 0, 64, 0, {.micro_batch = 48}},
+         "no multiple of dp 1 x micro-batch 48"},
+        {{SMALL, 1, 0, 64, 0, {.micro_batch = 128}},
+         "no multiple of dp 1 x micro-batch 128"},
+        {{SMALL,
+          1,
+          0,
+          64,
+          0,
+          {.micro_batch = 3, .sub_pipeline = MERAK_PIN_YES}},
+         "3 is odd"},
+        {{SMALL,
+          1,
+          0,
+          64,
+          0,
+          {.tp = 4,
+           .micro_batch = 3,
+           .fix_tp_batch = true,
+           .tp_batch_percent = 100}},
+         "cannot share out 3"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_search_result *result = NULL;
+        struct merak_error err = {0};
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+
+        fill_input(&rows[i].request, &config, &device, &in);
+        assert_int_equal(merak_search(&in, &result, &err), MERAK_ERR_CONFIG);
+        print_message("# %s\n", err.text);
+        if (strstr(err.text, rows[i].binds) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", err.text, rows[i].binds);
+        check_changes(err.text, &in);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losers_lost_by_what_is_said),
+        cmocka_unit_test(losers_that_fit_are_named),
+        cmocka_unit_test(one_stage_has_no_bubble),
+        cmocka_unit_test(levels_have_what_all_ranks_send),
+        cmocka_unit_test(categories_sum_to_the_arena),
+        cmocka_unit_test(layers_are_shared_out),
+        cmocka_unit_test(what_is_said_to_be_nearest_is_a_plan),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_hf_names.c - which tensor of a Hugging Face folder a parameter is */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "io/hf_names.h"
+#include "partitioner/graph/graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct merak_hf_config shape_of(enum merak_family family)
+{
+    return (struct merak_hf_config){.family = family,
+                                    .layers = 2,
+                                    .hidden = 24,
+                                    .heads = 4,
+                                    .kv_heads = family == MERAK_GPT2 ? 4 : 2,
+                                    .head_dim = 6,
+                                    .ffn = 40,
+                                    .vocab = 31,
+                                    .positions = 16,
+                                    .norm_eps = 1e-5f,
+                                    .rope_theta = 1e4f,
+                                    .init_std = 0.02f,
+                                    .attn_bias = family == MERAK_GPT2,
+                                    .mlp_bias = family == MERAK_GPT2,
+                                    .qkv_bias = family == MERAK_QWEN2,
+                                    .qk_norm = family == MERAK_QWEN3,
+                                    .qk_whole = family == MERAK_OLMO2,
+                                    .post_norm = family == MERAK_OLMO2};
+}
+
+/* Rows of a fused tensor that parameters were found for. */
+struct cover {
+    char name[MERAK_HF_NAME_BYTES];
+    size_t covered, of;
+};
+
+static void add_cover(struct cover *c, int *n, const struct merak_hf_tensor *t)
+{
+    int i = 0;
+
+    while (i < *n && strcmp(c[i].name, t->name) != 0)
+        i++;
+    if (i == *n) {
+        assert_in_range(i, 0, 62);
+        c[(*n)++] = (struct cover){.of = t->of_rows};
+        memcpy(c[i].name, t->name, sizeof(t->name));
+    }
+    assert_int_equal(c[i].of, t->of_rows);
+    assert_int_equal(c[i].covered, t->first_row);
+    c[i].covered += t->rows;
+}
+
+/* Each parameter is as large as its part, and the parts of a tensor, in the
+ * order of the parameters, are the whole of it. */
+static void parameters_and_tensors_are_the_same_elements(void **state)
+{
+    (void)state;
+    for (int f = MERAK_GPT2; f <= MERAK_OLMO2; f++) {
+        struct merak_model_options opt = {1, 8, MERAK_F32};
+        struct merak_hf_config c = shape_of((enum merak_family)f);
+        struct merak_model *m;
+        struct merak_graph *graph;
+        struct merak_error err;
+        struct cover cover[64];
+        int n = 0;
+
+        assert_int_equal(merak_model_create(&opt, &m, NULL), MERAK_OK);
+        merak_hf_describe(m, &c);
+        if (merak_model_graph(m, &graph, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        for (int i = 0; i < graph->n_values; i++) {
+            const struct merak_value *v = graph->value[i];
+            struct merak_hf_tensor t;
+
+            if (v->kind != MERAK_VALUE_PARAM)
+                continue;
+            if (merak_hf_tensor_find(&c, v->name, &t, &err) != MERAK_OK)
+                fail_msg("%s", err.text);
+            assert_int_equal(t.rows * t.cols, merak_shape_count(&v->shape));
+            assert_true(!t.vector || t.cols == 1);
+            add_cover(cover, &n, &t);
+        }
+        for (int i = 0; i < n; i++)
+            assert_int_equal(cover[i].covered, cover[i].of);
+        merak_model_destroy(m);
+    }
+}
+
+/* As the folders that people have name and shape them. */
+static const struct {
+    enum merak_family family;
+    const char *param;
+    struct merak_hf_tensor want;
+} rows[] = {
+    {MERAK_GPT2,
+     "h.1.attn.c_attn.weight",
+     {"h.1.attn.c_attn.weight", true, false, 72, 24, 0, 72}},
+    {MERAK_GPT2,
+     "h.0.mlp.c_proj.weight",
+     {"h.0.mlp.c_proj.weight", true, false, 24, 40, 0, 24}},
+    {MERAK_GPT2,
+     "h.0.attn.c_attn.bias",
+     {"h.0.attn.c_attn.bias", false, true, 72, 1, 0, 72}},
+    {MERAK_QWEN2,
+     "model.layers.1.self_attn.k_proj.bias",
+     {"model.layers.1.self_attn.k_proj.bias", false, true, 12, 1, 0, 12}},
+    {MERAK_QWEN3,
+     "model.layers.0.self_attn.q_norm.weight",
+     {"model.layers.0.self_attn.q_norm.weight", false, true, 6, 1, 0, 6}},
+    {MERAK_OLMO2,
+     "model.layers.0.self_attn.k_norm.weight",
+     {"model.layers.0.self_attn.k_norm.weight", false, true, 12, 1, 0, 12}},
+    {MERAK_PHI3,
+     "model.layers.1.self_attn.v_proj.weight",
+     {"model.layers.1.self_attn.qkv_proj.weight", false, false, 12, 24, 36,
+      48}},
+    {MERAK_PHI3,
+     "model.layers.0.mlp.up_proj.weight",
+     {"model.layers.0.mlp.gate_up_proj.weight", false, false, 40, 24, 40, 80}},
+};
+
+static void parameters_are_found_where_files_have_them(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct merak_hf_config c = shape_of(rows[i].family);
+        const struct merak_hf_tensor *want = &rows[i].want;
+        struct merak_hf_tensor t;
+
+        assert_int_equal(merak_hf_tensor_find(&c, rows[i].param, &t, NULL),
+                         MERAK_OK);
+        assert_string_equal(t.name, want->name);
+        assert_int_equal(t.transposed, want->transposed);
+        assert_int_equal(t.vector, want->vector);
+        assert_int_equal(t.rows, want->rows);
+        assert_int_equal(t.cols, want->cols);
+        assert_int_equal(t.first_row, want->first_row);
+        assert_int_equal(t.of_rows, want->of_rows);
+    }
+}
+
+static void other_names_are_not_found(void **state)
+{
+    static const char *const names[] = {
+        "h.attn.c_attn.weight", "h.x.ln_1.weight", "h.1.ln_1.weights",
+        "model.norm.weight",    "wte.weight2",     ""};
+    struct merak_hf_config c = shape_of(MERAK_GPT2);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct merak_hf_tensor t;
+        struct merak_error err;
+
+        assert_int_equal(merak_hf_tensor_find(&c, names[i], &t, &err),
+                         MERAK_ERR_NOT_FOUND);
+        assert_non_null(strstr(err.text, names[i]));
+    }
+}
+
+static void prefixes_and_spare_tensors_are_known(void **state)
+{
+    struct merak_hf_config gpt2 = shape_of(MERAK_GPT2);
+    struct merak_hf_config llama = shape_of(MERAK_LLAMA);
+
+    (void)state;
+    assert_string_equal(
+        merak_hf_tensor_base(&gpt2, "transformer.h.0.ln_1.weight"),
+        "h.0.ln_1.weight");
+    assert_string_equal(merak_hf_tensor_base(&gpt2, "lm_head.weight"),
+                        "lm_head.weight");
+    assert_string_equal(merak_hf_tensor_base(&llama, "transformer.x"),
+                        "transformer.x");
+    assert_true(merak_hf_tensor_is_spare(&gpt2, "h.11.attn.bias"));
+    assert_false(merak_hf_tensor_is_spare(&gpt2, "h.11.attn.c_attn.bias"));
+    assert_true(merak_hf_tensor_is_spare(
+        &llama, "model.layers.3.self_attn.rotary_emb.inv_freq"));
+    assert_false(merak_hf_tensor_is_spare(&llama, "lm_head.weight"));
+    llama.tied = true;
+    assert_true(merak_hf_tensor_is_spare(&llama, "lm_head.weight"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parameters_and_tensors_are_the_same_elements),
+        cmocka_unit_test(parameters_are_found_where_files_have_them),
+        cmocka_unit_test(other_names_are_not_found),
+        cmocka_unit_test(prefixes_and_spare_tensors_are_known),
+    };
+
+    return cmocka_run_group_tests_name("hf_names", tests, NULL, NULL);
+}

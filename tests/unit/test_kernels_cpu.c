@@ -1,0 +1,665 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_kernels_cpu.c - the cpu backend against the reference: every op, odd
+ * sizes, f32 and bf16, any thread count, any address, shards against the whole
+ */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "unit/kcase.h"
+
+#include "kernels/cpu/angles.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * The reference computes in double and rounds once; the fast kernels in f32.
+ * Sums here have at most 1031 terms below 16, so an f32 result is off by some
+ * 1e-6 of the terms' size; 2e-5 of the largest element leaves a margin for
+ * chains of such sums (attention, norms).  A bf16 result may round to the
+ * neighbour of the reference's, 2^-7 relative at worst.
+ */
+#define F32_TOLERANCE 2e-5
+#define BF16_TOLERANCE (1.0 / 128)
+/* A norm over one column has a gradient near 0, here the difference of terms
+ * that 1/sqrt(eps) = 316 makes large. */
+#define CANCELLED 1e-4
+
+static void open_cpu(int threads)
+{
+    const struct merak_backend *b;
+
+    assert_int_equal(merak_backend_find("cpu", &b, NULL), MERAK_OK);
+    assert_int_equal(b->open(threads, NULL), MERAK_OK);
+}
+
+static double largest(const struct kc *c, int operand)
+{
+    double max = 0;
+
+    for (size_t i = 0; i < kc_count(c, operand); i++)
+        max = fmax(max, fabs(kc_get(c, operand, i)));
+    return max;
+}
+
+static bool one_column_norm(const struct kc *c)
+{
+    const struct merak_shape *x = &c->call.operand[0].local;
+
+    return strstr(c->op, "norm_dx") != NULL && x->dim[x->ndim - 1] == 1;
+}
+
+static void check_output(const struct kc *got, const struct kc *want, int o)
+{
+    bool bf16 = want->call.operand[o].dtype == MERAK_BF16;
+    double rel = bf16 ? BF16_TOLERANCE : F32_TOLERANCE;
+    double size = largest(want, o);
+    double abs = one_column_norm(want) ? CANCELLED : F32_TOLERANCE * size;
+
+    for (size_t i = 0; i < kc_count(want, o); i++) {
+        double g = kc_get(got, o, i), w = kc_get(want, o, i);
+
+        if (fabs(g - w) <= abs + rel * fabs(w))
+            continue;
+        print_error("%s %s output %d element %zu of %zu: got %.9g, want "
+                    "%.9g\n",
+                    want->op, bf16 ? "bf16" : "f32", o - want->call.n_in, i,
+                    kc_count(want, o), g, w);
+        fail();
+    }
+}
+
+static void check_outputs(const struct kc *got, const struct kc *want)
+{
+    for (int o = want->call.n_in; o < want->call.n_in + want->call.n_out; o++)
+        check_output(got, want, o);
+}
+
+static void check_same_bits(const struct kc *got, const struct kc *want,
+                            const char *what)
+{
+    for (int o = want->call.n_in; o < want->call.n_in + want->call.n_out; o++) {
+        const struct merak_operand *a = &got->call.operand[o];
+        const struct merak_operand *b = &want->call.operand[o];
+
+        if (memcmp(a->data, b->data,
+                   kc_count(want, o) * merak_dtype_bytes(b->dtype)) == 0)
+            continue;
+        print_error("%s output %d changes with %s\n", want->op,
+                    o - want->call.n_in, what);
+        fail();
+    }
+}
+
+/* Calls visit(call) for every op at a size and dtype: forward rows, and
+ * gradients of what the forward kernels of the reference wrote. */
+typedef void (*visit_fn)(const struct kc *c);
+
+static void visit_gradients(const struct kc *forward, enum merak_dtype dtype,
+                            visit_fn visit)
+{
+    for (int g = 0; g < kc_n_grads; g++) {
+        struct kc c;
+
+        if (strcmp(kc_grads[g].forward, forward->op) != 0 ||
+            (strcmp(kc_grads[g].op, "linear_db") == 0 &&
+             forward->call.n_in < 3))
+            continue;
+        kc_create_grad(&c, &kc_grads[g], forward, dtype, 5);
+        visit(&c);
+        if (kc_grads[g].weights) {
+            c.call.accumulate = true;
+            visit(&c);
+        }
+        kc_destroy(&c);
+    }
+}
+
+static void visit_all(int size, enum merak_dtype dtype, visit_fn visit)
+{
+    struct kc_row row[KC_MAX_ROWS];
+    int n = kc_rows(size, row, KC_MAX_ROWS);
+
+    for (int r = 0; r < n; r++) {
+        struct kc c;
+
+        kc_create(&c, &row[r], dtype, 1);
+        visit(&c);
+        kc_run(&c, "ref");
+        visit_gradients(&c, dtype, visit);
+        kc_destroy(&c);
+    }
+}
+
+static void compare_backend(const struct kc *c, const char *backend)
+{
+    struct kc want, got;
+
+    kc_copy(&want, c);
+    kc_copy(&got, c);
+    kc_run(&want, "ref");
+    kc_run(&got, backend);
+    check_outputs(&got, &want);
+    kc_destroy(&want);
+    kc_destroy(&got);
+}
+
+static void compare_with_ref(const struct kc *c)
+{
+    compare_backend(c, "cpu");
+}
+
+static void compare_older_sets(const struct kc *c)
+{
+    compare_backend(c, "cpu-base");
+#ifdef MERAK_CPU_X86
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        compare_backend(c, "cpu-avx2");
+#endif
+}
+
+static void every_op_agrees_with_the_reference_in_f32(void **state)
+{
+    (void)state;
+    open_cpu(2);
+    for (int size = 0; size < KC_SIZES; size++)
+        visit_all(size, MERAK_F32, compare_with_ref);
+}
+
+static void every_op_agrees_with_the_reference_in_bf16(void **state)
+{
+    (void)state;
+    open_cpu(2);
+    for (int size = 0; size < KC_SIZES; size++)
+        visit_all(size, MERAK_BF16, compare_with_ref);
+}
+
+/* The machine's own set is "cpu"; the others it can run must be right too. */
+static void older_instruction_sets_agree_with_the_reference(void **state)
+{
+    (void)state;
+    open_cpu(2);
+    for (int size = 1; size < KC_SIZES; size += 2) {
+        visit_all(size, MERAK_F32, compare_older_sets);
+        visit_all(size, MERAK_BF16, compare_older_sets);
+    }
+}
+
+static void compare_threads(const struct kc *c);
+
+/* Products whose operands are copied a part of k at a time: bf16 as f32, and
+ * f32 with rows that are pages apart.  Few rows copy less. */
+static void wide_products_agree_with_the_reference(void **state)
+{
+    static const struct {
+        size_t M, C, O;
+    } sizes[] = {{35, 1024, 60}, {35, 60, 1024}, {2, 2048, 30}, {40, 1100, 60}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        size_t M = sizes[i].M, C = sizes[i].C, O = sizes[i].O;
+        const struct kc_row row = {.op = "linear",
+                                   .n_in = 3,
+                                   .n_out = 1,
+                                   .attrs.i[0] = 1,
+                                   .operand = {{'c', 2, {M, C}},
+                                               {'c', 2, {O, C}},
+                                               {'f', 1, {O}},
+                                               {'c', 2, {M, O}}}};
+
+        for (int d = 0; d < 2; d++) {
+            enum merak_dtype dtype = d == 0 ? MERAK_F32 : MERAK_BF16;
+            struct kc c;
+
+            open_cpu(2);
+            kc_create(&c, &row, dtype, 1);
+            compare_with_ref(&c);
+            kc_run(&c, "ref");
+            visit_gradients(&c, dtype, compare_with_ref);
+            visit_gradients(&c, dtype, compare_threads);
+            kc_destroy(&c);
+        }
+    }
+}
+
+static void compare_threads(const struct kc *c)
+{
+    struct kc one, more;
+
+    open_cpu(1);
+    kc_copy(&one, c);
+    kc_run(&one, "cpu");
+    for (int threads = 2; threads <= 3; threads++) {
+        open_cpu(threads);
+        kc_copy(&more, c);
+        kc_run(&more, "cpu");
+        check_same_bits(&more, &one, "the thread count");
+        kc_destroy(&more);
+    }
+    kc_destroy(&one);
+}
+
+static void thread_counts_give_the_same_bits(void **state)
+{
+    (void)state;
+    visit_all(KC_SIZES - 1, MERAK_F32, compare_threads);
+    visit_all(KC_SIZES - 1, MERAK_BF16, compare_threads);
+}
+
+/* Every operand moved by one element off its 16-byte boundary. */
+static void compare_addresses(const struct kc *c)
+{
+    struct kc even, odd;
+
+    kc_copy(&even, c);
+    kc_copy(&odd, c);
+    kc_run(&even, "cpu");
+    for (int o = 0; o < c->call.n_in + c->call.n_out; o++) {
+        struct merak_operand *op = &odd.call.operand[o];
+        size_t size = merak_dtype_bytes(op->dtype);
+        size_t bytes = kc_count(c, o) * size;
+        char *base = malloc(bytes + size + 64);
+
+        assert_non_null(base);
+        memcpy(base + size, op->data, bytes);
+        memset(base + size + bytes, odd.guard, 64);
+        free(op->data);
+        op->data = base + size;
+    }
+    kc_run(&odd, "cpu");
+    check_same_bits(&odd, &even, "the address");
+    kc_destroy(&even);
+    for (int o = 0; o < c->call.n_in + c->call.n_out; o++)
+        free((char *)odd.call.operand[o].data -
+             merak_dtype_bytes(odd.call.operand[o].dtype));
+}
+
+static void addresses_give_the_same_bits(void **state)
+{
+    (void)state;
+    open_cpu(2);
+    visit_all(KC_SIZES - 1, MERAK_F32, compare_addresses);
+    visit_all(KC_SIZES - 1, MERAK_BF16, compare_addresses);
+}
+
+/* A cut: which dim of each operand runs along it (-1: none), how the parts'
+ * outputs make the whole's. */
+struct cut_row {
+    const char *op;
+    int dim[MERAK_MAX_OPERANDS];
+    char how; /* 'c'oncatenated, 's'ummed, 'm'aximum */
+};
+static const struct cut_row cuts[] = {
+    {"embedding", {-1, 0, -1}, 's'},
+    {"embedding", {1, -1, 1}, 'c'},
+    {"embedding", {-1, 1, 2}, 'c'},
+    {"embedding_dw", {-1, -1, 0}, 'c'},
+    {"embedding_dw", {1, 1, -1}, 's'},
+    {"add_position", {1, -1, 1}, 'c'},
+    {"add_position_dw", {1, -1}, 's'},
+    {"rope", {1, 1}, 'c'},
+    {"rope", {2, 2}, 'c'},
+    {"dropout", {0, 0}, 'c'},
+    {"dropout", {1, 1}, 'c'},
+    {"dropout", {2, 2}, 'c'},
+    {"linear", {-1, 0, 0, 2}, 'c'},
+    {"linear", {2, 1, -1, -1}, 's'},
+    {"xent_max", {2, -1}, 'm'},
+    {"xent_sum", {2, -1, -1, -1, -1}, 's'},
+    {"xent_dlogits", {2, -1, -1, -1, 2}, 'c'},
+    {"attention", {2, 2, 2, 2, 2}, 'c'},
+    {"attention_packed", {3, 2, 2}, 'c'},
+};
+
+/* Run the part [lo, lo + len) and put its outputs where they belong: over
+ * `sum` for partial ones, else compared with the slice of the whole. */
+static void run_part(const struct kc *whole, const struct cut_row *cut,
+                     size_t lo, size_t len, struct kc *part)
+{
+    kc_copy(part, whole);
+    part->call.first = lo == 0 || cut->how == 'c';
+    for (int o = 0; o < whole->call.n_in + whole->call.n_out; o++)
+        if (cut->dim[o] >= 0)
+            kc_slice(part, whole, o, cut->dim[o], lo, len);
+    kc_run(part, "cpu");
+}
+
+static double join(double a, double b, char how)
+{
+    return how == 'm' ? fmax(a, b) : a + b;
+}
+
+static void check_cut(const struct kc *whole, const struct cut_row *cut)
+{
+    int n_in = whole->call.n_in, along = 0;
+    size_t extent, at;
+    struct kc part[2], want;
+
+    while (cut->dim[along] < 0)
+        along++;
+    extent = whole->call.operand[along].local.dim[cut->dim[along]];
+    if (extent < 2)
+        return;
+    at = extent * 2 / 3;
+    run_part(whole, cut, 0, at, &part[0]);
+    run_part(whole, cut, at, extent - at, &part[1]);
+    for (int o = n_in; o < n_in + whole->call.n_out; o++) {
+        if (cut->how != 'c') {
+            for (size_t i = 0; i < kc_count(whole, o); i++)
+                kc_set(&part[0], o, i,
+                       join(kc_get(&part[0], o, i), kc_get(&part[1], o, i),
+                            cut->how));
+            check_output(&part[0], whole, o);
+            continue;
+        }
+        for (int p = 0; p < 2; p++) {
+            kc_copy(&want, &part[p]);
+            kc_slice(&want, whole, o, cut->dim[o], p ? at : 0,
+                     p ? extent - at : at);
+            check_output(&part[p], &want, o);
+            kc_destroy(&want);
+        }
+    }
+    kc_destroy(&part[0]);
+    kc_destroy(&part[1]);
+}
+
+static int cuts_seen;
+
+static void compare_cuts(const struct kc *c)
+{
+    struct kc whole;
+
+    if (c->call.accumulate)
+        return;
+    if (strcmp(c->op, "linear") == 0 && c->call.n_in < 3)
+        return;
+    kc_copy(&whole, c);
+    kc_run(&whole, "ref");
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
+        if (strcmp(cuts[i].op, c->op) != 0)
+            continue;
+        check_cut(&whole, &cuts[i]);
+        cuts_seen++;
+    }
+    kc_destroy(&whole);
+}
+
+static void shards_make_the_whole(void **state)
+{
+    (void)state;
+    open_cpu(2);
+    cuts_seen = 0;
+    for (int size = 1; size < KC_SIZES; size++)
+        visit_all(size, MERAK_F32, compare_cuts);
+    assert_true(cuts_seen >= 4 * 19);
+}
+
+/* How a call of attention is sliced along the sequence: operands of the
+ * slice's own positions, and those of all positions up to its end. */
+static const struct {
+    const char *op, *operand;
+} sliced[] = {{"attention", "oaaoo"},
+              {"attention_dx", "ooaaoooaa"},
+              {"attention_packed", "aoo"},
+              {"attention_packed_dx", "oaooa"}};
+
+/* Run positions [lo, hi) and put what they give where it belongs in `all`. */
+static void run_slice(struct kc *all, const char *operand, size_t lo, size_t hi,
+                      bool accumulate)
+{
+    struct kc part;
+
+    kc_copy(&part, all);
+    part.call.accumulate = accumulate;
+    for (int o = 0; operand[o] != '\0'; o++)
+        kc_slice(&part, all, o, 1, operand[o] == 'o' ? lo : 0,
+                 operand[o] == 'o' ? hi - lo : hi);
+    kc_run(&part, "cpu");
+    for (int o = all->call.n_in; operand[o] != '\0'; o++) {
+        size_t row = kc_count(all, o) / all->call.operand[o].local.dim[1];
+        size_t at = operand[o] == 'o' ? lo * row : 0;
+
+        for (size_t i = 0; i < kc_count(&part, o); i++)
+            kc_set(all, o, at + i, kc_get(&part, o, i));
+    }
+    kc_destroy(&part);
+}
+
+static int slices_seen;
+
+static void compare_slices(const struct kc *c)
+{
+    const char *operand = NULL;
+    size_t T = c->call.operand[0].local.dim[1], at[] = {0, T / 3, T - T / 4, T};
+    struct kc one, all;
+
+    for (size_t i = 0; i < sizeof(sliced) / sizeof(*sliced); i++) {
+        if (strcmp(c->op, sliced[i].op) == 0)
+            operand = sliced[i].operand;
+    }
+    if (operand == NULL || T < 4)
+        return;
+    kc_copy(&one, c);
+    for (int o = 0; operand[o] != '\0'; o++)
+        kc_slice(&one, c, o, 0, 0, 1);
+    kc_copy(&all, &one);
+    kc_run(&one, "ref");
+    for (int k = 2; k >= 0; k--) /* as backwards come */
+        run_slice(&all, operand, at[k], at[k + 1], k < 2);
+    check_outputs(&all, &one);
+    slices_seen++;
+    kc_destroy(&all);
+    kc_destroy(&one);
+}
+
+static void slices_of_sequences_make_the_whole(void **state)
+{
+    (void)state;
+    open_cpu(2);
+    slices_seen = 0;
+    for (int size = 0; size < KC_SIZES; size++)
+        visit_all(size, MERAK_F32, compare_slices);
+    assert_true(slices_seen >= 4 * 3);
+}
+
+/* Tasks of this process, by the kernel's count. */
+static int task_count(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    int n = -2; /* . and .. */
+
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static void run_alone(const struct kc *c)
+{
+    struct kc copy;
+
+    kc_copy(&copy, c);
+    kc_run(&copy, "cpu");
+    kc_destroy(&copy);
+}
+
+/* oneDNN called on a worker would else start an OpenMP team of its own there,
+ * as large as the machine. */
+static void products_start_no_threads_of_their_own(void **state)
+{
+    int before;
+
+    (void)state;
+    open_cpu(2);
+    before = task_count();
+    visit_all(KC_SIZES - 1, MERAK_F32, run_alone);
+    visit_all(KC_SIZES - 1, MERAK_BF16, run_alone);
+    assert_int_equal(task_count(), before);
+    open_cpu(1);
+    /* what was joined may be listed a little longer, most of all by qemu */
+    for (int i = 0; i < 1000 && task_count() != before - 1; i++)
+        usleep(5000);
+    assert_int_equal(task_count(), before - 1);
+}
+
+static void evaluation_drops_nothing(void **state)
+{
+    struct kc_row row[KC_MAX_ROWS];
+    struct kc c;
+    int r = 0;
+
+    (void)state;
+    open_cpu(1);
+    (void)kc_rows(1, row, KC_MAX_ROWS);
+    while (strcmp(row[r].op, "dropout") != 0)
+        r++;
+    kc_create(&c, &row[r], MERAK_F32, 1);
+    c.step.train = false;
+    kc_run(&c, "cpu");
+    for (size_t i = 0; i < kc_count(&c, 0); i++)
+        assert_true(kc_get(&c, 1, i) == kc_get(&c, 0, i));
+    kc_destroy(&c);
+}
+
+static void other_dtypes_are_refused(void **state)
+{
+    struct kc_row row[KC_MAX_ROWS];
+    const struct merak_backend *b;
+    int n = kc_rows(0, row, KC_MAX_ROWS);
+
+    (void)state;
+    open_cpu(1);
+    assert_int_equal(merak_backend_find("cpu", &b, NULL), MERAK_OK);
+    for (int r = 0; r < n; r++) {
+        const struct merak_kernel *k;
+        struct merak_error err;
+        struct kc c;
+
+        if (strcmp(row[r].op, "clip") == 0)
+            continue; /* reads f64 in any case */
+        kc_create(&c, &row[r], MERAK_F64, 1);
+        c.call.attrs = &c.attrs;
+        c.call.step = &c.step;
+        assert_int_equal(merak_kernel_find(b, row[r].op, &k, &err), MERAK_OK);
+        assert_int_equal(k->fn(&c.call, &err), MERAK_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "f64"));
+        kc_destroy(&c);
+    }
+}
+
+/* Before a step is run, of a backend as a whole. */
+static void dtypes_are_checked_before_a_run(void **state)
+{
+    const struct merak_backend narrow = {.name = "narrow",
+                                         .dtypes = 1u << MERAK_F32};
+    const struct merak_backend *b;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_backend_check_dtype(&narrow, MERAK_F32, &err),
+                     MERAK_OK);
+    assert_int_equal(merak_backend_check_dtype(&narrow, MERAK_BF16, &err),
+                     MERAK_ERR_CONFIG);
+    assert_string_equal(err.text, "backend \"narrow\" does not compute in "
+                                  "bf16 here: use --dtype fp32");
+    assert_int_equal(merak_backend_find("cpu", &b, NULL), MERAK_OK);
+    assert_int_equal(merak_backend_check_dtype(b, MERAK_BF16, &err), MERAK_OK);
+    assert_int_equal(merak_backend_check_dtype(b, MERAK_F64, &err),
+                     MERAK_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "use --dtype fp32 or bf16"));
+    assert_int_equal(merak_backend_find("ref", &b, NULL), MERAK_OK);
+    assert_int_equal(merak_backend_check_dtype(b, MERAK_F64, &err), MERAK_OK);
+}
+
+/* bf16 is told to be a detour where it is one, and there alone. */
+static void what_computes_is_said(void **state)
+{
+    const struct merak_backend *b;
+    char f32[160], bf16[160];
+
+    (void)state;
+    assert_int_equal(merak_backend_find("cpu", &b, NULL), MERAK_OK);
+    merak_backend_describe(b, MERAK_F32, f32, sizeof(f32));
+    merak_backend_describe(b, MERAK_BF16, bf16, sizeof(bf16));
+    assert_non_null(strstr(f32, " kernels, products by oneDNN "));
+    assert_null(strstr(f32, "as fp32"));
+    assert_true(merak_backend_is_native(b, MERAK_F32));
+    assert_int_equal(strstr(bf16, "bf16 as fp32") == NULL,
+                     merak_backend_is_native(b, MERAK_BF16));
+    if (strncmp(f32, "avx512", 6) != 0)
+        assert_false(merak_backend_is_native(b, MERAK_BF16));
+    assert_int_equal(merak_backend_find("emu", &b, NULL), MERAK_OK);
+    merak_backend_describe(b, MERAK_F32, f32, sizeof(f32));
+    assert_string_equal(f32, "");
+}
+
+static void thread_counts_are_checked(void **state)
+{
+    const struct merak_backend *b;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_backend_find("cpu", &b, NULL), MERAK_OK);
+    assert_int_equal(b->open(0, &err), MERAK_ERR_PARAM);
+    assert_non_null(strstr(err.text, "threads is 0"));
+}
+
+/* Rows of all that was asked for stay what they are, and grow. */
+static void angles_are_kept_apart(void **state)
+{
+    static const struct {
+        double theta, factor;
+        size_t D, positions;
+    } asked[] = {{1e4, 1, 8, 5}, {5e5, 1, 8, 5}, {1e4, 1, 32, 3},
+                 {1e4, 3, 8, 5}, {1e4, 1, 8, 4}, {1e4, 1, 8, 9},
+                 {5e5, 1, 8, 2}, {1e4, 3, 8, 9}, {1e4, 1, 32, 7}};
+    const float *row;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(asked) / sizeof(*asked); i++) {
+        size_t D = asked[i].D;
+        const struct merak_attrs attrs = {
+            .i = {(int64_t)i % 2, 1}, .f = {asked[i].theta, asked[i].factor}};
+
+        assert_int_equal(
+            merak_angles(&attrs, D, asked[i].positions, &row, NULL), MERAK_OK);
+        for (size_t t = 0; t < asked[i].positions; t++) {
+            for (size_t k = 0; k < D / 2; k++) {
+                double angle =
+                    (double)t / asked[i].factor *
+                    pow(asked[i].theta, -2.0 * (double)k / (double)D);
+
+                assert_true(fabs(row[t * D + k] - cos(angle)) < 1e-7);
+                assert_true(fabs(row[t * D + D / 2 + k] - sin(angle)) < 1e-7);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_start_no_threads_of_their_own),
+        cmocka_unit_test(every_op_agrees_with_the_reference_in_f32),
+        cmocka_unit_test(every_op_agrees_with_the_reference_in_bf16),
+        cmocka_unit_test(older_instruction_sets_agree_with_the_reference),
+        cmocka_unit_test(wide_products_agree_with_the_reference),
+        cmocka_unit_test(thread_counts_give_the_same_bits),
+        cmocka_unit_test(addresses_give_the_same_bits),
+        cmocka_unit_test(shards_make_the_whole),
+        cmocka_unit_test(slices_of_sequences_make_the_whole),
+        cmocka_unit_test(evaluation_drops_nothing),
+        cmocka_unit_test(other_dtypes_are_refused),
+        cmocka_unit_test(dtypes_are_checked_before_a_run),
+        cmocka_unit_test(what_computes_is_said),
+        cmocka_unit_test(thread_counts_are_checked),
+        cmocka_unit_test(angles_are_kept_apart),
+    };
+
+    return cmocka_run_group_tests_name("kernels_cpu", tests, NULL, NULL);
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ops.c - shapes, signatures and costs of the built-in ops
+ *
+ * Operands are written "f32[2,3] bf16[]"; signatures as one letter a dim,
+ * capital where the index cannot be cut, 'v' and what else is uneven named
+ * after a semicolon.
+ */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "partitioner/graph/graph.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- operands as text
+ * --------------------------------------------------------- */
+
+static enum merak_dtype parse_dtype(const char *s, size_t n)
+{
+    for (int d = 0; d < MERAK_DTYPE_COUNT; d++) {
+        const char *name = merak_dtype_name((enum merak_dtype)d);
+
+        if (strlen(name) == n && strncmp(name, s, n) == 0)
+            return (enum merak_dtype)d;
+    }
+    fail_msg("no dtype at %s", s);
+    return MERAK_F32;
+}
+
+static void parse_operands(const char *s, struct merak_infer *inf)
+{
+    while (*s != '\0') {
+        struct merak_shape *shape = &inf->shape[inf->n_in];
+        size_t n = strcspn(s, "[");
+        char *end = (char *)s + n + 1;
+
+        inf->dtype[inf->n_in++] = parse_dtype(s, n);
+        while (*end != ']') {
+            shape->dim[shape->ndim++] = strtoul(end, &end, 10);
+            end += *end == ',';
+        }
+        s = end + 1 + strspn(end + 1, " ");
+    }
+}
+
+static void print_outputs(const struct merak_infer *inf, char *text,
+                          size_t size)
+{
+    size_t at = 0;
+
+    for (int o = inf->n_in; o < inf->n_in + inf->n_out; o++) {
+        at += (size_t)snprintf(text + at, size - at, "%s%s[",
+                               o > inf->n_in ? " " : "",
+                               merak_dtype_name(inf->dtype[o]));
+        for (int d = 0; d < inf->shape[o].ndim; d++)
+            at += (size_t)snprintf(text + at, size - at, "%s%zu",
+                                   d > 0 ? "," : "", inf->shape[o].dim[d]);
+        at += (size_t)snprintf(text + at, size - at, "]");
+    }
+}
+
+static enum merak_status infer(const char *name, const char *in,
+                               const struct merak_attrs *attrs,
+                               struct merak_infer *inf, struct merak_error *err)
+{
+    const struct merak_op *op = merak_op_find(name);
+
+    if (op == NULL)
+        fail_msg("no op %s", name);
+    memset(inf, 0, sizeof(*inf));
+    inf->attrs = attrs;
+    parse_operands(in, inf);
+    inf->n_out = op->n_out;
+    return op->infer(inf, err);
+}
+
+/* --- what fits
+ * ------------------------------------------------------------------ */
+
+#define X "bf16[2,16,32]"
+#define S "f32[2,16]"
+#define Q "bf16[2,16,2,3,8]"
+#define K "bf16[2,16,2,8]"
+#define L "f32[2,16,2,3]"
+#define N "f32[100]"
+
+static const struct {
+    const char *op;
+    int64_t i0;
+    double f0;
+    const char *in, *out, *signature;
+} good_rows[] = {
+    {"embedding", 0, 0, "i32[2,16] bf16[61,32]", X, "bt vc btc;v"},
+    {"embedding_dw", 61, 0, "i32[2,16] " X, "f32[61,32]", "bt btc vc;v"},
+    {"add_position", 0, 0, X " bf16[20,32]", X, "btc Pc btc;"},
+    {"add_position_dw", 20, 0, X, "f32[20,32]", "btc Pc;"},
+    {"linear", 1, 0, X " bf16[48,32]", "bf16[2,16,48]", "bti oi bto;o"},
+    {"linear", 1, 0, X " bf16[48,32] f32[48]", "bf16[2,16,48]",
+     "bti oi o bto;o"},
+    {"linear", 1, 0, X " bf16[3,4,8,32] f32[3,4,8]", "bf16[2,16,3,4,8]",
+     "bti opqi opq btopq;"},
+    {"linear", 3, 0, Q " bf16[32,2,3,8]", X, "btijk oijk bto;o"},
+    {"linear", 1, 0, "f32[5] f32[7,5]", "f32[7]", "i oi o;o"},
+    {"linear_dx", 1, 0, "bf16[2,16,3,4,8] bf16[3,4,8,32]", X,
+     "btopq opqi bti;"},
+    {"linear_dx", 1, 0, "bf16[2,16,61] bf16[61,32]", X, "bto oi bti;o"},
+    {"linear_dw", 1, 0, X " bf16[2,16,3,4,8]", "f32[3,4,8,32]",
+     "bti btopq opqi;"},
+    {"linear_dw", 3, 0, Q " " X, "f32[32,2,3,8]", "btijk bto oijk;o"},
+    {"linear_db", 3, 0, "bf16[2,16,3,4,8]", "f32[3,4,8]", "btopq opq;"},
+    {"linear_db", 1, 0, X, "f32[32]", "bto o;o"},
+    {"layernorm", 0, 1e-5, X " f32[32] f32[32]", X " " S " " S,
+     "btC C C btC bt bt;"},
+    {"layernorm_dx", 0, 0, X " " X " f32[32] " S " " S, X,
+     "btC btC C bt bt btC;"},
+    {"layernorm_dw", 0, 0, X " " X " " S " " S, "f32[32] f32[32]",
+     "btC btC bt bt C C;"},
+    {"rmsnorm", 0, 1e-5, "f64[4,32] f64[32]", "f64[4,32] f64[4]", "bC C bC b;"},
+    {"rmsnorm_dx", 0, 0, X " " X " f32[32] " S, X, "btC btC C bt btC;"},
+    {"rmsnorm_dw", 0, 0, X " " X " " S, "f32[32]", "btC btC bt C;"},
+    {"rope", 0, 1e4, Q, Q, "btefD btefD;+"},
+    {"attention", 0, 0, Q " " K " " K, Q " " L, "bTgrD bTgD bTgD bTgrD bTgr;"},
+    {"attention_dx", 0, 0, Q " " Q " " K " " K " " Q " " L, Q " " K " " K,
+     "bTgrD bTgrD bTgD bTgD bTgrD bTgr bTgrD bTgD bTgD;"},
+    {"attention_packed", 0, 0, "bf16[2,16,3,4,8]", "bf16[2,16,4,8] f32[2,16,4]",
+     "bT3hD bThD bTh;"},
+    {"attention_packed_dx", 0, 0,
+     "bf16[2,16,4,8] bf16[2,16,3,4,8] bf16[2,16,4,8] f32[2,16,4]",
+     "bf16[2,16,3,4,8]", "bThD bT3hD bThD bTh bT3hD;"},
+    {"gelu", 1, 0, X, X, "bte bte;"},
+    {"gelu_dx", 1, 0, X " " X, X, "bte bte bte;"},
+    {"swiglu", 0, 0, X " " X, X, "bte bte bte;"},
+    {"swiglu_dx", 0, 0, X " " X " " X, X " " X, "bte bte bte bte bte;"},
+    {"add", 0, 0, X " " X, X, "bte bte bte;+"},
+    {"dropout", 3, 0.5, X, X, "bte bte;+"},
+    {"convert", 0, 0, "i32[2,16]", "i32[2,16]", "bt bt;+"},
+    {"convert", 0, 0, "f64[]", "f64[]", " ;+"},
+    {"xent_max", 0, 0, "bf16[2,16,61]", S, "btv bt;v"},
+    {"xent_sum", 0, 0, "bf16[2,16,61] " S " i32[2,16]", S " " S,
+     "btv bt bt bt bt;v"},
+    {"xent_loss", 0, 0, S " " S " " S, S, "bt bt bt bt;"},
+    {"mean_loss", 0, 1, S, "f64[]", "bt ;"},
+    {"xent_dlogits", 0, 1, "bf16[2,16,61] " S " " S " i32[2,16]",
+     "bf16[2,16,61]", "btv bt bt bt btv;v"},
+    {"grad_add", 0, 0, N, N, "n n;"},
+    {"sumsq", 0, 0, N, "f64[1]", "n 1;"},
+    {"clip", 0, 0, "f64[7]", "f32[2]", "P 2;"},
+    {"adamw", 1, 0, N " f32[2]", N " " N " " N " bf16[100]", "n 2 n n n n;"},
+};
+
+static void print_signature(const struct merak_infer *inf,
+                            const struct merak_signature *sig, char *text)
+{
+    for (int o = 0; o < inf->n_in + inf->n_out; o++) {
+        if (o > 0)
+            *text++ = ' ';
+        for (int d = 0; d < inf->shape[o].ndim; d++) {
+            const struct merak_index *x = &sig->index[sig->operand_dim[o][d]];
+
+            assert_int_equal(x->extent, inf->shape[o].dim[d]);
+            *text++ = x->kind == MERAK_INDEX_WHOLE
+                          ? (char)toupper((unsigned char)x->name)
+                          : x->name;
+        }
+        if (inf->shape[o].ndim == 0 && o == 0)
+            assert_int_equal(sig->operand_dim[o][0], -1);
+    }
+    *text++ = ';';
+    for (int i = 0; i < sig->n_index; i++) {
+        if (sig->index[i].uneven)
+            *text++ = sig->index[i].name;
+    }
+    if (sig->linear)
+        *text++ = '+';
+    *text = '\0';
+}
+
+static void shapes_that_fit_give_outputs_and_indices(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(good_rows) / sizeof(*good_rows); i++) {
+        struct merak_attrs attrs = {{good_rows[i].i0}, {good_rows[i].f0}};
+        struct merak_signature sig;
+        struct merak_infer inf;
+        struct merak_error err;
+        char text[256];
+
+        if (infer(good_rows[i].op, good_rows[i].in, &attrs, &inf, &err) !=
+            MERAK_OK)
+            fail_msg("%s", err.text);
+        print_outputs(&inf, text, sizeof(text));
+        if (strcmp(text, good_rows[i].out) != 0)
+            fail_msg("%s(%s): got %s, expected %s", good_rows[i].op,
+                     good_rows[i].in, text, good_rows[i].out);
+        merak_op_find(good_rows[i].op)->signature(&inf, &sig);
+        print_signature(&inf, &sig, text);
+        if (strcmp(text, good_rows[i].signature) != 0)
+            fail_msg("%s(%s): signature %s, expected %s", good_rows[i].op,
+                     good_rows[i].in, text, good_rows[i].signature);
+    }
+}
+
+static void only_a_maximum_is_combined_by_maximum(void **state)
+{
+    const struct merak_attrs attrs = {0};
+    struct merak_signature sig;
+    struct merak_infer inf;
+
+    (void)state;
+    assert_int_equal(infer("xent_max", "f32[2,16,61]", &attrs, &inf, NULL),
+                     MERAK_OK);
+    merak_op_find("xent_max")->signature(&inf, &sig);
+    assert_int_equal(sig.index[2].name, 'v');
+    assert_int_equal(sig.index[2].kind, MERAK_INDEX_MAX);
+    assert_int_equal(
+        infer("xent_sum", "f32[2,16,61] " S " i32[2,16]", &attrs, &inf, NULL),
+        MERAK_OK);
+    merak_op_find("xent_sum")->signature(&inf, &sig);
+    assert_int_equal(sig.index[2].name, 'v');
+    assert_int_equal(sig.index[2].kind, MERAK_INDEX_SUM);
+}
+
+/* --- what does not
+ * --------------------------------------------------------------- */
+
+static const struct {
+    const char *op;
+    int64_t i0;
+    double f0;
+    const char *in, *says;
+} bad_rows[] = {
+    {"embedding", 0, 0, "i32[2,16,3] bf16[61,32]",
+     "embedding: tokens is [2,16,3], expected dims \"bt\""},
+    {"embedding", 0, 0, "f32[2,16] bf16[61,32]",
+     "embedding: tokens [2,16] is of type f32, expected i32"},
+    {"embedding", 0, 0, "i32[2,16] i32[61,32]",
+     "embedding: table [61,32] is of type i32"},
+    {"embedding_dw", 0, 0, "i32[2,16] " X, "i[0] is 0"},
+    {"add_position", 0, 0, X " bf16[15,32]", "x [2,16,32] is longer than"},
+    {"add_position", 0, 0, X " bf16[16,33]",
+     "table [16,33] does not fit x [2,16,32]: dim 1 is 33, expected 32"},
+    {"linear", 1, 0, X " bf16[48,31]",
+     "linear: w [48,31] does not fit x [2,16,32]: dim 1 is 31, expected 32"},
+    {"linear", 1, 0, X " f32[48,32]",
+     "w [48,32] is of type f32, expected bf16"},
+    {"linear", 1, 0, X " bf16[48,32] f32[47]",
+     "bias [47] does not fit w [48,32]"},
+    {"linear", 1, 0, X " bf16[48,32] bf16[48]", "bias [48] is of type bf16"},
+    {"linear", 0, 0, X " bf16[48,32]", "i[0] = 0"},
+    {"linear", 2, 0, X " bf16[48,32]", "i[0] = 2"},
+    {"linear", 4, 0, X " bf16[48,32]", "i[0] = 4"},
+    {"linear", -1, 0, X " bf16[48,32]", "i[0] = -1"},
+    {"linear", INT64_MIN, 0, X " bf16[48,32]", "i[0] = -9223372036854775808"},
+    {"linear", 1, 0, Q " bf16[2,3,4,8]", "at most 6"},
+    {"linear_dx", 1, 0, X " bf16[31,32]", "linear_dx: w [31,32] does not fit"},
+    {"linear_dw", 1, 0, X " bf16[2,15,48]", "dy [2,15,48] does not fit x"},
+    {"linear_db", 9, 0, X, "linear_db: [2,16,32]"},
+    {"layernorm", 0, 1, X " f32[31] f32[32]", "gamma [31] does not fit x"},
+    {"layernorm", 0, 1, X " f32[32] f32[31]", "beta [31] does not fit x"},
+    {"layernorm", 0, 1, X " bf16[32] f32[32]", "gamma [32] is of type bf16"},
+    {"rmsnorm", 0, 1, "f32[] f32[32]", "rmsnorm: x is []"},
+    {"rope", 0, 1e4, "f32[2,16,4,7]", "x is [2,16,4,7], expected an even"},
+    {"rope", 0, 0, Q, "theta is 0"},
+    {"embedding", 62, 0, "i32[2,16] bf16[61,32]",
+     "padding is token 61, expected 0 to 60"},
+    {"rope", 0, 1e4, "f32[2,16]", "rope: x is [2,16]"},
+    {"attention", 0, 0, Q " bf16[2,16,3,8] " K, "k [2,16,3,8] does not fit q"},
+    {"attention", 0, 0, Q " " K " bf16[2,15,2,8]", "v [2,15,2,8] does not fit"},
+    {"attention", 0, 0, K " " K " " K, "q is [2,16,2,8], expected dims"},
+    {"attention_packed", 0, 0, "bf16[2,16,2,4,8]", "dim 2 must be 3"},
+    {"gelu_dx", 0, 0, X " bf16[2,16]", "gelu_dx: x is [2,16]"},
+    {"swiglu", 0, 0, X " bf16[2,16,31]", "up [2,16,31] does not fit gate"},
+    {"add", 0, 0, X " bf16[2,32,16]", "b [2,32,16] does not fit a [2,16,32]"},
+    {"add", 0, 0, X " f32[2,16,32]", "b [2,16,32] is of type f32"},
+    {"dropout", 0, 1, X, "p is 1, expected 0 <= p < 1"},
+    {"dropout", 0, -0.1, X, "p is -0.1"},
+    {"xent_sum", 0, 0, "bf16[2,16,61] " S " i32[2,15]",
+     "targets [2,15] does not fit logits [2,16,61]"},
+    {"xent_max", 0, 0, "bf16[32,61]", "logits is [32,61], expected dims"},
+};
+
+static void shapes_that_do_not_fit_are_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad_rows) / sizeof(*bad_rows); i++) {
+        struct merak_attrs attrs = {{bad_rows[i].i0}, {bad_rows[i].f0}};
+        struct merak_error err = {0};
+        struct merak_infer inf;
+
+        if (infer(bad_rows[i].op, bad_rows[i].in, &attrs, &inf, &err) !=
+                MERAK_ERR_PARAM ||
+            strstr(err.text, bad_rows[i].says) == NULL ||
+            strncmp(err.text, bad_rows[i].op, strlen(bad_rows[i].op)) != 0)
+            fail_msg("%s(%s): got \"%s\", expected \"%s\"", bad_rows[i].op,
+                     bad_rows[i].in, err.text, bad_rows[i].says);
+    }
+}
+
+/* --- cost
+ * ----------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *op;
+    int64_t i0;
+    const char *in;
+    double flops, bytes;
+} cost_rows[] = {
+    /* 2 B T C O; x, w, y once each, two bytes an element */
+    {"linear", 1, X " bf16[48,32]", 2. * 2 * 16 * 32 * 48,
+     2. * (2 * 16 * 32 + 48 * 32 + 2 * 16 * 48)},
+    {"linear", 1, X " bf16[48,32] f32[48]", 2. * 2 * 16 * 32 * 48 + 2 * 16 * 48,
+     2. * (2 * 16 * 32 + 48 * 32 + 2 * 16 * 48) + 4 * 48},
+    {"linear", 3, Q " bf16[32,2,3,8]", 2. * 2 * 16 * 48 * 32,
+     2. * (2 * 16 * 48 + 48 * 32 + 2 * 16 * 32)},
+    {"linear_dx", 1, "bf16[2,16,48] bf16[48,32]", 2. * 2 * 16 * 32 * 48,
+     2. * (2 * 16 * 32 + 48 * 32 + 2 * 16 * 48)},
+    {"linear_dw", 1, X " bf16[2,16,48]", 2. * 2 * 16 * 32 * 48,
+     2. * (2 * 16 * 32 + 2 * 16 * 48) + 4. * 48 * 32},
+    /* half of 4 B H T T D forward, of 10 backward */
+    {"attention", 0, Q " " K " " K, 2. * 2 * 6 * 16 * 16 * 8,
+     2. * (2 * 2 * 16 * 48 + 2 * 2 * 16 * 16) + 4. * 2 * 16 * 6},
+    {"attention_packed", 0, "bf16[2,16,3,4,8]", 2. * 2 * 4 * 16 * 16 * 8,
+     2. * (4 * 2 * 16 * 32) + 4. * 2 * 16 * 4},
+    {"attention_dx", 0, Q " " Q " " K " " K " " Q " " L,
+     5. * 2 * 6 * 16 * 16 * 8,
+     2. * (4 * 2 * 16 * 48 + 4 * 2 * 16 * 16) + 4. * 2 * 16 * 6},
+    /* rows are read where tokens point */
+    {"embedding", 0, "i32[2,16] bf16[50257,32]", 0,
+     4. * 32 + 2. * 2 * 2 * 16 * 32},
+    {"add", 0, X " " X, 2. * 16 * 32, 3. * 2 * 2 * 16 * 32},
+    {"convert", 0, X, 0, 2. * 2 * 2 * 16 * 32},
+    /* g, and master, m and v both ways, and the bf16 copy */
+    {"adamw", 0, N " f32[2]", 1400, 4. * 100 + 8 + 6 * 4. * 100 + 2. * 100},
+};
+
+static void costs_follow_the_closed_forms(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(cost_rows) / sizeof(*cost_rows); i++) {
+        struct merak_attrs attrs = {{cost_rows[i].i0}, {0}};
+        struct merak_cost cost;
+        struct merak_infer inf;
+
+        assert_int_equal(
+            infer(cost_rows[i].op, cost_rows[i].in, &attrs, &inf, NULL),
+            MERAK_OK);
+        merak_op_find(cost_rows[i].op)->cost(&inf, &cost);
+        if (cost.flops != cost_rows[i].flops ||
+            cost.bytes != cost_rows[i].bytes)
+            fail_msg("%s(%s): %g flops, %g bytes, expected %g, %g",
+                     cost_rows[i].op, cost_rows[i].in, cost.flops, cost.bytes,
+                     cost_rows[i].flops, cost_rows[i].bytes);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_that_fit_give_outputs_and_indices),
+        cmocka_unit_test(only_a_maximum_is_combined_by_maximum),
+        cmocka_unit_test(shapes_that_do_not_fit_are_named),
+        cmocka_unit_test(costs_follow_the_closed_forms),
+    };
+
+    return cmocka_run_group_tests_name("ops", tests, NULL, NULL);
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_option_table.c - tables of options: every kind, bounds, forms and help
+ */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "base/options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ARGS 8
+
+struct target {
+    const char *text;
+    char name[MERAK_OPTION_NAME_BYTES];
+    int degree, count, word;
+    size_t size;
+    uint64_t samples;
+    double real, share;
+    float rate;
+    bool yes, on, off, has_degree;
+    const char *file;
+    int calls;
+};
+
+#define AT(field) offsetof(struct target, field)
+
+static enum merak_status count_call(void *target, const char *text,
+                                    struct merak_error *err)
+{
+    (void)err;
+    ((struct target *)target)->calls += (int)strlen(text);
+    return MERAK_OK;
+}
+
+static const struct merak_option rows[] = {
+    {"text", MERAK_OPTION_TEXT, AT(text), .about = "a text", .arg = "PATH"},
+    {"name", MERAK_OPTION_NAME, AT(name), .about = "a name"},
+    {"degree", MERAK_OPTION_INT, AT(degree), .about = "a degree", .least = 1,
+     .most = 65535, .words = "auto", .given = AT(has_degree)},
+    {"count", MERAK_OPTION_INT, AT(count), .about = "from nought"},
+    {"size", MERAK_OPTION_SIZE, AT(size), .about = "a size", .least = 1},
+    {"samples", MERAK_OPTION_COUNT, AT(samples), .about = "samples"},
+    {"real", MERAK_OPTION_REAL, AT(real), .about = "in thousands",
+     .positive = true, .unit = 1e3},
+    {"share", MERAK_OPTION_REAL, AT(share), .about = "a share", .most = 1},
+    {"rate", MERAK_OPTION_FLOAT, AT(rate), .about = "a rate"},
+    {"word", MERAK_OPTION_WORD, AT(word), .about = "a word",
+     .words = "red|green|blue"},
+    {"yes", MERAK_OPTION_BOOL, AT(yes), .about = "a choice", .words = "no|yes"},
+    {"on", MERAK_OPTION_YES, AT(on), .about = "set"},
+    {"off", MERAK_OPTION_NO, AT(off), .about = "not set"},
+    {"file", MERAK_OPTION_FILE, AT(file), .about = "a file"},
+    {"call", MERAK_OPTION_CALL, 0,
+     .about = "counts the letters that it gets, "
+              "however many there are of them "
+              "on the line",
+     .set = count_call},
+};
+
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
+static enum merak_status parse(const char *const *args, struct target *target,
+                               bool *help_p, struct merak_error *err)
+{
+    char *argv[MAX_ARGS + 1] = {(char *)(uintptr_t) "program"};
+    int argc = 1;
+
+    while (argc <= MAX_ARGS && args[argc - 1] != NULL) {
+        argv[argc] = (char *)(uintptr_t)args[argc - 1];
+        argc++;
+    }
+    *target = (struct target){.off = true};
+    return merak_options_parse(&table, argc, argv, target, help_p, err);
+}
+
+static const struct {
+    const char *args[MAX_ARGS];
+    const char *text;
+} bad_rows[] = {
+    {{"--none"}, "unknown option \"--none\""},
+    {{"--realms"}, "unknown option \"--realms\" (did you mean --real?)"},
+    {{"--degre", "2"}, "\"--degre\" (did you mean --degree?); --help"},
+    {{"--smaples=3"}, "\"--smaples=3\" (did you mean --samples?)"},
+    {{"-siez", "1"}, "\"-siez\" (did you mean --size?)"},
+    {{"--xyz"}, "\"--xyz\"; --help"},
+    {{"--"}, "unknown option \"--\""},
+    {{"--=1"}, "unknown option"},
+    {{"loose"}, "unknown option \"loose\""},
+    {{"--text"}, "--text needs a value"},
+    {{"--name", ""}, "a short name"},
+    {{"--name", "a-name-that-is-longer-than-31-characters"}, "a short name"},
+    {{"--degree", "0"}, "an integer 1..65535 or auto, got \"0\""},
+    {{"--degree", "65536"}, "1..65535"},
+    {{"--degree", "Auto"}, "or auto, got \"Auto\""},
+    {{"--degree="}, "got \"\""},
+    {{"--count", "2147483648"}, "an integer from 0"},
+    {{"--count", "+1"}, "got \"+1\""},
+    {{"--count", " 1"}, "got \" 1\""},
+    {{"--count", "auto"}, "an integer from 0, got \"auto\""},
+    {{"--size", "0"}, "a positive integer, got \"0\""},
+    {{"--size", "18446744073709551615"}, "a positive integer"},
+    {{"--samples", "18446744073709551616"}, "an integer from 0"},
+    {{"--samples", "1e3"}, "got \"1e3\""},
+    {{"--real", "0"}, "a positive number, got \"0\""},
+    {{"--real", "inf"}, "a positive number"},
+    {{"--share", "1.5"}, "a number from 0 to 1, got \"1.5\""},
+    {{"--rate", "-1"}, "a number from 0"},
+    {{"--rate", "nan"}, "a number from 0"},
+    {{"--rate", "1x"}, "a number from 0"},
+    {{"--rate", "1e39"}, "a number from 0"},
+    {{"--real", "1e308"}, "a positive number"},
+    {{"--word", "gree"}, "expected red|green|blue, got \"gree\""},
+    {{"--word", "greens"}, "expected red|green|blue"},
+    {{"--word", ""}, "expected red|green|blue"},
+    {{"--yes", "true"}, "expected no|yes"},
+    {{"--on=1"}, "--on takes no value"},
+};
+
+static void what_is_wrong_is_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad_rows) / sizeof(bad_rows[0]); i++) {
+        struct merak_error err = {.text = ""};
+        struct target target;
+        bool help = false;
+
+        assert_int_equal(parse(bad_rows[i].args, &target, &help, &err),
+                         MERAK_ERR_CONFIG);
+        if (strstr(err.text, bad_rows[i].text) == NULL)
+            fail_msg("row %zu says \"%s\", not \"%s\"", i, err.text,
+                     bad_rows[i].text);
+    }
+}
+
+/* Options of one table among those of another. */
+struct outer {
+    const char *text;
+    bool on;
+};
+
+static const struct merak_option outer_rows[] = {
+    {"outer", MERAK_OPTION_TEXT, offsetof(struct outer, text), .about = "a"},
+    {"outer-on", MERAK_OPTION_YES, offsetof(struct outer, on), .about = "b"},
+};
+static const struct merak_option_table outer_table = {outer_rows, 2};
+
+static void options_are_taken_from_among_others(void **state)
+{
+    char *argv[] = {"program",    "--text",     "--outer", "--outer",
+                    "x",          "--on",       "--size",  "3",
+                    "--outer-on", "--word=red", NULL};
+    static const char *const left[] = {"program", "--text", "--outer",   "--on",
+                                       "--size",  "3",      "--word=red"};
+    struct outer outer = {.text = NULL};
+    struct merak_error err;
+    bool help = false;
+    int argc = 10;
+
+    (void)state;
+    assert_int_equal(merak_options_take(&outer_table, &table, &argc, argv,
+                                        &outer, &help, &err),
+                     MERAK_OK);
+    assert_string_equal(outer.text, "x");
+    assert_true(outer.on);
+    assert_false(help);
+    assert_int_equal(argc, 7);
+    for (int i = 0; i < argc; i++)
+        assert_string_equal(argv[i], left[i]);
+    assert_null(argv[argc]);
+}
+
+/* Of both tables the nearest name is told. */
+static void what_neither_table_has_is_named(void **state)
+{
+    static const char *const args[][2] = {
+        {"--ouetr", "\"--ouetr\" (did you mean --outer?)"},
+        {"--wrod", "\"--wrod\" (did you mean --word?)"},
+        {"loose", "unknown option \"loose\"; --help"},
+        {"--outer", "--outer needs a value"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(args) / sizeof(args[0]); i++) {
+        char *argv[] = {"program", (char *)(uintptr_t)args[i][0], NULL};
+        struct outer outer = {.text = NULL};
+        struct merak_error err = {.text = ""};
+        bool help = false;
+        int argc = 2;
+
+        assert_int_equal(merak_options_take(&outer_table, &table, &argc, argv,
+                                            &outer, &help, &err),
+                         MERAK_ERR_CONFIG);
+        if (strstr(err.text, args[i][1]) == NULL)
+            fail_msg("%s says \"%s\"", args[i][0], err.text);
+    }
+}
+
+static void every_kind_is_stored(void **state)
+{
+    const char *const numbers[MAX_ARGS] = {
+        "--degree=7", "--count", "2147483647", "--size=9223372036854775807",
+        "--real",     "2.5",     "--samples",  "18446744073709551615"};
+    const char *const words[MAX_ARGS] = {"--text", "a=b",   "--name=n",
+                                         "--on",   "--off", "--call=abc",
+                                         "--word", "blue"};
+    const char *const more[MAX_ARGS] = {
+        "--yes", "yes", "--rate=0.5", "--share", "1", "--degree", "auto"};
+    struct merak_error err = {.text = ""};
+    struct target t;
+    bool help = false;
+
+    (void)state;
+    assert_int_equal(parse(numbers, &t, &help, &err), MERAK_OK);
+    assert_int_equal(t.degree, 7);
+    assert_true(t.has_degree);
+    assert_int_equal(t.count, 2147483647);
+    assert_int_equal(t.size, (size_t)9223372036854775807);
+    assert_true(t.samples == UINT64_MAX);
+    assert_true(t.real == 2500);
+    assert_int_equal(parse(words, &t, &help, &err), MERAK_OK);
+    assert_string_equal(t.text, "a=b");
+    assert_string_equal(t.name, "n");
+    assert_true(t.on);
+    assert_false(t.off);
+    assert_false(t.has_degree);
+    assert_int_equal(t.calls, 3);
+    assert_int_equal(t.word, 2);
+    assert_int_equal(parse(more, &t, &help, &err), MERAK_OK);
+    assert_true(t.yes);
+    assert_true(t.rate == 0.5f);
+    assert_true(t.share == 1);
+    assert_int_equal(t.degree, MERAK_OPTION_AUTO);
+    assert_false(help);
+}
+
+/* A file may be left out, before another option and at the end. */
+static void files_may_be_left_out(void **state)
+{
+    static const struct {
+        const char *args[MAX_ARGS];
+        const char *file;
+    } row[] = {
+        {{"--file", "x.json"}, "x.json"},
+        {{"--file=x"}, "x"},
+        {{"--file"}, "-"},
+        {{"--file", "--on"}, "-"},
+        {{"--file", "-"}, "-"},
+        {{"--on"}, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct merak_error err = {.text = ""};
+        struct target t;
+        bool help = false;
+
+        assert_int_equal(parse(row[i].args, &t, &help, &err), MERAK_OK);
+        if (row[i].file == NULL)
+            assert_null(t.file);
+        else
+            assert_string_equal(t.file, row[i].file);
+    }
+}
+
+static void help_ends_the_line(void **state)
+{
+    const char *const args[MAX_ARGS] = {"--size", "4", "-h", "--none"};
+    struct merak_error err = {.text = ""};
+    struct target t;
+    bool help = false;
+
+    (void)state;
+    assert_int_equal(parse(args, &t, &help, &err), MERAK_OK);
+    assert_true(help);
+    assert_int_equal(t.size, 4);
+}
+
+static void values_are_stored_by_name(void **state)
+{
+    struct merak_error err = {.text = "as it was"};
+    struct target t = {0};
+
+    (void)state;
+    assert_int_equal(merak_options_set(&table, "word", "green", &t, &err),
+                     MERAK_OK);
+    assert_int_equal(t.word, 1);
+    assert_int_equal(merak_options_set(&table, "wor", "green", &t, &err),
+                     MERAK_ERR_NOT_FOUND);
+    assert_string_equal(err.text, "as it was");
+    assert_int_equal(merak_options_set(&table, "size", "x", &t, &err),
+                     MERAK_ERR_CONFIG);
+}
+
+/* Every option has a line, none is longer than a terminal's. */
+static void help_has_every_option(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0, column = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(out);
+    merak_options_help(&table, out);
+    fclose(out);
+    for (size_t i = 0; i < table.n; i++) {
+        char want[64];
+
+        snprintf(want, sizeof(want), "  --%s ", rows[i].name);
+        assert_non_null(strstr(text, want));
+        if (strlen(rows[i].about) < 40)
+            assert_non_null(strstr(text, rows[i].about));
+    }
+    assert_non_null(strstr(text, "--text PATH"));
+    for (size_t i = 0; i < bytes; i++) {
+        column = text[i] == '\n' ? 0 : column + 1;
+        assert_true(column < 80);
+    }
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(options_are_taken_from_among_others),
+        cmocka_unit_test(what_neither_table_has_is_named),
+        cmocka_unit_test(every_kind_is_stored),
+        cmocka_unit_test(files_may_be_left_out),
+        cmocka_unit_test(help_ends_the_line),
+        cmocka_unit_test(values_are_stored_by_name),
+        cmocka_unit_test(help_has_every_option),
+    };
+
+    return cmocka_run_group_tests_name("option_table", tests, NULL, NULL);
+}

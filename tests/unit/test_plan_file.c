@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_plan_file.c - plans as text: there and back, and everything that is not
+ * one */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "io/plan_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int places[] = {3, 7, 12};
+static struct merak_drop drops[] = {
+    {true, 0}, {false, 2}, {true, 5}, {false, 0}};
+
+static struct merak_plan_file sample(void)
+{
+    return (struct merak_plan_file){.plan = {.tp = 2,
+                                             .pp = 2,
+                                             .dp = 3,
+                                             .chunks = 2,
+                                             .microbatches = 8,
+                                             .micro_batch = 4,
+                                             .sub_pipeline = true,
+                                             .schedule = "interleaved",
+                                             .recompute = MERAK_RECOMPUTE_AUTO,
+                                             .memory_bytes = 1234567890123,
+                                             .zero1 = true,
+                                             .order_tp_pp_dp = true,
+                                             .branches = MERAK_BRANCHES_BLOCKS,
+                                             .scatter = 4,
+                                             .sp = MERAK_SP_ON,
+                                             .tp_batch_percent = 75,
+                                             .dtype = MERAK_BF16,
+                                             .cut = places,
+                                             .drop = drops},
+                                    .model = "0123456789abcdef",
+                                    .seq = 512,
+                                    .global_batch = 96,
+                                    .program = 0xfedcba9876543210,
+                                    .sent = {123456789012, 345},
+                                    .step_s = 0.25,
+                                    .memory_bytes = 4096,
+                                    .device = "h200"};
+}
+
+static char *encoded(struct merak_plan_file *file)
+{
+    json_t *object = merak_plan_file_object(file);
+    char *text = json_dumps(object, JSON_INDENT(2));
+
+    assert_non_null(text);
+    json_decref(object);
+    return text;
+}
+
+static void plans_come_back(void **state)
+{
+    struct merak_plan_file file = sample(), *back = NULL;
+    struct merak_error err = {.text = ""};
+    char *text = encoded(&file);
+    const struct merak_plan *p;
+
+    (void)state;
+    assert_int_equal(
+        merak_plan_file_decode(text, strlen(text), "x", &back, &err), MERAK_OK);
+    p = &back->plan;
+    assert_int_equal(back->sent.pp_bytes, 123456789012);
+    assert_int_equal(back->sent.dp_bytes, 345);
+    assert_int_equal(p->tp, 2);
+    assert_int_equal(p->pp, 2);
+    assert_int_equal(p->dp, 3);
+    assert_int_equal(p->chunks, 2);
+    assert_int_equal(p->microbatches, 8);
+    assert_int_equal(p->micro_batch, 4);
+    assert_true(p->sub_pipeline);
+    assert_string_equal(p->schedule, "interleaved");
+    assert_int_equal(p->recompute, MERAK_RECOMPUTE_AUTO);
+    assert_int_equal(p->memory_bytes, 1234567890123);
+    assert_true(p->zero1);
+    assert_true(p->order_tp_pp_dp);
+    assert_int_equal(p->branches, MERAK_BRANCHES_BLOCKS);
+    assert_int_equal(p->scatter, 4);
+    assert_int_equal(p->sp, MERAK_SP_ON);
+    assert_int_equal(p->tp_batch_percent, 75);
+    assert_int_equal(p->dtype, MERAK_BF16);
+    assert_memory_equal(p->cut, places, sizeof(places));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(p->drop[i].attention, drops[i].attention);
+        assert_int_equal(p->drop[i].blocks, drops[i].blocks);
+    }
+    assert_string_equal(back->model, file.model);
+    assert_int_equal(back->seq, 512);
+    assert_int_equal(back->global_batch, 96);
+    assert_true(back->program == file.program);
+    assert_true(back->step_s == 0.25);
+    assert_int_equal(back->memory_bytes, 4096);
+    assert_string_equal(back->device, "h200");
+    assert_string_equal(back->id, file.id);
+    merak_plan_file_destroy(back);
+    free(text);
+}
+
+/* As files were written before nodes could stand by blocks: an order of
+ * branches was a flag, and nothing said how samples are cut. */
+static void older_files_are_read(void **state)
+{
+    static const char text[] =
+        "{\"merak_plan\":2,\"plan\":{\"tp\":1,\"pp\":2,\"dp\":1,"
+        "\"order\":\"tp-dp-pp\",\"chunks\":1,\"microbatches\":4,"
+        "\"micro_batch\":1,\"schedule\":\"1f1b\",\"sub_pipeline\":false,"
+        "\"recompute\":\"none\",\"memory_bytes\":0,\"zero1\":true,"
+        "\"sp\":\"auto\",\"dtype\":\"fp32\",\"cut\":[7],\"drop\":null,"
+        "\"gathered\":true},\"run\":{\"model\":\"0123456789abcdef\","
+        "\"seq\":8,\"global_batch\":4},\"program\":\"fedcba9876543210\","
+        "\"id\":\"8454598723bb6d0d\"}";
+    struct merak_plan_file *back = NULL;
+    struct merak_error err = {.text = ""};
+
+    (void)state;
+    if (merak_plan_file_decode(text, strlen(text), "x", &back, &err) !=
+        MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(back->plan.branches, MERAK_BRANCHES_GATHERED);
+    assert_int_equal(back->plan.tp_batch_percent, 0);
+    assert_int_equal(back->plan.scatter, 0);
+    merak_plan_file_destroy(back);
+}
+
+/* The plugin reads the head without a JSON library. */
+static void degrees_come_first(void **state)
+{
+    struct merak_plan_file file = sample();
+    json_t *object = merak_plan_file_object(&file);
+    char *text = json_dumps(object, JSON_COMPACT);
+    const char *head = "{\"merak_plan\":2,\"sent\":{\"pp_bytes\":123456789012,"
+                       "\"dp_bytes\":345},\"plan\":{\"tp\":2,\"pp\":2,"
+                       "\"dp\":3,\"order\":\"tp-pp-dp\",";
+
+    (void)state;
+    assert_memory_equal(text, head, strlen(head));
+    free(text);
+    json_decref(object);
+}
+
+static void no_cut_is_null(void **state)
+{
+    struct merak_plan_file file = sample(), *back = NULL;
+    struct merak_error err = {.text = ""};
+    char *text;
+
+    (void)state;
+    file.plan.cut = NULL;
+    file.plan.drop = NULL;
+    text = encoded(&file);
+    assert_int_equal(
+        merak_plan_file_decode(text, strlen(text), "x", &back, &err), MERAK_OK);
+    assert_null(back->plan.cut);
+    assert_null(back->plan.drop);
+    merak_plan_file_destroy(back);
+    free(text);
+}
+
+/* Any change of what a plan is has another id; of what was predicted, not. */
+static void ids_tell_plans_apart(void **state)
+{
+    struct merak_plan_file a = sample(), b = sample();
+
+    (void)state;
+    free(encoded(&a));
+    b.step_s = 9;
+    b.memory_bytes = 1;
+    free(encoded(&b));
+    assert_string_equal(a.id, b.id);
+    b.plan.micro_batch++;
+    free(encoded(&b));
+    assert_string_not_equal(a.id, b.id);
+    b = sample();
+    b.seq++;
+    free(encoded(&b));
+    assert_string_not_equal(a.id, b.id);
+    b = sample();
+    b.program++;
+    free(encoded(&b));
+    assert_string_not_equal(a.id, b.id);
+}
+
+static const struct {
+    const char *path[2], *value; /* NULL: the key is taken away */
+    const char *says;
+} bad_rows[] = {
+    {{"merak_plan"}, "1", "merak_plan is 1, expected an integer 2..2"},
+    {{"merak_plan"}, NULL, "it has no merak_plan"},
+    {{"plan"}, "[]", "plan is [], expected an object"},
+    {{"plan", "tp"}, "0", "tp is 0, expected an integer 1..65535"},
+    {{"plan", "tp"}, "2.5", "tp is 2.5"},
+    {{"plan", "pp"}, "\"2\"", "pp is \"2\""},
+    {{"plan", "dp"}, NULL, "dp is missing"},
+    {{"plan", "order"}, "\"dp-tp-pp\"", "expected one of tp-dp-pp tp-pp-dp"},
+    {{"plan", "chunks"}, "100000", "chunks is 100000"},
+    {{"plan", "microbatches"}, "-1", "microbatches is -1"},
+    {{"plan", "schedule"}, "\"none\"", "schedule is \"none\""},
+    {{"plan", "schedule"}, "7", "schedule is 7"},
+    {{"plan", "sub_pipeline"}, "1", "expected true or false"},
+    {{"plan", "recompute"}, "\"some\"", "none full selective auto"},
+    {{"plan", "dtype"}, "\"fp16\"", "one of fp32 bf16"},
+    {{"plan", "scatter"}, "-1", "scatter is -1, expected an integer 0..65535"},
+    {{"plan", "scatter"}, NULL, "was changed after it was saved"},
+    {{"plan", "cut"}, "[3, 7]", "expected 3 ascending integers"},
+    {{"plan", "cut"}, "[3, 7, 7]", "expected 3 ascending integers"},
+    {{"plan", "cut"}, "[-1, 7, 8]", "expected 3 ascending integers"},
+    {{"plan", "cut"}, "[3, 7, 1e3]", "expected 3 ascending integers"},
+    {{"plan", "cut"}, "[3, 7, 13]", "was changed after it was saved"},
+    {{"plan", "cut"}, "null", "was changed after it was saved"},
+    {{"plan", "drop"}, "[]", "expected 4 objects"},
+    {{"plan", "drop"}, "[1, 2, 3, 4]", "attention is missing"},
+    {{"plan", "drop"}, "null", "was changed after it was saved"},
+    {{"plan", "micro_batch"}, "7", "micro_batch is 7, expected an even"},
+    {{"plan", "zero1"}, "false", "was changed after it was saved"},
+    {{"run"}, NULL, "run is missing"},
+    {{"run", "model"}, "\"0123456789ABCDEF\"", "16 hexadecimal digits"},
+    {{"run", "model"}, "\"0123456789abcde0\"", "was changed"},
+    {{"run", "seq"}, "513", "was changed"},
+    {{"program"}, "\"12\"", "16 hexadecimal digits"},
+    {{"id"}, NULL, "id is missing"},
+    {{"id"}, "\"0000000000000000\"", "was changed"},
+};
+
+static void change(json_t *object, size_t row)
+{
+    const char *key = bad_rows[row].path[0], *inner = bad_rows[row].path[1];
+    const char *value = bad_rows[row].value;
+
+    if (inner != NULL) {
+        object = json_object_get(object, key);
+        key = inner;
+    }
+    if (value == NULL)
+        json_object_del(object, key);
+    else
+        json_object_set_new(object, key,
+                            json_loads(value, JSON_DECODE_ANY, NULL));
+}
+
+static void what_is_no_plan_is_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad_rows) / sizeof(bad_rows[0]); i++) {
+        struct merak_plan_file file = sample(), *back = NULL;
+        struct merak_error err = {.text = ""};
+        json_t *object = merak_plan_file_object(&file);
+        char *text;
+
+        change(object, i);
+        text = json_dumps(object, 0);
+        assert_int_equal(
+            merak_plan_file_decode(text, strlen(text), "p.json", &back, &err),
+            MERAK_ERR_CONFIG);
+        assert_null(back);
+        if (strstr(err.text, bad_rows[i].says) == NULL ||
+            strstr(err.text, "p.json") == NULL)
+            fail_msg("row %zu says \"%s\", not \"%s\"", i, err.text,
+                     bad_rows[i].says);
+        free(text);
+        json_decref(object);
+    }
+}
+
+/* Cut short anywhere, or with any byte gone bad, it is refused. */
+static void damage_is_refused(void **state)
+{
+    struct merak_plan_file file = sample(), *back = NULL;
+    char *text = encoded(&file);
+    size_t end = (size_t)(strstr(text, "\"predicted\"") - text), n;
+
+    (void)state;
+    n = strlen(text);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(merak_plan_file_decode(text, i, "x", &back, NULL),
+                         MERAK_ERR_CONFIG);
+    for (size_t i = 0; i < end; i++) {
+        char was = text[i];
+
+        if (was == ' ' || was == '\n')
+            continue;
+        text[i] = was == '7' ? '8' : '7';
+        assert_int_equal(merak_plan_file_decode(text, n, "x", &back, NULL),
+                         MERAK_ERR_CONFIG);
+        text[i] = was;
+    }
+    free(text);
+}
+
+static void files_are_read(void **state)
+{
+    struct merak_plan_file file = sample(), *back = NULL;
+    char path[] = "plan-XXXXXX", *text = encoded(&file);
+    struct merak_error err = {.text = ""};
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+    assert_int_equal(merak_plan_file_load(path, &back, &err), MERAK_OK);
+    assert_string_equal(back->id, file.id);
+    merak_plan_file_destroy(back);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(merak_plan_file_load(path, &back, &err), MERAK_ERR_CONFIG);
+    unlink(path);
+    assert_int_equal(merak_plan_file_load(path, &back, &err), MERAK_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "No such file"));
+    assert_int_equal(merak_plan_file_load(".", &back, &err), MERAK_ERR_CONFIG);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_come_back),
+        cmocka_unit_test(older_files_are_read),
+        cmocka_unit_test(degrees_come_first),
+        cmocka_unit_test(no_cut_is_null),
+        cmocka_unit_test(ids_tell_plans_apart),
+        cmocka_unit_test(what_is_no_plan_is_named),
+        cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(files_are_read),
+    };
+
+    return cmocka_run_group_tests_name("plan_file", tests, NULL, NULL);
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_program_faults.c - every fault of a program is found, and what cannot be
+ * planned is refused
+ */
+#include "config.h"
+
+#include "unit/small_plans.h"
+#include "partitioner/simulate/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct small_model gpt = {
+    .layers = 4, .vocab = 61, .hidden = 32, .heads = 4};
+
+static void assert_caught(struct merak_planned *p, const char *what)
+{
+    struct merak_error err = {0};
+
+    if (merak_program_check(p->program, p->n_programs, &err) == MERAK_OK)
+        fail_msg("not caught: expected \"%s\"", what);
+    if (strstr(err.text, what) == NULL)
+        fail_msg("caught as \"%s\", expected \"%s\"", err.text, what);
+}
+
+static struct merak_instr *find(struct merak_program *prog,
+                                enum merak_instr_kind kind, int nth)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        if (prog->instr[i].kind == kind && nth-- == 0)
+            return &prog->instr[i];
+    }
+    fail_msg("no such instruction");
+    return NULL;
+}
+
+static struct merak_planned *faulty(void)
+{
+    struct merak_plan plan = planned_plan(1, 2, 2, 4, "1f1b", true);
+    struct merak_planned *p = planned_build(&gpt, &plan, NULL);
+
+    planned_assert_sound(p);
+    return p;
+}
+
+static void swapped_exchanges_are_caught(void **state)
+{
+    struct merak_instr *a, *b;
+    struct merak_planned *p;
+    uint64_t tag;
+
+    (void)state;
+    p = faulty();
+    a = find(p->program[1], MERAK_INSTR_EXCHANGE, 2);
+    b = find(p->program[1], MERAK_INSTR_EXCHANGE, 3);
+    tag = a->tag;
+    a->tag = b->tag;
+    b->tag = tag;
+    assert_caught(p, "group dp: rank 0 runs");
+    merak_planned_destroy(p);
+}
+
+static void a_missing_exchange_is_caught(void **state)
+{
+    struct merak_planned *p;
+    struct merak_instr *in = NULL;
+
+    (void)state;
+    p = faulty();
+    for (int i = 0; i < p->program[1]->n_instrs; i++) {
+        if (p->program[1]->instr[i].kind == MERAK_INSTR_EXCHANGE)
+            in = &p->program[1]->instr[i];
+    }
+    in->kind = MERAK_INSTR_LOAD; /* the last one: its result from nowhere */
+    in->n_in = 0;
+    in->slot[0] = in->slot[1];
+    assert_caught(p, "nothing");
+    merak_planned_destroy(p);
+}
+
+static void a_missing_send_is_caught(void **state)
+{
+    struct merak_instr *in;
+    struct merak_planned *p;
+
+    (void)state;
+    p = faulty();
+    in = find(p->program[0], MERAK_INSTR_SEND, 1);
+    in->kind = MERAK_INSTR_LOAD; /* of nothing */
+    in->n_in = 0;
+    assert_caught(p, "has no send of tag");
+    merak_planned_destroy(p);
+}
+
+static void a_wrong_tag_is_caught(void **state)
+{
+    struct merak_planned *p;
+
+    (void)state;
+    p = faulty();
+    find(p->program[2], MERAK_INSTR_SEND, 0)->tag += 1;
+    assert_caught(p, "of tag");
+    merak_planned_destroy(p);
+}
+
+static void a_repeated_tag_is_caught(void **state)
+{
+    struct merak_planned *p;
+
+    (void)state;
+    p = faulty();
+    find(p->program[0], MERAK_INSTR_SEND, 1)->tag =
+        find(p->program[0], MERAK_INSTR_SEND, 0)->tag;
+    assert_caught(p, "used twice");
+    merak_planned_destroy(p);
+}
+
+static void a_small_slot_is_caught(void **state)
+{
+    struct merak_planned *p;
+
+    (void)state;
+    p = faulty();
+    p->program[3]->slot[p->program[3]->param[0].m].bytes -= 4;
+    assert_caught(p, "rank 3 slot");
+    merak_planned_destroy(p);
+}
+
+static void overlapping_slots_are_caught(void **state)
+{
+    struct merak_instr *in;
+    struct merak_planned *p;
+
+    (void)state;
+    p = faulty();
+    /* an input of a kernel put where its other input is */
+    for (int nth = 0;; nth++) {
+        in = find(p->program[0], MERAK_INSTR_KERNEL, nth);
+        if (strcmp(in->op->name, "attention_packed_dx") == 0)
+            break;
+    }
+    p->program[0]->slot[in->slot[0]].offset =
+        p->program[0]->slot[in->slot[1]].offset;
+    assert_caught(p, "overwritten by");
+    merak_planned_destroy(p);
+}
+
+static void a_slot_past_the_end_is_caught(void **state)
+{
+    struct merak_program *prog;
+    struct merak_planned *p;
+
+    (void)state;
+    p = faulty();
+    prog = p->program[0];
+    prog->slot[prog->n_slots - 1].offset = prog->arena_bytes;
+    assert_caught(p, "ends at byte");
+    merak_planned_destroy(p);
+}
+
+/* Waits are pruned, so every single one matters. */
+static void drop_each_wait(struct merak_planned *p)
+{
+    int dropped = 0;
+
+    for (int r = 0; r < p->n_programs; r++) {
+        struct merak_program *prog = p->program[r];
+
+        for (int i = 0; i < prog->n_instrs; i++) {
+            struct merak_instr *in = &prog->instr[i];
+
+            for (int w = 0; w < in->n_wait; w++) {
+                int *wait = &prog->wait[in->first_wait];
+                int kept = wait[w];
+
+                wait[w] = wait[in->n_wait - 1];
+                in->n_wait--;
+                assert_caught(p, "does not wait for");
+                in->n_wait++;
+                wait[w] = kept;
+                dropped++;
+            }
+        }
+    }
+    assert_true(dropped > 50);
+    planned_assert_sound(p);
+    merak_planned_destroy(p);
+}
+
+static void every_missing_wait_is_caught(void **state)
+{
+    struct merak_plan sliced = planned_plan(1, 2, 1, 3, "sliced:4", false);
+
+    (void)state;
+    drop_each_wait(faulty());
+    sliced.micro_batch = 1;
+    sliced.recompute = MERAK_RECOMPUTE_FULL;
+    drop_each_wait(planned_build(&gpt, &sliced, NULL));
+}
+
+/* What slices do not go with, in one line each. */
+static void slices_that_do_not_fit_are_refused(void **state)
+{
+    static const struct {
+        const char *schedule;
+        size_t micro_batch;
+        int tp;
+        bool sub;
+        const char *why;
+    } rows[] = {
+        {"sliced:5", 1, 1, false, "5 slices do not divide sequences of 16"},
+        {"sliced:4", 2, 1, false, "micro-batches of 1 sequence, not 2"},
+        {"sliced:4", 1, 2, false, "use --sp off or a smaller tp"},
+        {"sliced:4", 1, 1, true, "runs no sub-pipeline"},
+        {"sliced:0", 1, 1, false, "no schedule 'sliced:0'"},
+        {"sliced:2x", 1, 1, false, "no schedule 'sliced:2x'"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan =
+            planned_plan(rows[i].tp, 2, 1, 4, rows[i].schedule, false);
+        struct merak_error err;
+
+        plan.sp = MERAK_SP_ON;
+        plan.micro_batch = rows[i].micro_batch;
+        plan.sub_pipeline = rows[i].sub;
+        assert_true(planned_try(&gpt, &plan, &err) < 0);
+        if (strstr(err.text, rows[i].why) == NULL)
+            fail_msg("%s: \"%s\"", rows[i].schedule, err.text);
+    }
+}
+
+static void add_wait(struct merak_program *prog, struct merak_instr *in,
+                     int other)
+{
+    int *wait = calloc((size_t)(prog->n_waits + in->n_wait + 1), sizeof(int));
+
+    assert_non_null(wait);
+    memcpy(wait, prog->wait, (size_t)prog->n_waits * sizeof(int));
+    memcpy(wait + prog->n_waits, prog->wait + in->first_wait,
+           (size_t)in->n_wait * sizeof(int));
+    in->first_wait = prog->n_waits;
+    wait[in->first_wait + in->n_wait++] = other;
+    prog->n_waits += in->n_wait;
+    free(prog->wait);
+    prog->wait = wait;
+}
+
+/* Stage 0 holds F1 back for the gradient of micro-batch 0, stage 1 that
+ * gradient for F1. */
+static void a_hang_is_caught(void **state)
+{
+    struct merak_plan plan = planned_plan(1, 2, 1, 4, "1f1b", false);
+    struct merak_program *a, *b;
+    struct merak_planned *p;
+
+    (void)state;
+    p = planned_build(&gpt, &plan, NULL);
+    a = p->program[0];
+    b = p->program[1];
+    add_wait(a, find(a, MERAK_INSTR_SEND, 1), find(a, MERAK_INSTR_RECV, 0)->id);
+    add_wait(b, find(b, MERAK_INSTR_SEND, 0), find(b, MERAK_INSTR_RECV, 1)->id);
+    assert_caught(p, "hang");
+    merak_planned_destroy(p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(swapped_exchanges_are_caught),
+        cmocka_unit_test(a_missing_exchange_is_caught),
+        cmocka_unit_test(a_missing_send_is_caught),
+        cmocka_unit_test(a_wrong_tag_is_caught),
+        cmocka_unit_test(a_repeated_tag_is_caught),
+        cmocka_unit_test(a_small_slot_is_caught),
+        cmocka_unit_test(overlapping_slots_are_caught),
+        cmocka_unit_test(a_slot_past_the_end_is_caught),
+        cmocka_unit_test(every_missing_wait_is_caught),
+        cmocka_unit_test(slices_that_do_not_fit_are_refused),
+        cmocka_unit_test(a_hang_is_caught),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_step.c - the engine on one rank against an independent implementation
+ *
+ * Steps of tiny models of all families through the whole chain (model, graph,
+ * layouts, stages, schedule, program, engine, kernels): losses, gradient norm,
+ * every gradient, and the losses after three AdamW steps, or 30.
+ */
+#include "config.h"
+
+#include "unit/near.h"
+#include "unit/vectors.h"
+
+#include "base/size.h"
+#include "io/hf_config.h"
+#include "runtime/engine/engine.h"
+#include "partitioner/order/shard_order.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* f32 arithmetic of ours against float64: rounding grows with the depth of
+ * the sums (at most 61 x 32 terms); measured within 2e-6. */
+#define LOSS_REL 1e-5
+#define GRAD_REL 2e-5
+#define GRAD_ABS 1e-7
+
+struct row {
+    const char *config, *file, *backend;
+    int microbatches;
+    size_t micro_batch;
+    const char *schedule;
+};
+
+static struct row rows[] = {
+    {"gpt2.json", "gpt2.vec", "ref", 1, 2, "1f1b"},
+    {"gpt2.json", "gpt2.vec", "cpu", 1, 2, "1f1b"},
+    {"gpt2.json", "gpt2.vec", "cpu", 2, 1, "gpipe"},
+    {"llama.json", "llama.vec", "ref", 1, 2, "1f1b"},
+    {"llama.json", "llama.vec", "cpu", 1, 2, "1f1b"},
+    {"llama.json", "llama.vec", "cpu", 2, 1, "1f1b"},
+    {"hf/llama3.json", "hf/llama3.vec", "ref", 1, 2, "1f1b"},
+    {"hf/llama3.json", "hf/llama3.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/linear.json", "hf/linear.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/dynamic.json", "hf/dynamic.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/yarn.json", "hf/yarn.vec", "ref", 1, 2, "1f1b"},
+    {"hf/yarn.json", "hf/yarn.vec", "cpu", 2, 1, "gpipe"},
+    {"hf/qwen2.json", "hf/qwen2.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/qwen3.json", "hf/qwen3.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/mistral.json", "hf/mistral.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/phi3.json", "hf/phi3.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/olmo2.json", "hf/olmo2.vec", "ref", 1, 2, "1f1b"},
+    {"hf/olmo2.json", "hf/olmo2.vec", "cpu", 2, 1, "1f1b"},
+};
+
+struct fixture {
+    const struct row *row;
+    struct vectors *v;
+    struct merak_hf_config config;
+    struct merak_model *model;
+    struct merak_sharded *sharded;
+    struct merak_stages *stages;
+    struct merak_plan plan;
+    struct merak_program *program;
+    const struct merak_backend *backend;
+    struct merak_boot *boot;
+    struct merak_transport *tr;
+    struct merak_engine *engine;
+    unsigned char *arena;
+    int transport_rank;
+    size_t seq;
+};
+
+static void ok(enum merak_status rc, const struct merak_error *err)
+{
+    if (rc != MERAK_OK)
+        fail_msg("%s", err->text);
+}
+
+static enum merak_status load(void *arg, enum merak_input_kind input,
+                              int microbatch, int32_t *ids,
+                              struct merak_error *err)
+{
+    const struct fixture *f = arg;
+    const struct vectors_record *r = vectors_find(
+        f->v, "", input == MERAK_INPUT_TOKENS ? "tokens" : "targets", 'i');
+    size_t n = f->plan.micro_batch * f->seq;
+
+    (void)err;
+    memcpy(ids, r->i + (size_t)microbatch * n, n * sizeof(*ids));
+    return MERAK_OK;
+}
+
+static size_t scratch(void *arg, const char *op,
+                      const struct merak_kernel_call *call)
+{
+    const struct merak_kernel *kernel;
+    struct merak_error err;
+
+    ok(merak_kernel_find(arg, op, &kernel, &err), &err);
+    return kernel->scratch == NULL ? 0 : kernel->scratch(call);
+}
+
+static void make_program(struct fixture *f)
+{
+    struct merak_model_options mo = {f->row->micro_batch, f->seq, MERAK_F32};
+    struct merak_shard_options so = {.tp = 1};
+    struct merak_program_options po = {
+        .dump_grads = true,
+        .scratch = scratch,
+        .scratch_arg = (void *)(uintptr_t)f->backend};
+    struct merak_graph *graph;
+    struct merak_error err;
+
+    ok(merak_model_create(&mo, &f->model, &err), &err);
+    merak_hf_describe(f->model, &f->config);
+    ok(merak_model_graph(f->model, &graph, &err), &err);
+    ok(merak_shard(graph, &so, &f->sharded, &err), &err);
+    ok(merak_stages_cut(f->sharded, 1, NULL, &f->stages, &err), &err);
+    f->plan = (struct merak_plan){.tp = 1,
+                                  .pp = 1,
+                                  .dp = 1,
+                                  .microbatches = f->row->microbatches,
+                                  .micro_batch = f->row->micro_batch,
+                                  .zero1 = true,
+                                  .threads = 2};
+    snprintf(f->plan.schedule, sizeof(f->plan.schedule), "%s",
+             f->row->schedule);
+    ok(merak_program_build(f->sharded, f->stages, &f->plan, 0, &po,
+                           &f->program, &err),
+       &err);
+}
+
+static void make_engine(struct fixture *f)
+{
+    struct merak_transport_options to = {.arena_fd = -1};
+    struct merak_engine_options eo = {.backend = f->backend,
+                                      .transport_rank = &f->transport_rank,
+                                      .load = load,
+                                      .load_arg = f};
+    struct merak_error err;
+
+    f->arena = aligned_alloc(64, merak_size_align(f->program->arena_bytes, 64));
+    assert_non_null(f->arena);
+    ok(merak_boot_open(&f->boot, &err), &err);
+    ok(merak_transport_open("self", f->boot, &to, &f->tr, &err), &err);
+    eo.tr = f->tr;
+    eo.arena = f->arena;
+    ok(merak_engine_create(f->program, &eo, &f->engine, &err), &err);
+}
+
+static void *slot(const struct fixture *f, int s)
+{
+    return f->arena + f->program->slot[s].offset;
+}
+
+static void set_weights(struct fixture *f)
+{
+    for (int i = 0; i < f->program->n_params; i++) {
+        const struct merak_param_slots *p = &f->program->param[i];
+        const struct vectors_record *w =
+            vectors_find(f->v, "param/", p->name, 'w');
+
+        memcpy(slot(f, p->master), w->f, w->n * sizeof(float));
+        memset(slot(f, p->m), 0, w->n * sizeof(float));
+        memset(slot(f, p->v), 0, w->n * sizeof(float));
+    }
+}
+
+static int set_up(void **state)
+{
+    static struct fixture fixture; /* one test runs at a time */
+    struct fixture *f = &fixture;
+    struct merak_error err;
+    char path[1024];
+
+    memset(f, 0, sizeof(*f));
+    f->row = *state;
+    f->v = vectors_load(f->row->file);
+    snprintf(path, sizeof(path), "%s/vectors/%s", TEST_SRCDIR, f->row->config);
+    ok(merak_hf_config_load(path, &f->config, &err), &err);
+    f->seq = (size_t)vectors_find(f->v, "", "config", 'i')->i[1];
+    ok(merak_backend_find(f->row->backend, &f->backend, &err), &err);
+    if (f->backend->open != NULL)
+        ok(f->backend->open(2, &err), &err);
+    make_program(f);
+    make_engine(f);
+    set_weights(f);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+
+    merak_engine_destroy(f->engine);
+    merak_transport_close(f->tr);
+    merak_boot_close(f->boot);
+    merak_program_destroy(f->program);
+    merak_stages_destroy(f->stages);
+    merak_sharded_destroy(f->sharded);
+    merak_model_destroy(f->model);
+    vectors_free(f->v);
+    free(f->arena);
+    return 0;
+}
+
+static double mean_loss(const struct fixture *f)
+{
+    const double *loss = slot(f, f->program->loss);
+    double sum = 0;
+
+    for (int i = 0; i < f->plan.microbatches; i++)
+        sum += loss[i];
+    return sum / f->plan.microbatches;
+}
+
+static void check_gradients(const struct fixture *f, float scale)
+{
+    for (int i = 0; i < f->program->n_params; i++) {
+        const struct merak_param_slots *p = &f->program->param[i];
+        const struct vectors_record *want =
+            vectors_find(f->v, "grad/", p->name, 'f');
+        const float *grad = slot(f, p->grad);
+        float *got = calloc(want->n, sizeof(*got));
+        double largest = 0;
+
+        for (size_t k = 0; k < want->n; k++) {
+            got[k] = grad[k] * scale;
+            largest = fmax(largest, fabs((double)want->f[k]));
+        }
+        assert_near(got, want->f, want->n, GRAD_REL,
+                    GRAD_ABS + GRAD_REL * largest);
+        free(got);
+    }
+}
+
+static void a_step_is_what_another_implementation_says(void **state)
+{
+    const struct fixture *f = *state;
+    const struct vectors_record *losses = vectors_find(f->v, "", "losses", 'd');
+    const double *want = losses->d;
+    const double *norm = vectors_find(f->v, "", "grad_norm", 'd')->d;
+    struct merak_step step = {.lr = 1e-3f,
+                              .beta1 = 0.9f,
+                              .beta2 = 0.95f,
+                              .eps = 1e-8f,
+                              .weight_decay = 0.1f,
+                              .train = true};
+    struct merak_error err;
+
+    step.grad_scale = 1.0f / (float)f->plan.microbatches;
+    for (step.step = 0; step.step < losses->n; step.step++) {
+        double loss;
+
+        ok(merak_engine_run(f->engine, &step, &err), &err);
+        loss = mean_loss(f);
+        assert_near(&loss, &want[step.step], 1, LOSS_REL, 0);
+        if (step.step == 0) {
+            double got = ((float *)slot(f, f->program->norm))[1];
+
+            assert_near(&got, norm, 1, LOSS_REL, 0);
+            check_gradients(f, step.grad_scale);
+        }
+    }
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[sizeof(rows) / sizeof(rows[0])];
+    char names[sizeof(rows) / sizeof(rows[0])][80];
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(names[i], sizeof(names[i]),
+                 "a step is what another implementation says: %s, %s, m=%d",
+                 rows[i].config, rows[i].backend, rows[i].microbatches);
+        tests[i] = (struct CMUnitTest){
+            names[i], a_step_is_what_another_implementation_says, set_up,
+            tear_down, &rows[i]};
+    }
+    return cmocka_run_group_tests_name("step", tests, NULL, NULL);
+}
