@@ -123,7 +123,8 @@ void calibrate_beside_fini(struct calibrate_beside *beside);
  * the exchanges of these, going round all of them so many times.  Fills the
  * device's tables, and its link if a node has several ranks.  Collective. */
 enum merak_status calibrate_kernels(struct calibrate_world *world, int threads,
-                                    int rounds, struct merak_device *device,
+                                    int rounds, bool quick,
+                                    struct merak_device *device,
                                     struct merak_error *err) MERAK_CHECKED;
 
 /* calibrate_net.c: exchanges and transfers between nodes, of as many ranks on

@@ -33,6 +33,7 @@ struct calibrate {
     const char *from, *base;
     int threads, rounds;
     double memory_gib;
+    bool quick;
     bool net; /* nothing else is measured */
     bool help;
     struct calibrate_world world;
@@ -133,8 +134,8 @@ static enum merak_status measure_node(struct calibrate *c,
     if (rc == MERAK_OK)
         rc = take_worst(c, err);
     if (rc == MERAK_OK)
-        rc = calibrate_kernels(&c->world, c->threads, c->rounds, &c->device,
-                               err);
+        rc = calibrate_kernels(&c->world, c->threads, c->rounds, c->quick,
+                               &c->device, err);
     /* Of one node, as far as is known the same. */
     c->device.net_bytes_per_s = c->device.link_bytes_per_s;
     c->device.net_latency_s = c->device.link_latency_s;
@@ -182,6 +183,8 @@ static const struct merak_option rows[] = {
     {"rounds", MERAK_OPTION_INT, AT(rounds),
      .about = "over all models and links that are timed (3)", .least = 1,
      .most = 100},
+    {"quick", MERAK_OPTION_YES, AT(quick),
+     .about = "a third of the models, once: for a first plan"},
     {"net", MERAK_OPTION_YES, AT(net),
      .about = "measure only what is between nodes, the rest is --device's"},
     {"ranks-per-node", MERAK_OPTION_INT, AT(device.ranks_per_node),
@@ -243,10 +246,12 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--net measures links alone: --from, --threads and "
                           "--memory-gib are the device's that it corrects");
-    if (c->from != NULL && (c->threads > 0 || c->rounds > 0 ||
-                            c->memory_gib > 0 || c->device.ranks_per_node > 0))
+    if (c->from != NULL &&
+        (c->threads > 0 || c->rounds > 0 || c->quick || c->memory_gib > 0 ||
+         c->device.ranks_per_node > 0))
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--from measures nothing: --threads, --rounds, "
+                          "--quick, "
                           "--ranks-per-node and --memory-gib are the "
                           "device's that it corrects");
     return MERAK_OK;
@@ -340,7 +345,8 @@ int merak_cmd_calibrate(int argc, char **argv)
         return calibrate_from_trace(
             &(struct calibrate_from){c.from, c.base, c.backend_name, c.out});
     c.threads = c.threads > 0 ? c.threads : 1;
-    c.rounds = c.rounds > 0 ? c.rounds : ROUNDS;
+    if (c.rounds == 0)
+        c.rounds = c.quick ? 1 : ROUNDS;
     rc = merak_boot_open(&c.world.boot, &err);
     if (rc != MERAK_OK) {
         fprintf(stderr, "merak calibrate: %s\n", err.text);

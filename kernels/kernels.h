@@ -46,6 +46,13 @@ struct merak_backend {
     void (*describe)(enum merak_dtype dtype, char *text, size_t bytes);
 };
 
+/* The best instruction set that kernels use on this machine's processor, from
+ * 0, the least; and its name. */
+int merak_cpu_isa(void);
+const char *merak_cpu_isa_name(int isa);
+/* Use this one or a lesser: before any backend is found or described. */
+void merak_cpu_isa_limit(int isa);
+
 /* "cpu" (fast; falls back to nothing), "ref" (plain loops, any dtype
  * including f64), "emu" (no arithmetic), "fake" (cpu behind a device's
  * interface).  MERAK_ERR_NOT_FOUND names the backends there are. */

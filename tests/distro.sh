@@ -5,6 +5,7 @@
 #   distro.sh [OPTION]... NAME                 NAME: bookworm, trixie, ...
 #   distro.sh [OPTION]... NAME -- COMMAND...
 #
+#   --prepare      only make the system and install packages
 #   --units        only the build and the unit tests, not both commands
 #   --user         build and run as an ordinary user; packages are root's
 #   --arch arm64   cross-built; the kernels' and the partitioner's unit tests
@@ -64,6 +65,7 @@ while [ $# -gt 0 ]; do
         esac
         shift
         ;;
+    --prepare) what=prepare ;;
     --units) what=units ;;
     --user) user=merak ;;
     --fresh) fresh=yes ;;
@@ -133,7 +135,7 @@ if [ -z "$inside" ]; then
     [ -z "$user" ] || options+=(--user)
     [ -z "$fresh" ] || options+=(--fresh)
     case $what in
-    units) options+=(--units "$name") ;;
+    prepare | units) options+=("--$what" "$name") ;;
     command) options+=("$name" -- "${command[@]}") ;;
     both) options+=("$name") ;;
     esac
@@ -280,6 +282,10 @@ command)
     exit
     ;;
 esac
+if [ "$what" = prepare ]; then
+    install_inside build test
+    exit
+fi
 if [ -n "$arch" ]; then
     count_command "$root.check.log" tests/cross.sh
 elif [ "$what" = units ]; then

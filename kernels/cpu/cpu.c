@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu.c - which of the compiled instruction sets this machine runs
+/* cpu.c - which instruction set kernels and products use
  *
- * MERAK_CPU_ISA names a smaller one, for both our kernels and oneDNN's
- * products, so that what another machine would do can be tried here.
+ * Each set holds those before it.  Ours are compiled up to AVX-512; the further
+ * ones are oneDNN's, for products of bf16.  MERAK_CPU_ISA names a smaller one
+ * than the machine has, so that what another machine would do can be tried
+ * here; a run on unlike machines uses what all of them have
+ * (merak_cpu_isa_limit).
  */
 #include "config.h"
 
@@ -10,15 +13,44 @@
 
 #include "kernels/cpu/gemm.h"
 
+#ifdef MERAK_CPU_X86
+#include <cpuid.h>
+#endif
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define VARIABLE "MERAK_CPU_ISA"
 
-enum isa { ISA_BASE, ISA_AVX2, ISA_AVX512, ISA_COUNT };
+enum isa {
+    ISA_BASE,
+    ISA_AVX2,
+    ISA_AVX512,
+    ISA_AVX512_BF16,
+    ISA_AMX,
+    ISA_COUNT
+};
 
-static const char *const isa_name[ISA_COUNT] = {"base", "avx2", "avx512"};
+static const char *const isa_name[ISA_COUNT] = {"base", "avx2", "avx512",
+                                                "avx512_bf16", "amx"};
+
+/* Of all ranks, where that is less than this machine's. */
+static enum isa isa_limit = ISA_COUNT;
+
+#ifdef MERAK_CPU_X86
+/* What multiplies bf16, of a machine with AVX-512. */
+static enum isa bf16_isa(void)
+{
+    unsigned a, b, c, d;
+
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || (a & 1u << 5) == 0)
+        return ISA_AVX512;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) ||
+        (d & (1u << 22 | 1u << 24)) != (1u << 22 | 1u << 24))
+        return ISA_AVX512_BF16;
+    return ISA_AMX;
+}
+#endif
 
 static enum isa machine_isa(void)
 {
@@ -29,7 +61,7 @@ static enum isa machine_isa(void)
         __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512cd"))
-        return ISA_AVX512;
+        return bf16_isa();
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
         __builtin_cpu_supports("bmi2"))
         return ISA_AVX2;
@@ -60,8 +92,31 @@ static enum isa chosen_isa(void)
     const char *word = said_isa();
     enum isa machine = machine_isa();
     enum isa said = word == NULL ? machine : isa_of(word);
+    enum isa least = said < machine ? said : machine;
 
-    return said < machine ? said : machine;
+    return isa_limit < least ? isa_limit : least;
+}
+
+static enum isa kernels_isa(void)
+{
+    enum isa isa = chosen_isa();
+
+    return isa < ISA_AVX512 ? isa : ISA_AVX512;
+}
+
+int merak_cpu_isa(void)
+{
+    return chosen_isa();
+}
+
+void merak_cpu_isa_limit(int isa)
+{
+    isa_limit = (enum isa)isa;
+}
+
+const char *merak_cpu_isa_name(int isa)
+{
+    return isa_name[isa];
 }
 
 /* "base, avx2" */
@@ -90,7 +145,7 @@ static enum merak_status check_isa(struct merak_error *err)
 /* oneDNN hears it before it is asked for anything else. */
 static void narrow(void)
 {
-    if (said_isa() != NULL)
+    if (said_isa() != NULL || isa_limit != ISA_COUNT)
         merak_gemm_narrow(isa_name[chosen_isa()]);
 }
 
@@ -119,7 +174,7 @@ void merak_cpu_describe(enum merak_dtype dtype, char *text, size_t bytes)
     narrow();
     merak_gemm_library(library, sizeof(library));
     snprintf(text, bytes, "%s kernels, products by %s%s",
-             isa_name[chosen_isa()], library,
+             isa_name[kernels_isa()], library,
              merak_cpu_is_native(dtype)
                  ? ""
                  : ", bf16 as fp32 (this processor does not multiply bf16)");
@@ -127,7 +182,7 @@ void merak_cpu_describe(enum merak_dtype dtype, char *text, size_t bytes)
 
 const struct merak_backend *merak_backend_cpu(void)
 {
-    static const struct merak_backend *const table[ISA_COUNT] = {
+    static const struct merak_backend *const table[] = {
         [ISA_BASE] = &merak_backend_cpu_base,
 #ifdef MERAK_CPU_X86
         [ISA_AVX2] = &merak_backend_cpu_avx2,
@@ -135,5 +190,5 @@ const struct merak_backend *merak_backend_cpu(void)
 #endif
     };
 
-    return table[chosen_isa()];
+    return table[kernels_isa()];
 }

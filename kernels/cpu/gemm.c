@@ -285,7 +285,8 @@ void merak_gemm_narrow(const char *isa)
         dnnl_cpu_isa_t isa;
     } known[] = {{"base", dnnl_cpu_isa_sse41},
                  {"avx2", dnnl_cpu_isa_avx2},
-                 {"avx512", dnnl_cpu_isa_avx512_core}};
+                 {"avx512", dnnl_cpu_isa_avx512_core},
+                 {"avx512_bf16", dnnl_cpu_isa_avx512_core_bf16}};
 
     for (size_t i = 0; isa != NULL && i < sizeof(known) / sizeof(*known); i++)
         if (strcmp(isa, known[i].name) == 0)

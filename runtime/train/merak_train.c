@@ -21,7 +21,7 @@
 #include <string.h>
 
 #define HEAP_ROOM ((size_t)2 << 20)
-#define GRACE_NS INT64_C(4000000000)
+#define GRACE_NS INT64_C(7000000000)
 #define TURN_NS INT64_C(50000000)
 
 /* The exit code for a failure in a phase whose own code is `phase`. */
@@ -111,6 +111,38 @@ static enum merak_status share_memory(struct merak_trainer *t,
     return merak_memory_least(t->boot, &t->memory_bytes, err);
 }
 
+/* Ranks that hold the same weights must compute the same bits: where machines
+ * are unlike, all use the instruction set of the least. */
+static enum merak_status share_isa(struct merak_boot *boot,
+                                   struct merak_error *err)
+{
+    int mine = merak_cpu_isa(), least = 0, most = 0;
+    int *all = calloc((size_t)boot->size, sizeof(*all));
+    enum merak_status rc;
+
+    if (all == NULL)
+        return merak_fail_nomem(err, (size_t)boot->size * sizeof(*all));
+    rc = boot->ops->allgather(boot, &mine, sizeof(mine), all, err);
+    for (int r = 1; rc == MERAK_OK && r < boot->size; r++) {
+        least = all[r] < all[least] ? r : least;
+        most = all[r] > all[most] ? r : most;
+    }
+    if (rc == MERAK_OK && all[least] < all[most]) {
+        merak_cpu_isa_limit(all[least]);
+        if (boot->rank == 0)
+            merak_info("train",
+                       "processors differ, %s on %s and %s on %s: all ranks "
+                       "use %s",
+                       merak_cpu_isa_name(all[most]),
+                       boot->hosts[boot->node_of[most]],
+                       merak_cpu_isa_name(all[least]),
+                       boot->hosts[boot->node_of[least]],
+                       merak_cpu_isa_name(all[least]));
+    }
+    free(all);
+    return rc;
+}
+
 /* Degrees, and who is who. */
 static enum merak_status set_up_ranks(struct merak_trainer *t,
                                       struct merak_error *err)
@@ -118,6 +150,8 @@ static enum merak_status set_up_ranks(struct merak_trainer *t,
     enum merak_status rc = merak_ranks_wish(t->boot, &t->opt, &t->ranks, err);
 
     rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = share_isa(t->boot, err);
     if (rc == MERAK_OK)
         rc = share_memory(t, err);
     if (rc == MERAK_OK)

@@ -96,9 +96,9 @@ struct merak_transport_ops {
     void (*find_lost)(struct merak_transport *tr);
     /* Tell every peer, out of band, that this rank fails; optional. */
     void (*abort)(struct merak_transport *tr, const char *why);
-    /* Ask all ranks what they do, for two seconds at most: told[size].  False
-     * if a lower rank asks as well, whose business the report then is;
-     * optional. */
+    /* Ask all ranks what they do, for three seconds at most: told[size].
+     * False, once they have been answered, if others asked before, or a lower
+     * rank at the same time, whose business the report then is; optional. */
     bool (*survey)(struct merak_transport *tr, struct merak_told *told);
     /* Why no peer is to be waited for, or NULL: MERAK_ERR_PEER with the text
      * of one that aborted, MERAK_ERR_LOST for one that is gone, of which

@@ -90,6 +90,7 @@ struct ucx {
     bool *asked; /* [size] by whom; n_asked of them */
     int n_asked;
     int first_asker; /* the lowest rank that ever asked, or -1 */
+    int64_t answers_until_ns; /* who asked last has its answers by then */
     int32_t own_rank;
     struct merak_told *survey; /* [size] under way, or NULL */
     char answer_text[MERAK_TELL_BYTES];

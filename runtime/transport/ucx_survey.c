@@ -18,7 +18,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SURVEY_NS INT64_C(2000000000)
+#define SURVEY_NS INT64_C(3000000000)
+/* How much longer who was asked stays to answer. */
+#define SLACK_NS INT64_C(500000000)
 #define NAP_US 1000
 
 /* The state letter of /proc/PID/stat, 0 where it cannot be read. */
@@ -106,6 +108,7 @@ ucs_status_t merak_ucx_on_ask(void *arg, const void *header,
         return UCS_OK;
     if (tr->first_asker < 0 || rank < tr->first_asker)
         tr->first_asker = rank;
+    tr->answers_until_ns = merak_clock_ns() + SURVEY_NS + SLACK_NS;
     if (!tr->asked[rank])
         tr->n_asked++;
     tr->asked[rank] = true; /* answered where sends may be posted */
@@ -171,26 +174,52 @@ static bool all_heard(const struct ucx *tr, const struct merak_told *told)
     return true;
 }
 
+static void progress_or_nap(struct merak_transport *base)
+{
+    if (base->ops->progress(base) == 0)
+        usleep(NAP_US);
+    base->ops->find_lost(base);
+}
+
+/* True if no lower rank asked meanwhile: of two that begin together one has
+ * to give way. */
+static bool ask_all(struct ucx *tr, struct merak_told *told)
+{
+    int64_t limit = merak_clock_ns() + SURVEY_NS;
+    int me = tr->base.rank;
+
+    tr->survey = told;
+    for (int r = 0; r < tr->base.size; r++) {
+        if (r != me)
+            post_message(tr, r, UCX_AM_ASK, NULL, 0);
+    }
+    while (!all_heard(tr, told) && merak_clock_ns() < limit)
+        progress_or_nap(&tr->base);
+    tr->survey = NULL;
+    return tr->first_asker < 0 || tr->first_asker > me;
+}
+
+/*
+ * Deadlines of several ranks pass within seconds of each other.  The first to
+ * ask writes the report; the others stay and answer until it has it, for one
+ * that left early would stand in it as the culprit.
+ */
 bool merak_ucx_survey(struct merak_transport *base, struct merak_told *told)
 {
     struct ucx *tr = (struct ucx *)base;
-    int64_t limit = merak_clock_ns() + SURVEY_NS;
     int me = base->rank;
+    bool ours;
 
     memset(told, 0, (size_t)base->size * sizeof(*told));
     describe_self(tr, told[me].text, sizeof(told[me].text));
     told[me].heard = true;
-    tr->survey = told;
-    for (int r = 0; r < base->size; r++) {
-        if (r != me)
-            post_message(tr, r, UCX_AM_ASK, NULL, 0);
+    base->ops->progress(base); /* a question may have come just now */
+    ours = tr->first_asker < 0 && ask_all(tr, told);
+    if (!ours) {
+        while (merak_clock_ns() < tr->answers_until_ns)
+            progress_or_nap(base);
+        return false;
     }
-    while (!all_heard(tr, told) && merak_clock_ns() < limit) {
-        if (base->ops->progress(base) == 0)
-            usleep(NAP_US);
-        base->ops->find_lost(base);
-    }
-    tr->survey = NULL;
     for (int r = 0; r < base->size; r++) {
         const char *amiss =
             told[r].heard || tr->boot->node_of[r] != tr->boot->node_of[me]
@@ -201,5 +230,5 @@ bool merak_ucx_survey(struct merak_transport *base, struct merak_told *told)
             snprintf(told[r].text, sizeof(told[r].text), "its process %s",
                      amiss);
     }
-    return tr->first_asker < 0 || tr->first_asker > me;
+    return true;
 }

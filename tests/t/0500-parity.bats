@@ -104,6 +104,26 @@ setup_file()
     equal nozero tp1-pp1-dp2
 }
 
+# Replicas that each compute all of the update, on unlike processors.
+@test "ranks of unlike processors use what all have" {
+    local script=$RUNS/unlike
+
+    printf '%s\n' '#!/bin/bash' \
+        '[ "$SLURM_PROCID" -eq 0 ] || export MERAK_CPU_ISA=base' 'exec "$@"' \
+        >"$script"
+    chmod +x "$script"
+    PER_TASK=$script run_model gpt2-tied 0.5 1 1 2 gpt2-tied-c0.5-unlike \
+        --zero1 no
+    PER_TASK="env MERAK_CPU_ISA=base" run_model gpt2-tied 0.5 1 1 2 \
+        gpt2-tied-c0.5-base --zero1 no
+    "$TESTS/parity.py" equal "$RUNS/gpt2-tied-c0.5-unlike" \
+        "$RUNS/gpt2-tied-c0.5-base"
+    grep -q 'backend cpu: base kernels' "$RUNS/gpt2-tied-c0.5-unlike/out"
+    [ "$(uname -m)" != x86_64 ] ||
+        grep -Eq 'processors differ, [a-z0-9_]+ on n[1-4] and base on n[1-4]: all ranks use base' \
+            "$RUNS/gpt2-tied-c0.5-unlike/out"
+}
+
 @test "a save and resume in the middle is bit-equal" {
     for model in gpt2-tied llama-untied; do
         name=$model-c0.5-resumed

@@ -15,12 +15,23 @@ setup_file()
 teardown() { assert_no_node_drained; }
 
 # stopped DEGREES SRUN_OPTION...: rank 2 of four is stopped in a step, once all
-# are in one; what is said goes into a directory of that name
+# are in one; what is said goes into a directory of that name.  Between two
+# steps there is a moment, too: then once more.
 stopped()
+{
+    for _ in 1 2 3; do
+        stop_once "$@"
+        grep -qE '^  rank [013] on n[1-4]: .* after [0-9]+ steps' \
+            "$RUNS/$1"/hang-*.txt || return 0
+    done
+}
+
+stop_once()
 {
     local dir=$RUNS/$1 status=0
 
     shift
+    rm -rf "$dir"
     mkdir -p "$dir"
     srun --kill-on-bad-exit=0 -n4 "$@" bash -c '
         "$@" &
@@ -43,6 +54,7 @@ stopped()
     wait
     for run in tp pp dp; do
         cat "$RUNS/$run/out"
+        cat "$RUNS/$run"/hang-*.txt
         page=$(echo "$RUNS/$run"/hang-*.txt)
         # it alone is first, with its node and why; then the three others
         [ "$(grep -c 'hang report of rank' "$page")" -eq 1 ]

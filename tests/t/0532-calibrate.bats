@@ -1,8 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # 0532-calibrate.bats - ranks that measure their node together
-#
-# alone: it compares times
 
 load cluster
 load auto
@@ -12,13 +10,13 @@ teardown() { assert_no_node_drained; }
 
 @test "ranks measure together, and tensor ranks are planned by their times" {
     run srun -N1 -n2 --overcommit merak calibrate --threads 1 --memory-gib 1 \
-        --out "$RUNS/two.json"
+        --quick --out "$RUNS/two.json"
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c 'exchanges: ' <<<"$output")" -eq 1 ] # rank 0 alone prints
     [ "$(grep -c 'beside an exchange, kernels lose ' <<<"$output")" -eq 1 ]
     jq -e '.ranks_per_node == 2 and .link.latency_s > 0' "$RUNS/two.json"
-    jq -e '.beside == null or (.beside | .latency_s < 0.1 and
+    jq -e '.beside == null or (.beside | .latency_s < 10 and
         .latency_s + .bytes_per_s > 0)' "$RUNS/two.json"
     for table in kernels tp_kernels; do
         for dtype in f32 bf16; do
@@ -37,7 +35,7 @@ teardown() { assert_no_node_drained; }
 }
 
 @test "nodes measure themselves, and the links between them" {
-    run srun -N2 -n2 --overcommit merak calibrate --rounds 1 \
+    run srun -N2 -n2 --overcommit merak calibrate --quick \
         --out "$RUNS/nodes.json"
     echo "$output"
     [ "$status" -eq 0 ]
