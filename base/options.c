@@ -25,6 +25,37 @@ static enum merak_status bad_value(const struct merak_option *row,
                       row->name, expected, text);
 }
 
+/* --- rows ----------------------------------------------------------------- */
+
+/* A walk over a table's rows, and over those that one of them stands for. */
+struct walk {
+    const struct merak_option_table *table;
+    const struct merak_option *rows; /* one of ROWS, or NULL */
+    size_t next, next_inner;
+    size_t base; /* where the part of the target begins that rows are about */
+};
+
+/* NULL behind the last. */
+static const struct merak_option *next_row(struct walk *w)
+{
+    while (w->rows == NULL || w->next_inner == w->rows->n_rows) {
+        const struct merak_option *row;
+
+        w->rows = NULL;
+        w->base = 0;
+        if (w->next == w->table->n)
+            return NULL;
+        row = &w->table->row[w->next++];
+        if (row->kind != MERAK_OPTION_ROWS)
+            return row;
+        w->rows = row;
+        w->next_inner = 0;
+        w->base = row->at;
+    }
+    return (const void *)((const char *)w->rows->rows +
+                          w->next_inner++ * w->rows->stride);
+}
+
 /* --- values --------------------------------------------------------------- */
 
 static bool parse_unsigned(const char *text, unsigned long long *value_p)
@@ -182,15 +213,20 @@ static enum merak_status store_given(const struct merak_option *row,
 
 /* --- arguments ------------------------------------------------------------ */
 
+/* *base_p, which may be NULL: where the row's part of the target begins. */
 static const struct merak_option *
-find_row(const struct merak_option_table *table, const char *name, size_t n)
+find_row(const struct merak_option_table *table, const char *name, size_t n,
+         size_t *base_p)
 {
-    for (size_t i = 0; i < table->n; i++) {
-        if (strlen(table->row[i].name) == n &&
-            strncmp(table->row[i].name, name, n) == 0)
-            return &table->row[i];
-    }
-    return NULL;
+    struct walk walk = {.table = table};
+    const struct merak_option *row = next_row(&walk);
+
+    while (row != NULL &&
+           (strlen(row->name) != n || strncmp(row->name, name, n) != 0))
+        row = next_row(&walk);
+    if (base_p != NULL)
+        *base_p = walk.base;
+    return row;
 }
 
 static bool is_flag(const struct merak_option *row)
@@ -200,18 +236,21 @@ static bool is_flag(const struct merak_option *row)
 
 /* The row that an argument names, with or without "=value". */
 static const struct merak_option *row_of(const struct merak_option_table *table,
-                                         const char *arg)
+                                         const char *arg, size_t *base_p)
 {
     size_t n = strncmp(arg, "--", 2) == 0 ? strcspn(arg + 2, "=") : 0;
 
-    return n > 0 ? find_row(table, arg + 2, n) : NULL;
+    return n > 0 ? find_row(table, arg + 2, n, base_p) : NULL;
 }
 
 static void offer_names(const struct merak_option_table *table,
                         struct merak_nearest *nearest)
 {
-    for (size_t i = 0; i < table->n; i++)
-        merak_nearest_offer(nearest, table->row[i].name);
+    struct walk walk = {.table = table};
+    const struct merak_option *row;
+
+    for (row = next_row(&walk); row != NULL; row = next_row(&walk))
+        merak_nearest_offer(nearest, row->name);
 }
 
 /* `others` may be NULL. */
@@ -249,7 +288,8 @@ static enum merak_status parse_one(const struct merak_option_table *table,
                                    struct merak_error *err)
 {
     const char *arg = argv[*at], *value = "";
-    const struct merak_option *row = row_of(table, arg);
+    size_t base;
+    const struct merak_option *row = row_of(table, arg, &base);
     size_t n = row == NULL ? 0 : strlen(row->name);
 
     if (row == NULL)
@@ -266,7 +306,7 @@ static enum merak_status parse_one(const struct merak_option_table *table,
     else if (!is_flag(row))
         return merak_fail(err, MERAK_ERR_CONFIG, "--%s needs a value",
                           row->name);
-    return store_given(row, value, target, err);
+    return store_given(row, value, (char *)target + base, err);
 }
 
 static bool is_help(const char *arg)
@@ -299,11 +339,11 @@ enum merak_status merak_options_take(const struct merak_option_table *table,
     int left = 1;
 
     for (int i = 1; i < *argc && rc == MERAK_OK; i++) {
-        const struct merak_option *other = row_of(others, argv[i]);
+        const struct merak_option *other = row_of(others, argv[i], NULL);
 
         if (is_help(argv[i])) {
             *help_p = true;
-        } else if (row_of(table, argv[i]) != NULL) {
+        } else if (row_of(table, argv[i], NULL) != NULL) {
             rc = parse_one(table, *argc, argv, &i, target, err);
         } else if (other == NULL) {
             rc = unknown_option(table, others, argv[i], err);
@@ -326,10 +366,11 @@ enum merak_status merak_options_set(const struct merak_option_table *table,
                                     const char *name, const char *text,
                                     void *target, struct merak_error *err)
 {
-    const struct merak_option *row = find_row(table, name, strlen(name));
+    size_t base;
+    const struct merak_option *row = find_row(table, name, strlen(name), &base);
 
     return row == NULL ? MERAK_ERR_NOT_FOUND
-                       : store_given(row, text, target, err);
+                       : store_given(row, text, (char *)target + base, err);
 }
 
 /* --- help ----------------------------------------------------------------- */
@@ -375,10 +416,26 @@ static void print_about(const char *about, int column, FILE *out)
     fputc('\n', out);
 }
 
+void merak_options_names(const struct merak_option_table *table, char *text,
+                         size_t bytes)
+{
+    struct walk walk = {.table = table};
+    const struct merak_option *row;
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (row = next_row(&walk); row != NULL && at < bytes;
+         row = next_row(&walk))
+        at += (size_t)snprintf(text + at, bytes - at, "%s%s",
+                               at > 0 ? ", " : "", row->name);
+}
+
 void merak_options_help(const struct merak_option_table *table, FILE *out)
 {
-    for (size_t i = 0; i < table->n; i++) {
-        const struct merak_option *row = &table->row[i];
+    struct walk walk = {.table = table};
+    const struct merak_option *row;
+
+    for (row = next_row(&walk); row != NULL; row = next_row(&walk)) {
         int column = fprintf(out, "  --%s %s", row->name, argument_of(row));
 
         if (column + 1 < ABOUT_COLUMN)

@@ -31,6 +31,8 @@ enum merak_option_kind {
     MERAK_OPTION_FILE,  /* const char *; without a value (the end, or another
                            option follows) it is "-" */
     MERAK_OPTION_CALL,  /* `set` stores it */
+    MERAK_OPTION_ROWS,  /* no option: `rows`, whose values are in the part of
+                           the target that is at `at` */
 };
 
 enum { MERAK_OPTION_NAME_BYTES = 32 };
@@ -53,6 +55,9 @@ struct merak_option {
     /* CALL: store text, which lives as long as argv, in the target. */
     enum merak_status (*set)(void *target, const char *text,
                              struct merak_error *err);
+    const struct merak_option *rows; /* ROWS: the first of n_rows, of which */
+    size_t n_rows, stride;           /* each begins so many bytes behind the
+                                        one before it; none of them is ROWS */
 };
 
 struct merak_option_table {
@@ -84,6 +89,9 @@ enum merak_status merak_options_set(const struct merak_option_table *table,
                                     const char *name, const char *text,
                                     void *target,
                                     struct merak_error *err) MERAK_CHECKED;
+/* "tp, pp, dp": what there is; text that has no room is left out. */
+void merak_options_names(const struct merak_option_table *table, char *text,
+                         size_t bytes);
 /* Two columns: the options with their arguments, and what they do. */
 void merak_options_help(const struct merak_option_table *table, FILE *out);
 

@@ -21,6 +21,23 @@ struct merak_given_lists {
     int n_drop;
 };
 
+/*
+ * "1-3-5" or auto, which is none; and "a-2-0" or one of the words for
+ * recompute.  They replace what the lists were; merak_given_fini() frees them.
+ *
+ *   recompute_p  out  the word; AUTO, or NONE of nothing, beside a list
+ *
+ * MERAK_ERR_CONFIG names the option, what was given and what was expected.
+ */
+enum merak_status merak_given_set_cut(const char *text,
+                                      struct merak_given_lists *lists,
+                                      struct merak_error *err) MERAK_CHECKED;
+enum merak_status
+merak_given_set_recompute(const char *text, struct merak_given_lists *lists,
+                          enum merak_recompute *recompute_p,
+                          struct merak_error *err) MERAK_CHECKED;
+void merak_given_fini(struct merak_given_lists *lists);
+
 /* A list of so many has this room at most. */
 #define MERAK_LIST_TEXT(n) (12 * (size_t)(n) + 4)
 

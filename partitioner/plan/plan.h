@@ -18,6 +18,13 @@ enum merak_recompute {
     MERAK_RECOMPUTE_AUTO,      /* each stage the least that fits */
 };
 
+/* How values that tensor ranks hold alike go to the next stage. */
+enum merak_boundary {
+    MERAK_BOUNDARY_AUTO,    /* whichever is there sooner */
+    MERAK_BOUNDARY_WHOLE,   /* each sends all of it */
+    MERAK_BOUNDARY_SCATTER, /* each sends a part, and it is gathered */
+};
+
 /* What a part drops after its forward and recomputes: program/recompute.c. */
 struct merak_drop {
     bool attention; /* what attention makes */

@@ -7,13 +7,6 @@
 
 #include "partitioner/program/program.h"
 
-/* What was asked for. */
-enum merak_boundary {
-    MERAK_BOUNDARY_AUTO,    /* whichever is there sooner */
-    MERAK_BOUNDARY_WHOLE,   /* each sends all of it */
-    MERAK_BOUNDARY_SCATTER, /* each sends a part, and it is gathered */
-};
-
 /* How many tensor ranks hold a value of this layout alike; *axis_p, which may
  * be NULL: the axis they are along, or MERAK_MAX_AXES: the whole group. */
 int merak_boundary_ways(const struct merak_sharded *sharded,

@@ -22,14 +22,14 @@
 
 static enum merak_recompute recompute_of(const struct merak_search *s)
 {
-    return s->in->pin.fix_recompute ? s->in->pin.recompute
-                                    : MERAK_RECOMPUTE_AUTO;
+    return s->in->pin.given[MERAK_CHOICE_RECOMPUTE] ? s->in->pin.recompute
+                                                    : MERAK_RECOMPUTE_AUTO;
 }
 
 bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     int rest = s->tasks / table->tp;
     size_t dp = (size_t)(rest / pp), pass = dp * table->micro_batch;
 
@@ -91,22 +91,23 @@ static enum merak_status rate_degrees(struct merak_search *s,
 static bool has_width(const struct merak_search *s,
                       const struct merak_table *like, int width)
 {
-    enum merak_pin pin = s->in->pin.sub_pipeline;
+    bool fixed = s->in->pin.given[MERAK_CHOICE_SUB_PIPELINE];
+    bool wanted = s->in->pin.sub_pipeline;
     size_t unit = s->in->pin.micro_batch;
 
     if (unit > 0 && unit != (size_t)width * like->micro_batch)
         return false;
     if (width == 1)
-        return merak_pin_allows(pin, false);
-    return (like->tp > 1 || pin == MERAK_PIN_YES) &&
-           merak_pin_allows(pin, true) &&
+        return merak_choice_allows(fixed, wanted, false);
+    return (like->tp > 1 || fixed) &&
+           merak_choice_allows(fixed, wanted, true) &&
            s->in->global_batch % (2 * like->micro_batch) == 0;
 }
 
 /* Is the order of nodes not the search's to find? */
 static bool is_pinned(const struct merak_search *s)
 {
-    return s->in->pin.fix_branches &&
+    return s->in->pin.given[MERAK_CHOICE_BRANCHES] &&
            s->in->pin.branches != MERAK_BRANCHES_AUTO;
 }
 
@@ -176,17 +177,17 @@ static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
                                       enum merak_branches branches)
 {
     struct merak_table *automatic[2], *on[2], *none[2] = {NULL, NULL};
-    struct merak_table like = {.tp = tp,
-                               .sp = s->in->pin.fix_sp ? s->in->pin.sp
-                                                       : MERAK_SP_AUTO,
-                               .tp_batch_percent = s->in->pin.tp_batch_percent,
-                               .micro_batch = b,
-                               .branches = branches};
+    struct merak_table like = {
+        .tp = tp,
+        .sp = s->in->pin.given[MERAK_CHOICE_SP] ? s->in->pin.sp : MERAK_SP_AUTO,
+        .tp_batch_percent = s->in->pin.tp_batch_percent,
+        .micro_batch = b,
+        .branches = branches};
     enum merak_status rc = merak_search_tables(s, &like, automatic);
 
     if (rc == MERAK_OK)
         rc = merak_search_rate_tables(s, automatic, none);
-    if (rc != MERAK_OK || tp == 1 || s->in->pin.fix_sp ||
+    if (rc != MERAK_OK || tp == 1 || s->in->pin.given[MERAK_CHOICE_SP] ||
         (automatic[0] == NULL && automatic[1] == NULL))
         return rc;
     like.sp = MERAK_SP_ON;
@@ -197,7 +198,7 @@ static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
 /* With nodes in the order in which they were described, then in others. */
 static enum merak_status rate_tables(struct merak_search *s, int tp, size_t b)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     enum merak_status rc = MERAK_OK;
 
     if (is_pinned(s))
@@ -216,7 +217,9 @@ bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
     size_t unit = s->in->pin.micro_batch;
 
     if (unit != 0 && unit != b &&
-        (unit != 2 * b || s->in->pin.sub_pipeline == MERAK_PIN_NO))
+        (unit != 2 * b ||
+         !merak_choice_allows(s->in->pin.given[MERAK_CHOICE_SUB_PIPELINE],
+                              s->in->pin.sub_pipeline, true)))
         return false;
     if (s->in->pin.tp_batch_percent > 0 && b % (size_t)tp != 0)
         return false;
@@ -266,7 +269,7 @@ enum merak_status merak_search_rate_all(struct merak_search *s)
             rc = rate_sizes(s, tp);
     }
     for (int tp = 2; tp <= most && rc == MERAK_OK; tp++) {
-        if (may_have_tp(s, tp) && !s->in->pin.fix_tp_batch)
+        if (may_have_tp(s, tp) && !s->in->pin.given[MERAK_CHOICE_TP_BATCH])
             rc = merak_search_rate_samples(s, tp);
     }
     /* Given cuts are counted as of a model without such blocks. */

@@ -53,7 +53,7 @@ enum merak_status merak_fixed_valid(const struct merak_given_lists *lists,
                       lists->n_cut + 1);
 }
 
-int merak_fixed_chunks(const struct merak_search_pins *pin, int pp)
+int merak_fixed_chunks(const struct merak_choices *pin, int pp)
 {
     return pin->chunks > 0 ? pin->chunks : merak_given_parts(&pin->list) / pp;
 }

@@ -43,23 +43,24 @@ bool merak_search_has_plan(const struct merak_search *of,
     return found;
 }
 
-void merak_search_narrow(struct merak_search_pins *pin)
+void merak_search_narrow(struct merak_choices *pin)
 {
-    if (pin->zero1 == MERAK_PIN_FREE)
-        pin->zero1 = MERAK_PIN_YES;
-    if (pin->order_tp_pp_dp == MERAK_PIN_FREE)
-        pin->order_tp_pp_dp = MERAK_PIN_NO;
+    static const enum merak_choice_id usual[] = {
+        MERAK_CHOICE_ZERO1, MERAK_CHOICE_ORDER, MERAK_CHOICE_SUB_PIPELINE,
+        MERAK_CHOICE_TP_BATCH};
+
+    for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++) {
+        const struct merak_choice *c = &merak_choice[usual[i]];
+
+        if (!pin->given[usual[i]])
+            merak_choice_set(c, pin, c->usual);
+        pin->given[usual[i]] = true;
+    }
     if (pin->schedule == NULL && pin->chunks == 0 &&
         merak_given_parts(&pin->list) == 0)
         pin->schedule = "1f1b";
-    if (pin->sub_pipeline == MERAK_PIN_FREE)
-        pin->sub_pipeline = MERAK_PIN_NO;
-    if (!pin->fix_tp_batch) {
-        pin->fix_tp_batch = true;
-        pin->tp_batch_percent = 0;
-    }
     if (pin->micro_batch == 0 && pin->tp_batch_percent == 0)
-        pin->micro_batch = pin->sub_pipeline == MERAK_PIN_YES ? 2 : 1;
+        pin->micro_batch = pin->sub_pipeline ? 2 : 1;
 }
 
 /* Is there a plan, of any tp and pp that are allowed? */
@@ -67,7 +68,7 @@ static bool would_do(const struct merak_search *s,
                      const struct merak_search_input *in)
 {
     struct merak_search_input one = *in;
-    const struct merak_search_pins *pin = &in->pin;
+    const struct merak_choices *pin = &in->pin;
     int tasks = in->nodes * in->ranks_per_node;
 
     merak_search_narrow(&one.pin);
@@ -131,7 +132,7 @@ static void insert_degrees(struct degrees near[MAX_NEAR], int *n,
 static int near_degrees(const struct merak_search *s,
                         struct degrees near[MAX_NEAR])
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     int n = 0;
 
     for (int tp = 1; tp <= s->in->ranks_per_node; tp++) {
@@ -172,7 +173,7 @@ static void name_degrees(struct degrees d, char *text)
 bool merak_search_has_degrees(const struct merak_search *s,
                               char given[MERAK_CHANGE_TEXT])
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     struct degrees near[MAX_NEAR];
 
     name_degrees((struct degrees){pin->tp, pin->pp, pin->dp, 0}, given);
@@ -230,7 +231,7 @@ static void insert_near(size_t near[MAX_NEAR], int *n, size_t value, size_t to)
 static bool change_batch(const struct merak_search *s, char *text)
 {
     struct merak_search_input in = *s->in;
-    const struct merak_search_pins *pin = &in.pin;
+    const struct merak_choices *pin = &in.pin;
     size_t b = s->in->global_batch, near[MAX_NEAR];
     size_t size = pin->micro_batch > 0 ? pin->micro_batch : 1;
     int n = 0;
@@ -326,9 +327,9 @@ static bool change_sub_pipeline(const struct merak_search *s, char *text)
 {
     struct merak_search_input in = *s->in;
 
-    if (in.pin.sub_pipeline != MERAK_PIN_YES)
+    if (!in.pin.sub_pipeline)
         return false;
-    in.pin.sub_pipeline = MERAK_PIN_NO;
+    in.pin.sub_pipeline = false;
     return change_to(s, &in, "sub-pipeline no", text);
 }
 
@@ -389,8 +390,8 @@ static bool change_recompute(const struct merak_search *s, char *text)
 {
     struct merak_search_input in = *s->in;
 
-    if (in.pin.list.drop == NULL &&
-        (!in.pin.fix_recompute || in.pin.recompute == MERAK_RECOMPUTE_AUTO))
+    if (in.pin.list.drop == NULL && (!in.pin.given[MERAK_CHOICE_RECOMPUTE] ||
+                                     in.pin.recompute == MERAK_RECOMPUTE_AUTO))
         return false;
     in.pin.list.drop = NULL;
     in.pin.recompute = MERAK_RECOMPUTE_AUTO;
@@ -406,9 +407,9 @@ static bool change_zero1(const struct merak_search *s, char *text)
 {
     struct merak_search_input in = *s->in;
 
-    if (in.pin.zero1 != MERAK_PIN_NO)
+    if (!in.pin.given[MERAK_CHOICE_ZERO1] || in.pin.zero1)
         return false;
-    in.pin.zero1 = MERAK_PIN_YES;
+    in.pin.zero1 = true;
     return change_to(s, &in, "zero1 yes", text);
 }
 
@@ -416,7 +417,7 @@ static bool change_sp(const struct merak_search *s, char *text)
 {
     struct merak_search_input in = *s->in;
 
-    if (!in.pin.fix_sp || in.pin.sp == MERAK_SP_AUTO)
+    if (!in.pin.given[MERAK_CHOICE_SP] || in.pin.sp == MERAK_SP_AUTO)
         return false;
     in.pin.sp = MERAK_SP_AUTO;
     return change_to(s, &in, "sp auto", text);

@@ -101,7 +101,7 @@ static enum merak_status find_cuts(const struct merak_search_input *in,
     struct merak_error why;
     enum merak_status rc = MERAK_OK;
 
-    asked.pin.fix_branches = true;
+    asked.pin.given[MERAK_CHOICE_BRANCHES] = true;
     asked.pin.branches = order->branches;
     if (merak_search(&asked, &result, &why) != MERAK_OK)
         return MERAK_OK;

@@ -18,7 +18,7 @@
 /* The fewest replicas that are left. */
 static int least_dp(const struct merak_search *s)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     int dp = 1;
 
     if (pin->dp > 0)
@@ -36,6 +36,7 @@ static int least_dp(const struct merak_search *s)
  */
 bool merak_search_is_hopeless(struct merak_search *s)
 {
+    const struct merak_choices *pin = &s->in->pin;
     double dp = least_dp(s);
     struct merak_state of;
 
@@ -43,8 +44,10 @@ bool merak_search_is_hopeless(struct merak_search *s)
         return false; /* the search says why */
     s->state = dp * of.whole + of.parted;
     if (dp > 1)
-        s->state += s->in->pin.zero1 == MERAK_PIN_NO ? (dp - 1) * of.parted
-                                                     : 4 * of.elements;
+        s->state += !merak_choice_allows(pin->given[MERAK_CHOICE_ZERO1],
+                                         pin->zero1, true)
+                        ? (dp - 1) * of.parted
+                        : 4 * of.elements;
     s->state /= s->tasks;
     return s->state > s->limit * MERAK_SEARCH_SLACK;
 }
@@ -84,29 +87,18 @@ static const struct merak_candidate *least(const struct merak_search *s)
 static struct merak_search_input only(const struct merak_search *s,
                                       const struct merak_candidate *c)
 {
-    const struct merak_plan *p = &c->plan;
+    const struct merak_choices *asked = &s->in->pin;
     struct merak_search_input in = *s->in;
+    static const enum merak_choice_id kept[] = {
+        MERAK_CHOICE_RECOMPUTE, MERAK_CHOICE_BOUNDARY, MERAK_CHOICE_BRANCHES};
 
-    in.pin = (struct merak_search_pins){
-        .tp = p->tp,
-        .pp = p->pp,
-        .dp = p->dp,
-        .micro_batch = p->micro_batch * (p->sub_pipeline ? 2 : 1),
-        .schedule = p->schedule,
-        .chunks = p->chunks,
-        .zero1 = p->zero1 ? MERAK_PIN_YES : MERAK_PIN_NO,
-        .order_tp_pp_dp = p->order_tp_pp_dp ? MERAK_PIN_YES : MERAK_PIN_NO,
-        .sub_pipeline = p->sub_pipeline ? MERAK_PIN_YES : MERAK_PIN_NO,
-        .fix_sp = true,
-        .sp = p->sp,
-        .fix_tp_batch = true,
-        .tp_batch_percent = p->tp_batch_percent,
-        .fix_branches = in.pin.fix_branches,
-        .branches = in.pin.branches,
-        .boundary = in.pin.boundary,
-        .fix_recompute = in.pin.fix_recompute,
-        .recompute = in.pin.recompute,
-        .list = in.pin.list};
+    merak_choices_of(&c->plan, &in.pin);
+    in.pin.list = asked->list;
+    in.pin.recompute = asked->recompute;
+    in.pin.boundary = asked->boundary;
+    in.pin.branches = asked->branches;
+    for (size_t i = 0; i < sizeof(kept) / sizeof(*kept); i++)
+        in.pin.given[kept[i]] = asked->given[kept[i]];
     return in;
 }
 
@@ -192,7 +184,7 @@ static bool has_no_degrees(const struct merak_search *s)
 /* Can tensor ranks not share out the micro-batch, as is asked? */
 static bool has_no_samples(const struct merak_search *s)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     bool sliced =
         pin->schedule != NULL && merak_schedule_slices(pin->schedule) > 1;
     size_t b = sliced ? 1 : pin->micro_batch;
@@ -200,7 +192,7 @@ static bool has_no_samples(const struct merak_search *s)
                 : pin->pp > 0 && pin->dp > 0
                     ? (size_t)(s->tasks / pin->pp / pin->dp)
                     : 1;
-    size_t half = tp > 1 && pin->sub_pipeline == MERAK_PIN_YES ? 2 : 1;
+    size_t half = tp > 1 && pin->sub_pipeline ? 2 : 1;
 
     if (pin->tp_batch_percent == 0 || b == 0 || b % (half * tp) == 0)
         return false;
@@ -220,7 +212,7 @@ static bool has_no_samples(const struct merak_search *s)
 /* Does no dp that is left, with the micro-batch, divide the batch? */
 static bool has_no_batch(const struct merak_search *s)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     size_t least_dp = 1, b = pin->micro_batch > 0 ? pin->micro_batch : 1;
 
     if (pin->dp > 0)
@@ -260,9 +252,9 @@ static void say_error(const struct merak_search *s,
 /* A sub-pipeline of an odd micro-batch? */
 static bool has_no_halves(const struct merak_search *s)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
 
-    if (pin->sub_pipeline != MERAK_PIN_YES || pin->micro_batch % 2 == 0)
+    if (!pin->sub_pipeline || pin->micro_batch % 2 == 0)
         return false;
     merak_fail(s->err, MERAK_ERR_CONFIG,
                "a sub-pipeline halves the micro-batch: %zu is odd",
@@ -273,7 +265,7 @@ static bool has_no_halves(const struct merak_search *s)
 /* pp, as far as it is asked for; 0: it is not. */
 static int pp_asked(const struct merak_search *s)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
 
     if (pin->pp == 0 && pin->tp > 0 && pin->dp > 0)
         return s->tasks / pin->tp / pin->dp;
@@ -283,7 +275,7 @@ static int pp_asked(const struct merak_search *s)
 /* Does no pp of the ranks have so many parts? */
 static bool has_no_pp(const struct merak_search *s, int parts)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     bool found = parts == 1;
 
     for (int pp = 2; pp <= parts && pp <= s->tasks; pp++)
@@ -295,7 +287,7 @@ static bool has_no_pp(const struct merak_search *s, int parts)
 /* Do given lists not go with degrees and chunks, or with the model? */
 static bool has_no_lists(const struct merak_search *s)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     int parts = merak_given_parts(&pin->list), pp = pp_asked(s);
     struct merak_error why = s->fixed_error;
     struct merak_plan plan = {.pp = pp};
@@ -321,7 +313,7 @@ static bool has_no_lists(const struct merak_search *s)
 }
 
 /* Parts of a stage that are its own, as asked for. */
-static int own_chunks(const struct merak_search_pins *pin)
+static int own_chunks(const struct merak_choices *pin)
 {
     const struct merak_schedule *schedule;
 
@@ -335,7 +327,7 @@ static int own_chunks(const struct merak_search_pins *pin)
 /* More stages, or parts, than the model has places for? */
 static bool has_no_parts(const struct merak_search *s)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     int chunks = own_chunks(pin), most = 0;
     char of[32] = "";
 
@@ -357,7 +349,7 @@ static bool has_no_parts(const struct merak_search *s)
 /* Does the schedule not go with slices, micro-batch or chunks? */
 static bool has_no_schedule(const struct merak_search *s)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     struct merak_plan plan = {.tp = 1,
                               .dp = 1,
                               .pp = pin->pp > 0 ? pin->pp : 2,
@@ -394,7 +386,7 @@ static bool has_no_schedule(const struct merak_search *s)
 
 static void say_what_binds(const struct merak_search *s)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
 
     if (has_no_degrees(s))
         return;

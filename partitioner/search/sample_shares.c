@@ -29,7 +29,7 @@ bool merak_search_may_pay(const struct merak_search *s,
                           const struct merak_table *like,
                           const struct merak_sharded *sharded)
 {
-    if (like->tp_batch_percent == 0 || s->in->pin.fix_tp_batch)
+    if (like->tp_batch_percent == 0 || s->in->pin.given[MERAK_CHOICE_TP_BATCH])
         return true;
     return sharded->samples &&
            (is_small(s) || (sharded->saved >= LEAST_SAVED &&
@@ -43,7 +43,7 @@ bool merak_search_may_pay(const struct merak_search *s,
 static enum merak_status rate_samples(struct merak_search *s, int tp,
                                       int percent, bool *rated_p)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     struct merak_table *table[2] = {NULL, NULL}, *none[2] = {NULL, NULL};
     struct merak_table like = {.tp = tp,
                                .tp_batch_percent = percent,
@@ -53,9 +53,10 @@ static enum merak_status rate_samples(struct merak_search *s, int tp,
     enum merak_status rc = MERAK_OK;
 
     like.sp = percent == 100 && !is_small(s) ? MERAK_SP_OFF : MERAK_SP_AUTO;
-    if (pin->fix_sp)
+    if (pin->given[MERAK_CHOICE_SP])
         like.sp = pin->sp;
-    if (pin->fix_branches && pin->branches != MERAK_BRANCHES_AUTO)
+    if (pin->given[MERAK_CHOICE_BRANCHES] &&
+        pin->branches != MERAK_BRANCHES_AUTO)
         like.branches = pin->branches;
     for (size_t b = (size_t)tp, idle = 0;
          b <= s->in->global_batch && idle < 2 && rc == MERAK_OK;

@@ -15,28 +15,9 @@
 #define MERAK_PARTITIONER_SEARCH_SEARCH_H
 
 #include "partitioner/device/device.h"
-#include "partitioner/plan/list_text.h"
+#include "partitioner/plan/choice.h"
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/program/boundary.h"
-
-enum merak_pin { MERAK_PIN_FREE, MERAK_PIN_NO, MERAK_PIN_YES };
-
-/* Choices that are not the search's: 0 leaves one free. */
-struct merak_search_pins {
-    int tp, pp, dp;
-    size_t micro_batch; /* of a sub-pipeline: both halves */
-    const char *schedule;
-    int chunks;
-    enum merak_pin zero1, order_tp_pp_dp, sub_pipeline;
-    bool fix_sp, fix_tp_batch, fix_recompute, fix_branches;
-    enum merak_branches branches; /* if fix_branches; AUTO is none fixed */
-    enum merak_seq_parallel sp;   /* if fix_sp */
-    int tp_batch_percent;         /* if fix_tp_batch: plan.tp_batch_percent */
-    enum merak_boundary boundary;
-    enum merak_recompute recompute; /* if fix_recompute; else AUTO */
-    struct merak_given_lists list;  /* its drop is before recompute; as many
-                                       parts as pp and chunks come to */
-};
 
 struct merak_search_input {
     merak_describe_fn describe; /* called with several micro-batch sizes */
@@ -48,7 +29,8 @@ struct merak_search_input {
     size_t memory_bytes; /* an arena may take; 0: the device's */
     int threads;         /* per rank, for the plan */
     const struct merak_device *device;
-    struct merak_search_pins pin;
+    struct merak_choices pin; /* what is given is not the search's; a list
+                                 drop comes before recompute */
     /* as in struct merak_program_options */
     size_t (*scratch)(void *arg, const char *op,
                       const struct merak_kernel_call *call);

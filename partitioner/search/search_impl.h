@@ -72,11 +72,6 @@ double merak_search_effort(const struct merak_candidate *c);
 /* Simulated if it was, else rated. */
 double merak_search_time(const struct merak_candidate *c);
 
-static inline bool merak_pin_allows(enum merak_pin pin, bool value)
-{
-    return pin == MERAK_PIN_FREE || (pin == MERAK_PIN_YES) == value;
-}
-
 /* Seconds that a step takes at least, were it cut perfectly. */
 double merak_search_lower_bound(const struct merak_candidate *cand);
 /* What a table says of a plan. */
@@ -186,7 +181,7 @@ enum merak_status merak_search_no_division(const struct merak_search *s);
 bool merak_search_has_plan(const struct merak_search *s,
                            const struct merak_search_input *in);
 /* Fix what is free to what fits soonest. */
-void merak_search_narrow(struct merak_search_pins *pin);
+void merak_search_narrow(struct merak_choices *pin);
 /* Are the degrees that are asked for those of some plan?  Names them. */
 bool merak_search_has_degrees(const struct merak_search *s,
                               char given[MERAK_CHANGE_TEXT]);

@@ -103,7 +103,7 @@ static enum merak_status rate_order(struct merak_search *s,
 {
     const struct merak_plan *p = &cand->plan;
     bool shares = p->dp > 1 || (p->tp > 1 && p->tp_batch_percent > 0);
-    enum merak_pin pin = s->in->pin.zero1;
+    bool fixed = s->in->pin.given[MERAK_CHOICE_ZERO1];
     struct merak_table *table;
     struct merak_error why;
     const int *like = NULL;
@@ -131,8 +131,8 @@ static enum merak_status rate_order(struct merak_search *s,
     for (int zero1 = 1; zero1 >= 0 && rc == MERAK_OK; zero1--) {
         struct merak_candidate c = *cand;
 
-        if (!merak_pin_allows(pin, zero1 == 1) ||
-            (zero1 == 0 && !shares && pin == MERAK_PIN_FREE))
+        if (!merak_choice_allows(fixed, s->in->pin.zero1, zero1 == 1) ||
+            (zero1 == 0 && !shares && !fixed))
             continue;
         c.plan.zero1 = zero1 == 1;
         rc = merak_search_rate_variant(s, &c, &like);
@@ -144,11 +144,12 @@ static enum merak_status rate_order(struct merak_search *s,
 static bool has_order(const struct merak_search *s,
                       const struct merak_plan *plan, bool order_tp_pp_dp)
 {
-    enum merak_pin pin = s->in->pin.order_tp_pp_dp;
+    bool fixed = s->in->pin.given[MERAK_CHOICE_ORDER];
     bool levels = s->in->nodes > 1 && plan->dp > 1 && plan->pp > 1;
 
-    return merak_pin_allows(pin, order_tp_pp_dp) &&
-           (!order_tp_pp_dp || levels || pin == MERAK_PIN_YES);
+    return merak_choice_allows(fixed, s->in->pin.order_tp_pp_dp,
+                               order_tp_pp_dp) &&
+           (!order_tp_pp_dp || levels || fixed);
 }
 
 static enum merak_status rate_orders(struct merak_search *s,

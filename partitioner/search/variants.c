@@ -25,7 +25,7 @@ static enum merak_status rate_variants(struct merak_search *s,
                                        struct merak_candidate *cand,
                                        bool *recomputes_p)
 {
-    const struct merak_search_pins *pin = &s->in->pin;
+    const struct merak_choices *pin = &s->in->pin;
     bool levels = s->in->nodes > 1 && cand->plan.dp > 1 && cand->plan.pp > 1;
     bool shares =
         cand->plan.dp > 1 ||
@@ -37,12 +37,13 @@ static enum merak_status rate_variants(struct merak_search *s,
         for (int order = 0; order < 2 && rc == MERAK_OK; order++) {
             struct merak_candidate c = *cand;
 
-            if (!merak_pin_allows(pin->zero1, zero1 == 1) ||
-                !merak_pin_allows(pin->order_tp_pp_dp, order == 1))
+            if (!merak_choice_allows(pin->given[MERAK_CHOICE_ZERO1], pin->zero1,
+                                     zero1 == 1) ||
+                !merak_choice_allows(pin->given[MERAK_CHOICE_ORDER],
+                                     pin->order_tp_pp_dp, order == 1))
                 continue;
-            if ((zero1 == 0 && !shares && pin->zero1 == MERAK_PIN_FREE) ||
-                (order == 1 && !levels &&
-                 pin->order_tp_pp_dp == MERAK_PIN_FREE))
+            if ((zero1 == 0 && !shares && !pin->given[MERAK_CHOICE_ZERO1]) ||
+                (order == 1 && !levels && !pin->given[MERAK_CHOICE_ORDER]))
                 continue;
             c.plan.zero1 = zero1 == 1;
             c.plan.order_tp_pp_dp = order == 1;
@@ -274,7 +275,8 @@ static enum merak_status sliced_table(struct merak_search *s,
     enum merak_status rc = MERAK_OK;
 
     *table_p = NULL;
-    if (!whole->may_slice && (s->in->pin.fix_sp || whole->sp == MERAK_SP_ON))
+    if (!whole->may_slice &&
+        (s->in->pin.given[MERAK_CHOICE_SP] || whole->sp == MERAK_SP_ON))
         return MERAK_OK;
     if (!whole->may_slice)
         like.sp = MERAK_SP_OFF;

@@ -16,38 +16,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Degrees that were given, or said to be auto. */
-static int degree_of(bool given, int degree)
+/* What is given, but for degrees that are said to be auto. */
+static struct merak_choices pins_of(const struct merak_choices *choice)
 {
-    return given && degree > 0 ? degree : 0;
-}
+    struct merak_choices pin = *choice;
 
-static void fill_pins(const struct plan_options *opt,
-                      struct merak_search_pins *pin)
-{
-    const struct merak_plan *plan = &opt->plan;
-
-    *pin = (struct merak_search_pins){
-        .tp = degree_of(opt->given.tp, plan->tp),
-        .pp = degree_of(opt->given.pp, plan->pp),
-        .dp = degree_of(opt->given.dp, plan->dp),
-        .micro_batch = opt->given.micro_batch ? plan->micro_batch : 0,
-        .schedule = opt->given.schedule ? plan->schedule : NULL,
-        .chunks = opt->given.chunks ? plan->chunks : 0,
-        .sub_pipeline =
-            merak_pin_of(opt->given.sub_pipeline, plan->sub_pipeline),
-        .fix_recompute = opt->given.recompute,
-        .recompute = plan->recompute,
-        .zero1 = merak_pin_of(opt->given.zero1, plan->zero1),
-        .order_tp_pp_dp = merak_pin_of(opt->given.order, plan->order_tp_pp_dp),
-        .fix_sp = opt->given.sp,
-        .sp = plan->sp,
-        .fix_tp_batch = opt->given.tp_batch,
-        .tp_batch_percent = plan->tp_batch_percent,
-        .fix_branches = opt->given.branches,
-        .branches = plan->branches,
-        .boundary = opt->boundary,
-        .list = opt->list};
+    pin.tp = pin.tp > 0 ? pin.tp : 0;
+    pin.pp = pin.pp > 0 ? pin.pp : 0;
+    pin.dp = pin.dp > 0 ? pin.dp : 0;
+    return pin;
 }
 
 /* The kernels of a run on the device: `merak calibrate` begins a device's
@@ -93,8 +70,8 @@ static enum merak_status fill_input(struct plan_auto *plan,
                                                   : plan->device.ranks_per_node,
         .memory_bytes = opt->plan.memory_bytes,
         .threads = 1,
-        .device = &plan->device};
-    fill_pins(opt, &plan->in.pin);
+        .device = &plan->device,
+        .pin = pins_of(&opt->choice)};
     return fill_scratch(plan, err);
 }
 

@@ -26,9 +26,6 @@ enum merak_status merak_plan_auto(const struct plan_options *opt,
 void plan_report_heading(const struct plan_auto *plan,
                          const struct merak_search_result *result, char *text,
                          size_t bytes);
-/* choices.c: "tp=2,pp=4,..", all that a plan that was searched for chooses, as
- * --what-if takes it; the caller's to free, NULL when out of memory. */
-char *plan_choices_text(const struct merak_plan *plan);
 /* plan_report.c: the chosen plan with what automatic choices came to; and what
  * its FLOP/s are a share of. */
 void plan_report_choice(const struct merak_search_result *result, char *text,

@@ -64,7 +64,7 @@ static void put_head(FILE *out, const struct plan_drawing *d)
 /* All choices, to be given to a search again. */
 static void put_choices(FILE *out, const struct merak_plan *plan)
 {
-    char *choices = plan_choices_text(plan);
+    char *choices = merak_choices_line(plan);
 
     if (choices != NULL) {
         fputs("<p><code>--what-if ", out);

@@ -3,13 +3,13 @@
  * them */
 #include "config.h"
 
-#include "runtime/plan/cut_options.h"
 #include "runtime/plan/planned_model.h"
 #include "runtime/plan/plan_options.h"
 
 #include "base/error.h"
 #include "base/options.h"
 #include "partitioner/device/device.h"
+#include "partitioner/program/boundary.h"
 #include "runtime/train/phases.h"
 
 #include <limits.h>
@@ -19,81 +19,26 @@
 
 #define AT(field) offsetof(struct plan_options, field)
 #define GIVEN(field) .given = AT(given.field)
+#define GIVEN_CHOICE(ID) .given = AT(choice.given[MERAK_CHOICE_##ID])
 #define DEGREE .least = 1, .most = 65535
 #define MOST_GIB 1e6
 
-static enum merak_status set_cut(void *target, const char *text,
-                                 struct merak_error *err)
-{
-    struct plan_options *opt = target;
+/* As the help has them. */
+#define CHOICES(first, last) MERAK_CHOICE_ROWS(option, first, last, AT(choice))
+#define CHOICE_ROWS                                                         \
+    CHOICES(TP, SUB_PIPELINE), CHOICES(RECOMPUTE, RECOMPUTE),               \
+        CHOICES(ZERO1, SP), CHOICES(TP_BATCH, BOUNDARY), CHOICES(CUT, CUT), \
+        CHOICES(BRANCHES, COUNT - 1)
 
-    return plan_lists_cut(text, &opt->list, err);
-}
+static const struct merak_option choice_rows[] = {CHOICE_ROWS};
 
-static enum merak_status set_recompute(void *target, const char *text,
-                                       struct merak_error *err)
-{
-    struct plan_options *opt = target;
+enum { N_CHOICE_ROWS = sizeof(choice_rows) / sizeof(choice_rows[0]) };
 
-    return plan_lists_recompute(text, &opt->list, &opt->plan.recompute, err);
-}
+static const struct merak_option_table choices = {choice_rows, N_CHOICE_ROWS};
 
-/* The choices of a plan come first, each with a flag that says it was given;
- * what only a search reads comes last. */
+/* What only a search reads comes last. */
 static const struct merak_option rows[] = {
-    {"tp", MERAK_OPTION_INT, AT(plan.tp), .about = "tensor-parallel degree (1)",
-     DEGREE, .words = "auto", GIVEN(tp)},
-    {"pp", MERAK_OPTION_INT, AT(plan.pp), .about = "pipeline stages (1)",
-     DEGREE, .words = "auto", GIVEN(pp)},
-    {"dp", MERAK_OPTION_INT, AT(plan.dp), .about = "replicas (1)", DEGREE,
-     .words = "auto", GIVEN(dp)},
-    {"micro-batch", MERAK_OPTION_SIZE, AT(plan.micro_batch),
-     .about = "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX,
-     GIVEN(micro_batch)},
-    {"schedule", MERAK_OPTION_NAME, AT(plan.schedule),
-     .about = "order of forwards and backwards, or auto; a wrong name lists "
-              "them (1f1b)",
-     GIVEN(schedule)},
-    {"chunks", MERAK_OPTION_INT, AT(plan.chunks),
-     .about = "model parts per rank, for interleaved schedules (1); 2 or 3 "
-              "of interlaced (3)",
-     DEGREE, GIVEN(chunks)},
-    {"sub-pipeline", MERAK_OPTION_BOOL, AT(plan.sub_pipeline),
-     .about =
-         "micro-batches in two halves, exchanges of one behind compute of the "
-         "other (no)",
-     .words = "no|yes", GIVEN(sub_pipeline)},
-    {"recompute", MERAK_OPTION_CALL,
-     .about =
-         "none, full, selective (attention) or auto: per stage the least that "
-         "fits; or for each part a (attention) or how many of its first "
-         "blocks: a-2-0 (none)",
-     .arg = "WORD", .set = set_recompute, GIVEN(recompute)},
-    {"zero1", MERAK_OPTION_BOOL, AT(plan.zero1),
-     .about = "optimizer state split over replicas: yes or no (yes)",
-     .words = "no|yes", GIVEN(zero1)},
-    {"order", MERAK_OPTION_BOOL, AT(plan.order_tp_pp_dp),
-     .about = "tp-dp-pp or tp-pp-dp: how ranks are numbered (tp-dp-pp)",
-     .words = "tp-dp-pp|tp-pp-dp", GIVEN(order)},
-    {"sp", MERAK_OPTION_WORD, AT(plan.sp),
-     .about = "sequence parallelism: auto, off or on (auto)",
-     .words = "auto|off|on", GIVEN(sp)},
-    {"tp-batch", MERAK_OPTION_INT, AT(plan.tp_batch_percent),
-     .about = "percent of the model, from its end, where tensor ranks may "
-              "share out samples and hold whole weights (0)",
-     .most = 100, GIVEN(tp_batch)},
-    {"boundary", MERAK_OPTION_WORD, AT(boundary),
-     .about = "what tensor ranks hold alike, to the next stage: auto, whole "
-              "or scatter (auto)",
-     .words = "auto|whole|scatter", GIVEN(boundary)},
-    {"cut", MERAK_OPTION_CALL,
-     .about = "places where parts but the first begin, 1-3-5, or auto (even "
-              "work)",
-     .arg = "PLACES", .set = set_cut, GIVEN(cut)},
-    {"branches", MERAK_OPTION_WORD, AT(plan.branches),
-     .about = "order of nodes, where the model is no chain: described, "
-              "gathered, blocks or auto (described)",
-     .words = "described|gathered|blocks|auto", GIVEN(branches)},
+    CHOICE_ROWS,
     {"model", MERAK_OPTION_TEXT, AT(model),
      .about = "Hugging Face folder, or its config.json (required)",
      .arg = "DIR"},
@@ -115,8 +60,8 @@ static const struct merak_option rows[] = {
     {"dtype", MERAK_OPTION_WORD, AT(plan.dtype),
      .about = "fp32 or bf16 (fp32; with a device the faster)",
      .words = "fp32|bf16", GIVEN(dtype)},
-    {"no-zero1", MERAK_OPTION_NO, AT(plan.zero1), .about = "as zero1 no",
-     GIVEN(zero1)},
+    {"no-zero1", MERAK_OPTION_NO, AT(choice.zero1), .about = "as zero1 no",
+     GIVEN_CHOICE(ZERO1)},
     {"backend", MERAK_OPTION_TEXT, AT(backend),
      .about = "kernels whose scratch memory is counted (cpu; the device's)",
      .arg = "NAME", GIVEN(backend)},
@@ -160,22 +105,18 @@ static const struct merak_option rows[] = {
 
 enum {
     N_ROWS = sizeof(rows) / sizeof(rows[0]),
-    N_CHOICES = 15,
     N_SEARCH = 5,
 };
 
 static const struct merak_option_table table = {rows, N_ROWS};
-static const struct merak_option_table choices = {rows, N_CHOICES};
 
 /* --- choices that are fixed ----------------------------------------------- */
 
 static enum merak_status no_choice(const char *name, struct merak_error *err)
 {
-    char list[160] = "";
+    char list[160];
 
-    for (int i = 0; i < N_CHOICES; i++)
-        snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s",
-                 i > 0 ? ", " : "", rows[i].name);
+    merak_options_names(&choices, list, sizeof(list));
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "--what-if: no choice \"%.40s\"; there are %s", name,
                       list);
@@ -183,14 +124,12 @@ static enum merak_status no_choice(const char *name, struct merak_error *err)
 
 /* Fixed already, by its option or earlier in the list?  Of two values one
  * would be dropped without a word. */
-static enum merak_status check_once(const struct plan_options *opt,
+static enum merak_status check_once(const struct merak_choices *made,
                                     const char *name, const char *value,
                                     struct merak_error *err)
 {
-    for (int i = 0; i < N_CHOICES; i++) {
-        const bool *given = (const void *)((const char *)opt + rows[i].given);
-
-        if (*given && strcmp(rows[i].name, name) == 0)
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        if (made->given[i] && strcmp(merak_choice[i].option.name, name) == 0)
             return merak_fail(err, MERAK_ERR_CONFIG,
                               "--what-if %s=%.40s: %s is fixed already, by "
                               "--%s or in the same list; give it once",
@@ -204,7 +143,7 @@ static enum merak_status fix_choices(struct plan_options *opt,
                                      struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
-    char *text = opt->choices = strdup(opt->what_if);
+    char *text = opt->words = strdup(opt->what_if);
 
     if (text == NULL)
         return merak_fail_nomem(err, strlen(opt->what_if));
@@ -224,9 +163,10 @@ static enum merak_status fix_choices(struct plan_options *opt,
                               "--what-if: \"%s=%.60s\" is more than one "
                               "choice; write commas between: tp=2,pp=2",
                               text, value);
-        rc = check_once(opt, text, value, err);
+        rc = check_once(&opt->choice, text, value, err);
         if (rc == MERAK_OK)
-            rc = merak_options_set(&choices, text, value, opt, err);
+            rc = merak_options_set(&merak_choice_table, text, value,
+                                   &opt->choice, err);
         if (rc == MERAK_ERR_NOT_FOUND)
             return no_choice(text, err);
         text = next;
@@ -247,23 +187,20 @@ static enum merak_status count_microbatches(struct plan_options *opt,
     return merak_plan_split_batch(&opt->plan, opt->global_batch, err);
 }
 
-/* Cuts, recomputation and the order of nodes of a plan whose degrees are
- * given. */
+/* Cuts and recomputation of a plan whose degrees are given. */
 static enum merak_status take_lists(struct plan_options *opt,
                                     struct merak_error *err)
 {
     const struct merak_schedule *schedule;
     enum merak_status rc = MERAK_OK;
 
-    if (opt->plan.branches == MERAK_BRANCHES_AUTO)
-        opt->plan.branches = MERAK_BRANCHES_DESCRIBED;
-    if (merak_given_parts(&opt->list) == 0)
+    if (merak_given_parts(&opt->choice.list) == 0)
         return MERAK_OK;
     rc = merak_plan_schedule(&opt->plan, &schedule, err);
     if (rc == MERAK_OK)
-        rc = merak_given_check(&opt->list, &opt->plan, err);
-    opt->plan.cut = opt->list.cut;
-    opt->plan.drop = opt->list.drop;
+        rc = merak_given_check(&opt->choice.list, &opt->plan, err);
+    opt->plan.cut = opt->choice.list.cut;
+    opt->plan.drop = opt->choice.list.drop;
     return rc;
 }
 
@@ -320,12 +257,9 @@ static enum merak_status check(struct plan_options *opt,
 
     if (rc != MERAK_OK)
         return rc;
-    if (strcmp(opt->plan.schedule, "auto") == 0) { /* as if it were left out */
-        snprintf(opt->plan.schedule, sizeof(opt->plan.schedule), "1f1b");
-        opt->given.schedule = false;
-    }
-    if (opt->given.schedule &&
-        merak_schedule_find(opt->plan.schedule, &schedule, err) != MERAK_OK)
+    merak_choices_settle(&opt->choice);
+    if (opt->choice.schedule != NULL &&
+        merak_schedule_find(opt->choice.schedule, &schedule, err) != MERAK_OK)
         return err->status;
     if (opt->print != NULL && strcmp(opt->print, "device") == 0)
         return check_print_device(opt, err);
@@ -346,12 +280,13 @@ static enum merak_status check(struct plan_options *opt,
     opt->plan.memory_bytes = (size_t)opt->memory_bytes;
     opt->search = opt->device != NULL || opt->given.nodes ||
                   opt->ranks_per_node > 0 || opt->what_if != NULL ||
-                  opt->plan.tp < 0 || opt->plan.pp < 0 || opt->plan.dp < 0;
+                  opt->choice.tp < 0 || opt->choice.pp < 0 ||
+                  opt->choice.dp < 0;
     if (opt->search)
         return check_search(opt, err);
-    opt->plan.chunks = merak_plan_chunks(&opt->plan);
+    merak_choices_take(&opt->choice, &opt->plan);
     opt->plan.scatter = /* all links are alike */
-        merak_boundary_choose(opt->boundary, &opt->cost, &opt->plan, 0);
+        merak_boundary_choose(opt->choice.boundary, &opt->cost, &opt->plan, 0);
     rc = count_microbatches(opt, err);
     return rc == MERAK_OK ? take_lists(opt, err) : rc;
 }
@@ -366,14 +301,7 @@ enum merak_status plan_options_parse(int argc, char **argv,
     *opt = (struct plan_options){.own = own,
                                  .backend = "cpu",
                                  .nodes = 1,
-                                 .plan = {.tp = 1,
-                                          .pp = 1,
-                                          .dp = 1,
-                                          .micro_batch = 1,
-                                          .zero1 = true,
-                                          .dtype = MERAK_F32,
-                                          .threads = 1,
-                                          .schedule = "1f1b"},
+                                 .plan = {.dtype = MERAK_F32, .threads = 1},
                                  .cost = *merak_cost_default()};
     rc = merak_options_parse(&table, argc, argv, opt, &opt->help, err);
     if (rc == MERAK_OK && !opt->help && opt->what_if != NULL)
@@ -383,8 +311,8 @@ enum merak_status plan_options_parse(int argc, char **argv,
 
 void plan_options_fini(struct plan_options *opt)
 {
-    plan_lists_fini(&opt->list);
-    free(opt->choices);
+    merak_given_fini(&opt->choice.list);
+    free(opt->words);
 }
 
 static bool is_output(const char *path)
@@ -411,7 +339,7 @@ static void print_rows(const char *heading, int first, int n)
 void plan_options_help(const struct merak_plan_program *own)
 {
     /* without --model and --config-unknown */
-    int first = N_CHOICES + (own != NULL ? 2 : 0);
+    int first = N_CHOICE_ROWS + (own != NULL ? 2 : 0);
 
     printf("usage: %s plan %s[OPTION]...\n\n",
            own != NULL ? own->name : "merak",
@@ -419,7 +347,7 @@ void plan_options_help(const struct merak_plan_program *own)
     puts("What a training run would look like, without running it: stages, "
          "memory per\n"
          "rank, step time, idle time, and a picture of the step.");
-    print_rows("\nThe choices:", 0, N_CHOICES);
+    print_rows("\nThe choices:", 0, N_CHOICE_ROWS);
     print_rows("\nThe run, and what to print:", first,
                N_ROWS - first - N_SEARCH);
     print_rows("\nWith one of these, or a degree that is auto, all choices "

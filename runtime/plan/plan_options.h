@@ -3,8 +3,8 @@
 #ifndef MERAK_RUNTIME_PLAN_OPTIONS_H
 #define MERAK_RUNTIME_PLAN_OPTIONS_H
 
-#include "partitioner/plan/list_text.h"
-#include "partitioner/program/boundary.h"
+#include "partitioner/device/cost_model.h"
+#include "partitioner/plan/choice.h"
 #include "runtime/plan/plan_run.h"
 
 struct plan_options {
@@ -20,20 +20,16 @@ struct plan_options {
     unsigned phases;   /* what it and --program ask for */
     bool program, help;
     bool print_device;      /* and nothing else */
-    struct merak_plan plan; /* degrees may be MERAK_OPTION_AUTO */
-    enum merak_boundary boundary;
-    struct merak_given_lists list; /* owned; a search's, else the plan has
-                                      them */
+    struct merak_choices choice; /* as given; its lists are owned */
+    struct merak_plan plan; /* of the choices, unless one is searched for */
     double memory_bytes;           /* 0: not said */
     double unit_ms;                /* 0: times as the cost model says */
     struct merak_cost_model cost;
     struct {
-        bool tp, pp, dp, micro_batch, schedule, chunks, recompute, sub_pipeline,
-            zero1, order, sp, tp_batch, boundary, cut, branches, dtype, cost,
-            nodes, backend;
+        bool dtype, cost, nodes, backend;
     } given;
-    bool search;   /* choices that were not given are searched for */
-    char *choices; /* what_if cut into words */
+    bool search; /* choices that were not given are searched for */
+    char *words; /* what_if cut into words */
 };
 
 /* MERAK_ERR_CONFIG names the option, what was given and what was expected;

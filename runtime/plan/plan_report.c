@@ -49,7 +49,7 @@ void plan_report_heading(const struct plan_auto *plan,
 /* To be pasted, and changed. */
 static void print_choices(const struct merak_plan *plan)
 {
-    char *choices = plan_choices_text(plan);
+    char *choices = merak_choices_line(plan);
 
     if (choices != NULL)
         printf("--what-if %s\n", choices);
@@ -171,15 +171,18 @@ static void print_memory(const struct merak_search_result *r)
 static void print_others(const struct merak_plan *p,
                          const struct merak_plan *chosen)
 {
-    static const char *const sp[] = {
-        [MERAK_SP_AUTO] = "auto", [MERAK_SP_OFF] = "off", [MERAK_SP_ON] = "on"};
+    struct merak_choices choices;
+    char text[MERAK_CHOICE_TEXT(0)];
 
-    if (p->sp != chosen->sp)
-        printf(", sp %s", sp[p->sp]);
-    if (p->zero1 != chosen->zero1)
-        printf(", zero1 %s", p->zero1 ? "yes" : "no");
-    if (p->order_tp_pp_dp != chosen->order_tp_pp_dp)
-        printf(", order %s", p->order_tp_pp_dp ? "tp-pp-dp" : "tp-dp-pp");
+    merak_choices_of(p, &choices);
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+
+        if (!c->is_told || merak_choice_compare(c, p, chosen) == 0)
+            continue;
+        merak_choice_text(c, &choices, text, sizeof(text));
+        printf(", %s %s", c->option.name, text);
+    }
 }
 
 static void print_runner(const struct merak_search_choice *c,

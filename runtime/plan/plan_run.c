@@ -361,7 +361,8 @@ static enum merak_status plan_given(const struct plan_options *opt,
         rc = plan_model_passes(&model, filled.seq, &passes, err);
     }
     if (rc == MERAK_OK) {
-        merak_plan_take_passes(&filled.plan, passes, opt->given.schedule);
+        merak_plan_take_passes(&filled.plan, passes,
+                               opt->choice.schedule != NULL);
         rc = make_report(&r, err);
     }
     if (rc == MERAK_OK)

@@ -100,35 +100,22 @@ static enum merak_status find_links(struct merak_trainer *t,
 
 /* What was said is not changed. */
 static enum merak_status fill_pins(const struct merak_trainer *t,
-                                   struct merak_search_pins *pin,
+                                   struct merak_choices *pin,
                                    struct merak_error *err)
 {
     const struct merak_train_options *o = &t->opt;
     const struct merak_ranks *r = &t->ranks;
     enum merak_order order = MERAK_ORDER_AUTO;
 
-    *pin = (struct merak_search_pins){
-        .tp = r->tp,
-        .pp = r->pp,
-        .dp = r->dp,
-        .micro_batch = o->given.micro_batch ? o->micro_batch : 0,
-        .schedule = o->given.schedule ? o->schedule : NULL,
-        .chunks = o->given.chunks ? o->chunks : 0,
-        .sub_pipeline = merak_pin_of(o->given.sub_pipeline, o->sub_pipeline),
-        .zero1 = merak_pin_of(o->given.zero1, o->zero1),
-        .fix_recompute = o->given.recompute,
-        .recompute = o->recompute,
-        .fix_sp = o->given.sp,
-        .sp = o->sp,
-        .fix_tp_batch = o->given.tp_batch,
-        .tp_batch_percent = o->tp_batch,
-        .boundary = o->boundary,
-        .fix_branches = o->branches != MERAK_BRANCHES_AUTO,
-        .branches = o->branches};
+    *pin = o->choice;
+    pin->tp = r->tp;
+    pin->pp = r->pp;
+    pin->dp = r->dp;
+    pin->given[MERAK_CHOICE_BRANCHES] = pin->branches != MERAK_BRANCHES_AUTO;
     if (r->launched)
         order = r->launch.input.order;
-    pin->order_tp_pp_dp =
-        merak_pin_of(order != MERAK_ORDER_AUTO, order == MERAK_ORDER_TP_PP_DP);
+    pin->given[MERAK_CHOICE_ORDER] = order != MERAK_ORDER_AUTO;
+    pin->order_tp_pp_dp = order == MERAK_ORDER_TP_PP_DP;
     if (o->emu_unit_ms > 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--emu-unit-ms makes all stages alike: there is "
@@ -239,15 +226,6 @@ static enum merak_status check_number(const char *name, bool given, size_t said,
     return contradicts(name, a, b, err);
 }
 
-static enum merak_status check_word(const char *name, bool given, int said,
-                                    int has, const char *const *words,
-                                    struct merak_error *err)
-{
-    return !given || said == has
-               ? MERAK_OK
-               : contradicts(name, words[said], words[has], err);
-}
-
 static enum merak_status check_tasks(const struct merak_trainer *t,
                                      struct merak_error *err)
 {
@@ -264,75 +242,70 @@ static enum merak_status check_tasks(const struct merak_trainer *t,
                       t->boot->size);
 }
 
+/* The options' choices with the degrees of the launch, as far as a plan can
+ * contradict them. */
+static struct merak_choices choices_said(const struct merak_trainer *t)
+{
+    const struct merak_ranks *r = &t->ranks;
+    struct merak_choices said = t->opt.choice;
+    bool *given = said.given;
+
+    said.tp = r->tp;
+    said.pp = r->pp;
+    said.dp = r->dp;
+    given[MERAK_CHOICE_TP] = r->tp > 0;
+    given[MERAK_CHOICE_PP] = r->pp > 0;
+    given[MERAK_CHOICE_DP] = r->dp > 0;
+    given[MERAK_CHOICE_BOUNDARY] = said.boundary != MERAK_BOUNDARY_AUTO;
+    /* A search was told, and may have found no such order. */
+    given[MERAK_CHOICE_BRANCHES] =
+        said.branches != MERAK_BRANCHES_AUTO && saved_plan(t) != NULL;
+    return said;
+}
+
 static enum merak_status check_choices(const struct merak_trainer *t,
                                        struct merak_error *err)
 {
-    static const char *const no_yes[] = {"no", "yes"};
-    static const char *const sp[] = {"auto", "off", "on"};
+    const struct merak_plan *p = &t->chosen->plan;
+    const struct merak_choices said = choices_said(t);
+    struct merak_choices has;
+
+    merak_choices_of(p, &has);
+    has.list = (struct merak_given_lists){.cut = NULL}; /* none is said */
+    has.boundary =
+        p->scatter > 0 ? MERAK_BOUNDARY_SCATTER : MERAK_BOUNDARY_WHOLE;
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+        char a[MERAK_CHOICE_TEXT(0)], b[MERAK_CHOICE_TEXT(0)];
+
+        if (!said.given[i])
+            continue;
+        merak_choice_text(c, &said, a, sizeof(a));
+        merak_choice_text(c, &has, b, sizeof(b));
+        if (strcmp(a, b) != 0)
+            return contradicts(c->option.name, a, b, err);
+    }
+    return MERAK_OK;
+}
+
+/* The plan, and what a saved one is for. */
+static enum merak_status check_chosen(const struct merak_trainer *t,
+                                      struct merak_error *err)
+{
     static const char *const dtype[] = {"fp32", "bf16"};
-    static const char *const boundary[] = {"whole", "scatter"};
-    static const char *const branches[] = {"described", "gathered", "blocks"};
-    static const char *const recompute[] = {"none", "full", "selective",
-                                            "auto"};
     const struct merak_train_options *o = &t->opt;
     const struct merak_plan *p = &t->chosen->plan;
-    size_t micro_batch = p->micro_batch * (p->sub_pipeline ? 2 : 1);
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc = check_tasks(t, err);
 
-    if (o->given.schedule && strcmp(o->schedule, p->schedule) != 0)
-        rc = contradicts("schedule", o->schedule, p->schedule, err);
     if (rc == MERAK_OK)
-        rc = check_number("micro-batch", o->given.micro_batch, o->micro_batch,
-                          micro_batch, err);
-    if (rc == MERAK_OK)
-        rc = check_number("chunks", o->given.chunks, (size_t)o->chunks,
-                          (size_t)p->chunks, err);
+        rc = check_choices(t, err);
     if (rc == MERAK_OK)
         rc = check_number("seq", o->given.seq, o->seq, t->chosen->seq, err);
     if (rc == MERAK_OK)
         rc = check_number("global-batch", o->given.global_batch,
                           o->global_batch, t->chosen->global_batch, err);
-    if (rc == MERAK_OK)
-        rc = check_word("recompute", o->given.recompute, (int)o->recompute,
-                        (int)p->recompute, recompute, err);
-    if (rc == MERAK_OK)
-        rc = check_word("sub-pipeline", o->given.sub_pipeline, o->sub_pipeline,
-                        p->sub_pipeline, no_yes, err);
-    if (rc == MERAK_OK)
-        rc = check_word("zero1", o->given.zero1, o->zero1, p->zero1, no_yes,
-                        err);
-    if (rc == MERAK_OK)
-        rc = check_word("sp", o->given.sp, (int)o->sp, (int)p->sp, sp, err);
-    if (rc == MERAK_OK)
-        rc = check_number("tp-batch", o->given.tp_batch, (size_t)o->tp_batch,
-                          (size_t)p->tp_batch_percent, err);
-    if (rc == MERAK_OK)
-        rc = check_word("dtype", o->given.dtype, (int)o->dtype, (int)p->dtype,
-                        dtype, err);
-    if (rc == MERAK_OK && o->boundary != MERAK_BOUNDARY_AUTO)
-        rc = check_word("boundary", o->given.boundary,
-                        o->boundary == MERAK_BOUNDARY_SCATTER, p->scatter > 0,
-                        boundary, err);
-    /* A search was told, and may have found no such order. */
-    if (rc == MERAK_OK && saved_plan(t) != NULL)
-        rc = check_word("branches", o->branches != MERAK_BRANCHES_AUTO,
-                        (int)o->branches, (int)p->branches, branches, err);
-    return rc;
-}
-
-/* Degrees of the options and of the launch. */
-static enum merak_status check_degrees(const struct merak_trainer *t,
-                                       struct merak_error *err)
-{
-    const struct merak_plan *p = &t->chosen->plan;
-    const struct merak_ranks *r = &t->ranks;
-    enum merak_status rc =
-        check_number("tp", r->tp > 0, (size_t)r->tp, (size_t)p->tp, err);
-
-    if (rc == MERAK_OK)
-        rc = check_number("pp", r->pp > 0, (size_t)r->pp, (size_t)p->pp, err);
-    if (rc == MERAK_OK)
-        rc = check_number("dp", r->dp > 0, (size_t)r->dp, (size_t)p->dp, err);
+    if (rc == MERAK_OK && o->given.dtype && o->dtype != p->dtype)
+        rc = contradicts("dtype", dtype[o->dtype], dtype[p->dtype], err);
     return rc;
 }
 
@@ -348,10 +321,7 @@ static void take_choices(struct merak_trainer *t)
     o->seq = t->chosen->seq;
     o->global_batch = t->chosen->global_batch;
     o->dtype = p->dtype;
-    o->sp = p->sp;
-    o->tp_batch = p->tp_batch_percent;
-    o->zero1 = p->zero1;
-    o->recompute = p->recompute;
+    o->choice.recompute = p->recompute;
 }
 
 /* A saved plan tells the device that it was made for, not its costs: those of
@@ -468,11 +438,7 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
         rc = merak_plan_file_decode(text, strlen(text), "of rank 0", &t->chosen,
                                     err);
     if (rc == MERAK_OK)
-        rc = check_tasks(t, err);
-    if (rc == MERAK_OK)
-        rc = check_degrees(t, err);
-    if (rc == MERAK_OK)
-        rc = check_choices(t, err);
+        rc = check_chosen(t, err);
     if (rc == MERAK_OK) {
         take_choices(t);
         if (t->boot->rank == 0)

@@ -6,12 +6,6 @@
 #include "io/plan_file.h"
 #include "partitioner/search/search.h"
 
-/* A choice that is not the search's if it was given. */
-static inline enum merak_pin merak_pin_of(bool given, bool value)
-{
-    return !given ? MERAK_PIN_FREE : value ? MERAK_PIN_YES : MERAK_PIN_NO;
-}
-
 /* merak_device_find(), and the one that is built in as "cpu" is as good at
  * bf16 as the machine that asks: no better than at f32 where the processor
  * does not multiply bf16. */

@@ -99,7 +99,8 @@ static size_t model_vocab(const struct merak_graph *graph)
 static enum merak_status share_memory(struct merak_trainer *t,
                                       struct merak_error *err)
 {
-    bool asked = t->ranks.automatic || t->opt.recompute == MERAK_RECOMPUTE_AUTO;
+    bool asked =
+        t->ranks.automatic || t->opt.choice.recompute == MERAK_RECOMPUTE_AUTO;
 
     if (t->opt.memory_gib > 0 && !asked)
         return merak_fail(err, MERAK_ERR_CONFIG,

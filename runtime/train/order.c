@@ -20,7 +20,7 @@
 
 bool merak_node_order_is_open(const struct merak_trainer *t)
 {
-    return t->chosen == NULL && t->opt.branches == MERAK_BRANCHES_AUTO &&
+    return t->chosen == NULL && t->opt.choice.branches == MERAK_BRANCHES_AUTO &&
            t->plan.pp > 1 && t->sharded->branches;
 }
 
@@ -29,39 +29,26 @@ static struct merak_search_input fill_input(const struct merak_trainer *t,
                                             size_t limit)
 {
     const struct merak_plan *p = &t->plan;
-    int halves = p->sub_pipeline ? 2 : 1;
     int per_node = t->cost.ranks_per_node;
+    struct merak_search_input in = {.describe = t->describe,
+                                    .arg = t->describe_arg,
+                                    .seq = t->opt.seq,
+                                    .dtype = p->dtype,
+                                    .global_batch = t->opt.global_batch,
+                                    .nodes = t->boot->size / per_node,
+                                    .ranks_per_node = per_node,
+                                    .memory_bytes = limit,
+                                    .threads = p->threads,
+                                    .device = &t->device,
+                                    .scratch = merak_kernel_scratch,
+                                    .scratch_arg =
+                                        (void *)(uintptr_t)t->backend};
 
-    return (struct merak_search_input){
-        .describe = t->describe,
-        .arg = t->describe_arg,
-        .seq = t->opt.seq,
-        .dtype = p->dtype,
-        .global_batch = t->opt.global_batch,
-        .nodes = t->boot->size / per_node,
-        .ranks_per_node = per_node,
-        .memory_bytes = limit,
-        .threads = p->threads,
-        .device = &t->device,
-        .scratch = merak_kernel_scratch,
-        .scratch_arg = (void *)(uintptr_t)t->backend,
-        .pin = {.tp = p->tp,
-                .pp = p->pp,
-                .dp = p->dp,
-                .micro_batch = p->micro_batch * (size_t)halves,
-                .schedule = p->schedule,
-                .chunks = p->chunks,
-                .zero1 = p->zero1 ? MERAK_PIN_YES : MERAK_PIN_NO,
-                .order_tp_pp_dp =
-                    p->order_tp_pp_dp ? MERAK_PIN_YES : MERAK_PIN_NO,
-                .sub_pipeline = p->sub_pipeline ? MERAK_PIN_YES : MERAK_PIN_NO,
-                .fix_sp = true,
-                .sp = p->sp,
-                .fix_tp_batch = true,
-                .tp_batch_percent = p->tp_batch_percent,
-                .fix_recompute = true,
-                .recompute = p->recompute,
-                .boundary = t->opt.boundary}};
+    merak_choices_of(p, &in.pin);
+    in.pin.list = (struct merak_given_lists){.cut = NULL};
+    in.pin.boundary = t->opt.choice.boundary;
+    in.pin.given[MERAK_CHOICE_BRANCHES] = false;
+    return in;
 }
 
 static void log_choice(const struct merak_node_order *order, int best)
@@ -105,7 +92,7 @@ static enum merak_status choose(struct merak_trainer *t, size_t limit,
         return rc;
     rc = merak_node_orders_rate(graph, &t->plan,
                                 t->opt.emu_unit_ms > 0 ? NULL : &in,
-                                t->opt.boundary, &opt, order, err);
+                                t->opt.choice.boundary, &opt, order, err);
     if (rc == MERAK_OK) {
         best = merak_node_orders_best(order, limit);
         log_choice(order, best);

@@ -185,11 +185,11 @@ enum merak_status merak_ranks_wish(const struct merak_boot *boot,
     enum merak_status rc;
 
     r->launched = read_plan(boot, &r->launch);
-    rc = resolve_degree(opt->tp, placed->tp, &tp, &r->tp, err);
+    rc = resolve_degree(opt->choice.tp, placed->tp, &tp, &r->tp, err);
     if (rc == MERAK_OK)
-        rc = resolve_degree(opt->pp, placed->pp, &pp, &r->pp, err);
+        rc = resolve_degree(opt->choice.pp, placed->pp, &pp, &r->pp, err);
     if (rc == MERAK_OK)
-        rc = resolve_degree(opt->dp, placed->dp, &dp, &r->dp, err);
+        rc = resolve_degree(opt->choice.dp, placed->dp, &dp, &r->dp, err);
     if (rc == MERAK_OK)
         settle_auto(r);
     return rc;

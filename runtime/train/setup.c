@@ -49,41 +49,27 @@ int merak_default_threads(const struct merak_boot *boot)
 static enum merak_status plan_from_options(struct merak_trainer *t,
                                            struct merak_error *err)
 {
+    struct merak_choices choices = t->opt.choice;
     struct merak_plan *plan = &t->plan;
-    enum merak_status rc;
 
-    plan->tp = t->ranks.tp;
-    plan->pp = t->ranks.pp;
-    plan->dp = t->ranks.dp;
-    plan->micro_batch = t->opt.micro_batch;
-    plan->sub_pipeline = t->opt.sub_pipeline;
-    rc = merak_plan_split_batch(plan, t->opt.global_batch, err);
-    if (rc != MERAK_OK)
-        return rc;
-    plan->recompute = t->opt.recompute;
+    choices.tp = t->ranks.tp;
+    choices.pp = t->ranks.pp;
+    choices.dp = t->ranks.dp;
+    choices.order_tp_pp_dp = t->ranks.order_tp_pp_dp;
+    choices.given[MERAK_CHOICE_TP] = choices.given[MERAK_CHOICE_PP] =
+        choices.given[MERAK_CHOICE_DP] = choices.given[MERAK_CHOICE_ORDER] =
+            true;
+    merak_choices_take(&choices, plan);
     plan->memory_bytes = t->memory_bytes;
-    memcpy(plan->schedule, t->opt.schedule, sizeof(plan->schedule));
-    plan->chunks = t->opt.chunks;
-    if (!t->opt.given.chunks) {
-        plan->chunks = 0;
-        plan->chunks = merak_plan_chunks(plan);
-    }
-    plan->zero1 = t->opt.zero1;
-    plan->order_tp_pp_dp = t->ranks.order_tp_pp_dp;
-    plan->branches = t->opt.branches == MERAK_BRANCHES_AUTO
-                         ? MERAK_BRANCHES_DESCRIBED
-                         : t->opt.branches;
-    plan->sp = t->opt.sp;
-    plan->tp_batch_percent = t->opt.tp_batch;
     plan->dtype = t->opt.dtype;
-    return MERAK_OK;
+    return merak_plan_split_batch(plan, t->opt.global_batch, err);
 }
 
 /* What the model says of the plan. */
 static void take_model(struct merak_trainer *t, const struct merak_graph *graph)
 {
     merak_plan_take_passes(&t->plan, graph->passes,
-                           t->chosen != NULL || t->opt.given.schedule);
+                           t->chosen != NULL || t->opt.choice.schedule != NULL);
 }
 
 static enum merak_status fill_plan(struct merak_trainer *t,
@@ -174,7 +160,7 @@ static enum merak_status cut_model(struct merak_trainer *t,
     const struct merak_program_options po = merak_trainer_program_options(t);
     struct merak_assembly_options opt = {.program = &po,
                                          .choose_boundary = t->chosen == NULL,
-                                         .boundary = t->opt.boundary};
+                                         .boundary = t->opt.choice.boundary};
     struct merak_assembly a = {.plan = t->plan, .sharded = t->sharded};
     int tp_index, dp_index;
     enum merak_status rc;

@@ -17,7 +17,8 @@
 
 #define AT(field) offsetof(struct merak_train_options, field)
 
-#define DEFAULT_SCHEDULE "1f1b"
+/* All that a run has; it cuts evenly, and the launch numbers ranks. */
+#define CHOICES(first, last) MERAK_CHOICE_ROWS(run, first, last, AT(choice))
 
 static const struct merak_option rows[] = {
     {"data", MERAK_OPTION_TEXT, AT(data),
@@ -31,9 +32,7 @@ static const struct merak_option rows[] = {
      .about = "steps between validations; 0: only at the end (0)", .most = 1e9},
     {"eval-samples", MERAK_OPTION_COUNT, AT(eval_samples),
      .about = "held-out sequences of a validation; 0: no validation (64)"},
-    {"micro-batch", MERAK_OPTION_SIZE, AT(micro_batch),
-     .about = "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX,
-     .given = AT(given.micro_batch)},
+    CHOICES(MICRO_BATCH, MICRO_BATCH),
     {"global-batch", MERAK_OPTION_SIZE, AT(global_batch),
      .about = "sequences in a step, over all replicas (8)", .least = 1,
      .most = INT_MAX, .given = AT(given.global_batch)},
@@ -58,14 +57,7 @@ static const struct merak_option rows[] = {
      .about = "global gradient norm clipped to this; 0: not (1.0)"},
     {"seed", MERAK_OPTION_COUNT, AT(seed),
      .about = "weights, dropout, order (1234)"},
-    {"tp", MERAK_OPTION_INT, AT(tp),
-     .about = "tensor-parallel degree, or auto (MERAK_TP, or 1)", .least = 1,
-     .most = 65535, .words = "auto"},
-    {"pp", MERAK_OPTION_INT, AT(pp),
-     .about = "pipeline stages, or auto (MERAK_PP, or 1)", .least = 1,
-     .most = 65535, .words = "auto"},
-    {"dp", MERAK_OPTION_INT, AT(dp), .about = "replicas (what the tasks leave)",
-     .least = 1, .most = 65535, .words = "auto"},
+    CHOICES(TP, DP),
     {"plan", MERAK_OPTION_TEXT, AT(plan),
      .about = "run the plan that `merak plan` saved there (MERAK_PLAN_FILE)",
      .arg = "FILE"},
@@ -73,45 +65,15 @@ static const struct merak_option rows[] = {
      .about = "that degrees which are auto are planned for and emu is: cpu, "
               "a file of `merak calibrate`, .. (cpu)",
      .arg = "NAME"},
-    {"schedule", MERAK_OPTION_NAME, AT(schedule),
-     .about = "pipeline schedule, or auto; a wrong name lists them (1f1b; "
-              "3f1b for models of several passes)",
-     .given = AT(given.schedule)},
-    {"chunks", MERAK_OPTION_INT, AT(chunks),
-     .about = "model parts per task, for interleaved schedules (1); 2 or 3 "
-              "of interlaced (3)",
-     .least = 1, .most = 65535, .given = AT(given.chunks)},
-    {"recompute", MERAK_OPTION_WORD, AT(recompute),
-     .about = "drop activations and compute them again: all, attention's, or "
-              "per stage "
-              "the least that fits (none)",
-     .words = "none|full|selective|auto", .given = AT(given.recompute)},
+    CHOICES(SCHEDULE, CHUNKS),
+    CHOICES(RECOMPUTE, RECOMPUTE),
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
      .about = "what a task may use, for --recompute auto (7/8 of what is "
               "available)",
      .most = 1e6},
-    {"sub-pipeline", MERAK_OPTION_BOOL, AT(sub_pipeline),
-     .about =
-         "micro-batches in two halves, exchanges of one behind the other (no)",
-     .words = "no|yes", .given = AT(given.sub_pipeline)},
-    {"zero1", MERAK_OPTION_BOOL, AT(zero1),
-     .about = "optimizer state split over replicas (yes)", .words = "no|yes",
-     .given = AT(given.zero1)},
-    {"sp", MERAK_OPTION_WORD, AT(sp), .about = "sequence parallelism (auto)",
-     .words = "auto|off|on", .given = AT(given.sp)},
-    {"tp-batch", MERAK_OPTION_INT, AT(tp_batch),
-     .about = "percent of the model, from its end, where tensor ranks may "
-              "share out samples and hold whole weights (0)",
-     .most = 100, .given = AT(given.tp_batch)},
-    {"boundary", MERAK_OPTION_WORD, AT(boundary),
-     .about = "what tensor ranks hold alike, to the next stage: whole from "
-              "each, or in parts and gathered there (auto: by links)",
-     .words = "auto|whole|scatter", .given = AT(given.boundary)},
-    {"branches", MERAK_OPTION_WORD, AT(branches),
-     .about = "order of nodes that the model is cut in, where it is no chain: "
-              "as described, gathered (few bytes alive) or blocks of even "
-              "time (auto: the fastest, as predicted)",
-     .words = "described|gathered|blocks|auto"},
+    CHOICES(SUB_PIPELINE, ZERO1),
+    CHOICES(SP, SP),
+    CHOICES(TP_BATCH, COUNT - 1),
     {"dtype", MERAK_OPTION_WORD, AT(dtype), .about = "compute dtype (fp32)",
      .words = "fp32|bf16", .given = AT(given.dtype)},
     {"backend", MERAK_OPTION_TEXT, AT(backend),
@@ -174,7 +136,6 @@ static void set_defaults(struct merak_train_options *o)
     o->seq = MERAK_DEFAULT_SEQ;
     o->valid_fraction = 0.05;
     o->eval_samples = 64;
-    o->micro_batch = 1;
     o->global_batch = 8;
     o->steps = 100;
     o->lr = 3e-4f;
@@ -185,10 +146,7 @@ static void set_defaults(struct merak_train_options *o)
     o->weight_decay = 0.1f;
     o->clip = 1.0f;
     o->seed = 1234;
-    snprintf(o->schedule, sizeof(o->schedule), DEFAULT_SCHEDULE);
-    o->chunks = 1;
-    o->branches = MERAK_BRANCHES_AUTO;
-    o->zero1 = true;
+    o->choice.branches = MERAK_BRANCHES_AUTO;
     o->backend = "cpu";
     o->deadline_s = 300;
     o->keep = 2;
@@ -224,10 +182,7 @@ static enum merak_status check_fractions(const struct merak_train_options *opt,
 static enum merak_status check(struct merak_train_options *opt,
                                struct merak_error *err)
 {
-    if (strcmp(opt->schedule, "auto") == 0) { /* as if it were left out */
-        snprintf(opt->schedule, sizeof(opt->schedule), DEFAULT_SCHEDULE);
-        opt->given.schedule = false;
-    }
+    merak_choices_settle(&opt->choice);
     if (opt->data == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "no data: give --data PREFIX (`merak data pack` "

@@ -3,8 +3,7 @@
 #ifndef MERAK_RUNTIME_TRAIN_OPTIONS_H
 #define MERAK_RUNTIME_TRAIN_OPTIONS_H
 
-#include "base/options.h"
-#include "partitioner/program/boundary.h"
+#include "partitioner/plan/choice.h"
 
 enum merak_lr_shape { MERAK_LR_COSINE, MERAK_LR_LINEAR, MERAK_LR_CONSTANT };
 enum merak_resume { MERAK_RESUME_AUTO, MERAK_RESUME_MUST, MERAK_RESUME_NO };
@@ -26,7 +25,7 @@ struct merak_train_options {
     int eval_every;
     uint64_t eval_samples;
     /* batch and length */
-    size_t micro_batch, global_batch;
+    size_t global_batch;
     uint64_t steps;
     double max_seconds; /* save and ask for another run after; 0: never */
     /* optimizer */
@@ -34,21 +33,12 @@ struct merak_train_options {
     uint64_t warmup;
     enum merak_lr_shape lr_shape;
     uint64_t seed;
-    /* parallelism; 0: from the environment or 1; MERAK_OPTION_AUTO: the
-     * planner's choice */
-    int tp, pp, dp;
-    char schedule[32];
-    int chunks; /* model parts of a rank */
-    bool sub_pipeline;
-    enum merak_recompute recompute;
+    /* parallelism: what was said; degrees of 0 are from the environment or 1,
+     * MERAK_OPTION_AUTO is the planner's choice */
+    struct merak_choices choice;
     double memory_gib;  /* of a rank, for auto; 0: by what is available */
     const char *plan;   /* a file to replay, or NULL */
     const char *device; /* that is planned for, and emulated; or NULL */
-    bool zero1;
-    enum merak_seq_parallel sp;
-    int tp_batch; /* percent: struct merak_plan's batch */
-    enum merak_boundary boundary;
-    enum merak_branches branches;
     enum merak_dtype dtype;
     const char *backend;
     double emu_unit_ms;    /* 0: the cost model's times */
@@ -73,8 +63,7 @@ struct merak_train_options {
     bool help;
     /* Said on the command line: what a planner may not change. */
     struct {
-        bool micro_batch, schedule, chunks, recompute, sub_pipeline, zero1, sp,
-            tp_batch, boundary, seq, global_batch, dtype;
+        bool seq, global_batch, dtype;
     } given;
 };
 

@@ -58,21 +58,21 @@ static double draw_scale(double low, double high)
 static void free_choice(struct instance *it, int what)
 {
     static const char *const schedules[] = {"1f1b", "early", "scp", "last"};
-    struct merak_search_pins *pin = &it->in.pin;
+    struct merak_choices *pin = &it->in.pin;
 
     pin->chunks = 1;
-    pin->sub_pipeline = MERAK_PIN_NO;
-    pin->fix_recompute = true;
+    pin->given[MERAK_CHOICE_SUB_PIPELINE] = true;
+    pin->given[MERAK_CHOICE_RECOMPUTE] = true;
     pin->recompute = MERAK_RECOMPUTE_NONE;
     if (what == FREE_RECOMPUTE) {
-        pin->fix_recompute = false;
+        pin->given[MERAK_CHOICE_RECOMPUTE] = false;
         pin->schedule = schedules[draw(4)];
     } else if (what == FREE_CHUNKS) {
         pin->chunks = 0;
         pin->schedule = NULL;
         it->layers = 1; /* there are many ways to cut more */
     } else if (what == FREE_SUB_PIPELINE) {
-        pin->sub_pipeline = MERAK_PIN_FREE;
+        pin->given[MERAK_CHOICE_SUB_PIPELINE] = false;
     }
 }
 
@@ -118,9 +118,8 @@ void instance_draw(struct instance *it, int seed)
         it->in.global_batch = 4;
     }
     it->in.pin.schedule = schedules[draw(ranks[shape][1] == 4 ? 3 : 4)];
-    it->in.pin.zero1 = draw(2) == 0 ? MERAK_PIN_YES : MERAK_PIN_NO;
-    if (seed % 3 == 1)
-        it->in.pin.zero1 = MERAK_PIN_FREE;
+    it->in.pin.zero1 = draw(2) == 0;
+    it->in.pin.given[MERAK_CHOICE_ZERO1] = seed % 3 != 1;
     free_choice(it, seed % FREE_CHOICES);
 }
 

@@ -265,24 +265,26 @@ static void what_cannot_run_is_named(void **state)
     struct merak_device device;
     struct merak_search_result *result = NULL;
     struct merak_error err = {.text = ""};
-    const struct merak_search_input in = {.describe = describe,
-                                          .arg = &seed,
-                                          .seq = 8,
-                                          .dtype = MERAK_F32,
-                                          .global_batch = 8,
-                                          .nodes = 1,
-                                          .ranks_per_node = 8,
-                                          .threads = 1,
-                                          .device = &device,
-                                          .pin = {.tp = 2,
-                                                  .pp = 4,
-                                                  .dp = 1,
-                                                  .chunks = 1,
-                                                  .micro_batch = 1,
-                                                  .schedule = "1f1b",
-                                                  .sub_pipeline = MERAK_PIN_NO,
-                                                  .fix_branches = true,
-                                                  .fix_recompute = true}};
+    const struct merak_search_input in = {
+        .describe = describe,
+        .arg = &seed,
+        .seq = 8,
+        .dtype = MERAK_F32,
+        .global_batch = 8,
+        .nodes = 1,
+        .ranks_per_node = 8,
+        .threads = 1,
+        .device = &device,
+        .pin = {.tp = 2,
+                .pp = 4,
+                .dp = 1,
+                .chunks = 1,
+                .micro_batch = 1,
+                .schedule = "1f1b",
+                .sub_pipeline = false,
+                .given[MERAK_CHOICE_SUB_PIPELINE] = true,
+                .given[MERAK_CHOICE_BRANCHES] = true,
+                .given[MERAK_CHOICE_RECOMPUTE] = true}};
 
     (void)state;
     assert_int_equal(merak_device_find("cpu", &device, &err), MERAK_OK);

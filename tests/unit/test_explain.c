@@ -18,7 +18,7 @@ struct request {
     const char *device;
     int nodes, ranks_per_node; /* 0: the device's */
     size_t batch, memory_gib;
-    struct merak_search_pins pin;
+    struct merak_choices pin;
 };
 
 static void fill_input(const struct request *r, struct merak_hf_config *config,
@@ -160,7 +160,7 @@ static void losers_that_fit_are_named(void **state)
           0,
           8,
           0,
-          {.sub_pipeline = MERAK_PIN_NO}},
+          {.sub_pipeline = false, .given[MERAK_CHOICE_SUB_PIPELINE] = true}},
          8192,
          2}, /* no more there are */
         {{12,
@@ -222,7 +222,11 @@ static void one_stage_has_no_bubble(void **state)
          8,
          16,
          0,
-         {.tp = 1, .pp = 1, .micro_batch = 1, .zero1 = MERAK_PIN_NO}},
+         {.tp = 1,
+          .pp = 1,
+          .micro_batch = 1,
+          .zero1 = false,
+          .given[MERAK_CHOICE_ZERO1] = true}},
         {TINY, "h100", 1, 4, 16, 0, {.tp = 2, .pp = 1, .micro_batch = 2}},
         {TINY, "h100", 1, 4, 16, 0, {.tp = 4, .pp = 1, .micro_batch = 4}},
     };
@@ -281,7 +285,11 @@ static void levels_have_what_all_ranks_send(void **state)
          4,
          16,
          0,
-         {.tp = 1, .pp = 3, .dp = 4, .order_tp_pp_dp = MERAK_PIN_YES}},
+         {.tp = 1,
+          .pp = 3,
+          .dp = 4,
+          .order_tp_pp_dp = true,
+          .given[MERAK_CHOICE_ORDER] = true}},
         {4,
          64,
          4,
@@ -291,7 +299,11 @@ static void levels_have_what_all_ranks_send(void **state)
          4,
          16,
          0,
-         {.tp = 1, .pp = 3, .dp = 4, .order_tp_pp_dp = MERAK_PIN_NO}},
+         {.tp = 1,
+          .pp = 3,
+          .dp = 4,
+          .order_tp_pp_dp = false,
+          .given[MERAK_CHOICE_ORDER] = true}},
         {5,
          64,
          4,
@@ -301,7 +313,11 @@ static void levels_have_what_all_ranks_send(void **state)
          4,
          24,
          0,
-         {.tp = 2, .pp = 3, .dp = 2, .order_tp_pp_dp = MERAK_PIN_YES}},
+         {.tp = 2,
+          .pp = 3,
+          .dp = 2,
+          .order_tp_pp_dp = true,
+          .given[MERAK_CHOICE_ORDER] = true}},
         {5,
          64,
          4,
@@ -311,7 +327,10 @@ static void levels_have_what_all_ranks_send(void **state)
          4,
          24,
          0,
-         {.tp = 4, .pp = 3, .sub_pipeline = MERAK_PIN_YES}},
+         {.tp = 4,
+          .pp = 3,
+          .sub_pipeline = true,
+          .given[MERAK_CHOICE_SUB_PIPELINE] = true}},
         {5,
          64,
          4,
@@ -321,7 +340,7 @@ static void levels_have_what_all_ranks_send(void **state)
          2,
          30,
          0,
-         {.tp = 1, .pp = 2, .zero1 = MERAK_PIN_NO}},
+         {.tp = 1, .pp = 2, .zero1 = false, .given[MERAK_CHOICE_ZERO1] = true}},
     };
 
     (void)state;
@@ -394,7 +413,7 @@ static void layers_are_shared_out(void **state)
         row.pin.list.cut = i == 0 ? half : chunks;
         row.pin.list.n_cut = 3;
         if (i == 1)
-            row.pin = (struct merak_search_pins){
+            row.pin = (struct merak_choices){
                 .pp = 2, .schedule = "interleaved", .list = row.pin.list};
         r = search(&row, &config, &device, &in);
         for (int s = 0; s < r->choice[0].plan.pp; s++)
@@ -406,7 +425,7 @@ static void layers_are_shared_out(void **state)
 /* --- the nearest change --------------------------------------------------- */
 
 /* To "1-3-5", of as many places as before. */
-static void move_cut(const char *places, struct merak_search_pins *pin)
+static void move_cut(const char *places, struct merak_choices *pin)
 {
     static int cut[8];
     int at = 0;
@@ -420,7 +439,7 @@ static void move_cut(const char *places, struct merak_search_pins *pin)
     pin->list.cut = cut;
 }
 
-static void free_recompute(struct merak_search_pins *pin)
+static void free_recompute(struct merak_choices *pin)
 {
     pin->recompute = MERAK_RECOMPUTE_AUTO;
     pin->list.drop = NULL;
@@ -429,7 +448,7 @@ static void free_recompute(struct merak_search_pins *pin)
 /* Do what a text says to one choice: "tp 4", "2 nodes". */
 static void change_one(const char *text, struct merak_search_input *in)
 {
-    struct merak_search_pins *pin = &in->pin;
+    struct merak_choices *pin = &in->pin;
     static char schedule[32], places[64];
     double gib;
     int n = 0;
@@ -447,9 +466,9 @@ static void change_one(const char *text, struct merak_search_input *in)
     else if (sscanf(text, "cut %63[0-9-]", places) == 1)
         move_cut(places, pin);
     else if (strncmp(text, "zero1 yes", 9) == 0)
-        pin->zero1 = MERAK_PIN_YES;
+        pin->zero1 = true;
     else if (strncmp(text, "sub-pipeline no", 15) == 0)
-        pin->sub_pipeline = MERAK_PIN_NO;
+        pin->sub_pipeline = false;
     else if (strncmp(text, "sp auto", 7) == 0)
         pin->sp = MERAK_SP_AUTO;
     else if (sscanf(text, "%d nodes", &in->nodes) != 1 &&
@@ -501,14 +520,22 @@ static void what_is_said_to_be_nearest_is_a_plan(void **state)
     } rows[] = {
         {{LARGE, 1, 4, 32, 2, {0}}, "no plan fits in 2 GiB"},
         {{LARGE, 1, 4, 32, 8, {.pp = 1, .dp = 4}}, "no plan fits in 8 GiB"},
-        {{LARGE, 1, 4, 32, 6, {.tp = 1, .pp = 2, .zero1 = MERAK_PIN_NO}},
+        {{LARGE,
+          1,
+          4,
+          32,
+          6,
+          {.tp = 1,
+           .pp = 2,
+           .zero1 = false,
+           .given[MERAK_CHOICE_ZERO1] = true}},
          "no plan fits"},
         {{LARGE,
           1,
           4,
           32,
           8,
-          {.tp = 4, .micro_batch = 32, .fix_recompute = true}},
+          {.tp = 4, .micro_batch = 32, .given[MERAK_CHOICE_RECOMPUTE] = true}},
          "no plan fits"},
         {{LARGE, 1, 4, 64, 2, {.schedule = "gpipe"}}, "no plan fits in 2 GiB"},
         {{LARGE, 1, 4, 32, 7, {.pp = 4, .list = {.cut = late, .n_cut = 3}}},
@@ -548,7 +575,9 @@ static void what_is_said_to_be_nearest_is_a_plan(void **state)
           0,
           64,
           0,
-          {.micro_batch = 3, .sub_pipeline = MERAK_PIN_YES}},
+          {.micro_batch = 3,
+           .sub_pipeline = true,
+           .given[MERAK_CHOICE_SUB_PIPELINE] = true}},
          "3 is odd"},
         {{SMALL,
           1,
@@ -557,7 +586,7 @@ static void what_is_said_to_be_nearest_is_a_plan(void **state)
           0,
           {.tp = 4,
            .micro_batch = 3,
-           .fix_tp_batch = true,
+           .given[MERAK_CHOICE_TP_BATCH] = true,
            .tp_batch_percent = 100}},
          "cannot share out 3"},
     };

@@ -23,7 +23,7 @@ struct request {
     int nodes, ranks;
     const char *device;
     size_t memory_mib; /* 0: the device's */
-    struct merak_search_pins pin;
+    struct merak_choices pin;
 };
 
 /* What a search is asked, with what that points to. */
@@ -76,41 +76,6 @@ static uint64_t programs_of(const struct asked *a,
     return id;
 }
 
-static enum merak_pin pin_of(bool value)
-{
-    return value ? MERAK_PIN_YES : MERAK_PIN_NO;
-}
-
-/* All that a plan chooses; its lists are borrowed. */
-static struct merak_search_pins pins_of(const struct merak_plan *p)
-{
-    return (struct merak_search_pins){
-        .tp = p->tp,
-        .pp = p->pp,
-        .dp = p->dp,
-        .micro_batch = p->micro_batch * (p->sub_pipeline ? 2 : 1),
-        .schedule = p->schedule,
-        .chunks = merak_plan_chunks(p),
-        .zero1 = pin_of(p->zero1),
-        .order_tp_pp_dp = pin_of(p->order_tp_pp_dp),
-        .sub_pipeline = pin_of(p->sub_pipeline),
-        .fix_sp = true,
-        .sp = p->sp,
-        .fix_tp_batch = true,
-        .tp_batch_percent = p->tp_batch_percent,
-        .fix_branches = true,
-        .branches = p->branches,
-        .boundary = p->scatter == 0   ? MERAK_BOUNDARY_WHOLE
-                    : p->scatter == 1 ? MERAK_BOUNDARY_SCATTER
-                                      : MERAK_BOUNDARY_AUTO,
-        .fix_recompute = true,
-        .recompute = p->recompute,
-        .list = {.cut = p->cut,
-                 .n_cut = merak_plan_own_parts(p) - 1,
-                 .drop = p->drop,
-                 .n_drop = merak_plan_own_parts(p)}};
-}
-
 /* --- a plan, fixed -------------------------------------------------------- */
 
 static void assert_same_lists(const struct merak_plan *a,
@@ -137,7 +102,7 @@ static int try_neighbours(const struct asked *a,
     int *cut = calloc((size_t)n + 1, sizeof(*cut));
     struct asked near = *a;
 
-    near.in.pin = pins_of(&best->plan);
+    merak_choices_of(&best->plan, &near.in.pin);
     near.in.pin.recompute = MERAK_RECOMPUTE_AUTO;
     near.in.pin.list = (struct merak_given_lists){
         .cut = cut, .n_cut = n, .drop = drop, .n_drop = n + 1};
@@ -166,7 +131,7 @@ static void check_fixed(const struct asked *a,
     struct merak_search_result *fixed;
     const struct merak_search_choice *same;
 
-    again.in.pin = pins_of(&best->plan);
+    merak_choices_of(&best->plan, &again.in.pin);
     fixed = search(&again);
     same = &fixed->choice[0];
     assert_int_equal(fixed->n_choices, 1);
@@ -205,7 +170,10 @@ static void a_plan_that_is_fixed_is_the_same(void **state)
          4,
          "cpu",
          0,
-         {.tp = 2, .pp = 2, .sub_pipeline = MERAK_PIN_YES}},
+         {.tp = 2,
+          .pp = 2,
+          .sub_pipeline = true,
+          .given[MERAK_CHOICE_SUB_PIPELINE] = true}},
         {"slices",
          -1,
          4,
@@ -333,7 +301,7 @@ static void contradictions_are_named(void **state)
         {.blocks = 9}, {.blocks = 9}, {.blocks = 9}, {.blocks = 9}};
     static const struct merak_drop last[4] = {[3] = {.attention = true}};
     const struct {
-        struct merak_search_pins pin;
+        struct merak_choices pin;
         const char *says;
     } rows[] = {
         {{.pp = 4, .list = CUT(1, 3)},

@@ -96,10 +96,10 @@ static void good_options_are_stored(void **state)
     assert_string_equal(opt.data, "a b");
     assert_int_equal(opt.seq, 17);
     assert_int_equal(opt.dtype, MERAK_BF16);
-    assert_false(opt.zero1);
-    assert_int_equal(opt.sp, MERAK_SP_ON);
-    assert_int_equal(opt.tp_batch, 50);
-    assert_int_equal(opt.branches, MERAK_BRANCHES_BLOCKS);
+    assert_false(opt.choice.zero1);
+    assert_int_equal(opt.choice.sp, MERAK_SP_ON);
+    assert_int_equal(opt.choice.tp_batch_percent, 50);
+    assert_int_equal(opt.choice.branches, MERAK_BRANCHES_BLOCKS);
     assert_true(fabsf(opt.min_lr - opt.lr / 10) < 1e-12f);
 }
 
@@ -114,13 +114,13 @@ static void an_automatic_schedule_is_one_not_given(void **state)
 
     (void)state;
     assert_int_equal(parse(named, &opt, &err), MERAK_OK);
-    assert_true(opt.given.schedule);
-    assert_string_equal(opt.schedule, "gpipe");
-    assert_int_equal(opt.branches, MERAK_BRANCHES_AUTO);
+    assert_true(opt.choice.given[MERAK_CHOICE_SCHEDULE]);
+    assert_string_equal(opt.choice.schedule, "gpipe");
+    assert_int_equal(opt.choice.branches, MERAK_BRANCHES_AUTO);
     assert_int_equal(opt.phases, 1U | MERAK_PHASES_PROGRAM);
     assert_int_equal(parse(automatic, &opt, &err), MERAK_OK);
-    assert_false(opt.given.schedule);
-    assert_string_equal(opt.schedule, "1f1b");
+    assert_false(opt.choice.given[MERAK_CHOICE_SCHEDULE]);
+    assert_null(opt.choice.schedule);
 }
 
 static void learning_rates_follow_their_shapes(void **state)

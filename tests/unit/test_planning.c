@@ -25,7 +25,7 @@ struct row {
     const char *name;
     size_t layers, hidden, heads, batch;
     int nodes;
-    struct merak_search_pins pin;
+    struct merak_choices pin;
     struct merak_search_tally most;
 };
 
@@ -204,12 +204,15 @@ static void orders_take_no_more_work(void **state)
                 .chunks = 1,
                 .micro_batch = 1,
                 .schedule = "1f1b",
-                .zero1 = MERAK_PIN_YES,
-                .order_tp_pp_dp = MERAK_PIN_NO,
-                .sub_pipeline = MERAK_PIN_NO,
-                .fix_sp = true,
-                .fix_tp_batch = true,
-                .fix_recompute = true}};
+                .zero1 = true,
+                .given[MERAK_CHOICE_ZERO1] = true,
+                .order_tp_pp_dp = false,
+                .given[MERAK_CHOICE_ORDER] = true,
+                .sub_pipeline = false,
+                .given[MERAK_CHOICE_SUB_PIPELINE] = true,
+                .given[MERAK_CHOICE_SP] = true,
+                .given[MERAK_CHOICE_TP_BATCH] = true,
+                .given[MERAK_CHOICE_RECOMPUTE] = true}};
 
     (void)state;
     assert_int_equal(merak_device_find("cpu", &device, &err), MERAK_OK);

@@ -232,7 +232,7 @@ struct model_row {
 
 static struct merak_search_result *
 plan_with_vocabulary(const struct model_row *row, size_t vocab,
-                     const struct merak_search_pins *pin)
+                     const struct merak_choices *pin)
 {
     struct merak_hf_config config =
         gpt2_config(row->layers, row->hidden, row->heads, vocab);
@@ -264,7 +264,7 @@ plan_with_vocabulary(const struct model_row *row, size_t vocab,
 }
 
 static struct merak_search_result *plan_of(const struct model_row *row,
-                                           const struct merak_search_pins *pin)
+                                           const struct merak_choices *pin)
 {
     return plan_with_vocabulary(row, 51200, pin);
 }
@@ -301,7 +301,7 @@ static void slices_pay_where_micro_batches_are_few(void **state)
 {
     static const struct {
         struct model_row row;
-        struct merak_search_pins pin;
+        struct merak_choices pin;
     } rows[] = {
         {{96, 12288, 96, 2048, 2, 1, 48, 8, &v100}, {.tp = 8, .pp = 48}},
         {{24, 2048, 32, 2048, 128, 1, 1, 8, &v100}, {.tp = 1, .pp = 8}},
@@ -309,7 +309,7 @@ static void slices_pay_where_micro_batches_are_few(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        struct merak_search_pins whole = rows[i].pin;
+        struct merak_choices whole = rows[i].pin;
         struct merak_search_result *with, *without;
         double gain;
 
@@ -351,9 +351,9 @@ static void replicas_stay_inside_slow_nodes(void **state)
 static void layers_are_replicas_beside_a_large_vocabulary(void **state)
 {
     static const struct model_row row = {4, 1024, 16, 512, 32, 0, 1, 4, NULL};
-    const struct merak_search_pins data = {.tp = 1};
-    const struct merak_search_pins alike = {.fix_tp_batch = true};
-    const struct merak_search_pins *pins[] = {NULL, &data, &alike};
+    const struct merak_choices data = {.tp = 1};
+    const struct merak_choices alike = {.given[MERAK_CHOICE_TP_BATCH] = true};
+    const struct merak_choices *pins[] = {NULL, &data, &alike};
     struct merak_search_result *result[3];
     struct model_row on = row;
     struct merak_device device;

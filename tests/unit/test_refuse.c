@@ -79,7 +79,8 @@ static double bound(const struct row *row, struct merak_hf_config *config,
 
     in.pin.tp = row->tp;
     in.pin.pp = row->pp;
-    in.pin.zero1 = row->zero1 ? MERAK_PIN_YES : MERAK_PIN_NO;
+    in.pin.zero1 = row->zero1;
+    in.pin.given[MERAK_CHOICE_ZERO1] = true;
     assert_int_equal(merak_search_init(&s, &in, NULL), MERAK_OK);
     assert_false(merak_search_is_hopeless(&s));
     state = s.state;
@@ -170,14 +171,14 @@ static void plain_plans_tell_what_is_needed(void **state)
 static void hopeless_requests_say_what_binds(void **state)
 {
     static const struct {
-        struct merak_search_pins pin;
+        struct merak_choices pin;
         const char *says[3];
     } rows[] = {
         {{0},
          {"no plan fits in 1 GiB a rank: weights, gradients and optimizer "
           "alone are 3.921 GiB",
           "even (tp ", "; nearest: "}},
-        {{.tp = 1, .pp = 1, .zero1 = MERAK_PIN_NO},
+        {{.tp = 1, .pp = 1, .zero1 = false, .given[MERAK_CHOICE_ZERO1] = true},
          {"alone are 15.69 GiB", "even (tp 1, pp 1, dp 4,"}},
         {{.dp = 3}, {"must be the 4 ranks"}},
         {{.pp = 4, .chunks = 99, .schedule = "interleaved"}, {"of 99 chunks"}},
@@ -228,10 +229,10 @@ static void stages_drop_for_all_micro_batches(void **state)
 
         in.seq = 512;
         in.memory_bytes = (size_t)(rows[i].gib * 0x1p30);
-        in.pin = (struct merak_search_pins){.tp = rows[i].tp,
-                                            .pp = rows[i].pp,
-                                            .micro_batch = 1,
-                                            .schedule = "gpipe"};
+        in.pin = (struct merak_choices){.tp = rows[i].tp,
+                                        .pp = rows[i].pp,
+                                        .micro_batch = 1,
+                                        .schedule = "gpipe"};
         if (merak_search(&in, &result, &err) != MERAK_OK)
             fail_msg("%s", err.text);
         for (int s = 0; s < rows[i].pp; s++) {

@@ -26,17 +26,20 @@ static void pins_are_kept(void **state)
     it.in.nodes = 2;
     it.in.ranks_per_node = 4;
     it.in.global_batch = 8;
-    it.in.pin = (struct merak_search_pins){.chunks = 1};
+    it.in.pin = (struct merak_choices){.chunks = 1};
     best = instance_step(&it);
-    it.in.pin = (struct merak_search_pins){.tp = 2,
-                                           .pp = 2,
-                                           .micro_batch = 2,
-                                           .schedule = "gpipe",
-                                           .sub_pipeline = MERAK_PIN_NO,
-                                           .zero1 = MERAK_PIN_NO,
-                                           .order_tp_pp_dp = MERAK_PIN_YES,
-                                           .fix_sp = true,
-                                           .sp = MERAK_SP_OFF};
+    it.in.pin = (struct merak_choices){.tp = 2,
+                                       .pp = 2,
+                                       .micro_batch = 2,
+                                       .schedule = "gpipe",
+                                       .sub_pipeline = false,
+                                       .given[MERAK_CHOICE_SUB_PIPELINE] = true,
+                                       .zero1 = false,
+                                       .given[MERAK_CHOICE_ZERO1] = true,
+                                       .order_tp_pp_dp = true,
+                                       .given[MERAK_CHOICE_ORDER] = true,
+                                       .given[MERAK_CHOICE_SP] = true,
+                                       .sp = MERAK_SP_OFF};
     assert_int_equal(merak_search(&it.in, &result, NULL), MERAK_OK);
     for (int i = 0; i < result->n_choices; i++) {
         const struct merak_plan *plan = &result->choice[i].plan;
@@ -58,7 +61,7 @@ static void pins_are_kept(void **state)
 static void refusals_say_what_binds(void **state)
 {
     static const struct {
-        struct merak_search_pins pin;
+        struct merak_choices pin;
         size_t batch, memory;
         const char *says[2];
     } rows[] = {
@@ -75,7 +78,7 @@ static void refusals_say_what_binds(void **state)
          {"must be the 8 ranks", "nearest: tp 1, pp 2, dp 4"}},
         {{.tp = 2,
           .micro_batch = 1,
-          .fix_tp_batch = true,
+          .given[MERAK_CHOICE_TP_BATCH] = true,
           .tp_batch_percent = 50},
          8,
          0,
@@ -84,19 +87,22 @@ static void refusals_say_what_binds(void **state)
         {{.pp = 2,
           .dp = 2,
           .micro_batch = 2,
-          .fix_tp_batch = true,
+          .given[MERAK_CHOICE_TP_BATCH] = true,
           .tp_batch_percent = 9,
-          .sub_pipeline = MERAK_PIN_YES},
+          .sub_pipeline = true,
+          .given[MERAK_CHOICE_SUB_PIPELINE] = true},
          8,
          0,
          {"cannot share out 2, as --tp-batch 9 asks", "nearest: "}},
-        {{.tp = 4, .fix_tp_batch = true, .tp_batch_percent = 100},
+        {{.tp = 4,
+          .given[MERAK_CHOICE_TP_BATCH] = true,
+          .tp_batch_percent = 100},
          6,
          0,
          {"no multiple of dp 1 x micro-batch 4", "global batch 8"}},
         {{.tp = 2,
           .schedule = "sliced:2",
-          .fix_tp_batch = true,
+          .given[MERAK_CHOICE_TP_BATCH] = true,
           .tp_batch_percent = 100},
          8,
          0,
@@ -206,18 +212,13 @@ static void memory_is_the_arena_s(void **state)
     static const struct {
         const char *schedule;
         int chunks, batch, gib;
-        enum merak_pin sub_pipeline;
+        bool sub_pipeline;
     } rows[] = {
-        {"1f1b", 1, 192, 400, MERAK_PIN_NO},
-        {"gpipe", 1, 192, 400, MERAK_PIN_NO},
-        {"eager", 1, 192, 400, MERAK_PIN_NO},
-        {"interleaved", 2, 128, 400, MERAK_PIN_NO},
-        {"zb-v", 2, 96, 45, MERAK_PIN_NO},
-        {"scp", 1, 96, 40, MERAK_PIN_NO},
-        {"1f1b", 1, 96, 50, MERAK_PIN_YES},
-        {"sliced:4", 1, 8, 60, MERAK_PIN_NO},
-        {"interlaced", 3, 192, 400, MERAK_PIN_NO},
-        {"interlaced", 3, 96, 32, MERAK_PIN_NO},
+        {"1f1b", 1, 192, 400, false},       {"gpipe", 1, 192, 400, false},
+        {"eager", 1, 192, 400, false},      {"interleaved", 2, 128, 400, false},
+        {"zb-v", 2, 96, 45, false},         {"scp", 1, 96, 40, false},
+        {"1f1b", 1, 96, 50, true},          {"sliced:4", 1, 8, 60, false},
+        {"interlaced", 3, 192, 400, false}, {"interlaced", 3, 96, 32, false},
     };
 
     (void)state;
@@ -233,14 +234,15 @@ static void memory_is_the_arena_s(void **state)
         in.global_batch = (size_t)rows[i].batch;
         in.memory_bytes = (size_t)rows[i].gib << 30;
         in.pin =
-            (struct merak_search_pins){.tp = 2,
-                                       .pp = 4,
-                                       .micro_batch = sliced ? 1 : 2,
-                                       .fix_sp = sliced,
-                                       .sp = MERAK_SP_OFF,
-                                       .chunks = rows[i].chunks,
-                                       .schedule = rows[i].schedule,
-                                       .sub_pipeline = rows[i].sub_pipeline};
+            (struct merak_choices){.tp = 2,
+                                   .pp = 4,
+                                   .micro_batch = sliced ? 1 : 2,
+                                   .given[MERAK_CHOICE_SP] = sliced,
+                                   .sp = MERAK_SP_OFF,
+                                   .chunks = rows[i].chunks,
+                                   .schedule = rows[i].schedule,
+                                   .given[MERAK_CHOICE_SUB_PIPELINE] = true,
+                                   .sub_pipeline = rows[i].sub_pipeline};
         if (merak_search(&in, &result, &err) != MERAK_OK)
             fail_msg("%s: %s", rows[i].schedule, err.text);
         assert_int_equal(
@@ -367,13 +369,15 @@ static void boundaries_are_of_slices(void **state)
         device.link_latency_s = 5e-6;
         in.nodes = 2;
         in.global_batch = 4;
-        in.pin = (struct merak_search_pins){.tp = 4,
-                                            .pp = 2,
-                                            .micro_batch = 1,
-                                            .fix_sp = true,
-                                            .sp = MERAK_SP_OFF,
-                                            .schedule = rows[i].schedule,
-                                            .sub_pipeline = MERAK_PIN_NO};
+        in.pin =
+            (struct merak_choices){.tp = 4,
+                                   .pp = 2,
+                                   .micro_batch = 1,
+                                   .given[MERAK_CHOICE_SP] = true,
+                                   .sp = MERAK_SP_OFF,
+                                   .schedule = rows[i].schedule,
+                                   .sub_pipeline = false,
+                                   .given[MERAK_CHOICE_SUB_PIPELINE] = true};
         if (merak_search(&in, &result, &err) != MERAK_OK)
             fail_msg("%s: %s", rows[i].schedule, err.text);
         assert_int_equal(result->choice[0].plan.scatter, rows[i].scatter);

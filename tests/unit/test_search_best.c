@@ -111,7 +111,7 @@ static void try_drops(struct trial *t, struct merak_stages *stages, int part)
 /* Whatever may be recomputed: none of these models has attention. */
 static void try_recompute(struct trial *t, struct merak_stages *stages)
 {
-    const struct merak_search_pins *pin = &t->it->in.pin;
+    const struct merak_choices *pin = &t->it->in.pin;
     const struct merak_program_options opt = {.cost = &t->cost};
 
     t->plan.recompute = MERAK_RECOMPUTE_NONE;
@@ -119,7 +119,7 @@ static void try_recompute(struct trial *t, struct merak_stages *stages)
     if (merak_recompute_choose(t->sharded, &t->plan, -1, &opt, stages, NULL) !=
         MERAK_OK)
         return;
-    if (pin->fix_recompute) {
+    if (pin->given[MERAK_CHOICE_RECOMPUTE]) {
         try_programs(t, stages, is_uniform(t));
         return;
     }
@@ -157,7 +157,7 @@ static void try_orders(struct trial *t)
 
 static void try_variants(struct trial *t)
 {
-    const struct merak_search_pins *pin = &t->it->in.pin;
+    const struct merak_choices *pin = &t->it->in.pin;
     const struct merak_schedule *const *all = merak_schedules();
 
     for (int i = 0; all[i] != NULL; i++) {
@@ -178,7 +178,7 @@ static void try_variants(struct trial *t)
 /* With any number of chunks, and with a sub-pipeline. */
 static void try_shapes(struct trial *t)
 {
-    const struct merak_search_pins *pin = &t->it->in.pin;
+    const struct merak_choices *pin = &t->it->in.pin;
     int most = pin->chunks == 1 ? 1 : (t->places + 1) / t->plan.pp;
 
     for (int v = 1; v <= most && (v == 1 || t->plan.pp > 1); v++) {
@@ -186,7 +186,7 @@ static void try_shapes(struct trial *t)
         t->plan.sub_pipeline = false;
         try_variants(t);
         t->plan.sub_pipeline = true;
-        if (pin->sub_pipeline == MERAK_PIN_FREE && t->plan.tp > 1 &&
+        if (!pin->given[MERAK_CHOICE_SUB_PIPELINE] && t->plan.tp > 1 &&
             t->plan.microbatches % 2 == 0)
             try_variants(t);
     }
@@ -195,12 +195,12 @@ static void try_shapes(struct trial *t)
 /* With the optimizer's state whole and split. */
 static void try_optimizers(struct trial *t, void (*each)(struct trial *t))
 {
-    enum merak_pin pin = t->it->in.pin.zero1;
+    const struct merak_choices *pin = &t->it->in.pin;
 
     for (int split = 0; split < 2; split++) {
         t->plan.zero1 = split == 1;
-        if (pin == MERAK_PIN_FREE ||
-            pin == (split == 1 ? MERAK_PIN_YES : MERAK_PIN_NO))
+        if (merak_choice_allows(pin->given[MERAK_CHOICE_ZERO1], pin->zero1,
+                                split == 1))
             each(t);
     }
 }
@@ -242,7 +242,7 @@ static void try_boundaries(struct trial *t, void (*each)(struct trial *t))
 static void try_shared(struct trial *t, struct merak_graph *graph,
                        const struct merak_shard_options *like)
 {
-    const struct merak_search_pins *pin = &t->it->in.pin;
+    const struct merak_choices *pin = &t->it->in.pin;
     const struct merak_search_input *in = &t->it->in;
     bool asked =
         pin->schedule != NULL && strcmp(pin->schedule, "interlaced") == 0;

@@ -43,7 +43,7 @@ struct row {
     const char *name, *device;
     size_t layers, hidden, heads, vocab, seq, batch;
     int nodes;
-    struct merak_search_pins pin;
+    struct merak_choices pin;
     enum figure figure;
     double published;
     double is; /* HELD_OUT, FITTED or so many times as fast as published */
@@ -109,8 +109,9 @@ static double speed_of(const struct row *row)
                                     .pin = row->pin};
     double speed;
 
-    in.pin.sub_pipeline = MERAK_PIN_NO;
-    in.pin.fix_recompute = in.pin.fix_tp_batch = true;
+    in.pin.given[MERAK_CHOICE_SUB_PIPELINE] = true;
+    in.pin.given[MERAK_CHOICE_RECOMPUTE] = true;
+    in.pin.given[MERAK_CHOICE_TP_BATCH] = true;
     assert_int_equal(merak_device_find(row->device, &device, NULL), MERAK_OK);
     if (merak_search(&in, &result, &err) != MERAK_OK)
         fail_msg("%s %s: %s", row->device, row->name, err.text);
@@ -125,10 +126,10 @@ static double speed_of(const struct row *row)
 
 #define FULL .recompute = MERAK_RECOMPUTE_FULL
 #define SELECTIVE .recompute = MERAK_RECOMPUTE_SELECTIVE
-#define SP .fix_sp = true, .sp = MERAK_SP_ON
-#define NO_SP .fix_sp = true, .sp = MERAK_SP_OFF
+#define SP .given[MERAK_CHOICE_SP] = true, .sp = MERAK_SP_ON
+#define NO_SP .given[MERAK_CHOICE_SP] = true, .sp = MERAK_SP_OFF
 #define INTERLEAVED .schedule = "interleaved"
-#define PTD_P FULL, NO_SP, .zero1 = MERAK_PIN_NO
+#define PTD_P FULL, NO_SP, .zero1 = false, .given[MERAK_CHOICE_ZERO1] = true
 #define ALONE(n)                           \
     {                                      \
         .tp = 1, .pp = 1, .micro_batch = n \

@@ -281,15 +281,18 @@ static struct merak_search_result *search(const struct level_row *l)
                 .dp = l->row.dp,
                 .micro_batch = BATCH,
                 .schedule = "1f1b",
-                .zero1 = l->row.zero1 ? MERAK_PIN_YES : MERAK_PIN_NO,
-                .order_tp_pp_dp = l->tp_pp_dp ? MERAK_PIN_YES : MERAK_PIN_NO,
-                .sub_pipeline = MERAK_PIN_NO,
-                .fix_sp = true,
+                .zero1 = l->row.zero1,
+                .given[MERAK_CHOICE_ZERO1] = true,
+                .order_tp_pp_dp = l->tp_pp_dp,
+                .given[MERAK_CHOICE_ORDER] = true,
+                .sub_pipeline = false,
+                .given[MERAK_CHOICE_SUB_PIPELINE] = true,
+                .given[MERAK_CHOICE_SP] = true,
                 .sp = l->row.sp ? MERAK_SP_ON : MERAK_SP_OFF,
-                .fix_tp_batch = true,
+                .given[MERAK_CHOICE_TP_BATCH] = true,
                 .boundary = l->row.scatter ? MERAK_BOUNDARY_SCATTER
                                            : MERAK_BOUNDARY_WHOLE,
-                .fix_recompute = true}};
+                .given[MERAK_CHOICE_RECOMPUTE] = true}};
 
     assert_int_equal(merak_device_find("h100", &device, &err), MERAK_OK);
     if (merak_search(&in, &result, &err) != MERAK_OK)

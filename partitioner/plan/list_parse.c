@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cut_options.c - cuts and recomputation as options give them */
+/* list_parse.c - cuts and recomputation as options give them */
 #include "config.h"
 
-#include "runtime/plan/cut_options.h"
+#include "partitioner/plan/list_text.h"
 
 #include "base/error.h"
 
@@ -67,9 +67,9 @@ static enum merak_status check_order(const char *text, const int *cut, size_t n,
     return MERAK_OK;
 }
 
-enum merak_status plan_lists_cut(const char *text,
-                                 struct merak_given_lists *lists,
-                                 struct merak_error *err)
+enum merak_status merak_given_set_cut(const char *text,
+                                      struct merak_given_lists *lists,
+                                      struct merak_error *err)
 {
     size_t n = count_items(text);
     const char *at = text;
@@ -120,10 +120,10 @@ static enum merak_status bad_recompute(const char *text,
                       text);
 }
 
-enum merak_status plan_lists_recompute(const char *text,
-                                       struct merak_given_lists *lists,
-                                       enum merak_recompute *recompute_p,
-                                       struct merak_error *err)
+enum merak_status merak_given_set_recompute(const char *text,
+                                            struct merak_given_lists *lists,
+                                            enum merak_recompute *recompute_p,
+                                            struct merak_error *err)
 {
     size_t n = count_items(text);
     const char *at = text;
@@ -151,7 +151,7 @@ enum merak_status plan_lists_recompute(const char *text,
     return MERAK_OK;
 }
 
-void plan_lists_fini(struct merak_given_lists *lists)
+void merak_given_fini(struct merak_given_lists *lists)
 {
     free((void *)lists->cut);
     free((void *)lists->drop);

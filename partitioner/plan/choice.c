@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* choice.c - the table of what is chosen of a plan, and its values as text */
+#include "config.h"
+
+#include "partitioner/plan/choice.h"
+
+#include "base/error.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- options that are no single value ------------------------------------- */
+
+static enum merak_status set_schedule(void *target, const char *text,
+                                      struct merak_error *err)
+{
+    struct merak_choices *choices = target;
+
+    if (*text == '\0' || strlen(text) >= MERAK_OPTION_NAME_BYTES)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--schedule: expected a short name, got \"%.60s\"",
+                          text);
+    choices->schedule = text;
+    return MERAK_OK;
+}
+
+static enum merak_status set_recompute(void *target, const char *text,
+                                       struct merak_error *err)
+{
+    struct merak_choices *choices = target;
+
+    return merak_given_set_recompute(text, &choices->list, &choices->recompute,
+                                     err);
+}
+
+static enum merak_status set_cut(void *target, const char *text,
+                                 struct merak_error *err)
+{
+    struct merak_choices *choices = target;
+
+    return merak_given_set_cut(text, &choices->list, err);
+}
+
+/* --- the table ------------------------------------------------------------ */
+
+#define AT(field) offsetof(struct merak_choices, field)
+#define GIVEN(ID) .given = AT(given[MERAK_CHOICE_##ID])
+#define OPTION(ID, name, KIND, field, text, ...)                        \
+    {                                                                   \
+        name, MERAK_OPTION_##KIND, AT(field), GIVEN(ID), .about = text, \
+                                                         __VA_ARGS__    \
+    }
+/* What is the same for a run but for the help's text. */
+#define BOTH(ID, name, KIND, field, text, run_text, ...)         \
+    .option = OPTION(ID, name, KIND, field, text, __VA_ARGS__),  \
+    .run = OPTION(ID, name, KIND, field, run_text, __VA_ARGS__), \
+    .kind = MERAK_OPTION_##KIND
+#define CALL(ID, name, function, argument, text)                              \
+    {                                                                         \
+        name, MERAK_OPTION_CALL, .set = function, GIVEN(ID), .arg = argument, \
+                                 .about = text                                \
+    }
+#define IN_PLAN(field) \
+    .in_plan = true, .plan_at = offsetof(struct merak_plan, field)
+#define DEGREE .least = 1, .most = 65535
+#define TP_BATCH_TEXT                                                       \
+    "percent of the model, from its end, where tensor ranks may share out " \
+    "samples and hold whole weights (0)"
+
+/* A row is read line by line, not in columns. */
+/* clang-format off */
+const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
+    [MERAK_CHOICE_TP] = {
+        BOTH(TP, "tp", INT, tp, "tensor-parallel degree (1)",
+             "tensor-parallel degree, or auto (MERAK_TP, or 1)",
+             DEGREE, .words = "auto"),
+        .key = "tp", IN_PLAN(tp), .usual = 1},
+    [MERAK_CHOICE_PP] = {
+        BOTH(PP, "pp", INT, pp, "pipeline stages (1)",
+             "pipeline stages, or auto (MERAK_PP, or 1)",
+             DEGREE, .words = "auto"),
+        .key = "pp", IN_PLAN(pp), .usual = 1},
+    [MERAK_CHOICE_DP] = {
+        BOTH(DP, "dp", INT, dp, "replicas (1)",
+             "replicas (what the tasks leave)", DEGREE, .words = "auto"),
+        .key = "dp", IN_PLAN(dp), .usual = 1},
+    [MERAK_CHOICE_MICRO_BATCH] = {
+        BOTH(MICRO_BATCH, "micro-batch", SIZE, micro_batch,
+             "sequences in a micro-batch (1)",
+             "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX),
+        .key = "micro_batch", IN_PLAN(micro_batch), .usual = 1},
+    [MERAK_CHOICE_SCHEDULE] = {
+        .option = CALL(SCHEDULE, "schedule", set_schedule, "NAME",
+                       "order of forwards and backwards, or auto; a wrong "
+                       "name lists them (1f1b)"),
+        .run = CALL(SCHEDULE, "schedule", set_schedule, "NAME",
+                    "pipeline schedule, or auto; a wrong name lists them "
+                    "(1f1b; 3f1b for models of several passes)"),
+        .kind = MERAK_OPTION_TEXT, .key = "schedule"},
+    [MERAK_CHOICE_CHUNKS] = {
+        BOTH(CHUNKS, "chunks", INT, chunks,
+             "model parts per rank, for interleaved schedules (1); 2 or 3 of "
+             "interlaced (3)",
+             "model parts per task, for interleaved schedules (1); 2 or 3 of "
+             "interlaced (3)", DEGREE),
+        .key = "chunks", IN_PLAN(chunks)},
+    [MERAK_CHOICE_SUB_PIPELINE] = {
+        BOTH(SUB_PIPELINE, "sub-pipeline", BOOL, sub_pipeline,
+             "micro-batches in two halves, exchanges of one behind compute of "
+             "the other (no)",
+             "micro-batches in two halves, exchanges of one behind the other "
+             "(no)", .words = "no|yes"),
+        .key = "sub_pipeline", IN_PLAN(sub_pipeline)},
+    [MERAK_CHOICE_ZERO1] = {
+        BOTH(ZERO1, "zero1", BOOL, zero1,
+             "optimizer state split over replicas: yes or no (yes)",
+             "optimizer state split over replicas (yes)", .words = "no|yes"),
+        .key = "zero1", IN_PLAN(zero1), .usual = 1, .is_told = true},
+    [MERAK_CHOICE_ORDER] = {
+        .option = OPTION(ORDER, "order", BOOL, order_tp_pp_dp,
+                         "tp-dp-pp or tp-pp-dp: how ranks are numbered "
+                         "(tp-dp-pp)", .words = "tp-dp-pp|tp-pp-dp"),
+        .kind = MERAK_OPTION_BOOL,
+        .key = "order", IN_PLAN(order_tp_pp_dp), .is_told = true},
+    [MERAK_CHOICE_SP] = {
+        BOTH(SP, "sp", WORD, sp,
+             "sequence parallelism: auto, off or on (auto)",
+             "sequence parallelism (auto)", .words = "auto|off|on"),
+        .key = "sp", IN_PLAN(sp), .is_told = true},
+    [MERAK_CHOICE_RECOMPUTE] = {
+        .option = CALL(RECOMPUTE, "recompute", set_recompute, "WORD",
+                       "none, full, selective (attention) or auto: per stage "
+                       "the least that fits; or for each part a (attention) "
+                       "or how many of its first blocks: a-2-0 (none)"),
+        .run = OPTION(RECOMPUTE, "recompute", WORD, recompute,
+                      "drop activations and compute them again: all, "
+                      "attention's, or per stage the least that fits (none)",
+                      .words = "none|full|selective|auto"),
+        .kind = MERAK_OPTION_WORD,
+        .key = "recompute", IN_PLAN(recompute)},
+    [MERAK_CHOICE_CUT] = {
+        .option = CALL(CUT, "cut", set_cut, "PLACES",
+                       "places where parts but the first begin, 1-3-5, or "
+                       "auto (even work)"),
+        .kind = MERAK_OPTION_CALL},
+    [MERAK_CHOICE_TP_BATCH] = {
+        BOTH(TP_BATCH, "tp-batch", INT, tp_batch_percent,
+             TP_BATCH_TEXT, TP_BATCH_TEXT, .most = 100),
+        .key = "tp_batch", IN_PLAN(tp_batch_percent), .is_implied = true},
+    [MERAK_CHOICE_BOUNDARY] = {
+        BOTH(BOUNDARY, "boundary", WORD, boundary,
+             "what tensor ranks hold alike, to the next stage: auto, whole or "
+             "scatter (auto)",
+             "what tensor ranks hold alike, to the next stage: whole from "
+             "each, or in parts and gathered there (auto: by links)",
+             .words = "auto|whole|scatter")},
+    [MERAK_CHOICE_BRANCHES] = {
+        BOTH(BRANCHES, "branches", WORD, branches,
+             "order of nodes, where the model is no chain: described, "
+             "gathered, blocks or auto (described)",
+             "order of nodes that the model is cut in, where it is no chain: "
+             "as described, gathered (few bytes alive) or blocks of even time "
+             "(auto: the fastest, as predicted)",
+             .words = "described|gathered|blocks|auto"),
+        .key = "branches", IN_PLAN(branches), .n_words = 3,
+        .is_implied = true},
+};
+/* clang-format on */
+
+static const struct merak_option all =
+    MERAK_CHOICE_ROWS(option, TP, COUNT - 1, 0);
+
+const struct merak_option_table merak_choice_table = {&all, 1};
+
+/* --- values --------------------------------------------------------------- */
+
+static long load(enum merak_option_kind kind, const void *at)
+{
+    switch (kind) {
+    case MERAK_OPTION_INT:
+    case MERAK_OPTION_WORD: /* our enums are ints */
+        return *(const int *)at;
+    case MERAK_OPTION_SIZE:
+        return (long)*(const size_t *)at;
+    case MERAK_OPTION_BOOL:
+        return *(const bool *)at;
+    default:
+        return 0;
+    }
+}
+
+static void store(enum merak_option_kind kind, void *at, long value)
+{
+    switch (kind) {
+    case MERAK_OPTION_INT:
+    case MERAK_OPTION_WORD:
+        *(int *)at = (int)value;
+        break;
+    case MERAK_OPTION_SIZE:
+        *(size_t *)at = (size_t)value;
+        break;
+    case MERAK_OPTION_BOOL:
+        *(bool *)at = value != 0;
+        break;
+    default:
+        break;
+    }
+}
+
+/* The option that stores the value itself, if one does. */
+static const struct merak_option *plain(const struct merak_choice *c)
+{
+    return c->option.kind == MERAK_OPTION_CALL ? &c->run : &c->option;
+}
+
+long merak_choice_get(const struct merak_choice *choice,
+                      const struct merak_choices *choices)
+{
+    return load(choice->kind, (const char *)choices + plain(choice)->at);
+}
+
+void merak_choice_set(const struct merak_choice *choice,
+                      struct merak_choices *choices, long value)
+{
+    store(choice->kind, (char *)choices + plain(choice)->at, value);
+}
+
+int merak_choice_compare(const struct merak_choice *choice,
+                         const struct merak_plan *a, const struct merak_plan *b)
+{
+    long x, y;
+
+    if (!choice->in_plan)
+        return 0;
+    x = load(choice->kind, (const char *)a + choice->plan_at);
+    y = load(choice->kind, (const char *)b + choice->plan_at);
+    if (x == y)
+        return 0;
+    if (x == choice->usual || y == choice->usual)
+        return x == choice->usual ? -1 : 1;
+    return x < y ? -1 : 1;
+}
+
+/* --- values as text ------------------------------------------------------- */
+
+/* The word's beginning among the words, and its length. */
+static const char *word_at(const struct merak_choice *choice, long value,
+                           size_t *n_p)
+{
+    const char *word = plain(choice)->words;
+
+    for (long i = 0; i < value; i++)
+        word += strcspn(word, "|") + 1;
+    *n_p = strcspn(word, "|");
+    return word;
+}
+
+int merak_choice_words(const struct merak_choice *choice)
+{
+    int n = 1;
+
+    for (const char *at = plain(choice)->words; *at != '\0'; at++)
+        n += *at == '|';
+    return choice->n_words > 0 ? choice->n_words : n;
+}
+
+const char *merak_choice_word(const struct merak_choice *choice, long value,
+                              char text[MERAK_CHOICE_WORD])
+{
+    size_t n;
+    const char *word = word_at(choice, value, &n);
+
+    snprintf(text, MERAK_CHOICE_WORD, "%.*s", (int)n, word);
+    return text;
+}
+
+int merak_choice_find_word(const struct merak_choice *choice, const char *text)
+{
+    for (int i = 0; i < merak_choice_words(choice); i++) {
+        char word[MERAK_CHOICE_WORD];
+
+        if (strcmp(merak_choice_word(choice, i, word), text) == 0)
+            return i;
+    }
+    return -1;
+}
+
+void merak_choice_text(const struct merak_choice *choice,
+                       const struct merak_choices *choices, char *text,
+                       size_t bytes)
+{
+    const struct merak_given_lists *list = &choices->list;
+    long value = merak_choice_get(choice, choices);
+    char word[MERAK_CHOICE_WORD];
+
+    if (choice == &merak_choice[MERAK_CHOICE_CUT] && list->cut != NULL)
+        merak_cut_text(list->cut, list->n_cut, text, bytes);
+    else if (choice == &merak_choice[MERAK_CHOICE_CUT])
+        snprintf(text, bytes, "auto");
+    else if (choice == &merak_choice[MERAK_CHOICE_RECOMPUTE] &&
+             list->drop != NULL && merak_drops_any(list->drop, list->n_drop))
+        merak_drop_text(list->drop, list->n_drop, text, bytes);
+    else if (choice == &merak_choice[MERAK_CHOICE_RECOMPUTE] &&
+             list->drop != NULL)
+        snprintf(text, bytes, "none");
+    else if (choice->kind == MERAK_OPTION_TEXT)
+        snprintf(text, bytes, "%s", choices->schedule);
+    else if (choice->kind == MERAK_OPTION_BOOL ||
+             choice->kind == MERAK_OPTION_WORD)
+        snprintf(text, bytes, "%s", merak_choice_word(choice, value, word));
+    else
+        snprintf(text, bytes, "%ld", value);
+}
+
+/* --- all of them ---------------------------------------------------------- */
+
+void merak_choices_settle(struct merak_choices *choices)
+{
+    if (choices->schedule != NULL && strcmp(choices->schedule, "auto") == 0) {
+        choices->schedule = NULL;
+        choices->given[MERAK_CHOICE_SCHEDULE] = false;
+    }
+}
+
+void merak_choices_of(const struct merak_plan *plan,
+                      struct merak_choices *choices)
+{
+    int parts = merak_plan_own_parts(plan);
+
+    *choices = (struct merak_choices){
+        .schedule = plan->schedule,
+        /* What is in parts between nodes alone is what auto comes to. */
+        .boundary = plan->scatter == 0   ? MERAK_BOUNDARY_WHOLE
+                    : plan->scatter == 1 ? MERAK_BOUNDARY_SCATTER
+                                         : MERAK_BOUNDARY_AUTO,
+        .list = {.cut = parts > 1 ? plan->cut : NULL,
+                 .n_cut = parts - 1,
+                 .drop = plan->drop,
+                 .n_drop = parts}};
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+
+        if (c->in_plan)
+            merak_choice_set(c, choices,
+                             load(c->kind, (const char *)plan + c->plan_at));
+        choices->given[i] = true;
+    }
+    choices->given[MERAK_CHOICE_CUT] = choices->list.cut != NULL;
+    choices->chunks = merak_plan_chunks(plan);
+    if (plan->sub_pipeline)
+        choices->micro_batch *= 2;
+}
+
+void merak_choices_take(const struct merak_choices *choices,
+                        struct merak_plan *plan)
+{
+    const char *schedule =
+        choices->schedule != NULL ? choices->schedule : "1f1b";
+
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+
+        if (c->in_plan)
+            store(c->kind, (char *)plan + c->plan_at,
+                  choices->given[i] ? merak_choice_get(c, choices) : c->usual);
+    }
+    snprintf(plan->schedule, sizeof(plan->schedule), "%s", schedule);
+    plan->chunks = merak_plan_chunks(plan);
+    if (plan->branches == MERAK_BRANCHES_AUTO)
+        plan->branches = MERAK_BRANCHES_DESCRIBED;
+}
+
+char *merak_choices_line(const struct merak_plan *plan)
+{
+    size_t bytes = MERAK_CHOICE_TEXT(merak_plan_parts(plan)), size;
+    char *value = malloc(bytes), *text = NULL;
+    FILE *out = open_memstream(&text, &size);
+    struct merak_choices choices;
+    bool ok = value != NULL && out != NULL;
+
+    merak_choices_of(plan, &choices);
+    for (int i = 0; ok && i < MERAK_CHOICE_COUNT; i++) {
+        if (!choices.given[i])
+            continue;
+        merak_choice_text(&merak_choice[i], &choices, value, bytes);
+        fprintf(out, "%s%s=%s", i > 0 ? "," : "", merak_choice[i].option.name,
+                value);
+    }
+    if (out != NULL && fclose(out) != 0)
+        ok = false;
+    free(value);
+    if (ok)
+        return text;
+    free(text);
+    return NULL;
+}
