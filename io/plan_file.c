@@ -33,6 +33,7 @@
 
 #include "base/error.h"
 #include "base/open.h"
+#include "partitioner/plan/choice.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -43,13 +44,16 @@
 enum { FORMAT = 2 };
 #define MAX_BYTES ((size_t)64 << 20)
 
-static const char *const order_words[] = {"tp-dp-pp", "tp-pp-dp", NULL};
-static const char *const recompute_words[] = {"none", "full", "selective",
-                                              "auto", NULL};
-static const char *const sp_words[] = {"auto", "off", "on", NULL};
-static const char *const branches_words[] = {"described", "gathered", "blocks",
-                                             NULL};
 static const char *const dtype_words[] = {"fp32", "bf16", NULL};
+
+/* Is it true or false, not a word of two? */
+static bool is_flag(const struct merak_choice *c)
+{
+    char word[MERAK_CHOICE_WORD];
+
+    return c->kind == MERAK_OPTION_BOOL &&
+           strcmp(merak_choice_word(c, 0, word), "no") == 0;
+}
 
 /* --- writing -------------------------------------------------------------- */
 
@@ -79,29 +83,71 @@ static int halves(const struct merak_plan *p)
     return p->sub_pipeline ? 2 : 1;
 }
 
+/* NULL when out of memory. */
+static json_t *choice_value(const struct merak_choice *c,
+                            const struct merak_choices *choices)
+{
+    long value = merak_choice_get(c, choices);
+    char word[MERAK_CHOICE_WORD];
+
+    switch (c->kind) {
+    case MERAK_OPTION_TEXT:
+        return json_string(choices->schedule);
+    case MERAK_OPTION_BOOL:
+    case MERAK_OPTION_WORD:
+        return is_flag(c) ? json_boolean(value)
+                          : json_string(merak_choice_word(c, value, word));
+    default:
+        return json_integer(value);
+    }
+}
+
+/* 0, or -1 when out of memory. */
+static int put_choices(json_t *object, const struct merak_plan *p)
+{
+    struct merak_choices choices;
+    int bad = 0;
+
+    merak_choices_of(p, &choices);
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+
+        if (c->key == NULL)
+            continue;
+        if (c->is_implied && merak_choice_get(c, &choices) == c->usual)
+            json_object_del(object, c->key);
+        else
+            bad |=
+                json_object_set_new(object, c->key, choice_value(c, &choices));
+    }
+    return bad;
+}
+
 json_t *merak_plan_object(const struct merak_plan *p)
 {
-    json_t *object = json_pack(
-        "{s:i, s:i, s:i, s:s, s:i, s:i, s:I, s:s, s:b, s:s, s:I, s:b, s:s, "
-        "s:s, s:i, s:o, s:o}",
-        "tp", p->tp, "pp", p->pp, "dp", p->dp, "order",
-        order_words[p->order_tp_pp_dp], "chunks", merak_plan_chunks(p),
-        "microbatches", p->microbatches / halves(p), "micro_batch",
-        (json_int_t)p->micro_batch * halves(p), "schedule", p->schedule,
-        "sub_pipeline", p->sub_pipeline, "recompute",
-        recompute_words[p->recompute], "memory_bytes",
-        (json_int_t)p->memory_bytes, "zero1", p->zero1, "sp", sp_words[p->sp],
-        "dtype", dtype_words[p->dtype], "scatter", p->scatter, "cut",
-        list_object(p->cut, merak_plan_parts(p) - merak_plan_shared(p) - 1),
-        "drop", drop_object(p->drop, merak_plan_parts(p)));
+    /* In this order; what else there is follows. */
+    static const char *const keys[] = {
+        "tp",           "pp",          "dp",       "order",        "chunks",
+        "microbatches", "micro_batch", "schedule", "sub_pipeline", "recompute",
+        "memory_bytes", "zero1",       "sp",       "dtype",        "scatter",
+        "cut",          "drop",        "branches", "tp_batch"};
+    int parts = merak_plan_parts(p), bad = 0;
+    json_t *object = json_object();
 
-    if (object != NULL && p->branches != MERAK_BRANCHES_DESCRIBED)
-        json_object_set_new(object, "branches",
-                            json_string(branches_words[p->branches]));
-    if (object != NULL && p->tp_batch_percent > 0)
-        json_object_set_new(object, "tp_batch",
-                            json_integer(p->tp_batch_percent));
-    return object;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+        bad |= json_object_set_new(object, keys[i], json_null());
+    bad |= put_choices(object, p);
+    bad |= json_object_update_new(
+        object, json_pack("{s:i, s:I, s:s, s:i, s:o, s:o}", "microbatches",
+                          p->microbatches / halves(p), "memory_bytes",
+                          (json_int_t)p->memory_bytes, "dtype",
+                          dtype_words[p->dtype], "scatter", p->scatter, "cut",
+                          list_object(p->cut, parts - merak_plan_shared(p) - 1),
+                          "drop", drop_object(p->drop, parts)));
+    if (bad == 0)
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
 /* Of what a plan is; false when out of memory. */
@@ -322,20 +368,65 @@ static void halve(struct reader *r, struct merak_plan *p)
     p->microbatches *= 2;
 }
 
-static void read_schedule(struct reader *r, const json_t *in,
-                          struct merak_plan *plan)
+/* One that is missing is as is usual, if a file may leave it out. */
+static long read_choice(struct reader *r, const json_t *in,
+                        const struct merak_choice *c)
+{
+    const json_t *value = json_object_get(in, c->key);
+    const char *text = json_string_value(value);
+    char expected[64] = "one of", word[MERAK_CHOICE_WORD];
+    int found;
+
+    if (value == NULL && c->is_implied)
+        return c->usual;
+    if (is_flag(c))
+        return read_bool(r, in, c->key);
+    if (c->kind == MERAK_OPTION_INT || c->kind == MERAK_OPTION_SIZE)
+        return read_integer(r, in, c->key, (json_int_t)c->option.least,
+                            (json_int_t)c->option.most);
+    found = text != NULL ? merak_choice_find_word(c, text) : -1;
+    for (int i = 0; i < merak_choice_words(c) && found < 0; i++)
+        snprintf(expected + strlen(expected),
+                 sizeof(expected) - strlen(expected), " %s",
+                 merak_choice_word(c, i, word));
+    if (found < 0)
+        fail_field(r, c->key, value, expected);
+    return found < 0 ? 0 : found;
+}
+
+/* It stays the object's. */
+static const char *read_schedule(struct reader *r, const json_t *in)
 {
     const json_t *value = json_object_get(in, "schedule");
     const char *text = json_string_value(value);
     const struct merak_schedule *schedule;
 
-    if (r->rc != MERAK_OK)
-        return;
-    if (text == NULL || strlen(text) >= sizeof(plan->schedule) ||
-        merak_schedule_find(text, &schedule, NULL) != MERAK_OK)
+    if (r->rc == MERAK_OK &&
+        (text == NULL || strlen(text) >= MERAK_OPTION_NAME_BYTES ||
+         merak_schedule_find(text, &schedule, NULL) != MERAK_OK))
         fail_field(r, "schedule", value, "one that merak(7) lists");
-    else
-        strcpy(plan->schedule, text);
+    return text;
+}
+
+static void read_choices(struct reader *r, const json_t *in,
+                         struct merak_plan *plan)
+{
+    struct merak_choices choices = {.tp = 0};
+
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+
+        choices.given[i] = true;
+        if (c->kind == MERAK_OPTION_TEXT)
+            choices.schedule = read_schedule(r, in);
+        else if (c->key != NULL)
+            merak_choice_set(c, &choices, read_choice(r, in, c));
+    }
+    if (json_object_get(in, "branches") == NULL &&
+        json_is_true(json_object_get(in, "gathered")))
+        choices.branches = MERAK_BRANCHES_GATHERED;
+    if (r->rc == MERAK_OK)
+        merak_choices_take(&choices, plan);
 }
 
 static void read_plan(struct reader *r, const json_t *in,
@@ -344,30 +435,13 @@ static void read_plan(struct reader *r, const json_t *in,
     struct merak_plan *p = &file->plan;
     const json_int_t most = 65535, large = (json_int_t)1 << 50;
 
-    p->tp = (int)read_integer(r, in, "tp", 1, most);
-    p->pp = (int)read_integer(r, in, "pp", 1, most);
-    p->dp = (int)read_integer(r, in, "dp", 1, most);
-    p->order_tp_pp_dp = read_word(r, in, "order", order_words) == 1;
-    p->chunks = (int)read_integer(r, in, "chunks", 1, 1024);
+    read_choices(r, in, p);
     p->microbatches = (int)read_integer(r, in, "microbatches", 1, INT_MAX / 2);
-    p->micro_batch = (size_t)read_integer(r, in, "micro_batch", 1, INT_MAX);
-    read_schedule(r, in, p);
-    p->sub_pipeline = read_bool(r, in, "sub_pipeline");
-    p->recompute =
-        (enum merak_recompute)read_word(r, in, "recompute", recompute_words);
     p->memory_bytes = (size_t)read_integer(r, in, "memory_bytes", 0, large);
-    p->zero1 = read_bool(r, in, "zero1");
-    p->sp = (enum merak_seq_parallel)read_word(r, in, "sp", sp_words);
     p->dtype = (enum merak_dtype)read_word(r, in, "dtype", dtype_words);
     if (r->rc == MERAK_OK && json_object_get(in, "scatter") != NULL)
         p->scatter = (int)read_integer(r, in, "scatter", 0, most);
-    if (r->rc == MERAK_OK && json_object_get(in, "tp_batch") != NULL)
-        p->tp_batch_percent = (int)read_integer(r, in, "tp_batch", 0, 100);
     p->threads = 1;
-    if (json_object_get(in, "branches") != NULL)
-        p->branches = read_word(r, in, "branches", branches_words);
-    else if (json_is_true(json_object_get(in, "gathered")))
-        p->branches = MERAK_BRANCHES_GATHERED;
     halve(r, p);
     read_cut(r, in, file);
     read_drop(r, in, file);
@@ -509,99 +583,4 @@ void merak_plan_file_destroy(struct merak_plan_file *file)
     free(file->cut);
     free(file->drop);
     free(file);
-}
-
-/* --- for people ----------------------------------------------------------- */
-
-const char *merak_plan_state_text(const struct merak_plan *p)
-{
-    static const char *const text[] = {
-        "", ", optimizer state split over dp",
-        ", optimizer state split over tp where weights are alike",
-        ", optimizer state split over dp, and tp where weights are alike"};
-    bool alike = p->tp > 1 &&
-                 p->tp_batch_percent > 0; /* tensor ranks hold layers whole */
-
-    return text[p->zero1 ? (p->dp > 1) + 2 * alike : 0];
-}
-
-const char *merak_plan_branches_text(const struct merak_plan *p)
-{
-    switch (p->branches) {
-    case MERAK_BRANCHES_GATHERED:
-        return ", branches gathered";
-    case MERAK_BRANCHES_BLOCKS:
-        return ", branches in blocks";
-    default:
-        return "";
-    }
-}
-
-/* " (18 blocks in 2 of 4 stages, attention in 1)": what is recomputed, where
- * the plan says which; else nothing. */
-static void describe_drops(const struct merak_plan *p, char *text, size_t size)
-{
-    int parts = merak_plan_parts(p), blocks = 0, some = 0, attention = 0;
-    const char *of = parts > p->pp ? "parts" : parts > 1 ? "stages" : "stage";
-    int n;
-
-    text[0] = '\0';
-    if (p->drop == NULL || p->recompute != MERAK_RECOMPUTE_AUTO)
-        return;
-    for (int k = 0; k < parts; k++) {
-        blocks += p->drop[k].blocks;
-        some += p->drop[k].blocks > 0;
-        attention += p->drop[k].attention;
-    }
-    n = snprintf(text, size, " (");
-    if (some > 0)
-        n += snprintf(text + n, size - (size_t)n, "%d block%s in %d of %d %s",
-                      blocks, blocks == 1 ? "" : "s", some, parts, of);
-    if (attention > 0)
-        n += snprintf(text + n, size - (size_t)n, "%sattention in %d of %d %s",
-                      some > 0 ? ", " : "", attention, parts, of);
-    if (some + attention == 0)
-        n += snprintf(text + n, size - (size_t)n, "nothing");
-    snprintf(text + n, size - (size_t)n, ")");
-}
-
-/* "1f1b of 2 chunks a rank, ": nothing where one stage has no pipeline, and
- * micro-batches run one after the other. */
-static void describe_schedule(const struct merak_plan *p, char *text,
-                              size_t size)
-{
-    char chunks[32] = "";
-
-    text[0] = '\0';
-    if (p->pp == 1 && p->chunks <= 1 && strcmp(p->schedule, "1f1b") == 0)
-        return;
-    if (p->chunks > 1)
-        snprintf(chunks, sizeof(chunks), " of %d chunks a rank", p->chunks);
-    snprintf(text, size, "%s%s, ", p->schedule, chunks);
-}
-
-void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
-{
-    char schedule[64], samples[64] = "", sp[48] = "", drops[80];
-    int m = p->microbatches / halves(p);
-
-    describe_schedule(p, schedule, sizeof(schedule));
-    describe_drops(p, drops, sizeof(drops));
-    if (p->tp > 1)
-        snprintf(sp, sizeof(sp), ", sequence parallelism %s", sp_words[p->sp]);
-    if (p->tp_batch_percent > 0)
-        snprintf(samples, sizeof(samples),
-                 ", samples cut over tp in %d %% of the model",
-                 p->tp_batch_percent);
-    snprintf(
-        text, bytes,
-        "tp %d, pp %d, dp %d; %s%d micro-batch%s of %zu%s; %s%s, "
-        "ranks %s%s%s%s, recomputation %s%s%s",
-        p->tp, p->pp, p->dp, schedule, m, m == 1 ? "" : "es",
-        p->micro_batch * (size_t)halves(p),
-        p->sub_pipeline ? " in halves that hide each other's exchanges" : "",
-        dtype_words[p->dtype], merak_plan_state_text(p),
-        order_words[p->order_tp_pp_dp],
-        p->scatter > 0 ? ", stage boundaries in tp parts" : "", sp, samples,
-        recompute_words[p->recompute], drops, merak_plan_branches_text(p));
 }

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_text.c - a plan in a line, for people */
+#include "config.h"
+
+#include "io/plan_file.h"
+
+#include "partitioner/plan/choice.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *merak_plan_state_text(const struct merak_plan *p)
+{
+    static const char *const text[] = {
+        "", ", optimizer state split over dp",
+        ", optimizer state split over tp where weights are alike",
+        ", optimizer state split over dp, and tp where weights are alike"};
+    bool alike = p->tp > 1 &&
+                 p->tp_batch_percent > 0; /* tensor ranks hold layers whole */
+
+    return text[p->zero1 ? (p->dp > 1) + 2 * alike : 0];
+}
+
+const char *merak_plan_branches_text(const struct merak_plan *p)
+{
+    switch (p->branches) {
+    case MERAK_BRANCHES_GATHERED:
+        return ", branches gathered";
+    case MERAK_BRANCHES_BLOCKS:
+        return ", branches in blocks";
+    default:
+        return "";
+    }
+}
+
+/* " (18 blocks in 2 of 4 stages, attention in 1)": what is recomputed, where
+ * the plan says which; else nothing. */
+static void describe_drops(const struct merak_plan *p, char *text, size_t size)
+{
+    int parts = merak_plan_parts(p), blocks = 0, some = 0, attention = 0;
+    const char *of = parts > p->pp ? "parts" : parts > 1 ? "stages" : "stage";
+    int n;
+
+    text[0] = '\0';
+    if (p->drop == NULL || p->recompute != MERAK_RECOMPUTE_AUTO)
+        return;
+    for (int k = 0; k < parts; k++) {
+        blocks += p->drop[k].blocks;
+        some += p->drop[k].blocks > 0;
+        attention += p->drop[k].attention;
+    }
+    n = snprintf(text, size, " (");
+    if (some > 0)
+        n += snprintf(text + n, size - (size_t)n, "%d block%s in %d of %d %s",
+                      blocks, blocks == 1 ? "" : "s", some, parts, of);
+    if (attention > 0)
+        n += snprintf(text + n, size - (size_t)n, "%sattention in %d of %d %s",
+                      some > 0 ? ", " : "", attention, parts, of);
+    if (some + attention == 0)
+        n += snprintf(text + n, size - (size_t)n, "nothing");
+    snprintf(text + n, size - (size_t)n, ")");
+}
+
+/* "1f1b of 2 chunks a rank, ": nothing where one stage has no pipeline, and
+ * micro-batches run one after the other. */
+static void describe_schedule(const struct merak_plan *p, char *text,
+                              size_t size)
+{
+    char chunks[32] = "";
+
+    text[0] = '\0';
+    if (p->pp == 1 && p->chunks <= 1 && strcmp(p->schedule, "1f1b") == 0)
+        return;
+    if (p->chunks > 1)
+        snprintf(chunks, sizeof(chunks), " of %d chunks a rank", p->chunks);
+    snprintf(text, size, "%s%s, ", p->schedule, chunks);
+}
+
+void merak_plan_describe(const struct merak_plan *p, char *text, size_t bytes)
+{
+    char schedule[64], samples[64] = "", sp[48] = "", drops[80];
+    char order[MERAK_CHOICE_WORD], recompute[MERAK_CHOICE_WORD];
+    char word[MERAK_CHOICE_WORD];
+    int width = p->sub_pipeline ? 2 : 1; /* micro-batches that run as one */
+    int m = p->microbatches / width;
+
+    describe_schedule(p, schedule, sizeof(schedule));
+    describe_drops(p, drops, sizeof(drops));
+    if (p->tp > 1)
+        snprintf(sp, sizeof(sp), ", sequence parallelism %s",
+                 merak_choice_word(&merak_choice[MERAK_CHOICE_SP], (long)p->sp,
+                                   word));
+    if (p->tp_batch_percent > 0)
+        snprintf(samples, sizeof(samples),
+                 ", samples cut over tp in %d %% of the model",
+                 p->tp_batch_percent);
+    snprintf(
+        text, bytes,
+        "tp %d, pp %d, dp %d; %s%d micro-batch%s of %zu%s; %s%s, "
+        "ranks %s%s%s%s, recomputation %s%s%s",
+        p->tp, p->pp, p->dp, schedule, m, m == 1 ? "" : "es",
+        p->micro_batch * (size_t)width,
+        p->sub_pipeline ? " in halves that hide each other's exchanges" : "",
+        p->dtype == MERAK_F32 ? "fp32" : "bf16", merak_plan_state_text(p),
+        merak_choice_word(&merak_choice[MERAK_CHOICE_ORDER], p->order_tp_pp_dp,
+                          order),
+        p->scatter > 0 ? ", stage boundaries in tp parts" : "", sp, samples,
+        merak_choice_word(&merak_choice[MERAK_CHOICE_RECOMPUTE],
+                          (long)p->recompute, recompute),
+        drops, merak_plan_branches_text(p));
+}
