@@ -14,6 +14,7 @@
 int merak_cmd_calibrate(int argc, char **argv);
 int merak_cmd_ckpt(int argc, char **argv);
 int merak_cmd_data(int argc, char **argv);
+int merak_cmd_doctor(int argc, char **argv);
 int merak_cmd_plan(int argc, char **argv);
 int merak_cmd_sandbox(int argc, char **argv);
 int merak_cmd_trace(int argc, char **argv);

@@ -23,6 +23,8 @@ static const struct command commands[] = {
     {"train", "train a model", merak_cmd_train},
     {"ckpt", "list, show and verify checkpoints", merak_cmd_ckpt},
     {"trace", "where the time of a step went", merak_cmd_trace},
+    {"doctor", "what is wrong with this machine or allocation",
+     merak_cmd_doctor},
     {"sandbox", "a private Slurm on this machine", merak_cmd_sandbox},
     {NULL, NULL, NULL},
 };
