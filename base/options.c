@@ -386,7 +386,7 @@ static const char *argument_of(const struct merak_option *row)
         return "NAME";
     case MERAK_OPTION_WORD:
     case MERAK_OPTION_BOOL:
-        return "WORD";
+        return row->words;
     case MERAK_OPTION_YES:
     case MERAK_OPTION_NO:
         return "";
