@@ -21,15 +21,18 @@ static const char usage[] =
     "Each FILE is a document; of a .jsonl file, each line.  \"-\" is standard\n"
     "input.\n"
     "\n"
-    "  --tokenizer T     byte, or a GPT-2 style tokenizer.json\n"
+    "  --tokenizer T     byte, a Hugging Face tokenizer.json, or a folder\n"
+    "                    that has one\n"
     "  --out PREFIX      write PREFIX.bin and PREFIX.idx\n"
     "  --append-eod      end every document with the end-of-document token\n"
+    "  --special-tokens  put around every document what the tokenizer's\n"
+    "                    template says\n"
     "  --json-key KEY    where the text is in a line of JSON (text)\n"
     "  --format F        megatron (.bin/.idx) or llmc (.bin alone)\n";
 
 struct job {
     const char *tokenizer, *out, *json_key, *format;
-    bool append_eod, help;
+    bool append_eod, special, help;
     struct merak_tokenizer *tok;
     struct merak_pack *pack;
     uint64_t empty; /* documents without text */
@@ -104,7 +107,10 @@ static enum merak_status take_document(void *arg, const char *text, size_t n,
         job->empty++;
         return MERAK_OK;
     }
-    rc = merak_tokenizer_encode(job->tok, text, n, take_ids, job, err);
+    rc = job->special
+             ? merak_tokenizer_encode_whole(job->tok, text, n, take_ids, job,
+                                            err)
+             : merak_tokenizer_encode(job->tok, text, n, take_ids, job, err);
     if (rc == MERAK_OK && job->append_eod)
         rc = take_ids(job, &eod, 1, err);
     if (rc == MERAK_OK)
@@ -124,7 +130,7 @@ static enum merak_status open_job(struct job *job, struct merak_error *err)
     if (job->append_eod && merak_tokenizer_eod(job->tok) < 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--append-eod: %s has no added token "
-                          "<|endoftext|>",
+                          "<|endoftext|>, or another that ends a text",
                           job->tokenizer);
     rc = merak_pack_create(job->out, format, merak_tokenizer_vocab(job->tok),
                            &job->pack, err);
@@ -176,6 +182,9 @@ static void set_option(struct job *job, int c)
     case 'e':
         job->append_eod = true;
         break;
+    case 's':
+        job->special = true;
+        break;
     case 'k':
         job->json_key = optarg;
         break;
@@ -209,6 +218,7 @@ static int parse(struct job *job, int argc, char **argv)
         {"tokenizer", required_argument, NULL, 't'},
         {"out", required_argument, NULL, 'o'},
         {"append-eod", no_argument, NULL, 'e'},
+        {"special-tokens", no_argument, NULL, 's'},
         {"json-key", required_argument, NULL, 'k'},
         {"format", required_argument, NULL, 'f'},
         {"help", no_argument, NULL, 'h'},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bpe.c - GPT-2's pieces and byte-pair merges
+/* bpe.c - byte-pair merges
  *
  * The symbols of a piece are a doubly linked list in arrays; candidate
  * merges wait in a heap ordered by (rank, position).  A candidate whose
@@ -20,9 +20,10 @@
 #include <xxhash.h>
 
 #define NONE (-1)
-#define MAX_PIECE_BYTES (1u << 28) /* keeps positions and the heap in 32 bits \
-                                    */
-#define CACHE_SLOTS 32768          /* of 64 bytes */
+#define MAX_PIECE_BYTES                                              \
+    (1u << 28)            /* keeps positions and the heap in 32 bits \
+                           */
+#define CACHE_SLOTS 32768 /* of 64 bytes */
 #define CACHE_KEY 22
 #define CACHE_IDS 10
 
@@ -47,7 +48,7 @@ struct cached {
 };
 
 struct merak_bpe {
-    int32_t byte_id[256];
+    struct merak_bpe_options opt;
     struct pair *pair; /* open addressing, at most half full */
     size_t pair_mask;
     uint32_t n_merges;
@@ -58,66 +59,6 @@ struct merak_bpe {
     struct candidate *heap;
     size_t n_heap;
 };
-
-/* --- pieces ------------------------------------------------------------ */
-
-static size_t run_of(enum merak_char class, const unsigned char *text, size_t n,
-                     size_t from)
-{
-    size_t bytes;
-
-    while (from < n && merak_char_at(text + from, n - from, &bytes) == class)
-        from += bytes;
-    return from;
-}
-
-/* 's 't 'm 'd 're 've 'll: length, or 0. */
-static size_t contraction(const unsigned char *text, size_t n)
-{
-    if (n >= 2 && memchr("stmd", text[1], 4) != NULL)
-        return 2;
-    if (n >= 3 &&
-        (memcmp(text + 1, "re", 2) == 0 || memcmp(text + 1, "ve", 2) == 0 ||
-         memcmp(text + 1, "ll", 2) == 0))
-        return 3;
-    return 0;
-}
-
-/* A run of spaces leaves its last one to the word that follows. */
-static size_t space_piece(const unsigned char *text, size_t n)
-{
-    size_t end = 0, last = 0, bytes;
-
-    while (end < n &&
-           merak_char_at(text + end, n - end, &bytes) == MERAK_CHAR_SPACE) {
-        last = end;
-        end += bytes;
-    }
-    if (end == n || last == 0 ||
-        merak_char_at(text + end, n - end, &bytes) == MERAK_CHAR_INVALID)
-        return end;
-    return last;
-}
-
-size_t merak_piece(const unsigned char *text, size_t n)
-{
-    size_t bytes, next_bytes, cut;
-    enum merak_char class = merak_char_at(text, n, &bytes), next;
-
-    if (text[0] == '\'') {
-        cut = contraction(text, n);
-        if (cut > 0)
-            return cut;
-    }
-    if (text[0] == ' ' && n > 1) {
-        next = merak_char_at(text + 1, n - 1, &next_bytes);
-        if (next != MERAK_CHAR_SPACE && next != MERAK_CHAR_INVALID)
-            return run_of(next, text, n, 1 + next_bytes);
-    }
-    if (class == MERAK_CHAR_SPACE)
-        return space_piece(text, n);
-    return run_of(class, text, n, bytes);
-}
 
 /* --- merges ------------------------------------------------------------ */
 
@@ -134,7 +75,7 @@ static struct pair *find_pair(const struct merak_bpe *bpe, int32_t left,
     }
 }
 
-enum merak_status merak_bpe_create(const int32_t byte_id[256],
+enum merak_status merak_bpe_create(const struct merak_bpe_options *opt,
                                    size_t max_merges, struct merak_bpe **bpe_p,
                                    struct merak_error *err)
 {
@@ -145,7 +86,7 @@ enum merak_status merak_bpe_create(const int32_t byte_id[256],
         slots *= 2;
     if (bpe == NULL)
         return merak_fail_nomem(err, sizeof(*bpe));
-    memcpy(bpe->byte_id, byte_id, sizeof(bpe->byte_id));
+    bpe->opt = *opt;
     bpe->pair = malloc(slots * sizeof(*bpe->pair));
     bpe->cache = calloc(CACHE_SLOTS, sizeof(*bpe->cache));
     if (bpe->pair == NULL || bpe->cache == NULL) {
@@ -285,14 +226,66 @@ static void apply(struct merak_bpe *bpe, const struct candidate *c)
     offer(bpe, c->at);
 }
 
+/* The bytes of a character that is no token: theirs, or the unknown one. */
+static size_t spell(const struct merak_bpe *bpe, const unsigned char *text,
+                    size_t bytes, size_t n, bool *unknown)
+{
+    bool fused = *unknown && bpe->opt.fuse_unknown;
+    size_t k = 0;
+
+    while (k < bytes && bpe->opt.byte_id[text[k]] != NONE)
+        k++;
+    *unknown = k < bytes;
+    for (k = 0; !*unknown && k < bytes; k++)
+        bpe->id[n++] = bpe->opt.byte_id[text[k]];
+    if (*unknown && bpe->opt.unknown != NONE && !fused)
+        bpe->id[n++] = bpe->opt.unknown;
+    return n;
+}
+
+static size_t first_chars(struct merak_bpe *bpe, const unsigned char *piece,
+                          size_t n)
+{
+    bool unknown = false;
+    size_t symbols = 0;
+
+    for (size_t i = 0; i < n;) {
+        uint32_t cp;
+        size_t bytes = merak_utf8_decode(piece + i, n - i, &cp);
+        int32_t id;
+
+        bytes = bytes > 0 ? bytes : 1;
+        id = merak_token_index_find(bpe->opt.index, piece + i, bytes);
+        if (id != NONE) {
+            bpe->id[symbols++] = id;
+            unknown = false;
+        } else {
+            symbols = spell(bpe, piece + i, bytes, symbols, &unknown);
+        }
+        i += bytes;
+    }
+    return symbols;
+}
+
+static size_t first_bytes(struct merak_bpe *bpe, const unsigned char *piece,
+                          size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        bpe->id[i] = bpe->opt.byte_id[piece[i]];
+    return n;
+}
+
 /* Leaves the tokens at the front of bpe->id; how many. */
 static size_t merge_piece(struct merak_bpe *bpe, const unsigned char *piece,
                           size_t n)
 {
     size_t n_ids = 0;
 
+    n = bpe->opt.chars ? first_chars(bpe, piece, n)
+                       : first_bytes(bpe, piece, n);
+    if (n == 0)
+        return 0;
     for (size_t i = 0; i < n; i++) {
-        bpe->id[i] = bpe->byte_id[piece[i]];
         bpe->prev[i] = (int32_t)i - 1;
         bpe->next[i] = i + 1 < n ? (int32_t)i + 1 : NONE;
     }
@@ -307,6 +300,19 @@ static size_t merge_piece(struct merak_bpe *bpe, const unsigned char *piece,
     for (int32_t i = 0; i != NONE; i = bpe->next[i])
         bpe->id[n_ids++] = bpe->id[i];
     return n_ids;
+}
+
+/* Is the piece a token, and is that enough? */
+static bool whole_piece(struct merak_bpe *bpe, const unsigned char *piece,
+                        size_t n)
+{
+    int32_t id = bpe->opt.ignore_merges
+                     ? merak_token_index_find(bpe->opt.index, piece, n)
+                     : NONE;
+
+    if (id != NONE)
+        bpe->id[0] = id;
+    return id != NONE;
 }
 
 enum merak_status merak_bpe_encode(struct merak_bpe *bpe,
@@ -328,7 +334,7 @@ enum merak_status merak_bpe_encode(struct merak_bpe *bpe,
     rc = make_room(bpe, n, err);
     if (rc != MERAK_OK)
         return rc;
-    *n_p = merge_piece(bpe, piece, n);
+    *n_p = whole_piece(bpe, piece, n) ? 1 : merge_piece(bpe, piece, n);
     *ids_p = bpe->id;
     if (slot != NULL && *n_p <= CACHE_IDS) {
         slot->bytes = (uint8_t)n;

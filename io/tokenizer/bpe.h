@@ -1,31 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/tokenizer/bpe.h - GPT-2's pieces and byte-pair merges
+/* io/tokenizer/bpe.h - byte-pair merges
  *
- * Sennrich et al. 2016 (arXiv:1508.07909), over bytes as in Radford et al.
- * 2019: a text is cut into pieces, and within each the adjacent pair with
- * the lowest rank, the leftmost of equals, is merged until no pair has a
- * rank.
+ * Sennrich et al. 2016 (arXiv:1508.07909): a text is cut into pieces, and
+ * within each the adjacent pair with the lowest rank, the leftmost of equals,
+ * is merged until no pair has a rank.  The first symbols are bytes, as in
+ * Radford et al. 2019, or characters.
  */
 #ifndef MERAK_IO_TOKENIZER_BPE_H
 #define MERAK_IO_TOKENIZER_BPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "io/tokenizer/token_index.h"
 #include "merak/status.h"
-
-/*
- * Length of the first piece of text[0 .. n), n >= 1, by GPT-2's pattern
- *   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
- * A run of bytes that are not UTF-8 is a piece of its own, and the text
- * before it ends there.
- */
-size_t merak_piece(const unsigned char *text, size_t n);
 
 struct merak_bpe;
 
-/* byte_id: the token of every single byte; for max_merges merges. */
-enum merak_status merak_bpe_create(const int32_t byte_id[256],
+struct merak_bpe_options {
+    /* The token of each byte: the first symbols, or of `chars` those of a
+     * character that has none; -1: there is none. */
+    int32_t byte_id[256];
+    bool chars;         /* the first symbols are characters */
+    bool ignore_merges; /* a piece that is a token is that token */
+    int32_t unknown;    /* of `chars`: where bytes have no token; -1: nothing */
+    bool fuse_unknown;  /* unknown ones side by side are one */
+    const struct merak_token_index *index; /* borrowed; of chars and of
+                                              ignore_merges */
+};
+
+/* For max_merges merges. */
+enum merak_status merak_bpe_create(const struct merak_bpe_options *opt,
                                    size_t max_merges, struct merak_bpe **bpe_p,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_bpe_destroy(struct merak_bpe *bpe);

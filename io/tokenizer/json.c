@@ -1,63 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.c - reading a tokenizer.json of the GPT-2 kind
+/* json.c - reading a tokenizer.json
  *
  * Such a file has a "model" with a "vocab" (token -> id) and "merges" (in
- * rank order, "a b" or ["a", "b"]), a ByteLevel "pre_tokenizer" and
- * "added_tokens".  Tokens are written in the byte-level alphabet: printable
- * bytes as themselves, the others as U+0100 and on in order.  A file that
- * asks for anything else would give other ids than it should, so whatever
- * is not known to be harmless is refused by its name.
+ * rank order, "a b" or ["a", "b"]), "added_tokens", and what is done before
+ * and after (json_rules.c).  Tokens of a byte-level model are written in an
+ * alphabet: printable bytes as themselves, the others as U+0100 and on in
+ * order.  Those of SentencePiece's kind are characters, blanks written as
+ * U+2581, and bytes that no token has as "<0x0A>".  A file that asks for
+ * anything else would give other ids than it should, so whatever is not known
+ * to be harmless is refused by its name.
  */
 #include "config.h"
 
-#include "io/tokenizer/json.h"
+#include "io/tokenizer/json_impl.h"
 
 #include "base/error.h"
 #include "base/open.h"
 #include "io/tokenizer/unicode.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define ALPHABET_END 0x144 /* the alphabet's last character plus one */
 #define MAX_ID (1 << 24)
-
-struct loader {
-    json_t *root;
-    const char *path;
-    struct merak_vocab *vocab;
-    int16_t byte_of[ALPHABET_END]; /* -1: not in the alphabet */
-    struct merak_error *err;
-};
-
-static enum merak_status unsupported(struct loader *ld, const char *what,
-                                     const json_t *given, const char *wanted)
-{
-    char *text = json_dumps(given, JSON_ENCODE_ANY | JSON_COMPACT);
-    enum merak_status rc = merak_fail(
-        ld->err, MERAK_ERR_UNSUPPORTED, "%s: %s is %.60s, supported: %s",
-        ld->path, what, text == NULL ? "?" : text, wanted);
-
-    free(text);
-    return rc;
-}
-
-static enum merak_status malformed(struct loader *ld, const char *what)
-{
-    return merak_fail(ld->err, MERAK_ERR_FORMAT, "%s: %s", ld->path, what);
-}
-
-static bool is_unset(const json_t *value)
-{
-    return value == NULL || json_is_null(value);
-}
-
-static bool is_text(const json_t *value, const char *text)
-{
-    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
-}
 
 /* --- what is asked for ------------------------------------------------- */
 
@@ -71,9 +36,9 @@ static const char *const model_keys[] = {
     "byte_fallback", "ignore_merges",
     "vocab",         "merges"};
 
-static enum merak_status check_keys(struct loader *ld, const char *where,
-                                    json_t *object, const char *const *known,
-                                    size_t n_known)
+static enum merak_status check_keys(struct merak_json_loader *ld,
+                                    const char *where, json_t *object,
+                                    const char *const *known, size_t n_known)
 {
     const char *key;
     json_t *value;
@@ -92,57 +57,23 @@ static enum merak_status check_keys(struct loader *ld, const char *where,
     return MERAK_OK;
 }
 
-/* Parts that must be absent, and parts that must be ByteLevel or absent. */
-static enum merak_status check_parts(struct loader *ld)
+/* What would cut a text short, or make it longer. */
+static enum merak_status check_absent(struct merak_json_loader *ld)
 {
-    static const struct {
-        const char *name;
-        bool byte_level;
-    } parts[] = {{"truncation", false},
-                 {"padding", false},
-                 {"normalizer", false},
-                 {"post_processor", true},
-                 {"decoder", true}};
+    static const char *const parts[] = {"truncation", "padding"};
 
-    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
-        json_t *part = json_object_get(ld->root, parts[i].name);
-        json_t *type = json_object_get(part, "type");
+    for (size_t i = 0; i < 2; i++) {
+        json_t *part = json_object_get(ld->root, parts[i]);
 
-        if (is_unset(part) ||
-            (parts[i].byte_level && is_text(type, "ByteLevel")))
-            continue;
-        return unsupported(ld, parts[i].name, type == NULL ? part : type,
-                           parts[i].byte_level ? "null or \"ByteLevel\""
-                                               : "null");
+        if (!merak_json_is_unset(part))
+            return merak_json_unsupported(ld, parts[i], part, "null");
     }
     return MERAK_OK;
 }
 
-static enum merak_status check_pre_tokenizer(struct loader *ld)
-{
-    json_t *pre = json_object_get(ld->root, "pre_tokenizer");
-    json_t *type = json_object_get(pre, "type");
-    json_t *prefix = json_object_get(pre, "add_prefix_space");
-    json_t *regex = json_object_get(pre, "use_regex");
-
-    if (is_unset(pre))
-        return malformed(ld, "no pre_tokenizer, supported: \"ByteLevel\"");
-    if (!is_text(type, "ByteLevel"))
-        return unsupported(ld, "pre_tokenizer", type == NULL ? pre : type,
-                           "\"ByteLevel\"");
-    if (!json_is_false(prefix))
-        return prefix == NULL
-                   ? malformed(ld, "pre_tokenizer has no add_prefix_space")
-                   : unsupported(ld, "pre_tokenizer.add_prefix_space", prefix,
-                                 "false");
-    if (regex != NULL && !json_is_true(regex))
-        return unsupported(ld, "pre_tokenizer.use_regex", regex, "true");
-    return MERAK_OK;
-}
-
-/* GPT-2's own file names no type.  What is said about unknown characters
- * does not matter: every byte has a token. */
-static enum merak_status check_model(struct loader *ld, json_t *model)
+/* GPT-2's own file names no type. */
+static enum merak_status check_model(struct merak_json_loader *ld,
+                                     json_t *model)
 {
     static const char *const affixes[] = {"continuing_subword_prefix",
                                           "end_of_word_suffix"};
@@ -151,38 +82,40 @@ static enum merak_status check_model(struct loader *ld, json_t *model)
     json_t *ignore = json_object_get(model, "ignore_merges");
 
     if (!json_is_object(model))
-        return malformed(ld, "no model");
-    if (type != NULL && !is_text(type, "BPE"))
-        return unsupported(ld, "model.type", type, "\"BPE\"");
-    if (!is_unset(dropout) &&
+        return merak_json_malformed(ld, "no model");
+    if (type != NULL && !merak_json_is_text(type, "BPE"))
+        return merak_json_unsupported(ld, "model.type", type, "\"BPE\"");
+    if (!merak_json_is_unset(dropout) &&
         !(json_is_number(dropout) && json_number_value(dropout) == 0))
-        return unsupported(ld, "model.dropout", dropout, "null or 0");
-    if (ignore != NULL && !json_is_false(ignore))
-        return unsupported(ld, "model.ignore_merges", ignore, "false");
+        return merak_json_unsupported(ld, "model.dropout", dropout,
+                                      "null or 0");
+    if (ignore != NULL && !json_is_boolean(ignore))
+        return merak_json_unsupported(ld, "model.ignore_merges", ignore,
+                                      "true or false");
     for (size_t i = 0; i < 2; i++) {
         json_t *affix = json_object_get(model, affixes[i]);
 
-        if (!is_unset(affix) && !is_text(affix, ""))
-            return unsupported(ld, affixes[i], affix, "null");
+        if (!merak_json_is_unset(affix) && !merak_json_is_text(affix, ""))
+            return merak_json_unsupported(ld, affixes[i], affix, "null");
     }
     return check_keys(ld, "model", model, model_keys,
                       sizeof(model_keys) / sizeof(*model_keys));
 }
 
-static enum merak_status check_request(struct loader *ld)
+static enum merak_status check_request(struct merak_json_loader *ld)
 {
     json_t *version = json_object_get(ld->root, "version");
     enum merak_status rc;
 
     if (!json_is_object(ld->root))
-        return malformed(ld, "not an object");
-    if (version != NULL && !is_text(version, "1.0"))
-        return unsupported(ld, "version", version, "\"1.0\"");
+        return merak_json_malformed(ld, "not an object");
+    if (version != NULL && !merak_json_is_text(version, "1.0"))
+        return merak_json_unsupported(ld, "version", version, "\"1.0\"");
     rc = check_model(ld, json_object_get(ld->root, "model"));
     if (rc == MERAK_OK)
-        rc = check_parts(ld);
+        rc = check_absent(ld);
     if (rc == MERAK_OK)
-        rc = check_pre_tokenizer(ld);
+        rc = merak_json_rules(ld);
     if (rc == MERAK_OK)
         rc = check_keys(ld, "the file", ld->root, root_keys,
                         sizeof(root_keys) / sizeof(*root_keys));
@@ -191,7 +124,7 @@ static enum merak_status check_request(struct loader *ld)
 
 /* --- tokens ------------------------------------------------------------ */
 
-static void set_alphabet(struct loader *ld)
+static void set_alphabet(struct merak_json_loader *ld)
 {
     int next = 0x100;
 
@@ -206,7 +139,8 @@ static void set_alphabet(struct loader *ld)
 
 /* Bytes of a token written in the alphabet; in place, n becomes theirs.
  * False if a character is not of the alphabet. */
-static bool to_bytes(const struct loader *ld, char *text, size_t *n_p)
+static bool to_bytes(const struct merak_json_loader *ld, char *text,
+                     size_t *n_p)
 {
     const unsigned char *in = (const unsigned char *)text;
     size_t done = 0, n = *n_p, out = 0;
@@ -215,7 +149,7 @@ static bool to_bytes(const struct loader *ld, char *text, size_t *n_p)
     while (done < n) {
         size_t bytes = merak_utf8_decode(in + done, n - done, &cp);
 
-        if (bytes == 0 || cp >= ALPHABET_END || ld->byte_of[cp] < 0)
+        if (bytes == 0 || cp >= MERAK_ALPHABET_END || ld->byte_of[cp] < 0)
             return false;
         text[out++] = (char)ld->byte_of[cp];
         done += bytes;
@@ -224,8 +158,8 @@ static bool to_bytes(const struct loader *ld, char *text, size_t *n_p)
     return true;
 }
 
-static enum merak_status count_ids(struct loader *ld, const json_t *id,
-                                   const char *token)
+static enum merak_status count_ids(struct merak_json_loader *ld,
+                                   const json_t *id, const char *token)
 {
     json_int_t value = json_integer_value(id);
 
@@ -238,11 +172,48 @@ static enum merak_status count_ids(struct loader *ld, const json_t *id,
     return MERAK_OK;
 }
 
-static enum merak_status set_token(struct loader *ld, size_t id,
-                                   const char *text, bool alphabet)
+static bool byte_token(const char *text, unsigned *byte_p)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    const char *high, *low;
+
+    if (strlen(text) != 6 || strncmp(text, "<0x", 3) != 0 || text[5] != '>')
+        return false;
+    high = strchr(digits, text[3]);
+    low = strchr(digits, text[4]);
+    if (high == NULL || low == NULL)
+        return false;
+    *byte_p = (unsigned)((high - digits) * 16 + (low - digits));
+    return true;
+}
+
+/* Bytes of a token of characters; in place: blanks for their marks, and the
+ * byte that "<0x0A>" stands for. */
+static size_t to_text(char *text)
+{
+    size_t n = strlen(text), out = 0, mark = strlen(MERAK_MARK);
+    unsigned byte;
+
+    if (byte_token(text, &byte)) {
+        text[0] = (char)byte;
+        return 1;
+    }
+    for (size_t i = 0; i < n;) {
+        if (strncmp(text + i, MERAK_MARK, mark) == 0) {
+            text[out++] = ' ';
+            i += mark;
+        } else {
+            text[out++] = text[i++];
+        }
+    }
+    return out;
+}
+
+static enum merak_status set_token(struct merak_json_loader *ld, size_t id,
+                                   const char *text, bool added)
 {
     struct merak_token_text *token = &ld->vocab->token[id];
-    size_t n = strlen(text);
+    size_t n = strlen(text), text_n = n;
     char *bytes;
 
     if (token->bytes != NULL)
@@ -255,15 +226,25 @@ static enum merak_status set_token(struct loader *ld, size_t id,
         return merak_fail_nomem(ld->err, n + 1);
     /* Special tokens may have characters that are not of the alphabet: they
      * then stand for themselves. */
-    if (alphabet && !to_bytes(ld, bytes, &n))
+    if (!added && ld->byte_level && !to_bytes(ld, bytes, &n))
         memcpy(bytes, text, n + 1);
     token->bytes = bytes;
     token->n = n;
-    return MERAK_OK;
+    if (added)
+        return MERAK_OK;
+    if (ld->byte_level) {
+        text = bytes;
+        text_n = n;
+    } else {
+        token->n = to_text(bytes);
+        text_n = strlen(text);
+    }
+    return merak_token_index_add(ld->vocab->index, text, text_n, (int32_t)id,
+                                 ld->err);
 }
 
-static enum merak_status load_tokens(struct loader *ld, json_t *tokens,
-                                     json_t *added)
+static enum merak_status load_tokens(struct merak_json_loader *ld,
+                                     json_t *tokens, json_t *added)
 {
     enum merak_status rc = MERAK_OK;
     const char *text;
@@ -284,12 +265,16 @@ static enum merak_status load_tokens(struct loader *ld, json_t *tokens,
         if (rc != MERAK_OK)
             return rc;
     }
-    ld->vocab->token = calloc(ld->vocab->n, sizeof(*ld->vocab->token));
+    ld->vocab->token = calloc(ld->vocab->n + 1, sizeof(*ld->vocab->token));
     if (ld->vocab->token == NULL)
         return merak_fail_nomem(ld->err, ld->vocab->n);
+    rc = merak_token_index_create(json_object_size(tokens), &ld->vocab->index,
+                                  ld->err);
+    if (rc != MERAK_OK)
+        return rc;
     json_object_foreach(tokens, text, id)
     {
-        rc = set_token(ld, (size_t)json_integer_value(id), text, true);
+        rc = set_token(ld, (size_t)json_integer_value(id), text, false);
         if (rc != MERAK_OK)
             return rc;
     }
@@ -298,14 +283,14 @@ static enum merak_status load_tokens(struct loader *ld, json_t *tokens,
 
 /* --- added tokens ------------------------------------------------------ */
 
-static enum merak_status check_added(struct loader *ld, json_t *entry,
-                                     const char *content)
+static enum merak_status check_added(struct merak_json_loader *ld,
+                                     json_t *entry, const char *content)
 {
-    static const char *const flags[] = {"single_word", "lstrip", "rstrip"};
-    char what[80];
+    static const char *const flags[] = {"single_word", "lstrip", "rstrip",
+                                        "special"};
 
     if (content == NULL || content[0] == '\0')
-        return malformed(ld, "an added token without content");
+        return merak_json_malformed(ld, "an added token without content");
     if (!json_is_boolean(json_object_get(entry, "normalized")))
         return merak_fail(ld->err, MERAK_ERR_FORMAT,
                           "%s: added token \"%.40s\" does not tell whether "
@@ -314,15 +299,36 @@ static enum merak_status check_added(struct loader *ld, json_t *entry,
     for (size_t i = 0; i < sizeof(flags) / sizeof(*flags); i++) {
         json_t *flag = json_object_get(entry, flags[i]);
 
-        snprintf(what, sizeof(what), "%s of added token \"%.30s\"", flags[i],
-                 content);
-        if (flag != NULL && !json_is_false(flag))
-            return unsupported(ld, what, flag, "false");
+        if (flag != NULL && !json_is_boolean(flag))
+            return merak_fail(ld->err, MERAK_ERR_FORMAT,
+                              "%s: %s of added token \"%.30s\" is not true "
+                              "or false",
+                              ld->path, flags[i], content);
     }
     return MERAK_OK;
 }
 
-static enum merak_status add_token(struct loader *ld, json_t *tokens,
+/* What of an added token is looked for: a normalized one goes through the
+ * normalizer, too. */
+static enum merak_status set_added_text(struct merak_json_loader *ld,
+                                        struct merak_added_token *added,
+                                        const char *content)
+{
+    struct merak_buffer text = {0};
+    enum merak_status rc = MERAK_OK;
+
+    if (added->normalized)
+        rc = merak_rules_normalize(&ld->vocab->rules,
+                                   (const unsigned char *)content,
+                                   strlen(content), &text, ld->err);
+    else
+        rc = merak_buffer_add(&text, content, strlen(content), ld->err);
+    added->text = (char *)text.text;
+    added->n = text.n;
+    return rc;
+}
+
+static enum merak_status add_token(struct merak_json_loader *ld, json_t *tokens,
                                    json_t *entry)
 {
     const char *content = json_string_value(json_object_get(entry, "content"));
@@ -345,17 +351,21 @@ static enum merak_status add_token(struct loader *ld, json_t *tokens,
         free(ld->vocab->token[id].bytes);
         ld->vocab->token[id].bytes = NULL;
     }
-    rc = set_token(ld, (size_t)id, content, false);
+    rc = set_token(ld, (size_t)id, content, true);
     if (rc != MERAK_OK)
         return rc;
     added->id = (int32_t)id;
     added->normalized = json_is_true(json_object_get(entry, "normalized"));
+    added->special = json_is_true(json_object_get(entry, "special"));
+    added->single_word = json_is_true(json_object_get(entry, "single_word"));
+    added->lstrip = json_is_true(json_object_get(entry, "lstrip"));
+    added->rstrip = json_is_true(json_object_get(entry, "rstrip"));
     ld->vocab->n_added++;
-    return MERAK_OK;
+    return set_added_text(ld, added, content);
 }
 
-static enum merak_status load_added(struct loader *ld, json_t *tokens,
-                                    json_t *added)
+static enum merak_status load_added(struct merak_json_loader *ld,
+                                    json_t *tokens, json_t *added)
 {
     size_t n = json_array_size(added), i;
     json_t *entry;
@@ -375,24 +385,68 @@ static enum merak_status load_added(struct loader *ld, json_t *tokens,
 
 /* --- merges ------------------------------------------------------------ */
 
-static enum merak_status find_bytes(struct loader *ld, json_t *tokens,
+static enum merak_status find_bytes(struct merak_json_loader *ld,
                                     int32_t byte_id[256])
 {
-    for (uint32_t cp = 0; cp < ALPHABET_END; cp++) {
-        unsigned char name[5] = {0};
-        json_t *id;
+    for (int b = 0; b < 256; b++) {
+        const unsigned char byte = (unsigned char)b;
 
-        if (ld->byte_of[cp] < 0)
-            continue;
-        merak_utf8_encode(cp, name);
-        id = json_object_get(tokens, (const char *)name);
-        if (id == NULL)
+        byte_id[b] = merak_token_index_find(ld->vocab->index, &byte, 1);
+        if (byte_id[b] < 0)
             return merak_fail(ld->err, MERAK_ERR_FORMAT,
                               "%s: no token for byte %d, expected all 256",
-                              ld->path, ld->byte_of[cp]);
-        byte_id[ld->byte_of[cp]] = (int32_t)json_integer_value(id);
+                              ld->path, b);
     }
     return MERAK_OK;
+}
+
+/* Tokens of characters: what stands for a character that is none. */
+static enum merak_status find_fallback(struct merak_json_loader *ld,
+                                       json_t *model,
+                                       struct merak_bpe_options *opt)
+{
+    json_t *unknown = json_object_get(model, "unk_token");
+    bool bytes = json_is_true(json_object_get(model, "byte_fallback"));
+    char name[8];
+
+    for (unsigned b = 0; b < 256; b++) {
+        snprintf(name, sizeof(name), "<0x%02X>", b);
+        opt->byte_id[b] =
+            bytes ? merak_token_index_find(ld->vocab->index, name, 6) : -1;
+    }
+    if (json_is_string(unknown))
+        opt->unknown =
+            merak_token_index_find(ld->vocab->index, json_string_value(unknown),
+                                   json_string_length(unknown));
+    if (json_is_string(unknown) && opt->unknown < 0)
+        return merak_fail(ld->err, MERAK_ERR_FORMAT,
+                          "%s: unk_token \"%.40s\" is not in the vocabulary",
+                          ld->path, json_string_value(unknown));
+    if (!bytes && opt->unknown < 0)
+        return merak_fail(ld->err, MERAK_ERR_UNSUPPORTED,
+                          "%s: neither ByteLevel nor byte_fallback nor "
+                          "unk_token: a character without a token would be "
+                          "left out",
+                          ld->path);
+    return MERAK_OK;
+}
+
+static enum merak_status create_bpe(struct merak_json_loader *ld, json_t *model,
+                                    size_t n_merges)
+{
+    struct merak_bpe_options opt = {
+        .chars = !ld->byte_level,
+        .ignore_merges = json_is_true(json_object_get(model, "ignore_merges")),
+        .unknown = -1,
+        .fuse_unknown = json_is_true(json_object_get(model, "fuse_unk")),
+        .index = ld->vocab->index,
+    };
+    enum merak_status rc = ld->byte_level ? find_bytes(ld, opt.byte_id)
+                                          : find_fallback(ld, model, &opt);
+
+    return rc == MERAK_OK
+               ? merak_bpe_create(&opt, n_merges, &ld->vocab->bpe, ld->err)
+               : rc;
 }
 
 /* The two sides of merge number i; left is copied into room. */
@@ -417,7 +471,8 @@ static bool merge_sides(const json_t *merge, char *room, size_t max,
     return true;
 }
 
-static enum merak_status load_merge(struct loader *ld, json_t *tokens, size_t i,
+static enum merak_status load_merge(struct merak_json_loader *ld,
+                                    json_t *tokens, size_t i,
                                     const json_t *merge)
 {
     char room[2048], whole[4096];
@@ -449,17 +504,14 @@ static enum merak_status load_merge(struct loader *ld, json_t *tokens, size_t i,
     return MERAK_OK;
 }
 
-static enum merak_status load_merges(struct loader *ld, json_t *tokens,
+static enum merak_status load_merges(struct merak_json_loader *ld,
+                                     json_t *model, json_t *tokens,
                                      json_t *merges)
 {
-    int32_t byte_id[256];
     json_t *merge;
     size_t i;
-    enum merak_status rc = find_bytes(ld, tokens, byte_id);
+    enum merak_status rc = create_bpe(ld, model, json_array_size(merges));
 
-    if (rc == MERAK_OK)
-        rc = merak_bpe_create(byte_id, json_array_size(merges), &ld->vocab->bpe,
-                              ld->err);
     if (rc != MERAK_OK)
         return rc;
     json_array_foreach(merges, i, merge)
@@ -473,7 +525,21 @@ static enum merak_status load_merges(struct loader *ld, json_t *tokens,
 
 /* --- the file ---------------------------------------------------------- */
 
-static enum merak_status load_parts(struct loader *ld)
+static enum merak_status check_around(struct merak_json_loader *ld,
+                                      const int32_t *ids, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if ((size_t)ids[i] >= ld->vocab->n ||
+            ld->vocab->token[ids[i]].bytes == NULL)
+            return merak_fail(ld->err, MERAK_ERR_FORMAT,
+                              "%s: post_processor puts token %d around a "
+                              "text, and there is none",
+                              ld->path, (int)ids[i]);
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status load_parts(struct merak_json_loader *ld)
 {
     json_t *model = json_object_get(ld->root, "model");
     json_t *tokens = json_object_get(model, "vocab");
@@ -482,14 +548,19 @@ static enum merak_status load_parts(struct loader *ld)
     enum merak_status rc;
 
     if (!json_is_object(tokens) || !json_is_array(merges))
-        return malformed(ld, "the model has no vocab or no merges");
-    if (!is_unset(added) && !json_is_array(added))
-        return malformed(ld, "added_tokens is not a list");
+        return merak_json_malformed(ld, "the model has no vocab or no merges");
+    if (!merak_json_is_unset(added) && !json_is_array(added))
+        return merak_json_malformed(ld, "added_tokens is not a list");
     rc = load_tokens(ld, tokens, added);
     if (rc == MERAK_OK)
         rc = load_added(ld, tokens, added);
     if (rc == MERAK_OK)
-        rc = load_merges(ld, tokens, merges);
+        rc = check_around(ld, ld->vocab->rules.before,
+                          ld->vocab->rules.n_before);
+    if (rc == MERAK_OK)
+        rc = check_around(ld, ld->vocab->rules.after, ld->vocab->rules.n_after);
+    if (rc == MERAK_OK)
+        rc = load_merges(ld, model, tokens, merges);
     return rc;
 }
 
@@ -497,7 +568,7 @@ enum merak_status merak_vocab_load(const char *path, struct merak_vocab *vocab,
                                    struct merak_error *err)
 {
     struct merak_vocab v = {0};
-    struct loader ld = {.path = path, .vocab = &v, .err = err};
+    struct merak_json_loader ld = {.path = path, .vocab = &v, .err = err};
     json_error_t bad;
     enum merak_status rc;
     int fd;
@@ -526,7 +597,11 @@ void merak_vocab_fini(struct merak_vocab *vocab)
 {
     for (size_t i = 0; vocab->token != NULL && i < vocab->n; i++)
         free(vocab->token[i].bytes);
+    for (size_t i = 0; vocab->added != NULL && i < vocab->n_added; i++)
+        free(vocab->added[i].text);
     free(vocab->token);
     free(vocab->added);
+    merak_rules_fini(&vocab->rules);
     merak_bpe_destroy(vocab->bpe);
+    merak_token_index_destroy(vocab->index);
 }

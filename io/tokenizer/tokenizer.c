@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.c - text to token ids and back
  *
- * A text passes through levels, each cutting it for the next: added tokens
- * that are not normalized, those that are, then pieces.  At each level the
- * leftmost added token is taken, the longest of those that begin there.
+ * A text is cut at added tokens that are found in it as it stands; each part
+ * between is normalized, cut at those that are found in normalized text, and
+ * what is left prepared, cut into pieces and merged (rules.h).
  */
 #include "config.h"
 
 #include "io/tokenizer/tokenizer.h"
 
 #include "base/error.h"
-#include "io/tokenizer/json.h"
+#include "io/tokenizer/unicode.h"
+#include "io/tokenizer/vocab.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define BATCH 4096 /* ids handed on at a time */
 #define EOD_TEXT "<|endoftext|>"
 
-enum level { LEVEL_RAW, LEVEL_NORMALIZED, LEVEL_PIECES };
-
 struct merak_tokenizer {
     struct merak_vocab vocab; /* without merges: the byte tokenizer */
     int32_t eod;
-    /* Does an added token of this level begin with this byte? */
-    bool begins[LEVEL_PIECES][256];
-    bool has[LEVEL_PIECES];
+    bool *special; /* by id: not part of a text */
+    struct merak_added_set *raw, *normalized;
+    struct merak_buffer normal, prepared; /* scratch */
 };
 
 /* One encoding: where the ids go. */
@@ -34,30 +35,48 @@ struct encoding {
     merak_ids_fn sink;
     void *arg;
     struct merak_error *err;
+    const unsigned char *text; /* being cut */
+    bool first;                /* it begins the whole text */
     size_t n;
     int32_t id[BATCH];
 };
 
 /* --- opening ----------------------------------------------------------- */
 
-static const struct merak_token_text *added_text(const struct merak_vocab *v,
-                                                 size_t i)
+/* What families call the token that ends a document, best first. */
+static const char *const eod_texts[] = {
+    EOD_TEXT, "<|end_of_text|>", "</s>", "<|eos|>", "<eos>", "[EOS]",
+};
+
+static void find_eod(struct merak_tokenizer *tok)
 {
-    return &v->token[v->added[i].id];
+    const struct merak_vocab *v = &tok->vocab;
+
+    for (size_t t = 0; t < sizeof(eod_texts) / sizeof(*eod_texts); t++) {
+        for (size_t i = 0; i < v->n_added && tok->eod < 0; i++) {
+            const char *text = v->token[v->added[i].id].bytes;
+
+            if (strcmp(text, eod_texts[t]) == 0)
+                tok->eod = v->added[i].id;
+        }
+    }
 }
 
-static void index_added(struct merak_tokenizer *tok)
+static enum merak_status index_added(struct merak_tokenizer *tok,
+                                     struct merak_error *err)
 {
-    for (size_t i = 0; i < tok->vocab.n_added; i++) {
-        const struct merak_token_text *t = added_text(&tok->vocab, i);
-        enum level level =
-            tok->vocab.added[i].normalized ? LEVEL_NORMALIZED : LEVEL_RAW;
+    const struct merak_vocab *v = &tok->vocab;
+    enum merak_status rc;
 
-        tok->has[level] = true;
-        tok->begins[level][(unsigned char)t->bytes[0]] = true;
-        if (strcmp(t->bytes, EOD_TEXT) == 0)
-            tok->eod = tok->vocab.added[i].id;
-    }
+    tok->special = calloc(v->n + 1, sizeof(*tok->special));
+    if (tok->special == NULL)
+        return merak_fail_nomem(err, v->n);
+    for (size_t i = 0; i < v->n_added; i++)
+        tok->special[v->added[i].id] = v->added[i].special;
+    rc = merak_added_set_create(v->added, v->n_added, false, &tok->raw, err);
+    return rc == MERAK_OK ? merak_added_set_create(v->added, v->n_added, true,
+                                                   &tok->normalized, err)
+                          : rc;
 }
 
 /* The ids of "byte": 256 bytes and the end of a document. */
@@ -84,6 +103,22 @@ static enum merak_status make_bytes(struct merak_tokenizer *tok,
     return MERAK_OK;
 }
 
+/* The file, or the one in the folder. */
+static enum merak_status load_file(struct merak_tokenizer *tok,
+                                   const char *name, struct merak_error *err)
+{
+    char path[4096];
+    struct stat st;
+
+    if (stat(name, &st) != 0 || !S_ISDIR(st.st_mode))
+        return merak_vocab_load(name, &tok->vocab, err);
+    if (snprintf(path, sizeof(path), "%s/tokenizer.json", name) >=
+        (int)sizeof(path))
+        return merak_fail(err, MERAK_ERR_CONFIG, "%.60s..: path too long",
+                          name);
+    return merak_vocab_load(path, &tok->vocab, err);
+}
+
 enum merak_status merak_tokenizer_open(const char *name,
                                        struct merak_tokenizer **tok_p,
                                        struct merak_error *err)
@@ -95,12 +130,14 @@ enum merak_status merak_tokenizer_open(const char *name,
         return merak_fail_nomem(err, sizeof(*tok));
     tok->eod = -1;
     rc = strcmp(name, "byte") == 0 ? make_bytes(tok, err)
-                                   : merak_vocab_load(name, &tok->vocab, err);
+                                   : load_file(tok, name, err);
+    if (rc == MERAK_OK)
+        rc = index_added(tok, err);
     if (rc != MERAK_OK) {
         merak_tokenizer_close(tok);
         return rc;
     }
-    index_added(tok);
+    find_eod(tok);
     *tok_p = tok;
     return MERAK_OK;
 }
@@ -109,7 +146,12 @@ void merak_tokenizer_close(struct merak_tokenizer *tok)
 {
     if (tok == NULL)
         return;
+    merak_added_set_destroy(tok->raw);
+    merak_added_set_destroy(tok->normalized);
     merak_vocab_fini(&tok->vocab);
+    free(tok->special);
+    free(tok->normal.text);
+    free(tok->prepared.text);
     free(tok);
 }
 
@@ -152,71 +194,75 @@ static enum merak_status emit(struct encoding *e, const int32_t *ids, size_t n)
     return MERAK_OK;
 }
 
-/* The longest added token of a level that text begins with, or NULL. */
-static const struct merak_added_token *
-match_added(const struct merak_tokenizer *tok, enum level level,
-            const unsigned char *text, size_t n)
+static enum merak_status encode_piece(void *arg, const unsigned char *piece,
+                                      size_t n, struct merak_error *err)
 {
-    const struct merak_vocab *v = &tok->vocab;
-    const struct merak_added_token *best = NULL;
-    size_t longest = 0;
+    struct encoding *e = arg;
+    const int32_t *ids;
+    size_t n_ids;
+    enum merak_status rc =
+        merak_bpe_encode(e->tok->vocab.bpe, piece, n, &ids, &n_ids, err);
 
-    for (size_t i = 0; i < v->n_added; i++) {
-        const struct merak_token_text *t = added_text(v, i);
-
-        if (v->added[i].normalized == (level == LEVEL_NORMALIZED) &&
-            t->n <= n && t->n > longest && memcmp(t->bytes, text, t->n) == 0) {
-            best = &v->added[i];
-            longest = t->n;
-        }
-    }
-    return best;
+    return rc == MERAK_OK ? emit(e, ids, n_ids) : rc;
 }
 
-static enum merak_status encode_pieces(struct encoding *e,
-                                       const unsigned char *text, size_t n)
+/* What is between added tokens of both kinds. */
+static enum merak_status
+encode_text(struct encoding *e, const unsigned char *text, size_t n, bool first)
 {
-    while (n > 0) {
-        size_t bytes = merak_piece(text, n), n_ids;
-        const int32_t *ids;
-        enum merak_status rc = merak_bpe_encode(e->tok->vocab.bpe, text, bytes,
-                                                &ids, &n_ids, e->err);
+    const struct merak_rules *rules = &e->tok->vocab.rules;
+    struct merak_buffer *room = &e->tok->prepared;
+    enum merak_status rc;
 
-        if (rc == MERAK_OK)
-            rc = emit(e, ids, n_ids);
-        if (rc != MERAK_OK)
-            return rc;
-        text += bytes;
-        n -= bytes;
-    }
-    return MERAK_OK;
+    if (!merak_rules_prepares(rules))
+        return merak_rules_cut(rules, text, n, encode_piece, e, e->err);
+    room->n = 0;
+    rc = merak_rules_prepare(rules, text, n, first, room, e->err);
+    return rc == MERAK_OK ? merak_rules_cut(rules, room->text, room->n,
+                                            encode_piece, e, e->err)
+                          : rc;
 }
 
-static enum merak_status encode_level(struct encoding *e, int level,
-                                      const unsigned char *text, size_t n)
+static enum merak_status take_normalized(void *arg,
+                                         const struct merak_added_part *part,
+                                         struct merak_error *err)
 {
-    enum merak_status rc = MERAK_OK;
-    size_t from = 0;
+    struct encoding *e = arg;
 
-    if (level == LEVEL_PIECES)
-        return encode_pieces(e, text, n);
-    for (size_t i = 0; e->tok->has[level] && i < n; i++) {
-        const struct merak_added_token *t;
+    (void)err; /* e->err */
+    if (part->token != NULL)
+        return emit(e, &part->token->id, 1);
+    return encode_text(e, e->text + part->from, part->end - part->from,
+                       e->first && part->from == 0);
+}
 
-        if (!e->tok->begins[level][text[i]])
-            continue;
-        t = match_added(e->tok, (enum level)level, text + i, n - i);
-        if (t == NULL)
-            continue;
-        rc = encode_level(e, level + 1, text + from, i - from);
+static enum merak_status take_raw(void *arg,
+                                  const struct merak_added_part *part,
+                                  struct merak_error *err)
+{
+    struct encoding *e = arg;
+    const unsigned char *whole = e->text;
+    struct merak_buffer *room = &e->tok->normal;
+    enum merak_status rc;
+
+    if (part->token != NULL)
+        return emit(e, &part->token->id, 1);
+    e->first = part->from == 0;
+    if (e->tok->vocab.rules.n_steps == 0) {
+        e->text += part->from;
+        rc = merak_added_cut(e->tok->normalized, e->text,
+                             part->end - part->from, take_normalized, e, err);
+    } else {
+        room->n = 0;
+        rc = merak_rules_normalize(&e->tok->vocab.rules, whole + part->from,
+                                   part->end - part->from, room, err);
+        e->text = room->text;
         if (rc == MERAK_OK)
-            rc = emit(e, &t->id, 1);
-        if (rc != MERAK_OK)
-            return rc;
-        from = i + e->tok->vocab.token[t->id].n;
-        i = from - 1;
+            rc = merak_added_cut(e->tok->normalized, room->text, room->n,
+                                 take_normalized, e, err);
     }
-    return encode_level(e, level + 1, text + from, n - from);
+    e->text = whole;
+    return rc;
 }
 
 static enum merak_status encode_bytes(struct encoding *e,
@@ -229,16 +275,38 @@ static enum merak_status encode_bytes(struct encoding *e,
     return rc;
 }
 
+static enum merak_status encode(struct encoding *e, const void *text, size_t n)
+{
+    e->text = text;
+    return e->tok->vocab.bpe == NULL
+               ? encode_bytes(e, text, n)
+               : merak_added_cut(e->tok->raw, text, n, take_raw, e, e->err);
+}
+
 enum merak_status merak_tokenizer_encode(struct merak_tokenizer *tok,
                                          const void *text, size_t n,
                                          merak_ids_fn sink, void *arg,
                                          struct merak_error *err)
 {
     struct encoding e = {.tok = tok, .sink = sink, .arg = arg, .err = err};
-    enum merak_status rc;
+    enum merak_status rc = encode(&e, text, n);
 
-    rc = tok->vocab.bpe == NULL ? encode_bytes(&e, text, n)
-                                : encode_level(&e, LEVEL_RAW, text, n);
+    return rc == MERAK_OK ? flush(&e) : rc;
+}
+
+enum merak_status merak_tokenizer_encode_whole(struct merak_tokenizer *tok,
+                                               const void *text, size_t n,
+                                               merak_ids_fn sink, void *arg,
+                                               struct merak_error *err)
+{
+    const struct merak_rules *rules = &tok->vocab.rules;
+    struct encoding e = {.tok = tok, .sink = sink, .arg = arg, .err = err};
+    enum merak_status rc = emit(&e, rules->before, (size_t)rules->n_before);
+
+    if (rc == MERAK_OK)
+        rc = encode(&e, text, n);
+    if (rc == MERAK_OK)
+        rc = emit(&e, rules->after, (size_t)rules->n_after);
     return rc == MERAK_OK ? flush(&e) : rc;
 }
 
@@ -254,4 +322,83 @@ enum merak_status merak_tokenizer_decode(const struct merak_tokenizer *tok,
     *text_p = tok->vocab.token[id].bytes;
     *n_p = tok->vocab.token[id].n;
     return MERAK_OK;
+}
+
+void merak_text_begin(struct merak_text *text,
+                      const struct merak_tokenizer *tok)
+{
+    *text = (struct merak_text){.tok = tok};
+}
+
+/* How many of the bytes are whole characters: all but a last one that goes
+ * on.  Bytes that are no UTF-8 do not wait. */
+static size_t whole_bytes(const char *bytes, size_t n)
+{
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        unsigned char c = (unsigned char)bytes[n - back];
+        size_t wanted = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 1;
+
+        if ((c & 0xc0) == 0x80)
+            continue;
+        return c < 0xf5 && wanted > back ? n - back : n;
+    }
+    return n;
+}
+
+enum merak_status merak_text_add(struct merak_text *text, int32_t id,
+                                 const char **bytes_p, size_t *n_p,
+                                 struct merak_error *err)
+{
+    const char *bytes = "";
+    size_t n = 0, whole;
+    enum merak_status rc =
+        merak_tokenizer_decode(text->tok, id, &bytes, &n, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (text->tok->special[id])
+        n = 0;
+    if (!text->begun && text->tok->vocab.rules.drop_blank && n > 0 &&
+        bytes[0] == ' ') {
+        bytes++;
+        n--;
+    }
+    text->begun = text->begun || !text->tok->special[id];
+    if (text->n_held + n > text->room_bytes) {
+        size_t room = 2 * (text->n_held + n) + 32;
+        char *more = realloc(text->room, room);
+
+        if (more == NULL)
+            return merak_fail_nomem(err, room);
+        text->room = more;
+        text->room_bytes = room;
+    }
+    if (text->n_held + n == 0) {
+        *bytes_p = "";
+        *n_p = 0;
+        return MERAK_OK;
+    }
+    memcpy(text->room, text->held, text->n_held);
+    memcpy(text->room + text->n_held, bytes, n);
+    n += text->n_held;
+    whole = whole_bytes(text->room, n);
+    text->n_held = n - whole;
+    memcpy(text->held, text->room + whole, text->n_held);
+    *bytes_p = text->room;
+    *n_p = whole;
+    return MERAK_OK;
+}
+
+const char *merak_text_end(struct merak_text *text, size_t *n_p)
+{
+    *n_p = text->n_held;
+    text->n_held = 0;
+    return text->held;
+}
+
+void merak_text_fini(struct merak_text *text)
+{
+    free(text->room);
+    text->room = NULL;
+    text->room_bytes = 0;
 }

@@ -2,15 +2,17 @@
 /* io/tokenizer/tokenizer.h - text to token ids and back
  *
  * "byte": ids 0-255 are the bytes, 256 ends a document.  Anything else is
- * the path of a Hugging Face tokenizer.json of the GPT-2 kind (byte-level
- * BPE); ids are then those of Hugging Face's tokenizers package, special
- * tokens written out in the text included.  Bytes that are no UTF-8, which
- * that package cannot be given, are encoded byte by byte like any others:
- * decoding gives every text back as it was.
+ * the path of a Hugging Face tokenizer.json, or of a folder that has one:
+ * BPE over bytes (GPT-2, Llama 3, Qwen, OLMo) or over characters
+ * (SentencePiece's, as Llama 2, Mistral, Gemma).  Ids are those of Hugging
+ * Face's tokenizers package, special tokens written out in the text included.
+ * Bytes that are no UTF-8, which that package cannot be given, are encoded
+ * byte by byte like any others.
  */
 #ifndef MERAK_IO_TOKENIZER_TOKENIZER_H
 #define MERAK_IO_TOKENIZER_TOKENIZER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,13 +34,20 @@ enum merak_status merak_tokenizer_open(const char *name,
 void merak_tokenizer_close(struct merak_tokenizer *tok);
 /* Largest id plus one. */
 size_t merak_tokenizer_vocab(const struct merak_tokenizer *tok);
-/* The id that ends a document ("<|endoftext|>"), or -1 if there is none. */
+/* The id that ends a document ("<|endoftext|>", or what others call it), or -1
+ * if there is none. */
 int32_t merak_tokenizer_eod(const struct merak_tokenizer *tok);
 /* One thread at a time: words met before are remembered. */
 enum merak_status merak_tokenizer_encode(struct merak_tokenizer *tok,
                                          const void *text, size_t n,
                                          merak_ids_fn sink, void *arg,
                                          struct merak_error *err) MERAK_CHECKED;
+/* The same with what the file's template puts around a text: in most of them
+ * the token that begins one. */
+enum merak_status
+merak_tokenizer_encode_whole(struct merak_tokenizer *tok, const void *text,
+                             size_t n, merak_ids_fn sink, void *arg,
+                             struct merak_error *err) MERAK_CHECKED;
 /*
  * Bytes of an id, borrowed from tok: *text_p [*n_p].
  * MERAK_ERR_PARAM for an id that no token has.
@@ -47,5 +56,28 @@ enum merak_status merak_tokenizer_decode(const struct merak_tokenizer *tok,
                                          int32_t id, const char **text_p,
                                          size_t *n_p,
                                          struct merak_error *err) MERAK_CHECKED;
+
+/*
+ * Ids to text as they come, byte for byte; of a character whose bytes are in
+ * several tokens nothing is given before all are there.  Special tokens are
+ * no text, and a blank that encoding put in front is left out.
+ */
+struct merak_text {
+    const struct merak_tokenizer *tok;
+    char held[8]; /* bytes of a character that is not whole yet */
+    size_t n_held;
+    bool begun;
+    char *room; /* what was given last */
+    size_t room_bytes;
+};
+void merak_text_begin(struct merak_text *text,
+                      const struct merak_tokenizer *tok);
+/* *bytes_p [*n_p] is good until the next call. */
+enum merak_status merak_text_add(struct merak_text *text, int32_t id,
+                                 const char **bytes_p, size_t *n_p,
+                                 struct merak_error *err) MERAK_CHECKED;
+/* What is left: no whole character.  Good until merak_text_fini(). */
+const char *merak_text_end(struct merak_text *text, size_t *n_p);
+void merak_text_fini(struct merak_text *text);
 
 #endif

@@ -4,8 +4,6 @@
 
 #include "io/tokenizer/unicode.h"
 
-#include <stdbool.h>
-
 struct range {
     uint32_t lo, hi;
 };
@@ -45,6 +43,11 @@ static enum merak_char ascii_class(unsigned char c)
     if (c >= '0' && c <= '9')
         return MERAK_CHAR_NUMBER;
     return is_space(c) ? MERAK_CHAR_SPACE : MERAK_CHAR_OTHER;
+}
+
+bool merak_is_word(uint32_t cp)
+{
+    return within(words, sizeof(words) / sizeof(*words), cp);
 }
 
 enum merak_char merak_char_class(uint32_t cp)

@@ -4,6 +4,7 @@
 #ifndef MERAK_IO_TOKENIZER_UNICODE_H
 #define MERAK_IO_TOKENIZER_UNICODE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,8 @@ enum merak_char merak_char_at(const unsigned char *text, size_t n,
                               size_t *bytes_p);
 /* The same for a code point. */
 enum merak_char merak_char_class(uint32_t cp);
+/* \w: letters, marks, decimal digits, connectors. */
+bool merak_is_word(uint32_t cp);
 /* Decode one character: its length, or 0 if it is not well formed
  * (Unicode 16, table 3-7: no surrogates, nothing overlong). */
 size_t merak_utf8_decode(const unsigned char *text, size_t n, uint32_t *cp_p);

@@ -107,10 +107,20 @@ only_files()
     refused 66 "a weight or a path is missing"
 }
 
+@test "a template's tokens are around every document, if asked for" {
+    sed 's/"post_processor":null/"post_processor":{"type":"TemplateProcessing",'\
+'"single":[{"SpecialToken":{"id":"<|endoftext|>"}},{"Sequence":{"id":"A"}}],'\
+'"special_tokens":{"<|endoftext|>":{"ids":[656]}}}/' "$TINY" >tokenizer.json
+    merak data pack --tokenizer . --out p a.txt b.txt
+    merak data pack --tokenizer . --special-tokens --out q a.txt b.txt
+    [ $(($(stat -c %s q.bin) - $(stat -c %s p.bin))) -eq 4 ]
+    [ "$(od -An -tu2 -N2 q.bin)" -eq 656 ]
+}
+
 @test "a tokenizer that asks for more is refused with 66, broken with 67" {
-    sed 's/"normalizer":null/"normalizer":{"type":"NFC"}/' "$TINY" >t.json
+    sed 's/"normalizer":null/"normalizer":{"type":"NFKC"}/' "$TINY" >t.json
     run merak data pack --tokenizer t.json --out c a.txt
-    refused 66 'normalizer is "NFC", supported: null'
+    refused 66 'normalizer is "NFKC", supported: null'
     head -c 5000 "$TINY" >t.json
     run merak data pack --tokenizer t.json --out c a.txt
     refused 67 "t.json: not JSON"

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* added.c - tokens that are found in a text as they stand */
+#include "config.h"
+
+#include "io/tokenizer/added.h"
+
+#include "base/error.h"
+#include "io/tokenizer/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct merak_added_set {
+    const struct merak_added_token **token; /* by first byte, then longest */
+    size_t n;
+    size_t first[257]; /* of a first byte: [first[b], first[b + 1]) */
+};
+
+static int by_text(const void *a, const void *b)
+{
+    const struct merak_added_token *x = *(const void *const *)a;
+    const struct merak_added_token *y = *(const void *const *)b;
+    unsigned char p = (unsigned char)x->text[0], q = (unsigned char)y->text[0];
+
+    if (p != q)
+        return p < q ? -1 : 1;
+    if (x->n != y->n)
+        return x->n > y->n ? -1 : 1;
+    return x < y ? -1 : 1;
+}
+
+enum merak_status merak_added_set_create(const struct merak_added_token *tokens,
+                                         size_t n, bool normalized,
+                                         struct merak_added_set **set_p,
+                                         struct merak_error *err)
+{
+    struct merak_added_set *set = calloc(1, sizeof(*set));
+    size_t at = 0;
+
+    if (set != NULL)
+        set->token = calloc(n + 1, sizeof(const void *));
+    if (set == NULL || set->token == NULL) {
+        free(set);
+        return merak_fail_nomem(err, (n + 1) * sizeof(const void *));
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (tokens[i].normalized == normalized && tokens[i].n > 0)
+            set->token[set->n++] = &tokens[i];
+    }
+    qsort(set->token, set->n, sizeof(const void *), by_text);
+    for (size_t b = 0; b <= 256; b++) {
+        while (at < set->n && (unsigned char)set->token[at]->text[0] < b)
+            at++;
+        set->first[b] = at;
+    }
+    *set_p = set;
+    return MERAK_OK;
+}
+
+void merak_added_set_destroy(struct merak_added_set *set)
+{
+    if (set == NULL)
+        return;
+    free(set->token);
+    free(set);
+}
+
+static const struct merak_added_token *
+match(const struct merak_added_set *set, const unsigned char *text, size_t n)
+{
+    for (size_t i = set->first[text[0]]; i < set->first[text[0] + 1u]; i++) {
+        const struct merak_added_token *t = set->token[i];
+
+        if (t->n <= n && memcmp(t->text, text, t->n) == 0)
+            return t;
+    }
+    return NULL;
+}
+
+/* Where the character begins that ends before text[end]. */
+static size_t char_before(const unsigned char *text, size_t end)
+{
+    size_t from = end - 1;
+
+    while (from > 0 && end - from < 4 && (text[from] & 0xc0) == 0x80)
+        from--;
+    return from;
+}
+
+static bool is_word_at(const unsigned char *text, size_t n)
+{
+    uint32_t cp;
+
+    return n > 0 && merak_utf8_decode(text, n, &cp) > 0 && merak_is_word(cp);
+}
+
+static bool stands_alone(const unsigned char *text, size_t n, size_t from,
+                         size_t end)
+{
+    size_t before = from > 0 ? char_before(text, from) : 0;
+
+    return !is_word_at(text + before, from - before) &&
+           !is_word_at(text + end, n - end);
+}
+
+static size_t strip_left(const unsigned char *text, size_t from)
+{
+    while (from > 0) {
+        size_t before = char_before(text, from), bytes;
+
+        if (merak_char_at(text + before, from - before, &bytes) !=
+                MERAK_CHAR_SPACE ||
+            before + bytes != from)
+            break;
+        from = before;
+    }
+    return from;
+}
+
+static size_t strip_right(const unsigned char *text, size_t n, size_t end)
+{
+    size_t bytes;
+
+    while (end < n &&
+           merak_char_at(text + end, n - end, &bytes) == MERAK_CHAR_SPACE)
+        end += bytes;
+    return end;
+}
+
+/* What was taken by rstrip may be part of the next token's text, which is
+ * looked for in the text as it is: then nothing is between. */
+enum merak_status merak_added_cut(const struct merak_added_set *set,
+                                  const unsigned char *text, size_t n,
+                                  merak_part_fn fn, void *arg,
+                                  struct merak_error *err)
+{
+    struct merak_added_part part = {0};
+    enum merak_status rc = MERAK_OK;
+    size_t done = 0;
+
+    for (size_t i = 0; set->n > 0 && i < n && rc == MERAK_OK;) {
+        const struct merak_added_token *t = match(set, text + i, n - i);
+        size_t from = i, end;
+
+        if (t == NULL) {
+            i++;
+            continue;
+        }
+        i = end = from + t->n;
+        if (t->single_word && !stands_alone(text, n, from, end))
+            continue;
+        if (t->lstrip) {
+            from = strip_left(text, from);
+            from = from > done ? from : done;
+        }
+        if (t->rstrip)
+            end = strip_right(text, n, end);
+        part = (struct merak_added_part){NULL, done, from};
+        if (done < from)
+            rc = fn(arg, &part, err);
+        part = (struct merak_added_part){t, from, end};
+        if (rc == MERAK_OK)
+            rc = fn(arg, &part, err);
+        done = end;
+    }
+    part = (struct merak_added_part){NULL, done, n};
+    return rc == MERAK_OK && done < n ? fn(arg, &part, err) : rc;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/tokenizer/json_impl.h - what the readers of a tokenizer.json share */
+#ifndef MERAK_IO_TOKENIZER_JSON_IMPL_H
+#define MERAK_IO_TOKENIZER_JSON_IMPL_H
+
+#include "io/tokenizer/vocab.h"
+
+#include <jansson.h>
+
+#define MERAK_ALPHABET_END 0x144 /* the alphabet's last character plus one */
+
+struct merak_json_loader {
+    json_t *root;
+    const char *path;
+    struct merak_vocab *vocab;
+    bool byte_level; /* tokens are written in the byte-level alphabet */
+    int16_t byte_of[MERAK_ALPHABET_END]; /* -1: not in the alphabet */
+    struct merak_error *err;
+};
+
+/* "PATH: WHAT is GIVEN, supported: WANTED". */
+enum merak_status merak_json_unsupported(struct merak_json_loader *ld,
+                                         const char *what, const json_t *given,
+                                         const char *wanted);
+enum merak_status merak_json_malformed(struct merak_json_loader *ld,
+                                       const char *what);
+bool merak_json_is_unset(const json_t *value);
+bool merak_json_is_text(const json_t *value, const char *text);
+
+/* Normalizer, pre-tokenizer, post-processor and decoder: vocab->rules and
+ * byte_level. */
+enum merak_status merak_json_rules(struct merak_json_loader *ld) MERAK_CHECKED;
+
+#endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nfc.c - normalization form C (UAX #15)
+ *
+ * Nothing below U+0300 changes or combines with what is before it, so a text
+ * is copied up to the character before the first above, and a stretch is
+ * normalized that ends before the next below: decomposed, marks put in the
+ * order of their combining classes, composed again.
+ */
+#include "config.h"
+
+#include "io/tokenizer/nfc.h"
+
+#include "io/tokenizer/unicode.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct combining {
+    uint32_t lo, hi, class;
+};
+struct decomposition {
+    uint32_t cp, first, second;
+};
+struct composition {
+    uint32_t first, second, cp;
+};
+
+#include "io/tokenizer/nfc_table.h"
+
+#define COUNT(table) (sizeof(table) / sizeof(*(table)))
+
+/* Hangul syllables are numbered, not listed: lead, vowel and tail jamo. */
+#define S_BASE 0xac00u
+#define L_BASE 0x1100u
+#define V_BASE 0x1161u
+#define T_BASE 0x11a7u
+#define L_COUNT 19u
+#define V_COUNT 21u
+#define T_COUNT 28u
+#define S_COUNT (L_COUNT * V_COUNT * T_COUNT)
+
+#define RAW 0x110000u /* plus a byte that is not UTF-8 */
+
+struct mark {
+    uint32_t cp, class;
+    size_t order; /* of its coming */
+};
+
+/* A stretch, decomposed. */
+struct stretch {
+    struct mark *mark;
+    size_t n, room;
+};
+
+static uint32_t class_of(uint32_t cp)
+{
+    size_t lo = 0, hi = COUNT(combining);
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (combining[mid].hi < cp)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < COUNT(combining) && combining[lo].lo <= cp ? combining[lo].class
+                                                           : 0;
+}
+
+static const struct decomposition *find_parts(uint32_t cp)
+{
+    size_t lo = 0, hi = COUNT(decompositions);
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (decompositions[mid].cp < cp)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < COUNT(decompositions) && decompositions[lo].cp == cp
+               ? &decompositions[lo]
+               : NULL;
+}
+
+/* The character that two compose to, or 0. */
+static uint32_t compose(uint32_t first, uint32_t second)
+{
+    size_t lo = 0, hi = COUNT(compositions);
+
+    if (first - L_BASE < L_COUNT && second - V_BASE < V_COUNT)
+        return S_BASE +
+               ((first - L_BASE) * V_COUNT + (second - V_BASE)) * T_COUNT;
+    if (first - S_BASE < S_COUNT && (first - S_BASE) % T_COUNT == 0 &&
+        second - T_BASE - 1 < T_COUNT - 1)
+        return first + (second - T_BASE);
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+        const struct composition *c = &compositions[mid];
+
+        if (c->first < first || (c->first == first && c->second < second))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (lo == COUNT(compositions) || compositions[lo].first != first ||
+        compositions[lo].second != second)
+        return 0;
+    return compositions[lo].cp;
+}
+
+static enum merak_status put(struct stretch *s, uint32_t cp,
+                             struct merak_error *err)
+{
+    if (s->n == s->room) {
+        size_t room = 2 * s->room + 32;
+        struct mark *more = realloc(s->mark, room * sizeof(*more));
+
+        if (more == NULL)
+            return merak_fail_nomem(err, room * sizeof(*more));
+        s->mark = more;
+        s->room = room;
+    }
+    s->mark[s->n] = (struct mark){cp, class_of(cp), s->n};
+    s->n++;
+    return MERAK_OK;
+}
+
+static enum merak_status decompose(struct stretch *s, uint32_t cp,
+                                   struct merak_error *err)
+{
+    const struct decomposition *parts;
+    uint32_t syllable = cp - S_BASE;
+    enum merak_status rc;
+
+    if (syllable < S_COUNT) {
+        uint32_t tail = syllable % T_COUNT;
+
+        rc = put(s, L_BASE + syllable / (V_COUNT * T_COUNT), err);
+        if (rc == MERAK_OK)
+            rc = put(s, V_BASE + syllable / T_COUNT % V_COUNT, err);
+        return rc == MERAK_OK && tail > 0 ? put(s, T_BASE + tail, err) : rc;
+    }
+    parts = find_parts(cp);
+    if (parts == NULL)
+        return put(s, cp, err);
+    rc = decompose(s, parts->first, err);
+    return rc == MERAK_OK && parts->second != 0
+               ? decompose(s, parts->second, err)
+               : rc;
+}
+
+static int by_class(const void *a, const void *b)
+{
+    const struct mark *x = a, *y = b;
+
+    if (x->class != y->class)
+        return x->class < y->class ? -1 : 1;
+    return x->order < y->order ? -1 : 1;
+}
+
+/* Marks between two starters go by their classes. */
+static void sort_marks(struct stretch *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        size_t end = i;
+
+        while (end < s->n && s->mark[end].class > 0)
+            end++;
+        if (end > i + 1)
+            qsort(s->mark + i, end - i, sizeof(*s->mark), by_class);
+        i = end > i ? end - 1 : i;
+    }
+}
+
+/* In place; a mark meets its starter unless one of its class, or above, is
+ * between them. */
+static void compose_all(struct stretch *s)
+{
+    size_t starter = SIZE_MAX, out = 0;
+    uint32_t last = 0; /* class of what stands before, past the starter */
+
+    for (size_t i = 0; i < s->n; i++) {
+        struct mark m = s->mark[i];
+        bool next = starter != SIZE_MAX && out == starter + 1;
+        uint32_t whole = 0;
+
+        if (starter != SIZE_MAX && (next || last < m.class))
+            whole = compose(s->mark[starter].cp, m.cp);
+        if (whole != 0) {
+            s->mark[starter].cp = whole;
+            continue;
+        }
+        if (m.class == 0)
+            starter = out;
+        last = m.class;
+        s->mark[out++] = m;
+    }
+    s->n = out;
+}
+
+static enum merak_status write_out(const struct stretch *s,
+                                   struct merak_buffer *out,
+                                   struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t i = 0; i < s->n && rc == MERAK_OK; i++) {
+        uint32_t cp = s->mark[i].cp;
+        unsigned char bytes[4] = {(unsigned char)(cp - RAW)};
+        size_t n = cp >= RAW ? 1 : merak_utf8_encode(cp, bytes);
+
+        rc = merak_buffer_add(out, bytes, n, err);
+    }
+    return rc;
+}
+
+/* Could the character that this byte begins change or combine? */
+static bool may_change(unsigned char lead)
+{
+    return lead >= 0xcc;
+}
+
+/* Where the character begins that ends before text[at]. */
+static size_t before(const unsigned char *text, size_t at)
+{
+    size_t from = at;
+
+    while (from > 0 && at - from < 4) {
+        from--;
+        if ((text[from] & 0xc0) != 0x80)
+            break;
+    }
+    return from;
+}
+
+static enum merak_status normalize(const unsigned char *text, size_t n,
+                                   struct merak_buffer *out, struct stretch *s,
+                                   struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    uint32_t cp;
+
+    s->n = 0;
+    for (size_t i = 0; i < n && rc == MERAK_OK;) {
+        size_t bytes = merak_utf8_decode(text + i, n - i, &cp);
+
+        rc = decompose(s, bytes == 0 ? RAW + text[i] : cp, err);
+        i += bytes == 0 ? 1 : bytes;
+    }
+    if (rc != MERAK_OK)
+        return rc;
+    sort_marks(s);
+    compose_all(s);
+    return write_out(s, out, err);
+}
+
+enum merak_status merak_nfc(const unsigned char *text, size_t n,
+                            struct merak_buffer *out, struct merak_error *err)
+{
+    struct stretch s = {0};
+    enum merak_status rc = MERAK_OK;
+    size_t done = 0;
+
+    for (size_t i = 0; i < n && rc == MERAK_OK;) {
+        size_t from, end;
+
+        if (!may_change(text[i])) {
+            i++;
+            continue;
+        }
+        from = before(text, i) >= done && i > done ? before(text, i) : i;
+        for (end = i + 1; end < n; end++) {
+            if ((text[end] & 0xc0) != 0x80 && !may_change(text[end]))
+                break;
+        }
+        rc = merak_buffer_add(out, text + done, from - done, err);
+        if (rc == MERAK_OK)
+            rc = normalize(text + from, end - from, out, &s, err);
+        done = i = end;
+    }
+    if (rc == MERAK_OK)
+        rc = merak_buffer_add(out, text + done, n - done, err);
+    free(s.mark);
+    return rc;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rules.c - what is done to a text before its pieces are merged */
+#include "config.h"
+
+#include "io/tokenizer/rules.h"
+
+#include "io/tokenizer/nfc.h"
+
+void merak_rules_fini(struct merak_rules *rules)
+{
+    for (int i = 0; i < rules->n_steps; i++) {
+        free(rules->step[i].from);
+        free(rules->step[i].to);
+    }
+    rules->n_steps = 0;
+}
+
+static enum merak_status replace(const unsigned char *text, size_t n,
+                                 const char *from, const char *to,
+                                 struct merak_buffer *out,
+                                 struct merak_error *err)
+{
+    size_t from_n = strlen(from), to_n = strlen(to), done = 0;
+    enum merak_status rc = MERAK_OK;
+
+    while (rc == MERAK_OK && done < n) {
+        const unsigned char *at = memmem(text + done, n - done, from, from_n);
+
+        if (at == NULL)
+            break;
+        rc =
+            merak_buffer_add(out, text + done, (size_t)(at - text) - done, err);
+        if (rc == MERAK_OK)
+            rc = merak_buffer_add(out, to, to_n, err);
+        done = (size_t)(at - text) + from_n;
+    }
+    return rc == MERAK_OK ? merak_buffer_add(out, text + done, n - done, err)
+                          : rc;
+}
+
+static enum merak_status do_step(const struct merak_normal_step *step,
+                                 const unsigned char *text, size_t n,
+                                 struct merak_buffer *out,
+                                 struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    switch (step->kind) {
+    case MERAK_NORMAL_PREPEND:
+        if (n > 0)
+            rc = merak_buffer_add(out, step->to, strlen(step->to), err);
+        return rc == MERAK_OK ? merak_buffer_add(out, text, n, err) : rc;
+    case MERAK_NORMAL_REPLACE:
+        return replace(text, n, step->from, step->to, out, err);
+    case MERAK_NORMAL_NFC:
+        break;
+    }
+    return merak_nfc(text, n, out, err);
+}
+
+enum merak_status merak_rules_normalize(const struct merak_rules *rules,
+                                        const unsigned char *text, size_t n,
+                                        struct merak_buffer *out,
+                                        struct merak_error *err)
+{
+    struct merak_buffer between = {0};
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i + 1 < rules->n_steps && rc == MERAK_OK; i++) {
+        struct merak_buffer next = {0};
+
+        rc = do_step(&rules->step[i], text, n, &next, err);
+        free(between.text);
+        between = next;
+        text = between.text;
+        n = between.n;
+    }
+    if (rc == MERAK_OK)
+        rc = rules->n_steps > 0
+                 ? do_step(&rules->step[rules->n_steps - 1], text, n, out, err)
+                 : merak_buffer_add(out, text, n, err);
+    free(between.text);
+    return rc;
+}
+
+bool merak_rules_prepares(const struct merak_rules *rules)
+{
+    return rules->marks || rules->prefix != MERAK_PREFIX_NEVER;
+}
+
+enum merak_status merak_rules_prepare(const struct merak_rules *rules,
+                                      const unsigned char *text, size_t n,
+                                      bool first, struct merak_buffer *out,
+                                      struct merak_error *err)
+{
+    const char *blank = rules->marks ? MERAK_MARK : " ";
+    size_t mark = strlen(MERAK_MARK);
+    bool wanted = rules->prefix == MERAK_PREFIX_ALWAYS ||
+                  (rules->prefix == MERAK_PREFIX_FIRST && first);
+    bool there = text[0] == ' ' || (rules->marks && n >= mark &&
+                                    memcmp(text, MERAK_MARK, mark) == 0);
+    enum merak_status rc = MERAK_OK;
+
+    if (wanted && !there)
+        rc = merak_buffer_add(out, blank, strlen(blank), err);
+    if (rc != MERAK_OK)
+        return rc;
+    return rules->marks ? replace(text, n, " ", MERAK_MARK, out, err)
+                        : merak_buffer_add(out, text, n, err);
+}
+
+/* Up to the next mark behind the first character. */
+static size_t marked_piece(const unsigned char *text, size_t n)
+{
+    const unsigned char *next =
+        n > 1 ? memmem(text + 1, n - 1, MERAK_MARK, strlen(MERAK_MARK)) : NULL;
+
+    return next == NULL ? n : (size_t)(next - text);
+}
+
+static enum merak_status cut_split(enum merak_split split,
+                                   const unsigned char *text, size_t n,
+                                   merak_piece_fn fn, void *arg,
+                                   struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    while (n > 0 && rc == MERAK_OK) {
+        size_t piece = merak_piece(split, text, n);
+
+        rc = fn(arg, text, piece, err);
+        text += piece;
+        n -= piece;
+    }
+    return rc;
+}
+
+static enum merak_status cut_digits(const struct merak_rules *rules,
+                                    const unsigned char *text, size_t n,
+                                    merak_piece_fn fn, void *arg,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    while (n > 0 && rc == MERAK_OK) {
+        size_t piece = merak_digits_piece(rules->digits, text, n);
+
+        rc = cut_split(rules->split, text, piece, fn, arg, err);
+        text += piece;
+        n -= piece;
+    }
+    return rc;
+}
+
+/* One cut within the other, so that no text is looked over twice. */
+enum merak_status merak_rules_cut(const struct merak_rules *rules,
+                                  const unsigned char *text, size_t n,
+                                  merak_piece_fn fn, void *arg,
+                                  struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    while (n > 0 && rc == MERAK_OK) {
+        size_t piece = rules->cut_marks ? marked_piece(text, n) : n;
+
+        rc = cut_digits(rules, text, piece, fn, arg, err);
+        text += piece;
+        n -= piece;
+    }
+    return rc;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/tokenizer/rules.h - what is done to a text before its pieces are merged,
+ * and to tokens when they become text again
+ *
+ * A text is cut at added tokens that stand for themselves; each part between
+ * is normalized, cut at added tokens that are looked for in normalized text,
+ * and each part of that prepared: blanks marked, a blank put in front, cut
+ * into pieces.
+ */
+#ifndef MERAK_IO_TOKENIZER_RULES_H
+#define MERAK_IO_TOKENIZER_RULES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "io/tokenizer/buffer.h"
+#include "io/tokenizer/pieces.h"
+
+#define MERAK_MARK "\xe2\x96\x81" /* U+2581, a blank in SentencePiece's files \
+                                   */
+
+enum merak_step_kind {
+    MERAK_NORMAL_PREPEND, /* `to` in front of what is not empty */
+    MERAK_NORMAL_REPLACE, /* each `from` by `to` */
+    MERAK_NORMAL_NFC,
+};
+struct merak_normal_step {
+    enum merak_step_kind kind;
+    char *from, *to; /* NULL where not used */
+};
+
+/* When a blank is put in front of a part. */
+enum merak_prefix {
+    MERAK_PREFIX_NEVER,
+    MERAK_PREFIX_FIRST,  /* where the text begins */
+    MERAK_PREFIX_ALWAYS, /* unless one is there */
+};
+
+#define MERAK_MAX_STEPS 8
+#define MERAK_MAX_AROUND 8
+
+struct merak_rules {
+    struct merak_normal_step step[MERAK_MAX_STEPS];
+    int n_steps;
+    enum merak_prefix prefix;
+    bool marks;     /* blanks are MERAK_MARK from here on */
+    bool cut_marks; /* and each begins a piece */
+    enum merak_digits digits;
+    enum merak_split split;
+    bool drop_blank; /* decoding leaves out a blank that begins the text */
+    /* Tokens that the template puts around a text. */
+    int32_t before[MERAK_MAX_AROUND], after[MERAK_MAX_AROUND];
+    int n_before, n_after;
+};
+
+void merak_rules_fini(struct merak_rules *rules);
+/* Append the text as the steps make it. */
+enum merak_status merak_rules_normalize(const struct merak_rules *rules,
+                                        const unsigned char *text, size_t n,
+                                        struct merak_buffer *out,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* Does preparing change a text?  If not it is only cut. */
+bool merak_rules_prepares(const struct merak_rules *rules);
+/* Append a part with its blanks marked and one in front; `first`: the text
+ * begins with it. */
+enum merak_status merak_rules_prepare(const struct merak_rules *rules,
+                                      const unsigned char *text, size_t n,
+                                      bool first, struct merak_buffer *out,
+                                      struct merak_error *err) MERAK_CHECKED;
+typedef enum merak_status (*merak_piece_fn)(void *arg,
+                                            const unsigned char *piece,
+                                            size_t n, struct merak_error *err);
+/* Cut what was prepared: fn gets the pieces in order, a failure ends it. */
+enum merak_status merak_rules_cut(const struct merak_rules *rules,
+                                  const unsigned char *text, size_t n,
+                                  merak_piece_fn fn, void *arg,
+                                  struct merak_error *err) MERAK_CHECKED;
+
+#endif

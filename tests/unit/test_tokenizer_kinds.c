@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tokenizer_kinds.c - every kind of tokenizer.json gives Hugging Face's
+ * ids, and no damaged one does harm
+ *
+ * The vectors are made by vectors/tokenizer/make_kinds.py.  With an argument,
+ * a folder that it wrote more texts to, those are compared instead.
+ */
+#include "config.h"
+
+#include "unit/data_files.h"
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "io/tokenizer/tokenizer.h"
+
+#define VECTORS TEST_SRCDIR "/vectors/tokenizer/"
+#define MAX_TEXT 65536
+#define FUZZ_NS 3000000000 /* all kinds together */
+
+static const char *texts = VECTORS;
+
+struct kind {
+    const char *name;
+    bool gives_back; /* decoding gives every text back */
+};
+static struct kind kinds[] = {
+    {"llama3", true},     {"qwen2", false},  {"smollm", true},
+    {"prefix", false},    {"llama2", false}, {"mistral", false},
+    {"metaspace", false}, {"gemma", false},  {"unknown", false},
+};
+#define N_KINDS (sizeof(kinds) / sizeof(*kinds))
+
+struct ids {
+    int32_t id[MAX_TEXT];
+    size_t n;
+};
+
+static enum merak_status collect(void *arg, const int32_t *ids, size_t n,
+                                 struct merak_error *err)
+{
+    struct ids *got = arg;
+
+    (void)err;
+    assert_true(got->n + n <= MAX_TEXT);
+    memcpy(got->id + got->n, ids, n * sizeof(*ids));
+    got->n += n;
+    return MERAK_OK;
+}
+
+static struct merak_tokenizer *open_kind(const char *name)
+{
+    struct merak_tokenizer *tok = NULL;
+    struct merak_error err = {.text = ""};
+    char path[1024];
+
+    snprintf(path, sizeof(path), VECTORS "%s.json", name);
+    if (merak_tokenizer_open(path, &tok, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    return tok;
+}
+
+static size_t parse_text(const char *hex, unsigned char *text)
+{
+    size_t n = 0;
+    unsigned byte;
+
+    for (; *hex != '\0'; hex += 2) {
+        assert_int_equal(sscanf(hex, "%2x", &byte), 1);
+        text[n++] = (unsigned char)byte;
+    }
+    return n;
+}
+
+static void parse_ids(char *words, struct ids *ids)
+{
+    ids->n = 0;
+    for (char *p = strtok(words, " \n"); p != NULL; p = strtok(NULL, " \n"))
+        ids->id[ids->n++] = (int32_t)strtol(p, NULL, 10);
+}
+
+static void same_ids(const struct kind *kind, int line, const char *what,
+                     const struct ids *got, const struct ids *want)
+{
+    size_t i = 0;
+
+    while (i < got->n && i < want->n && got->id[i] == want->id[i])
+        i++;
+    if (i < got->n || i < want->n)
+        fail_msg("%s, line %d, %s: %zu ids, expected %zu; number %zu is %d, "
+                 "expected %d",
+                 kind->name, line, what, got->n, want->n, i,
+                 i < got->n ? got->id[i] : -1, i < want->n ? want->id[i] : -1);
+}
+
+static void gives_back(const struct merak_tokenizer *tok, const struct ids *ids,
+                       const unsigned char *text, size_t n)
+{
+    size_t at = 0, bytes;
+    const char *part;
+
+    for (size_t i = 0; i < ids->n; i++, at += bytes) {
+        assert_int_equal(
+            merak_tokenizer_decode(tok, ids->id[i], &part, &bytes, NULL),
+            MERAK_OK);
+        assert_true(at + bytes <= n);
+        assert_memory_equal(text + at, part, bytes);
+    }
+    assert_int_equal(at, n);
+}
+
+static void check_line(const struct kind *kind, struct merak_tokenizer *tok,
+                       int number, char *line)
+{
+    static struct ids got, want;
+    static unsigned char text[MAX_TEXT];
+    char *plain = strchr(line, '\t'), *whole;
+    size_t n;
+
+    assert_non_null(plain);
+    *plain++ = '\0';
+    n = parse_text(line, text);
+    whole = strchr(plain, '\t');
+    if (whole != NULL)
+        *whole++ = '\0';
+    parse_ids(plain, &want);
+    got.n = 0;
+    assert_int_equal(merak_tokenizer_encode(tok, text, n, collect, &got, NULL),
+                     MERAK_OK);
+    same_ids(kind, number, "without template", &got, &want);
+    if (kind->gives_back)
+        gives_back(tok, &got, text, n);
+    if (whole != NULL)
+        parse_ids(whole, &want);
+    got.n = 0;
+    assert_int_equal(
+        merak_tokenizer_encode_whole(tok, text, n, collect, &got, NULL),
+        MERAK_OK);
+    same_ids(kind, number, "with template", &got, &want);
+}
+
+static void ids_are_those_of_hugging_face(void **state)
+{
+    static char line[20 * MAX_TEXT];
+
+    (void)state;
+    for (size_t k = 0; k < N_KINDS; k++) {
+        struct merak_tokenizer *tok = open_kind(kinds[k].name);
+        char path[1024];
+        FILE *f;
+        int lines = 0;
+
+        snprintf(path, sizeof(path), "%s/%s.txt", texts, kinds[k].name);
+        f = fopen(path, "r");
+        assert_non_null(f);
+        while (fgets(line, sizeof(line), f) != NULL)
+            check_line(&kinds[k], tok, ++lines, line);
+        assert_true(lines > 100);
+        fclose(f);
+        merak_tokenizer_close(tok);
+    }
+}
+
+/* Text that comes token by token: characters are whole, the blank in front and
+ * special tokens are left out, nothing else is.  (Encoding put a blank behind
+ * <s>, too: such is this kind.) */
+static void text_comes_in_whole_characters(void **state)
+{
+    static const char text[] = "\xe4\xbd\xa0 \xf0\x9f\x98\x80x <s>\xff\xe4\xbd";
+    static const char want[] = "\xe4\xbd\xa0 \xf0\x9f\x98\x80x  \xff\xe4\xbd";
+    static struct ids ids;
+    struct merak_tokenizer *tok = open_kind("llama2");
+    struct merak_text out;
+    char got[100];
+    const char *part;
+    size_t n, at = 0;
+
+    (void)state;
+    ids.n = 0;
+    assert_int_equal(merak_tokenizer_encode_whole(tok, text, sizeof(text) - 1,
+                                                  collect, &ids, NULL),
+                     MERAK_OK);
+    merak_text_begin(&out, tok);
+    for (size_t i = 0; i < ids.n; i++, at += n) {
+        assert_int_equal(merak_text_add(&out, ids.id[i], &part, &n, NULL),
+                         MERAK_OK);
+        assert_true(n == 0 || ((unsigned char)part[0] & 0xc0) != 0x80);
+        assert_true(at + n <= sizeof(got));
+        memcpy(got + at, part, n);
+    }
+    part = merak_text_end(&out, &n);
+    assert_int_equal(n, 2);
+    memcpy(got + at, part, n);
+    assert_int_equal(at + n, sizeof(want) - 1);
+    assert_memory_equal(got, want, sizeof(want) - 1);
+    merak_text_fini(&out);
+    merak_tokenizer_close(tok);
+}
+
+/* --- files that are not as they should be ------------------------------- */
+
+static const struct {
+    const char *kind, *from, *to;
+    enum merak_status status;
+    const char *text; /* after the file's name */
+} rows[] = {
+    {"llama3", "\\\\p{N}{1,3}", "\\\\p{N}{1,4}", MERAK_ERR_UNSUPPORTED,
+     "pre_tokenizer.Split is {\"Regex\":"},
+    {"llama3", "\"behavior\":\"Isolated\"", "\"behavior\":\"Removed\"",
+     MERAK_ERR_UNSUPPORTED, "pre_tokenizer.Split is {\"Regex\":"},
+    {"llama3", "\"use_regex\":false", "\"use_regex\":true",
+     MERAK_ERR_UNSUPPORTED, "pre_tokenizer.use_regex is true"},
+    {"llama3", "\"ids\":[559]", "\"ids\":[999999]", MERAK_ERR_FORMAT,
+     "post_processor puts token 999999 around a text, and there is none"},
+    {"llama3", "\"ids\":[559]", "\"ids\":[]", MERAK_ERR_FORMAT,
+     "post_processor names a token that it gives no ids"},
+    {"llama3", "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}",
+     "{\"Sequence\":{\"id\":\"A\"}},{\"Sequence\":{\"id\":\"A\"}}",
+     MERAK_ERR_UNSUPPORTED, "post_processor.single is "},
+    {"qwen2", "\"type\":\"NFC\"", "\"type\":\"NFKC\"", MERAK_ERR_UNSUPPORTED,
+     "normalizer is \"NFKC\", supported: null, NFC, Prepend"},
+    {"smollm", "\"type\":\"Digits\"", "\"type\":\"Punctuation\"",
+     MERAK_ERR_UNSUPPORTED, "pre_tokenizer is \"Punctuation\", supported: "},
+    {"prefix", "\"lstrip\":true", "\"lstrip\":1", MERAK_ERR_FORMAT,
+     "lstrip of added token \"<mask>\" is not true or false"},
+    {"llama2", "\"byte_fallback\":true", "\"byte_fallback\":false,\"x\":1",
+     MERAK_ERR_UNSUPPORTED, "unknown field \"x\" of model"},
+    {"llama2", "\"unk_token\":\"<unk>\"", "\"unk_token\":\"<what>\"",
+     MERAK_ERR_FORMAT, "unk_token \"<what>\" is not in the vocabulary"},
+    {"unknown", "\"unk_token\":\"<unk>\"", "\"unk_token\":null",
+     MERAK_ERR_UNSUPPORTED,
+     "neither ByteLevel nor byte_fallback nor unk_token"},
+    {"llama2", "\"type\":\"ByteFallback\"", "\"type\":\"WordPiece\"",
+     MERAK_ERR_UNSUPPORTED, "decoder is \"WordPiece\", supported: null, "},
+    {"mistral", "\"prepend_scheme\":\"first\"", "\"prepend_scheme\":\"last\"",
+     MERAK_ERR_UNSUPPORTED, "Metaspace.prepend_scheme is \"last\""},
+};
+
+static size_t load_kind(const char *name, char *json)
+{
+    char path[1024];
+    size_t n;
+
+    snprintf(path, sizeof(path), VECTORS "%s.json", name);
+    n = read_file(path, json, MAX_TEXT - 1);
+    json[n] = '\0';
+    return n;
+}
+
+static void what_is_not_there_is_refused_by_name(void **state)
+{
+    static char json[MAX_TEXT + 1000];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_tokenizer *tok = NULL;
+        struct merak_error err = {.text = ""};
+        char *p;
+
+        load_kind(rows[i].kind, json);
+        p = strstr(json, rows[i].from);
+        if (p == NULL)
+            fail_msg("row %zu: %s is not there", i, rows[i].from);
+        memmove(p + strlen(rows[i].to), p + strlen(rows[i].from),
+                strlen(p + strlen(rows[i].from)) + 1);
+        memcpy(p, rows[i].to, strlen(rows[i].to));
+        write_file(at("t.json"), json, strlen(json));
+        assert_int_equal(merak_tokenizer_open(at("t.json"), &tok, &err),
+                         rows[i].status);
+        if (strncmp(err.text + strlen(at("t.json")) + 2, rows[i].text,
+                    strlen(rows[i].text)) != 0)
+            fail_msg("got \"%s\", want \"%s\"", err.text, rows[i].text);
+    }
+}
+
+/* Bytes changed, cut out, doubled, or the file cut short. */
+static size_t damage(uint64_t key, char *json, size_t n)
+{
+    static const char signs[] = "{}[]\",:0123456789-eE.ntf\\ \xe2\x80";
+    size_t changes = 1 + merak_rng_mix(key, 0) % 4;
+
+    for (size_t c = 1; c <= changes && n > 100; c++) {
+        uint64_t r = merak_rng_mix(key, c);
+        /* heads and tails are denser than the vocabulary between */
+        size_t at = r % 3 == 0   ? merak_rng_mix(r, 1) % (n < 3000 ? n : 3000)
+                    : r % 3 == 1 ? n - 1 - merak_rng_mix(r, 1) % (n / 8)
+                                 : merak_rng_mix(r, 1) % n;
+        size_t length = merak_rng_mix(r, 2) % 40;
+
+        length = length < n - at ? length : n - at;
+        switch (r / 3 % 4) {
+        case 0:
+            json[at] = signs[merak_rng_mix(r, 3) % (sizeof(signs) - 1)];
+            break;
+        case 1:
+            memmove(json + at, json + at + length, n - at - length);
+            n -= length;
+            break;
+        case 2:
+            length = n + length < MAX_TEXT ? length : 0;
+            memmove(json + at + length, json + at, n - at);
+            n += length;
+            break;
+        default:
+            n = r % 7 == 0 ? at : n;
+        }
+    }
+    return n;
+}
+
+/* What a damaged file gives: one clear error, or a tokenizer that works. */
+static bool try_file(const char *text)
+{
+    static struct ids ids;
+    struct merak_tokenizer *tok = NULL;
+    struct merak_error err = {.text = ""};
+    enum merak_status rc = merak_tokenizer_open(at("f.json"), &tok, &err);
+
+    if (rc != MERAK_OK) {
+        assert_int_equal(err.status, rc);
+        assert_true(strncmp(err.text, at("f.json"), strlen(at("f.json"))) == 0);
+        return false;
+    }
+    ids.n = 0;
+    assert_int_equal(merak_tokenizer_encode_whole(tok, text, strlen(text),
+                                                  collect, &ids, &err),
+                     MERAK_OK);
+    for (size_t i = 0; i < ids.n; i++) {
+        const char *part;
+        size_t n;
+
+        assert_int_equal(
+            merak_tokenizer_decode(tok, ids.id[i], &part, &n, &err), MERAK_OK);
+    }
+    merak_tokenizer_close(tok);
+    return true;
+}
+
+static void damaged_files_do_no_harm(void **state)
+{
+    static char whole[MAX_TEXT], json[MAX_TEXT];
+    int64_t end = merak_clock_ns() + FUZZ_NS;
+    uint64_t tries = 0, opened = 0;
+
+    (void)state;
+    while (merak_clock_ns() < end || tries < 5 * N_KINDS) {
+        size_t n = load_kind(kinds[tries % N_KINDS].name, whole);
+
+        memcpy(json, whole, n);
+        n = damage(merak_rng_mix(77, tries++), json, n);
+        write_file(at("f.json"), json, n);
+        opened += try_file(" The caf\xc3\xa9 word <mask> e\xcc\x81 1234\n\n"
+                           "\xe4\xbd\xa0 <s>\xff.");
+    }
+    assert_true(opened < tries);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_are_those_of_hugging_face),
+        cmocka_unit_test(text_comes_in_whole_characters),
+        cmocka_unit_test(what_is_not_there_is_refused_by_name),
+        cmocka_unit_test(damaged_files_do_no_harm),
+    };
+
+    if (argc > 1)
+        texts = argv[1];
+    return cmocka_run_group_tests_name("tokenizer_kinds", tests, make_scratch,
+                                       remove_scratch);
+}
