@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/rng.h"
 
+#include <math.h>
+
 struct merak_gemm_sizes merak_linear_sizes(const struct merak_kernel_call *call)
 {
     const struct merak_operand *x = &call->operand[0], *w = &call->operand[1];
@@ -84,6 +86,22 @@ static void packed_sizes(const struct merak_operand *qkv,
     at->D = dim[4];
 }
 
+/* What attention is parametrised with (graph.h); D is there already. */
+static void set_attrs(const struct merak_kernel_call *call,
+                      struct merak_attention *at)
+{
+    const struct merak_attrs *attrs = call->attrs;
+
+    at->window = attrs->i[1] > 0 ? (size_t)attrs->i[1] : SIZE_MAX;
+    at->scale = attrs->f[1] > 0 ? attrs->f[1] : 1 / sqrt((double)at->D);
+    at->cap = attrs->f[2];
+    at->stream = attrs->i[0];
+    at->step = call->step;
+    if (call->step != NULL &&
+        call->step->train) /* not where scratch is asked */
+        at->drop = attrs->f[0];
+}
+
 /* The three thirds of a packed operand's row. */
 static void packed_heads(const struct merak_operand *qkv, size_t third,
                          struct merak_heads *q, struct merak_heads *k,
@@ -101,6 +119,7 @@ void merak_attention_view(const struct merak_kernel_call *call,
 
     *at = (struct merak_attention){0};
     grouped_sizes(&op[0], &op[1], at);
+    set_attrs(call, at);
     at->q = heads(&op[0], at->G * at->R * at->D);
     at->k = heads(&op[1], at->G * at->D);
     at->v = heads(&op[2], at->G * at->D);
@@ -116,6 +135,7 @@ void merak_attention_packed_view(const struct merak_kernel_call *call,
 
     *at = (struct merak_attention){0};
     packed_sizes(&op[0], &op[1], at);
+    set_attrs(call, at);
     third = at->G * at->D;
     packed_heads(&op[0], third, &at->q, &at->k, &at->v);
     at->o = heads(&op[1], third);
@@ -131,6 +151,7 @@ void merak_attention_dx_view(const struct merak_kernel_call *call,
     *at = (struct merak_attention){0};
     at->accumulate = call->accumulate;
     grouped_sizes(&op[1], &op[2], at);
+    set_attrs(call, at);
     q_row = at->G * at->R * at->D;
     kv_row = at->G * at->D;
     at->d_o = heads(&op[0], q_row);
@@ -153,6 +174,7 @@ void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
     *at = (struct merak_attention){0};
     at->accumulate = call->accumulate;
     packed_sizes(&op[1], &op[0], at);
+    set_attrs(call, at);
     third = at->G * at->D;
     at->d_o = heads(&op[0], third);
     packed_heads(&op[1], third, &at->q, &at->k, &at->v);
@@ -213,6 +235,23 @@ uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
     key = merak_rng_mix(key, step->sample + sample);
     key = merak_rng_mix(key, (uint64_t)stream);
     return step->pass == 0 ? key : merak_rng_mix(key, (uint64_t)step->pass);
+}
+
+uint64_t merak_attention_key(const struct merak_attention *at, size_t b)
+{
+    return merak_dropout_key(at->step, at->lse->lo[0] + b, at->stream);
+}
+
+/* Of packed heads the statistics have one dim, of grouped ones two. */
+uint64_t merak_attention_element(const struct merak_attention *at, size_t h,
+                                 size_t j)
+{
+    const struct merak_operand *lse = at->lse;
+    uint64_t T = lse->full.dim[1], head = lse->lo[2] + h / at->R;
+
+    if (lse->local.ndim == 4)
+        head = head * lse->full.dim[3] + lse->lo[3] + h % at->R;
+    return (head * T + j) * ((T + 3) / 4 * 4);
 }
 
 enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,

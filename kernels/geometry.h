@@ -59,6 +59,9 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call);
  * the queries are first .. T - 1 and the keys 0 .. T - 1.  The backward call
  * stores dq of its queries, and stores, or if `accumulate` adds to, dk and dv
  * of all its keys.
+ *
+ * Query i sees keys max(0, i - window + 1) .. i.  Of a step that trains a
+ * share `drop` of the probabilities is dropped: see merak_attention_key().
  */
 struct merak_heads {
     const struct merak_operand *op;
@@ -69,6 +72,12 @@ struct merak_attention {
     size_t B, T, G, R, D; /* G kv heads, R query heads each */
     size_t first;         /* query; 0 unless it is a slice */
     bool accumulate;
+    size_t window;     /* at least 1; SIZE_MAX: all keys before */
+    double scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0:
+                          scale q . k */
+    double drop;
+    int64_t stream; /* of what is dropped */
+    const struct merak_step *step;
     struct merak_heads q, k, v, o;
     const struct merak_operand *lse;    /* [B, T - first, G, R] */
     struct merak_heads d_o, dq, dk, dv; /* set by the _dx form only */
@@ -87,6 +96,24 @@ static inline size_t merak_lse_at(const struct merak_attention *at, size_t b,
 {
     return (b * at->T + t - at->first) * at->G * at->R + h;
 }
+
+/* The first key that a query sees. */
+static inline size_t merak_first_key(const struct merak_attention *at,
+                                     size_t query)
+{
+    return query >= at->window ? query - at->window + 1 : 0;
+}
+
+/*
+ * What is dropped: probability (query head h, query i, key j) of local sample
+ * b is kept where merak_rng_uniform(merak_attention_key(at, b),
+ * merak_attention_element(at, h, j) + i) >= drop.  Elements are numbered as
+ * of all heads [H, T, T'], keys before queries and T' the next multiple of 4,
+ * so that a row of queries is whole Philox blocks.
+ */
+uint64_t merak_attention_key(const struct merak_attention *at, size_t b);
+uint64_t merak_attention_element(const struct merak_attention *at, size_t h,
+                                 size_t j);
 
 void merak_attention_view(const struct merak_kernel_call *call,
                           struct merak_attention *at);

@@ -31,6 +31,8 @@
     OP(gelu_dx)                          \
     OP(swiglu)                           \
     OP(swiglu_dx)                        \
+    OP(softcap)                          \
+    OP(softcap_dx)                       \
     OP(add)                              \
     OP(dropout)                          \
     OP(xent_max)                         \

@@ -110,6 +110,17 @@ struct merak_value *merak_embedding_padded(struct merak_model *m,
                                            struct merak_value *tokens,
                                            struct merak_value *table,
                                            size_t pad);
+/* Both of it, and rows multiplied by `scale`, rounded to the model's compute
+ * dtype as they are; 0: not. */
+struct merak_embedding_options {
+    bool padded;
+    size_t pad;
+    float scale;
+};
+struct merak_value *
+merak_embedding_with(struct merak_model *m, struct merak_value *tokens,
+                     struct merak_value *table,
+                     const struct merak_embedding_options *opt);
 /* x [B,T,C] + table [P,C] row t, P >= T. */
 struct merak_value *merak_add_position(struct merak_model *m,
                                        struct merak_value *x,
@@ -132,6 +143,11 @@ struct merak_value *merak_layernorm(struct merak_model *m,
 struct merak_value *merak_rmsnorm(struct merak_model *m,
                                   struct merak_value *x,
                                   struct merak_value *gamma, float eps);
+/* The same, multiplied by offset + gamma. */
+struct merak_value *merak_rmsnorm_offset(struct merak_model *m,
+                                         struct merak_value *x,
+                                         struct merak_value *gamma,
+                                         float offset, float eps);
 /* Rotary positions over the last dim D (even), pairs (i, i + D/2), angle
  * t * theta^(-2i/D); x [B,T,..,D].  Su et al. 2021 (arXiv:2104.09864). */
 struct merak_value *merak_rope(struct merak_model *m, struct merak_value *x,
@@ -171,6 +187,28 @@ struct merak_value *merak_attention(struct merak_model *m,
 /* The same with q, k, v packed: qkv [B,T,3,H,D] -> [B,T,H,D]. */
 struct merak_value *merak_attention_packed(struct merak_model *m,
                                            struct merak_value *qkv);
+/*
+ * The same, otherwise than above where a field is not 0.
+ *
+ *   scale     of q . k
+ *   soft_cap  c: scores s are c tanh(s / c).  Gemma Team 2024
+ *             (arXiv:2408.00118), sec. 2
+ *   window    keys that a query sees at most, its own the last of them.
+ *             Beltagy et al. 2020 (arXiv:2004.05150), sec. 3.1
+ *   dropout   of the probabilities: as merak_dropout()
+ */
+struct merak_attention_options {
+    float scale, soft_cap;
+    size_t window;
+    float dropout;
+};
+struct merak_value *
+merak_attention_with(struct merak_model *m, struct merak_value *q,
+                     struct merak_value *k, struct merak_value *v,
+                     const struct merak_attention_options *opt);
+struct merak_value *
+merak_attention_packed_with(struct merak_model *m, struct merak_value *qkv,
+                            const struct merak_attention_options *opt);
 /* x of any shape -> the same; Hendrycks and Gimpel 2016 (arXiv:1606.08415),
  * exact by erf or by its tanh approximation. */
 struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
@@ -179,6 +217,12 @@ struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
 struct merak_value *merak_swiglu(struct merak_model *m,
                                  struct merak_value *gate,
                                  struct merak_value *up);
+/* gelu(gate) * up, by GELU's tanh approximation.  Same source. */
+struct merak_value *merak_geglu(struct merak_model *m, struct merak_value *gate,
+                                struct merak_value *up);
+/* cap tanh(x / cap), between -cap and cap; cap = 0 returns x. */
+struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,
+                                  float cap);
 /* a + b, same shape: the residual connection. */
 struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,
                               struct merak_value *b);

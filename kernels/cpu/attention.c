@@ -13,6 +13,10 @@
  * queries, a key is seen by later queries only: products leave out what is
  * zero there, block by block.
  *
+ * Of a window the tiles of keys that none of a tile's queries sees are left
+ * out, and at its edge what each does not see is masked.  What dropout keeps
+ * is drawn tile by tile and never stored.
+ *
  * Forward items are (sample, query head, tile of queries).  Backward items
  * are (sample, kv head): one item owns its dk and dv, and adds query tiles to
  * them in ascending order.
@@ -20,15 +24,17 @@
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/philox.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vec.h"
 
+#include <float.h>
 #include <math.h>
 
 #define TILE ((size_t)64)
 #define CACHE_LINE 64
-#define MAX_D 384 /* eight tiles and two of scores fill the workspace */
+#define MAX_D 384 /* eight tiles and three of scores fill the workspace */
 
 /* --- tiles ---------------------------------------------------------------- */
 
@@ -117,6 +123,7 @@ struct tiles {
     float *k, *v;       /* [TILE][D] */
     float *q, *d_o;     /* [TILE][D]; backward */
     float *s, *ds;      /* [TILE keys][TILE queries] */
+    float *kept;        /* of dropout, likewise: 0, or 1/(1-p) */
     float *out;         /* forward o_t [D][TILE]; backward dq, dk, dv in turn */
 };
 
@@ -135,6 +142,7 @@ static void carve(struct tiles *x, size_t D, int thread)
     x->out = p + 7 * size;
     x->s = p + 8 * size;
     x->ds = x->s + TILE * TILE;
+    x->kept = x->ds + TILE * TILE;
 }
 
 /* A tile of keys and values; another one will follow if `more`. */
@@ -154,12 +162,110 @@ struct running {
     vf max[TILE / LANES], sum[TILE / LANES];
 };
 
-/* Keys of a tile that query lane i of the diagonal tile may see: up to i. */
-INLINE vf mask_future(vf s, size_t key, size_t query, float fill)
+/* Which keys of a tile its queries see. */
+enum sight { ALL, UP_TO_OWN, IN_WINDOW };
+
+/* A tile of keys at k as a tile of queries at t meets it, of query head h. */
+struct meeting {
+    size_t b, h, k, t;
+    size_t keys, queries; /* rows that are there */
+    bool diagonal;        /* each query's own key is in the tile */
+    enum sight sight;
+    int32_t ahead, window; /* the first query is so far behind the first key */
+};
+
+static struct meeting meet(const struct merak_attention *at, size_t b, size_t h,
+                           const struct span *keys, const struct span *queries)
+{
+    size_t t = queries->t, k = keys->t;
+    struct meeting m = {.b = b,
+                        .h = h,
+                        .k = k,
+                        .t = t,
+                        .keys = keys->hi - k,
+                        .queries = queries->hi - t,
+                        .diagonal = k == t,
+                        .sight = k == t ? UP_TO_OWN : ALL};
+
+    if (merak_first_key(at, t + TILE - 1) > k) {
+        m.sight = IN_WINDOW;
+        m.ahead = (int32_t)(t - k);
+        m.window = (int32_t)at->window;
+    }
+    return m;
+}
+
+/* s where query lane i sees the key, else fill.  On the diagonal that is up
+ * to key i. */
+INLINE vf mask_unseen(vf s, const struct meeting *m, enum sight sight,
+                      size_t key, size_t query, float fill)
 {
     const vi lane = {LANE_IDS};
+    vi behind;
 
-    return vselect(lane + (int32_t)query >= (int32_t)key, s, vset(fill));
+    if (sight == ALL)
+        return s;
+    if (sight == UP_TO_OWN)
+        return vselect(lane + (int32_t)query >= (int32_t)key, s, vset(fill));
+    behind = lane + (int32_t)query - (int32_t)key + m->ahead;
+    return vselect((behind >= 0) & (behind < m->window), s, vset(fill));
+}
+
+/* Capped scores, scaled already. */
+static void cap_scores(const struct merak_attention *at, float *s, size_t keys,
+                       size_t queries)
+{
+    float scale = (float)(at->scale / at->cap), cap = (float)at->cap;
+
+    for (size_t j = 0; j < keys; j++) {
+        for (size_t i = 0; i < queries; i += LANES) {
+            float *x = s + j * TILE + i;
+
+            vstore_f32(x, cap * vtanh(vload_f32(x) * scale));
+        }
+    }
+}
+
+/* What dropout keeps of a tile; on the diagonal from a key's own query on. */
+static void draw_kept(const struct merak_attention *at, const struct meeting *m,
+                      float *kept)
+{
+    uint64_t key = merak_attention_key(at, m->b);
+    uint32_t threshold = (uint32_t)ceil(at->drop * 0x1p24);
+    vf scale = vset((float)(1 / (1 - at->drop)));
+
+    for (size_t j = 0; j < m->keys; j++) {
+        uint64_t row = (merak_attention_element(at, m->h, m->k + j) + m->t) / 4;
+        size_t i = m->diagonal ? j / PHILOX_WORDS * PHILOX_WORDS : 0;
+
+        for (; i < m->queries; i += PHILOX_WORDS) {
+            uint32_t word[PHILOX_WORDS];
+
+            philox(key, row + i / 4, word);
+            UNROLL
+            for (size_t l = 0; l < PHILOX_WORDS; l += LANES) {
+                vu w;
+
+                memcpy(&w, word + l, sizeof(w));
+                vstore_f32(
+                    kept + j * TILE + i + l,
+                    vselect((vi)((w >> 8) >= threshold), scale, vset(0)));
+            }
+        }
+    }
+}
+
+/* s: what is kept of it.  On the diagonal from the blocks of own keys on:
+ * products leave out the others. */
+static void drop(const struct meeting *m, const float *kept, float *s)
+{
+    for (size_t j = 0; j < m->keys; j++) {
+        size_t i = m->diagonal ? j / PHILOX_WORDS * PHILOX_WORDS : 0;
+
+        for (; i < m->queries; i += LANES)
+            vstore_f32(s + j * TILE + i, vload_f32(s + j * TILE + i) *
+                                             vload_f32(kept + j * TILE + i));
+    }
 }
 
 /* S[key][query], or with d_o_t and v the gradient of the probabilities. */
@@ -183,16 +289,15 @@ static void score_product(const struct merak_attention *at, const float *k,
 
 /* Scores of `keys` keys to probabilities relative to the running maximum;
  * returns the factor by which what was summed before shrinks. */
-INLINE vf soften(float *s, size_t keys, size_t query, bool diagonal,
-                 float scale, vf *max, vf *sum)
+INLINE vf soften(float *s, const struct meeting *m, size_t keys, size_t query,
+                 enum sight sight, float scale, vf *max, vf *sum)
 {
     vf top = *max, shrink, total = {0};
 
     for (size_t j = 0; j < keys; j++) {
         vf x = vload_f32(s + j * TILE + query) * scale;
 
-        if (diagonal)
-            x = mask_future(x, j, query, -INFINITY);
+        x = mask_unseen(x, m, sight, j, query, -INFINITY);
         vstore_f32(s + j * TILE + query, x);
         top = vmax(top, x);
     }
@@ -200,8 +305,7 @@ INLINE vf soften(float *s, size_t keys, size_t query, bool diagonal,
     for (size_t j = 0; j < keys; j++) {
         vf p = vexp(vload_f32(s + j * TILE + query) - top);
 
-        if (diagonal)
-            p = mask_future(p, j, query, 0.0f);
+        p = mask_unseen(p, m, sight, j, query, 0.0f);
         vstore_f32(s + j * TILE + query, p);
         total += p;
     }
@@ -210,11 +314,29 @@ INLINE vf soften(float *s, size_t keys, size_t query, bool diagonal,
     return shrink;
 }
 
-static void forward_pair(const struct merak_attention *at, struct tiles *x,
-                         struct running *r, size_t keys, size_t queries,
-                         bool diagonal)
+/* The probabilities, in place of scores; out shrinks with the maximum. */
+INLINE void soften_all(const struct merak_attention *at, struct tiles *x,
+                       struct running *r, const struct meeting *m,
+                       enum sight sight, float scale)
 {
-    float scale = 1.0f / sqrtf((float)at->D);
+    for (size_t i = 0; i < m->queries; i += LANES) {
+        size_t seen = m->diagonal ? product_columns_end(i) : m->keys;
+        size_t n = i / LANES;
+        vf shrink = soften(x->s, m, seen < m->keys ? seen : m->keys, i, sight,
+                           scale, &r->max[n], &r->sum[n]);
+
+        for (size_t d = 0; d < at->D; d++) {
+            float *o = x->out + d * TILE + i;
+
+            vstore_f32(o, vload_f32(o) * shrink);
+        }
+    }
+}
+
+static void forward_pair(const struct merak_attention *at, struct tiles *x,
+                         struct running *r, const struct meeting *m)
+{
+    float scale = at->cap > 0 ? 1.0f : (float)at->scale;
     struct product values = {.a = x->v,
                              .a_turned = true,
                              .a_pitch = pad(at->D),
@@ -223,25 +345,23 @@ static void forward_pair(const struct merak_attention *at, struct tiles *x,
                              .c = x->out,
                              .c_pitch = TILE,
                              .M = at->D,
-                             .N = pad(queries),
-                             .K = keys,
+                             .N = pad(m->queries),
+                             .K = m->keys,
                              .add = true,
-                             .triangle = diagonal ? B_UPPER : FULL};
+                             .triangle = m->diagonal ? B_UPPER : FULL};
 
-    score_product(at, x->k, x->q_t, x->s, keys, queries, diagonal);
-    for (size_t i = 0; i < queries; i += LANES) {
-        size_t seen = diagonal ? product_columns_end(i) : keys;
-        size_t n = i / LANES;
-        vf shrink = diagonal ? soften(x->s, seen < keys ? seen : keys, i, true,
-                                      scale, &r->max[n], &r->sum[n])
-                             : soften(x->s, keys, i, false, scale, &r->max[n],
-                                      &r->sum[n]);
-
-        for (size_t d = 0; d < at->D; d++) {
-            float *o = x->out + d * TILE + i;
-
-            vstore_f32(o, vload_f32(o) * shrink);
-        }
+    score_product(at, x->k, x->q_t, x->s, m->keys, m->queries, m->diagonal);
+    if (at->cap > 0)
+        cap_scores(at, x->s, m->keys, m->queries);
+    if (m->sight == ALL)
+        soften_all(at, x, r, m, ALL, scale);
+    else if (m->sight == UP_TO_OWN)
+        soften_all(at, x, r, m, UP_TO_OWN, scale);
+    else
+        soften_all(at, x, r, m, IN_WINDOW, scale);
+    if (at->drop > 0) {
+        draw_kept(at, m, x->kept);
+        drop(m, x->kept, x->s);
     }
     product(&values);
 }
@@ -279,6 +399,13 @@ static size_t query_tiles(const struct merak_attention *at)
     return cpu_range_count(at->T, TILE) - first_tile(at);
 }
 
+/* The first tile of keys that a tile of queries sees. */
+static size_t first_key_tile(const struct merak_attention *at,
+                             const struct span *queries)
+{
+    return merak_first_key(at, queries->lo) / TILE * TILE;
+}
+
 static void forward_item(void *arg, size_t item, int thread)
 {
     const struct merak_attention *at = arg;
@@ -296,14 +423,15 @@ static void forward_item(void *arg, size_t item, int thread)
     transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, TILE, false);
     memset(x.out, 0, pad(at->D) * TILE * sizeof(float));
     for (size_t i = 0; i < TILE / LANES; i++) {
-        r.max[i] = vset(-INFINITY);
+        r.max[i] = vset(-FLT_MAX); /* a tile may hide all keys of a query */
         r.sum[i] = vset(0);
     }
-    for (size_t k = 0; k <= t; k += TILE) {
+    for (size_t k = first_key_tile(at, &queries); k <= t; k += TILE) {
         struct span keys = span_of(k, 0, at->T);
+        struct meeting m = meet(at, b, h, &keys, &queries);
 
         load_keys(at, &x, b, keys, h / at->R, k < t);
-        forward_pair(at, &x, &r, keys.hi - k, queries.hi - t, k == t);
+        forward_pair(at, &x, &r, &m);
     }
     finish_queries(at, &x, &r, b, h, queries);
 }
@@ -333,26 +461,50 @@ static void deltas(const struct merak_attention *at, struct tiles *x,
 
 /* s: scores to probabilities; ds: do . v to score gradients.  Of the diagonal
  * tile as much of what is zero as a block of the products may touch. */
-INLINE void slopes(const struct tiles *x, size_t keys, size_t queries,
-                   float scale, bool diagonal, const float lse[TILE],
-                   const float delta[TILE])
+INLINE void slopes(const struct merak_attention *at, const struct tiles *x,
+                   const struct meeting *m, enum sight sight, bool capped,
+                   const float lse[TILE], const float delta[TILE])
 {
-    for (size_t j = 0; j < keys; j++) {
-        size_t i = diagonal && j >= BLOCK_M ? (j - BLOCK_M) / LANES * LANES : 0;
+    float scale = (float)at->scale, cap = (float)at->cap;
+    float to_cap = capped ? (float)(at->scale / at->cap) : 0;
 
-        for (; i < queries; i += LANES) {
+    for (size_t j = 0; j < m->keys; j++) {
+        size_t i =
+            m->diagonal && j >= BLOCK_M ? (j - BLOCK_M) / LANES * LANES : 0;
+
+        for (; i < m->queries; i += LANES) {
             float *s = x->s + j * TILE + i, *ds = x->ds + j * TILE + i;
-            vf p = vexp(vload_f32(s) * scale - vload_f32(lse + i));
+            vf t = capped ? vtanh(vload_f32(s) * to_cap) : vset(0);
+            vf score = capped ? cap * t : vload_f32(s) * scale;
+            vf p = vexp(score - vload_f32(lse + i));
             vf slope = (vload_f32(ds) - vload_f32(delta + i)) * scale;
 
-            if (diagonal) {
-                p = mask_future(p, j, i, 0.0f);
-                slope = mask_future(slope, j, i, 0.0f);
-            }
+            if (capped)
+                slope *= 1.0f - t * t;
+            p = mask_unseen(p, m, sight, j, i, 0.0f);
+            slope = mask_unseen(slope, m, sight, j, i, 0.0f);
             vstore_f32(s, p);
             vstore_f32(ds, p * slope);
         }
     }
+}
+
+static void slopes_as_seen(const struct merak_attention *at,
+                           const struct tiles *x, const struct meeting *m,
+                           const float *lse, const float *delta)
+{
+    if (at->cap > 0 && m->sight == ALL)
+        slopes(at, x, m, ALL, true, lse, delta);
+    else if (at->cap > 0 && m->sight == UP_TO_OWN)
+        slopes(at, x, m, UP_TO_OWN, true, lse, delta);
+    else if (at->cap > 0)
+        slopes(at, x, m, IN_WINDOW, true, lse, delta);
+    else if (m->sight == ALL)
+        slopes(at, x, m, ALL, false, lse, delta);
+    else if (m->sight == UP_TO_OWN)
+        slopes(at, x, m, UP_TO_OWN, false, lse, delta);
+    else
+        slopes(at, x, m, IN_WINDOW, false, lse, delta);
 }
 
 /* dst (+)= a b for a tile of keys: a [keys][TILE], b [TILE][D]. */
@@ -375,14 +527,15 @@ static void key_gradient(const struct merak_attention *at, const float *a,
     product(&x);
 }
 
-/* One tile of keys against the query tile in x. */
+/* One tile of keys against the query tile in x; what dropout keeps of it is
+ * there. */
 static void backward_pair(const struct merak_attention *at,
-                          const struct tiles *x, size_t keys, size_t queries,
-                          bool diagonal, const float *lse, const float *delta,
-                          float *dk, float *dv, bool add)
+                          const struct tiles *x, const struct meeting *m,
+                          const float *lse, const float *delta, float *dk,
+                          float *dv, bool add)
 {
-    size_t pitch = pad(at->D);
-    float scale = 1.0f / sqrtf((float)at->D);
+    size_t pitch = pad(at->D), keys = m->keys, queries = m->queries;
+    bool diagonal = m->diagonal;
     struct product dq = {.a = x->ds,
                          .a_turned = true,
                          .a_pitch = TILE,
@@ -398,10 +551,11 @@ static void backward_pair(const struct merak_attention *at,
 
     score_product(at, x->k, x->q_t, x->s, keys, queries, diagonal);
     score_product(at, x->v, x->d_o_t, x->ds, keys, queries, diagonal);
-    if (diagonal)
-        slopes(x, keys, queries, scale, true, lse, delta);
-    else
-        slopes(x, keys, queries, scale, false, lse, delta);
+    if (at->drop > 0)
+        drop(m, x->kept, x->ds);
+    slopes_as_seen(at, x, m, lse, delta);
+    if (at->drop > 0)
+        drop(m, x->kept, x->s);
     key_gradient(at, x->s, x->d_o, dv, keys, queries, diagonal, add);
     key_gradient(at, x->ds, x->q, dk, keys, queries, diagonal, add);
     product(&dq);
@@ -446,14 +600,17 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
         prefetch_tile(at, &at->o, b, next, h);
     }
     memset(x->out, 0, TILE * pitch * sizeof(float));
-    for (size_t k = 0; k <= t; k += TILE) {
+    for (size_t k = first_key_tile(at, &queries); k <= t; k += TILE) {
         struct span keys = span_of(k, 0, at->T);
+        struct meeting m = meet(at, b, h, &keys, &queries);
         /* Were these keys met before? */
         bool begun = h % at->R > 0 || (k < t && t > first_tile(at) * TILE);
 
         load_keys(at, x, b, keys, g, k < t);
-        backward_pair(at, x, keys.hi - k, queries.hi - t, k == t, lse, delta,
-                      dk + k * pitch, dv + k * pitch, begun);
+        if (at->drop > 0)
+            draw_kept(at, &m, x->kept);
+        backward_pair(at, x, &m, lse, delta, dk + k * pitch, dv + k * pitch,
+                      begun);
     }
     store_tile(at, &at->dq, b, queries, h, x->out, false);
 }
@@ -463,11 +620,15 @@ static void backward_item(void *arg, size_t item, int thread)
     const struct backward *bw = arg;
     const struct merak_attention *at = &bw->at;
     size_t b = item / at->G, g = item % at->G, pitch = pad(at->D);
+    struct span first = span_of(first_tile(at) * TILE, at->first, at->T);
+    size_t unseen = first_key_tile(at, &first) * pitch * sizeof(float);
     float *dk = bw->dk + item * at->T * pitch;
     float *dv = bw->dv + item * at->T * pitch;
     struct tiles x;
 
     carve(&x, at->D, thread);
+    memset(dk, 0, unseen);
+    memset(dv, 0, unseen);
     for (size_t h = g * at->R; h < (g + 1) * at->R; h++)
         for (size_t t = first_tile(at) * TILE; t < at->T; t += TILE)
             backward_queries(bw, &x, b, t, h, dk, dv);

@@ -58,6 +58,8 @@ CPU_KERNEL(gelu);
 CPU_KERNEL(gelu_dx);
 CPU_KERNEL(swiglu);
 CPU_KERNEL(swiglu_dx);
+CPU_KERNEL(softcap);
+CPU_KERNEL(softcap_dx);
 CPU_KERNEL(add);
 CPU_KERNEL(dropout);
 CPU_KERNEL(xent_max);

@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/philox.h"
 #include "kernels/cpu/vec.h"
 
 #include <math.h>
@@ -27,38 +28,6 @@ struct dropout {
     float scale;
     bool bf16;
 };
-
-#define BLOCKS (LANES / 2) /* of Philox at once */
-
-/* Salmon et al., SC'11; as merak_philox() with counters {block, 0, 0}. */
-INLINE void philox(uint64_t key, uint64_t block, uint32_t word[4 * BLOCKS])
-{
-    const uint64_t low = 0xffffffffu;
-    vq counter, c0, c1, c2 = {0}, c3 = {0};
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-
-    UNROLL
-    for (uint64_t i = 0; i < BLOCKS; i++)
-        counter[i] = block + i;
-    c0 = counter & low;
-    c1 = counter >> 32;
-    for (int round = 0; round < 10; round++) {
-        vq p0 = c0 * (uint64_t)0xD2511F53u, p1 = c2 * (uint64_t)0xCD9E8D57u;
-
-        c0 = (p1 >> 32) ^ c1 ^ (uint64_t)k0;
-        c2 = (p0 >> 32) ^ c3 ^ (uint64_t)k1;
-        c1 = p1 & low;
-        c3 = p0 & low;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    for (int i = 0; i < BLOCKS; i++) {
-        word[4 * i] = (uint32_t)c0[i];
-        word[4 * i + 1] = (uint32_t)c1[i];
-        word[4 * i + 2] = (uint32_t)c2[i];
-        word[4 * i + 3] = (uint32_t)c3[i];
-    }
-}
 
 /* n elements from local element `at`, words from word[] on. */
 INLINE void mask(const struct dropout *d, size_t at, size_t n,
@@ -94,7 +63,7 @@ static void piece(void *arg, size_t item, int thread)
         uint32_t word[CHUNK];
 
         n = CHUNK - skip < end - from ? CHUNK - skip : end - from;
-        for (size_t b = 0; b < CHUNK / 4; b += BLOCKS)
+        for (size_t b = 0; b < CHUNK / 4; b += PHILOX_BLOCKS)
             philox(key, (element + from) / CHUNK * (CHUNK / 4) + b,
                    word + 4 * b);
         if (d->bf16)

@@ -16,6 +16,7 @@ struct embed {
     void *y;
     size_t rows, C, T, t0; /* t0: first global position */
     size_t skip;           /* row that gets no gradient; SIZE_MAX: none */
+    float scale;           /* of a token's row */
     bool bf16, accumulate;
 };
 
@@ -28,6 +29,14 @@ static ptrdiff_t local_row(const struct embed *e, size_t i)
     if (id < lo || id >= lo + e->table->local.dim[0])
         return -1;
     return (ptrdiff_t)(id - lo);
+}
+
+INLINE void scale_row(const struct embed *e, size_t from, size_t to, bool bf16)
+{
+    for (size_t c = 0; c < e->C; c += LANES)
+        vstore_n(e->y, to + c, e->C - c,
+                 vload_n(e->table->data, from + c, e->C - c, bf16) * e->scale,
+                 bf16);
 }
 
 static void gather_rows(void *arg, size_t item, int thread)
@@ -43,17 +52,28 @@ static void gather_rows(void *arg, size_t item, int thread)
 
         if (row < 0)
             memset(to, 0, bytes);
+        else if (e->scale != 1 && e->bf16)
+            scale_row(e, (size_t)row * e->C, i * e->C, true);
+        else if (e->scale != 1)
+            scale_row(e, (size_t)row * e->C, i * e->C, false);
         else
             memcpy(to, (const char *)e->table->data + (size_t)row * bytes,
                    bytes);
     }
 }
 
+static float scale_of(const struct merak_kernel_call *call)
+{
+    return call->attrs->f[0] > 0 ? (float)call->attrs->f[0] : 1;
+}
+
 CPU_KERNEL(embedding)
 {
     struct embed e = {.tokens = &call->operand[0],
                       .table = &call->operand[1],
-                      .y = merak_call_out(call, 0)->data};
+                      .y = merak_call_out(call, 0)->data,
+                      .scale = scale_of(call),
+                      .bf16 = call->operand[1].dtype == MERAK_BF16};
     enum merak_status rc = cpu_check_dtype(call, 1, false, err);
 
     if (rc == MERAK_OK)
@@ -80,7 +100,7 @@ INLINE void scatter(const struct embed *e, size_t at, size_t end, bool bf16)
 
             vstore_n(dw, to, end - c,
                      vload_n(dw, to, end - c, false) +
-                         vload_n(e->x, i * e->C + c, end - c, bf16),
+                         vload_n(e->x, i * e->C + c, end - c, bf16) * e->scale,
                      false);
         }
     }
@@ -118,6 +138,7 @@ CPU_KERNEL(embedding_dw)
                       .x = call->operand[1].data,
                       .y = dw->data,
                       .skip = (size_t)call->attrs->i[1] - 1,
+                      .scale = scale_of(call),
                       .bf16 = call->operand[1].dtype == MERAK_BF16};
     enum merak_status rc = cpu_check_dtype(call, 1, false, err);
 

@@ -18,7 +18,7 @@ struct norm {
     float *mean, *rstd;
     void *out;
     size_t rows, C;
-    float eps;
+    float eps, offset; /* offset: added to gamma */
     bool bf16;
 };
 
@@ -57,7 +57,7 @@ INLINE void forward_row(const struct norm *nm, size_t row, bool bf16)
     for (size_t c = 0; c < C; c += LANES) {
         size_t n = C - c;
         vf y = (vload_n(nm->x, at + c, n, bf16) - mean) * rstd *
-               vload_n(nm->gamma, c, n, false);
+               (vload_n(nm->gamma, c, n, false) + nm->offset);
 
         if (nm->beta != NULL)
             y += vload_n(nm->beta, c, n, false);
@@ -74,8 +74,8 @@ INLINE void dx_row(const struct norm *nm, size_t row, bool bf16)
 
     for (size_t c = 0; c < C; c += LANES) {
         size_t n = C - c;
-        vf g =
-            vload_n(nm->dy, at + c, n, bf16) * vload_n(nm->gamma, c, n, false);
+        vf g = vload_n(nm->dy, at + c, n, bf16) *
+               (vload_n(nm->gamma, c, n, false) + nm->offset);
 
         g_sum += g; /* lanes past n are 0 in dy */
         gh_sum += g * ((vload_n(nm->x, at + c, n, bf16) - mean) * rstd);
@@ -84,8 +84,8 @@ INLINE void dx_row(const struct norm *nm, size_t row, bool bf16)
     gh_mean = vsum(gh_sum) / (float)C;
     for (size_t c = 0; c < C; c += LANES) {
         size_t n = C - c;
-        vf g =
-            vload_n(nm->dy, at + c, n, bf16) * vload_n(nm->gamma, c, n, false);
+        vf g = vload_n(nm->dy, at + c, n, bf16) *
+               (vload_n(nm->gamma, c, n, false) + nm->offset);
         vf h = (vload_n(nm->x, at + c, n, bf16) - mean) * rstd;
 
         vstore_n(nm->out, at + c, n, rstd * (g - g_mean - h * gh_mean), bf16);
@@ -157,7 +157,8 @@ CPU_KERNEL(rmsnorm)
                       .gamma = op[1].data,
                       .out = op[2].data,
                       .rstd = op[3].data,
-                      .eps = (float)call->attrs->f[0]};
+                      .eps = (float)call->attrs->f[0],
+                      .offset = (float)call->attrs->f[1]};
 
     return run(call, &op[1], &nm, forward_rows, err);
 }
@@ -182,7 +183,8 @@ CPU_KERNEL(rmsnorm_dx)
                       .x = op[1].data,
                       .gamma = op[2].data,
                       .rstd = op[3].data,
-                      .out = op[4].data};
+                      .out = op[4].data,
+                      .offset = (float)call->attrs->f[1]};
 
     return run(call, &op[2], &nm, dx_rows, err);
 }

@@ -13,6 +13,7 @@ struct pointwise {
     const void *in[3];
     void *out[2];
     size_t n;
+    float cap; /* of soft caps */
     bool bf16;
 };
 
@@ -75,7 +76,7 @@ INLINE vf gelu_erf_slope(vf x)
     return phi + x * gauss * 0.398942280f;
 }
 
-/* One vector of an elementwise op: from a[] to y[]. */
+/* One vector of an elementwise op: from a[] to y[]; a[3] is the cap. */
 typedef void (*step_fn)(const vf *a, vf *y);
 
 INLINE void gelu_tanh_step(const vf *a, vf *y)
@@ -111,6 +112,29 @@ INLINE void swiglu_dx_step(const vf *a, vf *y)
     y[1] = a[0] * a[1] * s;
 }
 
+INLINE void geglu_step(const vf *a, vf *y)
+{
+    y[0] = gelu_tanh(a[0]) * a[1];
+}
+
+INLINE void geglu_dx_step(const vf *a, vf *y)
+{
+    y[0] = a[0] * a[2] * gelu_tanh_slope(a[1]);
+    y[1] = a[0] * gelu_tanh(a[1]);
+}
+
+INLINE void softcap_step(const vf *a, vf *y)
+{
+    y[0] = a[3] * vtanh(a[0] / a[3]);
+}
+
+INLINE void softcap_dx_step(const vf *a, vf *y)
+{
+    vf t = a[1] / a[3];
+
+    y[0] = a[0] * (1.0f - t * t);
+}
+
 INLINE void add_step(const vf *a, vf *y)
 {
     y[0] = a[0] + a[1];
@@ -122,8 +146,9 @@ INLINE void sweep(const struct pointwise *pw, size_t item, step_fn step,
     size_t end = cpu_range_end(item, GRAIN, pw->n);
 
     for (size_t i = item * GRAIN; i < end; i += LANES) {
-        vf a[3], y[2];
+        vf a[4], y[2];
 
+        a[3] = vset(pw->cap);
         UNROLL
         for (int k = 0; k < n_in; k++)
             a[k] = vload_n(pw->in[k], i, end - i, bf16);
@@ -151,12 +176,17 @@ SWEEP(gelu_tanh_dx, 2, 1)
 SWEEP(gelu_erf_dx, 2, 1)
 SWEEP(swiglu, 2, 1)
 SWEEP(swiglu_dx, 3, 2)
+SWEEP(geglu, 2, 1)
+SWEEP(geglu_dx, 3, 2)
+SWEEP(softcap, 1, 1)
+SWEEP(softcap_dx, 2, 1)
 SWEEP(add, 2, 1)
 
 static enum merak_status run(const struct merak_kernel_call *call,
                              merak_item_fn item, struct merak_error *err)
 {
     struct pointwise pw = {.n = merak_local_count(&call->operand[0]),
+                           .cap = (float)call->attrs->f[0],
                            .bf16 = call->operand[0].dtype == MERAK_BF16};
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
@@ -186,12 +216,26 @@ CPU_KERNEL(gelu_dx)
 
 CPU_KERNEL(swiglu)
 {
-    return run(call, swiglu_sweep, err);
+    bool gelu_form = call->attrs->i[0] == 1;
+
+    return run(call, gelu_form ? geglu_sweep : swiglu_sweep, err);
 }
 
 CPU_KERNEL(swiglu_dx)
 {
-    return run(call, swiglu_dx_sweep, err);
+    bool gelu_form = call->attrs->i[0] == 1;
+
+    return run(call, gelu_form ? geglu_dx_sweep : swiglu_dx_sweep, err);
+}
+
+CPU_KERNEL(softcap)
+{
+    return run(call, softcap_sweep, err);
+}
+
+CPU_KERNEL(softcap_dx)
+{
+    return run(call, softcap_dx_sweep, err);
 }
 
 CPU_KERNEL(add)

@@ -234,12 +234,8 @@ INLINE float vmax_lane(vf x)
     return x[0];
 }
 
-/*
- * e^x within 2 units in the last place for x in [-87.3, 88.3], clamped
- * outside, NaN for NaN.  x = n log 2 + r, |r| <= log(2) / 2, and the Taylor
- * sum of e^r to r^7 (error 4e-9 relative); 2^n by the exponent's bits.
- */
-INLINE vf vexp(vf x)
+/* e^x as (return + 1) two_n, for vexp() and vtanh(). */
+INLINE vf vexp_parts(vf x, vf *two_n)
 {
     const float shift = 12582912.0f; /* 1.5 2^23: rounds to an integer */
     vf t, n, r, p;
@@ -255,7 +251,31 @@ INLINE vf vexp(vf x)
     p = p * r + 1.0f / 6;
     p = p * r + 0.5f;
     p = p * r * r + r;
-    return (p + 1.0f) * (vf)(((vi)t + (127 - 0x4b400000)) << 23);
+    *two_n = (vf)(((vi)t + (127 - 0x4b400000)) << 23);
+    return p;
+}
+
+/*
+ * e^x within 2 units in the last place for x in [-87.3, 88.3], clamped
+ * outside, NaN for NaN.  x = n log 2 + r, |r| <= log(2) / 2, and the Taylor
+ * sum of e^r to r^7 (error 4e-9 relative); 2^n by the exponent's bits.
+ */
+INLINE vf vexp(vf x)
+{
+    vf two_n, p = vexp_parts(x, &two_n);
+
+    return (p + 1.0f) * two_n;
+}
+
+/* tanh(x) = (e^2x - 1) / (e^2x + 1), with e^2x - 1 of what it is made of:
+ * small x lose nothing. */
+INLINE vf vtanh(vf x)
+{
+    vf two_n, less_1, p;
+
+    p = vexp_parts(vmin(vset(20.0f), vmax(vset(-20.0f), 2.0f * x)), &two_n);
+    less_1 = p * two_n + (two_n - 1.0f);
+    return less_1 / (less_1 + 2.0f);
 }
 
 #endif

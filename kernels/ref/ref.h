@@ -75,6 +75,8 @@ REF_KERNEL(gelu);
 REF_KERNEL(gelu_dx);
 REF_KERNEL(swiglu);
 REF_KERNEL(swiglu_dx);
+REF_KERNEL(softcap);
+REF_KERNEL(softcap_dx);
 REF_KERNEL(add);
 REF_KERNEL(dropout);
 REF_KERNEL(xent_max);

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ref_attention.c - causal attention with grouped queries (reference)
  *
- * For a query i of one head, with s_j = q_i . k_j / sqrt(D), j <= i:
- *   lse = log sum_j exp(s_j),  p_j = exp(s_j - lse),  o = sum_j p_j v_j
+ * For a query i of one head, with s_j = a q_i . k_j of the keys j <= i that
+ * it sees, a = 1/sqrt(D) unless it is given, and m_j = 1, or with dropout 0
+ * or 1/(1-p):
+ *   lse = log sum_j exp(s_j),  p_j = exp(s_j - lse),  o = sum_j m_j p_j v_j
  * and, with delta = do . o:
- *   dv_j += p_j do,  ds_j = p_j (do . v_j - delta) / sqrt(D),
+ *   dv_j += m_j p_j do,  ds_j = p_j (m_j do . v_j - delta) a,
  *   dq += ds_j k_j,  dk_j += ds_j q
+ * A soft cap c makes s_j = c tanh(a q_i . k_j / c), and ds_j has the factor
+ * 1 - (s_j / c)^2.  (Bello et al. 2016, arXiv:1611.09940, sec. 5.1, as Gemma 2
+ * has it, arXiv:2408.00118.)
  */
 #include "config.h"
 
 #include "kernels/ref/ref.h"
+
+#include "base/rng.h"
 
 #include <math.h>
 
@@ -27,9 +34,26 @@ static double dot(const struct merak_operand *x, size_t i,
 static double score(const struct merak_attention *at, size_t b, size_t h,
                     size_t i, size_t j)
 {
-    return dot(at->q.op, merak_heads_at(at, &at->q, b, i, h), at->k.op,
-               merak_heads_at(at, &at->k, b, j, h / at->R), at->D) /
-           sqrt((double)at->D);
+    double s =
+        at->scale * dot(at->q.op, merak_heads_at(at, &at->q, b, i, h), at->k.op,
+                        merak_heads_at(at, &at->k, b, j, h / at->R), at->D);
+
+    return at->cap > 0 ? at->cap * tanh(s / at->cap) : s;
+}
+
+/* m_j of it. */
+static double kept(const struct merak_attention *at, size_t b, size_t h,
+                   size_t i, size_t j)
+{
+    uint64_t element;
+
+    if (at->drop == 0)
+        return 1;
+    element = merak_attention_element(at, h, j) + i;
+    if ((double)merak_rng_uniform(merak_attention_key(at, b), element) <
+        at->drop)
+        return 0;
+    return 1 / (1 - at->drop);
 }
 
 static double log_sum_exp(const struct merak_attention *at, size_t b, size_t h,
@@ -37,9 +61,9 @@ static double log_sum_exp(const struct merak_attention *at, size_t b, size_t h,
 {
     double max = -INFINITY, sum = 0;
 
-    for (size_t j = 0; j <= i; j++)
+    for (size_t j = merak_first_key(at, i); j <= i; j++)
         max = fmax(max, score(at, b, h, i, j));
-    for (size_t j = 0; j <= i; j++)
+    for (size_t j = merak_first_key(at, i); j <= i; j++)
         sum += exp(score(at, b, h, i, j) - max);
     return max + log(sum);
 }
@@ -52,8 +76,8 @@ static void query_forward(const struct merak_attention *at, size_t b, size_t h,
     for (size_t d = 0; d < at->D; d++) {
         double sum = 0;
 
-        for (size_t j = 0; j <= i; j++)
-            sum += exp(score(at, b, h, i, j) - lse) *
+        for (size_t j = merak_first_key(at, i); j <= i; j++)
+            sum += kept(at, b, h, i, j) * exp(score(at, b, h, i, j) - lse) *
                    ref_load(at->v.op,
                             merak_heads_at(at, &at->v, b, j, h / at->R) + d);
         ref_store(at->o.op, merak_heads_at(at, &at->o, b, i, h) + d, sum);
@@ -69,19 +93,23 @@ static void forward(const struct merak_attention *at)
                 query_forward(at, b, h, i);
 }
 
-/* Probability and score gradient of pair (i, j) in query head h. */
+/* What of a value reaches the output, m p, and the score gradient of pair
+ * (i, j) in query head h. */
 static void pair(const struct merak_attention *at, size_t b, size_t h, size_t i,
-                 size_t j, double *p, double *ds)
+                 size_t j, double *mp, double *ds)
 {
     size_t d_o = merak_heads_at(at, &at->d_o, b, i, h);
     double delta = dot(at->d_o.op, d_o, at->o.op,
                        merak_heads_at(at, &at->o, b, i, h), at->D);
     double dp = dot(at->d_o.op, d_o, at->v.op,
                     merak_heads_at(at, &at->v, b, j, h / at->R), at->D);
-    double lse = ref_load(at->lse, merak_lse_at(at, b, i, h));
+    double s = score(at, b, h, i, j), m = kept(at, b, h, i, j);
+    double p = exp(s - ref_load(at->lse, merak_lse_at(at, b, i, h)));
 
-    *p = exp(score(at, b, h, i, j) - lse);
-    *ds = *p * (dp - delta) / sqrt((double)at->D);
+    *mp = m * p;
+    *ds = p * (m * dp - delta) * at->scale;
+    if (at->cap > 0)
+        *ds *= 1 - s / at->cap * (s / at->cap);
 }
 
 static void query_backward(const struct merak_attention *at, size_t b, size_t h,
@@ -90,10 +118,10 @@ static void query_backward(const struct merak_attention *at, size_t b, size_t h,
     for (size_t d = 0; d < at->D; d++) {
         double sum = 0;
 
-        for (size_t j = 0; j <= i; j++) {
-            double p, ds;
+        for (size_t j = merak_first_key(at, i); j <= i; j++) {
+            double mp, ds;
 
-            pair(at, b, h, i, j, &p, &ds);
+            pair(at, b, h, i, j, &mp, &ds);
             sum +=
                 ds * ref_load(at->k.op,
                               merak_heads_at(at, &at->k, b, j, h / at->R) + d);
@@ -116,14 +144,15 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
         double dk = 0, dv = 0;
 
         for (size_t h = g * at->R; h < (g + 1) * at->R; h++) {
-            for (size_t i = j > at->first ? j : at->first; i < at->T; i++) {
-                double p, ds;
+            for (size_t i = j > at->first ? j : at->first;
+                 i < at->T && merak_first_key(at, i) <= j; i++) {
+                double mp, ds;
 
-                pair(at, b, h, i, j, &p, &ds);
+                pair(at, b, h, i, j, &mp, &ds);
                 dk += ds * ref_load(at->q.op,
                                     merak_heads_at(at, &at->q, b, i, h) + d);
-                dv += p * ref_load(at->d_o.op,
-                                   merak_heads_at(at, &at->d_o, b, i, h) + d);
+                dv += mp * ref_load(at->d_o.op,
+                                    merak_heads_at(at, &at->d_o, b, i, h) + d);
             }
         }
         put_sum(at, &at->dk, merak_heads_at(at, &at->dk, b, j, g) + d, dk);

@@ -18,12 +18,19 @@ static ptrdiff_t local_row(const struct merak_operand *tokens, size_t i,
     return (ptrdiff_t)(id - table->lo[0]);
 }
 
+/* What rows are multiplied by. */
+static double scale_of(const struct merak_kernel_call *call)
+{
+    return call->attrs->f[0] > 0 ? call->attrs->f[0] : 1;
+}
+
 REF_KERNEL(embedding)
 {
     const struct merak_operand *tokens = &call->operand[0];
     const struct merak_operand *table = &call->operand[1];
     const struct merak_operand *y = merak_call_out(call, 0);
     size_t C = merak_local_last(table), n = merak_local_count(tokens);
+    double scale = scale_of(call);
     enum merak_status rc;
 
     rc = merak_check_ids(tokens, table->full.dim[0], "token", err);
@@ -34,7 +41,8 @@ REF_KERNEL(embedding)
 
         for (size_t c = 0; c < C; c++)
             ref_store(y, i * C + c,
-                      row < 0 ? 0.0 : ref_load(table, (size_t)row * C + c));
+                      row < 0 ? 0.0
+                              : scale * ref_load(table, (size_t)row * C + c));
     }
     return MERAK_OK;
 }
@@ -59,7 +67,7 @@ REF_KERNEL(embedding_dw)
                 if (local_row(tokens, i, dw) == (ptrdiff_t)v &&
                     v + dw->lo[0] != skip)
                     sum += ref_load(dy, i * C + c);
-            ref_put(call, dw, v * C + c, sum);
+            ref_put(call, dw, v * C + c, scale_of(call) * sum);
         }
     }
     return MERAK_OK;

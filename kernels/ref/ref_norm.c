@@ -71,7 +71,8 @@ REF_KERNEL(rmsnorm)
 
         for (size_t c = 0; c < C; c++)
             ref_store(y, i * C + c,
-                      ref_load(x, i * C + c) * rstd * ref_load(gamma, c));
+                      ref_load(x, i * C + c) * rstd *
+                          (call->attrs->f[1] + ref_load(gamma, c)));
         ref_store(merak_call_out(call, 1), i, rstd);
     }
     return MERAK_OK;
@@ -80,6 +81,7 @@ REF_KERNEL(rmsnorm)
 /* Operands of a gradient call; mean is NULL for rmsnorm. */
 struct norm_grad {
     const struct merak_operand *dy, *x, *gamma, *mean, *rstd;
+    double offset; /* of gamma */
     size_t C, rows;
 };
 
@@ -98,7 +100,8 @@ static void norm_dx(const struct norm_grad *n, const struct merak_operand *dx)
         double g_mean = 0, gh_mean = 0;
 
         for (size_t c = 0; c < C; c++) {
-            double g = ref_load(n->dy, i * C + c) * ref_load(n->gamma, c);
+            double g = ref_load(n->dy, i * C + c) *
+                       (n->offset + ref_load(n->gamma, c));
 
             g_mean += g / (double)C;
             gh_mean += g * normed(n, i, c) / (double)C;
@@ -106,7 +109,8 @@ static void norm_dx(const struct norm_grad *n, const struct merak_operand *dx)
         if (n->mean == NULL)
             g_mean = 0;
         for (size_t c = 0; c < C; c++) {
-            double g = ref_load(n->dy, i * C + c) * ref_load(n->gamma, c);
+            double g = ref_load(n->dy, i * C + c) *
+                       (n->offset + ref_load(n->gamma, c));
 
             ref_store(dx, i * C + c,
                       ref_load(n->rstd, i) *
@@ -170,6 +174,7 @@ REF_KERNEL(rmsnorm_dx)
     struct norm_grad n = view(call, 2, 0, 3);
 
     (void)err;
+    n.offset = call->attrs->f[1];
     norm_dx(&n, merak_call_out(call, 0));
     return MERAK_OK;
 }

@@ -59,6 +59,20 @@ REF_KERNEL(gelu_dx)
     return MERAK_OK;
 }
 
+/* What a gate lets through and its slope, Shazeer 2020 (arXiv:2002.05202):
+ * x sigmoid(x), or GELU's tanh form. */
+static double gate_of(double x, bool gelu_form)
+{
+    return gelu_form ? gelu(x, true) : x / (1 + exp(-x));
+}
+
+static double gate_slope(double x, bool gelu_form)
+{
+    double s = 1 / (1 + exp(-x));
+
+    return gelu_form ? gelu_slope(x, true) : s * (1 + x * (1 - s));
+}
+
 REF_KERNEL(swiglu)
 {
     const struct merak_operand *gate = &call->operand[0];
@@ -66,12 +80,10 @@ REF_KERNEL(swiglu)
     size_t n = merak_local_count(gate);
 
     (void)err;
-    for (size_t i = 0; i < n; i++) {
-        double g = ref_load(gate, i);
-
+    for (size_t i = 0; i < n; i++)
         ref_store(merak_call_out(call, 0), i,
-                  g / (1 + exp(-g)) * ref_load(up, i));
-    }
+                  gate_of(ref_load(gate, i), call->attrs->i[0] == 1) *
+                      ref_load(up, i));
     return MERAK_OK;
 }
 
@@ -80,15 +92,44 @@ REF_KERNEL(swiglu_dx)
     const struct merak_operand *dy = &call->operand[0];
     const struct merak_operand *gate = &call->operand[1];
     const struct merak_operand *up = &call->operand[2];
+    bool gelu_form = call->attrs->i[0] == 1;
     size_t n = merak_local_count(gate);
 
     (void)err;
     for (size_t i = 0; i < n; i++) {
-        double g = ref_load(gate, i), s = 1 / (1 + exp(-g));
+        double g = ref_load(gate, i);
         double d = ref_load(dy, i), u = ref_load(up, i);
 
-        ref_store(merak_call_out(call, 0), i, d * u * s * (1 + g * (1 - s)));
-        ref_store(merak_call_out(call, 1), i, d * g * s);
+        ref_store(merak_call_out(call, 0), i, d * u * gate_slope(g, gelu_form));
+        ref_store(merak_call_out(call, 1), i, d * gate_of(g, gelu_form));
+    }
+    return MERAK_OK;
+}
+
+/* y = c tanh(x / c) */
+REF_KERNEL(softcap)
+{
+    const struct merak_operand *x = &call->operand[0];
+    double cap = call->attrs->f[0];
+    size_t n = merak_local_count(x);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        ref_store(merak_call_out(call, 0), i, cap * tanh(ref_load(x, i) / cap));
+    return MERAK_OK;
+}
+
+/* dx = dy (1 - (y / c)^2) */
+REF_KERNEL(softcap_dx)
+{
+    const struct merak_operand *dy = &call->operand[0], *y = &call->operand[1];
+    size_t n = merak_local_count(y);
+
+    (void)err;
+    for (size_t i = 0; i < n; i++) {
+        double t = ref_load(y, i) / call->attrs->f[0];
+
+        ref_store(merak_call_out(call, 0), i, ref_load(dy, i) * (1 - t * t));
     }
     return MERAK_OK;
 }

@@ -486,11 +486,38 @@ struct merak_value *merak_embedding_padded(struct merak_model *m,
                                            struct merak_value *table,
                                            size_t pad)
 {
-    struct merak_attrs attrs = {.i = {(int64_t)pad + 1}};
+    const struct merak_embedding_options opt = {.padded = true, .pad = pad};
+
+    return merak_embedding_with(m, tokens, table, &opt);
+}
+
+/* As the compute dtype has it. */
+static double round_to(enum merak_dtype dtype, float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } bits = {x};
+
+    if (dtype != MERAK_BF16)
+        return (double)x;
+    bits.u = (bits.u + 0x7fff + (bits.u >> 16 & 1)) & 0xffff0000u;
+    return (double)bits.f;
+}
+
+struct merak_value *
+merak_embedding_with(struct merak_model *m, struct merak_value *tokens,
+                     struct merak_value *table,
+                     const struct merak_embedding_options *opt)
+{
+    struct merak_attrs attrs = {.f = {round_to(m->graph->dtype, opt->scale)}};
 
     if (!open_for(m, "embedding") || table == NULL)
         return NULL;
-    table->init.zero_row = pad + 1;
+    if (opt->padded) {
+        table->init.zero_row = opt->pad + 1;
+        attrs.i[0] = (int64_t)opt->pad + 1;
+    }
     return apply(m, "embedding", &attrs, 2,
                  (struct merak_value *[]){tokens, table});
 }
@@ -557,7 +584,15 @@ struct merak_value *merak_layernorm(struct merak_model *m,
 struct merak_value *merak_rmsnorm(struct merak_model *m, struct merak_value *x,
                                   struct merak_value *gamma, float eps)
 {
-    struct merak_attrs attrs = {.f = {(double)eps}};
+    return merak_rmsnorm_offset(m, x, gamma, 0, eps);
+}
+
+struct merak_value *merak_rmsnorm_offset(struct merak_model *m,
+                                         struct merak_value *x,
+                                         struct merak_value *gamma,
+                                         float offset, float eps)
+{
+    struct merak_attrs attrs = {.f = {(double)eps, (double)offset}};
 
     if (!check_eps(m, "rmsnorm", eps) || gamma == NULL)
         return NULL;
@@ -595,6 +630,40 @@ struct merak_value *merak_attention(struct merak_model *m,
     return apply(m, "attention", NULL, 3, (struct merak_value *[]){q, k, v});
 }
 
+static struct merak_attrs
+attention_attrs(struct merak_model *m,
+                const struct merak_attention_options *opt)
+{
+    struct merak_attrs attrs = {.f = {(double)opt->dropout, (double)opt->scale,
+                                      (double)opt->soft_cap}};
+
+    /* more keys than there are: all */
+    if (opt->window > 0 && opt->window < m->graph->seq)
+        attrs.i[1] = (int64_t)opt->window;
+    if (opt->dropout != 0.0f)
+        attrs.i[0] = m->n_dropouts++;
+    return attrs;
+}
+
+struct merak_value *
+merak_attention_with(struct merak_model *m, struct merak_value *q,
+                     struct merak_value *k, struct merak_value *v,
+                     const struct merak_attention_options *opt)
+{
+    struct merak_attrs attrs = attention_attrs(m, opt);
+
+    return apply(m, "attention", &attrs, 3, (struct merak_value *[]){q, k, v});
+}
+
+struct merak_value *
+merak_attention_packed_with(struct merak_model *m, struct merak_value *qkv,
+                            const struct merak_attention_options *opt)
+{
+    struct merak_attrs attrs = attention_attrs(m, opt);
+
+    return apply(m, "attention_packed", &attrs, 1, &qkv);
+}
+
 struct merak_value *merak_attention_packed(struct merak_model *m,
                                            struct merak_value *qkv)
 {
@@ -614,6 +683,22 @@ struct merak_value *merak_swiglu(struct merak_model *m,
                                  struct merak_value *up)
 {
     return apply(m, "swiglu", NULL, 2, (struct merak_value *[]){gate, up});
+}
+
+struct merak_value *merak_geglu(struct merak_model *m, struct merak_value *gate,
+                                struct merak_value *up)
+{
+    struct merak_attrs attrs = {.i = {1}};
+
+    return apply(m, "swiglu", &attrs, 2, (struct merak_value *[]){gate, up});
+}
+
+struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,
+                                  float cap)
+{
+    struct merak_attrs attrs = {.f = {(double)cap}};
+
+    return cap == 0.0f ? x : apply(m, "softcap", &attrs, 1, &x);
 }
 
 struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,

@@ -14,7 +14,8 @@
  *   forward
  *     embedding     tokens i32[B,T], table c[V,C] -> c[B,T,C]
  *                   b t c; v summed (rows of another shard give zeros);
- *                   i[0] - 1: the row that gets no gradient, unless i[0] is 0
+ *                   i[0] - 1: the row that gets no gradient, unless i[0] is
+ *                   0; f[0] = what rows are multiplied by, 0: 1
  *     add_position  x c[B,T,C], table c[P,C] -> c[B,T,C]    P whole
  *     linear        x c[lead..,in..], w c[out..,in..], (bias f32[out..])
  *                   -> c[lead..,out..]; i[0] = contracted dims; in summed.
@@ -22,15 +23,24 @@
  *     layernorm     x c[..,C], gamma f32[C], beta f32[C]
  *                   -> y c[..,C], mean f32[..], rstd f32[..]; f[0] = eps
  *     rmsnorm       x, gamma -> y, rstd; f[0] = eps; over the i[0] last
- *                   dims, all of gamma's (0: 1)
+ *                   dims, all of gamma's (0: 1); f[1] = what is added to
+ *                   gamma
  *     rope          x c[B,T,..,D] -> same; f[0] = theta, i[0] = 1: inverse
  *                   rotation (the gradient); i[1], f[1..4]: kind, factor,
  *                   low, high and amplitude of struct merak_rope_scaling
  *     attention     q c[B,T,G,R,D], k c[B,T,G,D], v c[B,T,G,D]
- *                   -> o c[B,T,G,R,D], lse f32[B,T,G,R]; T, D whole
- *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H]
+ *                   -> o c[B,T,G,R,D], lse f32[B,T,G,R]; T, D whole;
+ *                   f[0] = p of dropout of probabilities, i[0] = its stream,
+ *                   as dropout's; i[1] = keys a query sees at most, its own
+ *                   the last of them, 0: all; f[1] = what scores q . k are
+ *                   multiplied by, 0: 1/sqrt(D); f[2] = c of their soft cap
+ *                   c tanh(s / c), 0: none
+ *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H];
+ *                   the same
  *     gelu          x -> y; i[0] = 1: tanh form
- *     swiglu        gate, up -> y
+ *     swiglu        gate, up -> y; i[0] = 1: gelu(gate), tanh form, for
+ *                   silu(gate)
+ *     softcap       x -> y = c tanh(x / c); f[0] = c
  *     add           a, b -> a + b; linear in both
  *     dropout       x -> y; f[0] = p, i[0] = stream (unique in the model)
  *     xent_max      logits c[B,T,V] -> f32[B,T]; v by max
@@ -43,7 +53,7 @@
  *   backward (B: activations; W: parameters, f32, accumulated over
  *   micro-batches; `call->accumulate` says += )
  *     embedding_dw  W  tokens, dy -> dtable f32[V,C]; i[0] = V; v parallel;
- *                   b t summed; i[1] as embedding's i[0]
+ *                   b t summed; i[1], f[0] as embedding's i[0], f[0]
  *     add_position_dw W  dy -> dtable f32[P,C]; i[0] = P
  *     linear_dx     B  dy, w -> dx; i[0] as forward; out summed
  *     linear_dw     W  x, dy -> dw f32[out..,in..]; i[0] as forward; lead
@@ -51,12 +61,13 @@
  *     linear_db     W  dy -> db f32[out..]; i[0] = dims of out
  *     layernorm_dx  B  dy, x, gamma, mean, rstd -> dx
  *     layernorm_dw  W  dy, x, mean, rstd -> dgamma, dbeta
- *     rmsnorm_dx    B  dy, x, gamma, rstd -> dx
+ *     rmsnorm_dx    B  dy, x, gamma, rstd -> dx; as forward
  *     rmsnorm_dw    W  dy, x, rstd -> dgamma
- *     attention_dx  B  do, q, k, v, o, lse -> dq, dk, dv
- *     attention_packed_dx  B  do, qkv, o, lse -> dqkv
+ *     attention_dx  B  do, q, k, v, o, lse -> dq, dk, dv; as forward
+ *     attention_packed_dx  B  do, qkv, o, lse -> dqkv; as forward
  *     gelu_dx       B  dy, x -> dx
- *     swiglu_dx     B  dy, gate, up -> dgate, dup
+ *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward
+ *     softcap_dx    B  dy, y -> dx; f[0] as forward
  *     (rope, add, dropout reuse their forward ops in phase B)
  *     xent_dlogits  B  logits, max, sum, targets -> dlogits c[B,T,V];
  *                   f[0] = 1/(B T); its forward node is xent_sum, whose cut

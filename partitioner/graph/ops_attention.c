@@ -10,27 +10,115 @@
 #include "partitioner/graph/dims.h"
 #include "partitioner/graph/op_tables.h"
 
-MERAK_DIMS(attention, "q=c:bTgrD k=c:bTgD v=c:bTgD > o=c:bTgrD lse=f:bTgr")
+#include "base/error.h"
+
+#include <math.h>
+
+#define ATTENTION "q=c:bTgrD k=c:bTgD v=c:bTgD > o=c:bTgrD lse=f:bTgr"
+#define ATTENTION_PACKED "qkv=c:bT3hD > o=c:bThD lse=f:bTh"
+
 MERAK_DIMS(attention_dx, "do=c:bTgrD q=c:bTgrD k=c:bTgD v=c:bTgD o=c:bTgrD "
                          "lse=f:bTgr > dq=c:bTgrD dk=c:bTgD dv=c:bTgD")
-MERAK_DIMS(attention_packed, "qkv=c:bT3hD > o=c:bThD lse=f:bTh")
 MERAK_DIMS(attention_packed_dx,
            "do=c:bThD qkv=c:bT3hD o=c:bThD lse=f:bTh > dqkv=c:bT3hD")
 
+static void attention_signature(const struct merak_infer *inf,
+                                struct merak_signature *sig)
+{
+    merak_dims_signature("attention", ATTENTION, inf, sig);
+}
+
+static void attention_packed_signature(const struct merak_infer *inf,
+                                       struct merak_signature *sig)
+{
+    merak_dims_signature("attention_packed", ATTENTION_PACKED, inf, sig);
+}
+
+static bool is_positive_or_0(double x)
+{
+    return x >= 0 && isfinite(x);
+}
+
+static enum merak_status check_attrs(const char *op,
+                                     const struct merak_attrs *attrs,
+                                     struct merak_error *err)
+{
+    const double *f = attrs->f;
+
+    if (!(f[0] >= 0 && f[0] < 1))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "%s: dropout is %g, expected 0 <= p < 1", op, f[0]);
+    if (!is_positive_or_0(f[1]) || !is_positive_or_0(f[2]))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "%s: scale %g, soft cap %g, expected positive "
+                          "numbers, or 0 for 1/sqrt(D) and for none",
+                          op, f[1], f[2]);
+    if (attrs->i[1] < 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "%s: a window of %lld keys, expected at least 1, or "
+                          "0 for all",
+                          op, (long long)attrs->i[1]);
+    return MERAK_OK;
+}
+
+static enum merak_status attention_infer(struct merak_infer *inf,
+                                         struct merak_error *err)
+{
+    enum merak_status rc = check_attrs("attention", inf->attrs, err);
+
+    return rc != MERAK_OK ? rc
+                          : merak_dims_infer("attention", ATTENTION, inf, err);
+}
+
+static enum merak_status attention_packed_infer(struct merak_infer *inf,
+                                                struct merak_error *err)
+{
+    enum merak_status rc = check_attrs("attention_packed", inf->attrs, err);
+
+    return rc != MERAK_OK ? rc
+                          : merak_dims_infer("attention_packed",
+                                             ATTENTION_PACKED, inf, err);
+}
+
+/* Pairs of a query and a key that it sees, of queries 0 .. n - 1; half of
+ * those on the diagonal. */
+static double pairs_before(double n, double window)
+{
+    if (n <= window)
+        return n * n / 2;
+    return window * window / 2 + (n - window) * window;
+}
+
 /*
- * `gemms` products of [T, D] by [T, D] per head, half of each under the
- * mask: 2 T T D / 2 flops.  Operand o has an element per query's sequence,
- * position, head and channel; k has the keys, of which a slice of queries,
- * the last of them, meets all before it.  Forward has 2 products, backward 5
- * (the scores again, then dP, dV, dQ, dK).
+ * `gemms` products of [T, D] by [T, D] per head, of which what no query sees
+ * takes no time: 2 D flops a pair.  Operand o has an element per query's
+ * sequence, position, head and channel; k has the keys, of which a slice of
+ * queries, the last of them, meets those before it.  Forward has 2 products,
+ * backward 5 (the scores again, then dP, dV, dQ, dK).
+ *
+ * Dropout draws a number a pair, in ten rounds of a generator; that and the
+ * tanh of a soft cap take as long as so many flops of a product (instructions
+ * of the AVX2 kernels, D = 64).
  */
+#define DRAW_FLOPS 72
+#define CAP_FLOPS 20
 static void causal_cost(const struct merak_infer *inf, int o, int k,
                         double gemms, struct merak_cost *cost)
 {
-    double queries = (double)inf->shape[o].dim[1];
-    double seq = 2 * (double)inf->shape[k].dim[1] - queries;
+    const struct merak_shape *out = &inf->shape[o];
+    const struct merak_attrs *attrs = inf->attrs;
+    double queries = (double)out->dim[1], keys = (double)inf->shape[k].dim[1];
+    double window = attrs->i[1] > 0 ? (double)attrs->i[1] : keys;
+    double D = (double)out->dim[out->ndim - 1];
+    double heads = (double)merak_shape_count(out) / queries / D;
+    double pairs =
+        pairs_before(keys, window) - pairs_before(keys - queries, window);
 
-    cost->flops = gemms * seq * (double)merak_shape_count(&inf->shape[o]);
+    cost->flops = gemms * 2 * pairs * heads * D;
+    if (attrs->f[0] > 0)
+        cost->flops += DRAW_FLOPS * pairs * heads;
+    if (attrs->f[2] > 0)
+        cost->flops += CAP_FLOPS * pairs * heads;
     cost->bytes = merak_cost_bytes(inf);
 }
 
@@ -75,8 +163,8 @@ static enum merak_status attention_grad(struct merak_grad *g,
         (!merak_grad_wanted(g, q) && !merak_grad_wanted(g, k) &&
          !merak_grad_wanted(g, v)))
         return rc;
-    rc = merak_grad_node(g, node, MERAK_PHASE_B, "attention_dx", NULL, 6, in,
-                         out, err);
+    rc = merak_grad_node(g, node, MERAK_PHASE_B, "attention_dx",
+                         merak_node_attrs(node), 6, in, out, err);
     for (int i = 0; i < 3 && rc == MERAK_OK; i++)
         rc = merak_grad_add(g, merak_node_in(node, i), out[i], err);
     return rc;
@@ -93,8 +181,8 @@ static enum merak_status attention_packed_grad(struct merak_grad *g,
 
     if (rc != MERAK_OK)
         return rc;
-    return merak_grad_unary(g, node, 0, "attention_packed_dx", NULL, 4, in,
-                            err);
+    return merak_grad_unary(g, node, 0, "attention_packed_dx",
+                            merak_node_attrs(node), 4, in, err);
 }
 
 const struct merak_op merak_ops_attention[] = {

@@ -14,12 +14,15 @@ MERAK_DIMS(gelu, "x=c:* > y=c:*")
 MERAK_DIMS(gelu_dx, "dy=c:* x=c:* > dx=c:*")
 MERAK_DIMS(swiglu, "gate=c:* up=c:* > y=c:*")
 MERAK_DIMS(swiglu_dx, "dy=c:* gate=c:* up=c:* > dgate=c:* dup=c:*")
+MERAK_DIMS(softcap_dx, "dy=c:* y=c:* > dx=c:*")
 
 /* A tanh or an exponential counts as one. */
 MERAK_COST(gelu, 9)
 MERAK_COST(gelu_dx, 15)
 MERAK_COST(swiglu, 5)
 MERAK_COST(swiglu_dx, 10)
+MERAK_COST(softcap, 3)
+MERAK_COST(softcap_dx, 4)
 MERAK_COST(add, 1)
 MERAK_COST(convert, 0)
 MERAK_COST(dropout, 2)
@@ -34,6 +37,7 @@ MERAK_COST(rope, 3)
         sig->linear = true;                                   \
     }
 
+#define SOFTCAP "x=c:* > y=c:*"
 #define ADD "a=c:* b=c:* > y=c:*"
 #define CONVERT "x=a:* > y=a:*"
 #define DROPOUT "x=c:* > y=c:*"
@@ -54,6 +58,24 @@ static enum merak_status convert_infer(struct merak_infer *inf,
                                        struct merak_error *err)
 {
     return merak_dims_infer("convert", CONVERT, inf, err);
+}
+
+static void softcap_signature(const struct merak_infer *inf,
+                              struct merak_signature *sig)
+{
+    merak_dims_signature("softcap", SOFTCAP, inf, sig);
+}
+
+static enum merak_status softcap_infer(struct merak_infer *inf,
+                                       struct merak_error *err)
+{
+    double cap = inf->attrs->f[0];
+
+    if (!(cap > 0) || !isfinite(cap))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "softcap: cap is %g, expected a positive number",
+                          cap);
+    return merak_dims_infer("softcap", SOFTCAP, inf, err);
 }
 
 static enum merak_status dropout_infer(struct merak_infer *inf,
@@ -134,11 +156,23 @@ static enum merak_status swiglu_grad(struct merak_grad *g,
 
     if (!merak_grad_wanted(g, gate) && !merak_grad_wanted(g, up))
         return MERAK_OK;
-    rc = merak_grad_node(g, node, MERAK_PHASE_B, "swiglu_dx", NULL, 3, in, out,
-                         err);
+    rc = merak_grad_node(g, node, MERAK_PHASE_B, "swiglu_dx",
+                         merak_node_attrs(node), 3, in, out, err);
     if (rc == MERAK_OK)
         rc = merak_grad_add(g, gate, out[0], err);
     return rc != MERAK_OK ? rc : merak_grad_add(g, up, out[1], err);
+}
+
+/* From the output, which the loss keeps: the input need not be. */
+static enum merak_status softcap_grad(struct merak_grad *g,
+                                      const struct merak_node *node,
+                                      struct merak_error *err)
+{
+    struct merak_value *in[] = {merak_grad_out(g, node, 0),
+                                merak_node_out(node, 0)};
+
+    return merak_grad_unary(g, node, 0, "softcap_dx", merak_node_attrs(node), 2,
+                            in, err);
 }
 
 /* The same gradient goes both ways; there is nothing to compute. */
@@ -181,6 +215,8 @@ const struct merak_op merak_ops_elementwise[] = {
     MERAK_OP(gelu_dx, 2, 2, 1, NULL),
     MERAK_OP(swiglu, 2, 2, 1, swiglu_grad),
     MERAK_OP(swiglu_dx, 3, 3, 2, NULL),
+    MERAK_OP(softcap, 1, 1, 1, softcap_grad),
+    MERAK_OP(softcap_dx, 2, 2, 1, NULL),
     MERAK_OP(add, 2, 2, 1, add_grad),
     MERAK_OP(dropout, 1, 1, 1, dropout_grad),
     MERAK_OP(rope, 1, 1, 1, rope_grad),

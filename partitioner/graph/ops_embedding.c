@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 
+#include <math.h>
+
 #define EMBEDDING "tokens=i:bt table=c:vc > out=c:btc"
 
 static enum merak_status embedding_infer(struct merak_infer *inf,
@@ -15,6 +17,12 @@ static enum merak_status embedding_infer(struct merak_infer *inf,
     enum merak_status rc = merak_dims_infer("embedding", EMBEDDING, inf, err);
     int64_t pad = inf->attrs->i[0];
 
+    if (rc == MERAK_OK &&
+        !(inf->attrs->f[0] >= 0 && isfinite(inf->attrs->f[0])))
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "embedding: scale is %g, expected a positive number, "
+                          "or 0 for none",
+                          inf->attrs->f[0]);
     if (rc == MERAK_OK && (pad < 0 || (size_t)pad > inf->shape[1].dim[0]))
         return merak_fail(err, MERAK_ERR_PARAM,
                           "embedding: padding is token %lld, expected 0 to %zu",
@@ -53,6 +61,7 @@ static enum merak_status embedding_grad(struct merak_grad *g,
         return MERAK_OK;
     attrs.i[0] = (int64_t)merak_value_shape(table)->dim[0];
     attrs.i[1] = merak_node_attrs(node)->i[0];
+    attrs.f[0] = merak_node_attrs(node)->f[0];
     rc = merak_grad_node(g, node, MERAK_PHASE_W, "embedding_dw", &attrs, 2, in,
                          &dtable, err);
     return rc != MERAK_OK ? rc : merak_grad_add(g, table, dtable, err);

@@ -7,6 +7,8 @@
 
 #include "unit/kcase.h"
 
+#include "base/rng.h"
+
 #include <string.h>
 #include <time.h>
 
@@ -89,7 +91,8 @@ static void gradients_match_finite_differences(void **state)
             kc_destroy(&f);
         }
     }
-    assert_int_equal(seen, 2 * (kc_n_grads + 3)); /* linear and gelu twice */
+    /* linear, gelu, embedding, rmsnorm, swiglu and attention twice */
+    assert_int_equal(seen, 2 * (kc_n_grads + 9));
 }
 
 static const struct kc_row *find_row(const struct kc_row *row, const char *op)
@@ -211,7 +214,8 @@ static void attention_is_causal_softmax(void **state)
     double want_o[] = {5, 6, (5 * a + 7 * b) / (a + b),
                        (6 * a + 8 * b) / (a + b)};
     double want_lse[] = {s, log(a + b)};
-    struct merak_kernel_call call = {.n_in = 3, .n_out = 2};
+    struct merak_attrs attrs = {.i = {0}};
+    struct merak_kernel_call call = {.attrs = &attrs, .n_in = 3, .n_out = 2};
 
     (void)state;
     call.operand[0] = over(q, 5, (size_t[]){1, 2, 1, 1, 2});
@@ -222,6 +226,52 @@ static void attention_is_causal_softmax(void **state)
     run_ref("attention", &call);
     assert_near(o, want_o, 4, 1e-14, 0);
     assert_near(lse, want_lse, 2, 1e-14, 0);
+    attrs.i[1] = 1; /* each query sees its own key */
+    run_ref("attention", &call);
+    assert_near(o, v, 4, 1e-14, 0);
+    attrs = (struct merak_attrs){.f = {0, 0.25, 1.5}};
+    a = exp(1.5 * tanh(2 * 0.25 / 1.5));
+    b = exp(1.5 * tanh(-2 * 0.25 / 1.5));
+    run_ref("attention", &call);
+    assert_near(o + 2, ((double[]){(5 * a + 7 * b) / (a + b)}), 1, 1e-14, 0);
+}
+
+/* Each probability is dropped or grows, by the numbers that op.h's step and
+ * the op's stream give; evaluation drops nothing. */
+static void attention_drops_probabilities(void **state)
+{
+    enum { T = 6, D = 2 };
+    double q[T * D] = {0}, v[T * D] = {0}, o[T * D], lse[T];
+    struct merak_step step = {.seed = 3, .step = 5, .sample = 8, .train = true};
+    struct merak_attrs attrs = {.i = {4}, .f = {0.5}};
+    struct merak_kernel_call call = {
+        .attrs = &attrs, .step = &step, .n_in = 3, .n_out = 2};
+    uint64_t key = merak_rng_mix(merak_rng_key(3, "dropout"), 5);
+
+    (void)state;
+    key = merak_rng_mix(merak_rng_mix(key, 8), 4);
+    call.operand[0] = over(q, 5, (size_t[]){1, T, 1, 1, D});
+    call.operand[1] = over(q, 4, (size_t[]){1, T, 1, D});
+    call.operand[2] = over(v, 4, (size_t[]){1, T, 1, D});
+    call.operand[3] = over(o, 5, (size_t[]){1, T, 1, 1, D});
+    call.operand[4] = over(lse, 4, (size_t[]){1, T, 1, 1});
+    for (size_t j = 0; j < T; j++) { /* all see alike; one value is not 0 */
+        memset(v, 0, sizeof(v));
+        v[j * D] = 1;
+        step.train = true;
+        run_ref("attention", &call);
+        for (size_t i = j; i < T; i++) {
+            bool kept = merak_rng_uniform(key, j * 8 + i) >= 0.5f;
+            double want = kept ? 2.0 / (double)(i + 1) : 0;
+
+            assert_near(o + i * D, &want, 1, 1e-14, 0);
+        }
+        step.train = false;
+        run_ref("attention", &call);
+        for (size_t i = j; i < T; i++)
+            assert_near(o + i * D, ((double[]){1.0 / (double)(i + 1)}), 1,
+                        1e-14, 0);
+    }
 }
 
 static void norms_scale_to_unit_variance(void **state)
@@ -272,8 +322,18 @@ static void pointwise_ops_match_published_values(void **state)
     call.n_in = 2;
     call.operand[2] = call.operand[1];
     call.operand[1] = over(up, 1, (size_t[]){2});
+    attrs.i[0] = 0;
     run_ref("swiglu", &call);
     assert_near(y, silu, 2, 1e-13, 0);
+    attrs.i[0] = 1;
+    run_ref("swiglu", &call);
+    assert_near(y, ((double[]){3 * tanh_form[0], 5 * tanh_form[1]}), 2, 1e-13,
+                0);
+    call.n_in = 1;
+    call.operand[1] = call.operand[2];
+    attrs.f[0] = 4;
+    run_ref("softcap", &call);
+    assert_near(y, ((double[]){4 * tanh(0.25), -4 * tanh(0.5)}), 2, 1e-13, 0);
 }
 
 static void rope_turns_pairs_by_position(void **state)
@@ -465,7 +525,8 @@ static void ids_outside_the_vocabulary_are_named(void **state)
     double table[6] = {0}, y[4];
     const struct merak_backend *b;
     const struct merak_kernel *k;
-    struct merak_kernel_call call = {.n_in = 2, .n_out = 1};
+    struct merak_attrs attrs = {.i = {0}};
+    struct merak_kernel_call call = {.attrs = &attrs, .n_in = 2, .n_out = 1};
     struct merak_error err;
 
     (void)state;
@@ -486,6 +547,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_is_x_w_transposed_plus_bias),
         cmocka_unit_test(attention_is_causal_softmax),
+        cmocka_unit_test(attention_drops_probabilities),
         cmocka_unit_test(norms_scale_to_unit_variance),
         cmocka_unit_test(pointwise_ops_match_published_values),
         cmocka_unit_test(rope_turns_pairs_by_position),
