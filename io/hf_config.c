@@ -26,10 +26,9 @@
 
 /*
  * Bounds that no product of sizes passes 2^63 below: bytes of all weights with
- * gradients and moments.  The largest models there are stay far below, and a
- * description is as long as its layers: two thousand take seconds to plan.
+ * gradients and moments.  The largest models there are stay far below.
  */
-#define MOST_LAYERS ((size_t)2048)
+#define MOST_LAYERS ((size_t)MERAK_HF_LAYERS)
 #define MOST_HEADS ((size_t)1 << 14)
 #define MOST_HEAD_DIM ((size_t)1 << 12)
 #define MOST_WIDTH ((size_t)1 << 20)
@@ -49,6 +48,10 @@ struct family {
                                             own where the file is silent */
     bool pads;                           /* and one for padding */
     json_int_t pad;
+    size_t window; /* and one for windows; 0: none */
+    /* Which layers have windows, where layer_types does not say. */
+    enum { NO_WINDOWS, ALL_LAYERS, IF_ASKED, EVERY_OTHER } windows;
+    bool tied; /* tie_word_embeddings, if the file is silent */
 };
 
 /* --- fields that change no numbers ---------------------------------------- */
@@ -136,18 +139,6 @@ static const char *const llama_known[] = {"is_llama_config", "pretraining_tp",
 /* --- the families
  * ----------------------------------------------------------------- */
 
-/*
- * Attention probabilities are never stored, so nothing can be dropped from
- * them.  A file that asks for it is refused; where it is silent the value is
- * 0, also for gpt2, where transformers would take 0.1: that is said once.
- */
-static void require_no_attention_dropout(struct merak_hf_reader *r,
-                                         const char *name)
-{
-    if (merak_hf_dropout(r, name, 0) != 0)
-        merak_hf_refuse(r, name, "0 (no dropout of attention probabilities)");
-}
-
 static bool gpt2_activation(struct merak_hf_reader *r)
 {
     const char *name = merak_hf_word(r, "activation_function", "gelu_new");
@@ -204,7 +195,7 @@ static void read_gpt2(struct merak_hf_reader *r, const struct family *f,
     c->init_std = merak_hf_positive(r, "initializer_range", 0.02);
     c->embd_dropout = merak_hf_dropout(r, "embd_pdrop", 0.1);
     c->resid_dropout = merak_hf_dropout(r, "resid_pdrop", 0.1);
-    require_no_attention_dropout(r, "attn_pdrop");
+    c->attn_dropout = merak_hf_dropout(r, "attn_pdrop", 0.1);
     c->tied = merak_hf_bool(r, "tie_word_embeddings", true);
     c->gelu_tanh = gpt2_activation(r);
     c->attn_bias = true;
@@ -219,9 +210,6 @@ static void read_gpt2(struct merak_hf_reader *r, const struct family *f,
                            c->hidden, c->heads);
     if (r->rc == MERAK_OK)
         c->head_dim = c->hidden / c->heads;
-    if (r->rc == MERAK_OK && merak_hf_field(r, "attn_pdrop") == NULL)
-        snprintf(c->note, sizeof(c->note),
-                 "attn_pdrop is not given: 0 (transformers: 0.1)");
 }
 
 static void check_heads(struct merak_hf_reader *r,
@@ -263,48 +251,66 @@ static void read_heads(struct merak_hf_reader *r, const struct family *f,
     check_heads(r, c);
 }
 
-/* Do any layers have windows, by what the file says of each?  Where it says
- * nothing, layers from max_window_layers on do. */
-static bool has_windows(struct merak_hf_reader *r,
-                        const struct merak_hf_config *c)
+/* Which layers have windows, by what the file says of each. */
+static void read_layer_types(struct merak_hf_reader *r, const json_t *types,
+                             struct merak_hf_config *c)
 {
-    const json_t *types = merak_hf_field(r, "layer_types"), *type;
-    size_t first = merak_hf_size(r, "max_window_layers", MOST_LAYERS, 28), i;
-    bool any = false;
+    const json_t *type;
+    size_t i;
 
-    if (types == NULL)
-        return first < c->layers;
     if (!json_is_array(types) || json_array_size(types) != c->layers)
         merak_hf_refuse(r, "layer_types", "a word for each layer");
     json_array_foreach(types, i, type)
     {
         const char *word = json_string_value(type);
 
-        if (word != NULL && strcmp(word, "sliding_attention") == 0)
-            any = true;
-        else if (word == NULL || strcmp(word, "full_attention") != 0)
+        if (r->rc != MERAK_OK)
+            return;
+        c->slides[i] = word != NULL && strcmp(word, "sliding_attention") == 0;
+        if (word == NULL ||
+            (!c->slides[i] && strcmp(word, "full_attention") != 0))
             merak_hf_refuse(r, "layer_types",
                             "full_attention or sliding_attention of each");
     }
-    return any;
+}
+
+/* Where it says nothing of each: all, every other from the first, or those
+ * from max_window_layers on. */
+static void read_layers_that_slide(struct merak_hf_reader *r,
+                                   const struct family *f,
+                                   struct merak_hf_config *c)
+{
+    const json_t *types = NULL;
+    size_t first = 0, step = f->windows == EVERY_OTHER ? 2 : 1;
+
+    if (f->windows != ALL_LAYERS)
+        types = merak_hf_field(r, "layer_types");
+    if (f->windows == IF_ASKED)
+        first = merak_hf_size(r, "max_window_layers", MOST_LAYERS, 28);
+    if (types != NULL)
+        read_layer_types(r, types, c);
+    for (size_t i = first; types == NULL && i < c->layers; i += step)
+        c->slides[i] = true;
 }
 
 /* The window of attention; which sequences it cuts is known later. */
 static void read_window(struct merak_hf_reader *r, const struct family *f,
                         struct merak_hf_config *c)
 {
-    bool may, some = true;
+    bool may = f->windows != IF_ASKED, any = false;
 
-    if (f->family == MERAK_LLAMA || f->family == MERAK_OLMO2)
+    if (f->windows == NO_WINDOWS)
         return; /* a window would be unknown */
-    may = f->family == MERAK_MISTRAL || f->family == MERAK_PHI3;
-    if (!may) {
+    if (f->windows == IF_ASKED)
         may = merak_hf_bool(r, "use_sliding_window", false);
-        some = has_windows(r, c);
-    }
     if (merak_hf_field(r, "sliding_window") != NULL)
         c->window = merak_hf_size(r, "sliding_window", MOST_POSITIONS, 0);
-    if (!may || !some)
+    else if (json_object_get(r->root, "sliding_window") == NULL)
+        c->window = f->window;
+    read_layers_that_slide(r, f, c);
+    for (size_t i = 0; i < c->layers; i++)
+        any = any || c->slides[i];
+    if (!may || !any)
         c->window = 0;
 }
 
@@ -332,8 +338,6 @@ static void read_padding(struct merak_hf_reader *r, const struct family *f,
 static void read_decoder(struct merak_hf_reader *r, const struct family *f,
                          struct merak_hf_config *c)
 {
-    const char *act;
-
     c->vocab = merak_hf_size(r, "vocab_size", MOST_VOCAB, 0);
     c->hidden = merak_hf_size(r, "hidden_size", MOST_WIDTH, 0);
     c->ffn = merak_hf_size(r, "intermediate_size", MOST_FFN, 0);
@@ -346,19 +350,32 @@ static void read_decoder(struct merak_hf_reader *r, const struct family *f,
     merak_hf_rope_read(r, c);
     read_padding(r, f, c);
     read_window(r, f, c);
-    c->tied = merak_hf_bool(r, "tie_word_embeddings", false);
-    act = merak_hf_word(r, "hidden_act", "silu");
-    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        merak_hf_refuse(r, "hidden_act", "silu");
+    c->tied = merak_hf_bool(r, "tie_word_embeddings", f->tied);
     if (merak_hf_real(r, "partial_rotary_factor", 1) != 1)
         merak_hf_refuse(r, "partial_rotary_factor", "1");
-    require_no_attention_dropout(r, "attention_dropout");
+    c->attn_dropout = merak_hf_dropout(r, "attention_dropout", 0);
+}
+
+static void require_silu(struct merak_hf_reader *r)
+{
+    const char *act = merak_hf_word(r, "hidden_act", "silu");
+
+    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+        merak_hf_refuse(r, "hidden_act", "silu");
+}
+
+static void read_mistral(struct merak_hf_reader *r, const struct family *f,
+                         struct merak_hf_config *c)
+{
+    read_decoder(r, f, c);
+    require_silu(r);
 }
 
 static void read_llama(struct merak_hf_reader *r, const struct family *f,
                        struct merak_hf_config *c)
 {
     read_decoder(r, f, c);
+    require_silu(r);
     c->attn_bias = merak_hf_bool(r, "attention_bias", false);
     c->mlp_bias = merak_hf_bool(r, "mlp_bias", false);
     merak_hf_require_bool(r, "rope_interleaved", false);
@@ -368,6 +385,7 @@ static void read_qwen2(struct merak_hf_reader *r, const struct family *f,
                        struct merak_hf_config *c)
 {
     read_decoder(r, f, c);
+    require_silu(r);
     c->qkv_bias = true;
     merak_hf_require_bool(r, "use_mrope", false);
 }
@@ -376,6 +394,7 @@ static void read_qwen3(struct merak_hf_reader *r, const struct family *f,
                        struct merak_hf_config *c)
 {
     read_decoder(r, f, c);
+    require_silu(r);
     c->attn_bias = merak_hf_bool(r, "attention_bias", false);
     c->qk_norm = true;
 }
@@ -384,6 +403,7 @@ static void read_phi3(struct merak_hf_reader *r, const struct family *f,
                       struct merak_hf_config *c)
 {
     read_decoder(r, f, c);
+    require_silu(r);
     c->resid_dropout = merak_hf_dropout(r, "resid_pdrop", 0);
     merak_hf_require_bool(r, "attention_bias", false);
 }
@@ -392,10 +412,46 @@ static void read_olmo2(struct merak_hf_reader *r, const struct family *f,
                        struct merak_hf_config *c)
 {
     read_decoder(r, f, c);
+    require_silu(r);
     c->attn_bias = merak_hf_bool(r, "attention_bias", false);
     c->qk_whole = true;
     c->post_norm = true;
 }
+
+/* A number that null turns off. */
+static float read_cap(struct merak_hf_reader *r, const char *name,
+                      double or_else)
+{
+    if (merak_hf_field(r, name) == NULL &&
+        json_object_get(r->root, name) != NULL)
+        return 0;
+    return merak_hf_positive(r, name, or_else);
+}
+
+/* Gemma Team 2024 (arXiv:2408.00118), sec. 2. */
+static void read_gemma2(struct merak_hf_reader *r, const struct family *f,
+                        struct merak_hf_config *c)
+{
+    const char *act;
+
+    read_decoder(r, f, c);
+    c->attn_bias = merak_hf_bool(r, "attention_bias", false);
+    c->attn_cap = read_cap(r, "attn_logit_softcapping", 50);
+    c->logit_cap = read_cap(r, "final_logit_softcapping", 30);
+    c->attn_scale =
+        1 / sqrtf(merak_hf_positive(r, "query_pre_attn_scalar", 256));
+    act = merak_hf_word(r, "hidden_activation", "gelu_pytorch_tanh");
+    if (strcmp(act, "gelu_pytorch_tanh") != 0 && strcmp(act, "gelu_new") != 0)
+        merak_hf_refuse(r, "hidden_activation", "gelu_pytorch_tanh");
+    merak_hf_require_bool(r, "use_bidirectional_attention", false);
+    c->geglu = true;
+    c->four_norms = true;
+    c->norm_plus_1 = true;
+    c->embd_scaled = true;
+}
+
+/* hidden_activation is what is read. */
+static const char *const gemma2_known[] = {"hidden_act", NULL};
 
 /* Phi-3's embd_pdrop is read by nothing in transformers. */
 static const char *const phi3_known[] = {
@@ -416,27 +472,34 @@ static const struct family families[] = {
      .read = read_qwen2,
      .known = llama_known,
      .norm_eps = 1e-6,
-     .needs_kv_heads = true},
+     .needs_kv_heads = true,
+     .window = 4096,
+     .windows = IF_ASKED},
     {.type = "qwen3",
      .family = MERAK_QWEN3,
      .read = read_qwen3,
      .known = llama_known,
      .norm_eps = 1e-6,
      .needs_kv_heads = true,
-     .needs_head_dim = true},
+     .needs_head_dim = true,
+     .window = 4096,
+     .windows = IF_ASKED},
     {.type = "mistral",
      .family = MERAK_MISTRAL,
-     .read = read_decoder,
+     .read = read_mistral,
      .known = llama_known,
      .norm_eps = 1e-6,
-     .needs_kv_heads = true},
+     .needs_kv_heads = true,
+     .window = 4096,
+     .windows = ALL_LAYERS},
     {.type = "phi3",
      .family = MERAK_PHI3,
      .read = read_phi3,
      .known = phi3_known,
      .norm_eps = 1e-5,
      .pads = true,
-     .pad = 32000},
+     .pad = 32000,
+     .windows = ALL_LAYERS},
     {.type = "olmo2",
      .family = MERAK_OLMO2,
      .read = read_olmo2,
@@ -444,6 +507,18 @@ static const struct family families[] = {
      .norm_eps = 1e-5,
      .pads = true,
      .pad = 1},
+    {.type = "gemma2",
+     .family = MERAK_GEMMA2,
+     .read = read_gemma2,
+     .known = gemma2_known,
+     .norm_eps = 1e-6,
+     .needs_kv_heads = true,
+     .needs_head_dim = true,
+     .pads = true,
+     .pad = 0,
+     .window = 4096,
+     .windows = EVERY_OTHER,
+     .tied = true},
 };
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };

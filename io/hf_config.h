@@ -18,7 +18,11 @@ enum merak_family {
     MERAK_MISTRAL,
     MERAK_PHI3,
     MERAK_OLMO2,
+    MERAK_GEMMA2,
 };
+
+/* A description is as long as its layers: so many take seconds to plan. */
+enum { MERAK_HF_LAYERS = 2048 };
 
 /* What is said of a file that is read: a line. */
 enum { MERAK_HF_NOTE_BYTES = 240 };
@@ -26,19 +30,26 @@ enum { MERAK_HF_NOTE_BYTES = 240 };
 struct merak_hf_config {
     enum merak_family family;
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, positions;
-    float norm_eps, rope_theta, init_std;            /* rope_theta: not gpt2 */
-    float embd_dropout, attn_dropout, resid_dropout; /* attn_dropout is 0 */
-    bool tied;                                       /* tie_word_embeddings */
-    bool gelu_tanh;                                  /* gelu_new; false: erf */
+    float norm_eps, rope_theta, init_std; /* rope_theta: not gpt2 */
+    float embd_dropout, attn_dropout, resid_dropout;
+    bool tied;      /* tie_word_embeddings */
+    bool gelu_tanh; /* gelu_new; false: erf */
     bool attn_bias, mlp_bias;
-    bool qkv_bias;  /* of queries, keys and values, also without attn_bias */
-    bool qk_norm;   /* RMS norm of each query and key, per head .. */
-    bool qk_whole;  /* .. or, instead, of all heads of a token together */
-    bool post_norm; /* norms behind attention and MLP, not before */
-    bool has_pad;   /* token `pad` stands for nothing */
+    bool qkv_bias;    /* of queries, keys and values, also without attn_bias */
+    bool qk_norm;     /* RMS norm of each query and key, per head .. */
+    bool qk_whole;    /* .. or, instead, of all heads of a token together */
+    bool post_norm;   /* norms behind attention and MLP, not before .. */
+    bool four_norms;  /* .. or both */
+    bool norm_plus_1; /* norms multiply by 1 + weight */
+    bool geglu;       /* the MLP's gate is GELU's tanh form, not SiLU */
+    bool embd_scaled; /* embeddings are multiplied by sqrt(hidden) */
+    float attn_scale; /* of scores; 0: 1/sqrt(head_dim) */
+    float attn_cap, logit_cap; /* soft caps; 0: none */
+    bool has_pad;              /* token `pad` stands for nothing */
     size_t pad;
     struct merak_rope_scaling rope_scaling;
-    size_t window; /* tokens that attention sees, at most; 0: all */
+    size_t window;                /* tokens that attention sees, at most .. */
+    bool slides[MERAK_HF_LAYERS]; /* .. in these layers */
     /* For people: what was assumed or passed over, "" if nothing. */
     char note[MERAK_HF_NOTE_BYTES];
 };
@@ -61,16 +72,14 @@ enum merak_hf_unknown { MERAK_HF_UNKNOWN_REFUSE, MERAK_HF_UNKNOWN_IGNORE };
  * max_position_embeddings, and where transformers has a number of its own
  * instead of one that follows from these, num_key_value_heads or head_dim.
  * Where the file is silent the other fields take the defaults of
- * transformers, with one exception: dropout of attention probabilities
- * (attn_pdrop, attention_dropout) is not there, so it is 0 unless the file
- * asks for it, and refused if it does.
+ * transformers.
  *
  *   path     a config.json, or a folder that has one
  *   unknown  fields that are neither read nor known to change no numbers
  *
  * MERAK_ERR_CONFIG names a missing field, a field of the wrong type or that
- * is unknown, or mathematics that is not there ("attention_dropout", an
- * activation), each by name.
+ * is unknown, or mathematics that is not there (an activation), each by
+ * name.
  */
 enum merak_status merak_hf_config_read(const char *path,
                                        enum merak_hf_unknown unknown,

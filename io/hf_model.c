@@ -38,6 +38,7 @@ static struct merak_value *gpt2_attention(struct merak_model *m,
                                           const struct merak_hf_config *c,
                                           struct merak_value *x, const char *at)
 {
+    const struct merak_attention_options opt = {.dropout = c->attn_dropout};
     size_t H = c->heads, D = c->head_dim, C = c->hidden;
     struct merak_value *w, *b;
 
@@ -45,7 +46,7 @@ static struct merak_value *gpt2_attention(struct merak_model *m,
                     MERAK_NORMAL(c->init_std), 3, H, D, C);
     b = MERAK_PARAM(m, merak_name(m, "%s.attn.c_attn.bias", at), MERAK_ZEROS, 3,
                     H, D);
-    x = merak_attention_packed(m, merak_linear(m, x, w, b, 1));
+    x = merak_attention_packed_with(m, merak_linear(m, x, w, b, 1), &opt);
     w = MERAK_PARAM(m, merak_name(m, "%s.attn.c_proj.weight", at),
                     residual_init(c), C, H, D);
     b = MERAK_PARAM(m, merak_name(m, "%s.attn.c_proj.bias", at), MERAK_ZEROS,
@@ -78,7 +79,7 @@ static struct merak_value *head(struct merak_model *m,
     if (!c->tied)
         table = MERAK_PARAM(m, "lm_head.weight", MERAK_NORMAL(c->init_std),
                             c->vocab, c->hidden);
-    x = merak_linear(m, x, table, NULL, 1);
+    x = merak_softcap(m, merak_linear(m, x, table, NULL, 1), c->logit_cap);
     return merak_cross_entropy(m, x, merak_targets(m));
 }
 
@@ -113,9 +114,11 @@ static struct merak_value *llama_norm(struct merak_model *m,
                                       const char *name)
 {
     struct merak_value *gamma =
-        MERAK_PARAM(m, merak_name(m, "%s.weight", name), MERAK_ONES, width);
+        MERAK_PARAM(m, merak_name(m, "%s.weight", name),
+                    c->norm_plus_1 ? MERAK_ZEROS : MERAK_ONES, width);
 
-    return merak_rmsnorm(m, x, gamma, c->norm_eps);
+    return merak_rmsnorm_offset(m, x, gamma, c->norm_plus_1 ? 1.0f : 0.0f,
+                                c->norm_eps);
 }
 
 /* Over all heads of a token. */
@@ -147,11 +150,17 @@ static struct merak_value *llama_linear(struct merak_model *m,
     return merak_linear(m, x, w, b, n_contract);
 }
 
+/* Of layer i. */
 static struct merak_value *llama_attention(struct merak_model *m,
                                            const struct merak_hf_config *c,
-                                           struct merak_value *x,
+                                           struct merak_value *x, size_t i,
                                            const char *at)
 {
+    const struct merak_attention_options opt = {
+        .scale = c->attn_scale,
+        .soft_cap = c->attn_cap,
+        .window = c->slides[i] ? c->window : 0,
+        .dropout = c->attn_dropout};
     size_t G = c->kv_heads, R = c->heads / G, D = c->head_dim, C = c->hidden;
     const size_t q_dim[] = {G, R, D, C}, kv_dim[] = {G, D, C};
     const size_t o_dim[] = {C, G, R, D};
@@ -175,7 +184,7 @@ static struct merak_value *llama_attention(struct merak_model *m,
     }
     q = merak_rope_scaled(m, q, c->rope_theta, &c->rope_scaling);
     k = merak_rope_scaled(m, k, c->rope_theta, &c->rope_scaling);
-    x = merak_attention(m, q, k, v);
+    x = merak_attention_with(m, q, k, v, &opt);
     x = llama_linear(m, c, x, merak_name(m, "%s.self_attn.o_proj", at),
                      c->attn_bias, 3, 4, o_dim);
     return merak_dropout(m, x, c->resid_dropout);
@@ -193,44 +202,50 @@ static struct merak_value *llama_mlp(struct merak_model *m,
                         c->mlp_bias, 1, 2, up_dim);
     up = llama_linear(m, c, x, merak_name(m, "%s.mlp.up_proj", at), c->mlp_bias,
                       1, 2, up_dim);
-    x = llama_linear(m, c, merak_swiglu(m, gate, up),
-                     merak_name(m, "%s.mlp.down_proj", at), c->mlp_bias, 1, 2,
-                     down_dim);
+    x = c->geglu ? merak_geglu(m, gate, up) : merak_swiglu(m, gate, up);
+    x = llama_linear(m, c, x, merak_name(m, "%s.mlp.down_proj", at),
+                     c->mlp_bias, 1, 2, down_dim);
     return merak_dropout(m, x, c->resid_dropout);
 }
 
 static struct merak_value *pre_norm_layer(struct merak_model *m,
                                           const struct merak_hf_config *c,
-                                          struct merak_value *x, const char *at)
+                                          struct merak_value *x, size_t i,
+                                          const char *at)
 {
     struct merak_value *h;
     size_t C = c->hidden;
 
     h = llama_norm(m, c, x, C, merak_name(m, "%s.input_layernorm", at));
-    x = merak_add(m, x, llama_attention(m, c, h, at));
+    x = merak_add(m, x, llama_attention(m, c, h, i, at));
     h = llama_norm(m, c, x, C,
                    merak_name(m, "%s.post_attention_layernorm", at));
     return merak_add(m, x, llama_mlp(m, c, h, at));
 }
 
-/* Team OLMo 2024 (arXiv:2501.00656), sec. 2: norms behind each part. */
+/* Team OLMo 2024 (arXiv:2501.00656), sec. 2: norms behind each part.  Gemma 2
+ * (arXiv:2408.00118), sec. 2: before it, too. */
 static struct merak_value *post_norm_layer(struct merak_model *m,
                                            const struct merak_hf_config *c,
-                                           struct merak_value *x,
+                                           struct merak_value *x, size_t i,
                                            const char *at)
 {
-    struct merak_value *h;
+    struct merak_value *h = x;
     size_t C = c->hidden;
 
-    h = llama_norm(m, c, llama_attention(m, c, x, at), C,
+    if (c->four_norms)
+        h = llama_norm(m, c, x, C, merak_name(m, "%s.input_layernorm", at));
+    h = llama_norm(m, c, llama_attention(m, c, h, i, at), C,
                    merak_name(m, "%s.post_attention_layernorm", at));
-    x = merak_add(m, x, h);
-    h = llama_norm(m, c, llama_mlp(m, c, x, at), C,
+    h = x = merak_add(m, x, h);
+    if (c->four_norms)
+        h = llama_norm(m, c, x, C,
+                       merak_name(m, "%s.pre_feedforward_layernorm", at));
+    h = llama_norm(m, c, llama_mlp(m, c, h, at), C,
                    merak_name(m, "%s.post_feedforward_layernorm", at));
     return merak_add(m, x, h);
 }
 
-/* A window that holds the whole sequence hides nothing. */
 static void check_seq(struct merak_model *m, const struct merak_hf_config *c)
 {
     size_t seq = merak_model_seq(m);
@@ -240,29 +255,26 @@ static void check_seq(struct merak_model *m, const struct merak_hf_config *c)
                          "sequence length %zu is above the model's "
                          "max_position_embeddings %zu",
                          seq, c->positions);
-    if (c->window > 0 && seq > c->window)
-        merak_model_fail(m, MERAK_ERR_UNSUPPORTED,
-                         "sequence length %zu is above the model's "
-                         "sliding_window %zu, and attention in windows is not "
-                         "supported: --seq %zu or less",
-                         seq, c->window, c->window);
 }
 
 static void describe_llama(struct merak_model *m,
                            const struct merak_hf_config *c)
 {
+    const struct merak_embedding_options opt = {
+        .padded = c->has_pad,
+        .pad = c->pad,
+        .scale = c->embd_scaled ? sqrtf((float)c->hidden) : 0};
     struct merak_value *table, *x;
 
     check_seq(m, c);
     table = MERAK_PARAM(m, "model.embed_tokens.weight",
                         MERAK_NORMAL(c->init_std), c->vocab, c->hidden);
-    x = c->has_pad ? merak_embedding_padded(m, merak_tokens(m), table, c->pad)
-                   : merak_embedding(m, merak_tokens(m), table);
+    x = merak_embedding_with(m, merak_tokens(m), table, &opt);
     for (size_t i = 0; i < c->layers; i++) {
         const char *at = merak_name(m, "model.layers.%zu", i);
 
-        x = c->post_norm ? post_norm_layer(m, c, x, at)
-                         : pre_norm_layer(m, c, x, at);
+        x = c->post_norm || c->four_norms ? post_norm_layer(m, c, x, i, at)
+                                          : pre_norm_layer(m, c, x, i, at);
     }
     head(m, c, llama_norm(m, c, x, c->hidden, "model.norm"), table);
 }

@@ -137,6 +137,29 @@ static const struct row olmo2_rows[] = {
     {.param = NULL},
 };
 
+/* Norms before and behind each part. */
+static const struct row gemma2_rows[] = {
+    ROW("model.embed_tokens.weight", VOCAB, HIDDEN),
+    ROW(AT "input_layernorm.weight", HIDDEN, ONE),
+    ROW(AT "self_attn.q_proj.weight", QUERIES, HIDDEN),
+    ROW(AT "self_attn.q_proj.bias", QUERIES, ONE),
+    ROW(AT "self_attn.k_proj.weight", KEYS, HIDDEN),
+    ROW(AT "self_attn.k_proj.bias", KEYS, ONE),
+    ROW(AT "self_attn.v_proj.weight", KEYS, HIDDEN),
+    ROW(AT "self_attn.v_proj.bias", KEYS, ONE),
+    ROW(AT "self_attn.o_proj.weight", HIDDEN, QUERIES),
+    ROW(AT "self_attn.o_proj.bias", HIDDEN, ONE),
+    ROW(AT "post_attention_layernorm.weight", HIDDEN, ONE),
+    ROW(AT "pre_feedforward_layernorm.weight", HIDDEN, ONE),
+    ROW(AT "mlp.gate_proj.weight", FFN, HIDDEN),
+    ROW(AT "mlp.up_proj.weight", FFN, HIDDEN),
+    ROW(AT "mlp.down_proj.weight", HIDDEN, FFN),
+    ROW(AT "post_feedforward_layernorm.weight", HIDDEN, ONE),
+    ROW("model.norm.weight", HIDDEN, ONE),
+    ROW("lm_head.weight", VOCAB, HIDDEN),
+    {.param = NULL},
+};
+
 /* Buffers that are computed, and that older files hold all the same. */
 static const char *const gpt2_spare[] = {"h.*.attn.bias",
                                          "h.*.attn.masked_bias", NULL};
@@ -157,6 +180,7 @@ static const struct names families[] = {
     [MERAK_MISTRAL] = {llama_rows, llama_spare, NULL},
     [MERAK_PHI3] = {phi3_rows, llama_spare, NULL},
     [MERAK_OLMO2] = {olmo2_rows, llama_spare, NULL},
+    [MERAK_GEMMA2] = {gemma2_rows, llama_spare, NULL},
 };
 
 /* Does the pattern mean the name?  The digits of its "*" come back. */

@@ -3,7 +3,8 @@
  *
  * Two steps of each model of tests/vectors/hf, on one rank and on several:
  * fewer kv heads than tensor ranks, norms of queries and keys, a padding
- * token, and pipeline stages.
+ * token, dropout of attention, windows, soft caps; pipeline stages, slices of
+ * sequences, recomputation.
  */
 #include "config.h"
 
@@ -14,6 +15,7 @@
 #include "partitioner/plan/plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define STEPS 2
 #define BATCHES 4 /* micro-batches of a step over all replicas */
@@ -24,24 +26,38 @@ struct result {
     float norm;
 };
 
-static struct result run(struct merak_hf_config *config, int tp, int pp, int dp)
+/* A layout, and the schedule: slices are of a single sequence. */
+struct layout {
+    int tp, pp, dp;
+    const char *schedule;
+    size_t micro_batch;
+    bool recompute;
+};
+
+static struct result run(struct merak_hf_config *config,
+                         const struct layout *at)
 {
-    struct merak_plan plan =
-        planned_plan(tp, pp, dp, BATCHES / dp, "1f1b", dp > 1);
+    struct merak_plan plan = planned_plan(
+        at->tp, at->pp, at->dp, BATCHES / at->dp, at->schedule, at->dp > 1);
     struct merak_planned *planned = NULL;
     struct merak_error err = {.text = ""};
     struct executed *ex;
     struct result r;
 
-    plan.micro_batch = 2;
+    plan.micro_batch = at->micro_batch;
+    if (strncmp(at->schedule, "sliced", 6) == 0)
+        plan.sp = MERAK_SP_OFF;
+    if (at->recompute)
+        plan.recompute = MERAK_RECOMPUTE_FULL;
     if (merak_plan_build(&plan, 16, merak_hf_describe, config, MERAK_PLAN_ALL,
                          NULL, &planned, &err) != MERAK_OK)
-        fail_msg("%s: tp %d, pp %d, dp %d: %s",
-                 merak_hf_family_name(config->family), tp, pp, dp, err.text);
+        fail_msg("%s: tp %d, pp %d, dp %d, %s: %s",
+                 merak_hf_family_name(config->family), at->tp, at->pp, at->dp,
+                 at->schedule, err.text);
     planned_assert_sound(planned);
     ex = executed_create(planned);
     for (int s = 0; s < STEPS; s++) {
-        executed_step(ex, (uint64_t)(tp * 100 + pp * 10 + dp + s));
+        executed_step(ex, (uint64_t)(at->tp * 100 + at->pp * 10 + at->dp + s));
         r.loss[s] = executed_loss(ex);
     }
     r.norm = executed_norm(ex, 0);
@@ -49,9 +65,25 @@ static struct result run(struct merak_hf_config *config, int tp, int pp, int dp)
     return r;
 }
 
+static void compare(struct merak_hf_config *config, const struct layout *at,
+                    const struct result *one)
+{
+    struct result r = run(config, at);
+
+    /* sums over ranks are rounded in another order, as in test_parity.c */
+    assert_near(r.loss, one->loss, STEPS, 1e-5, 0);
+    assert_near(&r.norm, &one->norm, 1, 1e-5, 0);
+}
+
 static void ranks_do_not_matter(void **state)
 {
-    static const int degrees[][3] = {{2, 1, 1}, {4, 2, 1}, {1, 2, 2}};
+    static const struct layout alone[] = {{1, 1, 1, "1f1b", 2, false},
+                                          {1, 1, 1, "1f1b", 1, false}};
+    static const struct layout layouts[] = {{2, 1, 1, "1f1b", 2, false},
+                                            {4, 2, 1, "1f1b", 2, false},
+                                            {1, 2, 2, "1f1b", 2, true}};
+    static const struct layout sliced[] = {{1, 2, 1, "sliced:4", 1, false},
+                                           {2, 1, 1, "sliced:2", 1, true}};
     struct merak_hf_config config;
     struct merak_error err;
     struct result one;
@@ -61,21 +93,20 @@ static void ranks_do_not_matter(void **state)
              (const char *)*state);
     if (merak_hf_config_load(path, &config, &err) != MERAK_OK)
         fail_msg("%s", err.text);
-    one = run(&config, 1, 1, 1);
-    for (size_t i = 0; i < sizeof(degrees) / sizeof(degrees[0]); i++) {
-        const int *d = degrees[i];
-        struct result r = run(&config, d[0], d[1], d[2]);
-
-        /* sums over ranks are rounded in another order, as in test_parity.c */
-        assert_near(r.loss, one.loss, STEPS, 1e-5, 0);
-        assert_near(&r.norm, &one.norm, 1, 1e-5, 0);
-    }
+    one = run(&config, &alone[0]);
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+        compare(&config, &layouts[i], &one);
+    one = run(&config, &alone[1]);
+    for (size_t i = 0; i < sizeof(sliced) / sizeof(sliced[0]); i++)
+        compare(&config, &sliced[i], &one);
 }
 
 int main(void)
 {
-    static const char *const names[] = {"llama3", "linear", "qwen2",
-                                        "qwen3",  "phi3",   "olmo2"};
+    static const char *const names[] = {
+        "llama3",         "linear",      "qwen2",        "qwen3",
+        "phi3",           "olmo2",       "gpt2-dropout", "dropout",
+        "mistral-window", "phi3-window", "gemma2"};
     struct CMUnitTest tests[sizeof(names) / sizeof(names[0])];
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)

@@ -54,6 +54,16 @@
     "\"original_max_position_embeddings\":4096,\"embd_pdrop\":0.0,"          \
     "\"resid_pdrop\":0.0,\"attention_dropout\":0.0,\"sliding_window\":2047," \
     "\"auto_map\":{\"AutoConfig\":\"x.Y\"},\"_name_or_path\":\"phi\"}"
+#define GEMMA2                                                               \
+    "{\"model_type\":\"gemma2\",\"vocab_size\":256000,\"hidden_size\":2304," \
+    "\"intermediate_size\":9216,\"num_hidden_layers\":26,\"head_dim\":256,"  \
+    "\"num_attention_heads\":8,\"num_key_value_heads\":4,"                   \
+    "\"max_position_embeddings\":8192,\"attention_bias\":false,"             \
+    "\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0,"      \
+    "\"cache_implementation\":\"hybrid\",\"query_pre_attn_scalar\":256,"     \
+    "\"hidden_act\":\"gelu_pytorch_tanh\",\"sliding_window\":4096,"          \
+    "\"hidden_activation\":\"gelu_pytorch_tanh\",\"pad_token_id\":0,"        \
+    "\"rms_norm_eps\":1e-06,\"rope_theta\":10000.0,\"attention_dropout\":0}"
 
 /* Load `text` as a file. */
 static enum merak_status load(const char *text, struct merak_hf_config *config,
@@ -106,7 +116,7 @@ static void a_silent_gpt2_file_takes_these_defaults(void **state)
     assert_true(c.tied && c.gelu_tanh && c.attn_bias && c.mlp_bias);
     assert_true(c.norm_eps == 1e-5f && c.init_std == 0.02f);
     assert_true(c.embd_dropout == 0.1f && c.resid_dropout == 0.1f);
-    assert_true(c.attn_dropout == 0.0f);
+    assert_true(c.attn_dropout == 0.1f);
 }
 
 static void a_silent_llama_file_takes_these_defaults(void **state)
@@ -121,6 +131,7 @@ static void a_silent_llama_file_takes_these_defaults(void **state)
     assert_true(!c.tied && !c.attn_bias && !c.mlp_bias);
     assert_true(c.norm_eps == 1e-6f && c.rope_theta == 10000.0f);
     assert_true(c.embd_dropout == 0.0f && c.resid_dropout == 0.0f);
+    assert_true(c.attn_dropout == 0.0f && c.window == 0);
 }
 
 static void fields_that_are_given_are_taken(void **state)
@@ -137,11 +148,12 @@ static void fields_that_are_given_are_taken(void **state)
         MERAK_OK);
     assert_int_equal(c.ffn, 100);
     assert_int_equal(c.positions, 77);
-    assert_true(!c.gelu_tanh && !c.tied);
+    assert_true(!c.gelu_tanh && !c.tied && c.attn_dropout == 0);
     assert_int_equal(
         load_patched(LLAMA,
                      "{\"num_key_value_heads\":8,\"head_dim\":64,"
                      "\"attention_bias\":true,\"rope_scaling\":null,"
+                     "\"attention_dropout\":0.25,"
                      "\"rope_parameters\":{\"rope_type\":\"default\","
                      "\"rope_theta\":500000.0}}",
                      &c, NULL),
@@ -149,6 +161,7 @@ static void fields_that_are_given_are_taken(void **state)
     assert_int_equal(c.kv_heads, 8);
     assert_int_equal(c.head_dim, 64);
     assert_true(c.attn_bias && c.rope_theta == 500000.0f);
+    assert_true(c.attn_dropout == 0.25f);
 }
 
 /* A file that is refused, and what the message must name. */
@@ -169,7 +182,7 @@ static const struct {
     {GPT2, "{\"n_layer\":2.5}", "n_layer is 2.5"},
     {GPT2, "{\"n_embd\":99999999999}", "n_embd is 99999999999"},
     {GPT2, "{\"n_head\":7}", "n_embd 768 is not a multiple of n_head 7"},
-    {GPT2, "{\"attn_pdrop\":0.1}", "attn_pdrop is 0.1"},
+    {GPT2, "{\"attn_pdrop\":1}", "attn_pdrop is 1"},
     {GPT2, "{\"resid_pdrop\":1.5}", "resid_pdrop is 1.5, expected"},
     {GPT2, "{\"embd_pdrop\":[]}", "embd_pdrop is [], expected a number"},
     {GPT2, "{\"layer_norm_epsilon\":0}", "layer_norm_epsilon is 0"},
@@ -236,7 +249,13 @@ static const struct {
     {LLAMA, "{\"rope_parameters\":3}", "rope_parameters is 3"},
     {LLAMA, "{\"rope_theta\":0}", "rope_theta is 0"},
     {LLAMA, "{\"hidden_act\":\"gelu\"}", "hidden_act is \"gelu\""},
-    {LLAMA, "{\"attention_dropout\":0.1}", "attention_dropout is 0.1"},
+    {LLAMA, "{\"attention_dropout\":-1}", "attention_dropout is -1"},
+    {GEMMA2, "{\"hidden_activation\":\"gelu\"}", "hidden_activation is"},
+    {GEMMA2, "{\"attn_logit_softcapping\":0}", "attn_logit_softcapping is 0"},
+    {GEMMA2, "{\"query_pre_attn_scalar\":-1}", "query_pre_attn_scalar is -1"},
+    {GEMMA2, "{\"use_bidirectional_attention\":true}", "bidirectional"},
+    {GEMMA2, "{\"layer_types\":[\"full_attention\"]}", "layer_types is"},
+    {GEMMA2, "{\"num_key_value_heads\":null,\"head_dim\":null}", "head_dim"},
     {LLAMA, "{\"partial_rotary_factor\":0.5}", "partial_rotary_factor"},
     {LLAMA, "{\"num_key_value_heads\":5}",
      "32 is not a multiple of num_key_value_heads 5"},
@@ -282,6 +301,13 @@ static void other_families_are_read(void **state)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_PHI3);
     assert_true(c.window == 2047 && c.norm_eps == 1e-5f && !c.tied);
+    if (load(GEMMA2, &c, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(c.family, MERAK_GEMMA2);
+    assert_true(c.tied && c.has_pad && c.pad == 0 && c.geglu && c.four_norms);
+    assert_true(c.attn_cap == 50 && c.logit_cap == 30 && c.embd_scaled);
+    assert_true(c.attn_scale == 0.0625f && c.norm_plus_1);
+    assert_true(c.window == 4096 && c.slides[0] && !c.slides[1]);
     assert_string_equal(c.note, "");
 }
 
@@ -330,6 +356,8 @@ static size_t window_of(const char *patch)
 /* Of 24 layers those from max_window_layers on have windows. */
 static void windows_are_used_where_the_file_says(void **state)
 {
+    struct merak_hf_config c;
+
     (void)state;
     assert_int_equal(window_of("{\"use_sliding_window\":true}"), 32768);
     assert_int_equal(window_of("{\"use_sliding_window\":true,"
@@ -338,27 +366,32 @@ static void windows_are_used_where_the_file_says(void **state)
     assert_int_equal(window_of("{\"use_sliding_window\":true,"
                                "\"sliding_window\":null}"),
                      0);
+    assert_int_equal(
+        load_patched(QWEN2, "{\"use_sliding_window\":true}", &c, NULL),
+        MERAK_OK);
+    assert_true(!c.slides[20] && c.slides[21] && c.slides[23]);
+    assert_int_equal(load_patched(GEMMA2,
+                                  "{\"num_hidden_layers\":2,\"layer_types\":"
+                                  "[\"full_attention\",\"sliding_attention\"],"
+                                  "\"final_logit_softcapping\":null}",
+                                  &c, NULL),
+                     MERAK_OK);
+    assert_true(!c.slides[0] && c.slides[1] && c.logit_cap == 0);
 }
 
-static void a_sequence_longer_than_the_window_is_refused(void **state)
+/* Silence is transformers' own number, null is none. */
+static void silence_of_windows_is_not_null(void **state)
 {
-    struct merak_model_options opt = {1, 4097, MERAK_F32};
+    char text[sizeof(MISTRAL)] = MISTRAL;
     struct merak_hf_config c;
-    struct merak_model *m;
-    struct merak_error err;
 
     (void)state;
-    assert_int_equal(load(MISTRAL, &c, NULL), MERAK_OK);
-    for (opt.seq = 4096; opt.seq < 4098; opt.seq++) {
-        assert_int_equal(merak_model_create(&opt, &m, NULL), MERAK_OK);
-        merak_hf_describe(m, &c);
-        if (opt.seq == 4096)
-            assert_int_equal(merak_model_status(m, &err), MERAK_OK);
-        else
-            assert_int_not_equal(merak_model_status(m, &err), MERAK_OK);
-        merak_model_destroy(m);
-    }
-    assert_non_null(strstr(err.text, "sliding_window 4096"));
+    strcpy(strstr(text, ",\"sliding_window\""), "}");
+    assert_int_equal(load(text, &c, NULL), MERAK_OK);
+    assert_int_equal(c.window, 4096);
+    assert_int_equal(
+        load_patched(MISTRAL, "{\"sliding_window\":null}", &c, NULL), MERAK_OK);
+    assert_int_equal(c.window, 0);
 }
 
 /* What nothing here knows of is refused by name, or named and ignored. */
@@ -391,7 +424,7 @@ static void unknown_fields_are_named(void **state)
 static void harmless_fields_are_passed_over(void **state)
 {
     static const char *const gpt2 =
-        "{\"architectures\":[\"GPT2LMHeadModel\"],\"attn_pdrop\":0.0,"
+        "{\"architectures\":[\"GPT2LMHeadModel\"],\"attn_pdrop\":0.1,"
         "\"bos_token_id\":50256,\"n_ctx\":1024,\"output_past\":true,"
         "\"pad_token_id\":50256,\"summary_activation\":null,"
         "\"summary_first_dropout\":0.1,\"summary_type\":\"cls_index\","
@@ -411,19 +444,6 @@ static void harmless_fields_are_passed_over(void **state)
     assert_string_equal(c.note, "");
     if (load_patched(LLAMA, llama, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
-}
-
-/* Where transformers says less than 0.1 the difference is told, once. */
-static void what_is_assumed_is_noted(void **state)
-{
-    struct merak_hf_config c;
-
-    (void)state;
-    assert_int_equal(load(GPT2, &c, NULL), MERAK_OK);
-    assert_non_null(strstr(c.note, "attn_pdrop"));
-    assert_int_equal(load_patched(GPT2, "{\"attn_pdrop\":0}", &c, NULL),
-                     MERAK_OK);
-    assert_string_equal(c.note, "");
 }
 
 /* The file in a folder, and nothing that would have to be waited for. */
@@ -501,7 +521,8 @@ static struct merak_graph *describe(const char *text, size_t seq,
     return graph;
 }
 
-/* The counts transformers gives for GPT2LMHeadModel and Llama-2-7b. */
+/* The counts transformers gives for GPT2LMHeadModel, Llama-2-7b and
+ * gemma-2-2b. */
 static void models_have_as_many_parameters_as_published(void **state)
 {
     struct merak_model *m;
@@ -512,6 +533,9 @@ static void models_have_as_many_parameters_as_published(void **state)
     merak_model_destroy(m);
     assert_int_equal(merak_graph_param_count(describe(LLAMA, 4096, &m)),
                      6738415616);
+    merak_model_destroy(m);
+    assert_int_equal(merak_graph_param_count(describe(GEMMA2, 4096, &m)),
+                     2614341888);
     merak_model_destroy(m);
 }
 
@@ -560,6 +584,23 @@ static void flops_follow_the_closed_form(void **state)
     merak_model_destroy(m);
 }
 
+/* A window of a quarter of the sequence leaves W/T (2 - W/T) of the pairs. */
+static void flops_of_windows_are_fewer(void **state)
+{
+    struct merak_model *m;
+    const double T = 16384, W = 4096, C = 4096, L = 32;
+    double whole = L * 7 * T * T * C, seen = W / T * (2 - W / T), full, cut;
+    char text[sizeof(MISTRAL)] = MISTRAL;
+
+    (void)state;
+    cut = merak_graph_flops(describe(text, (size_t)T, &m));
+    merak_model_destroy(m);
+    strcpy(strstr(text, "4096}"), "null}");
+    full = merak_graph_flops(describe(text, (size_t)T, &m));
+    merak_model_destroy(m);
+    assert_true(fabs((full - cut) / (whole * (1 - seen)) - 1) < 1e-9);
+}
+
 static void a_sequence_longer_than_the_model_is_refused(void **state)
 {
     static const char *const text[] = {GPT2, LLAMA};
@@ -590,15 +631,15 @@ int main(void)
         cmocka_unit_test(other_families_are_read),
         cmocka_unit_test(rotary_positions_and_padding_are_read),
         cmocka_unit_test(windows_are_used_where_the_file_says),
-        cmocka_unit_test(a_sequence_longer_than_the_window_is_refused),
+        cmocka_unit_test(silence_of_windows_is_not_null),
         cmocka_unit_test(unknown_fields_are_named),
         cmocka_unit_test(harmless_fields_are_passed_over),
-        cmocka_unit_test(what_is_assumed_is_noted),
         cmocka_unit_test(a_folder_stands_for_its_config),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(models_have_as_many_parameters_as_published),
         cmocka_unit_test(only_matrices_decay),
         cmocka_unit_test(flops_follow_the_closed_form),
+        cmocka_unit_test(flops_of_windows_are_fewer),
         cmocka_unit_test(a_sequence_longer_than_the_model_is_refused),
     };
 

@@ -30,7 +30,8 @@ static struct merak_hf_config shape_of(enum merak_family family)
                                     .qkv_bias = family == MERAK_QWEN2,
                                     .qk_norm = family == MERAK_QWEN3,
                                     .qk_whole = family == MERAK_OLMO2,
-                                    .post_norm = family == MERAK_OLMO2};
+                                    .post_norm = family == MERAK_OLMO2,
+                                    .four_norms = family == MERAK_GEMMA2};
 }
 
 /* Rows of a fused tensor that parameters were found for. */
@@ -60,7 +61,7 @@ static void add_cover(struct cover *c, int *n, const struct merak_hf_tensor *t)
 static void parameters_and_tensors_are_the_same_elements(void **state)
 {
     (void)state;
-    for (int f = MERAK_GPT2; f <= MERAK_OLMO2; f++) {
+    for (int f = MERAK_GPT2; f <= MERAK_GEMMA2; f++) {
         struct merak_model_options opt = {1, 8, MERAK_F32};
         struct merak_hf_config c = shape_of((enum merak_family)f);
         struct merak_model *m;
@@ -115,6 +116,10 @@ static const struct {
     {MERAK_OLMO2,
      "model.layers.0.self_attn.k_norm.weight",
      {"model.layers.0.self_attn.k_norm.weight", false, true, 12, 1, 0, 12}},
+    {MERAK_GEMMA2,
+     "model.layers.1.pre_feedforward_layernorm.weight",
+     {"model.layers.1.pre_feedforward_layernorm.weight", false, true, 24, 1, 0,
+      24}},
     {MERAK_PHI3,
      "model.layers.1.self_attn.v_proj.weight",
      {"model.layers.1.self_attn.qkv_proj.weight", false, false, 12, 24, 36,

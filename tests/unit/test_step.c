@@ -51,6 +51,15 @@ static struct row rows[] = {
     {"hf/phi3.json", "hf/phi3.vec", "cpu", 1, 2, "1f1b"},
     {"hf/olmo2.json", "hf/olmo2.vec", "ref", 1, 2, "1f1b"},
     {"hf/olmo2.json", "hf/olmo2.vec", "cpu", 2, 1, "1f1b"},
+    {"hf/gpt2-dropout.json", "hf/gpt2-dropout.vec", "ref", 1, 2, "1f1b"},
+    {"hf/gpt2-dropout.json", "hf/gpt2-dropout.vec", "cpu", 2, 1, "gpipe"},
+    {"hf/dropout.json", "hf/dropout.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/mistral-window.json", "hf/mistral-window.vec", "ref", 1, 2, "1f1b"},
+    {"hf/mistral-window.json", "hf/mistral-window.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/qwen2-window.json", "hf/qwen2-window.vec", "cpu", 1, 2, "1f1b"},
+    {"hf/phi3-window.json", "hf/phi3-window.vec", "cpu", 2, 1, "1f1b"},
+    {"hf/gemma2.json", "hf/gemma2.vec", "ref", 1, 2, "1f1b"},
+    {"hf/gemma2.json", "hf/gemma2.vec", "cpu", 2, 1, "1f1b"},
 };
 
 struct fixture {

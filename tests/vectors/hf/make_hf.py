@@ -6,6 +6,8 @@ What transformers computes of NAME.json, in PyTorch's float64 but where
 transformers itself goes down to float32 (norms, rotary angles).  The format is
 that of ../gen_gpt2_llama.py, from which this takes weights and records;
 `losses` has one before each of 30 steps of AdamW, and one behind the last.
+What dropout keeps is by the numbers of base/rng.h and kernels/geometry.h,
+written here once more: seed 0, the step, sample 0 and 1 of a micro-batch.
 Run it in this folder; it needs PyTorch and transformers 5.
 """
 
@@ -28,6 +30,8 @@ SHAPE = {"vocab_size": 61, "hidden_size": 32, "intermediate_size": 48,
          "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "max_position_embeddings": 256,
          "rms_norm_eps": 1e-5, "rope_theta": 100.0}
+GPT2 = {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4,
+        "n_positions": 24}
 MODELS = {
     "llama3": {"model_type": "llama", "tie_word_embeddings": True,
                "pad_token_id": 7,
@@ -51,19 +55,115 @@ MODELS = {
     "phi3": {"model_type": "phi3", "pad_token_id": 60,
              "original_max_position_embeddings": 256},
     "olmo2": {"model_type": "olmo2"},
+    "gpt2-dropout": {"model_type": "gpt2"},
+    "dropout": {"model_type": "llama", "attention_dropout": 0.3},
+    "mistral-window": {"model_type": "mistral", "sliding_window": 5},
+    "qwen2-window": {"model_type": "qwen2", "use_sliding_window": True,
+                     "sliding_window": 3, "max_window_layers": 1},
+    "phi3-window": {"model_type": "phi3", "pad_token_id": None,
+                    "sliding_window": 7, "attention_dropout": 0.1,
+                    "original_max_position_embeddings": 256},
+    "gemma2": {"model_type": "gemma2", "head_dim": 10, "sliding_window": 4,
+               "query_pre_attn_scalar": 24, "attn_logit_softcapping": 1.5,
+               "final_logit_softcapping": 2.5},
 }
+M64 = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def rng_mix(a, b):
+    return plain.mix((a + GOLDEN * b) & M64)
+
+
+def rng_key(seed, name):
+    h = 0xCBF29CE484222325
+    for c in name.encode():
+        h = ((h ^ c) * 0x100000001B3) & M64
+    return rng_mix(h, seed)
+
+
+def rng_uniform(key, index):
+    """Philox4x32-10: elements of the stream `key`, an array of indices."""
+    low = np.uint64(0xFFFFFFFF)
+    block = np.asarray(index, dtype=np.uint64) // np.uint64(4)
+    c = [block & low, block >> np.uint64(32), block * np.uint64(0),
+         block * np.uint64(0)]
+    k = [key & 0xFFFFFFFF, key >> 32]
+    for _ in range(10):
+        p0 = c[0] * np.uint64(0xD2511F53)
+        p1 = c[2] * np.uint64(0xCD9E8D57)
+        c = [(p1 >> np.uint64(32)) ^ c[1] ^ np.uint64(k[0]), p1 & low,
+             (p0 >> np.uint64(32)) ^ c[3] ^ np.uint64(k[1]), p0 & low]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    word = np.choose(np.asarray(index) % 4, c)
+    return (word >> np.uint64(8)).astype(np.float64) / 2.0**24
+
+
+class Dropout:
+    """Stands for PyTorch's: streams are counted as they are used."""
+
+    def __init__(self):
+        self.step = self.stream = 0
+
+    def begin(self, step):
+        self.step, self.stream = step, 0
+
+    def __call__(self, x, p=0.5, training=True, inplace=False):
+        if p == 0 or not training:
+            return x
+        element = np.arange(x[0].numel()).reshape(x.shape[1:])
+        if x.ndim == 4:  # probabilities [B, H, queries, keys]
+            H, Q, K = x.shape[1:]
+            h, q, k = np.ogrid[:H, :Q, :K]
+            element = (h * K + k) * ((Q + 3) // 4 * 4) + q
+        keep = []
+        for sample in range(x.shape[0]):
+            key = rng_mix(rng_key(0, "dropout"), self.step)
+            key = rng_mix(rng_mix(key, sample), self.stream)
+            keep.append(rng_uniform(key, element) >= p)
+        self.stream += 1
+        return x * torch.tensor(np.array(keep)) / (1 - p)
+
+
+DROPOUT = Dropout()
+torch.nn.functional.dropout = DROPOUT
 
 
 class Parameter:
     """One of ours: the rows of a tensor of transformers that it is."""
 
-    def __init__(self, name, tensor, first, rows, shape):
+    def __init__(self, name, tensor, first, rows, shape, turned=False):
         self.name, self.tensor, self.shape = name, tensor, shape
-        self.rows = slice(first, first + rows)
+        self.rows, self.turned = slice(first, first + rows), turned
+
+    def of(self, tensor):
+        """Its rows of the tensor, or of the tensor's gradient."""
+        return (tensor.T if self.turned else tensor)[self.rows]
+
+
+def gpt2_parameters(c, model):
+    """Matrices but the tables are [in, out] there."""
+    C, H = c.n_embd, c.n_head
+    heads = {"c_attn": (3, H, C // H)}
+    out = []
+    for name, p in model.named_parameters():
+        end = name.rsplit(".", 2)[-2]
+        turned = p.ndim == 2 and end.startswith("c_")
+        shape = tuple(p.T.shape if turned else p.shape)
+        if end == "c_attn":
+            shape = heads[end] + shape[1:]
+        elif name.endswith("attn.c_proj.weight"):
+            shape = (C, H, C // H)
+        rows = p.shape[1] if turned else p.shape[0]
+        out.append(Parameter(name.replace("transformer.", ""), p, 0, rows,
+                             shape, turned))
+    return out
 
 
 def parameters(c, model):
     """All of ours, from the names and shapes of transformers' tensors."""
+    if c.model_type == "gpt2":
+        return gpt2_parameters(c, model)
     H, G = c.num_attention_heads, c.num_key_value_heads
     C, F = c.hidden_size, c.intermediate_size
     D = getattr(c, "head_dim", None) or C // H
@@ -94,21 +194,22 @@ def parameters(c, model):
     return out
 
 
-def form_of(name, shape):
-    if name.endswith("norm.weight"):
-        return 1.0, 0.5
+def form_of(name, c):
+    if name.endswith("norm.weight") or ".ln_" in "." + name:
+        if name.endswith("weight"):
+            return 0.0 if c.model_type == "gemma2" else 1.0, 0.5
     return 0.0, 0.2 if name.endswith(".bias") else 0.4
 
 
-def set_weights(params, seed):
+def set_weights(params, c, seed):
     out = []
     with torch.no_grad():
         for i, p in enumerate(params):
             key = plain.mix(seed + i)
-            centre, width = form_of(p.name, p.shape)
+            centre, width = form_of(p.name, c)
             u = plain.uniform(key, math.prod(p.shape))
             x = (centre + width * (u - 0.5)).astype(np.float32)
-            rows = p.tensor[p.rows]
+            rows = p.of(p.tensor)
             rows.copy_(torch.tensor(x.astype(np.float64)).reshape(rows.shape))
             out.append(plain.record("param/" + p.name, "w", p.shape,
                                     struct.pack("<ddQ", centre, width, key)))
@@ -116,7 +217,7 @@ def set_weights(params, seed):
 
 
 def run(name, fields, seed):
-    config = {**SHAPE, **fields}
+    config = {**(GPT2 if fields["model_type"] == "gpt2" else SHAPE), **fields}
     if "rope_theta" in config.get("rope_parameters", {}):
         del config["rope_theta"]
     with open(name + ".json", "w") as f:
@@ -124,7 +225,9 @@ def run(name, fields, seed):
         f.write("\n")
     c = AutoConfig.for_model(**config)
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(c, attn_implementation="sdpa")
+    drops = getattr(c, "attention_dropout", 0) or getattr(c, "attn_pdrop", 0)
+    kind = "eager" if drops or c.model_type == "gemma2" else "sdpa"
+    model = AutoModelForCausalLM.from_config(c, attn_implementation=kind)
     model = model.double().train()
     params = parameters(c, model)
     ids = plain.uniform(plain.mix(seed ^ 0xDA7A), B * (T + 1)) * c.vocab_size
@@ -135,7 +238,7 @@ def run(name, fields, seed):
     out = [plain.array("config", "i", [B, T]),
            plain.array("tokens", "i", tokens),
            plain.array("targets", "i", targets)]
-    out += set_weights(params, seed)
+    out += set_weights(params, c, seed)
     groups = [[], []]
     for p in model.parameters():
         groups[p.ndim < 2].append(p)
@@ -146,6 +249,7 @@ def run(name, fields, seed):
     losses = []
     for step in range(STEPS + 1):
         adam.zero_grad()
+        DROPOUT.begin(step)
         logits = model(torch.tensor(tokens)).logits
         loss = torch.nn.functional.cross_entropy(
             logits.reshape(-1, c.vocab_size),
@@ -154,7 +258,7 @@ def run(name, fields, seed):
         loss.backward()
         if step == 0:
             out += [plain.array("grad/" + p.name, "f",
-                                p.tensor.grad[p.rows].reshape(p.shape).numpy())
+                                p.of(p.tensor.grad).reshape(p.shape).numpy())
                     for p in params]
             out += [plain.norm("param_norm", model.parameters()),
                     plain.norm("grad_norm",
