@@ -100,6 +100,24 @@ struct merak_shard_options merak_plan_shards(const struct merak_plan *plan)
                                         .shared = merak_plan_shared(plan)};
 }
 
+int merak_plan_slices(const struct merak_plan *plan)
+{
+    int slices = merak_schedule_slices(plan->schedule);
+
+    return slices > 1 ? slices : 1;
+}
+
+int merak_plan_units(const struct merak_plan *plan)
+{
+    return plan->microbatches / (plan->sub_pipeline ? 2 : 1) *
+           merak_plan_slices(plan);
+}
+
+int merak_plan_passes(const struct merak_plan *plan)
+{
+    return plan->passes > 0 ? plan->passes : 1;
+}
+
 struct merak_schedule_args
 merak_plan_schedule_args(const struct merak_plan *plan, int stage)
 {
@@ -108,7 +126,7 @@ merak_plan_schedule_args(const struct merak_plan *plan, int stage)
         .microbatches = plan->microbatches / (plan->sub_pipeline ? 2 : 1),
         .chunks = merak_plan_chunks(plan),
         .slices = merak_schedule_slices(plan->schedule),
-        .passes = plan->passes > 0 ? plan->passes : 1,
+        .passes = merak_plan_passes(plan),
         .stage = stage};
 }
 

@@ -95,6 +95,11 @@ int merak_plan_shared(const struct merak_plan *plan);
 int merak_plan_parts(const struct merak_plan *plan);
 /* How the model is to be sharded for the plan. */
 struct merak_shard_options merak_plan_shards(const struct merak_plan *plan);
+/* Slices of a micro-batch, 1 without; units of a step, each a slice of a
+ * micro-batch or pair; and forwards of each. */
+int merak_plan_slices(const struct merak_plan *plan);
+int merak_plan_units(const struct merak_plan *plan);
+int merak_plan_passes(const struct merak_plan *plan);
 /* What the plan's schedule is asked with for a stage. */
 struct merak_schedule_args
 merak_plan_schedule_args(const struct merak_plan *plan, int stage);

@@ -71,7 +71,7 @@ static size_t place_of(const struct merak_timetable *table,
     const struct merak_schedule_args *args = &table->args;
     size_t i = kind == MERAK_ACT_F ? 0 : 1;
 
-    i = i * (size_t)table->n_parts + (size_t)part;
+    i = i * (size_t)table->lists->n_parts + (size_t)part;
     i = i * (size_t)args->microbatches + (size_t)a->microbatch;
     i = i * (size_t)args->slices + (size_t)a->slice;
     return i * (size_t)args->passes + (size_t)pass;
@@ -81,7 +81,7 @@ static size_t n_places(const struct merak_timetable *table)
 {
     const struct merak_schedule_args *args = &table->args;
 
-    return 2 * (size_t)table->n_parts * (size_t)args->microbatches *
+    return 2 * (size_t)table->lists->n_parts * (size_t)args->microbatches *
            (size_t)args->slices * (size_t)args->passes;
 }
 
@@ -93,7 +93,7 @@ static void list_ends(const struct merak_timetable *table, int stage,
 
     for (int i = 0; i < row->n; i++) {
         const struct merak_action *a = &row->action[i];
-        int part = table->place[stage * table->args.chunks + a->chunk];
+        int part = table->lists->part[stage * table->args.chunks + a->chunk];
 
         if (a->kind == MERAK_ACT_F || a->kind == MERAK_ACT_B)
             end[place_of(table, a->kind, part, a, a->pass)] = row->end[i];
@@ -171,12 +171,12 @@ static void read_play(struct merak_build *b,
 
 static void play(struct merak_build *b, struct merak_timetable *table)
 {
-    size_t bytes = (size_t)table->n_parts * sizeof(double);
+    size_t bytes = (size_t)table->lists->n_parts * sizeof(double);
     double *f = merak_build_alloc(b, bytes);
     double *back = merak_build_alloc(b, bytes);
     struct merak_schedule_cost cost = {.f = f, .b = back, .meet = true};
 
-    for (int p = 0; p < table->n_parts && b->rc == MERAK_OK; p++) {
+    for (int p = 0; p < table->lists->n_parts && b->rc == MERAK_OK; p++) {
         f[p] = 1;
         back[p] = 2;
     }

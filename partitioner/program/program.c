@@ -72,11 +72,6 @@ void merak_program_call(const struct merak_program *program,
 
 /* --- building ------------------------------------------------------------- */
 
-static int plan_passes(const struct merak_plan *plan)
-{
-    return plan->passes > 0 ? plan->passes : 1;
-}
-
 static int graph_passes(const struct merak_graph *graph)
 {
     return graph->passes > 0 ? graph->passes : 1;
@@ -104,13 +99,14 @@ static enum merak_status check_plan(const struct merak_sharded *sharded,
                           "all stages, and cut in %d",
                           plan->tp, plan->pp, merak_plan_chunks(plan), tp,
                           sharded->n_shared, stages->n);
-    if (plan_passes(plan) != graph_passes(sharded->graph))
+    if (merak_plan_passes(plan) != graph_passes(sharded->graph))
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the plan says %d forward passes, but the model "
                           "runs %d",
-                          plan_passes(plan), graph_passes(sharded->graph));
+                          merak_plan_passes(plan),
+                          graph_passes(sharded->graph));
     /* instructions are counted in ints */
-    most = INT_MAX / 16 / sharded->graph->n_nodes / plan_passes(plan);
+    most = INT_MAX / 16 / sharded->graph->n_nodes / merak_plan_passes(plan);
     if (plan->microbatches > most)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "%d micro-batches a step: expected at most %d for "
@@ -242,9 +238,10 @@ static void run_passes(struct merak_build *b)
     }
 }
 
-/* An action's sends may be under way during the next; where the schedule
- * sends long before the receiver's turn, its buffers are kept for longer, or
- * stages would wait for each other. */
+/* What an action sends is kept for send_lag actions more, and the one behind
+ * them is the first that may have to wait for it.  Where the schedule sends
+ * long before the receiver's turn that is more than one, or stages would wait
+ * for each other. */
 static enum merak_status find_send_lag(struct merak_build *b,
                                        const struct merak_plan *plan,
                                        struct merak_error *err)
@@ -292,7 +289,7 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                             .graph = sharded->graph,
                             .stages = stages,
                             .opt = opt != NULL ? opt : &none,
-                            .passes = plan_passes(plan),
+                            .passes = merak_plan_passes(plan),
                             .err = err};
     enum merak_status rc;
 

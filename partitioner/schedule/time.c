@@ -1,76 +1,117 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* time.c - how long a schedule takes, by its actions
  *
- * Every action has a cell, found by what it is, not by where: kind, part,
- * micro-batch, slice, pass.  A stage's next action can be timed when the
- * cells it needs are, so stages are advanced in turn, each as far as it gets,
- * until all are through.  Where none gets any further, nothing ever will:
- * that is a deadlock, whatever the durations.
+ * Lists are checked first: every action that there has to be is there, as often
+ * as it has to be, and behind those of its own stage that it needs.  Then they
+ * are played (player.h).  Where no stage gets any further, none ever will: that
+ * is a deadlock, whatever the durations.
  */
 #include "config.h"
 
 #include "partitioner/schedule/time.h"
 
 #include "base/error.h"
+#include "partitioner/schedule/player.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_NEEDS 5
 #define N_KINDS 4
 
-struct cell {
-    int stage, at; /* where it is listed; a shared block: the last place */
-    int listed;    /* times */
-    int left;      /* of these, not timed yet */
-    double end;    /* the latest */
-    double met;    /* when all stages had come to it */
-};
+static enum merak_status fill_row(struct merak_timetable *table, int stage,
+                                  struct merak_error *err)
+{
+    struct merak_timetable_row *row = &table->row[stage];
+    struct merak_schedule_args args = table->args;
+    size_t n;
 
-/* A stage, part of the way through its list. */
-struct front {
-    int at;     /* the next action */
-    double now; /* end of the one before */
-    int *sent;  /* actions whose output goes to another stage, in order */
-    int n_sent;
-    int n_taken;  /* of these, how many are known to be through */
-    double taken; /* when */
-};
+    args.stage = stage;
+    row->n = merak_schedule_count(table->sched, &args);
+    n = (size_t)row->n;
+    row->action = calloc(n, sizeof(*row->action));
+    row->start = calloc(n, sizeof(*row->start));
+    row->end = calloc(n, sizeof(*row->end));
+    if (row->action == NULL || row->start == NULL || row->end == NULL)
+        return merak_fail_nomem(err, n * sizeof(*row->action));
+    merak_schedule_fill(table->sched, &args, row->action);
+    return MERAK_OK;
+}
 
-struct run {
-    struct merak_timetable *table;
-    const struct merak_schedule_cost *cost;
-    struct cell *cell;
-    struct front *front;
-};
+enum merak_status merak_timetable_create(const struct merak_schedule *sched,
+                                         const struct merak_schedule_args *args,
+                                         struct merak_timetable **table_p,
+                                         struct merak_error *err)
+{
+    struct merak_timetable *table = NULL;
+    enum merak_status rc = merak_schedule_check(sched, args, err);
 
-/* --- cells ---------------------------------------------------------------- */
+    if (rc != MERAK_OK)
+        return rc;
+    table = calloc(1, sizeof(*table));
+    if (table == NULL)
+        return merak_fail_nomem(err, sizeof(*table));
+    table->sched = sched;
+    table->forward_only = sched->forward_only;
+    table->args = merak_schedule_defaults(sched, args);
+    table->lists = merak_lists_create(sched, args);
+    table->row = calloc((size_t)args->stages, sizeof(*table->row));
+    if (table->lists == NULL || table->row == NULL)
+        rc = merak_fail_nomem(err, sizeof(*table->row));
+    for (int s = 0; s < args->stages && rc == MERAK_OK; s++)
+        rc = fill_row(table, s, err);
+    if (rc == MERAK_OK)
+        *table_p = table;
+    else
+        merak_timetable_destroy(table);
+    return rc;
+}
+
+void merak_timetable_destroy(struct merak_timetable *table)
+{
+    if (table == NULL)
+        return;
+    for (int s = 0; table->row != NULL && s < table->args.stages; s++) {
+        free(table->row[s].action);
+        free(table->row[s].start);
+        free(table->row[s].end);
+    }
+    free(table->row);
+    merak_lists_destroy(table->lists);
+    free(table);
+}
+
+void merak_timetable_forward(struct merak_timetable *table)
+{
+    for (int s = 0; s < table->args.stages; s++)
+        table->row[s].n =
+            merak_actions_forward(table->row[s].action, table->row[s].n);
+    table->forward_only = true;
+}
+
+/* --- are the lists complete and in order? --------------------------------- */
+
+/* How often the actions of all stages are listed, by what they are; and of the
+ * stage that is looked at, which have come. */
+struct ledger {
+    const struct merak_timetable *table;
+    int *listed, *seen_on;
+};
 
 static int part_of(const struct merak_timetable *table, int stage, int chunk)
 {
-    return table->place[stage * table->args.chunks + chunk];
+    return table->lists->part[stage * table->args.chunks + chunk];
 }
 
-static struct cell *cell_of(const struct run *run, enum merak_action_kind kind,
-                            int part, const struct merak_action *a)
+static size_t cell_of(const struct merak_timetable *table, int stage,
+                      const struct merak_action *a)
 {
-    const struct merak_schedule_args *args = &run->table->args;
-    size_t i = (size_t)kind * (size_t)run->table->n_parts + (size_t)part;
+    const struct merak_schedule_args *args = &table->args;
+    int part = part_of(table, stage, a->chunk);
+    size_t i = (size_t)a->kind * (size_t)table->lists->n_parts + (size_t)part;
 
     i = i * (size_t)args->microbatches + (size_t)a->microbatch;
     i = i * (size_t)args->slices + (size_t)a->slice;
-    return &run->cell[i * (size_t)args->passes + (size_t)a->pass];
-}
-
-static struct cell *cell_at(const struct run *run, enum merak_action_kind kind,
-                            int part, const struct merak_action *a, int slice,
-                            int pass)
-{
-    struct merak_action other = *a;
-
-    other.slice = slice;
-    other.pass = pass;
-    return cell_of(run, kind, part, &other);
+    return i * (size_t)args->passes + (size_t)a->pass;
 }
 
 /* "B3", with what else tells it from others. */
@@ -98,14 +139,14 @@ static bool in_range(const struct merak_schedule_args *args,
            a->pass < (a->kind == MERAK_ACT_F ? args->passes : 1);
 }
 
-static enum merak_status list_cells(struct run *run, struct merak_error *err)
+static enum merak_status count_listed(struct ledger *ledger,
+                                      struct merak_error *err)
 {
-    const struct merak_timetable *table = run->table;
+    const struct merak_timetable *table = ledger->table;
 
     for (int s = 0; s < table->args.stages; s++) {
         for (int i = 0; i < table->row[s].n; i++) {
             const struct merak_action *a = &table->row[s].action[i];
-            struct cell *cell;
 
             if (!in_range(&table->args, a))
                 return merak_fail(err, MERAK_ERR_CONFIG,
@@ -113,11 +154,7 @@ static enum merak_status list_cells(struct run *run, struct merak_error *err)
                                   "%d, slice %d, pass %d do not exist",
                                   s, i, a->microbatch, a->chunk, a->slice,
                                   a->pass);
-            cell = cell_of(run, a->kind, part_of(table, s, a->chunk), a);
-            cell->stage = s;
-            cell->at = i;
-            cell->listed++;
-            cell->left++;
+            ledger->listed[cell_of(table, s, a)]++;
         }
     }
     return MERAK_OK;
@@ -141,15 +178,15 @@ static int times_due(const struct merak_timetable *table,
     return 0;
 }
 
-static enum merak_status check_due(const struct run *run, int stage,
+static enum merak_status check_due(const struct ledger *ledger, int stage,
                                    const struct merak_action *a,
                                    struct merak_error *err)
 {
-    const struct merak_timetable *table = run->table;
+    const struct merak_timetable *table = ledger->table;
     int part = part_of(table, stage, a->chunk);
     int due = times_due(table, a);
-    int holders = table->part[part].shared ? table->args.stages : 1;
-    int listed = cell_of(run, a->kind, part, a)->listed;
+    int holders = part >= table->lists->chain ? table->args.stages : 1;
+    int listed = ledger->listed[cell_of(table, stage, a)];
     char name[48];
 
     if (due < 0 ? listed <= holders : listed == due * holders)
@@ -161,17 +198,18 @@ static enum merak_status check_due(const struct run *run, int stage,
 }
 
 /* Every forward and backward once, and what may be at most once. */
-static enum merak_status check_complete(const struct run *run,
+static enum merak_status check_complete(const struct ledger *ledger,
                                         struct merak_error *err)
 {
-    const struct merak_schedule_args *args = &run->table->args;
+    const struct merak_schedule_args *args = &ledger->table->args;
     int each = args->chunks * args->microbatches * args->slices * args->passes;
     enum merak_status rc = MERAK_OK;
 
     for (int s = 0; s < args->stages; s++) {
         for (int i = 0; i < N_KINDS * each && rc == MERAK_OK; i++) {
             int left = i / N_KINDS;
-            struct merak_action a = {.kind = (enum merak_action_kind)(i % 4)};
+            struct merak_action a = {.kind =
+                                         (enum merak_action_kind)(i % N_KINDS)};
 
             a.pass = left % args->passes;
             left /= args->passes;
@@ -179,274 +217,341 @@ static enum merak_status check_complete(const struct run *run,
             left /= args->slices;
             a.microbatch = left % args->microbatches;
             a.chunk = left / args->microbatches;
-            rc = check_due(run, s, &a, err);
+            rc = check_due(ledger, s, &a, err);
         }
     }
     return rc;
 }
 
-/* --- what an action needs, and who needs it ------------------------------- */
+/* What an action needs of its own stage: at most this many. */
+#define MOST_NEEDS 3
 
-static int forward_needs(const struct run *run, int part,
-                         const struct merak_action *a, struct cell **need)
+static int list_needs(const struct ledger *ledger, int stage,
+                      const struct merak_action *a, struct merak_action *need)
 {
-    const struct merak_timetable_part *place = &run->table->part[part];
+    const struct merak_schedule_args *args = &ledger->table->args;
     int n = 0;
 
-    if (place->before >= 0)
-        need[n++] = cell_of(run, MERAK_ACT_F, place->before, a);
-    if (place->block >= 0)
-        need[n++] = cell_of(run, MERAK_ACT_F, place->block, a);
-    if (part == 0 && a->pass > 0)
-        need[n++] = cell_at(run, MERAK_ACT_F, run->table->chain - 1, a,
-                            a->slice, a->pass - 1);
-    if (a->slice > 0)
-        need[n++] = cell_at(run, MERAK_ACT_F, part, a, a->slice - 1, a->pass);
-    return n;
-}
-
-static int backward_needs(const struct run *run, int part,
-                          const struct merak_action *a, struct cell **need)
-{
-    const struct merak_schedule_args *args = &run->table->args;
-    const struct merak_timetable_part *place = &run->table->part[part];
-    struct cell *again = cell_of(run, MERAK_ACT_R, part, a);
-    int n = 0;
-
-    need[n++] =
-        cell_at(run, MERAK_ACT_F, part, a, args->slices - 1, args->passes - 1);
+    for (int i = 0; i < MOST_NEEDS; i++)
+        need[i] = *a;
+    if (a->kind == MERAK_ACT_F) {
+        if (a->slice > 0)
+            need[n++].slice = a->slice - 1;
+        return n;
+    }
+    if (a->kind == MERAK_ACT_W) {
+        need[0].kind = MERAK_ACT_B;
+        return 1;
+    }
+    need[0].kind = MERAK_ACT_F;
+    need[0].pass = args->passes - 1;
+    if (a->kind == MERAK_ACT_R)
+        return 1;
+    need[n++].slice = args->slices - 1;
     if (a->slice < args->slices - 1)
-        need[n++] = cell_at(run, MERAK_ACT_B, part, a, a->slice + 1, 0);
-    if (place->after >= 0)
-        need[n++] = cell_of(run, MERAK_ACT_B, place->after, a);
-    if (place->tail >= 0)
-        need[n++] = cell_of(run, MERAK_ACT_B, place->tail, a);
-    if (again->listed > 0)
-        need[n++] = again;
-    return n;
+        need[n++].slice = a->slice + 1;
+    need[n].kind = MERAK_ACT_R;
+    return n + (ledger->listed[cell_of(ledger->table, stage, &need[n])] > 0);
 }
 
-static int list_needs(const struct run *run, int part,
-                      const struct merak_action *a, struct cell **need)
+static enum merak_status check_order(struct ledger *ledger, int stage,
+                                     struct merak_error *err)
 {
-    switch (a->kind) {
-    case MERAK_ACT_F:
-        return forward_needs(run, part, a, need);
-    case MERAK_ACT_B:
-        return backward_needs(run, part, a, need);
-    case MERAK_ACT_W:
-        need[0] = cell_of(run, MERAK_ACT_B, part, a);
-        return 1;
-    case MERAK_ACT_R:
-        need[0] = cell_at(run, MERAK_ACT_F, part, a, a->slice,
-                          run->table->args.passes - 1);
-        return 1;
+    const struct merak_timetable *table = ledger->table;
+    const struct merak_timetable_row *row = &table->row[stage];
+
+    for (int i = 0; i < row->n; i++) {
+        const struct merak_action *a = &row->action[i];
+        struct merak_action need[MOST_NEEDS];
+        int n = list_needs(ledger, stage, a, need);
+        char name[48], other[48];
+
+        while (n > 0 && ledger->seen_on[cell_of(table, stage, &need[n - 1])] ==
+                            stage + 1)
+            n--;
+        if (n > 0) {
+            name_action(table, a, name, sizeof(name));
+            name_action(table, &need[n - 1], other, sizeof(other));
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "stage %d, action %d: %s stands before %s", stage,
+                              i, name, other);
+        }
+        ledger->seen_on[cell_of(table, stage, a)] = stage + 1;
     }
-    return 0;
+    return MERAK_OK;
 }
 
-/* The action on another stage that this one's output is sent to, or NULL.
- * What goes in and out of shared blocks is no point-to-point transfer. */
-static const struct cell *receiver(const struct run *run, int stage,
-                                   const struct merak_action *a)
+static enum merak_status check_lists(const struct merak_timetable *table,
+                                     struct merak_error *err)
+{
+    const struct merak_schedule_args *args = &table->args;
+    size_t n = (size_t)N_KINDS * (size_t)table->lists->n_parts *
+               (size_t)args->microbatches * (size_t)args->slices *
+               (size_t)args->passes;
+    struct ledger ledger = {.table = table,
+                            .listed = calloc(n, sizeof(*ledger.listed)),
+                            .seen_on = calloc(n, sizeof(*ledger.seen_on))};
+    enum merak_status rc = MERAK_OK;
+
+    if (ledger.listed == NULL || ledger.seen_on == NULL)
+        rc = merak_fail_nomem(err, n * sizeof(*ledger.listed));
+    if (rc == MERAK_OK)
+        rc = count_listed(&ledger, err);
+    if (rc == MERAK_OK)
+        rc = check_complete(&ledger, err);
+    for (int s = 0; s < args->stages && rc == MERAK_OK; s++)
+        rc = check_order(&ledger, s, err);
+    free(ledger.listed);
+    free(ledger.seen_on);
+    return rc;
+}
+
+/* --- the play ------------------------------------------------------------- */
+
+/* One play or several of a timetable's lists. */
+struct run {
+    struct merak_timetable *table;
+    struct merak_player player;
+    struct merak_sends sends;
+    double *cost; /* what player.cost points to */
+};
+
+/* The next action of the kind on the model's way, in another stage's list, that
+ * reads what this one sends; *part_p, *pass_p: which it is.  What goes in and
+ * out of blocks of all stages is no transfer. */
+static bool find_reader(const struct merak_lists *lists, int part,
+                        const struct merak_step_action *a, int *part_p,
+                        int *pass_p)
+{
+    *part_p = a->kind == MERAK_ACT_F ? part + 1 : part - 1;
+    *pass_p = a->pass;
+    if (part >= lists->chain ||
+        (a->kind != MERAK_ACT_F && a->kind != MERAK_ACT_B))
+        return false;
+    if (*part_p == lists->chain && a->pass < lists->passes - 1) {
+        *part_p = 0;
+        *pass_p = a->pass + 1;
+    }
+    return *part_p >= 0 && *part_p < lists->chain &&
+           lists->stage_of[*part_p] != lists->stage_of[part];
+}
+
+static size_t place_of(const struct merak_lists *lists,
+                       enum merak_action_kind kind, int part, int unit,
+                       int pass)
+{
+    size_t i = (size_t)part * 2 + (kind == MERAK_ACT_B);
+
+    i = i * (size_t)lists->units + (size_t)unit;
+    return i * (size_t)lists->passes + (size_t)pass;
+}
+
+/* Where each of a single stage's forwards and backwards stands in its list. */
+static void find_places(const struct merak_lists *lists, int *at)
+{
+    for (int s = 0; s < lists->stages; s++) {
+        const struct merak_step_action *list = merak_lists_of(lists, s);
+
+        for (int i = 0; i < lists->n[s]; i++) {
+            const struct merak_step_action *a = &list[i];
+            int part = lists->part[s * lists->chunks + a->chunk];
+
+            if (a->kind == MERAK_ACT_F || a->kind == MERAK_ACT_B)
+                at[place_of(lists, a->kind, part, a->unit, a->pass)] = i;
+        }
+    }
+}
+
+static void find_takers(struct run *run, const int *at, double hop)
+{
+    const struct merak_lists *lists = run->table->lists;
+
+    for (int s = 0; s < lists->stages; s++) {
+        const struct merak_step_action *list = merak_lists_of(lists, s);
+
+        for (int i = 0; i < lists->n[s]; i++) {
+            struct merak_taker *to = &run->sends.taker[s * lists->room + i];
+            int part = lists->part[s * lists->chunks + list[i].chunk], pass;
+
+            *to = (struct merak_taker){.stage = -1, .hop = hop};
+            if (!find_reader(lists, part, &list[i], &part, &pass))
+                continue;
+            to->stage = lists->stage_of[part];
+            to->at =
+                at[place_of(lists, list[i].kind, part, list[i].unit, pass)];
+        }
+    }
+}
+
+static double share(const struct merak_timetable *table, const double *by_part,
+                    int part)
+{
+    return by_part == NULL ? 0 : by_part[part] / table->args.slices;
+}
+
+/* Blocks of all stages drop nothing. */
+static void set_costs(struct run *run, const struct merak_schedule_cost *cost)
 {
     const struct merak_timetable *table = run->table;
-    int part = part_of(table, stage, a->chunk);
-    const struct merak_timetable_part *place = &table->part[part];
-    const struct cell *to = NULL;
+    const struct merak_lists *lists = table->lists;
+    int parts = lists->n_parts, chain = lists->chain;
+    int hops = (parts - chain) * lists->stages;
+    double *f = run->cost, *b = f + parts, *again = b + parts;
+    double *w = again + parts, *r = w + parts, *up = r + parts, *hop = up;
 
-    if (place->shared)
-        return NULL;
-    if (a->kind == MERAK_ACT_F && place->after >= 0)
-        to = cell_of(run, MERAK_ACT_F, place->after, a);
-    else if (a->kind == MERAK_ACT_F && a->pass < table->args.passes - 1)
-        to = cell_at(run, MERAK_ACT_F, 0, a, a->slice, a->pass + 1);
-    else if (a->kind == MERAK_ACT_B && place->before >= 0)
-        to = cell_of(run, MERAK_ACT_B, place->before, a);
-    return to != NULL && to->stage != stage ? to : NULL;
-}
+    for (int k = 0; k < parts; k++) {
+        bool recomputes = k < chain && lists->recomputes[lists->stage_of[k]];
 
-/* --- time ----------------------------------------------------------------- */
-
-static double share(const struct run *run, const double *by_part, int part)
-{
-    return by_part == NULL ? 0 : by_part[part] / run->table->args.slices;
-}
-
-static double duration(const struct run *run, int stage,
-                       const struct merak_action *a)
-{
-    const struct merak_schedule_cost *cost = run->cost;
-    int part = part_of(run->table, stage, a->chunk);
-    double again =
-        run->table->row[stage].recomputes ? share(run, cost->r, part) : 0;
-
-    switch (a->kind) {
-    case MERAK_ACT_F:
-        return share(run, cost->f, part);
-    case MERAK_ACT_B:
-        return share(run, cost->b, part) +
-               (run->table->sched->splits_w ? 0 : share(run, cost->w, part)) +
-               (cell_of(run, MERAK_ACT_R, part, a)->listed > 0 ? 0 : again);
-    case MERAK_ACT_W:
-        return share(run, cost->w, part);
-    case MERAK_ACT_R:
-        return again;
+        f[k] = share(table, cost->f, k);
+        w[k] = share(table, cost->w, k);
+        r[k] = recomputes ? share(table, cost->r, k) : 0;
+        b[k] = share(table, cost->b, k);
+        b[k] += table->sched->splits_w ? 0 : w[k];
+        again[k] = b[k] + r[k];
     }
-    return 0;
+    for (int i = 0; i < (hops > parts ? hops : parts); i++)
+        up[i] = cost->hop;
+    run->player.cost = (struct merak_play_cost){.f = f,
+                                                .b = b,
+                                                .b_recomputing = again,
+                                                .w = w,
+                                                .r = r,
+                                                .up = up,
+                                                .down = up,
+                                                .recycled = cost->hop,
+                                                .hop = hop,
+                                                .f_latency = f + chain,
+                                                .b_latency = b + chain,
+                                                .unposted = cost->send_lag == 0,
+                                                .all_meet = cost->meet};
 }
 
-static double later(double a, double b)
+static enum merak_status init_sends(struct run *run, double hop,
+                                    struct merak_error *err)
 {
-    return a > b ? a : b;
-}
+    const struct merak_lists *lists = run->table->lists;
+    size_t stages = (size_t)lists->stages;
+    size_t places = 2 * (size_t)lists->n_parts * (size_t)lists->units *
+                    (size_t)lists->passes;
+    struct merak_sends *sends = &run->sends;
+    int *at = calloc(places, sizeof(*at));
 
-/* Has what this cell stands for come?  If so, no start before *start. */
-static bool has_come(const struct run *run, int stage, const struct cell *cell,
-                     double *start)
-{
-    double came = cell->end;
-
-    if (cell->left > 0)
-        return false;
-    if (cell->listed == 1 && cell->stage != stage) {
-        if (run->cost->send_lag > 0)
-            came = later(came, run->front[stage].now);
-        came += run->cost->hop;
+    sends->taker = calloc(stages * (size_t)lists->room, sizeof(*sends->taker));
+    sends->n_taken = calloc(stages, sizeof(*sends->n_taken));
+    sends->taken = calloc(stages, sizeof(*sends->taken));
+    if (at == NULL || sends->taker == NULL || sends->n_taken == NULL ||
+        sends->taken == NULL) {
+        free(at);
+        return merak_fail_nomem(err, places * sizeof(*at));
     }
-    *start = later(*start, came);
-    return true;
+    find_places(lists, at);
+    find_takers(run, at, hop);
+    run->player.sends = sends;
+    free(at);
+    return MERAK_OK;
 }
 
-/* Has what was sent been taken as far as it must?  If so, no start before
- * *start. */
-static bool is_taken(const struct run *run, int stage, double *start)
+static enum merak_status run_init(struct run *run,
+                                  const struct merak_schedule_cost *cost,
+                                  bool sends, struct merak_error *err)
 {
-    const struct merak_timetable_row *row = run->table->row;
-    struct front *front = &run->front[stage];
+    struct merak_timetable *table = run->table;
+    const struct merak_lists *lists = table->lists;
+    size_t stages = (size_t)lists->stages, parts = (size_t)lists->n_parts;
+    size_t actions = stages * (size_t)lists->room;
+    enum merak_status rc = check_lists(table, err);
+    bool ok = true;
 
-    if (run->cost->send_lag == 0)
-        return true;
-    while (front->n_taken < front->n_sent &&
-           front->sent[front->n_taken] <= front->at - run->cost->send_lag) {
-        int at = front->sent[front->n_taken];
-        const struct cell *to = receiver(run, stage, &row[stage].action[at]);
-        double begun = row[stage].end[at];
-
-        if (run->front[to->stage].at < to->at)
-            return false;
-        if (to->at > 0)
-            begun = later(begun, row[to->stage].end[to->at - 1]);
-        front->taken = later(front->taken, begun + run->cost->hop);
-        front->n_taken++;
-    }
-    *start = later(*start, front->taken);
-    return true;
+    for (int s = 0; s < lists->stages && rc == MERAK_OK && ok; s++)
+        ok = merak_lists_set(table->lists, s, table->row[s].action,
+                             table->row[s].n);
+    if (rc != MERAK_OK)
+        return rc;
+    run->cost = calloc(6 * parts + parts * stages, sizeof(*run->cost));
+    ok = merak_player_init(&run->player, lists) && ok;
+    run->player.start = calloc(2 * actions, sizeof(*run->player.start));
+    if (!ok || run->cost == NULL || run->player.start == NULL)
+        return merak_fail_nomem(err, actions * sizeof(*run->player.start));
+    run->player.finish = run->player.start + actions;
+    set_costs(run, cost);
+    return sends ? init_sends(run, cost->hop, err) : MERAK_OK;
 }
 
-/* May the stage's next action start?  If so, no start before *start. */
-static bool is_ready(const struct run *run, int stage, double *start)
+static void run_fini(struct run *run)
 {
-    const struct merak_timetable_row *row = &run->table->row[stage];
-    const struct merak_action *a = &row->action[run->front[stage].at];
-    struct cell *need[MAX_NEEDS];
-    int part = part_of(run->table, stage, a->chunk);
-
-    *start = later(*start, run->front[stage].now);
-    if (!is_taken(run, stage, start))
-        return false;
-    for (int i = list_needs(run, part, a, need); i > 0; i--) {
-        if (!has_come(run, stage, need[i - 1], start))
-            return false;
-    }
-    return true;
-}
-
-/* Have the other stages that have yet to run this come to it, too? */
-static bool all_meet(const struct run *run, const struct cell *cell,
-                     double *start)
-{
-    const struct merak_timetable *table = run->table;
-    int here = 0;
-
-    for (int s = 0; s < table->args.stages; s++) {
-        const struct merak_action *a;
-
-        if (run->front[s].at == table->row[s].n)
-            continue;
-        a = &table->row[s].action[run->front[s].at];
-        if (cell_of(run, a->kind, part_of(table, s, a->chunk), a) != cell)
-            continue;
-        if (!is_ready(run, s, start))
-            return false;
-        here++;
-    }
-    return here == cell->left;
-}
-
-/* Time the stage's next action; false if that is not possible yet. */
-static bool advance(struct run *run, int stage)
-{
-    struct merak_timetable_row *row = &run->table->row[stage];
-    struct front *front = &run->front[stage];
-    const struct merak_action *a = &row->action[front->at];
-    int part = part_of(run->table, stage, a->chunk);
-    struct cell *cell = cell_of(run, a->kind, part, a);
-    double start = 0;
-
-    if (!is_ready(run, stage, &start))
-        return false;
-    if (run->cost->meet && run->table->part[part].shared) {
-        /* The first of them to be timed looks, the others follow. */
-        if (cell->left == cell->listed && !all_meet(run, cell, &start))
-            return false;
-        if (cell->left == cell->listed)
-            cell->met = start;
-        start = cell->met;
-    }
-    row->start[front->at] = start;
-    front->now = row->end[front->at] = start + duration(run, stage, a);
-    row->busy += front->now - start;
-    cell->end = later(cell->end, front->now);
-    cell->left--;
-    if (receiver(run, stage, a) != NULL)
-        front->sent[front->n_sent++] = front->at;
-    front->at++;
-    run->table->step = later(run->table->step, front->now);
-    return true;
+    free(run->cost);
+    free(run->player.start);
+    free(run->sends.taker);
+    free(run->sends.n_taken);
+    free(run->sends.taken);
+    merak_player_fini(&run->player);
 }
 
 /* --- deadlock ------------------------------------------------------------- */
 
+/* Does an action of stage `s` wait for that one, which is still to start?  Of
+ * blocks that all stages run: also for the others' part of it. */
+static bool awaits(const struct merak_lists *lists, int s,
+                   const struct merak_step_action *a, int other,
+                   const struct merak_step_action *b)
+{
+    int part = lists->part[s * lists->chunks + a->chunk];
+    int from = lists->part[other * lists->chunks + b->chunk], next, pass;
+
+    if (a->unit != b->unit || a->kind != b->kind)
+        return false;
+    if (find_reader(lists, from, b, &next, &pass))
+        return next == part && pass == a->pass;
+    if (from >= lists->chain)
+        return from == part ||
+               from == (a->kind == MERAK_ACT_F ? lists->fed_by[part]
+                                               : lists->followed_by[part]);
+    return part >= lists->chain &&
+           (lists->follows[part] == from || lists->feeds[part] == from);
+}
+
+/* Where a stage's action that this one waits for stands in its list. */
+static int find_awaited(const struct run *run, int stage, int *other_p)
+{
+    const struct merak_lists *lists = run->table->lists;
+    const struct merak_step_action *a =
+        &merak_lists_of(lists, stage)[run->player.next[stage]];
+
+    for (int s = 0; s < lists->stages; s++) {
+        const struct merak_step_action *list = merak_lists_of(lists, s);
+
+        for (int i = run->player.next[s]; i < lists->n[s] && s != stage; i++) {
+            if (awaits(lists, stage, a, s, &list[i])) {
+                *other_p = s;
+                return i;
+            }
+        }
+    }
+    return -1;
+}
+
 static size_t describe_wait(const struct run *run, int stage, char *buf,
                             size_t size)
 {
-    const struct merak_timetable_row *row = &run->table->row[stage];
-    const struct front *front = &run->front[stage];
-    const struct merak_action *a = &row->action[front->at];
-    struct cell *need[MAX_NEEDS];
-    const struct cell *cell = NULL;
-    char name[48], other[48];
-    double start;
-    int n = list_needs(run, part_of(run->table, stage, a->chunk), a, need);
+    const struct merak_timetable *table = run->table;
+    const struct merak_timetable_row *row = table->row;
+    char name[48], what[48];
+    int other = 0, at = find_awaited(run, stage, &other);
 
-    name_action(run->table, a, name, sizeof(name));
-    if (!is_taken(run, stage, &start)) {
-        a = &row->action[front->sent[front->n_taken]];
-        cell = receiver(run, stage, a);
-        name_action(run->table, a, other, sizeof(other));
-        return (size_t)snprintf(
-            buf, size, "; stage %d before %s waits for stage %d to take %s",
-            stage, name, cell->stage, other);
+    name_action(table, &row[stage].action[run->player.next[stage]], name,
+                sizeof(name));
+    if (at >= 0) {
+        name_action(table, &row[other].action[at], what, sizeof(what));
+        return (size_t)snprintf(buf, size,
+                                "; stage %d before %s waits for %s of stage %d",
+                                stage, name, what, other);
     }
-    while (n > 0 && need[--n]->left == 0)
-        continue;
-    cell = need[n];
-    name_action(run->table, &run->table->row[cell->stage].action[cell->at],
-                other, sizeof(other));
-    return (size_t)snprintf(buf, size,
-                            "; stage %d before %s waits for %s of stage %d",
-                            stage, name, other, cell->stage);
+    at = run->sends.n_taken[stage];
+    other = run->sends.taker[stage * table->lists->room + at].stage;
+    name_action(table, &row[stage].action[at], what, sizeof(what));
+    return (size_t)snprintf(
+        buf, size, "; stage %d before %s waits for stage %d to take %s", stage,
+        name, other, what);
 }
 
 static enum merak_status fail_deadlock(const struct run *run,
@@ -456,70 +561,53 @@ static enum merak_status fail_deadlock(const struct run *run,
     size_t used = 0;
 
     for (int s = 0; s < run->table->args.stages; s++) {
-        if (run->front[s].at < run->table->row[s].n && used < sizeof(text))
+        if (run->player.next[s] < run->table->row[s].n && used < sizeof(text))
             used += describe_wait(run, s, text + used, sizeof(text) - used);
     }
     return merak_fail(err, MERAK_ERR_CONFIG, "deadlock:%s", text + 1);
 }
 
-static enum merak_status run_all(struct run *run, struct merak_error *err)
-{
-    const struct merak_timetable *table = run->table;
-    bool moved = true, left = true;
+/* --- runs ----------------------------------------------------------------- */
 
-    while (moved) {
-        moved = left = false;
-        for (int s = 0; s < table->args.stages; s++) {
-            while (run->front[s].at < table->row[s].n && advance(run, s))
-                moved = true;
-            left = left || run->front[s].at < table->row[s].n;
-        }
-    }
-    return left ? fail_deadlock(run, err) : MERAK_OK;
+static enum merak_status play(struct run *run, struct merak_error *err)
+{
+    merak_play(&run->player);
+    return merak_play_is_over(&run->player) ? MERAK_OK
+                                            : fail_deadlock(run, err);
 }
 
-static enum merak_status init_run(struct run *run, struct merak_error *err)
+static void take_times(const struct run *run)
 {
-    const struct merak_schedule_args *args = &run->table->args;
-    size_t n = (size_t)N_KINDS * (size_t)run->table->n_parts *
-               (size_t)args->microbatches * (size_t)args->slices *
-               (size_t)args->passes;
+    struct merak_timetable *table = run->table;
 
-    run->cell = calloc(n, sizeof(*run->cell));
-    run->front = calloc((size_t)args->stages, sizeof(*run->front));
-    if (run->cell == NULL || run->front == NULL)
-        return merak_fail_nomem(err, n * sizeof(*run->cell));
-    run->table->step = 0;
-    for (int s = 0; s < args->stages; s++) {
-        struct merak_timetable_row *row = &run->table->row[s];
+    table->step = 0;
+    for (int s = 0; s < table->args.stages; s++) {
+        struct merak_timetable_row *row = &table->row[s];
+        size_t first = (size_t)s * (size_t)table->lists->room;
 
         row->busy = 0;
-        run->front[s].sent =
-            calloc((size_t)row->n, sizeof(*run->front[s].sent));
-        if (run->front[s].sent == NULL)
-            return merak_fail_nomem(err, (size_t)row->n * sizeof(int));
+        for (int i = 0; i < row->n; i++) {
+            row->start[i] = run->player.start[first + (size_t)i];
+            row->end[i] = run->player.finish[first + (size_t)i];
+            row->busy += row->end[i] - row->start[i];
+        }
+        if (run->player.end[s] > table->step)
+            table->step = run->player.end[s];
     }
-    return MERAK_OK;
 }
 
 enum merak_status merak_timetable_run(struct merak_timetable *table,
                                       const struct merak_schedule_cost *cost,
                                       struct merak_error *err)
 {
-    struct run run = {.table = table, .cost = cost};
-    enum merak_status rc;
+    struct run run = {.table = table, .sends = {.lag = cost->send_lag}};
+    enum merak_status rc = run_init(&run, cost, cost->send_lag > 0, err);
 
-    rc = init_run(&run, err);
     if (rc == MERAK_OK)
-        rc = list_cells(&run, err);
+        rc = play(&run, err);
     if (rc == MERAK_OK)
-        rc = check_complete(&run, err);
-    if (rc == MERAK_OK)
-        rc = run_all(&run, err);
-    for (int s = 0; run.front != NULL && s < table->args.stages; s++)
-        free(run.front[s].sent);
-    free(run.front);
-    free(run.cell);
+        take_times(&run);
+    run_fini(&run);
     return rc;
 }
 
@@ -527,29 +615,31 @@ enum merak_status merak_timetable_send_lag(struct merak_timetable *table,
                                            int *lag_p, struct merak_error *err)
 {
     struct merak_schedule_cost cost = {.send_lag = 0};
-    enum merak_status rc = merak_timetable_run(table, &cost, err);
+    struct run run = {.table = table};
+    enum merak_status rc = run_init(&run, &cost, true, err);
     int low = 0, high = 1; /* low is too little */
 
-    /* It ends with sends that are never waited for, so some lag will do. */
+    if (rc == MERAK_OK)
+        rc = play(&run, err);
     if (rc != MERAK_OK)
-        return rc;
+        goto out;
+    /* It ends with sends that are never waited for, so some lag will do. */
     for (;; low = high, high *= 2) {
-        cost.send_lag = high;
-        rc = merak_timetable_run(table, &cost, err);
-        if (rc != MERAK_ERR_CONFIG)
+        run.sends.lag = high;
+        merak_play(&run.player);
+        if (merak_play_is_over(&run.player))
             break;
     }
-    while (rc == MERAK_OK && high - low > 1) {
-        cost.send_lag = low + (high - low) / 2;
-        rc = merak_timetable_run(table, &cost, err);
-        if (rc == MERAK_OK)
-            high = cost.send_lag;
+    while (high - low > 1) {
+        run.sends.lag = low + (high - low) / 2;
+        merak_play(&run.player);
+        if (merak_play_is_over(&run.player))
+            high = run.sends.lag;
         else
-            low = cost.send_lag;
-        if (rc == MERAK_ERR_CONFIG)
-            rc = MERAK_OK;
+            low = run.sends.lag;
     }
-    if (rc == MERAK_OK)
-        *lag_p = high;
+    *lag_p = high;
+out:
+    run_fini(&run);
     return rc;
 }

@@ -9,7 +9,7 @@
 #ifndef MERAK_PARTITIONER_SCHEDULE_TIME_H
 #define MERAK_PARTITIONER_SCHEDULE_TIME_H
 
-#include "partitioner/schedule/schedule.h"
+#include "partitioner/schedule/action_lists.h"
 
 /* One stage's list.  Its actions may be overwritten before a run. */
 struct merak_timetable_row {
@@ -17,24 +17,12 @@ struct merak_timetable_row {
     struct merak_action *action;
     double *start, *end; /* by action, from the step's start */
     double busy;         /* summed durations */
-    bool recomputes;     /* as the schedule says */
-};
-
-/* A part's neighbours in the model, -1 where there is none. */
-struct merak_timetable_part {
-    int before, after;
-    int block;   /* run by all stages, feeds this one */
-    int tail;    /* run by all stages, follows this one */
-    bool shared; /* is itself such a block */
 };
 
 struct merak_timetable {
     const struct merak_schedule *sched;
     struct merak_schedule_args args; /* with defaults; stage means nothing */
-    int chain;   /* parts that are one stage's own, numbered 0 .. chain-1 */
-    int n_parts; /* and the blocks run by all stages, from chain on */
-    struct merak_timetable_part *part;
-    int *place;                      /* [stage * chunks + chunk]: its part */
+    struct merak_lists *lists;       /* the rows as they are played */
     struct merak_timetable_row *row; /* by stage */
     bool forward_only;
     double step; /* the latest end */
@@ -48,10 +36,10 @@ struct merak_schedule_cost {
     const double *w; /* of the weights: with B, or W where it is apart */
     const double *r; /* recomputation; 0: the part drops nothing */
     double hop;      /* a transfer between stages; none within a stage */
-    /* 0: sends never hold a stage up.  Else what action i sends is taken
-     * before action i + send_lag starts, and a receiver takes it once it is
-     * through the action before the one that uses it: at 1 a stage stops
-     * until its send is taken (rendezvous), its next receive posted. */
+    /* 0: transfers start when they are sent.  Else as programs have them: what
+     * action i sends is taken before action i + send_lag starts (at 1 a stage
+     * stops until its send is taken), and receives are posted one action
+     * ahead (player.h). */
     int send_lag;
     bool meet; /* blocks of all stages start when the last stage has come */
 };

@@ -9,8 +9,8 @@
  */
 #include "config.h"
 
+#include "partitioner/search/ends.h"
 #include "partitioner/search/need.h"
-#include "partitioner/search/play.h"
 
 #include "base/error.h"
 
@@ -116,7 +116,7 @@ static double gather_s(const struct merak_rater *r, int s,
     struct merak_param_state hold;
 
     if (seg->n_shares == 0)
-        return r->gather_s[seg - r->table->segment];
+        return r->ends.gather_s[seg - r->table->segment];
     hold = fresh_hold(r, s, seg);
     return gathers_s(r, &hold);
 }
@@ -132,15 +132,15 @@ static void set_gathered(struct merak_rater *r, int s)
 
         for (int i = g->from; i < g->to; i++) {
             gathered += gather_s(r, s, &r->table->segment[i]);
-            r->gathered[i] = gathered;
+            r->ends.gathered[i] = gathered;
         }
     }
-    r->all_gathered[s] = gathered;
+    r->ends.all_gathered[s] = gathered;
 }
 
 void merak_set_gathered(struct merak_rater *r)
 {
-    for (int s = 0; s < r->plan->pp && r->gathered != NULL; s++)
+    for (int s = 0; s < r->plan->pp && r->ends.gathered != NULL; s++)
         set_gathered(r, s);
 }
 
@@ -163,29 +163,29 @@ static void add_gather_interference(const struct merak_rater *r, int s,
             struct merak_interference takes =
                 over_dp_takes(r, false, gather_bytes(&hold));
 
-            if (r->gathered[i] == begins)
+            if (r->ends.gathered[i] == begins)
                 continue; /* it holds none */
             if (begins >= start)
                 *end_p += takes.copy_s + (begins > 0 ? 0 : takes.wake_s);
-            begins = r->gathered[i];
+            begins = r->ends.gathered[i];
         }
     }
 }
 
 /* Each segment waits for its own; on all stages but the first, exchanges wait
  * for all. */
-double merak_first_forward(const struct merak_rater *r, int s, int part,
-                           double at)
+static double first_forward(const struct merak_rater *r, int s, int part,
+                            double at)
 {
     const struct merak_range *g = &r->range[part];
     double end;
 
-    if (r->gathered == NULL || at >= r->all_gathered[s])
+    if (r->ends.gathered == NULL || at >= r->ends.all_gathered[s])
         return at + g->f_s;
     for (int i = g->from; i < g->to; i++) {
         const struct merak_segment *seg = &r->table->segment[i];
-        double ready =
-            s > 0 && seg->exchanged > 0 ? r->all_gathered[s] : r->gathered[i];
+        double ready = s > 0 && seg->exchanged > 0 ? r->ends.all_gathered[s]
+                                                   : r->ends.gathered[i];
 
         at = ready > at ? ready : at;
         end = at + seg->f_s;
@@ -193,6 +193,13 @@ double merak_first_forward(const struct merak_rater *r, int s, int part,
         at = end;
     }
     return at;
+}
+
+double merak_first_forward_more(const void *rater, int s, int part, double at)
+{
+    const struct merak_rater *r = rater;
+
+    return first_forward(r, s, part, at) - at - r->range[part].f_s;
 }
 
 /* --- after the last backward ---------------------------------------------- */
@@ -275,7 +282,7 @@ static double reduce_s(const struct merak_rater *r, int s, int i)
     struct merak_param_state hold;
 
     if (r->table->segment[i].shared_later_elems == 0)
-        return r->reduce_s[i];
+        return r->ends.reduce_s[i];
     hold = own_hold(r, s, i);
     return hold.n > 0 ? over_dp(r, true, 4 * (hold.bf16_elems + hold.f32_elems),
                                 hold.n)
@@ -317,7 +324,7 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
     const struct merak_segment *seg = &r->table->segment[i];
     const struct merak_param_state hold =
         merak_param_state_of(&seg->hold, r->plan->zero1);
-    struct merak_reduction *add = &r->reduction[i];
+    struct merak_reduction *add = &r->ends.reduction[i];
     double reduce = reduce_s(r, s, i), work;
 
     if (reduce == 0)
@@ -331,7 +338,7 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
     if (add->seconds < work && hold.n * add->takes.wake_s < work)
         add->takes.wake_s *= hold.n;
     if (d->first >= 0)
-        r->reduction[d->last].next = i;
+        r->ends.reduction[d->last].next = i;
     else
         d->first = i;
     if (d->first == i && d->free < d->at) { /* it begins at once */
@@ -345,7 +352,7 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
 /* The next reduction begins; what it takes from a kernel that runs then. */
 static double begin_next(const struct merak_rater *r, struct merak_drain *d)
 {
-    const struct merak_reduction *next = &r->reduction[d->first];
+    const struct merak_reduction *next = &r->ends.reduction[d->first];
     double takes = next->takes.copy_s, until = d->free + next->seconds;
 
     if (d->free > d->awake)
@@ -398,14 +405,13 @@ static void exchange(const struct merak_rater *r,
  * segment's weights had of gradients is summed over replicas as soon as the
  * last is there, behind the segments before it; or when all are through.
  */
-static void drain_part(const struct merak_player *p, int s, int part,
+static void drain_part(const struct merak_rater *r, int s, int part,
                        double from, struct merak_drain *d)
 {
-    const struct merak_rater *r = p->r;
     const struct merak_range *g = &r->range[part];
-    bool splits = p->lists->schedule->splits_w;
+    bool splits = r->lists->schedule->splits_w;
     bool behind = part > 0 && r->sums_behind;
-    double begins = p->made[part] - (splits ? g->w_s : g->b_s);
+    double begins = r->player.made[part] - (splits ? g->w_s : g->b_s);
 
     begins = from > begins ? from : begins;
     d->at = begins > d->at ? begins : d->at;
@@ -424,17 +430,18 @@ static void drain_part(const struct merak_player *p, int s, int part,
 
 /* The part of a stage that ends after `last` (-1: first); -1 if there is
  * none. */
-static int next_made(const struct merak_player *p, int s, int last)
+static int next_made(const struct merak_rater *r, int s, int last)
 {
     int next = -1;
 
-    for (int c = 0; c < p->r->chunks; c++) {
-        int part = p->lists->part[s * p->r->chunks + c];
+    for (int c = 0; c < r->chunks; c++) {
+        int part = r->lists->part[s * r->chunks + c];
 
-        if (last >= 0 && (p->made[part] < p->made[last] ||
-                          (p->made[part] == p->made[last] && part <= last)))
+        if (last >= 0 &&
+            (r->player.made[part] < r->player.made[last] ||
+             (r->player.made[part] == r->player.made[last] && part <= last)))
             continue;
-        if (next < 0 || p->made[part] < p->made[next])
+        if (next < 0 || r->player.made[part] < r->player.made[next])
             next = part;
     }
     return next;
@@ -442,34 +449,34 @@ static int next_made(const struct merak_player *p, int s, int last)
 
 /* Weight gradients apart from others, or blocks of all stages: in the order in
  * which they come. */
-static void drain_stages(const struct merak_player *p)
+static void drain_stages(const struct merak_rater *r)
 {
-    const struct merak_rater *r = p->r;
 
     for (int s = 0; s < r->plan->pp; s++) {
-        for (int part = next_made(p, s, -1); part >= 0;
-             part = next_made(p, s, part))
-            drain_part(p, s, part, 0, &r->drain[s]);
-        begin_all(r, &r->drain[s]); /* r->reduction is the next stage's */
+        for (int part = next_made(r, s, -1); part >= 0;
+             part = next_made(r, s, part))
+            drain_part(r, s, part, 0, &r->ends.drain[s]);
+        begin_all(
+            r, &r->ends.drain[s]); /* r->ends.reduction is the next stage's */
     }
 }
 
 /* Last backwards, from the last part down.  One that waits for reductions is
  * late for the part below. */
-static void drain_backwards(const struct merak_player *p)
+static void drain_backwards(const struct merak_rater *r)
 {
-    const struct merak_rater *r = p->r;
     double from = 0; /* what the part above makes is there */
 
     for (int part = r->parts - 1; part >= 0; part--) {
-        int s = p->lists->stage_of[part];
+        int s = r->lists->stage_of[part];
 
-        drain_part(p, s, part, from, &r->drain[s]);
+        drain_part(r, s, part, from, &r->ends.drain[s]);
         from = 0;
-        if (part > 0 && p->down_s[part] >= 0)
-            from = r->drain[s].at;
-        if (from > 0 && p->lists->stage_of[part - 1] != s)
-            from += p->down_s[part] + p->down_gather_s[part];
+        if (part > 0 && r->player.cost.down[part] >= 0)
+            from = r->ends.drain[s].at;
+        if (from > 0 && r->lists->stage_of[part - 1] != s)
+            from +=
+                r->player.cost.down[part] + r->player.cost.down_gather[part];
     }
 }
 
@@ -499,41 +506,39 @@ static void crowd_nodes(const struct merak_rater *r)
             merak_cost_together(r->cost, merak_plan_rank(r->plan, 0, 0, from),
                                 merak_plan_rank(r->plan, 0, 0, s)))
             continue;
-        crowd(r->drain, from, s);
+        crowd(r->ends.drain, from, s);
         from = s;
     }
 }
 
 /* When all stages are through with their backwards, and their queues of
  * collectives with the reductions. */
-static const double *drain_all(const struct merak_player *p)
+static const double *drain_all(const struct merak_rater *r)
 {
-    const struct merak_rater *r = p->r;
 
     if (r->plan->dp == 1)
-        return p->end;
+        return r->player.end;
     for (int s = 0; s < r->plan->pp; s++)
-        r->drain[s] = (struct merak_drain){.first = -1};
-    if (p->lists->schedule->splits_w || r->parts > r->chain)
-        drain_stages(p);
+        r->ends.drain[s] = (struct merak_drain){.first = -1};
+    if (r->lists->schedule->splits_w || r->parts > r->chain)
+        drain_stages(r);
     else
-        drain_backwards(p);
+        drain_backwards(r);
     for (int s = 0; s < r->plan->pp; s++) {
-        struct merak_drain *d = &r->drain[s];
+        struct merak_drain *d = &r->ends.drain[s];
 
         begin_all(r, d);
-        r->done[s] = d->at > p->end[s] ? d->at : p->end[s];
+        r->ends.done[s] = d->at > r->player.end[s] ? d->at : r->player.end[s];
     }
     crowd_nodes(r);
-    return r->done;
+    return r->ends.done;
 }
 
 /* Behind its backwards, which are `done`. */
-static struct merak_tail tail_of(const struct merak_player *p, int s,
+static struct merak_tail tail_of(const struct merak_rater *r, int s,
                                  const struct merak_range *g, double done,
                                  double tied)
 {
-    const struct merak_rater *r = p->r;
     const struct merak_param_state own =
         merak_param_state_of(&g->hold, r->plan->zero1);
     const struct merak_param_state *h = &own;
@@ -544,7 +549,7 @@ static struct merak_tail tail_of(const struct merak_player *p, int s,
     struct merak_tail t = {.ready = done + h->convert_s, .tp_s = h->convert_s};
 
     if (r->plan->dp > 1) {
-        t.ready = done > r->drain[s].free ? done : r->drain[s].free;
+        t.ready = done > r->ends.drain[s].free ? done : r->ends.drain[s].free;
         t.tp_s = 0;
     }
     if (late > 0) {
@@ -583,16 +588,17 @@ static enum merak_status alloc(struct merak_rater *r, struct merak_error *err)
 {
     size_t n = (size_t)r->table->n, pp = (size_t)r->plan->pp;
 
-    r->gather_s = calloc(3 * n + 2 * pp, sizeof(*r->gather_s));
-    r->reduction = calloc(n, sizeof(*r->reduction));
-    r->drain = calloc(pp, sizeof(*r->drain));
-    if (r->gather_s == NULL || r->reduction == NULL || r->drain == NULL)
-        return merak_fail_nomem(err, 3 * n * sizeof(*r->gather_s));
-    r->reduce_s = r->gather_s + n;
-    r->done = r->reduce_s + n;
+    r->ends.gather_s = calloc(3 * n + 2 * pp, sizeof(*r->ends.gather_s));
+    r->ends.reduction = calloc(n, sizeof(*r->ends.reduction));
+    r->ends.drain = calloc(pp, sizeof(*r->ends.drain));
+    if (r->ends.gather_s == NULL || r->ends.reduction == NULL ||
+        r->ends.drain == NULL)
+        return merak_fail_nomem(err, 3 * n * sizeof(*r->ends.gather_s));
+    r->ends.reduce_s = r->ends.gather_s + n;
+    r->ends.done = r->ends.reduce_s + n;
     if (r->plan->zero1) {
-        r->all_gathered = r->done + pp;
-        r->gathered = r->all_gathered + pp;
+        r->ends.all_gathered = r->ends.done + pp;
+        r->ends.gathered = r->ends.all_gathered + pp;
     }
     return MERAK_OK;
 }
@@ -608,8 +614,8 @@ enum merak_status merak_ends_init(struct merak_rater *r,
 
         if (hold.n == 0)
             continue;
-        r->gather_s[i] = gathers_s(r, &hold);
-        r->reduce_s[i] =
+        r->ends.gather_s[i] = gathers_s(r, &hold);
+        r->ends.reduce_s[i] =
             over_dp(r, true, 4 * (hold.bf16_elems + hold.f32_elems), hold.n);
     }
     return rc;
@@ -617,23 +623,23 @@ enum merak_status merak_ends_init(struct merak_rater *r,
 
 void merak_ends_fini(struct merak_rater *r)
 {
-    free(r->gather_s);
-    free(r->reduction);
-    free(r->drain);
+    free(r->ends.gather_s);
+    free(r->ends.reduction);
+    free(r->ends.drain);
 }
 
 /* Of the step: all stages' ends, then their tails. */
-double merak_whole_step(const struct merak_rater *r,
-                        const struct merak_player *p,
-                        struct merak_tail *busiest, int at)
+double merak_whole_step(const struct merak_rater *r, struct merak_tail *busiest,
+                        int at)
 {
-    double ready = 0, update = 0, *tied = p->before; /* not needed any more */
-    const double *done = drain_all(p);
+    double ready = 0, update = 0;
+    double *tied = r->player.before; /* not needed any more */
+    const double *done = drain_all(r);
 
     tie(r, done, tied);
     for (int s = 0; s < r->plan->pp; s++) {
         struct merak_range holds = merak_stage_holds(r, s);
-        struct merak_tail t = tail_of(p, s, &holds, done[s], tied[s]);
+        struct merak_tail t = tail_of(r, s, &holds, done[s], tied[s]);
 
         ready = t.ready > ready ? t.ready : ready;
         update = t.update_s > update ? t.update_s : update;

@@ -91,7 +91,7 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
     int width = p->sub_pipeline ? 2 : 1, most = 0;
     int follow = merak_lists_settled(p, all * slices);
     int chunks = merak_plan_chunks(p);
-    struct merak_lists *lists = merak_lists_create(cand->schedule, p, follow);
+    struct merak_lists *lists = merak_plan_lists(cand->schedule, p, follow);
 
     if (lists == NULL)
         return merak_fail_nomem(err, (size_t)p->pp * sizeof(int));

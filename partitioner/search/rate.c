@@ -6,9 +6,9 @@
  */
 #include "config.h"
 
+#include "partitioner/search/ends.h"
 #include "partitioner/search/fixed.h"
 #include "partitioner/search/need.h"
-#include "partitioner/search/play.h"
 #include "partitioner/program/instr_cost.h"
 
 #include "base/error.h"
@@ -52,38 +52,17 @@ static enum merak_status fill_sums(struct merak_rater *r,
     return MERAK_OK;
 }
 
-/* Room for what stages do together. */
-static enum merak_status make_meetings(struct merak_rater *r,
-                                       struct merak_error *err)
+/* Room to play the lists, and for durations by part. */
+static enum merak_status make_player(struct merak_rater *r,
+                                     struct merak_error *err)
 {
-    size_t blocks = (size_t)(r->parts - r->chain), pp = (size_t)r->plan->pp;
-    size_t turns = blocks * (size_t)r->lists->units;
-    struct merak_meetings *m;
+    size_t parts = (size_t)r->parts, stages = (size_t)r->plan->pp;
+    size_t blocks = parts - (size_t)r->chain;
 
-    if (blocks == 0)
-        return MERAK_OK;
-    m = r->meetings = calloc(1, sizeof(*m));
-    if (m == NULL)
-        return merak_fail_nomem(err, sizeof(*m));
-    m->meeting = calloc(turns * MERAK_MEETS, sizeof(*m->meeting));
-    m->came = calloc(turns * pp, sizeof(*m->came));
-    m->hop_s = calloc(blocks * pp, sizeof(*m->hop_s));
-    m->waits = calloc(pp, sizeof(*m->waits));
-    if (m->meeting == NULL || m->came == NULL || m->hop_s == NULL ||
-        m->waits == NULL)
-        return merak_fail_nomem(err, turns * pp * sizeof(*m->came));
+    r->costs = calloc(9 * parts + blocks * (stages + 2), sizeof(*r->costs));
+    if (!merak_player_init(&r->player, r->lists) || r->costs == NULL)
+        return merak_fail_nomem(err, 9 * parts * sizeof(*r->costs));
     return MERAK_OK;
-}
-
-static void free_meetings(struct merak_meetings *m)
-{
-    if (m == NULL)
-        return;
-    free(m->meeting);
-    free(m->came);
-    free(m->hop_s);
-    free(m->waits);
-    free(m);
 }
 
 /* How the ranks of several stages share the ways of a node. */
@@ -107,7 +86,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
                                    double limit, struct merak_error *err)
 {
     const struct merak_plan *p = &cand->plan;
-    size_t parts = (size_t)merak_plan_parts(p), turns;
+    size_t parts = (size_t)merak_plan_parts(p);
     enum merak_status rc;
 
     *rater = (struct merak_rater){.shared = merak_cost_shared(cost, p, 0),
@@ -131,12 +110,9 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     rc = fill_sums(rater, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = make_meetings(rater, err);
+    rc = make_player(rater, err);
     if (rc != MERAK_OK)
         return rc;
-    turns = (size_t)rater->lists->units * ((size_t)rater->lists->passes + 1);
-    rater->work =
-        calloc(parts * (turns + 7) + 3 * (size_t)p->pp + 8, sizeof(double));
     rater->range = calloc(parts, sizeof(*rater->range));
     rater->keeps = calloc(parts, sizeof(*rater->keeps));
     rater->drop = calloc(parts, sizeof(*rater->drop));
@@ -144,9 +120,8 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
         malloc((size_t)cand->table->n * sizeof(*rater->marks.mark));
     rater->marks.top =
         malloc((size_t)cand->table->n * sizeof(*rater->marks.top));
-    if (rater->work == NULL || rater->range == NULL || rater->keeps == NULL ||
-        rater->drop == NULL || rater->marks.mark == NULL ||
-        rater->marks.top == NULL)
+    if (rater->range == NULL || rater->keeps == NULL || rater->drop == NULL ||
+        rater->marks.mark == NULL || rater->marks.top == NULL)
         return merak_fail_nomem(err, parts * sizeof(*rater->range));
     if (merak_fixed_drop(cand) != NULL) {
         rater->fixed = true;
@@ -159,8 +134,8 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
 void merak_rater_fini(struct merak_rater *rater)
 {
     merak_follow_fini(&rater->own);
-    free_meetings(rater->meetings);
-    free(rater->work);
+    merak_player_fini(&rater->player);
+    free(rater->costs);
     merak_ends_fini(rater);
     free(rater->range);
     free(rater->keeps);
@@ -217,7 +192,7 @@ static bool is_inside(const struct merak_rater *r, int a, int b)
 
 /* What blocks read goes on from stage to stage: a gradient up to the first
  * block, activations down to the second. */
-static void set_hops(const struct merak_rater *r)
+static void set_hops(const struct merak_rater *r, double *hop)
 {
     int pp = r->plan->pp;
 
@@ -227,7 +202,7 @@ static void set_hops(const struct merak_rater *r)
         bool head = part > r->chain;
         double bytes = head ? seg->up_bytes : seg->down_bytes;
         double one = head ? seg->up_part : seg->down_part;
-        double *hop_s = r->meetings->hop_s + (part - r->chain) * pp;
+        double *hop_s = hop + (part - r->chain) * pp;
 
         for (int s = head ? 0 : 1; s < (head ? pp - 1 : pp); s++) {
             double gather_s;
@@ -240,49 +215,83 @@ static void set_hops(const struct merak_rater *r)
     }
 }
 
-static void set_player(const struct merak_rater *r,
-                       const struct merak_lists *lists, struct merak_player *p)
+/* Transfers over a part's lower end, and what kernels lose to them. */
+struct crossing {
+    double up, down, up_gather, down_gather, up_lost, down_lost;
+};
+
+static struct crossing crossing_of(const struct merak_rater *r, int part)
 {
-    size_t parts = (size_t)r->parts, pp = (size_t)r->plan->pp;
-    size_t cells = parts * (size_t)lists->units * (size_t)lists->passes;
-    double *up = r->work, *down = up + parts, *up_gather = down + parts;
-    double *down_gather = up_gather + parts, *made = down_gather + parts;
-    double *up_lost = made + parts, *down_lost = up_lost + parts;
-    double *rest = down_lost + parts;
+    const int *stage_of = r->lists->stage_of;
+    const struct merak_segment *seg = &r->table->segment[r->range[part].from];
+    bool inside = is_inside(r, stage_of[part - 1], stage_of[part]);
+    struct crossing c = {0};
 
-    up_lost[0] = down_lost[0] = 0;
-    if (r->meetings != NULL)
-        set_hops(r);
-    for (int k = 1; k < r->chain; k++) {
-        const struct merak_segment *seg = &r->table->segment[r->range[k].from];
-        bool inside = is_inside(r, lists->stage_of[k - 1], lists->stage_of[k]);
-        bool stays = lists->stage_of[k - 1] == lists->stage_of[k];
+    c.up = cross_s(r, seg->up_bytes, seg->up_part, inside, &c.up_gather);
+    c.down =
+        cross_s(r, seg->down_bytes, seg->down_part, inside, &c.down_gather);
+    if (stage_of[part - 1] == stage_of[part])
+        return c;
+    c.up_lost = crossing_takes(r, seg->up_bytes, seg->up_part, inside);
+    c.down_lost = crossing_takes(r, seg->down_bytes, seg->down_part, inside);
+    return c;
+}
 
-        up[k] = cross_s(r, seg->up_bytes, seg->up_part, inside, &up_gather[k]);
-        down[k] = cross_s(r, seg->down_bytes, seg->down_part, inside,
-                          &down_gather[k]);
-        up_lost[k] = down_lost[k] = 0;
-        if (stays)
-            continue;
-        up_lost[k] = crossing_takes(r, seg->up_bytes, seg->up_part, inside);
-        down_lost[k] =
-            crossing_takes(r, seg->down_bytes, seg->down_part, inside);
+/* An action loses what the transfers before and behind it take from it; at the
+ * outermost ends and of blocks there are none. */
+static void set_costs(struct merak_rater *r)
+{
+    size_t parts = (size_t)r->parts, blocks = parts - (size_t)r->chain;
+    bool splits = r->lists->schedule->splits_w;
+    double *f = r->costs, *b = f + parts, *again = b + parts,
+           *w = again + parts;
+    double *recompute = w + parts, *up = recompute + parts, *down = up + parts;
+    double *up_gather = down + parts, *down_gather = up_gather + parts;
+    double *f_latency = down_gather + parts, *b_latency = f_latency + blocks;
+    struct crossing below = {0};
+
+    for (int k = 0; k < r->parts; k++) {
+        const struct merak_range *g = &r->range[k];
+        double once = r->keeps[k].recompute_s;
+        struct crossing above = {0};
+
+        if (k + 1 < r->chain)
+            above = crossing_of(r, k + 1);
+        f[k] = g->f_s + (below.up_lost + above.up_lost);
+        b[k] = below.down_lost + above.down_lost;
+        again[k] = once + b[k] + (splits ? g->x_s : g->b_s);
+        b[k] += splits ? g->x_s : g->b_s;
+        w[k] = g->w_s;
+        recompute[k] = once;
+        up[k] = below.up;
+        down[k] = below.down;
+        up_gather[k] = below.up_gather;
+        down_gather[k] = below.down_gather;
+        below = above;
     }
-    *p = (struct merak_player){.r = r,
-                               .lists = lists,
-                               .up_s = up,
-                               .down_s = down,
-                               .up_gather_s = up_gather,
-                               .down_gather_s = down_gather,
-                               .up_lost_s = up_lost,
-                               .down_lost_s = down_lost,
-                               .end = rest,
-                               .before = rest + pp,
-                               .made = made,
-                               .next = (int *)(rest + 2 * pp),
-                               .f_end = rest + 3 * pp,
-                               .b_end = rest + 3 * pp + cells,
-                               .meetings = r->meetings};
+    for (size_t i = 0; i < blocks; i++) {
+        const struct merak_segment *seg =
+            &r->table->segment[r->range[(size_t)r->chain + i].from];
+
+        f_latency[i] = seg->f_latency_s;
+        b_latency[i] = seg->b_latency_s;
+    }
+    set_hops(r, b_latency + blocks);
+    r->player.cost =
+        (struct merak_play_cost){.f = f,
+                                 .b = b,
+                                 .b_recomputing = again,
+                                 .w = w,
+                                 .r = recompute,
+                                 .up = up,
+                                 .down = down,
+                                 .up_gather = up_gather,
+                                 .down_gather = down_gather,
+                                 .hop = b_latency + blocks,
+                                 .f_latency = f_latency,
+                                 .b_latency = b_latency,
+                                 .first_more = merak_first_forward_more,
+                                 .arg = r};
 }
 
 /* What a stage's kernels, exchanges and recomputations take for a unit. */
@@ -308,13 +317,12 @@ static struct work work_of(const struct merak_rater *r, int stage)
     return work;
 }
 
-static void share_out(const struct merak_rater *r, const struct merak_player *p,
-                      double step, int at, const struct merak_tail *t,
-                      double *part_s)
+static void share_out(const struct merak_rater *r, double step, int at,
+                      const struct merak_tail *t, double *part_s)
 {
     double units = merak_plan_units(r->plan);
     struct work work = work_of(r, at);
-    double front = merak_first_forward(r, 0, 0, 0) - r->range[0].f_s;
+    double front = merak_first_forward_more(r, 0, 0, 0);
 
     part_s[MERAK_PART_COMPUTE] = units * work.kernel_s;
     part_s[MERAK_PART_RECOMPUTE] = units * work.recompute_s;
@@ -322,8 +330,8 @@ static void share_out(const struct merak_rater *r, const struct merak_player *p,
         units * (work.all_s - work.kernel_s - work.recompute_s) + t->tp_s;
     part_s[MERAK_PART_DP] = 0;
     if (r->plan->dp > 1)
-        part_s[MERAK_PART_DP] = t->ready - t->norm_s - p->end[at] - t->tp_s +
-                                front; /* all wait for that */
+        part_s[MERAK_PART_DP] = t->ready - t->norm_s - r->player.end[at] -
+                                t->tp_s + front; /* all wait for that */
     else
         part_s[MERAK_PART_TP] += front; /* gathered over tensor ranks alone */
     part_s[MERAK_PART_OPTIMIZER] = t->norm_s + t->update_s + merak_norm_s(r);
@@ -358,9 +366,9 @@ static void set_ranges(struct merak_rater *r, const int *bound)
 
 /* Carry the ends of a pipeline that has settled on to all units: at the rate
  * of the last ones, but no faster than the longest stage. */
-static void carry_on(const struct merak_rater *r, double less_s, int busiest,
-                     const struct merak_player *p)
+static void carry_on(struct merak_rater *r, double less_s, int busiest)
 {
+    struct merak_player *p = &r->player;
     int by = r->lists->units - r->lists_less->units;
     double period = (p->end[0] - less_s) / by;
     double least = work_of(r, busiest).all_s;
@@ -408,11 +416,12 @@ static bool is_too_long(const struct merak_rater *r, const int *bound,
     return *least_p * (1 - 1e-6) > r->most_s;
 }
 
-static void play(struct merak_rater *r, struct merak_player *p)
+static void play(struct merak_rater *r, const struct merak_lists *lists)
 {
-    merak_play(p);
+    r->player.lists = lists;
+    merak_play(&r->player);
     for (int s = 0; s < r->plan->pp; s++)
-        r->tally.actions += p->lists->n[s];
+        r->tally.actions += lists->n[s];
 }
 
 double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
@@ -421,7 +430,6 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
     int busiest, stage = 0;
     double less_s = 0, step, bytes;
     struct merak_tail tail = {0};
-    struct merak_player p;
 
     if (is_too_long(r, bound, false, &step))
         return step;
@@ -437,17 +445,16 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
     r->tally.rated++;
     busiest = busiest_stage(r);
     merak_set_gathered(r);
+    set_costs(r);
     if (r->lists_less != NULL) {
-        set_player(r, r->lists_less, &p);
-        play(r, &p);
-        less_s = p.end[0];
+        play(r, r->lists_less);
+        less_s = r->player.end[0];
     }
-    set_player(r, r->lists, &p);
-    play(r, &p);
+    play(r, r->lists);
     if (r->lists_less != NULL)
-        carry_on(r, less_s, busiest, &p);
-    step = merak_whole_step(r, &p, &tail, busiest);
+        carry_on(r, less_s, busiest);
+    step = merak_whole_step(r, &tail, busiest);
     if (part_s != NULL)
-        share_out(r, &p, step, busiest, &tail, part_s);
+        share_out(r, step, busiest, &tail, part_s);
     return step;
 }

@@ -3,7 +3,8 @@
 #ifndef MERAK_PARTITIONER_SEARCH_RATE_H
 #define MERAK_PARTITIONER_SEARCH_RATE_H
 
-#include "partitioner/search/actions.h"
+#include "partitioner/schedule/player.h"
+#include "partitioner/search/follow.h"
 #include "partitioner/search/range.h"
 
 struct merak_candidate {
@@ -11,7 +12,7 @@ struct merak_candidate {
     const struct merak_schedule *schedule;
     const struct merak_given_lists *lists; /* that it keeps to, or NULL */
     const struct merak_follow *follow;     /* its lists, or NULL */
-    struct merak_search_tally *tally;  /* to be added to, or NULL */
+    struct merak_search_tally *tally;      /* to be added to, or NULL */
     struct merak_plan plan;  /* cut and drop are NULL: bound and drop say */
     int *bound;              /* [parts + 1] segments, from 0 to table->n */
     struct merak_drop *drop; /* [parts] */
@@ -23,6 +24,15 @@ struct merak_candidate {
     double step_s, arena; /* of its programs; 0: not built */
     bool settled;         /* arena is what a run would reserve */
     double part_s[MERAK_PART_COUNT];
+};
+
+/* Parameters in parts, gradients over dp peers (ends.c). */
+struct merak_ends {
+    double *gather_s, *reduce_s; /* by segment */
+    double *gathered; /* by segment: with ZeRO-1, when what it reads is there */
+    double *all_gathered, *done; /* by stage; all of one allocation */
+    struct merak_reduction *reduction;
+    struct merak_drain *drain;
 };
 
 /* Everything but the bounds that rating a candidate takes. */
@@ -45,17 +55,12 @@ struct merak_rater {
     struct merak_follow own;   /* if the candidate has no lists */
     const struct merak_lists *lists, *lists_less; /* of struct merak_follow */
     int dp_inside; /* of dp peers, on the same node */
-    /* Parameters in parts, gradients over dp peers (ends.c): */
-    double *gather_s, *reduce_s; /* by segment */
-    double *gathered; /* by segment: with ZeRO-1, when what it reads is there */
-    double *all_gathered, *done; /* by stage; all of one allocation */
-    struct merak_reduction *reduction;
-    struct merak_drain *drain;
-    double *work_s, *forward_s;      /* [segment + 1] of a unit, of what lies
-                                        before; one allocation */
-    double *work;                    /* scratch */
-    struct merak_meetings *meetings; /* scratch, if all stages run blocks */
-    struct merak_marks marks;        /* of ranges; mark and top, one each */
+    struct merak_ends ends;
+    double *work_s, *forward_s; /* [segment + 1] of a unit, of what lies
+                                   before; one allocation */
+    struct merak_player player; /* of lists */
+    double *costs;              /* what player.cost points to */
+    struct merak_marks marks;   /* of ranges; mark and top, one each */
     /* By part, as of the latest merak_rate(): */
     struct merak_range *range;
     struct merak_keeps *keeps;

@@ -177,7 +177,7 @@ static enum merak_status count_in_flight(const struct merak_candidate *cand,
     const struct merak_plan *p = &cand->plan;
     int chunks = merak_plan_chunks(p), width = p->sub_pipeline ? 2 : 1;
     struct merak_lists *lists =
-        merak_lists_create(cand->schedule, p, merak_plan_units(p));
+        merak_plan_lists(cand->schedule, p, merak_plan_units(p));
 
     if (lists == NULL)
         return merak_fail_nomem(err, (size_t)p->pp * sizeof(int));

@@ -29,7 +29,7 @@ partitioner/refine      base partitioner/device
 partitioner/program     base include/merak partitioner/graph partitioner/layout partitioner/schedule partitioner/plan partitioner/device
 partitioner/simulate    base partitioner/graph partitioner/program
 partitioner/assembly    base include/merak partitioner/order partitioner/program
-partitioner/search      base partitioner/graph partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly
+partitioner/search      base partitioner/graph partitioner/schedule partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly
 partitioner/search/table base partitioner/program partitioner/search
 io                      base include/merak partitioner/plan
 io/ckpt                 base include/merak io partitioner/layout

@@ -8,7 +8,7 @@
 struct schedule_row {
     const char *name;
     int chunks, group, slices, passes;
-    /* How long what is sent may have to be kept (schedule_time.h): the most
+    /* How long what is sent may have to be kept (schedule/time.h): the most
      * at p <= 16, m <= 64. */
     int send_lag;
 };
@@ -18,22 +18,22 @@ static const struct schedule_row schedule_rows[] = {
     {.name = "gpipe", .chunks = 1, .send_lag = 1},
     {.name = "early", .chunks = 1, .send_lag = 1},
     {.name = "last", .chunks = 1, .send_lag = 1},
-    {.name = "scp", .chunks = 1, .send_lag = 2},
+    {.name = "scp", .chunks = 1, .send_lag = 1},
     {.name = "scp:drop-last", .chunks = 1, .send_lag = 1},
     {.name = "scp:third", .chunks = 1, .send_lag = 1},
     {.name = "scp:drop-last,third", .chunks = 1, .send_lag = 1},
-    {.name = "scp:early,third", .chunks = 1, .send_lag = 2},
+    {.name = "scp:early,third", .chunks = 1, .send_lag = 1},
     {.name = "eager", .chunks = 1, .send_lag = 1},
-    {.name = "interleaved", .chunks = 2, .send_lag = 2},
-    {.name = "interleaved", .chunks = 3, .send_lag = 2},
-    {.name = "interleaved", .chunks = 2, .group = 16, .send_lag = 29},
+    {.name = "interleaved", .chunks = 2, .send_lag = 1},
+    {.name = "interleaved", .chunks = 3, .send_lag = 1},
+    {.name = "interleaved", .chunks = 2, .group = 16, .send_lag = 28},
     {.name = "zb-h1", .chunks = 1, .send_lag = 1},
     {.name = "zb-v", .chunks = 2, .send_lag = 45},
     {.name = "sliced", .chunks = 1, .send_lag = 1},
     {.name = "sliced", .chunks = 1, .slices = 4, .send_lag = 1},
-    {.name = "interlaced", .chunks = 2, .send_lag = 3},
-    {.name = "interlaced", .chunks = 3, .send_lag = 5},
-    {.name = "interlaced", .chunks = 4, .send_lag = 7},
+    {.name = "interlaced", .chunks = 2, .send_lag = 2},
+    {.name = "interlaced", .chunks = 3, .send_lag = 4},
+    {.name = "interlaced", .chunks = 4, .send_lag = 6},
     {.name = "3f1b", .chunks = 1, .send_lag = 4},
     {.name = "3f1b", .chunks = 1, .passes = 5, .send_lag = 6},
     {.name = "forward", .chunks = 1, .send_lag = 1},

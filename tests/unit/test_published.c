@@ -451,7 +451,7 @@ static void transfers_cost_less_than_blocking_ones(void **state)
 static int materialised(const struct merak_timetable *table, int stage)
 {
     const struct merak_timetable_row *row = &table->row[stage];
-    int now = 0, most = row->recomputes ? 0 : 1;
+    int now = 0, most = table->lists->recomputes[stage] ? 0 : 1;
 
     for (int i = 0; i < row->n; i++) {
         bool early = false;

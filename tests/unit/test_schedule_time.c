@@ -492,17 +492,17 @@ static void no_schedule_deadlocks(void **state)
 static void sends_kept_too_short_deadlock(void **state)
 {
     struct merak_schedule_args args = {
-        .stages = 2, .microbatches = 4, .chunks = 1};
-    struct merak_timetable *table = create("scp", &args);
+        .stages = 2, .microbatches = 4, .chunks = 2};
+    struct merak_timetable *table = create("zb-v", &args);
     struct merak_error err;
 
     (void)state;
-    assert_int_equal(try_run(table, 2, &err), MERAK_OK);
-    assert_int_equal(try_run(table, 1, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(try_run(table, 3, &err), MERAK_OK);
+    assert_int_equal(try_run(table, 2, &err), MERAK_ERR_CONFIG);
     assert_string_equal(
-        err.text, "deadlock: stage 0 before R0 waits for stage 1 "
-                  "to take F2; stage 1 before F1 waits for stage 0 to take "
-                  "B0");
+        err.text, "deadlock: stage 0 before B0 chunk 1 waits for stage 1 to "
+                  "take F2 chunk 0; stage 1 before B0 chunk 1 waits for B0 "
+                  "chunk 1 of stage 0");
     merak_timetable_destroy(table);
 }
 

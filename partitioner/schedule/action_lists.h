@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/schedule/action_lists.h - the actions of all stages of a
+ * schedule, made to be played
+ *
+ * A unit is what goes through the pipeline at a time: a micro-batch, or a slice
+ * of one.  Parts that one stage runs are numbered first, in the order of the
+ * model; blocks that all stages run together follow.
+ */
+#ifndef MERAK_PARTITIONER_SCHEDULE_ACTION_LISTS_H
+#define MERAK_PARTITIONER_SCHEDULE_ACTION_LISTS_H
+
+#include <stddef.h>
+
+#include "partitioner/schedule/schedule.h"
+
+struct merak_step_action {
+    enum merak_action_kind kind;
+    bool recompute; /* does what recomputation there is: R, or a B without R */
+    int chunk, unit, pass;
+};
+
+struct merak_lists {
+    const struct merak_schedule *schedule;
+    int stages, chunks, units;
+    int slices;                       /* of a micro-batch; 1: it runs whole */
+    int passes;                       /* forwards of a unit */
+    int room;                         /* for actions of a stage */
+    int *n;                           /* by stage: actions */
+    struct merak_step_action *action; /* [stages][room] */
+    int chain;                        /* parts that one stage runs */
+    int n_parts;                      /* and the blocks of all stages */
+    int *part;                        /* [stages][chunks] */
+    int *in_flight;                   /* [stages][chunks]: micro-batches */
+    int *stage_of;                    /* by part; -1: all stages */
+    /* By part that one stage runs: the block that feeds it and the one that
+     * follows it; by block: the part that it feeds, or follows; or -1. */
+    int *fed_by, *followed_by;
+    int *feeds, *follows;
+    bool *early;      /* by stage: some R has an action of its own */
+    bool *recomputes; /* by stage: it does what the plan says */
+};
+
+/* For numbers that have passed merak_schedule_check(); NULL when out of
+ * memory. */
+struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
+                                       const struct merak_schedule_args *args);
+void merak_lists_destroy(struct merak_lists *lists);
+/* Put another list in the place of a stage's: as many actions at most, each
+ * of a chunk, micro-batch, slice and pass that there is.  False when out of
+ * memory. */
+bool merak_lists_set(struct merak_lists *lists, int stage,
+                     const struct merak_action *actions, int n);
+
+/* The same actions for as many stages and units, R apart. */
+bool merak_lists_equal(const struct merak_lists *a,
+                       const struct merak_lists *b);
+int merak_lists_in_flight(const struct merak_lists *lists, int stage,
+                          int chunk);
+
+static inline const struct merak_step_action *
+merak_lists_of(const struct merak_lists *lists, int stage)
+{
+    return &lists->action[(size_t)stage * (size_t)lists->room];
+}
+
+#endif
