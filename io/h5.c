@@ -427,3 +427,8 @@ void merak_h5_warm_up(void)
         (void)H5Fclose(master);
     merak_h5_restore(&quiet);
 }
+
+bool merak_h5_is_built_in(void)
+{
+    return true;
+}

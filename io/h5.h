@@ -11,6 +11,7 @@
 
 #include <hdf5.h>
 
+#include "io/h5_built_in.h"
 #include "merak/status.h"
 
 /*
@@ -83,10 +84,5 @@ bool merak_h5_put_number(hid_t object, const char *name, uint64_t value);
 /* text of at most size - 1 bytes; exactly n values. */
 bool merak_h5_get_text(hid_t object, const char *name, char *text, size_t size);
 bool merak_h5_get_u64(hid_t object, const char *name, uint64_t *value, int n);
-
-/* Have HDF5 allocate what it keeps for good (caches, free lists), so that a
- * checkpoint later takes little.  Writes nothing; if it fails, nothing is
- * lost. */
-void merak_h5_warm_up(void);
 
 #endif

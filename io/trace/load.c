@@ -233,17 +233,3 @@ enum merak_status merak_trace_load(const char *dir,
     *n_p = n;
     return MERAK_OK;
 }
-
-void merak_trace_unload(struct merak_trace_rank *ranks, int n)
-{
-    if (ranks == NULL)
-        return;
-    for (int i = 0; i < n; i++) {
-        free(ranks[i].names);
-        free(ranks[i].planned);
-        free(ranks[i].cost);
-        free(ranks[i].plan);
-        free(ranks[i].records);
-    }
-    free(ranks);
-}

@@ -68,41 +68,15 @@ struct merak_trace {
 /* --- the record's type
  * --------------------------------------------------------- */
 
-static const char *const kind_names[] = {"load",  "kernel", "exchange",
-                                         "slice", "send",   "recv"};
-static const char *const queue_names[] = {"compute", "collective", "p2p",
-                                          "copy"};
-static const char *const phase_names[] = {"F", "B", "W"};
-
-#define COUNT(array) (sizeof(array) / sizeof(*(array)))
-
-const char *merak_trace_kind_name(uint8_t kind)
-{
-    return kind < COUNT(kind_names) ? kind_names[kind] : "?";
-}
-
-const char *merak_trace_queue_name(uint8_t queue)
-{
-    return queue < COUNT(queue_names) ? queue_names[queue] : "?";
-}
-
-const char *merak_trace_phase_name(uint8_t phase)
-{
-    return phase < COUNT(phase_names) ? phase_names[phase] : "?";
-}
-
-/* Insert an enum of u8 and close it. */
+/* Insert an enum of u8, whose words end with the first "?", and close it. */
 static bool insert_enum(hid_t type, const char *member, size_t offset,
-                        const char *const *name, size_t n)
+                        const char *(*name)(uint8_t))
 {
     hid_t kind = H5Tenum_create(H5T_STD_U8LE);
     bool ok = kind >= 0;
 
-    for (size_t i = 0; i < n && ok; i++) {
-        uint8_t value = (uint8_t)i;
-
-        ok = H5Tenum_insert(kind, name[i], &value) >= 0;
-    }
+    for (uint8_t i = 0; ok && *name(i) != '?'; i++)
+        ok = H5Tenum_insert(kind, name(i), &i) >= 0;
     ok = ok && H5Tinsert(type, member, offset, kind) >= 0;
     merak_h5_drop(kind);
     return ok;
@@ -113,7 +87,7 @@ static bool insert_enum(hid_t type, const char *member, size_t offset,
                h5type) >= 0)
 #define INSERT_ENUM(member)                                                 \
     insert_enum(type, #member, offsetof(struct merak_trace_record, member), \
-                member##_names, COUNT(member##_names))
+                merak_trace_##member##_name)
 
 hid_t merak_trace_type(void)
 {

@@ -81,20 +81,38 @@ static void warn_alone_in_job(void)
                    n);
 }
 
+/* Where PMIx was left out of the build. */
+#ifndef HAVE_PMIX
+static enum merak_status refuse_without_pmix(int tasks, const char *by,
+                                             struct merak_error *err)
+{
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "%d tasks were started (%s), but this Merak was built "
+                      "without PMIx, by which they would find each other: "
+                      "start one, or build it with PMIx and UCX",
+                      tasks, by);
+}
+#endif
+
 enum merak_status merak_boot_open(struct merak_boot **boot_p,
                                   struct merak_error *err)
 {
     const char *by;
     int tasks = merak_boot_launched(&by);
-    enum merak_status rc;
 
     if (boot_p == NULL)
         return merak_fail(err, MERAK_ERR_PARAM, "no place for the boot");
+#ifdef HAVE_PMIX
     if (getenv("PMIX_NAMESPACE") != NULL) {
-        rc = merak_boot_pmix_open(boot_p, err);
+        enum merak_status rc = merak_boot_pmix_open(boot_p, err);
+
         if (rc != MERAK_ERR_NOT_FOUND)
             return rc;
     }
+#else
+    if (tasks > 1)
+        return refuse_without_pmix(tasks, by, err);
+#endif
     if (tasks > 1)
         return refuse_singletons(tasks, by, err);
     warn_alone_in_job();

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "io/h5.h"
+#include "io/h5_built_in.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "io/h5_built_in.h"
 
 #include <limits.h>
 #include <math.h>
@@ -180,6 +181,15 @@ static enum merak_status check_fractions(const struct merak_train_options *opt,
 
 /* What single options cannot know of each other. */
 static enum merak_status check(struct merak_train_options *opt,
+/* The option that asks for what HDF5 is for, or NULL. */
+static const char *needs_hdf5(const struct merak_train_options *opt)
+{
+    return opt->ckpt != NULL         ? "ckpt"
+           : opt->trace != NULL      ? "trace"
+           : opt->dump_grads != NULL ? "dump-grads"
+                                     : NULL;
+}
+
                                struct merak_error *err)
 {
     merak_choices_settle(&opt->choice);
@@ -196,6 +206,11 @@ static enum merak_status check(struct merak_train_options *opt,
                           "--keep: expected 0 (all) or at least 2, got 1");
     if (opt->resume == MERAK_RESUME_MUST && opt->ckpt == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
+    if (needs_hdf5(opt) != NULL && !merak_h5_is_built_in())
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--%s needs HDF5, and this Merak was built without "
+                          "it: leave the option out, or build Merak with HDF5",
+                          needs_hdf5(opt));
                           "--resume must needs --ckpt DIR");
     if (opt->emu_unit_ms > 0 && strcmp(opt->backend, "emu") != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,

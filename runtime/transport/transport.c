@@ -24,7 +24,9 @@
 
 static const struct merak_transport_ops *const transports[] = {
     &merak_transport_self,
+#ifdef HAVE_UCX
     &merak_transport_ucx,
+#endif
 };
 #define N_TRANSPORTS (sizeof(transports) / sizeof(*transports))
 
@@ -49,8 +51,11 @@ enum merak_status merak_transport_open(const char *name,
         if (strcmp(transports[i]->name, name) == 0)
             return transports[i]->open(boot, &opt, tr_p, err);
     }
-    return merak_fail(err, MERAK_ERR_NOT_FOUND,
-                      "no transport \"%s\"; there are self and ucx", name);
+    return merak_fail(err, MERAK_ERR_NOT_FOUND, "no transport \"%s\"; there %s",
+                      name,
+                      N_TRANSPORTS > 1 ? "are self and ucx"
+                                       : "is self, for one task: this Merak "
+                                         "was built without UCX");
 }
 
 void merak_transport_close(struct merak_transport *tr)

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* no_ckpt.c - checkpoints of a build without HDF5: none
+ *
+ * What asks for them says so at once (train_options.c); these are for who
+ * calls the library.
+ */
+#include "config.h"
+
+#include "io/ckpt/ckpt_impl.h"
+
+#include "base/error.h"
+
+static enum merak_status refuse(struct merak_error *err)
+{
+    return merak_fail(
+        err, MERAK_ERR_UNSUPPORTED,
+        "there are no checkpoints: this Merak was built without HDF5");
+}
+
+enum merak_status merak_ckpt_save(const char *run_dir,
+                                  const struct merak_ckpt_state *state,
+                                  const struct merak_ckpt_piece *pieces,
+                                  int n_pieces, struct merak_ckpt_keep keep,
+                                  const struct merak_ckpt_comm *comm,
+                                  struct merak_error *err)
+{
+    (void)run_dir;
+    (void)state;
+    (void)pieces;
+    (void)n_pieces;
+    (void)keep;
+    (void)comm;
+    return refuse(err);
+}
+
+enum merak_status merak_ckpt_remove_debris(const char *run_dir,
+                                           struct merak_error *err)
+{
+    (void)run_dir;
+    return refuse(err);
+}
+
+enum merak_status merak_ckpt_async_create(const struct merak_ckpt_piece *pieces,
+                                          int n_pieces,
+                                          struct merak_ckpt_async **async_p,
+                                          struct merak_error *err)
+{
+    (void)pieces;
+    (void)n_pieces;
+    (void)async_p;
+    return refuse(err);
+}
+
+enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
+                                         const char *run_dir,
+                                         const struct merak_ckpt_state *state,
+                                         struct merak_ckpt_keep keep,
+                                         const struct merak_ckpt_comm *comm,
+                                         struct merak_error *err)
+{
+    (void)async;
+    (void)run_dir;
+    (void)state;
+    (void)keep;
+    (void)comm;
+    return refuse(err);
+}
+
+bool merak_ckpt_async_is_active(const struct merak_ckpt_async *async)
+{
+    (void)async;
+    return false;
+}
+
+bool merak_ckpt_async_is_busy(struct merak_ckpt_async *async)
+{
+    (void)async;
+    return false;
+}
+
+enum merak_status merak_ckpt_async_advance(struct merak_ckpt_async *async,
+                                           struct merak_error *err)
+{
+    (void)async;
+    return refuse(err);
+}
+
+enum merak_status merak_ckpt_async_wait(struct merak_ckpt_async *async,
+                                        struct merak_error *err)
+{
+    (void)async;
+    return refuse(err);
+}
+
+void merak_ckpt_async_destroy(struct merak_ckpt_async *async)
+{
+    (void)async;
+}
+
+enum merak_status merak_ckpt_open(const char *run_dir,
+                                  struct merak_ckpt **ckpt_p,
+                                  struct merak_error *err)
+{
+    (void)run_dir;
+    (void)ckpt_p;
+    return refuse(err);
+}
+
+enum merak_status merak_ckpt_open_next(const char *run_dir, const char *after,
+                                       bool skip, struct merak_ckpt **ckpt_p,
+                                       struct merak_error *err)
+{
+    (void)run_dir;
+    (void)after;
+    (void)skip;
+    (void)ckpt_p;
+    return refuse(err);
+}
+
+void merak_ckpt_close(struct merak_ckpt *ckpt)
+{
+    (void)ckpt;
+}
+
+const char *merak_ckpt_path(const struct merak_ckpt *ckpt)
+{
+    (void)ckpt;
+    return "";
+}
+
+const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt)
+{
+    static const struct merak_ckpt_state none;
+
+    (void)ckpt;
+    return &none;
+}
+
+enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
+                                  const struct merak_ckpt_piece *piece,
+                                  struct merak_error *err)
+{
+    (void)ckpt;
+    (void)piece;
+    return refuse(err);
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trace_words.c - what of traces needs no files: words, and giving back */
+#include "config.h"
+
+#include "io/trace/trace.h"
+
+#include <stdlib.h>
+
+static const char *const kind_names[] = {"load",  "kernel", "exchange",
+                                         "slice", "send",   "recv"};
+static const char *const queue_names[] = {"compute", "collective", "p2p",
+                                          "copy"};
+static const char *const phase_names[] = {"F", "B", "W"};
+
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+const char *merak_trace_kind_name(uint8_t kind)
+{
+    return kind < COUNT(kind_names) ? kind_names[kind] : "?";
+}
+
+const char *merak_trace_queue_name(uint8_t queue)
+{
+    return queue < COUNT(queue_names) ? queue_names[queue] : "?";
+}
+
+const char *merak_trace_phase_name(uint8_t phase)
+{
+    return phase < COUNT(phase_names) ? phase_names[phase] : "?";
+}
+
+void merak_trace_unload(struct merak_trace_rank *ranks, int n)
+{
+    if (ranks == NULL)
+        return;
+    for (int i = 0; i < n; i++) {
+        free(ranks[i].names);
+        free(ranks[i].planned);
+        free(ranks[i].cost);
+        free(ranks[i].plan);
+        free(ranks[i].records);
+    }
+    free(ranks);
+}
