@@ -36,10 +36,24 @@ struct merak_accel_box {
     size_t elem_bytes;
 };
 
+/* A device that this process may open, by its number. */
+struct merak_accel_device {
+    int number;
+    char name[64]; /* "NVIDIA H200" */
+    char bus[16];  /* where it is in the node, "0000:1b:00.0": two tasks that
+                      see one device by two numbers see the same bus */
+    int numa;      /* the memory that it is next to, or -1 */
+};
+
 struct merak_accel_ops {
+    /* The devices that this process may open; n_p  out  how many, at most
+     * max.  Or why none can be used, in a sentence.  NULL: there is one, of
+     * this process alone. */
+    enum merak_status (*devices)(struct merak_accel_device *device, int max,
+                                 int *n_p, struct merak_error *err);
     /* A device with queues 0 .. queues-1, for a rank of `threads` host
-     * threads. */
-    enum merak_status (*open)(int queues, int threads,
+     * threads.  device: its number, 0 where devices is NULL. */
+    enum merak_status (*open)(int device, int queues, int threads,
                               struct merak_accel **accel_p,
                               struct merak_error *err);
     /* Wait for what is queued, then free all; NULL is fine. */
@@ -50,6 +64,17 @@ struct merak_accel_ops {
     enum merak_status (*alloc)(struct merak_accel *accel, size_t bytes,
                                void **address_p, struct merak_error *err);
     void (*free)(struct merak_accel *accel, void *address);
+    /* How much of its memory is left, and all of it.  NULL: it has none of its
+     * own, and takes the host's. */
+    enum merak_status (*memory)(struct merak_accel *accel, size_t *left_p,
+                                size_t *all_p, struct merak_error *err);
+    /* What it is, for people to read.  NULL: nothing to say. */
+    void (*describe)(struct merak_accel *accel, char *text, size_t bytes);
+    /* Copies from and to this memory of the host will be many: until unpin()
+     * or close() they may run beside the host.  Where that cannot be they
+     * still work.  Both NULL: nothing would change. */
+    void (*pin)(struct merak_accel *accel, void *host, size_t bytes);
+    void (*unpin)(struct merak_accel *accel, void *host);
 
     enum merak_status (*event_create)(struct merak_accel *accel,
                                       struct merak_event **event_p,

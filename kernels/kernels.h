@@ -21,7 +21,7 @@ struct merak_kernel {
 };
 
 struct merak_backend {
-    const char *name; /* the word users type: "cpu", "ref", "emu", "fake" */
+    const char *name; /* the word users type: "cpu", "cuda", .. */
     const struct merak_kernel *kernel; /* by name, NULL-terminated; may be NULL
                                           where kernels_of is not */
     /* The backend whose kernels these are, or stand for: their scratch is
@@ -55,7 +55,8 @@ void merak_cpu_isa_limit(int isa);
 
 /* "cpu" (fast; falls back to nothing), "ref" (plain loops, any dtype
  * including f64), "emu" (no arithmetic), "fake" (cpu behind a device's
- * interface).  MERAK_ERR_NOT_FOUND names the backends there are. */
+ * interface); "cuda" is a module (kernels/module.h), and its errors are this
+ * function's.  MERAK_ERR_NOT_FOUND names the backends there are. */
 enum merak_status merak_backend_find(const char *name,
                                      const struct merak_backend **backend_p,
                                      struct merak_error *err) MERAK_CHECKED;

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "kernels/backends.h"
+#include "kernels/module.h"
 
 #include "base/error.h"
 
@@ -35,14 +36,22 @@ struct registered {
 };
 static struct registered *registered;
 
-/* "cpu, ref, emu, fake" */
+/* Those that are not built in. */
+static const char *const modules[] = {"cuda"};
+#define MODULE_COUNT (sizeof(modules) / sizeof(*modules))
+
+/* "cpu, ref, emu, fake, cuda" */
 static void list_backends(char *text, size_t bytes)
 {
     text[0] = '\0';
     for (size_t i = 0; i < BACKEND_COUNT; i++) {
+        strncat(text, backend_at(i)->name, bytes - strlen(text) - 1);
+        strncat(text, ", ", bytes - strlen(text) - 1);
+    }
+    for (size_t i = 0; i < MODULE_COUNT; i++) {
         if (i > 0)
             strncat(text, ", ", bytes - strlen(text) - 1);
-        strncat(text, backend_at(i)->name, bytes - strlen(text) - 1);
+        strncat(text, modules[i], bytes - strlen(text) - 1);
     }
 }
 
@@ -57,6 +66,10 @@ enum merak_status merak_backend_find(const char *name,
             *backend_p = backend_at(i);
             return MERAK_OK;
         }
+    }
+    for (size_t i = 0; i < MODULE_COUNT; i++) {
+        if (strcmp(modules[i], name) == 0)
+            return merak_module_open(name, backend_p, err);
     }
     list_backends(known, sizeof(known));
     return merak_fail(err, MERAK_ERR_NOT_FOUND,

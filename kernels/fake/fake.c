@@ -501,13 +501,14 @@ static enum merak_status start_queues(struct fake *f, struct merak_error *err)
 
 static const struct merak_accel_ops fake_ops;
 
-static enum merak_status fake_open(int queues, int threads,
+static enum merak_status fake_open(int device, int queues, int threads,
                                    struct merak_accel **accel_p,
                                    struct merak_error *err)
 {
     enum merak_status rc = merak_backend_cpu()->open(threads, err);
     struct fake *f;
 
+    (void)device; /* the one there is */
     if (rc != MERAK_OK)
         return rc;
     f = calloc(1, sizeof(*f));

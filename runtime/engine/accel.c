@@ -99,7 +99,11 @@ static enum merak_status allocate_inputs(struct merak_engine *e,
             merak_size_align(p->slot[p->instr[i].slot[0]].bytes, INPUT_ALIGN);
     }
     e->input = aligned_alloc(INPUT_ALIGN, bytes);
-    return e->input != NULL ? MERAK_OK : merak_fail_nomem(err, bytes);
+    if (e->input == NULL)
+        return merak_fail_nomem(err, bytes);
+    if (ops_of(e)->pin != NULL)
+        ops_of(e)->pin(e->opt.accel, e->input, bytes);
+    return MERAK_OK;
 }
 
 enum merak_status merak_engine_accel_init(struct merak_engine *e,
@@ -134,6 +138,8 @@ void merak_engine_accel_fini(struct merak_engine *e)
     }
     free(e->event);
     free(e->input_at);
+    if (e->input != NULL && ops_of(e)->unpin != NULL)
+        ops_of(e)->unpin(e->opt.accel, e->input);
     free(e->input);
 }
 

@@ -147,10 +147,10 @@ size_t merak_memory_available(const struct merak_boot *boot)
     return least == SIZE_MAX ? SIZE_MAX : least / (size_t)boot->local_size;
 }
 
-enum merak_status merak_memory_least(struct merak_boot *boot, size_t *bytes_p,
-                                     struct merak_error *err)
+enum merak_status merak_memory_least(struct merak_boot *boot, size_t have,
+                                     size_t *bytes_p, struct merak_error *err)
 {
-    size_t least = merak_memory_available(boot) / 8 * 7;
+    size_t least = have / 8 * 7;
     size_t *all = calloc((size_t)boot->size, sizeof(*all));
     enum merak_status rc = MERAK_OK;
 

@@ -109,7 +109,8 @@ static enum merak_status share_memory(struct merak_trainer *t,
     t->memory_bytes = (size_t)(t->opt.memory_gib * 0x1p30);
     if (t->memory_bytes > 0 || !asked)
         return MERAK_OK;
-    return merak_memory_least(t->boot, &t->memory_bytes, err);
+    return merak_memory_least(t->boot, merak_task_memory(t), &t->memory_bytes,
+                              err);
 }
 
 /* Ranks that hold the same weights must compute the same bits: where machines
@@ -153,6 +154,8 @@ static enum merak_status set_up_ranks(struct merak_trainer *t,
     rc = merak_boot_agree(t->boot, rc, err);
     if (rc == MERAK_OK)
         rc = share_isa(t->boot, err);
+    if (rc == MERAK_OK)
+        rc = merak_accel_choose(t, err);
     if (rc == MERAK_OK)
         rc = share_memory(t, err);
     if (rc == MERAK_OK)

@@ -136,7 +136,8 @@ enum merak_status merak_node_order_choose(struct merak_trainer *t,
     enum merak_status rc = MERAK_OK;
 
     if (limit == 0)
-        rc = merak_memory_least(t->boot, &limit, err);
+        rc = merak_memory_least(t->boot, merak_task_memory(t), &limit,
+                                err);
     if (rc == MERAK_OK && t->boot->rank == 0)
         rc = choose(t, limit, &found.branches, err);
     found.cut = t->cut != NULL;

@@ -246,15 +246,19 @@ enum merak_status merak_trainer_plan(struct merak_trainer *t,
 static enum merak_status check_memory(const struct merak_trainer *t,
                                       struct merak_error *err)
 {
-    size_t have = merak_memory_available(t->boot);
+    bool on_host = t->accel == NULL || t->accel->ops->memory == NULL;
+    size_t have = merak_task_memory(t);
+    char table[160];
 
     if (t->arena_bytes <= have)
         return MERAK_OK;
+    merak_report_categories(t, table, sizeof(table));
     return merak_fail(err, MERAK_ERR_NOMEM,
                       "the plan needs %.1f GiB a task and %.1f GiB are "
-                      "available; use more stages, a larger tp or a smaller "
-                      "micro-batch",
-                      (double)t->arena_bytes / 0x1p30, (double)have / 0x1p30);
+                      "available%s; use more stages, a larger tp or a smaller "
+                      "micro-batch (MiB: %s)",
+                      (double)t->arena_bytes / 0x1p30, (double)have / 0x1p30,
+                      on_host ? "" : " on its GPU", table);
 }
 
 static enum merak_status open_engines(struct merak_trainer *t,

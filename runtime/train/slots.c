@@ -16,17 +16,15 @@
 #include <string.h>
 #include <time.h>
 
-static enum merak_status open_accel(struct merak_trainer *t,
-                                    struct merak_error *err)
+static enum merak_status allocate_accel(struct merak_trainer *t,
+                                        struct merak_error *err)
 {
     const struct merak_accel_ops *ops = t->backend->accel;
     enum merak_status rc;
 
-    if (ops == NULL)
+    if (t->accel == NULL)
         return MERAK_OK;
-    rc = ops->open(MERAK_QUEUE_COUNT, t->plan.threads, &t->accel, err);
-    if (rc == MERAK_OK)
-        rc = ops->event_create(t->accel, &t->copied, err);
+    rc = ops->event_create(t->accel, &t->copied, err);
     if (rc == MERAK_OK)
         rc = ops->alloc(t->accel, t->arena_bytes, &t->accel_arena, err);
     return rc;
@@ -35,7 +33,7 @@ static enum merak_status open_accel(struct merak_trainer *t,
 enum merak_status merak_slots_open(struct merak_trainer *t,
                                    struct merak_error *err)
 {
-    enum merak_status rc = open_accel(t, err);
+    enum merak_status rc = allocate_accel(t, err);
 
     return rc == MERAK_OK ? merak_arena_create(t->arena_bytes, &t->arena, err)
                           : rc;

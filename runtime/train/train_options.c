@@ -78,7 +78,9 @@ static const struct merak_option rows[] = {
     {"dtype", MERAK_OPTION_WORD, AT(dtype), .about = "compute dtype (fp32)",
      .words = "fp32|bf16", .given = AT(given.dtype)},
     {"backend", MERAK_OPTION_TEXT, AT(backend),
-     .about = "kernels: cpu, ref, emu or fake (cpu)", .arg = "NAME"},
+     .about = "kernels: cuda, cpu, ref, emu or fake (auto: cuda where "
+              "there are GPUs, else cpu)",
+     .arg = "NAME"},
     {"emu-unit-ms", MERAK_OPTION_REAL, AT(emu_unit_ms),
      .about = "emu: a stage's forward takes this, its backward twice; 0: as "
               "predicted "
@@ -148,7 +150,7 @@ static void set_defaults(struct merak_train_options *o)
     o->clip = 1.0f;
     o->seed = 1234;
     o->choice.branches = MERAK_BRANCHES_AUTO;
-    o->backend = "cpu";
+    o->backend = "auto";
     o->deadline_s = 300;
     o->keep = 2;
     o->trace_every = 100;
@@ -179,8 +181,6 @@ static enum merak_status check_fractions(const struct merak_train_options *opt,
     return rc;
 }
 
-/* What single options cannot know of each other. */
-static enum merak_status check(struct merak_train_options *opt,
 /* The option that asks for what HDF5 is for, or NULL. */
 static const char *needs_hdf5(const struct merak_train_options *opt)
 {
@@ -190,6 +190,8 @@ static const char *needs_hdf5(const struct merak_train_options *opt)
                                      : NULL;
 }
 
+/* What single options cannot know of each other. */
+static enum merak_status check(struct merak_train_options *opt,
                                struct merak_error *err)
 {
     merak_choices_settle(&opt->choice);
@@ -204,13 +206,13 @@ static const char *needs_hdf5(const struct merak_train_options *opt)
     if (opt->keep == 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--keep: expected 0 (all) or at least 2, got 1");
-    if (opt->resume == MERAK_RESUME_MUST && opt->ckpt == NULL)
-        return merak_fail(err, MERAK_ERR_CONFIG,
     if (needs_hdf5(opt) != NULL && !merak_h5_is_built_in())
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--%s needs HDF5, and this Merak was built without "
                           "it: leave the option out, or build Merak with HDF5",
                           needs_hdf5(opt));
+    if (opt->resume == MERAK_RESUME_MUST && opt->ckpt == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
                           "--resume must needs --ckpt DIR");
     if (opt->emu_unit_ms > 0 && strcmp(opt->backend, "emu") != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,

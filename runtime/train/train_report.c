@@ -68,18 +68,26 @@ static void report_stages(const struct merak_trainer *t)
     }
 }
 
+void merak_report_categories(const struct merak_trainer *t, char *text,
+                             size_t bytes)
+{
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
+        if (t->program->category_bytes[c] > 0 && n + 48 < bytes)
+            n += (size_t)snprintf(text + n, bytes - n, "%s%s %.1f",
+                                  n > 0 ? ", " : "", merak_category_name(c),
+                                  (double)t->program->category_bytes[c] / MIB);
+    }
+}
+
 static void report_arena(const struct merak_trainer *t)
 {
     struct stat st; /* of the shared memory itself */
     char text[256];
-    int n = 0;
 
-    for (int c = 0; c < MERAK_CAT_COUNT; c++) {
-        if (t->program->category_bytes[c] > 0 && n < (int)sizeof(text) - 48)
-            n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%s %.1f",
-                          n > 0 ? ", " : "", merak_category_name(c),
-                          (double)t->program->category_bytes[c] / MIB);
-    }
+    merak_report_categories(t, text, sizeof(text));
     merak_info("train",
                "memory of rank %d: predicted %zu bytes, %.1f MiB (%s), "
                "reserved %lld",
@@ -93,9 +101,14 @@ static void report_backend(const struct merak_trainer *t)
 {
     char text[256];
 
-    merak_backend_describe(t->backend, t->plan.dtype, text, sizeof(text));
+    if (t->accel != NULL && t->accel->ops->describe != NULL)
+        t->accel->ops->describe(t->accel, text, sizeof(text));
+    else
+        merak_backend_describe(t->backend, t->plan.dtype, text, sizeof(text));
     if (*text != '\0')
         merak_info("train", "backend %s: %s", t->backend->name, text);
+    if (t->backend_why[0] != '\0')
+        merak_info("train", "backend %s: %s", t->backend->name, t->backend_why);
 }
 
 void merak_report_plan(const struct merak_trainer *t)

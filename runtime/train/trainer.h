@@ -58,6 +58,7 @@ struct merak_trainer {
     struct merak_program *program; /* a training step */
     struct merak_program *eval;    /* forward only, same persistent slots */
     const struct merak_backend *backend;
+    char backend_why[256]; /* it was chosen; "": it was asked for */
 
     struct merak_arena arena; /* with an accelerator, for transfers alone */
     size_t arena_bytes;
@@ -97,7 +98,8 @@ struct merak_trainer {
     struct merak_engine *running; /* an engine's run is under way or failed */
 };
 
-/* slots.c: the arena, and the accelerator that a backend has. */
+/* slots.c: the arena, also the accelerator's (accel_choice.c) if there is one;
+ * closing closes that, too. */
 enum merak_status merak_slots_open(struct merak_trainer *t,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_slots_close(struct merak_trainer *t);
@@ -147,15 +149,28 @@ void merak_ranks_fini(struct merak_ranks *ranks);
 enum merak_status merak_choose(struct merak_trainer *t,
                                struct merak_error *err) MERAK_CHECKED;
 
+/*
+ * accel_choice.c: the run's backend, and this task's accelerator, opened, if it
+ * has any: what --backend says, or where that is "auto" cuda if all tasks have
+ * GPUs that it can use, and cpu if none has.  Collective; all return the same
+ * status.
+ */
+enum merak_status merak_accel_choose(struct merak_trainer *t,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* accel_choice.c: bytes that this task's tensors may take: of the
+ * accelerator's memory, less what libraries take of it, or of the host's. */
+size_t merak_task_memory(const struct merak_trainer *t);
+
 /* memory_limit.c: bytes that are left by what /proc and /sys below `root` ("":
  * the machine's) say, or SIZE_MAX. */
 size_t merak_memory_left(const char *root);
 /* memory_limit.c: this task's share of that, or SIZE_MAX where it cannot be
  * told. */
 size_t merak_memory_available(const struct merak_boot *boot);
-/* memory_limit.c: 7/8 of what the task that has the least has available.
+/* memory_limit.c: 7/8 of the least that a task has; have is this one's.
  * Collective. */
-enum merak_status merak_memory_least(struct merak_boot *boot, size_t *bytes_p,
+enum merak_status merak_memory_least(struct merak_boot *boot, size_t have,
+                                     size_t *bytes_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /* setup.c: threads of a task, unless --threads says. */
 int merak_default_threads(const struct merak_boot *boot);
@@ -271,6 +286,9 @@ bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err);
 
 /* train_report.c: what people read. */
 void merak_report_plan(const struct merak_trainer *t);
+/* "weights 12.3, gradients 24.6, ..", MiB of the program's arena. */
+void merak_report_categories(const struct merak_trainer *t, char *text,
+                             size_t bytes);
 /* What --print asks for, on standard output. */
 enum merak_status merak_report_phases(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;

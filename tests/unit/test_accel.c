@@ -62,7 +62,7 @@ struct device {
 
 static void device_open(struct device *d)
 {
-    assert_int_equal(ops()->open(2, 1, &d->a, ERR), MERAK_OK);
+    assert_int_equal(ops()->open(0, 2, 1, &d->a, ERR), MERAK_OK);
     assert_int_equal(ops()->alloc(d->a, 4096, &d->memory, ERR), MERAK_OK);
     for (int i = 0; i < 2; i++)
         assert_int_equal(ops()->event_create(d->a, &d->event[i], ERR),
@@ -318,7 +318,7 @@ static unsigned char *train_on_fake(struct rank *me,
     snprintf(text, sizeof(text), "%d", seed);
     setenv("MERAK_FAKE_SEED", text, 1);
     CHECK_OK(merak_backend_find("fake", &fake, ERR));
-    CHECK_OK(fake->accel->open(MERAK_QUEUE_COUNT, 1, &m.accel, ERR));
+    CHECK_OK(fake->accel->open(0, MERAK_QUEUE_COUNT, 1, &m.accel, ERR));
     CHECK_OK(fake->accel->alloc(m.accel, p->arena_bytes, &base, ERR));
     CHECK_OK(fake->accel->event_create(m.accel, &m.event, ERR));
     m.base = base;

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accel_choice.c - which backend a run has, and which task has which
+ * accelerator
+ *
+ * Slurm may show a task its own GPU alone or all of the node's.  Both are the
+ * same here: tasks of a node tell each other what they see, by the place on
+ * the bus, and all work out who takes what.
+ */
+#include "config.h"
+
+#include "runtime/train/accel_choice.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/train/trainer.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Of an accelerator's memory, for what its libraries load and allocate. */
+#define RESERVE ((size_t)1 << 30)
+#define MAX_CPUS 4096
+
+/* --- who takes what ---------------------------------------------------------
+ */
+
+static bool is_same(const struct merak_accel_device *a,
+                    const struct merak_accel_device *b)
+{
+    return strcmp(a->bus, b->bus) == 0;
+}
+
+/* How many of the first n tasks have this one. */
+static int holders(const struct merak_accel_card *card, const int *choice,
+                   int n, const struct merak_accel_device *device)
+{
+    int holding = 0;
+
+    for (int i = 0; i < n; i++)
+        holding += is_same(&card[i].device[choice[i]], device);
+    return holding;
+}
+
+void merak_accel_assign(const struct merak_accel_card *card, int n, int *choice)
+{
+    for (int i = 0; i < n; i++) {
+        int least = INT_MAX;
+
+        choice[i] = 0;
+        for (int d = 0; d < card[i].n; d++) {
+            const struct merak_accel_device *device = &card[i].device[d];
+            bool far = card[i].numa >= 0 && device->numa >= 0 &&
+                       card[i].numa != device->numa;
+            int cost = 2 * holders(card, choice, i, device) + far;
+
+            if (cost < least) {
+                least = cost;
+                choice[i] = d;
+            }
+        }
+    }
+}
+
+int merak_accel_sharers(const struct merak_accel_card *card, const int *choice,
+                        int i)
+{
+    return holders(card, choice, i, &card[i].device[choice[i]]);
+}
+
+/* --- what a task sees -------------------------------------------------------
+ */
+
+/* The memory next to a processor, or -1. */
+static int numa_of_cpu(int cpu)
+{
+    char path[64];
+    struct dirent *entry;
+    int node = -1;
+    DIR *dir;
+
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d", cpu);
+    dir = opendir(path);
+    if (dir == NULL)
+        return -1;
+    while (node < 0) {
+        entry = readdir(dir);
+        if (entry == NULL)
+            break;
+        if (sscanf(entry->d_name, "node%d", &node) != 1)
+            node = -1;
+    }
+    closedir(dir);
+    return node;
+}
+
+/* The memory next to all processors that this process may run on, or -1. */
+static int own_numa(void)
+{
+    size_t bytes = CPU_ALLOC_SIZE(MAX_CPUS);
+    cpu_set_t *set = CPU_ALLOC(MAX_CPUS);
+    int node = -1;
+
+    if (set == NULL || sched_getaffinity(0, bytes, set) != 0) {
+        CPU_FREE(set);
+        return -1;
+    }
+    for (int cpu = 0; cpu < MAX_CPUS; cpu++) {
+        int here;
+
+        if (!CPU_ISSET_S(cpu, bytes, set))
+            continue;
+        here = numa_of_cpu(cpu);
+        if (here < 0 || (node >= 0 && here != node)) {
+            node = -1;
+            break;
+        }
+        node = here;
+    }
+    CPU_FREE(set);
+    return node;
+}
+
+bool merak_accel_is_given(char *(*get)(const char *name),
+                          bool (*exists)(const char *path))
+{
+    static const char *const given[] = {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS",
+                                        "CUDA_VISIBLE_DEVICES"};
+
+    if (!exists("/dev/nvidiactl"))
+        return false;
+    if (get("SLURM_JOB_ID") == NULL)
+        return true;
+    for (size_t i = 0; i < sizeof(given) / sizeof(*given); i++) {
+        const char *value = get(given[i]);
+
+        if (value != NULL && *value != '\0' && strcmp(value, "NoDevFiles") != 0)
+            return true;
+    }
+    return false;
+}
+
+static bool file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+/* Find the backend and its devices; a backend that is no accelerator has
+ * none. */
+static enum merak_status look(const char *name,
+                              const struct merak_backend **backend_p,
+                              struct merak_accel_card *card,
+                              struct merak_error *err)
+{
+    enum merak_status rc = merak_backend_find(name, backend_p, err);
+
+    *card = (struct merak_accel_card){.numa = own_numa()};
+    if (rc != MERAK_OK || (*backend_p)->accel == NULL)
+        return rc;
+    if ((*backend_p)->accel->devices != NULL)
+        return (*backend_p)
+            ->accel->devices(card->device, MERAK_ACCEL_MAX, &card->n, err);
+    card->n = 1; /* each task's own */
+    snprintf(card->device[0].bus, sizeof(card->device[0].bus), "%d",
+             (int)getpid());
+    card->device[0].numa = -1;
+    return MERAK_OK;
+}
+
+/* --- the run's backend ------------------------------------------------------
+ */
+
+/* What one task can say of backend "auto". */
+struct vote {
+    bool can;
+    char why[200]; /* not, though there are GPUs; "" */
+};
+
+static struct vote vote(void)
+{
+    const struct merak_backend *backend;
+    struct merak_error err = {.status = MERAK_OK};
+    struct merak_accel_card *card = malloc(sizeof(*card));
+    struct vote v = {.can = false};
+
+    if (card != NULL && merak_accel_is_given(getenv, file_exists)) {
+        v.can = look("cuda", &backend, card, &err) == MERAK_OK;
+        if (!v.can)
+            snprintf(v.why, sizeof(v.why), "%.199s", err.text);
+    }
+    free(card);
+    return v;
+}
+
+static enum merak_status refuse_mixture(const struct merak_boot *boot,
+                                        const struct vote *votes,
+                                        struct merak_error *err)
+{
+    int with = 0, without = 0;
+
+    while (!votes[with].can)
+        with++;
+    while (votes[without].can)
+        without++;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "task %d on %.40s has a GPU and task %d on %.40s has not "
+                      "(%.80s): start tasks that all have one, or say "
+                      "--backend cpu",
+                      with, boot->hosts[boot->node_of[with]], without,
+                      boot->hosts[boot->node_of[without]],
+                      votes[without].why[0] != '\0' ? votes[without].why
+                                                    : "it was given none");
+}
+
+/* Make "auto" a backend; the same on all ranks. */
+static enum merak_status resolve(struct merak_trainer *t,
+                                 struct merak_error *err)
+{
+    struct vote mine = vote(), *votes;
+    enum merak_status rc = MERAK_OK;
+    int can = 0;
+
+    votes = calloc((size_t)t->boot->size, sizeof(*votes));
+    if (votes == NULL)
+        rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*votes));
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = t->boot->ops->allgather(t->boot, &mine, sizeof(mine), votes, err);
+    for (int r = 0; r < t->boot->size && rc == MERAK_OK; r++)
+        can += votes[r].can;
+    if (rc == MERAK_OK && can > 0 && can < t->boot->size)
+        rc = refuse_mixture(t->boot, votes, err);
+    t->opt.backend = can > 0 ? "cuda" : "cpu";
+    if (rc == MERAK_OK && can > 0)
+        snprintf(t->backend_why, sizeof(t->backend_why),
+                 "chosen because tasks have GPUs; --backend cpu to insist");
+    else if (rc == MERAK_OK && votes[0].why[0] != '\0')
+        snprintf(t->backend_why, sizeof(t->backend_why),
+                 "chosen though there are GPUs: %s", votes[0].why);
+    free(votes);
+    return rc;
+}
+
+/* --- this task's accelerator ------------------------------------------------
+ */
+
+/* The cards of this node's tasks, in order; *me_p is this one's place. */
+static int node_cards(const struct merak_boot *boot,
+                      const struct merak_accel_card *all,
+                      struct merak_accel_card *here, int *me_p)
+{
+    int n = 0;
+
+    for (int r = 0; r < boot->size; r++) {
+        if (boot->node_of[r] != boot->node_of[boot->rank])
+            continue;
+        if (r == boot->rank)
+            *me_p = n;
+        here[n++] = all[r];
+    }
+    return n;
+}
+
+/* Which of those that this task sees; -1 on failure.  Collective. */
+static enum merak_status assign(struct merak_trainer *t,
+                                const struct merak_accel_card *mine,
+                                int *number_p, struct merak_error *err)
+{
+    size_t size = (size_t)t->boot->size;
+    struct merak_accel_card *all = calloc(2 * size, sizeof(*all));
+    int *choice = calloc(size, sizeof(*choice));
+    enum merak_status rc = MERAK_OK;
+    int me = 0, n;
+
+    if (all == NULL || choice == NULL)
+        rc = merak_fail_nomem(err, 2 * size * sizeof(*all));
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = t->boot->ops->allgather(t->boot, mine, sizeof(*mine), all, err);
+    if (rc == MERAK_OK) {
+        n = node_cards(t->boot, all, all + size, &me);
+        merak_accel_assign(all + size, n, choice);
+        *number_p = mine->device[choice[me]].number;
+        if (merak_accel_sharers(all + size, choice, me) > 0)
+            merak_warn("train",
+                       "task %d on %s shares %s at %s with another task: "
+                       "start no more tasks than there are GPUs",
+                       t->boot->rank, t->boot->host,
+                       mine->device[choice[me]].name,
+                       mine->device[choice[me]].bus);
+    }
+    free(all);
+    free(choice);
+    return rc;
+}
+
+enum merak_status merak_accel_choose(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    struct merak_accel_card *card = malloc(sizeof(*card));
+    enum merak_status rc = MERAK_OK;
+    int threads =
+        t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
+    int number = 0;
+
+    if (strcmp(t->opt.backend, "auto") == 0)
+        rc = resolve(t, err);
+    if (rc == MERAK_OK)
+        rc = card == NULL ? merak_fail_nomem(err, sizeof(*card))
+                          : look(t->opt.backend, &t->backend, card, err);
+    rc = merak_boot_agree(t->boot, rc, err);
+    /* All ranks have the same backend. */
+    if (rc == MERAK_OK && t->backend->accel != NULL) {
+        rc = assign(t, card, &number, err);
+        if (rc == MERAK_OK)
+            rc = t->backend->accel->open(number, MERAK_QUEUE_COUNT, threads,
+                                         &t->accel, err);
+        rc = merak_boot_agree(t->boot, rc, err);
+    }
+    free(card);
+    return rc;
+}
+
+size_t merak_task_memory(const struct merak_trainer *t)
+{
+    size_t left = 0, all = 0;
+
+    if (t->accel == NULL || t->accel->ops->memory == NULL)
+        return merak_memory_available(t->boot);
+    if (t->accel->ops->memory(t->accel, &left, &all, NULL) != MERAK_OK)
+        return 0;
+    return left > RESERVE ? left - RESERVE : 0;
+}

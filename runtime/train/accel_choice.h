@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/train/accel_choice.h - which task has which accelerator */
+#ifndef MERAK_RUNTIME_TRAIN_ACCEL_CHOICE_H
+#define MERAK_RUNTIME_TRAIN_ACCEL_CHOICE_H
+
+#include "kernels/accel.h"
+
+#include <stdbool.h>
+
+#define MERAK_ACCEL_MAX 16 /* accelerators of a node */
+
+/* What one task sees. */
+struct merak_accel_card {
+    int n;
+    struct merak_accel_device device[MERAK_ACCEL_MAX];
+    int numa; /* the memory that all its cores are next to, or -1 */
+};
+
+/*
+ * The accelerators of a node's tasks: each in turn takes, of those it sees,
+ * one that the fewest have; of these one near its cores; of these the first.
+ * Every task that is told the same finds the same.
+ *
+ *   card    in   [n]
+ *   choice  out  [n], indices into card[i].device
+ */
+void merak_accel_assign(const struct merak_accel_card *card, int n,
+                        int *choice);
+/* How many tasks before task i have its accelerator. */
+int merak_accel_sharers(const struct merak_accel_card *card, const int *choice,
+                        int i);
+
+/* Does what Slurm or the user said give this process GPUs, as far as the
+ * environment tells?  get is getenv(), and exists tells of a file. */
+bool merak_accel_is_given(char *(*get)(const char *name),
+                          bool (*exists)(const char *path));
+
+#endif

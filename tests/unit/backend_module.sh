@@ -1,0 +1,65 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# backend_module.sh - a backend in a module that is absent, broken, or of a
+# machine with what this one lacks is refused in one line, and never replaced
+#
+# Run from the build directory of tests/.
+
+set -u
+export LC_ALL=C
+
+merak=../cmd/merak
+. "$(dirname "$0")/tap.sh"
+
+tmp=$(mktemp -d) || exit 1
+trap 'rm -rf "$tmp"' EXIT
+
+seq 2000 >"$tmp/text"
+cat >"$tmp/model.json" <<EOF
+{"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2,
+ "n_positions": 64, "vocab_size": 257, "activation_function": "gelu_new",
+ "embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0,
+ "tie_word_embeddings": true}
+EOF
+$merak data pack --tokenizer byte --out "$tmp/data" "$tmp/text" >/dev/null ||
+    exit 1
+
+train()
+{
+    $merak train --model "$tmp/model.json" --data "$tmp/data" --seq 16 \
+        --steps 1 --global-batch 1 --threads 1 "$@" >"$tmp/out" 2>"$tmp/err"
+}
+
+# refuses DESCRIPTION TEXT: what ran last exits 66, and says one line with TEXT
+refuses()
+{
+    [ $? -eq 66 ] && [ "$(wc -l <"$tmp/err")" -eq 1 ] &&
+        grep -qF -- "$2" "$tmp/err"
+    ok $? "$1" "$tmp/out" "$tmp/err"
+}
+
+mkdir "$tmp/none" "$tmp/broken"
+echo no >"$tmp/broken/merak_cuda.so"
+MERAK_MODULE_DIR=$tmp/none train --backend cuda
+refuses "a module that is not there" "has none"
+MERAK_MODULE_DIR=$tmp/broken train --backend cuda
+refuses "a module that is no module" "cannot be loaded"
+train --backend nix
+refuses "a backend that nobody knows" "there are cpu, ref, emu, fake, cuda"
+if [ -e /dev/nvidiactl ]; then
+    n=$((n + 1))
+    echo "ok $n - no GPU # SKIP there is one"
+    n=$((n + 1))
+    echo "ok $n - a run that says nothing # SKIP there is a GPU"
+elif [ -e ../kernels/cuda/.libs/merak_cuda.so ]; then
+    train --backend cuda
+    refuses "no driver" "there is no NVIDIA driver on this node"
+    train && grep -q "backend cpu" "$tmp/err" "$tmp/out"
+    ok $? "a run that says nothing computes on the cpu" "$tmp/out" "$tmp/err"
+else
+    train --backend cuda
+    refuses "a module that was not built" "was built without it"
+    train && grep -q "backend cpu" "$tmp/err" "$tmp/out"
+    ok $? "a run that says nothing computes on the cpu" "$tmp/out" "$tmp/err"
+fi
+echo "1..$n"

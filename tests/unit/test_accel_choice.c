@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_accel_choice.c - which task of a node takes which accelerator */
+#include "config.h"
+
+#include "runtime/train/accel_choice.h"
+
+#include <assert.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MAX_TASKS 8
+
+/* A task sees accelerators first .. first + n - 1 of a node of 8, four to a
+ * memory; its own cores are next to numa (-1: anywhere). */
+struct task {
+    int first, n, numa;
+};
+struct row {
+    const char *name;
+    int tasks;
+    struct task task[MAX_TASKS];
+    int want[MAX_TASKS]; /* of the node's 8 */
+    int sharers[MAX_TASKS];
+};
+
+static const struct row rows[] = {
+    {"tasks that see all take them in turn",
+     4,
+     {{0, 8, -1}, {0, 8, -1}, {0, 8, -1}, {0, 8, -1}},
+     {0, 1, 2, 3},
+     {0}},
+    {"a task takes one near its cores",
+     4,
+     {{0, 8, 1}, {0, 8, 0}, {0, 8, 1}, {0, 8, 0}},
+     {4, 0, 5, 1},
+     {0}},
+    {"far ones are better than shared ones",
+     5,
+     {{0, 8, 0}, {0, 8, 0}, {0, 8, 0}, {0, 8, 0}, {0, 8, 0}},
+     {0, 1, 2, 3, 4},
+     {0}},
+    {"tasks that see their own alone have those",
+     3,
+     {{5, 1, 0}, {2, 1, 0}, {7, 1, -1}},
+     {5, 2, 7},
+     {0}},
+    {"more tasks than accelerators share evenly",
+     5,
+     {{0, 2, -1}, {0, 2, -1}, {0, 2, -1}, {0, 2, -1}, {0, 2, -1}},
+     {0, 1, 0, 1, 0},
+     {0, 0, 1, 1, 2}},
+};
+
+/* As task t numbers them: from 0, the first that it sees. */
+static void fill(const struct task *t, struct merak_accel_card *card)
+{
+    memset(card, 0, sizeof(*card));
+    card->n = t->n;
+    card->numa = t->numa;
+    for (int d = 0; d < t->n; d++) {
+        int of_node = t->first + d;
+
+        card->device[d].number = d;
+        card->device[d].numa = of_node / 4;
+        snprintf(card->device[d].bus, sizeof(card->device[d].bus), "%d",
+                 of_node);
+    }
+}
+
+static void accelerators_are_shared_out(void **state)
+{
+    const struct row *row = *state;
+    struct merak_accel_card card[MAX_TASKS];
+    int choice[MAX_TASKS];
+
+    for (int i = 0; i < row->tasks; i++)
+        fill(&row->task[i], &card[i]);
+    merak_accel_assign(card, row->tasks, choice);
+    for (int i = 0; i < row->tasks; i++) {
+        assert_int_equal(row->task[i].first + choice[i], row->want[i]);
+        assert_int_equal(merak_accel_sharers(card, choice, i), row->sharers[i]);
+    }
+}
+
+/* --- what the environment tells ---------------------------------------------
+ */
+
+static const char *const *environment; /* "NAME=value", NULL at the end */
+
+static char *get(const char *name)
+{
+    size_t n = strlen(name);
+
+    for (const char *const *e = environment; *e != NULL; e++) {
+        if (strncmp(*e, name, n) == 0 && (*e)[n] == '=')
+            return (char *)(uintptr_t)(*e + n + 1);
+    }
+    return NULL;
+}
+
+static bool there_is(const char *path)
+{
+    assert_string_equal(path, "/dev/nvidiactl");
+    return true;
+}
+
+static bool there_is_not(const char *path)
+{
+    (void)path;
+    return false;
+}
+
+static void gpus_of_others_are_not_taken(void **state)
+{
+    static const struct {
+        const char *set[3];
+        bool given;
+    } row[] = {
+        {{NULL}, true},
+        {{"SLURM_JOB_ID=7", NULL}, false},
+        {{"SLURM_JOB_ID=7", "SLURM_JOB_GPUS=0,1", NULL}, true},
+        {{"SLURM_JOB_ID=7", "SLURM_STEP_GPUS=1", NULL}, true},
+        {{"SLURM_JOB_ID=7", "CUDA_VISIBLE_DEVICES=0", NULL}, true},
+        {{"SLURM_JOB_ID=7", "CUDA_VISIBLE_DEVICES=", NULL}, false},
+        {{"SLURM_JOB_ID=7", "CUDA_VISIBLE_DEVICES=NoDevFiles", NULL}, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        environment = row[i].set;
+        assert_int_equal(merak_accel_is_given(get, there_is), row[i].given);
+        assert_false(merak_accel_is_given(get, there_is_not));
+    }
+}
+
+int main(void)
+{
+    struct CMUnitTest test[sizeof(rows) / sizeof(*rows) + 1];
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
+        test[n++] =
+            (struct CMUnitTest){rows[i].name, accelerators_are_shared_out, NULL,
+                                NULL, (void *)(uintptr_t)&rows[i]};
+    test[n++] =
+        (struct CMUnitTest){"GPUs of other jobs are not taken",
+                            gpus_of_others_are_not_taken, NULL, NULL, NULL};
+    assert(n == sizeof(test) / sizeof(*test));
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("accel_choice", test, NULL, NULL);
+}
