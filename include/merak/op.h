@@ -113,6 +113,8 @@ struct merak_kernel_call {
     void *scratch;   /* of scratch_bytes(), 64-byte aligned, or NULL */
     size_t scratch_bytes;
     const struct merak_step *step;
+    void *device; /* what a backend with queues launches into: of "cuda" a
+                     struct merak_cuda_context.  NULL on hosts. */
 };
 
 typedef enum merak_status (*merak_kernel_fn)(

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cuda/cuda_ops.h - the CUDA kernels: what a device module launches
+ *
+ * A kernel's fn queues work in the stream of the context that call->device
+ * points at, and returns; operands and scratch are device memory, aligned to
+ * 16 bytes at least.  Two runs agree to the bit: sums are cut in parts by the
+ * shapes alone, never by the device, and nothing floating is added by atomics.
+ *
+ * Compiled by nvcc for devices, and by a host's C++ compiler over cuda_sim.h
+ * for tests, where a stream is NULL and a call is done when it returns.
+ */
+#ifndef MERAK_KERNELS_CUDA_CUDA_OPS_H
+#define MERAK_KERNELS_CUDA_CUDA_OPS_H
+
+#include "kernels/accel.h"
+#include "kernels/cuda/cuda_product.h"
+#include "kernels/kernels.h"
+#include "merak/op.h"
+
+/* An id that is in no vocabulary, as kernels find it. */
+struct merak_cuda_fault {
+    int raised; /* MERAK_CUDA_FAULT_*; 0: none */
+    int id;
+    unsigned long long vocabulary;
+};
+#define MERAK_CUDA_FAULT_TOKEN 1
+#define MERAK_CUDA_FAULT_TARGET 2
+
+/* What a queue's kernels are launched with. */
+struct merak_cuda_context {
+    void *stream; /* a cudaStream_t */
+    merak_cuda_product_fn product;
+    void *product_arg;
+    /* Cleared by the owner, written by kernels, so in memory of the host that
+     * the device writes to.  NULL: ids are not reported, and one outside the
+     * vocabulary reads as zeros and gets no gradient. */
+    struct merak_cuda_fault *fault;
+};
+
+static inline const struct merak_cuda_context *
+merak_cuda_context_of(const struct merak_kernel_call *call)
+{
+    return (const struct merak_cuda_context *)call->device;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Ends with a NULL name; a row for every op of kernels/ops.h. */
+extern const struct merak_kernel merak_cuda_kernels[];
+
+/*
+ * Several calls of one op in few launches, in any order: `call` is n calls of
+ * adamw of one step, or of sumsq, in a context that they share.  The bits are
+ * those of n single calls.
+ */
+enum merak_status
+merak_cuda_adamw_many(const struct merak_kernel_call *const *call, int n,
+                      struct merak_error *err);
+enum merak_status
+merak_cuda_sumsq_many(const struct merak_kernel_call *const *call, int n,
+                      struct merak_error *err);
+
+/* merak_pack_box() in device memory. */
+enum merak_status merak_cuda_pack(const struct merak_cuda_context *context,
+                                  void *to, const void *from,
+                                  const struct merak_accel_box *box,
+                                  struct merak_error *err);
+
+/* MERAK_ERR_PARAM in the words of merak_check_ids() if a fault was raised. */
+enum merak_status merak_cuda_check_fault(const struct merak_cuda_fault *fault,
+                                         struct merak_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

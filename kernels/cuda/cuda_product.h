@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cuda/cuda_product.h - matrix products, as the CUDA kernels ask for
+ * them
+ *
+ *   D[m, n] = alpha A[m, k] B[k, n] + beta D + bias[n]
+ *
+ * Everything else is written in kernels/cuda/; products belong to a library
+ * (cuBLASLt), or to plain loops where the kernels' bodies run on a host.
+ */
+#ifndef MERAK_KERNELS_CUDA_CUDA_PRODUCT_H
+#define MERAK_KERNELS_CUDA_CUDA_PRODUCT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "merak/status.h"
+#include "merak/types.h"
+
+/* A row-major matrix in device memory. */
+struct merak_cuda_matrix {
+    void *data;
+    enum merak_dtype dtype; /* f32 or bf16 */
+    size_t ld;              /* elements from a row to the next */
+};
+
+/*
+ * A and B have one dtype; D has it too, or is f32.  Sums are f32 and are
+ * rounded once; f32 operands are multiplied as f32 (no TF32).
+ *
+ * Rows begin at multiples of 16 bytes, if `data` does, wherever all are bf16:
+ * callers stage what does not (a vocabulary of 50257).
+ */
+struct merak_cuda_product {
+    size_t m, n, k; /* none is 0 */
+    struct merak_cuda_matrix a, b, d;
+    bool a_transposed; /* a is stored [k, m], not [m, k] */
+    bool b_transposed; /* b is stored [n, k], not [k, n] */
+    float alpha;
+    float beta;       /* 0: d is not read */
+    const void *bias; /* [n] of d's dtype, beta is 0; or NULL */
+};
+
+struct merak_cuda_context;
+
+/*
+ * Put a product into the context's stream.  Equal calls give equal bits.
+ *
+ *   arg  the context's product_arg
+ */
+typedef enum merak_status (*merak_cuda_product_fn)(
+    void *arg, const struct merak_cuda_context *context,
+    const struct merak_cuda_product *product, struct merak_error *err);
+
+#endif
