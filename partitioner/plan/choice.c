@@ -64,6 +64,9 @@ static enum merak_status set_cut(void *target, const char *text,
     }
 #define IN_PLAN(field) \
     .in_plan = true, .plan_at = offsetof(struct merak_plan, field)
+#define NEAR(function, memory, numbers)                   \
+    .near = merak_near_##function, .near_memory = memory, \
+    .near_numbers = numbers
 #define DEGREE .least = 1, .most = 65535
 #define TP_BATCH_TEXT                                                       \
     "percent of the model, from its end, where tensor ranks may share out " \
@@ -90,7 +93,8 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(MICRO_BATCH, "micro-batch", SIZE, micro_batch,
              "sequences in a micro-batch (1)",
              "sequences in a micro-batch (1)", .least = 1, .most = INT_MAX),
-        .key = "micro_batch", IN_PLAN(micro_batch), .usual = 1},
+        .key = "micro_batch", IN_PLAN(micro_batch), .usual = 1,
+        NEAR(size, 6, 3)},
     [MERAK_CHOICE_SCHEDULE] = {
         .option = CALL(SCHEDULE, "schedule", set_schedule, "NAME",
                        "order of forwards and backwards, or auto; a wrong "
@@ -98,26 +102,27 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         .run = CALL(SCHEDULE, "schedule", set_schedule, "NAME",
                     "pipeline schedule, or auto; a wrong name lists them "
                     "(1f1b; 3f1b for models of several passes)"),
-        .kind = MERAK_OPTION_TEXT, .key = "schedule"},
+        .kind = MERAK_OPTION_TEXT, .key = "schedule", NEAR(schedule, 7, 6)},
     [MERAK_CHOICE_CHUNKS] = {
         BOTH(CHUNKS, "chunks", INT, chunks,
              "model parts per rank, for interleaved schedules (1); 2 or 3 of "
              "interlaced (3)",
              "model parts per task, for interleaved schedules (1); 2 or 3 of "
              "interlaced (3)", DEGREE),
-        .key = "chunks", IN_PLAN(chunks)},
+        .key = "chunks", IN_PLAN(chunks), NEAR(chunks, 8, 7)},
     [MERAK_CHOICE_SUB_PIPELINE] = {
         BOTH(SUB_PIPELINE, "sub-pipeline", BOOL, sub_pipeline,
              "micro-batches in two halves, exchanges of one behind compute of "
              "the other (no)",
              "micro-batches in two halves, exchanges of one behind the other "
              "(no)", .words = "no|yes"),
-        .key = "sub_pipeline", IN_PLAN(sub_pipeline)},
+        .key = "sub_pipeline", IN_PLAN(sub_pipeline), NEAR(usual, 10, 9)},
     [MERAK_CHOICE_ZERO1] = {
         BOTH(ZERO1, "zero1", BOOL, zero1,
              "optimizer state split over replicas: yes or no (yes)",
              "optimizer state split over replicas (yes)", .words = "no|yes"),
-        .key = "zero1", IN_PLAN(zero1), .usual = 1, .is_told = true},
+        .key = "zero1", IN_PLAN(zero1), .usual = 1, .is_told = true,
+        NEAR(usual, 4, 0)},
     [MERAK_CHOICE_ORDER] = {
         .option = OPTION(ORDER, "order", BOOL, order_tp_pp_dp,
                          "tp-dp-pp or tp-pp-dp: how ranks are numbered "
@@ -128,7 +133,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
         BOTH(SP, "sp", WORD, sp,
              "sequence parallelism: auto, off or on (auto)",
              "sequence parallelism (auto)", .words = "auto|off|on"),
-        .key = "sp", IN_PLAN(sp), .is_told = true},
+        .key = "sp", IN_PLAN(sp), .is_told = true, NEAR(usual, 9, 10)},
     [MERAK_CHOICE_RECOMPUTE] = {
         .option = CALL(RECOMPUTE, "recompute", set_recompute, "WORD",
                        "none, full, selective (attention) or auto: per stage "
@@ -139,16 +144,17 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
                       "attention's, or per stage the least that fits (none)",
                       .words = "none|full|selective|auto"),
         .kind = MERAK_OPTION_WORD,
-        .key = "recompute", IN_PLAN(recompute)},
+        .key = "recompute", IN_PLAN(recompute), NEAR(recompute, 3, 2)},
     [MERAK_CHOICE_CUT] = {
         .option = CALL(CUT, "cut", set_cut, "PLACES",
                        "places where parts but the first begin, 1-3-5, or "
                        "auto (even work)"),
-        .kind = MERAK_OPTION_CALL},
+        .kind = MERAK_OPTION_CALL, NEAR(cut, 1, 1)},
     [MERAK_CHOICE_TP_BATCH] = {
         BOTH(TP_BATCH, "tp-batch", INT, tp_batch_percent,
              TP_BATCH_TEXT, TP_BATCH_TEXT, .most = 100),
-        .key = "tp_batch", IN_PLAN(tp_batch_percent), .is_implied = true},
+        .key = "tp_batch", IN_PLAN(tp_batch_percent), .is_implied = true,
+        NEAR(usual, 0, 8)},
     [MERAK_CHOICE_BOUNDARY] = {
         BOTH(BOUNDARY, "boundary", WORD, boundary,
              "what tensor ranks hold alike, to the next stage: auto, whole or "

@@ -13,6 +13,7 @@
 
 #include "base/options.h"
 #include "partitioner/plan/list_text.h"
+#include "partitioner/plan/near.h"
 
 /* In the order in which a plan's choices are printed for --what-if. */
 enum merak_choice_id {
@@ -65,6 +66,11 @@ struct merak_choice {
     int n_words;     /* that a plan can have; 0: all */
     bool is_implied; /* a saved plan leaves the usual value out */
     bool is_told;    /* where next best plans differ in it */
+    /* Other values to try where a request has no plan, or NULL: none; and
+     * after how many other changes, where memory is short and where numbers do
+     * not divide: search/nearest_plan.c.  0: never. */
+    merak_near_fn near;
+    int near_memory, near_numbers;
 };
 
 /* By enum merak_choice_id. */

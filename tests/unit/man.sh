@@ -104,6 +104,21 @@ sed -n '/^\.SH SCHEDULES/,/^\.SH NUMBERS/p' "$man/merak.7" |
     awk '/^\.TP/ { getline; gsub(/\\/, ""); print $2 }' | sort >"$tmp/written"
 same "merak(7) lists every schedule"
 
+$merak plan --what-if '?=' 2>&1 | sed 's/.*there are //' | tr -d ' ' |
+    tr , '\n' | sort >"$tmp/said"
+sed -n '/what\\-if " LIST"/,/^The options/p' "$man/merak-plan.1" |
+    tr -d '\134' | sed -n 's/^\.BI\{0,1\}R\{0,1\} \([a-z0-9-]*\)=.*/\1/p' |
+    sort >"$tmp/written"
+same "merak-plan(1) lists every choice for --what-if"
+
+# Keys whose usual value is left out are there as well.
+$merak plan --model "$top/tests/vectors/gpt2.json" --seq 16 --tp 2 \
+    --micro-batch 2 --tp-batch 50 --branches gathered --json - |
+    jq -r '.plan | keys[]' | sort >"$tmp/said"
+sed -n '/^\.B plan$/,/^\.B run$/p' "$man/merak-plan.1" | grep -v '^\.B run' |
+    grep -oE '[a-z_0-9]+' | sort -u | comm -12 - "$tmp/said" >"$tmp/written"
+same "merak-plan(1) names every key of a plan"
+
 # 1 is "anything else" there
 sed -n 's/^ *MERAK_EXIT_[A-Z]* = \([0-9]*\),.*/\1/p' \
     "$top/runtime/runtime.h" | grep -vx 1 | sort >"$tmp/said"

@@ -199,6 +199,59 @@ static void what_neither_table_has_is_named(void **state)
     }
 }
 
+/* Rows that are part of something larger, about a part of the target. */
+struct wide {
+    bool before;
+    struct outer outer;
+};
+
+static const struct {
+    const char *other;
+    struct merak_option option;
+} parts[] = {
+    {"a",
+     {"part", MERAK_OPTION_TEXT, offsetof(struct outer, text), .about = "a"}},
+    {"b",
+     {"part-on", MERAK_OPTION_YES, offsetof(struct outer, on), .about = "b"}},
+};
+static const struct merak_option wide_rows[] = {
+    {"before", MERAK_OPTION_YES, offsetof(struct wide, before), .about = "c"},
+    {.kind = MERAK_OPTION_ROWS,
+     .at = offsetof(struct wide, outer),
+     .rows = &parts[0].option,
+     .n_rows = 2,
+     .stride = sizeof(parts[0])},
+    {"behind", MERAK_OPTION_YES, offsetof(struct wide, before), .about = "d"},
+};
+static const struct merak_option_table wide_table = {wide_rows, 3};
+
+static void rows_may_stand_elsewhere(void **state)
+{
+    char *argv[] = {"program", "--part=x", "--part-on", "--behind", NULL};
+    char *wrong[] = {"program", "--aprt=x", NULL};
+    struct wide wide = {.before = false};
+    struct merak_error err = {.text = ""};
+    char names[64];
+    bool help = false;
+
+    (void)state;
+    assert_int_equal(
+        merak_options_parse(&wide_table, 4, argv, &wide, &help, &err),
+        MERAK_OK);
+    assert_string_equal(wide.outer.text, "x");
+    assert_true(wide.outer.on);
+    assert_true(wide.before);
+    assert_int_equal(merak_options_set(&wide_table, "part", "y", &wide, &err),
+                     MERAK_OK);
+    assert_string_equal(wide.outer.text, "y");
+    merak_options_names(&wide_table, names, sizeof(names));
+    assert_string_equal(names, "before, part, part-on, behind");
+    assert_int_equal(
+        merak_options_parse(&wide_table, 2, wrong, &wide, &help, &err),
+        MERAK_ERR_CONFIG);
+    assert_non_null(strstr(err.text, "did you mean --part?"));
+}
+
 static void every_kind_is_stored(void **state)
 {
     const char *const numbers[MAX_ARGS] = {
@@ -328,6 +381,7 @@ int main(void)
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(options_are_taken_from_among_others),
         cmocka_unit_test(what_neither_table_has_is_named),
+        cmocka_unit_test(rows_may_stand_elsewhere),
         cmocka_unit_test(every_kind_is_stored),
         cmocka_unit_test(files_may_be_left_out),
         cmocka_unit_test(help_ends_the_line),

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_choice.c - the table of choices: what options say, plans have, and what
+ * is tried in its place
+ */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "partitioner/plan/choice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT 64
+
+/* What an option is told is what the choice is printed as. */
+static void check_text(const struct merak_choice *c, const char *told)
+{
+    struct merak_choices choices = {.tp = 0};
+    struct merak_error err = {.text = ""};
+    char text[TEXT];
+
+    if (merak_options_set(&merak_choice_table, c->option.name, told, &choices,
+                          &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++)
+        assert_int_equal(choices.given[i], c == &merak_choice[i]);
+    merak_choice_text(c, &choices, text, sizeof(text));
+    assert_string_equal(text, told);
+    merak_given_fini(&choices.list);
+}
+
+static void options_say_what_is_printed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+        char text[TEXT];
+
+        if (c->kind == MERAK_OPTION_INT || c->kind == MERAK_OPTION_SIZE) {
+            snprintf(text, sizeof(text), "%.0f", c->option.least);
+            check_text(c, text);
+            snprintf(text, sizeof(text), "%.0f", c->option.most);
+            check_text(c, text);
+        }
+        for (int w = 0;
+             (c->kind == MERAK_OPTION_BOOL || c->kind == MERAK_OPTION_WORD) &&
+             w < merak_choice_words(c);
+             w++) {
+            assert_int_equal(
+                merak_choice_find_word(c, merak_choice_word(c, w, text)), w);
+            check_text(c, text);
+        }
+    }
+    check_text(&merak_choice[MERAK_CHOICE_SCHEDULE], "zb-h1");
+    check_text(&merak_choice[MERAK_CHOICE_CUT], "auto");
+    check_text(&merak_choice[MERAK_CHOICE_CUT], "1-3-5");
+    check_text(&merak_choice[MERAK_CHOICE_RECOMPUTE], "a-2-0");
+}
+
+/* A name, a key and the value in a plan are one choice's alone. */
+static void rows_are_of_one_choice_each(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++) {
+        const struct merak_choice *a = &merak_choice[i];
+
+        assert_non_null(a->option.about);
+        assert_true(a->option.given ==
+                    offsetof(struct merak_choices, given) + (size_t)i);
+        if (a->run.name != NULL)
+            assert_string_equal(a->run.name, a->option.name);
+        for (int k = 0; k < i; k++) {
+            const struct merak_choice *b = &merak_choice[k];
+
+            assert_string_not_equal(a->option.name, b->option.name);
+            if (a->key != NULL && b->key != NULL)
+                assert_string_not_equal(a->key, b->key);
+            assert_false(a->in_plan && b->in_plan && a->plan_at == b->plan_at);
+            assert_false(a->near_memory > 0 &&
+                         a->near_memory == b->near_memory);
+            assert_false(a->near_numbers > 0 &&
+                         a->near_numbers == b->near_numbers);
+        }
+        assert_true((a->near != NULL) ==
+                    (a->near_memory > 0 || a->near_numbers > 0));
+    }
+}
+
+static void a_plan_is_its_choices(void **state)
+{
+    const struct merak_plan plan = {.tp = 2,
+                                    .pp = 3,
+                                    .dp = 4,
+                                    .micro_batch = 4,
+                                    .microbatches = 6,
+                                    .schedule = "interleaved",
+                                    .chunks = 2,
+                                    .sub_pipeline = true,
+                                    .recompute = MERAK_RECOMPUTE_SELECTIVE,
+                                    .order_tp_pp_dp = true,
+                                    .branches = MERAK_BRANCHES_BLOCKS,
+                                    .sp = MERAK_SP_ON,
+                                    .tp_batch_percent = 75};
+    struct merak_plan back = {.tp = 0}, none = {.tp = 0};
+    struct merak_choices choices;
+    char *line = merak_choices_line(&plan);
+
+    (void)state;
+    assert_string_equal(
+        line, "tp=2,pp=3,dp=4,micro-batch=8,schedule=interleaved,chunks=2,"
+              "sub-pipeline=yes,zero1=no,order=tp-pp-dp,sp=on,"
+              "recompute=selective,tp-batch=75,boundary=whole,branches=blocks");
+    free(line);
+    merak_choices_of(&plan, &choices);
+    merak_choices_take(&choices, &back);
+    assert_int_equal(back.micro_batch, 8); /* both halves: to be split */
+    back.micro_batch = 4;
+    for (int i = 0; i < MERAK_CHOICE_COUNT; i++)
+        assert_int_equal(merak_choice_compare(&merak_choice[i], &plan, &back),
+                         0);
+    assert_string_equal(back.schedule, plan.schedule);
+
+    choices = (struct merak_choices){.tp = 0};
+    merak_choices_take(&choices, &none);
+    line = merak_choices_line(&none);
+    assert_string_equal(line,
+                        "tp=1,pp=1,dp=1,micro-batch=1,schedule=1f1b,chunks=1,"
+                        "sub-pipeline=no,zero1=yes,order=tp-dp-pp,sp=auto,"
+                        "recompute=none,tp-batch=0,boundary=whole,"
+                        "branches=described");
+    free(line);
+}
+
+/* --- other values --------------------------------------------------------- */
+
+static const struct {
+    const char *name, *asked;
+    bool memory;
+    const char *near[6]; /* as many as there are, but for chunks */
+} near_rows[] = {
+    {"micro-batch", "5", false, {"6", "4", "3", "8", "2", "1"}},
+    {"chunks", "3", false, {"4", "2", "5", "1"}},
+    {"zero1", "no", true, {"yes"}},
+    {"zero1", "yes", true, {NULL}},
+    {"sub-pipeline", "yes", true, {"no"}},
+    {"sub-pipeline", "no", true, {NULL}},
+    {"sp", "on", true, {"auto"}},
+    {"tp-batch", "50", false, {"0"}},
+    {"recompute", "full", true, {"auto"}},
+    {"recompute", "full", false, {NULL}},
+    {"recompute", "auto", true, {NULL}},
+    {"recompute", "a-2", false, {"auto"}},
+    {"cut", "1-3", false, {"auto"}},
+    {"cut", "1-3", true, {"0-3", "2-3", "1-2", "1-4", "1-5", "1-6"}},
+    {"schedule", "1f1b", false, {"gpipe", "early"}},
+};
+
+static void the_nearest_values_come_first(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < sizeof(near_rows) / sizeof(near_rows[0]); r++) {
+        struct merak_choices asked = {.tp = 0};
+        struct merak_near near = {.memory = near_rows[r].memory,
+                                  .global_batch = 24};
+        const struct merak_choice *c = merak_choice;
+        int i = 0;
+
+        while (strcmp(c->option.name, near_rows[r].name) != 0)
+            c++;
+        assert_int_equal(merak_options_set(&merak_choice_table,
+                                           near_rows[r].name,
+                                           near_rows[r].asked, &asked, NULL),
+                         MERAK_OK);
+        for (; i < 6 && near_rows[r].near[i] != NULL; i++) {
+            struct merak_choices to = asked;
+            char text[TEXT];
+
+            assert_true(c->near(c, &near, i, &to));
+            merak_choice_text(c, &to, text, sizeof(text));
+            assert_string_equal(text, near_rows[r].near[i]);
+        }
+        for (struct merak_choices to = asked; i < 100; to = asked, i++) {
+            char text[TEXT];
+
+            if (!c->near(c, &near, i, &to))
+                break;
+            merak_choice_text(c, &to, text, sizeof(text));
+            assert_string_not_equal(text, near_rows[r].asked);
+        }
+        assert_true(i < 20); /* it comes to an end */
+        merak_given_fini(&asked.list);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_say_what_is_printed),
+        cmocka_unit_test(rows_are_of_one_choice_each),
+        cmocka_unit_test(a_plan_is_its_choices),
+        cmocka_unit_test(the_nearest_values_come_first),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
