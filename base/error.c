@@ -61,9 +61,34 @@ enum merak_status merak_fail(struct merak_error *err, enum merak_status status,
         va_start(ap, fmt);
         vsnprintf(err->text, sizeof(err->text), fmt, ap);
         va_end(ap);
+        err->mend = 0;
     }
     errno = saved;
     return status;
+}
+
+enum merak_status merak_mend(struct merak_error *err, enum merak_status status,
+                             const char *fmt, ...)
+{
+    int saved = errno;
+    va_list ap;
+
+    if (err != NULL) {
+        err->mend = (int)strlen(err->text);
+        va_start(ap, fmt);
+        vsnprintf(err->text + err->mend, sizeof(err->text) - (size_t)err->mend,
+                  fmt, ap);
+        va_end(ap);
+    }
+    errno = saved;
+    return status;
+}
+
+void merak_error_drop_mend(struct merak_error *err)
+{
+    if (err->mend > 0)
+        err->text[err->mend] = '\0';
+    err->mend = 0;
 }
 
 void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
@@ -83,6 +108,9 @@ void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
     if (n >= 0 && (size_t)n < sizeof(err->text))
         snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %.*s",
                  (int)(sizeof(err->text) - (size_t)n - 1), old);
+    err->mend = err->mend > 0 ? err->mend + n + 2 : 0;
+    if (err->mend >= (int)sizeof(err->text))
+        err->mend = 0; /* cut off */
     errno = saved;
 }
 

@@ -122,7 +122,8 @@ static enum merak_status print_changes(const struct trace_options *opt,
 static int compare(const struct trace_options *opt, struct side *a,
                    struct side *b)
 {
-    struct merak_error err = {MERAK_ERR_NOMEM, "out of memory"};
+    struct merak_error err = {.status = MERAK_ERR_NOMEM,
+                              .text = "out of memory"};
     enum merak_status rc = take_side(a, &err);
 
     if (rc == MERAK_OK)

@@ -107,7 +107,8 @@ int trace_run_summary(const struct trace_options *opt,
                       const struct trace *trace)
 {
     struct merak_trace_split *split;
-    struct merak_error err = {MERAK_ERR_NOMEM, "out of memory"};
+    struct merak_error err = {.status = MERAK_ERR_NOMEM,
+                              .text = "out of memory"};
     enum merak_status rc = MERAK_ERR_NOMEM;
     struct trace_steps steps;
 

@@ -158,7 +158,8 @@ static enum merak_status draw(const struct trace_options *opt,
 int trace_run_svg(const struct trace_options *opt, const struct trace *trace)
 {
     struct merak_picture picture = {.n_rows = trace->n};
-    struct merak_error err = {MERAK_ERR_NOMEM, "out of memory"};
+    struct merak_error err = {.status = MERAK_ERR_NOMEM,
+                              .text = "out of memory"};
     enum merak_status rc = MERAK_ERR_NOMEM;
     int32_t step;
     char **name;

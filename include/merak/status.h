@@ -41,6 +41,8 @@ enum merak_status {
 struct merak_error {
     enum merak_status status;
     char text[252];
+    int mend; /* of text, where it begins to say what would mend this, which it
+                 ends with; 0: it does not say */
 };
 
 #define MERAK_CHECKED __attribute__((warn_unused_result))

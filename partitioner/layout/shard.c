@@ -62,15 +62,14 @@ static enum merak_status fail_heads(size_t heads, size_t tp,
         below--;
     while (above < heads && heads % above != 0)
         above++;
+    merak_fail(err, MERAK_ERR_CONFIG,
+               "%zu heads cannot be cut over tp=%zu; tp must divide the number "
+               "of heads",
+               heads, tp);
     if (above > heads)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%zu heads cannot be cut over tp=%zu; tp must divide "
-                          "the number of heads (nearest: %zu)",
-                          heads, tp, below);
-    return merak_fail(err, MERAK_ERR_CONFIG,
-                      "%zu heads cannot be cut over tp=%zu; tp must divide "
-                      "the number of heads (nearest: %zu or %zu)",
-                      heads, tp, below, above);
+        return merak_mend(err, MERAK_ERR_CONFIG, " (nearest: %zu)", below);
+    return merak_mend(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)", below,
+                      above);
 }
 
 /* tp as one axis, or as kv heads times queries of a kv head. */
@@ -108,21 +107,23 @@ static enum merak_status check(const struct merak_graph *graph,
                           opt->tp_batch_percent);
     if (heads->query % tp != 0)
         return fail_heads(heads->query, tp, err);
-    if (opt->tp_batch_percent > 0 && graph->micro_batch % tp != 0)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%sa micro-batch of %zu cannot be cut over tp=%zu; "
-                          "--tp-batch %d needs a --micro-batch that %stp "
-                          "divides (nearest: %zu)",
-                          opt->halved ? "half of " : "",
-                          graph->micro_batch * halves, tp,
-                          opt->tp_batch_percent, opt->halved ? "twice " : "",
+    if (opt->tp_batch_percent > 0 && graph->micro_batch % tp != 0) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "%sa micro-batch of %zu cannot be cut over tp=%zu; "
+                   "--tp-batch %d needs a --micro-batch that %stp divides",
+                   opt->halved ? "half of " : "", graph->micro_batch * halves,
+                   tp, opt->tp_batch_percent, opt->halved ? "twice " : "");
+        return merak_mend(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
                           (graph->micro_batch / tp + 1) * tp * halves);
-    if (opt->sp == MERAK_SP_ON && graph->seq % tp != 0)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "a sequence of %zu tokens cannot be cut over tp=%zu; "
-                          "sequence parallelism needs a length that tp divides "
-                          "(nearest: %zu)",
-                          graph->seq, tp, (graph->seq / tp + 1) * tp);
+    }
+    if (opt->sp == MERAK_SP_ON && graph->seq % tp != 0) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "a sequence of %zu tokens cannot be cut over tp=%zu; "
+                   "sequence parallelism needs a length that tp divides",
+                   graph->seq, tp);
+        return merak_mend(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
+                          (graph->seq / tp + 1) * tp);
+    }
     return MERAK_OK;
 }
 

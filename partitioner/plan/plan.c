@@ -150,27 +150,28 @@ enum merak_status merak_plan_schedule(const struct merak_plan *plan,
     if (rc != MERAK_OK)
         return rc;
     args = merak_schedule_defaults(schedule, &args);
-    if (merak_plan_shared(plan) > MERAK_MAX_SHARED)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "schedule %s of %d chunks is for a model with an "
-                          "encoder and a decoder: set chunks = 3 (embedding "
-                          "and head over all stages) or 2 (embedding only)",
-                          plan->schedule, args.chunks);
-    if (merak_plan_shared(plan) > 0 && plan->sub_pipeline)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "schedule %s runs no sub-pipeline: leave one of "
-                          "them out",
-                          plan->schedule);
-    if (args.passes > 1 && plan->sub_pipeline)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "a model of %d forward passes runs no sub-pipeline: "
-                          "leave it out",
-                          args.passes);
-    if (args.slices > 1 && plan->sub_pipeline)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "schedule %s runs no sub-pipeline: leave one of "
-                          "them out",
-                          plan->schedule);
+    if (merak_plan_shared(plan) > MERAK_MAX_SHARED) {
+        merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                   "schedule %s of %d chunks is for a model with an encoder "
+                   "and a decoder",
+                   plan->schedule, args.chunks);
+        return merak_mend(err, MERAK_ERR_UNSUPPORTED,
+                          ": set chunks = 3 (embedding and head over all "
+                          "stages) or 2 (embedding only)");
+    }
+    if (plan->sub_pipeline && (merak_plan_shared(plan) > 0 ||
+                               (args.passes <= 1 && args.slices > 1))) {
+        merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                   "schedule %s runs no sub-pipeline", plan->schedule);
+        return merak_mend(err, MERAK_ERR_UNSUPPORTED,
+                          ": leave one of them out");
+    }
+    if (plan->sub_pipeline && args.passes > 1) {
+        merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                   "a model of %d forward passes runs no sub-pipeline",
+                   args.passes);
+        return merak_mend(err, MERAK_ERR_UNSUPPORTED, ": leave it out");
+    }
     *schedule_p = schedule;
     return MERAK_OK;
 }

@@ -117,11 +117,11 @@ static enum merak_status
 interlaced_check(const struct merak_schedule_args *args,
                  struct merak_error *err)
 {
-    if (args->stages < 2)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d stage given, it needs 2 or more: set pp = 2, "
-                          "or use 1f1b",
-                          args->stages);
+    if (args->stages < 2) {
+        merak_fail(err, MERAK_ERR_CONFIG, "%d stage given, it needs 2 or more",
+                   args->stages);
+        return merak_mend(err, MERAK_ERR_CONFIG, ": set pp = 2, or use 1f1b");
+    }
     return MERAK_OK;
 }
 

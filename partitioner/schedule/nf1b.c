@@ -44,11 +44,13 @@ static void nf1b_fill(const struct merak_schedule_args *args,
 static enum merak_status nf1b_check(const struct merak_schedule_args *args,
                                     struct merak_error *err)
 {
-    if (args->passes < 2)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "a model of %d forward pass given, it is for those "
-                          "with 2 or more (merak_passes()): use 1f1b",
-                          args->passes);
+    if (args->passes < 2) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "a model of %d forward pass given, it is for those with 2 "
+                   "or more (merak_passes())",
+                   args->passes);
+        return merak_mend(err, MERAK_ERR_CONFIG, ": use 1f1b");
+    }
     if (args->microbatches < args->stages)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "%d micro-batches on %d stages given, it needs at "

@@ -144,21 +144,26 @@ static enum merak_status check_chunks(const struct merak_schedule *sched,
 {
     int least = sched->min_chunks > 0 ? sched->min_chunks : 1;
 
-    if (sched->max_chunks == 1 && chunks > 1)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d model chunks per rank given, it runs 1: set "
-                          "chunks = 1, or use interleaved",
-                          chunks);
-    if (chunks < least)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d model chunk per rank given, it runs %d or more: "
-                          "set chunks = %d, or use 1f1b",
-                          chunks, least, least);
-    if (sched->max_chunks > 0 && chunks > sched->max_chunks)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d model chunks per rank given, it runs at most "
-                          "%d: set chunks = %d",
-                          chunks, sched->max_chunks, sched->max_chunks);
+    if (sched->max_chunks == 1 && chunks > 1) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "%d model chunks per rank given, it runs 1", chunks);
+        return merak_mend(err, MERAK_ERR_CONFIG,
+                          ": set chunks = 1, or use interleaved");
+    }
+    if (chunks < least) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "%d model chunk per rank given, it runs %d or more", chunks,
+                   least);
+        return merak_mend(err, MERAK_ERR_CONFIG,
+                          ": set chunks = %d, or use 1f1b", least);
+    }
+    if (sched->max_chunks > 0 && chunks > sched->max_chunks) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "%d model chunks per rank given, it runs at most %d", chunks,
+                   sched->max_chunks);
+        return merak_mend(err, MERAK_ERR_CONFIG, ": set chunks = %d",
+                          sched->max_chunks);
+    }
     return MERAK_OK;
 }
 
@@ -167,21 +172,25 @@ static enum merak_status check_extras(const struct merak_schedule *sched,
                                       const struct merak_schedule_args *args,
                                       struct merak_error *err)
 {
-    if (args->group > 0 && !sched->takes_group)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "group %d given, it has no groups: leave it out, "
-                          "or use interleaved",
-                          args->group);
-    if (args->slices > 1 && !sched->takes_slices)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d slices given, it runs whole sequences: set "
-                          "slices = 1, or use sliced",
-                          args->slices);
-    if (args->passes > 1 && sched->passes == 0 && args->stages > 1)
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "a model of %d forward passes on %d stages given, "
-                          "it runs several passes on one stage only: use 3f1b",
-                          args->passes, args->stages);
+    if (args->group > 0 && !sched->takes_group) {
+        merak_fail(err, MERAK_ERR_CONFIG, "group %d given, it has no groups",
+                   args->group);
+        return merak_mend(err, MERAK_ERR_CONFIG,
+                          ": leave it out, or use interleaved");
+    }
+    if (args->slices > 1 && !sched->takes_slices) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "%d slices given, it runs whole sequences", args->slices);
+        return merak_mend(err, MERAK_ERR_CONFIG,
+                          ": set slices = 1, or use sliced");
+    }
+    if (args->passes > 1 && sched->passes == 0 && args->stages > 1) {
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "a model of %d forward passes on %d stages given, it runs "
+                   "several passes on one stage only",
+                   args->passes, args->stages);
+        return merak_mend(err, MERAK_ERR_CONFIG, ": use 3f1b");
+    }
     if (args->passes > 1 && (args->chunks > 1 || args->slices > 1))
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "a model of %d forward passes given, in %d chunks "

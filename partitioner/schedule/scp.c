@@ -121,11 +121,11 @@ static enum merak_status moves_check(const struct merak_schedule_args *args,
 {
     int least = args->stages > 4 ? args->stages : 4;
 
-    if (args->stages < 2 && (args->moves & ~(unsigned)MERAK_MOVE_EARLY))
-        return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%d stage given, it needs 2 or more: set pp = 2, "
-                          "or use 1f1b",
-                          args->stages);
+    if (args->stages < 2 && (args->moves & ~(unsigned)MERAK_MOVE_EARLY)) {
+        merak_fail(err, MERAK_ERR_CONFIG, "%d stage given, it needs 2 or more",
+                   args->stages);
+        return merak_mend(err, MERAK_ERR_CONFIG, ": set pp = 2, or use 1f1b");
+    }
     if ((args->moves & MERAK_MOVE_THIRD) && args->microbatches < least)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "%d micro-batches on %d stages given, it needs "

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_NAMED 3 /* changes */
 #define MAX_TRIED 4 /* of the same tp and pp: built */
 
 /* --- would it do? --------------------------------------------------------- */
@@ -96,7 +95,7 @@ static bool would_do(const struct merak_search *s,
 struct change {
     const struct merak_search *s;
     struct merak_near near;
-    char text[MERAK_CHANGE_TEXT]; /* "micro-batch 4" */
+    char text[MERAK_FIX_TEXT]; /* "micro-batch 4" */
 };
 
 /* Change what is not one choice alone so that the request has a plan; false if
@@ -158,30 +157,25 @@ static int near_degrees(const struct merak_search *s,
     return n;
 }
 
-static void name_degrees(struct degrees d, char *text)
+void merak_search_name_degrees(const struct merak_choices *degrees,
+                               char text[MERAK_FIX_TEXT])
 {
-    const struct {
-        const char *name;
-        int degree;
-    } row[] = {{"tp", d.tp}, {"pp", d.pp}, {"dp", d.dp}};
-
     text[0] = '\0';
-    for (size_t i = 0; i < 3; i++) {
+    for (int i = MERAK_CHOICE_TP; i <= MERAK_CHOICE_DP; i++) {
+        const struct merak_choice *c = &merak_choice[i];
+        long degree = merak_choice_get(c, degrees);
         size_t n = strlen(text);
 
-        if (row[i].degree > 0)
-            snprintf(text + n, MERAK_CHANGE_TEXT - n, "%s%s %d",
-                     n > 0 ? ", " : "", row[i].name, row[i].degree);
+        if (degree > 0)
+            snprintf(text + n, MERAK_FIX_TEXT - n, "%s%s %ld",
+                     n > 0 ? ", " : "", c->option.name, degree);
     }
 }
 
-bool merak_search_has_degrees(const struct merak_search *s,
-                              char given[MERAK_CHANGE_TEXT])
+bool merak_search_has_degrees(const struct merak_search *s)
 {
-    const struct merak_choices *pin = &s->in->pin;
     struct degrees near[MERAK_MAX_NEAR];
 
-    name_degrees((struct degrees){pin->tp, pin->pp, pin->dp, 0}, given);
     return near_degrees(s, near) > 0 && near[0].far == 0;
 }
 
@@ -197,7 +191,7 @@ static bool change_degrees(struct change *c)
         in.pin.tp = near[i].tp;
         in.pin.pp = near[i].pp;
         in.pin.dp = near[i].dp;
-        name_degrees(near[i], c->text);
+        merak_search_name_degrees(&in.pin, c->text);
         if (would_do(c->s, &in))
             return true;
     }
@@ -295,30 +289,18 @@ static bool change_at(struct change *c, int at, bool *more_p)
     return false;
 }
 
-enum merak_status merak_search_name_changes(const struct merak_search *s,
-                                            bool memory, const char *first)
+void merak_search_find_fixes(const struct merak_search *s,
+                             struct merak_refusal *refusal)
 {
     struct change change = {
         .s = s,
-        .near = {.memory = memory, .global_batch = s->in->global_batch}};
-    char list[MAX_NAMED * (MERAK_CHANGE_TEXT + 8)] = "";
+        .near = {.memory = refusal->constraint == MERAK_BINDS_MEMORY,
+                 .global_batch = s->in->global_batch}};
     bool more = true;
-    int named = 0;
 
-    if (s->err == NULL)
-        return MERAK_ERR_CONFIG;
-    if (first != NULL)
-        named += snprintf(list, sizeof(list), "; nearest: %s", first) > 0;
-    for (int at = 1; more && named < MAX_NAMED; at++) {
-        size_t n = strlen(list);
-
+    for (int at = 1; more && refusal->n_fixes < MERAK_MAX_FIXES; at++) {
         if (change_at(&change, at, &more))
-            snprintf(list + n, sizeof(list) - n, "%s%s",
-                     named++ == 0 ? "; nearest: " : ", or ", change.text);
+            snprintf(refusal->fix[refusal->n_fixes++], MERAK_FIX_TEXT, "%s",
+                     change.text);
     }
-    if (named == 0)
-        snprintf(list, sizeof(list), "; no single change would do");
-    snprintf(s->err->text + strlen(s->err->text),
-             sizeof(s->err->text) - strlen(s->err->text), "%s", list);
-    return MERAK_ERR_CONFIG;
 }

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refuse.c - what binds where a search found no plan */
+/* refuse.c - what binds where a search found no plan
+ *
+ * What binds is found as a struct merak_refusal, of numbers, and what would do
+ * is added to it by nearest_plan.c; say() alone makes a sentence of it.
+ */
 #include "config.h"
 
 #include "partitioner/search/fixed.h"
@@ -28,6 +32,11 @@ static int least_dp(const struct merak_search *s)
     return dp > 0 ? dp : 1;
 }
 
+static bool is_hopeless(const struct merak_search *s)
+{
+    return s->state > s->limit * MERAK_SEARCH_SLACK;
+}
+
 /*
  * However a model is cut, its tensor ranks and stages have all of it, and some
  * things more than once.  Every replica has parameters and accumulators; what
@@ -49,7 +58,7 @@ bool merak_search_is_hopeless(struct merak_search *s)
                         ? (dp - 1) * of.parted
                         : 4 * of.elements;
     s->state /= s->tasks;
-    return s->state > s->limit * MERAK_SEARCH_SLACK;
+    return is_hopeless(s);
 }
 
 enum merak_status merak_search_rate_plain(struct merak_search *s)
@@ -134,55 +143,11 @@ static size_t enough_memory(const struct merak_search *s,
     return 0;
 }
 
-enum merak_status merak_search_no_memory(const struct merak_search *s)
-{
-    const struct merak_candidate *c = least(s);
-    char limit[MERAK_BYTES_TEXT], need[MERAK_BYTES_TEXT], first[32];
-    char why[96] = "; the smallest (", state[MERAK_BYTES_TEXT];
-    size_t bytes;
-
-    if (c == NULL) {
-        if (s->err != NULL)
-            *s->err = s->run_error;
-        return s->run_error.status;
-    }
-    bytes = enough_memory(s, c);
-    merak_bytes_text(bytes > 0 ? (double)bytes : c->bytes, need);
-    merak_bytes_text(s->limit, limit);
-    snprintf(first, sizeof(first), "%s a rank", need);
-    if (s->state > s->limit * MERAK_SEARCH_SLACK) {
-        merak_bytes_text(s->state, state);
-        snprintf(why, sizeof(why),
-                 ": weights, gradients and optimizer alone are %s; even (",
-                 state);
-    }
-    merak_fail(s->err, MERAK_ERR_CONFIG,
-               "memory: no plan fits in %s a rank%stp %d, pp %d, dp %d, "
-               "micro-batch %zu, %s) needs %s on stage %d",
-               limit, why, c->plan.tp, c->plan.pp, c->plan.dp,
-               c->plan.micro_batch * (c->plan.sub_pipeline ? 2 : 1),
-               c->plan.schedule, need, c->stage);
-    return merak_search_name_changes(s, true, bytes > 0 ? first : NULL);
-}
-
 /* --- numbers that do not divide ------------------------------------------- */
 
-/* Do the degrees not multiply to the ranks? */
-static bool has_no_degrees(const struct merak_search *s)
-{
-    char given[MERAK_CHANGE_TEXT];
-
-    if (merak_search_has_degrees(s, given))
-        return false;
-    merak_fail(s->err, MERAK_ERR_CONFIG,
-               "degrees: %s: tp x pp x dp must be the %d ranks, tp must divide "
-               "the %d of a node",
-               given, s->tasks, s->in->ranks_per_node);
-    return true;
-}
-
 /* Can tensor ranks not share out the micro-batch, as is asked? */
-static bool has_no_samples(const struct merak_search *s)
+static bool has_no_samples(const struct merak_search *s,
+                           struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
     bool sliced =
@@ -194,72 +159,37 @@ static bool has_no_samples(const struct merak_search *s)
                     : 1;
     size_t half = tp > 1 && pin->sub_pipeline ? 2 : 1;
 
-    if (pin->tp_batch_percent == 0 || b == 0 || b % (half * tp) == 0)
-        return false;
-    if (sliced)
-        merak_fail(s->err, MERAK_ERR_CONFIG,
-                   "schedule %s runs micro-batches of 1, which tensor ranks "
-                   "cannot share out, as --tp-batch %d asks",
-                   pin->schedule, pin->tp_batch_percent);
-    else
-        merak_fail(s->err, MERAK_ERR_CONFIG,
-                   "micro-batch: tensor ranks cannot share out %zu, as "
-                   "--tp-batch %d asks",
-                   b, pin->tp_batch_percent);
-    return true;
+    r->have = (double)b;
+    r->need = (double)(half * tp);
+    return pin->tp_batch_percent > 0 && b > 0 && b % (half * tp) != 0;
 }
 
 /* Does no dp that is left, with the micro-batch, divide the batch? */
-static bool has_no_batch(const struct merak_search *s)
+static bool has_no_batch(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
-    size_t least_dp = 1, b = pin->micro_batch > 0 ? pin->micro_batch : 1;
+    size_t b = pin->micro_batch > 0 ? pin->micro_batch : 1;
 
+    r->plan.dp = 1;
     if (pin->dp > 0)
-        least_dp = (size_t)pin->dp;
+        r->plan.dp = pin->dp;
     else if (pin->tp > 0 && pin->pp > 0)
-        least_dp = (size_t)(s->tasks / pin->tp / pin->pp);
+        r->plan.dp = s->tasks / pin->tp / pin->pp;
     if (pin->micro_batch == 0 && pin->tp_batch_percent > 0 && pin->tp > 0)
         b = (size_t)pin->tp;
-    if (s->in->global_batch % (least_dp * b) == 0)
-        return false;
-    merak_fail(s->err, MERAK_ERR_CONFIG,
-               "global batch: %zu sequences are no multiple of dp %zu x "
-               "micro-batch %zu",
-               s->in->global_batch, least_dp, b);
-    return true;
-}
-
-/* Another's error, without what it would have changed. */
-static void say_error(const struct merak_search *s,
-                      const struct merak_error *why)
-{
-    static const char *const fix[] = {" (nearest", ": set ", ": use ",
-                                      ": leave "};
-
-    if (s->err == NULL)
-        return;
-    *s->err = *why;
-    s->err->status = MERAK_ERR_CONFIG;
-    for (size_t i = 0; i < sizeof(fix) / sizeof(*fix); i++) {
-        char *at = strstr(s->err->text, fix[i]);
-
-        if (at != NULL)
-            *at = '\0';
-    }
+    r->plan.micro_batch = b;
+    r->have = (double)s->in->global_batch;
+    r->need = (double)r->plan.dp * (double)b;
+    return s->in->global_batch % ((size_t)r->plan.dp * b) != 0;
 }
 
 /* A sub-pipeline of an odd micro-batch? */
-static bool has_no_halves(const struct merak_search *s)
+static bool has_no_halves(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
 
-    if (!pin->sub_pipeline || pin->micro_batch % 2 == 0)
-        return false;
-    merak_fail(s->err, MERAK_ERR_CONFIG,
-               "a sub-pipeline halves the micro-batch: %zu is odd",
-               pin->micro_batch);
-    return true;
+    r->have = (double)pin->micro_batch;
+    return pin->sub_pipeline && pin->micro_batch % 2 != 0;
 }
 
 /* pp, as far as it is asked for; 0: it is not. */
@@ -285,31 +215,29 @@ static bool has_no_pp(const struct merak_search *s, int parts)
 }
 
 /* Do given lists not go with degrees and chunks, or with the model? */
-static bool has_no_lists(const struct merak_search *s)
+static bool has_no_lists(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
     int parts = merak_given_parts(&pin->list), pp = pp_asked(s);
-    struct merak_error why = s->fixed_error;
     struct merak_plan plan = {.pp = pp};
 
     if (parts == 0)
         return false;
+    r->why = s->fixed_error;
     snprintf(plan.schedule, sizeof(plan.schedule), "%s",
              pin->schedule != NULL ? pin->schedule : "1f1b");
     if (pp > 0)
         plan.chunks = merak_fixed_chunks(pin, pp);
     if (pp == 1 || plan.chunks == 0)
         plan.chunks = 1;
-    if (why.status == MERAK_OK && pp > 0)
-        (void)!merak_given_check(&pin->list, &plan, &why);
-    else if (why.status == MERAK_OK && has_no_pp(s, parts))
-        merak_fail(&why, MERAK_ERR_CONFIG,
+    if (r->why.status == MERAK_OK && pp > 0)
+        (void)!merak_given_check(&pin->list, &plan, &r->why);
+    else if (r->why.status == MERAK_OK && has_no_pp(s, parts))
+        merak_fail(&r->why, MERAK_ERR_CONFIG,
                    "%s of %d parts: no pp of %d ranks times chunks is %d",
                    pin->list.cut != NULL ? "cut" : "recompute", parts, s->tasks,
                    parts);
-    if (why.status != MERAK_OK)
-        say_error(s, &why);
-    return why.status != MERAK_OK;
+    return r->why.status != MERAK_OK;
 }
 
 /* Parts of a stage that are its own, as asked for. */
@@ -325,29 +253,25 @@ static int own_chunks(const struct merak_choices *pin)
 }
 
 /* More stages, or parts, than the model has places for? */
-static bool has_no_parts(const struct merak_search *s)
+static bool has_no_parts(const struct merak_search *s, struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
-    int chunks = own_chunks(pin), most = 0;
-    char of[32] = "";
+    int most = 0;
 
     for (int i = 0; i < s->n_tables; i++)
         most = s->table[i]->n - s->table[i]->n_shared > most
                    ? s->table[i]->n - s->table[i]->n_shared
                    : most;
-    if (most == 0 || pin->pp <= most / chunks)
-        return false;
-    if (chunks > 1)
-        snprintf(of, sizeof(of), " of %d chunks", chunks);
-    merak_fail(s->err, MERAK_ERR_CONFIG,
-               "stages: the model cannot be cut for pp %d%s, only into %d "
-               "parts",
-               pin->pp, of, most);
-    return true;
+    r->plan.pp = pin->pp;
+    r->plan.chunks = own_chunks(pin);
+    r->have = most;
+    r->need = (double)pin->pp * r->plan.chunks;
+    return most > 0 && pin->pp > most / r->plan.chunks;
 }
 
 /* Does the schedule not go with slices, micro-batch or chunks? */
-static bool has_no_schedule(const struct merak_search *s)
+static bool has_no_schedule(const struct merak_search *s,
+                            struct merak_refusal *r)
 {
     const struct merak_choices *pin = &s->in->pin;
     struct merak_plan plan = {.tp = 1,
@@ -356,7 +280,6 @@ static bool has_no_schedule(const struct merak_search *s)
                               .micro_batch = 1,
                               .passes = 1};
     const struct merak_schedule *found;
-    struct merak_error why = {.status = MERAK_OK};
     int slices;
 
     if (pin->schedule == NULL)
@@ -364,45 +287,233 @@ static bool has_no_schedule(const struct merak_search *s)
     plan.chunks = pin->pp > 0 ? merak_fixed_chunks(pin, pin->pp) : pin->chunks;
     slices = merak_schedule_slices(pin->schedule);
     if (slices > 1 && s->in->seq % (size_t)slices != 0)
-        merak_fail(&why, MERAK_ERR_CONFIG,
+        merak_fail(&r->why, MERAK_ERR_CONFIG,
                    "schedule %s: a sequence of %zu tokens cannot be cut into "
                    "%d slices",
                    pin->schedule, s->in->seq, slices);
     else if (slices > 1 && pin->micro_batch > 1)
-        merak_fail(&why, MERAK_ERR_CONFIG,
+        merak_fail(&r->why, MERAK_ERR_CONFIG,
                    "schedule %s runs micro-batches of 1, not of %zu",
                    pin->schedule, pin->micro_batch);
     else if (s->schedule_error.status != MERAK_OK)
-        why = s->schedule_error;
+        r->why = s->schedule_error;
     else if (plan.chunks > 0) {
         plan.microbatches = plan.pp;
         snprintf(plan.schedule, sizeof(plan.schedule), "%s", pin->schedule);
-        (void)!merak_plan_schedule(&plan, &found, &why);
+        (void)!merak_plan_schedule(&plan, &found, &r->why);
     }
-    if (why.status != MERAK_OK)
-        say_error(s, &why);
-    return why.status != MERAK_OK;
+    return r->why.status != MERAK_OK;
 }
 
-static void say_what_binds(const struct merak_search *s)
+static bool has_no_tensor(const struct merak_search *s, struct merak_refusal *r)
+{
+    r->why = s->tp_error;
+    return s->n_tp_refused > 0 && s->in->pin.tp > 0;
+}
+
+/* Do the degrees not multiply to the ranks? */
+static bool has_no_degrees(const struct merak_search *s,
+                           struct merak_refusal *r)
+{
+    r->have = s->tasks;
+    return !merak_search_has_degrees(s);
+}
+
+/* The first of these binds. */
+static const struct {
+    enum merak_constraint constraint;
+    bool (*binds)(const struct merak_search *s, struct merak_refusal *r);
+} checks[] = {
+    {MERAK_BINDS_DEGREES, has_no_degrees},
+    {MERAK_BINDS_TENSOR, has_no_tensor},
+    {MERAK_BINDS_LISTS, has_no_lists},
+    {MERAK_BINDS_HALVES, has_no_halves},
+    {MERAK_BINDS_SAMPLES, has_no_samples},
+    {MERAK_BINDS_BATCH, has_no_batch},
+    {MERAK_BINDS_PARTS, has_no_parts},
+    {MERAK_BINDS_SCHEDULE, has_no_schedule},
+};
+
+static void find_what_binds(const struct merak_search *s,
+                            struct merak_refusal *r)
+{
+    for (size_t i = 0; i < sizeof(checks) / sizeof(*checks); i++) {
+        *r = (struct merak_refusal){.constraint = checks[i].constraint,
+                                    .stage = -1};
+        if (checks[i].binds(s, r))
+            return;
+    }
+    *r = (struct merak_refusal){.constraint = MERAK_BINDS_ALL, .stage = -1};
+}
+
+/* --- in words ------------------------------------------------------------- */
+
+static void say_memory(const struct merak_search *s,
+                       const struct merak_refusal *r, struct merak_error *err)
+{
+    const struct merak_plan *p = &r->plan;
+    char limit[MERAK_BYTES_TEXT], need[MERAK_BYTES_TEXT];
+    char why[96] = "; the smallest (", state[MERAK_BYTES_TEXT];
+
+    merak_bytes_text(r->need, need);
+    merak_bytes_text(r->have, limit);
+    if (is_hopeless(s)) {
+        merak_bytes_text(s->state, state);
+        snprintf(why, sizeof(why),
+                 ": weights, gradients and optimizer alone are %s; even (",
+                 state);
+    }
+    merak_fail(err, MERAK_ERR_CONFIG,
+               "memory: no plan fits in %s a rank%stp %d, pp %d, dp %d, "
+               "micro-batch %zu, %s) needs %s on stage %d",
+               limit, why, p->tp, p->pp, p->dp,
+               p->micro_batch * (p->sub_pipeline ? 2 : 1), p->schedule, need,
+               r->stage);
+}
+
+static void say_samples(const struct merak_search *s,
+                        const struct merak_refusal *r, struct merak_error *err)
 {
     const struct merak_choices *pin = &s->in->pin;
 
-    if (has_no_degrees(s))
-        return;
-    if (s->n_tp_refused > 0 && pin->tp > 0)
-        say_error(s, &s->tp_error);
-    else if (!has_no_lists(s) && !has_no_halves(s) && !has_no_samples(s) &&
-             !has_no_batch(s) && !has_no_parts(s) && !has_no_schedule(s))
-        merak_fail(s->err, MERAK_ERR_CONFIG,
+    if (pin->schedule != NULL && merak_schedule_slices(pin->schedule) > 1)
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "schedule %s runs micro-batches of 1, which tensor ranks "
+                   "cannot share out, as --tp-batch %d asks",
+                   pin->schedule, pin->tp_batch_percent);
+    else
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "micro-batch: tensor ranks cannot share out %.0f, as "
+                   "--tp-batch %d asks",
+                   r->have, pin->tp_batch_percent);
+}
+
+static void say_parts(const struct merak_refusal *r, struct merak_error *err)
+{
+    char of[32] = "";
+
+    if (r->plan.chunks > 1)
+        snprintf(of, sizeof(of), " of %d chunks", r->plan.chunks);
+    merak_fail(err, MERAK_ERR_CONFIG,
+               "stages: the model cannot be cut for pp %d%s, only into %.0f "
+               "parts",
+               r->plan.pp, of, r->have);
+}
+
+static void say_reason(const struct merak_search *s,
+                       const struct merak_refusal *r, struct merak_error *err)
+{
+    char given[MERAK_FIX_TEXT];
+
+    switch (r->constraint) {
+    case MERAK_BINDS_MEMORY:
+        say_memory(s, r, err);
+        break;
+    case MERAK_BINDS_DEGREES:
+        merak_search_name_degrees(&s->in->pin, given);
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "degrees: %s: tp x pp x dp must be the %d ranks, tp must "
+                   "divide the %d of a node",
+                   given, s->tasks, s->in->ranks_per_node);
+        break;
+    case MERAK_BINDS_TENSOR:
+    case MERAK_BINDS_LISTS:
+    case MERAK_BINDS_SCHEDULE:
+        *err = r->why;
+        err->status = MERAK_ERR_CONFIG;
+        merak_error_drop_mend(err); /* the fixes were tried */
+        break;
+    case MERAK_BINDS_HALVES:
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "a sub-pipeline halves the micro-batch: %.0f is odd",
+                   r->have);
+        break;
+    case MERAK_BINDS_SAMPLES:
+        say_samples(s, r, err);
+        break;
+    case MERAK_BINDS_BATCH:
+        merak_fail(err, MERAK_ERR_CONFIG,
+                   "global batch: %.0f sequences are no multiple of dp %d x "
+                   "micro-batch %zu",
+                   r->have, r->plan.dp, r->plan.micro_batch);
+        break;
+    case MERAK_BINDS_PARTS:
+        say_parts(r, err);
+        break;
+    default:
+        merak_fail(err, MERAK_ERR_CONFIG,
                    "degrees: %d ranks and a global batch of %zu have no tp x "
                    "pp x dp that the model can be cut to and dp x micro-batch "
                    "divides the batch",
                    s->tasks, s->in->global_batch);
+    }
+}
+
+/* "reason; nearest: tp 4, or micro-batch 1" */
+static void say(const struct merak_search *s, const struct merak_refusal *r,
+                struct merak_error *err)
+{
+    say_reason(s, r, err);
+    if (r->n_fixes == 0)
+        merak_mend(err, err->status, "; no single change would do");
+    for (int i = 0; i < r->n_fixes; i++) {
+        size_t at = strlen(err->text);
+
+        if (i == 0)
+            merak_mend(err, err->status, "; nearest: %s", r->fix[i]);
+        else
+            snprintf(err->text + at, sizeof(err->text) - at, ", or %s",
+                     r->fix[i]);
+    }
+}
+
+/* --- together ------------------------------------------------------------- */
+
+/* Add what would do, and tell who wants to know. */
+static enum merak_status refuse(const struct merak_search *s,
+                                struct merak_refusal *r)
+{
+    if (s->err == NULL && s->in->refusal == NULL)
+        return MERAK_ERR_CONFIG;
+    merak_search_find_fixes(s, r);
+    if (s->err != NULL)
+        say(s, r, s->err);
+    if (s->in->refusal != NULL)
+        *s->in->refusal = *r;
+    return MERAK_ERR_CONFIG;
+}
+
+enum merak_status merak_search_no_memory(const struct merak_search *s)
+{
+    const struct merak_candidate *c = least(s);
+    struct merak_refusal r = {.constraint = MERAK_BINDS_MEMORY,
+                              .have = s->limit};
+    size_t bytes;
+
+    if (c == NULL) {
+        if (s->err != NULL)
+            *s->err = s->run_error;
+        return s->run_error.status;
+    }
+    bytes = enough_memory(s, c);
+    r.stage = c->stage;
+    r.need = bytes > 0 ? (double)bytes : c->bytes;
+    r.plan = c->plan;
+    r.plan.cut = NULL;
+    r.plan.drop = NULL;
+    if (bytes > 0) {
+        char need[MERAK_BYTES_TEXT];
+
+        merak_bytes_text(r.need, need);
+        snprintf(r.fix[r.n_fixes++], sizeof(r.fix[0]), "%s a rank", need);
+    }
+    return refuse(s, &r);
 }
 
 enum merak_status merak_search_no_division(const struct merak_search *s)
 {
-    say_what_binds(s);
-    return merak_search_name_changes(s, false, NULL);
+    struct merak_refusal r;
+
+    find_what_binds(s, &r);
+    return refuse(s, &r);
 }

@@ -19,6 +19,37 @@
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/program/boundary.h"
 
+/* What there is no plan for. */
+enum merak_constraint {
+    MERAK_BINDS_MEMORY,   /* of a rank */
+    MERAK_BINDS_DEGREES,  /* tp x pp x dp, and the ranks */
+    MERAK_BINDS_TENSOR,   /* the model, over tensor ranks */
+    MERAK_BINDS_LISTS,    /* a cut or recomputation that is given */
+    MERAK_BINDS_HALVES,   /* a sub-pipeline, and the micro-batch */
+    MERAK_BINDS_SAMPLES,  /* tensor ranks that share samples out, likewise */
+    MERAK_BINDS_BATCH,    /* dp x micro-batch, and the batch */
+    MERAK_BINDS_PARTS,    /* stages and chunks, and the model's places */
+    MERAK_BINDS_SCHEDULE, /* the schedule, and its numbers */
+    MERAK_BINDS_ALL,      /* nothing alone */
+    MERAK_CONSTRAINT_COUNT
+};
+
+#define MERAK_MAX_FIXES 3
+#define MERAK_FIX_TEXT 64
+
+/* Why there is no plan, and what would do. */
+struct merak_refusal {
+    enum merak_constraint constraint;
+    int stage;              /* that it binds on; -1: on none alone */
+    double have, need;      /* what there is, and what a plan takes at least:
+                               bytes, ranks, sequences, parts; 0: no number */
+    struct merak_plan plan; /* that comes nearest, as far as that is known; of
+                               MEMORY the smallest.  Without lists. */
+    struct merak_error why; /* of TENSOR, LISTS, SCHEDULE: by who knows */
+    char fix[MERAK_MAX_FIXES][MERAK_FIX_TEXT]; /* single changes: "tp 4" */
+    int n_fixes;
+};
+
 struct merak_search_input {
     merak_describe_fn describe; /* called with several micro-batch sizes */
     void *arg;
@@ -35,6 +66,8 @@ struct merak_search_input {
     size_t (*scratch)(void *arg, const char *op,
                       const struct merak_kernel_call *call);
     void *scratch_arg;
+    struct merak_refusal *refusal; /* filled in where there is no plan; NULL:
+                                      the error's text is enough */
 };
 
 /* What a step's time is spent on, on the stage with most to do. */

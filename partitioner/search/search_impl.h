@@ -174,21 +174,20 @@ enum merak_status merak_search_no_division(const struct merak_search *s);
 
 /* --- nearest_plan.c ----------------------------------------------------- */
 
-#define MERAK_CHANGE_TEXT 64
-
 /* Is there a plan for this request, the search's with some change, among the
  * first that are rated?  Its programs are built. */
 bool merak_search_has_plan(const struct merak_search *s,
                            const struct merak_search_input *in);
 /* Fix what is free to what fits soonest. */
 void merak_search_narrow(struct merak_choices *pin);
-/* Are the degrees that are asked for those of some plan?  Names them. */
-bool merak_search_has_degrees(const struct merak_search *s,
-                              char given[MERAK_CHANGE_TEXT]);
-/* Append to the error "; nearest: tp 4, or micro-batch 1": `first`, if not
- * NULL, and the first few single changes with which there is a plan, of those
+/* Are the degrees that are asked for those of some plan? */
+bool merak_search_has_degrees(const struct merak_search *s);
+/* "tp 3, pp 5" */
+void merak_search_name_degrees(const struct merak_choices *degrees,
+                               char text[MERAK_FIX_TEXT]);
+/* Append the first few single changes with which there is a plan, of those
  * that make room or of those that make numbers divide. */
-enum merak_status merak_search_name_changes(const struct merak_search *s,
-                                            bool memory, const char *first);
+void merak_search_find_fixes(const struct merak_search *s,
+                             struct merak_refusal *refusal);
 
 #endif

@@ -217,7 +217,7 @@ static void run_rank(const char *dir, const struct world_layout *layout,
     struct merak_ckpt_comm comm = {me->rank, me->size, me, shared_agree};
     struct merak_ckpt_state state = world_state(layout, step);
     struct merak_ckpt_piece *pieces;
-    struct merak_error err = {MERAK_OK, ""};
+    struct merak_error err = {.status = MERAK_OK};
     int n = world_pieces(layout, me->rank, false, step, &pieces);
 
     err.status = save(dir, &state, pieces, n, keep, &comm, &err);

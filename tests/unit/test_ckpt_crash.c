@@ -85,7 +85,7 @@ static int64_t load(const char *path, struct merak_error *err)
 
 static void check_images(int n_ops, int *n_images_p)
 {
-    struct merak_error err = {MERAK_OK, ""};
+    struct merak_error err = {.status = MERAK_OK};
 
     for (int n = 1; n <= n_ops; n++) { /* the first is a mark */
         int64_t done = disk_last_mark(n);
@@ -191,7 +191,7 @@ static void twenty_kills_leave_the_last_committed(void **state)
     const struct world_layout two = {1, 1, 2, true};
     volatile uint64_t *done = mmap(NULL, sizeof(*done), PROT_READ | PROT_WRITE,
                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct merak_error err = {MERAK_OK, ""};
+    struct merak_error err = {.status = MERAK_OK};
 
     (void)state;
     assert_int_equal(world_save(dir, &two, 1, 2, &err), MERAK_OK);

@@ -52,7 +52,7 @@ static struct merak_ckpt_owner *create(void)
 static void claims(struct merak_ckpt_owner *owner, enum merak_status want,
                    const char *text)
 {
-    struct merak_error err = {MERAK_OK, ""};
+    struct merak_error err = {.status = MERAK_OK};
     enum merak_status rc = merak_ckpt_owner_claim(owner, &err);
 
     if (rc != want || strstr(err.text, text) == NULL)

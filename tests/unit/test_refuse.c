@@ -10,6 +10,7 @@
 #include "unit/gpt2_config.h"
 #include "unit/near.h"
 
+#include "base/error.h"
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/search/search_impl.h"
 
@@ -205,6 +206,105 @@ static void hopeless_requests_say_what_binds(void **state)
     }
 }
 
+/* What binds, by how much, and what would do is there without the text. */
+static void refusals_are_numbers(void **state)
+{
+    static const int places[] = {1, 3};
+    static const struct {
+        enum merak_constraint constraint;
+        double have, need; /* -1: some */
+        struct merak_choices pin;
+        const char *fix; /* the first, or NULL */
+    } rows[] = {
+        {MERAK_BINDS_DEGREES, 4, 0, {.dp = 3}, "dp 4"},
+        {MERAK_BINDS_TENSOR, 0, 0, {.tp = 4}, "tp 2"},
+        {MERAK_BINDS_LISTS,
+         0,
+         0,
+         {.pp = 2, .list = {.cut = places, .n_cut = 2}},
+         "cut auto"},
+        {MERAK_BINDS_HALVES,
+         3,
+         0,
+         {.micro_batch = 3,
+          .sub_pipeline = true,
+          .given[MERAK_CHOICE_SUB_PIPELINE] = true},
+         "micro-batch 4"},
+        {MERAK_BINDS_SAMPLES,
+         3,
+         2,
+         {.tp = 2,
+          .micro_batch = 3,
+          .tp_batch_percent = 100,
+          .given[MERAK_CHOICE_TP_BATCH] = true},
+         "micro-batch 4"},
+        {MERAK_BINDS_BATCH, 64, 48, {.micro_batch = 48}, "micro-batch 64"},
+        {MERAK_BINDS_PARTS,
+         -1,
+         36,
+         {.pp = 4, .chunks = 9, .schedule = "interleaved"},
+         NULL},
+        {MERAK_BINDS_SCHEDULE,
+         0,
+         0,
+         {.chunks = 2, .schedule = "gpipe"},
+         "schedule interleaved"},
+    };
+    struct merak_hf_config config = gpt2_config(4, 96, 6, 512);
+    struct merak_device device;
+
+    (void)state;
+    assert_int_equal(merak_device_find("a100", &device, NULL), MERAK_OK);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct merak_search_input in = input(&config, &device, 4, MERAK_F32);
+        struct merak_search_result *result = NULL;
+        struct merak_refusal r = {.n_fixes = -1};
+        struct merak_error err = {0};
+
+        in.pin = rows[i].pin;
+        in.refusal = &r;
+        assert_int_equal(merak_search(&in, &result, &err), MERAK_ERR_CONFIG);
+        print_message("# %s\n", err.text);
+        assert_int_equal(r.constraint, rows[i].constraint);
+        assert_int_equal(r.stage, -1);
+        assert_true(rows[i].have >= 0 ? r.have == rows[i].have : r.have > 0);
+        assert_true(r.need == rows[i].need);
+        assert_int_equal(strstr(err.text, "; nearest: ") != NULL,
+                         r.n_fixes > 0);
+        if (rows[i].fix != NULL)
+            assert_string_equal(r.fix[0], rows[i].fix);
+        for (int k = 0; k < r.n_fixes; k++)
+            assert_non_null(strstr(err.text + err.mend, r.fix[k]));
+        merak_error_drop_mend(&err);
+        assert_null(strstr(err.text, "nearest"));
+    }
+}
+
+static void a_lack_of_memory_is_a_number_of_bytes(void **state)
+{
+    struct merak_hf_config config = gpt2_config(16, 2048, 16, 50257);
+    struct merak_device device;
+    struct merak_search_input in = input(&config, &device, 4, MERAK_BF16);
+    struct merak_search_result *result = NULL;
+    struct merak_refusal r = {.n_fixes = -1};
+
+    (void)state;
+    assert_int_equal(merak_device_find("a100", &device, NULL), MERAK_OK);
+    in.memory_bytes = (size_t)4 << 30;
+    in.pin = (struct merak_choices){.pp = 4, .schedule = "1f1b"};
+    in.refusal = &r;
+    assert_int_equal(merak_search(&in, &result, NULL), MERAK_ERR_CONFIG);
+    assert_int_equal(r.constraint, MERAK_BINDS_MEMORY);
+    assert_in_range(r.stage, 0, 3);
+    assert_int_equal(r.plan.pp, 4);
+    assert_true(r.have == 0x1p32);
+    assert_true(r.need > r.have);
+    assert_in_range(r.n_fixes, 1, MERAK_MAX_FIXES);
+    in.memory_bytes = (size_t)r.need;
+    assert_int_equal(merak_search(&in, &result, NULL), MERAK_OK);
+    merak_search_destroy(result);
+}
+
 /* --- what fits ---------------------------------------------------------------
  */
 
@@ -253,6 +353,8 @@ int main(void)
         cmocka_unit_test(no_rank_can_have_less_than_the_mean),
         cmocka_unit_test(plain_plans_tell_what_is_needed),
         cmocka_unit_test(hopeless_requests_say_what_binds),
+        cmocka_unit_test(refusals_are_numbers),
+        cmocka_unit_test(a_lack_of_memory_is_a_number_of_bytes),
         cmocka_unit_test(stages_drop_for_all_micro_batches),
     };
 
