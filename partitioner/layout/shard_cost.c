@@ -222,3 +222,25 @@ double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
                               &costs->graph->value[value]->shape) /
            costs->opt.bytes_per_s / MERAK_SHARD_MICROBATCHES;
 }
+
+/* The loss and what is left for the next pass are wanted whole. */
+static bool is_whole(const struct merak_graph *graph,
+                     const struct merak_value *value)
+{
+    bool whole = value == graph->loss;
+
+    for (int i = 0; i < graph->n_recycling; i++)
+        whole = whole || value == graph->recycling[i].out;
+    return whole;
+}
+
+double merak_shard_whole_s(struct merak_shard_costs *costs,
+                           const struct merak_node *node, const int *code)
+{
+    double cost = 0;
+
+    for (int i = 0; i < node->n_out; i++)
+        if (is_whole(costs->graph, node->out[i]))
+            cost += merak_shard_convert_s(costs, node->out[i]->id, code[i], 0);
+    return cost;
+}

@@ -101,6 +101,9 @@ double merak_shard_node_s(const struct merak_shard_costs *costs,
 /* What holding a parameter in this layout costs a step, per micro-batch. */
 double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
                            int code);
+/* Of making whole what is wanted whole of a node's outputs, in these layouts. */
+double merak_shard_whole_s(struct merak_shard_costs *costs,
+                           const struct merak_node *node, const int *code);
 /* Steps' costs are spread over this many micro-batches. */
 #define MERAK_SHARD_MICROBATCHES 8
 

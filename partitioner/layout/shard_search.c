@@ -191,29 +191,6 @@ static double take(struct search *s, const struct merak_node *node,
     return cost;
 }
 
-/* The loss and what is left for the next pass are wanted whole. */
-static bool is_whole(const struct merak_graph *graph,
-                     const struct merak_value *value)
-{
-    bool whole = value == graph->loss;
-
-    for (int i = 0; i < graph->n_recycling; i++)
-        whole = whole || value == graph->recycling[i].out;
-    return whole;
-}
-
-static double whole_cost(struct search *s, const struct merak_node *node,
-                         const struct merak_form *form)
-{
-    double cost = 0;
-
-    for (int i = 0; i < node->n_out; i++)
-        if (is_whole(s->forms.graph, node->out[i]))
-            cost += merak_shard_convert_s(s->forms.costs, node->out[i]->id,
-                                          form->code[node->n_in + i], 0);
-    return cost;
-}
-
 /* --- collecting the next layer
  * -------------------------------------------------- */
 
@@ -419,7 +396,7 @@ static void expand(struct search *s, const struct merak_node *node,
 
     memcpy(next->at, start, (size_t)s->n_slots * sizeof(*start));
     cost = s->now.cost[state] + take(s, node, form, next->at) +
-           whole_cost(s, node, form);
+           merak_shard_whole_s(s->forms.costs, node, form->code + node->n_in);
     if (isinf(cost))
         return;
     for (int i = 0; i < s->n_keep; i++)

@@ -19,293 +19,47 @@
  */
 #include "config.h"
 
-#include "partitioner/layout/shard_impl.h"
+#include "partitioner/layout/shard_writer.h"
 
 #include "partitioner/graph/mem_pool.h"
 
 #include "base/error.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_GROUPS \
     MERAK_CODES /* layouts among the contributions to one gradient */
 
-/* A value of the new graph that holds an old one's elements. */
-struct copy {
-    struct merak_value *value;
-    enum merak_phase phase;
-    struct copy *next; /* in order of making */
-};
-
-/* What became of a value of the old graph; the first copy is it itself. */
-struct entry {
-    struct copy *copies;
-};
-
 /* Contributions so far to the gradient of an old value. */
 struct group {
     struct merak_value *sum;
 };
-struct chain {
+struct merak_grad_chain {
     int n_groups;
     struct group group[MAX_GROUPS];
     int n_sums; /* old sums met and not used yet for a name */
     const struct merak_node *sums[MAX_GROUPS];
 };
 
-struct writer {
-    const struct merak_graph *old;
-    const struct merak_signature *sig;     /* by old node */
-    const struct merak_strategy *strategy; /* by old forward node */
-    struct merak_graph *graph;             /* the new one */
-    struct merak_sharded *out;
-    struct merak_mesh mesh;
-    struct entry *entry;   /* by old value */
-    struct chain **chain;  /* by old value: while contributions come in */
-    bool *is_part;         /* by old value: read by a sum of its own chain */
-    int *node;             /* old node -> new node */
-    size_t layouts, nodes; /* room in out's arrays */
-};
-
-/* --- growing arrays beside the graph
- * ------------------------------------------- */
-
-static enum merak_status grow(void *array_p, size_t item, size_t *room,
-                              size_t n, struct merak_error *err)
-{
-    size_t want = *room == 0 ? 64 : *room;
-    void **array = array_p;
-    void *grown;
-
-    if (n <= *room)
-        return MERAK_OK;
-    while (want < n)
-        want *= 2;
-    grown = realloc(*array, want * item);
-    if (grown == NULL)
-        return merak_fail_nomem(err, want * item);
-    *array = grown;
-    *room = want;
-    return MERAK_OK;
-}
-
-static enum merak_status set_layout(struct writer *w,
-                                    const struct merak_value *v,
-                                    const struct merak_layout *layout,
-                                    struct merak_error *err)
-{
-    struct merak_layout kept = *layout; /* it may be of the array that grows */
-    enum merak_status rc = grow(&w->out->layout, sizeof(*w->out->layout),
-                                &w->layouts, (size_t)v->id + 1, err);
-
-    if (rc == MERAK_OK)
-        w->out->layout[v->id] = kept;
-    return rc;
-}
-
-/* Valid until the next value is made. */
-static const struct merak_layout *layout_of(const struct writer *w,
-                                            const struct merak_value *v)
-{
-    return &w->out->layout[v->id];
-}
-
-static enum merak_status set_node(struct writer *w,
-                                  const struct merak_node *node,
-                                  const struct merak_strategy *strategy,
-                                  const struct merak_hop *hop,
-                                  struct merak_error *err)
-{
-    size_t n = (size_t)node->id + 1, room = w->nodes;
-    enum merak_status rc =
-        grow(&w->out->strategy, sizeof(*w->out->strategy), &room, n, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    rc = grow(&w->out->hop, sizeof(*w->out->hop), &w->nodes, n, err);
-    if (rc != MERAK_OK)
-        return rc;
-    w->out->strategy[node->id] = *strategy;
-    w->out->hop[node->id] = hop != NULL ? *hop : (struct merak_hop){.axis = -1};
-    return MERAK_OK;
-}
-
-static enum merak_status add_copy(struct writer *w, int old,
-                                  struct merak_value *value,
-                                  enum merak_phase phase,
-                                  struct merak_error *err)
-{
-    struct copy *copy = merak_pool_alloc(w->graph->pool, sizeof(*copy));
-    struct copy **end = &w->entry[old].copies;
-
-    if (copy == NULL)
-        return merak_fail_nomem(err, sizeof(*copy));
-    *copy = (struct copy){value, phase, NULL};
-    while (*end != NULL)
-        end = &(*end)->next;
-    *end = copy;
-    return MERAK_OK;
-}
-
-static enum merak_status rename_value(struct writer *w, struct merak_value *v,
-                                      const char *name, const char *suffix,
-                                      struct merak_error *err)
-{
-    v->name = merak_graph_name(w->graph, "%s%s", name, suffix);
-    return v->name == NULL ? merak_fail_nomem(err, strlen(name) + 16)
-                           : MERAK_OK;
-}
-
-/* --- conversions
- * ------------------------------------------------------------------ */
-
-static enum merak_status emit_hop(struct writer *w, struct merak_value *src,
-                                  const struct merak_hop *hop,
-                                  enum merak_phase phase, int forward,
-                                  struct merak_value **dst_p,
-                                  struct merak_error *err)
-{
-    const struct merak_strategy none = {
-        {MERAK_CUT_NONE, MERAK_CUT_NONE, MERAK_CUT_NONE, MERAK_CUT_NONE}};
-    const char *base = strrchr(src->name, '@');
-    struct merak_node *node;
-    struct merak_value *dst;
-    char text[34] = "@";
-    enum merak_status rc;
-
-    rc = merak_graph_node(w->graph, merak_op_find("convert"), NULL, phase,
-                          forward, 1, &src, &node, err);
-    if (rc == MERAK_OK)
-        rc = set_node(w, node, &none, hop, err);
-    if (rc == MERAK_OK)
-        rc = set_layout(w, node->out[0], &hop->to, err);
-    if (rc != MERAK_OK)
-        return rc;
-    dst = node->out[0];
-    dst->kind = src->kind == MERAK_VALUE_GRADIENT ? MERAK_VALUE_GRADIENT
-                                                  : MERAK_VALUE_ACTIVATION;
-    dst->of = src->of;
-    node->name = merak_graph_name(w->graph, "convert.%d", node->id);
-    merak_layout_print(&w->mesh, &hop->to, text + 1, sizeof(text) - 1);
-    dst->name = merak_graph_name(w->graph, "%.*s%s",
-                                 base == NULL ? (int)strlen(src->name)
-                                              : (int)(base - src->name),
-                                 src->name, text);
-    if (node->name == NULL || dst->name == NULL)
-        return merak_fail_nomem(err, strlen(src->name) + 64);
-    *dst_p = dst;
-    return MERAK_OK;
-}
-
-static enum merak_status no_path(const struct writer *w,
-                                 const struct merak_value *v,
-                                 const struct merak_layout *to,
-                                 struct merak_error *err)
-{
-    char a[32], b[32];
-
-    return merak_fail(
-        err, MERAK_ERR_UNSUPPORTED, "%s: layout %s does not convert to %s",
-        v->name, merak_layout_print(&w->mesh, layout_of(w, v), a, sizeof(a)),
-        merak_layout_print(&w->mesh, to, b, sizeof(b)));
-}
-
-static enum merak_status convert(struct writer *w, struct merak_value *src,
-                                 const struct merak_layout *to,
-                                 enum merak_phase phase, int forward,
-                                 struct merak_value **dst_p,
-                                 struct merak_error *err)
-{
-    struct merak_hop hops[MERAK_MAX_HOPS];
-    int n = merak_sharded_path(w->out, &src->shape, layout_of(w, src), to, hops,
-                               NULL);
-    enum merak_status rc = MERAK_OK;
-
-    if (n < 0)
-        return no_path(w, src, to, err);
-    for (int h = 0; h < n && rc == MERAK_OK; h++)
-        rc = emit_hop(w, src, &hops[h], phase, forward, &src, err);
-    if (rc == MERAK_OK)
-        *dst_p = src;
-    return rc;
-}
-
-/* May a consumer of this phase read the copy?  What a W node has converted
- * may come too late for a B node. */
-static bool is_usable(const struct writer *w, int old, const struct copy *copy,
-                      enum merak_phase phase)
-{
-    const struct copy *natural = w->entry[old].copies;
-
-    if (copy == natural || copy->phase == phase)
-        return true;
-    if (copy->phase == MERAK_PHASE_F)
-        return merak_copy_is_kept(&w->mesh, &copy->value->shape,
-                                  layout_of(w, natural->value),
-                                  layout_of(w, copy->value));
-    return copy->phase == MERAK_PHASE_B && phase == MERAK_PHASE_W;
-}
-
-static double path_cost(const struct writer *w, const struct copy *copy,
-                        const struct merak_layout *to)
-{
-    struct merak_hop hops[MERAK_MAX_HOPS];
-    double cost;
-
-    if (merak_sharded_path(w->out, &copy->value->shape,
-                           layout_of(w, copy->value), to, hops, &cost) < 0)
-        return INFINITY;
-    return cost;
-}
-
-/* An old value in a layout, converted from the nearest copy if need be. */
-static enum merak_status get(struct writer *w, int old,
-                             const struct merak_layout *layout,
-                             enum merak_phase phase, int forward,
-                             struct merak_value **value_p,
-                             struct merak_error *err)
-{
-    const struct copy *best = NULL;
-    double best_cost = INFINITY;
-    enum merak_status rc;
-
-    for (struct copy *c = w->entry[old].copies; c != NULL; c = c->next) {
-        double cost;
-
-        if (!is_usable(w, old, c, phase))
-            continue;
-        cost = path_cost(w, c, layout);
-        if (best == NULL || cost < best_cost) {
-            best = c;
-            best_cost = cost;
-        }
-    }
-    assert(best != NULL);
-    rc = convert(w, best->value, layout, phase, forward, value_p, err);
-    if (rc != MERAK_OK || best_cost == 0)
-        return rc;
-    return add_copy(w, old, *value_p, phase, err);
-}
-
 /* --- gradients
  * ---------------------------------------------------------------------- */
 
-static void dual_of(const struct writer *w, int old, struct merak_layout *dual)
+static void dual_of(const struct merak_shard_writer *w, int old,
+                    struct merak_layout *dual)
 {
-    merak_layout_dual(&w->mesh, layout_of(w, w->entry[old].copies->value),
-                      dual);
+    merak_layout_dual(&w->mesh,
+                      merak_write_layout(w, w->entry[old].copies->value), dual);
 }
 
 /* One of the adds that replace the old sums, named after the next of them. */
-static enum merak_status emit_add(struct writer *w, int of,
+static enum merak_status emit_add(struct merak_shard_writer *w, int of,
                                   struct merak_value *a, struct merak_value *b,
                                   struct merak_value **sum_p,
                                   struct merak_error *err)
 {
-    struct chain *chain = w->chain[of];
+    struct merak_grad_chain *chain = w->chain[of];
     const struct merak_node *old = chain->sums[0];
     struct merak_value *in[2] = {a, b};
     struct merak_strategy strategy = MERAK_STRATEGY_NONE;
@@ -316,16 +70,17 @@ static enum merak_status emit_add(struct writer *w, int of,
     chain->n_sums--;
     memmove(chain->sums, chain->sums + 1,
             (size_t)chain->n_sums * sizeof(chain->sums[0]));
-    merak_strategy_alike(&w->mesh, &w->sig[old->id], 2, layout_of(w, a),
-                         &strategy);
+    merak_strategy_alike(&w->mesh, &w->sig[old->id], 2,
+                         merak_write_layout(w, a), &strategy);
     rc = merak_graph_node(w->graph, old->op, &old->attrs, MERAK_PHASE_B,
                           w->node[old->forward], 2, in, &node, err);
     if (rc == MERAK_OK)
-        rc = set_node(w, node, &strategy, NULL, err);
+        rc = merak_write_set_node(w, node, &strategy, NULL, err);
     if (rc == MERAK_OK)
-        rc = set_layout(w, node->out[0], layout_of(w, a), err);
+        rc = merak_write_set_layout(w, node->out[0], merak_write_layout(w, a),
+                                    err);
     if (rc == MERAK_OK)
-        rc = rename_value(w, node->out[0], old->out[0]->name, "", err);
+        rc = merak_write_rename(w, node->out[0], old->out[0]->name, "", err);
     if (rc != MERAK_OK)
         return rc;
     node->name = merak_graph_name(w->graph, "%s", old->name);
@@ -336,16 +91,17 @@ static enum merak_status emit_add(struct writer *w, int of,
     return MERAK_OK;
 }
 
-static enum merak_status contribute(struct writer *w, int of,
+static enum merak_status contribute(struct merak_shard_writer *w, int of,
                                     struct merak_value *grad,
                                     struct merak_error *err)
 {
-    struct chain *chain = w->chain[of];
+    struct merak_grad_chain *chain = w->chain[of];
     int g = 0;
 
     while (g < chain->n_groups &&
-           !merak_layout_equal(&w->mesh, layout_of(w, chain->group[g].sum),
-                               layout_of(w, grad)))
+           !merak_layout_equal(&w->mesh,
+                               merak_write_layout(w, chain->group[g].sum),
+                               merak_write_layout(w, grad)))
         g++;
     if (g < chain->n_groups)
         return emit_add(w, of, chain->group[g].sum, grad, &chain->group[g].sum,
@@ -356,11 +112,11 @@ static enum merak_status contribute(struct writer *w, int of,
 }
 
 /* All contributions are in: convert the sums, add them up. */
-static enum merak_status finish_chain(struct writer *w, int of,
+static enum merak_status finish_chain(struct merak_shard_writer *w, int of,
                                       const struct merak_node *last,
                                       struct merak_error *err)
 {
-    struct chain *chain = w->chain[of];
+    struct merak_grad_chain *chain = w->chain[of];
     struct merak_value *total = NULL;
     struct merak_layout dual;
     enum merak_status rc = MERAK_OK;
@@ -369,26 +125,26 @@ static enum merak_status finish_chain(struct writer *w, int of,
     for (int g = 0; g < chain->n_groups && rc == MERAK_OK; g++) {
         struct merak_value *part;
 
-        rc = convert(w, chain->group[g].sum, &dual, MERAK_PHASE_B,
-                     w->node[last->forward], &part, err);
+        rc = merak_write_convert(w, chain->group[g].sum, &dual, MERAK_PHASE_B,
+                                 w->node[last->forward], &part, err);
         if (rc == MERAK_OK && g > 0)
             rc = emit_add(w, of, total, part, &part, err);
         if (rc == MERAK_OK)
             total = part;
     }
-    return rc != MERAK_OK
-               ? rc
-               : add_copy(w, last->out[0]->id, total, MERAK_PHASE_B, err);
+    return rc != MERAK_OK ? rc
+                          : merak_write_add_copy(w, last->out[0]->id, total,
+                                                 MERAK_PHASE_B, err);
 }
 
 /* A sum of the old graph: its operands are contributions, or sums before it
  * in the chain. */
-static enum merak_status write_sum(struct writer *w,
+static enum merak_status write_sum(struct merak_shard_writer *w,
                                    const struct merak_node *old,
                                    struct merak_error *err)
 {
     int of = old->out[0]->of;
-    struct chain *chain = w->chain[of];
+    struct merak_grad_chain *chain = w->chain[of];
     enum merak_status rc = MERAK_OK;
 
     if (chain == NULL) {
@@ -415,7 +171,8 @@ static enum merak_status write_sum(struct writer *w,
  * ----------------------------------------------------------------------------
  */
 
-static void strategy_of(const struct writer *w, const struct merak_node *old,
+static void strategy_of(const struct merak_shard_writer *w,
+                        const struct merak_node *old,
                         struct merak_strategy *strategy)
 {
     *strategy = MERAK_STRATEGY_NONE;
@@ -427,7 +184,7 @@ static void strategy_of(const struct writer *w, const struct merak_node *old,
                                strategy);
 }
 
-static enum merak_status write_inputs(struct writer *w,
+static enum merak_status write_inputs(struct merak_shard_writer *w,
                                       const struct merak_node *old,
                                       struct merak_value **in,
                                       struct merak_error *err)
@@ -443,7 +200,7 @@ static enum merak_status write_inputs(struct writer *w,
 
         merak_strategy_layout(&w->mesh, &w->sig[old->id], old->n_in, &strategy,
                               i, &layout);
-        rc = get(w, v, &layout, old->phase, forward, &in[i], err);
+        rc = merak_write_get(w, v, &layout, old->phase, forward, &in[i], err);
     }
     return rc;
 }
@@ -459,7 +216,7 @@ static bool is_made(const struct merak_node *old, int before)
 }
 
 /* The inputs of the W nodes that follow a B node of the same forward node. */
-static enum merak_status fetch_for_weights(struct writer *w,
+static enum merak_status fetch_for_weights(struct merak_shard_writer *w,
                                            const struct merak_node *old,
                                            struct merak_error *err)
 {
@@ -479,15 +236,15 @@ static enum merak_status fetch_for_weights(struct writer *w,
 }
 
 static enum merak_status
-write_output(struct writer *w, const struct merak_value *old,
+write_output(struct merak_shard_writer *w, const struct merak_value *old,
              struct merak_value *v, const struct merak_layout *layout,
              const struct merak_node *node, struct merak_error *err)
 {
-    enum merak_status rc = set_layout(w, v, layout, err);
+    enum merak_status rc = merak_write_set_layout(w, v, layout, err);
     struct merak_layout dual;
 
     if (rc == MERAK_OK)
-        rc = rename_value(w, v, old->name, "", err);
+        rc = merak_write_rename(w, v, old->name, "", err);
     if (rc != MERAK_OK)
         return rc;
     v->kind = old->kind;
@@ -497,13 +254,16 @@ write_output(struct writer *w, const struct merak_value *old,
     if (old->kind == MERAK_VALUE_GRADIENT && old->of >= 0 &&
         !w->is_part[old->id]) {
         dual_of(w, old->of, &dual);
-        rc = convert(w, v, &dual, MERAK_PHASE_B, node->forward, &v, err);
+        rc = merak_write_convert(w, v, &dual, MERAK_PHASE_B, node->forward, &v,
+                                 err);
     }
-    return rc != MERAK_OK ? rc : add_copy(w, old->id, v, node->phase, err);
+    return rc != MERAK_OK
+               ? rc
+               : merak_write_add_copy(w, old->id, v, node->phase, err);
 }
 
 /* The loss and what is left for the next pass are wanted whole. */
-static enum merak_status write_whole(struct writer *w,
+static enum merak_status write_whole(struct merak_shard_writer *w,
                                      const struct merak_value *old,
                                      const struct merak_node *node,
                                      struct merak_error *err)
@@ -513,17 +273,17 @@ static enum merak_status write_whole(struct writer *w,
 
     merak_layout_replicated(&whole);
     if (old == w->old->loss)
-        rc = get(w, old->id, &whole, MERAK_PHASE_F, node->id, &w->graph->loss,
-                 err);
+        rc = merak_write_get(w, old->id, &whole, MERAK_PHASE_F, node->id,
+                             &w->graph->loss, err);
     for (int i = 0; i < w->old->n_recycling && rc == MERAK_OK; i++) {
         if (old == w->old->recycling[i].out)
-            rc = get(w, old->id, &whole, MERAK_PHASE_F, node->id,
-                     &w->graph->recycling[i].out, err);
+            rc = merak_write_get(w, old->id, &whole, MERAK_PHASE_F, node->id,
+                                 &w->graph->recycling[i].out, err);
     }
     return rc;
 }
 
-static void write_recycling(struct writer *w)
+static void write_recycling(struct merak_shard_writer *w)
 {
     w->graph->passes = w->old->passes;
     w->graph->n_recycling = w->old->n_recycling;
@@ -532,7 +292,7 @@ static void write_recycling(struct writer *w)
             w->entry[w->old->recycling[i].in->id].copies->value;
 }
 
-static enum merak_status write_node(struct writer *w,
+static enum merak_status write_node(struct merak_shard_writer *w,
                                     const struct merak_node *old,
                                     struct merak_error *err)
 {
@@ -553,7 +313,7 @@ static enum merak_status write_node(struct writer *w,
             old->phase == MERAK_PHASE_F ? 0 : w->node[old->forward], old->n_in,
             in, &node, err);
     if (rc == MERAK_OK)
-        rc = set_node(w, node, &strategy, NULL, err);
+        rc = merak_write_set_node(w, node, &strategy, NULL, err);
     if (rc != MERAK_OK)
         return rc;
     node->name = merak_graph_name(w->graph, "%s", old->name);
@@ -578,7 +338,8 @@ static enum merak_status write_node(struct writer *w,
  * -------------------------------------------------------------------------- */
 
 /* A parameter is kept as its first use wants it; inputs are whole. */
-static void leaf_layout(const struct writer *w, const struct merak_value *v,
+static void leaf_layout(const struct merak_shard_writer *w,
+                        const struct merak_value *v,
                         struct merak_layout *layout)
 {
     merak_layout_replicated(layout);
@@ -596,7 +357,8 @@ static void leaf_layout(const struct writer *w, const struct merak_value *v,
     }
 }
 
-static enum merak_status write_leaves(struct writer *w, struct merak_error *err)
+static enum merak_status write_leaves(struct merak_shard_writer *w,
+                                      struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
@@ -611,14 +373,14 @@ static enum merak_status write_leaves(struct writer *w, struct merak_error *err)
         leaf_layout(w, old, &layout);
         rc = merak_graph_value(w->graph, old, &v, err);
         if (rc == MERAK_OK)
-            rc = set_layout(w, v, &layout, err);
+            rc = merak_write_set_layout(w, v, &layout, err);
         if (rc == MERAK_OK)
-            rc = add_copy(w, i, v, MERAK_PHASE_F, err);
+            rc = merak_write_add_copy(w, i, v, MERAK_PHASE_F, err);
     }
     return rc;
 }
 
-static void mark_parts(struct writer *w)
+static void mark_parts(struct merak_shard_writer *w)
 {
     for (int n = w->old->n_forward; n < w->old->n_nodes; n++) {
         const struct merak_node *node = w->old->node[n];
@@ -629,7 +391,8 @@ static void mark_parts(struct writer *w)
     }
 }
 
-static enum merak_status writer_init(struct writer *w, struct merak_error *err)
+static enum merak_status writer_init(struct merak_shard_writer *w,
+                                     struct merak_error *err)
 {
     size_t v = (size_t)w->old->n_values + 1, n = (size_t)w->old->n_nodes + 1;
 
@@ -645,7 +408,7 @@ static enum merak_status writer_init(struct writer *w, struct merak_error *err)
     return merak_graph_create(&w->graph, err);
 }
 
-static void writer_fini(struct writer *w)
+static void writer_fini(struct merak_shard_writer *w)
 {
     merak_graph_destroy(w->graph);
     free(w->entry);
@@ -660,7 +423,7 @@ enum merak_status merak_shard_write(const struct merak_graph *graph,
                                     struct merak_sharded *sharded,
                                     struct merak_error *err)
 {
-    struct writer w = {
+    struct merak_shard_writer w = {
         .old = graph, .sig = sig, .strategy = strategy, .out = sharded};
     enum merak_status rc = writer_init(&w, err);
 

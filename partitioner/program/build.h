@@ -4,10 +4,10 @@
  * Shared by the files that make programs: program.c (frame), build.c (slots,
  * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c,
  * values.c, slices.c, passes.c, posts.c and boundary.c (micro-batches),
- * optimizer_step.c and grad_sync.c (gradients and optimizer), place.c (memory),
- * hazard.c (waits). The first failure is kept in `rc` and `err`; after it,
- * calls do nothing and return -1, and whoever drives looks at `rc` between
- * actions.
+ * grad_uses.c, grad_sync.c and optimizer_step.c (gradients and optimizer),
+ * place.c (memory), hazard.c (waits). The first failure is kept in `rc` and
+ * `err`; after it, calls do nothing and return -1, and whoever drives looks at
+ * `rc` between actions.
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_BUILD_H
 #define MERAK_PARTITIONER_PROGRAM_BUILD_H
@@ -296,7 +296,7 @@ bool merak_build_moves_in(const struct merak_build *b, int value,
                           const struct merak_action *a);
 void merak_build_microbatches(struct merak_build *b);
 
-/* --- optimizer_step.c --- */
+/* --- grad_uses.c --- */
 void merak_build_uses(struct merak_build *b);
 /* A node of a chunk has made gradients of parameters for the last time in the
  * step. */
@@ -304,6 +304,8 @@ void merak_build_grads_made(struct merak_build *b, int chunk,
                             const struct merak_node *node);
 /* An action is through: what was left to be summed behind it. */
 void merak_build_sums_due(struct merak_build *b);
+
+/* --- optimizer_step.c --- */
 void merak_build_gathers(struct merak_build *b);
 /* Those that have to be under way before a node of a forward is. */
 void merak_build_gathers_before(struct merak_build *b,

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ends.c - what a step has before its first forward and after its last
- * backward
+/* ends.c - what a step has after its last backward
  *
- * Parameters that replicas updated in parts are gathered; then gradients are
- * reduced over replicas, those of tied parameters summed over stages, the norm
- * found and all updated, as in optimizer_step.c.  Stages of a node share its
- * ways for both; what else overlaps there is the simulator's.
+ * Gradients are reduced over replicas, those of tied parameters summed over
+ * stages, the norm found and all updated, as in optimizer_step.c.  Stages of a
+ * node share its ways for that; what else overlaps there is the simulator's.
  */
 #include "config.h"
 
@@ -25,29 +23,17 @@ static int stage_of(const struct merak_rater *r, int segment)
     return r->lists->stage_of[part];
 }
 
-/* All stages have blocks that they run together. */
-static bool is_on(const struct merak_rater *r, int segment, int s)
+bool merak_is_on(const struct merak_rater *r, int segment, int s)
 {
     int stage = stage_of(r, segment);
 
     return stage < 0 || stage == s;
 }
 
-/* Of stage s, the part that is the i-th to read its parameters: a block that
- * feeds the first stage comes before the stage's own. */
-static const struct merak_range *read_as(const struct merak_rater *r, int s,
-                                         int i)
-{
-    int chunk = r->parts > r->chain && i < 2 ? 1 - i : i;
+/* --- over replicas ------------------------------------------------------ */
 
-    return &r->range[r->lists->part[s * r->chunks + chunk]];
-}
-
-/* --- before the first forward --------------------------------------------- */
-
-/* n collectives over replicas of `bytes` each way in all. */
-static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
-                      int n)
+double merak_over_dp(const struct merak_rater *r, bool reduce, double bytes,
+                     int n)
 {
     /* All stages gather at the same time, and reduce when each is ready. */
     const struct merak_cost_model *cost = reduce ? r->cost : &r->contended;
@@ -65,9 +51,8 @@ static double over_dp(const struct merak_rater *r, bool reduce, double bytes,
            merak_cost_exchange(cost, kind, bytes, dp, r->dp_inside);
 }
 
-/* What one of them takes from kernels. */
-static struct merak_interference over_dp_takes(const struct merak_rater *r,
-                                               bool reduce, double bytes)
+struct merak_interference merak_over_dp_takes(const struct merak_rater *r,
+                                              bool reduce, double bytes)
 {
     int dp = r->plan->dp;
     enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
@@ -78,128 +63,6 @@ static struct merak_interference over_dp_takes(const struct merak_rater *r,
         kind = MERAK_CONVERT_ALL_REDUCE;
     bytes *= (kind == MERAK_CONVERT_ALL_REDUCE ? 2.0 : 1.0) * (dp - 1) / dp;
     return merak_cost_interference(r->cost, kind, bytes, dp);
-}
-
-/* Of a segment on stage s: what was not gathered for an earlier one. */
-static struct merak_param_state fresh_hold(const struct merak_rater *r, int s,
-                                           const struct merak_segment *seg)
-{
-    struct merak_param_state hold = seg->hold;
-
-    for (int i = 0; i < seg->n_shares; i++) {
-        const struct merak_share *share =
-            &r->table->share[seg->first_share + i];
-
-        if (!is_on(r, share->prev, s))
-            merak_param_state_add(&hold, &share->hold);
-    }
-    return merak_param_state_of(&hold, r->plan->zero1);
-}
-
-static double gather_bytes(const struct merak_param_state *hold)
-{
-    return 2 * hold->bf16_elems + 4 * hold->f32_elems;
-}
-
-/* Of parameters in parts, over replicas and then tensor ranks. */
-static double gathers_s(const struct merak_rater *r,
-                        const struct merak_param_state *hold)
-{
-    if (hold->n == 0)
-        return 0;
-    return over_dp(r, false, gather_bytes(hold), hold->n) + hold->gather_s;
-}
-
-static double gather_s(const struct merak_rater *r, int s,
-                       const struct merak_segment *seg)
-{
-    struct merak_param_state hold;
-
-    if (seg->n_shares == 0)
-        return r->ends.gather_s[seg - r->table->segment];
-    hold = fresh_hold(r, s, seg);
-    return gathers_s(r, &hold);
-}
-
-/* When it is there what each segment reads: a stage gathers from the step's
- * start on, in the order in which it reads. */
-static void set_gathered(struct merak_rater *r, int s)
-{
-    double gathered = 0;
-
-    for (int c = 0; c < r->chunks; c++) {
-        const struct merak_range *g = read_as(r, s, c);
-
-        for (int i = g->from; i < g->to; i++) {
-            gathered += gather_s(r, s, &r->table->segment[i]);
-            r->ends.gathered[i] = gathered;
-        }
-    }
-    r->ends.all_gathered[s] = gathered;
-}
-
-void merak_set_gathered(struct merak_rater *r)
-{
-    for (int s = 0; s < r->plan->pp && r->ends.gathered != NULL; s++)
-        set_gathered(r, s);
-}
-
-/* A gather takes something from the kernel beside which it begins: *end_p is
- * that of kernels that begin at `start`. */
-static void add_gather_interference(const struct merak_rater *r, int s,
-                                    double start, double *end_p)
-{
-    double begins = 0;
-
-    if (r->cost->interference_latency_s == 0 &&
-        r->cost->interference_bytes_per_s == 0)
-        return;
-    for (int c = 0; c < r->chunks && begins < *end_p; c++) {
-        const struct merak_range *g = read_as(r, s, c);
-
-        for (int i = g->from; i < g->to && begins < *end_p; i++) {
-            const struct merak_param_state hold =
-                merak_param_state_of(&r->table->segment[i].hold, true);
-            struct merak_interference takes =
-                over_dp_takes(r, false, gather_bytes(&hold));
-
-            if (r->ends.gathered[i] == begins)
-                continue; /* it holds none */
-            if (begins >= start)
-                *end_p += takes.copy_s + (begins > 0 ? 0 : takes.wake_s);
-            begins = r->ends.gathered[i];
-        }
-    }
-}
-
-/* Each segment waits for its own; on all stages but the first, exchanges wait
- * for all. */
-static double first_forward(const struct merak_rater *r, int s, int part,
-                            double at)
-{
-    const struct merak_range *g = &r->range[part];
-    double end;
-
-    if (r->ends.gathered == NULL || at >= r->ends.all_gathered[s])
-        return at + g->f_s;
-    for (int i = g->from; i < g->to; i++) {
-        const struct merak_segment *seg = &r->table->segment[i];
-        double ready = s > 0 && seg->exchanged > 0 ? r->ends.all_gathered[s]
-                                                   : r->ends.gathered[i];
-
-        at = ready > at ? ready : at;
-        end = at + seg->f_s;
-        add_gather_interference(r, s, at, &end);
-        at = end;
-    }
-    return at;
-}
-
-double merak_first_forward_more(const void *rater, int s, int part, double at)
-{
-    const struct merak_rater *r = rater;
-
-    return first_forward(r, s, part, at) - at - r->range[part].f_s;
 }
 
 /* --- after the last backward ---------------------------------------------- */
@@ -265,7 +128,7 @@ static struct merak_param_state own_hold(const struct merak_rater *r, int s,
     for (int k = 0; k < r->table->n_shares && hold.n > 0; k++) {
         const struct merak_share *share = &r->table->share[k];
 
-        if (share->prev != i || is_on(r, share->segment, s))
+        if (share->prev != i || merak_is_on(r, share->segment, s))
             continue;
         hold.bf16_elems -= share->hold.bf16_elems;
         hold.f32_elems -= share->hold.f32_elems;
@@ -284,9 +147,10 @@ static double reduce_s(const struct merak_rater *r, int s, int i)
     if (r->table->segment[i].shared_later_elems == 0)
         return r->ends.reduce_s[i];
     hold = own_hold(r, s, i);
-    return hold.n > 0 ? over_dp(r, true, 4 * (hold.bf16_elems + hold.f32_elems),
-                                hold.n)
-                      : 0;
+    return hold.n > 0
+               ? merak_over_dp(r, true, 4 * (hold.bf16_elems + hold.f32_elems),
+                               hold.n)
+               : 0;
 }
 
 /* What the ranks of a stage take of their node's way for that. */
@@ -331,7 +195,8 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
         return;
     *add = (struct merak_reduction){
         .seconds = hold.convert_s + reduce,
-        .takes = over_dp_takes(r, true, 4 * (hold.bf16_elems + hold.f32_elems)),
+        .takes = merak_over_dp_takes(r, true,
+                                     4 * (hold.bf16_elems + hold.f32_elems)),
         .next = -1};
     /* A wake-up each, if one is over before the next is there. */
     work = r->lists->schedule->splits_w ? seg->w_s : seg->b_s;
@@ -555,7 +420,7 @@ static struct merak_tail tail_of(const struct merak_rater *r, int s,
     if (late > 0) {
         t.ready = t.ready > tied ? t.ready : tied;
         if (r->plan->dp > 1)
-            t.ready += over_dp(r, true, 4 * late, 1);
+            t.ready += merak_over_dp(r, true, 4 * late, 1);
     }
     /* optimizer_step.c: norms of all parameters of the model, those held here.
      */
@@ -614,9 +479,9 @@ enum merak_status merak_ends_init(struct merak_rater *r,
 
         if (hold.n == 0)
             continue;
-        r->ends.gather_s[i] = gathers_s(r, &hold);
-        r->ends.reduce_s[i] =
-            over_dp(r, true, 4 * (hold.bf16_elems + hold.f32_elems), hold.n);
+        r->ends.gather_s[i] = merak_gathers_s(r, &hold);
+        r->ends.reduce_s[i] = merak_over_dp(
+            r, true, 4 * (hold.bf16_elems + hold.f32_elems), hold.n);
     }
     return rc;
 }

@@ -30,8 +30,8 @@ struct merak_walker {
     int *start;        /* of a segment in order */
     /* By what is kept: */
     bool *recompute[MERAK_KEEPS]; /* by node: dropped, and run again */
-    int *seen[MERAK_KEEPS];   /* by value: latest segment that keeps it; of
-                                 parameters [0]: that holds it */
+    int *seen[MERAK_KEEPS];       /* by value: latest segment that keeps it; of
+                                     parameters [0]: that holds it */
     struct merak_error *err;
     enum merak_status rc;
 };
@@ -47,6 +47,9 @@ static inline bool merak_walker_forward(const struct merak_walker *w,
     return v->producer < 0 ||
            w->graph->node[v->producer]->phase == MERAK_PHASE_F;
 }
+
+/* node_costs.c: fill bytes, node_s and takes_s. */
+void merak_walker_measure_nodes(struct merak_walker *w);
 
 /* recompute_cost.c: fill recompute[]. */
 void merak_walker_find_recomputed(struct merak_walker *w);

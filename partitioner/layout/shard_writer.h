@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/layout/shard_writer.h - a sharded graph under way: between
+ * shard_copies.c and shard_write.c
+ */
+#ifndef MERAK_PARTITIONER_LAYOUT_SHARD_WRITER_H
+#define MERAK_PARTITIONER_LAYOUT_SHARD_WRITER_H
+
+#include "partitioner/layout/shard_impl.h"
+
+/* A value of the new graph that holds an old one's elements. */
+struct merak_copy {
+    struct merak_value *value;
+    enum merak_phase phase;
+    struct merak_copy *next; /* in order of making */
+};
+
+/* What became of a value of the old graph; the first copy is it itself. */
+struct merak_copies {
+    struct merak_copy *copies;
+};
+
+struct merak_grad_chain; /* of shard_write.c */
+
+struct merak_shard_writer {
+    const struct merak_graph *old;
+    const struct merak_signature *sig;     /* by old node */
+    const struct merak_strategy *strategy; /* by old forward node */
+    struct merak_graph *graph;             /* the new one */
+    struct merak_sharded *out;
+    struct merak_mesh mesh;
+    struct merak_copies *entry; /* by old value */
+    /* By old value: while contributions come in. */
+    struct merak_grad_chain **chain;
+    bool *is_part;         /* by old value: read by a sum of its own chain */
+    int *node;             /* old node -> new node */
+    size_t layouts, nodes; /* room in out's arrays */
+};
+
+/* A new value's layout, node's strategy and hop; NULL: none. */
+enum merak_status merak_write_set_layout(struct merak_shard_writer *w,
+                                         const struct merak_value *v,
+                                         const struct merak_layout *layout,
+                                         struct merak_error *err) MERAK_CHECKED;
+/* That layout; valid until the next value is made. */
+const struct merak_layout *
+merak_write_layout(const struct merak_shard_writer *w,
+                   const struct merak_value *v);
+enum merak_status merak_write_set_node(struct merak_shard_writer *w,
+                                       const struct merak_node *node,
+                                       const struct merak_strategy *strategy,
+                                       const struct merak_hop *hop,
+                                       struct merak_error *err) MERAK_CHECKED;
+/* A new value is a copy of an old one, made in this phase; and its name. */
+enum merak_status merak_write_add_copy(struct merak_shard_writer *w, int old,
+                                       struct merak_value *value,
+                                       enum merak_phase phase,
+                                       struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_write_rename(struct merak_shard_writer *w,
+                                     struct merak_value *v, const char *name,
+                                     const char *suffix,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* A new value in another layout, by as many nodes as there are hops. */
+enum merak_status merak_write_convert(struct merak_shard_writer *w,
+                                      struct merak_value *src,
+                                      const struct merak_layout *to,
+                                      enum merak_phase phase, int forward,
+                                      struct merak_value **dst_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* An old value in a layout, converted from the nearest copy if need be. */
+enum merak_status merak_write_get(struct merak_shard_writer *w, int old,
+                                  const struct merak_layout *layout,
+                                  enum merak_phase phase, int forward,
+                                  struct merak_value **value_p,
+                                  struct merak_error *err) MERAK_CHECKED;
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* partitioner/program/step.h - what follows the last micro-batch: between
+ * grad_uses.c and optimizer_step.c
+ */
+#ifndef MERAK_PARTITIONER_PROGRAM_STEP_H
+#define MERAK_PARTITIONER_PROGRAM_STEP_H
+
+#include "partitioner/program/build.h"
+
+#define MERAK_MAX_USES 64
+
+/* Tags of step items: each parameter has a band of them. */
+enum {
+    MERAK_TAG_NORM_TP,
+    MERAK_TAG_NORM_DP,
+    MERAK_TAG_NORM_PP,
+    MERAK_TAG_LOSS,
+    MERAK_TAG_STEP_FIXED = MERAK_TAG_LOSS + MERAK_MAX_AXES,
+
+    MERAK_TAG_TIE = 0,                /* + use: running sum to that use */
+    MERAK_TAG_TOTAL = MERAK_MAX_USES, /* + stage's first use: total back */
+    MERAK_TAG_CONVERT = 2 * MERAK_MAX_USES, /* + use * hops + hop */
+    MERAK_TAG_REDUCE =
+        MERAK_TAG_CONVERT + MERAK_MAX_HOPS * (MERAK_MAX_USES + 1), /* + axis */
+    MERAK_TAG_GATHER = MERAK_TAG_REDUCE + MERAK_MAX_AXES,          /* + axis */
+    MERAK_TAG_PER_PARAM = MERAK_TAG_GATHER + MERAK_MAX_AXES
+};
+
+/* The uses of a parameter, each with a gradient of its own, in graph order. */
+struct merak_uses {
+    struct merak_param_slots *param;
+    int n;
+    struct {
+        int value; /* PARAM_GRAD */
+        int stage;
+    } at[MERAK_MAX_USES];
+    int last;      /* value added last */
+    bool alike;    /* all in the same layout */
+    bool spread;   /* over several stages */
+    bool finished; /* its summed gradient is emitted */
+    int left;      /* of this stage's uses, whose gradient is still to come */
+};
+
+/* --- optimizer_step.c --- */
+
+/* The tag of a step item; of a parameter, or -1: of all. */
+uint64_t merak_step_tag(const struct merak_build *b, int param_index, int what);
+struct merak_instr merak_step_instr(enum merak_instr_kind kind,
+                                    enum merak_queue queue, const char *name);
+void merak_step_kernel(struct merak_build *b, const char *op, int n_in,
+                       int n_out, const int *slot, bool decay,
+                       const char *name);
+void merak_step_exchange(struct merak_build *b, struct merak_exchange *ex,
+                         int group, int from, int to, uint64_t tag,
+                         const char *name);
+
+/* --- grad_uses.c --- */
+
+/* Sum the gradients that are not summed yet. */
+void merak_build_finish_grads(struct merak_build *b);
+
+#endif

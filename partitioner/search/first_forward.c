@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* first_forward.c - what a step has before its first forwards
+ *
+ * Parameters that replicas updated in parts are gathered.  A forward waits for
+ * those that it reads.
+ */
+#include "config.h"
+
+#include "partitioner/search/ends.h"
+
+/* Of stage s, the part that is the i-th to read its parameters: a block that
+ * feeds the first stage comes before the stage's own. */
+static const struct merak_range *read_as(const struct merak_rater *r, int s,
+                                         int i)
+{
+    int chunk = r->parts > r->chain && i < 2 ? 1 - i : i;
+
+    return &r->range[r->lists->part[s * r->chunks + chunk]];
+}
+
+/* Of a segment on stage s: what was not gathered for an earlier one. */
+static struct merak_param_state fresh_hold(const struct merak_rater *r, int s,
+                                           const struct merak_segment *seg)
+{
+    struct merak_param_state hold = seg->hold;
+
+    for (int i = 0; i < seg->n_shares; i++) {
+        const struct merak_share *share =
+            &r->table->share[seg->first_share + i];
+
+        if (!merak_is_on(r, share->prev, s))
+            merak_param_state_add(&hold, &share->hold);
+    }
+    return merak_param_state_of(&hold, r->plan->zero1);
+}
+
+static double gather_bytes(const struct merak_param_state *hold)
+{
+    return 2 * hold->bf16_elems + 4 * hold->f32_elems;
+}
+
+double merak_gathers_s(const struct merak_rater *r,
+                       const struct merak_param_state *hold)
+{
+    if (hold->n == 0)
+        return 0;
+    return merak_over_dp(r, false, gather_bytes(hold), hold->n) +
+           hold->gather_s;
+}
+
+static double gather_s(const struct merak_rater *r, int s,
+                       const struct merak_segment *seg)
+{
+    struct merak_param_state hold;
+
+    if (seg->n_shares == 0)
+        return r->ends.gather_s[seg - r->table->segment];
+    hold = fresh_hold(r, s, seg);
+    return merak_gathers_s(r, &hold);
+}
+
+/* When it is there what each segment reads: a stage gathers from the step's
+ * start on, in the order in which it reads. */
+static void set_gathered(struct merak_rater *r, int s)
+{
+    double gathered = 0;
+
+    for (int c = 0; c < r->chunks; c++) {
+        const struct merak_range *g = read_as(r, s, c);
+
+        for (int i = g->from; i < g->to; i++) {
+            gathered += gather_s(r, s, &r->table->segment[i]);
+            r->ends.gathered[i] = gathered;
+        }
+    }
+    r->ends.all_gathered[s] = gathered;
+}
+
+void merak_set_gathered(struct merak_rater *r)
+{
+    for (int s = 0; s < r->plan->pp && r->ends.gathered != NULL; s++)
+        set_gathered(r, s);
+}
+
+/* A gather takes something from the kernel beside which it begins: *end_p is
+ * that of kernels that begin at `start`. */
+static void add_gather_interference(const struct merak_rater *r, int s,
+                                    double start, double *end_p)
+{
+    double begins = 0;
+
+    if (r->cost->interference_latency_s == 0 &&
+        r->cost->interference_bytes_per_s == 0)
+        return;
+    for (int c = 0; c < r->chunks && begins < *end_p; c++) {
+        const struct merak_range *g = read_as(r, s, c);
+
+        for (int i = g->from; i < g->to && begins < *end_p; i++) {
+            const struct merak_param_state hold =
+                merak_param_state_of(&r->table->segment[i].hold, true);
+            struct merak_interference takes =
+                merak_over_dp_takes(r, false, gather_bytes(&hold));
+
+            if (r->ends.gathered[i] == begins)
+                continue; /* it holds none */
+            if (begins >= start)
+                *end_p += takes.copy_s + (begins > 0 ? 0 : takes.wake_s);
+            begins = r->ends.gathered[i];
+        }
+    }
+}
+
+/* Each segment waits for its own; on all stages but the first, exchanges wait
+ * for all. */
+static double first_forward(const struct merak_rater *r, int s, int part,
+                            double at)
+{
+    const struct merak_range *g = &r->range[part];
+    double end;
+
+    if (r->ends.gathered == NULL || at >= r->ends.all_gathered[s])
+        return at + g->f_s;
+    for (int i = g->from; i < g->to; i++) {
+        const struct merak_segment *seg = &r->table->segment[i];
+        double ready = s > 0 && seg->exchanged > 0 ? r->ends.all_gathered[s]
+                                                   : r->ends.gathered[i];
+
+        at = ready > at ? ready : at;
+        end = at + seg->f_s;
+        add_gather_interference(r, s, at, &end);
+        at = end;
+    }
+    return at;
+}
+
+double merak_first_forward_more(const void *rater, int s, int part, double at)
+{
+    const struct merak_rater *r = rater;
+
+    return first_forward(r, s, part, at) - at - r->range[part].f_s;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* node_costs.c - what each node of a sharded graph takes on its own
+ *
+ * Kernels as the cost model has them, exchanges with all the ranks that
+ * exchange at the same time.
+ */
+#include "config.h"
+
+#include "partitioner/search/table/walker.h"
+#include "partitioner/program/instr_cost.h"
+
+#include <string.h>
+
+double merak_walker_count(const struct merak_walker *w, int value)
+{
+    struct merak_box box;
+
+    merak_layout_box(&w->sharded->mesh, &w->sharded->layout[value],
+                     &w->graph->value[value]->shape, w->coord, &box);
+    return (double)merak_box_count(&box);
+}
+
+static void local_operand(const struct merak_walker *w,
+                          const struct merak_value *v, struct merak_operand *op)
+{
+    struct merak_box box;
+
+    merak_layout_box(&w->sharded->mesh, &w->sharded->layout[v->id], &v->shape,
+                     w->coord, &box);
+    *op = (struct merak_operand){.dtype = v->dtype, .full = v->shape};
+    op->local.ndim = box.ndim;
+    for (int d = 0; d < box.ndim; d++) {
+        op->local.dim[d] = box.len[d];
+        op->lo[d] = box.lo[d];
+    }
+}
+
+static int tensor_ranks(const struct merak_walker *w)
+{
+    const struct merak_mesh *mesh = &w->sharded->mesh;
+    int n = 1;
+
+    for (int a = 0; a < mesh->n_axes; a++)
+        n *= mesh->axis[a].size;
+    return n;
+}
+
+/* What runs slice by slice, and what with the last slice for all. */
+static bool has_positions(const struct merak_walker *w,
+                          const struct merak_value *v)
+{
+    return v->shape.ndim >= 2 && v->shape.dim[1] == w->graph->seq &&
+           v->shape.dim[0] == w->graph->micro_batch;
+}
+
+/* Of a mean slice.  Attention of one reads what lies before it, too: all
+ * together as much as the whole. */
+static double slice_seconds(const struct merak_walker *w,
+                            const struct merak_node *node,
+                            struct merak_infer *inf, struct merak_cost *cost)
+{
+    struct merak_kernel_size size = {
+        .width = merak_kernel_width(inf->shape[0].ndim, inf->shape[0].dim)};
+    int tp = tensor_ranks(w);
+    double n = w->table->slices;
+    bool alike = strncmp(node->op->name, "attention", 9) == 0;
+
+    if (!has_positions(w, node->out[0]) &&
+        node->out[0]->kind != MERAK_VALUE_PARAM_GRAD) {
+        size.flops = cost->flops;
+        size.bytes = cost->bytes;
+        cost->flops /= n;
+        return merak_cost_kernel(w->cost, node->op->name, tp, &size) / n;
+    }
+    for (int o = 0; o < node->n_in + node->n_out && !alike; o++) {
+        if (has_positions(w, o < node->n_in ? node->in[o]
+                                            : node->out[o - node->n_in]))
+            inf->shape[o].dim[1] /= (size_t)n;
+    }
+    if (alike)
+        *cost = (struct merak_cost){cost->flops / n, cost->bytes / n};
+    else if (node->op->cost != NULL)
+        node->op->cost(inf, cost);
+    size.flops = cost->flops;
+    size.bytes = cost->bytes;
+    return merak_cost_kernel(w->cost, node->op->name, tp, &size);
+}
+
+static void measure_kernel(struct merak_walker *w,
+                           const struct merak_node *node)
+{
+    struct merak_kernel_call call = {
+        .attrs = &node->attrs, .n_in = node->n_in, .n_out = node->n_out};
+    struct merak_infer inf = {
+        .attrs = &node->attrs, .n_in = node->n_in, .n_out = node->n_out};
+    struct merak_cost cost = {0};
+    struct merak_kernel_size size;
+
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        local_operand(w,
+                      o < node->n_in ? node->in[o] : node->out[o - node->n_in],
+                      &call.operand[o]);
+        inf.shape[o] = call.operand[o].local;
+        inf.dtype[o] = call.operand[o].dtype;
+    }
+    if (node->op->cost != NULL)
+        node->op->cost(&inf, &cost);
+    size = (struct merak_kernel_size){
+        .flops = cost.flops,
+        .bytes = cost.bytes,
+        .width = merak_kernel_width(inf.shape[0].ndim, inf.shape[0].dim)};
+    w->node_s[node->id] = w->table->slices > 1
+                              ? slice_seconds(w, node, &inf, &cost)
+                              : merak_cost_kernel(w->cost, node->op->name,
+                                                  tensor_ranks(w), &size);
+    w->table->segment[w->of_node[node->id]].flops +=
+        w->table->width * cost.flops;
+    if (w->in->scratch != NULL)
+        w->node_scratch[node->id] =
+            (double)w->in->scratch(w->in->scratch_arg, node->op->name, &call);
+}
+
+/* Stages on the node of the first. */
+static int stages_inside(const struct merak_walker *w)
+{
+    int n = 0;
+
+    for (int s = 0; s < w->plan->pp; s++)
+        n += merak_cost_together(w->cost, 0, merak_plan_rank(w->plan, 0, 0, s));
+    return n;
+}
+
+/* From the kernel of the other half beside it.  Times of tensor ranks' kernels
+ * that were measured have that in them. */
+static double takes(const struct merak_walker *w, enum merak_convert_kind kind,
+                    double bytes, int n)
+{
+    struct merak_interference interference = {0};
+
+    if (n > 1 && w->cost->tp_rates == NULL)
+        interference = merak_cost_interference(w->cost, kind, bytes, n);
+    return interference.wake_s + interference.copy_s;
+}
+
+static void measure_convert(struct merak_walker *w,
+                            const struct merak_node *node)
+{
+    const struct merak_hop *hop = &w->sharded->hop[node->id];
+    const struct merak_value *from = node->in[0];
+    struct merak_exchange ex;
+    double bytes, parts = has_positions(w, from) ? w->table->slices : 1;
+
+    if (hop->kind == MERAK_CONVERT_SLICE) {
+        w->node_s[node->id] =
+            merak_cost_copy(w->cost, 2 * w->bytes[node->out[0]->id] / parts);
+        return;
+    }
+    w->rc = merak_exchange_init(&ex, &w->sharded->mesh, hop,
+                                &w->sharded->layout[from->id], &from->shape,
+                                from->dtype, w->coord, w->err);
+    if (w->rc != MERAK_OK)
+        return;
+    bytes = (double)merak_exchange_bytes(&ex);
+    w->node_scratch[node->id] = (double)merak_exchange_scratch(&ex);
+    /* Tensor groups never leave a node. */
+    w->node_s[node->id] =
+        hop->axis < merak_sharded_tensor_axes(w->sharded)
+            ? merak_cost_exchange(w->cost, hop->kind, bytes / parts, ex.n, ex.n)
+            : merak_cost_exchange(&w->contended, hop->kind, bytes, ex.n,
+                                  stages_inside(w));
+    w->takes_s[node->id] = takes(w, hop->kind, bytes / parts, ex.n);
+    w->table->segment[w->of_node[node->id]].exchanged +=
+        w->table->width * bytes / w->table->slices;
+    merak_exchange_fini(&ex);
+}
+
+void merak_walker_measure_nodes(struct merak_walker *w)
+{
+    for (int v = 0; v < w->graph->n_values; v++)
+        w->bytes[v] = merak_walker_count(w, v) *
+                      (double)merak_dtype_bytes(w->graph->value[v]->dtype);
+    for (int n = 0; n < w->graph->n_nodes && w->rc == MERAK_OK; n++) {
+        if (merak_walker_converts(w, n))
+            measure_convert(w, w->graph->node[n]);
+        else
+            measure_kernel(w, w->graph->node[n]);
+    }
+}
