@@ -63,8 +63,8 @@ struct merak_engine {
     atomic_int failed_ready;
     struct merak_error error;
 
-    /* Waits spin for a while, since what is awaited may be near, but not on a
-     * core that the other thread wants: who waits for it keeps it waiting. */
+    /* Waits spin for a while, since what is awaited may be near, but not where
+     * threads share a core. */
     int64_t compute_spin_ns; /* 0: the rank has one core */
     bool crowded;            /* there are no more cores than kernels use */
 

@@ -175,6 +175,17 @@ unsigned merak_ucx_advance_exchanges(struct ucx *tr);
 /* One of them has work that waits for no event. */
 bool merak_ucx_exchanges_busy(const struct ucx *tr);
 
+/* ucx_setup.c: context, worker and all ranks' addresses, with base and boot
+ * set; a rank that fails tells the others. */
+enum merak_status merak_ucx_set_up(struct ucx *tr,
+                                   const struct merak_transport_options *opt,
+                                   struct merak_error *err);
+
+/* ucx.c: a peer aborts */
+ucs_status_t merak_ucx_on_abort(void *arg, const void *header,
+                                size_t header_bytes, void *data, size_t bytes,
+                                const ucp_am_recv_param_t *param);
+
 /* ucx_survey.c */
 ucs_status_t merak_ucx_on_ask(void *arg, const void *header,
                               size_t header_bytes, void *data, size_t bytes,
