@@ -143,31 +143,41 @@ void merak_engine_accel_fini(struct merak_engine *e)
     free(e->input);
 }
 
-/* Wait on the host until the event is over. */
-static enum merak_status wait_on_host(struct merak_engine *e,
-                                      struct merak_event *event,
-                                      struct merak_error *err)
+enum merak_status merak_accel_wait(struct merak_accel *accel,
+                                   struct merak_event *event, double deadline_s,
+                                   const atomic_int *stop,
+                                   struct merak_error *err)
 {
     const struct timespec pause = {0, POLL_NS};
     int64_t start = merak_clock_ns();
 
     for (;;) {
-        enum merak_status rc = ops_of(e)->query(e->opt.accel, event, err);
+        enum merak_status rc = accel->ops->query(accel, event, err);
 
-        if (rc != MERAK_IN_PROGRESS)
+        if (rc != MERAK_IN_PROGRESS || (stop != NULL && atomic_load(stop) != 0))
             return rc;
-        if (atomic_load(&e->failed_ready)) {
-            if (err != NULL)
-                *err = e->error;
-            return e->error.status;
-        }
-        if ((double)(merak_clock_ns() - start) * 1e-9 > e->opt.deadline_s)
+        if ((double)(merak_clock_ns() - start) * 1e-9 > deadline_s)
             return merak_fail(err, MERAK_ERR_TIMEOUT,
                               "the accelerator has not finished what was "
-                              "issued %.0f s ago",
-                              e->opt.deadline_s);
+                              "issued %.3g s ago",
+                              deadline_s);
         nanosleep(&pause, NULL);
     }
+}
+
+/* Wait on the host until the event is over, or the other thread has failed. */
+static enum merak_status wait_on_host(struct merak_engine *e,
+                                      struct merak_event *event,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = merak_accel_wait(
+        e->opt.accel, event, e->opt.deadline_s, &e->failed_ready, err);
+
+    if (rc != MERAK_IN_PROGRESS)
+        return rc;
+    if (err != NULL)
+        *err = e->error;
+    return e->error.status;
 }
 
 /* What comes next in the instruction's queue goes behind what it waits for.

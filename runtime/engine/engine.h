@@ -17,6 +17,8 @@
 #include "partitioner/program/program.h"
 #include "runtime/transport/transport.h"
 
+#include <stdatomic.h>
+
 struct merak_engine;
 
 /*
@@ -78,6 +80,15 @@ enum merak_status merak_engine_warm_up(struct merak_engine *engine,
  */
 void merak_engine_tell(const struct merak_engine *engine, char *text,
                        size_t size);
+/*
+ * Wait on the host until an accelerator's event is over; MERAK_ERR_TIMEOUT when
+ * that takes longer than the deadline.  stop may be NULL; once it is not 0 the
+ * wait ends with MERAK_IN_PROGRESS.
+ */
+enum merak_status merak_accel_wait(struct merak_accel *accel,
+                                   struct merak_event *event, double deadline_s,
+                                   const atomic_int *stop,
+                                   struct merak_error *err) MERAK_CHECKED;
 /* The last run's records, one per instruction, in program order. */
 const struct merak_trace_record *
 merak_engine_records(const struct merak_engine *engine);

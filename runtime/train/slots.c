@@ -14,7 +14,6 @@
 #include "base/error.h"
 
 #include <string.h>
-#include <time.h>
 
 static enum merak_status allocate_accel(struct merak_trainer *t,
                                         struct merak_error *err)
@@ -51,21 +50,17 @@ void merak_slots_close(struct merak_trainer *t)
     t->accel = NULL;
 }
 
-/* Between steps the queues are empty, and a copy is waited for at once. */
+/* Between steps the queues are empty, and a copy is waited for at once, as long
+ * as for anything else. */
 static enum merak_status wait_for_copy(struct merak_trainer *t,
                                        enum merak_status rc,
                                        struct merak_error *err)
 {
-    const struct timespec pause = {0, 20000};
-
     if (rc == MERAK_OK)
         rc = t->accel->ops->record(t->accel, MERAK_QUEUE_COPY, t->copied, err);
-    while (rc == MERAK_OK || rc == MERAK_IN_PROGRESS) {
-        rc = t->accel->ops->query(t->accel, t->copied, err);
-        if (rc != MERAK_IN_PROGRESS)
-            break;
-        nanosleep(&pause, NULL);
-    }
+    if (rc == MERAK_OK)
+        rc =
+            merak_accel_wait(t->accel, t->copied, t->opt.deadline_s, NULL, err);
     return rc;
 }
 

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "kernels/kernels.h"
 #include "runtime/engine/engine.h"
+#include "runtime/train/trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@
 #define STEPS 2
 #define TOKENS (2 * 16) /* of a micro-batch */
 #define VOCAB 61
+#define N_RULES 5 /* tests that are no layouts */
 
 /* --- the device's rules ----------------------------------------------------
  */
@@ -400,17 +402,73 @@ static void delays_change_no_bit(void **state)
     assert_int_equal(run_ranks(&setup, compare_rank, row), 0);
 }
 
+/* --- the trainer's own copies ----------------------------------------------
+ */
+
+static enum merak_status stuck_record(struct merak_accel *a, int queue,
+                                      struct merak_event *event,
+                                      struct merak_error *err)
+{
+    (void)a;
+    (void)queue;
+    (void)event;
+    (void)err;
+    return MERAK_OK;
+}
+
+static enum merak_status stuck_read(struct merak_accel *a, int queue, void *to,
+                                    const void *from, size_t bytes,
+                                    struct merak_error *err)
+{
+    (void)to;
+    (void)from;
+    (void)bytes;
+    return stuck_record(a, queue, NULL, err);
+}
+
+static enum merak_status stuck_query(struct merak_accel *a,
+                                     struct merak_event *event,
+                                     struct merak_error *err)
+{
+    (void)a;
+    (void)event;
+    (void)err;
+    return MERAK_IN_PROGRESS;
+}
+
+/* A device that finishes nothing: a checkpoint or a loss that is read from it
+ * ends at the deadline. */
+static void a_copy_that_never_ends_times_out(void **state)
+{
+    static const struct merak_accel_ops stuck = {
+        .record = stuck_record, .read = stuck_read, .query = stuck_query};
+    struct merak_accel accel = {.ops = &stuck};
+    struct merak_slot slot = {.bytes = 8};
+    struct merak_program program = {.slot = &slot, .n_slots = 1};
+    struct merak_trainer t = {.accel = &accel, .opt = {.deadline_s = 0.05}};
+    unsigned char device[8], host[8];
+    struct merak_error err;
+
+    (void)state;
+    t.accel_arena = device;
+    assert_int_equal(merak_slot_read(&t, &program, 0, 0, host, 8, &err),
+                     MERAK_ERR_TIMEOUT);
+    assert_string_equal(err.text, "the accelerator has not finished what was "
+                                  "issued 0.05 s ago");
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[4 + sizeof(rows) / sizeof(*rows)] = {
+    struct CMUnitTest tests[N_RULES + sizeof(rows) / sizeof(*rows)] = {
         cmocka_unit_test(queues_keep_their_order),
         cmocka_unit_test(waiting_for_an_event_never_recorded_is_no_wait),
         cmocka_unit_test(a_box_is_packed),
         cmocka_unit_test(a_failure_stays),
+        cmocka_unit_test(a_copy_that_never_ends_times_out),
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        tests[4 + i] = (struct CMUnitTest){
+        tests[N_RULES + i] = (struct CMUnitTest){
             .name = rows[i].name,
             .test_func = delays_change_no_bit,
             .initial_state = &rows[i],
