@@ -17,10 +17,12 @@
  */
 #include "config.h"
 
+#include "partitioner/program/balance.h"
 #include "partitioner/program/program.h"
 
 #include "base/error.h"
 
+#include <assert.h>
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,10 +39,6 @@ struct cutter {
                         1] the end of the graph */
     int n_cuts;
     double stream_bytes; /* that cross at the median candidate */
-    struct best {
-        double longest, bytes;
-        int from;
-    } * best; /* [stage][cut] */
 };
 
 static bool is_shared(const struct merak_sharded *sharded, int node)
@@ -197,34 +195,17 @@ static double stage_seconds(const struct cutter *c, int from, int to)
            (c->cut[from].bytes + c->cut[to].bytes) / link;
 }
 
-static void choose(struct cutter *c, int *bound)
+/* Segments lie between candidates.  Of stages that are equally long those are
+ * taken that send the fewest bytes. */
+static void extend(struct merak_balance *balance, int part, int from,
+                   double most)
 {
-    int n = c->n_cuts, at = n - 1;
+    const struct cutter *c = balance->arg;
 
-    for (int i = 0; i < n; i++)
-        c->best[i] = (struct best){i == 0 ? 0 : DBL_MAX, 0, -1};
-    for (int s = 1; s <= c->n_stages; s++) {
-        struct best *now = &c->best[s * n], *before = now - n;
-
-        for (int to = 0; to < n; to++) {
-            now[to] = (struct best){DBL_MAX, 0, -1};
-            for (int from = 0; from < to; from++) {
-                double longest = stage_seconds(c, from, to);
-                double bytes = before[from].bytes + c->cut[from].bytes;
-
-                if (before[from].longest > longest)
-                    longest = before[from].longest;
-                if (longest < now[to].longest ||
-                    (longest == now[to].longest && bytes < now[to].bytes))
-                    now[to] = (struct best){longest, bytes, from};
-            }
-        }
-    }
-    for (int s = c->n_stages; s > 0; s--) {
-        bound[s] = at;
-        at = c->best[s * n + at].from;
-    }
-    bound[0] = 0;
+    (void)most; /* which is no bound here */
+    for (int to = from + 1; to <= merak_balance_last_end(balance, part); to++)
+        merak_balance_join(balance, part, from, to, stage_seconds(c, from, to),
+                           c->cut[from].bytes);
 }
 
 /* The node that a converted copy belongs to. */
@@ -399,7 +380,6 @@ static void cutter_fini(struct cutter *c)
     free(c->seconds);
     free(c->flops);
     free(c->cut);
-    free(c->best);
 }
 
 static enum merak_status stages_create(const struct merak_graph *graph, int n,
@@ -454,24 +434,26 @@ enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
                                    struct merak_error *err)
 {
     struct cutter c = {0};
+    struct merak_balance balance = {0};
     int *bound = NULL;
-    size_t cells;
     enum merak_status rc;
 
     n -= sharded->n_shared;
     rc = cutter_init(&c, sharded, n, cost, err);
     if (rc != MERAK_OK)
         goto out;
-    cells = (size_t)(n + 1) * (size_t)c.n_cuts;
-    c.best = calloc(cells, sizeof(*c.best));
     bound = calloc((size_t)n + 1, sizeof(*bound));
-    if (c.best == NULL || bound == NULL) {
-        rc = merak_fail_nomem(err, cells * sizeof(*c.best));
+    if (!merak_balance_init(&balance, c.n_cuts - 1, n) || bound == NULL) {
+        rc = merak_fail_nomem(err, (size_t)n * (size_t)c.n_cuts);
         goto out;
     }
-    choose(&c, bound);
+    balance.extend = extend;
+    balance.arg = &c;
+    if (!merak_balance_within(&balance, DBL_MAX, bound))
+        assert(!"there are as many places as stages need");
     rc = finish(&c, bound, stages_p, err);
 out:
+    merak_balance_fini(&balance);
     free(bound);
     cutter_fini(&c);
     return rc;

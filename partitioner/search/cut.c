@@ -10,6 +10,7 @@
 #include "config.h"
 
 #include "partitioner/search/cut.h"
+#include "partitioner/program/balance.h"
 #include "partitioner/search/fixed.h"
 #include "partitioner/search/need.h"
 
@@ -32,13 +33,9 @@ struct cuts {
     int n, parts;      /* segments of the model, and of them what is cut: all
                           but blocks that every stage runs */
     size_t room;       /* of all bounds */
-    bool strict;       /* the programme obeys the limit */
     int *bound;
     double *rest_s; /* [segment + 1] work from there to the end */
-    struct cell {
-        double longest, spread; /* of stages so far; sum of squares */
-        int from;
-    } * cell; /* [stage + 1][segment + 1] */
+    struct merak_balance balance;
 };
 
 /* --- trying one ----------------------------------------------------------- */
@@ -126,25 +123,6 @@ static void try_all(struct cuts *c)
 
 /* --- the shortest longest stage ------------------------------------------- */
 
-/* A part [from, to) is one more way to come to `to`. */
-static void join(struct cuts *c, int part, int from, int to, double time)
-{
-    const struct cell *before = &c->cell[part * (c->n + 1) + from];
-    struct cell *after = &c->cell[(part + 1) * (c->n + 1) + to];
-    double longest = time > before->longest ? time : before->longest;
-    double spread = before->spread + time * time;
-
-    if (after->from < 0 || longest < after->longest ||
-        (longest == after->longest && spread < after->spread))
-        *after = (struct cell){longest, spread, from};
-}
-
-/* Every later part needs a segment; the last takes all that is left. */
-static int last_end(const struct cuts *c, int part)
-{
-    return c->n - (c->parts - 1 - part);
-}
-
 /* Blocks that a part has to have, for it drops them. */
 static int least_blocks(const struct cuts *c, int part)
 {
@@ -153,13 +131,23 @@ static int least_blocks(const struct cuts *c, int part)
     return drop != NULL ? drop[part].blocks : 0;
 }
 
-static void extend(struct cuts *c, int part, int from, double most)
+/* Of parts that are equally long those are taken that differ least: whose
+ * squares have the smallest sum. */
+static void join(struct merak_balance *b, int part, int from, int to,
+                 double time)
 {
+    merak_balance_join(b, part, from, to, time, time * time);
+}
+
+static void extend(struct merak_balance *balance, int part, int from,
+                   double most)
+{
+    struct cuts *c = balance->arg;
     const struct merak_segment *segment = c->cand->table->segment;
     int blocks = 0, least = least_blocks(c, part);
     double f_s = 0, b_s = 0;
 
-    for (int to = from + 1; to <= last_end(c, part); to++) {
+    for (int to = from + 1; to <= merak_balance_last_end(balance, part); to++) {
         c->rater.tally.parts++;
         f_s += segment[to - 1].f_s;
         b_s += segment[to - 1].b_s;
@@ -167,21 +155,23 @@ static void extend(struct cuts *c, int part, int from, double most)
         if (f_s + b_s > most)
             return;
         if (blocks >= least)
-            join(c, part, from, to, f_s + b_s);
+            join(balance, part, from, to, f_s + b_s);
     }
 }
 
 /* A stage's parts share its memory out evenly: what the programme finds is
  * then rated, all of its parts together. */
-static void extend_strictly(struct cuts *c, int part, int from, double most)
+static void extend_strictly(struct merak_balance *balance, int part, int from,
+                            double most)
 {
+    struct cuts *c = balance->arg;
     double share = c->part_limit;
     struct merak_range range;
     int known = 0; /* a longer part drops as many blocks at least */
     int least = least_blocks(c, part);
 
     merak_range_start(&range, from, &c->rater.marks);
-    while (range.to < last_end(c, part)) {
+    while (range.to < merak_balance_last_end(balance, part)) {
         struct merak_need need;
         double time;
 
@@ -195,7 +185,7 @@ static void extend_strictly(struct cuts *c, int part, int from, double most)
         known = need.blocks > 0 ? need.blocks - 1 : 0;
         time = range.f_s + range.b_s + need.recompute_s;
         if (time <= most && range.n_blocks >= least)
-            join(c, part, from, range.to, time);
+            join(balance, part, from, range.to, time);
     }
 }
 
@@ -218,33 +208,6 @@ static bool may_fit(struct cuts *c)
         from = fits ? range.to : range.to - 1;
     }
     return from == c->n;
-}
-
-/* Cuts whose parts take at most so long, if there are any.  What lies behind
- * a place where so many parts end has to do with the parts that are left. */
-static bool balance_within(struct cuts *c, double most)
-{
-    for (int i = 0; i < (c->parts + 1) * (c->n + 1); i++)
-        c->cell[i].from = -1;
-    c->cell[0] = (struct cell){0, 0, 0};
-    for (int s = 0; s < c->parts; s++) {
-        for (int from = s; from < c->n; from++) {
-            if (c->cell[s * (c->n + 1) + from].from < 0 ||
-                c->rest_s[from] > (c->parts - s) * most * (1 + 1e-9))
-                continue;
-            if (c->strict)
-                extend_strictly(c, s, from, most);
-            else
-                extend(c, s, from, most);
-        }
-    }
-    c->bound[c->parts] = c->n;
-    for (int s = c->parts; s > 0; s--) {
-        c->bound[s - 1] = c->cell[s * (c->n + 1) + c->bound[s]].from;
-        if (c->bound[s - 1] < 0)
-            return false;
-    }
-    return true;
 }
 
 /* No segment is cut, and a part of twice the mean or more is never in the
@@ -272,10 +235,11 @@ static bool balance(struct cuts *c, double least)
     double most = longest_worth(c);
 
     for (double within = 1.02 * least; within < most; within *= 1.15) {
-        if (balance_within(c, within))
+        if (merak_balance_within(&c->balance, within, c->bound))
             return true;
     }
-    return balance_within(c, most) || balance_within(c, DBL_MAX);
+    return merak_balance_within(&c->balance, most, c->bound) ||
+           merak_balance_within(&c->balance, DBL_MAX, c->bound);
 }
 
 /* The same with recomputation, and only of cuts that fit. */
@@ -283,7 +247,7 @@ static bool balance_strictly(struct cuts *c, double least)
 {
     bool found;
 
-    c->strict = true;
+    c->balance.extend = extend_strictly;
     c->part_limit = merak_part_limit(&c->rater, c->rater.limit);
     found = may_fit(c) && balance(c, least);
     for (int s = 0; s < c->parts; s++)
@@ -349,7 +313,7 @@ static enum merak_status cuts_init(struct cuts *c,
                                    struct merak_candidate *cand, double limit,
                                    bool any, struct merak_error *err)
 {
-    size_t cells;
+    bool ok;
     enum merak_status rc;
 
     *c = (struct cuts){.cand = cand,
@@ -359,14 +323,15 @@ static enum merak_status cuts_init(struct cuts *c,
                        .parts = merak_plan_parts(&cand->plan) -
                                 merak_plan_shared(&cand->plan)};
     c->room = (size_t)(merak_plan_parts(&cand->plan) + 1) * sizeof(*c->bound);
-    cells = ((size_t)c->parts + 1) * ((size_t)c->n + 1);
     rc = merak_rater_init(&c->rater, cost, cand, limit, err);
     c->bound = malloc(c->room);
-    c->cell = calloc(cells, sizeof(*c->cell));
     c->rest_s = calloc((size_t)c->n + 1, sizeof(*c->rest_s));
-    if (rc == MERAK_OK &&
-        (c->bound == NULL || c->cell == NULL || c->rest_s == NULL))
-        rc = merak_fail_nomem(err, cells * sizeof(*c->cell));
+    ok = merak_balance_init(&c->balance, c->n, c->parts);
+    c->balance.extend = extend;
+    c->balance.arg = c;
+    c->balance.rest_s = c->rest_s;
+    if (rc == MERAK_OK && (c->bound == NULL || !ok || c->rest_s == NULL))
+        rc = merak_fail_nomem(err, c->room);
     for (int b = 0; b <= cand->table->n_shared && rc == MERAK_OK; b++)
         c->bound[c->parts + b] = c->n + b;
     for (int s = c->n - 1; s >= 0 && rc == MERAK_OK; s--)
@@ -385,7 +350,7 @@ static void cuts_fini(struct cuts *c)
         tally->parts += c->rater.tally.parts;
     }
     free(c->bound);
-    free(c->cell);
+    merak_balance_fini(&c->balance);
     free(c->rest_s);
     merak_rater_fini(&c->rater);
 }
