@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parity.c - plans trained side by side, for tests */
+#include "config.h"
+
+#include "unit/parity.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct small_model parity_gpt = {
+    .layers = 3, .vocab = 13, .hidden = 8, .heads = 4};
+
+struct merak_plan parity_plan(const struct parity_variant *v)
+{
+    struct merak_plan plan = {.tp = v->tp,
+                              .pp = v->pp,
+                              .dp = v->dp,
+                              .microbatches = PARITY_BATCHES / v->dp,
+                              .zero1 = v->zero1,
+                              .sp = v->sp};
+
+    snprintf(plan.schedule, sizeof(plan.schedule), "%s", v->schedule);
+    return plan;
+}
+
+struct executed *parity_trained(const struct small_model *model,
+                                const struct merak_plan *plan, double *loss)
+{
+    struct executed *ex = executed_create(planned_build(model, plan, NULL));
+
+    for (int s = 0; s < PARITY_STEPS; s++) {
+        executed_step(
+            ex, (uint64_t)(plan->tp * 100 + plan->pp * 10 + plan->dp + s));
+        loss[s] = executed_loss(ex);
+    }
+    return ex;
+}
+
+struct compare {
+    const float *want; /* whole tensor */
+    const char *name;
+    double abs; /* 0: the same bits */
+};
+
+static void store_element(void *arg, size_t global, float *element)
+{
+    ((float *)arg)[global] = *element;
+}
+
+static void compare_element(void *arg, size_t global, float *element)
+{
+    struct compare *c = arg;
+    double diff = fabs((double)*element - (double)c->want[global]);
+
+    if (c->abs == 0.0 ? memcmp(element, &c->want[global], sizeof(float)) != 0
+                      : !(diff <= c->abs))
+        fail_msg("%s element %zu: got %.9g, want %.9g", c->name, global,
+                 (double)*element, (double)c->want[global]);
+}
+
+void parity_params(const struct executed *want, const struct executed *got,
+                   double abs)
+{
+    const struct merak_planned *w = want->planned, *g = got->planned;
+
+    for (int r = 0; r < g->n_programs; r++) {
+        for (int i = 0; i < g->program[r]->n_params; i++) {
+            const struct merak_param_slots *p = &g->program[r]->param[i];
+            float *whole = calloc(merak_shape_count(&p->shape), sizeof(*whole));
+            struct compare c = {.want = whole, .name = p->name, .abs = abs};
+
+            assert_non_null(whole);
+            for (int q = 0; q < w->n_programs; q++) {
+                for (int j = 0; j < w->program[q]->n_params; j++) {
+                    if (strcmp(w->program[q]->param[j].name, p->name) == 0)
+                        executed_param(want, q, &w->program[q]->param[j],
+                                       store_element, whole);
+                }
+            }
+            executed_param(got, r, p, compare_element, &c);
+            free(whole);
+        }
+    }
+}
+
+void parity_plans(const struct small_model *model, const struct merak_plan *a,
+                  const struct merak_plan *b, bool exact)
+{
+    double want_loss[PARITY_STEPS], got_loss[PARITY_STEPS];
+    struct executed *want = parity_trained(model, a, want_loss);
+    struct executed *got = parity_trained(model, b, got_loss);
+    float norm = executed_norm(want, 0);
+
+    assert_true(norm > want->step.clip); /* clipping is active */
+    assert_near(got_loss, want_loss, PARITY_STEPS, exact ? 0 : 1e-5, 0);
+    for (int r = 0; r < got->planned->n_programs; r++) {
+        float n = executed_norm(got, r);
+
+        assert_near(&n, &norm, 1, exact ? 0 : 1e-5, 0);
+    }
+    /* AdamW moves an element by about lr whatever its gradient's size, so a
+     * gradient of next to nothing may go either way. */
+    parity_params(want, got, exact ? 0.0 : 2e-3);
+    executed_destroy(want);
+    executed_destroy(got);
+}
+
+void parity_variants(const struct small_model *model,
+                     const struct parity_variant *a,
+                     const struct parity_variant *b, bool exact)
+{
+    struct merak_plan want = parity_plan(a), got = parity_plan(b);
+
+    parity_plans(model, &want, &got, exact);
+}
