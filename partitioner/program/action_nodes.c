@@ -30,8 +30,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What of one part is dropped and run again. */
-struct again {
+/* What of one part is dropped and recomputed. */
+struct recomputed {
     struct merak_build *b;
     const struct merak_chunk *chunk;
     int first_block;   /* of the part */
@@ -54,14 +54,14 @@ static bool is_here(const struct merak_build *b,
 
 static bool closure_is_here(const void *arg, int node)
 {
-    const struct again *a = arg;
+    const struct recomputed *a = arg;
 
     return is_here(a->b, a->chunk, node);
 }
 
 static bool closure_drops(const void *arg, int node)
 {
-    const struct again *a = arg;
+    const struct recomputed *a = arg;
     const struct merak_drop *drop = &a->b->stages->drop[a->chunk->part];
     int block = a->b->stages->block[node] - a->first_block;
 
@@ -70,7 +70,7 @@ static bool closure_drops(const void *arg, int node)
             merak_op_is_attention(a->b->graph->node[node]->op));
 }
 
-static void find_again(struct again *a)
+static void find_recomputed(struct recomputed *a)
 {
     struct merak_build *b = a->b;
     size_t values = (size_t)b->graph->n_values + 1;
@@ -92,9 +92,9 @@ static void find_again(struct again *a)
         b->flow[v].dropped = b->flow[v].dropped || closure.dropped[v];
 }
 
-static void add_item(struct merak_items *items, int node, bool again)
+static void add_item(struct merak_items *items, int node, bool recompute)
 {
-    items->item[items->n++] = (struct merak_item){node, again};
+    items->item[items->n++] = (struct merak_item){node, recompute};
 }
 
 /*
@@ -123,7 +123,7 @@ static const bool *find_moving(struct merak_build *b)
     return moves;
 }
 
-static enum merak_action_kind action_of(const struct again *a,
+static enum merak_action_kind action_of(const struct recomputed *a,
                                         const struct merak_node *node)
 {
     if (node->phase == MERAK_PHASE_F)
@@ -141,7 +141,7 @@ static void note_uses(struct merak_chunk *chunk, const struct merak_node *node,
         chunk->use[node->in[i]->id] |= (uint8_t)(1u << kind);
 }
 
-static void fill_lists(struct again *a, struct merak_chunk *chunk)
+static void fill_lists(struct recomputed *a, struct merak_chunk *chunk)
 {
     const struct merak_build *b = a->b;
 
@@ -161,21 +161,21 @@ static void fill_lists(struct again *a, struct merak_chunk *chunk)
 }
 
 /* Run a block's nodes again, unless that was done. */
-static void mix_block(const struct again *a, struct merak_chunk *chunk,
+static void mix_block(const struct recomputed *a, struct merak_chunk *chunk,
                       int block, bool *mixed)
 {
-    const struct merak_items *again = &chunk->run[MERAK_ACT_R];
+    const struct merak_items *dropped = &chunk->run[MERAK_ACT_R];
 
     if (mixed[block - a->first_block])
         return;
     mixed[block - a->first_block] = true;
-    for (int i = 0; i < again->n; i++) {
-        if (a->b->stages->block[again->item[i].node] == block)
-            add_item(&chunk->mixed, again->item[i].node, true);
+    for (int i = 0; i < dropped->n; i++) {
+        if (a->b->stages->block[dropped->item[i].node] == block)
+            add_item(&chunk->mixed, dropped->item[i].node, true);
     }
 }
 
-static void mix_lists(const struct again *a, struct merak_chunk *chunk,
+static void mix_lists(const struct recomputed *a, struct merak_chunk *chunk,
                       bool *mixed)
 {
     const struct merak_build *b = a->b;
@@ -196,7 +196,7 @@ static void mix_lists(const struct again *a, struct merak_chunk *chunk,
         mix_block(a, chunk, block[chunk->run[MERAK_ACT_R].item[i].node], mixed);
 }
 
-static bool again_init(struct again *a)
+static bool recomputed_init(struct recomputed *a)
 {
     struct merak_build *b = a->b;
     size_t nodes = (size_t)b->graph->n_nodes + 1;
@@ -214,7 +214,7 @@ static void make_lists(struct merak_build *b, struct merak_chunk *chunk,
 {
     size_t nodes = (size_t)b->graph->n_nodes + 1;
     size_t bytes = nodes * sizeof(struct merak_item);
-    struct again a = {.b = b, .chunk = chunk, .moves = moves};
+    struct recomputed a = {.b = b, .chunk = chunk, .moves = moves};
     bool *mixed =
         merak_build_alloc(b, (size_t)b->stages->n_blocks[chunk->part] + 1);
 
@@ -222,10 +222,10 @@ static void make_lists(struct merak_build *b, struct merak_chunk *chunk,
     for (int k = 0; k < MERAK_ACTIONS; k++)
         chunk->run[k].item = merak_build_alloc(b, bytes);
     chunk->mixed.item = merak_build_alloc(b, 2 * bytes);
-    if (!again_init(&a))
+    if (!recomputed_init(&a))
         return;
     if (!b->opt->forward_only)
-        find_again(&a);
+        find_recomputed(&a);
     if (b->rc != MERAK_OK)
         return;
     fill_lists(&a, chunk);

@@ -2,8 +2,8 @@
 /* partitioner/program/build.h - a program under construction
  *
  * Shared by the files that make programs: program.c (frame), build.c (slots,
- * groups), flow.c and again.c (what a stage has and does), unroll.c, emit.c,
- * values.c, slices.c, passes.c, posts.c and boundary.c (micro-batches),
+ * groups), flow.c and action_nodes.c (what a stage has and does), unroll.c,
+ * emit.c, values.c, slices.c, passes.c, posts.c and boundary.c (micro-batches),
  * grad_uses.c, grad_sync.c and optimizer_step.c (gradients and optimizer),
  * place.c (memory), hazard.c (waits). The first failure is kept in `rc` and
  * `err`; after it, calls do nothing and return -1, and whoever drives looks at
@@ -95,6 +95,8 @@ struct merak_first_use {
     int node;
 };
 
+/* Long, because each of the files above keeps its state of the one program
+ * here; what no comment says another has is program.c's and build.c's. */
 struct merak_build {
     struct merak_program *prog;
     struct merak_pool *pool; /* the build's own */
@@ -120,6 +122,7 @@ struct merak_build {
     struct merak_flow *flow; /* by value */
     int *local;              /* values made or used here, not parameters */
     int n_local;
+    /* params.c, grad_uses.c, optimizer_step.c */
     int *param_slot;             /* by value: PARAM: its slot; PARAM_GRAD: its
                                     accumulator; else -1 */
     int *param_index;            /* by value: PARAM: position in graph order */
@@ -133,10 +136,12 @@ struct merak_build {
     struct merak_exchange **exchange; /* by node: shared by micro-batches */
     struct merak_exchange **join; /* by value that comes in parts: likewise */
     const char **recompute_name;  /* by node */
+    /* values.c: slots that a send may still read */
     struct merak_lag *lag;
     int n_lag, cap_lag;
-    int send_lag;      /* for so many actions more is a sent slot kept */
-    int n_released;    /* actions so far */
+    int send_lag;   /* for so many actions more is a sent slot kept */
+    int n_released; /* actions so far */
+    /* slices.c, passes.c */
     size_t seq, batch; /* of the inputs: [batch, seq] */
     int slices;        /* pieces that a micro-batch's sequence runs in */
     int slice;         /* of the action that is being written */
@@ -146,10 +151,12 @@ struct merak_build {
     uint8_t *read_in, *run_in; /* by value, by node: in which passes */
     struct merak_carry *carry; /* what this stage gives and takes */
     int n_carries;
+    /* posts.c */
     bool skips; /* some value passes by stages on its way: all ranks agree */
     bool plays; /* receives are posted as a play of the schedule says */
     struct merak_arrival *arrival; /* what comes to it then */
     int n_arrivals;
+    /* build.c */
     int *shared; /* scratch and staging slots, one for each size */
     int n_shared, cap_shared;
     struct merak_gate *gate; /* by instr */

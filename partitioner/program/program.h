@@ -66,7 +66,8 @@ struct merak_slot {
                   element of a vector), else its own index */
 };
 
-/* Small: where the programs of all stages are simulated, as a search does,
+/* One struct for all kinds, for what reads programs walks them in order, and
+ * small: where the programs of all stages are simulated, as a search does,
  * there are millions. */
 struct merak_instr {
     int id; /* index in program->instr */
@@ -75,9 +76,9 @@ struct merak_instr {
     enum merak_phase phase : 8;
     enum merak_input_kind input : 8; /* LOAD */
     int microbatch;                  /* -1: a step instruction */
-    int pass;       /* forward pass, 0 ..; the last of a backward */
+    int pass; /* forward pass, 0 ..; the last of a backward */
     int chunk;
-    int node;   /* sharded graph's node id, or -1 */
+    int node;       /* sharded graph's node id, or -1 */
     bool recompute; /* recomputes what this micro-batch's forward dropped */
     bool accumulate, first;
     int8_t n_in, n_out;

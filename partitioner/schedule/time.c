@@ -176,8 +176,9 @@ static void set_costs(struct run *run, const struct merak_schedule_cost *cost)
     const struct merak_lists *lists = table->lists;
     int parts = lists->n_parts, chain = lists->chain;
     int hops = (parts - chain) * lists->stages;
-    double *f = run->cost, *b = f + parts, *again = b + parts;
-    double *w = again + parts, *r = w + parts, *up = r + parts, *hop = up;
+    double *f = run->cost, *b = f + parts, *b_recomputing = b + parts;
+    double *w = b_recomputing + parts, *r = w + parts, *up = r + parts,
+           *hop = up;
 
     for (int k = 0; k < parts; k++) {
         bool recomputes = k < chain && lists->recomputes[lists->stage_of[k]];
@@ -187,13 +188,13 @@ static void set_costs(struct run *run, const struct merak_schedule_cost *cost)
         r[k] = recomputes ? share(table, cost->r, k) : 0;
         b[k] = share(table, cost->b, k);
         b[k] += table->sched->splits_w ? 0 : w[k];
-        again[k] = b[k] + r[k];
+        b_recomputing[k] = b[k] + r[k];
     }
     for (int i = 0; i < (hops > parts ? hops : parts); i++)
         up[i] = cost->hop;
     run->player.cost = (struct merak_play_cost){.f = f,
                                                 .b = b,
-                                                .b_recomputing = again,
+                                                .b_recomputing = b_recomputing,
                                                 .w = w,
                                                 .r = r,
                                                 .up = up,

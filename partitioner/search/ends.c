@@ -154,7 +154,7 @@ static double reduce_s(const struct merak_rater *r, int s, int i)
 }
 
 /* What the ranks of a stage take of their node's way for that. */
-static double way_s(const struct merak_rater *r, int s, int i)
+static double uplink_s(const struct merak_rater *r, int s, int i)
 {
     struct merak_param_state hold;
 
@@ -170,7 +170,7 @@ struct merak_drain {
     double free;     /* what has begun in the queue is over */
     double awake;    /* until when communication is */
     double since;    /* when the queue had nothing before that, last */
-    double way_s;    /* that reductions since then take of a node's way */
+    double uplink_s; /* that reductions since then take of the uplink */
     int first, last; /* segments whose reductions have not begun, or -1 */
 };
 
@@ -208,9 +208,9 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
         d->first = i;
     if (d->first == i && d->free < d->at) { /* it begins at once */
         d->free = d->since = d->at;
-        d->way_s = 0;
+        d->uplink_s = 0;
     }
-    d->way_s += way_s(r, s, i);
+    d->uplink_s += uplink_s(r, s, i);
     d->last = i;
 }
 
@@ -347,7 +347,7 @@ static void drain_backwards(const struct merak_rater *r)
 
 /* Stages from..to share a node's way: what they have for it is through when it
  * was never idle since one of them began. */
-static void crowd(struct merak_drain *drain, int from, int to)
+static void share_uplink(struct merak_drain *drain, int from, int to)
 {
     double through = 0;
 
@@ -355,14 +355,14 @@ static void crowd(struct merak_drain *drain, int from, int to)
         double end = drain[s].since;
 
         for (int k = from; k < to; k++)
-            end += drain[k].since >= drain[s].since ? drain[k].way_s : 0;
+            end += drain[k].since >= drain[s].since ? drain[k].uplink_s : 0;
         through = end > through ? end : through;
     }
     for (int s = from; s < to; s++)
         drain[s].free = through > drain[s].free ? through : drain[s].free;
 }
 
-static void crowd_nodes(const struct merak_rater *r)
+static void share_uplinks(const struct merak_rater *r)
 {
     int pp = r->plan->pp, from = 0;
 
@@ -371,7 +371,7 @@ static void crowd_nodes(const struct merak_rater *r)
             merak_cost_together(r->cost, merak_plan_rank(r->plan, 0, 0, from),
                                 merak_plan_rank(r->plan, 0, 0, s)))
             continue;
-        crowd(r->ends.drain, from, s);
+        share_uplink(r->ends.drain, from, s);
         from = s;
     }
 }
@@ -395,7 +395,7 @@ static const double *drain_all(const struct merak_rater *r)
         begin_all(r, d);
         r->ends.done[s] = d->at > r->player.end[s] ? d->at : r->player.end[s];
     }
-    crowd_nodes(r);
+    share_uplinks(r);
     return r->ends.done;
 }
 

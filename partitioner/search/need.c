@@ -110,7 +110,7 @@ static double bytes_of(const struct merak_rater *r, const struct sum *sum)
  *         segments of either way, so the least of whole parts would not do.
  *   peak  while a segment is in work there stands what all before its block
  *         keep, and all that its block has made, dropped at its end or not
- *         (again.c runs a block again as a whole).
+ *         (action_nodes.c runs a block again as a whole).
  *
  * Moving values and what the step's end takes come on top.  All terms are sums
  * or maxima over segments of what is not negative, so that a longer part never

@@ -243,8 +243,8 @@ static void set_costs(struct merak_rater *r)
 {
     size_t parts = (size_t)r->parts, blocks = parts - (size_t)r->chain;
     bool splits = r->lists->schedule->splits_w;
-    double *f = r->costs, *b = f + parts, *again = b + parts,
-           *w = again + parts;
+    double *f = r->costs, *b = f + parts, *b_recomputing = b + parts,
+           *w = b_recomputing + parts;
     double *recompute = w + parts, *up = recompute + parts, *down = up + parts;
     double *up_gather = down + parts, *down_gather = up_gather + parts;
     double *f_latency = down_gather + parts, *b_latency = f_latency + blocks;
@@ -259,7 +259,7 @@ static void set_costs(struct merak_rater *r)
             above = crossing_of(r, k + 1);
         f[k] = g->f_s + (below.up_lost + above.up_lost);
         b[k] = below.down_lost + above.down_lost;
-        again[k] = once + b[k] + (splits ? g->x_s : g->b_s);
+        b_recomputing[k] = once + b[k] + (splits ? g->x_s : g->b_s);
         b[k] += splits ? g->x_s : g->b_s;
         w[k] = g->w_s;
         recompute[k] = once;
@@ -280,7 +280,7 @@ static void set_costs(struct merak_rater *r)
     r->player.cost =
         (struct merak_play_cost){.f = f,
                                  .b = b,
-                                 .b_recomputing = again,
+                                 .b_recomputing = b_recomputing,
                                  .w = w,
                                  .r = recompute,
                                  .up = up,
@@ -384,7 +384,7 @@ static void carry_on(struct merak_rater *r, double less_s, int busiest)
 /* A stage works so long, from when the first unit can have come there; with
  * what it drops, if that is known. */
 static double least_step(const struct merak_rater *r, const int *bound,
-                         bool again)
+                         bool recomputes)
 {
     double most = 0, units = merak_plan_units(r->plan);
 
@@ -396,7 +396,7 @@ static double least_step(const struct merak_rater *r, const int *bound,
             int part = r->lists->part[s * r->chunks + c];
 
             work += r->work_s[bound[part + 1]] - r->work_s[bound[part]];
-            work += again ? r->keeps[part].recompute_s : 0;
+            work += recomputes ? r->keeps[part].recompute_s : 0;
         }
         while (r->lists->stage_of[first] != s)
             first++;
@@ -408,11 +408,11 @@ static double least_step(const struct merak_rater *r, const int *bound,
 
 /* Does it surely take more than is of use? */
 static bool is_too_long(const struct merak_rater *r, const int *bound,
-                        bool again, double *least_p)
+                        bool recomputes, double *least_p)
 {
     if (r->most_s == 0)
         return false;
-    *least_p = least_step(r, bound, again);
+    *least_p = least_step(r, bound, recomputes);
     return *least_p * (1 - 1e-6) > r->most_s;
 }
 

@@ -101,7 +101,7 @@ enum merak_status merak_boot_open(struct merak_boot **boot_p,
     int tasks = merak_boot_launched(&by);
 
     if (boot_p == NULL)
-        return merak_fail(err, MERAK_ERR_PARAM, "no place for the boot");
+        return merak_fail(err, MERAK_ERR_PARAM, "boot_p is NULL");
 #ifdef HAVE_PMIX
     if (getenv("PMIX_NAMESPACE") != NULL) {
         enum merak_status rc = merak_boot_pmix_open(boot_p, err);

@@ -223,8 +223,8 @@ static enum merak_status get_card(struct pmix_boot *boot, int rank,
         return rc;
     if (value->type != PMIX_BYTE_OBJECT || value->data.bo.size != bytes)
         rc = merak_fail(err, MERAK_ERR_PEER,
-                        "card of rank %d has %zu bytes, expected %zu; do all "
-                        "tasks run the same merak?",
+                        "endpoint address of rank %d has %zu bytes, expected "
+                        "%zu; do all tasks run the same merak?",
                         rank, value->data.bo.size, bytes);
     else
         memcpy(card, value->data.bo.bytes, bytes);

@@ -24,6 +24,8 @@ struct flight {
     struct merak_request *req; /* NULL: not called, or done at once */
 };
 
+/* What two threads share has no lock: each group of fields says who writes
+ * them, so they stand in one place. */
 struct merak_engine {
     const struct merak_program *program;
     struct merak_engine_options opt;

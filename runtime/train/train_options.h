@@ -17,6 +17,7 @@ enum merak_ckpt_async_wish {
 /* Tokens of a sequence, unless --seq says. */
 enum { MERAK_DEFAULT_SEQ = 256 };
 
+/* A field for each option: the table in train_options.c points to them. */
 struct merak_train_options {
     /* data */
     const char *data;

@@ -35,6 +35,8 @@ struct merak_ranks {
     uint64_t plan_id;
 };
 
+/* All that a run has, in the order in which set-up makes it: there is one in a
+ * process, and what each file does to it stands below. */
 struct merak_trainer {
     struct merak_train_options opt;
     merak_describe_fn describe;
