@@ -10,11 +10,11 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+#include "cmd/sandbox_child.h"
 
 #include "base/nearest.h"
 #include "runtime/runtime.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -29,7 +29,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* The keeper's end of the pipe, agreed with the script. */
@@ -47,14 +46,14 @@ struct sandbox {
     const char *dir; /* as given, or temp_dir */
     const char *nodes, *cpus;
     const char *link_gbit; /* NULL: nodes share this machine's network */
-    const char *plugin; /* as given; NULL: look for it */
+    const char *plugin;    /* as given; NULL: look for it */
     bool help;
     char temp_dir[PATH_MAX]; /* ours to remove; empty if --dir was given */
     char exe_dir[PATH_MAX];  /* where `merak` is */
     char script[PATH_MAX + 32];
     char plugin_file[PATH_MAX + 64];
     int pipe[2];
-    sigset_t signals; /* blocked in us, taken by wait_for() */
+    sigset_t signals; /* blocked in us, taken by merak_child_wait() */
 };
 
 static const char usage[] =
@@ -239,115 +238,6 @@ static int enter_network(void)
 
 /* --- processes ----------------------------------------------------------- */
 
-static int exit_code(int status)
-{
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-/* Whether pid has ended.  Others that it left to us are collected by the way.
- */
-static bool has_ended(pid_t pid, int *status_p)
-{
-    int status;
-    pid_t ended;
-
-    while ((ended = waitpid(-1, &status, WNOHANG)) > 0) {
-        if (ended == pid) {
-            *status_p = status;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The parent of a process, 0 if it is gone. */
-static pid_t parent_of(pid_t pid)
-{
-    char name[64], line[512], *end;
-    FILE *in;
-    size_t n;
-
-    snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
-    in = fopen(name, "re");
-    if (in == NULL)
-        return 0;
-    n = fread(line, 1, sizeof(line) - 1, in);
-    fclose(in);
-    line[n] = '\0';
-    end = strrchr(line, ')'); /* a program's name may hold anything */
-    return end != NULL && strlen(end) > 4 ? (pid_t)atoi(end + 4) : 0;
-}
-
-static bool is_ours(pid_t pid)
-{
-    while (pid > 1 && pid != getpid())
-        pid = parent_of(pid);
-    return pid == getpid();
-}
-
-/* Kill COMMAND and all that it started.  The daemons are not below us: they
- * were left to init before we took in orphans. */
-static void kill_all(pid_t pid)
-{
-    DIR *proc = opendir("/proc");
-    struct dirent *entry;
-
-    while (proc != NULL && (entry = readdir(proc)) != NULL) {
-        pid_t other = (pid_t)atoi(entry->d_name);
-
-        if (other > 0 && other != getpid() && is_ours(other))
-            kill(other, SIGKILL);
-    }
-    if (proc != NULL)
-        closedir(proc);
-    kill(pid, SIGKILL);
-}
-
-static int64_t now_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec;
-}
-
-/*
- * Wait for pid; meanwhile TERM and HUP go on to it.  INT and QUIT reach it
- * from the terminal by itself and are not ours to act on.  With grace: when it
- * has not ended so many seconds after the first of them it is killed, and what
- * it started; a second one does that at once.
- */
-static int wait_for(const struct sandbox *sb, pid_t pid, int grace)
-{
-    const struct timespec tick = {.tv_sec = 1};
-    int64_t deadline = INT64_MAX;
-    int status, sig;
-
-    while (!has_ended(pid, &status)) {
-        sig = sigtimedwait(&sb->signals, NULL,
-                           deadline == INT64_MAX ? NULL : &tick);
-        if (sig == SIGTERM || sig == SIGHUP) {
-            kill(pid, sig);
-            deadline = deadline == INT64_MAX ? now_seconds() + grace : 0;
-        }
-        if (grace > 0 && now_seconds() >= deadline) {
-            fputs("merak sandbox: the command does not end: killed\n", stderr);
-            kill_all(pid);
-            grace = 0;
-        }
-    }
-    return exit_code(status);
-}
-
-/* In a child: run argv with the signals of an ordinary process. */
-static void run(const struct sandbox *sb, char *const *argv)
-{
-    sigprocmask(SIG_UNBLOCK, &sb->signals, NULL);
-    execvp(argv[0], argv);
-    fprintf(stderr, "merak sandbox: %s: %s\n", argv[0], strerror(errno));
-    _exit(errno == ENOENT ? 127 : 126);
-}
-
 /* dup2() to itself would leave close-on-exec set. */
 static int inherit_pipe(int fd)
 {
@@ -384,9 +274,9 @@ static int start_daemons(struct sandbox *sb, bool keeper)
     if (pid == 0) {
         if (keeper && inherit_pipe(sb->pipe[0]) < 0)
             _exit(fail("pipe", strerror(errno)));
-        run(sb, argv);
+        merak_child_run(&sb->signals, argv);
     }
-    return wait_for(sb, pid, 0);
+    return merak_child_wait(pid, &sb->signals, 0);
 }
 
 /* A ^C that ends COMMAND must not end the cleaning up. */
@@ -407,9 +297,9 @@ static int stop_daemons(const struct sandbox *sb)
         signal(SIGQUIT, SIG_IGN);
         signal(SIGHUP, SIG_IGN);
         signal(SIGTERM, SIG_IGN);
-        run(sb, argv);
+        merak_child_run(&sb->signals, argv);
     }
-    return wait_for(sb, pid, 0);
+    return merak_child_wait(pid, &sb->signals, 0);
 }
 
 static int run_command(const struct sandbox *sb, char **command)
@@ -422,8 +312,8 @@ static int run_command(const struct sandbox *sb, char **command)
     if (pid < 0)
         return fail("fork", strerror(errno));
     if (pid == 0)
-        run(sb, command);
-    return wait_for(sb, pid, GRACE_SECONDS);
+        merak_child_run(&sb->signals, command);
+    return merak_child_wait(pid, &sb->signals, GRACE_SECONDS);
 }
 
 /* srun says "More processors requested than permitted", and not what of. */

@@ -7,8 +7,6 @@
 
 #include "partitioner/schedule/time.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MAX_PARTS 64
@@ -525,51 +523,6 @@ static void rising_warmups_deadlock(void **state)
     merak_timetable_destroy(table);
 }
 
-/* One action of stage 1 of 2 (1F1B, m = 4: F0 B0 F1 B1 ...) put wrong. */
-struct fault_row {
-    int at;
-    struct merak_action action;
-    const char *text;
-};
-
-static const struct fault_row fault_rows[] = {
-    {2,
-     {.kind = MERAK_ACT_F},
-     "F0 of part 1 (stage 1) is listed 2 times, "
-     "not 1"},
-    {3,
-     {.kind = MERAK_ACT_B, .microbatch = 2},
-     "B1 of part 1 (stage 1) is listed 0 times, not 1"},
-    {3,
-     {.kind = MERAK_ACT_W, .microbatch = 1},
-     "B1 of part 1 (stage 1) is listed 0 times, not 1"},
-    {3,
-     {.kind = MERAK_ACT_B, .microbatch = 4},
-     "stage 1, action 3: micro-batch 4, chunk 0, slice 0, pass 0 do not "
-     "exist"},
-    {3,
-     {.kind = MERAK_ACT_B, .microbatch = 1, .chunk = 1},
-     "stage 1, action 3: micro-batch 1, chunk 1, slice 0, pass 0 do not "
-     "exist"},
-};
-
-static void wrong_lists_are_named(void **state)
-{
-    struct merak_schedule_args args = {
-        .stages = 2, .microbatches = 4, .chunks = 1};
-    struct merak_error err;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(fault_rows) / sizeof(fault_rows[0]); i++) {
-        struct merak_timetable *table = create("1f1b", &args);
-
-        table->row[1].action[fault_rows[i].at] = fault_rows[i].action;
-        assert_int_equal(try_run(table, 0, &err), MERAK_ERR_CONFIG);
-        assert_string_equal(err.text, fault_rows[i].text);
-        merak_timetable_destroy(table);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -586,7 +539,6 @@ int main(void)
         cmocka_unit_test(no_schedule_deadlocks),
         cmocka_unit_test(sends_kept_too_short_deadlock),
         cmocka_unit_test(rising_warmups_deadlock),
-        cmocka_unit_test(wrong_lists_are_named),
     };
 
     return cmocka_run_group_tests_name("schedule_time", tests, NULL, NULL);
