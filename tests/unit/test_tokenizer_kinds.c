@@ -53,7 +53,7 @@ static struct merak_tokenizer *open_kind(const char *name)
     struct merak_error err = {.text = ""};
     char path[1024];
 
-    snprintf(path, sizeof(path), VECTORS "%s.json", name);
+    snprintf(path, sizeof(path), VECTORS "kind_%s.json", name);
     if (merak_tokenizer_open(path, &tok, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     return tok;
@@ -149,7 +149,7 @@ static void ids_are_those_of_hugging_face(void **state)
         FILE *f;
         int lines = 0;
 
-        snprintf(path, sizeof(path), "%s/%s.txt", texts, kinds[k].name);
+        snprintf(path, sizeof(path), "%s/kind_%s.txt", texts, kinds[k].name);
         f = fopen(path, "r");
         assert_non_null(f);
         while (fgets(line, sizeof(line), f) != NULL)
@@ -240,7 +240,7 @@ static size_t load_kind(const char *name, char *json)
     char path[1024];
     size_t n;
 
-    snprintf(path, sizeof(path), VECTORS "%s.json", name);
+    snprintf(path, sizeof(path), VECTORS "kind_%s.json", name);
     n = read_file(path, json, MAX_TEXT - 1);
     json[n] = '\0';
     return n;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write KIND.json and KIND.txt for every kind of tokenizer.json that is read.
+"""Write kind_NAME.json and kind_NAME.txt of every kind of tokenizer.json.
 
     pip install tokenizers==0.23.3
     python3 make_kinds.py [FOLDER COUNT]
 
 Each is what Hugging Face's tokenizers package trains on licence texts with the
 normalizer, the pre-tokenizer, the template and the decoder that the family's
-published file has.  KIND.txt has one case a line, as vectors.txt of
+published file has.  kind_NAME.txt has one case a line, as vectors.txt of
 make_tokenizer.py: the text as hex, a tab, the ids, and a second tab and ids
 where the template adds some.  With a folder and a count, that many random
 texts more are written there, for a longer comparison.
@@ -241,12 +241,12 @@ if __name__ == "__main__":
     for make in KINDS:
         tok = make()
         name = make.__name__
-        (here / (name + ".json")).write_text(
+        (here / f"kind_{name}.json").write_text(
             json.dumps(json.loads(tok.to_str()), ensure_ascii=False,
                        separators=(",", ":")) + "\n")
         rng = random.Random(len(name))
-        write(tok, here / (name + ".txt"),
+        write(tok, here / f"kind_{name}.txt",
               [*nasty(), *(any_text(rng, 60) for _ in range(60))])
         if len(sys.argv) == 3:
-            write(tok, pathlib.Path(sys.argv[1]) / (name + ".txt"),
+            write(tok, pathlib.Path(sys.argv[1]) / f"kind_{name}.txt",
                   (any_text(rng, 1000) for _ in range(int(sys.argv[2]))))
