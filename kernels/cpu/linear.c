@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/columns.h"
+#include "kernels/cpu/matvec.h"
 #include "kernels/cpu/transpose.h"
 
 static bool is_bf16(const struct merak_operand *op)
@@ -36,6 +37,19 @@ static void narrow(const float *from, size_t from_pitch, size_t rows,
 
 static const struct merak_gemm_moves moves = {turn, widen, narrow};
 
+static void one_row(const struct merak_gemm *g)
+{
+    struct matvec mv = {.n = g->n,
+                        .k = g->k,
+                        .bf16 = g->bf16_ab,
+                        .w = g->b,
+                        .x = g->a,
+                        .y = g->c,
+                        .bias = g->bias};
+
+    matvec(&mv);
+}
+
 CPU_KERNEL(linear)
 {
     const struct merak_operand *x = &call->operand[0], *w = &call->operand[1];
@@ -57,6 +71,10 @@ CPU_KERNEL(linear)
         return rc;
     if (call->n_in > 2 && call->first)
         g.bias = call->operand[2].data;
+    if (s.m == 1 && s.k <= MATVEC_MAX_K) {
+        one_row(&g);
+        return MERAK_OK;
+    }
     return merak_gemm(&g, err);
 }
 

@@ -426,3 +426,21 @@ const struct merak_value *merak_value_origin(const struct merak_graph *graph,
         value = graph->node[value->producer]->in[0];
     return value;
 }
+
+/* --- positions -------------------------------------------------------------
+ */
+
+bool merak_node_reads_back(const struct merak_node *node, int i)
+{
+    const char *op = node->op->name;
+
+    if (strcmp(op, "attention") == 0)
+        return i == 1 || i == 2;
+    if (strcmp(op, "attention_dx") == 0)
+        return i == 2 || i == 3 || i == 7 || i == 8;
+    if (strcmp(op, "attention_packed") == 0)
+        return i == 0;
+    if (strcmp(op, "attention_packed_dx") == 0)
+        return i == 1 || i == 4;
+    return false;
+}

@@ -216,4 +216,9 @@ bool merak_node_is_convert(const struct merak_node *node);
 const struct merak_value *merak_value_origin(const struct merak_graph *graph,
                                              const struct merak_value *value);
 
+/* Operand i (inputs, then outputs) holds keys, values, their gradients, or
+ * what they are packed with: a slice of the sequence needs it from position 0
+ * on. */
+bool merak_node_reads_back(const struct merak_node *node, int i);
+
 #endif

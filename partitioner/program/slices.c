@@ -20,8 +20,6 @@
 
 #include "base/error.h"
 
-#include <string.h>
-
 static const struct merak_value *an_input(const struct merak_graph *graph)
 {
     for (int v = 0; v < graph->n_values; v++) {
@@ -129,22 +127,6 @@ void merak_build_cut(struct merak_build *b, int slot)
         cut(b, slot, 0, k * each);
 }
 
-/* Keys, values, their gradients, and what they are packed with. */
-static bool is_of_all_before(const struct merak_node *node, int i)
-{
-    const char *op = node->op->name;
-
-    if (strcmp(op, "attention") == 0)
-        return i == 1 || i == 2;
-    if (strcmp(op, "attention_dx") == 0)
-        return i == 2 || i == 3 || i == 7 || i == 8;
-    if (strcmp(op, "attention_packed") == 0)
-        return i == 0;
-    if (strcmp(op, "attention_packed_dx") == 0)
-        return i == 1 || i == 4;
-    return false;
-}
-
 static bool has_positions(const struct merak_build *b,
                           const struct merak_node *node)
 {
@@ -163,7 +145,7 @@ int merak_build_piece(const struct merak_build *b,
     if (b->slices == 1 || slot < 0 || !merak_build_is_sliced(b, value->id) ||
         (node != NULL && !has_positions(b, node)))
         return slot;
-    if (node == NULL || !is_of_all_before(node, i))
+    if (node == NULL || !merak_node_reads_back(node, i))
         return slot + 1 + b->slice;
     return b->slice == b->slices - 1 ? slot : slot + 1 + b->slices + b->slice;
 }

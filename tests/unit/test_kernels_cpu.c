@@ -196,12 +196,14 @@ static void older_instruction_sets_agree_with_the_reference(void **state)
 static void compare_threads(const struct kc *c);
 
 /* Products whose operands are copied a part of k at a time: bf16 as f32, and
- * f32 with rows that are pages apart.  Few rows copy less. */
+ * f32 with rows that are pages apart.  Few rows copy less;
+ * one row is no product of matrices. */
 static void wide_products_agree_with_the_reference(void **state)
 {
     static const struct {
         size_t M, C, O;
-    } sizes[] = {{35, 1024, 60}, {35, 60, 1024}, {2, 2048, 30}, {40, 1100, 60}};
+    } sizes[] = {{35, 1024, 60}, {35, 60, 1024}, {2, 2048, 30}, {40, 1100, 60},
+                 {1, 1100, 70}, {1, 37, 131}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {

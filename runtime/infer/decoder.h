@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/infer/decoder.h - a model run forward, token after token
+ *
+ * The graph is the one that training differentiates; its forward nodes are
+ * run by the backend's own kernels on the positions that are new.  Kernels
+ * know positions from the part of an operand they are given, as they do under
+ * slices of a sequence (partitioner/program/slices.c).  What attention reads
+ * of earlier positions, keys and values, is kept for all of them: the cache.
+ * So nothing here knows a family of models.
+ *
+ * One sequence at a time, one process; kernels share its threads.
+ */
+#ifndef MERAK_RUNTIME_INFER_DECODER_H
+#define MERAK_RUNTIME_INFER_DECODER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "merak/status.h"
+#include "merak/train.h"
+
+struct merak_decoder;
+
+struct merak_decoder_options {
+    merak_describe_fn describe;
+    void *arg;              /* of describe */
+    const char *backend;    /* NULL: "cpu"; one that computes on the host */
+    enum merak_dtype dtype; /* MERAK_F32 or MERAK_BF16 */
+    size_t positions;       /* the longest sequence */
+    int threads;
+};
+
+/*
+ * Build the graph and lay out its memory; weights are not there yet.
+ * MERAK_ERR_UNSUPPORTED for a model that runs several passes, or has an op
+ * other than attention in which positions meet.
+ */
+enum merak_status merak_decoder_create(const struct merak_decoder_options *opt,
+                                       struct merak_decoder **decoder_p,
+                                       struct merak_error *err) MERAK_CHECKED;
+void merak_decoder_destroy(struct merak_decoder *d);
+/*
+ * Weights of a checkpoint, or of the newest of a run's: of any degrees.
+ * MERAK_ERR_MISMATCH if it is of another model.
+ */
+enum merak_status merak_decoder_load(struct merak_decoder *d,
+                                     const char *ckpt_dir,
+                                     struct merak_error *err) MERAK_CHECKED;
+
+size_t merak_decoder_vocab(const struct merak_decoder *d);
+/* Tokens of the sequence so far. */
+size_t merak_decoder_length(const struct merak_decoder *d);
+/* Forget all but the first n tokens of the sequence. */
+void merak_decoder_rewind(struct merak_decoder *d, size_t n);
+/*
+ * Append n >= 1 tokens to the sequence.
+ *
+ *   logits_p  out  f32 [vocab] of what follows the last, until the next call;
+ *                  NULL: not wanted
+ *
+ * MERAK_ERR_PARAM for an id outside the vocabulary, or more tokens than
+ * positions.
+ */
+enum merak_status merak_decoder_next(struct merak_decoder *d,
+                                     const int32_t *tokens, size_t n,
+                                     const float **logits_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+/*
+ * The same, where it is known what follows each of the tokens.
+ *
+ *   nll  out  f32 [n], minus the logarithm of the probability of targets[i]
+ */
+enum merak_status merak_decoder_score(struct merak_decoder *d,
+                                      const int32_t *tokens,
+                                      const int32_t *targets, size_t n,
+                                      float *nll,
+                                      struct merak_error *err) MERAK_CHECKED;
+
+#endif

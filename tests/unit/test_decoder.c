@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_decoder.c - text generated token by token is transformers' text
+ *
+ * The vectors are made by vectors/hf/make_greedy.py: of each family 200 greedy
+ * ids, and log-likelihoods of 200 ids at random.
+ */
+#include "config.h"
+
+#include "unit/near.h"
+#include "unit/vectors.h"
+
+#include "io/ckpt/ckpt.h"
+#include "io/hf_config.h"
+#include "partitioner/graph/graph.h"
+#include "runtime/infer/decoder.h"
+#include "runtime/infer/next_token.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PROMPT 8
+#define TEXT 200
+#define VECTORS TEST_SRCDIR "/vectors/hf/"
+
+static char scratch[64];
+
+static void ok(enum merak_status rc, const struct merak_error *err)
+{
+    if (rc != MERAK_OK)
+        fail_msg("%s", err->text);
+}
+
+static void run(const char *command)
+{
+    assert_int_equal(system(command), 0);
+}
+
+static int make_scratch(void **state)
+{
+    (void)state;
+    strcpy(scratch, "/tmp/merak-decoder-XXXXXX");
+    return mkdtemp(scratch) == NULL;
+}
+
+static int remove_scratch(void **state)
+{
+    char command[100];
+
+    (void)state;
+    snprintf(command, sizeof(command), "rm -rf %s", scratch);
+    run(command);
+    return 0;
+}
+
+/* --- a model's weights in a checkpoint ----------------------------------- */
+
+static enum merak_status agree(void *arg, enum merak_status mine,
+                               struct merak_error *err)
+{
+    (void)arg;
+    (void)err;
+    return mine;
+}
+
+/* A model that has parameters alone tells their names and shapes. */
+static void save(const char *name, struct merak_hf_config *config)
+{
+    static struct merak_ckpt_piece piece[100];
+    static char names[100][256];
+    const struct merak_model_options mo = {
+        .micro_batch = 1, .seq = 4, .dtype = MERAK_F32};
+    const struct merak_ckpt_comm comm = {.size = 1, .agree = agree};
+    struct merak_ckpt_state state = {
+        .step = 1, .dtype = "f32", .tp = 1, .pp = 1, .dp = 1};
+    struct merak_model *model;
+    struct merak_graph *graph;
+    struct merak_error err;
+    char path[300];
+    struct vectors *v;
+    int n = 0;
+
+    snprintf(path, sizeof(path), "hf/%s.vec", name);
+    v = vectors_load(path);
+    ok(merak_model_create(&mo, &model, &err), &err);
+    merak_hf_describe(model, config);
+    ok(merak_model_graph(model, &graph, &err), &err);
+    merak_graph_fingerprint(graph, state.model_id);
+    for (int i = 0; i < graph->n_values; i++) {
+        const struct merak_value *p = graph->value[i];
+
+        if (p->kind != MERAK_VALUE_PARAM)
+            continue;
+        assert_true(n < 100);
+        snprintf(names[n], sizeof(names[n]), "param/%s", p->name);
+        piece[n] = (struct merak_ckpt_piece){
+            .name = names[n],
+            .shape = p->shape,
+            .flat_hi = merak_shape_count(&p->shape),
+            .data = vectors_find(v, "param/", p->name, 'f')->f};
+        piece[n].box.ndim = p->shape.ndim;
+        memcpy(piece[n].box.full, p->shape.dim, sizeof(piece[n].box.full));
+        memcpy(piece[n].box.len, p->shape.dim, sizeof(piece[n].box.len));
+        n++;
+    }
+    snprintf(path, sizeof(path), "%s/%s", scratch, name);
+    ok(merak_ckpt_save(path, &state, piece, n, (struct merak_ckpt_keep){0},
+                       &comm, &err),
+       &err);
+    merak_model_destroy(model);
+    vectors_free(v);
+}
+
+static void load_config(const char *name, struct merak_hf_config *config)
+{
+    struct merak_error err;
+    char path[1024];
+
+    snprintf(path, sizeof(path), VECTORS "%s.json", name);
+    ok(merak_hf_config_load(path, config, &err), &err);
+}
+
+static struct merak_decoder *open_model(const char *name, const char *backend,
+                                        enum merak_dtype dtype, int tokens,
+                                        struct merak_hf_config *config)
+{
+    const struct merak_decoder_options opt = {.describe = merak_hf_describe,
+                                              .arg = config,
+                                              .backend = backend,
+                                              .dtype = dtype,
+                                              .positions =
+                                                  (size_t)(PROMPT + tokens),
+                                              .threads = 2};
+    struct merak_decoder *d = NULL;
+    struct merak_error err = {.text = ""};
+    char path[300];
+
+    snprintf(path, sizeof(path), "%s/%s", scratch, name);
+    load_config(name, config);
+    if (access(path, F_OK) != 0)
+        save(name, config);
+    ok(merak_decoder_create(&opt, &d, &err), &err);
+    ok(merak_decoder_load(d, path, &err), &err);
+    return d;
+}
+
+/* --- what transformers says ----------------------------------------------- */
+
+struct text {
+    int32_t prompt[PROMPT], greedy[TEXT];
+    int32_t id[TEXT];
+    float nll[TEXT - 1];
+};
+
+static void read_numbers(char *words, struct text *t, bool greedy)
+{
+    int n = 0;
+
+    for (char *p = strtok(words, " \n"); p != NULL; p = strtok(NULL, " \n")) {
+        double x = strtod(p, NULL);
+
+        if (greedy && n < PROMPT)
+            t->prompt[n] = (int32_t)x;
+        else if (greedy)
+            t->greedy[n - PROMPT] = (int32_t)x;
+        else if (n < TEXT)
+            t->id[n] = (int32_t)x;
+        else
+            t->nll[n - TEXT] = (float)x;
+        n++;
+    }
+    assert_int_equal(n, greedy ? PROMPT + TEXT : 2 * TEXT - 1);
+}
+
+static void read_text(const char *name, struct text *t)
+{
+    static char line[65536];
+    FILE *f = fopen(VECTORS "greedy.txt", "r");
+    size_t n = strlen(name);
+    int found = 0;
+
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f) != NULL) {
+        bool nll = strncmp(line + n, " nll ", 5) == 0;
+
+        if (strncmp(line, name, n) != 0 || line[n] != ' ')
+            continue;
+        read_numbers(line + n + (nll ? 5 : 1), t, !nll);
+        found++;
+    }
+    fclose(f);
+    assert_int_equal(found, 2);
+}
+
+/* --- families --------------------------------------------------------------
+ */
+
+struct model {
+    const char *name;
+    int tokens; /* of TEXT, in sequences of PROMPT + tokens */
+};
+static struct model models[] = {
+    {"gpt2_long", TEXT},   {"llama3", TEXT},         {"linear", TEXT},
+    {"dynamic", TEXT},     {"yarn", TEXT},           {"qwen2", TEXT},
+    {"qwen3", TEXT},       {"phi3", TEXT},           {"olmo2", TEXT},
+    {"mistral", TEXT},     {"mistral-window", TEXT}, {"qwen2-window", TEXT},
+    {"phi3-window", TEXT}, {"gemma2", TEXT},
+};
+#define N_MODELS (sizeof(models) / sizeof(*models))
+
+static int32_t likeliest(const struct merak_decoder *d, const float *logits)
+{
+    size_t best = 0;
+
+    for (size_t i = 1; i < merak_decoder_vocab(d); i++)
+        best = logits[i] > logits[best] ? i : best;
+    return (int32_t)best;
+}
+
+static void greedy_ids_are_those_of_transformers(void **state)
+{
+    const struct model *m = *state;
+    struct merak_hf_config config;
+    struct merak_decoder *d =
+        open_model(m->name, "cpu", MERAK_F32, m->tokens, &config);
+    struct merak_error err;
+    struct text want;
+    const float *logits;
+
+    read_text(m->name, &want);
+    ok(merak_decoder_next(d, want.prompt, PROMPT, &logits, &err), &err);
+    for (int i = 0; i < m->tokens; i++) {
+        int32_t id = likeliest(d, logits);
+
+        if (id != want.greedy[i])
+            fail_msg("token %d is %d, expected %d", i, (int)id,
+                     (int)want.greedy[i]);
+        if (i + 1 < m->tokens)
+            ok(merak_decoder_next(d, &id, 1, &logits, &err), &err);
+    }
+    merak_decoder_destroy(d);
+}
+
+static float nll_of(const struct merak_decoder *d, const float *logits,
+                    int32_t id)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < merak_decoder_vocab(d); i++)
+        sum += exp((double)(logits[i] - logits[id]));
+    return (float)log(sum);
+}
+
+/* n ids in parts of these sizes; 0: one by one, by logits. */
+static void score(struct merak_decoder *d, const struct text *t, size_t end,
+                  size_t part, float *nll)
+{
+    struct merak_error err;
+
+    merak_decoder_rewind(d, 0);
+    for (size_t at = 0; at < end;) {
+        size_t left = end - at, n = part < left ? part : left;
+        const float *logits;
+
+        if (part > 0) {
+            ok(merak_decoder_score(d, t->id + at, t->id + at + 1, n, nll + at,
+                                   &err),
+               &err);
+            at += n;
+            continue;
+        }
+        ok(merak_decoder_next(d, t->id + at, 1, &logits, &err), &err);
+        nll[at] = nll_of(d, logits, t->id[at + 1]);
+        at++;
+    }
+    assert_int_equal(merak_decoder_length(d), end);
+}
+
+static void likelihoods_are_those_of_transformers(void **state)
+{
+    static const size_t parts[] = {TEXT, 64, 37, 1, 0};
+    const struct model *m = *state;
+    struct merak_hf_config config;
+    struct merak_decoder *d =
+        open_model(m->name, "cpu", MERAK_F32, m->tokens, &config);
+    size_t n = (size_t)m->tokens - 1;
+    float nll[TEXT - 1];
+    struct text want;
+
+    read_text(m->name, &want);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        score(d, &want, n, parts[i], nll);
+        /* f32 against float64: measured within 5e-6 */
+        assert_near(nll, want.nll, n, 1e-5f, 2e-5f);
+    }
+    merak_decoder_destroy(d);
+    d = open_model(m->name, "ref", MERAK_F32, m->tokens, &config);
+    score(d, &want, n, 50, nll);
+    assert_near(nll, want.nll, n, 1e-5f, 2e-5f);
+    merak_decoder_destroy(d);
+}
+
+/* bf16 has 8 bits: logits of a few units are right to some hundredths. */
+static void bf16_is_near(void **state)
+{
+    struct merak_hf_config config;
+    struct merak_decoder *d =
+        open_model("qwen3", "cpu", MERAK_BF16, TEXT, &config);
+    float nll[TEXT - 1];
+    struct text want;
+
+    (void)state;
+    read_text("qwen3", &want);
+    score(d, &want, TEXT - 1, 33, nll);
+    assert_near(nll, want.nll, TEXT - 1, 0.02f, 0.15f);
+    score(d, &want, TEXT - 1, 0, nll);
+    assert_near(nll, want.nll, TEXT - 1, 0.02f, 0.15f);
+    merak_decoder_destroy(d);
+}
+
+static void a_rewound_sequence_goes_on_elsewhere(void **state)
+{
+    struct merak_hf_config config;
+    struct merak_decoder *d =
+        open_model("yarn", "cpu", MERAK_F32, TEXT, &config);
+    float once[40], again[40];
+    struct merak_error err;
+    struct text t;
+
+    (void)state;
+    read_text("yarn", &t);
+    ok(merak_decoder_score(d, t.id, t.id + 1, 40, once, &err), &err);
+    ok(merak_decoder_next(d, t.prompt, PROMPT, NULL, &err), &err);
+    merak_decoder_rewind(d, 20);
+    assert_int_equal(merak_decoder_length(d), 20);
+    ok(merak_decoder_score(d, t.id + 20, t.id + 21, 20, again + 20, &err),
+       &err);
+    assert_near(again + 20, once + 20, 20, 1e-5f, 1e-5f);
+    merak_decoder_destroy(d);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    struct merak_hf_config config, other;
+    struct merak_decoder *d =
+        open_model("qwen2", "cpu", MERAK_F32, TEXT, &config);
+    struct merak_error err;
+    int32_t ids[PROMPT + TEXT + 1] = {61};
+    char path[300];
+
+    (void)state;
+    assert_int_equal(merak_decoder_next(d, ids, 1, NULL, &err),
+                     MERAK_ERR_PARAM);
+    assert_non_null(strstr(err.text, "token 61 is outside the vocabulary"));
+    assert_int_equal(merak_decoder_next(d, ids, PROMPT + TEXT + 1, NULL, &err),
+                     MERAK_ERR_PARAM);
+    assert_string_equal(err.text,
+                        "209 tokens behind 0, with room for 208 in all");
+    load_config("linear", &other);
+    save("linear", &other);
+    snprintf(path, sizeof(path), "%s/linear", scratch);
+    assert_int_equal(merak_decoder_load(d, path, &err), MERAK_ERR_MISMATCH);
+    assert_non_null(strstr(err.text, "is of another model"));
+    merak_decoder_destroy(d);
+}
+
+/* A mean over the sequence, as no text model has. */
+static void describe_backwards(struct merak_model *m, void *arg)
+{
+    const size_t dim[] = {1, 16, 8};
+    struct merak_value *table =
+        MERAK_PARAM(m, "table", MERAK_NORMAL(0.1f), 20, 8);
+    struct merak_value *x = merak_embedding(m, merak_tokens(m), table);
+    struct merak_value *before = merak_recycled(m, 3, dim);
+
+    (void)arg;
+    merak_passes(m, 2);
+    x = merak_add(m, x, before);
+    merak_recycle(m, before, x);
+    merak_cross_entropy(m, merak_linear(m, x, table, NULL, 1),
+                        merak_targets(m));
+}
+
+static void a_model_of_several_passes_is_refused(void **state)
+{
+    const struct merak_decoder_options opt = {
+        .describe = describe_backwards, .positions = 16, .threads = 1};
+    struct merak_decoder *d = NULL;
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_decoder_create(&opt, &d, &err),
+                     MERAK_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "the model runs 2 passes"));
+}
+
+/* --- choosing a token ------------------------------------------------------
+ */
+
+#define V 50
+#define DRAWS 40000
+
+static void draw(const struct merak_sampling *how, const float *logits,
+                 double share[V])
+{
+    struct merak_sampler *s;
+    struct merak_error err;
+
+    ok(merak_sampler_create(how, V, &s, &err), &err);
+    memset(share, 0, V * sizeof(*share));
+    for (uint64_t i = 0; i < DRAWS; i++)
+        share[merak_sampler_next(s, logits, i)] += 1.0 / DRAWS;
+    assert_int_equal(merak_sampler_next(s, logits, 5),
+                     merak_sampler_next(s, logits, 5));
+    merak_sampler_destroy(s);
+}
+
+/* Shares of what is kept of a softmax, by its definition. */
+static void expect(const struct merak_sampling *how, const float *logits,
+                   double want[V])
+{
+    double sum = 0, before = 0, all = 0;
+    bool kept[V];
+
+    for (int i = 0; i < V; i++) {
+        int rank = 0;
+
+        want[i] = exp((double)logits[i] / how->temperature);
+        for (int j = 0; j < V; j++)
+            rank += logits[j] > logits[i] || (logits[j] == logits[i] && j < i);
+        kept[i] = how->top_k == 0 || rank < (int)how->top_k;
+        all += kept[i] ? want[i] : 0;
+    }
+    for (int i = 0; i < V; i++) {
+        before = 0;
+        for (int j = 0; j < V; j++) {
+            if (kept[j] &&
+                (logits[j] > logits[i] || (logits[j] == logits[i] && j < i)))
+                before += want[j];
+        }
+        if (!kept[i] || before >= how->top_p * all)
+            want[i] = 0;
+        sum += want[i];
+    }
+    for (int i = 0; i < V; i++)
+        want[i] /= sum;
+}
+
+static void tokens_are_drawn_by_their_share(void **state)
+{
+    static const struct merak_sampling ways[] = {
+        {1.0, 0, 1.0, 1},  {0.7, 0, 1.0, 2},     {1.0, 5, 1.0, 3},
+        {1.3, 0, 0.6, 4},  {0.9, 8, 0.8, 5},     {1.0, 1, 1.0, 6},
+        {1.0, 0, 1e-9, 7}, {1.0, V + 3, 1.0, 8},
+    };
+    double share[V], want[V];
+    float logits[V];
+
+    (void)state;
+    for (int i = 0; i < V; i++)
+        logits[i] = (float)(i * 7 % 13) / 3;
+    for (size_t w = 0; w < sizeof(ways) / sizeof(*ways); w++) {
+        draw(&ways[w], logits, share);
+        expect(&ways[w], logits, want);
+        for (int i = 0; i < V; i++) {
+            /* four times the deviation that so many draws leave */
+            double room = 4 * sqrt(want[i] * (1 - want[i]) / DRAWS);
+
+            if (fabs(share[i] - want[i]) > room + 1e-9)
+                fail_msg("way %zu: token %d is drawn %g, expected %g", w, i,
+                         share[i], want[i]);
+        }
+    }
+}
+
+static void no_temperature_takes_the_likeliest(void **state)
+{
+    const struct merak_sampling how = {0, 3, 0.5, 1};
+    float logits[V] = {[7] = 2, [9] = 2};
+    double share[V];
+
+    (void)state;
+    draw(&how, logits, share);
+    assert_true(fabs(share[7] - 1) < 1e-9);
+}
+
+static void odd_ways_of_drawing_are_refused(void **state)
+{
+    static const struct {
+        struct merak_sampling how;
+        const char *text;
+    } odd[] = {
+        {{-1, 0, 1, 0}, "temperature is -1, expected a number not below 0"},
+        {{NAN, 0, 1, 0}, "temperature is nan, expected a number not below 0"},
+        {{1, 0, 0, 0}, "top-p is 0, expected above 0 and at most 1"},
+        {{1, 0, 1.5, 0}, "top-p is 1.5, expected above 0 and at most 1"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(odd) / sizeof(*odd); i++) {
+        struct merak_sampler *s = NULL;
+        struct merak_error err;
+
+        assert_int_equal(merak_sampler_create(&odd[i].how, V, &s, &err),
+                         MERAK_ERR_CONFIG);
+        assert_string_equal(err.text, odd[i].text);
+    }
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[2 * N_MODELS + 8];
+    static char names[2 * N_MODELS][80];
+    size_t n = 0;
+
+    for (size_t i = 0; i < N_MODELS; i++) {
+        for (int likelihood = 0; likelihood < 2; likelihood++, n++) {
+            snprintf(names[n], sizeof(names[n]), "%s, %s", models[i].name,
+                     likelihood ? "likelihoods_are_those_of_transformers"
+                                : "greedy_ids_are_those_of_transformers");
+            tests[n] = (struct CMUnitTest){
+                names[n],
+                likelihood ? likelihoods_are_those_of_transformers
+                           : greedy_ids_are_those_of_transformers,
+                NULL, NULL, &models[i]};
+        }
+    }
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(bf16_is_near);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(
+        a_rewound_sequence_goes_on_elsewhere);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(what_does_not_fit_is_refused);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(
+        a_model_of_several_passes_is_refused);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(tokens_are_drawn_by_their_share);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(no_temperature_takes_the_likeliest);
+    tests[n++] =
+        (struct CMUnitTest)cmocka_unit_test(odd_ways_of_drawing_are_refused);
+    return _cmocka_run_group_tests("decoder", tests, n, make_scratch,
+                                   remove_scratch);
+}

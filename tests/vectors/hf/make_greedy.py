@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Write greedy.txt: what transformers generates with the models beside it.
+
+Two lines a model: its name, a prompt of 8 ids, and the 200 ids that greedy
+generation in float32 with a cache goes on with; its name, "nll", 200 ids at
+random, and minus the logarithm of the probability of each behind those before
+it, from the second on, in float64.  Weights are those of NAME.vec
+(make_hf.py); gpt2_long has more positions than ../gpt2.json, so its .json and
+.vec (weights alone) are written here.  The likeliest id is never a close call:
+float64 gives the same.  Of 40 prompts the one is taken that most kinds of ids
+follow.  Run it in this folder.
+"""
+
+import json
+import struct
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import make_hf
+from make_hf import plain
+
+PROMPT, NEW = 8, 200
+GPT2 = {**make_hf.GPT2, "model_type": "gpt2", "n_positions": 256,
+        "attn_pdrop": 0.0}
+
+
+def write_gpt2(weights):
+    with open("gpt2_long.vec", "wb") as f:
+        f.write(b"MRKVEC01" + struct.pack("<I", len(weights)) +
+                b"".join(weights))
+    with open("gpt2_long.json", "w") as f:
+        json.dump(GPT2, f, indent=1)
+        f.write("\n")
+
+
+def greedy(model, prompts):
+    return model.generate(torch.tensor(prompts), do_sample=False,
+                          attention_mask=torch.ones_like(torch.tensor(prompts)),
+                          max_new_tokens=NEW, min_new_tokens=NEW,
+                          eos_token_id=None, pad_token_id=0,
+                          use_cache=True)[:, PROMPT:].tolist()
+
+
+def likelihoods(model, ids):
+    logits = model(torch.tensor([ids])).logits[0, :-1]
+    return torch.nn.functional.cross_entropy(
+        logits, torch.tensor(ids[1:]), reduction="none").tolist()
+
+
+def run(name, config, seed):
+    c = AutoConfig.for_model(**config)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(c, attn_implementation="eager")
+    model = model.double().eval()
+    with torch.no_grad():
+        params = make_hf.parameters(c, model)
+        weights = make_hf.set_weights(params, c, seed)
+        if name == "gpt2_long":
+            write_gpt2(weights)
+        draw = plain.uniform(plain.mix(seed ^ 0x9E9), 40 * PROMPT + NEW)
+        draw = (draw * c.vocab_size).astype(int).tolist()
+        text, prompts = draw[:NEW], draw[NEW:]
+        prompts = [prompts[i:i + PROMPT] for i in range(0, 40 * PROMPT, PROMPT)]
+        nll = likelihoods(model, text)
+        exact = greedy(model, prompts)
+        near = greedy(model.float(), prompts)
+    best = max((i for i in range(40) if exact[i] == near[i]),
+               key=lambda i: len(set(near[i])))
+    print(name, "kinds of ids:", len(set(near[best])))
+    return (" ".join([name, *map(str, prompts[best] + near[best])]) + "\n" +
+            " ".join([name, "nll", *map(str, text),
+                      *(f"{x:.7f}" for x in nll)]) + "\n")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    lines = []
+    for i, (name, fields) in enumerate(make_hf.MODELS.items()):
+        if name.endswith("dropout"):
+            continue
+        config = {**make_hf.SHAPE, **fields}
+        if "rope_theta" in config.get("rope_parameters", {}):
+            del config["rope_theta"]
+        lines.append(run(name, config, 100 + 50 * i))
+    lines.append(run("gpt2_long", GPT2, 7))
+    with open("greedy.txt", "w") as f:
+        f.writelines(lines)
