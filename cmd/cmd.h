@@ -15,6 +15,8 @@ int merak_cmd_calibrate(int argc, char **argv);
 int merak_cmd_ckpt(int argc, char **argv);
 int merak_cmd_data(int argc, char **argv);
 int merak_cmd_doctor(int argc, char **argv);
+int merak_cmd_eval(int argc, char **argv);
+int merak_cmd_generate(int argc, char **argv);
 int merak_cmd_plan(int argc, char **argv);
 int merak_cmd_sandbox(int argc, char **argv);
 int merak_cmd_trace(int argc, char **argv);

@@ -21,6 +21,8 @@ static const struct command commands[] = {
     {"plan", "what a run would look like", merak_cmd_plan},
     {"calibrate", "measure this machine for plans", merak_cmd_calibrate},
     {"train", "train a model", merak_cmd_train},
+    {"eval", "how likely texts and answers are", merak_cmd_eval},
+    {"generate", "go on with a text", merak_cmd_generate},
     {"ckpt", "list, show and verify checkpoints", merak_cmd_ckpt},
     {"trace", "where the time of a step went", merak_cmd_trace},
     {"doctor", "what is wrong with this machine or allocation",

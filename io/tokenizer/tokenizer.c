@@ -138,6 +138,8 @@ enum merak_status merak_tokenizer_open(const char *name,
         return rc;
     }
     find_eod(tok);
+    if (tok->eod >= 0)
+        tok->special[tok->eod] = true;
     *tok_p = tok;
     return MERAK_OK;
 }
@@ -163,6 +165,11 @@ size_t merak_tokenizer_vocab(const struct merak_tokenizer *tok)
 int32_t merak_tokenizer_eod(const struct merak_tokenizer *tok)
 {
     return tok->eod;
+}
+
+bool merak_tokenizer_is_special(const struct merak_tokenizer *tok, int32_t id)
+{
+    return id >= 0 && (size_t)id < tok->vocab.n && tok->special[id];
 }
 
 /* --- encoding ---------------------------------------------------------- */

@@ -37,6 +37,8 @@ size_t merak_tokenizer_vocab(const struct merak_tokenizer *tok);
 /* The id that ends a document ("<|endoftext|>", or what others call it), or -1
  * if there is none. */
 int32_t merak_tokenizer_eod(const struct merak_tokenizer *tok);
+/* Is it no part of a text?  False of ids that no token has. */
+bool merak_tokenizer_is_special(const struct merak_tokenizer *tok, int32_t id);
 /* One thread at a time: words met before are remembered. */
 enum merak_status merak_tokenizer_encode(struct merak_tokenizer *tok,
                                          const void *text, size_t n,

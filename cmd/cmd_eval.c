@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_eval.c - `merak eval`: how likely a checkpoint holds token files, or
+ * one of several answers
+ */
+#include "config.h"
+
+#include "cmd/cmd.h"
+#include "cmd/eval.h"
+
+#include "base/error.h"
+#include "base/options.h"
+#include "io/tokens/tokens.h"
+#include "runtime/runtime.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_SEQ 1024
+
+static const struct merak_option rows[] = {
+    MERAK_LM_ROWS(struct merak_eval),
+    {"data", MERAK_OPTION_TEXT, offsetof(struct merak_eval, data),
+     .about = "token files, as merak train takes them", .arg = "DATA"},
+    {"seq", MERAK_OPTION_SIZE, offsetof(struct merak_eval, seq),
+     .about = "tokens in a sequence, or of a prompt with a choice at most (the "
+              "model's positions, no more than 1024)",
+     .least = 1},
+    {"valid-fraction", MERAK_OPTION_REAL,
+     offsetof(struct merak_eval, valid_fraction),
+     .about = "judge by this tail of every file alone (all of it)", .most = 1,
+     .positive = true},
+    {"samples", MERAK_OPTION_COUNT, offsetof(struct merak_eval, samples),
+     .about = "sequences of --data, at most; 0: all (0)"},
+    {"choices", MERAK_OPTION_TEXT, offsetof(struct merak_eval, choices),
+     .about = "JSON lines with prompt, choices and answer", .arg = "FILE"},
+    {"json", MERAK_OPTION_YES, offsetof(struct merak_eval, json),
+     .about = "print what was found as a line of JSON"},
+};
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
+/* --- token files ---------------------------------------------------------- */
+
+struct totals {
+    double nll; /* nats */
+    uint64_t tokens, bytes;
+};
+
+/* Bytes of text that the targets stand for; special tokens are none. */
+static enum merak_status count_bytes(const struct merak_lm *lm,
+                                     const int32_t *ids, size_t n,
+                                     struct totals *t, struct merak_error *err)
+{
+    for (size_t i = 0; lm->tokenizer != NULL && i < n; i++) {
+        enum merak_status rc;
+        const char *text;
+        size_t bytes;
+
+        if (merak_tokenizer_is_special(lm->tokenizer, ids[i]))
+            continue;
+        rc = merak_tokenizer_decode(lm->tokenizer, ids[i], &text, &bytes, err);
+        if (rc != MERAK_OK)
+            return rc;
+        t->bytes += bytes;
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status judge_sample(struct merak_lm *lm,
+                                      const struct merak_data *data,
+                                      enum merak_split split, uint64_t index,
+                                      size_t seq, int32_t *ids, float *nll,
+                                      struct totals *t, struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_data_sample(data, split, index, ids, ids + seq, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    merak_decoder_rewind(lm->decoder, 0);
+    rc = merak_decoder_score(lm->decoder, ids, ids + seq, seq, nll, err);
+    for (size_t i = 0; rc == MERAK_OK && i < seq; i++)
+        t->nll += (double)nll[i];
+    t->tokens += seq;
+    return rc == MERAK_OK ? count_bytes(lm, ids + seq, seq, t, err) : rc;
+}
+
+static enum merak_status judge_all(const struct merak_eval *eval,
+                                   struct merak_lm *lm,
+                                   const struct merak_data *data, size_t seq,
+                                   struct totals *t, struct merak_error *err)
+{
+    enum merak_split split =
+        eval->valid_fraction > 0 ? MERAK_VALID : MERAK_TRAIN;
+    uint64_t n = merak_data_samples(data, split);
+    int32_t *ids = malloc(2 * seq * sizeof(*ids));
+    float *nll = malloc(seq * sizeof(*nll));
+    enum merak_status rc = MERAK_OK;
+
+    if (ids == NULL || nll == NULL)
+        rc = merak_fail_nomem(err, 2 * seq * sizeof(*ids));
+    else if (n == 0)
+        rc = merak_fail(err, MERAK_ERR_MISMATCH,
+                        "--data has no sequence of %zu tokens", seq);
+    if (eval->samples > 0 && n > eval->samples)
+        n = eval->samples;
+    for (uint64_t i = 0; i < n && rc == MERAK_OK; i++)
+        rc = judge_sample(lm, data, split, i, seq, ids, nll, t, err);
+    free(ids);
+    free(nll);
+    return rc;
+}
+
+static void print_totals(const struct merak_eval *eval, const struct totals *t)
+{
+    double loss = t->nll / (double)t->tokens;
+    double bits = t->bytes > 0 ? t->nll / log(2) / (double)t->bytes : 0;
+
+    if (eval->json) {
+        printf("{\"loss\": %.9g, \"perplexity\": %.9g, \"tokens\": %" PRIu64,
+               loss, exp(loss), t->tokens);
+        if (t->bytes > 0)
+            printf(", \"bits_per_byte\": %.9g, \"bytes\": %" PRIu64, bits,
+                   t->bytes);
+        puts("}");
+        return;
+    }
+    printf("loss            %.4f nats a token\nperplexity      %.4f\n", loss,
+           exp(loss));
+    if (t->bytes > 0)
+        printf("bits per byte   %.4f\n", bits);
+    printf("of              %" PRIu64 " tokens", t->tokens);
+    if (t->bytes > 0)
+        printf(", %" PRIu64 " bytes", t->bytes);
+    putchar('\n');
+}
+
+static enum merak_status judge_data(const struct merak_eval *eval,
+                                    struct merak_lm *lm,
+                                    struct merak_error *err)
+{
+    size_t seq = eval->seq;
+    const struct merak_data_options opt = {.spec = eval->data,
+                                           .seq = seq,
+                                           .valid_fraction =
+                                               eval->valid_fraction,
+                                           .vocab = lm->config.vocab};
+    struct merak_data *data = NULL;
+    struct totals t = {0};
+    enum merak_status rc = merak_data_open(&opt, &data, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_lm_load(lm, &eval->lm, seq, err);
+    if (rc == MERAK_OK)
+        rc = judge_all(eval, lm, data, seq, &t, err);
+    merak_data_close(data);
+    if (rc == MERAK_OK)
+        print_totals(eval, &t);
+    return rc;
+}
+
+/* --- the command ---------------------------------------------------------- */
+
+static enum merak_status check(const struct merak_eval *eval,
+                               struct merak_error *err)
+{
+    if ((eval->data == NULL) == (eval->choices == NULL))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "give --data DATA or --choices FILE%s",
+                          eval->data == NULL ? "" : ", not both");
+    return MERAK_OK;
+}
+
+static void print_help(void)
+{
+    puts("usage: merak eval --ckpt DIR --data DATA [OPTION]...\n"
+         "       merak eval --ckpt DIR --choices FILE [OPTION]...\n"
+         "\n"
+         "Loss, perplexity and bits per byte of token files; or which of "
+         "several\n"
+         "answers is the likeliest.\n");
+    merak_options_help(&table, stdout);
+    puts("\nmerak-eval(1) has the rest.");
+}
+
+int merak_cmd_eval(int argc, char **argv)
+{
+    struct merak_eval eval = {.data = NULL};
+    struct merak_lm lm = {.n_ends = 0};
+    struct merak_error err = {.text = ""};
+    bool help = false;
+    enum merak_status rc;
+    int code;
+
+    rc = merak_options_parse(&table, argc, argv, &eval, &help, &err);
+    if (rc == MERAK_OK && help) {
+        print_help();
+        return merak_lm_flush("eval");
+    }
+    if (rc == MERAK_OK)
+        rc = check(&eval, &err);
+    if (rc == MERAK_OK)
+        rc = merak_lm_open(&eval.lm, eval.choices != NULL, &lm, &err);
+    if (rc == MERAK_OK && eval.seq == 0)
+        eval.seq = lm.config.positions < DEFAULT_SEQ ? lm.config.positions
+                                                     : DEFAULT_SEQ;
+    if (rc == MERAK_OK)
+        rc = eval.data != NULL ? judge_data(&eval, &lm, &err)
+                               : merak_eval_choices(&eval, &lm, &err);
+    code = rc == MERAK_OK ? merak_lm_flush("eval")
+                          : merak_lm_failed("eval", rc, &err);
+    merak_lm_close(&lm);
+    return code;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd/eval.h - what the parts of `merak eval` share */
+#ifndef MERAK_CMD_EVAL_H
+#define MERAK_CMD_EVAL_H
+
+#include "cmd/language_model.h"
+
+struct merak_eval {
+    struct merak_lm_options lm;
+    const char *data, *choices;
+    size_t seq;
+    double valid_fraction;
+    uint64_t samples;
+    bool json;
+};
+
+/*
+ * Log-likelihoods of the answers in a file of JSON lines, and how often the
+ * right one is the likeliest; printed.
+ */
+enum merak_status merak_eval_choices(const struct merak_eval *eval,
+                                     struct merak_lm *lm,
+                                     struct merak_error *err) MERAK_CHECKED;
+
+#endif

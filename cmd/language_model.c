@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* language_model.c - a checkpoint's model, ready to run, and its tokenizer */
+#include "config.h"
+
+#include "cmd/language_model.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/ckpt/ckpt.h"
+#include "runtime/runtime.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- where things are --------------------------------------------------- */
+
+static bool is_there(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* The folder that the model's files are in: --model if that is one, the
+ * checkpoint's, or that of its run; "" if none has a config.json. */
+static void find_folder(const struct merak_lm_options *opt,
+                        char folder[PATH_MAX])
+{
+    static const char *const above[] = {"", "/.."};
+    size_t n = merak_ckpt_is_one(opt->ckpt) ? 2 : 1;
+    char path[PATH_MAX + 16];
+
+    folder[0] = '\0';
+    if (opt->model != NULL) {
+        if (is_folder(opt->model))
+            snprintf(folder, PATH_MAX, "%s", opt->model);
+        return;
+    }
+    for (size_t i = 0; i < n && folder[0] == '\0'; i++) {
+        snprintf(folder, PATH_MAX, "%s%s", opt->ckpt, above[i]);
+        snprintf(path, sizeof(path), "%s/config.json", folder);
+        if (!is_there(path))
+            folder[0] = '\0';
+    }
+}
+
+static enum merak_status read_config(const struct merak_lm_options *opt,
+                                     const char *folder, struct merak_lm *lm,
+                                     struct merak_error *err)
+{
+    const char *path = opt->model != NULL ? opt->model : folder;
+    enum merak_status rc;
+
+    if (path[0] == '\0')
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "no config.json in %s: give --model DIR, a Hugging "
+                          "Face folder or its config.json",
+                          opt->ckpt);
+    rc = merak_hf_config_read(path, (enum merak_hf_unknown)opt->unknown,
+                              &lm->config, err);
+    if (rc == MERAK_OK && lm->config.note[0] != '\0')
+        merak_info("io", "%s", lm->config.note);
+    return rc;
+}
+
+/* --- tokens that end a text ---------------------------------------------- */
+
+static void add_end(struct merak_lm *lm, int32_t id)
+{
+    for (int i = 0; i < lm->n_ends; i++) {
+        if (lm->end[i] == id)
+            return;
+    }
+    if (id >= 0 && lm->n_ends < MERAK_MAX_ENDS)
+        lm->end[lm->n_ends++] = id;
+}
+
+static void add_ends(struct merak_lm *lm, const json_t *ids)
+{
+    const json_t *id;
+    size_t i;
+
+    if (json_is_integer(ids) && json_integer_value(ids) <= INT32_MAX)
+        add_end(lm, (int32_t)json_integer_value(ids));
+    json_array_foreach(ids, i, id)
+    {
+        if (json_is_integer(id) && json_integer_value(id) <= INT32_MAX)
+            add_end(lm, (int32_t)json_integer_value(id));
+    }
+}
+
+/* eos_token_id of one file, an id or a list; the file may be missing, and
+ * what is wrong in it is no matter of ours. */
+static void read_ends(struct merak_lm *lm, const char *path)
+{
+    json_t *root = json_load_file(path, 0, NULL);
+
+    add_ends(lm, json_object_get(root, "eos_token_id"));
+    json_decref(root);
+}
+
+static void find_ends(struct merak_lm *lm, const char *folder)
+{
+    static const char *const file[] = {"generation_config.json", "config.json"};
+    char path[PATH_MAX + 32];
+
+    if (lm->tokenizer != NULL)
+        add_end(lm, merak_tokenizer_eod(lm->tokenizer));
+    for (size_t i = 0; i < 2 && folder[0] != '\0'; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, file[i]);
+        read_ends(lm, path);
+    }
+}
+
+/* --- opening ------------------------------------------------------------- */
+
+static enum merak_status open_tokenizer(const struct merak_lm_options *opt,
+                                        const char *folder, bool need,
+                                        struct merak_lm *lm,
+                                        struct merak_error *err)
+{
+    static const char *const file[] = {"tokenizer.json", "tokenizer.model"};
+    char path[PATH_MAX + 32];
+
+    if (opt->tokenizer != NULL)
+        return merak_tokenizer_open(opt->tokenizer, &lm->tokenizer, err);
+    for (size_t i = 0; i < 2 && folder[0] != '\0'; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, file[i]);
+        if (is_there(path))
+            return merak_tokenizer_open(path, &lm->tokenizer, err);
+    }
+    return !need ? MERAK_OK
+                 : merak_fail(err, MERAK_ERR_CONFIG,
+                              "no tokenizer: give --tokenizer byte, a "
+                              "tokenizer.json or a folder that has one");
+}
+
+static enum merak_status check_vocab(const struct merak_lm *lm,
+                                     struct merak_error *err)
+{
+    if (lm->tokenizer == NULL ||
+        merak_tokenizer_vocab(lm->tokenizer) <= lm->config.vocab)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_MISMATCH,
+                      "the tokenizer has %zu tokens, the model %zu: it was "
+                      "trained with another one",
+                      merak_tokenizer_vocab(lm->tokenizer), lm->config.vocab);
+}
+
+enum merak_status merak_lm_open(const struct merak_lm_options *opt,
+                                bool need_tokenizer, struct merak_lm *lm,
+                                struct merak_error *err)
+{
+    char folder[PATH_MAX];
+    enum merak_status rc;
+
+    memset(lm, 0, sizeof(*lm));
+    if (opt->ckpt == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "no checkpoint: give --ckpt DIR, a run or one "
+                          "checkpoint of it");
+    find_folder(opt, folder);
+    rc = read_config(opt, folder, lm, err);
+    if (rc == MERAK_OK)
+        rc = open_tokenizer(opt, folder, need_tokenizer, lm, err);
+    if (rc == MERAK_OK)
+        rc = check_vocab(lm, err);
+    if (rc == MERAK_OK)
+        find_ends(lm, folder);
+    return rc;
+}
+
+static int default_threads(void)
+{
+    const char *cpus = getenv("SLURM_CPUS_PER_TASK");
+    long n = cpus != NULL ? strtol(cpus, NULL, 10) : 0;
+
+    if (n < 1)
+        n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
+}
+
+enum merak_status merak_lm_load(struct merak_lm *lm,
+                                const struct merak_lm_options *opt,
+                                size_t positions, struct merak_error *err)
+{
+    const struct merak_decoder_options how = {
+        .describe = merak_hf_describe,
+        .arg = &lm->config,
+        .dtype = opt->dtype == 1 ? MERAK_BF16 : MERAK_F32,
+        .positions = positions,
+        .threads = opt->threads > 0 ? opt->threads : default_threads(),
+    };
+    enum merak_status rc = merak_decoder_create(&how, &lm->decoder, err);
+
+    return rc == MERAK_OK ? merak_decoder_load(lm->decoder, opt->ckpt, err)
+                          : rc;
+}
+
+void merak_lm_close(struct merak_lm *lm)
+{
+    merak_decoder_destroy(lm->decoder);
+    merak_tokenizer_close(lm->tokenizer);
+    memset(lm, 0, sizeof(*lm));
+}
+
+/* --- ids ----------------------------------------------------------------- */
+
+enum merak_status merak_ids_add(void *ids, const int32_t *id, size_t n,
+                                struct merak_error *err)
+{
+    struct merak_ids *to = ids;
+
+    if (n > to->room - to->n) {
+        size_t room = 2 * (to->n + n);
+        int32_t *more = realloc(to->id, room * sizeof(*more));
+
+        if (more == NULL)
+            return merak_fail_nomem(err, room * sizeof(*more));
+        to->id = more;
+        to->room = room;
+    }
+    memcpy(to->id + to->n, id, n * sizeof(*id));
+    to->n += n;
+    return MERAK_OK;
+}
+
+int merak_lm_failed(const char *verb, enum merak_status rc,
+                    const struct merak_error *err)
+{
+    fprintf(stderr, "merak %s: %s\n", verb, err->text);
+    switch (rc) {
+    case MERAK_ERR_PARAM:
+    case MERAK_ERR_CONFIG:
+    case MERAK_ERR_UNSUPPORTED:
+        return MERAK_EXIT_CONFIG;
+    case MERAK_ERR_NOMEM:
+    case MERAK_ERR_NOSPACE:
+    case MERAK_ERR_SYSTEM:
+        return MERAK_EXIT_RESOURCE;
+    default:
+        return MERAK_EXIT_DATA;
+    }
+}
+
+int merak_lm_flush(const char *verb)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return MERAK_EXIT_DONE;
+    fprintf(stderr, "merak %s: cannot write the output\n", verb);
+    return MERAK_EXIT_RESOURCE;
+}
