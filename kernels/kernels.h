@@ -8,6 +8,7 @@
 #ifndef MERAK_KERNELS_KERNELS_H
 #define MERAK_KERNELS_KERNELS_H
 
+#include "base/half.h"
 #include "kernels/accel.h"
 #include "merak/op.h"
 
@@ -88,28 +89,5 @@ size_t merak_kernel_scratch(void *arg, const char *op,
 void merak_emu_wait(int64_t deadline_ns);
 /* The calling thread waits for times of emulated kernels: precisely. */
 void merak_emu_thread(void);
-
-/* bf16 by round to nearest even. */
-static inline float merak_bf16_to_f32(uint16_t b)
-{
-    union {
-        uint32_t u;
-        float f;
-    } x = {(uint32_t)b << 16};
-
-    return x.f;
-}
-
-static inline uint16_t merak_f32_to_bf16(float f)
-{
-    union {
-        float f;
-        uint32_t u;
-    } x = {f};
-
-    if ((x.u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((x.u >> 16) | 0x40u); /* quiet NaN */
-    return (uint16_t)((x.u + 0x7fffu + ((x.u >> 16) & 1u)) >> 16);
-}
 
 #endif

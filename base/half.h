@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/half.h - floats of 16 bits */
+#ifndef MERAK_BASE_HALF_H
+#define MERAK_BASE_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+/* bf16 is the upper half of an f32. */
+static inline float merak_bf16_to_f32(uint16_t b)
+{
+    uint32_t bits = (uint32_t)b << 16;
+    float f;
+
+    memcpy(&f, &bits, sizeof(f));
+    return f;
+}
+
+/* Round to nearest, ties to even; NaN stays NaN. */
+static inline uint16_t merak_f32_to_bf16(float f)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &f, sizeof(bits));
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((bits >> 16) | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/* IEEE 754 binary16, exact. */
+float merak_f16_to_f32(uint16_t h);
+/* Round to nearest, ties to even; what is beyond 65504 becomes infinite. */
+uint16_t merak_f32_to_f16(float f);
+
+#endif
