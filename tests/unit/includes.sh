@@ -33,6 +33,7 @@ partitioner/search      base partitioner/graph partitioner/schedule partitioner/
 partitioner/search/table base partitioner/program partitioner/search
 io                      base include/merak partitioner/plan
 io/ckpt                 base include/merak io partitioner/layout
+io/weights              base include/merak io
 io/tokenizer            base include/merak
 io/tokens               base include/merak io
 io/trace                base include/merak io io/ckpt partitioner/program partitioner/refine

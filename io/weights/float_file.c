@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* float_file.c - write a file of numbers */
+#include "config.h"
+
+#include "io/weights/float_file.h"
+
+#include "base/error.h"
+#include "base/half.h"
+#include "io/file.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCK ((size_t)1 << 20)
+
+struct merak_float_file {
+    char *path, *tmp;
+    int fd; /* -1: closed */
+    size_t used;
+    unsigned char *block; /* [BLOCK] */
+};
+
+enum merak_status merak_float_file_create(const char *path,
+                                          struct merak_float_file **file_p,
+                                          struct merak_error *err)
+{
+    size_t bytes = strlen(path) + sizeof(".tmp");
+    struct merak_float_file *file = calloc(1, sizeof(*file));
+    enum merak_status rc;
+
+    if (file == NULL)
+        return merak_fail_nomem(err, sizeof(*file));
+    file->fd = -1;
+    file->path = strdup(path);
+    file->tmp = malloc(bytes);
+    file->block = malloc(BLOCK);
+    if (file->path == NULL || file->tmp == NULL || file->block == NULL) {
+        rc = merak_fail_nomem(err, BLOCK);
+        goto out;
+    }
+    snprintf(file->tmp, bytes, "%s.tmp", path);
+    file->fd = open(file->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (file->fd < 0) {
+        rc = merak_file_fail(err, "create", file->tmp);
+        goto out;
+    }
+    *file_p = file;
+    return MERAK_OK;
+out:
+    merak_float_file_destroy(file);
+    return rc;
+}
+
+static enum merak_status flush(struct merak_float_file *file,
+                               struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_file_write(file->fd, file->tmp, file->block, file->used, err);
+
+    file->used = 0;
+    return rc;
+}
+
+enum merak_status merak_float_file_bytes(struct merak_float_file *file,
+                                         const void *data, size_t n,
+                                         struct merak_error *err)
+{
+    enum merak_status rc = flush(file, err);
+
+    return rc == MERAK_OK ? merak_file_write(file->fd, file->tmp, data, n, err)
+                          : rc;
+}
+
+/* Infinite is what was no number before, too. */
+static bool is_lost(float x, uint16_t half, enum merak_safetensors_type type)
+{
+    float back = type == MERAK_SAFETENSORS_BF16 ? merak_bf16_to_f32(half)
+                                                : merak_f16_to_f32(half);
+
+    return isinf(back) && isfinite(x);
+}
+
+enum merak_status merak_float_file_put(struct merak_float_file *file,
+                                       enum merak_safetensors_type type,
+                                       const float *x, size_t n,
+                                       struct merak_error *err)
+{
+    size_t each = merak_safetensors_type_bytes(type);
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t i = 0; i < n && rc == MERAK_OK; i++) {
+        uint16_t half;
+
+        if (each == sizeof(float)) {
+            memcpy(file->block + file->used, &x[i], sizeof(float));
+        } else {
+            half = type == MERAK_SAFETENSORS_BF16 ? merak_f32_to_bf16(x[i])
+                                                  : merak_f32_to_f16(x[i]);
+            if (is_lost(x[i], half, type))
+                return merak_fail(err, MERAK_ERR_MISMATCH,
+                                  "element %zu is %g, which %s cannot hold", i,
+                                  (double)x[i],
+                                  merak_safetensors_type_name(type));
+            memcpy(file->block + file->used, &half, sizeof(half));
+        }
+        file->used += each;
+        if (file->used > BLOCK - sizeof(float))
+            rc = flush(file, err);
+    }
+    return rc;
+}
+
+enum merak_status merak_float_file_commit(struct merak_float_file *file,
+                                          struct merak_error *err)
+{
+    enum merak_status rc = flush(file, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_file_sync_close(file->fd, file->tmp, err);
+    file->fd = -1;
+    if (rc == MERAK_OK && rename(file->tmp, file->path) != 0)
+        rc = merak_file_fail(err, "rename", file->tmp);
+    if (rc != MERAK_OK)
+        return rc;
+    free(file->tmp);
+    file->tmp = NULL;
+    return merak_file_sync_dir(file->path, err);
+}
+
+void merak_float_file_destroy(struct merak_float_file *file)
+{
+    if (file == NULL)
+        return;
+    if (file->fd >= 0)
+        close(file->fd);
+    if (file->tmp != NULL)
+        (void)unlink(file->tmp);
+    free(file->block);
+    free(file->tmp);
+    free(file->path);
+    free(file);
+}

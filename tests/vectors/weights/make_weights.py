@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Write small models of Hugging Face's families as transformers saves them.
+
+NAME.config.json, NAME.model.safetensors .. are the files of a folder with a
+model whose weights are random (files of one name would be confused here), and
+NAME.loss is the loss of sample.txt by it: tokens are the text's bytes, cut into
+sequences of 32, computed in float64 from the numbers that are stored.
+Run it in this folder; it needs PyTorch and transformers 5.
+
+    make_weights.py                 write all of them
+    make_weights.py NAME..          write these
+    make_weights.py --same A B      the folders open, and give the same logits
+"""
+
+import glob
+import os
+import shutil
+import sys
+import tempfile
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+T, N = 32, 12  # of a sequence, and sequences
+SHAPE = {"vocab_size": 257, "hidden_size": 16, "intermediate_size": 24,
+         "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "max_position_embeddings": 64,
+         "rms_norm_eps": 1e-5, "pad_token_id": None}
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+# fields of the config, dtype, size of a file at most
+MODELS = {
+    "gpt2": ({"model_type": "gpt2", "vocab_size": 257, "n_embd": 16,
+              "n_layer": 2, "n_head": 4, "n_positions": 64,
+              "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+              "bos_token_id": 256, "eos_token_id": 256}, F32, "50GB"),
+    "llama": ({**SHAPE, "model_type": "llama"}, BF16, "6KB"),
+    "mistral": ({**SHAPE, "model_type": "mistral", "head_dim": 6,
+                 "sliding_window": None}, F16, "50GB"),
+    "qwen2": ({**SHAPE, "model_type": "qwen2", "tie_word_embeddings": True},
+              BF16, "50GB"),
+    "qwen3": ({**SHAPE, "model_type": "qwen3", "head_dim": 6,
+               "tie_word_embeddings": True}, BF16, "50GB"),
+    "phi3": ({**SHAPE, "model_type": "phi3"}, F16, "50GB"),
+    "olmo2": ({**SHAPE, "model_type": "olmo2"}, BF16, "50GB"),
+}
+
+
+def sequences():
+    with open("sample.txt", "rb") as f:
+        ids = torch.tensor(list(f.read()))
+    assert len(ids) == N * T + 1
+    return ids[:-1].reshape(N, T), ids[1:].reshape(N, T)
+
+
+def logits(folder, tokens):
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation="eager").double().eval()
+    with torch.no_grad():
+        return model(tokens).logits
+
+
+def write(name):
+    fields, dtype, most = MODELS[name]
+    torch.manual_seed(7 + len(name))
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p) * (0.2 if p.ndim > 1 else 0.1))
+    tokens, targets = sequences()
+    with tempfile.TemporaryDirectory() as folder:
+        model.to(dtype).save_pretrained(folder, max_shard_size=most)
+        out = logits(folder, tokens)
+        for file in glob.glob(name + ".*"):
+            os.remove(file)
+        for file in os.listdir(folder):
+            if file != "generation_config.json":
+                shutil.copyfile(os.path.join(folder, file), name + "." + file)
+    loss = torch.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]),
+                                             targets.reshape(-1))
+    with open(name + ".loss", "w") as f:
+        f.write("%.9f\n" % loss.item())
+    print(name, loss.item())
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1:2] == ["--same"]:
+        tokens, _ = sequences()
+        a, b = (logits(folder, tokens) for folder in sys.argv[2:4])
+        print("largest difference", (a - b).abs().max().item(), "of",
+              a.abs().max().item())
+        sys.exit(not torch.equal(a, b))
+    for name in sys.argv[1:] or MODELS:
+        write(name)
