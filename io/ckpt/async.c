@@ -53,11 +53,13 @@ struct merak_ckpt_async {
 static enum merak_status do_job(struct merak_ckpt_async *async, enum job job)
 {
     const struct merak_ckpt_save *save = &async->save;
+    const struct merak_ckpt_source source = {.piece = async->piece,
+                                             .end = async->n_pieces};
 
     if (job == JOB_FINISH)
         return merak_ckpt_save_finish(save, &async->err);
     return merak_ckpt_shard_write(save->tmp, save->rank, save->state.step,
-                                  async->piece, async->n_pieces, &async->err);
+                                  &source, &async->err);
 }
 
 static void *work(void *arg)

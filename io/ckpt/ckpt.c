@@ -166,6 +166,15 @@ const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt)
     return &ckpt->mf->state;
 }
 
+const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
+                              struct merak_shape *shape)
+{
+    if (i >= ckpt->mf->n_tensors)
+        return NULL;
+    *shape = ckpt->mf->tensor[i].shape;
+    return ckpt->mf->tensor[i].name;
+}
+
 /* --- reading ----------------------------------------------------------------
  */
 

@@ -22,6 +22,8 @@ struct merak_ckpt_piece {
     float *data;              /* flat_hi - flat_lo elements, contiguous */
 };
 
+enum { MERAK_CKPT_ORIGIN = 512 };
+
 /* What is not a tensor. */
 struct merak_ckpt_state {
     uint64_t step;             /* steps done */
@@ -33,6 +35,9 @@ struct merak_ckpt_state {
     char data_id[65];  /* fingerprint of the data set, or "" */
     char dtype[8];
     int tp, pp, dp; /* of the writer; for people */
+    bool imported;  /* weights from elsewhere: no moments, no data */
+    char init_from[MERAK_CKPT_ORIGIN]; /* where the first weights came from; ""
+                                          from the seed */
 };
 
 /* How the ranks talk during a save; agree as in merak_agree(): all get the
@@ -61,6 +66,22 @@ enum merak_status merak_ckpt_save(const char *run_dir,
                                   int n_pieces, struct merak_ckpt_keep keep,
                                   const struct merak_ckpt_comm *comm,
                                   struct merak_error *err) MERAK_CHECKED;
+
+/* Make pieces[i].data hold the piece, which is then written. */
+typedef enum merak_status (*merak_ckpt_fill_fn)(void *arg, int i,
+                                                struct merak_error *err);
+
+/*
+ * The same by one process that does not have all data at once: pieces may
+ * share memory, and each is filled when its turn comes.
+ *
+ *   first  [n_shards + 1]  shard s gets pieces [first[s], first[s + 1])
+ */
+enum merak_status
+merak_ckpt_write(const char *run_dir, const struct merak_ckpt_state *state,
+                 const struct merak_ckpt_piece *pieces, const int *first,
+                 int n_shards, merak_ckpt_fill_fn fill, void *arg,
+                 struct merak_error *err) MERAK_CHECKED;
 
 /* Does this directory hold a checkpoint's files, whole or not? */
 bool merak_ckpt_is_one(const char *dir);
@@ -125,6 +146,9 @@ enum merak_status merak_ckpt_open_next(const char *run_dir, const char *after,
 void merak_ckpt_close(struct merak_ckpt *ckpt);
 const char *merak_ckpt_path(const struct merak_ckpt *ckpt);
 const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt);
+/* The tensors it has, by name; NULL: there are no more. */
+const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
+                              struct merak_shape *shape);
 /* Fill piece->data from the checkpoint.  Checks the checksum of every shard
  * file it reads from, once.  MERAK_ERR_MISMATCH names a tensor that is absent
  * or of another shape; MERAK_ERR_CORRUPT names shard and tensor. */

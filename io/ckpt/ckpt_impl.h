@@ -183,12 +183,20 @@ merak_ckpt_save_finished(const struct merak_ckpt_save *save,
 
 /* --- files --------------------------------------------------------------- */
 
+/* Pieces [first, end) of a list, and who makes their data; fill NULL: it is
+ * there. */
+struct merak_ckpt_source {
+    const struct merak_ckpt_piece *piece;
+    int first, end;
+    merak_ckpt_fill_fn fill;
+    void *arg;
+};
+
 /* shard-RANK.h5 and shard-RANK.json. */
-enum merak_status merak_ckpt_shard_write(const char *dir, int rank,
-                                         uint64_t step,
-                                         const struct merak_ckpt_piece *pieces,
-                                         int n_pieces,
-                                         struct merak_error *err) MERAK_CHECKED;
+enum merak_status
+merak_ckpt_shard_write(const char *dir, int rank, uint64_t step,
+                       const struct merak_ckpt_source *source,
+                       struct merak_error *err) MERAK_CHECKED;
 enum merak_status
 merak_ckpt_master_write(const char *dir, const struct merak_ckpt_state *state,
                         const struct merak_ckpt_manifest *mf,

@@ -14,6 +14,8 @@
  *   LATEST                the name of the newest, one line; for people and
  *                         scripts, the reader does not need it
  *   OWNER                 the run that saves here now: owner.c
+ *   model/                config.json of what is trained, and what else makes
+ *                         a model folder of a checkpoint: run_model.c
  *
  * The step has at least eight digits.  All checksums are xxh3-128, 32 hex
  * digits, as `xxhsum -H2` prints them.
@@ -34,8 +36,8 @@
  *   format "merak-checkpoint", version 1
  *   merak, hdf5          versions that wrote it, for people
  *   state    { step, consumed_samples, consumed_tokens, seed (text), model_id,
- *              data_id, dtype, tp, pp, dp, seq, global_batch; the last two
- *              came later and may be absent }
+ *              data_id, dtype, tp, pp, dp, seq, global_batch, imported,
+ *              init_from; the last four came later and may be absent }
  *   master   { file, bytes, xxh128 }
  *   shards   [ { file, bytes, xxh128, step,
  *                parts [ { tensor, shape, lo, len, offset (of the dataset's
@@ -351,9 +353,29 @@ static enum merak_status remove_one(const struct merak_ckpt_save *save,
     return rc;
 }
 
-static bool is_kept(const struct merak_ckpt_save *save, uint64_t step)
+/* Was it imported?  Then it is what a user put there, and no save removes
+ * it. */
+static bool is_imported(const struct merak_ckpt_save *save,
+                        const struct merak_ckpt_entry *entry)
 {
-    return save->keep.every > 0 && step % save->keep.every == 0;
+    struct merak_ckpt_manifest *mf = NULL;
+    char path[PATH_MAX];
+    bool imported;
+
+    if (entry->step != 0 ||
+        merak_ckpt_load_manifest(merak_path(path, save->run_dir, entry->name),
+                                 &mf, NULL) != MERAK_OK)
+        return false;
+    imported = mf->state.imported;
+    merak_ckpt_manifest_destroy(mf);
+    return imported;
+}
+
+static bool is_kept(const struct merak_ckpt_save *save,
+                    const struct merak_ckpt_entry *entry)
+{
+    return (save->keep.every > 0 && entry->step % save->keep.every == 0) ||
+           is_imported(save, entry);
 }
 
 /* Remove checkpoints older than the keep-th that can be loaded, but for
@@ -379,7 +401,7 @@ static enum merak_status prune(const struct merak_ckpt_save *save,
             entries[i].step > save->state.step)
             continue;
         if (spare || (save->keep.newest > 0 && good >= save->keep.newest &&
-                      !is_kept(save, entries[i].step))) {
+                      !is_kept(save, &entries[i]))) {
             rc = remove_one(save, &entries[i], err);
         } else if (merak_ckpt_load(
                        merak_path(path, save->run_dir, entries[i].name), &mf,
@@ -516,18 +538,44 @@ enum merak_status merak_ckpt_save(const char *run_dir,
                                   const struct merak_ckpt_comm *comm,
                                   struct merak_error *err)
 {
+    const struct merak_ckpt_source source = {.piece = pieces, .end = n_pieces};
     struct merak_ckpt_save save;
     enum merak_status rc =
         merak_ckpt_save_begin(&save, run_dir, state, keep, comm, err);
 
     if (rc != MERAK_OK)
         return rc;
-    rc = merak_ckpt_shard_write(save.tmp, save.rank, save.state.step, pieces,
-                                n_pieces, err);
+    rc = merak_ckpt_shard_write(save.tmp, save.rank, save.state.step, &source,
+                                err);
     rc = merak_ckpt_save_written(&save, rc, err);
     if (rc != MERAK_OK)
         return rc;
     if (save.rank == 0)
         rc = merak_ckpt_save_finish(&save, err);
     return merak_ckpt_save_finished(&save, rc, err);
+}
+
+enum merak_status merak_ckpt_write(const char *run_dir,
+                                   const struct merak_ckpt_state *state,
+                                   const struct merak_ckpt_piece *pieces,
+                                   const int *first, int n_shards,
+                                   merak_ckpt_fill_fn fill, void *arg,
+                                   struct merak_error *err)
+{
+    const struct merak_ckpt_keep keep_all = {.newest = 0};
+    struct merak_ckpt_save save;
+    enum merak_status rc =
+        merak_ckpt_save_begin(&save, run_dir, state, keep_all, NULL, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    save.ranks = n_shards; /* for whom the entries are merged */
+    for (int s = 0; s < n_shards && rc == MERAK_OK; s++) {
+        const struct merak_ckpt_source source = {pieces, first[s], first[s + 1],
+                                                 fill, arg};
+
+        rc = merak_ckpt_shard_write(save.tmp, s, save.state.step, &source, err);
+    }
+    rc = merak_ckpt_save_written(&save, rc, err);
+    return rc == MERAK_OK ? merak_ckpt_save_finish(&save, err) : rc;
 }

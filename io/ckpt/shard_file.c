@@ -25,13 +25,15 @@
 #define DATASET_OVERHEAD ((size_t)2048 + 4096)
 #define FILE_OVERHEAD ((size_t)65536)
 
-/* A box of a tensor in memory, and where it goes in the file. */
+/* A box of a tensor, of which piece's data it is from byte `at` on, and where
+ * it goes in the file. */
 struct run {
     const char *tensor;
     struct merak_box box;
-    const float *data;
-    size_t bytes;
+    int piece;
+    size_t at, bytes;
     haddr_t offset;
+    char hash[MERAK_HASH_TEXT];
 };
 
 struct shard {
@@ -40,6 +42,7 @@ struct shard {
     char path[PATH_MAX];
     int rank;
     uint64_t step;
+    const struct merak_ckpt_source *source;
     size_t need_bytes;
     struct run *run;
     int n_runs;
@@ -138,6 +141,38 @@ static enum merak_status lay_out(struct shard *shard,
 /* --- writing
  * ------------------------------------------------------------------- */
 
+/* The hash is of the bytes in memory: what reads back otherwise was damaged
+ * on its way. */
+static enum merak_status write_run(const struct shard *shard, int disk,
+                                   struct run *run, struct merak_error *err)
+{
+    const char *data = (const char *)shard->source->piece[run->piece].data;
+
+    merak_hash(data + run->at, run->bytes, run->hash);
+    return merak_file_write_at(disk, shard->path, data + run->at, run->bytes,
+                               run->offset, err);
+}
+
+/* The runs of a piece stand together. */
+static enum merak_status write_runs(struct shard *shard, int disk,
+                                    struct merak_error *err)
+{
+    const struct merak_ckpt_source *source = shard->source;
+    enum merak_status rc = MERAK_OK;
+    int filled = -1;
+
+    for (int i = 0; i < shard->n_runs && rc == MERAK_OK; i++) {
+        struct run *run = &shard->run[i];
+
+        if (source->fill != NULL && run->piece != filled)
+            rc = source->fill(source->arg, run->piece, err);
+        filled = run->piece;
+        if (rc == MERAK_OK)
+            rc = write_run(shard, disk, run, err);
+    }
+    return rc;
+}
+
 static enum merak_status write_h5(struct shard *shard, struct merak_error *err)
 {
     struct merak_h5_stage stage;
@@ -145,10 +180,8 @@ static enum merak_status write_h5(struct shard *shard, struct merak_error *err)
 
     if (rc == MERAK_OK)
         rc = merak_h5_copy_out(&stage, shard->path, err);
-    for (int i = 0; i < shard->n_runs && rc == MERAK_OK; i++)
-        rc =
-            merak_file_write_at(stage.disk, shard->path, shard->run[i].data,
-                                shard->run[i].bytes, shard->run[i].offset, err);
+    if (rc == MERAK_OK)
+        rc = write_runs(shard, stage.disk, err);
     if (rc == MERAK_OK)
         rc = merak_h5_sync(&stage, shard->path, err);
     merak_h5_unstage(&stage);
@@ -165,19 +198,16 @@ static json_t *part_json(const char *tensor, const struct merak_box *box,
                      (json_int_t)offset, "xxh128", hash);
 }
 
-/* Hashes are of the bytes in memory: what reads back otherwise was damaged
- * on its way. */
 static json_t *parts_json(const struct shard *shard)
 {
     json_t *parts = json_array();
 
     for (int i = 0; i < shard->n_runs; i++) {
         const struct run *run = &shard->run[i];
-        char hash[MERAK_HASH_TEXT];
 
-        merak_hash(run->data, run->bytes, hash);
         if (json_array_append_new(parts, part_json(run->tensor, &run->box,
-                                                   run->offset, hash)) != 0) {
+                                                   run->offset, run->hash)) !=
+            0) {
             json_decref(parts);
             return NULL;
         }
@@ -240,32 +270,37 @@ static bool has_space(const struct shard *shard)
 }
 
 static enum merak_status take_pieces(struct shard *shard,
-                                     const struct merak_ckpt_piece *pieces,
-                                     int n_pieces, struct merak_error *err)
+                                     struct merak_error *err)
 {
-    size_t most = (size_t)n_pieces * MERAK_FLAT_BOXES + 1;
+    const struct merak_ckpt_source *source = shard->source;
+    size_t n_pieces = (size_t)(source->end - source->first);
+    size_t most = n_pieces * MERAK_FLAT_BOXES + 1;
     struct merak_box boxes[MERAK_FLAT_BOXES];
 
     shard->run = calloc(most, sizeof(*shard->run));
     if (shard->run == NULL)
         return merak_fail_nomem(err, most * sizeof(*shard->run));
     shard->need_bytes = FILE_OVERHEAD;
-    for (int i = 0; i < n_pieces; i++) {
-        enum merak_status rc = merak_ckpt_piece_check(&pieces[i], err);
-        const float *data = pieces[i].data;
+    for (int i = source->first; i < source->end; i++) {
+        const struct merak_ckpt_piece *piece = &source->piece[i];
+        enum merak_status rc = merak_ckpt_piece_check(piece, err);
+        size_t at = 0;
         int n;
 
         if (rc != MERAK_OK)
             return rc;
-        n = merak_ckpt_piece_boxes(&pieces[i], boxes);
+        n = merak_ckpt_piece_boxes(piece, boxes);
         for (int k = 0; k < n; k++) {
-            size_t count = merak_box_count(&boxes[k]);
+            size_t bytes = merak_box_count(&boxes[k]) * sizeof(*piece->data);
 
-            shard->run[shard->n_runs++] =
-                (struct run){pieces[i].name, boxes[k], data,
-                             count * sizeof(*data), HADDR_UNDEF};
-            shard->need_bytes += DATASET_OVERHEAD + count * sizeof(*data);
-            data += count;
+            shard->run[shard->n_runs++] = (struct run){.tensor = piece->name,
+                                                       .box = boxes[k],
+                                                       .piece = i,
+                                                       .at = at,
+                                                       .bytes = bytes,
+                                                       .offset = HADDR_UNDEF};
+            shard->need_bytes += DATASET_OVERHEAD + bytes;
+            at += bytes;
         }
     }
     return MERAK_OK;
@@ -273,15 +308,16 @@ static enum merak_status take_pieces(struct shard *shard,
 
 enum merak_status merak_ckpt_shard_write(const char *dir, int rank,
                                          uint64_t step,
-                                         const struct merak_ckpt_piece *pieces,
-                                         int n_pieces, struct merak_error *err)
+                                         const struct merak_ckpt_source *source,
+                                         struct merak_error *err)
 {
-    struct shard shard = {.dir = dir, .rank = rank, .step = step};
+    struct shard shard = {
+        .dir = dir, .rank = rank, .step = step, .source = source};
     enum merak_status rc;
 
     snprintf(shard.name, sizeof(shard.name), "shard-%05d.h5", rank);
     merak_path(shard.path, dir, shard.name);
-    rc = take_pieces(&shard, pieces, n_pieces, err);
+    rc = take_pieces(&shard, err);
     if (rc == MERAK_OK && !has_space(&shard))
         rc = MERAK_ERR_NOSPACE;
     if (rc == MERAK_OK)
