@@ -14,7 +14,7 @@ MERAK_DIMS(gelu, "x=c:* > y=c:*")
 MERAK_DIMS(gelu_dx, "dy=c:* x=c:* > dx=c:*")
 MERAK_DIMS(swiglu, "gate=c:* up=c:* > y=c:*")
 MERAK_DIMS(swiglu_dx, "dy=c:* gate=c:* up=c:* > dgate=c:* dup=c:*")
-MERAK_DIMS(softcap_dx, "dy=c:* y=c:* > dx=c:*")
+MERAK_DIMS(softcap_dx, "dy=c:btv y=c:btv > dx=c:btv")
 
 /* A tanh or an exponential counts as one. */
 MERAK_COST(gelu, 9)
@@ -37,7 +37,7 @@ MERAK_COST(rope, 3)
         sig->linear = true;                                   \
     }
 
-#define SOFTCAP "x=c:* > y=c:*"
+#define SOFTCAP "x=c:btv > y=c:btv" /* a vocabulary may be cut unevenly */
 #define ADD "a=c:* b=c:* > y=c:*"
 #define CONVERT "x=a:* > y=a:*"
 #define DROPOUT "x=c:* > y=c:*"
