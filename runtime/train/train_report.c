@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MIB (1024.0 * 1024.0)
@@ -197,6 +198,38 @@ void merak_report_step(const struct merak_trainer *t, double loss, double norm,
                tokens_per_step(t) / step_s, (int)eta / 60, (int)eta % 60);
 }
 
+/* Of a step, and what it is of the device's peak; 0 where nothing says that. */
+static double flops_per_s(const struct merak_trainer *t, double step_s,
+                          double *mfu_p)
+{
+    double peak =
+        t->opt.device == NULL ? 0 : t->device.peak_flops_per_s[t->plan.dtype];
+    double rate = merak_graph_flops(t->sharded->graph) *
+                  (double)t->plan.microbatches * t->plan.dp / step_s;
+
+    *mfu_p = peak > 0 ? rate / peak / t->program->ranks : 0;
+    return rate;
+}
+
+/* What is about the process that writes, and the time of day. */
+static void write_usage(struct merak_trainer *t, double step_s)
+{
+    double mfu, rate = flops_per_s(t, step_s, &mfu);
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    fprintf(t->metrics,
+            ", \"time\": %lld.%03ld, \"elapsed_s\": %.3f, \"tokens\": %" PRIu64
+            ", \"flops_per_s\": %.6g",
+            (long long)now.tv_sec, now.tv_nsec / 1000000,
+            (double)(merak_clock_ns() - t->start_ns) * 1e-9, t->tokens, rate);
+    if (mfu > 0)
+        fprintf(t->metrics, ", \"mfu\": %.6g", mfu);
+    fprintf(t->metrics, ", \"memory_bytes\": %zu, \"memory_peak_bytes\": %zu",
+            merak_resident_kib("VmRSS:") * 1024,
+            merak_resident_kib("VmHWM:") * 1024);
+}
+
 enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
                                        double norm, float lr, double step_s,
                                        const double *valid_loss,
@@ -210,6 +243,7 @@ enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
             ", \"step_s\": %.6f, \"tokens_per_s\": %.1f",
             t->step, loss, norm, (double)lr, t->consumed, step_s,
             tokens_per_step(t) / step_s);
+    write_usage(t, step_s);
     if (valid_loss != NULL)
         fprintf(t->metrics, ", \"valid_loss\": %.17g", *valid_loss);
     fputs("}\n", t->metrics);
