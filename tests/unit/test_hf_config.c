@@ -565,6 +565,22 @@ static void only_matrices_decay(void **state)
     merak_model_destroy(m);
 }
 
+/* Gemma's embeddings are multiplied by the root of their width, as the compute
+ * dtype has it: 59.87 is 59.75 in bf16. */
+static void embeddings_are_scaled_as_rounded(void **state)
+{
+    const struct merak_graph *graph;
+    char text[sizeof(GEMMA2)] = GEMMA2;
+    struct merak_model *m;
+
+    (void)state;
+    memcpy(strstr(text, "2304"), "3584", 4);
+    graph = describe(text, 64, &m);
+    assert_string_equal(graph->node[0]->op->name, "embedding");
+    assert_true(graph->node[0]->attrs.f[0] == 59.75);
+    merak_model_destroy(m);
+}
+
 /*
  * 6 N T for the N elements of matrices that tokens are multiplied by, and
  * 7 T^2 C a layer for causal attention (2 products forward and 5 backward);
@@ -638,6 +654,7 @@ int main(void)
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(models_have_as_many_parameters_as_published),
         cmocka_unit_test(only_matrices_decay),
+        cmocka_unit_test(embeddings_are_scaled_as_rounded),
         cmocka_unit_test(flops_follow_the_closed_form),
         cmocka_unit_test(flops_of_windows_are_fewer),
         cmocka_unit_test(a_sequence_longer_than_the_model_is_refused),
