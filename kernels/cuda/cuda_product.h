@@ -27,8 +27,8 @@ struct merak_cuda_matrix {
  * A and B have one dtype; D has it too, or is f32.  Sums are f32 and are
  * rounded once; f32 operands are multiplied as f32 (no TF32).
  *
- * Rows begin at multiples of 16 bytes, if `data` does, wherever all are bf16:
- * callers stage what does not (a vocabulary of 50257).
+ * Rows of bf16 matrices are multiples of 16 bytes apart: callers stage those
+ * that are not (logits of a vocabulary of 50257).
  */
 struct merak_cuda_product {
     size_t m, n, k; /* none is 0 */

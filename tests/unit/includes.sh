@@ -19,6 +19,7 @@ kernels/ref             base kernels
 kernels/cpu             base include/merak kernels
 kernels/emu             kernels
 kernels/fake            base kernels
+kernels/cuda            base include/merak kernels
 partitioner/graph       base include/merak
 partitioner/layout      base include/merak partitioner/graph
 partitioner/order       base include/merak partitioner/layout

@@ -366,7 +366,7 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
 
 static void start(struct kc *c, const char *op, int n_in, int n_out)
 {
-    *c = (struct kc){.guard = 0xA5};
+    *c = (struct kc){.guard = 0xA5, .poison = 0xFF};
     memcpy(c->op, op, KC_NAME);
     c->call.n_in = n_in;
     c->call.n_out = n_out;
@@ -470,7 +470,11 @@ static const struct merak_backend *find_backend(const char *name)
 
 void kc_run(struct kc *c, const char *backend)
 {
-    const struct merak_backend *b = find_backend(backend);
+    kc_run_on(c, find_backend(backend));
+}
+
+void kc_run_on(struct kc *c, const struct merak_backend *b)
+{
     const struct merak_kernel *k;
     struct merak_error err = {.text = ""};
     enum merak_status rc;
@@ -484,10 +488,11 @@ void kc_run(struct kc *c, const char *backend)
     bytes = (bytes + 63) / 64 * 64;
     c->call.scratch = aligned_alloc(64, bytes + GUARD_BYTES);
     assert_non_null(c->call.scratch);
-    memset(c->call.scratch, c->guard, bytes + GUARD_BYTES);
+    memset(c->call.scratch, c->poison, bytes);
+    memset((char *)c->call.scratch + bytes, c->guard, GUARD_BYTES);
     rc = k->fn(&c->call, &err);
     if (rc != MERAK_OK)
-        print_error("%s/%s: %s\n", backend, c->op, err.text);
+        print_error("%s/%s: %s\n", b->name, c->op, err.text);
     assert_int_equal(rc, MERAK_OK);
     check_guard((char *)c->call.scratch + bytes, c->guard);
     free(c->call.scratch);

@@ -54,7 +54,8 @@ struct kc {
     struct merak_attrs attrs;
     struct merak_step step;
     char op[KC_NAME];
-    unsigned char guard; /* what the bytes behind each operand hold */
+    unsigned char guard;  /* what the bytes behind each operand hold */
+    unsigned char poison; /* what scratch begins as: NaNs */
 };
 
 /* Rows of every forward op at a size: 0 is smallest.  Returns how many. */
@@ -75,6 +76,8 @@ void kc_copy(struct kc *to, const struct kc *from);
 /* Run under a backend; fails the test if the kernel fails or writes past an
  * operand or its scratch. */
 void kc_run(struct kc *c, const char *backend);
+/* The same, of a backend that need not be registered. */
+void kc_run_on(struct kc *c, const struct merak_backend *backend);
 
 size_t kc_count(const struct kc *c, int operand);
 double kc_get(const struct kc *c, int operand, size_t i);

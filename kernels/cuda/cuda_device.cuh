@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cuda/cuda_device.cuh - what the kernels share: launches, memory in
+ * 16-byte pieces, sums over warps and blocks
+ */
+#ifndef MERAK_KERNELS_CUDA_CUDA_DEVICE_CUH
+#define MERAK_KERNELS_CUDA_CUDA_DEVICE_CUH
+
+#ifndef __CUDACC__
+#include "kernels/cuda/cuda_sim.h"
+#endif
+
+#include "kernels/cuda/cuda_math.h"
+
+extern "C" {
+#include "base/error.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/geometry.h"
+}
+
+#define WARP 32
+#define ALL_LANES 0xffffffffu
+
+/* --- launches --------------------------------------------------------------
+ */
+
+#ifdef __CUDACC__
+#define MERAK_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
+
+/* The shared memory that the launch asked for. */
+static __device__ __forceinline__ void *dynamic_shared()
+{
+    extern __shared__ uint4 merak_dynamic_shared[];
+
+    return merak_dynamic_shared;
+}
+#else
+static inline void *dynamic_shared()
+{
+    return merak_sim_dynamic_shared();
+}
+#endif
+
+template <typename T> struct merak_same {
+    typedef T type;
+};
+
+/* How a kernel is launched. */
+struct merak_launch {
+    const char *name; /* the op's, for errors */
+    dim3 grid, block;
+    size_t shared_bytes;
+};
+
+#ifdef __CUDACC__
+#define MERAK_STATIC_SHARED ((size_t)48 << 10) /* more is to be asked for */
+
+template <typename... P>
+static enum merak_status launch(const struct merak_cuda_context *cx,
+                                const merak_launch &how,
+                                struct merak_error *err, void (*kernel)(P...),
+                                typename merak_same<P>::type... args)
+{
+    /* a kernel without arguments has an array all the same */
+    void *list[sizeof...(P) + 1] = {
+        const_cast<void *>(static_cast<const void *>(&args))..., nullptr};
+    const void *entry = reinterpret_cast<const void *>(kernel);
+    cudaError_t rc = cudaSuccess;
+
+    if (how.grid.x == 0 || how.grid.y == 0 || how.grid.z == 0)
+        return MERAK_OK;
+    if (how.shared_bytes > MERAK_STATIC_SHARED)
+        rc = cudaFuncSetAttribute(entry,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  (int)how.shared_bytes);
+    if (rc == cudaSuccess)
+        rc = cudaLaunchKernel(entry, how.grid, how.block, list,
+                              how.shared_bytes, (cudaStream_t)cx->stream);
+    if (rc == cudaSuccess)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_SYSTEM,
+                      "cannot launch the CUDA kernel of op \"%s\": %s",
+                      how.name, cudaGetErrorString(rc));
+}
+
+static inline enum merak_status clear(const struct merak_cuda_context *cx,
+                                      void *to, size_t bytes,
+                                      struct merak_error *err)
+{
+    cudaError_t rc = cudaMemsetAsync(to, 0, bytes, (cudaStream_t)cx->stream);
+
+    if (rc == cudaSuccess)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_SYSTEM,
+                      "cannot clear %zu bytes of the CUDA device: %s", bytes,
+                      cudaGetErrorString(rc));
+}
+#else
+template <typename... P>
+static enum merak_status launch(const struct merak_cuda_context *cx,
+                                const merak_launch &how,
+                                struct merak_error *err, void (*kernel)(P...),
+                                typename merak_same<P>::type... args)
+{
+    auto body = [&]() { kernel(args...); };
+
+    (void)cx;
+    (void)err;
+    merak_sim_launch(
+        how.grid, how.block, how.shared_bytes,
+        [](void *arg) { (*static_cast<decltype(body) *>(arg))(); }, &body);
+    return MERAK_OK;
+}
+
+static inline enum merak_status clear(const struct merak_cuda_context *cx,
+                                      void *to, size_t bytes,
+                                      struct merak_error *err)
+{
+    (void)cx;
+    (void)err;
+    memset(to, 0, bytes);
+    return MERAK_OK;
+}
+#endif
+
+/* e^x, wrong in the last three bits or so: of what becomes bf16. */
+static __device__ __forceinline__ float rough_exp(float x)
+{
+#ifdef __CUDACC__
+    return __expf(x);
+#else
+    return expf(x);
+#endif
+}
+
+MERAK_BOTH size_t ceil_div(size_t n, size_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* The number of this thread in a grid of one dimension, and all of them. */
+static __device__ __forceinline__ size_t grid_thread()
+{
+    return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+static __device__ __forceinline__ size_t grid_threads()
+{
+    return (size_t)gridDim.x * blockDim.x;
+}
+
+/* For loops over items whose threads each take every so-manieth. */
+#define MAP_THREADS 256
+#define MAP_BLOCKS 4096
+
+static inline merak_launch map_launch(const char *name, size_t items)
+{
+    size_t blocks = ceil_div(items, MAP_THREADS);
+
+    return merak_launch{
+        name, dim3((unsigned)(blocks < MAP_BLOCKS ? blocks : MAP_BLOCKS)),
+        dim3(MAP_THREADS), 0};
+}
+
+/* MERAK_ERR_UNSUPPORTED unless operand o is f32 or bf16 (f32 alone if
+ * `wide`). */
+static inline enum merak_status
+check_dtype(const struct merak_kernel_call *call, int o, bool wide,
+            struct merak_error *err)
+{
+    enum merak_dtype d = call->operand[o].dtype;
+
+    if (d == MERAK_F32 || (d == MERAK_BF16 && !wide))
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                      "the cuda backend computes in f32 and bf16, not in %s",
+                      merak_dtype_name(d));
+}
+
+/* 32 bits of memory that has other types in it. */
+typedef unsigned merak_word __attribute__((may_alias));
+
+/* --- memory in pieces ------------------------------------------------------
+ */
+
+/* Elements of a 16-byte piece. */
+template <typename T> struct merak_piece {
+    enum { N = 16 / sizeof(T) };
+};
+
+static inline bool is_aligned(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
+static __device__ __forceinline__ void unpack(const uint4 &raw, float (&x)[4])
+{
+    x[0] = __uint_as_float(raw.x);
+    x[1] = __uint_as_float(raw.y);
+    x[2] = __uint_as_float(raw.z);
+    x[3] = __uint_as_float(raw.w);
+}
+
+static __device__ __forceinline__ void unpack2(unsigned two, float *x)
+{
+    x[0] = __uint_as_float(two << 16);
+    x[1] = __uint_as_float(two & 0xffff0000u);
+}
+
+static __device__ __forceinline__ void unpack(const uint4 &raw, float (&x)[8])
+{
+    unpack2(raw.x, x);
+    unpack2(raw.y, x + 2);
+    unpack2(raw.z, x + 4);
+    unpack2(raw.w, x + 6);
+}
+
+static __device__ __forceinline__ unsigned pack2(const float *x)
+{
+    return (unsigned)to_bf16_bits(x[0]) | (unsigned)to_bf16_bits(x[1]) << 16;
+}
+
+static __device__ __forceinline__ uint4 pack(const float (&x)[4])
+{
+    uint4 raw;
+
+    raw.x = __float_as_uint(x[0]);
+    raw.y = __float_as_uint(x[1]);
+    raw.z = __float_as_uint(x[2]);
+    raw.w = __float_as_uint(x[3]);
+    return raw;
+}
+
+static __device__ __forceinline__ uint4 pack(const float (&x)[8])
+{
+    uint4 raw;
+
+    raw.x = pack2(x);
+    raw.y = pack2(x + 2);
+    raw.z = pack2(x + 4);
+    raw.w = pack2(x + 6);
+    return raw;
+}
+
+/* Elements p[0 .. N), of which `left` are there; zeros for the others.
+ * `whole`: p is on a 16-byte boundary if left >= N. */
+template <typename T, int N>
+static __device__ __forceinline__ void read(const T *p, size_t left, bool whole,
+                                            float (&x)[N])
+{
+    constexpr int PIECE = merak_piece<T>::N;
+
+    if constexpr (N % PIECE == 0) {
+        if (whole && left >= N) {
+#pragma unroll
+            for (int i = 0; i < N; i += PIECE)
+                unpack(*reinterpret_cast<const uint4 *>(p + i),
+                       *reinterpret_cast<float(*)[PIECE]>(&x[i]));
+            return;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = (size_t)i < left ? to_f32(p[i]) : 0.0f;
+}
+
+template <typename T, int N>
+static __device__ __forceinline__ void write(T *p, size_t left, bool whole,
+                                             const float (&x)[N])
+{
+    constexpr int PIECE = merak_piece<T>::N;
+
+    if constexpr (N % PIECE == 0) {
+        if (whole && left >= N) {
+#pragma unroll
+            for (int i = 0; i < N; i += PIECE)
+                *reinterpret_cast<uint4 *>(p + i) =
+                    pack(*reinterpret_cast<const float(*)[PIECE]>(&x[i]));
+            return;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if ((size_t)i < left)
+            from_f32(&p[i], x[i]);
+}
+
+/* --- sums in a fixed order -------------------------------------------------
+ */
+
+/* Every lane gets the same bits: a pair's sum is the same from both sides. */
+template <typename T> static __device__ __forceinline__ T warp_sum(T x)
+{
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2)
+        x += __shfl_xor_sync(ALL_LANES, x, d);
+    return x;
+}
+
+static __device__ __forceinline__ float warp_max(float x)
+{
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2)
+        x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, d));
+    return x;
+}
+
+/* Sum of the THREADS threads (a warp, or the whole block) that share a row;
+ * all of the block's threads take part. */
+template <int THREADS, typename T>
+static __device__ __forceinline__ T row_sum(T x)
+{
+    x = warp_sum(x);
+    if constexpr (THREADS > WARP) {
+        MERAK_SHARED(T, part, [THREADS / WARP]);
+
+        __syncthreads(); /* the sum before has been read */
+        if (threadIdx.x % WARP == 0)
+            part[threadIdx.x / WARP] = x;
+        __syncthreads();
+        x = part[0];
+#pragma unroll
+        for (int w = 1; w < THREADS / WARP; w++)
+            x += part[w];
+    }
+    return x;
+}
+
+template <int THREADS> static __device__ __forceinline__ float row_max(float x)
+{
+    x = warp_max(x);
+    if constexpr (THREADS > WARP) {
+        MERAK_SHARED(float, part, [THREADS / WARP]);
+
+        __syncthreads();
+        if (threadIdx.x % WARP == 0)
+            part[threadIdx.x / WARP] = x;
+        __syncthreads();
+        x = part[0];
+#pragma unroll
+        for (int w = 1; w < THREADS / WARP; w++)
+            x = fmaxf(x, part[w]);
+    }
+    return x;
+}
+
+/* Rows that are shared by warps (short ones) or blocks (long ones). */
+#define ROW_BLOCK 256
+#define LONG_ROW 2048 /* elements; a warp takes shorter ones */
+
+static inline merak_launch row_launch(const char *name, size_t rows,
+                                      int threads)
+{
+    return merak_launch{
+        name, dim3((unsigned)ceil_div(rows * (size_t)threads, ROW_BLOCK)),
+        dim3(ROW_BLOCK), 0};
+}
+
+#endif

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_embed.cu - token and position embeddings, rotary positions */
+#include "config.h"
+
+#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/cuda_ids.cuh"
+#include "kernels/cuda/cuda_kernels.h"
+
+extern "C" {
+#include "kernels/rope.h"
+}
+
+/* --- tokens ----------------------------------------------------------------
+ */
+
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    gather_rows(merak_ids ids, const T *table, T *y, size_t n, size_t C,
+                float scale, bool whole)
+{
+    constexpr int N = merak_piece<T>::N;
+    size_t pieces = (C + N - 1) / N;
+
+    for (size_t k = grid_thread(); k < n * pieces; k += grid_threads()) {
+        size_t i = k / pieces, at = k % pieces * N;
+        size_t row = local_id(ids, i);
+        float v[N] = {};
+
+        if (row < ids.here)
+            read(table + row * C + at, C - at, whole, v);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            v[j] *= scale;
+        write(y + i * C + at, C - at, whole, v);
+    }
+}
+
+/* What rows are multiplied by. */
+static float scale_of(const struct merak_kernel_call *call)
+{
+    return call->attrs->f[0] > 0 ? (float)call->attrs->f[0] : 1;
+}
+
+template <typename T>
+static enum merak_status gather(const struct merak_kernel_call *call,
+                                struct merak_error *err)
+{
+    const struct merak_operand *table = &call->operand[1];
+    const T *from = static_cast<const T *>(table->data);
+    T *to = static_cast<T *>(merak_call_out(call, 0)->data);
+    size_t C = merak_local_last(table), N = merak_piece<T>::N;
+    size_t n = merak_local_count(&call->operand[0]);
+
+    return launch(
+        merak_cuda_context_of(call),
+        map_launch("embedding", n * ceil_div(C, N)), err, gather_rows<T>,
+        view_ids(call, 0, table, 0, MERAK_CUDA_FAULT_TOKEN), from, to, n, C,
+        scale_of(call), C % N == 0 && is_aligned(from) && is_aligned(to));
+}
+
+CUDA_KERNEL(embedding)
+{
+    enum merak_status rc = check_dtype(call, 1, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return call->operand[1].dtype == MERAK_BF16 ? gather<merak_bf16>(call, err)
+                                                : gather<float>(call, err);
+}
+
+/*
+ * The table's gradient, of rows that occur and no others: tokens are sorted
+ * by (row, position), and whoever stands first in a row's segment adds up the
+ * segment in order.  So a row's bits do not depend on the device, and equal
+ * those of a sum in order of positions.
+ */
+#define SORT_THREADS 128
+#define SORT_TILE 1024
+
+#define NO_ROW 0xffffffffu
+
+/* Each token's place is the number of those before it: n^2 comparisons, which
+ * for 16k tokens take less than sorting in passes would to launch. */
+static __global__ void __launch_bounds__(SORT_THREADS)
+    sort_tokens(merak_ids ids, size_t skip, uint32_t n, uint32_t *row_at,
+                uint32_t *token_at)
+{
+    MERAK_SHARED(uint32_t, tile, [SORT_TILE]);
+    uint32_t i = blockIdx.x * SORT_THREADS + threadIdx.x, mine = NO_ROW;
+    uint32_t before = 0;
+
+    if (i < n) {
+        size_t row = local_id(ids, i);
+
+        mine = row < ids.here && row + ids.lo != skip ? (uint32_t)row : NO_ROW;
+    }
+    for (uint32_t from = 0; from < n; from += SORT_TILE) {
+        uint32_t held = n - from < SORT_TILE ? n - from : SORT_TILE;
+
+        __syncthreads();
+        for (uint32_t k = threadIdx.x; k < held; k += SORT_THREADS) {
+            size_t row = quiet_local_id(ids, from + k);
+
+            tile[k] =
+                row < ids.here && row + ids.lo != skip ? (uint32_t)row : NO_ROW;
+        }
+        __syncthreads();
+#pragma unroll 8
+        for (uint32_t k = 0; k < held; k++)
+            before += tile[k] < mine || (tile[k] == mine && from + k < i);
+    }
+    if (i < n) {
+        row_at[before] = mine;
+        token_at[before] = i;
+    }
+}
+
+/* Block (s, y): the segment that starts at sorted place s, if one does;
+ * pieces y, y + gridDim.y, .. of its columns a thread. */
+template <typename T>
+static __global__ void __launch_bounds__(SORT_THREADS)
+    add_segments(const uint32_t *row_at, const uint32_t *token_at, uint32_t n,
+                 const T *dy, float *dw, size_t C, float scale, bool whole)
+{
+    constexpr int N = merak_piece<T>::N;
+    uint32_t start = blockIdx.x, row = row_at[start], end = start + 1;
+    size_t at = ((size_t)blockIdx.y * SORT_THREADS + threadIdx.x) * N;
+    float sum[N];
+
+    if (row == NO_ROW || (start > 0 && row_at[start - 1] == row) || at >= C)
+        return;
+    while (end < n && row_at[end] == row)
+        end++;
+    read(dw + row * C + at, C - at, whole, sum);
+#pragma unroll 4
+    for (uint32_t s = start; s < end; s++) {
+        float v[N];
+
+        read(dy + token_at[s] * C + at, C - at, whole, v);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            sum[i] += scale * v[i];
+    }
+    write(dw + row * C + at, C - at, whole, sum);
+}
+
+CUDA_SCRATCH(embedding_dw)
+{
+    return merak_local_count(&call->operand[0]) * 2 * sizeof(uint32_t);
+}
+
+template <typename T>
+static enum merak_status scatter(const struct merak_kernel_call *call,
+                                 uint32_t n, struct merak_error *err)
+{
+    const struct merak_cuda_context *cx = merak_cuda_context_of(call);
+    const struct merak_operand *dw = merak_call_out(call, 0);
+    const T *dy = static_cast<const T *>(call->operand[1].data);
+    float *to = static_cast<float *>(dw->data);
+    uint32_t *row_at = static_cast<uint32_t *>(call->scratch);
+    size_t C = merak_local_last(dw), N = merak_piece<T>::N;
+    size_t skip = (size_t)call->attrs->i[1] - 1; /* none: no row is that */
+    enum merak_status rc;
+
+    rc = launch(
+        cx,
+        merak_launch{"embedding_dw", dim3((unsigned)ceil_div(n, SORT_THREADS)),
+                     dim3(SORT_THREADS), 0},
+        err, sort_tokens, view_ids(call, 0, dw, 0, MERAK_CUDA_FAULT_TOKEN),
+        skip, n, row_at, row_at + n);
+    if (rc != MERAK_OK)
+        return rc;
+    return launch(cx,
+                  merak_launch{"embedding_dw",
+                               dim3(n, (unsigned)ceil_div(C, SORT_THREADS * N)),
+                               dim3(SORT_THREADS), 0},
+                  err, add_segments<T>, row_at, row_at + n, n, dy, to, C,
+                  scale_of(call),
+                  C % N == 0 && is_aligned(dy) && is_aligned(to));
+}
+
+CUDA_KERNEL(embedding_dw)
+{
+    const struct merak_operand *dw = merak_call_out(call, 0);
+    size_t n = merak_local_count(&call->operand[0]);
+    enum merak_status rc = check_dtype(call, 1, false, err);
+
+    if (rc == MERAK_OK && n >= NO_ROW / 2)
+        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                        "embedding_dw of %zu tokens: the cuda backend sorts "
+                        "up to 2^31 at once; use smaller micro-batches",
+                        n);
+    if (rc == MERAK_OK && !call->accumulate)
+        rc = clear(merak_cuda_context_of(call), dw->data,
+                   merak_local_count(dw) * sizeof(float), err);
+    if (rc != MERAK_OK)
+        return rc;
+    return call->operand[1].dtype == MERAK_BF16
+               ? scatter<merak_bf16>(call, (uint32_t)n, err)
+               : scatter<float>(call, (uint32_t)n, err);
+}
+
+/* --- positions -------------------------------------------------------------
+ */
+
+struct merak_positions {
+    size_t B, T, C, t0, rows; /* t0: first global position; rows: of table */
+    bool whole, accumulate;
+};
+
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    add_positions(merak_positions p, const T *x, const T *table, T *y)
+{
+    constexpr int N = merak_piece<T>::N;
+    size_t pieces = (p.C + N - 1) / N;
+
+    for (size_t k = grid_thread(); k < p.B * p.T * pieces;
+         k += grid_threads()) {
+        size_t i = k / pieces, at = k % pieces * N, left = p.C - at;
+        float v[N], w[N];
+
+        read(x + i * p.C + at, left, p.whole, v);
+        read(table + (p.t0 + i % p.T) * p.C + at, left, p.whole, w);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            v[j] += w[j];
+        write(y + i * p.C + at, left, p.whole, v);
+    }
+}
+
+/* Row r of the gradient: the sum over the batch at position r. */
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    sum_positions(merak_positions p, const T *dy, float *dw)
+{
+    constexpr int N = merak_piece<T>::N;
+    size_t pieces = (p.C + N - 1) / N;
+
+    for (size_t k = grid_thread(); k < p.rows * pieces; k += grid_threads()) {
+        size_t r = k / pieces, at = k % pieces * N, left = p.C - at;
+        float sum[N] = {}, v[N];
+
+        for (size_t b = 0; r >= p.t0 && r - p.t0 < p.T && b < p.B; b++) {
+            read(dy + (b * p.T + r - p.t0) * p.C + at, left, p.whole, v);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                sum[j] += v[j];
+        }
+        if (p.accumulate) {
+            read(dw + r * p.C + at, left, p.whole, v);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                sum[j] += v[j];
+        }
+        write(dw + r * p.C + at, left, p.whole, sum);
+    }
+}
+
+static merak_positions view_positions(const struct merak_kernel_call *call,
+                                      const struct merak_operand *table)
+{
+    const struct merak_operand *x = &call->operand[0];
+    size_t N = 16 / merak_dtype_bytes(x->dtype);
+    merak_positions p = {};
+
+    p.B = x->local.dim[0];
+    p.T = x->local.dim[1];
+    p.C = x->local.dim[2];
+    p.t0 = x->lo[1];
+    p.rows = table->local.dim[0];
+    p.accumulate = call->accumulate;
+    p.whole = p.C % N == 0;
+    for (int o = 0; o < call->n_in + call->n_out; o++)
+        p.whole = p.whole && is_aligned(call->operand[o].data);
+    return p;
+}
+
+template <typename T>
+static enum merak_status position(const struct merak_kernel_call *call,
+                                  struct merak_error *err)
+{
+    const struct merak_operand *op = call->operand;
+    merak_positions p = view_positions(call, &op[1]);
+
+    return launch(merak_cuda_context_of(call),
+                  map_launch("add_position",
+                             p.B * p.T * ceil_div(p.C, merak_piece<T>::N)),
+                  err, add_positions<T>, p, static_cast<const T *>(op[0].data),
+                  static_cast<const T *>(op[1].data),
+                  static_cast<T *>(op[2].data));
+}
+
+CUDA_KERNEL(add_position)
+{
+    enum merak_status rc = check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return call->operand[0].dtype == MERAK_BF16
+               ? position<merak_bf16>(call, err)
+               : position<float>(call, err);
+}
+
+template <typename T>
+static enum merak_status position_dw(const struct merak_kernel_call *call,
+                                     struct merak_error *err)
+{
+    const struct merak_operand *dw = merak_call_out(call, 0);
+    merak_positions p = view_positions(call, dw);
+
+    return launch(merak_cuda_context_of(call),
+                  map_launch("add_position_dw",
+                             p.rows * ceil_div(p.C, merak_piece<T>::N)),
+                  err, sum_positions<T>, p,
+                  static_cast<const T *>(call->operand[0].data),
+                  static_cast<float *>(dw->data));
+}
+
+CUDA_KERNEL(add_position_dw)
+{
+    enum merak_status rc = check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return call->operand[0].dtype == MERAK_BF16
+               ? position_dw<merak_bf16>(call, err)
+               : position_dw<float>(call, err);
+}
+
+/* --- rotary positions ------------------------------------------------------
+ */
+
+#define ROPE_PAIRS 128 /* of channels, a launch; their speeds go along */
+#define ROPE_THREADS 128
+
+struct merak_rope {
+    size_t T, inner, D, t0, first; /* first: pair of this launch */
+    unsigned pairs;
+    double amplitude, sign;
+    double radians[ROPE_PAIRS]; /* from a position to the next */
+};
+
+/* Block (t, b): all heads of a position.  Angles are f64, as the host's are:
+ * at position 4096 an f32 angle is wrong in its fourth digit. */
+template <typename T>
+static __global__ void __launch_bounds__(ROPE_THREADS)
+    turn_pairs(const __grid_constant__ merak_rope r, const T *x, T *y)
+{
+    MERAK_SHARED(float, cosine, [ROPE_PAIRS]);
+    MERAK_SHARED(float, sine, [ROPE_PAIRS]);
+    size_t t = blockIdx.x, row = (blockIdx.y * r.T + t) * r.inner * r.D;
+
+    for (unsigned i = threadIdx.x; i < r.pairs; i += ROPE_THREADS) {
+        double angle = (double)(r.t0 + t) * r.radians[i];
+
+        cosine[i] = (float)(r.amplitude * cos(angle));
+        sine[i] = (float)(r.sign * r.amplitude * sin(angle));
+    }
+    __syncthreads();
+    for (size_t k = threadIdx.x; k < r.inner * r.pairs; k += ROPE_THREADS) {
+        size_t i = k % r.pairs;
+        size_t at = row + k / r.pairs * r.D + r.first + i;
+        float a = to_f32(x[at]), b = to_f32(x[at + r.D / 2]);
+
+        from_f32(&y[at], a * cosine[i] - b * sine[i]);
+        from_f32(&y[at + r.D / 2], b * cosine[i] + a * sine[i]);
+    }
+}
+
+template <typename T>
+static enum merak_status turn(const struct merak_kernel_call *call,
+                              struct merak_error *err)
+{
+    const struct merak_operand *x = &call->operand[0];
+    enum merak_status rc = MERAK_OK;
+    merak_rope r = {};
+
+    r.T = x->local.dim[1];
+    r.inner = merak_local_span(x, 2, x->local.ndim - 1);
+    r.D = merak_local_last(x);
+    r.t0 = x->lo[1];
+    r.sign = call->attrs->i[0] == 1 ? -1 : 1;
+    r.amplitude = merak_rope_amplitude(call->attrs);
+    for (; rc == MERAK_OK && r.first < r.D / 2; r.first += ROPE_PAIRS) {
+        size_t left = r.D / 2 - r.first;
+
+        r.pairs = (unsigned)(left < ROPE_PAIRS ? left : ROPE_PAIRS);
+        for (unsigned i = 0; i < r.pairs; i++)
+            r.radians[i] = merak_rope_frequency(call->attrs, r.D, r.first + i);
+        rc = launch(merak_cuda_context_of(call),
+                    merak_launch{"rope",
+                                 dim3((unsigned)r.T, (unsigned)x->local.dim[0]),
+                                 dim3(ROPE_THREADS), 0},
+                    err, turn_pairs<T>, r, static_cast<const T *>(x->data),
+                    static_cast<T *>(merak_call_out(call, 0)->data));
+    }
+    return rc;
+}
+
+CUDA_KERNEL(rope)
+{
+    enum merak_status rc = check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return call->operand[0].dtype == MERAK_BF16 ? turn<merak_bf16>(call, err)
+                                                : turn<float>(call, err);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cuda/cuda_ids.cuh - tokens and targets in a vocabulary that may be
+ * cut */
+#ifndef MERAK_KERNELS_CUDA_CUDA_IDS_CUH
+#define MERAK_KERNELS_CUDA_CUDA_IDS_CUH
+
+#include "kernels/cuda/cuda_device.cuh"
+
+struct merak_ids {
+    const int32_t *id;
+    size_t lo, here, all; /* ids [lo, lo + here) of `all` are this shard's */
+    struct merak_cuda_fault *fault;
+    int what; /* MERAK_CUDA_FAULT_* */
+};
+
+/* Operand o of a call, in the vocabulary that runs along dim d of `table`. */
+static inline merak_ids view_ids(const struct merak_kernel_call *call, int o,
+                                 const struct merak_operand *table, int d,
+                                 int what)
+{
+    merak_ids ids = {};
+
+    ids.id = static_cast<const int32_t *>(call->operand[o].data);
+    ids.lo = table->lo[d];
+    ids.here = table->local.dim[d];
+    ids.all = table->full.dim[d];
+    ids.fault = merak_cuda_context_of(call)->fault;
+    ids.what = what;
+    return ids;
+}
+
+/* Where id i stands in this shard; not below `here` if it does not. */
+static __device__ __forceinline__ size_t quiet_local_id(const merak_ids &ids,
+                                                        size_t i)
+{
+    int32_t id = ids.id[i];
+
+    if (id < 0 || (size_t)id < ids.lo)
+        return SIZE_MAX;
+    return (size_t)id - ids.lo;
+}
+
+/* The same, and ids that are in no shard are reported. */
+static __device__ __forceinline__ size_t local_id(const merak_ids &ids,
+                                                  size_t i)
+{
+    int32_t id = ids.id[i];
+
+    if ((id < 0 || (size_t)id >= ids.all) && ids.fault != nullptr) {
+        ids.fault->id = id;
+        ids.fault->vocabulary = ids.all;
+        ids.fault->raised = ids.what;
+    }
+    return quiet_local_id(ids, i);
+}
+
+#endif

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_linear.cu - y = x w' + bias and its gradients: products, and what they
+ * want done before
+ *
+ * The fast kernels of libraries want bf16 rows at multiples of 16 bytes.
+ * Rows that are not (logits of 50257 words) are staged: copied to scratch
+ * with a padded stride, or written there and copied back, some rows at a time
+ * so that scratch stays small.  Nothing padded is ever stored.
+ *
+ * A bias is f32 and enters the sum before it is rounded.  Libraries want it in
+ * the output's type, so for bf16 outputs it is rounded first.
+ */
+#include "config.h"
+
+#include "kernels/cuda/cuda_copy.cuh"
+#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/cuda_kernels.h"
+
+/* Of staged rows, about, and of which number there is a multiple at once. */
+#ifndef MERAK_STAGE_BYTES
+#define MERAK_STAGE_BYTES ((size_t)256 << 20)
+#endif
+#define STAGE_ROWS 128
+
+enum merak_form { FORM_Y, FORM_DX, FORM_DW };
+
+/* x, dx [m, k] are the k side; y, dy [m, n] the n side; w, dw are [n, k]. */
+struct merak_linear {
+    enum merak_form form;
+    enum merak_dtype dtype; /* of all but dw, which is f32 */
+    struct merak_gemm_sizes s;
+    size_t ld_k, ld_n; /* strides that products see */
+    size_t rows;       /* of m, at once */
+    bool has_bias;
+    size_t w_at, k_at, n_at, bias_at, scratch_bytes; /* what is in scratch */
+};
+
+static size_t padded(enum merak_dtype dtype, size_t columns)
+{
+    size_t per = 16 / merak_dtype_bytes(dtype);
+
+    return dtype == MERAK_BF16 ? ceil_div(columns, per) * per : columns;
+}
+
+/* Bytes of scratch, next to what is there. */
+static size_t reserve(merak_linear *l, size_t bytes)
+{
+    size_t at = l->scratch_bytes;
+
+    l->scratch_bytes += ceil_div(bytes, 256) * 256;
+    return at;
+}
+
+static merak_linear plan(const struct merak_kernel_call *call,
+                         enum merak_form form)
+{
+    merak_linear l = {};
+    size_t staged_row, elem;
+
+    l.form = form;
+    l.dtype = call->operand[0].dtype;
+    l.s = form == FORM_Y    ? merak_linear_sizes(call)
+          : form == FORM_DX ? merak_linear_dx_sizes(call)
+                            : merak_linear_dw_sizes(call);
+    elem = merak_dtype_bytes(l.dtype);
+    l.ld_k = padded(l.dtype, l.s.k);
+    l.ld_n = padded(l.dtype, l.s.n);
+    l.has_bias = form == FORM_Y && call->n_in > 2 && call->first;
+    staged_row =
+        ((l.ld_k != l.s.k ? l.ld_k : 0) + (l.ld_n != l.s.n ? l.ld_n : 0)) *
+        elem;
+    l.rows = l.s.m;
+    if (staged_row > 0 && MERAK_STAGE_BYTES / staged_row < l.rows) {
+        l.rows = MERAK_STAGE_BYTES / staged_row / STAGE_ROWS * STAGE_ROWS;
+        if (l.rows == 0)
+            l.rows = STAGE_ROWS;
+    }
+    if (l.ld_k != l.s.k) {
+        l.k_at = reserve(&l, l.rows * l.ld_k * elem);
+        if (form != FORM_DW)
+            l.w_at = reserve(&l, l.s.n * l.ld_k * elem);
+    }
+    if (l.ld_n != l.s.n)
+        l.n_at = reserve(&l, l.rows * l.ld_n * elem);
+    if (form == FORM_Y && call->n_in > 2 && l.dtype == MERAK_BF16)
+        l.bias_at = reserve(&l, l.s.n * elem);
+    return l;
+}
+
+static __global__ void __launch_bounds__(MAP_THREADS)
+    round_bias(const float *from, merak_bf16 *to, size_t n)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        from_f32(&to[i], from[i]);
+}
+
+static enum merak_status prepare_bias(const struct merak_kernel_call *call,
+                                      const merak_linear &l,
+                                      const void **bias_p,
+                                      struct merak_error *err)
+{
+    const struct merak_operand *bias = &call->operand[2];
+    char *scratch = static_cast<char *>(call->scratch);
+    merak_bf16 *rounded;
+
+    *bias_p = l.has_bias ? bias->data : nullptr;
+    if (!l.has_bias || l.dtype != MERAK_BF16)
+        return MERAK_OK;
+    rounded = reinterpret_cast<merak_bf16 *>(scratch + l.bias_at);
+    *bias_p = rounded;
+    return launch(merak_cuda_context_of(call), map_launch("linear", l.s.n), err,
+                  round_bias, static_cast<const float *>(bias->data), rounded,
+                  l.s.n);
+}
+
+/* One side of m, or w: where it is stored, and what products are given. */
+struct merak_side {
+    void *data;
+    size_t columns, ld;
+    char *stage; /* NULL: the stored one will do */
+};
+
+static merak_side side(const struct merak_kernel_call *call,
+                       const struct merak_operand *op, size_t columns,
+                       size_t ld, size_t stage_at)
+{
+    merak_side s = {op->data, columns, ld, nullptr};
+
+    if (ld != columns)
+        s.stage = static_cast<char *>(call->scratch) + stage_at;
+    return s;
+}
+
+/* The address of row `row`, as stored. */
+static void *row_of(const merak_linear &l, const merak_side &s, size_t row)
+{
+    return static_cast<char *>(s.data) +
+           row * s.columns * merak_dtype_bytes(l.dtype);
+}
+
+/* Rows [row, row + rows) as products take them; `in`: they are read. */
+static enum merak_status stage(const struct merak_kernel_call *call,
+                               const merak_linear &l, const merak_side &s,
+                               size_t row, size_t rows, bool in,
+                               struct merak_cuda_matrix *matrix_p,
+                               struct merak_error *err)
+{
+    void *stored = row_of(l, s, row);
+
+    *matrix_p =
+        merak_cuda_matrix{s.stage != nullptr ? s.stage : stored, l.dtype, s.ld};
+    if (s.stage == nullptr || !in)
+        return MERAK_OK;
+    return merak_cuda_copy_rows(
+        merak_cuda_context_of(call), "linear",
+        merak_rows{rows, s.columns, s.ld, s.columns, s.ld},
+        static_cast<const merak_bf16 *>(stored),
+        reinterpret_cast<merak_bf16 *>(s.stage), err);
+}
+
+/* What was staged to be written goes where it is stored. */
+static enum merak_status unstage(const struct merak_kernel_call *call,
+                                 const merak_linear &l, const merak_side &s,
+                                 size_t row, size_t rows,
+                                 struct merak_error *err)
+{
+    if (s.stage == nullptr)
+        return MERAK_OK;
+    return merak_cuda_copy_rows(
+        merak_cuda_context_of(call), "linear",
+        merak_rows{rows, s.columns, s.columns, s.ld, s.columns},
+        reinterpret_cast<const merak_bf16 *>(s.stage),
+        static_cast<merak_bf16 *>(row_of(l, s, row)), err);
+}
+
+static void describe_product(const merak_linear &l, size_t rows,
+                             const struct merak_cuda_matrix &k_side,
+                             const struct merak_cuda_matrix &n_side,
+                             const struct merak_cuda_matrix &w, float beta,
+                             struct merak_cuda_product *p)
+{
+    p->alpha = 1;
+    p->beta = beta;
+    switch (l.form) {
+    case FORM_Y: /* y = x w' */
+        p->m = rows, p->n = l.s.n, p->k = l.s.k;
+        p->a = k_side, p->b = w, p->d = n_side;
+        p->b_transposed = true;
+        break;
+    case FORM_DX: /* dx = dy w */
+        p->m = rows, p->n = l.s.k, p->k = l.s.n;
+        p->a = n_side, p->b = w, p->d = k_side;
+        break;
+    case FORM_DW: /* dw = dy' x */
+        p->m = l.s.n, p->n = l.s.k, p->k = rows;
+        p->a = n_side, p->b = k_side, p->d = w;
+        p->a_transposed = true;
+    }
+}
+
+/* Rows [row, row + rows) of m. */
+static enum merak_status part(const struct merak_kernel_call *call,
+                              const merak_linear &l, const merak_side &ks,
+                              const merak_side &ns,
+                              const struct merak_cuda_matrix &w,
+                              const void *bias, size_t row,
+                              struct merak_error *err)
+{
+    const struct merak_cuda_context *cx = merak_cuda_context_of(call);
+    size_t rows = l.s.m - row < l.rows ? l.s.m - row : l.rows;
+    float beta = l.form == FORM_DW && (row > 0 || call->accumulate) ? 1 : 0;
+    struct merak_cuda_matrix k_side, n_side;
+    struct merak_cuda_product p = {};
+    enum merak_status rc;
+
+    rc = stage(call, l, ks, row, rows, l.form != FORM_DX, &k_side, err);
+    if (rc == MERAK_OK)
+        rc = stage(call, l, ns, row, rows, l.form != FORM_Y, &n_side, err);
+    if (rc != MERAK_OK)
+        return rc;
+    describe_product(l, rows, k_side, n_side, w, beta, &p);
+    p.bias = bias;
+    rc = cx->product(cx->product_arg, cx, &p, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (l.form == FORM_Y)
+        return unstage(call, l, ns, row, rows, err);
+    return l.form == FORM_DX ? unstage(call, l, ks, row, rows, err) : MERAK_OK;
+}
+
+static enum merak_status run(const struct merak_kernel_call *call,
+                             enum merak_form form, struct merak_error *err)
+{
+    const struct merak_operand *op = call->operand;
+    enum merak_status rc = check_dtype(call, 0, false, err);
+    struct merak_cuda_matrix w = {};
+    const void *bias = nullptr;
+    merak_linear l;
+    merak_side ks, ns;
+
+    if (rc != MERAK_OK)
+        return rc;
+    l = plan(call, form);
+    ks = side(call, &op[form == FORM_DX ? 2 : 0], l.s.k, l.ld_k, l.k_at);
+    ns = side(call,
+              &op[form == FORM_Y    ? call->n_in
+                  : form == FORM_DX ? 0
+                                    : 1],
+              l.s.n, l.ld_n, l.n_at);
+    if (form == FORM_DW)
+        w = merak_cuda_matrix{op[2].data, MERAK_F32, l.s.k};
+    else
+        rc = stage(call, l, side(call, &op[1], l.s.k, l.ld_k, l.w_at), 0, l.s.n,
+                   true, &w, err);
+    if (rc == MERAK_OK && form == FORM_Y)
+        rc = prepare_bias(call, l, &bias, err);
+    for (size_t row = 0; row < l.s.m && rc == MERAK_OK; row += l.rows)
+        rc = part(call, l, ks, ns, w, bias, row, err);
+    return rc;
+}
+
+#define LINEAR_KERNEL(op, form)                \
+    CUDA_KERNEL(op)                            \
+    {                                          \
+        return run(call, form, err);           \
+    }                                          \
+    CUDA_SCRATCH(op)                           \
+    {                                          \
+        return plan(call, form).scratch_bytes; \
+    }
+
+LINEAR_KERNEL(linear, FORM_Y)
+LINEAR_KERNEL(linear_dx, FORM_DX)
+LINEAR_KERNEL(linear_dw, FORM_DW)

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_loss.cu - cross-entropy over a vocabulary that may be cut; the
+ * equations stand in ref/ref_loss.c
+ *
+ * Rows of an odd vocabulary (50257) begin at any element.  Where no sum
+ * depends on it, pieces are cut at 16-byte boundaries of memory, and the first
+ * begins before its row; pieces of sums are cut by column, so that bits do not
+ * change with the address.  xent_dlogits may write over the logits that it
+ * reads.
+ */
+#include "config.h"
+
+#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/cuda_ids.cuh"
+#include "kernels/cuda/cuda_kernels.h"
+
+template <typename T> struct merak_xent {
+    const T *logits;
+    merak_ids targets;
+    const float *max, *sum;
+    T *out;
+    float *result, *z;
+    size_t rows, V;
+    float scale;
+    bool alike; /* out's rows lie to 16-byte boundaries as logits' do */
+};
+
+/* How many elements before p its 16-byte boundary is. */
+template <typename T>
+static __device__ __forceinline__ size_t skew_of(const T *p)
+{
+    return (size_t)((uintptr_t)p % 16 / sizeof(T));
+}
+
+/* Elements [at, at + N) of a row; `at` wraps where they begin before it.
+ * What is outside reads as -infinity. */
+template <typename T, int N>
+static __device__ __forceinline__ void read_logits(const T *row, size_t at,
+                                                   size_t V, float (&x)[N])
+{
+    if (at + N <= V && at < V) {
+        unpack(*reinterpret_cast<const uint4 *>(row + at), x);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = at + i < V ? to_f32(row[at + i]) : -INFINITY;
+}
+
+#define FOR_LOGITS(at, N, THREADS, V, skew)                             \
+    for (size_t at = threadIdx.x % THREADS * N - skew, end_ = V + skew, \
+                from_ = threadIdx.x % THREADS * N;                      \
+         from_ < end_; at += THREADS * N, from_ += THREADS * N)
+
+template <typename T, int THREADS>
+static __global__ void __launch_bounds__(ROW_BLOCK) row_maxima(merak_xent<T> x)
+{
+    constexpr int N = merak_piece<T>::N;
+    size_t row = grid_thread() / THREADS;
+    const T *logits = x.logits + row * x.V;
+    float max = -INFINITY;
+
+    if (row >= x.rows)
+        return;
+    FOR_LOGITS(at, N, THREADS, x.V, skew_of(logits))
+    {
+        float v[N];
+
+        read_logits(logits, at, x.V, v);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            max = fmaxf(max, v[i]);
+    }
+    max = row_max<THREADS>(max);
+    if (threadIdx.x % THREADS == 0)
+        x.result[row] = max;
+}
+
+/* Elements p[0 .. N), of which `left` are there, -infinity for the others,
+ * from any address: what is read lies in the two 16-byte words around it. */
+template <typename T, int N>
+static __device__ __forceinline__ void read_anywhere(const T *p, size_t left,
+                                                     float (&x)[N])
+{
+    unsigned skew = (unsigned)((uintptr_t)p % 16);
+    const uint4 *words = reinterpret_cast<const uint4 *>(
+        reinterpret_cast<const char *>(p) - skew);
+    uint4 a, b;
+
+    if (left < 2 * N) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = (size_t)i < left ? to_f32(p[i]) : -INFINITY;
+        return;
+    }
+    a = words[0];
+    if (skew != 0)
+        b = words[1];
+    else
+        b = a; /* none of it is used */
+    if (skew & 8)
+        a = {a.z, a.w, b.x, b.y}, b = {b.z, b.w, 0, 0};
+    if (skew & 4)
+        a = {a.y, a.z, a.w, b.x}, b = {b.y, 0, 0, 0};
+    if (skew & 2)
+        a = {a.x >> 16 | a.y << 16, a.y >> 16 | a.z << 16,
+             a.z >> 16 | a.w << 16, a.w >> 16 | b.x << 16};
+    unpack(a, x);
+}
+
+template <typename T, int THREADS>
+static __global__ void __launch_bounds__(ROW_BLOCK) row_sums(merak_xent<T> x)
+{
+    constexpr int N = merak_piece<T>::N;
+    size_t row = grid_thread() / THREADS;
+    const T *logits = x.logits + row * x.V;
+    float max, sum = 0;
+
+    if (row >= x.rows)
+        return;
+    max = x.max[row];
+    for (size_t at = threadIdx.x % THREADS * N; at < x.V; at += THREADS * N) {
+        float v[N];
+
+        read_anywhere(logits + at, x.V - at, v);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            sum += expf(v[i] - max);
+    }
+    sum = row_sum<THREADS>(sum);
+    if (threadIdx.x % THREADS == 0) {
+        size_t target = local_id(x.targets, row);
+
+        x.result[row] = sum;
+        x.z[row] = target < x.V ? to_f32(logits[target]) : 0.0f;
+    }
+}
+
+/* Elements [at, at + N) of a row, of which those inside are written. */
+template <typename T, int N>
+static __device__ __forceinline__ void
+write_logits(T *row, size_t at, size_t V, bool whole, const float (&x)[N])
+{
+    if (whole && at + N <= V && at < V) {
+        *reinterpret_cast<uint4 *>(row + at) = pack(x);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (at + i < V)
+            from_f32(&row[at + i], x[i]);
+}
+
+template <typename T, int THREADS>
+static __global__ void __launch_bounds__(ROW_BLOCK)
+    row_gradients(merak_xent<T> x)
+{
+    constexpr int N = merak_piece<T>::N;
+    size_t row = grid_thread() / THREADS, target;
+    const T *logits = x.logits + row * x.V;
+    float max, scale;
+
+    if (row >= x.rows)
+        return;
+    target = quiet_local_id(x.targets, row);
+    max = x.max[row];
+    scale = x.scale / x.sum[row];
+    FOR_LOGITS(at, N, THREADS, x.V, skew_of(logits))
+    {
+        float v[N];
+
+        read_logits(logits, at, x.V, v);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            v[i] =
+                expf(v[i] - max) * scale - (at + i == target ? x.scale : 0.0f);
+        write_logits(x.out + row * x.V, at, x.V, x.alike, v);
+    }
+}
+
+template <typename T>
+static merak_xent<T> view_logits(const struct merak_kernel_call *call)
+{
+    const struct merak_operand *l = &call->operand[0];
+    merak_xent<T> x = {};
+
+    x.logits = static_cast<const T *>(l->data);
+    x.V = merak_local_last(l);
+    x.rows = merak_local_span(l, 0, l->local.ndim - 1);
+    x.result = static_cast<float *>(merak_call_out(call, 0)->data);
+    if (call->n_in > 1)
+        x.max = static_cast<const float *>(call->operand[1].data);
+    return x;
+}
+
+template <typename T>
+static enum merak_status
+run_logits(const struct merak_kernel_call *call, const char *name,
+           const merak_xent<T> &x, void (*short_rows)(merak_xent<T>),
+           void (*long_rows)(merak_xent<T>), struct merak_error *err)
+{
+    bool is_short = x.V < LONG_ROW;
+
+    return launch(merak_cuda_context_of(call),
+                  row_launch(name, x.rows, is_short ? WARP : ROW_BLOCK), err,
+                  is_short ? short_rows : long_rows, x);
+}
+
+template <typename T>
+static enum merak_status xent_max(const struct merak_kernel_call *call,
+                                  struct merak_error *err)
+{
+    return run_logits(call, "xent_max", view_logits<T>(call),
+                      row_maxima<T, WARP>, row_maxima<T, ROW_BLOCK>, err);
+}
+
+static merak_ids view_targets(const struct merak_kernel_call *call, int o)
+{
+    const struct merak_operand *l = &call->operand[0];
+
+    return view_ids(call, o, l, l->local.ndim - 1, MERAK_CUDA_FAULT_TARGET);
+}
+
+template <typename T>
+static enum merak_status xent_sum(const struct merak_kernel_call *call,
+                                  struct merak_error *err)
+{
+    merak_xent<T> x = view_logits<T>(call);
+
+    x.targets = view_targets(call, 2);
+    x.z = static_cast<float *>(merak_call_out(call, 1)->data);
+    return run_logits(call, "xent_sum", x, row_sums<T, WARP>,
+                      row_sums<T, ROW_BLOCK>, err);
+}
+
+template <typename T>
+static enum merak_status xent_dlogits(const struct merak_kernel_call *call,
+                                      struct merak_error *err)
+{
+    merak_xent<T> x = view_logits<T>(call);
+
+    x.sum = static_cast<const float *>(call->operand[2].data);
+    x.targets = view_targets(call, 3);
+    x.out = static_cast<T *>(merak_call_out(call, 0)->data);
+    x.scale = (float)call->attrs->f[0];
+    x.alike = ((uintptr_t)x.out - (uintptr_t)x.logits) % 16 == 0;
+    return run_logits(call, "xent_dlogits", x, row_gradients<T, WARP>,
+                      row_gradients<T, ROW_BLOCK>, err);
+}
+
+#define LOGITS_KERNEL(op)                                        \
+    CUDA_KERNEL(op)                                              \
+    {                                                            \
+        enum merak_status rc = check_dtype(call, 0, false, err); \
+                                                                 \
+        if (rc != MERAK_OK)                                      \
+            return rc;                                           \
+        return call->operand[0].dtype == MERAK_BF16              \
+                   ? op<merak_bf16>(call, err)                   \
+                   : op<float>(call, err);                       \
+    }
+
+LOGITS_KERNEL(xent_max)
+LOGITS_KERNEL(xent_sum)
+LOGITS_KERNEL(xent_dlogits)
+
+static __global__ void __launch_bounds__(MAP_THREADS)
+    token_losses(const float *max, const float *sum, const float *z, float *nll,
+                 size_t n)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        nll[i] = (float)((double)max[i] + log((double)sum[i]) - (double)z[i]);
+}
+
+CUDA_KERNEL(xent_loss)
+{
+    const struct merak_operand *op = call->operand;
+    size_t n = merak_local_count(&op[0]);
+    enum merak_status rc = check_dtype(call, 0, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return launch(merak_cuda_context_of(call), map_launch("xent_loss", n), err,
+                  token_losses, static_cast<const float *>(op[0].data),
+                  static_cast<const float *>(op[1].data),
+                  static_cast<const float *>(op[2].data),
+                  static_cast<float *>(op[3].data), n);
+}
+
+static __global__ void __launch_bounds__(ROW_BLOCK)
+    sum_losses(const float *nll, size_t n, double scale, double *out)
+{
+    double sum = 0;
+
+    for (size_t i = threadIdx.x; i < n; i += ROW_BLOCK)
+        sum += (double)nll[i];
+    sum = row_sum<ROW_BLOCK>(sum);
+    if (threadIdx.x == 0)
+        *out = sum * scale;
+}
+
+CUDA_KERNEL(mean_loss)
+{
+    const struct merak_operand *nll = &call->operand[0];
+    enum merak_status rc = check_dtype(call, 0, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return launch(merak_cuda_context_of(call),
+                  merak_launch{"mean_loss", dim3(1), dim3(ROW_BLOCK), 0}, err,
+                  sum_losses, static_cast<const float *>(nll->data),
+                  merak_local_count(nll), call->attrs->f[0],
+                  static_cast<double *>(merak_call_out(call, 0)->data));
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_pointwise.cu - activations, residuals, dropout */
+#include "config.h"
+
+#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/cuda_dropout.cuh"
+#include "kernels/cuda/cuda_kernels.h"
+
+/* --- element by element ----------------------------------------------------
+ */
+
+template <typename T, int IN, int OUT> struct merak_map {
+    const T *in[IN];
+    T *out[OUT];
+    size_t n;
+    bool whole;
+};
+
+/* f.at(x, y) gives y[OUT] of x[IN].  An output may be an input. */
+template <typename T, int IN, int OUT, typename F>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    map_elements(merak_map<T, IN, OUT> m, F f)
+{
+    constexpr int N = merak_piece<T>::N;
+
+    for (size_t i = grid_thread() * N; i < m.n; i += grid_threads() * N) {
+        float x[IN][N], y[OUT][N];
+
+#pragma unroll
+        for (int k = 0; k < IN; k++)
+            read(m.in[k] + i, m.n - i, m.whole, x[k]);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            float a[IN], b[OUT];
+
+#pragma unroll
+            for (int k = 0; k < IN; k++)
+                a[k] = x[k][j];
+            f.at(a, b);
+#pragma unroll
+            for (int k = 0; k < OUT; k++)
+                y[k][j] = b[k];
+        }
+#pragma unroll
+        for (int k = 0; k < OUT; k++)
+            write(m.out[k] + i, m.n - i, m.whole, y[k]);
+    }
+}
+
+template <typename T, int IN, int OUT, typename F>
+static enum merak_status map_as(const struct merak_kernel_call *call,
+                                const char *name, F f, struct merak_error *err)
+{
+    merak_map<T, IN, OUT> m;
+
+    m.n = merak_local_count(&call->operand[0]);
+    m.whole = true;
+    for (int k = 0; k < IN; k++) {
+        m.in[k] = static_cast<const T *>(call->operand[k].data);
+        m.whole = m.whole && is_aligned(m.in[k]);
+    }
+    for (int k = 0; k < OUT; k++) {
+        m.out[k] = static_cast<T *>(merak_call_out(call, k)->data);
+        m.whole = m.whole && is_aligned(m.out[k]);
+    }
+    return launch(merak_cuda_context_of(call),
+                  map_launch(name, ceil_div(m.n, merak_piece<T>::N)), err,
+                  map_elements<T, IN, OUT, F>, m, f);
+}
+
+template <int IN, int OUT, typename F>
+static enum merak_status map(const struct merak_kernel_call *call,
+                             const char *name, F f, struct merak_error *err)
+{
+    enum merak_status rc = check_dtype(call, 0, false, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (call->operand[0].dtype == MERAK_BF16)
+        return map_as<merak_bf16, IN, OUT>(call, name, f, err);
+    return map_as<float, IN, OUT>(call, name, f, err);
+}
+
+struct gelu_of {
+    bool tanh_form;
+    __device__ __forceinline__ void at(const float (&x)[1], float (&y)[1]) const
+    {
+        y[0] = gelu(x[0], tanh_form);
+    }
+};
+
+struct gelu_dx_of { /* dy, x */
+    bool tanh_form;
+    __device__ __forceinline__ void at(const float (&x)[2], float (&y)[1]) const
+    {
+        y[0] = x[0] * gelu_slope(x[1], tanh_form);
+    }
+};
+
+/* What a gate lets through, Shazeer 2020 (arXiv:2002.05202): silu, or gelu's
+ * tanh form. */
+struct swiglu_of { /* gate, up */
+    bool gelu_form;
+    __device__ __forceinline__ void at(const float (&x)[2], float (&y)[1]) const
+    {
+        y[0] = (gelu_form ? gelu(x[0], true) : x[0] * sigmoid(x[0])) * x[1];
+    }
+};
+
+struct swiglu_dx_of { /* dy, gate, up */
+    bool gelu_form;
+    __device__ __forceinline__ void at(const float (&x)[3], float (&y)[2]) const
+    {
+        float g = x[1];
+
+        y[0] = x[0] * x[2] * (gelu_form ? gelu_slope(g, true) : silu_slope(g));
+        y[1] = x[0] * (gelu_form ? gelu(g, true) : g * sigmoid(g));
+    }
+};
+
+struct softcap_of {
+    float cap;
+    __device__ __forceinline__ void at(const float (&x)[1], float (&y)[1]) const
+    {
+        y[0] = cap * tanhf(x[0] / cap);
+    }
+};
+
+struct softcap_dx_of { /* dy, y */
+    float cap;
+    __device__ __forceinline__ void at(const float (&x)[2], float (&y)[1]) const
+    {
+        float t = x[1] / cap;
+
+        y[0] = x[0] * (1.0f - t * t);
+    }
+};
+
+struct add_of {
+    __device__ __forceinline__ void at(const float (&x)[2], float (&y)[1]) const
+    {
+        y[0] = x[0] + x[1];
+    }
+};
+
+CUDA_KERNEL(gelu)
+{
+    return map<1, 1>(call, "gelu", gelu_of{call->attrs->i[0] == 1}, err);
+}
+
+CUDA_KERNEL(gelu_dx)
+{
+    return map<2, 1>(call, "gelu_dx", gelu_dx_of{call->attrs->i[0] == 1}, err);
+}
+
+CUDA_KERNEL(swiglu)
+{
+    return map<2, 1>(call, "swiglu", swiglu_of{call->attrs->i[0] == 1}, err);
+}
+
+CUDA_KERNEL(swiglu_dx)
+{
+    return map<3, 2>(call, "swiglu_dx", swiglu_dx_of{call->attrs->i[0] == 1},
+                     err);
+}
+
+CUDA_KERNEL(softcap)
+{
+    return map<1, 1>(call, "softcap", softcap_of{(float)call->attrs->f[0]},
+                     err);
+}
+
+CUDA_KERNEL(softcap_dx)
+{
+    return map<2, 1>(call, "softcap_dx",
+                     softcap_dx_of{(float)call->attrs->f[0]}, err);
+}
+
+CUDA_KERNEL(add)
+{
+    return map<2, 1>(call, "add", add_of{}, err);
+}
+
+/* out += a: the output is the second input. */
+CUDA_KERNEL(grad_add)
+{
+    enum merak_status rc = check_dtype(call, 0, true, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return map_as<float, 2, 1>(call, "grad_add", add_of{}, err);
+}
+
+/* --- dropout ---------------------------------------------------------------
+ */
+
+/* Where the runs of an operand (geometry.h) lie in its samples: run r, taken
+ * apart into digits from the last on, moves by a stride for each. */
+struct merak_runs {
+    size_t length, count;
+    size_t sample, element; /* of run 0 */
+    int digits;
+    size_t extent[MERAK_MAX_DIMS], stride[MERAK_MAX_DIMS];
+};
+
+static merak_runs runs_of(const struct merak_operand *x)
+{
+    merak_runs r = {};
+    size_t stride = 1, inner = 1;
+
+    r.length = merak_run_length(x);
+    r.count = merak_run_count(x);
+    merak_run_place(x, 0, &r.sample, &r.element);
+    for (int d = x->local.ndim - 1; d >= 1; d--) {
+        if (inner < r.length) {
+            inner *= x->local.dim[d];
+        } else if (x->local.dim[d] > 1) {
+            r.extent[r.digits] = x->local.dim[d];
+            r.stride[r.digits++] = stride;
+        }
+        stride *= x->full.dim[d];
+    }
+    return r;
+}
+
+struct merak_dropout {
+    merak_runs runs;
+    size_t groups; /* of four words that a run may touch */
+    merak_drop drop;
+};
+
+/* A thread takes the elements of one Philox block, as far as the run has
+ * them. */
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    drop_elements(merak_dropout d, const T *x, T *y)
+{
+    const merak_runs &r = d.runs;
+
+    for (size_t i = grid_thread(); i < r.count * d.groups;
+         i += grid_threads()) {
+        size_t run = i / d.groups, rest = run, element = r.element, from, to;
+        uint32_t word[4];
+        uint64_t block;
+
+        for (int k = 0; k < r.digits; k++) {
+            element += rest % r.extent[k] * r.stride[k];
+            rest /= r.extent[k];
+        }
+        block = element / 4 + i % d.groups;
+        from = block * 4 > element ? block * 4 : element;
+        to = block * 4 + 4 < element + r.length ? block * 4 + 4
+                                                : element + r.length;
+        if (from >= to)
+            continue;
+        philox(drop_key(d.drop, r.sample + rest), block, word);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            size_t e = block * 4 + k, at = run * r.length + (e - element);
+
+            if (e >= from && e < to)
+                from_f32(&y[at], is_kept(d.drop, word[k])
+                                     ? to_f32(x[at]) * d.drop.scale
+                                     : 0.0f);
+        }
+    }
+}
+
+template <typename T>
+static enum merak_status drop(const struct merak_kernel_call *call,
+                              const merak_dropout &d, struct merak_error *err)
+{
+    return launch(merak_cuda_context_of(call),
+                  map_launch("dropout", d.runs.count * d.groups), err,
+                  drop_elements<T>, d,
+                  static_cast<const T *>(call->operand[0].data),
+                  static_cast<T *>(call->operand[1].data));
+}
+
+CUDA_KERNEL(dropout)
+{
+    const struct merak_operand *x = &call->operand[0];
+    double p = call->step->train ? call->attrs->f[0] : 0.0;
+    enum merak_status rc = check_dtype(call, 0, false, err);
+    merak_dropout d = {};
+
+    if (rc != MERAK_OK || merak_local_count(x) == 0)
+        return rc;
+    d.runs = runs_of(x);
+    d.groups = (d.runs.length + 2) / 4 + 1;
+    d.drop = drop_of(call->step, call->attrs->i[0], p);
+    return x->dtype == MERAK_BF16 ? drop<merak_bf16>(call, d, err)
+                                  : drop<float>(call, d, err);
+}

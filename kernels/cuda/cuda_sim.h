@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cuda/cuda_sim.h - CUDA's language for a host's C++ compiler
+ *
+ * Runs the bodies of kernels as they stand: blocks one after the other, the
+ * threads of a block as contexts that are switched where they meet (barriers,
+ * shuffles, matrix instructions), in an order that a seed draws.  So a
+ * barrier that is missing gives wrong numbers, one that not all threads reach
+ * stops the program, and memory errors are AddressSanitizer's to find.
+ * Shared memory begins as NaNs in every block and is guarded behind its end.
+ *
+ * What it cannot show: speed, races inside a warp without a shuffle between
+ * them that no order of threads uncovers, and errors of ptxas.
+ */
+#ifndef MERAK_KERNELS_CUDA_CUDA_SIM_H
+#define MERAK_KERNELS_CUDA_CUDA_SIM_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+struct __attribute__((may_alias, aligned(8))) uint2 {
+    unsigned x, y;
+};
+struct __attribute__((may_alias, aligned(16))) uint4 {
+    unsigned x, y, z, w;
+};
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1)
+        : x(x_), y(y_), z(z_)
+    {
+    }
+};
+
+/* The thread that runs, and where it stands. */
+struct merak_sim_place {
+    dim3 thread, block, block_dim, grid_dim;
+};
+extern struct merak_sim_place merak_sim_at;
+#define threadIdx (merak_sim_at.thread)
+#define blockIdx (merak_sim_at.block)
+#define blockDim (merak_sim_at.block_dim)
+#define gridDim (merak_sim_at.grid_dim)
+
+/* Say what block and thread, and abort. */
+[[noreturn]] void merak_sim_fatal(const char *what);
+/* Another order of threads. */
+void merak_sim_seed(uint64_t seed);
+/* Run body(arg) for every thread of every block. */
+void merak_sim_launch(dim3 grid, dim3 block, size_t shared_bytes,
+                      void (*body)(void *arg), void *arg);
+
+/* All threads of the block, or all lanes of the warp. */
+void merak_sim_block_barrier(void);
+void merak_sim_warp_barrier(void);
+/* What each lane of the warp gave, bytes of it, until the next but one
+ * exchange; all lanes take part. */
+const void *const *merak_sim_exchange(const void *mine, size_t bytes);
+/* Shared memory of the block: one piece for each key, or what the launch
+ * asked for. */
+void *merak_sim_shared(const void *key, size_t bytes);
+void *merak_sim_dynamic_shared(void);
+
+#define MERAK_SHARED(type, name, ...)                \
+    static const char name##_key = 0;                \
+    using name##_type = type __VA_ARGS__;            \
+    name##_type &name = *static_cast<name##_type *>( \
+        merak_sim_shared(&name##_key, sizeof(name##_type)))
+
+static inline void __syncthreads(void)
+{
+    merak_sim_block_barrier();
+}
+
+static inline void __syncwarp(void)
+{
+    merak_sim_warp_barrier();
+}
+
+template <typename T> static inline T merak_sim_shuffle(T value, unsigned lane)
+{
+    T got;
+
+    memcpy(&got, merak_sim_exchange(&value, sizeof(value))[lane % 32],
+           sizeof(got));
+    return got;
+}
+
+template <typename T>
+static inline T __shfl_xor_sync(unsigned mask, T value, int lanes)
+{
+    (void)mask;
+    return merak_sim_shuffle(value,
+                             (merak_sim_at.thread.x % 32) ^ (unsigned)lanes);
+}
+
+static inline unsigned __float_as_uint(float f)
+{
+    unsigned u;
+
+    memcpy(&u, &f, sizeof(u));
+    return u;
+}
+
+static inline float __uint_as_float(unsigned u)
+{
+    float f;
+
+    memcpy(&f, &u, sizeof(f));
+    return f;
+}
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_table.c - the kernels by their ops' names */
+#include "config.h"
+
+#include "kernels/cuda/cuda_kernels.h"
+#include "kernels/cuda/cuda_ops.h"
+
+#include "base/error.h"
+
+#define ROW(op)                            \
+    {                                      \
+        .name = #op, .fn = merak_cuda_##op \
+    }
+#define ROW_SCRATCH(op)                      \
+    {                                        \
+        .name = #op, .fn = merak_cuda_##op,  \
+        .scratch = merak_cuda_##op##_scratch \
+    }
+
+const struct merak_kernel merak_cuda_kernels[] = {
+    ROW(embedding),
+    ROW_SCRATCH(embedding_dw),
+    ROW(add_position),
+    ROW(add_position_dw),
+    ROW_SCRATCH(linear),
+    ROW_SCRATCH(linear_dx),
+    ROW_SCRATCH(linear_dw),
+    ROW_SCRATCH(linear_db),
+    ROW(layernorm),
+    ROW(layernorm_dx),
+    ROW_SCRATCH(layernorm_dw),
+    ROW(rmsnorm),
+    ROW(rmsnorm_dx),
+    ROW_SCRATCH(rmsnorm_dw),
+    ROW(rope),
+    ROW(attention),
+    ROW(attention_packed),
+    ROW_SCRATCH(attention_dx),
+    ROW_SCRATCH(attention_packed_dx),
+    ROW(gelu),
+    ROW(gelu_dx),
+    ROW(swiglu),
+    ROW(swiglu_dx),
+    ROW(softcap),
+    ROW(softcap_dx),
+    ROW(add),
+    ROW(dropout),
+    ROW(xent_max),
+    ROW(xent_sum),
+    ROW(xent_loss),
+    ROW(mean_loss),
+    ROW(xent_dlogits),
+    ROW(grad_add),
+    ROW_SCRATCH(sumsq),
+    ROW(clip),
+    ROW(adamw),
+    {0},
+};
+
+enum merak_status merak_cuda_check_fault(const struct merak_cuda_fault *fault,
+                                         struct merak_error *err)
+{
+    if (fault->raised == 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "%s %d is outside the vocabulary of %llu; the data was "
+                      "made with another tokenizer",
+                      fault->raised == MERAK_CUDA_FAULT_TOKEN ? "token"
+                                                              : "target",
+                      fault->id, fault->vocabulary);
+}

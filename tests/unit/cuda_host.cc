@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/* cuda_host.cc - the CUDA kernels over kernels/cuda/cuda_sim.h, as one text */
+#include "unit/cuda_host.h"
+
+/* so that rows are staged in parts */
+#define MERAK_STAGE_BYTES 4096
+
+#include "kernels/cuda/cuda_copy.cu"
+#include "kernels/cuda/cuda_embed.cu"
+#include "kernels/cuda/cuda_linear.cu"
+#include "kernels/cuda/cuda_loss.cu"
+#include "kernels/cuda/cuda_norm.cu"
+#include "kernels/cuda/cuda_pointwise.cu"
+#include "kernels/cuda/cuda_step.cu"
+
+void cuda_host_seed(uint64_t seed)
+{
+    merak_sim_seed(seed);
+}

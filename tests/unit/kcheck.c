@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kcheck.c - what holds of a backend's kernels */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "unit/kcheck.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void kc_visit_gradients(const struct kc *forward, enum merak_dtype dtype,
+                        kc_visit_fn visit)
+{
+    for (int g = 0; g < kc_n_grads; g++) {
+        struct kc c;
+
+        if (strcmp(kc_grads[g].forward, forward->op) != 0 ||
+            (strcmp(kc_grads[g].op, "linear_db") == 0 &&
+             forward->call.n_in < 3))
+            continue;
+        kc_create_grad(&c, &kc_grads[g], forward, dtype, 5);
+        visit(&c);
+        if (kc_grads[g].weights) {
+            c.call.accumulate = true;
+            visit(&c);
+        }
+        kc_destroy(&c);
+    }
+}
+
+void kc_visit_row(const struct kc_row *row, enum merak_dtype dtype,
+                  kc_visit_fn visit)
+{
+    struct kc c;
+
+    kc_create(&c, row, dtype, 1);
+    visit(&c);
+    kc_run(&c, "ref");
+    kc_visit_gradients(&c, dtype, visit);
+    kc_destroy(&c);
+}
+
+void kc_visit_all(int size, enum merak_dtype dtype, kc_visit_fn visit)
+{
+    struct kc_row row[KC_MAX_ROWS];
+    int n = kc_rows(size, row, KC_MAX_ROWS);
+
+    for (int r = 0; r < n; r++)
+        kc_visit_row(&row[r], dtype, visit);
+}
+
+double kc_largest(const struct kc *c, int operand)
+{
+    double max = 0;
+
+    for (size_t i = 0; i < kc_count(c, operand); i++)
+        max = fmax(max, fabs(kc_get(c, operand, i)));
+    return max;
+}
+
+void kc_check_outputs(const struct kc_suite *suite, const struct kc *got,
+                      const struct kc *want)
+{
+    for (int o = want->call.n_in; o < want->call.n_in + want->call.n_out; o++)
+        suite->check(got, want, o);
+}
+
+void kc_check_same_bits(const struct kc *got, const struct kc *want,
+                        const char *what)
+{
+    for (int o = want->call.n_in; o < want->call.n_in + want->call.n_out; o++) {
+        const struct merak_operand *a = &got->call.operand[o];
+        const struct merak_operand *b = &want->call.operand[o];
+
+        if (memcmp(a->data, b->data,
+                   kc_count(want, o) * merak_dtype_bytes(b->dtype)) == 0)
+            continue;
+        print_error("%s output %d changes with %s\n", want->op,
+                    o - want->call.n_in, what);
+        fail();
+    }
+}
+
+/* The operand one element behind the beginning of its memory. */
+static void move_operand(struct merak_operand *op, size_t count,
+                         unsigned char guard)
+{
+    size_t size = merak_dtype_bytes(op->dtype), bytes = count * size;
+    char *base = malloc(bytes + size + 64);
+
+    assert_non_null(base);
+    memcpy(base + size, op->data, bytes);
+    memset(base + size + bytes, guard, 64);
+    free(op->data);
+    op->data = base + size;
+}
+
+void kc_check_addresses(const struct kc_suite *suite, const struct kc *c)
+{
+    int n = c->call.n_in + c->call.n_out;
+    struct kc even, odd;
+
+    kc_copy(&even, c);
+    kc_copy(&odd, c);
+    suite->run(&even);
+    for (int o = 0; o < n; o++)
+        move_operand(&odd.call.operand[o], kc_count(c, o), odd.guard);
+    suite->run(&odd);
+    kc_check_same_bits(&odd, &even, "the address");
+    kc_destroy(&even);
+    for (int o = 0; o < n; o++)
+        free((char *)odd.call.operand[o].data -
+             merak_dtype_bytes(odd.call.operand[o].dtype));
+}
+
+/* --- shards ----------------------------------------------------------------
+ */
+
+/* A cut: which dim of each operand runs along it (-1: none), how the parts'
+ * outputs make the whole's. */
+struct cut_row {
+    const char *op;
+    int dim[MERAK_MAX_OPERANDS];
+    char how; /* 'c'oncatenated, 's'ummed, 'm'aximum */
+};
+static const struct cut_row cuts[] = {
+    {"embedding", {-1, 0, -1}, 's'},
+    {"embedding", {1, -1, 1}, 'c'},
+    {"embedding", {-1, 1, 2}, 'c'},
+    {"embedding_dw", {-1, -1, 0}, 'c'},
+    {"embedding_dw", {1, 1, -1}, 's'},
+    {"add_position", {1, -1, 1}, 'c'},
+    {"add_position_dw", {1, -1}, 's'},
+    {"rope", {1, 1}, 'c'},
+    {"rope", {2, 2}, 'c'},
+    {"dropout", {0, 0}, 'c'},
+    {"dropout", {1, 1}, 'c'},
+    {"dropout", {2, 2}, 'c'},
+    {"linear", {-1, 0, 0, 2}, 'c'},
+    {"linear", {2, 1, -1, -1}, 's'},
+    {"xent_max", {2, -1}, 'm'},
+    {"xent_sum", {2, -1, -1, -1, -1}, 's'},
+    {"xent_dlogits", {2, -1, -1, -1, 2}, 'c'},
+    {"attention", {2, 2, 2, 2, 2}, 'c'},
+    {"attention", {3, -1, -1, 3, 3}, 'c'},
+    {"attention", {0, 0, 0, 0, 0}, 'c'},
+    {"attention_packed", {3, 2, 2}, 'c'},
+};
+
+/* Run the part [lo, lo + len). */
+static void run_part(const struct kc_suite *suite, const struct kc *whole,
+                     const struct cut_row *cut, size_t lo, size_t len,
+                     struct kc *part)
+{
+    kc_copy(part, whole);
+    part->call.first = lo == 0 || cut->how == 'c';
+    for (int o = 0; o < whole->call.n_in + whole->call.n_out; o++)
+        if (cut->dim[o] >= 0)
+            kc_slice(part, whole, o, cut->dim[o], lo, len);
+    suite->run(part);
+}
+
+static double join(double a, double b, char how)
+{
+    return how == 'm' ? fmax(a, b) : a + b;
+}
+
+/* An output that both parts have a share of. */
+static void check_joined(const struct kc_suite *suite, struct kc part[2],
+                         const struct kc *whole, int o, char how)
+{
+    for (size_t i = 0; i < kc_count(whole, o); i++)
+        kc_set(&part[0], o, i,
+               join(kc_get(&part[0], o, i), kc_get(&part[1], o, i), how));
+    suite->check(&part[0], whole, o);
+}
+
+/* An output of which the part has [lo, lo + len). */
+static void check_piece(const struct kc_suite *suite, const struct kc *part,
+                        const struct kc *whole, int o, int dim, size_t lo,
+                        size_t len)
+{
+    struct kc want;
+
+    kc_copy(&want, part);
+    kc_slice(&want, whole, o, dim, lo, len);
+    suite->check(part, &want, o);
+    kc_destroy(&want);
+}
+
+static void check_cut(const struct kc_suite *suite, const struct kc *whole,
+                      const struct cut_row *cut)
+{
+    int n_in = whole->call.n_in, along = 0;
+    size_t extent, at;
+    struct kc part[2];
+
+    while (cut->dim[along] < 0)
+        along++;
+    extent = whole->call.operand[along].local.dim[cut->dim[along]];
+    if (extent < 2)
+        return;
+    at = extent * 2 / 3;
+    run_part(suite, whole, cut, 0, at, &part[0]);
+    run_part(suite, whole, cut, at, extent - at, &part[1]);
+    for (int o = n_in; o < n_in + whole->call.n_out; o++) {
+        if (cut->how != 'c') {
+            check_joined(suite, part, whole, o, cut->how);
+            continue;
+        }
+        check_piece(suite, &part[0], whole, o, cut->dim[o], 0, at);
+        check_piece(suite, &part[1], whole, o, cut->dim[o], at, extent - at);
+    }
+    kc_destroy(&part[0]);
+    kc_destroy(&part[1]);
+}
+
+int kc_check_cuts(const struct kc_suite *suite, const struct kc *c)
+{
+    struct kc whole;
+    int seen = 0;
+
+    if (c->call.accumulate)
+        return 0;
+    if (strcmp(c->op, "linear") == 0 && c->call.n_in < 3)
+        return 0;
+    kc_copy(&whole, c);
+    kc_run(&whole, "ref");
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
+        if (strcmp(cuts[i].op, c->op) != 0)
+            continue;
+        check_cut(suite, &whole, &cuts[i]);
+        seen++;
+    }
+    kc_destroy(&whole);
+    return seen;
+}
+
+/* --- slices of sequences ---------------------------------------------------
+ */
+
+/* How a call of attention is sliced along the sequence: operands of the
+ * slice's own positions, and those of all positions up to its end. */
+static const struct {
+    const char *op, *operand;
+} sliced[] = {{"attention", "oaaoo"},
+              {"attention_dx", "ooaaoooaa"},
+              {"attention_packed", "aoo"},
+              {"attention_packed_dx", "oaooa"}};
+
+/* Run positions [lo, hi) and put what they give where it belongs in `all`. */
+static void run_slice(const struct kc_suite *suite, struct kc *all,
+                      const char *operand, size_t lo, size_t hi,
+                      bool accumulate)
+{
+    struct kc part;
+
+    kc_copy(&part, all);
+    part.call.accumulate = accumulate;
+    for (int o = 0; operand[o] != '\0'; o++)
+        kc_slice(&part, all, o, 1, operand[o] == 'o' ? lo : 0,
+                 operand[o] == 'o' ? hi - lo : hi);
+    suite->run(&part);
+    for (int o = all->call.n_in; operand[o] != '\0'; o++) {
+        size_t row = kc_count(all, o) / all->call.operand[o].local.dim[1];
+        size_t at = operand[o] == 'o' ? lo * row : 0;
+
+        for (size_t i = 0; i < kc_count(&part, o); i++)
+            kc_set(all, o, at + i, kc_get(&part, o, i));
+    }
+    kc_destroy(&part);
+}
+
+int kc_check_slices(const struct kc_suite *suite, const struct kc *c)
+{
+    const char *operand = NULL;
+    size_t T = c->call.operand[0].local.dim[1], at[] = {0, T / 3, T - T / 4, T};
+    struct kc one, all;
+
+    for (size_t i = 0; i < sizeof(sliced) / sizeof(*sliced); i++) {
+        if (strcmp(c->op, sliced[i].op) == 0)
+            operand = sliced[i].operand;
+    }
+    if (operand == NULL || T < 4)
+        return 0;
+    kc_copy(&one, c);
+    for (int o = 0; operand[o] != '\0'; o++)
+        kc_slice(&one, c, o, 0, 0, 1);
+    kc_copy(&all, &one);
+    kc_run(&one, "ref");
+    for (int k = 2; k >= 0; k--) /* as backwards come */
+        run_slice(suite, &all, operand, at[k], at[k + 1], k < 2);
+    kc_check_outputs(suite, &all, &one);
+    kc_destroy(&all);
+    kc_destroy(&one);
+    return 1;
+}

@@ -1,0 +1,739 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_kernels_cuda.c - the bodies of the CUDA kernels, run on the host,
+ * against the reference: every op, odd sizes, f32 and bf16, threads in any
+ * order, any address, shards against the whole
+ */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "unit/cuda_host.h"
+#include "unit/kcheck.h"
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/geometry.h"
+#include "kernels/ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * The reference computes in double and rounds once; the kernels sum in f32, a
+ * share of the terms a thread.  A bf16 result may round to the neighbour of
+ * the reference's, 2^-7 relative at worst.
+ */
+#define F32_TOLERANCE 1e-5
+#define BF16_TOLERANCE (1.0 / 128)
+/* A norm over one column has a gradient near 0, here the difference of terms
+ * that 1/sqrt(eps) = 316 makes large. */
+#define CANCELLED 1e-4
+/* Probabilities and score gradients are rounded to bf16 before they are
+ * multiplied: 2^-9 of each term, and the sum may be small. */
+#define BF16_TERMS (1.0 / 256)
+/* Where queries see one key each, or dropout keeps one, the gradient of a score
+ * is the difference of two equal terms, of a rounded output below 16. */
+#define ONE_KEY 1e-6
+
+/* A product by loops, where a device has a library. */
+static float element(const struct merak_cuda_matrix *x, size_t row,
+                     size_t column)
+{
+    size_t at = row * x->ld + column;
+
+    return x->dtype == MERAK_BF16
+               ? merak_bf16_to_f32(((const uint16_t *)x->data)[at])
+               : ((const float *)x->data)[at];
+}
+
+static void store(const struct merak_cuda_matrix *x, size_t row, size_t column,
+                  double value)
+{
+    size_t at = row * x->ld + column;
+
+    if (x->dtype == MERAK_BF16)
+        ((uint16_t *)x->data)[at] = merak_f32_to_bf16((float)value);
+    else
+        ((float *)x->data)[at] = (float)value;
+}
+
+static double bias_of(const struct merak_cuda_product *p, size_t column)
+{
+    const struct merak_cuda_matrix row = {(void *)(uintptr_t)p->bias,
+                                          p->d.dtype, 0};
+
+    return p->bias != NULL ? (double)element(&row, 0, column) : 0;
+}
+
+/* What cuda_product.h promises of rows. */
+static void check_rows(const struct merak_cuda_matrix *x, size_t columns)
+{
+    assert_true(x->ld >= columns);
+    if (x->dtype == MERAK_BF16)
+        assert_int_equal(x->ld * sizeof(uint16_t) % 16, 0);
+}
+
+static int products_seen, products_of_a_call;
+
+static enum merak_status plain_product(void *arg,
+                                       const struct merak_cuda_context *context,
+                                       const struct merak_cuda_product *p,
+                                       struct merak_error *err)
+{
+    (void)arg;
+    (void)context;
+    (void)err;
+    products_of_a_call++;
+    products_seen++;
+    assert_true(p->m > 0 && p->n > 0 && p->k > 0 && p->alpha == 1);
+    check_rows(&p->a, p->a_transposed ? p->m : p->k);
+    check_rows(&p->b, p->b_transposed ? p->k : p->n);
+    check_rows(&p->d, p->n);
+    for (size_t i = 0; i < p->m; i++) {
+        for (size_t j = 0; j < p->n; j++) {
+            double sum = bias_of(p, j);
+
+            for (size_t k = 0; k < p->k; k++) {
+                float a = p->a_transposed ? element(&p->a, k, i)
+                                          : element(&p->a, i, k);
+                float b = p->b_transposed ? element(&p->b, j, k)
+                                          : element(&p->b, k, j);
+
+                sum += (double)a * (double)b;
+            }
+            if (p->beta != 0)
+                sum += (double)p->beta * (double)element(&p->d, i, j);
+            store(&p->d, i, j, sum);
+        }
+    }
+    return MERAK_OK;
+}
+
+static const struct merak_backend cuda_host = {.name = "cuda-host",
+                                               .kernel = merak_cuda_kernels};
+
+static struct merak_cuda_fault fault;
+
+static void run_cuda(struct kc *c)
+{
+    const struct merak_cuda_context context = {.product = plain_product,
+                                               .fault = &fault};
+
+    fault.raised = 0;
+    products_of_a_call = 0;
+    c->call.device = (void *)(uintptr_t)&context;
+    kc_run_on(c, &cuda_host);
+    c->call.device = NULL;
+    assert_int_equal(fault.raised, 0);
+}
+
+static bool is_bf16(const struct kc *c, int operand)
+{
+    return c->call.operand[operand].dtype == MERAK_BF16;
+}
+
+/* What a result may be off by, whatever its size. */
+static double absolute(const struct kc *want, int o)
+{
+    const struct merak_shape *x = &want->call.operand[0].local;
+    double size = kc_largest(want, o);
+
+    if (strstr(want->op, "norm_dx") != NULL && x->dim[x->ndim - 1] == 1)
+        return CANCELLED;
+    if (strncmp(want->op, "attention", 9) == 0)
+        return fmax(ONE_KEY,
+                    size * (is_bf16(want, o) ? BF16_TERMS : F32_TOLERANCE));
+    return F32_TOLERANCE * size;
+}
+
+static void check_output(const struct kc *got, const struct kc *want, int o)
+{
+    double rel = is_bf16(want, o) ? BF16_TOLERANCE : F32_TOLERANCE;
+    double abs = absolute(want, o);
+
+    for (size_t i = 0; i < kc_count(want, o); i++) {
+        double g = kc_get(got, o, i), w = kc_get(want, o, i);
+
+        if (fabs(g - w) <= abs + rel * fabs(w))
+            continue;
+        print_error("%s %s output %d element %zu of %zu: got %.9g, want "
+                    "%.9g\n",
+                    want->op, is_bf16(want, 0) ? "bf16" : "f32",
+                    o - want->call.n_in, i, kc_count(want, o), g, w);
+        fail();
+    }
+}
+
+static const struct kc_suite suite = {run_cuda, check_output};
+
+/* A bias enters a bf16 product rounded to bf16 (cuda_product.h). */
+static void round_bias(struct kc *c)
+{
+    if (strcmp(c->op, "linear") != 0 || c->call.n_in < 3 || !is_bf16(c, 0))
+        return;
+    for (size_t i = 0; i < kc_count(c, 2); i++)
+        kc_set(c, 2, i,
+               (double)merak_bf16_to_f32(
+                   merak_f32_to_bf16((float)kc_get(c, 2, i))));
+}
+
+static void compare_with_ref(const struct kc *c)
+{
+    struct kc want, got;
+
+    kc_copy(&want, c);
+    round_bias(&want);
+    kc_copy(&got, &want);
+    kc_run(&want, "ref");
+    run_cuda(&got);
+    kc_check_outputs(&suite, &got, &want);
+    kc_destroy(&want);
+    kc_destroy(&got);
+}
+
+static int seen;
+
+static void compare_slices(const struct kc *c)
+{
+    seen += kc_check_slices(&suite, c);
+}
+
+static void every_op_agrees_with_the_reference_in_f32(void **state)
+{
+    (void)state;
+    for (int size = 0; size < KC_SIZES; size++)
+        kc_visit_all(size, MERAK_F32, compare_with_ref);
+}
+
+static void every_op_agrees_with_the_reference_in_bf16(void **state)
+{
+    (void)state;
+    for (int size = 0; size < KC_SIZES; size++)
+        kc_visit_all(size, MERAK_BF16, compare_with_ref);
+}
+
+static void every_op_has_a_kernel(void **state)
+{
+#define NAME(op) #op,
+    static const char *const ops[] = {MERAK_KERNEL_OPS(NAME, NAME)};
+#undef NAME
+    const size_t n = sizeof(ops) / sizeof(*ops);
+    size_t rows = 0;
+
+    (void)state;
+    while (merak_cuda_kernels[rows].name != NULL)
+        rows++;
+    assert_int_equal(rows, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct merak_kernel *k;
+
+        assert_int_equal(merak_kernel_find(&cuda_host, ops[i], &k, NULL),
+                         MERAK_OK);
+        assert_string_equal(k->name, ops[i]);
+    }
+}
+
+/* Rows that blocks share and not warps, of an odd length and an even; more
+ * rows than gradients of weights take at once; more tokens than are sorted at
+ * once. */
+static void long_rows_and_columns_agree_with_the_reference(void **state)
+{
+    static const size_t lengths[] = {2051, 2304};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        enum merak_dtype dtype = i % 2 == 0 ? MERAK_F32 : MERAK_BF16;
+        size_t C = lengths[i / 2], n = 3;
+        const struct kc_row rows[] = {
+            {.op = "layernorm",
+             .n_in = 3,
+             .n_out = 3,
+             .attrs.f[0] = 1e-5,
+             .operand = {{'c', 2, {n, C}},
+                         {'p', 1, {C}},
+                         {'f', 1, {C}},
+                         {'c', 2, {n, C}},
+                         {'f', 1, {n}},
+                         {'f', 1, {n}}}},
+            {.op = "rmsnorm",
+             .n_in = 2,
+             .n_out = 2,
+             .attrs.f[0] = 1e-5,
+             .operand = {{'c', 2, {n, C}},
+                         {'p', 1, {C}},
+                         {'c', 2, {n, C}},
+                         {'f', 1, {n}}}},
+            {.op = "xent_max",
+             .n_in = 1,
+             .n_out = 1,
+             .operand = {{'c', 2, {n, C}}, {'f', 1, {n}}}},
+            {.op = "xent_sum",
+             .n_in = 3,
+             .n_out = 2,
+             .vocab = C,
+             .operand = {{'c', 2, {n, C}},
+                         {'p', 1, {n}},
+                         {'i', 1, {n}},
+                         {'f', 1, {n}},
+                         {'f', 1, {n}}}},
+            {.op = "xent_dlogits",
+             .n_in = 4,
+             .n_out = 1,
+             .vocab = C,
+             .attrs.f[0] = 0.5,
+             .operand = {{'c', 2, {n, C}},
+                         {'p', 1, {n}},
+                         {'p', 1, {n}},
+                         {'i', 1, {n}},
+                         {'c', 2, {n, C}}}},
+            {.op = "linear",
+             .n_in = 3,
+             .n_out = 1,
+             .attrs.i[0] = 1,
+             .operand = {{'c', 2, {301, 5}},
+                         {'c', 2, {9, 5}},
+                         {'f', 1, {9}},
+                         {'c', 2, {301, 9}}}},
+            {.op = "embedding",
+             .n_in = 2,
+             .n_out = 1,
+             .vocab = 50,
+             .operand = {{'i', 2, {1, 1500}},
+                         {'c', 2, {60, 3}},
+                         {'c', 3, {1, 1500, 3}}}}};
+
+        for (size_t r = 0; r < sizeof(rows) / sizeof(*rows); r++)
+            kc_visit_row(&rows[r], dtype, compare_with_ref);
+    }
+}
+
+/* Sequences of several tiles: edges of windows inside them and between, and
+ * windows of more than there is; with dropout, and with a soft cap. */
+static void windows_and_dropout_agree_with_the_reference(void **state)
+{
+    static const int64_t windows[] = {1, 5, 31, 32, 63, 64, 65, 100, 500};
+    struct kc_row row = {.op = "attention",
+                         .n_in = 3,
+                         .n_out = 2,
+                         .operand = {{'c', 5, {1, 150, 1, 2, 4}},
+                                     {'c', 4, {1, 150, 1, 4}},
+                                     {'c', 4, {1, 150, 1, 4}},
+                                     {'c', 5, {1, 150, 1, 2, 4}},
+                                     {'f', 4, {1, 150, 1, 2}}}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(windows) / sizeof(*windows); i++) {
+        row.attrs = (struct merak_attrs){
+            .i = {3, windows[i]},
+            .f = {i % 2 == 0 ? 0.2 : 0, 0, i % 3 == 0 ? 1.5 : 0}};
+        kc_visit_row(&row, MERAK_F32, compare_with_ref);
+        kc_visit_row(&row, MERAK_BF16, compare_with_ref);
+        kc_visit_row(&row, MERAK_F32, compare_slices);
+    }
+}
+
+/* Heads of every padded width, several tiles, groups of queries. */
+static void tiles_of_attention_agree_with_the_reference(void **state)
+{
+    static const struct {
+        size_t T, G, R, D;
+    } sizes[] = {{150, 1, 2, 16}, {70, 2, 1, 80},  {65, 1, 1, 128},
+                 {129, 1, 1, 65}, {40, 1, 2, 136}, {35, 1, 1, 256}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        size_t T = sizes[i].T, G = sizes[i].G, R = sizes[i].R, D = sizes[i].D;
+        const struct kc_row row = {.op = "attention",
+                                   .n_in = 3,
+                                   .n_out = 2,
+                                   .operand = {{'c', 5, {1, T, G, R, D}},
+                                               {'c', 4, {1, T, G, D}},
+                                               {'c', 4, {1, T, G, D}},
+                                               {'c', 5, {1, T, G, R, D}},
+                                               {'f', 4, {1, T, G, R}}}};
+
+        kc_visit_row(&row, MERAK_F32, compare_with_ref);
+        kc_visit_row(&row, MERAK_BF16, compare_with_ref);
+    }
+}
+
+static void heads_beyond_256_channels_are_refused(void **state)
+{
+    const struct kc_row row = {.op = "attention",
+                               .n_in = 3,
+                               .n_out = 2,
+                               .operand = {{'c', 5, {1, 1, 1, 1, 258}},
+                                           {'c', 4, {1, 1, 1, 258}},
+                                           {'c', 4, {1, 1, 1, 258}},
+                                           {'c', 5, {1, 1, 1, 1, 258}},
+                                           {'f', 4, {1, 1, 1, 1}}}};
+    const struct merak_kernel *k;
+    struct merak_error err;
+    struct kc c;
+
+    (void)state;
+    kc_create(&c, &row, MERAK_F32, 1);
+    c.call.attrs = &c.attrs;
+    c.call.step = &c.step;
+    assert_int_equal(merak_kernel_find(&cuda_host, "attention", &k, NULL),
+                     MERAK_OK);
+    assert_int_equal(k->fn(&c.call, &err), MERAK_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "heads of 258 channels"));
+    kc_destroy(&c);
+}
+
+static void compare_orders(const struct kc *c)
+{
+    struct kc one, other;
+
+    kc_copy(&one, c);
+    cuda_host_seed(1);
+    run_cuda(&one);
+    for (uint64_t seed = 2; seed < 5; seed++) {
+        cuda_host_seed(seed);
+        kc_copy(&other, c);
+        run_cuda(&other);
+        kc_check_same_bits(&other, &one, "the order of threads");
+        kc_destroy(&other);
+    }
+    kc_destroy(&one);
+}
+
+static void orders_of_threads_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (int size = 1; size < KC_SIZES; size += 2) {
+        kc_visit_all(size, MERAK_F32, compare_orders);
+        kc_visit_all(size, MERAK_BF16, compare_orders);
+    }
+}
+
+static void compare_addresses(const struct kc *c)
+{
+    kc_check_addresses(&suite, c);
+}
+
+static void addresses_give_the_same_bits(void **state)
+{
+    (void)state;
+    kc_visit_all(KC_SIZES - 1, MERAK_F32, compare_addresses);
+    kc_visit_all(KC_SIZES - 1, MERAK_BF16, compare_addresses);
+}
+
+static void compare_cuts(const struct kc *c)
+{
+    seen += kc_check_cuts(&suite, c);
+}
+
+static void shards_make_the_whole(void **state)
+{
+    (void)state;
+    seen = 0;
+    for (int size = 1; size < KC_SIZES; size++)
+        kc_visit_all(size, MERAK_F32, compare_cuts);
+    assert_true(seen >= 4 * 21);
+}
+
+static void slices_of_sequences_make_the_whole(void **state)
+{
+    (void)state;
+    seen = 0;
+    for (int size = 0; size < KC_SIZES; size++)
+        kc_visit_all(size, MERAK_F32, compare_slices);
+    assert_true(seen >= 4 * 3);
+}
+
+/* Elements written over logits, as where both have one slot. */
+static void gradients_of_logits_are_made_in_place(void **state)
+{
+    struct kc_row row[KC_MAX_ROWS];
+    struct kc c, want;
+    int r = 0;
+
+    (void)state;
+    (void)kc_rows(KC_SIZES - 1, row, KC_MAX_ROWS);
+    while (strcmp(row[r].op, "xent_dlogits") != 0)
+        r++;
+    for (int d = 0; d < 2; d++) {
+        void *out;
+
+        kc_create(&c, &row[r], d == 0 ? MERAK_F32 : MERAK_BF16, 1);
+        kc_copy(&want, &c);
+        run_cuda(&want);
+        out = c.call.operand[4].data;
+        c.call.operand[4].data = c.call.operand[0].data;
+        run_cuda(&c);
+        kc_check_same_bits(&c, &want, "the place");
+        c.call.operand[4].data = out;
+        kc_destroy(&want);
+        kc_destroy(&c);
+    }
+}
+
+/* Rows of which the vocabulary's rest is staged do so in parts. */
+static void staged_rows_are_few_at_once(void **state)
+{
+    const struct kc_row row = {.op = "linear",
+                               .n_in = 2,
+                               .n_out = 1,
+                               .attrs.i[0] = 1,
+                               .operand = {{'c', 2, {301, 8}},
+                                           {'c', 2, {21, 8}},
+                                           {'c', 2, {301, 21}}}};
+    struct kc c;
+
+    (void)state;
+    kc_create(&c, &row, MERAK_BF16, 1);
+    run_cuda(&c);
+    assert_int_equal(products_of_a_call, 3); /* 128 rows each */
+    kc_destroy(&c);
+    kc_create(&c, &row, MERAK_F32, 1);
+    run_cuda(&c);
+    assert_int_equal(products_of_a_call, 1);
+    kc_destroy(&c);
+    assert_true(products_seen > 0);
+}
+
+/* --- calls beside the table ------------------------------------------------
+ */
+
+typedef enum merak_status (*many_fn)(
+    const struct merak_kernel_call *const *call, int n,
+    struct merak_error *err);
+
+#define MANY 60 /* more than a launch takes */
+
+/* Tensors of 1 .. 5000 elements, and one of none. */
+static void create_tensor(struct kc *c, const struct kc_row *like, int i)
+{
+    struct kc_row row = *like;
+    size_t n = i == 7 ? 0 : (size_t)(i * i * 37 % 5000 + 1);
+
+    for (int o = 0; o < row.n_in + row.n_out; o++)
+        if (row.operand[o].dim[0] > 2)
+            row.operand[o].dim[0] = n;
+    row.attrs.i[0] = i % 2;
+    kc_create(c, &row, MERAK_F32, (uint64_t)i + 1);
+}
+
+static void compare_many(const char *op, many_fn many)
+{
+    const struct merak_cuda_context context = {.product = plain_product};
+    const struct merak_kernel_call *call[MANY];
+    struct kc_row row[KC_MAX_ROWS];
+    static struct kc one[MANY], all[MANY];
+    int r = 0;
+
+    (void)kc_rows(1, row, KC_MAX_ROWS);
+    while (strcmp(row[r].op, op) != 0)
+        r++;
+    for (int i = 0; i < MANY; i++) {
+        const struct merak_kernel *k;
+
+        create_tensor(&one[i], &row[r + (strcmp(op, "adamw") == 0)], i);
+        kc_copy(&all[i], &one[i]);
+        run_cuda(&one[i]);
+        all[i].call.device = (void *)(uintptr_t)&context;
+        all[i].call.attrs = &all[i].attrs;
+        all[i].call.step = &all[i].step;
+        assert_int_equal(merak_kernel_find(&cuda_host, op, &k, NULL), MERAK_OK);
+        if (k->scratch != NULL)
+            all[i].call.scratch = malloc(k->scratch(&all[i].call) + 1);
+        call[i] = &all[i].call;
+    }
+    assert_int_equal(many(call, MANY, NULL), MERAK_OK);
+    for (int i = 0; i < MANY; i++) {
+        kc_check_same_bits(&all[i], &one[i], "the other tensors");
+        if (strcmp(op, "sumsq") == 0)
+            free(all[i].call.scratch);
+        kc_destroy(&all[i]);
+        kc_destroy(&one[i]);
+    }
+}
+
+static void many_tensors_give_the_bits_of_each(void **state)
+{
+    (void)state;
+    compare_many("sumsq", merak_cuda_sumsq_many);
+    compare_many("adamw", merak_cuda_adamw_many);
+}
+
+static void boxes_are_packed(void **state)
+{
+    static const struct {
+        int ndim;
+        size_t full[MERAK_MAX_DIMS], lo[MERAK_MAX_DIMS], len[MERAK_MAX_DIMS];
+    } boxes[] = {
+        {1, {40}, {3}, {17}},
+        {2, {16, 32}, {0, 8}, {16, 16}},
+        {2, {16, 32}, {4, 0}, {8, 32}},
+        {3, {4, 5, 6}, {1, 2, 3}, {2, 3, 2}},
+        {3, {4, 6, 8}, {2, 0, 0}, {2, 6, 8}},
+        {6, {2, 3, 4, 2, 3, 8}, {1, 0, 1, 0, 1, 4}, {1, 3, 2, 2, 2, 4}},
+        {4, {2, 3, 4, 5}, {0, 1, 0, 0}, {2, 0, 4, 5}},
+    };
+    static const size_t elems[] = {1, 2, 4, 8};
+    const struct merak_cuda_context context = {.product = plain_product};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(boxes) / sizeof(*boxes) * 4; i++) {
+        const struct merak_accel_box box = {boxes[i / 4].ndim,
+                                            boxes[i / 4].full, boxes[i / 4].lo,
+                                            boxes[i / 4].len, elems[i % 4]};
+        size_t bytes = box.elem_bytes, part = box.elem_bytes;
+        unsigned char *from, *got, *want;
+
+        for (int d = 0; d < box.ndim; d++) {
+            bytes *= box.full[d];
+            part *= box.len[d];
+        }
+        from = malloc(bytes);
+        got = calloc(1, part + 1);
+        want = calloc(1, part + 1);
+        for (size_t k = 0; k < bytes; k++)
+            from[k] = (unsigned char)(k * 131 >> 3);
+        merak_pack_box(want, from, &box);
+        assert_int_equal(merak_cuda_pack(&context, got, from, &box, NULL),
+                         MERAK_OK);
+        assert_memory_equal(got, want, part + 1);
+        free(from);
+        free(got);
+        free(want);
+    }
+}
+
+/* An id that no shard has is reported, and its row is zeros. */
+static void ids_outside_the_vocabulary_are_reported(void **state)
+{
+    static const struct {
+        const char *op;
+        int ids;
+        const char *what;
+    } ops[] = {{"embedding", 0, "token"}, {"xent_sum", 2, "target"}};
+    static const double bad[] = {-1, 17, 1e9};
+
+    (void)state;
+    for (size_t i = 0; i < 6; i++) {
+        const struct merak_cuda_context context = {.product = plain_product,
+                                                   .fault = &fault};
+        struct kc_row row[KC_MAX_ROWS];
+        const struct merak_kernel *k;
+        struct merak_error err, same;
+        struct kc c;
+        int r = 0;
+
+        (void)kc_rows(1, row, KC_MAX_ROWS);
+        while (strcmp(row[r].op, ops[i / 3].op) != 0)
+            r++;
+        kc_create(&c, &row[r], MERAK_F32, 1);
+        kc_set(&c, ops[i / 3].ids, 3, bad[i % 3]);
+        c.call.attrs = &c.attrs;
+        c.call.step = &c.step;
+        c.call.device = (void *)(uintptr_t)&context;
+        fault.raised = 0;
+        assert_int_equal(merak_cuda_check_fault(&fault, &err), MERAK_OK);
+        assert_int_equal(merak_kernel_find(&cuda_host, c.op, &k, NULL),
+                         MERAK_OK);
+        assert_int_equal(k->fn(&c.call, &err), MERAK_OK);
+        assert_int_equal(merak_cuda_check_fault(&fault, &err), MERAK_ERR_PARAM);
+        assert_int_equal(merak_check_ids(&c.call.operand[ops[i / 3].ids], 17,
+                                         ops[i / 3].what, &same),
+                         MERAK_ERR_PARAM);
+        assert_string_equal(err.text, same.text);
+        kc_destroy(&c);
+    }
+    fault.raised = 0;
+}
+
+static void evaluation_drops_nothing(void **state)
+{
+    struct kc_row row[KC_MAX_ROWS];
+    struct kc c;
+    int r = 0;
+
+    (void)state;
+    (void)kc_rows(1, row, KC_MAX_ROWS);
+    while (strcmp(row[r].op, "dropout") != 0)
+        r++;
+    kc_create(&c, &row[r], MERAK_F32, 1);
+    c.step.train = false;
+    run_cuda(&c);
+    for (size_t i = 0; i < kc_count(&c, 0); i++)
+        assert_true(kc_get(&c, 1, i) == kc_get(&c, 0, i));
+    kc_destroy(&c);
+}
+
+/* Each pass drops others, those that the reference drops. */
+static void passes_drop_what_the_reference_drops(void **state)
+{
+    struct kc_row row[KC_MAX_ROWS];
+    int r = 0;
+
+    (void)state;
+    (void)kc_rows(3, row, KC_MAX_ROWS);
+    while (strcmp(row[r].op, "dropout") != 0)
+        r++;
+    for (int pass = 0; pass < 3; pass++) {
+        struct kc c, want;
+
+        kc_create(&c, &row[r], MERAK_F32, 1);
+        c.step.pass = pass;
+        kc_copy(&want, &c);
+        run_cuda(&c);
+        kc_run(&want, "ref");
+        for (size_t i = 0; i < kc_count(&c, 1); i++)
+            assert_int_equal(kc_get(&c, 1, i) == 0, kc_get(&want, 1, i) == 0);
+        kc_destroy(&want);
+        kc_destroy(&c);
+    }
+}
+
+static void other_dtypes_are_refused(void **state)
+{
+    struct kc_row row[KC_MAX_ROWS];
+    int n = kc_rows(0, row, KC_MAX_ROWS);
+
+    (void)state;
+    for (int r = 0; r < n; r++) {
+        const struct merak_kernel *k;
+        struct merak_error err;
+        struct kc c;
+
+        if (strcmp(row[r].op, "clip") == 0)
+            continue; /* reads f64 in any case */
+        kc_create(&c, &row[r], MERAK_F64, 1);
+        c.call.attrs = &c.attrs;
+        c.call.step = &c.step;
+        assert_int_equal(merak_kernel_find(&cuda_host, row[r].op, &k, &err),
+                         MERAK_OK);
+        assert_int_equal(k->fn(&c.call, &err), MERAK_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "f64"));
+        kc_destroy(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op_has_a_kernel),
+        cmocka_unit_test(every_op_agrees_with_the_reference_in_f32),
+        cmocka_unit_test(every_op_agrees_with_the_reference_in_bf16),
+        cmocka_unit_test(long_rows_and_columns_agree_with_the_reference),
+        cmocka_unit_test(tiles_of_attention_agree_with_the_reference),
+        cmocka_unit_test(windows_and_dropout_agree_with_the_reference),
+        cmocka_unit_test(heads_beyond_256_channels_are_refused),
+        cmocka_unit_test(orders_of_threads_give_the_same_bits),
+        cmocka_unit_test(addresses_give_the_same_bits),
+        cmocka_unit_test(shards_make_the_whole),
+        cmocka_unit_test(slices_of_sequences_make_the_whole),
+        cmocka_unit_test(gradients_of_logits_are_made_in_place),
+        cmocka_unit_test(staged_rows_are_few_at_once),
+        cmocka_unit_test(many_tensors_give_the_bits_of_each),
+        cmocka_unit_test(boxes_are_packed),
+        cmocka_unit_test(ids_outside_the_vocabulary_are_reported),
+        cmocka_unit_test(evaluation_drops_nothing),
+        cmocka_unit_test(passes_drop_what_the_reference_drops),
+        cmocka_unit_test(other_dtypes_are_refused),
+    };
+
+    return cmocka_run_group_tests_name("kernels_cuda", tests, NULL, NULL);
+}
