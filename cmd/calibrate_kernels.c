@@ -13,6 +13,7 @@
 #include "cmd/calibrate.h"
 
 #include "base/error.h"
+#include "base/progress.h"
 #include "io/hf_config.h"
 #include "partitioner/refine/line.h"
 #include "partitioner/program/instr_cost.h"
@@ -317,12 +318,18 @@ static enum merak_status run_trial(struct timer *t, struct trial *trial)
 
 static enum merak_status run_trials(struct timer *t)
 {
+    struct merak_progress progress;
     enum merak_status rc = MERAK_OK;
 
+    merak_progress_init(&progress, t->world->boot->rank == 0 ? stderr : NULL,
+                        "calibrate", "models", (double)t->rounds * t->n_trials);
     for (int round = 0; round < t->rounds; round++) {
-        for (int i = 0; i < t->n_trials && rc == MERAK_OK; i++)
+        for (int i = 0; i < t->n_trials && rc == MERAK_OK; i++) {
             rc = run_trial(t, &t->trial[i]);
+            merak_progress_add(&progress, 1);
+        }
     }
+    merak_progress_clear(&progress);
     return rc;
 }
 

@@ -26,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/progress.h"
 #include "partitioner/refine/line.h"
 
 #include <math.h>
@@ -205,12 +206,19 @@ static enum merak_status run_sizes(struct net *net, struct test *first)
 
 static enum merak_status run_tests(struct net *net)
 {
+    struct merak_progress progress;
     enum merak_status rc = MERAK_OK;
 
+    merak_progress_init(&progress, net->world->boot->rank == 0 ? stderr : NULL,
+                        "links", "tests",
+                        (double)net->rounds * net->n_tests / SIZES);
     for (int round = 0; round < net->rounds; round++) {
-        for (int i = 0; i < net->n_tests && rc == MERAK_OK; i += SIZES)
+        for (int i = 0; i < net->n_tests && rc == MERAK_OK; i += SIZES) {
             rc = run_sizes(net, &net->test[i]);
+            merak_progress_add(&progress, 1);
+        }
     }
+    merak_progress_clear(&progress);
     return rc;
 }
 

@@ -7,6 +7,7 @@
 #include "cmd/cmd.h"
 
 #include "base/clock.h"
+#include "base/progress.h"
 #include "io/ckpt/ckpt_impl.h"
 #include "runtime/runtime.h"
 
@@ -294,20 +295,31 @@ static int run_show(const char *dir, const char *tensor)
 /* --- verify
  * ------------------------------------------------------------------- */
 
-static void print_damage(void *dir, const char *line)
+struct watched {
+    const char *dir;
+    struct merak_progress progress;
+};
+
+static void print_damage(void *arg, const char *line)
 {
-    printf("%s: %s\n", (const char *)dir, line);
+    struct watched *w = arg;
+
+    merak_progress_clear(&w->progress);
+    printf("%s: %s\n", w->dir, line);
 }
 
 static int verify_one(char *dir)
 {
     struct merak_ckpt_manifest *mf = NULL;
     int64_t start_ns = merak_clock_ns();
+    struct watched w = {.dir = dir};
     struct merak_error err;
     enum merak_status rc;
     char size[16];
 
-    rc = merak_ckpt_verify(dir, print_damage, dir, &err);
+    merak_progress_init(&w.progress, stderr, "verify", "B", 0);
+    rc = merak_ckpt_verify_watched(dir, print_damage, &w, &w.progress, &err);
+    merak_progress_clear(&w.progress);
     if (rc != MERAK_OK && rc != MERAK_ERR_CORRUPT)
         return failed("verify", rc, &err);
     if (rc != MERAK_OK || merak_ckpt_load(dir, &mf, &err) != MERAK_OK)

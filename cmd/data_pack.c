@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/nearest.h"
+#include "base/progress.h"
 #include "io/tokens/documents.h"
 #include "io/tokens/pack.h"
 #include "io/tokenizer/tokenizer.h"
@@ -14,6 +15,7 @@
 #include <getopt.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char usage[] =
     "usage: merak data pack --tokenizer T --out PREFIX [OPTION]... FILE...\n"
@@ -36,6 +38,7 @@ struct job {
     struct merak_tokenizer *tok;
     struct merak_pack *pack;
     uint64_t empty; /* documents without text */
+    struct merak_progress progress;
 };
 
 /* A signal handler can reach nothing else.  Without SA_RESTART it also ends
@@ -103,6 +106,10 @@ static enum merak_status take_document(void *arg, const char *text, size_t n,
     int32_t eod = merak_tokenizer_eod(job->tok);
     enum merak_status rc;
 
+    merak_progress_note(
+        &job->progress, "%llu tokens",
+        (unsigned long long)merak_pack_totals(job->pack).tokens);
+    merak_progress_add(&job->progress, (double)n);
     if (n == 0) {
         job->empty++;
         return MERAK_OK;
@@ -137,14 +144,31 @@ static enum merak_status open_job(struct job *job, struct merak_error *err)
     return of_output(rc, err);
 }
 
+/* 0 where one of them does not tell, as standard input. */
+static double bytes_of(int n, char **paths)
+{
+    double bytes = 0;
+    struct stat st;
+
+    for (int i = 0; i < n; i++) {
+        if (stat(paths[i], &st) != 0 || !S_ISREG(st.st_mode))
+            return 0;
+        bytes += (double)st.st_size;
+    }
+    return bytes;
+}
+
 static enum merak_status pack_files(struct job *job, int n, char **paths,
                                     struct merak_error *err)
 {
     enum merak_status rc = open_job(job, err);
 
+    merak_progress_init(&job->progress, stderr, "pack", "B",
+                        bytes_of(n, paths));
     for (int i = 0; rc == MERAK_OK && i < n; i++)
         rc = merak_documents_read(paths[i], job->json_key, take_document, job,
                                   err);
+    merak_progress_clear(&job->progress);
     if (stop_signal != 0)
         return check_stop(err);
     if (rc != MERAK_OK)

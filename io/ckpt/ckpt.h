@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/progress.h"
 #include "merak/status.h"
 #include "partitioner/layout/layout.h"
 
@@ -170,5 +171,11 @@ enum merak_status merak_ckpt_verify(const char *ckpt_dir,
                                     void (*report)(void *arg, const char *line),
                                     void *arg,
                                     struct merak_error *err) MERAK_CHECKED;
+/* The same, with a line that tells how far it is; its total is filled in. */
+enum merak_status
+merak_ckpt_verify_watched(const char *ckpt_dir,
+                          void (*report)(void *arg, const char *line),
+                          void *arg, struct merak_progress *progress,
+                          struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -20,6 +20,7 @@ struct verify {
     const struct merak_ckpt_manifest *mf;
     void (*report)(void *arg, const char *line);
     void *arg;
+    struct merak_progress *progress; /* or NULL */
     int damaged;
     struct merak_error *err; /* the first damage */
 };
@@ -50,6 +51,7 @@ static bool check_file(struct verify *v, const struct merak_ckpt_file *file)
 
     rc = merak_durable_hash(merak_path(path, v->dir, file->name), &bytes, hash,
                             &why);
+    merak_progress_add(v->progress, (double)file->bytes);
     if (rc == MERAK_ERR_NOT_FOUND)
         damage(v, "%s is missing", file->name);
     else if (rc != MERAK_OK)
@@ -77,6 +79,11 @@ static bool part_is_sound(int fd, const struct merak_ckpt_part *part,
     return strcmp(hash, part->hash) == 0;
 }
 
+static double part_bytes(const struct merak_ckpt_part *part)
+{
+    return (double)merak_box_count(&part->box) * sizeof(float);
+}
+
 /* Which tensors of a shard are hit; in a file that is as it was written none
  * can be, unless memory was bad then.  Read by offset: HDF5's parser is not
  * made for damaged files. */
@@ -89,7 +96,13 @@ static void check_parts(struct verify *v, int shard, int fd, void *data,
     for (int i = 0; i < v->mf->n_parts; i++) {
         const struct merak_ckpt_part *part = &v->mf->part[i];
 
-        if (part->shard != shard || part_is_sound(fd, part, data))
+        bool sound;
+
+        if (part->shard != shard)
+            continue;
+        sound = part_is_sound(fd, part, data);
+        merak_progress_add(v->progress, part_bytes(part));
+        if (sound)
             continue;
         hit++;
         damage(v, "%s: tensor %s is damaged", name, part->tensor);
@@ -111,10 +124,25 @@ static void check_shard(struct verify *v, int shard, void *data)
     close(fd);
 }
 
+/* Files are read as a whole, and their tensors once more. */
+static double bytes_to_read(const struct merak_ckpt_manifest *mf)
+{
+    double bytes = (double)mf->master.bytes;
+
+    for (int i = 0; i < mf->n_shards; i++)
+        bytes += (double)mf->shard[i].bytes;
+    for (int i = 0; i < mf->n_parts; i++)
+        bytes += part_bytes(&mf->part[i]);
+    return bytes;
+}
+
 static enum merak_status check_all(struct verify *v)
 {
     size_t most = 0;
     void *data;
+
+    if (v->progress != NULL)
+        v->progress->total = bytes_to_read(v->mf);
 
     for (int i = 0; i < v->mf->n_parts; i++) {
         size_t n = merak_box_count(&v->mf->part[i].box);
@@ -135,8 +163,18 @@ enum merak_status merak_ckpt_verify(const char *ckpt_dir,
                                     void (*report)(void *arg, const char *line),
                                     void *arg, struct merak_error *err)
 {
-    struct verify v = {
-        .dir = ckpt_dir, .report = report, .arg = arg, .err = err};
+    return merak_ckpt_verify_watched(ckpt_dir, report, arg, NULL, err);
+}
+
+enum merak_status merak_ckpt_verify_watched(
+    const char *ckpt_dir, void (*report)(void *arg, const char *line),
+    void *arg, struct merak_progress *progress, struct merak_error *err)
+{
+    struct verify v = {.dir = ckpt_dir,
+                       .report = report,
+                       .arg = arg,
+                       .progress = progress,
+                       .err = err};
     struct merak_ckpt_manifest *mf = NULL;
     struct merak_error why;
     enum merak_status rc;

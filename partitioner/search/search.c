@@ -108,6 +108,9 @@ enum merak_status merak_search_rate_variant(struct merak_search *s,
     enum merak_status rc = merak_search_room(s, cand);
 
     s->n_rated++;
+    if (s->best_s < DBL_MAX)
+        merak_progress_note(s->in->progress, "best %.4g s a step", s->best_s);
+    merak_progress_add(s->in->progress, 1);
     if (rc == MERAK_OK)
         rc = merak_search_cut(&s->cost, cand, *like, limit, false, s->err);
     if (rc == MERAK_OK && cand->rated_s > 0 &&

@@ -14,6 +14,7 @@
 #ifndef MERAK_PARTITIONER_SEARCH_SEARCH_H
 #define MERAK_PARTITIONER_SEARCH_SEARCH_H
 
+#include "base/progress.h"
 #include "partitioner/device/device.h"
 #include "partitioner/plan/choice.h"
 #include "partitioner/assembly/assembly.h"
@@ -68,6 +69,7 @@ struct merak_search_input {
     void *scratch_arg;
     struct merak_refusal *refusal; /* filled in where there is no plan; NULL:
                                       the error's text is enough */
+    struct merak_progress *progress; /* counts plans that are rated; or NULL */
 };
 
 /* What a step's time is spent on, on the stage with most to do. */

@@ -169,10 +169,15 @@ enum merak_status merak_plan_auto(const struct plan_options *opt,
 {
     struct plan_auto plan = {.opt = opt};
     struct merak_search_result *result = NULL;
+    struct merak_progress progress;
     enum merak_status rc = fill_input(&plan, err);
 
+    merak_progress_init(&progress, stderr, "plan", "plans", 0);
+    plan.in.progress = &progress;
     if (rc == MERAK_OK)
         rc = merak_search(&plan.in, &result, err);
+    plan.in.progress = NULL;
+    merak_progress_clear(&progress);
     plan.identified = rc == MERAK_OK && opt->json != NULL;
     if (plan.identified)
         rc = merak_chosen_file(&plan.in, result, &plan.file, err);
