@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Longer words are not compared: options have at most half as many. */
-enum { LONGEST = 31 };
+/* Longer words are not compared: options are far shorter, and so are names of
+ * tensors. */
+enum { LONGEST = 127 };
 
 void merak_nearest_init(struct merak_nearest *nearest, const char *arg)
 {

@@ -10,6 +10,7 @@
 
 #include <getopt.h>
 #include <stddef.h>
+#include <stdio.h>
 
 int merak_cmd_calibrate(int argc, char **argv);
 int merak_cmd_ckpt(int argc, char **argv);
@@ -21,6 +22,11 @@ int merak_cmd_plan(int argc, char **argv);
 int merak_cmd_sandbox(int argc, char **argv);
 int merak_cmd_trace(int argc, char **argv);
 int merak_cmd_train(int argc, char **argv);
+
+/* ckpt_transfer.c: argv[0] is the verb; and what --help says of them. */
+int merak_ckpt_import(int argc, char **argv);
+int merak_ckpt_export(int argc, char **argv);
+void merak_ckpt_transfer_help(FILE *out);
 
 /* " (did you mean --NAME?)" of the options that getopt_long() knows, or ""
  * (base/nearest.h); `text` itself. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_ckpt.c - `merak ckpt`: which checkpoints there are, what they hold,
- * whether they are sound
+ * whether they are sound; ckpt_transfer.c has imports and exports
  */
 #include "config.h"
 
@@ -24,16 +24,23 @@ static const char usage[] =
     "usage: merak ckpt ls DIR\n"
     "       merak ckpt show DIR [TENSOR]\n"
     "       merak ckpt verify DIR\n"
+    "       merak ckpt import FOLDER --out RUN [OPTION]...\n"
+    "       merak ckpt export DIR --format hf|llmc --out FOLDER "
+    "[OPTION]...\n"
     "\n"
     "  ls      the checkpoints of a run, newest first\n"
     "  show    what a checkpoint holds; a tensor's parts and statistics\n"
     "  verify  check every byte against its checksum\n"
+    "  import  make a Hugging Face folder's weights a run's first "
+    "checkpoint\n"
+    "  export  make a model folder of a checkpoint's weights\n"
     "\n"
     "DIR is one checkpoint (RUN/step-00000020) or the directory of a run:\n"
-    "then show takes the newest, and verify checks all of them.\n"
+    "then show and export take the newest, verify checks all of them.\n"
     "\n"
-    "Exit codes: 0 fine, 66 usage, 67 damaged or missing.  merak-ckpt(1)\n"
-    "has the rest.\n";
+    "Exit codes: 0 fine, 66 usage, 67 damaged, missing or of another "
+    "model,\n"
+    "69 memory or disk.  merak-ckpt(1) has the rest.\n";
 
 static int failed(const char *verb, enum merak_status rc,
                   const struct merak_error *err)
@@ -165,6 +172,9 @@ static void show_state(const char *dir, const struct merak_ckpt_manifest *mf)
                ", global batch %" PRIu64 "\n",
                state->seq, state->global_batch);
     printf("seed              %" PRIu64 "\n", state->seed);
+    if (state->init_from[0] != '\0')
+        printf("first weights     %s%s\n",
+               state->imported ? "imported from " : "", state->init_from);
     printf("dtype             %s\n", state->dtype);
     printf("written by        tp %d, pp %d, dp %d\n", state->tp, state->pp,
            state->dp);
@@ -380,16 +390,22 @@ int merak_cmd_ckpt(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
     bool show = strcmp(verb, "show") == 0;
+    bool import = strcmp(verb, "import") == 0;
+    bool transfer = import || strcmp(verb, "export") == 0;
     bool known = show || strcmp(verb, "ls") == 0 || strcmp(verb, "verify") == 0;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0) {
             fputs(usage, stdout);
+            merak_ckpt_transfer_help(stdout);
             return flushed("help", MERAK_EXIT_DONE);
         }
-        if (argv[i][0] == '-' && argv[i][1] != '\0')
+        if (!transfer && argv[i][0] == '-' && argv[i][1] != '\0')
             return misused("no option %s", argv[i]);
     }
+    if (transfer)
+        return import ? merak_ckpt_import(argc - 1, argv + 1)
+                      : merak_ckpt_export(argc - 1, argv + 1);
     if (!known)
         return argc > 1 ? misused("no command \"%s\"", verb)
                         : misused("a command is missing");

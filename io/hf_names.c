@@ -289,6 +289,14 @@ const char *merak_hf_tensor_base(const struct merak_hf_config *config,
     return n > 0 && strncmp(name, prefix, n) == 0 ? name + n : name;
 }
 
+const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
+                                   const char *base)
+{
+    const char *prefix = families[config->family].prefix;
+
+    return prefix == NULL || strncmp(base, "lm_head.", 8) == 0 ? "" : prefix;
+}
+
 bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,
                               const char *name)
 {

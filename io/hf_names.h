@@ -38,6 +38,10 @@ enum merak_status merak_hf_tensor_find(const struct merak_hf_config *config,
  */
 const char *merak_hf_tensor_base(const struct merak_hf_config *config,
                                  const char *name);
+/* What is in front of a base name where all have one: that prefix, but of an
+ * output layer "". */
+const char *merak_hf_tensor_prefix(const struct merak_hf_config *config,
+                                   const char *base);
 /* Is the tensor, by its base name, no weight or the copy of one: masks and
  * frequencies that are computed, a tied output layer? */
 bool merak_hf_tensor_is_spare(const struct merak_hf_config *config,

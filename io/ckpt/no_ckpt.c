@@ -33,6 +33,22 @@ enum merak_status merak_ckpt_save(const char *run_dir,
     return refuse(err);
 }
 
+enum merak_status
+merak_ckpt_write(const char *run_dir, const struct merak_ckpt_state *state,
+                 const struct merak_ckpt_piece *pieces, const int *first,
+                 int n_shards, merak_ckpt_fill_fn fill, void *arg,
+                 struct merak_error *err)
+{
+    (void)run_dir;
+    (void)state;
+    (void)pieces;
+    (void)first;
+    (void)n_shards;
+    (void)fill;
+    (void)arg;
+    return refuse(err);
+}
+
 enum merak_status merak_ckpt_remove_debris(const char *run_dir,
                                            struct merak_error *err)
 {
@@ -134,6 +150,15 @@ const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt)
 
     (void)ckpt;
     return &none;
+}
+
+const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
+                              struct merak_shape *shape)
+{
+    (void)ckpt;
+    (void)i;
+    (void)shape;
+    return NULL;
 }
 
 enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_weights.c - read a model's parameters from a Hugging Face folder
+ *
+ * A box of a parameter is some rows and some columns of a matrix, which is
+ * stored by rows or, transposed, by columns, perhaps below other matrices.
+ * Whole stored rows are read, a block at a time, and what is wanted of them is
+ * picked: small reads would cost more than bytes that are not wanted.
+ */
+#include "config.h"
+
+#include "io/weights/hf_weights.h"
+
+#include "base/error.h"
+#include "io/ckpt/ckpt_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BLOCK ((size_t)1 << 20) /* elements */
+
+struct merak_hf_weights {
+    struct merak_hf_config config;
+    struct merak_safetensors *st;
+    const struct merak_named *param;
+    struct merak_hf_layout layout;
+    const struct merak_safetensor **place; /* [layout.n] of each tensor */
+    const struct merak_safetensor *copy;   /* of a tied output layer, or NULL */
+};
+
+/* --- opening ---------------------------------------------------------------
+ */
+
+static const char *base_name(const struct merak_hf_weights *w,
+                             const struct merak_safetensor *t)
+{
+    return merak_hf_tensor_base(&w->config, t->name);
+}
+
+/* Shapes of more dims than ours have are told by as many as there is room
+ * for: none of them fits. */
+static struct merak_named named(const char *name, const size_t *dim, int ndim)
+{
+    struct merak_named out = {.name = name};
+
+    out.shape.ndim = ndim < MERAK_MAX_DIMS ? ndim : MERAK_MAX_DIMS;
+    memcpy(out.shape.dim, dim, (size_t)out.shape.ndim * sizeof(*dim));
+    return out;
+}
+
+static enum merak_status check_same(const struct merak_hf_weights *w,
+                                    const char *dir, struct merak_named *want,
+                                    struct merak_named *have,
+                                    struct merak_error *err)
+{
+    int n = 0;
+
+    for (int i = 0; i < w->layout.n; i++)
+        want[i] = named(w->layout.tensor[i].name, w->layout.tensor[i].dim,
+                        w->layout.tensor[i].ndim);
+    for (int i = 0; i < w->st->n; i++) {
+        const struct merak_safetensor *t = &w->st->tensor[i];
+        const char *name = base_name(w, t);
+
+        if (!merak_hf_tensor_is_spare(&w->config, name))
+            have[n++] = named(name, t->dim, t->ndim);
+    }
+    return merak_named_compare(want, w->layout.n, have, n, dir, err);
+}
+
+static enum merak_status check_tensors(const struct merak_hf_weights *w,
+                                       const char *dir, struct merak_error *err)
+{
+    size_t most = (size_t)w->layout.n + (size_t)w->st->n + 1;
+    struct merak_named *want = calloc(most, sizeof(*want));
+    enum merak_status rc;
+
+    if (want == NULL)
+        return merak_fail_nomem(err, most * sizeof(*want));
+    rc = check_same(w, dir, want, want + w->layout.n, err);
+    free(want);
+    return rc;
+}
+
+static int find_layout(const struct merak_hf_layout *layout, const char *name)
+{
+    for (int i = 0; i < layout->n; i++) {
+        if (strcmp(layout->tensor[i].name, name) == 0)
+            return i;
+    }
+    return -1;
+}
+
+/* Where each tensor is.  One may be there with the family's prefix and
+ * without. */
+static enum merak_status place_tensors(struct merak_hf_weights *w,
+                                       struct merak_error *err)
+{
+    w->place =
+        calloc((size_t)w->layout.n + 1, sizeof(struct merak_safetensor *));
+    if (w->place == NULL)
+        return merak_fail_nomem(err, (size_t)w->layout.n * sizeof(void *));
+    for (int i = 0; i < w->st->n; i++) {
+        const struct merak_safetensor *t = &w->st->tensor[i];
+        int at = find_layout(&w->layout, base_name(w, t));
+
+        if (at < 0 && strcmp(t->name, "lm_head.weight") == 0)
+            w->copy = t;
+        if (at < 0)
+            continue;
+        if (w->place[at] != NULL)
+            return merak_fail(err, MERAK_ERR_MISMATCH,
+                              "tensors %.80s and %.80s are the same weight",
+                              w->place[at]->name, t->name);
+        if (t->type == MERAK_SAFETENSORS_OTHER)
+            return merak_fail(err, MERAK_ERR_FORMAT,
+                              "%.80s: tensor %.80s is of %s, expected F32, "
+                              "BF16 or F16",
+                              w->st->file[t->file].path, t->name, t->dtype);
+        w->place[at] = t;
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status lay_out(struct merak_hf_weights *w, const char *dir,
+                                 int n_params, struct merak_error *err)
+{
+    enum merak_status rc = merak_hf_layout_init(&w->layout, &w->config,
+                                                w->param, n_params, err);
+
+    if (rc != MERAK_OK) /* it knows of names and shapes alone */
+        merak_error_wrap(err, "%.60s", dir);
+    return rc;
+}
+
+static enum merak_status open_folder(struct merak_hf_weights *w,
+                                     const char *dir, int n_params,
+                                     struct merak_error *err)
+{
+    enum merak_status rc;
+
+    rc = merak_hf_config_read(dir, MERAK_HF_UNKNOWN_IGNORE, &w->config, err);
+    if (rc == MERAK_OK)
+        rc = merak_safetensors_open(dir, &w->st, err);
+    if (rc == MERAK_OK)
+        rc = lay_out(w, dir, n_params, err);
+    if (rc == MERAK_OK)
+        rc = check_tensors(w, dir, err);
+    if (rc == MERAK_OK)
+        rc = place_tensors(w, err);
+    return rc;
+}
+
+enum merak_status merak_hf_weights_open(const char *dir,
+                                        const struct merak_named *param,
+                                        int n_params,
+                                        struct merak_hf_weights **weights_p,
+                                        struct merak_error *err)
+{
+    struct merak_hf_weights *w = calloc(1, sizeof(*w));
+    enum merak_status rc;
+
+    if (w == NULL)
+        return merak_fail_nomem(err, sizeof(*w));
+    w->param = param;
+    rc = open_folder(w, dir, n_params, err);
+    if (rc == MERAK_OK)
+        *weights_p = w;
+    else
+        merak_hf_weights_close(w);
+    return rc;
+}
+
+void merak_hf_weights_close(struct merak_hf_weights *weights)
+{
+    if (weights == NULL)
+        return;
+    merak_safetensors_close(weights->st);
+    merak_hf_layout_fini(&weights->layout);
+    free(weights->place);
+    free(weights);
+}
+
+const struct merak_safetensors *
+merak_hf_weights_files(const struct merak_hf_weights *weights)
+{
+    return weights->st;
+}
+
+bool merak_hf_weights_has(const struct merak_hf_weights *weights,
+                          const struct merak_safetensor *tensor)
+{
+    return find_layout(&weights->layout, base_name(weights, tensor)) >= 0;
+}
+
+/* --- reading ---------------------------------------------------------------
+ */
+
+/* The coordinates, in one dim that takes the place of dims [first, end), of
+ * the elements of a box along them. */
+static size_t *list_coordinates(const struct merak_box *box, int first, int end,
+                                size_t *n_p)
+{
+    size_t n = 1, *list;
+
+    for (int d = first; d < end; d++)
+        n *= box->len[d];
+    list = malloc((n + 1) * sizeof(*list));
+    for (size_t i = 0; list != NULL && i < n; i++) {
+        size_t at = 0, rest = i, step = n;
+
+        for (int d = first; d < end; d++) {
+            step /= box->len[d];
+            at = at * box->full[d] + box->lo[d] + rest / step;
+            rest %= step;
+        }
+        list[i] = at;
+    }
+    *n_p = n;
+    return list;
+}
+
+/* How many dims are the matrix's rows. */
+static int row_dims(const struct merak_shape *shape, size_t rows)
+{
+    size_t n = 1;
+    int d = 0;
+
+    while (d < shape->ndim && n < rows)
+        n *= shape->dim[d++];
+    return d;
+}
+
+/*
+ * A box that is read: element `each` of stored row `line` goes to
+ * out[i * line_step + k * each_step], by their places i and k in the lists.
+ */
+struct picking {
+    const struct merak_safetensors *st;
+    const struct merak_safetensor *t;
+    size_t width; /* of a stored row */
+    const size_t *line, *each;
+    size_t n_lines, n_each, line_step, each_step;
+    float *out;
+};
+
+/* Stored rows [i, i + n) of the list are neighbours. */
+static enum merak_status pick_block(const struct picking *p, size_t i, size_t n,
+                                    float *buf, struct merak_error *err)
+{
+    size_t first = p->line[i] * p->width + p->each[0];
+    size_t end = p->line[i + n - 1] * p->width + p->each[p->n_each - 1] + 1;
+    enum merak_status rc =
+        merak_safetensors_read(p->st, p->t, first, end - first, buf, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (size_t r = 0; r < n; r++) {
+        const float *row = buf + r * p->width;
+        float *out = p->out + (i + r) * p->line_step;
+
+        for (size_t k = 0; k < p->n_each; k++)
+            out[k * p->each_step] = row[p->each[k] - p->each[0]];
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status pick(const struct picking *p, float *buf,
+                              size_t buf_lines, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    size_t n;
+
+    for (size_t i = 0; i < p->n_lines && rc == MERAK_OK; i += n) {
+        n = 1;
+        while (n < buf_lines && i + n < p->n_lines &&
+               p->line[i + n] == p->line[i] + n)
+            n++;
+        rc = pick_block(p, i, n, buf, err);
+    }
+    return rc;
+}
+
+static enum merak_status read_box(const struct merak_hf_weights *w, int param,
+                                  const struct merak_box *box, float *out,
+                                  struct merak_error *err)
+{
+    const struct merak_hf_tensor *part = &w->layout.part[param];
+    int split = row_dims(&w->param[param].shape, part->rows);
+    struct picking p = {.st = w->st,
+                        .t = w->place[w->layout.tensor_of[param]],
+                        .width = part->transposed ? part->of_rows : part->cols,
+                        .out = out};
+    size_t n_rows = 0, n_cols = 0, lines;
+    size_t *rows = list_coordinates(box, 0, split, &n_rows);
+    size_t *cols = list_coordinates(box, split, box->ndim, &n_cols);
+    enum merak_status rc = MERAK_OK;
+    float *buf;
+
+    lines = BLOCK / p.width + 1;
+    buf = malloc(lines * p.width * sizeof(*buf));
+    if (rows == NULL || cols == NULL || buf == NULL) {
+        rc = merak_fail_nomem(err, lines * p.width * sizeof(*buf));
+        goto out;
+    }
+    for (size_t i = 0; i < n_rows; i++)
+        rows[i] += part->first_row;
+    p.line = part->transposed ? cols : rows;
+    p.each = part->transposed ? rows : cols;
+    p.n_lines = part->transposed ? n_cols : n_rows;
+    p.n_each = part->transposed ? n_rows : n_cols;
+    p.line_step = part->transposed ? 1 : n_cols;
+    p.each_step = part->transposed ? n_cols : 1;
+    if (n_rows > 0 && n_cols > 0)
+        rc = pick(&p, buf, lines, err);
+out:
+    free(buf);
+    free(rows);
+    free(cols);
+    return rc;
+}
+
+enum merak_status merak_hf_weights_read(const struct merak_hf_weights *weights,
+                                        const char *param,
+                                        const struct merak_ckpt_piece *piece,
+                                        struct merak_error *err)
+{
+    struct merak_box boxes[MERAK_FLAT_BOXES];
+    enum merak_status rc = merak_ckpt_piece_check(piece, err);
+    float *data = piece->data;
+    int i = 0, n;
+
+    if (rc != MERAK_OK)
+        return rc;
+    while (i < weights->layout.n_params &&
+           strcmp(weights->param[i].name, param) != 0)
+        i++;
+    if (i == weights->layout.n_params)
+        return merak_fail(err, MERAK_ERR_NOT_FOUND, "no parameter %.120s",
+                          param);
+    n = merak_ckpt_piece_boxes(piece, boxes);
+    for (int b = 0; b < n && rc == MERAK_OK; b++) {
+        rc = read_box(weights, i, &boxes[b], data, err);
+        data += merak_box_count(&boxes[b]);
+    }
+    return rc;
+}
+
+/* --- tied output layers ------------------------------------------------------
+ */
+
+static enum merak_status compare_block(const struct merak_hf_weights *w,
+                                       const struct merak_safetensor *table,
+                                       size_t at, size_t n, float *buf,
+                                       struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_safetensors_read(w->st, w->copy, at, n, buf, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_safetensors_read(w->st, table, at, n, buf + n, err);
+    if (rc == MERAK_OK && memcmp(buf, buf + n, n * sizeof(*buf)) != 0)
+        rc = merak_fail(err, MERAK_ERR_MISMATCH,
+                        "tensor %.80s differs from %.80s, and config.json "
+                        "says tie_word_embeddings true: one of them would be "
+                        "lost",
+                        w->copy->name, table->name);
+    return rc;
+}
+
+enum merak_status
+merak_hf_weights_check_tied(const struct merak_hf_weights *weights,
+                            struct merak_error *err)
+{
+    /* every family looks tokens up first */
+    const struct merak_safetensor *table = weights->place[0];
+    enum merak_status rc = MERAK_OK;
+    float *buf;
+
+    if (weights->copy == NULL)
+        return MERAK_OK;
+    if (table->count != weights->copy->count)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "tensor %.80s has %zu elements, expected the %zu of "
+                          "%.80s, which it is tied to",
+                          weights->copy->name, weights->copy->count,
+                          table->count, table->name);
+    buf = malloc(2 * BLOCK * sizeof(*buf));
+    if (buf == NULL)
+        return merak_fail_nomem(err, 2 * BLOCK * sizeof(*buf));
+    for (size_t at = 0; at < table->count && rc == MERAK_OK; at += BLOCK) {
+        size_t n = table->count - at < BLOCK ? table->count - at : BLOCK;
+
+        rc = compare_block(weights, table, at, n, buf, err);
+    }
+    free(buf);
+    return rc;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/weights/hf_weights.h - a model's parameters in a Hugging Face folder */
+#ifndef MERAK_IO_WEIGHTS_HF_WEIGHTS_H
+#define MERAK_IO_WEIGHTS_HF_WEIGHTS_H
+
+#include "io/ckpt/ckpt.h"
+#include "io/hf_config.h"
+#include "io/hf_names.h"
+#include "io/weights/named.h"
+#include "io/weights/safetensors.h"
+
+/* --- what tensors a model has there ----------------------------------------
+ */
+
+struct merak_hf_layout_tensor {
+    char name[MERAK_HF_NAME_BYTES]; /* without a family's prefix */
+    int ndim;
+    size_t dim[2];
+};
+
+/* The tensors that parameters are, in the parameters' order, and which of them
+ * each is or is in. */
+struct merak_hf_layout {
+    struct merak_hf_layout_tensor *tensor;
+    int n;
+    struct merak_hf_tensor *part; /* [n_params] */
+    int *tensor_of;               /* [n_params] */
+    int n_params;
+};
+
+enum merak_status merak_hf_layout_init(struct merak_hf_layout *layout,
+                                       const struct merak_hf_config *config,
+                                       const struct merak_named *param,
+                                       int n_params,
+                                       struct merak_error *err) MERAK_CHECKED;
+void merak_hf_layout_fini(struct merak_hf_layout *layout);
+
+/* --- the folder ------------------------------------------------------------
+ */
+
+struct merak_hf_weights;
+
+/*
+ * Open the safetensors files of a folder whose config.json says what family
+ * they are of.  They hold these parameters, all of them and no others;
+ * MERAK_ERR_MISMATCH names the first that is not so (named.h).  What is no
+ * weight there, or the copy of one, is passed over.
+ *
+ *   param  [n_params]  borrowed as long as the folder is open
+ */
+enum merak_status merak_hf_weights_open(const char *dir,
+                                        const struct merak_named *param,
+                                        int n_params,
+                                        struct merak_hf_weights **weights_p,
+                                        struct merak_error *err) MERAK_CHECKED;
+void merak_hf_weights_close(struct merak_hf_weights *weights);
+/* The files; and tensor t's place in them, behind a prefix or not. */
+const struct merak_safetensors *
+merak_hf_weights_files(const struct merak_hf_weights *weights);
+/* Is this tensor of the files one of the model's? */
+bool merak_hf_weights_has(const struct merak_hf_weights *weights,
+                          const struct merak_safetensor *tensor);
+/* Fill piece->data with the piece of the parameter of this name; memory for a
+ * block of rows beside it. */
+enum merak_status merak_hf_weights_read(const struct merak_hf_weights *weights,
+                                        const char *param,
+                                        const struct merak_ckpt_piece *piece,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* A tied output layer that is stored all the same is the embedding's table to
+ * the bit; MERAK_ERR_MISMATCH if not. */
+enum merak_status
+merak_hf_weights_check_tied(const struct merak_hf_weights *weights,
+                            struct merak_error *err) MERAK_CHECKED;
+
+#endif

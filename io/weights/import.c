@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* import.c - a Hugging Face folder's weights to a run's first checkpoint */
+#include "config.h"
+
+#include "io/weights/transfer.h"
+
+#include "base/error.h"
+#include "io/ckpt/ckpt_impl.h"
+#include "io/ckpt/owner.h"
+#include "io/weights/run_model.h"
+#include "io/weights/transfer_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Who reads anything of a shard checks all of it. */
+#define SHARD_BYTES ((uint64_t)4 << 30)
+
+struct importing {
+    const struct merak_import *import;
+    struct merak_hf_config config;
+    struct merak_hf_params params;
+    struct merak_hf_weights *weights;
+    struct merak_ckpt_piece *piece; /* [params.n], all with data `buf` */
+    char (*name)[512];              /* of them */
+    int *first;                     /* of a shard; [n_shards + 1] */
+    int n_shards;
+    float *buf;
+    uint64_t done, all;
+};
+
+/* --- pieces and shards -----------------------------------------------------
+ */
+
+static uint64_t bytes_of(const struct importing *im, int i)
+{
+    return (uint64_t)merak_ckpt_piece_bytes(&im->piece[i]);
+}
+
+static enum merak_status make_pieces(struct importing *im,
+                                     struct merak_error *err)
+{
+    size_t n = (size_t)im->params.n, most = 1;
+
+    im->piece = calloc(n + 1, sizeof(*im->piece));
+    im->name = calloc(n + 1, sizeof(*im->name));
+    im->first = calloc(n + 2, sizeof(*im->first));
+    if (im->piece == NULL || im->name == NULL || im->first == NULL)
+        return merak_fail_nomem(err, n * sizeof(*im->name));
+    for (size_t i = 0; i < n; i++) {
+        size_t count = merak_shape_count(&im->params.param[i].shape);
+
+        most = count > most ? count : most;
+    }
+    im->buf = malloc(most * sizeof(*im->buf));
+    if (im->buf == NULL)
+        return merak_fail_nomem(err, most * sizeof(*im->buf));
+    for (size_t i = 0; i < n; i++) {
+        snprintf(im->name[i], sizeof(*im->name), "param/%s",
+                 im->params.param[i].name);
+        im->piece[i] =
+            merak_whole_piece(im->name[i], &im->params.param[i].shape, im->buf);
+        im->all += bytes_of(im, (int)i);
+    }
+    return MERAK_OK;
+}
+
+static void cut_shards(struct importing *im)
+{
+    uint64_t bytes = 0;
+
+    im->n_shards = 1;
+    for (int i = 0; i < im->params.n; i++) {
+        if (bytes > 0 && bytes + bytes_of(im, i) > SHARD_BYTES) {
+            im->first[im->n_shards++] = i;
+            bytes = 0;
+        }
+        bytes += bytes_of(im, i);
+    }
+    im->first[im->n_shards] = im->params.n;
+}
+
+static enum merak_status fill(void *arg, int i, struct merak_error *err)
+{
+    struct importing *im = arg;
+    enum merak_status rc;
+
+    rc = merak_hf_weights_read(im->weights, im->params.param[i].name,
+                               &im->piece[i], err);
+    im->done += bytes_of(im, i);
+    if (rc == MERAK_OK && im->import->progress != NULL)
+        rc = im->import->progress(im->import->arg, im->done, im->all, err);
+    return rc;
+}
+
+/* --- the run's directory ----------------------------------------------------
+ */
+
+/* Nobody else may be at work there. */
+static enum merak_status claim(struct merak_ckpt_owner *owner,
+                               struct merak_error *err)
+{
+    const struct timespec pause = {1, 0};
+    enum merak_status rc;
+
+    while ((rc = merak_ckpt_owner_claim(owner, err)) == MERAK_IN_PROGRESS)
+        nanosleep(&pause, NULL);
+    return rc;
+}
+
+static enum merak_status check_empty(const char *run, struct merak_error *err)
+{
+    struct merak_ckpt_entry *entries = NULL;
+    int n = 0;
+    enum merak_status rc = merak_ckpt_list(run, &entries, &n, err);
+
+    if (rc == MERAK_OK && n > 0)
+        rc = merak_fail(err, MERAK_ERR_CONFIG,
+                        "%.100s has checkpoints already, %s for one: give "
+                        "--out another directory",
+                        run, entries[0].name);
+    free(entries);
+    return rc;
+}
+
+static enum merak_status write_run(struct importing *im,
+                                   struct merak_error *err)
+{
+    const char *dir = im->import->dir, *run = im->import->run;
+    struct merak_ckpt_state state = {
+        .imported = true, .dtype = "f32", .tp = 1, .pp = 1, .dp = 1};
+    char model[PATH_MAX];
+    enum merak_status rc;
+
+    snprintf(state.model_id, sizeof(state.model_id), "%s", im->params.model_id);
+    snprintf(state.init_from, sizeof(state.init_from), "%s", dir);
+    rc = merak_run_model_record(run, dir, err);
+    if (rc == MERAK_OK)
+        rc = merak_run_model_put_weights(run, dir, im->weights, err);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_write(run, &state, im->piece, im->first, im->n_shards,
+                              fill, im, err);
+    if (rc != MERAK_OK)
+        (void)merak_dir_remove(merak_path(model, run, MERAK_RUN_MODEL), NULL);
+    return rc;
+}
+
+static enum merak_status import_to_run(struct importing *im,
+                                       struct merak_error *err)
+{
+    struct merak_ckpt_owner *owner = NULL;
+    enum merak_status rc;
+
+    if (strlen(im->import->run) >= MERAK_DIR_MAX ||
+        strlen(im->import->dir) >= MERAK_DIR_MAX)
+        return merak_fail(err, MERAK_ERR_PARAM, "path too long");
+    rc = merak_ckpt_owner_create(im->import->run, &owner, err);
+    if (rc == MERAK_OK)
+        rc = claim(owner, err);
+    if (rc == MERAK_OK)
+        rc = check_empty(im->import->run, err);
+    if (rc == MERAK_OK)
+        rc = write_run(im, err);
+    merak_ckpt_owner_destroy(owner);
+    return rc;
+}
+
+/* --- all of it ---------------------------------------------------------------
+ */
+
+static void summarize(const struct importing *im,
+                      struct merak_transfer_summary *summary)
+{
+    const struct merak_safetensors *st = merak_hf_weights_files(im->weights);
+
+    *summary = (struct merak_transfer_summary){
+        .family = merak_hf_family_name(im->config.family),
+        .files = st->n_files};
+    for (int i = 0; i < st->n; i++) {
+        if (!merak_hf_weights_has(im->weights, &st->tensor[i]))
+            continue;
+        summary->tensors++;
+        summary->bytes += st->tensor[i].bytes;
+    }
+}
+
+enum merak_status merak_weights_import(const struct merak_import *import,
+                                       char *note,
+                                       struct merak_transfer_summary *summary,
+                                       struct merak_error *err)
+{
+    struct importing im = {.import = import};
+    enum merak_status rc;
+
+    rc = merak_hf_config_read(import->dir, import->unknown, &im.config, err);
+    if (rc == MERAK_OK)
+        rc = merak_hf_params_init(&im.params, &im.config, err);
+    if (rc == MERAK_OK)
+        rc = merak_hf_weights_open(import->dir, im.params.param, im.params.n,
+                                   &im.weights, err);
+    if (rc == MERAK_OK)
+        rc = merak_hf_weights_check_tied(im.weights, err);
+    if (rc == MERAK_OK)
+        rc = make_pieces(&im, err);
+    if (rc == MERAK_OK) {
+        cut_shards(&im);
+        rc = import_to_run(&im, err);
+    }
+    if (rc == MERAK_OK) {
+        memcpy(note, im.config.note, sizeof(im.config.note));
+        summarize(&im, summary);
+    }
+    free(im.buf);
+    free(im.first);
+    free(im.name);
+    free(im.piece);
+    merak_hf_weights_close(im.weights);
+    merak_hf_params_fini(&im.params);
+    return rc;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/weights/named.h - names with shapes: those of a model, those of a file */
+#ifndef MERAK_IO_WEIGHTS_NAMED_H
+#define MERAK_IO_WEIGHTS_NAMED_H
+
+#include "merak/status.h"
+#include "merak/types.h"
+
+struct merak_graph;
+
+struct merak_named {
+    const char *name;
+    struct merak_shape shape;
+};
+
+/* The parameters of a graph, in its order; free() the list, names are the
+ * graph's. */
+enum merak_status merak_named_params(const struct merak_graph *graph,
+                                     struct merak_named **named_p, int *n_p,
+                                     struct merak_error *err) MERAK_CHECKED;
+/*
+ * Are both lists the same, whatever their order?  MERAK_ERR_MISMATCH names the
+ * first that is missing in `have`, else of another shape there, else too many
+ * there, with the nearest name of the other list, and how many more there are.
+ *
+ *   where  what `have` is of, in the message
+ */
+enum merak_status merak_named_compare(const struct merak_named *want,
+                                      int n_want,
+                                      const struct merak_named *have,
+                                      int n_have, const char *where,
+                                      struct merak_error *err) MERAK_CHECKED;
+
+#endif

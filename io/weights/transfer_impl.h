@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/weights/transfer_impl.h - what imports and exports share */
+#ifndef MERAK_IO_WEIGHTS_TRANSFER_IMPL_H
+#define MERAK_IO_WEIGHTS_TRANSFER_IMPL_H
+
+#include <limits.h>
+
+#include "io/ckpt/ckpt.h"
+#include "io/weights/hf_weights.h"
+#include "io/weights/transfer.h"
+
+/* A family's model as it is described, for its parameters' names and shapes. */
+struct merak_hf_params {
+    struct merak_model *model;
+    struct merak_named *param;
+    int n;
+    char model_id[17];
+};
+
+enum merak_status merak_hf_params_init(struct merak_hf_params *params,
+                                       struct merak_hf_config *config,
+                                       struct merak_error *err) MERAK_CHECKED;
+void merak_hf_params_fini(struct merak_hf_params *params);
+
+/* The whole of a parameter as a piece of a checkpoint; name  in  "param/..",
+ * that of the piece. */
+struct merak_ckpt_piece merak_whole_piece(const char *name,
+                                          const struct merak_shape *shape,
+                                          float *data);
+/* Does a checkpoint hold these parameters and no others?  As
+ * merak_named_compare(). */
+enum merak_status merak_ckpt_has_params(const struct merak_ckpt *ckpt,
+                                        const struct merak_named *param, int n,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* The whole of a parameter of a checkpoint. */
+enum merak_status merak_ckpt_read_param(struct merak_ckpt *ckpt,
+                                        const struct merak_named *param,
+                                        float *data,
+                                        struct merak_error *err) MERAK_CHECKED;
+
+/* An export under way. */
+struct merak_exporting {
+    const struct merak_export *export;
+    struct merak_ckpt *ckpt;
+    char run_dir[PATH_MAX];
+    char model[PATH_MAX]; /* whose config.json it is */
+    struct merak_hf_config config;
+    struct merak_hf_params params;
+    struct merak_hf_layout layout;
+    float *buf; /* the largest tensor */
+    uint64_t done, all;
+};
+
+/* Tell of `bytes` more. */
+enum merak_status merak_exporting_tell(struct merak_exporting *e,
+                                       uint64_t bytes,
+                                       struct merak_error *err) MERAK_CHECKED;
+/* export_hf.c, export_llmc.c: into the folder that is there and empty. */
+enum merak_status merak_export_hf(struct merak_exporting *e,
+                                  struct merak_transfer_summary *summary,
+                                  struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_export_llmc(struct merak_exporting *e,
+                                    struct merak_transfer_summary *summary,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+#endif
