@@ -27,31 +27,26 @@ static enum merak_status bad_value(const struct merak_option *row,
 
 /* --- rows ----------------------------------------------------------------- */
 
-/* A walk over a table's rows, and over those that one of them stands for. */
-struct walk {
-    const struct merak_option_table *table;
-    const struct merak_option *rows; /* one of ROWS, or NULL */
-    size_t next, next_inner;
-    size_t base; /* where the part of the target begins that rows are about */
-};
-
-/* NULL behind the last. */
-static const struct merak_option *next_row(struct walk *w)
+const struct merak_option *merak_options_next(struct merak_option_walk *w)
 {
     while (w->rows == NULL || w->next_inner == w->rows->n_rows) {
         const struct merak_option *row;
 
         w->rows = NULL;
         w->base = 0;
+        w->group = NULL;
         if (w->next == w->table->n)
             return NULL;
         row = &w->table->row[w->next++];
+        w->group = row->group;
         if (row->kind != MERAK_OPTION_ROWS)
             return row;
         w->rows = row;
         w->next_inner = 0;
         w->base = row->at;
     }
+    if (w->next_inner > 0)
+        w->group = NULL;
     return (const void *)((const char *)w->rows->rows +
                           w->next_inner++ * w->rows->stride);
 }
@@ -128,8 +123,7 @@ static enum merak_status store_real(const struct merak_option *row,
     v = strtod(text, &end);
     if (end == text || *end != '\0' || !isfinite(v) || v < row->least ||
         (row->positive && v * unit <= zero) ||
-        (row->most > 0 && v > row->most) ||
-        v * unit > most) {
+        (row->most > 0 && v > row->most) || v * unit > most) {
         if (row->most > 0)
             snprintf(expected, sizeof(expected), "a number %s%g to %g",
                      row->positive ? "above " : "from ", row->least, row->most);
@@ -218,12 +212,12 @@ static const struct merak_option *
 find_row(const struct merak_option_table *table, const char *name, size_t n,
          size_t *base_p)
 {
-    struct walk walk = {.table = table};
-    const struct merak_option *row = next_row(&walk);
+    struct merak_option_walk walk = {.table = table};
+    const struct merak_option *row = merak_options_next(&walk);
 
     while (row != NULL &&
            (strlen(row->name) != n || strncmp(row->name, name, n) != 0))
-        row = next_row(&walk);
+        row = merak_options_next(&walk);
     if (base_p != NULL)
         *base_p = walk.base;
     return row;
@@ -246,10 +240,11 @@ static const struct merak_option *row_of(const struct merak_option_table *table,
 static void offer_names(const struct merak_option_table *table,
                         struct merak_nearest *nearest)
 {
-    struct walk walk = {.table = table};
+    struct merak_option_walk walk = {.table = table};
     const struct merak_option *row;
 
-    for (row = next_row(&walk); row != NULL; row = next_row(&walk))
+    for (row = merak_options_next(&walk); row != NULL;
+         row = merak_options_next(&walk))
         merak_nearest_offer(nearest, row->name);
 }
 
@@ -419,25 +414,29 @@ static void print_about(const char *about, int column, FILE *out)
 void merak_options_names(const struct merak_option_table *table, char *text,
                          size_t bytes)
 {
-    struct walk walk = {.table = table};
+    struct merak_option_walk walk = {.table = table};
     const struct merak_option *row;
     size_t at = 0;
 
     text[0] = '\0';
-    for (row = next_row(&walk); row != NULL && at < bytes;
-         row = next_row(&walk))
+    for (row = merak_options_next(&walk); row != NULL && at < bytes;
+         row = merak_options_next(&walk))
         at += (size_t)snprintf(text + at, bytes - at, "%s%s",
                                at > 0 ? ", " : "", row->name);
 }
 
 void merak_options_help(const struct merak_option_table *table, FILE *out)
 {
-    struct walk walk = {.table = table};
+    struct merak_option_walk walk = {.table = table};
     const struct merak_option *row;
 
-    for (row = next_row(&walk); row != NULL; row = next_row(&walk)) {
-        int column = fprintf(out, "  --%s %s", row->name, argument_of(row));
+    for (row = merak_options_next(&walk); row != NULL;
+         row = merak_options_next(&walk)) {
+        int column;
 
+        if (walk.group != NULL)
+            fprintf(out, "%s%s:\n", walk.next > 1 ? "\n" : "", walk.group);
+        column = fprintf(out, "  --%s %s", row->name, argument_of(row));
         if (column + 1 < ABOUT_COLUMN)
             column += fprintf(out, "%*s", ABOUT_COLUMN - column, "");
         else

@@ -58,12 +58,25 @@ struct merak_option {
     const struct merak_option *rows; /* ROWS: the first of n_rows, of which */
     size_t n_rows, stride;           /* each begins so many bytes behind the
                                         one before it; none of them is ROWS */
+    const char *group; /* the help's heading above this row, or NULL */
 };
 
 struct merak_option_table {
     const struct merak_option *row;
     size_t n;
 };
+
+/* A walk over a table's rows, and over those that one of them stands for; it
+ * begins with all but the table 0. */
+struct merak_option_walk {
+    const struct merak_option_table *table;
+    const struct merak_option *rows; /* one of ROWS, or NULL */
+    size_t next, next_inner;
+    size_t base; /* where the part of the target begins that rows are about */
+    const char *group; /* that the row is the first of, or NULL */
+};
+/* NULL behind the last. */
+const struct merak_option *merak_options_next(struct merak_option_walk *w);
 
 /*
  * Parse argv[1..argc) into *target.  --help and -h set *help_p and end it.
@@ -92,6 +105,26 @@ enum merak_status merak_options_set(const struct merak_option_table *table,
 /* "tp, pp, dp": what there is; text that has no room is left out. */
 void merak_options_names(const struct merak_option_table *table, char *text,
                          size_t bytes);
+/*
+ * Options of a file in front of those of argv, which win: `--config FILE` is
+ * taken out, and for each line `name = value` of FILE, a subset of TOML (see
+ * option_file.c), there is `--name=value` behind argv[0].  Names are those of
+ * the tables, where _ may stand for -.
+ *
+ *   argc, argv  in, out   untouched where there is no --config
+ *   text_p      out       what new values are in; free() it when options are
+ *                         no longer used; NULL: nothing
+ *
+ * MERAK_ERR_CONFIG names the file and the line.
+ */
+enum merak_status
+merak_options_expand(const struct merak_option_table *const *tables, int n,
+                     int *argc, char ***argv, char **text_p,
+                     struct merak_error *err) MERAK_CHECKED;
+/* The table's options as such a file, with their values in target; those that
+ * are NULL, and those of kind CALL, are left out. */
+void merak_options_save(const struct merak_option_table *table,
+                        const void *target, FILE *out);
 /* Two columns: the options with their arguments, and what they do. */
 void merak_options_help(const struct merak_option_table *table, FILE *out);
 

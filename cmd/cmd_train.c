@@ -14,6 +14,7 @@
 #include "runtime/train/train_options.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What a program with a model of its own has no use for. */
@@ -25,7 +26,7 @@ struct model_options {
 static const struct merak_option rows[] = {
     {"model", MERAK_OPTION_TEXT, offsetof(struct model_options, model),
      .about = "Hugging Face folder, or its config.json (required)",
-     .arg = "DIR"},
+     .arg = "DIR", .group = "model"},
     {"config-unknown", MERAK_OPTION_WORD,
      offsetof(struct model_options, unknown),
      .about = "fields of config.json that nothing is known of (refuse)",
@@ -40,6 +41,7 @@ static void print_help(void)
     puts("usage: merak train --model DIR --data PREFIX [OPTION VALUE]...\n"
          "       merak train plan [OPTION]...     as merak plan\n");
     merak_options_help(&table, stdout);
+    putchar('\n');
     merak_train_options_help();
 }
 
@@ -65,15 +67,23 @@ int merak_cmd_train(int argc, char **argv)
     struct model_options opt = {.model = NULL};
     struct merak_hf_config config;
     struct merak_error err;
+    char *from_file = NULL; /* options are parts of it until the end */
     bool help = false;
+    int code;
     enum merak_status rc;
 
     if (argc > 1 && strcmp(argv[1], "plan") == 0)
         return merak_cmd_plan(argc - 1, argv + 1);
-    rc = merak_options_take(&table, merak_train_options_table(), &argc, argv,
-                            &opt, &help, &err);
+    rc = merak_options_expand(
+        (const struct merak_option_table *const[]){&table,
+                                                   merak_train_options_table()},
+        2, &argc, &argv, &from_file, &err);
+    if (rc == MERAK_OK)
+        rc = merak_options_take(&table, merak_train_options_table(), &argc,
+                                argv, &opt, &help, &err);
     if (rc == MERAK_OK && help) {
         print_help();
+        free(from_file);
         return MERAK_EXIT_DONE;
     }
     if (rc == MERAK_OK)
@@ -81,7 +91,10 @@ int merak_cmd_train(int argc, char **argv)
     if (rc != MERAK_OK) {
         if (merak_boot_is_first())
             fprintf(stderr, "merak: error: %s\n", err.text);
+        free(from_file);
         return MERAK_EXIT_CONFIG;
     }
-    return merak_train(argc, argv, merak_hf_describe, &config);
+    code = merak_train(argc, argv, merak_hf_describe, &config);
+    free(from_file);
+    return code;
 }

@@ -80,14 +80,16 @@ extern const struct merak_option_table merak_choice_table;
 
 /* A row of a table of options: those from one choice to another, into the
  * struct merak_choices at `field` of the table's target.  `member` is option
- * or run. */
-#define MERAK_CHOICE_ROWS(member, first, last, field)                     \
+ * or run, `heading` their group's or NULL. */
+#define MERAK_CHOICE_GROUP(member, first, last, field, heading)           \
     {                                                                     \
         .kind = MERAK_OPTION_ROWS, .at = (field),                         \
         .rows = &merak_choice[MERAK_CHOICE_##first].member,               \
         .n_rows = (size_t)MERAK_CHOICE_##last - MERAK_CHOICE_##first + 1, \
-        .stride = sizeof(struct merak_choice)                             \
+        .stride = sizeof(struct merak_choice), .group = (heading)         \
     }
+#define MERAK_CHOICE_ROWS(member, first, last, field) \
+    MERAK_CHOICE_GROUP(member, first, last, field, NULL)
 
 /* The number that choices have, or for WORD and BOOL the word's index. */
 long merak_choice_get(const struct merak_choice *choice,

@@ -111,7 +111,9 @@ static enum merak_status look_around(struct merak_boot *boot, const char *dir,
     }
     if (boot->local_rank == 0) {
         check_machine(boot, found);
+#ifdef HAVE_UCX
         merak_links_alone(found);
+#endif
         if (dir != NULL)
             check_directory(dir, found);
     }

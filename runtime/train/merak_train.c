@@ -300,7 +300,9 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     *phase_p = MERAK_EXIT_DATA;
     t->baseline_kib = merak_resident_kib("VmRSS:");
     rc = merak_weights_start(t, err);
-    return rc == MERAK_OK ? merak_run_dir_room(t, err) : rc;
+    if (rc == MERAK_OK)
+        rc = merak_run_dir_room(t, err);
+    return rc == MERAK_OK ? merak_run_files_start(t, err) : rc;
 }
 
 static void tear_down(struct merak_trainer *t)
@@ -422,25 +424,35 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
                               .describe = describe,
                               .describe_arg = arg,
                               .cost = *merak_cost_default()};
+    const struct merak_option_table *table = merak_train_options_table();
     struct merak_error err = {.status = MERAK_OK};
+    char *from_file = NULL;
     enum merak_status rc;
     int code;
 
     t.start_ns = merak_clock_ns();
     keep_heap();
-    rc = merak_train_options_parse(argc, argv, &t.opt, &err);
-    if (rc != MERAK_OK)
+    rc = merak_options_expand(&table, 1, &argc, &argv, &from_file, &err);
+    if (rc == MERAK_OK)
+        rc = merak_train_options_parse(argc, argv, &t.opt, &err);
+    if (rc != MERAK_OK) {
+        free(from_file);
         return fail_alone(&err, MERAK_EXIT_CONFIG);
+    }
     if (t.opt.help) {
         print_help(argv[0]);
+        free(from_file);
         return MERAK_EXIT_DONE;
     }
     rc = merak_boot_open(&t.boot, &err);
-    if (rc != MERAK_OK)
+    if (rc != MERAK_OK) {
+        free(from_file);
         return fail_alone(&err, MERAK_EXIT_LAUNCH);
+    }
     t.boot->deadline_s = t.opt.deadline_s;
     code = run(&t);
     tear_down(&t);
     merak_boot_close(t.boot);
+    free(from_file);
     return code;
 }

@@ -8,6 +8,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,11 +109,14 @@ static enum merak_status open_trace(struct merak_trainer *t,
 enum merak_status merak_outputs_open(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    if (t->opt.metrics != NULL && t->program->rank == 0) {
-        t->metrics = fopen(t->opt.metrics, "ae");
+    char path[PATH_MAX];
+
+    merak_run_files_metrics(t, path, sizeof(path));
+    if (path[0] != '\0' && t->program->rank == 0) {
+        t->metrics = fopen(path, "ae");
         if (t->metrics == NULL)
-            return merak_fail(err, MERAK_ERR_IO, "cannot write %s: %s",
-                              t->opt.metrics, strerror(errno));
+            return merak_fail(err, MERAK_ERR_IO, "cannot write %.150s: %s",
+                              path, strerror(errno));
     }
     return t->opt.trace == NULL ? MERAK_OK : open_trace(t, err);
 }

@@ -20,11 +20,14 @@
 
 /* All that a run has; it cuts evenly, and the launch numbers ranks. */
 #define CHOICES(first, last) MERAK_CHOICE_ROWS(run, first, last, AT(choice))
+/* The first of a group of the help. */
+#define GROUP_OF(first, last, heading) \
+    MERAK_CHOICE_GROUP(run, first, last, AT(choice), heading)
 
 static const struct merak_option rows[] = {
     {"data", MERAK_OPTION_TEXT, AT(data),
      .about = "token files: PREFIX, or \"W1 PREFIX1 W2 PREFIX2 ..\" (required)",
-     .arg = "PREFIX"},
+     .arg = "PREFIX", .group = "data"},
     {"seq", MERAK_OPTION_SIZE, AT(seq), .about = "sequence length (256)",
      .least = 1, .most = INT_MAX, .given = AT(given.seq)},
     {"valid-fraction", MERAK_OPTION_REAL, AT(valid_fraction),
@@ -33,7 +36,7 @@ static const struct merak_option rows[] = {
      .about = "steps between validations; 0: only at the end (0)", .most = 1e9},
     {"eval-samples", MERAK_OPTION_COUNT, AT(eval_samples),
      .about = "held-out sequences of a validation; 0: no validation (64)"},
-    CHOICES(MICRO_BATCH, MICRO_BATCH),
+    GROUP_OF(MICRO_BATCH, MICRO_BATCH, "batch and length"),
     {"global-batch", MERAK_OPTION_SIZE, AT(global_batch),
      .about = "sequences in a step, over all replicas (8)", .least = 1,
      .most = INT_MAX, .given = AT(given.global_batch)},
@@ -41,7 +44,8 @@ static const struct merak_option rows[] = {
      .about = "optimizer steps in all (100)"},
     {"max-seconds", MERAK_OPTION_REAL, AT(max_seconds),
      .about = "save and exit 75 after this time; 0: never (0)"},
-    {"lr", MERAK_OPTION_FLOAT, AT(lr), .about = "peak learning rate (3e-4)"},
+    {"lr", MERAK_OPTION_FLOAT, AT(lr), .about = "peak learning rate (3e-4)",
+     .group = "optimizer"},
     {"min-lr", MERAK_OPTION_FLOAT, AT(min_lr),
      .about = "last learning rate (lr / 10)"},
     {"warmup", MERAK_OPTION_COUNT, AT(warmup), .about = "warm-up steps (0)"},
@@ -58,7 +62,7 @@ static const struct merak_option rows[] = {
      .about = "global gradient norm clipped to this; 0: not (1.0)"},
     {"seed", MERAK_OPTION_COUNT, AT(seed),
      .about = "weights, dropout, order (1234)"},
-    CHOICES(TP, DP),
+    GROUP_OF(TP, DP, "parallelism"),
     {"plan", MERAK_OPTION_TEXT, AT(plan),
      .about = "run the plan that `merak plan` saved there (MERAK_PLAN_FILE)",
      .arg = "FILE"},
@@ -67,7 +71,7 @@ static const struct merak_option rows[] = {
               "a file of `merak calibrate`, .. (cpu)",
      .arg = "NAME"},
     CHOICES(SCHEDULE, CHUNKS),
-    CHOICES(RECOMPUTE, RECOMPUTE),
+    GROUP_OF(RECOMPUTE, RECOMPUTE, "memory"),
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
      .about = "what a task may use, for --recompute auto (7/8 of what is "
               "available)",
@@ -76,7 +80,8 @@ static const struct merak_option rows[] = {
     CHOICES(SP, SP),
     CHOICES(TP_BATCH, COUNT - 1),
     {"dtype", MERAK_OPTION_WORD, AT(dtype), .about = "compute dtype (fp32)",
-     .words = "fp32|bf16", .given = AT(given.dtype)},
+     .words = "fp32|bf16", .given = AT(given.dtype),
+     .group = "kernels and launch"},
     {"backend", MERAK_OPTION_TEXT, AT(backend),
      .about = "kernels: cuda, cpu, ref, emu or fake (auto: cuda where "
               "there are GPUs, else cpu)",
@@ -94,7 +99,8 @@ static const struct merak_option rows[] = {
     {"deadline", MERAK_OPTION_REAL, AT(deadline_s),
      .about = "seconds any wait may take (300)", .most = 1e9, .positive = true},
     {"ckpt", MERAK_OPTION_TEXT, AT(ckpt),
-     .about = "checkpoint directory (none)", .arg = "DIR"},
+     .about = "checkpoint directory (none)", .arg = "DIR",
+     .group = "checkpoints"},
     {"ckpt-every", MERAK_OPTION_COUNT, AT(ckpt_every),
      .about = "steps between checkpoints; 0: only at the end (0)"},
     {"keep", MERAK_OPTION_INT, AT(keep),
@@ -113,12 +119,15 @@ static const struct merak_option rows[] = {
      .about = "resume although --data is not what it was (no)",
      .words = "no|yes"},
     {"trace", MERAK_OPTION_TEXT, AT(trace), .about = "trace directory (none)",
-     .arg = "DIR"},
+     .arg = "DIR", .group = "output"},
     {"trace-every", MERAK_OPTION_INT, AT(trace_every),
      .about = "steps between those in the trace (100)", .least = 1,
      .most = 1e9},
     {"metrics", MERAK_OPTION_TEXT, AT(metrics),
      .about = "file with one JSON line a step (none)", .arg = "FILE"},
+    {"config", MERAK_OPTION_TEXT, AT(config),
+     .about = "lines `option = value`; the command line wins (none)",
+     .arg = "FILE"},
     {"print", MERAK_OPTION_TEXT, AT(print),
      .about = "phases of the plan, before training: any of graph, layouts, "
               "blocks, stages, schedule, program (none)",

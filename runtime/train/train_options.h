@@ -46,6 +46,7 @@ struct merak_train_options {
     const char *transport; /* NULL: by the number of ranks */
     int threads;           /* 0: from the allocation */
     double deadline_s;
+    const char *config; /* taken out of argv before it is parsed */
     /* output */
     const char *ckpt;
     uint64_t ckpt_every;

@@ -250,7 +250,7 @@ enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
     if (fflush(t->metrics) != 0)
         return merak_fail(
             err, errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
-            "cannot write %s: %s", t->opt.metrics, strerror(errno));
+            "cannot write the metrics: %s", strerror(errno));
     return MERAK_OK;
 }
 

@@ -209,6 +209,12 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
 /* resume.c: have --ckpt's directory to this run, and see that all ranks can
  * write there, before a step is computed that could not be saved.
  * Collective. */
+/* run_files.c: what a run keeps beside its checkpoints.  Collective. */
+enum merak_status merak_run_files_start(struct merak_trainer *t,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* Where metrics go; "" if nowhere. */
+void merak_run_files_metrics(const struct merak_trainer *t, char *path,
+                             size_t size);
 enum merak_status merak_run_dir_open(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 /* resume.c: is there room for the checkpoints this run saves?  Collective. */

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_ARGS 8
 
@@ -375,6 +376,140 @@ static void help_has_every_option(void **state)
     free(text);
 }
 
+/* --- files ---------------------------------------------------------------- */
+
+static const struct merak_option_table *const tables[] = {&table};
+
+/* Options of a file with this text, and behind it `last`; the target. */
+static enum merak_status from_file(const char *text, const char *last,
+                                   struct target *target,
+                                   struct merak_error *err)
+{
+    static char path[] = "/tmp/merak-options-XXXXXX";
+    char *args[] = {(char *)(uintptr_t) "program",
+                    (char *)(uintptr_t) "--config", path,
+                    (char *)(uintptr_t)last, NULL};
+    char **argv = args, *made = NULL;
+    int argc = last != NULL ? 4 : 3, fd;
+    bool help = false;
+    enum merak_status rc;
+
+    strcpy(path + strlen(path) - 6, "XXXXXX");
+    fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+    *target = (struct target){.off = true};
+    rc = merak_options_expand(tables, 1, &argc, &argv, &made, err);
+    if (rc == MERAK_OK)
+        rc = merak_options_parse(&table, argc, argv, target, &help, err);
+    unlink(path);
+    if (rc == MERAK_OK && target->text != NULL)
+        target->text =
+            strcmp(target->text, "a \"b\" # c\\") == 0 ? "as given" : "other";
+    free(made);
+    return rc;
+}
+
+static void a_file_has_options_and_the_command_line_wins(void **state)
+{
+    const char *text = "# of a run\n"
+                       "[data]\n"
+                       "text = \"a \\\"b\\\" # c\\\\\"   # behind it\r\n"
+                       "\n"
+                       "degree = \"auto\"\n"
+                       "size=1_000\n"
+                       "  samples = 5 # five\n"
+                       "real = 2.5\n"
+                       "word = 'blue'\n"
+                       "yes = true\n"
+                       "on = true\n"
+                       "off = false\n"
+                       "[rest]";
+    struct merak_error err = {.text = ""};
+    struct target t;
+
+    (void)state;
+    assert_int_equal(from_file(text, "--samples=7", &t, &err), MERAK_OK);
+    assert_string_equal(t.text, "as given");
+    assert_int_equal(t.degree, MERAK_OPTION_AUTO);
+    assert_int_equal(t.size, 1000);
+    assert_int_equal(t.samples, 7);
+    assert_true(t.real == 2500);
+    assert_int_equal(t.word, 2);
+    assert_true(t.yes && t.on && t.off);
+}
+
+static const struct {
+    const char *file, *text;
+} bad_files[] = {
+    {"size = 1\nsiez = 2", ":2: no option \"siez\" (did you mean --size?)"},
+    {"config = x", "no option \"config\""},
+    {"size", ":1: expected NAME = VALUE"},
+    {"\n\nsize = ", ":3: expected a number"},
+    {"size = 1 2", "a value of several words goes in quotes"},
+    {"text = \"open", "the string has no end"},
+    {"text = \"a\" b", "expected nothing behind the string"},
+    {"text = [1, 2]", "expected a number, a word, or a string"},
+    {"[table", "expected [NAME]"},
+    {"on = 1", "expected true or false"},
+    {"size = 0", "--size: expected a positive integer, got \"0\""},
+};
+
+static void what_is_wrong_in_a_file_is_named_by_line(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad_files) / sizeof(bad_files[0]); i++) {
+        struct merak_error err = {.text = ""};
+        struct target t;
+
+        assert_int_equal(from_file(bad_files[i].file, NULL, &t, &err),
+                         MERAK_ERR_CONFIG);
+        if (strstr(err.text, bad_files[i].text) == NULL)
+            fail_msg("row %zu says \"%s\", not \"%s\"", i, err.text,
+                     bad_files[i].text);
+    }
+}
+
+/* What is saved says the same when it is read. */
+static void options_are_saved_as_they_are_read(void **state)
+{
+    struct target was = {.text = "a \"b\" # c\\",
+                         .degree = MERAK_OPTION_AUTO,
+                         .count = 3,
+                         .word = 1,
+                         .size = 7,
+                         .samples = UINT64_MAX,
+                         .real = 1234.5,
+                         .share = 0.1,
+                         .rate = 1e-3f,
+                         .yes = true,
+                         .on = true,
+                         .off = true},
+                  t;
+    struct merak_error err = {.text = ""};
+    size_t bytes;
+    char *text;
+    FILE *out = open_memstream(&text, &bytes);
+
+    (void)state;
+    strcpy(was.name, "short");
+    merak_options_save(&table, &was, out);
+    fclose(out);
+    if (from_file(text, NULL, &t, &err) != MERAK_OK)
+        fail_msg("%s in:\n%s", err.text, text);
+    free(text);
+    assert_string_equal(t.text, "as given");
+    assert_string_equal(t.name, was.name);
+    assert_int_equal(t.degree, was.degree);
+    assert_int_equal(t.count, was.count);
+    assert_int_equal(t.word, was.word);
+    assert_int_equal(t.size, was.size);
+    assert_true(t.samples == was.samples && t.real == was.real &&
+                t.share == was.share && t.rate == was.rate);
+    assert_true(t.yes && t.on && t.off);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -384,6 +519,9 @@ int main(void)
         cmocka_unit_test(rows_may_stand_elsewhere),
         cmocka_unit_test(every_kind_is_stored),
         cmocka_unit_test(files_may_be_left_out),
+        cmocka_unit_test(a_file_has_options_and_the_command_line_wins),
+        cmocka_unit_test(what_is_wrong_in_a_file_is_named_by_line),
+        cmocka_unit_test(options_are_saved_as_they_are_read),
         cmocka_unit_test(help_ends_the_line),
         cmocka_unit_test(values_are_stored_by_name),
         cmocka_unit_test(help_has_every_option),

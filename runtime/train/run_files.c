@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_files.c - what a run with checkpoints keeps beside them, for people and
+ * for `merak top` and `merak report`
+ *
+ *   settings.toml   the options in effect, degrees and plan resolved; it can be
+ *                   given back by --config
+ *   run.jsonl       one line of JSON a start, the last one's is the run's:
+ *     format "merak-run", version 1; time (seconds since 1970), job, restart;
+ *     step (it starts from), steps; parameters, flops (of a step), tokens (of
+ *     a step); tp, pp, dp, schedule, microbatches; threads; dtype, backend;
+ *     memory (bytes that rank 0's arena takes); predicted_s (of a step, absent
+ *     where nothing was predicted); trace (directory, absent without);
+ *     hosts ["n1", ..]; ranks [[host's index, stage, tp, dp], ..] by number
+ *   metrics.jsonl   one line a step, unless --metrics says where
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The options that would ask for this run. */
+static struct merak_train_options in_effect(const struct merak_trainer *t)
+{
+    struct merak_train_options o = t->opt;
+    const struct merak_plan *p = &t->plan;
+
+    o.config = NULL;
+    merak_choices_of(p, &o.choice);
+    o.dtype = p->dtype;
+    o.threads = p->threads;
+    return o;
+}
+
+static enum merak_status save_settings(const struct merak_trainer *t,
+                                       struct merak_error *err)
+{
+    struct merak_train_options o = in_effect(t);
+    char path[PATH_MAX], part[PATH_MAX];
+    FILE *out;
+    bool fine;
+
+    snprintf(path, sizeof(path), "%s/settings.toml", t->run_dir);
+    snprintf(part, sizeof(part), "%s/settings.toml.part", t->run_dir);
+    out = fopen(part, "we");
+    if (out == NULL)
+        return merak_fail(err, MERAK_ERR_IO, "cannot write %.150s: %s", part,
+                          strerror(errno));
+    fputs("# The options in effect; --config takes this file.  The model is "
+          "not among them.\n\n",
+          out);
+    merak_options_save(merak_train_options_table(), &o, out);
+    fprintf(out, "\n[plan]\nschedule = \"%s\"\n", t->plan.schedule);
+    fine = !ferror(out);
+    if (fclose(out) != 0 || !fine || rename(part, path) != 0)
+        return merak_fail(err,
+                          errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
+                          "cannot write %.150s: %s", path, strerror(errno));
+    return MERAK_OK;
+}
+
+static json_t *ranks_json(const struct merak_trainer *t)
+{
+    json_t *list = json_array();
+
+    for (int r = 0; r < t->boot->size; r++) {
+        int tp, dp, stage;
+
+        merak_plan_place(&t->plan, r, &tp, &dp, &stage);
+        json_array_append_new(
+            list, json_pack("[i, i, i, i]",
+                            t->boot->node_of[t->ranks.transport_rank[r]], stage,
+                            tp, dp));
+    }
+    return list;
+}
+
+static json_t *hosts_json(const struct merak_trainer *t)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < t->boot->n_nodes; i++)
+        json_array_append_new(list, json_string(t->boot->hosts[i]));
+    return list;
+}
+
+static void set_text(json_t *object, const char *key, const char *value)
+{
+    if (value != NULL && *value != '\0')
+        json_object_set_new(object, key, json_string(value));
+}
+
+static void set_number(json_t *object, const char *key, double value)
+{
+    json_object_set_new(object, key, json_real(value));
+}
+
+static json_t *start_json(const struct merak_trainer *t)
+{
+    const struct merak_graph *graph = t->sharded->graph;
+    const struct merak_plan *p = &t->plan;
+    json_t *o = json_pack(
+        "{s: s, s: i, s: I, s: I, s: I, s: i, s: i, s: i, s: s, s: i, s: i}",
+        "format", "merak-run", "version", 1, "time", (json_int_t)time(NULL),
+        "step", (json_int_t)t->step, "steps", (json_int_t)t->opt.steps, "tp",
+        p->tp, "pp", p->pp, "dp", p->dp, "schedule", p->schedule,
+        "microbatches", p->microbatches, "threads", p->threads);
+
+    set_text(o, "job", getenv("SLURM_JOB_ID"));
+    set_text(o, "restart", getenv("SLURM_RESTART_COUNT"));
+    set_text(o, "dtype", p->dtype == MERAK_BF16 ? "bf16" : "fp32");
+    set_text(o, "backend", t->opt.backend);
+    set_text(o, "trace", t->opt.trace);
+    set_number(o, "parameters", (double)merak_graph_param_count(graph));
+    set_number(o, "flops",
+               merak_graph_flops(graph) * (double)p->microbatches * p->dp);
+    set_number(o, "tokens", (double)t->opt.global_batch * (double)t->opt.seq);
+    set_number(o, "memory", (double)t->arena_bytes);
+    if (t->chosen != NULL && t->chosen->step_s > 0)
+        set_number(o, "predicted_s", t->chosen->step_s);
+    json_object_set_new(o, "hosts", hosts_json(t));
+    json_object_set_new(o, "ranks", ranks_json(t));
+    return o;
+}
+
+static enum merak_status add_start(const struct merak_trainer *t,
+                                   struct merak_error *err)
+{
+    json_t *object = start_json(t);
+    char path[PATH_MAX];
+    FILE *out;
+    bool fine;
+
+    snprintf(path, sizeof(path), "%s/run.jsonl", t->run_dir);
+    out = fopen(path, "ae");
+    fine = out != NULL && object != NULL &&
+           json_dumpf(object, out, JSON_COMPACT) == 0 &&
+           fputc('\n', out) != EOF;
+    json_decref(object);
+    if (out != NULL && fclose(out) != 0)
+        fine = false;
+    return fine ? MERAK_OK
+                : merak_fail(err,
+                             errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
+                             "cannot write %.150s: %s", path, strerror(errno));
+}
+
+enum merak_status merak_run_files_start(struct merak_trainer *t,
+                                        struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (t->run_dir == NULL)
+        return MERAK_OK;
+    if (t->program->rank == 0) {
+        rc = save_settings(t, err);
+        if (rc == MERAK_OK)
+            rc = add_start(t, err);
+    }
+    return merak_agree(t->tr, &t->world, rc, err);
+}
+
+void merak_run_files_metrics(const struct merak_trainer *t, char *path,
+                             size_t size)
+{
+    path[0] = '\0';
+    if (t->opt.metrics != NULL)
+        snprintf(path, size, "%s", t->opt.metrics);
+    else if (t->run_dir != NULL)
+        snprintf(path, size, "%s/metrics.jsonl", t->run_dir);
+}
