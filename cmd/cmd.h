@@ -19,7 +19,9 @@ int merak_cmd_doctor(int argc, char **argv);
 int merak_cmd_eval(int argc, char **argv);
 int merak_cmd_generate(int argc, char **argv);
 int merak_cmd_plan(int argc, char **argv);
+int merak_cmd_report(int argc, char **argv);
 int merak_cmd_sandbox(int argc, char **argv);
+int merak_cmd_top(int argc, char **argv);
 int merak_cmd_trace(int argc, char **argv);
 int merak_cmd_train(int argc, char **argv);
 

@@ -21,6 +21,8 @@ static const struct command commands[] = {
     {"plan", "what a run would look like", merak_cmd_plan},
     {"calibrate", "measure this machine for plans", merak_cmd_calibrate},
     {"train", "train a model", merak_cmd_train},
+    {"top", "a run while it goes on", merak_cmd_top},
+    {"report", "a run as a page for a browser", merak_cmd_report},
     {"eval", "how likely texts and answers are", merak_cmd_eval},
     {"generate", "go on with a text", merak_cmd_generate},
     {"ckpt", "list, show, verify, import and export checkpoints",

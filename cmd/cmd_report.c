@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_report.c - `merak report`: a run as a page for a browser, which needs
+ * nothing else
+ */
+#include "config.h"
+
+#include "cmd/cmd.h"
+#include "cmd/run_state.h"
+
+#include "base/error.h"
+#include "base/options.h"
+#include "base/size.h"
+#include "partitioner/simulate/svg.h"
+#include "runtime/runtime.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A chart's size in pixels, and points of a line at most. */
+enum { WIDTH = 1000, HEIGHT = 220, LEFT = 80, TOP = 12, POINTS = 500 };
+/* Ranks that are listed one by one. */
+enum { MOST_RANKS = 1024 };
+
+struct report {
+    const char *out;
+    bool help;
+};
+
+static const struct merak_option rows[] = {
+    {"out", MERAK_OPTION_TEXT, offsetof(struct report, out),
+     .about = "where to, -: standard output (required)", .arg = "FILE"},
+};
+
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
+/* --- charts --------------------------------------------------------------- */
+
+/* What a chart shows of a step; NAN: nothing. */
+typedef double (*value_fn)(const struct merak_run_step *step);
+
+static double loss_of(const struct merak_run_step *s)
+{
+    return s->loss;
+}
+
+static double valid_loss_of(const struct merak_run_step *s)
+{
+    return s->valid_loss;
+}
+
+static double norm_of(const struct merak_run_step *s)
+{
+    return s->grad_norm;
+}
+
+static double rate_of(const struct merak_run_step *s)
+{
+    return s->tokens_per_s;
+}
+
+static double peak_of(const struct merak_run_step *s)
+{
+    return s->peak_bytes > 0 ? s->peak_bytes / 0x1p20 : NAN;
+}
+
+struct chart {
+    const struct merak_run_log *log;
+    double least, most; /* of values */
+    uint64_t from, to;  /* steps */
+};
+
+static void widen(struct chart *c, value_fn value)
+{
+    for (size_t i = 0; value != NULL && i < c->log->n; i++) {
+        double v = value(&c->log->step[i]);
+
+        if (!isfinite(v))
+            continue;
+        c->least = fmin(c->least, v);
+        c->most = fmax(c->most, v);
+    }
+}
+
+static double x_of(const struct chart *c, double step)
+{
+    double span = c->to > c->from ? (double)(c->to - c->from) : 1;
+
+    return LEFT + (step - (double)c->from) / span * (WIDTH - LEFT - 10);
+}
+
+static double y_of(const struct chart *c, double v)
+{
+    double span = c->most > c->least ? c->most - c->least : 1;
+
+    return TOP + (c->most - v) / span * (HEIGHT - TOP - 24);
+}
+
+/* Means of equal parts of the steps that have a value. */
+static void put_line(FILE *out, const struct chart *c, value_fn value,
+                     const char *color)
+{
+    size_t n = c->log->n < POINTS ? c->log->n : POINTS;
+
+    fprintf(out, "<polyline fill=\"none\" stroke=\"%s\" points=\"", color);
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0, at = 0;
+        size_t have = 0;
+
+        for (size_t j = merak_cut(c->log->n, n, i);
+             j < merak_cut(c->log->n, n, i + 1); j++) {
+            double v = value(&c->log->step[j]);
+
+            if (!isfinite(v))
+                continue;
+            sum += v;
+            at += (double)c->log->step[j].step;
+            have++;
+        }
+        if (have > 0)
+            fprintf(out, "%.1f,%.1f ", x_of(c, at / (double)have),
+                    y_of(c, sum / (double)have));
+    }
+    fputs("\"/>\n", out);
+}
+
+static void put_axes(FILE *out, const struct chart *c)
+{
+    for (int i = 0; i <= 4; i++) {
+        double v = c->least + (c->most - c->least) * i / 4, y = y_of(c, v);
+        double step = (double)c->from + (double)(c->to - c->from) * i / 4;
+
+        fprintf(
+            out,
+            "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" "
+            "stroke=\"#e4e4e4\"/>"
+            "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.5g</text>"
+            "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n",
+            LEFT, WIDTH - 10, y, y, LEFT - 8, y + 4, v, x_of(c, step),
+            HEIGHT - 4, step);
+    }
+}
+
+/* `second` may be NULL. */
+static void put_chart(FILE *out, const struct merak_run_log *log,
+                      const char *title, value_fn value, value_fn second)
+{
+    struct chart c = {.log = log, .least = INFINITY, .most = -INFINITY};
+
+    if (log->n == 0)
+        return;
+    c.from = log->step[0].step;
+    c.to = log->step[log->n - 1].step;
+    widen(&c, value);
+    widen(&c, second);
+    if (!isfinite(c.least))
+        return;
+    fprintf(out,
+            "<h2>%s</h2>\n<svg viewBox=\"0 0 %d %d\" font-size=\"11\" "
+            "font-family=\"sans-serif\">\n",
+            title, WIDTH, HEIGHT);
+    put_axes(out, &c);
+    put_line(out, &c, value, "#4e79a7");
+    if (second != NULL)
+        put_line(out, &c, second, "#e15759");
+    fputs("</svg>\n", out);
+}
+
+/* --- time ----------------------------------------------------------------- */
+
+/* Steps whose times follow each other without a gap of more than so many of
+ * their own length, and a minute, are one stretch. */
+static bool is_gap(const struct merak_run_step *before,
+                   const struct merak_run_step *after)
+{
+    double gap = after->time - after->step_s - before->time;
+
+    return before->time > 0 && after->time > 0 &&
+           gap > fmax(60, 20 * after->step_s);
+}
+
+static void put_stretch(FILE *out, double from, double to, double first,
+                        double last)
+{
+    double span = last > first ? last - first : 1;
+    double x = LEFT + (from - first) / span * (WIDTH - LEFT - 10);
+    double width = (to - from) / span * (WIDTH - LEFT - 10);
+
+    fprintf(out,
+            "<rect x=\"%.1f\" y=\"4\" width=\"%.1f\" height=\"18\" "
+            "fill=\"#59a14f\"/>",
+            x, width > 0.5 ? width : 0.5);
+}
+
+static void put_timeline(FILE *out, const struct merak_run_log *log)
+{
+    double first, last, busy = 0, start;
+    char text[32];
+
+    if (log->n == 0 || log->step[0].time <= 0)
+        return;
+    first = start = log->step[0].time - log->step[0].step_s;
+    last = log->step[log->n - 1].time;
+    fprintf(out, "<h2>Wall-clock time</h2>\n<svg viewBox=\"0 0 %d 26\">\n",
+            WIDTH);
+    for (size_t i = 0; i < log->n; i++) {
+        busy += log->step[i].step_s;
+        if (i + 1 < log->n && !is_gap(&log->step[i], &log->step[i + 1]))
+            continue;
+        put_stretch(out, start, log->step[i].time, first, last);
+        if (i + 1 < log->n)
+            start = log->step[i + 1].time - log->step[i + 1].step_s;
+    }
+    fprintf(out,
+            "</svg>\n<p>%s from the first step to the last, %.1f %% of it in "
+            "steps that count.</p>\n",
+            merak_run_time_text(last - first, text),
+            last > first ? 100 * fmin(1, busy / (last - first)) : 100);
+}
+
+/* --- tables --------------------------------------------------------------- */
+
+static void put_row(FILE *out, const char *name, const char *value)
+{
+    fprintf(out, "<tr><th>%s</th><td>", name);
+    merak_svg_text(out, value);
+    fputs("</td></tr>\n", out);
+}
+
+static void put_summary(FILE *out, const struct merak_run_log *log,
+                        const struct merak_run_state *s)
+{
+    const char *schedule = merak_run_log_text(log, "schedule");
+    char text[256], bytes[MERAK_BYTES_TEXT];
+    double predicted = merak_run_log_number(log, "predicted_s", 0);
+
+    fputs("<table>\n", out);
+    put_row(out, "state", merak_run_phases[s->phase]);
+    snprintf(text, sizeof(text), "%" PRIu64 " of %" PRIu64, s->step, s->steps);
+    put_row(out, "steps", text);
+    if (json_array_size(log->starts) > 0) {
+        snprintf(text, sizeof(text),
+                 "tp %.0f x pp %.0f x dp %.0f, %s, %.0f micro-batches, "
+                 "%.4g M parameters, %s",
+                 merak_run_log_number(log, "tp", 1),
+                 merak_run_log_number(log, "pp", 1),
+                 merak_run_log_number(log, "dp", 1),
+                 schedule != NULL ? schedule : "",
+                 merak_run_log_number(log, "microbatches", 1),
+                 merak_run_log_number(log, "parameters", 0) / 1e6,
+                 merak_run_log_text(log, "dtype"));
+        put_row(out, "plan", text);
+        merak_bytes_text(merak_run_log_number(log, "memory", 0), bytes);
+        snprintf(text, sizeof(text), "%s, planned for rank 0", bytes);
+        put_row(out, "arena", text);
+    }
+    snprintf(text, sizeof(text), "%.4g s%s", s->step_s,
+             predicted > 0 ? "" : ", median of the last steps");
+    if (predicted > 0)
+        snprintf(text, sizeof(text), "%.4g s, predicted %.4g s", s->step_s,
+                 predicted);
+    put_row(out, "step", text);
+    if (log->n > 0) {
+        snprintf(text, sizeof(text), "%.6g at step %" PRIu64,
+                 log->step[log->n - 1].loss, s->step);
+        put_row(out, "loss", text);
+    }
+    if (s->checkpoint[0] != '\0')
+        put_row(out, "newest checkpoint", s->checkpoint);
+    fputs("</table>\n", out);
+}
+
+static void put_rank(FILE *out, const json_t *hosts, size_t r,
+                     const json_t *place)
+{
+    const char *host = json_string_value(json_array_get(
+        hosts, (size_t)json_integer_value(json_array_get(place, 0))));
+
+    fprintf(out, "<tr><td>%zu</td><td>", r);
+    merak_svg_text(out, host != NULL ? host : "?");
+    fputs("</td>", out);
+    for (size_t i = 1; i < 4; i++)
+        fprintf(out, "<td>%lld</td>",
+                (long long)json_integer_value(json_array_get(place, i)));
+    fputs("</tr>\n", out);
+}
+
+static void put_placement(FILE *out, const struct merak_run_log *log)
+{
+    size_t n = json_array_size(log->starts);
+    const json_t *start = n > 0 ? json_array_get(log->starts, n - 1) : NULL;
+    const json_t *ranks = json_object_get(start, "ranks");
+    size_t size = json_array_size(ranks);
+
+    if (size == 0)
+        return;
+    fputs("<h2>Placement</h2>\n<table><tr><th>rank</th><th>host</th>"
+          "<th>stage</th><th>tp</th><th>dp</th></tr>\n",
+          out);
+    for (size_t r = 0; r < size && r < MOST_RANKS; r++)
+        put_rank(out, json_object_get(start, "hosts"), r,
+                 json_array_get(ranks, r));
+    fputs("</table>\n", out);
+    if (size > MOST_RANKS)
+        fprintf(out, "<p>and %zu more</p>\n", size - MOST_RANKS);
+}
+
+static void put_start(FILE *out, const json_t *start)
+{
+    time_t at = (time_t)json_number_value(json_object_get(start, "time"));
+    const char *job = json_string_value(json_object_get(start, "job"));
+    char when[32] = "?";
+    struct tm tm;
+
+    if (localtime_r(&at, &tm) != NULL)
+        strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &tm);
+    fprintf(out,
+            "<tr><td>%s</td><td>started at step %lld, tp %lld x pp %lld x "
+            "dp %lld on %zu node%s%s",
+            when, (long long)json_integer_value(json_object_get(start, "step")),
+            (long long)json_integer_value(json_object_get(start, "tp")),
+            (long long)json_integer_value(json_object_get(start, "pp")),
+            (long long)json_integer_value(json_object_get(start, "dp")),
+            json_array_size(json_object_get(start, "hosts")),
+            json_array_size(json_object_get(start, "hosts")) == 1 ? "" : "s",
+            job != NULL ? ", job " : "");
+    if (job != NULL)
+        merak_svg_text(out, job);
+    fputs("</td></tr>\n", out);
+}
+
+static void put_hang(FILE *out, const char *dir, const char *name)
+{
+    char path[PATH_MAX + 256], text[4096];
+    FILE *in;
+    size_t n;
+
+    snprintf(path, sizeof(path), "%.4000s/%.240s", dir, name);
+    fputs("<h3>", out);
+    merak_svg_text(out, name);
+    fputs("</h3>\n<pre>", out);
+    in = fopen(path, "re");
+    n = in != NULL ? fread(text, 1, sizeof(text) - 1, in) : 0;
+    text[n] = '\0';
+    merak_svg_text(out, text);
+    if (in != NULL)
+        fclose(in);
+    fputs("</pre>\n", out);
+}
+
+static void put_incidents(FILE *out, const char *dir,
+                          const struct merak_run_log *log,
+                          const struct merak_run_state *s)
+{
+    size_t n = json_array_size(log->starts);
+
+    fputs("<h2>Starts and incidents</h2>\n<table>\n", out);
+    for (size_t i = 0; i < n; i++)
+        put_start(out, json_array_get(log->starts, i));
+    fputs("</table>\n", out);
+    if (log->n_redone > 0)
+        fprintf(out, "<p>%zu steps were done again after a restart.</p>\n",
+                log->n_redone);
+    for (int i = 0; i < s->n_hangs; i++)
+        put_hang(out, dir, s->hang[i]);
+}
+
+static void put_page(FILE *out, const char *dir,
+                     const struct merak_run_log *log,
+                     const struct merak_run_state *s)
+{
+    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+          "<title>merak report</title>\n<style>\n"
+          "body{font:14px sans-serif;color:#333;max-width:1040px;"
+          "margin:24px auto;padding:0 16px}\n"
+          "h1{font-size:20px}h2{font-size:16px;margin-top:28px}\n"
+          "h3{font-size:14px}pre{overflow-x:auto;background:#f6f6f6;"
+          "padding:8px}\n"
+          "table{border-collapse:collapse}\n"
+          "th,td{padding:3px 10px;border-bottom:1px solid #ddd;"
+          "text-align:left}\n"
+          "svg{max-width:100%;height:auto}\n"
+          "</style></head><body>\n<h1>",
+          out);
+    merak_svg_text(out, dir);
+    fputs("</h1>\n", out);
+    put_summary(out, log, s);
+    put_chart(out, log, "Loss (held-out in red)", loss_of, valid_loss_of);
+    put_chart(out, log, "Gradient norm before clipping", norm_of, NULL);
+    put_chart(out, log, "Tokens a second", rate_of, NULL);
+    put_chart(out, log, "Peak resident memory of rank 0's process, MiB",
+              peak_of, NULL);
+    put_timeline(out, log);
+    put_placement(out, log);
+    put_incidents(out, dir, log, s);
+    fputs("</body></html>\n", out);
+}
+
+/* --- the command ---------------------------------------------------------- */
+
+static enum merak_status write_page(const char *dir, const char *path,
+                                    struct merak_error *err)
+{
+    struct merak_run_log *log = NULL;
+    struct merak_run_state state;
+    bool to_file = strcmp(path, "-") != 0;
+    FILE *out;
+    bool fine;
+    enum merak_status rc = merak_run_log_load(dir, 0, &log, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    out = to_file ? fopen(path, "we") : stdout;
+    if (out != NULL) {
+        merak_run_state_find(dir, log, (double)time(NULL), &state);
+        put_page(out, dir, log, &state);
+        merak_run_state_fini(&state);
+    }
+    merak_run_log_destroy(log);
+    fine = out != NULL && !ferror(out);
+    if (out != NULL && (to_file ? fclose(out) : fflush(out)) != 0)
+        fine = false;
+    return fine ? MERAK_OK
+                : merak_fail(err, MERAK_ERR_IO, "cannot write %.150s: %m",
+                             to_file ? path : "the output");
+}
+
+static void print_help(void)
+{
+    puts("usage: merak report RUN -o FILE.html\n"
+         "\n"
+         "A run as a page: loss, throughput, memory, time, placement, starts\n"
+         "and hang reports, from the files in RUN, where its checkpoints "
+         "are.\n");
+    merak_options_help(&table, stdout);
+}
+
+int merak_cmd_report(int argc, char **argv)
+{
+    struct report r = {.out = NULL};
+    struct merak_error err = {.status = MERAK_OK};
+    const char *word = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
+    int skip = word != NULL;
+    char dir[PATH_MAX], out[] = "--out";
+    enum merak_status rc;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-o") == 0)
+            argv[i] = out;
+    }
+    rc = merak_options_parse(&table, argc - skip, argv + skip, &r, &r.help,
+                             &err);
+
+    if (rc == MERAK_OK && r.help) {
+        print_help();
+        return MERAK_EXIT_DONE;
+    }
+    if (rc == MERAK_OK && (word == NULL || r.out == NULL))
+        rc = merak_fail(&err, MERAK_ERR_CONFIG,
+                        word == NULL ? "which run? give its --ckpt directory"
+                                     : "where to? give --out FILE.html");
+    if (rc != MERAK_OK) {
+        fprintf(stderr, "merak report: %s\n", err.text);
+        return MERAK_EXIT_CONFIG;
+    }
+    rc = merak_run_find(word, dir, sizeof(dir), &err) ? MERAK_OK : err.status;
+    if (rc == MERAK_OK)
+        rc = write_page(dir, r.out, &err);
+    if (rc == MERAK_OK)
+        return MERAK_EXIT_DONE;
+    fprintf(stderr, "merak report: %s\n", err.text);
+    return rc == MERAK_ERR_IO || rc == MERAK_ERR_NOMEM ? MERAK_EXIT_RESOURCE
+                                                       : MERAK_EXIT_DATA;
+}

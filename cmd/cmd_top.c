@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_top.c - `merak top`: a run while it goes on, from the files it keeps */
+#include "config.h"
+
+#include "cmd/cmd.h"
+#include "cmd/run_state.h"
+
+#include "base/error.h"
+#include "base/options.h"
+#include "base/size.h"
+#include "placement/hostlist.h"
+#include "runtime/runtime.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Metrics that are looked at: some thousand steps. */
+#define LAST_BYTES ((size_t)1 << 20)
+enum { SPARK_WIDTH = 60 };
+
+struct top {
+    bool once, json, help;
+    double every_s;
+};
+
+#define AT(field) offsetof(struct top, field)
+
+static const struct merak_option rows[] = {
+    {"once", MERAK_OPTION_YES, AT(once),
+     .about = "print the page once and end; so it does where standard output "
+              "is no terminal"},
+    {"json", MERAK_OPTION_YES, AT(json),
+     .about = "print an object of JSON once and end"},
+    {"every", MERAK_OPTION_REAL, AT(every_s),
+     .about = "seconds between two looks (2)", .least = 0.2, .most = 3600},
+};
+
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
+static double now_s(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+/* "12.3 G" */
+static const char *count_text(double n, char text[16])
+{
+    static const char unit[] = " kMGTPE";
+    int u = 0;
+
+    for (; n >= 1000 && u < 6; u++)
+        n /= 1000;
+    snprintf(text, 16, u == 0 ? "%.0f " : "%.3g %c", n, unit[u]);
+    return text;
+}
+
+/* --- the page ------------------------------------------------------------- */
+
+/* Means of equal parts of the losses, as bars of eight heights. */
+static void print_spark(const struct merak_run_log *log, FILE *out)
+{
+    static const char *const bar[] = {"\u2581", "\u2582", "\u2583", "\u2584",
+                                      "\u2585", "\u2586", "\u2587", "\u2588"};
+    size_t width = log->n < SPARK_WIDTH ? log->n : SPARK_WIDTH;
+    double mean[SPARK_WIDTH], least = INFINITY, most = -INFINITY;
+
+    if (width < 2)
+        return;
+    for (size_t i = 0; i < width; i++) {
+        size_t from = merak_cut(log->n, width, i),
+               to = merak_cut(log->n, width, i + 1);
+
+        mean[i] = 0;
+        for (size_t j = from; j < to; j++)
+            mean[i] += log->step[j].loss / (double)(to - from);
+        least = fmin(least, mean[i]);
+        most = fmax(most, mean[i]);
+    }
+    fprintf(out, "            ");
+    for (size_t i = 0; i < width; i++) {
+        double height = most > least ? (mean[i] - least) / (most - least) : 0;
+
+        fputs(isfinite(height) ? bar[(int)(height * 7.0 + 0.5)] : "?", out);
+    }
+    fprintf(out, "  steps %" PRIu64 " to %" PRIu64 "\n", log->step[0].step,
+            log->step[log->n - 1].step);
+}
+
+static void print_ranks(const struct merak_run_log *log, FILE *out)
+{
+    size_t n_starts = json_array_size(log->starts), n;
+    json_t *hosts;
+    char **name;
+
+    if (n_starts == 0)
+        return;
+    hosts = json_object_get(json_array_get(log->starts, n_starts - 1), "hosts");
+    n = json_array_size(hosts);
+    name = calloc(n + 1, sizeof(*name));
+    for (size_t i = 0; name != NULL && i < n; i++)
+        name[i] =
+            (char *)(uintptr_t)json_string_value(json_array_get(hosts, i));
+    fprintf(out, "  ranks     tp %.0f x pp %.0f x dp %.0f, %s, on ",
+            merak_run_log_number(log, "tp", 1),
+            merak_run_log_number(log, "pp", 1),
+            merak_run_log_number(log, "dp", 1),
+            merak_run_log_text(log, "schedule"));
+    if (name != NULL)
+        merak_hostlist_fold(out, name, (int)n);
+    fputc('\n', out);
+    free(name);
+}
+
+static void print_step(const struct merak_run_log *log,
+                       const struct merak_run_state *s, FILE *out)
+{
+    const struct merak_run_step *last = &log->step[log->n - 1];
+    double predicted = merak_run_log_number(log, "predicted_s", 0);
+    char flops[16], bytes[MERAK_BYTES_TEXT];
+
+    fprintf(out, "  loss      %.4f  |g| %.3f  lr %.2e", last->loss,
+            last->grad_norm, last->lr);
+    for (size_t i = log->n; i-- > 0;) {
+        if (isnan(log->step[i].valid_loss))
+            continue;
+        fprintf(out, "  held-out %.4f at %" PRIu64, log->step[i].valid_loss,
+                log->step[i].step);
+        break;
+    }
+    fputc('\n', out);
+    print_spark(log, out);
+    fprintf(out, "  speed     %.0f tokens/s, %.4g s a step", last->tokens_per_s,
+            s->step_s);
+    if (predicted > 0)
+        fprintf(out, " (%.4g predicted)", predicted);
+    if (s->flops_per_s > 0)
+        fprintf(out, ", %sFLOP/s", count_text(s->flops_per_s, flops));
+    fputc('\n', out);
+    merak_bytes_text(last->peak_bytes, bytes);
+    fprintf(out, "  memory    %s resident at most, of rank 0", bytes);
+    merak_bytes_text(merak_run_log_number(log, "memory", 0), bytes);
+    fprintf(out, "; its arena %s\n", bytes);
+}
+
+static void print_page(const char *dir, const struct merak_run_log *log,
+                       const struct merak_run_state *s, FILE *out)
+{
+    size_t starts = json_array_size(log->starts);
+    const char *job = merak_run_log_text(log, "job");
+    char text[32];
+
+    fprintf(out, "%s  %s", dir, merak_run_phases[s->phase]);
+    if (job != NULL)
+        fprintf(out, "  job %s", job);
+    if (starts > 1)
+        fprintf(out, "  start %zu", starts);
+    fprintf(out, "\n  step      %" PRIu64, s->step);
+    if (s->steps > 0)
+        fprintf(out, " of %" PRIu64 ", %.1f %%", s->steps,
+                100.0 * (double)s->step / (double)s->steps);
+    if (s->phase == MERAK_RUN_GOING && s->eta_s >= 0)
+        fprintf(out, ", %s left", merak_run_time_text(s->eta_s, text));
+    if (s->phase != MERAK_RUN_GOING)
+        fprintf(out, ", last sign %s ago",
+                merak_run_time_text(s->silent_s, text));
+    fputc('\n', out);
+    if (log->n > 0)
+        print_step(log, s, out);
+    print_ranks(log, out);
+    if (s->checkpoint[0] != '\0')
+        fprintf(out, "  saved     %s, %s ago\n", s->checkpoint,
+                merak_run_time_text(s->checkpoint_s, text));
+    for (int i = 0; i < s->n_hangs; i++)
+        fprintf(out, "  hang      %s/%s\n", dir, s->hang[i]);
+}
+
+static json_t *state_json(const char *dir, const struct merak_run_log *log,
+                          const struct merak_run_state *s)
+{
+    json_t *o =
+        json_pack("{s: s, s: s, s: I, s: I, s: f, s: f, s: f, s: i}", "run",
+                  dir, "state", merak_run_phases[s->phase], "step",
+                  (json_int_t)s->step, "steps", (json_int_t)s->steps,
+                  "silent_s", s->silent_s, "step_s", s->step_s, "flops_per_s",
+                  s->flops_per_s, "starts", (int)json_array_size(log->starts));
+    json_t *hangs = json_array();
+    size_t n = json_array_size(log->starts);
+
+    for (int i = 0; i < s->n_hangs; i++)
+        json_array_append_new(hangs, json_string(s->hang[i]));
+    json_object_set_new(o, "hangs", hangs);
+    if (s->eta_s >= 0)
+        json_object_set_new(o, "eta_s", json_real(s->eta_s));
+    if (s->checkpoint[0] != '\0') {
+        json_object_set_new(o, "checkpoint", json_string(s->checkpoint));
+        json_object_set_new(o, "checkpoint_age_s", json_real(s->checkpoint_s));
+    }
+    if (log->n > 0) {
+        const struct merak_run_step *last = &log->step[log->n - 1];
+
+        json_object_set_new(o, "loss", json_real(last->loss));
+        json_object_set_new(o, "tokens_per_s", json_real(last->tokens_per_s));
+        json_object_set_new(o, "peak_bytes", json_real(last->peak_bytes));
+    }
+    if (n > 0)
+        json_object_set(o, "start", json_array_get(log->starts, n - 1));
+    return o;
+}
+
+static enum merak_status show(const char *dir, bool json, FILE *out,
+                              struct merak_error *err)
+{
+    struct merak_run_log *log = NULL;
+    struct merak_run_state state;
+    json_t *object;
+    enum merak_status rc = merak_run_log_load(dir, LAST_BYTES, &log, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    merak_run_state_find(dir, log, now_s(), &state);
+    if (json) {
+        object = state_json(dir, log, &state);
+        json_dumpf(object, out, JSON_INDENT(2));
+        fputc('\n', out);
+        json_decref(object);
+    } else {
+        print_page(dir, log, &state, out);
+    }
+    merak_run_state_fini(&state);
+    merak_run_log_destroy(log);
+    return MERAK_OK;
+}
+
+/* --- over and over -------------------------------------------------------- */
+
+/* The terminal as it was, whatever ends this. */
+static struct termios terminal_was;
+
+static void restore_terminal(void)
+{
+    fputs("\033[?25h\033[?1049l", stdout);
+    fflush(stdout);
+    tcsetattr(0, TCSANOW, &terminal_was);
+}
+
+static void leave(int number)
+{
+    static const char text[] = "\033[?25h\033[?1049l";
+
+    (void)!write(1, text, sizeof(text) - 1);
+    tcsetattr(0, TCSANOW, &terminal_was);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static bool take_terminal(void)
+{
+    struct termios raw;
+
+    if (tcgetattr(0, &terminal_was) != 0)
+        return false;
+    raw = terminal_was;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    tcsetattr(0, TCSANOW, &raw);
+    signal(SIGINT, leave);
+    signal(SIGTERM, leave);
+    signal(SIGHUP, leave);
+    fputs("\033[?1049h\033[?25l", stdout);
+    return true;
+}
+
+/* Wait for the next look; false: q was pressed. */
+static bool wait_for_key(double seconds)
+{
+    struct pollfd key = {.fd = 0, .events = POLLIN};
+    char c = 0;
+
+    if (poll(&key, 1, (int)(seconds * 1e3)) <= 0)
+        return true;
+    return read(0, &c, 1) == 1 && c != 'q' && c != 'Q';
+}
+
+static enum merak_status watch(const char *dir, double every_s,
+                               struct merak_error *err)
+{
+    enum merak_status rc;
+    bool go_on = true;
+
+    if (!take_terminal())
+        return show(dir, false, stdout, err);
+    do {
+        char *page = NULL;
+        size_t bytes = 0;
+        FILE *out = open_memstream(&page, &bytes);
+
+        rc =
+            out == NULL ? merak_fail_nomem(err, 0) : show(dir, false, out, err);
+        if (out != NULL)
+            fclose(out);
+        printf("\033[H\033[2J%s\n  q ends this\n", page != NULL ? page : "");
+        free(page);
+        fflush(stdout);
+        if (rc == MERAK_OK)
+            go_on = wait_for_key(every_s);
+    } while (rc == MERAK_OK && go_on);
+    restore_terminal();
+    return rc;
+}
+
+static void print_help(void)
+{
+    puts("usage: merak top RUN|JOBID [OPTION]...\n"
+         "\n"
+         "A run while it goes on: loss, speed, memory, checkpoints, from the "
+         "files\n"
+         "in RUN, where its checkpoints are.  A job's run is looked for below "
+         "the\n"
+         "directory that the job was started in.\n");
+    merak_options_help(&table, stdout);
+}
+
+int merak_cmd_top(int argc, char **argv)
+{
+    struct top top = {.every_s = 2};
+    struct merak_error err = {.status = MERAK_OK};
+    const char *word = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
+    char dir[PATH_MAX];
+    enum merak_status rc;
+
+    if (word != NULL)
+        rc = merak_options_parse(&table, argc - 1, argv + 1, &top, &top.help,
+                                 &err);
+    else
+        rc = merak_options_parse(&table, argc, argv, &top, &top.help, &err);
+    if (rc == MERAK_OK && top.help) {
+        print_help();
+        return MERAK_EXIT_DONE;
+    }
+    if (rc == MERAK_OK && word == NULL)
+        rc = merak_fail(&err, MERAK_ERR_CONFIG,
+                        "which run? give its --ckpt directory, or a job's "
+                        "number");
+    if (rc != MERAK_OK) {
+        fprintf(stderr, "merak top: %s\n", err.text);
+        return MERAK_EXIT_CONFIG;
+    }
+    if (!merak_run_find(word, dir, sizeof(dir), &err))
+        rc = err.status;
+    else if (top.once || top.json || !isatty(0) || !isatty(1))
+        rc = show(dir, top.json, stdout, &err);
+    else
+        rc = watch(dir, top.every_s, &err);
+    if (rc == MERAK_OK && fflush(stdout) == 0)
+        return MERAK_EXIT_DONE;
+    fprintf(stderr, "merak top: %s\n",
+            rc != MERAK_OK ? err.text : "cannot write the output");
+    return rc != MERAK_OK ? MERAK_EXIT_DATA : MERAK_EXIT_RESOURCE;
+}

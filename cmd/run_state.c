@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_state.c - is a run going, how far is it, what did it leave */
+#include "config.h"
+
+#include "cmd/run_state.h"
+
+#include "base/error.h"
+#include "io/ckpt/ckpt.h"
+#include "io/ckpt/ckpt_impl.h"
+#include "runtime/doctor/doctor.h"
+
+#include <dirent.h>
+#include <glob.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Steps that the time of one is taken from, and the silence that is more than
+ * a slow step: so many times that, at least so long. */
+enum { MEDIAN_STEPS = 50, SILENT_STEPS = 10 };
+#define SILENT_S 30.0
+
+const char *const merak_run_phases[] = {"starting", "running", "silent",
+                                        "stopped", "finished"};
+
+static void find_checkpoint(const char *dir, struct merak_run_state *state)
+{
+    struct merak_ckpt_entry *entries = NULL;
+    char path[PATH_MAX], file[PATH_MAX];
+    struct merak_error err;
+    struct stat st;
+    int n = 0;
+
+    if (merak_ckpt_list(dir, &entries, &n, &err) != MERAK_OK)
+        return;
+    for (int i = 0; i < n && state->checkpoint[0] == '\0'; i++) {
+        if (entries[i].kind == MERAK_CKPT_TMP)
+            continue;
+        merak_path(path, dir, entries[i].name);
+        if (stat(merak_path(file, path, MERAK_CKPT_COMMITTED), &st) != 0)
+            continue;
+        snprintf(state->checkpoint, sizeof(state->checkpoint), "%.63s",
+                 entries[i].name);
+        state->checkpoint_s = state->now - (double)st.st_mtim.tv_sec -
+                              (double)st.st_mtim.tv_nsec * 1e-9;
+    }
+    free(entries);
+}
+
+static int is_hang(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, "hang-", 5) == 0;
+}
+
+static void find_hangs(const char *dir, struct merak_run_state *state)
+{
+    struct dirent **entry = NULL;
+    int n = scandir(dir, &entry, is_hang, alphasort);
+
+    state->hang = n > 0 ? calloc((size_t)n, sizeof(*state->hang)) : NULL;
+    for (int i = 0; i < n; i++) {
+        if (state->hang != NULL)
+            state->hang[state->n_hangs++] = strdup(entry[i]->d_name);
+        free(entry[i]);
+    }
+    free(entry);
+}
+
+static enum merak_run_phase phase_of(const char *dir,
+                                     const struct merak_run_state *s)
+{
+    double patience = fmax(SILENT_S, SILENT_STEPS * s->step_s);
+    char owner[PATH_MAX];
+    bool owned;
+
+    if (s->steps > 0 && s->step >= s->steps)
+        return MERAK_RUN_DONE;
+    snprintf(owner, sizeof(owner), "%s/OWNER", dir);
+    owned = access(owner, F_OK) == 0;
+    if (!owned)
+        return MERAK_RUN_STOPPED;
+    if (s->silent_s > patience)
+        return MERAK_RUN_SILENT;
+    return s->step == 0 ? MERAK_RUN_STARTING : MERAK_RUN_GOING;
+}
+
+void merak_run_state_find(const char *dir, const struct merak_run_log *log,
+                          double now, struct merak_run_state *state)
+{
+    const struct merak_run_step *last =
+        log->n > 0 ? &log->step[log->n - 1] : NULL;
+    double since = merak_run_log_number(log, "time", now);
+
+    memset(state, 0, sizeof(*state));
+    state->now = now;
+    state->step = last != NULL ? last->step : 0;
+    state->steps = (uint64_t)merak_run_log_number(log, "steps", 0);
+    state->step_s = merak_run_log_step_s(log, MEDIAN_STEPS);
+    if (last != NULL && last->time > since)
+        since = last->time;
+    state->silent_s = now > since ? now - since : 0;
+    if (state->step_s > 0)
+        state->flops_per_s =
+            merak_run_log_number(log, "flops", 0) / state->step_s;
+    state->eta_s = state->steps > 0 && state->step_s > 0
+                       ? state->step_s * (double)(state->steps - state->step)
+                       : -1;
+    find_checkpoint(dir, state);
+    find_hangs(dir, state);
+    state->phase = phase_of(dir, state);
+}
+
+void merak_run_state_fini(struct merak_run_state *state)
+{
+    for (int i = 0; i < state->n_hangs; i++)
+        free(state->hang[i]);
+    free(state->hang);
+    state->hang = NULL;
+    state->n_hangs = 0;
+}
+
+const char *merak_run_time_text(double seconds, char text[32])
+{
+    long s = seconds > 0 && seconds < 1e12 ? (long)seconds : 0;
+
+    if (s >= 86400)
+        snprintf(text, 32, "%ldd %02ld:%02ld", s / 86400, s / 3600 % 24,
+                 s / 60 % 60);
+    else
+        snprintf(text, 32, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    return text;
+}
+
+/* --- a job's run ---------------------------------------------------------- */
+
+static bool is_of_job(const char *path, const char *job)
+{
+    struct merak_run_log *log = NULL;
+    struct merak_error err;
+    char dir[PATH_MAX], *slash;
+    const char *text;
+    bool same = false;
+
+    snprintf(dir, sizeof(dir), "%s", path);
+    slash = strrchr(dir, '/');
+    if (slash == NULL)
+        return false;
+    *slash = '\0';
+    if (merak_run_log_load(dir, 1, &log, &err) == MERAK_OK) {
+        text = merak_run_log_text(log, "job");
+        same = text != NULL && strcmp(text, job) == 0;
+    }
+    merak_run_log_destroy(log);
+    return same;
+}
+
+/* In the directory that the job was started in, or up to two below. */
+static bool find_below(const char *top, const char *job, char *dir, size_t size)
+{
+    static const char *const below[] = {"run.jsonl", "*/run.jsonl",
+                                        "*/*/run.jsonl"};
+    char pattern[PATH_MAX];
+    bool found = false;
+
+    for (size_t i = 0; i < sizeof(below) / sizeof(below[0]) && !found; i++) {
+        glob_t files;
+
+        snprintf(pattern, sizeof(pattern), "%s/%s", top, below[i]);
+        if (glob(pattern, 0, NULL, &files) != 0)
+            continue;
+        for (size_t f = 0; f < files.gl_pathc && !found; f++) {
+            found = is_of_job(files.gl_pathv[f], job);
+            if (found)
+                snprintf(
+                    dir, size, "%.*s",
+                    (int)(strrchr(files.gl_pathv[f], '/') - files.gl_pathv[f]),
+                    files.gl_pathv[f]);
+        }
+        globfree(&files);
+    }
+    return found;
+}
+
+bool merak_run_find(const char *word, char *dir, size_t size,
+                    struct merak_error *err)
+{
+    char *const argv[] = {"scontrol", "show", "job", (char *)(uintptr_t)word,
+                          NULL};
+    char text[16384], *at;
+    struct stat st;
+
+    if (stat(word, &st) == 0 || strspn(word, "0123456789") != strlen(word)) {
+        snprintf(dir, size, "%s", word);
+        return true;
+    }
+    at = merak_ask(argv, 10, text, sizeof(text)) == 0 ? strstr(text, "WorkDir=")
+                                                      : NULL;
+    if (at == NULL) {
+        merak_fail(err, MERAK_ERR_NOT_FOUND,
+                   "there is no directory %.64s, and Slurm knows no such job "
+                   "(any more); give the run's --ckpt directory",
+                   word);
+        return false;
+    }
+    at += strlen("WorkDir=");
+    at[strcspn(at, "\n")] = '\0';
+    if (find_below(at, word, dir, size))
+        return true;
+    merak_fail(err, MERAK_ERR_NOT_FOUND,
+               "job %.32s: no run.jsonl of it in %.120s nor two directories "
+               "below; give the run's --ckpt directory",
+               word, at);
+    return false;
+}

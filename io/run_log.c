@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_log.c - reading what a run wrote about itself */
+#include "config.h"
+
+#include "io/run_log.h"
+
+#include "base/error.h"
+#include "base/open.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Call take() for each line that is an object, from `last` bytes before the
+ * end on (0: from the start); why the file cannot be read, or NULL. */
+static const char *each_line(const char *path, size_t last,
+                             enum merak_status (*take)(void *arg, json_t *line),
+                             void *arg, enum merak_status *rc_p)
+{
+    FILE *in = NULL;
+    const char *why = merak_fopen_regular(path, &in);
+    char *line = NULL;
+    size_t size = 0;
+    long bytes;
+
+    if (why != NULL)
+        return why;
+    if (last > 0 && fseek(in, 0, SEEK_END) == 0) {
+        bytes = ftell(in);
+        rewind(in);
+        /* the line that is begun in the middle is no object, nearly always */
+        if (bytes > (long)last && fseek(in, bytes - (long)last, SEEK_SET) == 0)
+            (void)!getline(&line, &size, in);
+    }
+    while (*rc_p == MERAK_OK && getline(&line, &size, in) >= 0) {
+        json_t *object = json_loads(line, 0, NULL);
+
+        if (json_is_object(object))
+            *rc_p = take(arg, object);
+        json_decref(object);
+    }
+    free(line);
+    fclose(in);
+    return NULL;
+}
+
+static enum merak_status take_start(void *arg, json_t *line)
+{
+    struct merak_run_log *log = arg;
+
+    json_array_append(log->starts, line);
+    return MERAK_OK;
+}
+
+static double number(const json_t *line, const char *key, double otherwise)
+{
+    const json_t *value = json_object_get(line, key);
+
+    return json_is_number(value) ? json_number_value(value) : otherwise;
+}
+
+/* A run that resumed does steps again: the last time counts. */
+static enum merak_status take_step(void *arg, json_t *line)
+{
+    struct merak_run_log *log = arg;
+    struct merak_run_step *grown,
+        s = {
+            .step = (uint64_t)number(line, "step", 0),
+            .loss = number(line, "loss", NAN),
+            .valid_loss = number(line, "valid_loss", NAN),
+            .grad_norm = number(line, "grad_norm", NAN),
+            .lr = number(line, "lr", NAN),
+            .step_s = number(line, "step_s", 0),
+            .tokens_per_s = number(line, "tokens_per_s", 0),
+            .time = number(line, "time", 0),
+            .peak_bytes = number(line, "memory_peak_bytes", 0),
+        };
+
+    if (s.step == 0)
+        return MERAK_OK;
+    while (log->n > 0 && log->step[log->n - 1].step >= s.step) {
+        log->n--;
+        log->n_redone++;
+    }
+    if ((log->n & (log->n - 1)) == 0) {
+        grown = realloc(log->step, (2 * log->n + 1) * sizeof(*grown));
+        if (grown == NULL)
+            return MERAK_ERR_NOMEM;
+        log->step = grown;
+    }
+    log->step[log->n++] = s;
+    return MERAK_OK;
+}
+
+static enum merak_status load(struct merak_run_log *log, const char *dir,
+                              size_t last, struct merak_error *err)
+{
+    char path[PATH_MAX];
+    enum merak_status rc = MERAK_OK;
+    const char *no_starts, *no_steps;
+    struct stat st;
+
+    if (stat(dir, &st) != 0)
+        return merak_fail(err, MERAK_ERR_NOT_FOUND, "there is no %.200s", dir);
+    if (!S_ISDIR(st.st_mode)) {
+        no_starts = "a file";
+        snprintf(log->metrics, sizeof(log->metrics), "%s", dir);
+    } else {
+        snprintf(path, sizeof(path), "%s/run.jsonl", dir);
+        no_starts = each_line(path, 0, take_start, log, &rc);
+        snprintf(log->metrics, sizeof(log->metrics), "%.4000s/metrics.jsonl",
+                 dir);
+    }
+    no_steps = each_line(log->metrics, last, take_step, log, &rc);
+    if (rc != MERAK_OK)
+        return merak_fail_nomem(err, log->n * sizeof(*log->step));
+    if (no_starts != NULL && no_steps != NULL)
+        return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                          "%.150s has no run.jsonl and no metrics.jsonl: it is "
+                          "not the --ckpt directory of a run",
+                          dir);
+    return MERAK_OK;
+}
+
+enum merak_status merak_run_log_load(const char *dir, size_t last,
+                                     struct merak_run_log **log_p,
+                                     struct merak_error *err)
+{
+    struct merak_run_log *log = calloc(1, sizeof(*log));
+    enum merak_status rc;
+
+    if (log == NULL)
+        return merak_fail_nomem(err, sizeof(*log));
+    log->starts = json_array();
+    rc = load(log, dir, last, err);
+    if (rc == MERAK_OK)
+        *log_p = log;
+    else
+        merak_run_log_destroy(log);
+    return rc;
+}
+
+void merak_run_log_destroy(struct merak_run_log *log)
+{
+    if (log == NULL)
+        return;
+    json_decref(log->starts);
+    free(log->step);
+    free(log);
+}
+
+static const json_t *last_start(const struct merak_run_log *log)
+{
+    size_t n = json_array_size(log->starts);
+
+    return n > 0 ? json_array_get(log->starts, n - 1) : NULL;
+}
+
+double merak_run_log_number(const struct merak_run_log *log, const char *key,
+                            double otherwise)
+{
+    return number(last_start(log), key, otherwise);
+}
+
+const char *merak_run_log_text(const struct merak_run_log *log, const char *key)
+{
+    return json_string_value(json_object_get(last_start(log), key));
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double merak_run_log_step_s(const struct merak_run_log *log, size_t last)
+{
+    size_t n = last < log->n ? last : log->n;
+    double *s = calloc(n + 1, sizeof(*s)), median;
+
+    if (s == NULL || n == 0) {
+        free(s);
+        return 0;
+    }
+    for (size_t i = 0; i < n; i++)
+        s[i] = log->step[log->n - n + i].step_s;
+    qsort(s, n, sizeof(*s), compare);
+    median = s[n / 2];
+    free(s);
+    return median;
+}
