@@ -8,10 +8,9 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "io/hf_config.h"
-#include "merak/train.h"
 #include "runtime/boot/boot.h"
 #include "runtime/runtime.h"
-#include "runtime/train/train_options.h"
+#include "runtime/train/trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +93,8 @@ int merak_cmd_train(int argc, char **argv)
         free(from_file);
         return MERAK_EXIT_CONFIG;
     }
-    code = merak_train(argc, argv, merak_hf_describe, &config);
+    code =
+        merak_trainer_main(argc, argv, merak_hf_describe, &config, opt.model);
     free(from_file);
     return code;
 }

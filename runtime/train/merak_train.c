@@ -418,11 +418,12 @@ static void keep_heap(void)
 }
 
 int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
-                       void *arg)
+                       void *arg, const char *model)
 {
     struct merak_trainer t = {.doing = "set-up",
                               .describe = describe,
                               .describe_arg = arg,
+                              .model_path = model,
                               .cost = *merak_cost_default()};
     const struct merak_option_table *table = merak_train_options_table();
     struct merak_error err = {.status = MERAK_OK};

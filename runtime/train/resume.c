@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "io/weights/run_model.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -89,6 +90,8 @@ enum merak_status merak_run_dir_open(struct merak_trainer *t,
     if (rc != MERAK_OK)
         return rc;
     rc = merak_ckpt_owner_probe(t->run_dir, t->program->rank, err);
+    if (rc == MERAK_OK && t->program->rank == 0 && t->model_path != NULL)
+        rc = merak_run_model_record(t->run_dir, t->model_path, err);
     return merak_agree(t->tr, &t->world, rc, err);
 }
 
@@ -194,6 +197,14 @@ static void report_resume(const struct merak_trainer *t,
 {
     const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
 
+    if (t->opt.init_from != NULL)
+        merak_info("train", "--init-from %s is not read: the run goes on",
+                   t->opt.init_from);
+    if (state->imported) {
+        merak_info("train", "weights are those of %s, imported from %s",
+                   merak_ckpt_path(ckpt), state->init_from);
+        return;
+    }
     merak_info("train",
                "resumed %s: step %llu, %llu samples, written by "
                "tp %d x pp %d x dp %d",
@@ -262,6 +273,8 @@ enum merak_status merak_weights_start(struct merak_trainer *t,
                           "--resume must: there is no committed "
                           "checkpoint in %s",
                           t->opt.ckpt);
+    if (t->opt.init_from != NULL)
+        return merak_weights_init_from(t, err);
     if (t->opt.ckpt != NULL)
         merak_info("train", "no checkpoint in %s: starting from seed %llu",
                    t->opt.ckpt, (unsigned long long)t->opt.seed);

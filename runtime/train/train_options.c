@@ -115,6 +115,10 @@ static const struct merak_option rows[] = {
     {"resume", MERAK_OPTION_WORD, AT(resume),
      .about = "go on from the newest checkpoint in --ckpt (auto)",
      .words = "auto|must|no"},
+    {"init-from", MERAK_OPTION_TEXT, AT(init_from),
+     .about = "weights of a run that begins: a Hugging Face folder's, or those "
+              "of another run's checkpoint (by the seed)",
+     .arg = "DIR"},
     {"data-changed", MERAK_OPTION_BOOL, AT(data_changed),
      .about = "resume although --data is not what it was (no)",
      .words = "no|yes"},

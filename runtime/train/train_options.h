@@ -54,6 +54,7 @@ struct merak_train_options {
     uint64_t ckpt_keep_every; /* steps; those stay. 0: none */
     enum merak_ckpt_async_wish ckpt_async;
     enum merak_resume resume;
+    const char *init_from; /* of the first weights; NULL: the seed */
     bool data_changed; /* resume although --data is not what it was */
     const char *trace;
     int trace_every; /* steps between those that are kept */

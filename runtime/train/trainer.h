@@ -35,12 +35,19 @@ struct merak_ranks {
     uint64_t plan_id;
 };
 
+/* Where weights are read from: one of these. */
+struct merak_weight_source {
+    struct merak_ckpt *ckpt;
+    struct merak_hf_weights *hf;
+};
+
 /* All that a run has, in the order in which set-up makes it: there is one in a
  * process, and what each file does to it stands below. */
 struct merak_trainer {
     struct merak_train_options opt;
     merak_describe_fn describe;
     void *describe_arg;
+    const char *model_path; /* whose config.json that describes, or NULL */
 
     struct merak_boot *boot;
     struct merak_ranks ranks;
@@ -88,6 +95,7 @@ struct merak_trainer {
     uint64_t load_base; /* first sample of what is being loaded */
     enum merak_split load_split;
     char model_id[17];
+    char init_from[MERAK_CKPT_ORIGIN]; /* of the first weights; "": the seed */
     size_t baseline_kib; /* resident before the arena is touched */
     int64_t start_ns;    /* of the program */
     int64_t epoch_ns;    /* zero of all ranks' traces, by this clock */
@@ -221,7 +229,8 @@ enum merak_status merak_run_dir_open(struct merak_trainer *t,
 enum merak_status merak_run_dir_room(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_run_dir_close(struct merak_trainer *t);
-/* resume.c: the weights of the newest sound checkpoint, or initial ones.
+/* resume.c: the weights of the newest sound checkpoint, or initial ones:
+ * --init-from's, else the seed's.
  * Collective. */
 enum merak_status merak_weights_start(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
@@ -231,6 +240,14 @@ bool merak_trainer_saves(const struct merak_trainer *t, uint64_t step);
 /* weights.c: initial values, checkpoints, gradients; local but for save. */
 enum merak_status merak_weights_init(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
+/* Weights from elsewhere, and no moments. */
+enum merak_status merak_weights_take(struct merak_trainer *t,
+                                     const struct merak_weight_source *source,
+                                     struct merak_error *err) MERAK_CHECKED;
+/* init_from.c: those that --init-from names.  Collective. */
+enum merak_status
+merak_weights_init_from(struct merak_trainer *t,
+                        struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_weights_load(struct merak_trainer *t,
                                      struct merak_ckpt *ckpt,
                                      struct merak_error *err) MERAK_CHECKED;
@@ -310,9 +327,11 @@ void merak_report_memory(const struct merak_trainer *t);
 /* A field of /proc/self/status in KiB ("VmRSS:", "VmHWM:"); 0 if unknown. */
 size_t merak_resident_kib(const char *field);
 
-/* train.c: one run, from its options to the process's exit code. */
+/* merak_train.c: one run, from its options to the process's exit code.  `model`
+ * is the folder or config.json that describe's model is of, which the run's
+ * directory then tells; or NULL. */
 int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
-                       void *arg);
+                       void *arg, const char *model);
 /* Who prints before ranks are known: the launcher's first task. */
 bool merak_is_first_task(void);
 

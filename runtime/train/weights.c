@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "io/weights/hf_weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -101,6 +102,18 @@ static enum merak_status fill_slot(struct merak_trainer *t, int slot,
     return rc;
 }
 
+/* A device's moments are zero since it was cleared. */
+static void clear_moments(struct merak_trainer *t,
+                          const struct merak_param_slots *p)
+{
+    const struct merak_slot *slot = t->program->slot;
+
+    if (t->accel != NULL)
+        return;
+    memset(merak_slot_host(t, t->program, p->m), 0, slot[p->m].bytes);
+    memset(merak_slot_host(t, t->program, p->v), 0, slot[p->v].bytes);
+}
+
 enum merak_status merak_weights_init(struct merak_trainer *t,
                                      struct merak_error *err)
 {
@@ -116,10 +129,7 @@ enum merak_status merak_weights_init(struct merak_trainer *t,
         rc = fill_slot(t, p->param, p, buf, err);
         if (rc == MERAK_OK && slot[p->param].dtype != MERAK_F32)
             rc = fill_slot(t, p->master, p, buf, err);
-        if (t->accel != NULL)
-            continue; /* the device's moments are zero since it was cleared */
-        memset(merak_slot_host(t, t->program, p->m), 0, slot[p->m].bytes);
-        memset(merak_slot_host(t, t->program, p->v), 0, slot[p->v].bytes);
+        clear_moments(t, p);
     }
     free(buf);
     return rc;
@@ -158,9 +168,19 @@ static enum merak_status store(struct merak_trainer *t, int slot, size_t lo,
     return merak_slot_write(t, t->program, slot, lo * elem, buf, n * elem, err);
 }
 
-/* A checkpoint's tensor into a slot: in place, or through buf[CHUNK]. */
+static enum merak_status read_piece(const struct merak_weight_source *source,
+                                    const struct merak_param_slots *p,
+                                    const struct merak_ckpt_piece *piece,
+                                    struct merak_error *err)
+{
+    return source->hf != NULL
+               ? merak_hf_weights_read(source->hf, p->name, piece, err)
+               : merak_ckpt_read(source->ckpt, piece, err);
+}
+
+/* A tensor from elsewhere into a slot: in place, or through buf[CHUNK]. */
 static enum merak_status read_slot(struct merak_trainer *t,
-                                   struct merak_ckpt *ckpt,
+                                   const struct merak_weight_source *source,
                                    const struct merak_param_slots *p, int slot,
                                    const char *kind, float *buf,
                                    struct merak_error *err)
@@ -173,49 +193,71 @@ static enum merak_status read_slot(struct merak_trainer *t,
     snprintf(name, sizeof(name), "%s/%s", kind, p->name);
     piece_of_slot(t, p, slot, name, &piece);
     if (t->accel == NULL && t->program->slot[slot].dtype == MERAK_F32)
-        return merak_ckpt_read(ckpt, &piece, err);
+        return read_piece(source, p, &piece, err);
     first = piece.flat_lo;
     end = piece.flat_hi;
     piece.data = buf;
     for (size_t lo = first; lo < end && rc == MERAK_OK; lo += CHUNK) {
         piece.flat_lo = lo;
         piece.flat_hi = end - lo < CHUNK ? end : lo + CHUNK;
-        rc = merak_ckpt_read(ckpt, &piece, err);
+        rc = read_piece(source, p, &piece, err);
         if (rc == MERAK_OK)
             rc = store(t, slot, lo - first, buf, piece.flat_hi - lo, err);
     }
     return rc;
 }
 
-static enum merak_status load_param(struct merak_trainer *t,
-                                    struct merak_ckpt *ckpt,
-                                    const struct merak_param_slots *p,
-                                    float *buf, struct merak_error *err)
+/* The weight, and the master copy where there is one. */
+static enum merak_status load_weight(struct merak_trainer *t,
+                                     const struct merak_weight_source *source,
+                                     const struct merak_param_slots *p,
+                                     float *buf, struct merak_error *err)
 {
-    enum merak_status rc = read_slot(t, ckpt, p, p->param, "param", buf, err);
+    enum merak_status rc = read_slot(t, source, p, p->param, "param", buf, err);
 
     if (rc == MERAK_OK && t->program->slot[p->param].dtype != MERAK_F32)
-        rc = read_slot(t, ckpt, p, p->master, "param", buf, err);
-    if (rc == MERAK_OK)
-        rc = read_slot(t, ckpt, p, p->m, "adam_m", buf, err);
-    if (rc == MERAK_OK)
-        rc = read_slot(t, ckpt, p, p->v, "adam_v", buf, err);
+        rc = read_slot(t, source, p, p->master, "param", buf, err);
     return rc;
 }
 
-enum merak_status merak_weights_load(struct merak_trainer *t,
-                                     struct merak_ckpt *ckpt,
+static enum merak_status load_param(struct merak_trainer *t,
+                                    const struct merak_weight_source *source,
+                                    const struct merak_param_slots *p,
+                                    float *buf, struct merak_error *err)
+{
+    enum merak_status rc = load_weight(t, source, p, buf, err);
+
+    if (rc == MERAK_OK)
+        rc = read_slot(t, source, p, p->m, "adam_m", buf, err);
+    if (rc == MERAK_OK)
+        rc = read_slot(t, source, p, p->v, "adam_v", buf, err);
+    return rc;
+}
+
+enum merak_status merak_weights_take(struct merak_trainer *t,
+                                     const struct merak_weight_source *source,
                                      struct merak_error *err)
 {
-    const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
+    float *buf = malloc(CHUNK * sizeof(*buf));
     enum merak_status rc = MERAK_OK;
-    float *buf;
 
-    if (strcmp(state->model_id, t->model_id) != 0)
-        return merak_fail(err, MERAK_ERR_MISMATCH,
-                          "checkpoint %s is of another model (%s, this one "
-                          "is %s); give --ckpt another directory",
-                          merak_ckpt_path(ckpt), state->model_id, t->model_id);
+    if (buf == NULL)
+        return merak_fail_nomem(err, CHUNK * sizeof(*buf));
+    for (int i = 0; i < t->program->n_params && rc == MERAK_OK; i++) {
+        rc = load_weight(t, source, &t->program->param[i], buf, err);
+        clear_moments(t, &t->program->param[i]);
+    }
+    free(buf);
+    return rc;
+}
+
+/* Only a run's own checkpoints know what was trained on, and with what. */
+static enum merak_status check_run(const struct merak_trainer *t,
+                                   const struct merak_ckpt *ckpt,
+                                   struct merak_error *err)
+{
+    const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
+
     if (state->seed != t->opt.seed)
         return merak_fail(err, MERAK_ERR_MISMATCH,
                           "checkpoint %s was made with --seed %llu, not "
@@ -229,16 +271,50 @@ enum merak_status merak_weights_load(struct merak_trainer *t,
                           "checkpoint %s was trained on other data than "
                           "--data; say --data-changed yes if that is meant",
                           merak_ckpt_path(ckpt));
+    return MERAK_OK;
+}
+
+/* All of a checkpoint, or the weights that an import made one of. */
+static enum merak_status load_params(struct merak_trainer *t,
+                                     struct merak_ckpt *ckpt,
+                                     struct merak_error *err)
+{
+    const struct merak_weight_source source = {.ckpt = ckpt};
+    enum merak_status rc = MERAK_OK;
+    float *buf;
+
+    if (merak_ckpt_state(ckpt)->imported)
+        return merak_weights_take(t, &source, err);
     buf = malloc(CHUNK * sizeof(*buf));
     if (buf == NULL)
         return merak_fail_nomem(err, CHUNK * sizeof(*buf));
     for (int i = 0; i < t->program->n_params && rc == MERAK_OK; i++)
-        rc = load_param(t, ckpt, &t->program->param[i], buf, err);
+        rc = load_param(t, &source, &t->program->param[i], buf, err);
     free(buf);
+    return rc;
+}
+
+enum merak_status merak_weights_load(struct merak_trainer *t,
+                                     struct merak_ckpt *ckpt,
+                                     struct merak_error *err)
+{
+    const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
+    enum merak_status rc = MERAK_OK;
+
+    if (strcmp(state->model_id, t->model_id) != 0)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "checkpoint %s is of another model (%s, this one "
+                          "is %s); give --ckpt another directory",
+                          merak_ckpt_path(ckpt), state->model_id, t->model_id);
+    if (!state->imported)
+        rc = check_run(t, ckpt, err);
+    if (rc == MERAK_OK)
+        rc = load_params(t, ckpt, err);
     if (rc == MERAK_OK) {
         t->step = state->step;
         t->consumed = state->consumed_samples;
         t->tokens = state->consumed_tokens;
+        memcpy(t->init_from, state->init_from, sizeof(t->init_from));
     }
     return rc;
 }
@@ -269,6 +345,7 @@ static void fill_state(const struct merak_trainer *t,
              merak_data_id(t->data));
     snprintf(state->dtype, sizeof(state->dtype), "%s",
              merak_dtype_name(t->opt.dtype));
+    memcpy(state->init_from, t->init_from, sizeof(state->init_from));
     state->tp = t->plan.tp;
     state->pp = t->plan.pp;
     state->dp = t->plan.dp;
