@@ -352,8 +352,12 @@ static uint64_t roll(struct dice *d, uint64_t n)
  * twice, or cut off. */
 static size_t mutate(struct dice *d, unsigned char *file, size_t n, size_t most)
 {
-    size_t at = roll(d, n), len = 1 + roll(d, n - at < 40 ? n - at : 40);
+    size_t at, len;
 
+    if (n == 0)
+        return n;
+    at = roll(d, n);
+    len = 1 + roll(d, n - at < 40 ? n - at : 40);
     switch (roll(d, 7)) {
     case 0:
         file[at] ^= (unsigned char)(1u << roll(d, 8));
