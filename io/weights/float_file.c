@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,13 +76,29 @@ enum merak_status merak_float_file_bytes(struct merak_float_file *file,
                           : rc;
 }
 
-/* Infinite is what was no number before, too. */
+/* Does a finite number become infinite, when it is rounded to this? */
 static bool is_lost(float x, uint16_t half, enum merak_safetensors_type type)
 {
-    float back = type == MERAK_SAFETENSORS_BF16 ? merak_bf16_to_f32(half)
-                                                : merak_f16_to_f32(half);
+    uint16_t exponent = type == MERAK_SAFETENSORS_BF16 ? 0x7f80 : 0x7c00;
 
-    return isinf(back) && isfinite(x);
+    return (half & 0x7fff) == exponent && isfinite(x);
+}
+
+/* n halves to `to`; the index of the first that is lost, or n. */
+static size_t narrow(unsigned char *to, enum merak_safetensors_type type,
+                     const float *x, size_t n)
+{
+    size_t first = n;
+
+    for (size_t i = 0; i < n; i++) {
+        uint16_t half = type == MERAK_SAFETENSORS_BF16 ? merak_f32_to_bf16(x[i])
+                                                       : merak_f32_to_f16(x[i]);
+
+        memcpy(to + i * sizeof(half), &half, sizeof(half));
+        if (is_lost(x[i], half, type) && first == n)
+            first = i;
+    }
+    return first;
 }
 
 enum merak_status merak_float_file_put(struct merak_float_file *file,
@@ -89,25 +106,26 @@ enum merak_status merak_float_file_put(struct merak_float_file *file,
                                        const float *x, size_t n,
                                        struct merak_error *err)
 {
-    size_t each = merak_safetensors_type_bytes(type);
+    size_t each = merak_safetensors_type_bytes(type), part;
     enum merak_status rc = MERAK_OK;
 
-    for (size_t i = 0; i < n && rc == MERAK_OK; i++) {
-        uint16_t half;
+    for (size_t at = 0; at < n && rc == MERAK_OK; at += part) {
+        unsigned char *to = file->block + file->used;
+        size_t lost;
 
-        if (each == sizeof(float)) {
-            memcpy(file->block + file->used, &x[i], sizeof(float));
-        } else {
-            half = type == MERAK_SAFETENSORS_BF16 ? merak_f32_to_bf16(x[i])
-                                                  : merak_f32_to_f16(x[i]);
-            if (is_lost(x[i], half, type))
-                return merak_fail(err, MERAK_ERR_MISMATCH,
-                                  "element %zu is %g, which %s cannot hold", i,
-                                  (double)x[i],
-                                  merak_safetensors_type_name(type));
-            memcpy(file->block + file->used, &half, sizeof(half));
-        }
-        file->used += each;
+        part = (BLOCK - file->used) / each;
+        part = n - at < part ? n - at : part;
+        lost = part;
+        if (each == sizeof(float))
+            memcpy(to, x + at, part * each);
+        else
+            lost = narrow(to, type, x + at, part);
+        if (lost < part)
+            return merak_fail(err, MERAK_ERR_MISMATCH,
+                              "element %zu is %g, which %s cannot hold",
+                              at + lost, (double)x[at + lost],
+                              merak_safetensors_type_name(type));
+        file->used += part * each;
         if (file->used > BLOCK - sizeof(float))
             rc = flush(file, err);
     }

@@ -124,8 +124,8 @@ static enum merak_status place_tensors(struct merak_hf_weights *w,
 static enum merak_status lay_out(struct merak_hf_weights *w, const char *dir,
                                  int n_params, struct merak_error *err)
 {
-    enum merak_status rc = merak_hf_layout_init(&w->layout, &w->config,
-                                                w->param, n_params, err);
+    enum merak_status rc =
+        merak_hf_layout_init(&w->layout, &w->config, w->param, n_params, err);
 
     if (rc != MERAK_OK) /* it knows of names and shapes alone */
         merak_error_wrap(err, "%.60s", dir);
@@ -264,12 +264,23 @@ static enum merak_status pick_block(const struct picking *p, size_t i, size_t n,
     return MERAK_OK;
 }
 
+/* Is the box a run of whole stored rows, and in their order? */
+static bool is_run(const struct picking *p)
+{
+    return p->n_each == p->width && p->each_step == 1 &&
+           p->line_step == p->width &&
+           p->line[p->n_lines - 1] - p->line[0] == p->n_lines - 1;
+}
+
 static enum merak_status pick(const struct picking *p, float *buf,
                               size_t buf_lines, struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
     size_t n;
 
+    if (is_run(p))
+        return merak_safetensors_read(p->st, p->t, p->line[0] * p->width,
+                                      p->n_lines * p->width, p->out, err);
     for (size_t i = 0; i < p->n_lines && rc == MERAK_OK; i += n) {
         n = 1;
         while (n < buf_lines && i + n < p->n_lines &&
