@@ -356,7 +356,7 @@ static const char *const classes[][2] = {
     {"gpt2", "GPT2LMHeadModel"},       {"llama", "LlamaForCausalLM"},
     {"qwen2", "Qwen2ForCausalLM"},     {"qwen3", "Qwen3ForCausalLM"},
     {"mistral", "MistralForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
-    {"olmo2", "Olmo2ForCausalLM"},
+    {"olmo2", "Olmo2ForCausalLM"},     {"gemma2", "Gemma2ForCausalLM"},
 };
 
 static const char *class_of(const struct merak_exporting *e)

@@ -15,7 +15,7 @@
 #include <glob.h>
 
 static const char *const families[] = {"gpt2",  "llama", "mistral", "qwen2",
-                                       "qwen3", "phi3",  "olmo2"};
+                                       "qwen3", "phi3",  "olmo2",   "gemma2"};
 
 enum { N_FAMILIES = sizeof(families) / sizeof(families[0]) };
 

@@ -43,6 +43,10 @@ MODELS = {
                "tie_word_embeddings": True}, BF16, "50GB"),
     "phi3": ({**SHAPE, "model_type": "phi3"}, F16, "50GB"),
     "olmo2": ({**SHAPE, "model_type": "olmo2"}, BF16, "50GB"),
+    "gemma2": ({**SHAPE, "model_type": "gemma2", "head_dim": 6,
+                "query_pre_attn_scalar": 9, "sliding_window": 12,
+                "attn_logit_softcapping": 2.0,
+                "final_logit_softcapping": 3.0}, BF16, "50GB"),
 }
 
 
