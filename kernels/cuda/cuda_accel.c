@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_accel.c - a GPU behind the interface of accelerators
+ *
+ * A queue is a stream of its own, which waits for no other but where events
+ * say so.  Streams of transfers have priority: their few blocks are to start
+ * when they can, not when a product ends.
+ *
+ * Which device calls are about is a thread's own setting in CUDA; whoever
+ * comes here with another one has it changed.
+ */
+#include "config.h"
+
+#include "kernels/cuda/cuda_gpu.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CLOSE_NS INT64_C(10000000000) /* for what is queued to end */
+
+struct cuda {
+    struct merak_accel base;
+    int device;
+    int queues;
+    cudaStream_t stream[MERAK_CUDA_QUEUES];
+    struct merak_cuda_context context[MERAK_CUDA_QUEUES];
+    struct merak_cuda_fault *fault; /* the host's, that kernels write to */
+    struct merak_cuda_lt *lt;
+    pthread_mutex_t lock;       /* of failure */
+    struct merak_error failure; /* the first */
+};
+
+static struct cuda *cuda_of(struct merak_accel *accel)
+{
+    return (struct cuda *)accel;
+}
+
+/* --- failures ---------------------------------------------------------------
+ */
+
+/* Keep the first failure, and give that back. */
+static enum merak_status keep(struct cuda *c, const struct merak_error *now,
+                              struct merak_error *err)
+{
+    enum merak_status rc;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->failure.status == MERAK_OK)
+        c->failure = *now;
+    if (err != NULL)
+        *err = c->failure;
+    rc = c->failure.status;
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+static enum merak_status fail(struct cuda *c, const char *what,
+                              cudaError_t code, struct merak_error *err)
+{
+    struct merak_error now = {.status = MERAK_OK};
+
+    (void)merak_cuda_fail(&now, c->device, what, code);
+    return keep(c, &now, err);
+}
+
+static enum merak_status check(struct cuda *c, const char *what,
+                               cudaError_t code, struct merak_error *err)
+{
+    return code == cudaSuccess ? MERAK_OK : fail(c, what, code, err);
+}
+
+/* Before each call: is this thread's device ours, and has nothing failed? */
+static enum merak_status enter(struct cuda *c, struct merak_error *err)
+{
+    static __thread int current = -1; /* as this module has set it */
+    enum merak_status rc;
+
+    pthread_mutex_lock(&c->lock);
+    rc = c->failure.status;
+    if (rc != MERAK_OK && err != NULL)
+        *err = c->failure;
+    pthread_mutex_unlock(&c->lock);
+    if (rc != MERAK_OK || current == c->device)
+        return rc;
+    rc = check(c, "select the device", cudaSetDevice(c->device), err);
+    if (rc == MERAK_OK)
+        current = c->device;
+    return rc;
+}
+
+/* --- work -------------------------------------------------------------------
+ */
+
+static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
+                                     const struct merak_kernel *kernel,
+                                     const struct merak_kernel_call *call,
+                                     struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    struct merak_kernel_call mine = *call;
+    struct merak_error now = {.status = MERAK_OK};
+    enum merak_status rc = enter(c, err);
+    char what[64];
+
+    if (rc != MERAK_OK)
+        return rc;
+    mine.device = &c->context[queue];
+    rc = kernel->fn(&mine, &now);
+    if (rc != MERAK_OK) {
+        now.status = rc;
+        return keep(c, &now, err);
+    }
+    snprintf(what, sizeof(what), "launch kernel %.40s", kernel->name);
+    return check(c, what, cudaPeekAtLastError(), err);
+}
+
+static enum merak_status copy(struct merak_accel *accel, int queue, void *to,
+                              const void *from, size_t bytes,
+                              enum cudaMemcpyKind kind, struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    enum merak_status rc = enter(c, err);
+
+    if (rc != MERAK_OK || bytes == 0)
+        return rc;
+    return check(c,
+                 kind == cudaMemcpyHostToDevice ? "copy to the GPU"
+                                                : "copy from the GPU",
+                 cudaMemcpyAsync(to, from, bytes, kind, c->stream[queue]), err);
+}
+
+static enum merak_status cuda_write(struct merak_accel *accel, int queue,
+                                    void *to, const void *from, size_t bytes,
+                                    struct merak_error *err)
+{
+    return copy(accel, queue, to, from, bytes, cudaMemcpyHostToDevice, err);
+}
+
+static enum merak_status cuda_read(struct merak_accel *accel, int queue,
+                                   void *to, const void *from, size_t bytes,
+                                   struct merak_error *err)
+{
+    return copy(accel, queue, to, from, bytes, cudaMemcpyDeviceToHost, err);
+}
+
+static enum merak_status cuda_fill(struct merak_accel *accel, int queue,
+                                   void *to, unsigned char byte, size_t bytes,
+                                   struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    enum merak_status rc = enter(c, err);
+
+    if (rc != MERAK_OK || bytes == 0)
+        return rc;
+    return check(c, "set memory",
+                 cudaMemsetAsync(to, byte, bytes, c->stream[queue]), err);
+}
+
+static enum merak_status cuda_pack(struct merak_accel *accel, int queue,
+                                   void *to, const void *from,
+                                   const struct merak_accel_box *box,
+                                   struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    struct merak_error now = {.status = MERAK_OK};
+    enum merak_status rc = enter(c, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_cuda_pack(&c->context[queue], to, from, box, &now);
+    if (rc != MERAK_OK) {
+        now.status = rc;
+        return keep(c, &now, err);
+    }
+    return check(c, "pack a box", cudaPeekAtLastError(), err);
+}
+
+/* --- events -----------------------------------------------------------------
+ */
+
+static enum merak_status cuda_event_create(struct merak_accel *accel,
+                                           struct merak_event **event_p,
+                                           struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    enum merak_status rc = enter(c, err);
+    cudaEvent_t event = NULL;
+
+    if (rc == MERAK_OK)
+        rc = check(c, "create an event",
+                   cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                   err);
+    if (rc == MERAK_OK)
+        *event_p = (struct merak_event *)event;
+    return rc;
+}
+
+static void cuda_event_destroy(struct merak_accel *accel,
+                               struct merak_event *event)
+{
+    (void)accel;
+    if (event != NULL)
+        (void)cudaEventDestroy((cudaEvent_t)event);
+}
+
+static enum merak_status cuda_record(struct merak_accel *accel, int queue,
+                                     struct merak_event *event,
+                                     struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    enum merak_status rc = enter(c, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return check(c, "record an event",
+                 cudaEventRecord((cudaEvent_t)event, c->stream[queue]), err);
+}
+
+static enum merak_status cuda_wait(struct merak_accel *accel, int queue,
+                                   struct merak_event *event,
+                                   struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    enum merak_status rc = enter(c, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return check(c, "wait for an event",
+                 cudaStreamWaitEvent(c->stream[queue], (cudaEvent_t)event, 0),
+                 err);
+}
+
+/* What kernels found in the ids they were given. */
+static enum merak_status check_fault(struct cuda *c, struct merak_error *err)
+{
+    struct merak_error now = {.status = MERAK_OK};
+    enum merak_status rc = merak_cuda_check_fault(c->fault, &now);
+
+    if (rc == MERAK_OK)
+        return rc;
+    now.status = rc;
+    return keep(c, &now, err);
+}
+
+static enum merak_status cuda_query(struct merak_accel *accel,
+                                    struct merak_event *event,
+                                    struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    enum merak_status rc = enter(c, err);
+    cudaError_t code;
+
+    if (rc != MERAK_OK)
+        return rc;
+    code = cudaEventQuery((cudaEvent_t)event);
+    if (code == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* an answer, no error */
+        return MERAK_IN_PROGRESS;
+    }
+    rc = check(c, "run what was queued", code, err);
+    return rc == MERAK_OK ? check_fault(c, err) : rc;
+}
+
+/* --- memory -----------------------------------------------------------------
+ */
+
+static enum merak_status cuda_memory(struct merak_accel *accel, size_t *left_p,
+                                     size_t *all_p, struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    enum merak_status rc = enter(c, err);
+
+    return rc == MERAK_OK ? check(c, "ask what memory is left",
+                                  cudaMemGetInfo(left_p, all_p), err)
+                          : rc;
+}
+
+static enum merak_status cuda_alloc(struct merak_accel *accel, size_t bytes,
+                                    void **address_p, struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    enum merak_status rc = enter(c, err);
+    size_t left = 0, all = 0;
+    cudaError_t code;
+    char what[128];
+
+    if (rc != MERAK_OK)
+        return rc;
+    code = cudaMalloc(address_p, bytes > 0 ? bytes : 1);
+    if (code == cudaSuccess)
+        return MERAK_OK;
+    (void)cudaGetLastError(); /* the device can go on */
+    (void)cudaMemGetInfo(&left, &all);
+    snprintf(what, sizeof(what),
+             "allocate %zu bytes (%.2f GiB; %.2f of %.2f GiB are free)", bytes,
+             (double)bytes / 0x1p30, (double)left / 0x1p30,
+             (double)all / 0x1p30);
+    return merak_cuda_fail(err, c->device, what, code);
+}
+
+static void cuda_free(struct merak_accel *accel, void *address)
+{
+    if (address != NULL && enter(cuda_of(accel), NULL) == MERAK_OK)
+        (void)cudaFree(address);
+}
+
+static void cuda_pin(struct merak_accel *accel, void *host, size_t bytes)
+{
+    if (bytes == 0 || enter(cuda_of(accel), NULL) != MERAK_OK)
+        return;
+    /* locked memory is limited in many jobs (ulimit -l) */
+    if (cudaHostRegister(host, bytes, cudaHostRegisterPortable) != cudaSuccess)
+        (void)cudaGetLastError();
+}
+
+static void cuda_unpin(struct merak_accel *accel, void *host)
+{
+    if (enter(cuda_of(accel), NULL) == MERAK_OK &&
+        cudaHostUnregister(host) != cudaSuccess)
+        (void)cudaGetLastError();
+}
+
+/* --- open, close ------------------------------------------------------------
+ */
+
+static void cuda_describe(struct merak_accel *accel, char *text, size_t bytes)
+{
+    struct cuda *c = cuda_of(accel);
+    size_t n;
+
+    merak_cuda_describe_device(c->device, text, bytes);
+    n = strlen(text);
+    snprintf(text + n, bytes - n, ", %s", merak_cuda_lt_version(c->lt));
+}
+
+/* A device that hangs is not waited for. */
+static void drain(struct cuda *c, int queue)
+{
+    const struct timespec pause = {0, 100000};
+    int64_t start = merak_clock_ns();
+
+    while (cudaStreamQuery(c->stream[queue]) == cudaErrorNotReady &&
+           merak_clock_ns() - start < CLOSE_NS)
+        nanosleep(&pause, NULL);
+}
+
+static void cuda_close(struct merak_accel *accel)
+{
+    struct cuda *c = cuda_of(accel);
+
+    if (c == NULL)
+        return;
+    (void)cudaSetDevice(c->device);
+    for (int i = 0; i < c->queues; i++) {
+        if (c->stream[i] == NULL)
+            continue;
+        drain(c, i);
+        (void)cudaStreamDestroy(c->stream[i]);
+    }
+    merak_cuda_lt_close(c->lt);
+    if (c->fault != NULL)
+        (void)cudaFreeHost(c->fault);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+/* Queue 0 computes, the last one brings inputs; those between move what other
+ * ranks wait for. */
+static enum merak_status open_streams(struct cuda *c, struct merak_error *err)
+{
+    int least = 0, greatest = 0;
+    enum merak_status rc =
+        check(c, "ask for streams' priorities",
+              cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
+
+    for (int i = 0; i < c->queues && rc == MERAK_OK; i++) {
+        bool moves = i > 0 && i < MERAK_CUDA_QUEUES - 1;
+
+        rc = check(c, "create a stream",
+                   cudaStreamCreateWithPriority(&c->stream[i],
+                                                cudaStreamNonBlocking,
+                                                moves ? greatest : least),
+                   err);
+        c->context[i] = (struct merak_cuda_context){
+            .stream = c->stream[i],
+            .product = merak_cuda_lt_product,
+            .product_arg = c->lt,
+            .fault = c->fault,
+        };
+    }
+    return rc;
+}
+
+static enum merak_status open_device(struct cuda *c, struct merak_error *err)
+{
+    enum merak_status rc = merak_cuda_check_device(c->device, err);
+
+    if (rc == MERAK_OK)
+        rc = check(c, "select the device", cudaSetDevice(c->device), err);
+    /* The context: what is wrong with the device shows here. */
+    if (rc == MERAK_OK)
+        rc = check(c, "open a context", cudaFree(NULL), err);
+    if (rc == MERAK_OK)
+        rc = check(c, "allocate a page that it can write to",
+                   cudaHostAlloc((void **)&c->fault, sizeof(*c->fault),
+                                 cudaHostAllocMapped | cudaHostAllocPortable),
+                   err);
+    if (rc != MERAK_OK)
+        return rc;
+    memset(c->fault, 0, sizeof(*c->fault));
+    rc = merak_cuda_lt_open(c->device, &c->lt, err);
+    return rc == MERAK_OK ? open_streams(c, err) : rc;
+}
+
+static enum merak_status cuda_open(int device, int queues, int threads,
+                                   struct merak_accel **accel_p,
+                                   struct merak_error *err)
+{
+    struct cuda *c;
+    enum merak_status rc;
+
+    (void)threads;
+    if (queues < 1 || queues > MERAK_CUDA_QUEUES)
+        return merak_fail(err, MERAK_ERR_PARAM, "%d queues, expected 1..%d",
+                          queues, MERAK_CUDA_QUEUES);
+    c = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return merak_fail_nomem(err, sizeof(*c));
+    c->base.ops = &merak_cuda_accel;
+    c->device = device;
+    c->queues = queues;
+    pthread_mutex_init(&c->lock, NULL);
+    rc = open_device(c, err);
+    if (rc != MERAK_OK) {
+        cuda_close(&c->base);
+        return rc;
+    }
+    *accel_p = &c->base;
+    return MERAK_OK;
+}
+
+const struct merak_accel_ops merak_cuda_accel = {
+    .devices = merak_cuda_devices,
+    .open = cuda_open,
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .memory = cuda_memory,
+    .describe = cuda_describe,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .launch = cuda_launch,
+    .write = cuda_write,
+    .read = cuda_read,
+    .fill = cuda_fill,
+    .pack = cuda_pack,
+    .record = cuda_record,
+    .wait = cuda_wait,
+    .query = cuda_query,
+};

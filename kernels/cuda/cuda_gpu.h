@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cuda/cuda_gpu.h - what the files of the CUDA module share
+ *
+ * CUDA's codes and messages stop in cuda_errors.c, cuBLASLt's in cuda_lt.c.
+ */
+#ifndef MERAK_KERNELS_CUDA_CUDA_GPU_H
+#define MERAK_KERNELS_CUDA_CUDA_GPU_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/accel.h"
+#include "kernels/cuda/cuda_ops.h"
+
+#define MERAK_CUDA_QUEUES 4
+
+/* --- cuda_errors.c -------------------------------------------------------- */
+
+/* The status and text of a call that failed on a device (-1: of none):
+ * "cannot WHAT on GPU 0: CUDA's words", and what to do about it where that is
+ * known. */
+enum merak_status merak_cuda_fail(struct merak_error *err, int device,
+                                  const char *what, cudaError_t code);
+
+/* --- cuda_devices.c ------------------------------------------------------- */
+
+/* merak_accel_ops.devices. */
+enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
+                                     int *n_p, struct merak_error *err);
+/* May this device be used?  It must be of a generation that the module has
+ * kernels for, whole (no MIG slice), and open to computation. */
+enum merak_status merak_cuda_check_device(int device, struct merak_error *err);
+/* The same of what CUDA says of a device, for tests. */
+struct merak_cuda_facts {
+    char name[128];
+    int major, minor; /* compute capability */
+    int compute_mode; /* enum cudaComputeMode */
+};
+enum merak_status merak_cuda_check_facts(int device,
+                                         const struct merak_cuda_facts *facts,
+                                         struct merak_error *err);
+/* "NVIDIA H200 (compute capability 9.0, 132 SMs, ECC on), driver 13.0, .." */
+void merak_cuda_describe_device(int device, char *text, size_t bytes);
+
+/* --- cuda_lt.c: products by cuBLASLt ---------------------------------------
+ */
+
+struct merak_cuda_lt;
+
+/* Opens the library, at run time.  A workspace is taken from the device for
+ * each stream that has products, at its first one. */
+enum merak_status merak_cuda_lt_open(int device, struct merak_cuda_lt **lt_p,
+                                     struct merak_error *err);
+void merak_cuda_lt_close(struct merak_cuda_lt *lt);
+/* "cuBLASLt 13.1.0", or "" */
+const char *merak_cuda_lt_version(const struct merak_cuda_lt *lt);
+/* A merak_cuda_product_fn; arg is a struct merak_cuda_lt. */
+enum merak_status
+merak_cuda_lt_product(void *arg, const struct merak_cuda_context *context,
+                      const struct merak_cuda_product *product,
+                      struct merak_error *err);
+
+/* --- cuda_accel.c --------------------------------------------------------- */
+
+extern const struct merak_accel_ops merak_cuda_accel;
+
+#endif

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_lt.c - matrix products by cuBLASLt
+ *
+ * The library is opened at run time.  It thinks in columns: a row-major
+ * [m, n] matrix is to it a column-major one of n rows and m columns.  So
+ *
+ *   D[m, n] = A[m, k] B[k, n]   is asked as   D' = B' A'
+ *
+ * with our b as its A, our a as its B, and our n as its rows.
+ *
+ * Which algorithm a shape gets is the library's first answer among those that
+ * cannot differ from run to run: split sums are added in a second pass in
+ * f32, never by whoever comes first.  It is asked once a shape, in the warm-up,
+ * with what all ranks know (shape, types, pitches), not addresses; so equal
+ * GPUs choose alike, and nothing is timed.
+ */
+#include "config.h"
+
+#include "kernels/cuda/cuda_gpu.h"
+
+#include "base/error.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What Hopper's kernels ask for; older GPUs need less. */
+#define WORKSPACE_BYTES ((size_t)32 << 20)
+#define ALIGN_MOST 16 /* kernels gain nothing from more */
+#define CANDIDATES 8
+
+/* The calls of the library that are used. */
+struct calls {
+    size_t (*version)(void);
+    const char *(*status_name)(cublasStatus_t status);
+    cublasStatus_t (*create)(cublasLtHandle_t *handle);
+    cublasStatus_t (*destroy)(cublasLtHandle_t handle);
+    cublasStatus_t (*desc_create)(cublasLtMatmulDesc_t *desc,
+                                  cublasComputeType_t compute,
+                                  cudaDataType_t scale);
+    cublasStatus_t (*desc_destroy)(cublasLtMatmulDesc_t desc);
+    cublasStatus_t (*desc_set)(cublasLtMatmulDesc_t desc,
+                               cublasLtMatmulDescAttributes_t attr,
+                               const void *value, size_t bytes);
+    cublasStatus_t (*layout_create)(cublasLtMatrixLayout_t *layout,
+                                    cudaDataType type, uint64_t rows,
+                                    uint64_t cols, int64_t ld);
+    cublasStatus_t (*layout_destroy)(cublasLtMatrixLayout_t layout);
+    cublasStatus_t (*wish_create)(cublasLtMatmulPreference_t *wish);
+    cublasStatus_t (*wish_destroy)(cublasLtMatmulPreference_t wish);
+    cublasStatus_t (*wish_set)(cublasLtMatmulPreference_t wish,
+                               cublasLtMatmulPreferenceAttributes_t attr,
+                               const void *value, size_t bytes);
+    cublasStatus_t (*heuristic)(
+        cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+        cublasLtMatmulPreference_t wish, int wanted,
+        cublasLtMatmulHeuristicResult_t *result, int *got);
+    cublasStatus_t (*matmul)(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                             const void *alpha, const void *a,
+                             cublasLtMatrixLayout_t a_layout, const void *b,
+                             cublasLtMatrixLayout_t b_layout, const void *beta,
+                             const void *c, cublasLtMatrixLayout_t c_layout,
+                             void *d, cublasLtMatrixLayout_t d_layout,
+                             const cublasLtMatmulAlgo_t *algo, void *workspace,
+                             size_t workspace_bytes, cudaStream_t stream);
+};
+
+/* All that decides an algorithm; compared as bytes, so made from zero. */
+struct key {
+    size_t m, n, k, lda, ldb, ldd;
+    int type_ab, type_d, a_transposed, b_transposed, bias;
+    int align; /* of the operands, at most ALIGN_MOST */
+};
+
+/* A product that is ready to be asked for. */
+struct shape {
+    struct key key;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t a, b, d; /* the library's A, B and D */
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct workspace {
+    void *stream; /* whose it is */
+    void *memory;
+};
+
+struct merak_cuda_lt {
+    int device;
+    void *library;
+    struct calls call;
+    cublasLtHandle_t handle;
+    char version[32];
+    pthread_mutex_t lock; /* of all below */
+    struct shape **shape; /* [room], open addressing; NULL: free */
+    size_t n, room;       /* room: a power of two */
+    struct workspace workspace[MERAK_CUDA_QUEUES];
+};
+
+static enum merak_status fail_lt(const struct merak_cuda_lt *lt,
+                                 const char *what, cublasStatus_t status,
+                                 struct merak_error *err)
+{
+    enum merak_status rc =
+        status == CUBLAS_STATUS_ALLOC_FAILED    ? MERAK_ERR_NOMEM
+        : status == CUBLAS_STATUS_NOT_SUPPORTED ? MERAK_ERR_UNSUPPORTED
+                                                : MERAK_ERR_SYSTEM;
+
+    return merak_fail(err, rc, "%s cannot %s on GPU %d: %s", lt->version, what,
+                      lt->device, lt->call.status_name(status));
+}
+
+/* --- the library ------------------------------------------------------------
+ */
+
+static enum merak_status load(struct merak_cuda_lt *lt, struct merak_error *err)
+{
+    const int major = CUDART_VERSION / 1000;
+    char soname[32];
+    struct calls *c = &lt->call;
+    const struct {
+        const char *name;
+        void *place;
+    } want[] = {
+        {"cublasLtGetVersion", &c->version},
+        {"cublasLtGetStatusName", &c->status_name},
+        {"cublasLtCreate", &c->create},
+        {"cublasLtDestroy", &c->destroy},
+        {"cublasLtMatmulDescCreate", &c->desc_create},
+        {"cublasLtMatmulDescDestroy", &c->desc_destroy},
+        {"cublasLtMatmulDescSetAttribute", &c->desc_set},
+        {"cublasLtMatrixLayoutCreate", &c->layout_create},
+        {"cublasLtMatrixLayoutDestroy", &c->layout_destroy},
+        {"cublasLtMatmulPreferenceCreate", &c->wish_create},
+        {"cublasLtMatmulPreferenceDestroy", &c->wish_destroy},
+        {"cublasLtMatmulPreferenceSetAttribute", &c->wish_set},
+        {"cublasLtMatmulAlgoGetHeuristic", &c->heuristic},
+        {"cublasLtMatmul", &c->matmul},
+    };
+
+    /* f32 is f32: no three-byte mantissas behind the caller's back. */
+    setenv("NVIDIA_TF32_OVERRIDE", "0", 1);
+    snprintf(soname, sizeof(soname), "libcublasLt.so.%d", major);
+    lt->library = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
+    if (lt->library == NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "cuBLASLt cannot be opened (%s): install CUDA %d's "
+                          "libraries, or add their place to LD_LIBRARY_PATH",
+                          dlerror(), major);
+    for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
+        void *symbol = dlsym(lt->library, want[i].name);
+
+        if (symbol == NULL)
+            return merak_fail(err, MERAK_ERR_UNSUPPORTED, "%s has no %s",
+                              soname, want[i].name);
+        memcpy(want[i].place, &symbol, sizeof(symbol));
+    }
+    return MERAK_OK;
+}
+
+static void set_version(struct merak_cuda_lt *lt)
+{
+    size_t v = lt->call.version();
+
+    snprintf(lt->version, sizeof(lt->version), "cuBLASLt %zu.%zu.%zu",
+             v / 10000, v / 100 % 100, v % 100);
+}
+
+enum merak_status merak_cuda_lt_open(int device, struct merak_cuda_lt **lt_p,
+                                     struct merak_error *err)
+{
+    struct merak_cuda_lt *lt = calloc(1, sizeof(*lt));
+    enum merak_status rc;
+    cublasStatus_t status;
+
+    if (lt == NULL)
+        return merak_fail_nomem(err, sizeof(*lt));
+    lt->device = device;
+    pthread_mutex_init(&lt->lock, NULL);
+    rc = load(lt, err);
+    if (rc == MERAK_OK) {
+        set_version(lt);
+        status = lt->call.create(&lt->handle);
+        if (status != CUBLAS_STATUS_SUCCESS)
+            rc = fail_lt(lt, "be opened", status, err);
+    }
+    if (rc != MERAK_OK) {
+        merak_cuda_lt_close(lt);
+        return rc;
+    }
+    *lt_p = lt;
+    return MERAK_OK;
+}
+
+static void shape_destroy(const struct merak_cuda_lt *lt, struct shape *s)
+{
+    if (s == NULL)
+        return;
+    if (s->a != NULL)
+        (void)lt->call.layout_destroy(s->a);
+    if (s->b != NULL)
+        (void)lt->call.layout_destroy(s->b);
+    if (s->d != NULL)
+        (void)lt->call.layout_destroy(s->d);
+    if (s->desc != NULL)
+        (void)lt->call.desc_destroy(s->desc);
+    free(s);
+}
+
+void merak_cuda_lt_close(struct merak_cuda_lt *lt)
+{
+    if (lt == NULL)
+        return;
+    for (size_t i = 0; i < lt->room; i++)
+        shape_destroy(lt, lt->shape[i]);
+    free(lt->shape);
+    for (int i = 0; i < MERAK_CUDA_QUEUES; i++)
+        (void)cudaFree(lt->workspace[i].memory);
+    if (lt->handle != NULL)
+        (void)lt->call.destroy(lt->handle);
+    /* The library stays: its threads and kernels are the process's. */
+    pthread_mutex_destroy(&lt->lock);
+    free(lt);
+}
+
+const char *merak_cuda_lt_version(const struct merak_cuda_lt *lt)
+{
+    return lt->version;
+}
+
+/* --- shapes -----------------------------------------------------------------
+ */
+
+static cudaDataType type_of(enum merak_dtype dtype)
+{
+    return dtype == MERAK_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static int alignment(const struct merak_cuda_product *p)
+{
+    uintptr_t bits = (uintptr_t)p->a.data | (uintptr_t)p->b.data |
+                     (uintptr_t)p->d.data | (uintptr_t)p->bias | ALIGN_MOST;
+
+    return (int)(bits & -bits);
+}
+
+static void make_key(const struct merak_cuda_product *p, struct key *key)
+{
+    memset(key, 0, sizeof(*key));
+    key->m = p->m;
+    key->n = p->n;
+    key->k = p->k;
+    key->lda = p->a.ld;
+    key->ldb = p->b.ld;
+    key->ldd = p->d.ld;
+    key->type_ab = (int)type_of(p->a.dtype);
+    key->type_d = (int)type_of(p->d.dtype);
+    key->a_transposed = p->a_transposed;
+    key->b_transposed = p->b_transposed;
+    key->bias = p->bias != NULL;
+    key->align = alignment(p);
+}
+
+static cublasStatus_t make_desc(const struct merak_cuda_lt *lt, struct shape *s,
+                                const void *bias)
+{
+    const struct calls *c = &lt->call;
+    cublasOperation_t a = s->key.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t b = s->key.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    int32_t bias_type = s->key.type_d;
+    cublasStatus_t rc =
+        c->desc_create(&s->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = c->desc_set(s->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof(a));
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = c->desc_set(s->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof(b));
+    if (rc != CUBLAS_STATUS_SUCCESS || !s->key.bias)
+        return rc;
+    rc = c->desc_set(s->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                     sizeof(epilogue));
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = c->desc_set(s->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                         &bias_type, sizeof(bias_type));
+    /* the heuristic looks at its alignment */
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = c->desc_set(s->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                         sizeof(bias));
+    return rc;
+}
+
+/* As they are stored, before they are transposed. */
+static cublasStatus_t make_layouts(const struct merak_cuda_lt *lt,
+                                   struct shape *s)
+{
+    const struct calls *c = &lt->call;
+    const struct key *key = &s->key;
+    cudaDataType ab = (cudaDataType)key->type_ab, d = (cudaDataType)key->type_d;
+    cublasStatus_t rc = c->layout_create(
+        &s->a, ab, key->b_transposed ? key->k : key->n,
+        key->b_transposed ? key->n : key->k, (int64_t)key->ldb);
+
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = c->layout_create(&s->b, ab, key->a_transposed ? key->m : key->k,
+                              key->a_transposed ? key->k : key->m,
+                              (int64_t)key->lda);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = c->layout_create(&s->d, d, key->n, key->m, (int64_t)key->ldd);
+    return rc;
+}
+
+static cublasStatus_t make_wish(const struct merak_cuda_lt *lt,
+                                const struct key *key,
+                                cublasLtMatmulPreference_t wish)
+{
+    static const cublasLtMatmulPreferenceAttributes_t operand[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    uint64_t bytes = WORKSPACE_BYTES;
+    uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t align = (uint32_t)key->align;
+    cublasStatus_t rc = lt->call.wish_set(
+        wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes));
+
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = lt->call.wish_set(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                               &sums, sizeof(sums));
+    for (int i = 0; i < 4 && rc == CUBLAS_STATUS_SUCCESS; i++)
+        rc = lt->call.wish_set(wish, operand[i], &align, sizeof(align));
+    return rc;
+}
+
+/* The library's first answer. */
+static cublasStatus_t choose(const struct merak_cuda_lt *lt, struct shape *s)
+{
+    cublasLtMatmulHeuristicResult_t result[CANDIDATES];
+    cublasLtMatmulPreference_t wish = NULL;
+    cublasStatus_t rc = lt->call.wish_create(&wish);
+    int n = 0;
+
+    memset(result, 0, sizeof(result));
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = make_wish(lt, &s->key, wish);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        rc = lt->call.heuristic(lt->handle, s->desc, s->a, s->b, s->d, s->d,
+                                wish, CANDIDATES, result, &n);
+    if (wish != NULL)
+        (void)lt->call.wish_destroy(wish);
+    if (rc != CUBLAS_STATUS_SUCCESS)
+        return rc;
+    for (int i = 0; i < n; i++) {
+        if (result[i].state == CUBLAS_STATUS_SUCCESS &&
+            result[i].workspaceSize <= WORKSPACE_BYTES) {
+            s->algo = result[i].algo;
+            return CUBLAS_STATUS_SUCCESS;
+        }
+    }
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+static void name_shape(const struct key *key, char *text, size_t bytes)
+{
+    snprintf(text, bytes,
+             "multiply [%zu, %zu] by [%zu, %zu] (%s to %s, rows of %zu, %zu "
+             "and %zu elements%s%s, aligned to %d bytes)",
+             key->m, key->k, key->k, key->n,
+             key->type_ab == CUDA_R_16BF ? "bf16" : "fp32",
+             key->type_d == CUDA_R_16BF ? "bf16" : "fp32", key->lda, key->ldb,
+             key->ldd, key->a_transposed ? ", the first turned" : "",
+             key->b_transposed ? ", the second turned" : "", key->align);
+}
+
+static enum merak_status shape_create(const struct merak_cuda_lt *lt,
+                                      const struct key *key, const void *bias,
+                                      struct shape **shape_p,
+                                      struct merak_error *err)
+{
+    struct shape *s = calloc(1, sizeof(*s));
+    cublasStatus_t status;
+    char text[200];
+
+    if (s == NULL)
+        return merak_fail_nomem(err, sizeof(*s));
+    s->key = *key;
+    status = make_desc(lt, s, bias);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = make_layouts(lt, s);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = choose(lt, s);
+    if (status == CUBLAS_STATUS_SUCCESS) {
+        *shape_p = s;
+        return MERAK_OK;
+    }
+    shape_destroy(lt, s);
+    name_shape(key, text, sizeof(text));
+    return fail_lt(lt, text, status, err);
+}
+
+static size_t hash(const struct key *key)
+{
+    const unsigned char *byte = (const unsigned char *)key;
+    uint64_t h = 1469598103934665603u; /* FNV-1a */
+
+    for (size_t i = 0; i < sizeof(*key); i++)
+        h = (h ^ byte[i]) * 1099511628211u;
+    return (size_t)(h ^ h >> 32);
+}
+
+/* Where the key is, or would be put; room is never all taken. */
+static struct shape **place(struct shape **shape, size_t room,
+                            const struct key *key)
+{
+    size_t i = hash(key) & (room - 1);
+
+    while (shape[i] != NULL && memcmp(&shape[i]->key, key, sizeof(*key)) != 0)
+        i = (i + 1) & (room - 1);
+    return &shape[i];
+}
+
+static enum merak_status make_room(struct merak_cuda_lt *lt,
+                                   struct merak_error *err)
+{
+    size_t room = lt->room == 0 ? 64 : lt->room * 2;
+    struct shape **more;
+
+    if (2 * (lt->n + 1) <= lt->room)
+        return MERAK_OK;
+    more = calloc(room, sizeof(struct shape *));
+    if (more == NULL)
+        return merak_fail_nomem(err, room * sizeof(struct shape *));
+    for (size_t i = 0; i < lt->room; i++) {
+        if (lt->shape[i] != NULL)
+            *place(more, room, &lt->shape[i]->key) = lt->shape[i];
+    }
+    free(lt->shape);
+    lt->shape = more;
+    lt->room = room;
+    return MERAK_OK;
+}
+
+static enum merak_status find(struct merak_cuda_lt *lt, const struct key *key,
+                              const void *bias, struct shape **shape_p,
+                              struct merak_error *err)
+{
+    enum merak_status rc = make_room(lt, err);
+    struct shape **at;
+
+    if (rc != MERAK_OK)
+        return rc;
+    at = place(lt->shape, lt->room, key);
+    if (*at == NULL) {
+        rc = shape_create(lt, key, bias, at, err);
+        lt->n += rc == MERAK_OK;
+    }
+    *shape_p = *at;
+    return rc;
+}
+
+/* Two products may run at one time in two streams: each has its own. */
+static enum merak_status find_workspace(struct merak_cuda_lt *lt, void *stream,
+                                        void **memory_p,
+                                        struct merak_error *err)
+{
+    for (int i = 0; i < MERAK_CUDA_QUEUES; i++) {
+        struct workspace *w = &lt->workspace[i];
+
+        if (w->memory == NULL) {
+            cudaError_t code = cudaMalloc(&w->memory, WORKSPACE_BYTES);
+
+            if (code != cudaSuccess)
+                return merak_cuda_fail(err, lt->device,
+                                       "allocate a workspace of 32 MiB for "
+                                       "matrix products",
+                                       code);
+            w->stream = stream;
+        }
+        if (w->stream == stream) {
+            *memory_p = w->memory;
+            return MERAK_OK;
+        }
+    }
+    return merak_fail(err, MERAK_ERR_PARAM, "products in more than %d streams",
+                      MERAK_CUDA_QUEUES);
+}
+
+enum merak_status
+merak_cuda_lt_product(void *arg, const struct merak_cuda_context *context,
+                      const struct merak_cuda_product *p,
+                      struct merak_error *err)
+{
+    struct merak_cuda_lt *lt = arg;
+    struct shape *s = NULL;
+    void *workspace = NULL;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    enum merak_status rc;
+    struct key key;
+
+    make_key(p, &key);
+    pthread_mutex_lock(&lt->lock);
+    rc = find(lt, &key, p->bias, &s, err);
+    if (rc == MERAK_OK)
+        rc = find_workspace(lt, context->stream, &workspace, err);
+    if (rc == MERAK_OK && p->bias != NULL)
+        status = lt->call.desc_set(s->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                   &p->bias, sizeof(p->bias));
+    if (rc == MERAK_OK && status == CUBLAS_STATUS_SUCCESS)
+        status = lt->call.matmul(
+            lt->handle, s->desc, &p->alpha, p->b.data, s->a, p->a.data, s->b,
+            &p->beta, p->d.data, s->d, p->d.data, s->d, &s->algo, workspace,
+            WORKSPACE_BYTES, (cudaStream_t)context->stream);
+    pthread_mutex_unlock(&lt->lock);
+    if (rc == MERAK_OK && status != CUBLAS_STATUS_SUCCESS) {
+        char text[200];
+
+        name_shape(&key, text, sizeof(text));
+        rc = fail_lt(lt, text, status, err);
+    }
+    return rc;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda_module.c - what merak_cuda.so shows */
+#include "config.h"
+
+#include "kernels/cuda/cuda_gpu.h"
+#include "kernels/module.h"
+
+static const struct merak_backend backend = {
+    .name = "cuda",
+    .kernel = merak_cuda_kernels,
+    .accel = &merak_cuda_accel,
+    .dtypes = 1u << MERAK_F32 | 1u << MERAK_BF16,
+};
+
+const struct merak_module merak_module = {
+    .abi = MERAK_MODULE_ABI,
+    .version = PACKAGE_VERSION,
+    .call_bytes = sizeof(struct merak_kernel_call),
+    .accel_bytes = sizeof(struct merak_accel_ops),
+    .backend = &backend,
+};
