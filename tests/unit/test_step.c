@@ -4,11 +4,15 @@
  * Steps of tiny models of all families through the whole chain (model, graph,
  * layouts, stages, schedule, program, engine, kernels): losses, gradient norm,
  * every gradient, and the losses after three AdamW steps, or 30.
+ *
+ * Rows of an accelerator are its engine and, of "fake", the cpu's kernels;
+ * MERAK_TEST_BACKEND is one that takes their place.
  */
 #include "config.h"
 
 #include "unit/near.h"
 #include "unit/vectors.h"
+#include "unit/with_accel.h"
 
 #include "base/size.h"
 #include "io/hf_config.h"
@@ -60,6 +64,11 @@ static struct row rows[] = {
     {"hf/phi3-window.json", "hf/phi3-window.vec", "cpu", 2, 1, "1f1b"},
     {"hf/gemma2.json", "hf/gemma2.vec", "ref", 1, 2, "1f1b"},
     {"hf/gemma2.json", "hf/gemma2.vec", "cpu", 2, 1, "1f1b"},
+    {"gpt2.json", "gpt2.vec", "fake", 1, 2, "1f1b"},
+    {"gpt2.json", "gpt2.vec", "fake", 2, 1, "gpipe"},
+    {"llama.json", "llama.vec", "fake", 2, 1, "1f1b"},
+    {"hf/qwen3.json", "hf/qwen3.vec", "fake", 1, 2, "1f1b"},
+    {"hf/phi3.json", "hf/phi3.vec", "fake", 1, 2, "1f1b"},
 };
 
 struct fixture {
@@ -75,7 +84,9 @@ struct fixture {
     struct merak_boot *boot;
     struct merak_transport *tr;
     struct merak_engine *engine;
-    unsigned char *arena;
+    unsigned char *arena; /* with an accelerator, a copy of its own */
+    unsigned char *staging;
+    struct with_accel accel;
     int transport_rank;
     size_t seq;
 };
@@ -114,10 +125,10 @@ static void make_program(struct fixture *f)
 {
     struct merak_model_options mo = {f->row->micro_batch, f->seq, MERAK_F32};
     struct merak_shard_options so = {.tp = 1};
-    struct merak_program_options po = {
-        .dump_grads = true,
-        .scratch = scratch,
-        .scratch_arg = (void *)(uintptr_t)f->backend};
+    struct merak_program_options po = {.dump_grads = true,
+                                       .scratch = scratch,
+                                       .scratch_arg =
+                                           (void *)(uintptr_t)f->backend};
     struct merak_graph *graph;
     struct merak_error err;
 
@@ -135,8 +146,8 @@ static void make_program(struct fixture *f)
                                   .threads = 2};
     snprintf(f->plan.schedule, sizeof(f->plan.schedule), "%s",
              f->row->schedule);
-    ok(merak_program_build(f->sharded, f->stages, &f->plan, 0, &po,
-                           &f->program, &err),
+    ok(merak_program_build(f->sharded, f->stages, &f->plan, 0, &po, &f->program,
+                           &err),
        &err);
 }
 
@@ -149,12 +160,22 @@ static void make_engine(struct fixture *f)
                                       .load_arg = f};
     struct merak_error err;
 
-    f->arena = aligned_alloc(64, merak_size_align(f->program->arena_bytes, 64));
+    size_t bytes = merak_size_align(f->program->arena_bytes, 64);
+
+    f->arena = aligned_alloc(64, bytes);
+    f->staging = aligned_alloc(64, bytes);
     assert_non_null(f->arena);
+    assert_non_null(f->staging);
     ok(merak_boot_open(&f->boot, &err), &err);
     ok(merak_transport_open("self", f->boot, &to, &f->tr, &err), &err);
     eo.tr = f->tr;
     eo.arena = f->arena;
+    if (f->backend->accel != NULL) {
+        with_accel_open(&f->accel, f->backend, bytes);
+        eo.arena = f->accel.memory;
+        eo.accel = f->accel.a;
+        eo.staging = f->staging;
+    }
     ok(merak_engine_create(f->program, &eo, &f->engine, &err), &err);
 }
 
@@ -181,6 +202,7 @@ static int set_up(void **state)
     static struct fixture fixture; /* one test runs at a time */
     struct fixture *f = &fixture;
     struct merak_error err;
+    const char *name;
     char path[1024];
 
     memset(f, 0, sizeof(*f));
@@ -189,12 +211,17 @@ static int set_up(void **state)
     snprintf(path, sizeof(path), "%s/vectors/%s", TEST_SRCDIR, f->row->config);
     ok(merak_hf_config_load(path, &f->config, &err), &err);
     f->seq = (size_t)vectors_find(f->v, "", "config", 'i')->i[1];
-    ok(merak_backend_find(f->row->backend, &f->backend, &err), &err);
+    name = f->row->backend;
+    if (strcmp(name, "fake") == 0)
+        name = with_accel_name(name);
+    ok(merak_backend_find(name, &f->backend, &err), &err);
     if (f->backend->open != NULL)
         ok(f->backend->open(2, &err), &err);
     make_program(f);
     make_engine(f);
     set_weights(f);
+    if (f->accel.a != NULL)
+        with_accel_put(&f->accel, f->accel.memory, f->arena, f->accel.bytes);
     *state = f;
     return 0;
 }
@@ -211,7 +238,10 @@ static int tear_down(void **state)
     merak_sharded_destroy(f->sharded);
     merak_model_destroy(f->model);
     vectors_free(f->v);
+    if (f->accel.a != NULL)
+        with_accel_close(&f->accel);
     free(f->arena);
+    free(f->staging);
     return 0;
 }
 
@@ -247,7 +277,7 @@ static void check_gradients(const struct fixture *f, float scale)
 
 static void a_step_is_what_another_implementation_says(void **state)
 {
-    const struct fixture *f = *state;
+    struct fixture *f = *state;
     const struct vectors_record *losses = vectors_find(f->v, "", "losses", 'd');
     const double *want = losses->d;
     const double *norm = vectors_find(f->v, "", "grad_norm", 'd')->d;
@@ -264,6 +294,9 @@ static void a_step_is_what_another_implementation_says(void **state)
         double loss;
 
         ok(merak_engine_run(f->engine, &step, &err), &err);
+        if (f->accel.a != NULL)
+            with_accel_get(&f->accel, f->arena, f->accel.memory,
+                           f->accel.bytes);
         loss = mean_loss(f);
         assert_near(&loss, &want[step.step], 1, LOSS_REL, 0);
         if (step.step == 0) {
