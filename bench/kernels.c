@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - how fast the cpu backend's kernels are at a GPT-2 step's shapes
+/* kernels.c - how fast a backend's kernels are at a GPT-2 step's shapes
  *
  * Times every kernel of a training step of GPT-2 124M (12 layers, 768
  * columns, vocabulary 50257) by itself on fresh-enough data, and adds them up
  * by how often a step runs them: what a step would take if nothing but
  * kernels took time.
  *
- * usage: kernels [f32|bf16 [threads [B [T]]]]
+ * usage: kernels [f32|bf16 [threads [B [T [BACKEND]]]]]
  * Times are the least of several repetitions, by the wall and as CPU time
- * over threads: on a shared machine the second is what is ours.
+ * over threads: on a shared machine the second is what is ours.  An
+ * accelerator's are by the wall alone, of LAUNCHES one behind the other.
  */
 #include "config.h"
 
 #include "kernels/kernels.h"
+#include "unit/with_accel.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +28,8 @@
 #define D 64
 #define V 50257
 #define REPEAT 7
+#define LAUNCHES 10
+#define DEVICE_BYTES ((size_t)12 << 30) /* of logits at B = 16, T = 1024 */
 
 struct shape_row {
     char type; /* 'c'ompute dtype, 'f'32, 'd'ouble, 'i'ds, 'b'f16, 0: none */
@@ -96,6 +101,76 @@ struct seconds {
     double wall, cpu;
 };
 
+static struct with_accel device; /* of a backend that has one */
+
+/* Bring a call's operands to the device; the host's copies go. */
+static void move_to_device(struct merak_kernel_call *call)
+{
+    size_t used = 0;
+
+    for (int o = 0; o < call->n_in + call->n_out; o++) {
+        struct merak_operand *op = &call->operand[o];
+        size_t bytes =
+            merak_shape_count(&op->local) * merak_dtype_bytes(op->dtype);
+        char *to = (char *)device.memory + used;
+
+        used += (bytes + 255) / 256 * 256;
+        if (used + call->scratch_bytes > device.bytes) {
+            fprintf(stderr, "kernels: no memory on the device\n");
+            exit(1);
+        }
+        with_accel_put(&device, to, op->data, bytes);
+        free(op->data);
+        op->data = to;
+    }
+    free(call->scratch);
+    call->scratch = (char *)device.memory + used;
+}
+
+static double time_launches(const struct merak_kernel *k,
+                            const struct merak_kernel_call *call)
+{
+    double best = 1e30;
+    struct merak_error err;
+
+    for (int r = 0; r <= REPEAT; r++) { /* the first warms up */
+        double start = read_clock(CLOCK_MONOTONIC), wall;
+
+        for (int i = 0; i < LAUNCHES; i++)
+            with_accel_check(device.a->ops->launch(device.a, 0, k, call, &err),
+                             &err);
+        with_accel_finish(&device);
+        wall = (read_clock(CLOCK_MONOTONIC) - start) / LAUNCHES;
+        if (r > 0 && wall < best)
+            best = wall;
+    }
+    return best;
+}
+
+/* Of a backend whose calls are done when they return. */
+static struct seconds time_calls(const struct merak_kernel *k,
+                                 const struct merak_kernel_call *call,
+                                 int threads)
+{
+    struct seconds best = {1e30, 1e30};
+    struct merak_error err;
+
+    for (int r = 0; r < REPEAT; r++) {
+        double wall = read_clock(CLOCK_MONOTONIC);
+        double cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID);
+
+        if (k->fn(call, &err) != MERAK_OK) {
+            fprintf(stderr, "kernels: %s: %s\n", k->name, err.text);
+            exit(1);
+        }
+        wall = read_clock(CLOCK_MONOTONIC) - wall;
+        cpu = (read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu) / threads;
+        best.wall = wall < best.wall ? wall : best.wall;
+        best.cpu = cpu < best.cpu ? cpu : best.cpu;
+    }
+    return best;
+}
+
 static struct seconds time_row(const struct bench_row *row,
                                const struct merak_backend *b,
                                enum merak_dtype compute, int threads)
@@ -123,20 +198,14 @@ static struct seconds time_row(const struct bench_row *row,
             (double)make_operand(&call.operand[o], &row->operand[o], compute);
     if (merak_kernel_find(b, row->op, &k, &err) != MERAK_OK)
         exit(1);
-    call.scratch_bytes = k->scratch != NULL ? k->scratch(&call) : 0;
+    call.scratch_bytes =
+        merak_kernel_scratch((void *)(uintptr_t)b, row->op, &call);
     call.scratch = take(call.scratch_bytes + 64);
-    for (int r = 0; r < REPEAT; r++) {
-        double wall = read_clock(CLOCK_MONOTONIC);
-        double cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID);
-
-        if (k->fn(&call, &err) != MERAK_OK) {
-            fprintf(stderr, "kernels: %s: %s\n", row->op, err.text);
-            exit(1);
-        }
-        wall = read_clock(CLOCK_MONOTONIC) - wall;
-        cpu = (read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu) / threads;
-        best.wall = wall < best.wall ? wall : best.wall;
-        best.cpu = cpu < best.cpu ? cpu : best.cpu;
+    if (device.a != NULL) {
+        move_to_device(&call);
+        best.wall = best.cpu = time_launches(k, &call);
+    } else {
+        best = time_calls(k, &call, threads);
     }
     printf("%-20s %9.3f %9.3f x %3d = %8.1f %8.1f %8.1f", row->op,
            1e3 * best.wall, 1e3 * best.cpu, row->times,
@@ -145,9 +214,10 @@ static struct seconds time_row(const struct bench_row *row,
     if (row->flops > 0)
         printf(" %8.1f", 1e-9 * row->flops / best.cpu);
     printf("\n");
-    free(call.scratch);
-    for (int o = 0; o < row->n_in + row->n_out; o++)
+    for (int o = 0; device.a == NULL && o < row->n_in + row->n_out; o++)
         free(call.operand[o].data);
+    if (device.a == NULL)
+        free(call.scratch);
     best.wall *= row->times;
     best.cpu *= row->times;
     return best;
@@ -350,18 +420,22 @@ int main(int argc, char **argv)
     int threads = argc > 2 ? atoi(argv[2]) : 2;
     size_t B = argc > 3 ? (size_t)atoi(argv[3]) : 4;
     size_t T = argc > 4 ? (size_t)atoi(argv[4]) : 256;
+    const char *name = argc > 5 ? argv[5] : "cpu";
     const struct merak_backend *b;
     struct merak_error err;
     struct seconds total;
 
-    if (merak_backend_find("cpu", &b, &err) != MERAK_OK ||
-        b->open(threads, &err) != MERAK_OK) {
+    if (merak_backend_find(name, &b, &err) != MERAK_OK ||
+        (b->open != NULL && b->open(threads, &err) != MERAK_OK)) {
         fprintf(stderr, "kernels: %s\n", err.text);
         return 1;
     }
-    printf("# GPT-2 124M, B=%zu T=%zu, %s, %d threads; ms by the wall and by "
-           "CPU time, GB/s and GFLOP/s by CPU time\n",
-           B, T, bf16 ? "bf16" : "f32", threads);
+    if (b->accel != NULL)
+        with_accel_open(&device, b, DEVICE_BYTES);
+    printf("# GPT-2 124M, B=%zu T=%zu, %s, %s, %d threads; ms by the wall and "
+           "by CPU time, GB/s and GFLOP/s by CPU time (of an accelerator, all "
+           "by the wall)\n",
+           B, T, bf16 ? "bf16" : "f32", name, threads);
     total = bench(b, bf16 ? MERAK_BF16 : MERAK_F32, threads, B, T);
     printf("# kernels of a step: %.3f s, %.0f tokens/s; by CPU time %.3f s, "
            "%.0f tokens/s\n",

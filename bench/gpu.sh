@@ -1,0 +1,550 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# gpu.sh - all that is to be known of backend cuda on a machine with a GPU
+#
+#   bench/gpu.sh [OPTION]... [PART]...       the parts, or all of them
+#   bench/gpu.sh pack DIR                    what a bare machine lacks, into DIR
+#
+#   --builddir DIR    build there (build-gpu)
+#   --backend NAME    cuda; fake runs the same on threads of the host with tiny
+#                     sizes, to test this script, and leaves out what needs a GPU
+#   --out DIR         the table of results (bench/results/gpu)
+#   --pack DIR        libraries and sources that `pack` gathered
+#   --models LIST     of part gpt2: 124m,774m,1558m (124m)
+#   --limit SECONDS   of each part (470)
+#
+# Parts: build facts ceilings ops sanitize step repeat ckpt kernels gpt2
+# calibrate.  Each says `ok`, `FAILED`, or `skipped` and why, in one line; its
+# whole output is BUILDDIR/gpu/PART.log; OUT/DATE.md and .json are one table of
+# all.
+# Exit status: 0 if none failed.
+#
+# A machine needs bash, a C compiler, make, CUDA 13 and Python; PyTorch for
+# ceilings and its own times.  Slurm, PMIx, UCX and HDF5 are left out where they
+# are absent; jansson, xxHash, oneDNN and cmocka come from --pack where they
+# are.
+set -u
+export LC_ALL=C
+
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(dirname "$here")
+build=$top/build-gpu backend=cuda out=$here/results/gpu pack= models=124m
+limit=470 inner=
+all="build facts ceilings ops sanitize step repeat ckpt kernels gpt2 calibrate"
+parts=()
+
+die()
+{
+    echo "gpu.sh: $*" >&2
+    exit 2
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --builddir) build=$2; shift ;;
+    --backend) backend=$2; shift ;;
+    --out) out=$2; shift ;;
+    --pack) pack=$2; shift ;;
+    --models) models=$2; shift ;;
+    --limit) limit=$2; shift ;;
+    --inner) inner=$2; shift ;;
+    -h | --help) sed -n '3,/^set -u/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) die "unknown option $1" ;;
+    *) parts+=("$1") ;;
+    esac
+    shift
+done
+[ ${#parts[@]} -gt 0 ] || read -ra parts <<<"$all"
+case $backend in cuda | fake) ;; *) die "--backend $backend: cuda or fake" ;; esac
+
+absolute()
+{
+    mkdir -p "$1" && (cd "$1" && pwd)
+}
+
+# --- pack: on a machine that has the libraries, for one that has not ----------
+
+# copy_library NAME HEADER..: libNAME as the linker finds it, and headers
+copy_library()
+{
+    local so soname
+
+    so=$(${CC:-gcc} -print-file-name="lib$1.so")
+    [ -e "$so" ] || die "there is no lib$1.so here"
+    soname=$(readelf -d "$so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
+    cp -L "$so" "$to/lib/$soname"
+    ln -sf "$soname" "$to/lib/lib$1.so"
+    shift
+    for header in "$@"; do
+        (cd /usr/include && cp -rL --parents $header "$to/include/")
+    done
+}
+
+make_pack()
+{
+    local opencl
+
+    to=$(absolute "$1") || exit 1
+    mkdir -p "$to/include" "$to/lib"
+    copy_library jansson jansson.h
+    cp -L "$(find /usr/include -name jansson_config.h | head -1)" "$to/include/"
+    copy_library xxhash xxhash.h xxh3.h
+    copy_library dnnl oneapi
+    copy_library cmocka cmocka.h
+    # Debian's oneDNN is linked to it
+    opencl=$(ldd "$to/lib/libdnnl.so" | sed -n 's/.*=> \(.*libOpenCL[^ ]*\).*/\1/p')
+    [ -z "$opencl" ] || cp -L "$opencl" "$to/lib/"
+    make -s -C "$build" dist-gzip >/dev/null || die "make dist failed in $build"
+    cp "$build"/merak-*.tar.gz "$to/"
+    du -sh "$to"
+}
+
+if [ "${parts[0]}" = pack ]; then
+    [ ${#parts[@]} -eq 2 ] || die "pack needs a directory"
+    make_pack "${parts[1]}"
+    exit 0
+fi
+
+# --- what all parts share -----------------------------------------------------
+
+has_gpu()
+{
+    [ -e /dev/nvidiactl ]
+}
+if [ "$backend" = cuda ] && ! has_gpu; then
+    echo "gpu.sh: skipped: there is no GPU here (/dev/nvidiactl); --backend fake tests the script"
+    exit 0
+fi
+
+out=$(absolute "$out") || exit 1
+build=$(absolute "$build") || exit 1
+work=$(absolute "$build/gpu") || exit 1
+[ -z "$pack" ] || pack=$(cd "$pack" && pwd) || die "there is no $pack"
+python=$(command -v python3)
+merak=$build/cmd/merak
+tests=$build/tests/unit
+[ -z "$pack" ] || export LD_LIBRARY_PATH=$pack/lib:${LD_LIBRARY_PATH:-}
+export MERAK_TEST_BACKEND=$backend
+
+# CUDA's libraries and headers may be in Python's packages alone.
+wheels=$($python - <<'END'
+import glob, os, site
+for root in site.getsitepackages():
+    for so in glob.glob(os.path.join(root, "nvidia", "*", "lib", "libcublasLt.so.*")):
+        print(os.path.dirname(os.path.dirname(so)))
+        raise SystemExit
+END
+)
+cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")")")
+if [ ! -e "$cuda/lib64/libcublasLt.so.13" ] && [ -n "$wheels" ]; then
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$wheels/lib
+fi
+
+# Parts say these; skip ends them.
+figure() # NAME VALUE
+{
+    echo "= $1 $2"
+}
+skip()
+{
+    echo "skipped: $*"
+    exit 77
+}
+needs_gpu()
+{
+    [ "$backend" = cuda ] || skip "needs a GPU"
+}
+needs_torch()
+{
+    $python -c 'import torch' 2>/dev/null || skip "$python has no PyTorch"
+}
+needs_build()
+{
+    [ -x "$merak" ] || skip "part build comes first"
+}
+
+# --- parts --------------------------------------------------------------------
+
+# found HEADER: can a program include it?
+found()
+{
+    echo "#include <$1>" | ${CC:-gcc} -E ${2:-} - >/dev/null 2>&1
+}
+
+part_build()
+{
+    local source=$top jobs option=()
+
+    jobs=$(nproc)
+    if [ ! -x "$source/configure" ] && [ -n "$pack" ]; then
+        tar -C "$build" -xzf "$pack"/merak-*.tar.gz || return 1
+        source=$(echo "$build"/merak-*/)
+    elif [ ! -x "$source/configure" ]; then
+        command -v autoreconf || { echo "no autotools: use --pack"; return 1; }
+        (cd "$source" && ./autogen.sh) || return 1
+    fi
+    option=(--without-spank)
+    found pmix.h "$(pkg-config --cflags pmix 2>/dev/null)" ||
+        option+=(--without-pmix)
+    found ucp/api/ucp.h || option+=(--without-ucx)
+    found hdf5.h "$(pkg-config --cflags hdf5-serial 2>/dev/null)" ||
+        option+=(--without-hdf5)
+    if [ -n "$pack" ]; then
+        option+=("--with-jansson=$pack" "--with-xxhash=$pack"
+            "--with-onednn=$pack" CMOCKA_CFLAGS="-I$pack/include"
+            CMOCKA_LIBS="-L$pack/lib -lcmocka")
+    fi
+    if [ "$backend" = cuda ]; then
+        option+=(--with-cuda="$cuda" --with-cuda-arch="$(gpu_arch)")
+        [ -e "$cuda/include/cublasLt.h" ] || option+=(CPPFLAGS="-isystem $wheels/include")
+    else
+        option+=(--without-cuda)
+    fi
+    [ -e "$build/Makefile" ] ||
+        (cd "$build" && "$source/configure" "${option[@]}") || return 1
+    make -C "$build" -j"$jobs" &&
+        make -C "$build/tests" -j"$jobs" unit/accel_kernels.t unit/step.t &&
+        make -C "$build/bench" kernels || return 1
+    figure commit "$(git -C "$top" rev-parse --short HEAD 2>/dev/null || echo unknown)"
+}
+
+gpu_arch()
+{
+    case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1) in
+    9.0) echo 90a ;;
+    10.*) echo 100 ;;
+    *) echo 80 ;;
+    esac
+}
+
+part_facts()
+{
+    local field value
+
+    needs_gpu
+    for field in name driver_version power.limit clocks.max.sm clocks.max.mem \
+        memory.total ecc.mode.current mig.mode.current; do
+        value=$(nvidia-smi --query-gpu=$field --format=csv,noheader | head -1)
+        figure "$field" "$value"
+    done
+    nvidia-smi
+    figure nvcc "$("$cuda/bin/nvcc" --version | sed -n 's/.*release \([^,]*\).*/\1/p')"
+    $python -c 'import torch; print("= torch", torch.__version__)' || true
+    small_train "$work/one-step" "$backend" --steps 1 || return 1
+    figure merak "$(sed -n 's/.*backend cuda: \(GPU.*\)/\1/p' "$work/one-step.log")"
+}
+
+part_ceilings()
+{
+    needs_gpu
+    needs_torch
+    $python "$here/gpu_pytorch.py" ceilings | tee "$work/ceilings.json" || return 1
+    figures "$work/ceilings.json" copy_gb_per_s bf16_tflops fp32_tflops
+}
+
+# figures FILE KEY..: of the last line of JSON
+figures()
+{
+    $python - "$@" <<'END'
+import json, sys
+last = json.loads(open(sys.argv[1]).read().strip().splitlines()[-1])
+for key in sys.argv[2:]:
+    print("=", key, f"{last[key]:.5g}")
+END
+}
+
+# Kernels against ref, twice for bits, on shapes drawn anew.
+part_ops()
+{
+    local seed=${MERAK_TEST_SEED:-$RANDOM} rc
+
+    needs_build
+    figure seed "$seed"
+    MERAK_TEST_SEED=$seed "$tests/accel_kernels.t" >"$work/ops.tap" 2>&1
+    rc=$?
+    cat "$work/ops.tap"
+    figure passed "$(grep -c '^ok' "$work/ops.tap")"
+    figure failed "$(grep -c '^not ok' "$work/ops.tap")"
+    return $rc
+}
+
+part_sanitize()
+{
+    local tool failed=0
+
+    needs_gpu
+    needs_build
+    command -v compute-sanitizer >/dev/null || PATH=$PATH:$cuda/bin
+    command -v compute-sanitizer >/dev/null || skip "no compute-sanitizer"
+    make_data
+    for tool in memcheck racecheck initcheck synccheck; do
+        if timeout 110 "$build/libtool" --mode=execute compute-sanitizer \
+            --tool $tool --error-exitcode 9 "$merak" train \
+            --model "$work/small.json" --data "$work/data" --seq 33 --steps 2 \
+            --global-batch 2 --micro-batch 1 --eval-samples 0 --backend cuda \
+            --dtype bf16; then
+            figure $tool clean
+        else
+            figure $tool "FAILED ($?)"
+            failed=1
+        fi
+    done
+    return $failed
+}
+
+# Random bytes, and models: dropout in the small one.
+make_data()
+{
+    [ -e "$work/data.bin" ] && return
+    head -c 300000 /dev/urandom >"$work/bytes"
+    "$merak" data pack --tokenizer byte --out "$work/data" "$work/bytes" || exit 1
+    cat >"$work/small.json" <<END
+{"model_type": "gpt2", "n_embd": 128, "n_layer": 3, "n_head": 4,
+ "n_positions": 128, "vocab_size": 257, "activation_function": "gelu_new",
+ "embd_pdrop": 0.1, "resid_pdrop": 0.1, "attn_pdrop": 0.0,
+ "tie_word_embeddings": true}
+END
+}
+
+# small_train NAME BACKEND [OPTION]..: metrics in NAME.jsonl, the rest in
+# NAME.log
+small_train()
+{
+    local name=$1 on=$2
+
+    shift 2
+    make_data
+    rm -f "$name.jsonl"
+    "$merak" train --model "$work/small.json" --data "$work/data" --seq 96 \
+        --global-batch 8 --micro-batch 2 --eval-samples 0 --lr 1e-3 \
+        --backend "$on" --metrics "$name.jsonl" "$@" >"$name.log" 2>&1 ||
+        { cat "$name.log"; return 1; }
+}
+
+# compare A B TOLERANCE: losses and norms of two runs; 0: to the bit
+compare()
+{
+    $python - "$@" <<'END'
+import json, sys
+a, b = ([json.loads(x) for x in open(f + ".jsonl")] for f in sys.argv[1:3])
+tolerance = float(sys.argv[3])
+key = "loss", next(k for k in a[0] if "norm" in k)
+worst = max((abs(x[k] - y[k]) / abs(y[k]) for x, y in zip(a, b) for k in key),
+            default=9)
+print(f"{len(a)} and {len(b)} steps, largest relative difference {worst:.3g}, "
+      f"at most {tolerance:.3g}")
+print("= difference", f"{worst:.3g}")
+sys.exit(len(a) != len(b) or not worst <= tolerance)
+END
+}
+
+# Losses, every gradient and AdamW steps against another implementation's, and
+# 20 steps against the CPU's.
+part_step()
+{
+    local failed=0
+
+    needs_build
+    "$tests/step.t" || failed=1
+    for dtype in fp32 bf16; do
+        small_train "$work/cpu-$dtype" cpu --steps 20 --dtype $dtype || return 1
+        small_train "$work/gpu-$dtype" "$backend" --steps 20 --dtype $dtype ||
+            return 1
+        # bf16 rounds what it hands on, and sums differ in their order
+        compare "$work/gpu-$dtype" "$work/cpu-$dtype" \
+            $([ $dtype = fp32 ] && echo 2e-4 || echo 3e-2) || failed=1
+    done
+    return $failed
+}
+
+# Two runs, and activations computed again, give the same bits; the word that
+# asks for it may differ, the losses not.
+part_repeat()
+{
+    local failed=0 dtype
+
+    needs_build
+    for dtype in fp32 bf16; do
+        small_train "$work/once" "$backend" --steps 8 --dtype $dtype &&
+            small_train "$work/twice" "$backend" --steps 8 --dtype $dtype &&
+            small_train "$work/again" "$backend" --steps 8 --dtype $dtype \
+                --recompute full &&
+            compare "$work/once" "$work/twice" 0 &&
+            compare "$work/once" "$work/again" 0 || failed=1
+    done
+    return $failed
+}
+
+# A run that is saved on one backend and goes on on the other.
+part_ckpt()
+{
+    local failed=0 from to
+
+    needs_build
+    grep -q '^#define HAVE_HDF5 1' "$build/config.h" ||
+        skip "built without HDF5"
+    for from in cpu "$backend"; do
+        to=$([ "$from" = cpu ] && echo "$backend" || echo cpu)
+        rm -rf "$work/ckpt"
+        small_train "$work/whole" "$from" --steps 6 &&
+            small_train "$work/first" "$from" --steps 6 --ckpt "$work/ckpt" \
+                --ckpt-every 3 &&
+            rm -rf "$work/ckpt/step-00000006" &&
+            small_train "$work/rest" "$to" --steps 6 --ckpt "$work/ckpt" \
+                --resume must || return 1
+        tail -n 3 "$work/whole.jsonl" >"$work/tail.jsonl"
+        compare "$work/rest" "$work/tail" 2e-4 || failed=1
+    done
+    return $failed
+}
+
+part_kernels()
+{
+    local B=16 T=1024 dtype
+
+    needs_build
+    [ "$backend" = cuda ] || { B=1 T=32; }
+    for dtype in bf16 f32; do
+        "$build/bench/kernels" $dtype 2 $B $T "$backend" >"$work/kernels-$dtype" ||
+            return 1
+        echo "kernel ms ms times sum sum GB/s GFLOP/s"
+        cat "$work/kernels-$dtype"
+        figure "step_of_kernels_ms_$dtype" \
+            "$(sed -n 's/.*kernels of a step: \([0-9.]*\) s.*/\1/p' "$work/kernels-$dtype" |
+                awk '{print 1000 * $1}')"
+    done
+}
+
+model_json() # NAME
+{
+    local layers width heads
+
+    case $1 in
+    124m) layers=12 width=768 heads=12 ;;
+    774m) layers=36 width=1280 heads=20 ;;
+    1558m) layers=48 width=1600 heads=25 ;;
+    tiny) layers=2 width=64 heads=2 ;;
+    *) die "no model $1: 124m, 774m, 1558m" ;;
+    esac
+    cat >"$work/gpt2-$1.json" <<END
+{"model_type": "gpt2", "n_embd": $width, "n_layer": $layers, "n_head": $heads,
+ "n_positions": 1024, "vocab_size": 50257, "activation_function": "gelu_new",
+ "embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0,
+ "tie_word_embeddings": true}
+END
+}
+
+# Random tokens of GPT-2's vocabulary.
+make_words()
+{
+    [ -e "$work/words.bin" ] && return
+    PYTHONPATH=$here $python -c "
+import gpt2
+gpt2.write_tokens('$work/words', 2000000)"
+}
+
+# merak_rate MODEL B T STEPS: tokens/s, the median of the last half
+merak_rate()
+{
+    rm -f "$work/rate.jsonl"
+    "$merak" train --model "$work/gpt2-$1.json" --data "$work/words" --seq "$3" \
+        --micro-batch "$2" --global-batch "$2" --steps "$4" --dtype bf16 \
+        --backend "$backend" --eval-samples 0 --metrics "$work/rate.jsonl" \
+        >"$work/rate.log" 2>&1 || { cat "$work/rate.log"; return 1; }
+    grep -v ' step ' "$work/rate.log"
+    $python - "$work/rate.jsonl" "$1" <<'END'
+import json, statistics, sys
+rows = [json.loads(x) for x in open(sys.argv[1])]
+late = rows[len(rows) // 2:]
+print("losses", *(f"{x['loss']:.4f}" for x in rows[:20]))
+print("=", "merak_" + sys.argv[2],
+      f"{statistics.median(x['tokens_per_s'] for x in late):.0f}")
+END
+}
+
+# torch_rate MODEL B T OPTION..
+torch_rate()
+{
+    local name=$1 B=$2 T=$3
+
+    shift 3
+    timeout 300 $python "$here/gpu_pytorch.py" train --model "$work/gpt2-$name.json" \
+        --batch "$B" --seq "$T" "$@" >"$work/torch.json" || return 1
+    cat "$work/torch.json"
+    $python - "$work/torch.json" "$name" <<'END'
+import json, sys
+x = json.load(open(sys.argv[1]))
+print("=", f"pytorch_{sys.argv[2]}_{x['compile']}_{x['weights']}_{x['attention']}",
+      f"{x['tokens_per_s']:.0f}")
+END
+}
+
+# Whole steps, Merak and PyTorch in turn.
+part_gpt2()
+{
+    local model
+
+    needs_build
+    make_words
+    if [ "$backend" != cuda ]; then
+        model_json tiny
+        merak_rate tiny 1 64 4
+        return
+    fi
+    for model in ${models//,/ }; do
+        model_json "$model"
+        merak_rate "$model" 16 1024 40 || return 1
+        needs_torch
+        torch_rate "$model" 16 1024 --compile default --weights autocast
+        merak_rate "$model" 16 1024 40 || return 1
+        torch_rate "$model" 16 1024 --compile default --weights bf16
+        torch_rate "$model" 16 1024 --compile default --weights autocast \
+            --attention cudnn
+    done
+}
+
+part_calibrate()
+{
+    needs_gpu
+    needs_build
+    "$merak" calibrate --backend "$backend" --out "$out/device.json" 2>&1 |
+        tee "$work/calibrate.out"
+    [ "${PIPESTATUS[0]}" -eq 0 ] && return
+    grep -q "has no kernels to be timed" "$work/calibrate.out" &&
+        skip "merak calibrate does not time accelerators"
+    return 1
+}
+
+# --- the run ------------------------------------------------------------------
+
+if [ -n "$inner" ]; then
+    "part_$inner"
+    exit
+fi
+for part in "${parts[@]}"; do
+    declare -F "part_$part" >/dev/null || die "no part $part: $all"
+done
+failed=0
+: >"$work/status"
+for part in "${parts[@]}"; do
+    start=$(date +%s)
+    timeout -k 10 "$limit" bash "$0" --builddir "$build" --backend "$backend" \
+        --out "$out" ${pack:+--pack "$pack"} --models "$models" \
+        --inner "$part" >"$work/$part.log" 2>&1
+    rc=$?
+    case $rc in
+    0) word=ok ;;
+    77) word=skipped ;;
+    124 | 137) word="FAILED (over $limit s)" failed=1 ;;
+    *) word=FAILED failed=1 ;;
+    esac
+    printf '%-10s %-10s %5d s  %s\n' "$part" "$word" $(($(date +%s) - start)) \
+        "$(sed -n 's/^skipped: //p; s/^= \(.*\)/\1;/p' "$work/$part.log" | tr '\n' ' ')"
+    echo "$part|$word|$(($(date +%s) - start))" >>"$work/status"
+    if [ "$word" != ok ] && [ $rc -ne 77 ]; then
+        tail -n 15 "$work/$part.log" | sed 's/^/    /'
+        [ "$part" != build ] || break
+    fi
+done
+$python "$here/gpu_report.py" "$work" "$out" "$backend" || failed=1
+exit $failed
