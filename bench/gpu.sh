@@ -73,7 +73,8 @@ copy_library()
     [ -e "$so" ] || die "there is no lib$1.so here"
     soname=$(readelf -d "$so" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')
     cp -L "$so" "$to/lib/$soname"
-    ln -sf "$soname" "$to/lib/lib$1.so"
+    # no link: not everything that copies a folder keeps them
+    echo "INPUT(-l:$soname)" >"$to/lib/lib$1.so"
     shift
     for header in "$@"; do
         (cd /usr/include && cp -rL --parents $header "$to/include/")
@@ -92,10 +93,11 @@ make_pack()
     copy_library dnnl oneapi
     copy_library cmocka cmocka.h
     # Debian's oneDNN is linked to it
-    opencl=$(ldd "$to/lib/libdnnl.so" | sed -n 's/.*=> \(.*libOpenCL[^ ]*\).*/\1/p')
+    opencl=$(ldd "$to"/lib/libdnnl.so.* | sed -n 's/.*=> \(.*libOpenCL[^ ]*\).*/\1/p')
     [ -z "$opencl" ] || cp -L "$opencl" "$to/lib/"
     make -s -C "$build" dist-gzip >/dev/null || die "make dist failed in $build"
     cp "$build"/merak-*.tar.gz "$to/"
+    git -C "$top" describe --always --dirty >"$to/commit"
     du -sh "$to"
 }
 
@@ -205,7 +207,8 @@ part_build()
     make -C "$build" -j"$jobs" &&
         make -C "$build/tests" -j"$jobs" unit/accel_kernels.t unit/step.t &&
         make -C "$build/bench" kernels || return 1
-    figure commit "$(git -C "$top" rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    figure commit "$(cat "${pack:-none}/commit" 2>/dev/null ||
+        git -C "$top" describe --always --dirty 2>/dev/null || echo unknown)"
 }
 
 gpu_arch()
