@@ -13,7 +13,7 @@
 
 #include "base/options.h"
 #include "partitioner/plan/list_text.h"
-#include "partitioner/plan/near.h"
+#include "partitioner/plan/neighbour.h"
 
 /* In the order in which a plan's choices are printed for --what-if. */
 enum merak_choice_id {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/plan/near.h - other values of a choice, the nearest first
+/* partitioner/plan/neighbour.h - other values of a choice, the nearest first
  *
  * What to try where there is no plan with what is asked.
  */
-#ifndef MERAK_PARTITIONER_PLAN_NEAR_H
-#define MERAK_PARTITIONER_PLAN_NEAR_H
+#ifndef MERAK_PARTITIONER_PLAN_NEIGHBOUR_H
+#define MERAK_PARTITIONER_PLAN_NEIGHBOUR_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* near.c - other values of a choice, the nearest first */
+/* neighbour.c - other values of a choice, the nearest first */
 #include "config.h"
 
 #include "partitioner/plan/choice.h"
