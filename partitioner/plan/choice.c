@@ -108,7 +108,7 @@ const struct merak_choice merak_choice[MERAK_CHOICE_COUNT] = {
              "model parts per rank, for interleaved schedules (1); 2 or 3 of "
              "interlaced (3)",
              "model parts per task, for interleaved schedules (1); 2 or 3 of "
-             "interlaced (3)", DEGREE),
+             "interlaced (3)", .least = 1, .most = MERAK_MAX_CHUNKS),
         .key = "chunks", IN_PLAN(chunks), NEAR(chunks, 8, 7)},
     [MERAK_CHOICE_SUB_PIPELINE] = {
         BOTH(SUB_PIPELINE, "sub-pipeline", BOOL, sub_pipeline,

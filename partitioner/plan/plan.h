@@ -25,6 +25,9 @@ enum merak_boundary {
     MERAK_BOUNDARY_SCATTER, /* each sends a part, and it is gathered */
 };
 
+/* Parts are an int: there are no more than 65535 stages of so many chunks. */
+enum { MERAK_MAX_CHUNKS = 1024 };
+
 /* What a part drops after its forward and recomputes: program/recompute.c. */
 struct merak_drop {
     bool attention; /* what attention makes */

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..66
+echo 1..67
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nothing is known of are named.
@@ -192,6 +192,8 @@ refuses "no device \"b200\"" --device b200 --global-batch 8
 refuses "give --device" --nodes 2 --global-batch 8
 refuses "give --global-batch" --device h100
 refuses "--nodes: expected an integer 1..65535, got \"0\"" $cpu --nodes 0
+refuses "--chunks: expected an integer 1..1024, got \"65535\"" --pp 65535 \
+    --chunks 65535 --schedule interleaved
 refuses "expected at most 2147483647 ranks" $cpu --nodes 65535 \
     --ranks-per-node 65535
 refuses "2147483647 micro-batches a step: expected at most" --seq 16 \

@@ -199,7 +199,7 @@ static const struct {
     {{"plan", "pp"}, "\"2\"", "pp is \"2\""},
     {{"plan", "dp"}, NULL, "dp is missing"},
     {{"plan", "order"}, "\"dp-tp-pp\"", "expected one of tp-dp-pp tp-pp-dp"},
-    {{"plan", "chunks"}, "100000", "chunks is 100000"},
+    {{"plan", "chunks"}, "1025", "is 1025, expected an integer 1..1024"},
     {{"plan", "microbatches"}, "-1", "microbatches is -1"},
     {{"plan", "schedule"}, "\"none\"", "schedule is \"none\""},
     {{"plan", "schedule"}, "7", "schedule is 7"},
