@@ -29,27 +29,21 @@
 int merak_search_compare_plans(const struct merak_plan *a,
                                const struct merak_plan *b)
 {
-    if (a->pp != b->pp)
-        return a->pp - b->pp;
-    if (a->tp != b->tp)
-        return a->tp - b->tp;
-    if (a->micro_batch != b->micro_batch)
-        return a->micro_batch < b->micro_batch ? -1 : 1;
-    if (a->zero1 != b->zero1)
-        return a->zero1 ? -1 : 1;
-    if (a->order_tp_pp_dp != b->order_tp_pp_dp)
-        return a->order_tp_pp_dp ? 1 : -1;
-    if (a->sp != b->sp)
-        return a->sp < b->sp ? -1 : 1;
-    if (a->tp_batch_percent != b->tp_batch_percent)
-        return a->tp_batch_percent - b->tp_batch_percent;
-    if (a->sub_pipeline != b->sub_pipeline)
-        return a->sub_pipeline ? 1 : -1;
-    if (a->chunks != b->chunks)
-        return a->chunks - b->chunks;
-    if (a->branches != b->branches)
-        return a->branches > b->branches ? 1 : -1;
-    return strcmp(a->schedule, b->schedule);
+    static const enum merak_choice_id first[] = {
+        MERAK_CHOICE_PP,          MERAK_CHOICE_TP,
+        MERAK_CHOICE_MICRO_BATCH, MERAK_CHOICE_ZERO1,
+        MERAK_CHOICE_ORDER,       MERAK_CHOICE_SP,
+        MERAK_CHOICE_TP_BATCH,    MERAK_CHOICE_SUB_PIPELINE};
+    int by = 0;
+
+    for (size_t i = 0; by == 0 && i < sizeof(first) / sizeof(*first); i++)
+        by = merak_choice_compare(&merak_choice[first[i]], a, b);
+    /* What is recomputed follows from the others. */
+    for (int i = 0; by == 0 && i < MERAK_CHOICE_COUNT; i++)
+        by = i == MERAK_CHOICE_RECOMPUTE
+                 ? 0
+                 : merak_choice_compare(&merak_choice[i], a, b);
+    return by != 0 ? by : strcmp(a->schedule, b->schedule);
 }
 
 /* What was simulated and fits first, by time; then the rest by rating. */
