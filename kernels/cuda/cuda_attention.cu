@@ -33,6 +33,7 @@ template <typename T> struct merak_flash {
     int D;
     float scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0: scale
                          q . k */
+    float inverse_cap;
     bool whole, accumulate, drops;
     merak_drop drop;
     /* of what is dropped: where this shard's heads stand among all, and the
@@ -67,7 +68,7 @@ static __device__ __forceinline__ float score(const merak_flash<T> &f,
 {
     float s = product * f.scale;
 
-    return f.cap > 0 ? f.cap * tanhf(s / f.cap) : s;
+    return f.cap > 0 ? f.cap * tanhf(s * f.inverse_cap) : s;
 }
 
 /* What a score's gradient is to be multiplied by, for that of q . k; p is
@@ -82,7 +83,7 @@ static __device__ __forceinline__ float score_slope(const merak_flash<T> &f,
         return f.scale;
     if (!(p > 0))
         return 0; /* so is the gradient */
-    t = (lse + logf(p)) / f.cap;
+    t = (lse + logf(p)) * f.inverse_cap;
     return f.scale * (1.0f - t * t);
 }
 
@@ -138,12 +139,18 @@ kept(const merak_flash<T> &f, const merak_mask &mask, size_t query, size_t key)
 /* --- tiles -----------------------------------------------------------------
  */
 
+/* Columns that fit into registers and shared memory beside the rows. */
+template <typename T> constexpr int flash_columns(int DP)
+{
+    return DP > 128 || (sizeof(T) == 4 && DP > 64) ? 32 : 64;
+}
+
 /* Tile sizes by dtype and padded head: rows of a block, which warps share,
  * and columns, which they walk over. */
-template <typename T, int DP> struct merak_tiling {
+template <typename T, int DP, int COLS = flash_columns<T>(DP)>
+struct merak_tiling {
     static constexpr int ROWS = sizeof(T) == 4 && DP > 128 ? 32 : 64;
-    static constexpr int COLUMNS = DP > 128 || (sizeof(T) == 4 && DP > 64) ? 32
-                                                                           : 64;
+    static constexpr int COLUMNS = COLS;
     static constexpr int THREADS = ROWS / TILE_ROWS * WARP;
     static constexpr int LD = tile_ld<T>(DP);
     static constexpr int NT = COLUMNS / 8; /* eights of columns */
@@ -430,12 +437,16 @@ static __device__ __forceinline__ float factor(const merak_flash<T> &f,
     return dropped >> bit & 1 ? 0.0f : f.drop.scale;
 }
 
+/* A warp holds dk and dv of its keys, so fewer columns. */
+template <typename T, int DP>
+using merak_key_tiling = merak_tiling<T, DP, (DP > 64 ? 32 : 64)>;
+
 /* dk and dv of a tile of keys: scores stand transposed, a row for a key. */
 template <typename T, int DP, merak_which WHICH>
-static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
+static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS)
     flash_dkv(const __grid_constant__ merak_flash<T> f)
 {
-    typedef merak_tiling<T, DP> tiling;
+    typedef merak_key_tiling<T, DP> tiling;
     constexpr bool DK = WHICH != WHICH_DV, DV = WHICH != WHICH_DK;
     MERAK_SHARED(float, lse, [tiling::COLUMNS]);
     MERAK_SHARED(float, delta, [tiling::COLUMNS]);
@@ -575,6 +586,7 @@ static merak_flash<T> view(const struct merak_attention *at, void *scratch)
     f.window = at->window;
     f.scale = (float)at->scale;
     f.cap = (float)at->cap;
+    f.inverse_cap = at->cap > 0 ? (float)(1 / at->cap) : 0;
     f.drops = at->drop > 0;
     if (f.drops)
         f.drop = drop_of(at->step, at->stream, at->drop);
@@ -631,7 +643,8 @@ static enum merak_status backward(const struct merak_cuda_context *cx,
                                   struct merak_error *err)
 {
     size_t bytes = merak_tiling<T, DP>::bytes(2, 2), Tq = f.T_ - f.first;
-    merak_launch keys = tile_launch<T, DP>(f.T_, f.H / f.R, f.B, bytes);
+    merak_launch keys = tile_launch<T, DP>(
+        f.T_, f.H / f.R, f.B, merak_key_tiling<T, DP>::bytes(2, 2));
     enum merak_status rc;
 
     rc = launch(cx, row_launch("attention_dx", f.B * Tq * f.H, WARP), err,

@@ -155,7 +155,7 @@ tile_product(float (&c)[NT][4], const merak_bf16 *a, int lda,
 {
     static_assert(NT % 2 == 0 && K % 16 == 0, "pairs of eight columns");
     /* more steps at once ask for more registers than there are */
-    [[maybe_unused]] constexpr int STEPS = K > 128 ? 2 : K / 16;
+    [[maybe_unused]] constexpr int STEPS = K > 64 ? 2 : K / 16;
     int lane = threadIdx.x % WARP, low = lane % 8, matrix = lane / 8;
 
 #pragma unroll STEPS
