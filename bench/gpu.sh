@@ -111,7 +111,7 @@ fi
 
 has_gpu()
 {
-    [ -e /dev/nvidiactl ]
+    [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1
 }
 if [ "$backend" = cuda ] && ! has_gpu; then
     echo "gpu.sh: skipped: there is no GPU here (/dev/nvidiactl); --backend fake tests the script"
