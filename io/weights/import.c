@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Who reads anything of a shard checks all of it. */
 #define SHARD_BYTES ((uint64_t)4 << 30)
@@ -150,6 +151,7 @@ static enum merak_status write_run(struct importing *im,
 static enum merak_status import_to_run(struct importing *im,
                                        struct merak_error *err)
 {
+    bool was_there = access(im->import->run, F_OK) == 0;
     struct merak_ckpt_owner *owner = NULL;
     enum merak_status rc;
 
@@ -164,6 +166,8 @@ static enum merak_status import_to_run(struct importing *im,
     if (rc == MERAK_OK)
         rc = write_run(im, err);
     merak_ckpt_owner_destroy(owner);
+    if (rc != MERAK_OK && !was_there)
+        (void)rmdir(im->import->run);
     return rc;
 }
 
