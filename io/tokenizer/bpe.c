@@ -124,8 +124,13 @@ void merak_bpe_destroy(struct merak_bpe *bpe)
 void merak_bpe_merge(struct merak_bpe *bpe, int32_t left, int32_t right,
                      int32_t id)
 {
-    *find_pair(bpe, left, right) =
-        (struct pair){left, right, bpe->n_merges++, id};
+    merak_bpe_merge_ranked(bpe, left, right, id, bpe->n_merges++);
+}
+
+void merak_bpe_merge_ranked(struct merak_bpe *bpe, int32_t left, int32_t right,
+                            int32_t id, uint32_t rank)
+{
+    *find_pair(bpe, left, right) = (struct pair){left, right, rank, id};
 }
 
 /* --- the heap ---------------------------------------------------------- */

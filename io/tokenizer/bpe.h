@@ -38,6 +38,9 @@ void merak_bpe_destroy(struct merak_bpe *bpe);
 /* left right -> id, in rank order; of a pair given twice the later counts. */
 void merak_bpe_merge(struct merak_bpe *bpe, int32_t left, int32_t right,
                      int32_t id);
+/* The same where ranks are given, from 0; equal ones go from left to right. */
+void merak_bpe_merge_ranked(struct merak_bpe *bpe, int32_t left, int32_t right,
+                            int32_t id, uint32_t rank);
 /*
  * Tokens of one piece: *ids_p [*n_p], good until the next call.
  * Uses scratch and a cache of its own: one thread at a time.

@@ -567,7 +567,7 @@ static enum merak_status load_parts(struct merak_json_loader *ld)
 enum merak_status merak_vocab_load(const char *path, struct merak_vocab *vocab,
                                    struct merak_error *err)
 {
-    struct merak_vocab v = {0};
+    struct merak_vocab v = {.eod = -1};
     struct merak_json_loader ld = {.path = path, .vocab = &v, .err = err};
     json_error_t bad;
     enum merak_status rc;
@@ -603,5 +603,6 @@ void merak_vocab_fini(struct merak_vocab *vocab)
     free(vocab->added);
     merak_rules_fini(&vocab->rules);
     merak_bpe_destroy(vocab->bpe);
+    merak_unigram_destroy(vocab->unigram);
     merak_token_index_destroy(vocab->index);
 }

@@ -13,6 +13,8 @@ void merak_rules_fini(struct merak_rules *rules)
         free(rules->step[i].to);
     }
     rules->n_steps = 0;
+    free(rules->spm.map);
+    rules->spm.map = NULL;
 }
 
 static enum merak_status replace(const unsigned char *text, size_t n,
@@ -38,7 +40,8 @@ static enum merak_status replace(const unsigned char *text, size_t n,
                           : rc;
 }
 
-static enum merak_status do_step(const struct merak_normal_step *step,
+static enum merak_status do_step(const struct merak_rules *rules,
+                                 const struct merak_normal_step *step,
                                  const unsigned char *text, size_t n,
                                  struct merak_buffer *out,
                                  struct merak_error *err)
@@ -52,6 +55,8 @@ static enum merak_status do_step(const struct merak_normal_step *step,
         return rc == MERAK_OK ? merak_buffer_add(out, text, n, err) : rc;
     case MERAK_NORMAL_REPLACE:
         return replace(text, n, step->from, step->to, out, err);
+    case MERAK_NORMAL_SPM:
+        return merak_spm_normalize(&rules->spm, text, n, out, err);
     case MERAK_NORMAL_NFC:
         break;
     }
@@ -69,7 +74,7 @@ enum merak_status merak_rules_normalize(const struct merak_rules *rules,
     for (int i = 0; i + 1 < rules->n_steps && rc == MERAK_OK; i++) {
         struct merak_buffer next = {0};
 
-        rc = do_step(&rules->step[i], text, n, &next, err);
+        rc = do_step(rules, &rules->step[i], text, n, &next, err);
         free(between.text);
         between = next;
         text = between.text;
@@ -77,7 +82,8 @@ enum merak_status merak_rules_normalize(const struct merak_rules *rules,
     }
     if (rc == MERAK_OK)
         rc = rules->n_steps > 0
-                 ? do_step(&rules->step[rules->n_steps - 1], text, n, out, err)
+                 ? do_step(rules, &rules->step[rules->n_steps - 1], text, n,
+                           out, err)
                  : merak_buffer_add(out, text, n, err);
     free(between.text);
     return rc;

@@ -16,14 +16,17 @@
 
 #include "io/tokenizer/buffer.h"
 #include "io/tokenizer/pieces.h"
+#include "io/tokenizer/spm_normal.h"
 
-#define MERAK_MARK "\xe2\x96\x81" /* U+2581, a blank in SentencePiece's files \
-                                   */
+#define MERAK_MARK                                             \
+    "\xe2\x96\x81" /* U+2581, a blank in SentencePiece's files \
+                    */
 
 enum merak_step_kind {
     MERAK_NORMAL_PREPEND, /* `to` in front of what is not empty */
     MERAK_NORMAL_REPLACE, /* each `from` by `to` */
     MERAK_NORMAL_NFC,
+    MERAK_NORMAL_SPM, /* as `spm` has it */
 };
 struct merak_normal_step {
     enum merak_step_kind kind;
@@ -43,6 +46,7 @@ enum merak_prefix {
 struct merak_rules {
     struct merak_normal_step step[MERAK_MAX_STEPS];
     int n_steps;
+    struct merak_spm_normal spm;
     enum merak_prefix prefix;
     bool marks;     /* blanks are MERAK_MARK from here on */
     bool cut_marks; /* and each begins a piece */

@@ -22,7 +22,7 @@
 #define EOD_TEXT "<|endoftext|>"
 
 struct merak_tokenizer {
-    struct merak_vocab vocab; /* without merges: the byte tokenizer */
+    struct merak_vocab vocab; /* without index: the byte tokenizer */
     int32_t eod;
     bool *special; /* by id: not part of a text */
     struct merak_added_set *raw, *normalized;
@@ -86,6 +86,7 @@ static enum merak_status make_bytes(struct merak_tokenizer *tok,
     struct merak_vocab *v = &tok->vocab;
 
     v->n = 257;
+    v->eod = 256;
     v->token = calloc(v->n, sizeof(*v->token));
     if (v->token == NULL)
         return merak_fail_nomem(err, v->n * sizeof(*v->token));
@@ -99,24 +100,41 @@ static enum merak_status make_bytes(struct merak_tokenizer *tok,
         if (id < 256)
             memcpy(v->token[id].bytes, byte, sizeof(byte));
     }
-    tok->eod = 256;
     return MERAK_OK;
+}
+
+/* *.model is SentencePiece's, anything else a tokenizer.json. */
+static enum merak_status load_path(struct merak_tokenizer *tok,
+                                   const char *path, struct merak_error *err)
+{
+    size_t n = strlen(path);
+    bool named = n >= 6 && strcmp(path + n - 6, ".model") == 0;
+
+    return named ? merak_vocab_load_spm(path, &tok->vocab, err)
+                 : merak_vocab_load(path, &tok->vocab, err);
 }
 
 /* The file, or the one in the folder. */
 static enum merak_status load_file(struct merak_tokenizer *tok,
                                    const char *name, struct merak_error *err)
 {
+    static const char *const files[] = {"tokenizer.json", "tokenizer.model"};
     char path[4096];
     struct stat st;
 
     if (stat(name, &st) != 0 || !S_ISDIR(st.st_mode))
-        return merak_vocab_load(name, &tok->vocab, err);
-    if (snprintf(path, sizeof(path), "%s/tokenizer.json", name) >=
-        (int)sizeof(path))
-        return merak_fail(err, MERAK_ERR_CONFIG, "%.60s..: path too long",
-                          name);
-    return merak_vocab_load(path, &tok->vocab, err);
+        return load_path(tok, name, err);
+    for (size_t i = 0; i < 2; i++) {
+        if (snprintf(path, sizeof(path), "%s/%s", name, files[i]) >=
+            (int)sizeof(path))
+            return merak_fail(err, MERAK_ERR_CONFIG, "%.60s..: path too long",
+                              name);
+        if (stat(path, &st) == 0)
+            return load_path(tok, path, err);
+    }
+    return merak_fail(err, MERAK_ERR_NOT_FOUND,
+                      "%s: neither tokenizer.json nor tokenizer.model is there",
+                      name);
 }
 
 enum merak_status merak_tokenizer_open(const char *name,
@@ -137,6 +155,7 @@ enum merak_status merak_tokenizer_open(const char *name,
         merak_tokenizer_close(tok);
         return rc;
     }
+    tok->eod = tok->vocab.eod;
     find_eod(tok);
     if (tok->eod >= 0)
         tok->special[tok->eod] = true;
@@ -207,8 +226,11 @@ static enum merak_status encode_piece(void *arg, const unsigned char *piece,
     struct encoding *e = arg;
     const int32_t *ids;
     size_t n_ids;
+    struct merak_vocab *v = &e->tok->vocab;
     enum merak_status rc =
-        merak_bpe_encode(e->tok->vocab.bpe, piece, n, &ids, &n_ids, err);
+        v->unigram != NULL
+            ? merak_unigram_encode(v->unigram, piece, n, &ids, &n_ids, err)
+            : merak_bpe_encode(v->bpe, piece, n, &ids, &n_ids, err);
 
     return rc == MERAK_OK ? emit(e, ids, n_ids) : rc;
 }
@@ -285,7 +307,7 @@ static enum merak_status encode_bytes(struct encoding *e,
 static enum merak_status encode(struct encoding *e, const void *text, size_t n)
 {
     e->text = text;
-    return e->tok->vocab.bpe == NULL
+    return e->tok->vocab.index == NULL
                ? encode_bytes(e, text, n)
                : merak_added_cut(e->tok->raw, text, n, take_raw, e, e->err);
 }

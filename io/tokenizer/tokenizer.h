@@ -6,6 +6,8 @@
  * BPE over bytes (GPT-2, Llama 3, Qwen, OLMo) or over characters
  * (SentencePiece's, as Llama 2, Mistral, Gemma).  Ids are those of Hugging
  * Face's tokenizers package, special tokens written out in the text included.
+ * A file *.model is a SentencePiece model, Unigram or BPE; ids are those of
+ * that library.
  * Bytes that are no UTF-8, which that package cannot be given, are encoded
  * byte by byte like any others.
  */

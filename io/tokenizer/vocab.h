@@ -10,6 +10,7 @@
 #include "io/tokenizer/added.h"
 #include "io/tokenizer/bpe.h"
 #include "io/tokenizer/rules.h"
+#include "io/tokenizer/unigram.h"
 
 /* A token's bytes, as they stand in a text; NULL: no token has this id. */
 struct merak_token_text {
@@ -25,11 +26,17 @@ struct merak_vocab {
     struct merak_rules rules;
     struct merak_token_index *index; /* of the model's tokens, as written */
     struct merak_bpe *bpe;
+    struct merak_unigram *unigram; /* instead of bpe */
+    int32_t eod; /* what the file says ends a text; -1: nothing */
 };
 
 /* A tokenizer.json. */
 enum merak_status merak_vocab_load(const char *path, struct merak_vocab *vocab,
                                    struct merak_error *err) MERAK_CHECKED;
+/* A SentencePiece model, tokenizer.model. */
+enum merak_status merak_vocab_load_spm(const char *path,
+                                       struct merak_vocab *vocab,
+                                       struct merak_error *err) MERAK_CHECKED;
 void merak_vocab_fini(struct merak_vocab *vocab);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tokenizer_kinds.c - every kind of tokenizer.json gives Hugging Face's
- * ids, and no damaged one does harm
+ * ids, every kind of tokenizer.model SentencePiece's, and no damaged one does
+ * harm
  *
- * The vectors are made by vectors/tokenizer/make_kinds.py.  With an argument,
- * a folder that it wrote more texts to, those are compared instead.
+ * The vectors are made by vectors/tokenizer/make_kinds.py and make_spm.py. With
+ * an argument, a folder that it wrote more texts to, those are compared
+ * instead.
  */
 #include "config.h"
 
@@ -24,9 +26,10 @@ struct kind {
     bool gives_back; /* decoding gives every text back */
 };
 static struct kind kinds[] = {
-    {"llama3", true},     {"qwen2", false},  {"smollm", true},
-    {"prefix", false},    {"llama2", false}, {"mistral", false},
-    {"metaspace", false}, {"gemma", false},  {"unknown", false},
+    {"llama3", true},       {"qwen2", false},     {"smollm", true},
+    {"prefix", false},      {"llama2", false},    {"mistral", false},
+    {"metaspace", false},   {"gemma", false},     {"spm_bpe", false},
+    {"spm_unigram", false}, {"spm_bytes", false}, {"unknown", false},
 };
 #define N_KINDS (sizeof(kinds) / sizeof(*kinds))
 
@@ -47,14 +50,21 @@ static enum merak_status collect(void *arg, const int32_t *ids, size_t n,
     return MERAK_OK;
 }
 
+static const char *path_of(const char *name)
+{
+    static char path[1024];
+
+    snprintf(path, sizeof(path), VECTORS "kind_%s.%s", name,
+             strncmp(name, "spm", 3) == 0 ? "model" : "json");
+    return path;
+}
+
 static struct merak_tokenizer *open_kind(const char *name)
 {
     struct merak_tokenizer *tok = NULL;
     struct merak_error err = {.text = ""};
-    char path[1024];
 
-    snprintf(path, sizeof(path), VECTORS "kind_%s.json", name);
-    if (merak_tokenizer_open(path, &tok, &err) != MERAK_OK)
+    if (merak_tokenizer_open(path_of(name), &tok, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     return tok;
 }
@@ -237,11 +247,8 @@ static const struct {
 
 static size_t load_kind(const char *name, char *json)
 {
-    char path[1024];
-    size_t n;
+    size_t n = read_file(path_of(name), json, MAX_TEXT - 1);
 
-    snprintf(path, sizeof(path), VECTORS "kind_%s.json", name);
-    n = read_file(path, json, MAX_TEXT - 1);
     json[n] = '\0';
     return n;
 }
@@ -308,16 +315,16 @@ static size_t damage(uint64_t key, char *json, size_t n)
 }
 
 /* What a damaged file gives: one clear error, or a tokenizer that works. */
-static bool try_file(const char *text)
+static bool try_file(const char *name, const char *text)
 {
     static struct ids ids;
     struct merak_tokenizer *tok = NULL;
     struct merak_error err = {.text = ""};
-    enum merak_status rc = merak_tokenizer_open(at("f.json"), &tok, &err);
+    enum merak_status rc = merak_tokenizer_open(at(name), &tok, &err);
 
     if (rc != MERAK_OK) {
         assert_int_equal(err.status, rc);
-        assert_true(strncmp(err.text, at("f.json"), strlen(at("f.json"))) == 0);
+        assert_true(strncmp(err.text, at(name), strlen(at(name))) == 0);
         return false;
     }
     ids.n = 0;
@@ -343,12 +350,15 @@ static void damaged_files_do_no_harm(void **state)
 
     (void)state;
     while (merak_clock_ns() < end || tries < 5 * N_KINDS) {
-        size_t n = load_kind(kinds[tries % N_KINDS].name, whole);
+        const char *kind = kinds[tries % N_KINDS].name;
+        const char *name = strncmp(kind, "spm", 3) == 0 ? "f.model" : "f.json";
+        size_t n = load_kind(kind, whole);
 
         memcpy(json, whole, n);
         n = damage(merak_rng_mix(77, tries++), json, n);
-        write_file(at("f.json"), json, n);
-        opened += try_file(" The caf\xc3\xa9 word <mask> e\xcc\x81 1234\n\n"
+        write_file(at(name), json, n);
+        opened +=
+            try_file(name, " The caf\xc3\xa9 word <mask> e\xcc\x81 1234\n\n"
                            "\xe4\xbd\xa0 <s>\xff.");
     }
     assert_true(opened < tries);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/tokenizer/spm_normal.h - SentencePiece's normalizer */
+#ifndef MERAK_IO_TOKENIZER_SPM_NORMAL_H
+#define MERAK_IO_TOKENIZER_SPM_NORMAL_H
+
+#include <stdbool.h>
+
+#include "io/tokenizer/buffer.h"
+
+struct merak_spm_normal {
+    bool dummy_prefix, remove_extra, escape;
+    unsigned char *map; /* precompiled: trie and texts; NULL: none */
+    size_t map_bytes;
+};
+
+/* Is the map one that merak_spm_normalize() can follow? */
+bool merak_spm_map_is_sound(const unsigned char *map, size_t bytes);
+/* Append the text as the model's pieces are written. */
+enum merak_status merak_spm_normalize(const struct merak_spm_normal *normal,
+                                      const unsigned char *text, size_t n,
+                                      struct merak_buffer *out,
+                                      struct merak_error *err) MERAK_CHECKED;
+
+#endif

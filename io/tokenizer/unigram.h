@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/tokenizer/unigram.h - the likeliest cut of a text into pieces
+ *
+ * Kudo 2018 (arXiv:1804.10959): every piece has a logarithm of a probability,
+ * and the cut with the largest sum is taken.
+ */
+#ifndef MERAK_IO_TOKENIZER_UNIGRAM_H
+#define MERAK_IO_TOKENIZER_UNIGRAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "io/tokenizer/token_index.h"
+#include "merak/status.h"
+
+struct merak_unigram;
+
+struct merak_unigram_options {
+    const struct merak_token_index *index; /* borrowed; of all pieces */
+    const float *score;                    /* by id, copied */
+    size_t vocab;
+    size_t longest;       /* bytes of a piece, at most */
+    float unknown_score;  /* of a character that no piece has */
+    int32_t unknown;      /* its id; side by side they are one */
+    int32_t byte_id[256]; /* -1: bytes have no tokens */
+};
+
+enum merak_status merak_unigram_create(const struct merak_unigram_options *opt,
+                                       struct merak_unigram **unigram_p,
+                                       struct merak_error *err) MERAK_CHECKED;
+void merak_unigram_destroy(struct merak_unigram *u);
+/* *ids_p [*n_p], good until the next call; one thread at a time. */
+enum merak_status merak_unigram_encode(struct merak_unigram *u,
+                                       const unsigned char *text, size_t n,
+                                       const int32_t **ids_p, size_t *n_p,
+                                       struct merak_error *err) MERAK_CHECKED;
+
+#endif
