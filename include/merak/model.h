@@ -98,6 +98,20 @@ struct merak_value *merak_param(struct merak_model *m, const char *name,
                 (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)),       \
                 (size_t[]){__VA_ARGS__}, (init))
 
+/*
+ * Of the parameters described so far whose names match a pattern of the
+ * shell, as "h.*.ln_*.weight" (fnmatch(3)); one that matches none is a
+ * mistake.
+ *
+ *   merak_freeze()    they stay as they are: no gradient, no optimizer state
+ *   merak_no_decay()  no weight decay
+ *   merak_lr_scale()  x, above 0, times the learning rate; of several calls
+ *                     for one parameter the last counts
+ */
+void merak_freeze(struct merak_model *m, const char *pattern);
+void merak_no_decay(struct merak_model *m, const char *pattern);
+void merak_lr_scale(struct merak_model *m, const char *pattern, float x);
+
 /* --- layers ------------------------------------------------------------- */
 
 /* tokens [B,T], table [V,C] -> [B,T,C].  The vocabulary may be cut. */
@@ -220,7 +234,8 @@ struct merak_value *merak_swiglu(struct merak_model *m,
 /* gelu(gate) * up, by GELU's tanh approximation.  Same source. */
 struct merak_value *merak_geglu(struct merak_model *m, struct merak_value *gate,
                                 struct merak_value *up);
-/* cap tanh(x / cap), between -cap and cap; cap = 0 returns x. */
+/* Logits x [B,T,V] -> cap tanh(x / cap), between -cap and cap; cap = 0 returns
+ * x. */
 struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,
                                   float cap);
 /* a + b, same shape: the residual connection. */

@@ -298,6 +298,11 @@ out:
     return rc;
 }
 
+bool merak_ckpt_has(const struct merak_ckpt *ckpt, const char *name)
+{
+    return merak_ckpt_tensor_find(ckpt->mf, name) != NULL;
+}
+
 static enum merak_status find_tensor(const struct merak_ckpt *ckpt,
                                      const struct merak_ckpt_piece *piece,
                                      const struct merak_ckpt_tensor **t_p,

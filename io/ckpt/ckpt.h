@@ -23,7 +23,7 @@ struct merak_ckpt_piece {
     float *data;              /* flat_hi - flat_lo elements, contiguous */
 };
 
-enum { MERAK_CKPT_ORIGIN = 512 };
+enum { MERAK_CKPT_ORIGIN = 512, MERAK_CKPT_RECIPE_BYTES = 512 };
 
 /* What is not a tensor. */
 struct merak_ckpt_state {
@@ -35,6 +35,8 @@ struct merak_ckpt_state {
     char model_id[65]; /* fingerprint of names and shapes, hex */
     char data_id[65];  /* fingerprint of the data set, or "" */
     char dtype[8];
+    char recipe[MERAK_CKPT_RECIPE_BYTES]; /* learning rates and parameters left
+                                             out, for people; "": not known */
     int tp, pp, dp; /* of the writer; for people */
     bool imported;  /* weights from elsewhere: no moments, no data */
     char init_from[MERAK_CKPT_ORIGIN]; /* where the first weights came from; ""
@@ -150,6 +152,8 @@ const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt);
 /* The tensors it has, by name; NULL: there are no more. */
 const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
                               struct merak_shape *shape);
+/* Is there a tensor of that name? */
+bool merak_ckpt_has(const struct merak_ckpt *ckpt, const char *name);
 /* Fill piece->data from the checkpoint.  Checks the checksum of every shard
  * file it reads from, once.  MERAK_ERR_MISMATCH names a tensor that is absent
  * or of another shape; MERAK_ERR_CORRUPT names shard and tensor. */

@@ -73,6 +73,8 @@ json_t *merak_ckpt_state_json(const struct merak_ckpt_state *state)
         json_object_set_new(json, "imported", json_true());
     if (state->init_from[0] != '\0')
         json_object_set_new(json, "init_from", json_string(state->init_from));
+    if (state->recipe[0] != '\0')
+        json_object_set_new(json, "recipe", json_string(state->recipe));
     return json;
 }
 
@@ -85,7 +87,8 @@ static enum merak_status parse_state(json_t *json,
                                      struct merak_ckpt_state *state,
                                      struct merak_error *err)
 {
-    const char *seed, *model_id, *data_id, *dtype, *init_from = "";
+    const char *seed, *model_id, *data_id, *dtype, *recipe = "",
+                                                   *init_from = "";
     json_int_t step, samples, tokens, seq = 0, global_batch = 0;
     json_error_t why;
     int imported = 0;
@@ -94,13 +97,13 @@ static enum merak_status parse_state(json_t *json,
     /* Checkpoints of 0.1 have neither seq nor what follows it here. */
     if (json_unpack_ex(json, &why, 0,
                        "{s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, "
-                       "s?I, s?I, s?b, s?s}",
+                       "s?I, s?I, s?s, s?b, s?s}",
                        "step", &step, "consumed_samples", &samples,
                        "consumed_tokens", &tokens, "seed", &seed, "model_id",
                        &model_id, "data_id", &data_id, "dtype", &dtype, "tp",
                        &state->tp, "pp", &state->pp, "dp", &state->dp, "seq",
-                       &seq, "global_batch", &global_batch, "imported",
-                       &imported, "init_from", &init_from) != 0)
+                       &seq, "global_batch", &global_batch, "recipe", &recipe,
+                       "imported", &imported, "init_from", &init_from) != 0)
         return merak_fail(err, MERAK_ERR_CORRUPT, "state: %s", why.text);
     state->step = (uint64_t)step;
     state->consumed_samples = (uint64_t)samples;
@@ -114,6 +117,7 @@ static enum merak_status parse_state(json_t *json,
         !take_text(state->model_id, sizeof(state->model_id), model_id) ||
         !take_text(state->data_id, sizeof(state->data_id), data_id) ||
         !take_text(state->dtype, sizeof(state->dtype), dtype) ||
+        !take_text(state->recipe, sizeof(state->recipe), recipe) ||
         !take_text(state->init_from, sizeof(state->init_from), init_from))
         return merak_fail(err, MERAK_ERR_CORRUPT,
                           "state: a value out of its range");

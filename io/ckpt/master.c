@@ -91,6 +91,8 @@ static bool put_state(hid_t file, const struct merak_ckpt_state *state)
             merak_h5_put_number(file, "global_batch", state->global_batch)) &&
            (state->init_from[0] == '\0' ||
             merak_h5_put_text(file, "init_from", state->init_from)) &&
+           (state->recipe[0] == '\0' ||
+            merak_h5_put_text(file, "recipe", state->recipe)) &&
            merak_h5_put_text(file, "model_id", state->model_id) &&
            merak_h5_put_text(file, "data_id", state->data_id) &&
            merak_h5_put_text(file, "dtype", state->dtype) &&

@@ -161,6 +161,13 @@ const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
     return NULL;
 }
 
+bool merak_ckpt_has(const struct merak_ckpt *ckpt, const char *name)
+{
+    (void)ckpt;
+    (void)name;
+    return false;
+}
+
 enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
                                   const struct merak_ckpt_piece *piece,
                                   struct merak_error *err)

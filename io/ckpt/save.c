@@ -36,8 +36,8 @@
  *   format "merak-checkpoint", version 1
  *   merak, hdf5          versions that wrote it, for people
  *   state    { step, consumed_samples, consumed_tokens, seed (text), model_id,
- *              data_id, dtype, tp, pp, dp, seq, global_batch, imported,
- *              init_from; the last four came later and may be absent }
+ *              data_id, dtype, tp, pp, dp, seq, global_batch, recipe, imported,
+ *              init_from; the last five came later and may be absent }
  *   master   { file, bytes, xxh128 }
  *   shards   [ { file, bytes, xxh128, step,
  *                parts [ { tensor, shape, lo, len, offset (of the dataset's

@@ -161,7 +161,7 @@ CPU_KERNEL(adamw)
 {
     const struct merak_operand *op = call->operand;
     const struct merak_step *p = call->step;
-    double t = (double)p->step + 1;
+    double t = (double)p->step + 1, lr = (double)p->lr;
     struct step s = {.g = op[0].data,
                      .out = op[2].data,
                      .m = op[3].data,
@@ -175,10 +175,12 @@ CPU_KERNEL(adamw)
 
     if (rc != MERAK_OK)
         return rc;
-    s.rate = (float)((double)p->lr / (1 - pow((double)p->beta1, t)));
+    if (call->attrs->f[0] > 0)
+        lr *= call->attrs->f[0];
+    s.rate = (float)(lr / (1 - pow((double)p->beta1, t)));
     s.root = (float)(1 / sqrt(1 - pow((double)p->beta2, t)));
     if (call->attrs->i[0] == 1)
-        s.decay = p->lr * p->weight_decay;
+        s.decay = (float)lr * p->weight_decay;
     if (call->n_out > 3 && op[5].dtype == MERAK_BF16)
         s.bf16 = op[5].data;
     merak_pool_run(adamw_range, &s, cpu_range_count(s.n, GRAIN));

@@ -73,9 +73,12 @@ REF_KERNEL(adamw)
     double t = (double)s->step + 1, b1 = (double)s->beta1;
     double b2 = (double)s->beta2, scale = ref_load(&call->operand[1], 0);
     double decay = call->attrs->i[0] == 1 ? (double)s->weight_decay : 0.0;
+    double lr = (double)s->lr;
     size_t n = merak_local_count(g);
 
     (void)err;
+    if (call->attrs->f[0] > 0)
+        lr *= call->attrs->f[0];
     for (size_t i = 0; i < n; i++) {
         double grad = ref_load(g, i) * scale, w = ref_load(master, i);
         double m1 = b1 * ref_load(m, i) + (1 - b1) * grad;
@@ -83,7 +86,7 @@ REF_KERNEL(adamw)
         double step = m1 / (1 - pow(b1, t)) /
                       (sqrt(v1 / (1 - pow(b2, t))) + (double)s->eps);
 
-        w -= (double)s->lr * (step + decay * w);
+        w -= lr * (step + decay * w);
         ref_store(m, i, m1);
         ref_store(v, i, v1);
         ref_store(master, i, w);

@@ -129,6 +129,12 @@ static bool open_for(struct merak_model *m, const char *what)
     return m->status == MERAK_OK;
 }
 
+struct merak_graph *merak_model_open_for(struct merak_model *model,
+                                         const char *what)
+{
+    return open_for(model, what) ? model->graph : NULL;
+}
+
 static bool is_read(const struct merak_graph *graph,
                     const struct merak_value *value)
 {
@@ -172,10 +178,27 @@ static void check_recycling(struct merak_model *m)
                          graph->passes);
 }
 
+static void check_frozen(struct merak_model *m)
+{
+    const struct merak_graph *graph = m->graph;
+    bool any = false, trains = false;
+
+    for (int i = 0; i < graph->n_values; i++) {
+        if (graph->value[i]->kind != MERAK_VALUE_PARAM)
+            continue;
+        any = true;
+        trains = trains || !graph->value[i]->frozen;
+    }
+    if (any && !trains)
+        merak_model_fail(m, MERAK_ERR_CONFIG,
+                         "all parameters are frozen: nothing is left to train");
+}
+
 /* Complete the graph: it is used from now on. */
 static void complete(struct merak_model *m)
 {
     check_recycling(m);
+    check_frozen(m);
     if (m->status != MERAK_OK)
         return;
     if (m->graph->passes == 0)
@@ -199,7 +222,7 @@ enum merak_status merak_model_graph(struct merak_model *model,
         complete(model);
     for (int i = 0; i < graph->n_values && model->status == MERAK_OK; i++) {
         const struct merak_value *v = graph->value[i];
-        bool used = v->kind != MERAK_VALUE_PARAM;
+        bool used = v->kind != MERAK_VALUE_PARAM || v->frozen;
 
         for (int j = i + 1; j < graph->n_values && !used; j++)
             used = graph->value[j]->kind == MERAK_VALUE_PARAM_GRAD &&

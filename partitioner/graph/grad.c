@@ -149,9 +149,12 @@ enum merak_status merak_grad_add(struct merak_grad *g, struct merak_value *v,
                                  struct merak_value *grad,
                                  struct merak_error *err)
 {
+    bool frozen = v->kind == MERAK_VALUE_PARAM && v->frozen;
     enum merak_status rc;
 
-    if (!merak_grad_wanted(g, v))
+    /* Of a frozen parameter what comes beside another's is kept in mind, and
+     * nothing is done with it. */
+    if (!merak_grad_wanted(g, v) && !frozen)
         return MERAK_OK;
     rc = check_contribution(g, v, grad, err);
     if (rc != MERAK_OK)
@@ -203,13 +206,14 @@ merak_grad_unary(struct merak_grad *g, const struct merak_node *node, int i,
 /* --- the pass
  * --------------------------------------------------------------------- */
 
-/* Parameters are wanted, and what is computed from what is wanted.  Of ops
- * without a gradient nothing is: but the loss's chain ends in one closed
- * form, which asks for its logits alone. */
+/* Parameters that are trained are wanted, and what is computed from what is
+ * wanted.  Of ops without a gradient nothing is: but the loss's chain ends in
+ * one closed form, which asks for its logits alone. */
 static void mark_wanted(struct merak_grad *g)
 {
     for (int i = 0; i < g->n_values; i++)
-        g->wanted[i] = g->graph->value[i]->kind == MERAK_VALUE_PARAM;
+        g->wanted[i] = g->graph->value[i]->kind == MERAK_VALUE_PARAM &&
+                       !g->graph->value[i]->frozen;
     for (int n = 0; n < g->graph->n_forward; n++) {
         const struct merak_node *node = g->graph->node[n];
         bool any = false;

@@ -40,7 +40,7 @@
  *     gelu          x -> y; i[0] = 1: tanh form
  *     swiglu        gate, up -> y; i[0] = 1: gelu(gate), tanh form, for
  *                   silu(gate)
- *     softcap       x -> y = c tanh(x / c); f[0] = c
+ *     softcap       x c[B,T,V] -> y = c tanh(x / c); f[0] = c
  *     add           a, b -> a + b; linear in both
  *     dropout       x -> y; f[0] = p, i[0] = stream (unique in the model)
  *     xent_max      logits c[B,T,V] -> f32[B,T]; v by max
@@ -82,7 +82,8 @@
  *                   (clip > 0 ? min(1, clip / norm) : 1)
  *     adamw         g f32[n], scale f32[2] -> master f32[n], m f32[n],
  *                   v f32[n], (param bf16[n]); all outputs read and written;
- *                   i[0] = 1: decoupled weight decay
+ *                   i[0] = 1: decoupled weight decay; f[0] = what the
+ *                   learning rate is multiplied by, 0: 1
  */
 #ifndef MERAK_PARTITIONER_GRAPH_GRAPH_H
 #define MERAK_PARTITIONER_GRAPH_GRAPH_H
@@ -116,6 +117,8 @@ struct merak_value {
     int out;      /* which output of it */
     struct merak_init init;     /* PARAM */
     bool decay;                 /* PARAM: weight decay applies */
+    bool frozen;                /* PARAM: it is not trained */
+    float lr_scale;             /* PARAM: of the learning rate; 0: 1 */
     enum merak_input_kind input; /* INPUT */
     int of;  /* GRADIENT, PARAM_GRAD: value it is the gradient of (the first,
                 where an op such as add passes one on); else -1 */
@@ -190,6 +193,10 @@ void merak_node_infer(const struct merak_node *node, struct merak_infer *inf);
 enum merak_status merak_model_graph(struct merak_model *model,
                                     struct merak_graph **graph_p,
                                     struct merak_error *err) MERAK_CHECKED;
+/* The graph as far as it is described, to be changed; NULL, and the model
+ * remembers why, if nothing may be any more. */
+struct merak_graph *merak_model_open_for(struct merak_model *model,
+                                         const char *what);
 /* Append the gradient nodes for graph->loss. */
 enum merak_status merak_graph_differentiate(struct merak_graph *graph,
                                             struct merak_error *err)

@@ -216,6 +216,8 @@ double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
 {
     struct merak_layout layout;
 
+    if (costs->graph->value[value]->frozen)
+        return 0;
     merak_code_layout(&costs->mesh, code, &layout);
     return 16 *
            merak_layout_words(&costs->mesh, &layout,

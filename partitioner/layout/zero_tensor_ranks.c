@@ -23,6 +23,8 @@ unsigned merak_sharded_flat_axes(const struct merak_sharded *sharded, int param)
     struct merak_box box;
     unsigned axes = 0;
 
+    if (sharded->graph->value[param]->frozen)
+        return 0; /* it has none */
     for (int a = 0; a < merak_sharded_tensor_axes(sharded); a++) {
         if (layout->at[a].kind == MERAK_REPLICATED)
             axes |= 1u << a;

@@ -19,10 +19,11 @@ bool merak_build_is_alike(const struct merak_build *b, int param, int axis)
     return (merak_sharded_flat_axes(b->sharded, param) >> axis & 1) != 0;
 }
 
-/* Is the optimizer's state of a parameter cut flat along an axis? */
+/* Is the optimizer's state of a parameter cut flat along an axis?  A frozen
+ * one has none. */
 static bool is_flat_along(const struct merak_build *b, int param, int axis)
 {
-    return b->prog->plan.zero1 &&
+    return !b->graph->value[param]->frozen && b->prog->plan.zero1 &&
            (axis == b->dp_axis || merak_build_is_alike(b, param, axis));
 }
 

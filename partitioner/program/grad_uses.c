@@ -196,7 +196,7 @@ static int sum_uses(struct merak_build *b, int param,
         } else {
             int slot[2] = {part_of(b, param, uses, u), sum};
 
-            merak_step_kernel(b, "grad_add", 1, 1, slot, false,
+            merak_step_kernel(b, "grad_add", 1, 1, slot, &merak_step_plain,
                               merak_build_name(b, "add d/%s", name));
         }
     }
@@ -241,8 +241,8 @@ static void finish_grad(struct merak_build *b, struct merak_uses *uses)
     int sum;
 
     uses->finished = true;
-    if (uses->n == 0) {
-        p->grad = -1; /* the loss does not depend on it */
+    if (uses->n == 0 || p->frozen) {
+        p->grad = -1; /* the loss does not depend on it, or it stays */
         return;
     }
     sum = sum_uses(b, p->value, uses);

@@ -32,10 +32,12 @@ struct merak_instr merak_step_instr(enum merak_instr_kind kind,
                                 .name = name};
 }
 
+const struct merak_attrs merak_step_plain;
+
 void merak_step_kernel(struct merak_build *b, const char *op, int n_in,
-                       int n_out, const int *slot, bool decay, const char *name)
+                       int n_out, const int *slot,
+                       const struct merak_attrs *attrs, const char *name)
 {
-    static const struct merak_attrs attrs[] = {{.i = {false}}, {.i = {true}}};
     struct merak_instr in =
         merak_step_instr(MERAK_INSTR_KERNEL, MERAK_QUEUE_COMPUTE, name);
 
@@ -47,7 +49,7 @@ void merak_step_kernel(struct merak_build *b, const char *op, int n_in,
                                        "no op '%s'; the step needs it", op));
         return;
     }
-    in.attrs = &attrs[decay];
+    in.attrs = attrs;
     in.n_in = (int8_t)n_in;
     in.n_out = (int8_t)n_out;
     memcpy(in.slot, slot, (size_t)(n_in + n_out) * sizeof(*slot));
@@ -155,7 +157,8 @@ static int sum_squares(struct merak_build *b)
         const struct merak_param_slots *p;
         int slot[2] = {empty, -1};
 
-        if (b->graph->value[v]->kind != MERAK_VALUE_PARAM)
+        if (b->graph->value[v]->kind != MERAK_VALUE_PARAM ||
+            b->graph->value[v]->frozen)
             continue;
         p = param_of(b, v);
         if (p != NULL && p->primary && p->grad >= 0)
@@ -163,7 +166,7 @@ static int sum_squares(struct merak_build *b)
         slot[1] = merak_build_alias(
             b, vector, (size_t)b->param_index[v] * sizeof(double), &one);
         merak_step_kernel(
-            b, "sumsq", 1, 1, slot, false,
+            b, "sumsq", 1, 1, slot, &merak_step_plain,
             merak_build_name(b, "sumsq d/%s", b->graph->value[v]->name));
     }
     return vector;
@@ -194,7 +197,7 @@ static void emit_norm(struct merak_build *b)
     merak_build_begin(b, b->prog->norm);
     slot[0] = vector;
     slot[1] = b->prog->norm;
-    merak_step_kernel(b, "clip", 1, 1, slot, false, "clip");
+    merak_step_kernel(b, "clip", 1, 1, slot, &merak_step_plain, "clip");
 }
 
 static bool is_f32(const struct merak_build *b,
@@ -203,13 +206,31 @@ static bool is_f32(const struct merak_build *b,
     return b->prog->slot[p->param].dtype == MERAK_F32;
 }
 
+/* One for all, but where the learning rate is scaled. */
+static const struct merak_attrs *adamw_attrs(struct merak_build *b,
+                                             const struct merak_param_slots *p)
+{
+    static const struct merak_attrs plain[] = {{.i = {false}}, {.i = {true}}};
+    struct merak_attrs *own;
+
+    if (p->lr_scale == 0)
+        return &plain[p->decay];
+    own = merak_build_alloc_kept(b, sizeof(*own));
+    if (own != NULL) {
+        own->i[0] = p->decay;
+        own->f[0] = (double)p->lr_scale;
+    }
+    return own;
+}
+
 static void update(struct merak_build *b, const struct merak_param_slots *p)
 {
     int part = is_f32(b, p) ? p->master : merak_build_own_part(b, p);
     int slot[6] = {p->grad, b->prog->norm, p->master, p->m, p->v, part};
+    const struct merak_attrs *attrs = adamw_attrs(b, p);
 
     if (b->rc == MERAK_OK)
-        merak_step_kernel(b, "adamw", 2, is_f32(b, p) ? 3 : 4, slot, p->decay,
+        merak_step_kernel(b, "adamw", 2, is_f32(b, p) ? 3 : 4, slot, attrs,
                           merak_build_name(b, "adamw %s", p->name));
 }
 

@@ -67,6 +67,10 @@ static void keep_state(struct merak_build *b, struct merak_param_slots *p)
 
     if (p->param < 0)
         return;
+    if (b->graph->value[p->value]->frozen) {
+        p->master = f32 ? p->param : -1;
+        return;
+    }
     p->master =
         f32 ? own_master(b, p)
             : keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_OPTIMIZER,
@@ -87,6 +91,8 @@ static void keep_final_grads(struct merak_build *b)
         struct merak_param_slots *p = &b->prog->param[i];
         struct merak_layout layout = merak_build_state_layout(b, p->value);
 
+        if (b->graph->value[p->value]->frozen)
+            continue;
         p->grad = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_GRAD,
                              merak_build_name(b, "d/%s", p->name));
     }
@@ -118,6 +124,8 @@ static void describe(struct merak_build *b, int v)
                                     .v = -1,
                                     .grad = -1,
                                     .decay = value->decay,
+                                    .frozen = value->frozen,
+                                    .lr_scale = value->lr_scale,
                                     .primary = merak_build_is_primary(b, v),
                                     .init = value->init};
 }
@@ -148,7 +156,9 @@ void merak_build_params(struct merak_build *b)
         b->param_slot[v] = -1;
         if (!is_param(b, v))
             continue;
-        b->param_index[v] = b->n_params++;
+        b->param_index[v] = -1;
+        if (!b->graph->value[v]->frozen)
+            b->param_index[v] = b->n_params++;
         if (b->flow[v].here)
             describe(b, v);
     }

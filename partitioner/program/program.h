@@ -118,11 +118,13 @@ struct merak_param_slots {
     struct merak_shape shape; /* global */
     int param;                /* slot: compute copy, the tensor-parallel box */
     int master;               /* slot f32: flat part if zero1; == param when the
-                                 parameter is f32 and not flat */
-    int m, v;                 /* slots f32, same part as master */
+                                 parameter is f32 and not flat; -1: frozen, and
+                                 not f32 */
+    int m, v;                 /* slots f32, same part as master; -1: frozen */
     int grad; /* slot f32: final, summed gradient, same part as master;
-                 times step.grad_scale it is the mean gradient */
-    bool decay;
+                 times step.grad_scale it is the mean gradient; -1: frozen */
+    bool decay, frozen;
+    float lr_scale; /* 0: 1 */
     bool primary; /* this rank counts it (norm, checkpoints): not a second
                      tied copy, first on every replicated axis */
     struct merak_init init;

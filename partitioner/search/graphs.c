@@ -170,6 +170,8 @@ static void add_value(const struct merak_value *value, bool used,
         state->whole += 4 * n;
     } else if (value->kind == MERAK_VALUE_PARAM && used) {
         state->whole += bytes * n;
+        if (value->frozen)
+            return;
         state->parted += (value->dtype == MERAK_F32 ? 8 : 12) * n;
         state->elements += n;
     }

@@ -36,6 +36,14 @@ enum { N_CHOICE_ROWS = sizeof(choice_rows) / sizeof(choice_rows[0]) };
 
 static const struct merak_option_table choices = {choice_rows, N_CHOICE_ROWS};
 
+static enum merak_status set_freeze(void *target, const char *text,
+                                    struct merak_error *err)
+{
+    struct plan_options *opt = target;
+
+    return merak_param_rules_add(&opt->rules, MERAK_FREEZE, text, err);
+}
+
 /* What only a search reads comes last. */
 static const struct merak_option rows[] = {
     CHOICE_ROWS,
@@ -83,6 +91,10 @@ static const struct merak_option rows[] = {
      .arg = "FILE"},
     {"json", MERAK_OPTION_FILE, AT(json),
      .about = "one JSON object, there or instead of the text"},
+    {"freeze", MERAK_OPTION_CALL,
+     .about = "parameters that are not trained, by names that match; may be "
+              "repeated",
+     .arg = "PATTERN", .set = set_freeze},
     {"program", MERAK_OPTION_YES, AT(program), .about = "as --print program"},
     {"print", MERAK_OPTION_TEXT, AT(print),
      .about = "phases of the plan, too: any of graph, layouts, blocks, "

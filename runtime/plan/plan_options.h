@@ -6,6 +6,7 @@
 #include "partitioner/device/cost_model.h"
 #include "partitioner/plan/choice.h"
 #include "runtime/plan/plan_run.h"
+#include "runtime/train/param_rules.h"
 
 struct plan_options {
     const struct merak_plan_program *own; /* its model, or NULL: */
@@ -22,6 +23,7 @@ struct plan_options {
     bool print_device;      /* and nothing else */
     struct merak_choices choice; /* as given; its lists are owned */
     struct merak_plan plan; /* of the choices, unless one is searched for */
+    struct merak_param_rules rules;
     double memory_bytes;           /* 0: not said */
     double unit_ms;                /* 0: times as the cost model says */
     struct merak_cost_model cost;

@@ -28,16 +28,19 @@ enum merak_status plan_model_open(const struct plan_options *opt,
     const struct merak_plan_program *own = opt->own;
     enum merak_status rc;
 
+    *model = (struct plan_model){.describe = merak_ruled_describe,
+                                 .arg = &model->ruled,
+                                 .ruled.rules = &opt->rules};
     if (own != NULL) {
-        *model = (struct plan_model){.source = own->name,
-                                     .name = plan_model_planner(own),
-                                     .describe = own->describe,
-                                     .arg = own->arg};
+        model->source = own->name;
+        model->name = plan_model_planner(own);
+        model->ruled.describe = own->describe;
+        model->ruled.arg = own->arg;
         return MERAK_OK;
     }
-    *model = (struct plan_model){.source = opt->model,
-                                 .describe = merak_hf_describe,
-                                 .arg = &model->config};
+    model->source = opt->model;
+    model->ruled.describe = merak_hf_describe;
+    model->ruled.arg = &model->config;
     rc = merak_hf_config_read(opt->model, (enum merak_hf_unknown)opt->unknown,
                               &model->config, err);
     if (rc != MERAK_OK)

@@ -7,12 +7,14 @@
 #include "io/hf_config.h"
 #include "merak/train.h"
 #include "runtime/plan/plan_options.h"
+#include "runtime/train/param_rules.h"
 
 struct plan_model {
     const char *source; /* as it was named: the file, or the program */
     const char *name;   /* for people */
     merak_describe_fn describe;
-    void *arg;
+    void *arg;                      /* .. which is: */
+    struct merak_ruled_model ruled; /* with what options say of parameters */
     size_t positions; /* tokens of a sequence, at most; 0: not known */
     size_t layers;    /* 0: not known */
     struct merak_hf_config config; /* what arg is, unless a program's own */

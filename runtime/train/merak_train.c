@@ -421,8 +421,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
                        void *arg, const char *model)
 {
     struct merak_trainer t = {.doing = "set-up",
-                              .describe = describe,
-                              .describe_arg = arg,
+                              .describe = merak_ruled_describe,
                               .model_path = model,
                               .cost = *merak_cost_default()};
     const struct merak_option_table *table = merak_train_options_table();
@@ -431,6 +430,8 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
     enum merak_status rc;
     int code;
 
+    t.ruled = (struct merak_ruled_model){describe, arg, &t.opt.rules};
+    t.describe_arg = &t.ruled;
     t.start_ns = merak_clock_ns();
     keep_heap();
     rc = merak_options_expand(&table, 1, &argc, &argv, &from_file, &err);

@@ -175,6 +175,7 @@ static void warn_of_changes(const struct merak_trainer *t,
                             const struct merak_ckpt *ckpt)
 {
     const struct merak_ckpt_state *state = merak_ckpt_state(ckpt);
+    char recipe[MERAK_RECIPE_BYTES];
     uint64_t seq = state->seq;
 
     if (seq == 0 && state->consumed_samples > 0)
@@ -190,6 +191,10 @@ static void warn_of_changes(const struct merak_trainer *t,
                    "--global-batch %" PRIu64 ": steps are of another size",
                    t->opt.global_batch, merak_ckpt_path(ckpt),
                    state->global_batch);
+    merak_train_recipe(&t->opt, recipe);
+    if (state->recipe[0] != '\0' && strcmp(state->recipe, recipe) != 0)
+        merak_warn("train", "%s, but %s was trained with %s", recipe,
+                   merak_ckpt_path(ckpt), state->recipe);
 }
 
 static void report_resume(const struct merak_trainer *t,

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/rng.h"
 #include "io/h5_built_in.h"
 
 #include <limits.h>
@@ -23,6 +24,32 @@
 /* The first of a group of the help. */
 #define GROUP_OF(first, last, heading) \
     MERAK_CHOICE_GROUP(run, first, last, AT(choice), heading)
+
+static enum merak_status set_rule(void *target, enum merak_param_rule_kind kind,
+                                  const char *text, struct merak_error *err)
+{
+    struct merak_train_options *o = target;
+
+    return merak_param_rules_add(&o->rules, kind, text, err);
+}
+
+static enum merak_status set_no_decay(void *target, const char *text,
+                                      struct merak_error *err)
+{
+    return set_rule(target, MERAK_NO_DECAY, text, err);
+}
+
+static enum merak_status set_lr_scale(void *target, const char *text,
+                                      struct merak_error *err)
+{
+    return set_rule(target, MERAK_LR_SCALE, text, err);
+}
+
+static enum merak_status set_freeze(void *target, const char *text,
+                                    struct merak_error *err)
+{
+    return set_rule(target, MERAK_FREEZE, text, err);
+}
 
 static const struct merak_option rows[] = {
     {"data", MERAK_OPTION_TEXT, AT(data),
@@ -51,7 +78,22 @@ static const struct merak_option rows[] = {
     {"warmup", MERAK_OPTION_COUNT, AT(warmup), .about = "warm-up steps (0)"},
     {"lr-schedule", MERAK_OPTION_WORD, AT(lr_shape),
      .about = "learning rate after warm-up (cosine)",
-     .words = "cosine|linear|constant"},
+     .words = "cosine|linear|constant|wsd"},
+    {"decay-share", MERAK_OPTION_REAL, AT(decay_share),
+     .about = "wsd: part of all steps, at their end, in which the learning "
+              "rate goes down (0.1)",
+     .most = 1, .positive = true},
+    {"no-decay", MERAK_OPTION_CALL,
+     .about = "no weight decay of parameters whose names match, as *.wte.*; "
+              "may be repeated",
+     .arg = "PATTERN", .set = set_no_decay},
+    {"lr-scale", MERAK_OPTION_CALL,
+     .about = "their learning rate times X; may be repeated, the last counts",
+     .arg = "PATTERN=X", .set = set_lr_scale},
+    {"freeze", MERAK_OPTION_CALL,
+     .about = "do not train them: no gradient, no optimizer state; may be "
+              "repeated",
+     .arg = "PATTERN", .set = set_freeze},
     {"beta1", MERAK_OPTION_FLOAT, AT(beta1), .about = "AdamW, below 1 (0.9)"},
     {"beta2", MERAK_OPTION_FLOAT, AT(beta2), .about = "AdamW, below 1 (0.95)"},
     {"eps", MERAK_OPTION_FLOAT, AT(eps), .about = "AdamW, above 0 (1e-8)",
@@ -156,6 +198,7 @@ static void set_defaults(struct merak_train_options *o)
     o->steps = 100;
     o->lr = 3e-4f;
     o->min_lr = -1.0f;
+    o->decay_share = 0.1;
     o->beta1 = 0.9f;
     o->beta2 = 0.95f;
     o->eps = 1e-8f;
@@ -271,8 +314,36 @@ float merak_learning_rate(const struct merak_train_options *opt, uint64_t step)
     if (opt->lr_shape == MERAK_LR_CONSTANT || opt->steps <= opt->warmup)
         return opt->lr;
     span = (double)(opt->steps - opt->warmup);
-    at = fmin(1.0, (double)(step - opt->warmup + 1) / span);
+    if (opt->lr_shape == MERAK_LR_WSD)
+        span =
+            fmin(span, fmax(1, round(opt->decay_share * (double)opt->steps)));
+    at = (double)step - ((double)opt->steps - span) + 1;
+    at = fmin(1.0, fmax(0.0, at / span));
     if (opt->lr_shape == MERAK_LR_COSINE)
         at = 0.5 - 0.5 * cos(M_PI * at);
     return (float)(opt->lr + (opt->min_lr - (double)opt->lr) * at);
+}
+
+void merak_train_recipe(const struct merak_train_options *opt,
+                        char text[MERAK_RECIPE_BYTES])
+{
+    static const char *const shape[] = {"cosine", "linear", "constant", "wsd"};
+    char all[MERAK_PARAM_RULES * (MERAK_PATTERN_BYTES + 48) + 256];
+    size_t n =
+        (size_t)snprintf(all, sizeof(all),
+                         "--lr %g --min-lr %g --warmup %llu "
+                         "--lr-schedule %s",
+                         (double)opt->lr, (double)opt->min_lr,
+                         (unsigned long long)opt->warmup, shape[opt->lr_shape]);
+
+    if (opt->lr_shape == MERAK_LR_WSD)
+        n += (size_t)snprintf(all + n, sizeof(all) - n, " --decay-share %g",
+                              opt->decay_share);
+    n += merak_param_rules_print(&opt->rules, all + n, sizeof(all) - n);
+    if (n < MERAK_RECIPE_BYTES)
+        memcpy(text, all, n + 1);
+    else
+        snprintf(text, MERAK_RECIPE_BYTES, "%.*s .. %016llx",
+                 MERAK_RECIPE_BYTES - 32, all,
+                 (unsigned long long)merak_rng_key(0, all));
 }

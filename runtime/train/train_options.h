@@ -4,8 +4,14 @@
 #define MERAK_RUNTIME_TRAIN_OPTIONS_H
 
 #include "partitioner/plan/choice.h"
+#include "runtime/train/param_rules.h"
 
-enum merak_lr_shape { MERAK_LR_COSINE, MERAK_LR_LINEAR, MERAK_LR_CONSTANT };
+enum merak_lr_shape {
+    MERAK_LR_COSINE,
+    MERAK_LR_LINEAR,
+    MERAK_LR_CONSTANT,
+    MERAK_LR_WSD
+};
 enum merak_resume { MERAK_RESUME_AUTO, MERAK_RESUME_MUST, MERAK_RESUME_NO };
 
 enum merak_ckpt_async_wish {
@@ -33,6 +39,8 @@ struct merak_train_options {
     float lr, min_lr, beta1, beta2, eps, weight_decay, clip;
     uint64_t warmup;
     enum merak_lr_shape lr_shape;
+    double decay_share; /* of the steps, at their end: WSD */
+    struct merak_param_rules rules;
     uint64_t seed;
     /* parallelism: what was said; degrees of 0 are from the environment or 1,
      * MERAK_OPTION_AUTO is the planner's choice */
@@ -84,7 +92,13 @@ const struct merak_option_table *merak_train_options_table(void);
 void merak_train_options_help(void);
 
 /* Learning rate of step `step` (0..): linear warm-up to lr over warmup
- * steps, then the shape down to min_lr at the last step. */
+ * steps, then the shape down to min_lr at the last step.  WSD stays at lr until
+ * the last decay_share of all steps, and goes down in a line. */
 float merak_learning_rate(const struct merak_train_options *opt, uint64_t step);
+/* What is told of learning rates and parameters, as options have it; of a very
+ * long text a part and a digest. */
+enum { MERAK_RECIPE_BYTES = 512 };
+void merak_train_recipe(const struct merak_train_options *opt,
+                        char text[MERAK_RECIPE_BYTES]);
 
 #endif

@@ -112,17 +112,38 @@ static void report_backend(const struct merak_trainer *t)
         merak_info("train", "backend %s: %s", t->backend->name, t->backend_why);
 }
 
+/* ", 1.2M frozen", or "". */
+static const char *frozen_text(const struct merak_trainer *t, char *text,
+                               size_t bytes)
+{
+    const struct merak_graph *graph = t->sharded->graph;
+    char count[16];
+    double n = 0;
+
+    for (int i = 0; i < graph->n_values; i++) {
+        if (graph->value[i]->kind == MERAK_VALUE_PARAM &&
+            graph->value[i]->frozen)
+            n += (double)merak_shape_count(&graph->value[i]->shape);
+    }
+    text[0] = '\0';
+    if (n > 0)
+        snprintf(text, bytes, ", %s frozen",
+                 human_count(n, count, sizeof(count)));
+    return text;
+}
+
 void merak_report_plan(const struct merak_trainer *t)
 {
-    char params[16], flops[16];
+    char params[16], flops[16], frozen[32];
     size_t n = merak_graph_param_count(t->sharded->graph);
 
     human_count((double)n, params, sizeof(params));
     human_count(merak_graph_flops(t->sharded->graph) *
                     (double)t->plan.microbatches * t->plan.dp,
                 flops, sizeof(flops));
-    merak_info("train", "%s parameters, %sFLOP a step, %s, backend %s", params,
-               flops, merak_dtype_name(t->opt.dtype), t->opt.backend);
+    merak_info("train", "%s parameters%s, %sFLOP a step, %s, backend %s",
+               params, frozen_text(t, frozen, sizeof(frozen)), flops,
+               merak_dtype_name(t->opt.dtype), t->opt.backend);
     report_backend(t);
     merak_info("train",
                "tp %d x pp %d x dp %d on %d node%s (placement: %s), schedule "

@@ -47,6 +47,7 @@ struct merak_trainer {
     struct merak_train_options opt;
     merak_describe_fn describe;
     void *describe_arg;
+    struct merak_ruled_model ruled; /* what it is */
     const char *model_path; /* whose config.json that describes, or NULL */
 
     struct merak_boot *boot;

@@ -108,7 +108,7 @@ static void clear_moments(struct merak_trainer *t,
 {
     const struct merak_slot *slot = t->program->slot;
 
-    if (t->accel != NULL)
+    if (t->accel != NULL || p->frozen)
         return;
     memset(merak_slot_host(t, t->program, p->m), 0, slot[p->m].bytes);
     memset(merak_slot_host(t, t->program, p->v), 0, slot[p->v].bytes);
@@ -127,7 +127,7 @@ enum merak_status merak_weights_init(struct merak_trainer *t,
         const struct merak_param_slots *p = &t->program->param[i];
 
         rc = fill_slot(t, p->param, p, buf, err);
-        if (rc == MERAK_OK && slot[p->param].dtype != MERAK_F32)
+        if (rc == MERAK_OK && slot[p->param].dtype != MERAK_F32 && !p->frozen)
             rc = fill_slot(t, p->master, p, buf, err);
         clear_moments(t, p);
     }
@@ -207,6 +207,44 @@ static enum merak_status read_slot(struct merak_trainer *t,
     return rc;
 }
 
+static enum merak_status clear_slot(struct merak_trainer *t, int slot,
+                                    float *buf, struct merak_error *err)
+{
+    size_t n = t->program->slot[slot].bytes, most = CHUNK * sizeof(*buf);
+    enum merak_status rc = MERAK_OK;
+
+    memset(buf, 0, n < most ? n : most);
+    for (size_t lo = 0; lo < n && rc == MERAK_OK; lo += most)
+        rc = merak_slot_write(t, t->program, slot, lo, buf,
+                              n - lo < most ? n - lo : most, err);
+    return rc;
+}
+
+/* A parameter that was frozen has none there: they start at 0. */
+static enum merak_status load_moments(struct merak_trainer *t,
+                                      const struct merak_weight_source *source,
+                                      const struct merak_param_slots *p,
+                                      float *buf, struct merak_error *err)
+{
+    enum merak_status rc;
+    char name[512];
+
+    snprintf(name, sizeof(name), "adam_m/%s", p->name);
+    if (merak_ckpt_has(source->ckpt, name)) {
+        rc = read_slot(t, source, p, p->m, "adam_m", buf, err);
+        return rc != MERAK_OK
+                   ? rc
+                   : read_slot(t, source, p, p->v, "adam_v", buf, err);
+    }
+    if (strstr(merak_ckpt_state(source->ckpt)->recipe, "--freeze ") == NULL)
+        return merak_fail(err, MERAK_ERR_MISMATCH,
+                          "checkpoint %s has no tensor %s, and nothing was "
+                          "frozen in its run",
+                          merak_ckpt_path(source->ckpt), name);
+    rc = clear_slot(t, p->m, buf, err);
+    return rc != MERAK_OK ? rc : clear_slot(t, p->v, buf, err);
+}
+
 /* The weight, and the master copy where there is one. */
 static enum merak_status load_weight(struct merak_trainer *t,
                                      const struct merak_weight_source *source,
@@ -215,7 +253,8 @@ static enum merak_status load_weight(struct merak_trainer *t,
 {
     enum merak_status rc = read_slot(t, source, p, p->param, "param", buf, err);
 
-    if (rc == MERAK_OK && t->program->slot[p->param].dtype != MERAK_F32)
+    if (rc == MERAK_OK && t->program->slot[p->param].dtype != MERAK_F32 &&
+        !p->frozen)
         rc = read_slot(t, source, p, p->master, "param", buf, err);
     return rc;
 }
@@ -227,11 +266,8 @@ static enum merak_status load_param(struct merak_trainer *t,
 {
     enum merak_status rc = load_weight(t, source, p, buf, err);
 
-    if (rc == MERAK_OK)
-        rc = read_slot(t, source, p, p->m, "adam_m", buf, err);
-    if (rc == MERAK_OK)
-        rc = read_slot(t, source, p, p->v, "adam_v", buf, err);
-    return rc;
+    return rc != MERAK_OK || p->frozen ? rc
+                                       : load_moments(t, source, p, buf, err);
 }
 
 enum merak_status merak_weights_take(struct merak_trainer *t,
@@ -346,6 +382,7 @@ static void fill_state(const struct merak_trainer *t,
     snprintf(state->dtype, sizeof(state->dtype), "%s",
              merak_dtype_name(t->opt.dtype));
     memcpy(state->init_from, t->init_from, sizeof(state->init_from));
+    merak_train_recipe(&t->opt, state->recipe);
     state->tp = t->plan.tp;
     state->pp = t->plan.pp;
     state->dp = t->plan.dp;
@@ -374,14 +411,50 @@ struct merak_pieces {
     struct merak_ckpt_piece *piece;
     char (*name)[512];
     int *slot;
+    float **own; /* of a frozen parameter that is no f32: its elements as f32;
+                    else NULL */
     int n;
 };
 
 static void free_pieces(struct merak_pieces *pieces)
 {
+    for (int i = 0; pieces->own != NULL && i < pieces->n; i++)
+        free(pieces->own[i]);
+    free(pieces->own);
     free(pieces->slot);
     free(pieces->name);
     free(pieces->piece);
+}
+
+/* A frozen parameter has but itself to give. */
+static enum merak_status add_piece(const struct merak_trainer *t,
+                                   const struct merak_param_slots *p,
+                                   const struct kind *kind,
+                                   struct merak_pieces *out,
+                                   struct merak_error *err)
+{
+    struct merak_ckpt_piece *piece = &out->piece[out->n];
+    int slot;
+
+    memcpy(&slot, (const char *)p + kind->slot, sizeof(slot));
+    if (slot < 0 && strcmp(kind->name, "param") == 0)
+        slot = p->param;
+    if (slot < 0)
+        return MERAK_OK;
+    snprintf(out->name[out->n], sizeof(*out->name), "%s/%s", kind->name,
+             p->name);
+    out->slot[out->n] = slot;
+    piece_of_slot(t, p, slot, out->name[out->n], piece);
+    if (t->program->slot[slot].dtype != MERAK_F32) {
+        size_t n = piece->flat_hi - piece->flat_lo;
+
+        out->own[out->n] = malloc((n + 1) * sizeof(float));
+        if (out->own[out->n] == NULL)
+            return merak_fail_nomem(err, n * sizeof(float));
+        piece->data = out->own[out->n];
+    }
+    out->n++;
+    return MERAK_OK;
 }
 
 /* The pieces this rank answers for: of its primary parameters. */
@@ -395,35 +468,56 @@ static enum merak_status collect(const struct merak_trainer *t,
     out->piece = calloc(max, sizeof(*out->piece));
     out->name = calloc(max, sizeof(*out->name));
     out->slot = calloc(max, sizeof(*out->slot));
-    if (out->piece == NULL || out->name == NULL || out->slot == NULL)
+    out->own = calloc(max, sizeof(*out->own));
+    if (out->piece == NULL || out->name == NULL || out->slot == NULL ||
+        out->own == NULL)
         return merak_fail_nomem(err, max * sizeof(*out->name));
     for (int i = 0; i < t->program->n_params; i++) {
         const struct merak_param_slots *p = &t->program->param[i];
+        enum merak_status rc = MERAK_OK;
 
-        for (int k = 0; p->primary && k < n_kinds; k++, out->n++) {
-            int slot;
-
-            memcpy(&slot, (const char *)p + kinds[k].slot, sizeof(slot));
-            snprintf(out->name[out->n], sizeof(*out->name), "%s/%s",
-                     kinds[k].name, p->name);
-            out->slot[out->n] = slot;
-            piece_of_slot(t, p, slot, out->name[out->n], &out->piece[out->n]);
-        }
+        for (int k = 0; p->primary && k < n_kinds && rc == MERAK_OK; k++)
+            rc = add_piece(t, p, &kinds[k], out, err);
+        if (rc != MERAK_OK)
+            return rc;
     }
     return MERAK_OK;
 }
 
-/* Bring an accelerator's pieces to the host, where their data is. */
+/* A slot of bf16 as f32: read into the second half, widened from the front. */
+static enum merak_status fetch_wide(struct merak_trainer *t, int slot,
+                                    float *out, struct merak_error *err)
+{
+    size_t n = slot_count(&t->program->slot[slot]);
+    char *from = (char *)(out + n) - n * sizeof(uint16_t);
+    enum merak_status rc = merak_slot_read(t, t->program, slot, 0, from,
+                                           n * sizeof(uint16_t), err);
+
+    for (size_t i = 0; rc == MERAK_OK && i < n; i++) {
+        uint16_t half;
+
+        memcpy(&half, from + i * sizeof(half), sizeof(half));
+        out[i] = merak_bf16_to_f32(half);
+    }
+    return rc;
+}
+
+/* Bring an accelerator's pieces to the host, where their data is, and others
+ * to f32. */
 static enum merak_status fetch(struct merak_trainer *t,
                                const struct merak_pieces *pieces,
                                struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
 
-    for (int i = 0; t->accel != NULL && i < pieces->n && rc == MERAK_OK; i++)
-        rc = merak_slot_read(t, t->program, pieces->slot[i], 0,
-                             pieces->piece[i].data,
-                             t->program->slot[pieces->slot[i]].bytes, err);
+    for (int i = 0; i < pieces->n && rc == MERAK_OK; i++) {
+        if (pieces->own[i] != NULL)
+            rc = fetch_wide(t, pieces->slot[i], pieces->own[i], err);
+        else if (t->accel != NULL)
+            rc = merak_slot_read(t, t->program, pieces->slot[i], 0,
+                                 pieces->piece[i].data,
+                                 t->program->slot[pieces->slot[i]].bytes, err);
+    }
     return rc;
 }
 

@@ -122,3 +122,30 @@ all_are_near() # RANKS
         done
     done
 }
+
+# What is frozen stays, saved and resumed on other layouts, and has no state;
+# then it is trained like the rest.
+@test "frozen parameters are what was planned, too, and stay" {
+    local dir=$RUNS/frozen small=$TESTS/vectors/parity/gpt2-tied.json
+    local free=(--ckpt "$dir" --keep 0 --freeze 'h.0.*' --freeze 'w?e.weight')
+
+    train "$small" 32 1 1 1 1 --steps 2 "${free[@]}"
+    grep -q ' frozen, ' "$RUNS/out"
+    memory_of 0
+    train "$small" 32 1 1 2 2 --steps 4 "${free[@]}"
+    for rank in 0 1 2 3; do
+        memory_of $rank
+    done
+    [ "$(grep -c 'was trained with' "$RUNS/out")" -eq 0 ]
+    merak ckpt verify "$dir"
+    for param in h.0.mlp.c_fc.weight wte.weight; do
+        [ "$(merak ckpt show "$dir/step-00000002" "param/$param")" = \
+            "$(merak ckpt show "$dir/step-00000004" "param/$param")" ]
+        run merak ckpt show "$dir/step-00000004" "adam_m/$param"
+        [ "$status" -eq 66 ]
+    done
+    train "$small" 32 1 2 1 1 --steps 6 --ckpt "$dir" --dtype bf16
+    grep -q 'was trained with .*--freeze h.0.\*' "$RUNS/out"
+    [ "$(merak ckpt show "$dir/step-00000006" param/wte.weight)" != \
+        "$(merak ckpt show "$dir/step-00000004" param/wte.weight)" ]
+}

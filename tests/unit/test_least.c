@@ -15,6 +15,7 @@
 #include "partitioner/search/finalist.h"
 #include "partitioner/search/need.h"
 #include "partitioner/search/search_impl.h"
+#include "runtime/train/param_rules.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -199,6 +200,8 @@ static void longer_parts_take_no_less(void **state)
 
 struct instance {
     struct merak_hf_config config;
+    struct merak_param_rules rules;
+    struct merak_ruled_model ruled;
     struct merak_device device;
     struct merak_search_input in;
     struct merak_plan plan;
@@ -226,9 +229,17 @@ static void draw_instance(struct instance *it, int seed)
     it->config = gpt2_config((size_t)p->pp + (size_t)draw(5),
                              (size_t)64 << draw(4), 4, (size_t)64 << draw(7));
     it->config.tied = draw(2) == 0;
+    it->rules.n = 0;
+    if (draw(3) == 0)
+        assert_int_equal(
+            merak_param_rules_add(&it->rules, MERAK_FREEZE,
+                                  draw(2) == 0 ? "h.0.*" : "*.weight", NULL),
+            MERAK_OK);
+    it->ruled =
+        (struct merak_ruled_model){merak_hf_describe, &it->config, &it->rules};
     it->in = (struct merak_search_input){
-        .describe = merak_hf_describe,
-        .arg = &it->config,
+        .describe = merak_ruled_describe,
+        .arg = &it->ruled,
         .seq = (size_t)16 << draw(5),
         .dtype = p->dtype,
         .global_batch = (size_t)(p->microbatches * p->dp) * p->micro_batch,

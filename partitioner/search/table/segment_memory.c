@@ -303,13 +303,17 @@ static void count_param(struct merak_walker *w, int seg,
                  .elements = (double)merak_shape_count(&v->shape),
                  .n = 1}};
 
-    if (v->dtype == MERAK_F32)
-        share.hold.f32_elems = count;
-    else
-        share.hold.bf16_elems = count;
-    count_alike(w, v, &share.hold);
-    if (count > s->largest)
-        s->largest = count;
+    if (v->frozen) {
+        share.hold.n = 0; /* it is there, and nothing is done with it */
+    } else {
+        if (v->dtype == MERAK_F32)
+            share.hold.f32_elems = count;
+        else
+            share.hold.bf16_elems = count;
+        count_alike(w, v, &share.hold);
+        if (count > s->largest)
+            s->largest = count;
+    }
     count_use(w, v->id, &share, 0);
 }
 
@@ -363,9 +367,11 @@ static void count_grad(struct merak_walker *w, int seg,
         if ((axes >> a & 1) != 0 && from->at[a].kind == MERAK_PARTIAL_SUM)
             to.at[a] = from->at[a];
     }
+    s->hold.grad_bytes += w->bytes[v->id];
+    if (w->graph->value[v->of]->frozen)
+        return;
     n = merak_layout_path(&w->sharded->mesh, &v->shape, from, &to, NULL, hop,
                           NULL);
-    s->hold.grad_bytes += w->bytes[v->id];
     for (int h = 0; h < n; h++)
         s->hold.convert_s +=
             exchange_s(w, hop[h].kind, hop[h].words, hop[h].axis);
@@ -400,7 +406,7 @@ static void count_kept(struct merak_walker *w)
             w->seen[keep][v] = -1;
         if (w->graph->value[v]->kind != MERAK_VALUE_PARAM)
             continue;
-        t->n_params++;
+        t->n_params += !w->graph->value[v]->frozen;
         t->n_elements += (double)merak_shape_count(&w->graph->value[v]->shape);
     }
     for (int i = 0; i < w->graph->n_nodes; i++)

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/train/param_rules.h - --freeze, --no-decay, --lr-scale: what options
+ * say of parameters by their names */
+#ifndef MERAK_RUNTIME_TRAIN_PARAM_RULES_H
+#define MERAK_RUNTIME_TRAIN_PARAM_RULES_H
+
+#include "merak/model.h"
+#include "merak/train.h"
+
+enum merak_param_rule_kind { MERAK_FREEZE, MERAK_NO_DECAY, MERAK_LR_SCALE };
+
+enum { MERAK_PARAM_RULES = 64, MERAK_PATTERN_BYTES = 200 };
+
+struct merak_param_rules {
+    int n;
+    struct merak_param_rule {
+        enum merak_param_rule_kind kind;
+        char pattern[MERAK_PATTERN_BYTES];
+        float x; /* LR_SCALE */
+    } rule[MERAK_PARAM_RULES];
+};
+
+/* One more, as its option has it: "PATTERN", or "PATTERN=X" of a scale.
+ * MERAK_ERR_CONFIG names the option. */
+enum merak_status merak_param_rules_add(struct merak_param_rules *rules,
+                                        enum merak_param_rule_kind kind,
+                                        const char *text,
+                                        struct merak_error *err) MERAK_CHECKED;
+/* As options again, " --freeze wte.*" each, as much as there is room for;
+ * returns the bytes of all. */
+size_t merak_param_rules_print(const struct merak_param_rules *rules,
+                               char *text, size_t bytes);
+
+/* A model and what is said of its parameters. */
+struct merak_ruled_model {
+    merak_describe_fn describe;
+    void *arg;
+    const struct merak_param_rules *rules;
+};
+/* A merak_describe_fn: arg is a struct merak_ruled_model. */
+void merak_ruled_describe(struct merak_model *m, void *arg);
+
+#endif
