@@ -6,6 +6,7 @@
 #include "runtime/plan/draw.h"
 
 #include "base/error.h"
+#include "base/size.h"
 #include "kernels/kernels.h"
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/simulate/simulate.h"
@@ -16,10 +17,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is given, but for degrees that are said to be auto. */
-static struct merak_choices pins_of(const struct merak_choices *choice)
+static void pin_no(struct merak_choices *pin, enum merak_choice_id id)
+{
+    if (pin->given[id])
+        return;
+    merak_choice_set(&merak_choice[id], pin, 0);
+    pin->given[id] = true;
+}
+
+/* What is given, but for degrees that are said to be auto; and none of what no
+ * other trainer has, in a plan for one. */
+static struct merak_choices pins_of(const struct merak_choices *choice,
+                                    bool for_others)
 {
     struct merak_choices pin = *choice;
+
+    if (for_others) {
+        pin_no(&pin, MERAK_CHOICE_TP_BATCH);
+        pin_no(&pin, MERAK_CHOICE_SUB_PIPELINE);
+    }
 
     pin.tp = pin.tp > 0 ? pin.tp : 0;
     pin.pp = pin.pp > 0 ? pin.pp : 0;
@@ -71,7 +87,7 @@ static enum merak_status fill_input(struct plan_auto *plan,
         .memory_bytes = opt->plan.memory_bytes,
         .threads = 1,
         .device = &plan->device,
-        .pin = pins_of(&opt->choice)};
+        .pin = pins_of(&opt->choice, opt->emit != PLAN_EMIT_NONE)};
     return fill_scratch(plan, err);
 }
 
@@ -164,7 +180,9 @@ static enum merak_status print_phases(const struct plan_auto *plan,
     return rc;
 }
 
-enum merak_status merak_plan_auto(const struct plan_options *opt,
+/* --- one machine ---------------------------------------------------------- */
+
+static enum merak_status plan_one(const struct plan_options *opt,
                                   struct merak_error *err)
 {
     struct plan_auto plan = {.opt = opt};
@@ -185,11 +203,138 @@ enum merak_status merak_plan_auto(const struct plan_options *opt,
         rc = plan_report_save(&plan, result, err);
     if (rc == MERAK_OK && (opt->svg != NULL || opt->html != NULL))
         rc = draw(&plan, result, err);
-    if (rc == MERAK_OK && plan_options_has_text(opt))
+    if (rc == MERAK_OK && plan_options_has_text(opt)) {
         plan_report_print(&plan, result);
+        plan_cost_print(&opt->run,
+                        (double)plan.in.global_batch * (double)plan.in.seq /
+                            result->choice[0].step_s,
+                        plan.in.nodes * plan.in.ranks_per_node, stdout);
+    }
+    if (rc == MERAK_OK)
+        plan_emit((enum plan_emit)opt->emit,
+                  &(struct plan_emitted){&result->choice[0].plan, plan.in.seq,
+                                         plan.in.global_batch,
+                                         plan_model_config(&plan.model)},
+                  stdout, stderr);
     if (rc == MERAK_OK && plan_options_has_text(opt) && opt->phases != 0)
         rc = print_phases(&plan, result, err);
     merak_search_destroy(result);
     merak_device_fini(&plan.device);
     return rc;
+}
+
+/* --- several machines ----------------------------------------------------- */
+
+struct machine_row {
+    int nodes, ranks;
+    struct merak_plan plan; /* its lists are gone */
+    double step_s, tokens_per_s;
+};
+
+/* The best plan for so many nodes; MERAK_ERR_CONFIG: there is none. */
+static enum merak_status rate_machine(const struct plan_options *opt, int nodes,
+                                      struct merak_progress *progress,
+                                      struct machine_row *row,
+                                      struct merak_error *err)
+{
+    struct plan_options one = *opt;
+    struct plan_auto plan = {.opt = &one};
+    struct merak_search_result *result = NULL;
+    enum merak_status rc;
+
+    one.nodes = nodes;
+    rc = fill_input(&plan, err);
+    plan.in.progress = progress;
+    if (rc == MERAK_OK)
+        rc = merak_search(&plan.in, &result, err);
+    if (rc == MERAK_OK) {
+        row->nodes = nodes;
+        row->ranks = nodes * plan.in.ranks_per_node;
+        row->plan = result->choice[0].plan;
+        row->step_s = result->choice[0].step_s;
+        row->tokens_per_s =
+            (double)plan.in.global_batch * (double)plan.in.seq / row->step_s;
+    }
+    merak_search_destroy(result);
+    merak_device_fini(&plan.device);
+    return rc;
+}
+
+static void print_machine(const struct machine_row *row,
+                          const struct machine_row *first,
+                          const struct plan_cost *run)
+{
+    double hours = run->tokens / row->tokens_per_s / 3600;
+    char step[MERAK_SECONDS_TEXT], plan[64], amount[PLAN_AMOUNT_TEXT];
+
+    snprintf(plan, sizeof(plan), "%d x %d x %d, %zu, %s", row->plan.tp,
+             row->plan.pp, row->plan.dp, row->plan.micro_batch,
+             row->plan.schedule);
+    printf("%6d %6d  %-32s %9s %12.4g %9.0f%%", row->nodes, row->ranks, plan,
+           merak_seconds_text(row->step_s, step), row->tokens_per_s,
+           100 * row->tokens_per_s / first->tokens_per_s * first->nodes /
+               row->nodes);
+    if (run->tokens > 0)
+        printf(" %9.4g %11s", hours / 24,
+               plan_amount_text(hours * row->ranks, amount));
+    if (run->tokens > 0 && run->price > 0)
+        printf(" %11s",
+               plan_amount_text(hours * row->ranks * run->price, amount));
+    putchar('\n');
+}
+
+static void print_machines(const struct plan_options *opt,
+                           const struct machine_row *row, int n)
+{
+    double rate[PLAN_MOST_NODES];
+    int nodes[PLAN_MOST_NODES], knee;
+
+    printf("%6s %6s  %-32s %9s %12s %10s", "nodes", "ranks",
+           "tp x pp x dp, micro-batch", "step", "tokens/s", "efficiency");
+    if (opt->run.tokens > 0)
+        printf(" %9s %11s", "days", "GPU-hours");
+    if (opt->run.tokens > 0 && opt->run.price > 0)
+        printf(" %11s", "cost");
+    putchar('\n');
+    for (int i = 0; i < n; i++) {
+        print_machine(&row[i], &row[0], &opt->run);
+        nodes[i] = row[i].nodes;
+        rate[i] = row[i].tokens_per_s;
+    }
+    knee = plan_knee(nodes, rate, n);
+    if (knee < n - 1)
+        printf("knee: %d nodes; beyond it a further node brings less than half "
+               "of what one of the first did\n",
+               nodes[knee]);
+}
+
+/* What does not fit the model on few nodes may on more. */
+static enum merak_status tabulate(const struct plan_options *opt,
+                                  struct merak_error *err)
+{
+    struct machine_row row[PLAN_MOST_NODES];
+    struct merak_progress progress;
+    enum merak_status rc = MERAK_OK;
+    int n = 0;
+
+    merak_progress_init(&progress, stderr, "plan", "plans", 0);
+    for (int i = 0; i < opt->n_node_list; i++) {
+        rc = rate_machine(opt, opt->node_list[i], &progress, &row[n], err);
+        merak_progress_clear(&progress);
+        n += rc == MERAK_OK;
+        if (rc != MERAK_OK && rc != MERAK_ERR_CONFIG)
+            return rc;
+        if (rc != MERAK_OK)
+            fprintf(stderr, "%d nodes: %s\n", opt->node_list[i], err->text);
+    }
+    if (n == 0)
+        return rc;
+    print_machines(opt, row, n);
+    return MERAK_OK;
+}
+
+enum merak_status merak_plan_auto(const struct plan_options *opt,
+                                  struct merak_error *err)
+{
+    return opt->n_node_list > 1 ? tabulate(opt, err) : plan_one(opt, err);
 }

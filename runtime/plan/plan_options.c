@@ -44,6 +44,58 @@ static enum merak_status set_freeze(void *target, const char *text,
     return merak_param_rules_add(&opt->rules, MERAK_FREEZE, text, err);
 }
 
+/* "4,8,16", ascending. */
+static enum merak_status set_nodes(void *target, const char *text,
+                                   struct merak_error *err)
+{
+    struct plan_options *opt = target;
+    const char *at = text;
+    int n = 0, last = 0;
+
+    for (;;) {
+        char *end;
+        long value = strtol(at, &end, 10);
+
+        if (*at < '0' || *at > '9' || value <= last || value > 65535 ||
+            n == PLAN_MOST_NODES || (*end != '\0' && *end != ','))
+            return merak_fail(err, MERAK_ERR_CONFIG,
+                              "--nodes: expected an integer 1..65535, got "
+                              "\"%.60s\"; several, up to %d, are ascending, "
+                              "with commas between",
+                              text, PLAN_MOST_NODES);
+        opt->node_list[n++] = last = (int)value;
+        if (*end == '\0')
+            break;
+        at = end + 1;
+    }
+    opt->n_node_list = n;
+    opt->nodes = opt->node_list[0];
+    return MERAK_OK;
+}
+
+/* "1T", "300G", "2.5e12" */
+static enum merak_status set_tokens(void *target, const char *text,
+                                    struct merak_error *err)
+{
+    static const char unit[] = "kMGT";
+    struct plan_options *opt = target;
+    char *end;
+    double value = strtod(text, &end);
+    const char *at =
+        *end != '\0' ? strchr(unit, *end == 'B' ? 'G' : *end) : NULL;
+
+    for (const char *u = unit; at != NULL && u <= at; u++)
+        value *= 1e3;
+    if (end == text || (*end != '\0' && (at == NULL || end[1] != '\0')) ||
+        !(value >= 1 && value <= 1e18))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--tokens: expected a number, with k, M, G (or B) or "
+                          "T behind it, as 1T; got \"%.60s\"",
+                          text);
+    opt->run.tokens = value;
+    return MERAK_OK;
+}
+
 /* What only a search reads comes last. */
 static const struct merak_option rows[] = {
     CHOICE_ROWS,
@@ -95,6 +147,16 @@ static const struct merak_option rows[] = {
      .about = "parameters that are not trained, by names that match; may be "
               "repeated",
      .arg = "PATTERN", .set = set_freeze},
+    {"emit", MERAK_OPTION_WORD, AT(emit),
+     .about = "instead of the text the plan as another trainer's flags or "
+              "file; what that has no words for goes to standard error",
+     .words = "none|megatron|torchtitan|deepspeed"},
+    {"tokens", MERAK_OPTION_CALL, 0,
+     .about = "days and GPU-hours of a run over so many, as 1T or 300G",
+     .arg = "N", .set = set_tokens},
+    {"price", MERAK_OPTION_REAL, AT(run.price),
+     .about = "of a rank's device an hour: the run's cost, too",
+     .positive = true},
     {"program", MERAK_OPTION_YES, AT(program), .about = "as --print program"},
     {"print", MERAK_OPTION_TEXT, AT(print),
      .about = "phases of the plan, too: any of graph, layouts, blocks, "
@@ -103,8 +165,10 @@ static const struct merak_option rows[] = {
     {"device", MERAK_OPTION_TEXT, AT(device),
      .about = "a100, h100, h200, rtx3090, cpu, or a device file",
      .arg = "NAME"},
-    {"nodes", MERAK_OPTION_INT, AT(nodes), .about = "of the machine (1)",
-     DEGREE, GIVEN(nodes)},
+    {"nodes", MERAK_OPTION_CALL, 0,
+     .about = "of the machine (1); several, 4,8,16: one table of the best "
+              "plans",
+     GIVEN(nodes), .arg = "N", .set = set_nodes},
     {"ranks-per-node", MERAK_OPTION_INT, AT(ranks_per_node),
      .about = "(the device's)", DEGREE},
     {"gpus-per-node", MERAK_OPTION_INT, AT(ranks_per_node), .about = "the same",
@@ -216,9 +280,24 @@ static enum merak_status take_lists(struct plan_options *opt,
     return rc;
 }
 
+/* A table has no room for one plan's pictures and files. */
+static enum merak_status check_table(const struct plan_options *opt,
+                                     struct merak_error *err)
+{
+    if (opt->n_node_list < 2 ||
+        (opt->json == NULL && opt->svg == NULL && opt->html == NULL &&
+         opt->phases == 0 && opt->emit == PLAN_EMIT_NONE))
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--nodes with several counts prints a table: give one "
+                      "for --json, --svg, --html, --print and --emit");
+}
+
 static enum merak_status check_search(const struct plan_options *opt,
                                       struct merak_error *err)
 {
+    if (check_table(opt, err) != MERAK_OK)
+        return err->status;
     if (opt->device == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --device: a100, h100, h200, rtx3090, cpu, or "
@@ -284,6 +363,9 @@ static enum merak_status check(struct plan_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "no model: give --model DIR, a Hugging Face folder "
                           "or its config.json");
+    if (opt->run.price > 0 && opt->run.tokens <= 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--price is of a run: give --tokens, too");
     if (opt->program)
         opt->phases = MERAK_PHASES_PROGRAM;
     if (opt->print != NULL &&
@@ -335,7 +417,7 @@ static bool is_output(const char *path)
 bool plan_options_has_text(const struct plan_options *opt)
 {
     return !is_output(opt->json) && !is_output(opt->svg) &&
-           !is_output(opt->html);
+           !is_output(opt->html) && opt->emit == PLAN_EMIT_NONE;
 }
 
 /* --- help ----------------------------------------------------------------- */

@@ -5,8 +5,12 @@
 
 #include "partitioner/device/cost_model.h"
 #include "partitioner/plan/choice.h"
+#include "runtime/plan/plan_emit.h"
 #include "runtime/plan/plan_run.h"
 #include "runtime/train/param_rules.h"
+
+/* Machines of a table. */
+enum { PLAN_MOST_NODES = 16 };
 
 struct plan_options {
     const struct merak_plan_program *own; /* its model, or NULL: */
@@ -17,10 +21,13 @@ struct plan_options {
     const char *device, *what_if;
     size_t seq, global_batch; /* 0: not said */
     int nodes, ranks_per_node;
-    const char *print; /* --print */
-    unsigned phases;   /* what it and --program ask for */
+    int node_list[PLAN_MOST_NODES], n_node_list; /* --nodes 4,8: all of them */
+    int emit;                                    /* enum plan_emit */
+    struct plan_cost run;                        /* --tokens, --price */
+    const char *print;                           /* --print */
+    unsigned phases; /* what it and --program ask for */
     bool program, help;
-    bool print_device;      /* and nothing else */
+    bool print_device;           /* and nothing else */
     struct merak_choices choice; /* as given; its lists are owned */
     struct merak_plan plan; /* of the choices, unless one is searched for */
     struct merak_param_rules rules;

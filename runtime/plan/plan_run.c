@@ -324,7 +324,16 @@ static enum merak_status print_report(const struct report *r,
         print_stages(r);
         print_memory(r);
         print_prediction(r);
+        plan_cost_print(&r->opt->run, tokens_per_step(r) / r->timeline->step_s,
+                        r->planned->plan.tp * r->planned->plan.pp *
+                            r->planned->plan.dp,
+                        stdout);
     }
+    plan_emit((enum plan_emit)r->opt->emit,
+              &(struct plan_emitted){&r->planned->plan, r->opt->seq,
+                                     r->opt->global_batch,
+                                     plan_model_config(r->model)},
+              stdout, stderr);
     if (rc == MERAK_OK)
         rc = print_pictures(r, err);
     if (rc == MERAK_OK && plan_options_has_text(r->opt))

@@ -53,6 +53,11 @@ enum merak_status plan_model_open(const struct plan_options *opt,
     return MERAK_OK;
 }
 
+const struct merak_hf_config *plan_model_config(const struct plan_model *model)
+{
+    return model->arg == &model->config ? &model->config : NULL;
+}
+
 size_t plan_model_seq(const struct plan_model *model,
                       const struct plan_options *opt)
 {

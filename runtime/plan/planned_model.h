@@ -26,6 +26,8 @@ const char *plan_model_planner(const struct merak_plan_program *own);
 enum merak_status plan_model_open(const struct plan_options *opt,
                                   struct plan_model *model,
                                   struct merak_error *err) MERAK_CHECKED;
+/* Its config.json's; NULL of a program's own model. */
+const struct merak_hf_config *plan_model_config(const struct plan_model *model);
 /* Tokens of a sequence, as the options or the model say. */
 size_t plan_model_seq(const struct plan_model *model,
                       const struct plan_options *opt);

@@ -46,7 +46,7 @@ refuses()
     fi
 }
 
-echo 1..67
+echo 1..74
 
 # A device that is none is said before what else such a plan needs, and fields
 # of a model that nothing is known of are named.
@@ -78,6 +78,24 @@ has "the same request has the same plan" "$tmp/again.json" '"merak_plan": 2'
     --what-if=tp=2,pp=2,micro-batch=2,schedule=gpipe >"$tmp/out" 2>&1
 has "what is fixed is kept" "$tmp/out" "tp 2, pp 2, dp 1" \
     "gpipe, 4 micro-batches of 2" "fp32"
+
+# Several machines; other trainers; what a run costs.
+"$merak" plan --model "$model" --device h100 --nodes 1,2 --global-batch 32 \
+    --seq 16 --tokens 1T --price 2.5 >"$tmp/out" 2>&1
+has "several machines make a table" "$tmp/out" " nodes  ranks" "     1      8" \
+    "     2     16" "100%" "GPU-hours        cost"
+"$merak" plan --model "$model" --device h100 --global-batch 32 --seq 16 \
+    --emit megatron >"$tmp/out" 2>"$tmp/err"
+has "a plan for Megatron is its flags" "$tmp/out" "--global-batch-size 32" \
+    "--seq-length 16" "--tensor-model-parallel-size"
+"$merak" plan --model "$model" --seq 16 --tp 2 --pp 2 --tokens 1G \
+    --emit deepspeed >"$tmp/out" 2>"$tmp/err"
+has "what the other has no words for is told" "$tmp/err" "num_pp=2, num_mp=2"
+refuses 'got "4,2"; several, up to 16, are ascending' --nodes 4,2
+refuses "--tokens: expected a number" --tokens 1x
+refuses "--price is of a run: give --tokens" --price 2
+refuses "prints a table: give one for --json" --nodes 1,2 --device h100 \
+    --global-batch 8 --json x.json
 
 "$merak" plan --model "$model" --device=cpu --ranks-per-node=4 \
     --global-batch=8 --seq=16 --json "$tmp/pins.json" \

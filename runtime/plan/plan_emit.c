@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_emit.c - a plan in the words of Megatron-LM, torchtitan and DeepSpeed
+ *
+ * Only what the other has the same thing for is said in its words.  What it
+ * does otherwise, or not at all, is named: a run of it is then not the one that
+ * was planned.
+ */
+#include "config.h"
+
+#include "runtime/plan/plan_emit.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void note(FILE *notes, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void note(FILE *notes, const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("merak plan: not said: ", notes);
+    va_start(ap, fmt);
+    vfprintf(notes, fmt, ap);
+    va_end(ap);
+    fputc('\n', notes);
+}
+
+static bool is_schedule(const struct merak_plan *p, const char *name)
+{
+    return strcmp(p->schedule, name) == 0;
+}
+
+/* Sequences of a micro-batch, as others count them. */
+static size_t micro_batch(const struct merak_plan *p)
+{
+    return p->micro_batch * (p->sub_pipeline ? 2 : 1);
+}
+
+/* What none of them has. */
+static void note_own(const struct merak_plan *p, FILE *notes)
+{
+    if (p->tp_batch_percent > 0)
+        note(notes,
+             "the last %d %% of the model share out samples over tensor ranks",
+             p->tp_batch_percent);
+    if (p->sub_pipeline)
+        note(notes, "micro-batches in two halves, exchanges of one behind the "
+                    "other");
+    if (p->cut != NULL)
+        note(notes, "the stages are not of equal layers (--cut of the plan)");
+    if (p->drop != NULL)
+        note(notes, "stages recompute different parts; here all do alike");
+}
+
+/* --- Megatron-LM ---------------------------------------------------------- */
+
+static void megatron_model(const struct merak_hf_config *c, FILE *out)
+{
+    fprintf(out,
+            "--num-layers %zu\n--hidden-size %zu\n--ffn-hidden-size %zu\n"
+            "--num-attention-heads %zu\n--max-position-embeddings %zu\n"
+            "--vocab-size %zu\n",
+            c->layers, c->hidden, c->ffn, c->heads, c->positions, c->vocab);
+    if (c->kv_heads != c->heads)
+        fprintf(out, "--group-query-attention\n--num-query-groups %zu\n",
+                c->kv_heads);
+    if (c->head_dim * c->heads != c->hidden)
+        fprintf(out, "--kv-channels %zu\n", c->head_dim);
+    if (c->family != MERAK_GPT2)
+        fprintf(out,
+                "--swiglu\n--normalization RMSNorm\n"
+                "--position-embedding-type rope\n--rotary-base %.0f\n"
+                "--disable-bias-linear\n",
+                (double)c->rope_theta);
+    if (!c->tied)
+        fputs("--untie-embeddings-and-output-weights\n", out);
+    if (c->qkv_bias)
+        fputs("--add-qkv-bias\n", out);
+    if (c->qk_norm)
+        fputs("--qk-layernorm\n", out);
+}
+
+static void megatron_recompute(const struct merak_plan *p, FILE *out)
+{
+    if (p->recompute == MERAK_RECOMPUTE_SELECTIVE)
+        fputs("--recompute-granularity selective\n", out);
+    else if (p->recompute != MERAK_RECOMPUTE_NONE || p->drop != NULL)
+        fputs("--recompute-granularity full\n--recompute-method uniform\n"
+              "--recompute-num-layers 1\n",
+              out);
+}
+
+static void emit_megatron(const struct plan_emitted *e, FILE *out, FILE *notes)
+{
+    const struct merak_plan *p = e->plan;
+
+    fprintf(out,
+            "--tensor-model-parallel-size %d\n"
+            "--pipeline-model-parallel-size %d\n--micro-batch-size %zu\n"
+            "--global-batch-size %zu\n--seq-length %zu\n",
+            p->tp, p->pp, micro_batch(p), e->global_batch, e->seq);
+    if (merak_plan_chunks(p) > 1)
+        fprintf(out, "--num-virtual-stages-per-pipeline-rank %d\n",
+                merak_plan_chunks(p));
+    if (p->tp > 1 && p->sp != MERAK_SP_OFF)
+        fputs("--sequence-parallel\n", out);
+    if (p->zero1 && p->dp > 1)
+        fputs("--use-distributed-optimizer\n", out);
+    if (p->order_tp_pp_dp)
+        fputs("--use-tp-pp-dp-mapping\n", out);
+    if (p->dtype == MERAK_BF16)
+        fputs("--bf16\n", out);
+    megatron_recompute(p, out);
+    if (e->config != NULL)
+        megatron_model(e->config, out);
+    if (p->pp > 1 && !is_schedule(p, "1f1b") && !is_schedule(p, "interleaved"))
+        note(notes,
+             "schedule %s; Megatron-LM runs 1f1b, or interleaved with "
+             "virtual stages",
+             p->schedule);
+    if (e->config != NULL && (e->config->post_norm || e->config->four_norms ||
+                              e->config->geglu || e->config->embd_scaled ||
+                              e->config->norm_plus_1 || e->config->window > 0))
+        note(notes, "the model's norms, activation or windows, which are not "
+                    "those of Llama");
+    if (e->config == NULL)
+        note(notes, "the model, which is a program's own");
+    note_own(p, notes);
+}
+
+/* --- torchtitan ----------------------------------------------------------- */
+
+static const char *titan_schedule(const struct merak_plan *p)
+{
+    static const char *const name[][2] = {{"1f1b", "1F1B"},
+                                          {"gpipe", "GPipe"},
+                                          {"interleaved", "Interleaved1F1B"},
+                                          {"zb-v", "ZBVZeroBubble"}};
+
+    for (size_t i = 0; i < sizeof(name) / sizeof(name[0]); i++) {
+        if (is_schedule(p, name[i][0]))
+            return name[i][1];
+    }
+    return NULL;
+}
+
+static void emit_torchtitan(const struct plan_emitted *e, FILE *out,
+                            FILE *notes)
+{
+    const struct merak_plan *p = e->plan;
+    const char *schedule = titan_schedule(p);
+    bool full = p->recompute != MERAK_RECOMPUTE_NONE || p->drop != NULL;
+
+    fprintf(out,
+            "[training]\nseq_len = %zu\nlocal_batch_size = %zu\n"
+            "global_batch_size = %zu\nmixed_precision_param = \"%s\"\n\n",
+            e->seq, micro_batch(p) * (p->pp > 1 ? (size_t)p->microbatches : 1),
+            e->global_batch, p->dtype == MERAK_BF16 ? "bfloat16" : "float32");
+    fprintf(out,
+            "[parallelism]\ndata_parallel_replicate_degree = %d\n"
+            "data_parallel_shard_degree = %d\ntensor_parallel_degree = %d\n"
+            "pipeline_parallel_degree = %d\n",
+            p->zero1 ? 1 : p->dp, p->zero1 ? p->dp : 1, p->tp, p->pp);
+    if (p->zero1 && p->dp > 1)
+        fputs("fsdp_reshard_after_forward = \"never\"\n", out);
+    if (p->pp > 1)
+        fprintf(out,
+                "pipeline_parallel_schedule = \"%s\"\n"
+                "pipeline_parallel_microbatch_size = %zu\n",
+                schedule != NULL ? schedule : "1F1B", micro_batch(p));
+    fprintf(out, "\n[activation_checkpoint]\nmode = \"%s\"\n",
+            p->recompute == MERAK_RECOMPUTE_SELECTIVE ? "selective"
+            : full                                    ? "full"
+                                                      : "none");
+    if (p->pp > 1 && schedule == NULL)
+        note(notes, "schedule %s; 1F1B stands in its place", p->schedule);
+    if (p->zero1 && p->dp > 1)
+        note(notes, "only the optimizer's state is split over replicas; "
+                    "torchtitan's shards hold parameters, too, gathered once "
+                    "a step");
+    if (p->tp > 1 && p->sp == MERAK_SP_OFF)
+        note(notes, "no sequence parallelism; torchtitan's tensor parallelism "
+                    "has it always");
+    if (p->order_tp_pp_dp)
+        note(notes, "ranks in the order tp-pp-dp; torchtitan's are "
+                    "tp-dp-pp");
+    note(notes, "the model: torchtitan has its own name for it ([model])");
+    note_own(p, notes);
+}
+
+/* --- DeepSpeed ------------------------------------------------------------ */
+
+static void emit_deepspeed(const struct plan_emitted *e, FILE *out, FILE *notes)
+{
+    const struct merak_plan *p = e->plan;
+    json_t *o = json_pack(
+        "{s: I, s: I, s: i, s: {s: i}, s: {s: b}}", "train_batch_size",
+        (json_int_t)e->global_batch, "train_micro_batch_size_per_gpu",
+        (json_int_t)micro_batch(p), "gradient_accumulation_steps",
+        p->microbatches / (p->sub_pipeline ? 2 : 1), "zero_optimization",
+        "stage", p->zero1 && p->dp > 1 ? 1 : 0, "bf16", "enabled",
+        p->dtype == MERAK_BF16);
+
+    if (p->recompute != MERAK_RECOMPUTE_NONE || p->drop != NULL)
+        json_object_set_new(
+            o, "activation_checkpointing",
+            json_pack("{s: b}", "partition_activations", p->tp > 1));
+    json_dumpf(o, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+    fputc('\n', out);
+    json_decref(o);
+    if (p->tp > 1 || p->pp > 1)
+        note(notes,
+             "degrees, which are the program's: PipelineModule(..., topology="
+             "PipeModelDataParallelTopology(num_pp=%d, num_mp=%d, num_dp=%d))",
+             p->pp, p->tp, p->dp);
+    if (p->pp > 1 && !is_schedule(p, "1f1b"))
+        note(notes, "schedule %s; DeepSpeed's pipeline runs 1f1b", p->schedule);
+    if (p->order_tp_pp_dp)
+        note(notes, "ranks in the order tp-pp-dp");
+    if (p->recompute == MERAK_RECOMPUTE_SELECTIVE)
+        note(notes, "attention alone is recomputed; the model decides");
+    note_own(p, notes);
+}
+
+void plan_emit(enum plan_emit what, const struct plan_emitted *e, FILE *out,
+               FILE *notes)
+{
+    switch (what) {
+    case PLAN_EMIT_MEGATRON:
+        emit_megatron(e, out, notes);
+        break;
+    case PLAN_EMIT_TORCHTITAN:
+        emit_torchtitan(e, out, notes);
+        break;
+    case PLAN_EMIT_DEEPSPEED:
+        emit_deepspeed(e, out, notes);
+        break;
+    default:
+        break;
+    }
+}
+
+/* --- what it costs -------------------------------------------------------- */
+
+const char *plan_amount_text(double n, char text[PLAN_AMOUNT_TEXT])
+{
+    snprintf(text, PLAN_AMOUNT_TEXT, n < 1000 ? "%.4g" : "%.0f", n);
+    return text;
+}
+
+void plan_cost_print(const struct plan_cost *cost, double tokens_per_s,
+                     int ranks, FILE *out)
+{
+    double hours = cost->tokens / tokens_per_s / 3600;
+    char text[PLAN_AMOUNT_TEXT];
+
+    if (cost->tokens <= 0 || tokens_per_s <= 0)
+        return;
+    fprintf(out, "\n%.4g tokens: %.4g days, %s GPU-hours", cost->tokens,
+            hours / 24, plan_amount_text(hours * ranks, text));
+    if (cost->price > 0)
+        fprintf(out, ", %s at %.4g an hour",
+                plan_amount_text(hours * ranks * cost->price, text),
+                cost->price);
+    fputc('\n', out);
+}
+
+int plan_knee(const int *nodes, const double *tokens_per_s, int n)
+{
+    double first = tokens_per_s[0] / nodes[0];
+    int knee = 0;
+
+    for (int i = 1; i < n; i++) {
+        double gained =
+            (tokens_per_s[i] - tokens_per_s[i - 1]) / (nodes[i] - nodes[i - 1]);
+
+        if (gained < first / 2)
+            break;
+        knee = i;
+    }
+    return knee;
+}

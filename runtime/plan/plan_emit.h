@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/plan/plan_emit.h - a plan in the words of other trainers, and what it
+ * costs
+ */
+#ifndef MERAK_RUNTIME_PLAN_PLAN_EMIT_H
+#define MERAK_RUNTIME_PLAN_PLAN_EMIT_H
+
+#include "io/hf_config.h"
+#include "partitioner/plan/plan.h"
+
+#include <stdio.h>
+
+enum plan_emit {
+    PLAN_EMIT_NONE,
+    PLAN_EMIT_MEGATRON,
+    PLAN_EMIT_TORCHTITAN,
+    PLAN_EMIT_DEEPSPEED
+};
+
+struct plan_emitted {
+    const struct merak_plan *plan;
+    size_t seq, global_batch;
+    const struct merak_hf_config *config; /* NULL: a program's own model */
+};
+
+/*
+ * Flags, TOML or JSON to `out`; what the other trainer has no words for, one
+ * line each, to `notes`.
+ */
+void plan_emit(enum plan_emit what, const struct plan_emitted *e, FILE *out,
+               FILE *notes);
+
+/* A run over so many tokens, at so much an hour of one rank's device. */
+struct plan_cost {
+    double tokens, price; /* 0: not said */
+};
+
+/* "12.3", "47250"; returns text. */
+enum { PLAN_AMOUNT_TEXT = 32 };
+const char *plan_amount_text(double n, char text[PLAN_AMOUNT_TEXT]);
+/* "\n1T tokens: 12.3 days, 18900 GPU-hours, 47250 at 2.5 an hour\n"; nothing
+ * without tokens. */
+void plan_cost_print(const struct plan_cost *cost, double tokens_per_s,
+                     int ranks, FILE *out);
+
+/*
+ * Machines of more and more nodes: the last before which a further node brings
+ * less than half of what one of the first brought; an index.
+ */
+int plan_knee(const int *nodes, const double *tokens_per_s, int n);
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_plan_emit.c - plans in the words of other trainers, costs, knees */
+#include "config.h"
+
+#include "unit/near.h"
+
+#include "runtime/plan/plan_emit.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct merak_plan plain = {
+    .tp = 4,
+    .pp = 2,
+    .dp = 8,
+    .chunks = 1,
+    .microbatches = 16,
+    .micro_batch = 2,
+    .schedule = "1f1b",
+    .zero1 = true,
+    .dtype = MERAK_BF16,
+};
+
+/* What is written, and what is noted; the caller's to free. */
+static void emit(enum plan_emit what, const struct merak_plan *plan,
+                 const struct merak_hf_config *config, char **out_p,
+                 char **notes_p)
+{
+    const struct plan_emitted e = {plan, 4096, 256, config};
+    size_t bytes;
+    FILE *out = open_memstream(out_p, &bytes);
+    FILE *notes = open_memstream(notes_p, &bytes);
+
+    plan_emit(what, &e, out, notes);
+    fclose(out);
+    fclose(notes);
+}
+
+static void megatron_gets_flags(void **state)
+{
+    struct merak_hf_config llama = {.family = MERAK_LLAMA,
+                                    .layers = 32,
+                                    .hidden = 4096,
+                                    .heads = 32,
+                                    .kv_heads = 8,
+                                    .head_dim = 128,
+                                    .ffn = 14336,
+                                    .vocab = 128256,
+                                    .positions = 8192,
+                                    .rope_theta = 5e5f};
+    char *out, *notes;
+
+    (void)state;
+    emit(PLAN_EMIT_MEGATRON, &plain, &llama, &out, &notes);
+    assert_string_equal(
+        out, "--tensor-model-parallel-size 4\n"
+             "--pipeline-model-parallel-size 2\n--micro-batch-size 2\n"
+             "--global-batch-size 256\n--seq-length 4096\n"
+             "--sequence-parallel\n--use-distributed-optimizer\n--bf16\n"
+             "--num-layers 32\n--hidden-size 4096\n"
+             "--ffn-hidden-size 14336\n--num-attention-heads 32\n"
+             "--max-position-embeddings 8192\n--vocab-size 128256\n"
+             "--group-query-attention\n--num-query-groups 8\n--swiglu\n"
+             "--normalization RMSNorm\n--position-embedding-type rope\n"
+             "--rotary-base 500000\n--disable-bias-linear\n"
+             "--untie-embeddings-and-output-weights\n");
+    assert_string_equal(notes, "");
+    free(out);
+    free(notes);
+}
+
+static void torchtitan_gets_toml(void **state)
+{
+    struct merak_plan plan = plain;
+    char *out, *notes;
+
+    (void)state;
+    plan.recompute = MERAK_RECOMPUTE_SELECTIVE;
+    emit(PLAN_EMIT_TORCHTITAN, &plan, NULL, &out, &notes);
+    assert_string_equal(
+        out, "[training]\nseq_len = 4096\nlocal_batch_size = 32\n"
+             "global_batch_size = 256\n"
+             "mixed_precision_param = \"bfloat16\"\n\n"
+             "[parallelism]\ndata_parallel_replicate_degree = 1\n"
+             "data_parallel_shard_degree = 8\ntensor_parallel_degree = 4\n"
+             "pipeline_parallel_degree = 2\n"
+             "fsdp_reshard_after_forward = \"never\"\n"
+             "pipeline_parallel_schedule = \"1F1B\"\n"
+             "pipeline_parallel_microbatch_size = 2\n\n"
+             "[activation_checkpoint]\nmode = \"selective\"\n");
+    assert_non_null(strstr(notes, "shards hold parameters, too"));
+    free(out);
+    free(notes);
+}
+
+static void deepspeed_gets_json(void **state)
+{
+    char *out, *notes;
+    json_t *o;
+
+    (void)state;
+    emit(PLAN_EMIT_DEEPSPEED, &plain, NULL, &out, &notes);
+    o = json_loads(out, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(o, "train_batch_size")),
+                     256);
+    assert_int_equal(json_integer_value(
+                         json_object_get(o, "train_micro_batch_size_per_gpu")),
+                     2);
+    assert_int_equal(
+        json_integer_value(json_object_get(o, "gradient_accumulation_steps")),
+        16);
+    assert_int_equal(json_integer_value(json_object_get(
+                         json_object_get(o, "zero_optimization"), "stage")),
+                     1);
+    assert_non_null(strstr(notes, "num_pp=2, num_mp=4, num_dp=8"));
+    json_decref(o);
+    free(out);
+    free(notes);
+}
+
+struct noted_row {
+    enum plan_emit what;
+    void (*change)(struct merak_plan *plan);
+    const char *text;
+};
+
+static void zb_v(struct merak_plan *plan)
+{
+    strcpy(plan->schedule, "zb-v");
+}
+
+static void zb_h1(struct merak_plan *plan)
+{
+    strcpy(plan->schedule, "zb-h1");
+}
+
+static void samples(struct merak_plan *plan)
+{
+    plan->tp_batch_percent = 25;
+}
+
+static void halves(struct merak_plan *plan)
+{
+    plan->sub_pipeline = true;
+}
+
+static void uneven(struct merak_plan *plan)
+{
+    static const int cut[] = {3};
+
+    plan->cut = cut;
+}
+
+static void whole_pipelines_close(struct merak_plan *plan)
+{
+    plan->order_tp_pp_dp = true;
+}
+
+static const struct noted_row noted_rows[] = {
+    {PLAN_EMIT_MEGATRON, zb_v, "schedule zb-v"},
+    {PLAN_EMIT_TORCHTITAN, zb_h1, "schedule zb-h1; 1F1B stands"},
+    {PLAN_EMIT_DEEPSPEED, zb_v, "schedule zb-v"},
+    {PLAN_EMIT_MEGATRON, samples, "the last 25 % of the model"},
+    {PLAN_EMIT_TORCHTITAN, halves, "in two halves"},
+    {PLAN_EMIT_DEEPSPEED, uneven, "not of equal layers"},
+    {PLAN_EMIT_TORCHTITAN, whole_pipelines_close, "order tp-pp-dp"},
+};
+
+static void what_cannot_be_said_is_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(noted_rows) / sizeof(noted_rows[0]); i++) {
+        struct merak_plan plan = plain;
+        char *out, *before, *notes;
+
+        emit(noted_rows[i].what, &plan, NULL, &out, &before);
+        free(out);
+        noted_rows[i].change(&plan);
+        emit(noted_rows[i].what, &plan, NULL, &out, &notes);
+        free(out);
+        assert_null(strstr(before, noted_rows[i].text));
+        if (strstr(notes, noted_rows[i].text) == NULL)
+            fail_msg("row %zu: \"%s\" is not in: %s", i, noted_rows[i].text,
+                     notes);
+        free(before);
+        free(notes);
+    }
+}
+
+static void a_run_costs_hours_of_every_rank(void **state)
+{
+    const struct plan_cost cost = {.tokens = 1e12, .price = 2.5};
+    const struct plan_cost nothing = {.tokens = 0};
+    size_t bytes;
+    char *text;
+    FILE *out = open_memstream(&text, &bytes);
+
+    (void)state;
+    plan_cost_print(&nothing, 1e6, 64, out);
+    plan_cost_print(&cost, 1e6, 64, out); /* 1e6 s, 277.8 h */
+    fclose(out);
+    assert_string_equal(
+        text,
+        "\n1e+12 tokens: 11.57 days, 17778 GPU-hours, 44444 at 2.5 an hour\n");
+    free(text);
+}
+
+static void the_knee_is_where_nodes_bring_half(void **state)
+{
+    const int nodes[] = {2, 4, 8, 16};
+    const double even[] = {10, 20, 40, 80}, bent[] = {10, 19, 31, 35},
+                 flat[] = {10, 11, 12, 13};
+
+    (void)state;
+    assert_int_equal(plan_knee(nodes, even, 4), 3);
+    assert_int_equal(plan_knee(nodes, bent, 4), 2);
+    assert_int_equal(plan_knee(nodes, flat, 4), 0);
+    assert_int_equal(plan_knee(nodes, even, 1), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(megatron_gets_flags),
+        cmocka_unit_test(torchtitan_gets_toml),
+        cmocka_unit_test(deepspeed_gets_json),
+        cmocka_unit_test(what_cannot_be_said_is_named),
+        cmocka_unit_test(a_run_costs_hours_of_every_rank),
+        cmocka_unit_test(the_knee_is_where_nodes_bring_half),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
