@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "base/progress.h"
 #include "base/size.h"
 #include "io/weights/transfer.h"
 #include "runtime/runtime.h"
@@ -18,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct transfer {
     const char *out, *model;
@@ -26,9 +26,9 @@ struct transfer {
     int unknown;       /* enum merak_hf_unknown */
     uint64_t shard_bytes;
     bool json, has_dtype, has_format;
-    /* progress, on a terminal */
     const char *verb;
-    int64_t start_ns, told_ns;
+    int64_t start_ns;
+    struct merak_progress progress;
 };
 
 #define AT(field) offsetof(struct transfer, field)
@@ -149,24 +149,13 @@ static void die_of_stop(void)
 static enum merak_status tell(void *arg, uint64_t done, uint64_t all,
                               struct merak_error *err)
 {
-    struct transfer *t = arg;
-    char a[MERAK_BYTES_TEXT], b[MERAK_BYTES_TEXT];
-    int64_t now = merak_clock_ns();
+    struct merak_progress *p = &((struct transfer *)arg)->progress;
 
     if (stop_signal != 0)
         return merak_fail(err, MERAK_ERR_SYSTEM, "stopped by signal %d",
                           (int)stop_signal);
-    /* short work is done before anybody reads of it */
-    if (!isatty(STDERR_FILENO) || now - t->start_ns < INT64_C(1000000000) ||
-        (now - t->told_ns < INT64_C(200000000) && done < all))
-        return MERAK_OK;
-    t->told_ns = now;
-    merak_bytes_text((double)done, a);
-    merak_bytes_text((double)all, b);
-    fprintf(stderr, "\r\033[Kmerak ckpt %s: %s of %s", t->verb, a, b);
-    if (done >= all)
-        fputs("\r\033[K", stderr);
-    fflush(stderr);
+    p->total = (double)all;
+    merak_progress_add(p, (double)done - p->done);
     return MERAK_OK;
 }
 
@@ -209,10 +198,7 @@ static void print_summary(const struct transfer *t, const char *from,
 static int failed(const struct transfer *t, enum merak_status rc,
                   const struct merak_error *err)
 {
-    bool told = t->told_ns > 0;
-
-    fprintf(stderr, "%smerak ckpt %s: %s\n", told ? "\r\033[K" : "", t->verb,
-            err->text);
+    fprintf(stderr, "merak ckpt %s: %s\n", t->verb, err->text);
     switch (rc) {
     case MERAK_ERR_PARAM:
     case MERAK_ERR_CONFIG:
@@ -253,12 +239,13 @@ static int parse(struct transfer *t, const struct merak_option_table *table,
     return MERAK_EXIT_DONE;
 }
 
-static int end(const struct transfer *t, const char *from, enum merak_status rc,
+static int end(struct transfer *t, const char *from, enum merak_status rc,
                const struct merak_transfer_summary *summary,
                const struct merak_error *err)
 {
     int code = MERAK_EXIT_DONE;
 
+    merak_progress_clear(&t->progress);
     if (rc == MERAK_OK)
         print_summary(t, from, summary);
     else
@@ -289,7 +276,9 @@ int merak_ckpt_import(int argc, char **argv)
                                    .progress = tell,
                                    .arg = &t};
     catch_stops();
+    merak_progress_init(&t.progress, stderr, t.verb, "B", 0);
     rc = merak_weights_import(&import, note, &summary, &err);
+    merak_progress_clear(&t.progress);
     if (rc == MERAK_OK && note[0] != '\0')
         fprintf(stderr, "merak ckpt import: %s\n", note);
     return end(&t, argv[1], rc, &summary, &err);
@@ -319,6 +308,7 @@ int merak_ckpt_export(int argc, char **argv)
                                    .progress = tell,
                                    .arg = &t};
     catch_stops();
+    merak_progress_init(&t.progress, stderr, t.verb, "B", 0);
     rc = merak_weights_export(&export, &summary, &err);
     return end(&t, argv[1], rc, &summary, &err);
 }
