@@ -40,6 +40,17 @@
 #include <string.h>
 #include <strings.h>
 
+/* What GPUs of this generation have alike, whatever their memory. */
+#define HOPPER                                                               \
+    .ranks_per_node = 8,                                                     \
+    .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14},      \
+    .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 5.2e14},            \
+    .kernel_s = 5e-6,                                                        \
+    .attention_flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 3.46e14}, \
+    .sums_roofline = true, .interference_bytes_per_s = 1.905e12,             \
+    .link_bytes_per_s = 3.6e11, .link_latency_s = 8e-6,                      \
+    .net_bytes_per_s = 4.5e10, .net_latency_s = 1.5e-5
+
 static const struct merak_device built_in[] = {
     {.name = "a100",
      .ranks_per_node = 8,
@@ -56,33 +67,13 @@ static const struct merak_device built_in[] = {
      .net_bytes_per_s = 2.2e10,
      .net_latency_s = 1.5e-5},
     {.name = "h100",
-     .ranks_per_node = 8,
      .memory_bytes = 81200000000,
-     .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14},
-     .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 5.2e14},
      .bytes_per_s = 2.7e12,
-     .kernel_s = 5e-6,
-     .attention_flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 3.46e14},
-     .sums_roofline = true,
-     .interference_bytes_per_s = 1.905e12,
-     .link_bytes_per_s = 3.6e11,
-     .link_latency_s = 8e-6,
-     .net_bytes_per_s = 4.5e10,
-     .net_latency_s = 1.5e-5},
+     HOPPER},
     {.name = "h200",
-     .ranks_per_node = 8,
      .memory_bytes = 143000000000,
-     .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14},
-     .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 5.2e14},
      .bytes_per_s = 3.8e12,
-     .kernel_s = 5e-6,
-     .attention_flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 3.46e14},
-     .sums_roofline = true,
-     .interference_bytes_per_s = 1.905e12,
-     .link_bytes_per_s = 3.6e11,
-     .link_latency_s = 8e-6,
-     .net_bytes_per_s = 4.5e10,
-     .net_latency_s = 1.5e-5},
+     HOPPER},
     {.name = "rtx3090",
      .ranks_per_node = 8,
      .memory_bytes = 24400000000,

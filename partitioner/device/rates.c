@@ -158,13 +158,6 @@ void merak_rates_scale(struct merak_rates *rates, const char *op, double factor)
     }
 }
 
-bool merak_rates_has(const struct merak_rates *rates, const char *op)
-{
-    const struct merak_op_rates *r = find(rates, op);
-
-    return r != NULL && r->n > 0;
-}
-
 /* Weighted sums over the points of an op: x is how far a point is from the size
  * that is asked for, y the logarithm of how it did. */
 struct plane {

@@ -65,7 +65,6 @@ void merak_rates_set(struct merak_rates *rates, const char *op,
 /* All points of an op times so much. */
 void merak_rates_scale(struct merak_rates *rates, const char *op,
                        double factor);
-bool merak_rates_has(const struct merak_rates *rates, const char *op);
 
 /*
  * Seconds of a kernel that the roofline gives roof_s, > 0: roof_s times what
