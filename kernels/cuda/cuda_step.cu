@@ -221,9 +221,9 @@ struct merak_tensors {
     float *w[MAX_TENSORS], *m[MAX_TENSORS], *v[MAX_TENSORS];
     merak_bf16 *param[MAX_TENSORS]; /* may be NULL */
     size_t count[MAX_TENSORS];
-    float decay[MAX_TENSORS];
+    float rate[MAX_TENSORS], decay[MAX_TENSORS];
     bool whole[MAX_TENSORS];
-    merak_adamw step; /* decay is the tensor's */
+    merak_adamw step; /* rate and decay are the tensor's */
 };
 
 static_assert(sizeof(merak_tensors) <= 4000 && sizeof(merak_squares) <= 4000,
@@ -242,6 +242,7 @@ static __global__ void __launch_bounds__(STEP_THREADS)
 
     if (at >= s.count[t])
         return;
+    step.rate = s.rate[t];
     step.decay = s.decay[t];
     scale = s.scale[t][0];
     read(s.g[t] + at, left, whole, g);
@@ -271,6 +272,8 @@ static void view_tensor(merak_tensors *s, int i,
                         const struct merak_kernel_call *call)
 {
     const struct merak_operand *op = call->operand;
+    const struct merak_step *p = call->step;
+    double lr = (double)p->lr;
 
     s->g[i] = static_cast<const float *>(op[0].data);
     s->scale[i] = static_cast<const float *>(op[1].data);
@@ -280,8 +283,12 @@ static void view_tensor(merak_tensors *s, int i,
     if (call->n_out > 3 && op[5].dtype == MERAK_BF16)
         s->param[i] = static_cast<merak_bf16 *>(op[5].data);
     s->count[i] = merak_local_count(&op[0]);
+    if (call->attrs->f[0] > 0)
+        lr *= call->attrs->f[0];
+    s->rate[i] =
+        (float)(lr / (1 - pow((double)p->beta1, (double)p->step + 1)));
     if (call->attrs->i[0] == 1)
-        s->decay[i] = call->step->lr * call->step->weight_decay;
+        s->decay[i] = (float)lr * p->weight_decay;
     s->whole[i] = is_aligned(s->g[i]) && is_aligned(s->w[i]) &&
                   is_aligned(s->m[i]) && is_aligned(s->v[i]) &&
                   is_aligned(s->param[i]);
@@ -291,7 +298,6 @@ static enum merak_status adamw(const struct merak_kernel_call *const *call,
                                int n, struct merak_error *err)
 {
     const struct merak_step *p = call[0]->step;
-    double t = (double)p->step + 1;
     merak_tensors s = {};
     size_t blocks = 0;
 
@@ -299,8 +305,8 @@ static enum merak_status adamw(const struct merak_kernel_call *const *call,
     s.step.beta1 = p->beta1;
     s.step.beta2 = p->beta2;
     s.step.eps = p->eps;
-    s.step.rate = (float)((double)p->lr / (1 - pow((double)p->beta1, t)));
-    s.step.root = (float)(1 / sqrt(1 - pow((double)p->beta2, t)));
+    s.step.root =
+        (float)(1 / sqrt(1 - pow((double)p->beta2, (double)p->step + 1)));
     for (int i = 0; i < n; i++) {
         enum merak_status rc = check_dtype(call[i], 0, true, err);
 

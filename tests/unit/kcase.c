@@ -212,6 +212,7 @@ int kc_rows(int size, struct kc_row *row, int max)
         {.op = "adamw",
          .n_in = 2,
          .n_out = 4,
+         .attrs.f[0] = 0.25,
          .operand = {{'f', N(T * C)},
                      {'p', N(2)},
                      {'f', N(T * C)},
