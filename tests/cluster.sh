@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cluster.sh - run tests/t/*.bats under a private real Slurm
 #
-#   cluster.sh --builddir DIR [--srcdir DIR] [--log DIR] [--jobs N]
+#   cluster.sh --builddir DIR [--srcdir DIR] [--log DIR] [--jobs N] [--again]
 #              [FILE.bats]...
 #
 # Every script gets a sandbox of its own, four nodes of four CPUs, so that
@@ -20,12 +20,14 @@
 #
 # Scripts mostly wait for Slurm: with --jobs N so many of them run at once, and
 # each is printed when it has ended.  One that compares times says "# alone" near
-# its top, and runs by itself, after the others.
+# its top, and runs by itself, after the others.  With --again a script that
+# failed runs once more, by itself, and that counts: what another guest of the
+# machine disturbed passes, what is broken fails twice.
 
 set -u
 
 srcdir=$(cd "$(dirname "$0")" && pwd)
-builddir= logdir= jobs=1
+builddir= logdir= jobs=1 again=
 files=()
 limit=3600 # seconds a script may take: it hangs
 user=nobody
@@ -36,6 +38,7 @@ while [ $# -gt 0 ]; do
     --srcdir) srcdir=$(cd "$2" && pwd) && shift 2 || exit 2 ;;
     --log) logdir=$2 && shift 2 || exit 2 ;;
     --jobs) jobs=$2 && shift 2 || exit 2 ;;
+    --again) again=yes && shift ;;
     *) files+=("$1") && shift ;;
     esac
 done
@@ -95,16 +98,22 @@ run_script()
     rm -rf "$tmp"
 }
 
+# What the TAP of log $1 says: $ok, $not, $skip and $plan.
+read_log()
+{
+    skip=$(grep -cE '^ok .* # skip' "$1")
+    ok=$(($(grep -c '^ok ' "$1") - skip))
+    not=$(grep -c '^not ok ' "$1")
+    plan=$(sed -n 's/^1\.\.\([0-9][0-9]*\)$/\1/p' "$1" | head -n 1)
+}
+
 # Add the TAP of log $1 to the totals; a script that promised more tests than
 # it reported has failed.
 count()
 {
     local ok not skip plan
 
-    skip=$(grep -cE '^ok .* # skip' "$1")
-    ok=$(($(grep -c '^ok ' "$1") - skip))
-    not=$(grep -c '^not ok ' "$1")
-    plan=$(sed -n 's/^1\.\.\([0-9][0-9]*\)$/\1/p' "$1" | head -n 1)
+    read_log "$1"
     if [ -z "$plan" ] || [ "$((ok + not + skip))" -ne "$plan" ]; then
         echo "not ok - $2 reported $((ok + not + skip)) of ${plan:-no} tests" |
             tee -a "$1"
@@ -167,9 +176,27 @@ run_all()
     wait
 }
 
+# What failed, once more.
+run_again()
+{
+    local name file ok not skip plan
+
+    for name in "${ran[@]}"; do
+        read_log "$logdir/$name.tap"
+        [ "$not" -gt 0 ] || [ "$((ok + skip))" -ne "${plan:--1}" ] || continue
+        mv "$logdir/$name.tap" "$logdir/$name.first"
+        for file in "${files[@]}"; do
+            [ "$(basename "$file" .bats)" = "${name%.*}" ] || continue
+            echo "# $name failed; once more, by itself"
+            report_script "$file" "${name##*.}"
+        done
+    done
+}
+
 ran=()
 run_all yes "$jobs"
 run_all no 1
+[ -z "$again" ] || run_again
 for name in "${ran[@]}"; do
     count "$logdir/$name.tap" "$name"
 done

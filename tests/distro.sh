@@ -247,7 +247,7 @@ count_command() # file to keep the output in, command...
     shift
     say "$name: $*"
     enter "${user:-root}" "$@" 2>&1 | tee "$log" |
-        grep -vE "$totals"
+        grep --line-buffered -vE "$totals"
     count_totals "$log" "${PIPESTATUS[0]}"
 }
 

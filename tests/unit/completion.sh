@@ -33,7 +33,7 @@ offers data p -- pack
 offers data pack --tok -- --tokenizer
 offers train --dty -- --dtype
 offers train --dtype b -- bf16
-offers train --lr-schedule "" -- "constant cosine linear"
+offers train --lr-schedule "" -- "constant cosine linear wsd"
 offers train --data corpus --ckpt-as -- --ckpt-async
 offers train --sp = o -- "off on"
 offers train --data "" -- ""

@@ -16,7 +16,7 @@ cuda=../kernels/cuda
 value()
 {
     printf 'include Makefile\nvalue:\n\t@echo "$(%s)"\n' "$1" |
-        make -s -C "$cuda" -f - value
+        env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -s -C "$cuda" -f - value
 }
 
 if ! grep -q '^NVCC = .' "$cuda/Makefile" 2>/dev/null; then

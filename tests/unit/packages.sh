@@ -36,7 +36,9 @@ places()
 
 installed()
 {
-    (cd "$tmp/root" && find . ! -type d | sed 's|^\.||; /\.la$/d' | sort)
+    # Packages are built without CUDA.
+    (cd "$tmp/root" && find . ! -type d |
+        sed 's|^\.||; /\.la$/d; /merak_cuda\.so$/d' | sort)
 }
 
 # The files of packages that those are.
