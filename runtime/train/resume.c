@@ -168,6 +168,21 @@ static enum merak_status open_next(struct merak_trainer *t, char *path,
     return merak_agree(t->tr, &t->world, rc, err);
 }
 
+/* Where a recipe's rules for parameters by their names begin. */
+static const char *rules_of(const char *recipe)
+{
+    static const char *const rule[] = {" --freeze ", " --no-decay ",
+                                       " --lr-scale "};
+    const char *first = recipe + strlen(recipe);
+
+    for (size_t i = 0; i < sizeof(rule) / sizeof(*rule); i++) {
+        const char *at = strstr(recipe, rule[i]);
+
+        first = at != NULL && at < first ? at : first;
+    }
+    return first;
+}
+
 /* Not refused, as a changed learning rate is not; but the position in the data
  * counts samples, which are not what they were.  Checkpoints of before this was
  * recorded tell the sequence by what they consumed. */
@@ -192,7 +207,8 @@ static void warn_of_changes(const struct merak_trainer *t,
                    t->opt.global_batch, merak_ckpt_path(ckpt),
                    state->global_batch);
     merak_train_recipe(&t->opt, recipe);
-    if (state->recipe[0] != '\0' && strcmp(state->recipe, recipe) != 0)
+    if (state->recipe[0] != '\0' &&
+        strcmp(rules_of(state->recipe), rules_of(recipe)) != 0)
         merak_warn("train", "%s, but %s was trained with %s", recipe,
                    merak_ckpt_path(ckpt), state->recipe);
 }
