@@ -136,7 +136,7 @@ all_are_near() # RANKS
     for rank in 0 1 2 3; do
         memory_of $rank
     done
-    [ "$(grep -c 'was trained with' "$RUNS/out")" -eq 0 ]
+    [ "$(grep -c 'was trained with .*--freeze' "$RUNS/out")" -eq 0 ]
     merak ckpt verify "$dir"
     for param in h.0.mlp.c_fc.weight wte.weight; do
         [ "$(merak ckpt show "$dir/step-00000002" "param/$param")" = \
