@@ -84,20 +84,41 @@ static void sum_row(void *arg, size_t row, int thread)
         x->bf16 ? row_sum(x, row, true) : row_sum(x, row, false);
 }
 
+/* The gradient of up to LANES logits of a row from column v on. */
+INLINE vf gradient(const struct xent *x, size_t row, size_t v, bool bf16)
+{
+    vf max = vset(x->max[row]);
+    float scale = x->scale / x->sum[row];
+
+    return vexp(vload_n(x->logits->data, row * x->V + v, x->V - v, bf16) -
+                max) *
+           scale;
+}
+
+/* The vector with the target is made first and put in its place last, so that
+ * the loop need not look for it, and logits and gradient may be one place. */
 INLINE void dlogits(const struct xent *x, size_t row, bool bf16)
 {
     const void *l = x->logits->data;
-    size_t at = row * x->V, target = target_column(x, row);
-    float max = x->max[row], scale = x->scale / x->sum[row];
+    size_t at = row * x->V, v = 0;
+    size_t target = target_column(x, row), base = target - target % LANES;
+    vf max = vset(x->max[row]), d = {0};
+    float scale = x->scale / x->sum[row];
 
-    for (size_t v = 0; v < x->V; v += LANES) {
-        size_t n = x->V - v;
-        vf d = vexp(vload_n(l, at + v, n, bf16) - max) * scale;
-
-        if (target - v < LANES) /* wraps where the target is before v */
-            d[target - v] -= x->scale;
-        vstore_n(x->out, at + v, n, d, bf16);
+    if (target < x->V) {
+        d = gradient(x, row, base, bf16);
+        d[target - base] -= x->scale;
     }
+    for (; v + 4 * LANES <= x->V; v += 4 * LANES) {
+        UNROLL
+        for (size_t k = 0; k < 4 * LANES; k += LANES)
+            vstore(x->out, at + v + k,
+                   vexp(vload(l, at + v + k, bf16) - max) * scale, bf16);
+    }
+    for (; v < x->V; v += LANES)
+        vstore_n(x->out, at + v, x->V - v, gradient(x, row, v, bf16), bf16);
+    if (target < x->V)
+        vstore_n(x->out, at + base, x->V - base, d, bf16);
 }
 
 static void dlogits_row(void *arg, size_t row, int thread)
