@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* describe_layers.c - the layers of a model: each adds one op, or few, to its
+ * graph */
+#include "config.h"
+
+#include "merak/model.h"
+
+#include "partitioner/graph/describe.h"
+
+#include <math.h>
+
+/* The first output of an op; the others are there for its gradient. */
+static struct merak_value *apply(struct merak_model *m, const char *op,
+                                 const struct merak_attrs *attrs, int n_in,
+                                 struct merak_value *const *in)
+{
+    struct merak_value *out[MERAK_MAX_OPERANDS];
+
+    if (merak_apply(m, op, attrs, n_in, in, out) != MERAK_OK)
+        return NULL;
+    return out[0];
+}
+
+struct merak_value *merak_embedding(struct merak_model *m,
+                                    struct merak_value *tokens,
+                                    struct merak_value *table)
+{
+    return apply(m, "embedding", NULL, 2,
+                 (struct merak_value *[]){tokens, table});
+}
+
+struct merak_value *merak_embedding_padded(struct merak_model *m,
+                                           struct merak_value *tokens,
+                                           struct merak_value *table,
+                                           size_t pad)
+{
+    const struct merak_embedding_options opt = {.padded = true, .pad = pad};
+
+    return merak_embedding_with(m, tokens, table, &opt);
+}
+
+/* As the compute dtype has it. */
+static double round_to(enum merak_dtype dtype, float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } bits = {x};
+
+    if (dtype != MERAK_BF16)
+        return (double)x;
+    bits.u = (bits.u + 0x7fff + (bits.u >> 16 & 1)) & 0xffff0000u;
+    return (double)bits.f;
+}
+
+struct merak_value *
+merak_embedding_with(struct merak_model *m, struct merak_value *tokens,
+                     struct merak_value *table,
+                     const struct merak_embedding_options *opt)
+{
+    struct merak_attrs attrs = {.f = {round_to(m->graph->dtype, opt->scale)}};
+
+    if (merak_model_open_for(m, "embedding") == NULL || table == NULL)
+        return NULL;
+    if (opt->padded) {
+        table->init.zero_row = opt->pad + 1;
+        attrs.i[0] = (int64_t)opt->pad + 1;
+    }
+    return apply(m, "embedding", &attrs, 2,
+                 (struct merak_value *[]){tokens, table});
+}
+
+struct merak_value *merak_add_position(struct merak_model *m,
+                                       struct merak_value *x,
+                                       struct merak_value *table)
+{
+    return apply(m, "add_position", NULL, 2,
+                 (struct merak_value *[]){x, table});
+}
+
+/* A bias of several dims (heads and channels) is a vector all the same:
+ * unless something read it as a matrix before. */
+static void make_bias(struct merak_model *m, struct merak_value *bias)
+{
+    if (bias == NULL || bias->kind != MERAK_VALUE_PARAM)
+        return;
+    for (int n = 0; n < m->graph->n_nodes; n++) {
+        for (int i = 0; i < m->graph->node[n]->n_in; i++) {
+            if (m->graph->node[n]->in[i] == bias)
+                return;
+        }
+    }
+    bias->dtype = MERAK_F32;
+    bias->decay = false;
+}
+
+struct merak_value *merak_linear(struct merak_model *m, struct merak_value *x,
+                                 struct merak_value *w,
+                                 struct merak_value *bias, int n_contract)
+{
+    struct merak_attrs attrs = {.i = {n_contract}};
+
+    if (merak_model_open_for(m, "linear") == NULL)
+        return NULL;
+    make_bias(m, bias);
+    return apply(m, "linear", &attrs, bias == NULL ? 2 : 3,
+                 (struct merak_value *[]){x, w, bias});
+}
+
+static bool check_eps(struct merak_model *m, const char *op, float eps)
+{
+    if (merak_model_open_for(m, op) != NULL && !(eps > 0 && isfinite(eps)))
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "%s: eps is %g, expected a positive number", op,
+                         (double)eps);
+    return m->status == MERAK_OK;
+}
+
+struct merak_value *merak_layernorm(struct merak_model *m,
+                                    struct merak_value *x,
+                                    struct merak_value *gamma,
+                                    struct merak_value *beta, float eps)
+{
+    struct merak_attrs attrs = {.f = {(double)eps}};
+
+    if (!check_eps(m, "layernorm", eps))
+        return NULL;
+    return apply(m, "layernorm", &attrs, 3,
+                 (struct merak_value *[]){x, gamma, beta});
+}
+
+struct merak_value *merak_rmsnorm(struct merak_model *m, struct merak_value *x,
+                                  struct merak_value *gamma, float eps)
+{
+    return merak_rmsnorm_offset(m, x, gamma, 0, eps);
+}
+
+struct merak_value *merak_rmsnorm_offset(struct merak_model *m,
+                                         struct merak_value *x,
+                                         struct merak_value *gamma,
+                                         float offset, float eps)
+{
+    struct merak_attrs attrs = {.f = {(double)eps, (double)offset}};
+
+    if (!check_eps(m, "rmsnorm", eps) || gamma == NULL)
+        return NULL;
+    attrs.i[0] = gamma->shape.ndim;
+    if (attrs.i[0] > 1)
+        make_bias(m, gamma);
+    return apply(m, "rmsnorm", &attrs, 2, (struct merak_value *[]){x, gamma});
+}
+
+struct merak_value *merak_rope(struct merak_model *m, struct merak_value *x,
+                               float theta)
+{
+    const struct merak_rope_scaling plain = {.kind = MERAK_ROPE_PLAIN};
+
+    return merak_rope_scaled(m, x, theta, &plain);
+}
+
+struct merak_value *merak_rope_scaled(struct merak_model *m,
+                                      struct merak_value *x, float theta,
+                                      const struct merak_rope_scaling *scaling)
+{
+    const struct merak_rope_scaling *s = scaling;
+    struct merak_attrs attrs = {
+        .i = {0, (int64_t)s->kind},
+        .f = {(double)theta, s->factor, s->low, s->high, s->amplitude}};
+
+    return apply(m, "rope", &attrs, 1, &x);
+}
+
+struct merak_value *merak_attention(struct merak_model *m,
+                                    struct merak_value *q,
+                                    struct merak_value *k,
+                                    struct merak_value *v)
+{
+    return apply(m, "attention", NULL, 3, (struct merak_value *[]){q, k, v});
+}
+
+static struct merak_attrs
+attention_attrs(struct merak_model *m,
+                const struct merak_attention_options *opt)
+{
+    struct merak_attrs attrs = {.f = {(double)opt->dropout, (double)opt->scale,
+                                      (double)opt->soft_cap}};
+
+    /* more keys than there are: all */
+    if (opt->window > 0 && opt->window < m->graph->seq)
+        attrs.i[1] = (int64_t)opt->window;
+    if (opt->dropout != 0.0f)
+        attrs.i[0] = m->n_dropouts++;
+    return attrs;
+}
+
+struct merak_value *
+merak_attention_with(struct merak_model *m, struct merak_value *q,
+                     struct merak_value *k, struct merak_value *v,
+                     const struct merak_attention_options *opt)
+{
+    struct merak_attrs attrs = attention_attrs(m, opt);
+
+    return apply(m, "attention", &attrs, 3, (struct merak_value *[]){q, k, v});
+}
+
+struct merak_value *
+merak_attention_packed_with(struct merak_model *m, struct merak_value *qkv,
+                            const struct merak_attention_options *opt)
+{
+    struct merak_attrs attrs = attention_attrs(m, opt);
+
+    return apply(m, "attention_packed", &attrs, 1, &qkv);
+}
+
+struct merak_value *merak_attention_packed(struct merak_model *m,
+                                           struct merak_value *qkv)
+{
+    return apply(m, "attention_packed", NULL, 1, &qkv);
+}
+
+struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
+                               bool tanh_approximation)
+{
+    struct merak_attrs attrs = {.i = {tanh_approximation}};
+
+    return apply(m, "gelu", &attrs, 1, &x);
+}
+
+struct merak_value *merak_swiglu(struct merak_model *m,
+                                 struct merak_value *gate,
+                                 struct merak_value *up)
+{
+    return apply(m, "swiglu", NULL, 2, (struct merak_value *[]){gate, up});
+}
+
+struct merak_value *merak_geglu(struct merak_model *m, struct merak_value *gate,
+                                struct merak_value *up)
+{
+    struct merak_attrs attrs = {.i = {1}};
+
+    return apply(m, "swiglu", &attrs, 2, (struct merak_value *[]){gate, up});
+}
+
+struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,
+                                  float cap)
+{
+    struct merak_attrs attrs = {.f = {(double)cap}};
+
+    return cap == 0.0f ? x : apply(m, "softcap", &attrs, 1, &x);
+}
+
+struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,
+                              struct merak_value *b)
+{
+    return apply(m, "add", NULL, 2, (struct merak_value *[]){a, b});
+}
+
+struct merak_value *merak_dropout(struct merak_model *m, struct merak_value *x,
+                                  float p)
+{
+    struct merak_attrs attrs = {.f = {(double)p}};
+
+    if (p == 0.0f)
+        return x;
+    attrs.i[0] = m->n_dropouts++;
+    return apply(m, "dropout", &attrs, 1, &x);
+}
+
+struct merak_value *merak_cross_entropy(struct merak_model *m,
+                                        struct merak_value *logits,
+                                        struct merak_value *targets)
+{
+    double tokens = (double)m->graph->micro_batch * (double)m->graph->seq;
+    struct merak_attrs mean = {.f = {1 / tokens}};
+    struct merak_value *max, *sum[2], *nll, *loss;
+
+    if (m->graph->loss != NULL)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "cross_entropy: the model has its loss already");
+    max = apply(m, "xent_max", NULL, 1, &logits);
+    if (merak_apply(m, "xent_sum", NULL, 3,
+                    (struct merak_value *[]){logits, max, targets},
+                    sum) != MERAK_OK)
+        return NULL;
+    nll = apply(m, "xent_loss", NULL, 3,
+                (struct merak_value *[]){max, sum[0], sum[1]});
+    loss = apply(m, "mean_loss", &mean, 1, &nll);
+    if (loss != NULL)
+        m->graph->loss = loss;
+    return loss;
+}
