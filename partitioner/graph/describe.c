@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe.c - describing a model: what it is made of, and the call that adds an
- * op; describe_layers.c has the layers */
+/* describe.c - describing a model: what it is made of, and the call that adds
+ * an op; describe_layers.c has the layers */
 #include "config.h"
 
 #include "merak/model.h"
