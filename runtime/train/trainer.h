@@ -215,15 +215,15 @@ enum merak_status merak_trainer_epoch(struct merak_trainer *t,
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;
 
-/* resume.c: have --ckpt's directory to this run, and see that all ranks can
- * write there, before a step is computed that could not be saved.
- * Collective. */
 /* run_files.c: what a run keeps beside its checkpoints.  Collective. */
 enum merak_status merak_run_files_start(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;
 /* Where metrics go; "" if nowhere. */
 void merak_run_files_metrics(const struct merak_trainer *t, char *path,
                              size_t size);
+/* resume.c: have --ckpt's directory to this run, and see that all ranks can
+ * write there, before a step is computed that could not be saved.
+ * Collective. */
 enum merak_status merak_run_dir_open(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 /* resume.c: is there room for the checkpoints this run saves?  Collective. */
@@ -238,7 +238,7 @@ enum merak_status merak_weights_start(struct merak_trainer *t,
 /* loop.c: will this step be saved, unless the run is stopped before? */
 bool merak_trainer_saves(const struct merak_trainer *t, uint64_t step);
 
-/* weights.c: initial values, checkpoints, gradients; local but for save. */
+/* weights.c: initial values, checkpoints; local. */
 enum merak_status merak_weights_init(struct merak_trainer *t,
                                      struct merak_error *err) MERAK_CHECKED;
 /* Weights from elsewhere, and no moments. */
@@ -252,8 +252,13 @@ merak_weights_init_from(struct merak_trainer *t,
 enum merak_status merak_weights_load(struct merak_trainer *t,
                                      struct merak_ckpt *ckpt,
                                      struct merak_error *err) MERAK_CHECKED;
-/* What is saved, and the copy of it where saves go on while training does.
- * Collective. */
+/* weights.c: the part of a tensor that a slot has, under this name. */
+void merak_piece_of_slot(const struct merak_trainer *t,
+                         const struct merak_param_slots *p, int slot,
+                         const char *name, struct merak_ckpt_piece *piece);
+
+/* saving.c: what is saved, and the copy of it where saves go on while training
+ * does.  Collective. */
 enum merak_status merak_saving_open(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
 void merak_saving_close(struct merak_trainer *t);

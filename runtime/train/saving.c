@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* saving.c - what a rank gives to a checkpoint, and when
+ *
+ * The pieces are collected once; an accelerator's are fetched for each save.
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- pieces
+ * ------------------------------------------------------------------------- */
+
+static enum merak_status agree(void *arg, enum merak_status mine,
+                               struct merak_error *err)
+{
+    struct merak_trainer *t = arg;
+
+    return merak_agree(t->tr, &t->world, mine, err);
+}
+
+static void fill_state(const struct merak_trainer *t,
+                       struct merak_ckpt_state *state)
+{
+    memset(state, 0, sizeof(*state));
+    state->step = t->step;
+    state->consumed_samples = t->consumed;
+    state->consumed_tokens = t->tokens;
+    state->seed = t->opt.seed;
+    state->seq = t->opt.seq;
+    state->global_batch = t->opt.global_batch;
+    snprintf(state->model_id, sizeof(state->model_id), "%s", t->model_id);
+    snprintf(state->data_id, sizeof(state->data_id), "%s",
+             merak_data_id(t->data));
+    snprintf(state->dtype, sizeof(state->dtype), "%s",
+             merak_dtype_name(t->opt.dtype));
+    memcpy(state->init_from, t->init_from, sizeof(state->init_from));
+    merak_train_recipe(&t->opt, state->recipe);
+    state->tp = t->plan.tp;
+    state->pp = t->plan.pp;
+    state->dp = t->plan.dp;
+}
+
+/* What a parameter gives to a checkpoint: the tensor's name in front of the
+ * parameter's, and the slot. */
+struct kind {
+    const char *name;
+    size_t slot; /* offset of the slot's number in merak_param_slots */
+};
+
+static const struct kind weight_kinds[] = {
+    {"param", offsetof(struct merak_param_slots, master)},
+    {"adam_m", offsetof(struct merak_param_slots, m)},
+    {"adam_v", offsetof(struct merak_param_slots, v)},
+};
+
+static const struct kind grad_kinds[] = {
+    {"grad", offsetof(struct merak_param_slots, grad)},
+};
+
+#define N_KINDS(kinds) ((int)(sizeof(kinds) / sizeof((kinds)[0])))
+
+struct merak_pieces {
+    struct merak_ckpt_piece *piece;
+    char (*name)[512];
+    int *slot;
+    float **own; /* of a frozen parameter that is no f32: its elements as f32;
+                    else NULL */
+    int n;
+};
+
+static void free_pieces(struct merak_pieces *pieces)
+{
+    for (int i = 0; pieces->own != NULL && i < pieces->n; i++)
+        free(pieces->own[i]);
+    free(pieces->own);
+    free(pieces->slot);
+    free(pieces->name);
+    free(pieces->piece);
+}
+
+/* A frozen parameter has but itself to give. */
+static enum merak_status add_piece(const struct merak_trainer *t,
+                                   const struct merak_param_slots *p,
+                                   const struct kind *kind,
+                                   struct merak_pieces *out,
+                                   struct merak_error *err)
+{
+    struct merak_ckpt_piece *piece = &out->piece[out->n];
+    int slot;
+
+    memcpy(&slot, (const char *)p + kind->slot, sizeof(slot));
+    if (slot < 0 && strcmp(kind->name, "param") == 0)
+        slot = p->param;
+    if (slot < 0)
+        return MERAK_OK;
+    snprintf(out->name[out->n], sizeof(*out->name), "%s/%s", kind->name,
+             p->name);
+    out->slot[out->n] = slot;
+    merak_piece_of_slot(t, p, slot, out->name[out->n], piece);
+    if (t->program->slot[slot].dtype != MERAK_F32) {
+        size_t n = piece->flat_hi - piece->flat_lo;
+
+        out->own[out->n] = malloc((n + 1) * sizeof(float));
+        if (out->own[out->n] == NULL)
+            return merak_fail_nomem(err, n * sizeof(float));
+        piece->data = out->own[out->n];
+    }
+    out->n++;
+    return MERAK_OK;
+}
+
+/* The pieces this rank answers for: of its primary parameters. */
+static enum merak_status collect(const struct merak_trainer *t,
+                                 const struct kind *kinds, int n_kinds,
+                                 struct merak_pieces *out,
+                                 struct merak_error *err)
+{
+    size_t max = (size_t)n_kinds * (size_t)t->program->n_params + 1;
+
+    out->piece = calloc(max, sizeof(*out->piece));
+    out->name = calloc(max, sizeof(*out->name));
+    out->slot = calloc(max, sizeof(*out->slot));
+    out->own = calloc(max, sizeof(*out->own));
+    if (out->piece == NULL || out->name == NULL || out->slot == NULL ||
+        out->own == NULL)
+        return merak_fail_nomem(err, max * sizeof(*out->name));
+    for (int i = 0; i < t->program->n_params; i++) {
+        const struct merak_param_slots *p = &t->program->param[i];
+        enum merak_status rc = MERAK_OK;
+
+        for (int k = 0; p->primary && k < n_kinds && rc == MERAK_OK; k++)
+            rc = add_piece(t, p, &kinds[k], out, err);
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    return MERAK_OK;
+}
+
+/* A slot of bf16 as f32: read into the second half, widened from the front. */
+static enum merak_status fetch_wide(struct merak_trainer *t, int slot,
+                                    float *out, struct merak_error *err)
+{
+    const struct merak_slot *s = &t->program->slot[slot];
+    size_t n = s->flat_hi - s->flat_lo;
+    char *from = (char *)(out + n) - n * sizeof(uint16_t);
+    enum merak_status rc = merak_slot_read(t, t->program, slot, 0, from,
+                                           n * sizeof(uint16_t), err);
+
+    for (size_t i = 0; rc == MERAK_OK && i < n; i++) {
+        uint16_t half;
+
+        memcpy(&half, from + i * sizeof(half), sizeof(half));
+        out[i] = merak_bf16_to_f32(half);
+    }
+    return rc;
+}
+
+/* Bring an accelerator's pieces to the host, where their data is, and others
+ * to f32. */
+static enum merak_status fetch(struct merak_trainer *t,
+                               const struct merak_pieces *pieces,
+                               struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < pieces->n && rc == MERAK_OK; i++) {
+        if (pieces->own[i] != NULL)
+            rc = fetch_wide(t, pieces->slot[i], pieces->own[i], err);
+        else if (t->accel != NULL)
+            rc = merak_slot_read(t, t->program, pieces->slot[i], 0,
+                                 pieces->piece[i].data,
+                                 t->program->slot[pieces->slot[i]].bytes, err);
+    }
+    return rc;
+}
+
+/* Where a piece's first element that is infinite or no number is, of its n;
+ * n if there is none. */
+static size_t find_non_finite(const float *data, size_t n)
+{
+    size_t block = 4096;
+
+    for (size_t lo = 0; lo < n; lo += block) {
+        size_t hi = n - lo < block ? n : lo + block;
+        float zero = 0; /* times 0, what is not finite is no number */
+
+        for (size_t i = lo; i < hi; i++)
+            zero += data[i] * 0.0f;
+        for (size_t i = lo; zero != 0 && i < hi; i++) {
+            if (!isfinite(data[i]))
+                return i;
+        }
+    }
+    return n;
+}
+
+/* A checkpoint of a run that diverged would push out those before. */
+static enum merak_status check_finite(const struct merak_trainer *t,
+                                      const struct merak_pieces *pieces,
+                                      struct merak_error *err)
+{
+    for (int i = 0; !t->backend->emulated && i < pieces->n; i++) {
+        const struct merak_ckpt_piece *piece = &pieces->piece[i];
+        size_t n = piece->flat_hi - piece->flat_lo;
+        size_t at = find_non_finite(piece->data, n);
+
+        if (at < n)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "step %llu: %s has an element that is %g: not "
+                              "finite; the step was not saved",
+                              (unsigned long long)t->step, piece->name,
+                              (double)piece->data[at]);
+    }
+    return MERAK_OK;
+}
+
+static struct merak_ckpt_comm comm_of(struct merak_trainer *t)
+{
+    return (struct merak_ckpt_comm){t->program->rank, t->program->ranks, t,
+                                    agree};
+}
+
+static bool run_saves_while_training(const struct merak_trainer *t)
+{
+    return t->opt.ckpt_async != MERAK_CKPT_ASYNC_NO && t->opt.ckpt_every > 0 &&
+           t->opt.ckpt_every < t->opt.steps;
+}
+
+/* The arena's pages are not there yet, and neither are the copy's.  All ranks
+ * have one, or none. */
+static enum merak_status open_async(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    size_t bytes = merak_saving_bytes(t);
+    size_t have = merak_memory_available(t->boot);
+    double lack = t->arena_bytes > have || bytes > have - t->arena_bytes;
+    enum merak_status rc = merak_sum(t->tr, &t->world, &lack, 1, err);
+
+    if (rc == MERAK_OK && lack == 0)
+        rc = merak_ckpt_async_create(t->pieces->piece, t->pieces->n, &t->async,
+                                     err);
+    else if (rc == MERAK_OK && t->opt.ckpt_async == MERAK_CKPT_ASYNC_YES)
+        rc =
+            merak_fail(err, MERAK_ERR_NOMEM,
+                       "--ckpt-async yes: a task needs %.3f GiB for the plan "
+                       "and %.3f GiB for the copy, and not all have that; "
+                       "leave the option out, or use more tasks",
+                       (double)t->arena_bytes / 0x1p30, (double)bytes / 0x1p30);
+    else if (rc == MERAK_OK)
+        merak_info("train", "no memory for a copy of what is saved: steps wait "
+                            "for checkpoints");
+    if (t->async == NULL)
+        return rc;
+    t->copy_bytes = bytes;
+    merak_info("train",
+               "memory of rank %d: %zu bytes more, %.1f MiB, for the copy that "
+               "is saved while training goes on",
+               t->ranks.logical, bytes, (double)bytes / 0x1p20);
+    return rc;
+}
+
+enum merak_status merak_saving_open(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (t->run_dir == NULL)
+        return MERAK_OK;
+    t->pieces = calloc(1, sizeof(*t->pieces));
+    if (t->pieces == NULL)
+        rc = merak_fail_nomem(err, sizeof(*t->pieces));
+    else
+        rc = collect(t, weight_kinds, N_KINDS(weight_kinds), t->pieces, err);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK && run_saves_while_training(t)) {
+        rc = open_async(t, err);
+        rc = merak_agree(t->tr, &t->world, rc, err);
+    }
+    return rc;
+}
+
+void merak_saving_close(struct merak_trainer *t)
+{
+    merak_ckpt_async_destroy(t->async);
+    t->async = NULL;
+    if (t->pieces != NULL)
+        free_pieces(t->pieces);
+    free(t->pieces);
+    t->pieces = NULL;
+}
+
+size_t merak_saving_bytes(const struct merak_trainer *t)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < t->pieces->n; i++)
+        bytes += (t->pieces->piece[i].flat_hi - t->pieces->piece[i].flat_lo) *
+                 sizeof(float);
+    return bytes;
+}
+
+bool merak_saving_is_busy(const struct merak_trainer *t)
+{
+    return t->async != NULL && merak_ckpt_async_is_busy(t->async);
+}
+
+enum merak_status merak_saving_advance(struct merak_trainer *t,
+                                       struct merak_error *err)
+{
+    if (t->async == NULL || !merak_ckpt_async_is_active(t->async))
+        return MERAK_OK;
+    return merak_ckpt_async_advance(t->async, err);
+}
+
+enum merak_status merak_saving_settle(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    return t->async == NULL ? MERAK_OK : merak_ckpt_async_wait(t->async, err);
+}
+
+enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
+                                     struct merak_error *err)
+{
+    const struct merak_ckpt_keep keep = {.newest = t->opt.keep,
+                                         .every = t->opt.ckpt_keep_every};
+    struct merak_ckpt_comm comm = comm_of(t);
+    struct merak_ckpt_state state;
+    enum merak_status rc = merak_saving_settle(t, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    rc = fetch(t, t->pieces, err);
+    if (rc == MERAK_OK)
+        rc = check_finite(t, t->pieces, err);
+    if (rc == MERAK_OK && t->owner != NULL)
+        rc = merak_ckpt_owner_check(t->owner, err);
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    fill_state(t, &state);
+    if (t->async != NULL && !last)
+        return merak_ckpt_async_start(t->async, t->run_dir, &state, keep, &comm,
+                                      err);
+    return merak_ckpt_save(t->run_dir, &state, t->pieces->piece, t->pieces->n,
+                           keep, &comm, err);
+}
+
+/* Point a piece to memory of its own, scaled. */
+static enum merak_status copy_scaled(struct merak_ckpt_piece *piece,
+                                     float scale, struct merak_error *err)
+{
+    size_t n = piece->flat_hi - piece->flat_lo;
+    const float *from = piece->data;
+    float *copy = malloc((n + 1) * sizeof(*copy));
+
+    if (copy == NULL)
+        return merak_fail_nomem(err, n * sizeof(*copy));
+    for (size_t i = 0; i < n; i++)
+        copy[i] = from[i] * scale;
+    piece->data = copy;
+    return MERAK_OK;
+}
+
+enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
+                                   struct merak_error *err)
+{
+    const struct merak_ckpt_keep keep_all = {.newest = 0};
+    struct merak_ckpt_comm comm = comm_of(t);
+    struct merak_pieces pieces = {.n = 0};
+    struct merak_ckpt_state state;
+    enum merak_status rc =
+        collect(t, grad_kinds, N_KINDS(grad_kinds), &pieces, err);
+    int copied = 0;
+
+    if (rc == MERAK_OK)
+        rc = fetch(t, &pieces, err);
+    while (rc == MERAK_OK && copied < pieces.n) {
+        rc = copy_scaled(&pieces.piece[copied], scale, err);
+        copied += rc == MERAK_OK;
+    }
+    rc = merak_agree(t->tr, &t->world, rc, err);
+    if (rc == MERAK_OK) {
+        fill_state(t, &state);
+        rc = merak_ckpt_save(t->opt.dump_grads, &state, pieces.piece, pieces.n,
+                             keep_all, &comm, err);
+    }
+    for (int i = 0; i < copied; i++)
+        free(pieces.piece[i].data);
+    free_pieces(&pieces);
+    return rc;
+}
