@@ -4,7 +4,7 @@
  * oneDNN 2 has memory descriptors that are structs and an operation
  * descriptor between them and the primitive; in oneDNN 3 they are handles
  * that somebody must destroy, and the middle step is gone.  Nothing else
- * that gemm.c calls differs.
+ * that gemm_primitive.c calls differs.
  */
 #ifndef MERAK_KERNELS_CPU_DNNL_H
 #define MERAK_KERNELS_CPU_DNNL_H

@@ -6,9 +6,8 @@
  * depends on m and n alone; k is never cut.  Our threads take tiles and each
  * calls oneDNN with one thread, so who computed a tile leaves no trace.
  *
- * f32 goes through dnnl_sgemm.  bf16 goes through matmul primitives where the
- * processor multiplies bf16; they are made once a tile shape and kept, with
- * their memory objects and scratchpads for every thread.  Elsewhere oneDNN has
+ * f32 goes through dnnl_sgemm.  bf16 goes through matmul primitives
+ * (gemm_primitive.c) where the processor multiplies bf16.  Elsewhere oneDNN has
  * no bf16, or an imitation slower than f32: there it goes through dnnl_sgemm,
  * too.
  *
@@ -22,17 +21,13 @@
 
 #include "base/error.h"
 #include "base/size.h"
-#include "kernels/cpu/dnnl.h"
+#include "kernels/cpu/gemm_primitive.h"
 #include "kernels/cpu/thread_pool.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <omp.h>
 
-#define CACHE_MAX 512
 #define TILE_MAX 1024  /* larger tiles gain nothing and cannot be shared */
 #define TILES_WANTED 8 /* for threads to share */
 #define TILE_MIN_M 128 /* below, packing the operands dominates */
@@ -42,296 +37,6 @@
 #define COPY_MIN_M 32 /* fewer rows of a are not worth a copy of b */
 #define PAGE 4096
 #define LINE 64 /* bytes of a cache line */
-
-/* What tells one primitive from another; compared as bytes, so made from
- * zero. */
-struct tile_key {
-    size_t m, n, k, lda, ldb, ldc;
-    int trans_b, bf16_c, accumulate, bias;
-};
-
-/* A thread's memory objects of one primitive. */
-struct slot {
-    dnnl_memory_t memory[SLOT_COUNT];
-};
-
-struct tile {
-    struct tile_key key;
-    dnnl_primitive_t primitive;
-    struct slot *slot; /* [threads] */
-};
-
-struct gemm_state {
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-    int threads;
-    bool has_bf16;
-    size_t count, oldest;
-    struct tile *tile[CACHE_MAX];
-    char **scratch; /* [threads]: for oneDNN, then copies */
-    size_t scratch_bytes;
-    size_t dnnl_bytes; /* as large as any primitive's needs, 64-aligned */
-};
-
-/* Beside the pool: one set of primitives a process. */
-static struct gemm_state gemm;
-
-static enum merak_status fail_dnnl(struct merak_error *err, const char *what,
-                                   dnnl_status_t status)
-{
-    return merak_fail(err,
-                      status == dnnl_out_of_memory ? MERAK_ERR_NOMEM
-                                                   : MERAK_ERR_UNSUPPORTED,
-                      "oneDNN cannot %s: %s", what, dnnl_status2str(status));
-}
-
-/* --- primitives ---------------------------------------------------------- */
-
-static void tile_destroy(struct tile *t)
-{
-    if (t == NULL)
-        return;
-    for (int i = 0; t->slot != NULL && i < gemm.threads; i++)
-        for (int m = 0; m < SLOT_COUNT; m++)
-            dnnl_memory_destroy(t->slot[i].memory[m]);
-    dnnl_primitive_destroy(t->primitive);
-    free(t->slot);
-    free(t);
-}
-
-static dnnl_status_t describe(struct merak_dnnl_md *md, size_t rows,
-                              size_t cols, dnnl_data_type_t type, size_t row,
-                              size_t col)
-{
-    dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
-    dnnl_dims_t strides = {(dnnl_dim_t)row, (dnnl_dim_t)col};
-
-    return merak_dnnl_md_init(md, dims, type, strides);
-}
-
-static dnnl_status_t describe_all(const struct tile_key *k,
-                                  struct merak_dnnl_md md[SLOT_COUNT])
-{
-    dnnl_data_type_t c = k->bf16_c ? dnnl_bf16 : dnnl_f32;
-    dnnl_status_t rc;
-
-    rc = describe(&md[SLOT_A], k->m, k->k, dnnl_bf16, k->lda, 1);
-    if (rc == dnnl_success)
-        rc = describe(&md[SLOT_B], k->k, k->n, dnnl_bf16,
-                      k->trans_b ? 1 : k->ldb, k->trans_b ? k->ldb : 1);
-    if (rc == dnnl_success)
-        rc = describe(&md[SLOT_C], k->m, k->n, c, k->ldc, 1);
-    if (rc == dnnl_success)
-        rc = describe(&md[SLOT_BIAS], 1, k->n, dnnl_f32, k->n, 1);
-    return rc;
-}
-
-static dnnl_status_t make_attr(const struct tile_key *k,
-                               dnnl_primitive_attr_t *attr_p)
-{
-    dnnl_post_ops_t ops = NULL;
-    dnnl_status_t rc;
-
-    rc = dnnl_primitive_attr_create(attr_p);
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_attr_set_scratchpad_mode(*attr_p,
-                                                     dnnl_scratchpad_mode_user);
-    if (rc != dnnl_success || !k->accumulate)
-        return rc;
-    rc = dnnl_post_ops_create(&ops);
-    if (rc == dnnl_success)
-        rc = merak_dnnl_append_sum(ops);
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_attr_set_post_ops(*attr_p, ops);
-    dnnl_post_ops_destroy(ops);
-    return rc;
-}
-
-/* The primitive of a key, made as for one thread, and its scratchpad. */
-static dnnl_status_t make_primitive(const struct tile_key *k,
-                                    dnnl_primitive_t *primitive_p,
-                                    struct merak_dnnl_md md[SLOT_COUNT])
-{
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_primitive_desc_t pd = NULL;
-    int threads = omp_get_max_threads();
-    dnnl_status_t rc;
-
-    omp_set_num_threads(1);
-    rc = describe_all(k, md);
-    if (rc == dnnl_success)
-        rc = make_attr(k, &attr);
-    if (rc == dnnl_success)
-        rc = merak_dnnl_matmul(&pd, gemm.engine, md, k->bias, attr);
-    if (rc == dnnl_success)
-        rc = dnnl_primitive_create(primitive_p, pd);
-    dnnl_primitive_desc_destroy(pd);
-    dnnl_primitive_attr_destroy(attr);
-    omp_set_num_threads(threads);
-    return rc;
-}
-
-static enum merak_status grow_scratch(size_t bytes, struct merak_error *err)
-{
-    if (bytes <= gemm.scratch_bytes)
-        return MERAK_OK;
-    bytes = (bytes + 4095) & ~(size_t)4095;
-    for (int i = 0; i < gemm.threads; i++) {
-        char *more = aligned_alloc(4096, bytes);
-
-        if (more == NULL)
-            return merak_fail_nomem(err, bytes);
-        free(gemm.scratch[i]);
-        gemm.scratch[i] = more;
-    }
-    gemm.scratch_bytes = bytes;
-    return MERAK_OK;
-}
-
-static dnnl_status_t make_slots(struct tile *t,
-                                const struct merak_dnnl_md md[SLOT_COUNT])
-{
-    for (int i = 0; i < gemm.threads; i++) {
-        for (int m = 0; m < SLOT_COUNT; m++) {
-            dnnl_status_t rc =
-                merak_dnnl_memory(&t->slot[i].memory[m], &md[m], gemm.engine);
-
-            if (rc != dnnl_success)
-                return rc;
-        }
-    }
-    return dnnl_success;
-}
-
-static enum merak_status tile_create(const struct tile_key *key,
-                                     struct tile **tile_p,
-                                     struct merak_error *err)
-{
-    struct merak_dnnl_md md[SLOT_COUNT] = {0};
-    struct tile *t = calloc(1, sizeof(*t));
-    enum merak_status rc = MERAK_OK;
-    dnnl_status_t status;
-    size_t bytes;
-
-    if (t != NULL)
-        t->slot = calloc((size_t)gemm.threads, sizeof(*t->slot));
-    if (t == NULL || t->slot == NULL) {
-        rc = merak_fail_nomem(err, sizeof(*t));
-        goto out;
-    }
-    t->key = *key;
-    status = make_primitive(key, &t->primitive, md);
-    if (status == dnnl_success)
-        status = make_slots(t, md);
-    if (status != dnnl_success) {
-        rc = fail_dnnl(err, "multiply bf16 matrices on this machine", status);
-        goto out;
-    }
-    bytes = merak_size_align(merak_dnnl_md_bytes(&md[SLOT_SCRATCH]), 64);
-    if (bytes > gemm.dnnl_bytes)
-        gemm.dnnl_bytes = bytes;
-    *tile_p = t;
-    t = NULL;
-out:
-    for (int m = 0; m < SLOT_COUNT; m++)
-        merak_dnnl_md_fini(&md[m]);
-    tile_destroy(t);
-    return rc;
-}
-
-static enum merak_status tile_find(const struct tile_key *key,
-                                   struct tile **tile_p,
-                                   struct merak_error *err)
-{
-    enum merak_status rc;
-    struct tile *t = NULL;
-
-    for (size_t i = 0; i < gemm.count; i++) {
-        if (memcmp(&gemm.tile[i]->key, key, sizeof(*key)) == 0) {
-            *tile_p = gemm.tile[i];
-            return MERAK_OK;
-        }
-    }
-    rc = tile_create(key, &t, err);
-    if (rc != MERAK_OK)
-        return rc;
-    if (gemm.count < CACHE_MAX) {
-        gemm.tile[gemm.count++] = t;
-    } else {
-        tile_destroy(gemm.tile[gemm.oldest]);
-        gemm.tile[gemm.oldest] = t;
-        gemm.oldest = (gemm.oldest + 1) % CACHE_MAX;
-    }
-    *tile_p = t;
-    return MERAK_OK;
-}
-
-static void forget(void)
-{
-    for (size_t i = 0; i < gemm.count; i++)
-        tile_destroy(gemm.tile[i]);
-    for (int i = 0; gemm.scratch != NULL && i < gemm.threads; i++)
-        free(gemm.scratch[i]);
-    free(gemm.scratch);
-    gemm.count = gemm.oldest = gemm.scratch_bytes = gemm.dnnl_bytes = 0;
-    gemm.scratch = NULL;
-    gemm.threads = 0;
-}
-
-void merak_gemm_narrow(const char *isa)
-{
-    static const struct {
-        const char *name;
-        dnnl_cpu_isa_t isa;
-    } known[] = {{"base", dnnl_cpu_isa_sse41},
-                 {"avx2", dnnl_cpu_isa_avx2},
-                 {"avx512", dnnl_cpu_isa_avx512_core},
-                 {"avx512_bf16", dnnl_cpu_isa_avx512_core_bf16}};
-
-    for (size_t i = 0; isa != NULL && i < sizeof(known) / sizeof(*known); i++)
-        if (strcmp(isa, known[i].name) == 0)
-            dnnl_set_max_cpu_isa(known[i].isa);
-}
-
-bool merak_gemm_has_bf16(void)
-{
-    /* every set has the bits of those that it contains */
-    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
-           dnnl_cpu_isa_avx512_core_bf16;
-}
-
-void merak_gemm_library(char *text, size_t bytes)
-{
-    const dnnl_version_t *v = dnnl_version();
-    const char *isa = dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa());
-
-    if (strncmp(isa, "cpu_isa_", 8) == 0)
-        isa += 8;
-    snprintf(text, bytes, "oneDNN %d.%d.%d (%s)", v->major, v->minor, v->patch,
-             isa);
-}
-
-enum merak_status merak_gemm_open(struct merak_error *err)
-{
-    dnnl_status_t rc = dnnl_success;
-
-    if (gemm.threads == merak_pool_threads())
-        return MERAK_OK;
-    forget();
-    if (gemm.engine == NULL)
-        rc = dnnl_engine_create(&gemm.engine, dnnl_cpu, 0);
-    if (rc == dnnl_success && gemm.stream == NULL)
-        rc = dnnl_stream_create(&gemm.stream, gemm.engine,
-                                dnnl_stream_default_flags);
-    if (rc != dnnl_success)
-        return fail_dnnl(err, "open a CPU engine", rc);
-    gemm.scratch = calloc((size_t)merak_pool_threads(), sizeof(*gemm.scratch));
-    if (gemm.scratch == NULL)
-        return merak_fail_nomem(err, sizeof(*gemm.scratch));
-    gemm.has_bf16 = merak_gemm_has_bf16();
-    gemm.threads = merak_pool_threads();
-    return MERAK_OK;
-}
 
 /* --- tiles ---------------------------------------------------------------- */
 
@@ -353,7 +58,7 @@ struct job {
     struct side a, b;
     size_t wide_c_at; /* f32 of a tile of c that is bf16 */
     size_t scratch_bytes;
-    struct tile *edge[2][2];
+    struct merak_gemm_primitive *edge[2][2];
     _Atomic int failed; /* a dnnl_status_t */
 };
 
@@ -396,7 +101,7 @@ static size_t extent(size_t i, size_t tile, size_t n)
 static enum merak_status find_tiles(struct job *job, struct merak_error *err)
 {
     const struct merak_gemm *g = job->g;
-    struct tile_key key;
+    struct merak_gemm_key key;
     enum merak_status rc = MERAK_OK;
 
     for (int i = 0; i < 4 && rc == MERAK_OK; i++) {
@@ -414,7 +119,7 @@ static enum merak_status find_tiles(struct job *job, struct merak_error *err)
         key.bf16_c = g->bf16_c;
         key.accumulate = g->accumulate;
         key.bias = g->bias != NULL;
-        rc = tile_find(&key, &job->edge[i / 2][i % 2], err);
+        rc = merak_gemm_primitive_find(&key, &job->edge[i / 2][i % 2], err);
     }
     return rc;
 }
@@ -500,7 +205,7 @@ static dnnl_status_t multiply_f32(const struct job *job,
                                   const struct tile_place *p, int thread)
 {
     const struct merak_gemm *g = job->g;
-    char *scratch = gemm.scratch[thread];
+    char *scratch = merak_gemm_scratch(thread);
     float *c = g->bf16_c ? (float *)(scratch + job->wide_c_at) : (float *)p->c;
     size_t ldc = g->bf16_c ? job->tile_n : g->n;
     float beta = g->accumulate || p->bias != NULL ? 1.0f : 0.0f;
@@ -527,45 +232,20 @@ static dnnl_status_t multiply_f32(const struct job *job,
     return dnnl_success;
 }
 
-/* With a primitive; a that is transposed has been turned. */
-static dnnl_status_t run_primitive(const struct tile *t, int thread,
-                                   const struct tile_place *p)
-{
-    static const int id[SLOT_COUNT] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS,
-                                       DNNL_ARG_DST, DNNL_ARG_BIAS,
-                                       DNNL_ARG_SCRATCHPAD};
-    const void *data[SLOT_COUNT] = {p->a, p->b, p->c, p->bias,
-                                    gemm.scratch[thread]};
-    dnnl_exec_arg_t arg[SLOT_COUNT];
-    int n = 0;
-
-    for (int m = 0; m < SLOT_COUNT; m++) {
-        dnnl_status_t rc;
-
-        if (data[m] == NULL)
-            continue;
-        rc = dnnl_memory_set_data_handle(t->slot[thread].memory[m],
-                                         (void *)(uintptr_t)data[m]);
-        if (rc != dnnl_success)
-            return rc;
-        arg[n++] = (dnnl_exec_arg_t){id[m], t->slot[thread].memory[m]};
-    }
-    return dnnl_primitive_execute(t->primitive, gemm.stream, n, arg);
-}
-
 static dnnl_status_t multiply_bf16(const struct job *job, size_t row,
                                    size_t col, struct tile_place *p, int thread)
 {
     const struct merak_gemm *g = job->g;
-    void *turned = gemm.scratch[thread] + job->a.at;
+    void *turned = merak_gemm_scratch(thread) + job->a.at;
 
     if (g->trans_a) {
         g->moves->transpose((const uint16_t *)p->a, g->m, g->k, p->m, turned,
                             job->a.pitch);
         p->a = turned;
     }
-    return run_primitive(job->edge[row + 1 == job->rows][col + 1 == job->cols],
-                         thread, p);
+    return merak_gemm_primitive_run(
+        job->edge[row + 1 == job->rows][col + 1 == job->cols], thread, p->a,
+        p->b, p->c, p->bias);
 }
 
 static void multiply_tile(void *arg, size_t item, int thread)
@@ -645,7 +325,7 @@ static void find_sides(struct job *job)
 static void place_scratch(struct job *job)
 {
     size_t bytes = job->native ? 2 : sizeof(float);
-    size_t end = gemm.dnnl_bytes;
+    size_t end = merak_gemm_dnnl_bytes();
 
     job->a.at = end;
     if (job->a.copied)
@@ -662,11 +342,11 @@ static void place_scratch(struct job *job)
 enum merak_status merak_gemm(const struct merak_gemm *g,
                              struct merak_error *err)
 {
-    struct job job = {.g = g, .native = g->bf16_ab && gemm.has_bf16};
+    struct job job = {.g = g, .native = g->bf16_ab && merak_gemm_is_native()};
     enum merak_status rc = MERAK_OK;
     int threads;
 
-    if (gemm.threads == 0)
+    if (!merak_gemm_is_open())
         return merak_fail(err, MERAK_ERR_PARAM,
                           "the cpu backend has not been opened");
     cut_grid(&job);
@@ -680,13 +360,13 @@ enum merak_status merak_gemm(const struct merak_gemm *g,
         return rc;
     place_scratch(&job);
     /* for every thread, from the first call of the largest shape on */
-    rc = grow_scratch(job.scratch_bytes, err);
+    rc = merak_gemm_scratch_grow(job.scratch_bytes, err);
     if (rc != MERAK_OK)
         return rc;
     threads = omp_get_max_threads();
     merak_pool_run(multiply_tile, &job, job.rows * job.cols);
     omp_set_num_threads(threads);
     if (job.failed != 0)
-        return fail_dnnl(err, "multiply", (dnnl_status_t)job.failed);
+        return merak_gemm_fail(err, "multiply", (dnnl_status_t)job.failed);
     return MERAK_OK;
 }

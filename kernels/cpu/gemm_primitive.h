@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_primitive.h - oneDNN's matmul primitives, and what threads keep for them
+ */
+#ifndef MERAK_KERNELS_CPU_GEMM_PRIMITIVE_H
+#define MERAK_KERNELS_CPU_GEMM_PRIMITIVE_H
+
+#include "kernels/cpu/dnnl.h"
+
+#include "merak/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What tells one primitive from another; compared as bytes, so made from
+ * zero. */
+struct merak_gemm_key {
+    size_t m, n, k, lda, ldb, ldc;
+    int trans_b, bf16_c, accumulate, bias;
+};
+
+struct merak_gemm_primitive;
+
+/* The primitive of a key, made where there is none yet; the last 512 are kept.
+ * It stays the cache's. */
+enum merak_status
+merak_gemm_primitive_find(const struct merak_gemm_key *key,
+                          struct merak_gemm_primitive **primitive_p,
+                          struct merak_error *err) MERAK_CHECKED;
+/* bias may be NULL. */
+dnnl_status_t merak_gemm_primitive_run(const struct merak_gemm_primitive *t,
+                                       int thread, const void *a, const void *b,
+                                       void *c, const float *bias);
+
+bool merak_gemm_is_open(void);
+/* Does oneDNN multiply bf16 here, and not an imitation of it? */
+bool merak_gemm_is_native(void);
+
+/* A thread's memory; the first merak_gemm_dnnl_bytes() are oneDNN's. */
+char *merak_gemm_scratch(int thread);
+size_t merak_gemm_dnnl_bytes(void);
+/* To at least so many bytes, for each thread; what was there is lost. */
+enum merak_status
+merak_gemm_scratch_grow(size_t bytes, struct merak_error *err) MERAK_CHECKED;
+
+/* "oneDNN cannot WHAT: .." */
+enum merak_status merak_gemm_fail(struct merak_error *err, const char *what,
+                                  dnnl_status_t status);
+
+#endif
