@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention_dx.c - causal attention, backward; tiles are attention_tile.h's
+ *
+ * Items are (sample, kv head): one item owns its dk and dv, and adds query
+ * tiles to them in ascending order.
+ */
+#include "config.h"
+
+#include "kernels/cpu/attention_tile.h"
+
+struct backward {
+    struct merak_attention at;
+    float *dk, *dv; /* f32 [B, G, T, pad(D)], in scratch */
+};
+
+/* delta = do . o of each query, in lanes. */
+static void deltas(const struct merak_attention *at, struct tiles *x,
+                   float delta[TILE])
+{
+    size_t pitch = pad(at->D);
+
+    for (size_t i = 0; i < TILE; i++) {
+        vf sum = {0};
+
+        for (size_t d = 0; d < pitch; d += LANES)
+            sum += vload_f32(x->row + i * pitch + d) *
+                   vload_f32(x->d_o + i * pitch + d);
+        delta[i] = vsum(sum);
+    }
+}
+
+/* s: scores to probabilities; ds: do . v to score gradients.  Of the diagonal
+ * tile as much of what is zero as a block of the products may touch. */
+INLINE void slopes(const struct merak_attention *at, const struct tiles *x,
+                   const struct meeting *m, enum sight sight, bool capped,
+                   const float lse[TILE], const float delta[TILE])
+{
+    float scale = (float)at->scale, cap = (float)at->cap;
+    float to_cap = capped ? (float)(at->scale / at->cap) : 0;
+
+    for (size_t j = 0; j < m->keys; j++) {
+        size_t i =
+            m->diagonal && j >= BLOCK_M ? (j - BLOCK_M) / LANES * LANES : 0;
+
+        for (; i < m->queries; i += LANES) {
+            float *s = x->s + j * TILE + i, *ds = x->ds + j * TILE + i;
+            vf t = capped ? vtanh(vload_f32(s) * to_cap) : vset(0);
+            vf score = capped ? cap * t : vload_f32(s) * scale;
+            vf p = vexp(score - vload_f32(lse + i));
+            vf slope = (vload_f32(ds) - vload_f32(delta + i)) * scale;
+
+            if (capped)
+                slope *= 1.0f - t * t;
+            p = mask_unseen(p, m, sight, j, i, 0.0f);
+            slope = mask_unseen(slope, m, sight, j, i, 0.0f);
+            vstore_f32(s, p);
+            vstore_f32(ds, p * slope);
+        }
+    }
+}
+
+static void slopes_as_seen(const struct merak_attention *at,
+                           const struct tiles *x, const struct meeting *m,
+                           const float *lse, const float *delta)
+{
+    if (at->cap > 0 && m->sight == ALL)
+        slopes(at, x, m, ALL, true, lse, delta);
+    else if (at->cap > 0 && m->sight == UP_TO_OWN)
+        slopes(at, x, m, UP_TO_OWN, true, lse, delta);
+    else if (at->cap > 0)
+        slopes(at, x, m, IN_WINDOW, true, lse, delta);
+    else if (m->sight == ALL)
+        slopes(at, x, m, ALL, false, lse, delta);
+    else if (m->sight == UP_TO_OWN)
+        slopes(at, x, m, UP_TO_OWN, false, lse, delta);
+    else
+        slopes(at, x, m, IN_WINDOW, false, lse, delta);
+}
+
+/* dst (+)= a b for a tile of keys: a [keys][TILE], b [TILE][D]. */
+static void key_gradient(const struct merak_attention *at, const float *a,
+                         const float *b, float *dst, size_t keys,
+                         size_t queries, bool diagonal, bool add)
+{
+    struct product x = {.a = a,
+                        .a_pitch = TILE,
+                        .b = b,
+                        .b_pitch = pad(at->D),
+                        .c = dst,
+                        .c_pitch = pad(at->D),
+                        .M = keys,
+                        .N = pad(at->D),
+                        .K = queries,
+                        .add = add,
+                        .triangle = diagonal ? A_UPPER : FULL};
+
+    product(&x);
+}
+
+/* One tile of keys against the query tile in x; what dropout keeps of it is
+ * there. */
+static void backward_pair(const struct merak_attention *at,
+                          const struct tiles *x, const struct meeting *m,
+                          const float *lse, const float *delta, float *dk,
+                          float *dv, bool add)
+{
+    size_t pitch = pad(at->D), keys = m->keys, queries = m->queries;
+    bool diagonal = m->diagonal;
+    struct product dq = {.a = x->ds,
+                         .a_turned = true,
+                         .a_pitch = TILE,
+                         .b = x->k,
+                         .b_pitch = pitch,
+                         .c = x->out,
+                         .c_pitch = pitch,
+                         .M = queries,
+                         .N = pitch,
+                         .K = keys,
+                         .add = true,
+                         .triangle = diagonal ? A_LOWER : FULL};
+
+    score_product(at, x->k, x->q_t, x->s, keys, queries, diagonal);
+    score_product(at, x->v, x->d_o_t, x->ds, keys, queries, diagonal);
+    if (at->drop > 0)
+        drop(m, x->kept, x->ds);
+    slopes_as_seen(at, x, m, lse, delta);
+    if (at->drop > 0)
+        drop(m, x->kept, x->s);
+    key_gradient(at, x->s, x->d_o, dv, keys, queries, diagonal, add);
+    key_gradient(at, x->ds, x->q, dk, keys, queries, diagonal, add);
+    product(&dq);
+}
+
+/* The query tile at (b, t, h): into x, with its lse and delta. */
+static void load_queries(const struct merak_attention *at, struct tiles *x,
+                         size_t b, size_t t, size_t h, float lse[TILE],
+                         float delta[TILE])
+{
+    struct span s = span_of(t, at->first, at->T);
+    const float *from = at->lse->data;
+
+    load_tile(at, &at->q, b, s, h, x->q);
+    load_tile(at, &at->d_o, b, s, h, x->d_o);
+    load_tile(at, &at->o, b, s, h, x->row);
+    transpose_matrix(x->q, pad(at->D), TILE, pad(at->D), x->q_t, TILE, false);
+    transpose_matrix(x->d_o, pad(at->D), TILE, pad(at->D), x->d_o_t, TILE,
+                     false);
+    deltas(at, x, delta);
+    for (size_t i = 0; i < TILE; i++)
+        lse[i] = t + i >= s.lo && t + i < s.hi
+                     ? from[merak_lse_at(at, b, t + i, h)]
+                     : 0.0f;
+}
+
+static void backward_queries(const struct backward *bw, struct tiles *x,
+                             size_t b, size_t t, size_t h, float *dk, float *dv)
+{
+    const struct merak_attention *at = &bw->at;
+    float lse[TILE], delta[TILE];
+    size_t pitch = pad(at->D), g = h / at->R;
+    struct span queries = span_of(t, at->first, at->T);
+
+    load_queries(at, x, b, t, h, lse, delta);
+    prefetch_tile(at, &at->dq, b, queries, h);
+    if (queries.hi < at->T) {
+        struct span next = span_of(t + TILE, at->first, at->T);
+
+        prefetch_tile(at, &at->q, b, next, h);
+        prefetch_tile(at, &at->d_o, b, next, h);
+        prefetch_tile(at, &at->o, b, next, h);
+    }
+    memset(x->out, 0, TILE * pitch * sizeof(float));
+    for (size_t k = first_key_tile(at, &queries); k <= t; k += TILE) {
+        struct span keys = span_of(k, 0, at->T);
+        struct meeting m = meet(at, b, h, &keys, &queries);
+        /* Were these keys met before? */
+        bool begun = h % at->R > 0 || (k < t && t > first_tile(at) * TILE);
+
+        load_keys(at, x, b, keys, g, k < t);
+        if (at->drop > 0)
+            draw_kept(at, &m, x->kept);
+        backward_pair(at, x, &m, lse, delta, dk + k * pitch, dv + k * pitch,
+                      begun);
+    }
+    store_tile(at, &at->dq, b, queries, h, x->out, false);
+}
+
+static void backward_item(void *arg, size_t item, int thread)
+{
+    const struct backward *bw = arg;
+    const struct merak_attention *at = &bw->at;
+    size_t b = item / at->G, g = item % at->G, pitch = pad(at->D);
+    struct span first = span_of(first_tile(at) * TILE, at->first, at->T);
+    size_t unseen = first_key_tile(at, &first) * pitch * sizeof(float);
+    float *dk = bw->dk + item * at->T * pitch;
+    float *dv = bw->dv + item * at->T * pitch;
+    struct tiles x;
+
+    carve(&x, at->D, thread);
+    memset(dk, 0, unseen);
+    memset(dv, 0, unseen);
+    for (size_t h = g * at->R; h < (g + 1) * at->R; h++)
+        for (size_t t = first_tile(at) * TILE; t < at->T; t += TILE)
+            backward_queries(bw, &x, b, t, h, dk, dv);
+    for (size_t t = 0; t < at->T; t += TILE) {
+        struct span keys = span_of(t, 0, at->T);
+
+        store_tile(at, &at->dk, b, keys, g, dk + t * pitch, at->accumulate);
+        store_tile(at, &at->dv, b, keys, g, dv + t * pitch, at->accumulate);
+    }
+}
+
+static size_t kv_elements(const struct merak_attention *at)
+{
+    return at->B * at->G * at->T * pad(at->D);
+}
+
+static enum merak_status backward(const struct merak_kernel_call *call,
+                                  struct backward *bw, struct merak_error *err)
+{
+    enum merak_status rc = check(call, &bw->at, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    bw->dk = call->scratch;
+    bw->dv = bw->dk + kv_elements(&bw->at);
+    merak_pool_run(backward_item, bw, bw->at.B * bw->at.G);
+    return MERAK_OK;
+}
+
+CPU_KERNEL(attention_dx)
+{
+    struct backward bw;
+
+    merak_attention_dx_view(call, &bw.at);
+    return backward(call, &bw, err);
+}
+
+CPU_KERNEL(attention_packed_dx)
+{
+    struct backward bw;
+
+    merak_attention_packed_dx_view(call, &bw.at);
+    return backward(call, &bw, err);
+}
+
+/* dk and dv in f32 with padded rows. */
+CPU_SCRATCH(attention_dx)
+{
+    struct merak_attention at;
+
+    merak_attention_dx_view(call, &at);
+    return 2 * kv_elements(&at) * sizeof(float);
+}
+
+CPU_SCRATCH(attention_packed_dx)
+{
+    struct merak_attention at;
+
+    merak_attention_packed_dx_view(call, &at);
+    return 2 * kv_elements(&at) * sizeof(float);
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention_tile.h - causal attention in tiles, for attention.c and
+ * attention_dx.c; the equations stand in ref/ref_attention.c
+ *
+ * A tile is TILE queries by TILE keys, so memory is linear in T (Dao et al.
+ * 2022, arXiv:2205.14135).  Scores are kept transposed, S[key][query]: with
+ * queries along the vector lanes the softmax's maxima and sums need no
+ * shuffles, and keys and values are read row by row as they lie.
+ *
+ * All products are product()'s (product.h).  Tiles are f32 copies with rows
+ * padded to the lanes (`pitch`), zero where there is no element, in the
+ * thread's workspace; that bounds D.  Where a tile of keys meets its own
+ * queries, a key is seen by later queries only: products leave out what is
+ * zero there, block by block.
+ *
+ * Of a window the tiles of keys that none of a tile's queries sees are left
+ * out, and at its edge what each does not see is masked.  What dropout keeps
+ * is drawn tile by tile and never stored.
+ */
+#ifndef MERAK_KERNELS_CPU_ATTENTION_TILE_H
+#define MERAK_KERNELS_CPU_ATTENTION_TILE_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/philox.h"
+#include "kernels/cpu/product.h"
+#include "kernels/cpu/transpose.h"
+#include "kernels/cpu/vec.h"
+
+#include <math.h>
+
+#define TILE ((size_t)64)
+#define CACHE_LINE 64
+#define MAX_D 384 /* eight tiles and three of scores fill the workspace */
+
+static inline size_t pad(size_t n)
+{
+    return (n + LANES - 1) / LANES * LANES;
+}
+
+/* A tile's rows, of which those of positions lo .. hi - 1 are there. */
+struct span {
+    size_t t; /* of the tile's first row */
+    size_t lo, hi;
+};
+
+static inline struct span span_of(size_t t, size_t first, size_t T)
+{
+    return (struct span){t, t > first ? t : first, T - t < TILE ? T : t + TILE};
+}
+
+/* Ask for the rows that load_tile() or store_tile() will touch: they lie far
+ * apart, so the processor does not foresee them. */
+static inline void prefetch_tile(const struct merak_attention *at,
+                                 const struct merak_heads *x, size_t b,
+                                 struct span s, size_t h)
+{
+    size_t bytes = merak_dtype_bytes(x->op->dtype);
+    const char *row =
+        (const char *)x->op->data + merak_heads_at(at, x, b, s.lo, h) * bytes;
+
+    for (size_t t = s.lo; t < s.hi; t++, row += x->row * bytes)
+        for (size_t i = 0; i < at->D * bytes; i += CACHE_LINE)
+            __builtin_prefetch(row + i, 0, 2);
+}
+
+INLINE void load_rows(const struct merak_heads *x, size_t from, size_t D,
+                      size_t rows, float *tile, bool bf16)
+{
+    for (size_t i = 0; i < rows; i++, from += x->row, tile += pad(D))
+        for (size_t d = 0; d < D; d += LANES)
+            vstore_f32(tile + d, vload_n(x->op->data, from + d, D - d, bf16));
+}
+
+/* Rows of heads x of (b, h) as a tile [TILE][pad(D)]; others are zero. */
+static inline void load_tile(const struct merak_attention *at,
+                             const struct merak_heads *x, size_t b,
+                             struct span s, size_t h, float *tile)
+{
+    size_t pitch = pad(at->D), begin = s.lo - s.t, end = s.hi - s.t;
+    size_t from = merak_heads_at(at, x, b, s.lo, h);
+
+    memset(tile, 0, begin * pitch * sizeof(float));
+    if (x->op->dtype == MERAK_BF16)
+        load_rows(x, from, at->D, end - begin, tile + begin * pitch, true);
+    else
+        load_rows(x, from, at->D, end - begin, tile + begin * pitch, false);
+    memset(tile + end * pitch, 0, (TILE - end) * pitch * sizeof(float));
+}
+
+/* A tile's rows to heads x, or added to what is there. */
+static inline void store_tile(const struct merak_attention *at,
+                              const struct merak_heads *x, size_t b,
+                              struct span s, size_t h, const float *tile,
+                              bool add)
+{
+    size_t pitch = pad(at->D);
+    bool bf16 = x->op->dtype == MERAK_BF16;
+
+    for (size_t i = s.lo - s.t; i < s.hi - s.t; i++) {
+        size_t to = merak_heads_at(at, x, b, s.t + i, h);
+
+        for (size_t d = 0; d < at->D; d += LANES) {
+            vf row = vload_f32(tile + i * pitch + d);
+
+            if (add)
+                row += vload_n(x->op->data, to + d, at->D - d, bf16);
+            vstore_n(x->op->data, to + d, at->D - d, row, bf16);
+        }
+    }
+}
+
+/* An item's tiles, carved from the thread's workspace. */
+struct tiles {
+    float *row;         /* [TILE][D] on its way in or out */
+    float *q_t, *d_o_t; /* [D][TILE] */
+    float *k, *v;       /* [TILE][D] */
+    float *q, *d_o;     /* [TILE][D]; backward */
+    float *s, *ds;      /* [TILE keys][TILE queries] */
+    float *kept;        /* of dropout, likewise: 0, or 1/(1-p) */
+    float *out;         /* forward o_t [D][TILE]; backward dq, dk, dv in turn */
+};
+
+static inline void carve(struct tiles *x, size_t D, int thread)
+{
+    float *p = merak_pool_workspace(thread);
+    size_t size = TILE * pad(D);
+
+    x->row = p;
+    x->q_t = p + size;
+    x->d_o_t = p + 2 * size;
+    x->k = p + 3 * size;
+    x->v = p + 4 * size;
+    x->q = p + 5 * size;
+    x->d_o = p + 6 * size;
+    x->out = p + 7 * size;
+    x->s = p + 8 * size;
+    x->ds = x->s + TILE * TILE;
+    x->kept = x->ds + TILE * TILE;
+}
+
+/* A tile of keys and values; another one will follow if `more`. */
+static inline void load_keys(const struct merak_attention *at, struct tiles *x,
+                             size_t b, struct span s, size_t g, bool more)
+{
+    load_tile(at, &at->k, b, s, g, x->k);
+    load_tile(at, &at->v, b, s, g, x->v);
+    if (more) {
+        s = span_of(s.t + TILE, 0, at->T);
+        prefetch_tile(at, &at->k, b, s, g);
+        prefetch_tile(at, &at->v, b, s, g);
+    }
+}
+
+/* Which keys of a tile its queries see. */
+enum sight { ALL, UP_TO_OWN, IN_WINDOW };
+
+/* A tile of keys at k as a tile of queries at t meets it, of query head h. */
+struct meeting {
+    size_t b, h, k, t;
+    size_t keys, queries; /* rows that are there */
+    bool diagonal;        /* each query's own key is in the tile */
+    enum sight sight;
+    int32_t ahead, window; /* the first query is so far behind the first key */
+};
+
+static inline struct meeting meet(const struct merak_attention *at, size_t b,
+                                  size_t h, const struct span *keys,
+                                  const struct span *queries)
+{
+    size_t t = queries->t, k = keys->t;
+    struct meeting m = {.b = b,
+                        .h = h,
+                        .k = k,
+                        .t = t,
+                        .keys = keys->hi - k,
+                        .queries = queries->hi - t,
+                        .diagonal = k == t,
+                        .sight = k == t ? UP_TO_OWN : ALL};
+
+    if (merak_first_key(at, t + TILE - 1) > k) {
+        m.sight = IN_WINDOW;
+        m.ahead = (int32_t)(t - k);
+        m.window = (int32_t)at->window;
+    }
+    return m;
+}
+
+/* s where query lane i sees the key, else fill.  On the diagonal that is up
+ * to key i. */
+INLINE vf mask_unseen(vf s, const struct meeting *m, enum sight sight,
+                      size_t key, size_t query, float fill)
+{
+    const vi lane = {LANE_IDS};
+    vi behind;
+
+    if (sight == ALL)
+        return s;
+    if (sight == UP_TO_OWN)
+        return vselect(lane + (int32_t)query >= (int32_t)key, s, vset(fill));
+    behind = lane + (int32_t)query - (int32_t)key + m->ahead;
+    return vselect((behind >= 0) & (behind < m->window), s, vset(fill));
+}
+
+/* What dropout keeps of a tile; on the diagonal from a key's own query on. */
+static inline void draw_kept(const struct merak_attention *at,
+                             const struct meeting *m, float *kept)
+{
+    uint64_t key = merak_attention_key(at, m->b);
+    uint32_t threshold = (uint32_t)ceil(at->drop * 0x1p24);
+    vf scale = vset((float)(1 / (1 - at->drop)));
+
+    for (size_t j = 0; j < m->keys; j++) {
+        uint64_t row = (merak_attention_element(at, m->h, m->k + j) + m->t) / 4;
+        size_t i = m->diagonal ? j / PHILOX_WORDS * PHILOX_WORDS : 0;
+
+        for (; i < m->queries; i += PHILOX_WORDS) {
+            uint32_t word[PHILOX_WORDS];
+
+            philox(key, row + i / 4, word);
+            UNROLL
+            for (size_t l = 0; l < PHILOX_WORDS; l += LANES) {
+                vu w;
+
+                memcpy(&w, word + l, sizeof(w));
+                vstore_f32(
+                    kept + j * TILE + i + l,
+                    vselect((vi)((w >> 8) >= threshold), scale, vset(0)));
+            }
+        }
+    }
+}
+
+/* s: what is kept of it.  On the diagonal from the blocks of own keys on:
+ * products leave out the others. */
+static inline void drop(const struct meeting *m, const float *kept, float *s)
+{
+    for (size_t j = 0; j < m->keys; j++) {
+        size_t i = m->diagonal ? j / PHILOX_WORDS * PHILOX_WORDS : 0;
+
+        for (; i < m->queries; i += LANES)
+            vstore_f32(s + j * TILE + i, vload_f32(s + j * TILE + i) *
+                                             vload_f32(kept + j * TILE + i));
+    }
+}
+
+/* S[key][query], or with d_o_t and v the gradient of the probabilities. */
+static inline void score_product(const struct merak_attention *at,
+                                 const float *k, const float *q_t, float *s,
+                                 size_t keys, size_t queries, bool diagonal)
+{
+    struct product x = {.a = k,
+                        .a_pitch = pad(at->D),
+                        .b = q_t,
+                        .b_pitch = TILE,
+                        .c = s,
+                        .c_pitch = TILE,
+                        .M = keys,
+                        .N = pad(queries),
+                        .K = at->D,
+                        .triangle = diagonal ? C_UPPER : FULL};
+
+    product(&x);
+}
+
+/* --- a call ----------------------------------------------------------------
+ */
+
+/* The tiles that hold queries; tiles begin at multiples of TILE also where
+ * the queries do not, so that a slice's numbers are the whole's, to the bit. */
+static inline size_t first_tile(const struct merak_attention *at)
+{
+    return at->first / TILE;
+}
+
+static inline size_t query_tiles(const struct merak_attention *at)
+{
+    return cpu_range_count(at->T, TILE) - first_tile(at);
+}
+
+/* The first tile of keys that a tile of queries sees. */
+static inline size_t first_key_tile(const struct merak_attention *at,
+                                    const struct span *queries)
+{
+    return merak_first_key(at, queries->lo) / TILE * TILE;
+}
+
+static inline enum merak_status check(const struct merak_kernel_call *call,
+                                      const struct merak_attention *at,
+                                      struct merak_error *err)
+{
+    if (at->D > MAX_D)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "attention heads of %zu dims; the cpu backend takes "
+                          "at most %d",
+                          at->D, MAX_D);
+    return cpu_check_dtype(call, 0, false, err);
+}
+
+#endif
