@@ -59,6 +59,23 @@ double kc_largest(const struct kc *c, int operand)
     return max;
 }
 
+void kc_check_near(const struct kc *got, const struct kc *want, int operand,
+                   double abs, double rel)
+{
+    for (size_t i = 0; i < kc_count(want, operand); i++) {
+        double g = kc_get(got, operand, i), w = kc_get(want, operand, i);
+
+        if (fabs(g - w) <= abs + rel * fabs(w))
+            continue;
+        print_error("%s %s output %d element %zu of %zu (first operand [%zu, "
+                    "..]): got %.9g, want %.9g\n",
+                    want->op, merak_dtype_name(want->call.operand[0].dtype),
+                    operand - want->call.n_in, i, kc_count(want, operand),
+                    want->call.operand[0].local.dim[0], g, w);
+        fail();
+    }
+}
+
 void kc_check_outputs(const struct kc_suite *suite, const struct kc *got,
                       const struct kc *want)
 {

@@ -28,6 +28,10 @@ void kc_visit_row(const struct kc_row *row, enum merak_dtype dtype,
                   kc_visit_fn visit);
 
 double kc_largest(const struct kc *c, int operand);
+/* Fails the test unless each element of an operand is within abs + rel of the
+ * wanted one's size. */
+void kc_check_near(const struct kc *got, const struct kc *want, int operand,
+                   double abs, double rel);
 /* Every output, with the suite's check. */
 void kc_check_outputs(const struct kc_suite *suite, const struct kc *got,
                       const struct kc *want);

@@ -122,21 +122,8 @@ static double slack(const struct kc *want, int o)
 
 static void check_output(const struct kc *got, const struct kc *want, int o)
 {
-    double rel = is_bf16(want, o) ? BF16_TOLERANCE : F32_TOLERANCE;
-    double abs = slack(want, o);
-
-    for (size_t i = 0; i < kc_count(want, o); i++) {
-        double g = kc_get(got, o, i), w = kc_get(want, o, i);
-
-        if (fabs(g - w) <= abs + rel * fabs(w))
-            continue;
-        print_error("%s %s output %d element %zu of %zu (first operand [%zu, "
-                    "..]): got %.9g, want %.9g\n",
-                    want->op, is_bf16(want, 0) ? "bf16" : "f32",
-                    o - want->call.n_in, i, kc_count(want, o),
-                    want->call.operand[0].local.dim[0], g, w);
-        fail();
-    }
+    kc_check_near(got, want, o, slack(want, o),
+                  is_bf16(want, o) ? BF16_TOLERANCE : F32_TOLERANCE);
 }
 
 static const struct kc_suite suite = {run_on_device, check_output};

@@ -6,7 +6,7 @@
 
 #include "unit/near.h"
 
-#include "unit/kcase.h"
+#include "unit/kcheck.h"
 
 #include "kernels/cpu/angles.h"
 
@@ -39,15 +39,6 @@ static void open_cpu(int threads)
     assert_int_equal(b->open(threads, NULL), MERAK_OK);
 }
 
-static double largest(const struct kc *c, int operand)
-{
-    double max = 0;
-
-    for (size_t i = 0; i < kc_count(c, operand); i++)
-        max = fmax(max, fabs(kc_get(c, operand, i)));
-    return max;
-}
-
 static bool one_column_norm(const struct kc *c)
 {
     const struct merak_shape *x = &c->call.operand[0].local;
@@ -59,85 +50,20 @@ static void check_output(const struct kc *got, const struct kc *want, int o)
 {
     bool bf16 = want->call.operand[o].dtype == MERAK_BF16;
     double rel = bf16 ? BF16_TOLERANCE : F32_TOLERANCE;
-    double size = largest(want, o);
+    double size = kc_largest(want, o);
     double abs = one_column_norm(want) ? CANCELLED : F32_TOLERANCE * size;
 
     if (strncmp(want->op, "attention", 9) == 0)
         abs = fmax(abs, ONE_KEY);
-    for (size_t i = 0; i < kc_count(want, o); i++) {
-        double g = kc_get(got, o, i), w = kc_get(want, o, i);
-
-        if (fabs(g - w) <= abs + rel * fabs(w))
-            continue;
-        print_error("%s %s output %d element %zu of %zu: got %.9g, want "
-                    "%.9g\n",
-                    want->op, bf16 ? "bf16" : "f32", o - want->call.n_in, i,
-                    kc_count(want, o), g, w);
-        fail();
-    }
+    kc_check_near(got, want, o, abs, rel);
 }
 
-static void check_outputs(const struct kc *got, const struct kc *want)
+static void run_cpu(struct kc *c)
 {
-    for (int o = want->call.n_in; o < want->call.n_in + want->call.n_out; o++)
-        check_output(got, want, o);
+    kc_run(c, "cpu");
 }
 
-static void check_same_bits(const struct kc *got, const struct kc *want,
-                            const char *what)
-{
-    for (int o = want->call.n_in; o < want->call.n_in + want->call.n_out; o++) {
-        const struct merak_operand *a = &got->call.operand[o];
-        const struct merak_operand *b = &want->call.operand[o];
-
-        if (memcmp(a->data, b->data,
-                   kc_count(want, o) * merak_dtype_bytes(b->dtype)) == 0)
-            continue;
-        print_error("%s output %d changes with %s\n", want->op,
-                    o - want->call.n_in, what);
-        fail();
-    }
-}
-
-/* Calls visit(call) for every op at a size and dtype: forward rows, and
- * gradients of what the forward kernels of the reference wrote. */
-typedef void (*visit_fn)(const struct kc *c);
-
-static void visit_gradients(const struct kc *forward, enum merak_dtype dtype,
-                            visit_fn visit)
-{
-    for (int g = 0; g < kc_n_grads; g++) {
-        struct kc c;
-
-        if (strcmp(kc_grads[g].forward, forward->op) != 0 ||
-            (strcmp(kc_grads[g].op, "linear_db") == 0 &&
-             forward->call.n_in < 3))
-            continue;
-        kc_create_grad(&c, &kc_grads[g], forward, dtype, 5);
-        visit(&c);
-        if (kc_grads[g].weights) {
-            c.call.accumulate = true;
-            visit(&c);
-        }
-        kc_destroy(&c);
-    }
-}
-
-static void visit_all(int size, enum merak_dtype dtype, visit_fn visit)
-{
-    struct kc_row row[KC_MAX_ROWS];
-    int n = kc_rows(size, row, KC_MAX_ROWS);
-
-    for (int r = 0; r < n; r++) {
-        struct kc c;
-
-        kc_create(&c, &row[r], dtype, 1);
-        visit(&c);
-        kc_run(&c, "ref");
-        visit_gradients(&c, dtype, visit);
-        kc_destroy(&c);
-    }
-}
+static const struct kc_suite suite = {run_cpu, check_output};
 
 static void compare_backend(const struct kc *c, const char *backend)
 {
@@ -147,7 +73,7 @@ static void compare_backend(const struct kc *c, const char *backend)
     kc_copy(&got, c);
     kc_run(&want, "ref");
     kc_run(&got, backend);
-    check_outputs(&got, &want);
+    kc_check_outputs(&suite, &got, &want);
     kc_destroy(&want);
     kc_destroy(&got);
 }
@@ -171,7 +97,7 @@ static void every_op_agrees_with_the_reference_in_f32(void **state)
     (void)state;
     open_cpu(2);
     for (int size = 0; size < KC_SIZES; size++)
-        visit_all(size, MERAK_F32, compare_with_ref);
+        kc_visit_all(size, MERAK_F32, compare_with_ref);
 }
 
 static void every_op_agrees_with_the_reference_in_bf16(void **state)
@@ -179,7 +105,7 @@ static void every_op_agrees_with_the_reference_in_bf16(void **state)
     (void)state;
     open_cpu(2);
     for (int size = 0; size < KC_SIZES; size++)
-        visit_all(size, MERAK_BF16, compare_with_ref);
+        kc_visit_all(size, MERAK_BF16, compare_with_ref);
 }
 
 /* The machine's own set is "cpu"; the others it can run must be right too. */
@@ -188,8 +114,8 @@ static void older_instruction_sets_agree_with_the_reference(void **state)
     (void)state;
     open_cpu(2);
     for (int size = 1; size < KC_SIZES; size += 2) {
-        visit_all(size, MERAK_F32, compare_older_sets);
-        visit_all(size, MERAK_BF16, compare_older_sets);
+        kc_visit_all(size, MERAK_F32, compare_older_sets);
+        kc_visit_all(size, MERAK_BF16, compare_older_sets);
     }
 }
 
@@ -225,8 +151,8 @@ static void wide_products_agree_with_the_reference(void **state)
             kc_create(&c, &row, dtype, 1);
             compare_with_ref(&c);
             kc_run(&c, "ref");
-            visit_gradients(&c, dtype, compare_with_ref);
-            visit_gradients(&c, dtype, compare_threads);
+            kc_visit_gradients(&c, dtype, compare_with_ref);
+            kc_visit_gradients(&c, dtype, compare_threads);
             kc_destroy(&c);
         }
     }
@@ -243,7 +169,7 @@ static void compare_threads(const struct kc *c)
         open_cpu(threads);
         kc_copy(&more, c);
         kc_run(&more, "cpu");
-        check_same_bits(&more, &one, "the thread count");
+        kc_check_same_bits(&more, &one, "the thread count");
         kc_destroy(&more);
     }
     kc_destroy(&one);
@@ -252,227 +178,53 @@ static void compare_threads(const struct kc *c)
 static void thread_counts_give_the_same_bits(void **state)
 {
     (void)state;
-    visit_all(KC_SIZES - 1, MERAK_F32, compare_threads);
-    visit_all(KC_SIZES - 1, MERAK_BF16, compare_threads);
+    kc_visit_all(KC_SIZES - 1, MERAK_F32, compare_threads);
+    kc_visit_all(KC_SIZES - 1, MERAK_BF16, compare_threads);
 }
 
-/* Every operand moved by one element off its 16-byte boundary. */
 static void compare_addresses(const struct kc *c)
 {
-    struct kc even, odd;
-
-    kc_copy(&even, c);
-    kc_copy(&odd, c);
-    kc_run(&even, "cpu");
-    for (int o = 0; o < c->call.n_in + c->call.n_out; o++) {
-        struct merak_operand *op = &odd.call.operand[o];
-        size_t size = merak_dtype_bytes(op->dtype);
-        size_t bytes = kc_count(c, o) * size;
-        char *base = malloc(bytes + size + 64);
-
-        assert_non_null(base);
-        memcpy(base + size, op->data, bytes);
-        memset(base + size + bytes, odd.guard, 64);
-        free(op->data);
-        op->data = base + size;
-    }
-    kc_run(&odd, "cpu");
-    check_same_bits(&odd, &even, "the address");
-    kc_destroy(&even);
-    for (int o = 0; o < c->call.n_in + c->call.n_out; o++)
-        free((char *)odd.call.operand[o].data -
-             merak_dtype_bytes(odd.call.operand[o].dtype));
+    kc_check_addresses(&suite, c);
 }
 
 static void addresses_give_the_same_bits(void **state)
 {
     (void)state;
     open_cpu(2);
-    visit_all(KC_SIZES - 1, MERAK_F32, compare_addresses);
-    visit_all(KC_SIZES - 1, MERAK_BF16, compare_addresses);
+    kc_visit_all(KC_SIZES - 1, MERAK_F32, compare_addresses);
+    kc_visit_all(KC_SIZES - 1, MERAK_BF16, compare_addresses);
 }
 
-/* A cut: which dim of each operand runs along it (-1: none), how the parts'
- * outputs make the whole's. */
-struct cut_row {
-    const char *op;
-    int dim[MERAK_MAX_OPERANDS];
-    char how; /* 'c'oncatenated, 's'ummed, 'm'aximum */
-};
-static const struct cut_row cuts[] = {
-    {"embedding", {-1, 0, -1}, 's'},
-    {"embedding", {1, -1, 1}, 'c'},
-    {"embedding", {-1, 1, 2}, 'c'},
-    {"embedding_dw", {-1, -1, 0}, 'c'},
-    {"embedding_dw", {1, 1, -1}, 's'},
-    {"add_position", {1, -1, 1}, 'c'},
-    {"add_position_dw", {1, -1}, 's'},
-    {"rope", {1, 1}, 'c'},
-    {"rope", {2, 2}, 'c'},
-    {"dropout", {0, 0}, 'c'},
-    {"dropout", {1, 1}, 'c'},
-    {"dropout", {2, 2}, 'c'},
-    {"linear", {-1, 0, 0, 2}, 'c'},
-    {"linear", {2, 1, -1, -1}, 's'},
-    {"xent_max", {2, -1}, 'm'},
-    {"xent_sum", {2, -1, -1, -1, -1}, 's'},
-    {"xent_dlogits", {2, -1, -1, -1, 2}, 'c'},
-    {"attention", {2, 2, 2, 2, 2}, 'c'},
-    {"attention", {3, -1, -1, 3, 3}, 'c'},
-    {"attention", {0, 0, 0, 0, 0}, 'c'},
-    {"attention_packed", {3, 2, 2}, 'c'},
-};
-
-/* Run the part [lo, lo + len) and put its outputs where they belong: over
- * `sum` for partial ones, else compared with the slice of the whole. */
-static void run_part(const struct kc *whole, const struct cut_row *cut,
-                     size_t lo, size_t len, struct kc *part)
-{
-    kc_copy(part, whole);
-    part->call.first = lo == 0 || cut->how == 'c';
-    for (int o = 0; o < whole->call.n_in + whole->call.n_out; o++)
-        if (cut->dim[o] >= 0)
-            kc_slice(part, whole, o, cut->dim[o], lo, len);
-    kc_run(part, "cpu");
-}
-
-static double join(double a, double b, char how)
-{
-    return how == 'm' ? fmax(a, b) : a + b;
-}
-
-static void check_cut(const struct kc *whole, const struct cut_row *cut)
-{
-    int n_in = whole->call.n_in, along = 0;
-    size_t extent, at;
-    struct kc part[2], want;
-
-    while (cut->dim[along] < 0)
-        along++;
-    extent = whole->call.operand[along].local.dim[cut->dim[along]];
-    if (extent < 2)
-        return;
-    at = extent * 2 / 3;
-    run_part(whole, cut, 0, at, &part[0]);
-    run_part(whole, cut, at, extent - at, &part[1]);
-    for (int o = n_in; o < n_in + whole->call.n_out; o++) {
-        if (cut->how != 'c') {
-            for (size_t i = 0; i < kc_count(whole, o); i++)
-                kc_set(&part[0], o, i,
-                       join(kc_get(&part[0], o, i), kc_get(&part[1], o, i),
-                            cut->how));
-            check_output(&part[0], whole, o);
-            continue;
-        }
-        for (int p = 0; p < 2; p++) {
-            kc_copy(&want, &part[p]);
-            kc_slice(&want, whole, o, cut->dim[o], p ? at : 0,
-                     p ? extent - at : at);
-            check_output(&part[p], &want, o);
-            kc_destroy(&want);
-        }
-    }
-    kc_destroy(&part[0]);
-    kc_destroy(&part[1]);
-}
-
-static int cuts_seen;
+static int seen;
 
 static void compare_cuts(const struct kc *c)
 {
-    struct kc whole;
-
-    if (c->call.accumulate)
-        return;
-    if (strcmp(c->op, "linear") == 0 && c->call.n_in < 3)
-        return;
-    kc_copy(&whole, c);
-    kc_run(&whole, "ref");
-    for (size_t i = 0; i < sizeof(cuts) / sizeof(*cuts); i++) {
-        if (strcmp(cuts[i].op, c->op) != 0)
-            continue;
-        check_cut(&whole, &cuts[i]);
-        cuts_seen++;
-    }
-    kc_destroy(&whole);
+    seen += kc_check_cuts(&suite, c);
 }
 
 static void shards_make_the_whole(void **state)
 {
     (void)state;
     open_cpu(2);
-    cuts_seen = 0;
+    seen = 0;
     for (int size = 1; size < KC_SIZES; size++)
-        visit_all(size, MERAK_F32, compare_cuts);
-    assert_true(cuts_seen >= 4 * 26);
+        kc_visit_all(size, MERAK_F32, compare_cuts);
+    assert_true(seen >= 4 * 26);
 }
-
-/* How a call of attention is sliced along the sequence: operands of the
- * slice's own positions, and those of all positions up to its end. */
-static const struct {
-    const char *op, *operand;
-} sliced[] = {{"attention", "oaaoo"},
-              {"attention_dx", "ooaaoooaa"},
-              {"attention_packed", "aoo"},
-              {"attention_packed_dx", "oaooa"}};
-
-/* Run positions [lo, hi) and put what they give where it belongs in `all`. */
-static void run_slice(struct kc *all, const char *operand, size_t lo, size_t hi,
-                      bool accumulate)
-{
-    struct kc part;
-
-    kc_copy(&part, all);
-    part.call.accumulate = accumulate;
-    for (int o = 0; operand[o] != '\0'; o++)
-        kc_slice(&part, all, o, 1, operand[o] == 'o' ? lo : 0,
-                 operand[o] == 'o' ? hi - lo : hi);
-    kc_run(&part, "cpu");
-    for (int o = all->call.n_in; operand[o] != '\0'; o++) {
-        size_t row = kc_count(all, o) / all->call.operand[o].local.dim[1];
-        size_t at = operand[o] == 'o' ? lo * row : 0;
-
-        for (size_t i = 0; i < kc_count(&part, o); i++)
-            kc_set(all, o, at + i, kc_get(&part, o, i));
-    }
-    kc_destroy(&part);
-}
-
-static int slices_seen;
 
 static void compare_slices(const struct kc *c)
 {
-    const char *operand = NULL;
-    size_t T = c->call.operand[0].local.dim[1], at[] = {0, T / 3, T - T / 4, T};
-    struct kc one, all;
-
-    for (size_t i = 0; i < sizeof(sliced) / sizeof(*sliced); i++) {
-        if (strcmp(c->op, sliced[i].op) == 0)
-            operand = sliced[i].operand;
-    }
-    if (operand == NULL || T < 4)
-        return;
-    kc_copy(&one, c);
-    for (int o = 0; operand[o] != '\0'; o++)
-        kc_slice(&one, c, o, 0, 0, 1);
-    kc_copy(&all, &one);
-    kc_run(&one, "ref");
-    for (int k = 2; k >= 0; k--) /* as backwards come */
-        run_slice(&all, operand, at[k], at[k + 1], k < 2);
-    check_outputs(&all, &one);
-    slices_seen++;
-    kc_destroy(&all);
-    kc_destroy(&one);
+    seen += kc_check_slices(&suite, c);
 }
 
 static void slices_of_sequences_make_the_whole(void **state)
 {
     (void)state;
     open_cpu(2);
-    slices_seen = 0;
+    seen = 0;
     for (int size = 0; size < KC_SIZES; size++)
-        visit_all(size, MERAK_F32, compare_slices);
-    assert_true(slices_seen >= 4 * 3);
+        kc_visit_all(size, MERAK_F32, compare_slices);
+    assert_true(seen >= 4 * 3);
 }
 
 /* Sequences of several tiles: edges of windows inside them and between, and
@@ -502,10 +254,10 @@ static void windows_and_dropout_agree_with_the_reference(void **state)
         compare_older_sets(&c);
         compare_slices(&c);
         kc_run(&c, "ref");
-        visit_gradients(&c, MERAK_F32, compare_with_ref);
-        visit_gradients(&c, MERAK_F32, compare_older_sets);
-        visit_gradients(&c, MERAK_F32, compare_slices);
-        visit_gradients(&c, MERAK_F32, compare_threads);
+        kc_visit_gradients(&c, MERAK_F32, compare_with_ref);
+        kc_visit_gradients(&c, MERAK_F32, compare_older_sets);
+        kc_visit_gradients(&c, MERAK_F32, compare_slices);
+        kc_visit_gradients(&c, MERAK_F32, compare_threads);
         kc_destroy(&c);
     }
 }
@@ -541,8 +293,8 @@ static void products_start_no_threads_of_their_own(void **state)
     (void)state;
     open_cpu(2);
     before = task_count();
-    visit_all(KC_SIZES - 1, MERAK_F32, run_alone);
-    visit_all(KC_SIZES - 1, MERAK_BF16, run_alone);
+    kc_visit_all(KC_SIZES - 1, MERAK_F32, run_alone);
+    kc_visit_all(KC_SIZES - 1, MERAK_BF16, run_alone);
     assert_int_equal(task_count(), before);
     open_cpu(1);
     /* what was joined may be listed a little longer, most of all by qemu */
@@ -576,7 +328,7 @@ static void evaluation_drops_nothing(void **state)
     c.step.train = false;
     kc_run(&c, "cpu");
     kc_run(&whole, "cpu");
-    check_same_bits(&c, &whole, "evaluation");
+    kc_check_same_bits(&c, &whole, "evaluation");
     kc_destroy(&whole);
     kc_destroy(&c);
 }

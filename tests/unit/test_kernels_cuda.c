@@ -7,8 +7,8 @@
 
 #include "unit/near.h"
 
+#include "unit/cuda_case.h"
 #include "unit/cuda_host.h"
-#include "unit/kcheck.h"
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/geometry.h"
@@ -17,158 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * The reference computes in double and rounds once; the kernels sum in f32, a
- * share of the terms a thread.  A bf16 result may round to the neighbour of
- * the reference's, 2^-7 relative at worst.
- */
-#define F32_TOLERANCE 1e-5
-#define BF16_TOLERANCE (1.0 / 128)
-/* A norm over one column has a gradient near 0, here the difference of terms
- * that 1/sqrt(eps) = 316 makes large. */
-#define CANCELLED 1e-4
-/* Probabilities and score gradients are rounded to bf16 before they are
- * multiplied: 2^-9 of each term, and the sum may be small. */
-#define BF16_TERMS (1.0 / 256)
-/* Where queries see one key each, or dropout keeps one, the gradient of a score
- * is the difference of two equal terms, of a rounded output below 16. */
-#define ONE_KEY 1e-6
-
-/* A product by loops, where a device has a library. */
-static float element(const struct merak_cuda_matrix *x, size_t row,
-                     size_t column)
-{
-    size_t at = row * x->ld + column;
-
-    return x->dtype == MERAK_BF16
-               ? merak_bf16_to_f32(((const uint16_t *)x->data)[at])
-               : ((const float *)x->data)[at];
-}
-
-static void store(const struct merak_cuda_matrix *x, size_t row, size_t column,
-                  double value)
-{
-    size_t at = row * x->ld + column;
-
-    if (x->dtype == MERAK_BF16)
-        ((uint16_t *)x->data)[at] = merak_f32_to_bf16((float)value);
-    else
-        ((float *)x->data)[at] = (float)value;
-}
-
-static double bias_of(const struct merak_cuda_product *p, size_t column)
-{
-    const struct merak_cuda_matrix row = {(void *)(uintptr_t)p->bias,
-                                          p->d.dtype, 0};
-
-    return p->bias != NULL ? (double)element(&row, 0, column) : 0;
-}
-
-/* What cuda_product.h promises of rows. */
-static void check_rows(const struct merak_cuda_matrix *x, size_t columns)
-{
-    assert_true(x->ld >= columns);
-    if (x->dtype == MERAK_BF16)
-        assert_int_equal(x->ld * sizeof(uint16_t) % 16, 0);
-}
-
-static int products_seen, products_of_a_call;
-
-static enum merak_status plain_product(void *arg,
-                                       const struct merak_cuda_context *context,
-                                       const struct merak_cuda_product *p,
-                                       struct merak_error *err)
-{
-    (void)arg;
-    (void)context;
-    (void)err;
-    products_of_a_call++;
-    products_seen++;
-    assert_true(p->m > 0 && p->n > 0 && p->k > 0 && p->alpha == 1);
-    check_rows(&p->a, p->a_transposed ? p->m : p->k);
-    check_rows(&p->b, p->b_transposed ? p->k : p->n);
-    check_rows(&p->d, p->n);
-    for (size_t i = 0; i < p->m; i++) {
-        for (size_t j = 0; j < p->n; j++) {
-            double sum = bias_of(p, j);
-
-            for (size_t k = 0; k < p->k; k++) {
-                float a = p->a_transposed ? element(&p->a, k, i)
-                                          : element(&p->a, i, k);
-                float b = p->b_transposed ? element(&p->b, j, k)
-                                          : element(&p->b, k, j);
-
-                sum += (double)a * (double)b;
-            }
-            if (p->beta != 0)
-                sum += (double)p->beta * (double)element(&p->d, i, j);
-            store(&p->d, i, j, sum);
-        }
-    }
-    return MERAK_OK;
-}
-
-static const struct merak_backend cuda_host = {.name = "cuda-host",
-                                               .kernel = merak_cuda_kernels};
-
-static struct merak_cuda_fault fault;
-
-static void run_cuda(struct kc *c)
-{
-    const struct merak_cuda_context context = {.product = plain_product,
-                                               .fault = &fault};
-
-    fault.raised = 0;
-    products_of_a_call = 0;
-    c->call.device = (void *)(uintptr_t)&context;
-    kc_run_on(c, &cuda_host);
-    c->call.device = NULL;
-    assert_int_equal(fault.raised, 0);
-}
-
-static bool is_bf16(const struct kc *c, int operand)
-{
-    return c->call.operand[operand].dtype == MERAK_BF16;
-}
-
-/* What a result may be off by, whatever its size. */
-static double absolute(const struct kc *want, int o)
-{
-    const struct merak_shape *x = &want->call.operand[0].local;
-    double size = kc_largest(want, o);
-
-    if (strstr(want->op, "norm_dx") != NULL && x->dim[x->ndim - 1] == 1)
-        return CANCELLED;
-    if (strncmp(want->op, "attention", 9) == 0)
-        return fmax(ONE_KEY,
-                    size * (is_bf16(want, o) ? BF16_TERMS : F32_TOLERANCE));
-    return F32_TOLERANCE * size;
-}
-
-static void check_output(const struct kc *got, const struct kc *want, int o)
-{
-    double rel = is_bf16(want, o) ? BF16_TOLERANCE : F32_TOLERANCE;
-    double abs = absolute(want, o);
-
-    for (size_t i = 0; i < kc_count(want, o); i++) {
-        double g = kc_get(got, o, i), w = kc_get(want, o, i);
-
-        if (fabs(g - w) <= abs + rel * fabs(w))
-            continue;
-        print_error("%s %s output %d element %zu of %zu: got %.9g, want "
-                    "%.9g\n",
-                    want->op, is_bf16(want, 0) ? "bf16" : "f32",
-                    o - want->call.n_in, i, kc_count(want, o), g, w);
-        fail();
-    }
-}
-
-static const struct kc_suite suite = {run_cuda, check_output};
+#define MANY 60 /* more tensors than a launch takes */
 
 /* A bias enters a bf16 product rounded to bf16 (cuda_product.h). */
 static void round_bias(struct kc *c)
 {
-    if (strcmp(c->op, "linear") != 0 || c->call.n_in < 3 || !is_bf16(c, 0))
+    if (strcmp(c->op, "linear") != 0 || c->call.n_in < 3 || c->call.operand[0].dtype != MERAK_BF16)
         return;
     for (size_t i = 0; i < kc_count(c, 2); i++)
         kc_set(c, 2, i,
@@ -184,8 +38,8 @@ static void compare_with_ref(const struct kc *c)
     round_bias(&want);
     kc_copy(&got, &want);
     kc_run(&want, "ref");
-    run_cuda(&got);
-    kc_check_outputs(&suite, &got, &want);
+    cuda_run(&got);
+    kc_check_outputs(&cuda_suite, &got, &want);
     kc_destroy(&want);
     kc_destroy(&got);
 }
@@ -194,7 +48,7 @@ static int seen;
 
 static void compare_slices(const struct kc *c)
 {
-    seen += kc_check_slices(&suite, c);
+    seen += kc_check_slices(&cuda_suite, c);
 }
 
 static void every_op_agrees_with_the_reference_in_f32(void **state)
@@ -387,11 +241,11 @@ static void compare_orders(const struct kc *c)
 
     kc_copy(&one, c);
     cuda_host_seed(1);
-    run_cuda(&one);
+    cuda_run(&one);
     for (uint64_t seed = 2; seed < 5; seed++) {
         cuda_host_seed(seed);
         kc_copy(&other, c);
-        run_cuda(&other);
+        cuda_run(&other);
         kc_check_same_bits(&other, &one, "the order of threads");
         kc_destroy(&other);
     }
@@ -409,7 +263,7 @@ static void orders_of_threads_give_the_same_bits(void **state)
 
 static void compare_addresses(const struct kc *c)
 {
-    kc_check_addresses(&suite, c);
+    kc_check_addresses(&cuda_suite, c);
 }
 
 static void addresses_give_the_same_bits(void **state)
@@ -421,7 +275,7 @@ static void addresses_give_the_same_bits(void **state)
 
 static void compare_cuts(const struct kc *c)
 {
-    seen += kc_check_cuts(&suite, c);
+    seen += kc_check_cuts(&cuda_suite, c);
 }
 
 static void shards_make_the_whole(void **state)
@@ -458,10 +312,10 @@ static void gradients_of_logits_are_made_in_place(void **state)
 
         kc_create(&c, &row[r], d == 0 ? MERAK_F32 : MERAK_BF16, 1);
         kc_copy(&want, &c);
-        run_cuda(&want);
+        cuda_run(&want);
         out = c.call.operand[4].data;
         c.call.operand[4].data = c.call.operand[0].data;
-        run_cuda(&c);
+        cuda_run(&c);
         kc_check_same_bits(&c, &want, "the place");
         c.call.operand[4].data = out;
         kc_destroy(&want);
@@ -483,14 +337,13 @@ static void staged_rows_are_few_at_once(void **state)
 
     (void)state;
     kc_create(&c, &row, MERAK_BF16, 1);
-    run_cuda(&c);
-    assert_int_equal(products_of_a_call, 3); /* 128 rows each */
+    cuda_run(&c);
+    assert_int_equal(cuda_products, 3); /* 128 rows each */
     kc_destroy(&c);
     kc_create(&c, &row, MERAK_F32, 1);
-    run_cuda(&c);
-    assert_int_equal(products_of_a_call, 1);
+    cuda_run(&c);
+    assert_int_equal(cuda_products, 1);
     kc_destroy(&c);
-    assert_true(products_seen > 0);
 }
 
 /* --- calls beside the table ------------------------------------------------
@@ -499,8 +352,6 @@ static void staged_rows_are_few_at_once(void **state)
 typedef enum merak_status (*many_fn)(
     const struct merak_kernel_call *const *call, int n,
     struct merak_error *err);
-
-#define MANY 60 /* more than a launch takes */
 
 /* Tensors of 1 .. 5000 elements, and one of none. */
 static void create_tensor(struct kc *c, const struct kc_row *like, int i)
@@ -517,7 +368,6 @@ static void create_tensor(struct kc *c, const struct kc_row *like, int i)
 
 static void compare_many(const char *op, many_fn many)
 {
-    const struct merak_cuda_context context = {.product = plain_product};
     const struct merak_kernel_call *call[MANY];
     struct kc_row row[KC_MAX_ROWS];
     static struct kc one[MANY], all[MANY];
@@ -531,8 +381,8 @@ static void compare_many(const char *op, many_fn many)
 
         create_tensor(&one[i], &row[r + (strcmp(op, "adamw") == 0)], i);
         kc_copy(&all[i], &one[i]);
-        run_cuda(&one[i]);
-        all[i].call.device = (void *)(uintptr_t)&context;
+        cuda_run(&one[i]);
+        all[i].call.device = (void *)(uintptr_t)&cuda_context;
         all[i].call.attrs = &all[i].attrs;
         all[i].call.step = &all[i].step;
         assert_int_equal(merak_kernel_find(&cuda_host, op, &k, NULL), MERAK_OK);
@@ -572,7 +422,6 @@ static void boxes_are_packed(void **state)
         {4, {2, 3, 4, 5}, {0, 1, 0, 0}, {2, 0, 4, 5}},
     };
     static const size_t elems[] = {1, 2, 4, 8};
-    const struct merak_cuda_context context = {.product = plain_product};
 
     (void)state;
     for (size_t i = 0; i < sizeof(boxes) / sizeof(*boxes) * 4; i++) {
@@ -592,7 +441,7 @@ static void boxes_are_packed(void **state)
         for (size_t k = 0; k < bytes; k++)
             from[k] = (unsigned char)(k * 131 >> 3);
         merak_pack_box(want, from, &box);
-        assert_int_equal(merak_cuda_pack(&context, got, from, &box, NULL),
+        assert_int_equal(merak_cuda_pack(&cuda_context, got, from, &box, NULL),
                          MERAK_OK);
         assert_memory_equal(got, want, part + 1);
         free(from);
@@ -613,8 +462,6 @@ static void ids_outside_the_vocabulary_are_reported(void **state)
 
     (void)state;
     for (size_t i = 0; i < 6; i++) {
-        const struct merak_cuda_context context = {.product = plain_product,
-                                                   .fault = &fault};
         struct kc_row row[KC_MAX_ROWS];
         const struct merak_kernel *k;
         struct merak_error err, same;
@@ -628,20 +475,20 @@ static void ids_outside_the_vocabulary_are_reported(void **state)
         kc_set(&c, ops[i / 3].ids, 3, bad[i % 3]);
         c.call.attrs = &c.attrs;
         c.call.step = &c.step;
-        c.call.device = (void *)(uintptr_t)&context;
-        fault.raised = 0;
-        assert_int_equal(merak_cuda_check_fault(&fault, &err), MERAK_OK);
+        c.call.device = (void *)(uintptr_t)&cuda_context;
+        cuda_fault.raised = 0;
+        assert_int_equal(merak_cuda_check_fault(&cuda_fault, &err), MERAK_OK);
         assert_int_equal(merak_kernel_find(&cuda_host, c.op, &k, NULL),
                          MERAK_OK);
         assert_int_equal(k->fn(&c.call, &err), MERAK_OK);
-        assert_int_equal(merak_cuda_check_fault(&fault, &err), MERAK_ERR_PARAM);
+        assert_int_equal(merak_cuda_check_fault(&cuda_fault, &err), MERAK_ERR_PARAM);
         assert_int_equal(merak_check_ids(&c.call.operand[ops[i / 3].ids], 17,
                                          ops[i / 3].what, &same),
                          MERAK_ERR_PARAM);
         assert_string_equal(err.text, same.text);
         kc_destroy(&c);
     }
-    fault.raised = 0;
+    cuda_fault.raised = 0;
 }
 
 static void evaluation_drops_nothing(void **state)
@@ -656,7 +503,7 @@ static void evaluation_drops_nothing(void **state)
         r++;
     kc_create(&c, &row[r], MERAK_F32, 1);
     c.step.train = false;
-    run_cuda(&c);
+    cuda_run(&c);
     for (size_t i = 0; i < kc_count(&c, 0); i++)
         assert_true(kc_get(&c, 1, i) == kc_get(&c, 0, i));
     kc_destroy(&c);
@@ -678,7 +525,7 @@ static void passes_drop_what_the_reference_drops(void **state)
         kc_create(&c, &row[r], MERAK_F32, 1);
         c.step.pass = pass;
         kc_copy(&want, &c);
-        run_cuda(&c);
+        cuda_run(&c);
         kc_run(&want, "ref");
         for (size_t i = 0; i < kc_count(&c, 1); i++)
             assert_int_equal(kc_get(&c, 1, i) == 0, kc_get(&want, 1, i) == 0);
