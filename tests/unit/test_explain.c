@@ -1,47 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_explain.c - what a search says of its plans: what the others lost by,
- * and the bytes of each level of links; and what to change where it finds none
- */
+ * and the bytes of each level of links */
 #include "config.h"
 
-#include "unit/gpt2_config.h"
+#include "unit/gpt2_request.h"
 #include "unit/near.h"
 
-#include "partitioner/search/search.h"
-
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-
-struct request {
-    size_t layers, hidden, heads, vocab; /* of a GPT-2 */
-    const char *device;
-    int nodes, ranks_per_node; /* 0: the device's */
-    size_t batch, memory_gib;
-    struct merak_choices pin;
-};
-
-static void fill_input(const struct request *r, struct merak_hf_config *config,
-                       struct merak_device *device,
-                       struct merak_search_input *in)
-{
-    *config = gpt2_config(r->layers, r->hidden, r->heads, r->vocab);
-    config->positions = 512;
-    assert_int_equal(merak_device_find(r->device, device, NULL), MERAK_OK);
-    *in = (struct merak_search_input){
-        .describe = merak_hf_describe,
-        .arg = config,
-        .seq = 512,
-        .dtype = MERAK_BF16,
-        .global_batch = r->batch,
-        .nodes = r->nodes,
-        .ranks_per_node =
-            r->ranks_per_node > 0 ? r->ranks_per_node : device->ranks_per_node,
-        .memory_bytes = r->memory_gib << 30,
-        .threads = 1,
-        .device = device,
-        .pin = r->pin};
-}
 
 /* With sequences of so many tokens. */
 static struct merak_search_result *
@@ -51,7 +17,7 @@ search_at(const struct request *r, size_t seq, struct merak_hf_config *config,
     struct merak_search_result *result = NULL;
     struct merak_error err = {0};
 
-    fill_input(r, config, device, in);
+    request_fill(r, config, device, in);
     config->positions = in->seq = seq;
     if (merak_search(in, &result, &err) != MERAK_OK)
         fail_msg("%s", err.text);
@@ -422,192 +388,6 @@ static void layers_are_shared_out(void **state)
     }
 }
 
-/* --- the nearest change --------------------------------------------------- */
-
-/* To "1-3-5", of as many places as before. */
-static void move_cut(const char *places, struct merak_choices *pin)
-{
-    static int cut[8];
-    int at = 0;
-
-    for (int i = 0; i < pin->list.n_cut; i++) {
-        int n = 0;
-
-        assert_int_equal(sscanf(places + at, "%d%n", &cut[i], &n), 1);
-        at += n + 1; /* and a dash */
-    }
-    pin->list.cut = cut;
-}
-
-static void free_recompute(struct merak_choices *pin)
-{
-    pin->recompute = MERAK_RECOMPUTE_AUTO;
-    pin->list.drop = NULL;
-}
-
-/* Do what a text says to one choice: "tp 4", "2 nodes". */
-static void change_one(const char *text, struct merak_search_input *in)
-{
-    struct merak_choices *pin = &in->pin;
-    static char schedule[32], places[64];
-    double gib;
-    int n = 0;
-
-    if (sscanf(text, "%lf GiB a rank%n", &gib, &n) == 1 && n > 0)
-        in->memory_bytes = (size_t)ceil(gib * 0x1p30);
-    else if (sscanf(text, "%lf MiB a rank%n", &gib, &n) == 1 && n > 0)
-        in->memory_bytes = (size_t)ceil(gib * 0x1p20);
-    else if (sscanf(text, "schedule %31[^,]", schedule) == 1)
-        pin->schedule = schedule;
-    else if (strncmp(text, "recompute auto", 14) == 0)
-        free_recompute(pin);
-    else if (strncmp(text, "cut auto", 8) == 0)
-        pin->list.cut = NULL;
-    else if (sscanf(text, "cut %63[0-9-]", places) == 1)
-        move_cut(places, pin);
-    else if (strncmp(text, "zero1 yes", 9) == 0)
-        pin->zero1 = true;
-    else if (strncmp(text, "sub-pipeline no", 15) == 0)
-        pin->sub_pipeline = false;
-    else if (strncmp(text, "sp auto", 7) == 0)
-        pin->sp = MERAK_SP_AUTO;
-    else if (sscanf(text, "%d nodes", &in->nodes) != 1 &&
-             sscanf(text, "global batch %zu", &in->global_batch) != 1 &&
-             sscanf(text, "micro-batch %zu", &pin->micro_batch) != 1 &&
-             sscanf(text, "tp-batch %d", &pin->tp_batch_percent) != 1 &&
-             sscanf(text, "chunks %d", &pin->chunks) != 1 &&
-             sscanf(text, "tp %d", &pin->tp) != 1 &&
-             sscanf(text, "pp %d", &pin->pp) != 1 &&
-             sscanf(text, "dp %d", &pin->dp) != 1)
-        fail_msg("\"%s\" is no change", text);
-}
-
-/* Every change that a refusal names is one with which there is a plan. */
-static void check_changes(const char *refusal,
-                          const struct merak_search_input *in)
-{
-    const char *at = strstr(refusal, "; nearest: ");
-    struct merak_search_input changed = *in;
-
-    if (at == NULL)
-        fail_msg("\"%s\" names no change", refusal);
-    for (at += strlen("; nearest: "); at != NULL;) {
-        const char *next = strstr(at, ", ");
-        struct merak_search_result *result = NULL;
-        struct merak_error err = {0};
-
-        change_one(at, &changed);
-        at = next == NULL ? NULL : next + 2;
-        if (at != NULL && strncmp(at, "or ", 3) != 0)
-            continue; /* belongs together: tp 4, pp 2 */
-        if (merak_search(&changed, &result, &err) != MERAK_OK)
-            fail_msg("\"%s\", and then: \"%s\"", refusal, err.text);
-        merak_search_destroy(result);
-        at = at == NULL ? NULL : at + 3;
-        changed = *in;
-    }
-}
-
-static void what_is_said_to_be_nearest_is_a_plan(void **state)
-{
-#define SMALL 12, 768, 12, 50257, "h100" /* GPT-2 */
-#define LARGE 16, 2048, 16, 50257, "a100"
-    static const int late[] = {7, 14, 21}, later[] = {5, 10, 15};
-    static const struct merak_drop nothing[4];
-    static const struct {
-        struct request request;
-        const char *binds;
-    } rows[] = {
-        {{LARGE, 1, 4, 32, 2, {0}}, "no plan fits in 2 GiB"},
-        {{LARGE, 1, 4, 32, 8, {.pp = 1, .dp = 4}}, "no plan fits in 8 GiB"},
-        {{LARGE,
-          1,
-          4,
-          32,
-          6,
-          {.tp = 1,
-           .pp = 2,
-           .zero1 = false,
-           .given[MERAK_CHOICE_ZERO1] = true}},
-         "no plan fits"},
-        {{LARGE,
-          1,
-          4,
-          32,
-          8,
-          {.tp = 4, .micro_batch = 32, .given[MERAK_CHOICE_RECOMPUTE] = true}},
-         "no plan fits"},
-        {{LARGE, 1, 4, 64, 2, {.schedule = "gpipe"}}, "no plan fits in 2 GiB"},
-        {{LARGE, 1, 4, 32, 7, {.pp = 4, .list = {.cut = late, .n_cut = 3}}},
-         "or cut 7-14-22"},
-        {{LARGE, 1, 4, 32, 6, {.pp = 4, .list = {.cut = later, .n_cut = 3}}},
-         "or cut auto"},
-        {{LARGE, 1, 4, 32, 4, {.list = {.drop = nothing, .n_drop = 4}}},
-         "or recompute auto"},
-        {{SMALL, 1, 0, 7, 0, {.dp = 4}}, "7 sequences are no multiple of dp 4"},
-        {{SMALL, 2, 0, 64, 0, {.tp = 16}}, "tp must divide the 8 of a node"},
-        {{SMALL, 2, 0, 64, 0, {.tp = 4, .pp = 3}}, "must be the 16 ranks"},
-        {{SMALL, 2, 0, 64, 0, {.tp = 4, .pp = 4, .dp = 4}},
-         "must be the 16 ranks"},
-        {{SMALL, 8, 0, 64, 0, {.tp = 8}}, "12 heads cannot be cut over tp=8"},
-        {{SMALL, 64, 0, 3, 0, {0}}, "512 ranks and a global batch of 3"},
-        {{SMALL, 8, 0, 64, 0, {.pp = 64}}, "cannot be cut for pp 64, only"},
-        {{SMALL,
-          1,
-          0,
-          64,
-          0,
-          {.pp = 4, .chunks = 9, .schedule = "interleaved"}},
-         "pp 4 of 9 chunks"},
-        {{SMALL, 1, 0, 64, 0, {.chunks = 1, .schedule = "interleaved"}},
-         "it runs 2 or more"},
-        {{SMALL, 1, 0, 64, 0, {.chunks = 2, .schedule = "gpipe"}}, "it runs 1"},
-        {{SMALL, 1, 0, 64, 0, {.chunks = 3, .schedule = "zb-v"}}, "zb-v"},
-        {{SMALL, 1, 0, 64, 0, {.schedule = "sliced:3"}}, "3 slices"},
-        {{SMALL, 1, 0, 64, 0, {.micro_batch = 2, .schedule = "sliced:4"}},
-         "sliced:4 runs micro-batches of 1"},
-        {{SMALL, 1, 0, 64, 0, {.micro_batch = 48}},
-         "no multiple of dp 1 x micro-batch 48"},
-        {{SMALL, 1, 0, 64, 0, {.micro_batch = 128}},
-         "no multiple of dp 1 x micro-batch 128"},
-        {{SMALL,
-          1,
-          0,
-          64,
-          0,
-          {.micro_batch = 3,
-           .sub_pipeline = true,
-           .given[MERAK_CHOICE_SUB_PIPELINE] = true}},
-         "3 is odd"},
-        {{SMALL,
-          1,
-          0,
-          64,
-          0,
-          {.tp = 4,
-           .micro_batch = 3,
-           .given[MERAK_CHOICE_TP_BATCH] = true,
-           .tp_batch_percent = 100}},
-         "cannot share out 3"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        struct merak_search_result *result = NULL;
-        struct merak_error err = {0};
-        struct merak_hf_config config;
-        struct merak_device device;
-        struct merak_search_input in;
-
-        fill_input(&rows[i].request, &config, &device, &in);
-        assert_int_equal(merak_search(&in, &result, &err), MERAK_ERR_CONFIG);
-        print_message("# %s\n", err.text);
-        if (strstr(err.text, rows[i].binds) == NULL)
-            fail_msg("\"%s\" does not say \"%s\"", err.text, rows[i].binds);
-        check_changes(err.text, &in);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -617,7 +397,6 @@ int main(void)
         cmocka_unit_test(levels_have_what_all_ranks_send),
         cmocka_unit_test(categories_sum_to_the_arena),
         cmocka_unit_test(layers_are_shared_out),
-        cmocka_unit_test(what_is_said_to_be_nearest_is_a_plan),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_hf_config.c - config.json files, good and bad, and the models they mean
- */
+/* test_hf_config.c - config.json files, good and bad */
 #include "config.h"
 
+#include "unit/config_files.h"
 #include "unit/near.h"
-
-#include "io/hf_config.h"
-#include "partitioner/graph/graph.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -14,72 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define GPT2                                                        \
-    "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_embd\":768," \
-    "\"n_layer\":12,\"n_head\":12,\"n_positions\":1024}"
-#define LLAMA                                                              \
-    "{\"model_type\":\"llama\",\"vocab_size\":32000,\"hidden_size\":4096," \
-    "\"intermediate_size\":11008,\"num_hidden_layers\":32,"                \
-    "\"num_attention_heads\":32,\"max_position_embeddings\":4096}"
-
-/* Files of the other families, as published but for what is no number. */
-#define QWEN2                                                              \
-    "{\"model_type\":\"qwen2\",\"vocab_size\":151936,\"hidden_size\":896," \
-    "\"intermediate_size\":4864,\"num_hidden_layers\":24,"                 \
-    "\"num_attention_heads\":14,\"num_key_value_heads\":2,"                \
-    "\"max_position_embeddings\":32768,\"max_window_layers\":21,"          \
-    "\"rope_theta\":1000000.0,\"sliding_window\":32768,"                   \
-    "\"tie_word_embeddings\":true,\"use_mrope\":false,\"use_cache\":true," \
-    "\"use_sliding_window\":false,\"bos_token_id\":151643}"
-#define QWEN3                                                                \
-    "{\"model_type\":\"qwen3\",\"vocab_size\":151936,\"hidden_size\":1024,"  \
-    "\"intermediate_size\":3072,\"num_hidden_layers\":28,\"head_dim\":128,"  \
-    "\"num_attention_heads\":16,\"num_key_value_heads\":8,"                  \
-    "\"attention_bias\":false,\"max_position_embeddings\":40960,"            \
-    "\"max_window_layers\":28,\"rope_theta\":1000000,\"rope_scaling\":null," \
-    "\"sliding_window\":null,\"use_sliding_window\":false,"                  \
-    "\"tie_word_embeddings\":true}"
-#define MISTRAL                                                              \
-    "{\"model_type\":\"mistral\",\"vocab_size\":32000,\"hidden_size\":4096," \
-    "\"intermediate_size\":14336,\"num_hidden_layers\":32,"                  \
-    "\"num_attention_heads\":32,\"num_key_value_heads\":8,"                  \
-    "\"max_position_embeddings\":32768,\"rms_norm_eps\":1e-05,"              \
-    "\"sliding_window\":4096}"
-#define PHI3                                                                 \
-    "{\"model_type\":\"phi3\",\"vocab_size\":32064,\"hidden_size\":3072,"    \
-    "\"intermediate_size\":8192,\"num_hidden_layers\":32,"                   \
-    "\"num_attention_heads\":32,\"num_key_value_heads\":32,"                 \
-    "\"max_position_embeddings\":4096,\"attention_bias\":false,"             \
-    "\"original_max_position_embeddings\":4096,\"embd_pdrop\":0.0,"          \
-    "\"resid_pdrop\":0.0,\"attention_dropout\":0.0,\"sliding_window\":2047," \
-    "\"auto_map\":{\"AutoConfig\":\"x.Y\"},\"_name_or_path\":\"phi\"}"
-#define GEMMA2                                                               \
-    "{\"model_type\":\"gemma2\",\"vocab_size\":256000,\"hidden_size\":2304," \
-    "\"intermediate_size\":9216,\"num_hidden_layers\":26,\"head_dim\":256,"  \
-    "\"num_attention_heads\":8,\"num_key_value_heads\":4,"                   \
-    "\"max_position_embeddings\":8192,\"attention_bias\":false,"             \
-    "\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0,"      \
-    "\"cache_implementation\":\"hybrid\",\"query_pre_attn_scalar\":256,"     \
-    "\"hidden_act\":\"gelu_pytorch_tanh\",\"sliding_window\":4096,"          \
-    "\"hidden_activation\":\"gelu_pytorch_tanh\",\"pad_token_id\":0,"        \
-    "\"rms_norm_eps\":1e-06,\"rope_theta\":10000.0,\"attention_dropout\":0}"
-
-/* Load `text` as a file. */
-static enum merak_status load(const char *text, struct merak_hf_config *config,
-                              struct merak_error *err)
-{
-    char path[] = "/tmp/merak-config-XXXXXX";
-    int fd = mkstemp(path);
-    enum merak_status rc;
-
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    close(fd);
-    rc = merak_hf_config_load(path, config, err);
-    unlink(path);
-    return rc;
-}
 
 /* `base` with the fields of `patch` put in or replaced. */
 static enum merak_status load_patched(const char *base, const char *patch,
@@ -95,7 +26,7 @@ static enum merak_status load_patched(const char *base, const char *patch,
     assert_non_null(more);
     json_object_update(root, more);
     text = json_dumps(root, 0);
-    rc = load(text, config, err);
+    rc = config_load(text, config, err);
     free(text);
     json_decref(root);
     json_decref(more);
@@ -107,7 +38,7 @@ static void a_silent_gpt2_file_takes_these_defaults(void **state)
     struct merak_hf_config c;
 
     (void)state;
-    assert_int_equal(load(GPT2, &c, NULL), MERAK_OK);
+    assert_int_equal(config_load(GPT2, &c, NULL), MERAK_OK);
     assert_int_equal(c.family, MERAK_GPT2);
     assert_int_equal(c.ffn, 3072);
     assert_int_equal(c.kv_heads, 12);
@@ -124,7 +55,7 @@ static void a_silent_llama_file_takes_these_defaults(void **state)
     struct merak_hf_config c;
 
     (void)state;
-    assert_int_equal(load(LLAMA, &c, NULL), MERAK_OK);
+    assert_int_equal(config_load(LLAMA, &c, NULL), MERAK_OK);
     assert_int_equal(c.family, MERAK_LLAMA);
     assert_int_equal(c.kv_heads, 32);
     assert_int_equal(c.head_dim, 128);
@@ -284,24 +215,24 @@ static void other_families_are_read(void **state)
     struct merak_error err;
 
     (void)state;
-    if (load(QWEN2, &c, &err) != MERAK_OK)
+    if (config_load(QWEN2, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_QWEN2);
     assert_true(c.qkv_bias && !c.attn_bias && c.tied && c.window == 0);
     assert_true(c.rope_theta == 1e6f && c.head_dim == 64);
-    if (load(QWEN3, &c, &err) != MERAK_OK)
+    if (config_load(QWEN3, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_QWEN3);
     assert_true(!c.qkv_bias && !c.attn_bias && c.qk_norm && c.head_dim == 128);
-    if (load(MISTRAL, &c, &err) != MERAK_OK)
+    if (config_load(MISTRAL, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_MISTRAL);
     assert_true(c.window == 4096 && !c.qkv_bias && !c.qk_norm);
-    if (load(PHI3, &c, &err) != MERAK_OK)
+    if (config_load(PHI3, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_PHI3);
     assert_true(c.window == 2047 && c.norm_eps == 1e-5f && !c.tied);
-    if (load(GEMMA2, &c, &err) != MERAK_OK)
+    if (config_load(GEMMA2, &c, &err) != MERAK_OK)
         fail_msg("%s", err.text);
     assert_int_equal(c.family, MERAK_GEMMA2);
     assert_true(c.tied && c.has_pad && c.pad == 0 && c.geglu && c.four_norms);
@@ -328,7 +259,7 @@ static void rotary_positions_and_padding_are_read(void **state)
     assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_LINEAR);
     assert_true(c.rope_scaling.factor == 4 && c.rope_theta == 5e5f);
     assert_true(c.has_pad && c.pad == 31999);
-    assert_int_equal(load(PHI3, &c, &err), MERAK_OK);
+    assert_int_equal(config_load(PHI3, &c, &err), MERAK_OK);
     assert_true(c.has_pad && c.pad == 32000);
     assert_int_equal(load_patched(PHI3, "{\"pad_token_id\":null}", &c, &err),
                      MERAK_OK);
@@ -387,7 +318,7 @@ static void silence_of_windows_is_not_null(void **state)
 
     (void)state;
     strcpy(strstr(text, ",\"sliding_window\""), "}");
-    assert_int_equal(load(text, &c, NULL), MERAK_OK);
+    assert_int_equal(config_load(text, &c, NULL), MERAK_OK);
     assert_int_equal(c.window, 4096);
     assert_int_equal(
         load_patched(MISTRAL, "{\"sliding_window\":null}", &c, NULL), MERAK_OK);
@@ -482,159 +413,24 @@ static void bad_files_are_refused(void **state)
     struct merak_error err;
 
     (void)state;
-    assert_int_equal(load("", &c, &err), MERAK_ERR_CONFIG);
-    assert_int_equal(load("[1]", &c, &err), MERAK_ERR_CONFIG);
-    assert_int_equal(load("{\"model_type\":\"gpt2\"", &c, &err),
+    assert_int_equal(config_load("", &c, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(config_load("[1]", &c, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(config_load("{\"model_type\":\"gpt2\"", &c, &err),
                      MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "line 1"));
-    assert_int_equal(load("{\"a\":1,\"a\":2}", &c, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(config_load("{\"a\":1,\"a\":2}", &c, &err), MERAK_ERR_CONFIG);
     memset(nested, '[', 200000);
     nested[200000] = '\0';
-    assert_int_equal(load(nested, &c, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(config_load(nested, &c, &err), MERAK_ERR_CONFIG);
     memset(huge, ' ', 1100000);
     huge[1100000] = '\0';
-    assert_int_equal(load(huge, &c, &err), MERAK_ERR_CONFIG);
+    assert_int_equal(config_load(huge, &c, &err), MERAK_ERR_CONFIG);
     assert_non_null(strstr(err.text, "more than"));
     assert_int_equal(merak_hf_config_load("/nonexistent/config.json", &c, &err),
                      MERAK_ERR_NOT_FOUND);
     assert_non_null(strstr(err.text, "/nonexistent/config.json"));
     free(nested);
     free(huge);
-}
-
-/* Describe `text` and give the graph; the model owns it. */
-static struct merak_graph *describe(const char *text, size_t seq,
-                                    struct merak_model **m_p)
-{
-    struct merak_model_options opt = {
-        .micro_batch = 1, .seq = seq, .dtype = MERAK_BF16};
-    struct merak_graph *graph = NULL;
-    struct merak_hf_config c;
-    struct merak_error err;
-
-    if (load(text, &c, &err) != MERAK_OK)
-        fail_msg("%s", err.text);
-    assert_int_equal(merak_model_create(&opt, m_p, NULL), MERAK_OK);
-    merak_hf_describe(*m_p, &c);
-    if (merak_model_graph(*m_p, &graph, &err) != MERAK_OK)
-        fail_msg("%s", err.text);
-    return graph;
-}
-
-/* The counts transformers gives for GPT2LMHeadModel, Llama-2-7b and
- * gemma-2-2b. */
-static void models_have_as_many_parameters_as_published(void **state)
-{
-    struct merak_model *m;
-
-    (void)state;
-    assert_int_equal(merak_graph_param_count(describe(GPT2, 1024, &m)),
-                     124439808);
-    merak_model_destroy(m);
-    assert_int_equal(merak_graph_param_count(describe(LLAMA, 4096, &m)),
-                     6738415616);
-    merak_model_destroy(m);
-    assert_int_equal(merak_graph_param_count(describe(GEMMA2, 4096, &m)),
-                     2614341888);
-    merak_model_destroy(m);
-}
-
-/* Norms and biases, whatever their dims, are f32 and do not decay. */
-static void only_matrices_decay(void **state)
-{
-    struct merak_model *m;
-    const struct merak_graph *graph = describe(GPT2, 1024, &m);
-    size_t decayed = 0;
-
-    (void)state;
-    for (int i = 0; i < graph->n_values; i++) {
-        const struct merak_value *v = graph->value[i];
-
-        if (v->kind != MERAK_VALUE_PARAM)
-            continue;
-        if (strstr(v->name, ".bias") != NULL ||
-            strstr(v->name, "ln_") != NULL) {
-            assert_false(v->decay);
-            assert_int_equal(v->dtype, MERAK_F32);
-        } else {
-            assert_int_equal(v->dtype, MERAK_BF16);
-            decayed += v->decay;
-        }
-    }
-    assert_int_equal(decayed, 2 + 4 * 12);
-    merak_model_destroy(m);
-}
-
-/* Gemma's embeddings are multiplied by the root of their width, as the compute
- * dtype has it: 59.87 is 59.75 in bf16. */
-static void embeddings_are_scaled_as_rounded(void **state)
-{
-    const struct merak_graph *graph;
-    char text[sizeof(GEMMA2)] = GEMMA2;
-    struct merak_model *m;
-
-    (void)state;
-    memcpy(strstr(text, "2304"), "3584", 4);
-    graph = describe(text, 64, &m);
-    assert_string_equal(graph->node[0]->op->name, "embedding");
-    assert_true(graph->node[0]->attrs.f[0] == 59.75);
-    merak_model_destroy(m);
-}
-
-/*
- * 6 N T for the N elements of matrices that tokens are multiplied by, and
- * 7 T^2 C a layer for causal attention (2 products forward and 5 backward);
- * norms, activations and the loss stay below 3 % of it.
- */
-static void flops_follow_the_closed_form(void **state)
-{
-    struct merak_model *m;
-    const double T = 4096, C = 4096, F = 11008, L = 32, V = 32000;
-    double want =
-        6 * T * (L * (4 * C * C + 3 * C * F) + V * C) + L * 7 * T * T * C;
-    double got = merak_graph_flops(describe(LLAMA, 4096, &m));
-
-    (void)state;
-    assert_true(got > want);
-    assert_true(got < 1.03 * want);
-    merak_model_destroy(m);
-}
-
-/* A window of a quarter of the sequence leaves W/T (2 - W/T) of the pairs. */
-static void flops_of_windows_are_fewer(void **state)
-{
-    struct merak_model *m;
-    const double T = 16384, W = 4096, C = 4096, L = 32;
-    double whole = L * 7 * T * T * C, seen = W / T * (2 - W / T), full, cut;
-    char text[sizeof(MISTRAL)] = MISTRAL;
-
-    (void)state;
-    cut = merak_graph_flops(describe(text, (size_t)T, &m));
-    merak_model_destroy(m);
-    strcpy(strstr(text, "4096}"), "null}");
-    full = merak_graph_flops(describe(text, (size_t)T, &m));
-    merak_model_destroy(m);
-    assert_true(fabs((full - cut) / (whole * (1 - seen)) - 1) < 1e-9);
-}
-
-static void a_sequence_longer_than_the_model_is_refused(void **state)
-{
-    static const char *const text[] = {GPT2, LLAMA};
-
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        struct merak_model_options opt = {1, 5000, MERAK_F32};
-        struct merak_model *m;
-        struct merak_hf_config c;
-        struct merak_error err;
-
-        assert_int_equal(load(text[i], &c, &err), MERAK_OK);
-        assert_int_equal(merak_model_create(&opt, &m, NULL), MERAK_OK);
-        merak_hf_describe(m, &c);
-        assert_int_not_equal(merak_model_status(m, &err), MERAK_OK);
-        assert_non_null(strstr(err.text, "5000"));
-        merak_model_destroy(m);
-    }
 }
 
 int main(void)
@@ -652,12 +448,6 @@ int main(void)
         cmocka_unit_test(harmless_fields_are_passed_over),
         cmocka_unit_test(a_folder_stands_for_its_config),
         cmocka_unit_test(bad_files_are_refused),
-        cmocka_unit_test(models_have_as_many_parameters_as_published),
-        cmocka_unit_test(only_matrices_decay),
-        cmocka_unit_test(embeddings_are_scaled_as_rounded),
-        cmocka_unit_test(flops_follow_the_closed_form),
-        cmocka_unit_test(flops_of_windows_are_fewer),
-        cmocka_unit_test(a_sequence_longer_than_the_model_is_refused),
     };
 
     return cmocka_run_group_tests_name("hf_config", tests, NULL, NULL);

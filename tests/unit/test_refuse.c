@@ -2,8 +2,8 @@
 /* test_refuse.c - models that are far too large: what every plan keeps from
  * step to step tells so before any is rated
  *
- * That the changes which a refusal names do help is explain.c's.  And what is
- * no reason to refuse.
+ * That the changes which a refusal names do help is test_nearest.c's.  And what
+ * is no reason to refuse.
  */
 #include "config.h"
 

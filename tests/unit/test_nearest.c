@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_nearest.c - where a search finds no plan, the changes that it names do
+ * give one */
+#include "config.h"
+
+#include "unit/gpt2_request.h"
+#include "unit/near.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* To "1-3-5", of as many places as before. */
+static void move_cut(const char *places, struct merak_choices *pin)
+{
+    static int cut[8];
+    int at = 0;
+
+    for (int i = 0; i < pin->list.n_cut; i++) {
+        int n = 0;
+
+        assert_int_equal(sscanf(places + at, "%d%n", &cut[i], &n), 1);
+        at += n + 1; /* and a dash */
+    }
+    pin->list.cut = cut;
+}
+
+static void free_recompute(struct merak_choices *pin)
+{
+    pin->recompute = MERAK_RECOMPUTE_AUTO;
+    pin->list.drop = NULL;
+}
+
+/* Do what a text says to one choice: "tp 4", "2 nodes". */
+static void change_one(const char *text, struct merak_search_input *in)
+{
+    struct merak_choices *pin = &in->pin;
+    static char schedule[32], places[64];
+    double gib;
+    int n = 0;
+
+    if (sscanf(text, "%lf GiB a rank%n", &gib, &n) == 1 && n > 0)
+        in->memory_bytes = (size_t)ceil(gib * 0x1p30);
+    else if (sscanf(text, "%lf MiB a rank%n", &gib, &n) == 1 && n > 0)
+        in->memory_bytes = (size_t)ceil(gib * 0x1p20);
+    else if (sscanf(text, "schedule %31[^,]", schedule) == 1)
+        pin->schedule = schedule;
+    else if (strncmp(text, "recompute auto", 14) == 0)
+        free_recompute(pin);
+    else if (strncmp(text, "cut auto", 8) == 0)
+        pin->list.cut = NULL;
+    else if (sscanf(text, "cut %63[0-9-]", places) == 1)
+        move_cut(places, pin);
+    else if (strncmp(text, "zero1 yes", 9) == 0)
+        pin->zero1 = true;
+    else if (strncmp(text, "sub-pipeline no", 15) == 0)
+        pin->sub_pipeline = false;
+    else if (strncmp(text, "sp auto", 7) == 0)
+        pin->sp = MERAK_SP_AUTO;
+    else if (sscanf(text, "%d nodes", &in->nodes) != 1 &&
+             sscanf(text, "global batch %zu", &in->global_batch) != 1 &&
+             sscanf(text, "micro-batch %zu", &pin->micro_batch) != 1 &&
+             sscanf(text, "tp-batch %d", &pin->tp_batch_percent) != 1 &&
+             sscanf(text, "chunks %d", &pin->chunks) != 1 &&
+             sscanf(text, "tp %d", &pin->tp) != 1 &&
+             sscanf(text, "pp %d", &pin->pp) != 1 &&
+             sscanf(text, "dp %d", &pin->dp) != 1)
+        fail_msg("\"%s\" is no change", text);
+}
+
+/* Every change that a refusal names is one with which there is a plan. */
+static void check_changes(const char *refusal,
+                          const struct merak_search_input *in)
+{
+    const char *at = strstr(refusal, "; nearest: ");
+    struct merak_search_input changed = *in;
+
+    if (at == NULL)
+        fail_msg("\"%s\" names no change", refusal);
+    for (at += strlen("; nearest: "); at != NULL;) {
+        const char *next = strstr(at, ", ");
+        struct merak_search_result *result = NULL;
+        struct merak_error err = {0};
+
+        change_one(at, &changed);
+        at = next == NULL ? NULL : next + 2;
+        if (at != NULL && strncmp(at, "or ", 3) != 0)
+            continue; /* belongs together: tp 4, pp 2 */
+        if (merak_search(&changed, &result, &err) != MERAK_OK)
+            fail_msg("\"%s\", and then: \"%s\"", refusal, err.text);
+        merak_search_destroy(result);
+        at = at == NULL ? NULL : at + 3;
+        changed = *in;
+    }
+}
+
+static void the_nearest_change_gives_a_plan(void **state)
+{
+#define SMALL 12, 768, 12, 50257, "h100" /* GPT-2 */
+#define LARGE 16, 2048, 16, 50257, "a100"
+    static const int late[] = {7, 14, 21}, later[] = {5, 10, 15};
+    static const struct merak_drop nothing[4];
+    static const struct {
+        struct request request;
+        const char *binds;
+    } rows[] = {
+        {{LARGE, 1, 4, 32, 2, {0}}, "no plan fits in 2 GiB"},
+        {{LARGE, 1, 4, 32, 8, {.pp = 1, .dp = 4}}, "no plan fits in 8 GiB"},
+        {{LARGE,
+          1,
+          4,
+          32,
+          6,
+          {.tp = 1,
+           .pp = 2,
+           .zero1 = false,
+           .given[MERAK_CHOICE_ZERO1] = true}},
+         "no plan fits"},
+        {{LARGE,
+          1,
+          4,
+          32,
+          8,
+          {.tp = 4, .micro_batch = 32, .given[MERAK_CHOICE_RECOMPUTE] = true}},
+         "no plan fits"},
+        {{LARGE, 1, 4, 64, 2, {.schedule = "gpipe"}}, "no plan fits in 2 GiB"},
+        {{LARGE, 1, 4, 32, 7, {.pp = 4, .list = {.cut = late, .n_cut = 3}}},
+         "or cut 7-14-22"},
+        {{LARGE, 1, 4, 32, 6, {.pp = 4, .list = {.cut = later, .n_cut = 3}}},
+         "or cut auto"},
+        {{LARGE, 1, 4, 32, 4, {.list = {.drop = nothing, .n_drop = 4}}},
+         "or recompute auto"},
+        {{SMALL, 1, 0, 7, 0, {.dp = 4}}, "7 sequences are no multiple of dp 4"},
+        {{SMALL, 2, 0, 64, 0, {.tp = 16}}, "tp must divide the 8 of a node"},
+        {{SMALL, 2, 0, 64, 0, {.tp = 4, .pp = 3}}, "must be the 16 ranks"},
+        {{SMALL, 2, 0, 64, 0, {.tp = 4, .pp = 4, .dp = 4}},
+         "must be the 16 ranks"},
+        {{SMALL, 8, 0, 64, 0, {.tp = 8}}, "12 heads cannot be cut over tp=8"},
+        {{SMALL, 64, 0, 3, 0, {0}}, "512 ranks and a global batch of 3"},
+        {{SMALL, 8, 0, 64, 0, {.pp = 64}}, "cannot be cut for pp 64, only"},
+        {{SMALL,
+          1,
+          0,
+          64,
+          0,
+          {.pp = 4, .chunks = 9, .schedule = "interleaved"}},
+         "pp 4 of 9 chunks"},
+        {{SMALL, 1, 0, 64, 0, {.chunks = 1, .schedule = "interleaved"}},
+         "it runs 2 or more"},
+        {{SMALL, 1, 0, 64, 0, {.chunks = 2, .schedule = "gpipe"}}, "it runs 1"},
+        {{SMALL, 1, 0, 64, 0, {.chunks = 3, .schedule = "zb-v"}}, "zb-v"},
+        {{SMALL, 1, 0, 64, 0, {.schedule = "sliced:3"}}, "3 slices"},
+        {{SMALL, 1, 0, 64, 0, {.micro_batch = 2, .schedule = "sliced:4"}},
+         "sliced:4 runs micro-batches of 1"},
+        {{SMALL, 1, 0, 64, 0, {.micro_batch = 48}},
+         "no multiple of dp 1 x micro-batch 48"},
+        {{SMALL, 1, 0, 64, 0, {.micro_batch = 128}},
+         "no multiple of dp 1 x micro-batch 128"},
+        {{SMALL,
+          1,
+          0,
+          64,
+          0,
+          {.micro_batch = 3,
+           .sub_pipeline = true,
+           .given[MERAK_CHOICE_SUB_PIPELINE] = true}},
+         "3 is odd"},
+        {{SMALL,
+          1,
+          0,
+          64,
+          0,
+          {.tp = 4,
+           .micro_batch = 3,
+           .given[MERAK_CHOICE_TP_BATCH] = true,
+           .tp_batch_percent = 100}},
+         "cannot share out 3"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_search_result *result = NULL;
+        struct merak_error err = {0};
+        struct merak_hf_config config;
+        struct merak_device device;
+        struct merak_search_input in;
+
+        request_fill(&rows[i].request, &config, &device, &in);
+        assert_int_equal(merak_search(&in, &result, &err), MERAK_ERR_CONFIG);
+        print_message("# %s\n", err.text);
+        if (strstr(err.text, rows[i].binds) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", err.text, rows[i].binds);
+        check_changes(err.text, &in);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_nearest_change_gives_a_plan),
+    };
+
+    return cmocka_run_group_tests_name("nearest", tests, NULL, NULL);
+}
