@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+#include "cmd/finish.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -15,7 +16,6 @@
 #include "runtime/runtime.h"
 
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,43 +117,13 @@ void merak_ckpt_transfer_help(FILE *out)
 /* --- while it runs ---------------------------------------------------------
  */
 
-/* A signal handler can reach nothing else. */
-static volatile sig_atomic_t stop_signal;
-
-static void note_stop(int number)
-{
-    stop_signal = number;
-}
-
-static void catch_stops(void)
-{
-    static const int stops[] = {SIGHUP, SIGINT, SIGTERM};
-    struct sigaction old, action = {.sa_handler = note_stop};
-
-    for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++) {
-        /* nohup has SIGHUP ignored, and so it stays */
-        if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(stops[i], &action, NULL);
-    }
-}
-
-/* Once what was made is gone, end as the signal would have. */
-static void die_of_stop(void)
-{
-    if (stop_signal == 0)
-        return;
-    signal(stop_signal, SIG_DFL);
-    raise(stop_signal);
-}
-
 static enum merak_status tell(void *arg, uint64_t done, uint64_t all,
                               struct merak_error *err)
 {
     struct merak_progress *p = &((struct transfer *)arg)->progress;
 
-    if (stop_signal != 0)
-        return merak_fail(err, MERAK_ERR_SYSTEM, "stopped by signal %d",
-                          (int)stop_signal);
+    if (merak_cmd_check_stop(err) != MERAK_OK)
+        return MERAK_ERR_SYSTEM;
     p->total = (double)all;
     merak_progress_add(p, (double)done - p->done);
     return MERAK_OK;
@@ -195,23 +165,6 @@ static void print_summary(const struct transfer *t, const char *from,
            (double)(merak_clock_ns() - t->start_ns) * 1e-9);
 }
 
-static int failed(const struct transfer *t, enum merak_status rc,
-                  const struct merak_error *err)
-{
-    fprintf(stderr, "merak ckpt %s: %s\n", t->verb, err->text);
-    switch (rc) {
-    case MERAK_ERR_PARAM:
-    case MERAK_ERR_CONFIG:
-        return MERAK_EXIT_CONFIG;
-    case MERAK_ERR_NOMEM:
-    case MERAK_ERR_NOSPACE:
-    case MERAK_ERR_SYSTEM:
-        return MERAK_EXIT_RESOURCE;
-    default:
-        return MERAK_EXIT_DATA;
-    }
-}
-
 /* --- the command line
  * ---------------------------------------------------------- */
 
@@ -244,17 +197,18 @@ static int end(struct transfer *t, const char *from, enum merak_status rc,
                const struct merak_error *err)
 {
     int code = MERAK_EXIT_DONE;
+    char name[32];
 
+    snprintf(name, sizeof(name), "ckpt %s", t->verb);
     merak_progress_clear(&t->progress);
     if (rc == MERAK_OK)
         print_summary(t, from, summary);
     else
-        code = failed(t, rc, err);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "merak ckpt %s: cannot write the output\n", t->verb);
-        code = MERAK_EXIT_RESOURCE;
-    }
-    die_of_stop();
+        code = merak_cmd_failed(name, rc, err);
+    if (rc == MERAK_ERR_UNSUPPORTED)
+        code = MERAK_EXIT_DATA; /* it is the file that asks for it */
+    code = merak_cmd_flush(name, code);
+    merak_cmd_die_of_stop();
     return code;
 }
 
@@ -275,7 +229,7 @@ int merak_ckpt_import(int argc, char **argv)
                                    .unknown = (enum merak_hf_unknown)t.unknown,
                                    .progress = tell,
                                    .arg = &t};
-    catch_stops();
+    merak_cmd_catch_stops();
     merak_progress_init(&t.progress, stderr, t.verb, "B", 0);
     rc = merak_weights_import(&import, note, &summary, &err);
     merak_progress_clear(&t.progress);
@@ -307,7 +261,7 @@ int merak_ckpt_export(int argc, char **argv)
                                    .unknown = (enum merak_hf_unknown)t.unknown,
                                    .progress = tell,
                                    .arg = &t};
-    catch_stops();
+    merak_cmd_catch_stops();
     merak_progress_init(&t.progress, stderr, t.verb, "B", 0);
     rc = merak_weights_export(&export, &summary, &err);
     return end(&t, argv[1], rc, &summary, &err);

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+#include "cmd/finish.h"
 
 #include "base/clock.h"
 #include "base/progress.h"
@@ -49,15 +50,6 @@ static int failed(const char *verb, enum merak_status rc,
     if (rc == MERAK_ERR_PARAM)
         return MERAK_EXIT_CONFIG;
     return rc == MERAK_ERR_NOMEM ? MERAK_EXIT_RESOURCE : MERAK_EXIT_DATA;
-}
-
-/* Output that did not arrive is no success. */
-static int flushed(const char *verb, int code)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return code;
-    fprintf(stderr, "merak ckpt %s: cannot write the output\n", verb);
-    return MERAK_EXIT_RESOURCE;
 }
 
 /* "1.2 GB"; buf of 16. */
@@ -150,7 +142,7 @@ static int run_ls(const char *dir)
     for (int i = 0; i < n; i++)
         damaged += !list_one(dir, &entries[i]);
     free(entries);
-    return flushed("ls",
+    return merak_cmd_flush("ckpt ls",
                    n == 0 || damaged > 0 ? MERAK_EXIT_DATA : MERAK_EXIT_DONE);
 }
 
@@ -299,7 +291,7 @@ static int run_show(const char *dir, const char *tensor)
     }
     merak_ckpt_manifest_destroy(mf);
     merak_ckpt_close(ckpt);
-    return flushed("show", code);
+    return merak_cmd_flush("ckpt show", code);
 }
 
 /* --- verify
@@ -351,7 +343,7 @@ static int run_verify(const char *dir)
 
     if (merak_ckpt_is_one(dir)) {
         snprintf(path, sizeof(path), "%s", dir);
-        return flushed("verify", verify_one(path));
+        return merak_cmd_flush("ckpt verify", verify_one(path));
     }
     rc = merak_ckpt_list(dir, &entries, &n, &err);
     if (rc != MERAK_OK)
@@ -370,7 +362,7 @@ static int run_verify(const char *dir)
         fprintf(stderr, "merak ckpt verify: no checkpoint in %s\n", dir);
         return MERAK_EXIT_DATA;
     }
-    return flushed("verify", code);
+    return merak_cmd_flush("ckpt verify", code);
 }
 
 static int misused(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -398,7 +390,7 @@ int merak_cmd_ckpt(int argc, char **argv)
         if (strcmp(argv[i], "--help") == 0) {
             fputs(usage, stdout);
             merak_ckpt_transfer_help(stdout);
-            return flushed("help", MERAK_EXIT_DONE);
+            return merak_cmd_flush("ckpt help", MERAK_EXIT_DONE);
         }
         if (!transfer && argv[i][0] == '-' && argv[i][1] != '\0')
             return misused("no option %s", argv[i]);

@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/data.h"
+#include "cmd/finish.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -30,32 +31,6 @@ int merak_data_usage(const char *fmt, ...)
     return MERAK_EXIT_CONFIG;
 }
 
-int merak_data_failed(const char *verb, enum merak_status rc,
-                      const struct merak_error *err)
-{
-    fprintf(stderr, "merak data %s: %s\n", verb, err->text);
-    switch (rc) {
-    case MERAK_ERR_PARAM:
-    case MERAK_ERR_CONFIG:
-    case MERAK_ERR_UNSUPPORTED:
-        return MERAK_EXIT_CONFIG;
-    case MERAK_ERR_NOMEM:
-    case MERAK_ERR_NOSPACE:
-    case MERAK_ERR_SYSTEM:
-        return MERAK_EXIT_RESOURCE;
-    default:
-        return MERAK_EXIT_DATA;
-    }
-}
-
-int merak_data_flush(const char *verb)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return MERAK_EXIT_DONE;
-    fprintf(stderr, "merak data %s: cannot write the output\n", verb);
-    return MERAK_EXIT_RESOURCE;
-}
-
 int merak_cmd_data(int argc, char **argv)
 {
     const char *verb = argc > 1 ? argv[1] : "";
@@ -66,7 +41,7 @@ int merak_cmd_data(int argc, char **argv)
         return merak_data_show(argc - 1, argv + 1);
     if (strcmp(verb, "--help") == 0) {
         fputs(usage, stdout);
-        return merak_data_flush("help");
+        return merak_cmd_flush("data help", MERAK_EXIT_DONE);
     }
     if (argc < 2)
         return merak_data_usage("needs \"pack\" or \"show\"");

@@ -6,6 +6,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/eval.h"
+#include "cmd/finish.h"
 
 #include "base/error.h"
 #include "base/options.h"
@@ -198,7 +199,7 @@ int merak_cmd_eval(int argc, char **argv)
     rc = merak_options_parse(&table, argc, argv, &eval, &help, &err);
     if (rc == MERAK_OK && help) {
         print_help();
-        return merak_lm_flush("eval");
+        return merak_cmd_flush("eval", MERAK_EXIT_DONE);
     }
     if (rc == MERAK_OK)
         rc = check(&eval, &err);
@@ -210,8 +211,8 @@ int merak_cmd_eval(int argc, char **argv)
     if (rc == MERAK_OK)
         rc = eval.data != NULL ? judge_data(&eval, &lm, &err)
                                : merak_eval_choices(&eval, &lm, &err);
-    code = rc == MERAK_OK ? merak_lm_flush("eval")
-                          : merak_lm_failed("eval", rc, &err);
+    code = rc == MERAK_OK ? merak_cmd_flush("eval", MERAK_EXIT_DONE)
+                          : merak_cmd_failed("eval", rc, &err);
     merak_lm_close(&lm);
     return code;
 }

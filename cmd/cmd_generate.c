@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+#include "cmd/finish.h"
 #include "cmd/language_model.h"
 
 #include "base/clock.h"
@@ -274,7 +275,7 @@ int merak_cmd_generate(int argc, char **argv)
     rc = merak_options_parse(&table, argc, argv, &job, &help, &err);
     if (rc == MERAK_OK && help) {
         print_help();
-        return merak_lm_flush("generate");
+        return merak_cmd_flush("generate", MERAK_EXIT_DONE);
     }
     if (rc == MERAK_OK)
         rc = check(&job, &err);
@@ -285,11 +286,11 @@ int merak_cmd_generate(int argc, char **argv)
     if (rc == MERAK_OK)
         rc = generate(&job, &lm, &prompt, &timing, &err);
     if (rc == MERAK_OK) {
-        code = merak_lm_flush("generate");
+        code = merak_cmd_flush("generate", MERAK_EXIT_DONE);
         print_timing(&timing);
     } else {
         fflush(stdout);
-        code = merak_lm_failed("generate", rc, &err);
+        code = merak_cmd_failed("generate", rc, &err);
     }
     free(prompt.id);
     merak_lm_close(&lm);

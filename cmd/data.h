@@ -17,10 +17,4 @@ int merak_data_show(int argc, char **argv);
 /* Print "merak data WHAT", pointing at --help; MERAK_EXIT_CONFIG. */
 int merak_data_usage(const char *fmt, ...)
     __attribute__((format(printf, 1, 2)));
-/* Print the error as one line; the exit code of its status. */
-int merak_data_failed(const char *verb, enum merak_status rc,
-                      const struct merak_error *err);
-/* Standard output may be a full disk too: the last check before success. */
-int merak_data_flush(const char *verb);
-
 #endif

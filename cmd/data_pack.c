@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/data.h"
+#include "cmd/finish.h"
 
 #include "base/error.h"
 #include "base/nearest.h"
@@ -13,7 +14,6 @@
 #include "io/tokenizer/tokenizer.h"
 
 #include <getopt.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -41,44 +41,6 @@ struct job {
     struct merak_progress progress;
 };
 
-/* A signal handler can reach nothing else.  Without SA_RESTART it also ends
- * a read that waits for a pipe. */
-static volatile sig_atomic_t stop_signal;
-
-static void note_stop(int number)
-{
-    stop_signal = number;
-}
-
-static void catch_stops(void)
-{
-    static const int stops[] = {SIGHUP, SIGINT, SIGTERM};
-    struct sigaction old, action = {.sa_handler = note_stop};
-
-    for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++) {
-        /* nohup has SIGHUP ignored, and so it stays */
-        if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaction(stops[i], &action, NULL);
-    }
-}
-
-static enum merak_status check_stop(struct merak_error *err)
-{
-    return stop_signal == 0
-               ? MERAK_OK
-               : merak_fail(err, MERAK_ERR_SYSTEM, "stopped by signal %d",
-                            (int)stop_signal);
-}
-
-/* Once the half-written files are gone, end as the signal would have. */
-static void die_of_stop(void)
-{
-    if (stop_signal == 0)
-        return;
-    signal(stop_signal, SIG_DFL);
-    raise(stop_signal);
-}
-
 /* What is wrong with the output is not the data's fault. */
 static enum merak_status of_output(enum merak_status rc,
                                    struct merak_error *err)
@@ -92,7 +54,7 @@ static enum merak_status take_ids(void *arg, const int32_t *ids, size_t n,
                                   struct merak_error *err)
 {
     struct job *job = arg;
-    enum merak_status rc = check_stop(err);
+    enum merak_status rc = merak_cmd_check_stop(err);
 
     return rc == MERAK_OK
                ? of_output(merak_pack_tokens(job->pack, ids, n, err), err)
@@ -169,8 +131,8 @@ static enum merak_status pack_files(struct job *job, int n, char **paths,
         rc = merak_documents_read(paths[i], job->json_key, take_document, job,
                                   err);
     merak_progress_clear(&job->progress);
-    if (stop_signal != 0)
-        return check_stop(err);
+    if (merak_cmd_check_stop(err) != MERAK_OK)
+        return MERAK_ERR_SYSTEM;
     if (rc != MERAK_OK)
         return rc;
     if (merak_pack_totals(job->pack).tokens == 0)
@@ -276,18 +238,18 @@ int merak_data_pack(int argc, char **argv)
         return code;
     if (job.help) {
         fputs(usage, stdout);
-        return merak_data_flush("pack");
+        return merak_cmd_flush("data pack", MERAK_EXIT_DONE);
     }
-    catch_stops();
+    merak_cmd_catch_stops();
     rc = pack_files(&job, argc - optind, argv + optind, &err);
     if (rc == MERAK_OK) {
         print_totals(&job);
-        code = merak_data_flush("pack");
+        code = merak_cmd_flush("data pack", MERAK_EXIT_DONE);
     } else {
-        code = merak_data_failed("pack", rc, &err);
+        code = merak_cmd_failed("data pack", rc, &err);
     }
     merak_pack_destroy(job.pack);
     merak_tokenizer_close(job.tok);
-    die_of_stop();
+    merak_cmd_die_of_stop();
     return code;
 }

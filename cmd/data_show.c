@@ -4,6 +4,7 @@
 
 #include "cmd/cmd.h"
 #include "cmd/data.h"
+#include "cmd/finish.h"
 
 #include "base/nearest.h"
 #include "io/tokens/bigram.h"
@@ -278,6 +279,6 @@ int merak_data_show(int argc, char **argv)
     }
     rc = run(&show, argc - optind, argv + optind, &err);
     if (rc != MERAK_OK)
-        return merak_data_failed("show", rc, &err);
-    return merak_data_flush("show");
+        return merak_cmd_failed("data show", rc, &err);
+    return merak_cmd_flush("data show", MERAK_EXIT_DONE);
 }

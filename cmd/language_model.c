@@ -236,29 +236,3 @@ enum merak_status merak_ids_add(void *ids, const int32_t *id, size_t n,
     to->n += n;
     return MERAK_OK;
 }
-
-int merak_lm_failed(const char *verb, enum merak_status rc,
-                    const struct merak_error *err)
-{
-    fprintf(stderr, "merak %s: %s\n", verb, err->text);
-    switch (rc) {
-    case MERAK_ERR_PARAM:
-    case MERAK_ERR_CONFIG:
-    case MERAK_ERR_UNSUPPORTED:
-        return MERAK_EXIT_CONFIG;
-    case MERAK_ERR_NOMEM:
-    case MERAK_ERR_NOSPACE:
-    case MERAK_ERR_SYSTEM:
-        return MERAK_EXIT_RESOURCE;
-    default:
-        return MERAK_EXIT_DATA;
-    }
-}
-
-int merak_lm_flush(const char *verb)
-{
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return MERAK_EXIT_DONE;
-    fprintf(stderr, "merak %s: cannot write the output\n", verb);
-    return MERAK_EXIT_RESOURCE;
-}

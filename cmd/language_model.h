@@ -71,10 +71,4 @@ struct merak_ids {
 enum merak_status merak_ids_add(void *ids, const int32_t *id, size_t n,
                                 struct merak_error *err);
 
-/* The exit code of a failure, printed as one line, "merak VERB: ..". */
-int merak_lm_failed(const char *verb, enum merak_status rc,
-                    const struct merak_error *err);
-/* Standard output may be a full disk: the last check before success. */
-int merak_lm_flush(const char *verb);
-
 #endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* finish.c - how a subcommand ends: its exit code, its output, its signals */
+#include "config.h"
+
+#include "cmd/finish.h"
+
+#include "base/error.h"
+#include "runtime/runtime.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+int merak_cmd_failed(const char *name, enum merak_status rc,
+                     const struct merak_error *err)
+{
+    fprintf(stderr, "merak %s: %s\n", name, err->text);
+    switch (rc) {
+    case MERAK_ERR_PARAM:
+    case MERAK_ERR_CONFIG:
+    case MERAK_ERR_UNSUPPORTED:
+        return MERAK_EXIT_CONFIG;
+    case MERAK_ERR_NOMEM:
+    case MERAK_ERR_NOSPACE:
+    case MERAK_ERR_SYSTEM:
+        return MERAK_EXIT_RESOURCE;
+    default:
+        return MERAK_EXIT_DATA;
+    }
+}
+
+int merak_cmd_flush(const char *name, int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "merak %s: cannot write the output\n", name);
+    return MERAK_EXIT_RESOURCE;
+}
+
+/* A signal handler can reach nothing else. */
+static volatile sig_atomic_t stop_signal;
+
+static void note_stop(int number)
+{
+    stop_signal = number;
+}
+
+void merak_cmd_catch_stops(void)
+{
+    static const int stops[] = {SIGHUP, SIGINT, SIGTERM};
+    struct sigaction old, action = {.sa_handler = note_stop};
+
+    for (size_t i = 0; i < sizeof(stops) / sizeof(*stops); i++) {
+        /* nohup has SIGHUP ignored, and so it stays */
+        if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(stops[i], &action, NULL);
+    }
+}
+
+enum merak_status merak_cmd_check_stop(struct merak_error *err)
+{
+    return stop_signal == 0
+               ? MERAK_OK
+               : merak_fail(err, MERAK_ERR_SYSTEM, "stopped by signal %d",
+                            (int)stop_signal);
+}
+
+void merak_cmd_die_of_stop(void)
+{
+    if (stop_signal == 0)
+        return;
+    signal(stop_signal, SIG_DFL);
+    raise(stop_signal);
+}
