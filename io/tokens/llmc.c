@@ -13,11 +13,7 @@
 #include "io/file.h"
 
 #include <endian.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-typedef unsigned long long ull;
 
 static const struct {
     int32_t magic, version;
@@ -61,7 +57,6 @@ static enum merak_status parse_header(const int32_t head[3], uint64_t bytes,
                                       struct merak_error *err)
 {
     size_t k = 0, n_kinds = sizeof(kinds) / sizeof(*kinds);
-    uint64_t want;
 
     while (k < n_kinds && kinds[k].magic != head[0])
         k++;
@@ -77,15 +72,7 @@ static enum merak_status parse_header(const int32_t head[3], uint64_t bytes,
                           (int)head[2]);
     file->type = kinds[k].type;
     file->tokens = (uint64_t)head[2];
-    want =
-        MERAK_LLMC_HEADER_BYTES + file->tokens * merak_token_bytes(file->type);
-    if (bytes != want)
-        return merak_fail(err, MERAK_ERR_CORRUPT,
-                          "%s: %llu bytes, expected %llu for the %llu %s "
-                          "tokens of its header",
-                          file->path, (ull)bytes, (ull)want, (ull)file->tokens,
-                          merak_token_type_name(file->type));
-    return MERAK_OK;
+    return merak_token_file_check_size(file, bytes, "header", err);
 }
 
 enum merak_status merak_llmc_open(const char *path,
@@ -108,7 +95,8 @@ enum merak_status merak_llmc_open(const char *path,
         rc = merak_fail(err, MERAK_ERR_CORRUPT,
                         "%s: %llu bytes, too few for llm.c's header of %d, "
                         "and no Megatron .idx is beside it",
-                        path, (ull)bytes, MERAK_LLMC_HEADER_BYTES);
+                        path, (unsigned long long)bytes,
+                        MERAK_LLMC_HEADER_BYTES);
         goto out;
     }
     rc = merak_file_read(f.fd, path, head, sizeof(head), 0, err);
@@ -122,8 +110,6 @@ enum merak_status merak_llmc_open(const char *path,
     *file = f;
     f = (struct merak_token_file){.fd = -1}; /* the caller's now */
 out:
-    if (f.fd >= 0)
-        close(f.fd);
-    free(f.path);
+    merak_token_file_fini(&f);
     return rc;
 }

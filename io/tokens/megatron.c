@@ -314,7 +314,7 @@ enum merak_status merak_megatron_open(const char *prefix,
 {
     struct merak_token_file f = {.fd = -1};
     char *index = with_suffix(prefix, ".idx");
-    uint64_t bytes, want;
+    uint64_t bytes;
     enum merak_status rc;
 
     f.path = with_suffix(prefix, ".bin");
@@ -327,21 +327,13 @@ enum merak_status merak_megatron_open(const char *prefix,
         rc = merak_file_open(f.path, &f.fd, &bytes, err);
     if (rc != MERAK_OK)
         goto out;
-    want = f.tokens * merak_token_bytes(f.type);
-    if (bytes != want) {
-        rc = merak_fail(err, MERAK_ERR_CORRUPT,
-                        "%s: %llu bytes, expected %llu for the %llu %s "
-                        "tokens of its .idx",
-                        f.path, (ull)bytes, (ull)want, (ull)f.tokens,
-                        merak_token_type_name(f.type));
+    rc = merak_token_file_check_size(&f, bytes, ".idx", err);
+    if (rc != MERAK_OK)
         goto out;
-    }
     *file = f;
     f = (struct merak_token_file){.fd = -1}; /* the caller's now */
 out:
-    if (f.fd >= 0)
-        close(f.fd);
-    free(f.path);
+    merak_token_file_fini(&f);
     free(index);
     return rc;
 }

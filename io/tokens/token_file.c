@@ -253,13 +253,34 @@ enum merak_status merak_token_files_open(const char *path,
     return open_all((char *const[]){(char *)path}, 1, false, files_p, n_p, err);
 }
 
+enum merak_status
+merak_token_file_check_size(const struct merak_token_file *file, uint64_t bytes,
+                            const char *where, struct merak_error *err)
+{
+    uint64_t want =
+        file->first_byte + file->tokens * merak_token_bytes(file->type);
+
+    if (bytes == want)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CORRUPT,
+                      "%s: %llu bytes, expected %llu for the %llu %s tokens of "
+                      "its %s",
+                      file->path, (unsigned long long)bytes,
+                      (unsigned long long)want,
+                      (unsigned long long)file->tokens,
+                      merak_token_type_name(file->type), where);
+}
+
+void merak_token_file_fini(struct merak_token_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    free(file->path);
+}
+
 void merak_token_files_close(struct merak_token_file *files, size_t n)
 {
-    if (files == NULL)
-        return;
-    for (size_t i = 0; i < n; i++) {
-        close(files[i].fd);
-        free(files[i].path);
-    }
+    for (size_t i = 0; files != NULL && i < n; i++)
+        merak_token_file_fini(&files[i]);
     free(files);
 }

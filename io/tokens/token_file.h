@@ -64,6 +64,15 @@ enum merak_status merak_token_file_read(const struct merak_token_file *file,
 
 /* --- formats: each opens one file, for merak_token_files_open --------- */
 
+/* The file has the bytes that its type and number of tokens come to, and those
+ * before the first; `where` says what told them: "header". */
+enum merak_status
+merak_token_file_check_size(const struct merak_token_file *file, uint64_t bytes,
+                            const char *where,
+                            struct merak_error *err) MERAK_CHECKED;
+/* Close one of which opening failed, or whose fields were handed on. */
+void merak_token_file_fini(struct merak_token_file *file);
+
 /* prefix.bin and prefix.idx. */
 enum merak_status merak_megatron_open(const char *prefix,
                                       struct merak_token_file *file,
