@@ -46,9 +46,11 @@ static struct merak_graph *graph_for(struct merak_model *m, const char *what,
     return NULL;
 }
 
-void merak_freeze(struct merak_model *m, const char *pattern)
+/* Change each parameter whose name a pattern matches. */
+static void change(struct merak_model *m, const char *what, const char *pattern,
+                   void (*one)(struct merak_value *v, float x), float x)
 {
-    struct merak_graph *graph = graph_for(m, "freeze", pattern);
+    struct merak_graph *graph = graph_for(m, what, pattern);
     struct merak_value *v;
     int i = 0;
 
@@ -56,37 +58,44 @@ void merak_freeze(struct merak_model *m, const char *pattern)
         return;
     for (v = next_match(graph, pattern, &i); v != NULL;
          v = next_match(graph, pattern, &i))
-        v->frozen = true;
+        one(v, x);
+}
+
+static void freeze(struct merak_value *v, float x)
+{
+    (void)x;
+    v->frozen = true;
+}
+
+void merak_freeze(struct merak_model *m, const char *pattern)
+{
+    change(m, "freeze", pattern, freeze, 0);
+}
+
+static void leave_undecayed(struct merak_value *v, float x)
+{
+    (void)x;
+    v->decay = false;
 }
 
 void merak_no_decay(struct merak_model *m, const char *pattern)
 {
-    struct merak_graph *graph = graph_for(m, "no-decay", pattern);
-    struct merak_value *v;
-    int i = 0;
+    change(m, "no-decay", pattern, leave_undecayed, 0);
+}
 
-    if (graph == NULL)
-        return;
-    for (v = next_match(graph, pattern, &i); v != NULL;
-         v = next_match(graph, pattern, &i))
-        v->decay = false;
+static void scale_rate(struct merak_value *v, float x)
+{
+    v->lr_scale = x;
 }
 
 void merak_lr_scale(struct merak_model *m, const char *pattern, float x)
 {
-    struct merak_graph *graph = graph_for(m, "lr-scale", pattern);
-    struct merak_value *v;
-    int i = 0;
-
-    if (graph == NULL)
+    if (graph_for(m, "lr-scale", pattern) == NULL)
         return;
-    if (!(x > 0) || !isfinite(x)) {
+    if (!(x > 0) || !isfinite(x))
         merak_model_fail(m, MERAK_ERR_CONFIG,
                          "lr-scale %.80s: expected a positive number, got %g",
                          pattern, (double)x);
-        return;
-    }
-    for (v = next_match(graph, pattern, &i); v != NULL;
-         v = next_match(graph, pattern, &i))
-        v->lr_scale = x;
+    else
+        change(m, "lr-scale", pattern, scale_rate, x);
 }
