@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "base/size.h"
+#include "base/text_writer.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -394,20 +395,14 @@ static void print_node(FILE *f, const struct merak_node *node)
 enum merak_status merak_graph_print(const struct merak_graph *graph,
                                     char **text_p, struct merak_error *err)
 {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
+    struct merak_text_writer writer;
+    FILE *f = merak_text_open(&writer);
 
     if (f == NULL)
-        return merak_fail(err, MERAK_ERR_NOMEM, "cannot print a graph");
+        return merak_text_close(&writer, text_p, err);
     for (int i = 0; i < graph->n_nodes; i++)
         print_node(f, graph->node[i]);
-    if (fclose(f) != 0) {
-        free(text);
-        return merak_fail(err, MERAK_ERR_NOMEM, "cannot print a graph");
-    }
-    *text_p = text;
-    return MERAK_OK;
+    return merak_text_close(&writer, text_p, err);
 }
 
 /* --- conversions ----------------------------------------------------------

@@ -5,6 +5,7 @@
 #include "partitioner/layout/shard_impl.h"
 
 #include "base/error.h"
+#include "base/text_writer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -384,18 +385,12 @@ static void print_node(FILE *f, const struct merak_sharded *s,
 enum merak_status merak_sharded_print(const struct merak_sharded *sharded,
                                       char **text_p, struct merak_error *err)
 {
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
+    struct merak_text_writer writer;
+    FILE *f = merak_text_open(&writer);
 
     if (f == NULL)
-        return merak_fail(err, MERAK_ERR_NOMEM, "cannot print a sharded graph");
+        return merak_text_close(&writer, text_p, err);
     for (int i = 0; i < sharded->graph->n_nodes; i++)
         print_node(f, sharded, sharded->graph->node[i]);
-    if (fclose(f) != 0) {
-        free(text);
-        return merak_fail(err, MERAK_ERR_NOMEM, "cannot print a sharded graph");
-    }
-    *text_p = text;
-    return MERAK_OK;
+    return merak_text_close(&writer, text_p, err);
 }

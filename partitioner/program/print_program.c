@@ -4,10 +4,9 @@
 
 #include "partitioner/program/program.h"
 
-#include "base/error.h"
+#include "base/text_writer.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 const char *merak_category_name(enum merak_category category)
 {
@@ -71,12 +70,11 @@ static void print_instr(FILE *out, const struct merak_program *prog,
 enum merak_status merak_program_print(const struct merak_program *program,
                                       char **text_p, struct merak_error *err)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
+    struct merak_text_writer writer;
+    FILE *out = merak_text_open(&writer);
 
     if (out == NULL)
-        return merak_fail_nomem(err, 1);
+        return merak_text_close(&writer, text_p, err);
     fprintf(out,
             "rank %d of %d: stage %d tp %d dp %d, %d instructions, "
             "%zu bytes (%zu persistent)\n",
@@ -85,10 +83,5 @@ enum merak_status merak_program_print(const struct merak_program *program,
             program->persistent_bytes);
     for (int i = 0; i < program->n_instrs; i++)
         print_instr(out, program, &program->instr[i]);
-    if (fclose(out) != 0) {
-        free(text);
-        return merak_fail_nomem(err, size);
-    }
-    *text_p = text;
-    return MERAK_OK;
+    return merak_text_close(&writer, text_p, err);
 }

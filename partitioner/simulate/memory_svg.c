@@ -8,12 +8,11 @@
 
 #include "partitioner/simulate/timeline.h"
 
-#include "base/error.h"
 #include "base/size.h"
+#include "base/text_writer.h"
 #include "partitioner/simulate/svg.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define TOP 48.0
 #define ROW 30.0
@@ -116,12 +115,11 @@ enum merak_status merak_memory_svg(const struct merak_memory_picture *picture,
 {
     double height = TOP + ROW * picture->n_rows + FOOT;
     double scale = scale_of(picture);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
+    struct merak_text_writer writer;
+    FILE *out = merak_text_open(&writer);
 
     if (out == NULL)
-        return merak_fail_nomem(err, 1);
+        return merak_text_close(&writer, text_p, err);
     merak_svg_begin(out, height, picture->title);
     for (int r = 0; r < picture->n_rows; r++)
         put_row(out, picture, r, scale);
@@ -129,10 +127,5 @@ enum merak_status merak_memory_svg(const struct merak_memory_picture *picture,
         put_limit(out, picture, scale);
     put_legend(out, height - 24.0);
     merak_svg_end(out);
-    if (fclose(out) != 0) {
-        free(text);
-        return merak_fail_nomem(err, size);
-    }
-    *text_p = text;
-    return MERAK_OK;
+    return merak_text_close(&writer, text_p, err);
 }

@@ -6,9 +6,7 @@
 
 #include "partitioner/simulate/timeline.h"
 
-#include "base/error.h"
-
-#include <stdlib.h>
+#include "base/text_writer.h"
 
 #define HEAD "<svg xmlns=\"http://www.w3.org/2000/svg\" "
 
@@ -74,20 +72,14 @@ enum merak_status merak_svg_stack(const char *above, const char *below,
                                   char **text_p, struct merak_error *err)
 {
     double height = height_of(above);
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
+    struct merak_text_writer writer;
+    FILE *out = merak_text_open(&writer);
 
     if (out == NULL)
-        return merak_fail_nomem(err, 1);
+        return merak_text_close(&writer, text_p, err);
     put_size(out, height + height_of(below));
     fprintf(out, "%s<g transform=\"translate(0,%.0f)\">\n%s</g>\n", above,
             height, below);
     merak_svg_end(out);
-    if (fclose(out) != 0) {
-        free(text);
-        return merak_fail_nomem(err, size);
-    }
-    *text_p = text;
-    return MERAK_OK;
+    return merak_text_close(&writer, text_p, err);
 }

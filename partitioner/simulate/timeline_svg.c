@@ -9,11 +9,11 @@
 #include "partitioner/simulate/timeline.h"
 
 #include "base/error.h"
+#include "base/text_writer.h"
 #include "partitioner/simulate/svg.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #define TOP 56.0
 #define ROW 44.0
@@ -123,21 +123,14 @@ static void put_picture(FILE *out, const struct merak_picture *p)
 enum merak_status merak_picture_svg(const struct merak_picture *picture,
                                     char **text_p, struct merak_error *err)
 {
-    char *text = NULL;
-    size_t size = 0;
+    struct merak_text_writer writer;
     FILE *out;
 
     if (!(picture->end_s > 0.0))
         return merak_fail(err, MERAK_ERR_PARAM,
                           "a picture of no time: nothing ran");
-    out = open_memstream(&text, &size);
-    if (out == NULL)
-        return merak_fail_nomem(err, 1);
-    put_picture(out, picture);
-    if (fclose(out) != 0) {
-        free(text);
-        return merak_fail_nomem(err, size);
-    }
-    *text_p = text;
-    return MERAK_OK;
+    out = merak_text_open(&writer);
+    if (out != NULL)
+        put_picture(out, picture);
+    return merak_text_close(&writer, text_p, err);
 }

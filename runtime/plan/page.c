@@ -5,8 +5,8 @@
 #include "runtime/plan/auto.h"
 #include "runtime/plan/draw.h"
 
-#include "base/error.h"
 #include "base/size.h"
+#include "base/text_writer.h"
 #include "io/plan_file.h"
 #include "partitioner/simulate/svg.h"
 
@@ -190,12 +190,11 @@ static void put_runners(FILE *out, const struct merak_search_result *r)
 enum merak_status plan_page_write(const struct plan_drawing *d, const char *svg,
                                   char **text_p, struct merak_error *err)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
+    struct merak_text_writer writer;
+    FILE *out = merak_text_open(&writer);
 
     if (out == NULL)
-        return merak_fail_nomem(err, 1);
+        return merak_text_close(&writer, text_p, err);
     put_head(out, d);
     if (d->result != NULL)
         put_choices(out, &d->result->choice[0].plan);
@@ -207,10 +206,5 @@ enum merak_status plan_page_write(const struct plan_drawing *d, const char *svg,
     if (d->result != NULL)
         put_runners(out, d->result);
     fputs("</body></html>\n", out);
-    if (fclose(out) != 0) {
-        free(text);
-        return merak_fail_nomem(err, size);
-    }
-    *text_p = text;
-    return MERAK_OK;
+    return merak_text_close(&writer, text_p, err);
 }

@@ -96,9 +96,8 @@ enum merak_status merak_send(struct merak_transport *tr, const void *buf,
 {
     enum merak_status rc = check_message(tr, buf, bytes, peer, tag, req_p, err);
 
-    return rc == MERAK_OK
-               ? tr->ops->send(tr, buf, bytes, peer, tag, req_p, err)
-               : rc;
+    return rc == MERAK_OK ? tr->ops->send(tr, buf, bytes, peer, tag, req_p, err)
+                          : rc;
 }
 
 enum merak_status merak_recv(struct merak_transport *tr, void *buf,
@@ -108,9 +107,8 @@ enum merak_status merak_recv(struct merak_transport *tr, void *buf,
 {
     enum merak_status rc = check_message(tr, buf, bytes, peer, tag, req_p, err);
 
-    return rc == MERAK_OK
-               ? tr->ops->recv(tr, buf, bytes, peer, tag, req_p, err)
-               : rc;
+    return rc == MERAK_OK ? tr->ops->recv(tr, buf, bytes, peer, tag, req_p, err)
+                          : rc;
 }
 
 static enum merak_status check_team(const struct merak_transport *tr,
