@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c - from a description and degrees to programs, in one call */
+/* assembly.c - from a description and degrees to programs, in one call */
 #include "config.h"
 
 #include "partitioner/assembly/assembly.h"

@@ -462,12 +462,10 @@ out:
 enum merak_status merak_stages_places(const struct merak_sharded *sharded,
                                       int *n_p, struct merak_error *err)
 {
-    struct cutter c = {0};
-    enum merak_status rc = cutter_init(&c, sharded, 1, NULL, err);
+    struct merak_cut_place *place = NULL;
+    enum merak_status rc = merak_stages_list(sharded, &place, n_p, err);
 
-    if (rc == MERAK_OK)
-        *n_p = c.n_cuts - 2;
-    cutter_fini(&c);
+    free(place);
     return rc;
 }
 

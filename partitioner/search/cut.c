@@ -319,7 +319,7 @@ static enum merak_status cuts_init(struct cuts *c,
     *c = (struct cuts){.cand = cand,
                        .limit = any ? DBL_MAX : limit,
                        .known_s = DBL_MAX,
-                       .n = cand->table->n - cand->table->n_shared,
+                       .n = merak_candidate_segments(cand),
                        .parts = merak_plan_parts(&cand->plan) -
                                 merak_plan_shared(&cand->plan)};
     c->room = (size_t)(merak_plan_parts(&cand->plan) + 1) * sizeof(*c->bound);

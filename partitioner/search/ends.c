@@ -32,21 +32,29 @@ bool merak_is_on(const struct merak_rater *r, int segment, int s)
 
 /* --- over replicas ------------------------------------------------------ */
 
+/* The exchange, and of *bytes what a rank sends. */
+static enum merak_convert_kind kind_over_dp(const struct merak_rater *r,
+                                            bool reduce, double *bytes)
+{
+    bool whole = reduce && !r->plan->zero1;
+    int dp = r->plan->dp;
+
+    *bytes *= (whole ? 2.0 : 1.0) * (dp - 1) / dp;
+    return whole ? MERAK_CONVERT_ALL_REDUCE : MERAK_CONVERT_ALL_GATHER;
+}
+
 double merak_over_dp(const struct merak_rater *r, bool reduce, double bytes,
                      int n)
 {
     /* All stages gather at the same time, and reduce when each is ready. */
     const struct merak_cost_model *cost = reduce ? r->cost : &r->contended;
+    enum merak_convert_kind kind = kind_over_dp(r, reduce, &bytes);
     int dp = r->plan->dp;
-    enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
     double latency;
 
     if (dp == 1)
         return 0;
-    if (reduce && !r->plan->zero1)
-        kind = MERAK_CONVERT_ALL_REDUCE;
     latency = merak_cost_exchange(cost, kind, 0, dp, r->dp_inside);
-    bytes *= (kind == MERAK_CONVERT_ALL_REDUCE ? 2.0 : 1.0) * (dp - 1) / dp;
     return (n - 1) * latency +
            merak_cost_exchange(cost, kind, bytes, dp, r->dp_inside);
 }
@@ -54,15 +62,11 @@ double merak_over_dp(const struct merak_rater *r, bool reduce, double bytes,
 struct merak_interference merak_over_dp_takes(const struct merak_rater *r,
                                               bool reduce, double bytes)
 {
-    int dp = r->plan->dp;
-    enum merak_convert_kind kind = MERAK_CONVERT_ALL_GATHER;
+    enum merak_convert_kind kind = kind_over_dp(r, reduce, &bytes);
 
-    if (dp == 1)
+    if (r->plan->dp == 1)
         return (struct merak_interference){0};
-    if (reduce && !r->plan->zero1)
-        kind = MERAK_CONVERT_ALL_REDUCE;
-    bytes *= (kind == MERAK_CONVERT_ALL_REDUCE ? 2.0 : 1.0) * (dp - 1) / dp;
-    return merak_cost_interference(r->cost, kind, bytes, dp);
+    return merak_cost_interference(r->cost, kind, bytes, r->plan->dp);
 }
 
 /* --- after the last backward ---------------------------------------------- */
@@ -128,13 +132,8 @@ static struct merak_param_state own_hold(const struct merak_rater *r, int s,
     for (int k = 0; k < r->table->n_shares && hold.n > 0; k++) {
         const struct merak_share *share = &r->table->share[k];
 
-        if (share->prev != i || merak_is_on(r, share->segment, s))
-            continue;
-        hold.bf16_elems -= share->hold.bf16_elems;
-        hold.f32_elems -= share->hold.f32_elems;
-        hold.bf16_elems_less -= share->hold.bf16_elems_less;
-        hold.f32_elems_less -= share->hold.f32_elems_less;
-        hold.n -= share->hold.n;
+        if (share->prev == i && !merak_is_on(r, share->segment, s))
+            merak_param_state_drop(&hold, &share->hold);
     }
     return merak_param_state_of(&hold, r->plan->zero1);
 }

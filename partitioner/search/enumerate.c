@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SMALL 300 /* nodes */
+
 static enum merak_recompute recompute_of(const struct merak_search *s)
 {
     return s->in->pin.given[MERAK_CHOICE_RECOMPUTE] ? s->in->pin.recompute
@@ -53,6 +55,33 @@ bool merak_search_start(struct merak_search *s, const struct merak_table *table,
     cand->plan.threads = s->in->threads;
     cand->plan.scatter = merak_search_scatter(s, cand);
     return true;
+}
+
+bool merak_search_has_zero1(const struct merak_search *s,
+                            const struct merak_plan *plan, bool zero1)
+{
+    bool given = s->in->pin.given[MERAK_CHOICE_ZERO1];
+    bool shares = /* state */
+        plan->dp > 1 || (plan->tp > 1 && plan->tp_batch_percent > 0);
+
+    return merak_choice_allows(given, s->in->pin.zero1, zero1) &&
+           (zero1 || shares || given);
+}
+
+bool merak_search_has_order(const struct merak_search *s,
+                            const struct merak_plan *plan, bool order_tp_pp_dp)
+{
+    bool given = s->in->pin.given[MERAK_CHOICE_ORDER];
+    bool levels = s->in->nodes > 1 && plan->dp > 1 && plan->pp > 1;
+
+    return merak_choice_allows(given, s->in->pin.order_tp_pp_dp,
+                               order_tp_pp_dp) &&
+           (!order_tp_pp_dp || levels || given);
+}
+
+bool merak_search_is_small(const struct merak_search *s)
+{
+    return s->n_nodes < SMALL;
 }
 
 /* Is a schedule asked for whose blocks all stages run? */

@@ -249,31 +249,21 @@ static enum merak_status move(struct merak_search *s, struct merak_candidate *c,
     return try_cut(s, c, bound, moved_p);
 }
 
-/* What is cut of it: not the blocks that all stages run. */
-static int parts_of(const struct merak_candidate *c)
-{
-    return merak_plan_parts(&c->plan) - c->table->n_shared;
-}
-
-static int segments_of(const struct merak_candidate *c)
-{
-    return c->table->n - c->table->n_shared;
-}
-
 /* Every way to cut it. */
 static enum merak_status sweep(struct merak_search *s,
                                struct merak_candidate *c)
 {
-    int *bound = copy_bound(s, c), parts = parts_of(c);
+    int *bound = copy_bound(s, c), parts = merak_candidate_parts(c);
     enum merak_status rc = MERAK_OK;
     bool better;
 
     if (bound == NULL)
         return MERAK_ERR_NOMEM;
-    merak_cuts_first(bound, parts, segments_of(c));
+    merak_cuts_first(bound, parts, merak_candidate_segments(c));
     do
         rc = try_cut(s, c, bound, &better);
-    while (rc == MERAK_OK && merak_cuts_next(bound, parts, segments_of(c)));
+    while (rc == MERAK_OK &&
+           merak_cuts_next(bound, parts, merak_candidate_segments(c)));
     return rc;
 }
 
@@ -285,7 +275,7 @@ static enum merak_status move_about(struct merak_search *s,
     int at = c->bound[part];
     enum merak_status rc = MERAK_OK;
 
-    for (int by = 1; by < segments_of(c) && rc == MERAK_OK; by++) {
+    for (int by = 1; by < merak_candidate_segments(c) && rc == MERAK_OK; by++) {
         for (int side = -1; side <= 1 && rc == MERAK_OK; side += 2) {
             if (s->effort > s->most_effort)
                 return MERAK_OK;
@@ -299,11 +289,12 @@ static enum merak_status move_about(struct merak_search *s,
 static enum merak_status climb(struct merak_search *s,
                                struct merak_candidate *c)
 {
-    int parts = parts_of(c);
+    int parts = merak_candidate_parts(c);
     enum merak_status rc = MERAK_OK;
     bool moved = true;
 
-    if (merak_cuts_count(parts, segments_of(c)) * merak_search_effort(c) <
+    if (merak_cuts_count(parts, merak_candidate_segments(c)) *
+            merak_search_effort(c) <
         (s->most_effort - s->effort) / MAX_CLIMBS)
         return sweep(s, c);
     while (moved) {

@@ -20,10 +20,14 @@ lists_of(const struct merak_candidate *cand)
     return cand->lists != NULL ? cand->lists : &none;
 }
 
-/* Those that cuts are between: not the blocks that all stages run. */
-static int segments_of(const struct merak_candidate *cand)
+int merak_candidate_segments(const struct merak_candidate *cand)
 {
     return cand->table->n - cand->table->n_shared;
+}
+
+int merak_candidate_parts(const struct merak_candidate *cand)
+{
+    return merak_plan_parts(&cand->plan) - cand->table->n_shared;
 }
 
 enum merak_status merak_fixed_valid(const struct merak_given_lists *lists,
@@ -75,7 +79,7 @@ void merak_fixed_bound(const struct merak_candidate *cand, int *bound)
     bound[0] = 0;
     for (int i = 0; i < lists->n_cut; i++)
         bound[i + 1] = lists->cut[i] + 1;
-    bound[lists->n_cut + 1] = segments_of(cand);
+    bound[lists->n_cut + 1] = merak_candidate_segments(cand);
 }
 
 /* Blocks that segments are, as a part of their own. */
@@ -105,7 +109,7 @@ static enum merak_status check_places(const struct merak_candidate *cand,
                                       struct merak_error *err)
 {
     const struct merak_given_lists *lists = lists_of(cand);
-    int most = segments_of(cand) - 2;
+    int most = merak_candidate_segments(cand) - 2;
     char list[64];
 
     if (lists->n_cut == 0 || lists->cut[lists->n_cut - 1] <= most)
@@ -127,7 +131,8 @@ static enum merak_status check_blocks(const struct merak_candidate *cand,
     merak_drop_text(lists->drop, lists->n_drop, list, sizeof(list));
     for (int p = 0; p < lists->n_drop; p++) {
         int from = p > 0 ? lists->cut[p - 1] + 1 : 0;
-        int to = p < lists->n_cut ? lists->cut[p] + 1 : segments_of(cand);
+        int to = p < lists->n_cut ? lists->cut[p] + 1
+                                  : merak_candidate_segments(cand);
         int has = count_blocks(cand->table, from, to);
 
         if (lists->drop[p].blocks > has)
@@ -147,7 +152,7 @@ static enum merak_status find_blocks(const struct merak_candidate *cand,
     const struct merak_given_lists *lists = lists_of(cand);
     const struct merak_table *table = cand->table;
     char list[64];
-    int to = 0, part = 0, end = segments_of(cand);
+    int to = 0, part = 0, end = merak_candidate_segments(cand);
 
     for (; part < lists->n_drop && to < end; part++) {
         int from = to++;

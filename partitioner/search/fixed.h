@@ -10,6 +10,9 @@ enum merak_status merak_fixed_valid(const struct merak_given_lists *lists,
                                     struct merak_error *err) MERAK_CHECKED;
 /* Chunks that are asked for, or that given parts come to; 0: any. */
 int merak_fixed_chunks(const struct merak_choices *pin, int pp);
+/* What a candidate is cut of, and into: not the blocks that all stages run. */
+int merak_candidate_segments(const struct merak_candidate *cand);
+int merak_candidate_parts(const struct merak_candidate *cand);
 bool merak_fixed_cut(const struct merak_candidate *cand);
 /* By part, or NULL. */
 const struct merak_drop *merak_fixed_drop(const struct merak_candidate *cand);

@@ -160,13 +160,7 @@ static void join_shares(const struct merak_rater *r, int stage, struct sum *sum)
         if (elements == 0 || low == high || !is_on(r, low, stage) ||
             !is_on(r, high, stage))
             continue;
-        sum->holds.hold.param_bytes -= share->hold.param_bytes;
-        sum->holds.hold.bf16_elems -= share->hold.bf16_elems;
-        sum->holds.hold.f32_elems -= share->hold.f32_elems;
-        sum->holds.hold.bf16_elems_less -= share->hold.bf16_elems_less;
-        sum->holds.hold.f32_elems_less -= share->hold.f32_elems_less;
-        sum->holds.hold.elements -= share->hold.elements;
-        sum->holds.hold.n -= share->hold.n;
+        merak_param_state_drop(&sum->holds.hold, &share->hold);
         sum->holds.tied -= elements;
         sum->holds.shared_later_elems -= elements;
     }
@@ -199,8 +193,8 @@ struct few {
     int known; /* so many blocks are too few to drop */
 };
 
-static struct merak_need try_drop(const struct few *f, bool attention,
-                                  int blocks)
+/* What the drops that are given come to. */
+static struct merak_need keep_to(const struct few *f)
 {
     struct merak_rater *r = f->r;
     struct merak_need need = {0};
@@ -208,21 +202,33 @@ static struct merak_need try_drop(const struct few *f, bool attention,
 
     for (int c = f->first; c < f->first + f->n; c++) {
         int part = part_at(r, f->stage, c);
-        const struct merak_range *g = &r->range[part];
-        int most = is_block(r, part) ? 0 : g->n_blocks;
-        int here = blocks < most ? blocks : most;
 
-        r->drop[part] = (struct merak_drop){
-            .attention = attention && !is_block(r, part), .blocks = here};
-        blocks -= here;
-        r->keeps[part] = merak_range_keeps(g, r->drop[part]);
+        r->keeps[part] = merak_range_keeps(&r->range[part], r->drop[part]);
         need.recompute_s += r->keeps[part].recompute_s;
-        add_part(r, f->stage, c, g, &r->keeps[part], &sum);
+        add_part(r, f->stage, c, &r->range[part], &r->keeps[part], &sum);
     }
     if (f->n > 1)
         join_shares(r, f->stage, &sum);
     need.bytes = bytes_of(r, &sum);
     return need;
+}
+
+/* The first blocks of the first parts. */
+static struct merak_need try_drop(const struct few *f, bool attention,
+                                  int blocks)
+{
+    struct merak_rater *r = f->r;
+
+    for (int c = f->first; c < f->first + f->n; c++) {
+        int part = part_at(r, f->stage, c);
+        int most = is_block(r, part) ? 0 : r->range[part].n_blocks;
+        int here = blocks < most ? blocks : most;
+
+        r->drop[part] = (struct merak_drop){
+            .attention = attention && !is_block(r, part), .blocks = here};
+        blocks -= here;
+    }
+    return keep_to(f);
 }
 
 static int count_blocks(const struct few *f)
@@ -280,26 +286,6 @@ static struct merak_need choose_least(const struct few *f, double limit)
     }
     try_drop(f, false, need.blocks);
     return blocks;
-}
-
-/* What the drops that are given come to. */
-static struct merak_need keep_to(const struct few *f)
-{
-    struct merak_rater *r = f->r;
-    struct merak_need need = {0};
-    struct sum sum = {0};
-
-    for (int c = f->first; c < f->first + f->n; c++) {
-        int part = part_at(r, f->stage, c);
-
-        r->keeps[part] = merak_range_keeps(&r->range[part], r->drop[part]);
-        need.recompute_s += r->keeps[part].recompute_s;
-        add_part(r, f->stage, c, &r->range[part], &r->keeps[part], &sum);
-    }
-    if (f->n > 1)
-        join_shares(r, f->stage, &sum);
-    need.bytes = bytes_of(r, &sum);
-    return need;
 }
 
 static struct merak_need choose(const struct few *f, double limit)

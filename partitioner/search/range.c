@@ -22,6 +22,18 @@ void merak_param_state_add(struct merak_param_state *to,
     to->gather_s += what->gather_s;
 }
 
+void merak_param_state_drop(struct merak_param_state *from,
+                            const struct merak_param_state *what)
+{
+    from->param_bytes -= what->param_bytes;
+    from->bf16_elems -= what->bf16_elems;
+    from->f32_elems -= what->f32_elems;
+    from->elements -= what->elements;
+    from->n -= what->n;
+    from->bf16_elems_less -= what->bf16_elems_less;
+    from->f32_elems_less -= what->f32_elems_less;
+}
+
 struct merak_param_state
 merak_param_state_of(const struct merak_param_state *hold, bool zero1)
 {

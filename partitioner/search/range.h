@@ -51,6 +51,10 @@ struct merak_keeps {
 
 void merak_param_state_add(struct merak_param_state *to,
                            const struct merak_param_state *what);
+/* Take away what an earlier part has, too: bytes, elements and their number,
+ * not the seconds. */
+void merak_param_state_drop(struct merak_param_state *from,
+                            const struct merak_param_state *what);
 /* With and without ZeRO-1: the elements whose state is this rank's, or shared
  * out among its replicas. */
 struct merak_param_state

@@ -16,14 +16,8 @@
 
 #include <float.h>
 
-#define SMALL 300        /* nodes of a model that is tried in all ways */
 #define LEAST_SAVED 0.01 /* of a layout's seconds */
 #define LEAST_CUT 0.05   /* of the weights */
-
-static bool is_small(const struct merak_search *s)
-{
-    return s->n_nodes < SMALL;
-}
 
 bool merak_search_may_pay(const struct merak_search *s,
                           const struct merak_table *like,
@@ -32,8 +26,9 @@ bool merak_search_may_pay(const struct merak_search *s,
     if (like->tp_batch_percent == 0 || s->in->pin.given[MERAK_CHOICE_TP_BATCH])
         return true;
     return sharded->samples &&
-           (is_small(s) || (sharded->saved >= LEAST_SAVED &&
-                            merak_sharded_cut_share(sharded) >= LEAST_CUT));
+           (merak_search_is_small(s) ||
+            (sharded->saved >= LEAST_SAVED &&
+             merak_sharded_cut_share(sharded) >= LEAST_CUT));
 }
 
 /* With samples shared out among tensor ranks in so many percent of the model,
@@ -52,7 +47,8 @@ static enum merak_status rate_samples(struct merak_search *s, int tp,
     int first = s->n_cands;
     enum merak_status rc = MERAK_OK;
 
-    like.sp = percent == 100 && !is_small(s) ? MERAK_SP_OFF : MERAK_SP_AUTO;
+    like.sp = percent == 100 && !merak_search_is_small(s) ? MERAK_SP_OFF
+                                                          : MERAK_SP_AUTO;
     if (pin->given[MERAK_CHOICE_SP])
         like.sp = pin->sp;
     if (pin->given[MERAK_CHOICE_BRANCHES] &&
@@ -66,7 +62,7 @@ static enum merak_status rate_samples(struct merak_search *s, int tp,
         like.micro_batch = b;
         rc = merak_search_tables(s, &like, table);
         if (rc == MERAK_OK && table[0] == NULL && table[1] == NULL &&
-            !is_small(s))
+            !merak_search_is_small(s))
             break;
         *rated_p = true;
         if (rc == MERAK_OK)
@@ -83,7 +79,8 @@ enum merak_status merak_search_rate_samples(struct merak_search *s, int tp)
     bool rated = false;
     enum merak_status rc = rate_samples(s, tp, 100, &rated);
 
-    if (rc == MERAK_OK && (is_small(s) || (rated && s->n_cands == first)))
+    if (rc == MERAK_OK &&
+        (merak_search_is_small(s) || (rated && s->n_cands == first)))
         rc = rate_samples(s, tp, 50, &rated);
     return rc;
 }

@@ -94,6 +94,15 @@ merak_search_rate_slices(struct merak_search *s,
 /* A plan of so many stages, without a schedule; false if there is none. */
 bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand);
+/* Is a plan of these degrees worth rating with or without ZeRO-1, with ranks in
+ * this order?  Where that makes no difference, only with what is the default
+ * elsewhere, or is asked for. */
+bool merak_search_has_zero1(const struct merak_search *s,
+                            const struct merak_plan *plan, bool zero1);
+bool merak_search_has_order(const struct merak_search *s,
+                            const struct merak_plan *plan, bool order_tp_pp_dp);
+/* Of a small model no estimate is trusted: it is tried in all ways. */
+bool merak_search_is_small(const struct merak_search *s);
 /* plan.scatter */
 int merak_search_scatter(const struct merak_search *s,
                          const struct merak_candidate *cand);

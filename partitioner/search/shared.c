@@ -17,8 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SMALL 300 /* nodes of a model that is tried in all ways */
-#define NEAR 1.1  /* of the best step: rating may be off by so much */
+#define NEAR 1.1 /* of the best step: rating may be off by so much */
 
 /* --- what such a step takes at least -------------------------------------- */
 
@@ -84,11 +83,10 @@ static double least_step(const struct merak_search *s,
            p->microbatches * ends / p->pp;
 }
 
-/* Estimates of a small model are not trusted. */
 static bool may_pay(const struct merak_search *s,
                     const struct merak_candidate *cand)
 {
-    return s->relax_time_bound || s->n_nodes < SMALL ||
+    return s->relax_time_bound || merak_search_is_small(s) ||
            s->in->pin.schedule != NULL ||
            least_step(s, cand) < NEAR * s->best_s;
 }
@@ -102,8 +100,6 @@ static enum merak_status rate_order(struct merak_search *s,
                                     struct merak_candidate *cand)
 {
     const struct merak_plan *p = &cand->plan;
-    bool shares = p->dp > 1 || (p->tp > 1 && p->tp_batch_percent > 0);
-    bool fixed = s->in->pin.given[MERAK_CHOICE_ZERO1];
     struct merak_table *table;
     struct merak_error why;
     const int *like = NULL;
@@ -131,25 +127,12 @@ static enum merak_status rate_order(struct merak_search *s,
     for (int zero1 = 1; zero1 >= 0 && rc == MERAK_OK; zero1--) {
         struct merak_candidate c = *cand;
 
-        if (!merak_choice_allows(fixed, s->in->pin.zero1, zero1 == 1) ||
-            (zero1 == 0 && !shares && !fixed))
+        if (!merak_search_has_zero1(s, p, zero1 == 1))
             continue;
         c.plan.zero1 = zero1 == 1;
         rc = merak_search_rate_variant(s, &c, &like);
     }
     return rc;
-}
-
-/* Is it worth while to number ranks in another order? */
-static bool has_order(const struct merak_search *s,
-                      const struct merak_plan *plan, bool order_tp_pp_dp)
-{
-    bool fixed = s->in->pin.given[MERAK_CHOICE_ORDER];
-    bool levels = s->in->nodes > 1 && plan->dp > 1 && plan->pp > 1;
-
-    return merak_choice_allows(fixed, s->in->pin.order_tp_pp_dp,
-                               order_tp_pp_dp) &&
-           (!order_tp_pp_dp || levels || fixed);
 }
 
 static enum merak_status rate_orders(struct merak_search *s,
@@ -168,7 +151,7 @@ static enum merak_status rate_orders(struct merak_search *s,
     if (rc != MERAK_OK && s->err != NULL)
         *s->err = why;
     for (int order = 0; order < 2 && rc == MERAK_OK; order++) {
-        if (!has_order(s, &cand->plan, order == 1))
+        if (!merak_search_has_order(s, &cand->plan, order == 1))
             continue;
         cand->table = whole;
         cand->plan.order_tp_pp_dp = order == 1;

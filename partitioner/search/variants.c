@@ -19,17 +19,11 @@
 #define FEW 10      /* micro-batches a stage and more fill a pipeline */
 #define MIN_SLICE 8 /* tokens */
 
-/* ZeRO-1 and the order of ranks, where they make a difference; if not, what
- * is the default elsewhere.  *recomputes_p: some of these recompute. */
+/* ZeRO-1 and the order of ranks.  *recomputes_p: some of these recompute. */
 static enum merak_status rate_variants(struct merak_search *s,
                                        struct merak_candidate *cand,
                                        bool *recomputes_p)
 {
-    const struct merak_choices *pin = &s->in->pin;
-    bool levels = s->in->nodes > 1 && cand->plan.dp > 1 && cand->plan.pp > 1;
-    bool shares =
-        cand->plan.dp > 1 ||
-        (cand->plan.tp > 1 && cand->plan.tp_batch_percent > 0); /* state */
     const int *like = NULL;
     enum merak_status rc = MERAK_OK;
 
@@ -37,13 +31,8 @@ static enum merak_status rate_variants(struct merak_search *s,
         for (int order = 0; order < 2 && rc == MERAK_OK; order++) {
             struct merak_candidate c = *cand;
 
-            if (!merak_choice_allows(pin->given[MERAK_CHOICE_ZERO1], pin->zero1,
-                                     zero1 == 1) ||
-                !merak_choice_allows(pin->given[MERAK_CHOICE_ORDER],
-                                     pin->order_tp_pp_dp, order == 1))
-                continue;
-            if ((zero1 == 0 && !shares && !pin->given[MERAK_CHOICE_ZERO1]) ||
-                (order == 1 && !levels && !pin->given[MERAK_CHOICE_ORDER]))
+            if (!merak_search_has_zero1(s, &cand->plan, zero1 == 1) ||
+                !merak_search_has_order(s, &cand->plan, order == 1))
                 continue;
             c.plan.zero1 = zero1 == 1;
             c.plan.order_tp_pp_dp = order == 1;
