@@ -407,15 +407,6 @@ static void put_tables(json_t *out, const char *name,
                                   kernels_object(rates[MERAK_BF16])));
 }
 
-static void put_roofline(json_t *out, const struct merak_device *device)
-{
-    if (device->attention_flops_per_s[MERAK_BF16] > 0)
-        json_object_set_new(out, "attention_flops_per_s",
-                            flops_object(device->attention_flops_per_s));
-    if (device->sums_roofline)
-        json_object_set_new(out, "roofline", json_string("sum"));
-}
-
 static void put_groups(json_t *out, const struct merak_device *device)
 {
     json_t *groups = json_array();
@@ -446,7 +437,11 @@ static void put_rest(json_t *out, const struct merak_device *device)
             out, "beside",
             json_pack("{s:f, s:f}", "latency_s", device->interference_latency_s,
                       "bytes_per_s", device->interference_bytes_per_s));
-    put_roofline(out, device);
+    if (device->attention_flops_per_s[MERAK_BF16] > 0)
+        json_object_set_new(out, "attention_flops_per_s",
+                            flops_object(device->attention_flops_per_s));
+    if (device->sums_roofline)
+        json_object_set_new(out, "roofline", json_string("sum"));
     put_tables(out, "kernels", device->rates);
     put_tables(out, "tp_kernels", device->tp_rates);
 }

@@ -235,17 +235,6 @@ static bool is_reached(struct merak_grad *g, const struct merak_node *node)
     return false;
 }
 
-/* Uses were counted from the last; they are numbered from the first. */
-static void number_uses(struct merak_grad *g)
-{
-    for (int i = g->n_values; i < g->graph->n_values; i++) {
-        struct merak_value *v = g->graph->value[i];
-
-        if (v->kind == MERAK_VALUE_PARAM_GRAD && v->of >= 0)
-            v->use = g->uses[v->of] - 1 - v->use;
-    }
-}
-
 static enum merak_status emit(struct merak_grad *g, struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
@@ -282,7 +271,13 @@ enum merak_status merak_graph_differentiate(struct merak_graph *graph,
     mark_wanted(&g);
     rc = emit(&g, err);
     if (rc == MERAK_OK) {
-        number_uses(&g);
+        /* Uses were counted from the last; they are numbered from the first. */
+        for (int i = g.n_values; i < g.graph->n_values; i++) {
+            struct merak_value *v = g.graph->value[i];
+
+            if (v->kind == MERAK_VALUE_PARAM_GRAD && v->of >= 0)
+                v->use = g.uses[v->of] - 1 - v->use;
+        }
     } else { /* as if never called */
         graph->n_nodes = graph->n_forward;
         graph->n_values = g.n_values;

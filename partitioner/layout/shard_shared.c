@@ -84,18 +84,6 @@ static enum merak_status check_cut(const struct cutter *c,
     return MERAK_OK;
 }
 
-/* What is summed over the vocabulary is wanted split by it. */
-static void want_inputs(struct cutter *c, const struct merak_node *node,
-                        int cut)
-{
-    for (int i = 0; i < node->n_in; i++) {
-        for (int d = 0; d < node->in[i]->shape.ndim; d++) {
-            if (c->sig[node->id].operand_dim[i][d] == cut)
-                c->dim[node->in[i]->id] = d;
-        }
-    }
-}
-
 static enum merak_status cut_node(struct cutter *c,
                                   const struct merak_node *node,
                                   struct merak_error *err)
@@ -107,7 +95,13 @@ static enum merak_status cut_node(struct cutter *c,
         return MERAK_OK;
     c->found[block]++;
     c->strategy[node->id].cut[c->axis] = (int8_t)cut;
-    want_inputs(c, node, cut);
+    /* What is summed over the vocabulary is wanted split by it. */
+    for (int i = 0; i < node->n_in; i++) {
+        for (int d = 0; d < node->in[i]->shape.ndim; d++) {
+            if (c->sig[node->id].operand_dim[i][d] == cut)
+                c->dim[node->in[i]->id] = d;
+        }
+    }
     return check_cut(c, node, cut, err);
 }
 

@@ -283,15 +283,6 @@ static enum merak_status write_whole(struct merak_shard_writer *w,
     return rc;
 }
 
-static void write_recycling(struct merak_shard_writer *w)
-{
-    w->graph->passes = w->old->passes;
-    w->graph->n_recycling = w->old->n_recycling;
-    for (int i = 0; i < w->old->n_recycling; i++)
-        w->graph->recycling[i].in =
-            w->entry[w->old->recycling[i].in->id].copies->value;
-}
-
 static enum merak_status write_node(struct merak_shard_writer *w,
                                     const struct merak_node *old,
                                     struct merak_error *err)
@@ -433,8 +424,13 @@ enum merak_status merak_shard_write(const struct merak_graph *graph,
         w.graph->seq = graph->seq;
         rc = write_leaves(&w, err);
     }
-    if (rc == MERAK_OK)
-        write_recycling(&w);
+    if (rc == MERAK_OK) {
+        w.graph->passes = w.old->passes;
+        w.graph->n_recycling = w.old->n_recycling;
+        for (int i = 0; i < w.old->n_recycling; i++)
+            w.graph->recycling[i].in =
+                w.entry[w.old->recycling[i].in->id].copies->value;
+    }
     for (int i = 0; i < graph->n_nodes && rc == MERAK_OK; i++) {
         const struct merak_node *node = graph->node[i];
 

@@ -115,23 +115,6 @@ static int reduce_along(struct merak_build *b,
     return to;
 }
 
-static void reduce_over_dp(struct merak_build *b, struct merak_param_slots *p,
-                           int slot, struct merak_layout *layout)
-{
-    struct merak_hop hop = {
-        .kind = MERAK_CONVERT_ALL_REDUCE, .axis = b->dp_axis, .to = *layout};
-    int to = slot;
-
-    layout->at[b->dp_axis].kind = MERAK_PARTIAL_SUM;
-    if (is_flat_along(b, p->value, b->dp_axis)) {
-        hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
-        hop.to.at[b->dp_axis].kind = MERAK_FLAT;
-        to = p->grad;
-    }
-    merak_build_step_hop(b, p, layout, &hop, slot, to);
-    p->grad = to;
-}
-
 void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
                         int slot, const struct merak_layout *layout)
 {
@@ -143,9 +126,20 @@ void merak_build_reduce(struct merak_build *b, struct merak_param_slots *p,
     }
     if (b->rc != MERAK_OK)
         return;
-    if (b->dp_axis >= 0)
-        reduce_over_dp(b, p, slot, &at);
-    else
+    if (b->dp_axis >= 0) {
+        struct merak_hop hop = {
+            .kind = MERAK_CONVERT_ALL_REDUCE, .axis = b->dp_axis, .to = at};
+        int to = slot;
+
+        at.at[b->dp_axis].kind = MERAK_PARTIAL_SUM;
+        if (is_flat_along(b, p->value, b->dp_axis)) {
+            hop.kind = MERAK_CONVERT_REDUCE_SCATTER;
+            hop.to.at[b->dp_axis].kind = MERAK_FLAT;
+            to = p->grad;
+        }
+        merak_build_step_hop(b, p, &at, &hop, slot, to);
+        p->grad = to;
+    } else
         p->grad = slot;
 }
 

@@ -81,35 +81,6 @@ static void keep_state(struct merak_build *b, struct merak_param_slots *p)
                       merak_build_name(b, "%s.v", p->name));
 }
 
-/* Under ZeRO-1 what replicas sum has a place of its own, so that its reduction
- * may begin while other gradients are still being made. */
-static void keep_final_grads(struct merak_build *b)
-{
-    bool flat = b->prog->plan.zero1 && b->dp_axis >= 0;
-
-    for (int i = 0; flat && i < b->prog->n_params; i++) {
-        struct merak_param_slots *p = &b->prog->param[i];
-        struct merak_layout layout = merak_build_state_layout(b, p->value);
-
-        if (b->graph->value[p->value]->frozen)
-            continue;
-        p->grad = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_GRAD,
-                             merak_build_name(b, "d/%s", p->name));
-    }
-}
-
-static void keep_accumulators(struct merak_build *b)
-{
-    for (int v = 0; v < b->graph->n_values; v++) {
-        const struct merak_value *value = b->graph->value[v];
-        struct merak_layout layout = merak_build_layout(b, v);
-
-        if (value->kind == MERAK_VALUE_PARAM_GRAD && b->flow[v].here)
-            b->param_slot[v] = keep_value(b, v, &layout, MERAK_F32,
-                                          MERAK_CAT_GRAD, value->name);
-    }
-}
-
 static void describe(struct merak_build *b, int v)
 {
     const struct merak_value *value = b->graph->value[v];
@@ -148,6 +119,7 @@ static void alloc_params(struct merak_build *b)
 void merak_build_params(struct merak_build *b)
 {
     struct merak_program *prog = b->prog;
+    bool flat;
 
     alloc_params(b);
     if (b->rc != MERAK_OK)
@@ -166,6 +138,24 @@ void merak_build_params(struct merak_build *b)
         keep_param(b, &prog->param[i]);
     for (int i = 0; i < prog->n_params; i++)
         keep_state(b, &prog->param[i]);
-    keep_final_grads(b);
-    keep_accumulators(b);
+    /* Under ZeRO-1 what replicas sum has a place of its own, so that its
+     * reduction may begin while other gradients are still being made. */
+    flat = b->prog->plan.zero1 && b->dp_axis >= 0;
+    for (int i = 0; flat && i < b->prog->n_params; i++) {
+        struct merak_param_slots *p = &b->prog->param[i];
+        struct merak_layout layout = merak_build_state_layout(b, p->value);
+
+        if (b->graph->value[p->value]->frozen)
+            continue;
+        p->grad = keep_value(b, p->value, &layout, MERAK_F32, MERAK_CAT_GRAD,
+                             merak_build_name(b, "d/%s", p->name));
+    }
+    for (int v = 0; v < b->graph->n_values; v++) {
+        const struct merak_value *value = b->graph->value[v];
+        struct merak_layout layout = merak_build_layout(b, v);
+
+        if (value->kind == MERAK_VALUE_PARAM_GRAD && b->flow[v].here)
+            b->param_slot[v] = keep_value(b, v, &layout, MERAK_F32,
+                                          MERAK_CAT_GRAD, value->name);
+    }
 }

@@ -64,24 +64,12 @@ bool merak_sharded_may_slice(const struct merak_sharded *sharded)
                        sharded->graph->seq) == NULL;
 }
 
-static enum merak_status check_layouts(const struct merak_build *b,
-                                       struct merak_error *err)
-{
-    const struct merak_value *v = cut_already(b->sharded, b->batch, b->seq);
-
-    if (v == NULL)
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                      "schedule %s cuts sequences, and so has tp %d (%s): use "
-                      "--sp off or a smaller tp",
-                      b->prog->plan.schedule, b->prog->plan.tp, v->name);
-}
-
 enum merak_status merak_build_slices(struct merak_build *b)
 {
     struct merak_schedule_args args =
         merak_plan_schedule_args(&b->prog->plan, b->stage);
     const struct merak_value *input = an_input(b->graph);
+    const struct merak_value *v;
 
     b->slices = args.slices > 1 ? args.slices : 1;
     if (b->slices == 1)
@@ -99,7 +87,13 @@ enum merak_status merak_build_slices(struct merak_build *b)
                           "schedule %s: %d slices do not divide sequences of "
                           "%zu tokens",
                           b->prog->plan.schedule, b->slices, b->seq);
-    return check_layouts(b, b->err);
+    v = cut_already(b->sharded, b->batch, b->seq);
+    if (v == NULL)
+        return MERAK_OK;
+    return merak_fail(b->err, MERAK_ERR_UNSUPPORTED,
+                      "schedule %s cuts sequences, and so has tp %d (%s): use "
+                      "--sp off or a smaller tp",
+                      b->prog->plan.schedule, b->prog->plan.tp, v->name);
 }
 
 static void cut(struct merak_build *b, int whole, size_t from, size_t to)

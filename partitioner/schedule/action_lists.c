@@ -92,18 +92,6 @@ static bool fill_lists(struct merak_lists *lists,
     return ok;
 }
 
-/* Chunks are single stages', or blocks of all, on all stages alike. */
-static void count_parts(struct merak_lists *lists,
-                        const struct merak_schedule_args *args)
-{
-    for (int c = 0; c < args->chunks; c++) {
-        bool shared = merak_schedule_shares(lists->schedule, args, c);
-
-        lists->chain += shared ? 0 : args->stages;
-        lists->n_parts += shared ? 1 : args->stages;
-    }
-}
-
 static void place_parts(struct merak_lists *lists,
                         struct merak_schedule_args args)
 {
@@ -178,7 +166,13 @@ struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
                                   .slices = args.slices,
                                   .passes = args.passes};
     args.stage = 0;
-    count_parts(lists, &args);
+    /* Chunks are single stages', or blocks of all, on all stages alike. */
+    for (int c = 0; c < args.chunks; c++) {
+        bool shared = merak_schedule_shares(lists->schedule, &args, c);
+
+        lists->chain += shared ? 0 : args.stages;
+        lists->n_parts += shared ? 1 : args.stages;
+    }
     for (; args.stage < args.stages; args.stage++) {
         int n = merak_schedule_count(schedule, &args);
 

@@ -215,22 +215,6 @@ static int count_repeats(const struct merak_schedule *sched,
     return repeats(sched, full) ? (full->passes - 1) * full->microbatches : 0;
 }
 
-/* Each forward becomes as many as there are passes; the list stands `more`
- * actions behind its place. */
-static void repeat_forwards(struct merak_action *actions, int more, int n,
-                            int passes)
-{
-    struct merak_action *to = actions;
-
-    for (int i = more; i < n; i++) {
-        struct merak_action a = actions[i];
-        int times = a.kind == MERAK_ACT_F ? passes : 1;
-
-        for (a.pass = 0; a.pass < times; a.pass++)
-            *to++ = a;
-    }
-}
-
 enum merak_status merak_schedule_check(const struct merak_schedule *sched,
                                        const struct merak_schedule_args *args,
                                        struct merak_error *err)
@@ -266,8 +250,19 @@ void merak_schedule_fill(const struct merak_schedule *sched,
     int more = count_repeats(sched, &full);
 
     sched->fill(&full, actions + more);
-    if (more > 0)
-        repeat_forwards(actions, more, more + sched->count(&full), full.passes);
+    if (more > 0) {
+        struct merak_action *to = actions;
+
+        /* Each forward becomes as many as there are passes; the list stands
+         * `more` actions behind its place. */
+        for (int i = more; i < (more + sched->count(&full)); i++) {
+            struct merak_action a = actions[i];
+            int times = a.kind == MERAK_ACT_F ? full.passes : 1;
+
+            for (a.pass = 0; a.pass < times; a.pass++)
+                *to++ = a;
+        }
+    }
 }
 
 bool merak_schedule_recomputes(const struct merak_schedule *sched,

@@ -52,18 +52,6 @@ static void put_all(struct writer *list, int chunk)
     put(list, MERAK_ACT_W, chunk);
 }
 
-static void fill_up(struct writer *list, int p, int r)
-{
-    for (int i = 0; i < 2 * (p - r) - 1; i++)
-        put(list, MERAK_ACT_F, 0);
-    for (int i = 0; i < r; i++) {
-        put(list, MERAK_ACT_F, 1);
-        put(list, MERAK_ACT_F, 0);
-    }
-    for (int i = 0; i < p - r; i++)
-        put_all(list, 1);
-}
-
 static void drain(struct writer *list, int p, int r)
 {
     for (int i = 0; i < r; i++) {
@@ -87,7 +75,14 @@ static void zb_v_fill(const struct merak_schedule_args *args,
     int planned = m > 2 * p - 1 ? m : 2 * p - 1;
     struct writer list = {.action = actions, .microbatches = m};
 
-    fill_up(&list, p, r);
+    for (int i = 0; i < 2 * (p - r) - 1; i++)
+        put(&list, MERAK_ACT_F, 0);
+    for (int i = 0; i < r; i++) {
+        put(&list, MERAK_ACT_F, 1);
+        put(&list, MERAK_ACT_F, 0);
+    }
+    for (int i = 0; i < p - r; i++)
+        put_all(&list, 1);
     for (int i = p; i < planned; i++) {
         put_all(&list, 0);
         put_all(&list, 1);

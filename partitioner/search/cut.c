@@ -288,13 +288,6 @@ static void improve(struct cuts *c)
     }
 }
 
-static void try_even(struct cuts *c)
-{
-    for (int s = 0; s <= c->parts; s++)
-        c->bound[s] = (int)((long)c->n * s / c->parts);
-    try_bound(c);
-}
-
 /* The balanced cut is the best, if memory does not speak against it. */
 static void try_some(struct cuts *c, const int *balanced)
 {
@@ -305,7 +298,9 @@ static void try_some(struct cuts *c, const int *balanced)
         if (balance_strictly(c, longest_part(c, balanced)))
             try_bound(c);
     }
-    try_even(c);
+    for (int s = 0; s <= c->parts; s++)
+        c->bound[s] = (int)((long)c->n * s / c->parts);
+    try_bound(c);
 }
 
 static enum merak_status cuts_init(struct cuts *c,

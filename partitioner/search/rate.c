@@ -353,17 +353,6 @@ static int busiest_stage(const struct merak_rater *r)
     return at;
 }
 
-static void set_ranges(struct merak_rater *r, const int *bound)
-{
-    for (int k = 0; k < r->parts; k++) {
-        if (r->range[k].to == bound[k + 1] && r->range[k].from == bound[k])
-            continue; /* as it was */
-        merak_range_start(&r->range[k], bound[k], &r->marks);
-        while (r->range[k].to < bound[k + 1])
-            merak_range_add(r->table, &r->range[k]);
-    }
-}
-
 /* Carry the ends of a pipeline that has settled on to all units: at the rate
  * of the last ones, but no faster than the longest stage. */
 static void carry_on(struct merak_rater *r, double less_s, int busiest)
@@ -433,7 +422,13 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
 
     if (is_too_long(r, bound, false, &step))
         return step;
-    set_ranges(r, bound);
+    for (int k = 0; k < r->parts; k++) {
+        if (r->range[k].to == bound[k + 1] && r->range[k].from == bound[k])
+            continue; /* as it was */
+        merak_range_start(&r->range[k], bound[k], &r->marks);
+        while (r->range[k].to < bound[k + 1])
+            merak_range_add(r->table, &r->range[k]);
+    }
     bytes = merak_stages_need(r, &stage);
     if (bytes_p != NULL) {
         *bytes_p = bytes;

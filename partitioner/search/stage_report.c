@@ -53,14 +53,6 @@ static double far_share(const struct merak_program *prog,
     return n > 0 ? far / n / plan->dp : 0;
 }
 
-/* far_share() of each group. */
-static void share_groups(const struct merak_program *prog,
-                         const struct merak_cost_model *cost, double *share)
-{
-    for (int g = 0; g < prog->n_groups; g++)
-        share[g] = far_share(prog, cost, prog->group[g].rank, prog->group[g].n);
-}
-
 /* Bytes sent by level; a micro-batch's count as often as there are some. */
 static enum merak_status count_bytes(const struct merak_program *prog,
                                      const struct merak_cost_model *cost,
@@ -73,7 +65,9 @@ static enum merak_status count_bytes(const struct merak_program *prog,
 
     if (share == NULL)
         return merak_fail_nomem(err, n * sizeof(*share));
-    share_groups(prog, cost, share);
+    /* far_share() of each group. */
+    for (int g = 0; g < prog->n_groups; g++)
+        share[g] = far_share(prog, cost, prog->group[g].rank, prog->group[g].n);
     for (int i = 0; i < prog->n_instrs; i++) {
         const struct merak_instr *in = &prog->instr[i];
         double bytes = (double)in->bytes * (in->microbatch >= 0 ? repeat : 1);

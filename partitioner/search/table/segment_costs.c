@@ -194,20 +194,15 @@ static void load_times(struct merak_walker *w)
     }
 }
 
-/* The walk's nodes are those of these phases (bits). */
-static void select_phases(struct merak_walker *w, unsigned phases)
-{
-    for (int n = 0; n < w->graph->n_nodes; n++)
-        w->runs[n] = (phases & (1u << w->graph->node[n]->phase)) != 0;
-}
-
 /* Add up, for each segment, what its nodes of these phases take. */
 static void walk(struct merak_walker *w, unsigned phases, size_t of,
                  bool counts)
 {
     struct merak_table *t = w->table;
 
-    select_phases(w, phases);
+    /* The walk's nodes are those of these phases (bits). */
+    for (int n = 0; n < w->graph->n_nodes; n++)
+        w->runs[n] = (phases & (1u << w->graph->node[n]->phase)) != 0;
     if (w->rc != MERAK_OK)
         return;
     if (t->width > 1) {
