@@ -69,6 +69,6 @@ struct merak_ids {
     size_t n, room;
 };
 enum merak_status merak_ids_add(void *ids, const int32_t *id, size_t n,
-                                struct merak_error *err);
+                                struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -27,6 +27,8 @@ enum { MERAK_HF_LAYERS = 2048 };
 /* What is said of a file that is read: a line. */
 enum { MERAK_HF_NOTE_BYTES = 240 };
 
+/* Long, since it is what the fields of all families say of a model: hf_family.c
+ * reads them, hf_model.c describes by them. */
 struct merak_hf_config {
     enum merak_family family;
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, positions;

@@ -142,6 +142,7 @@ uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
 
 /* MERAK_ERR_PARAM naming the first id of `ids` outside [0, n). */
 enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,
-                                  const char *what, struct merak_error *err);
+                                  const char *what,
+                                  struct merak_error *err) MERAK_CHECKED;
 
 #endif

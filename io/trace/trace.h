@@ -88,7 +88,7 @@ enum merak_status merak_trace_step(struct merak_trace *trace,
  * all ranks: it closes last (a barrier before), or it shows what was written
  * so far. */
 enum merak_status merak_trace_close(struct merak_trace *trace,
-                                    struct merak_error *err);
+                                    struct merak_error *err) MERAK_CHECKED;
 
 /* "kernel", "p2p", "F": of a record's fields; "?" if there is no such. */
 const char *merak_trace_kind_name(uint8_t kind);

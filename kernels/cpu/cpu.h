@@ -16,7 +16,8 @@
 #include "kernels/kernels.h"
 
 /* The backend opened with `threads`; shared by every instruction set. */
-enum merak_status merak_cpu_open(int threads, struct merak_error *err);
+enum merak_status merak_cpu_open(int threads,
+                                 struct merak_error *err) MERAK_CHECKED;
 bool merak_cpu_is_native(enum merak_dtype dtype);
 void merak_cpu_describe(enum merak_dtype dtype, char *text, size_t bytes);
 

@@ -40,11 +40,11 @@ struct merak_dims {
 enum merak_status merak_dims_parse(struct merak_dims *dims, const char *op,
                                    const char *pattern,
                                    const struct merak_infer *inf,
-                                   struct merak_error *err);
+                                   struct merak_error *err) MERAK_CHECKED;
 /* Check the inputs of inf and fill its outputs. */
 enum merak_status merak_dims_solve(struct merak_dims *dims,
                                    struct merak_infer *inf,
-                                   struct merak_error *err);
+                                   struct merak_error *err) MERAK_CHECKED;
 void merak_dims_indices(const struct merak_dims *dims,
                         const struct merak_infer *inf,
                         struct merak_signature *sig);
@@ -52,7 +52,7 @@ void merak_dims_indices(const struct merak_dims *dims,
 /* All of it at once, for an op whose pattern is fixed. */
 enum merak_status merak_dims_infer(const char *op, const char *pattern,
                                    struct merak_infer *inf,
-                                   struct merak_error *err);
+                                   struct merak_error *err) MERAK_CHECKED;
 void merak_dims_signature(const char *op, const char *pattern,
                           const struct merak_infer *inf,
                           struct merak_signature *sig);

@@ -175,14 +175,14 @@ const char *merak_graph_name(struct merak_graph *graph, const char *fmt, ...)
 enum merak_status merak_graph_value(struct merak_graph *graph,
                                     const struct merak_value *proto,
                                     struct merak_value **value_p,
-                                    struct merak_error *err);
+                                    struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_graph_node(struct merak_graph *graph,
                                    const struct merak_op *op,
                                    const struct merak_attrs *attrs,
                                    enum merak_phase phase, int forward,
                                    int n_in, struct merak_value *const *in,
                                    struct merak_node **node_p,
-                                   struct merak_error *err);
+                                   struct merak_error *err) MERAK_CHECKED;
 /* The operands' shapes and dtypes of a node, as infer/signature/cost see
  * them. */
 void merak_node_infer(const struct merak_node *node, struct merak_infer *inf);
@@ -215,7 +215,8 @@ void merak_graph_fingerprint(const struct merak_graph *graph,
                              char hex[MERAK_FINGERPRINT_TEXT]);
 /* One line per node, for people and tests. */
 enum merak_status merak_graph_print(const struct merak_graph *graph,
-                                    char **text_p, struct merak_error *err);
+                                    char **text_p,
+                                    struct merak_error *err) MERAK_CHECKED;
 
 /* Does a node of a sharded graph bring a value into another layout? */
 bool merak_node_is_convert(const struct merak_node *node);

@@ -21,11 +21,13 @@ const struct merak_op *merak_op_at(size_t i);
  * MERAK_ERR_UNSUPPORTED if something was computed from such an output. */
 enum merak_status merak_grad_only_first(struct merak_grad *g,
                                         const struct merak_node *node,
-                                        struct merak_error *err);
+                                        struct merak_error *err) MERAK_CHECKED;
 /* The commonest gradient: one node of phase B, one output, for input i. */
-enum merak_status
-merak_grad_unary(struct merak_grad *g, const struct merak_node *node, int i,
-                 const char *op, const struct merak_attrs *attrs, int n_in,
-                 struct merak_value *const *in, struct merak_error *err);
+enum merak_status merak_grad_unary(struct merak_grad *g,
+                                   const struct merak_node *node, int i,
+                                   const char *op,
+                                   const struct merak_attrs *attrs, int n_in,
+                                   struct merak_value *const *in,
+                                   struct merak_error *err) MERAK_CHECKED;
 
 #endif

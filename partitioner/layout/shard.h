@@ -132,6 +132,7 @@ int merak_sharded_path(const struct merak_sharded *sharded,
                        const struct merak_layout *to, struct merak_hop *hops,
                        double *cost_p);
 enum merak_status merak_sharded_print(const struct merak_sharded *sharded,
-                                      char **text_p, struct merak_error *err);
+                                      char **text_p,
+                                      struct merak_error *err) MERAK_CHECKED;
 
 #endif

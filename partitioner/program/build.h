@@ -232,7 +232,7 @@ void merak_build_loss(struct merak_build *b);
 /* --- slices.c --- */
 /* Find the sequence's length and the number of slices; a message if they do
  * not fit. */
-enum merak_status merak_build_slices(struct merak_build *b);
+enum merak_status merak_build_slices(struct merak_build *b) MERAK_CHECKED;
 /* Has a value the sequence as its second dim? */
 bool merak_build_is_sliced(const struct merak_build *b, int value);
 /* Slots for the slices of a value's new slot. */

@@ -187,7 +187,8 @@ void merak_instr_access(const struct merak_instr *instr, unsigned *reads_p,
                         unsigned *writes_p);
 /* One line per instruction. */
 enum merak_status merak_program_print(const struct merak_program *program,
-                                      char **text_p, struct merak_error *err);
+                                      char **text_p,
+                                      struct merak_error *err) MERAK_CHECKED;
 
 /* A fingerprint of what a program does, whatever memory it does it in. */
 uint64_t merak_program_id(const struct merak_program *program);

@@ -178,8 +178,10 @@ bool merak_search_is_hopeless(struct merak_search *s);
 enum merak_status merak_search_rate_plain(struct merak_search *s) MERAK_CHECKED;
 
 /* Say why there is no plan, and what would do. */
-enum merak_status merak_search_no_memory(const struct merak_search *s);
-enum merak_status merak_search_no_division(const struct merak_search *s);
+enum merak_status
+merak_search_no_memory(const struct merak_search *s) MERAK_CHECKED;
+enum merak_status
+merak_search_no_division(const struct merak_search *s) MERAK_CHECKED;
 
 /* --- nearest_plan.c ----------------------------------------------------- */
 

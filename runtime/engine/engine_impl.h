@@ -115,7 +115,7 @@ int64_t merak_engine_due_ns(const struct merak_engine *e,
 /* Run an instruction that moves nothing between ranks. */
 enum merak_status merak_engine_local(struct merak_engine *e,
                                      const struct merak_instr *instr,
-                                     struct merak_error *err);
+                                     struct merak_error *err) MERAK_CHECKED;
 /* Mark complete and wake whoever may wait for it. */
 void merak_engine_complete(struct merak_engine *e,
                            const struct merak_instr *instr);
@@ -155,36 +155,38 @@ merak_slice_box(const struct merak_instr *instr)
 }
 
 /* accel.c; what init, fini and finish do without an accelerator is nothing. */
-enum merak_status merak_engine_accel_init(struct merak_engine *e,
-                                          struct merak_error *err);
+enum merak_status
+merak_engine_accel_init(struct merak_engine *e,
+                        struct merak_error *err) MERAK_CHECKED;
 void merak_engine_accel_fini(struct merak_engine *e);
 /* Wait until all queues are empty. */
-enum merak_status merak_engine_accel_finish(struct merak_engine *e,
-                                            struct merak_error *err);
+enum merak_status
+merak_engine_accel_finish(struct merak_engine *e,
+                          struct merak_error *err) MERAK_CHECKED;
 /* Launch a kernel on zeros. */
-enum merak_status merak_engine_accel_warm(struct merak_engine *e,
-                                          const struct merak_instr *instr,
-                                          struct merak_error *err);
+enum merak_status
+merak_engine_accel_warm(struct merak_engine *e, const struct merak_instr *instr,
+                        struct merak_error *err) MERAK_CHECKED;
 /* What merak_engine_local() is with an accelerator. */
 enum merak_status merak_engine_issue(struct merak_engine *e,
                                      const struct merak_instr *instr,
-                                     struct merak_error *err);
+                                     struct merak_error *err) MERAK_CHECKED;
 /* A transfer: what it sends to staging; MERAK_IN_PROGRESS until it is there;
  * what it received to the device. */
 enum merak_status merak_engine_stage_out(struct merak_engine *e,
                                          const struct merak_instr *instr,
-                                         struct merak_error *err);
-enum merak_status merak_engine_stage_test(struct merak_engine *e,
-                                          const struct merak_instr *instr,
-                                          struct merak_error *err);
+                                         struct merak_error *err) MERAK_CHECKED;
+enum merak_status
+merak_engine_stage_test(struct merak_engine *e, const struct merak_instr *instr,
+                        struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_engine_stage_in(struct merak_engine *e,
                                         const struct merak_instr *instr,
-                                        struct merak_error *err);
+                                        struct merak_error *err) MERAK_CHECKED;
 /* The host memory that a transfer's operand is sent from or received in. */
 void *merak_engine_staged_slot(const struct merak_engine *e, int slot);
 
 enum merak_status merak_comm_start(struct merak_engine *e,
-                                   struct merak_error *err);
+                                   struct merak_error *err) MERAK_CHECKED;
 void merak_comm_stop(struct merak_engine *e);
 
 #endif

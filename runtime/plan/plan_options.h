@@ -12,6 +12,7 @@
 /* Machines of a table. */
 enum { PLAN_MOST_NODES = 16 };
 
+/* A field for each option: the table in plan_options.c points to them. */
 struct plan_options {
     const struct merak_plan_program *own; /* its model, or NULL: */
     const char *model;                    /* config.json, or its folder */

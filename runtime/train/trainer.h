@@ -306,7 +306,7 @@ enum merak_status merak_trainer_loop(struct merak_trainer *t, int *exit_code_p,
 /* A merak_load_fn for both engines; arg is the trainer. */
 enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
                                      int microbatch, int32_t *ids,
-                                     struct merak_error *err);
+                                     struct merak_error *err) MERAK_CHECKED;
 
 /* hang.c: what this rank does, a merak_tell_fn; arg is the trainer. */
 void merak_trainer_tell(void *arg, char *text, size_t size);

@@ -102,28 +102,28 @@ enum merak_status merak_ucx_fail(struct merak_error *err, const char *call,
                                  ucs_status_t status);
 /* The endpoint to a rank, made on first use. */
 enum merak_status merak_ucx_ep(struct ucx *tr, int peer, ucp_ep_h *ep_p,
-                               struct merak_error *err);
+                               struct merak_error *err) MERAK_CHECKED;
 
 /* ucx_p2p.c */
 enum merak_status merak_ucx_send(struct merak_transport *tr, const void *buf,
                                  size_t bytes, int peer, uint64_t tag,
                                  struct merak_request **req_p,
-                                 struct merak_error *err);
+                                 struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_ucx_recv(struct merak_transport *tr, void *buf,
                                  size_t bytes, int peer, uint64_t tag,
                                  struct merak_request **req_p,
-                                 struct merak_error *err);
+                                 struct merak_error *err) MERAK_CHECKED;
 /* The same for short messages of another kind: never offered. */
 enum merak_status merak_ucx_send_kind(struct merak_transport *tr,
                                       const void *buf, size_t bytes, int peer,
                                       uint64_t tag, enum ucx_kind kind,
                                       struct merak_request **req_p,
-                                      struct merak_error *err);
+                                      struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_ucx_recv_kind(struct merak_transport *tr, void *buf,
                                       size_t bytes, int peer, uint64_t tag,
                                       enum ucx_kind kind,
                                       struct merak_request **req_p,
-                                      struct merak_error *err);
+                                      struct merak_error *err) MERAK_CHECKED;
 /* A request from the spare ones of its kind, or a new one; NULL: no
  * memory. */
 struct ucx_request *merak_ucx_request_new(struct ucx *tr, const char *what,
@@ -164,12 +164,11 @@ enum merak_status merak_ucx_exchange(struct merak_transport *base,
                                      const struct merak_team *team,
                                      const struct merak_exchange *ex,
                                      const void *in, void *out, void *scratch,
-                                     uint64_t tag,
-                                     struct merak_request **req_p,
-                                     struct merak_error *err);
+                                     uint64_t tag, struct merak_request **req_p,
+                                     struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_ucx_reserve(struct merak_transport *base, int messages,
                                     int exchanges, int members,
-                                    struct merak_error *err);
+                                    struct merak_error *err) MERAK_CHECKED;
 /* Advance all exchanges; returns the number of events. */
 unsigned merak_ucx_advance_exchanges(struct ucx *tr);
 /* One of them has work that waits for no event. */
@@ -179,7 +178,7 @@ bool merak_ucx_exchanges_busy(const struct ucx *tr);
  * set; a rank that fails tells the others. */
 enum merak_status merak_ucx_set_up(struct ucx *tr,
                                    const struct merak_transport_options *opt,
-                                   struct merak_error *err);
+                                   struct merak_error *err) MERAK_CHECKED;
 
 /* ucx.c: a peer aborts */
 ucs_status_t merak_ucx_on_abort(void *arg, const void *header,
