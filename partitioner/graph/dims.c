@@ -319,7 +319,7 @@ void merak_dims_signature(const char *op, const char *pattern,
     struct merak_dims dims;
 
     /* It has passed infer, so it fits. */
-    (void)merak_dims_parse(&dims, op, pattern, inf, NULL);
+    (void)!merak_dims_parse(&dims, op, pattern, inf, NULL);
     merak_dims_indices(&dims, inf, sig);
 }
 

@@ -135,7 +135,7 @@ void merak_outputs_close_trace(struct merak_trainer *t)
     if (t->program->rank == 0 && rc == MERAK_OK)
         rc = merak_trace_close(t->trace, &err);
     else if (t->program->rank == 0)
-        (void)merak_trace_close(t->trace, NULL);
+        (void)!merak_trace_close(t->trace, NULL);
     t->trace = NULL;
     if (rc != MERAK_OK && t->program->rank == 0)
         merak_warn("train", "the trace is incomplete: %s", err.text);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# paths.sh - every path that the pages for developers name is there, and no two
-# files have one name
+# paths.sh - every path that the pages for developers name is there, no two
+# files have one name, and none is long
 #
 # A page names files and folders in backquotes.  One with a slash inside counts
 # from the top, one without (`atoms.c`, `emu/`) may be anywhere; `*` and names in
@@ -62,6 +62,38 @@ ok $? "a path that leads nowhere is noticed"
 page HACKING.md 50
 page CONTRIBUTING.md 8
 page doc/glossary.md 3
+
+# A row of HACKING's table names functions: each is in a file of its row.
+missing=0 count=0
+while IFS= read -r row; do
+    files=$(grep -oE '`[A-Za-z0-9_./-]+\.[ch]`' <<<"$row" | tr -d '`')
+    for name in $(grep -oE '`[a-z_0-9]+\(\)`' <<<"$row" | tr -d '`()'); do
+        count=$((count + 1))
+        (cd "$top" && grep -qE "\\b$name\(" $files) || {
+            echo "# HACKING.md: no $name() in $(echo $files)"
+            missing=1
+        }
+    done
+done < <(sed -n '/^### Where to look/,/^## /p' "$top/HACKING.md" | grep '^| .* |$')
+if [ "$count" -lt 6 ]; then
+    echo "# HACKING.md names $count functions, expected 6 or more"
+    missing=1
+fi
+ok "$missing" "every function that HACKING.md's table names is in its file"
+
+# A table that a script made may be as long as it is.
+long=$(cd "$top" && find base cmd examples include io kernels partitioner \
+    placement runtime spank_plugin tests -type d -name 'build*' -prune -o \
+    -type f \( -name '*.[ch]' -o -name '*.cc' -o -name '*.cu' -o \
+    -name '*.cuh' \) -exec awk '
+        function look() { if (lines > 600 && !made) print "# " file, lines }
+        FNR == 1 { look(); made = 0; file = FILENAME }
+        FNR == 2 && /^\/\* Made by / { made = 1 }
+        { lines = FNR }
+        END { look() }' {} +)
+[ -z "$long" ] || echo "$long"
+[ -z "$long" ]
+ok $? "no file has more than 600 lines"
 
 # A name says which file is meant only while no other has it.
 if [ -e "$top/.git" ]; then

@@ -171,7 +171,7 @@ static void write_trace(const struct wrong *w)
                              MERAK_OK);
         }
         if (r > 0 || ranks < RANKS)
-            (void)merak_trace_close(trace, NULL);
+            (void)!merak_trace_close(trace, NULL);
         else
             assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
     }
