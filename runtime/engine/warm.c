@@ -68,7 +68,7 @@ enum merak_status merak_engine_warm_up(struct merak_engine *e,
             rc = merak_engine_accel_warm(e, instr, err);
         else /* On zeros: what an op makes of them is of no interest, nor that
                 it may refuse them. */
-            (void)merak_engine_local(e, instr, NULL);
+            (void)!merak_engine_local(e, instr, NULL);
     }
     if (rc == MERAK_OK)
         rc = merak_engine_accel_finish(e, err);

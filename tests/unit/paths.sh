@@ -81,6 +81,24 @@ if [ "$count" -lt 6 ]; then
 fi
 ok "$missing" "every function that HACKING.md's table names is in its file"
 
+# A claim names the test that holds it, behind the file that has it.
+missing=0 count=0
+while read -r file names; do
+    for name in ${names//,/ }; do
+        count=$((count + 1))
+        grep -q "cmocka_unit_test($name)" "$top/tests/unit/$file" || {
+            echo "# doc/published.md: no test $name in $file"
+            missing=1
+        }
+    done
+done < <(grep -oE '`test_[a-z0-9_]+\.c` [a-z0-9]+_[a-z0-9_]+(, [a-z0-9]+_[a-z0-9_]+)*' \
+    "$top/doc/published.md" | tr -d '`')
+if [ "$count" -lt 30 ]; then
+    echo "# doc/published.md names $count tests, expected 30 or more"
+    missing=1
+fi
+ok "$missing" "every test that doc/published.md names is in its file"
+
 # A table that a script made may be as long as it is.
 long=$(cd "$top" && find base cmd examples include io kernels partitioner \
     placement runtime spank_plugin tests -type d -name 'build*' -prune -o \

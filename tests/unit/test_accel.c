@@ -149,7 +149,7 @@ static enum merak_status refuse(const struct merak_kernel_call *call,
 }
 
 /* The first failure is what every later call says. */
-static void a_failure_stays(void **state)
+static void the_first_failure_is_what_every_later_call_says(void **state)
 {
     const struct merak_kernel kernel = {.name = "refuse", .fn = refuse};
     const struct merak_step step = {.step = 0};
@@ -463,7 +463,7 @@ int main(void)
         cmocka_unit_test(queues_keep_their_order),
         cmocka_unit_test(waiting_for_an_event_never_recorded_is_no_wait),
         cmocka_unit_test(a_box_is_packed),
-        cmocka_unit_test(a_failure_stays),
+        cmocka_unit_test(the_first_failure_is_what_every_later_call_says),
         cmocka_unit_test(a_copy_that_never_ends_times_out),
     };
 

@@ -146,7 +146,7 @@ static void atoms_stand_in_order(void **state)
 }
 
 /* So that there are other orders of these models, too. */
-static void such_models_have_orders(void **state)
+static void branching_models_have_every_node_order(void **state)
 {
     static const describe_fn model[] = {plain, watched};
 
@@ -189,7 +189,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(atoms_stand_in_order),
-        cmocka_unit_test(such_models_have_orders),
+        cmocka_unit_test(branching_models_have_every_node_order),
         cmocka_unit_test(many_atoms_are_put_in_blocks),
     };
 

@@ -165,7 +165,7 @@ static const struct {
      1 + 2.75 + 1 + 1},
 };
 
-static void kernels_lose_to_what_begins_beside_them(void **state)
+static void kernels_lose_time_to_communication_beside_them(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -176,7 +176,7 @@ static void kernels_lose_to_what_begins_beside_them(void **state)
     }
 }
 
-static void without_a_loss_they_overlap(void **state)
+static void without_interference_compute_and_exchanges_overlap(void **state)
 {
     struct merak_cost_model free_of = model;
 
@@ -187,7 +187,7 @@ static void without_a_loss_they_overlap(void **state)
 
 /* Kernels that were timed beside tensor ranks' exchanges took what they lost
  * to them. */
-static void timed_tensor_kernels_lose_no_more(void **state)
+static void kernels_timed_beside_tp_exchanges_lose_nothing_more(void **state)
 {
     static const struct merak_rates timed = {.n = 0};
     struct merak_cost_model cost = model;
@@ -201,7 +201,7 @@ static void timed_tensor_kernels_lose_no_more(void **state)
 }
 
 /* An all-reduce of 4 goes round twice three times. */
-static void rounds_are_counted(void **state)
+static void an_all_reduce_interferes_in_each_of_its_rounds(void **state)
 {
     struct merak_interference b =
         merak_cost_interference(&model, MERAK_CONVERT_ALL_REDUCE, 24, 4);
@@ -214,7 +214,7 @@ static void rounds_are_counted(void **state)
 }
 
 /* A cost that is no number ends the simulation like any other. */
-static void what_is_no_number_ends(void **state)
+static void a_cost_of_nan_ends_the_simulation(void **state)
 {
     static const struct line line[MOST] = {
         {KERNEL, 1, 0, 0}, {KERNEL, NAN, 1, 0}, {KERNEL, 1, 2, 0}};
@@ -229,11 +229,11 @@ static void what_is_no_number_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kernels_lose_to_what_begins_beside_them),
-        cmocka_unit_test(without_a_loss_they_overlap),
-        cmocka_unit_test(timed_tensor_kernels_lose_no_more),
-        cmocka_unit_test(rounds_are_counted),
-        cmocka_unit_test(what_is_no_number_ends),
+        cmocka_unit_test(kernels_lose_time_to_communication_beside_them),
+        cmocka_unit_test(without_interference_compute_and_exchanges_overlap),
+        cmocka_unit_test(kernels_timed_beside_tp_exchanges_lose_nothing_more),
+        cmocka_unit_test(an_all_reduce_interferes_in_each_of_its_rounds),
+        cmocka_unit_test(a_cost_of_nan_ends_the_simulation),
     };
 
     return cmocka_run_group_tests_name("beside", tests, NULL, NULL);

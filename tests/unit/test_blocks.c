@@ -168,7 +168,7 @@ static void blocks_take_twice_the_mean_at_most(void **state)
 
 /* A bound on memory holds for all but single items, if need be with more
  * blocks. */
-static void blocks_fit(void **state)
+static void blocks_of_nodes_fit_in_a_memory_bound(void **state)
 {
     static struct blocks b;
     int more = 0;
@@ -189,7 +189,7 @@ static void blocks_fit(void **state)
     assert_true(more >= 100);
 }
 
-static void blocks_are_the_same_again(void **state)
+static void blocks_of_nodes_are_deterministic(void **state)
 {
     static struct blocks a, b;
     struct merak_dag dag = random_dag(3, 300);
@@ -388,7 +388,7 @@ static void count(struct over *o, double got, double best, int runs)
  * stages would be in 87 %, but what has moved is in no order that another
  * number of stages is cut from.
  */
-static void near_the_best_of_everything(void **state)
+static void cuts_between_blocks_are_near_the_best_of_all_orders(void **state)
 {
     static const char *const name[] = {"described", "gathered", "blocks"};
     enum { RUNS = 600 };
@@ -464,12 +464,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_cover_and_are_convex),
         cmocka_unit_test(blocks_take_twice_the_mean_at_most),
-        cmocka_unit_test(blocks_fit),
-        cmocka_unit_test(blocks_are_the_same_again),
+        cmocka_unit_test(blocks_of_nodes_fit_in_a_memory_bound),
+        cmocka_unit_test(blocks_of_nodes_are_deterministic),
         cmocka_unit_test(small_items_are_not_a_long_block),
         cmocka_unit_test(no_blocks_are_refused),
         cmocka_unit_test(towers_are_blocks),
-        cmocka_unit_test(near_the_best_of_everything),
+        cmocka_unit_test(cuts_between_blocks_are_near_the_best_of_all_orders),
         cmocka_unit_test(time_is_nearly_linear),
     };
 

@@ -149,7 +149,7 @@ static struct count prove_schedule(const char *schedule, int seeds)
     return count;
 }
 
-static void no_schedule_hangs(void **state)
+static void no_schedule_deadlocks_on_branches(void **state)
 {
     const struct merak_schedule *const *all = merak_schedules();
 
@@ -167,7 +167,7 @@ static void no_schedule_hangs(void **state)
 }
 
 /* Tensor ranks, boundaries in parts, replicas, pairs of micro-batches. */
-static void other_degrees_do_not_deadlock(void **state)
+static void branches_at_other_degrees_do_not_deadlock(void **state)
 {
     static const char *const schedule[] = {"eager", "interleaved", "zb-v",
                                            "1f1b"};
@@ -196,7 +196,7 @@ static void other_degrees_do_not_deadlock(void **state)
 /* What is converted once for the weight gradients of several stages comes
  * with the backward, also where these wait for W and boundaries are gathered
  * from parts. */
-static void nor_do_late_weight_gradients(void **state)
+static void late_weight_gradients_do_not_deadlock(void **state)
 {
     static const struct {
         int seed;
@@ -235,7 +235,7 @@ static void nor_do_late_weight_gradients(void **state)
 /* What only a backward reads stays where it is in an evaluation.  Of these
  * programs every fifth stood still when it moved: what took its memory waited
  * for a receive that nobody read. */
-static void nor_do_evaluations_of_blocks(void **state)
+static void evaluation_by_blocks_does_not_deadlock(void **state)
 {
     struct count count = {0, 0, 0};
 
@@ -296,10 +296,10 @@ static void what_cannot_run_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_schedule_hangs),
-        cmocka_unit_test(other_degrees_do_not_deadlock),
-        cmocka_unit_test(nor_do_late_weight_gradients),
-        cmocka_unit_test(nor_do_evaluations_of_blocks),
+        cmocka_unit_test(no_schedule_deadlocks_on_branches),
+        cmocka_unit_test(branches_at_other_degrees_do_not_deadlock),
+        cmocka_unit_test(late_weight_gradients_do_not_deadlock),
+        cmocka_unit_test(evaluation_by_blocks_does_not_deadlock),
         cmocka_unit_test(what_cannot_run_is_named),
     };
 

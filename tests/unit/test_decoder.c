@@ -303,7 +303,7 @@ static void likelihoods_are_those_of_transformers(void **state)
 }
 
 /* bf16 has 8 bits: logits of a few units are right to some hundredths. */
-static void bf16_is_near(void **state)
+static void bf16_logits_are_near_fp32(void **state)
 {
     struct merak_hf_config config;
     struct merak_decoder *d =
@@ -527,7 +527,7 @@ int main(void)
                 NULL, NULL, &models[i]};
         }
     }
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(bf16_is_near);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(bf16_logits_are_near_fp32);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(
         a_rewound_sequence_goes_on_elsewhere);
     tests[n++] =

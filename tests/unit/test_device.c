@@ -96,7 +96,7 @@ static double gemm_share(const struct merak_cost_model *cost, double n)
 
 /* Built-in GPUs: small products do worse than large ones, attention worse than
  * either, and exchanges take something from kernels. */
-static void gpus_do_worse_with_less(void **state)
+static void built_in_gpus_are_slower_at_small_products(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
@@ -182,7 +182,7 @@ static void kernels_are_interpolated(void **state)
 }
 
 /* What kernels lose beside exchanges is nothing in older files. */
-static void losses_are_read_where_there_are_any(void **state)
+static void interference_is_read_from_device_files(void **state)
 {
     static const char text[] =
         "{\"name\": \"x\", \"ranks_per_node\": 1, \"memory_bytes\": 4,"
@@ -518,9 +518,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_device_is_read_back),
-        cmocka_unit_test(losses_are_read_where_there_are_any),
+        cmocka_unit_test(interference_is_read_from_device_files),
         cmocka_unit_test(long_names_are_cut),
-        cmocka_unit_test(gpus_do_worse_with_less),
+        cmocka_unit_test(built_in_gpus_are_slower_at_small_products),
         cmocka_unit_test(kernels_are_interpolated),
         cmocka_unit_test(built_in_rates_are_below_peaks),
         cmocka_unit_test(bad_files_are_refused),

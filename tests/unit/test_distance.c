@@ -171,13 +171,13 @@ static void ratings_are_near(bool zero1)
     assert_true(most < MOST);
 }
 
-static void steps_without_zero(void **state)
+static void ratings_are_near_simulations_without_zero1(void **state)
 {
     (void)state;
     ratings_are_near(false);
 }
 
-static void steps_with_zero(void **state)
+static void ratings_are_near_simulations_with_zero1(void **state)
 {
     (void)state;
     ratings_are_near(true);
@@ -186,8 +186,8 @@ static void steps_with_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_without_zero),
-        cmocka_unit_test(steps_with_zero),
+        cmocka_unit_test(ratings_are_near_simulations_without_zero1),
+        cmocka_unit_test(ratings_are_near_simulations_with_zero1),
     };
 
     return cmocka_run_group_tests_name("distance", tests, NULL, NULL);

@@ -71,7 +71,7 @@ static void check_loser(const struct merak_search_choice *best,
     assert_non_null(strstr(lost->why, " more"));
 }
 
-static void losers_lost_by_what_is_said(void **state)
+static void runners_up_lost_by_the_part_that_is_named(void **state)
 {
     static const struct request rows[] = {
         {12, 768, 12, 50257, "h100", 1, 0, 64, 0, {0}},
@@ -110,7 +110,7 @@ static int count_fitting(const struct merak_search_result *r)
 
 /* Of plans that want memory no more than two are named where others fit; where
  * there are no others of other degrees, others of the same are. */
-static void losers_that_fit_are_named(void **state)
+static void runners_up_that_fit_are_named(void **state)
 {
     static const struct {
         struct request request;
@@ -238,7 +238,7 @@ static void count_rank(const struct merak_program *prog, int ranks_per_node,
     }
 }
 
-static void levels_have_what_all_ranks_send(void **state)
+static void link_levels_sum_to_what_all_ranks_send(void **state)
 {
     static const struct request rows[] = {
         /* replicas lie differently on nodes: 0 1 2 | 3, 4 5 | 6 7, .. */
@@ -337,7 +337,7 @@ static void levels_have_what_all_ranks_send(void **state)
 
 /* --- memory by category --------------------------------------------------- */
 
-static void categories_sum_to_the_arena(void **state)
+static void memory_categories_sum_to_the_arena(void **state)
 {
     static const struct request row = {12, 768, 12, 50257, "cpu",
                                        2,  4,   16, 0,     {.pp = 4, .tp = 2}};
@@ -362,7 +362,7 @@ static void categories_sum_to_the_arena(void **state)
 
 /* Stages of a pipeline have them in order, and one that is cut is in two; a
  * stage of two chunks has two runs of them. */
-static void layers_are_shared_out(void **state)
+static void stages_name_the_layers_they_have(void **state)
 {
     static const int half[] = {4, 15, 20}, chunks[] = {5, 9, 13};
     struct request row = {12, 768, 12, 50257, "cpu", 1, 4, 16, 0, {.pp = 4}};
@@ -391,12 +391,12 @@ static void layers_are_shared_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losers_lost_by_what_is_said),
-        cmocka_unit_test(losers_that_fit_are_named),
+        cmocka_unit_test(runners_up_lost_by_the_part_that_is_named),
+        cmocka_unit_test(runners_up_that_fit_are_named),
         cmocka_unit_test(one_stage_has_no_bubble),
-        cmocka_unit_test(levels_have_what_all_ranks_send),
-        cmocka_unit_test(categories_sum_to_the_arena),
-        cmocka_unit_test(layers_are_shared_out),
+        cmocka_unit_test(link_levels_sum_to_what_all_ranks_send),
+        cmocka_unit_test(memory_categories_sum_to_the_arena),
+        cmocka_unit_test(stages_name_the_layers_they_have),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

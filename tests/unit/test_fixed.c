@@ -142,7 +142,7 @@ static void check_fixed(const struct asked *a,
     merak_search_destroy(fixed);
 }
 
-static void a_plan_that_is_fixed_is_the_same(void **state)
+static void a_plan_pinned_to_itself_is_found_again(void **state)
 {
     static const struct request rows[] = {
         {"four stages", -1, 6, 64, 32, 8, 1, 4, "cpu", 0, {.pp = 4}},
@@ -216,7 +216,7 @@ static void a_plan_that_is_fixed_is_the_same(void **state)
     assert_true(cuts >= 7 && drops >= 1 && orders >= 1 && tried >= 20);
 }
 
-static void so_are_plans_drawn_by_chance(void **state)
+static void random_plans_pinned_to_themselves_are_found_again(void **state)
 {
     int found = 0;
 
@@ -355,8 +355,8 @@ static void contradictions_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_plan_that_is_fixed_is_the_same),
-        cmocka_unit_test(so_are_plans_drawn_by_chance),
+        cmocka_unit_test(a_plan_pinned_to_itself_is_found_again),
+        cmocka_unit_test(random_plans_pinned_to_themselves_are_found_again),
         cmocka_unit_test(a_cut_leaves_the_rest_free),
         cmocka_unit_test(recomputation_leaves_cuts_free),
         cmocka_unit_test(contradictions_are_named),

@@ -231,7 +231,7 @@ static void work_is_counted_once(void **state)
 /* Nothing but what crosses goes from stage to stage: of a micro-batch the
  * stream up and its gradient down, the head's input and the embedding's
  * gradient from one end to the other. */
-static void few_values_move(void **state)
+static void interlaced_stages_send_boundaries_alone(void **state)
 {
     struct merak_planned *p = planned("interlaced", 4);
 
@@ -317,7 +317,7 @@ int main(void)
         cmocka_unit_test(the_ends_need_less_memory),
         cmocka_unit_test(a_large_head_is_no_bottleneck),
         cmocka_unit_test(work_is_counted_once),
-        cmocka_unit_test(few_values_move),
+        cmocka_unit_test(interlaced_stages_send_boundaries_alone),
         cmocka_unit_test(swapped_exchanges_are_caught),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };

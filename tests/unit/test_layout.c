@@ -228,7 +228,7 @@ static void paths_cost_what_rvd_says(void **state)
     }
 }
 
-static void nothing_becomes_partial(void **state)
+static void no_layout_becomes_partial(void **state)
 {
     const struct merak_shape shape = {1, {8}};
     const struct merak_mesh mesh = mesh_of(2, (int[]){2, 2});
@@ -570,7 +570,7 @@ int main(void)
         cmocka_unit_test(a_box_of_one_run_is_contiguous),
         cmocka_unit_test(flat_boxes_cover_a_range_in_order),
         cmocka_unit_test(paths_cost_what_rvd_says),
-        cmocka_unit_test(nothing_becomes_partial),
+        cmocka_unit_test(no_layout_becomes_partial),
         cmocka_unit_test(weights_steer_the_path),
         cmocka_unit_test(any_conversion_gives_what_slicing_gives),
         cmocka_unit_test(flat_cuts_nest),

@@ -146,7 +146,7 @@ static void check_part(struct rated *r, const int *bound, int part)
     }
 }
 
-static void no_drop_takes_less(void **state)
+static void recomputation_never_needs_less_memory_than_the_bound(void **state)
 {
     (void)state;
     for (int seed = 0; seed < TABLES; seed++) {
@@ -162,7 +162,7 @@ static void no_drop_takes_less(void **state)
 }
 
 /* A longer part never takes less: what may_fit() counts on. */
-static void longer_parts_take_no_less(void **state)
+static void memory_bounds_grow_with_the_part(void **state)
 {
     (void)state;
     for (int seed = 0; seed < TABLES; seed++) {
@@ -282,7 +282,7 @@ static double above_arenas(struct merak_search *s, struct merak_candidate *cand)
     return worst;
 }
 
-static void no_arena_is_smaller(void **state)
+static void no_arena_is_smaller_than_the_bound(void **state)
 {
     double worst = 0;
 
@@ -324,9 +324,9 @@ static void no_arena_is_smaller(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_drop_takes_less),
-        cmocka_unit_test(longer_parts_take_no_less),
-        cmocka_unit_test(no_arena_is_smaller),
+        cmocka_unit_test(recomputation_never_needs_less_memory_than_the_bound),
+        cmocka_unit_test(memory_bounds_grow_with_the_part),
+        cmocka_unit_test(no_arena_is_smaller_than_the_bound),
     };
 
     return cmocka_run_group_tests_name("least", tests, NULL, NULL);

@@ -138,7 +138,7 @@ static struct numbers run(const struct merak_plan *plan,
 
 /* The second step's loss is of weights that were updated: all gradients take
  * part in it. */
-static void no_order_changes_a_bit(void **state)
+static void no_node_order_changes_a_bit(void **state)
 {
     const merak_describe_fn model[] = {u_net,
                                        dag_models[DAG_IN_TURNS].describe};
@@ -307,7 +307,7 @@ static double gain(int model, int pp, double link_bytes_per_s)
 
 /* Over links at which what crosses a cut takes about as long as a layer, and
  * over fast ones. */
-static void the_fastest_is_chosen(void **state)
+static void the_fastest_node_order_is_chosen(void **state)
 {
     static const struct {
         int model, pp;
@@ -330,7 +330,7 @@ static void the_fastest_is_chosen(void **state)
 }
 
 /* Without a search, the orders themselves. */
-static void orders_are_rated_alone(void **state)
+static void node_orders_are_rated_without_a_search(void **state)
 {
     merak_describe_fn describe = dag_models[DAG_INCEPTION].describe;
     struct merak_node_order order[ORDERS];
@@ -349,7 +349,7 @@ static void orders_are_rated_alone(void **state)
     merak_node_orders_fini(order);
 }
 
-static void a_chain_has_one_order(void **state)
+static void a_chain_has_one_node_order(void **state)
 {
     struct merak_node_order order[ORDERS];
     struct asked a;
@@ -377,7 +377,7 @@ static void what_cannot_run_is_no_choice(void **state)
     merak_node_orders_fini(order);
 }
 
-static void the_best_fits(void **state)
+static void the_chosen_node_order_fits_in_memory(void **state)
 {
     static const struct {
         struct {
@@ -422,12 +422,12 @@ static void the_best_fits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_order_changes_a_bit),
-        cmocka_unit_test(the_fastest_is_chosen),
-        cmocka_unit_test(orders_are_rated_alone),
-        cmocka_unit_test(a_chain_has_one_order),
+        cmocka_unit_test(no_node_order_changes_a_bit),
+        cmocka_unit_test(the_fastest_node_order_is_chosen),
+        cmocka_unit_test(node_orders_are_rated_without_a_search),
+        cmocka_unit_test(a_chain_has_one_node_order),
         cmocka_unit_test(what_cannot_run_is_no_choice),
-        cmocka_unit_test(the_best_fits),
+        cmocka_unit_test(the_chosen_node_order_fits_in_memory),
     };
 
     return cmocka_run_group_tests_name("orders", tests, NULL, NULL);

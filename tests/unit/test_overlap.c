@@ -192,7 +192,7 @@ static int gathers_ahead(const struct merak_program *p, int most)
 /* Gathers of ZeRO-1 stand in one queue with the exchanges of the first
  * forward: on the first stage, those of the last layers do not keep the first
  * from going on.  Other stages begin with all of them. */
-static void gathers_let_the_first_forward_pass(void **state)
+static void parameter_gathers_do_not_delay_the_first_forward(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 4; kind++) {
@@ -252,7 +252,7 @@ static int sums_inside(const struct merak_program *p, bool first_part)
 /* Sums over replicas stand in one queue with the exchanges of the last
  * backward: where a part before waits for that, they come behind it.  The first
  * part's are behind its own compute. */
-static void sums_let_the_last_backward_pass(void **state)
+static void gradient_sums_do_not_delay_the_last_backward(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 4; kind++) {
@@ -392,8 +392,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges_of_half_the_compute_are_hidden),
         cmocka_unit_test(only_users_wait_for_an_exchange),
-        cmocka_unit_test(gathers_let_the_first_forward_pass),
-        cmocka_unit_test(sums_let_the_last_backward_pass),
+        cmocka_unit_test(parameter_gathers_do_not_delay_the_first_forward),
+        cmocka_unit_test(gradient_sums_do_not_delay_the_last_backward),
         cmocka_unit_test(gathers_come_before_a_pass_that_leaves_nodes_out),
         cmocka_unit_test(gathers_come_before_shared_blocks),
     };

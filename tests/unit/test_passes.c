@@ -147,7 +147,7 @@ static void descriptions_are_checked(void **state)
 /* --- programs ------------------------------------------------------------- */
 
 /* Wherever in the model a value is read and left. */
-static void every_way_is_sound(void **state)
+static void recycling_is_sound_wherever_values_are_read_and_left(void **state)
 {
     static const struct {
         int pp, m;
@@ -423,7 +423,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(descriptions_are_checked),
-        cmocka_unit_test(every_way_is_sound),
+        cmocka_unit_test(recycling_is_sound_wherever_values_are_read_and_left),
         cmocka_unit_test(early_passes_run_what_is_recycled),
         cmocka_unit_test(what_cannot_run_is_refused),
         cmocka_unit_test(steps_take_the_closed_form),

@@ -56,7 +56,7 @@ static char *encoded(struct merak_plan_file *file)
     return text;
 }
 
-static void plans_come_back(void **state)
+static void saved_plans_are_read_back(void **state)
 {
     struct merak_plan_file file = sample(), *back = NULL;
     struct merak_error err = {.text = ""};
@@ -130,7 +130,7 @@ static void older_files_are_read(void **state)
 }
 
 /* The plugin reads the head without a JSON library. */
-static void degrees_come_first(void **state)
+static void degrees_are_the_first_keys_of_a_plan_file(void **state)
 {
     struct merak_plan_file file = sample();
     json_t *object = merak_plan_file_object(&file);
@@ -145,7 +145,7 @@ static void degrees_come_first(void **state)
     json_decref(object);
 }
 
-static void no_cut_is_null(void **state)
+static void an_even_cut_and_no_recomputation_are_saved_as_none(void **state)
 {
     struct merak_plan_file file = sample(), *back = NULL;
     struct merak_error err = {.text = ""};
@@ -319,10 +319,10 @@ static void files_are_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_come_back),
+        cmocka_unit_test(saved_plans_are_read_back),
         cmocka_unit_test(older_files_are_read),
-        cmocka_unit_test(degrees_come_first),
-        cmocka_unit_test(no_cut_is_null),
+        cmocka_unit_test(degrees_are_the_first_keys_of_a_plan_file),
+        cmocka_unit_test(an_even_cut_and_no_recomputation_are_saved_as_none),
         cmocka_unit_test(ids_tell_plans_apart),
         cmocka_unit_test(what_is_no_plan_is_named),
         cmocka_unit_test(damage_is_refused),

@@ -109,7 +109,7 @@ static void plans_as_the_command(void **state)
 
 /* --- larger than any machine ---------------------------------------------- */
 
-static void makes_no_weight(void **state)
+static void planning_50_billion_parameters_allocates_no_weights(void **state)
 {
     /* 53 billion parameters */
     struct merak_hf_config large = gpt2_config(4, 32768, 256, 50304);
@@ -140,7 +140,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_as_the_command),
-        cmocka_unit_test(makes_no_weight),
+        cmocka_unit_test(planning_50_billion_parameters_allocates_no_weights),
     };
 
     return cmocka_run_group_tests(tests, make_paths, remove_files);

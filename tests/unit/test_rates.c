@@ -115,7 +115,7 @@ static void errors(const struct merak_rates *rates, law_fn *law, double *most,
     *mean = sqrt(squares / n);
 }
 
-static void a_point_is_met(void **state)
+static void rates_go_through_measured_points(void **state)
 {
     struct merak_rates *rates = calloc(1, sizeof(*rates));
 
@@ -133,7 +133,7 @@ static void a_point_is_met(void **state)
 
 /* A mean of near points has no slope: with the inverse fourth power of
  * distances for its weights it was 21 % off the first law, and 67 % at most. */
-static void slopes_are_followed(void **state)
+static void rates_follow_slopes_between_points(void **state)
 {
     struct merak_rates *rates = calloc(1, sizeof(*rates));
     double most, mean;
@@ -161,7 +161,7 @@ static void slopes_are_followed(void **state)
 }
 
 /* Far from all that was timed a slope would soon say what cannot be. */
-static void nothing_is_better_than_all_points(void **state)
+static void no_rate_is_better_than_all_measured_points(void **state)
 {
     static const double far[] = {1e-6, 1e-3, 1e3, 1e6};
     struct merak_rates *rates = calloc(1, sizeof(*rates));
@@ -183,7 +183,7 @@ static void nothing_is_better_than_all_points(void **state)
 }
 
 /* One, two, and any number on a line: no plane is known, no slope invented. */
-static void few_points_are_enough(void **state)
+static void one_or_two_measured_points_are_enough(void **state)
 {
     struct merak_rates *rates = calloc(1, sizeof(*rates));
     const struct merak_kernel_size other = {
@@ -210,10 +210,10 @@ static void few_points_are_enough(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_point_is_met),
-        cmocka_unit_test(slopes_are_followed),
-        cmocka_unit_test(nothing_is_better_than_all_points),
-        cmocka_unit_test(few_points_are_enough),
+        cmocka_unit_test(rates_go_through_measured_points),
+        cmocka_unit_test(rates_follow_slopes_between_points),
+        cmocka_unit_test(no_rate_is_better_than_all_measured_points),
+        cmocka_unit_test(one_or_two_measured_points_are_enough),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,7 @@ static const struct merak_change *find(const struct merak_change *changes,
 }
 
 /* A link of no latency gets one from exchanges of no bytes. */
-static void links_of_nothing_are_solved(void **state)
+static void links_without_latency_get_one_from_a_trace(void **state)
 {
     const struct merak_sample_class class = {.kind = MERAK_SAMPLE_EXCHANGE,
                                              .convert =
@@ -108,7 +108,7 @@ static struct merak_device cross(double net, double node,
 }
 
 /* What ranks of a node took together is the node's, not each one's. */
-static void nodes_are_corrected_with_ranks(void **state)
+static void bandwidth_of_a_node_is_corrected_by_its_ranks(void **state)
 {
     /* two at a time through a node of 4e8, 2e-4 before each */
     static const struct crossing two[] = {{1e6, 2, 3, 2e-4 + 2e6 / 4e8},
@@ -152,8 +152,8 @@ static void nodes_are_corrected_with_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_of_nothing_are_solved),
-        cmocka_unit_test(nodes_are_corrected_with_ranks),
+        cmocka_unit_test(links_without_latency_get_one_from_a_trace),
+        cmocka_unit_test(bandwidth_of_a_node_is_corrected_by_its_ranks),
     };
 
     return cmocka_run_group_tests_name("refine_links", tests, NULL, NULL);

@@ -207,7 +207,7 @@ static void hopeless_requests_say_what_binds(void **state)
 }
 
 /* What binds, by how much, and what would do is there without the text. */
-static void refusals_are_numbers(void **state)
+static void refusals_have_constraint_stage_have_and_need(void **state)
 {
     static const int places[] = {1, 3};
     static const struct {
@@ -353,7 +353,7 @@ int main(void)
         cmocka_unit_test(no_rank_can_have_less_than_the_mean),
         cmocka_unit_test(plain_plans_tell_what_is_needed),
         cmocka_unit_test(hopeless_requests_say_what_binds),
-        cmocka_unit_test(refusals_are_numbers),
+        cmocka_unit_test(refusals_have_constraint_stage_have_and_need),
         cmocka_unit_test(a_lack_of_memory_is_a_number_of_bytes),
         cmocka_unit_test(stages_drop_for_all_micro_batches),
     };

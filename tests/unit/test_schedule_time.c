@@ -399,7 +399,7 @@ static void warmups_take_the_known_times(void **state)
 }
 
 /* 1F1B pays 2 hops per round trip and round; eager's period is the work. */
-static void eager_hides_hops(void **state)
+static void eager_1f1b_hides_transfers(void **state)
 {
     static const struct times times = {.f = 1, .b = 2, .hop = 0.6};
     struct merak_schedule_args args = {.stages = 4, .chunks = 1};
@@ -535,7 +535,7 @@ int main(void)
         cmocka_unit_test(slices_and_passes_take_the_closed_forms),
         cmocka_unit_test(interlaced_blocks_cost_themselves),
         cmocka_unit_test(warmups_take_the_known_times),
-        cmocka_unit_test(eager_hides_hops),
+        cmocka_unit_test(eager_1f1b_hides_transfers),
         cmocka_unit_test(no_schedule_deadlocks),
         cmocka_unit_test(sends_kept_too_short_deadlock),
         cmocka_unit_test(rising_warmups_deadlock),

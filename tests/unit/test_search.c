@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-static void pins_are_kept(void **state)
+static void pinned_choices_are_kept(void **state)
 {
     struct merak_search_result *result = NULL;
     struct instance it;
@@ -448,7 +448,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         /* first: it watches the peak of resident memory */
         cmocka_unit_test(twenty_billion_on_64_in_seconds),
-        cmocka_unit_test(pins_are_kept),
+        cmocka_unit_test(pinned_choices_are_kept),
         cmocka_unit_test(refusals_say_what_binds),
         cmocka_unit_test(memory_is_the_arena_s),
         cmocka_unit_test(a_huge_vocabulary_is_cut_over_all_stages),

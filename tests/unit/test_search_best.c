@@ -384,13 +384,13 @@ static int near_the_best(int first, int end, const char *schedule)
     return feasible;
 }
 
-static void near_the_best_of_everything(void **state)
+static void plans_are_near_the_exhaustive_best(void **state)
 {
     (void)state;
     assert_true(near_the_best(0, INSTANCES, NULL) >= 300);
 }
 
-static void near_the_best_with_shared_blocks(void **state)
+static void plans_with_shared_blocks_are_near_the_exhaustive_best(void **state)
 {
     (void)state;
     assert_true(near_the_best(2000, 2000 + SHARED_INSTANCES, "interlaced") >=
@@ -429,8 +429,8 @@ static void more_of_anything_is_never_slower(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(near_the_best_of_everything),
-        cmocka_unit_test(near_the_best_with_shared_blocks),
+        cmocka_unit_test(plans_are_near_the_exhaustive_best),
+        cmocka_unit_test(plans_with_shared_blocks_are_near_the_exhaustive_best),
         cmocka_unit_test(more_of_anything_is_never_slower),
     };
 

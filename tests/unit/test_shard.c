@@ -103,7 +103,7 @@ static const struct {
     {LLAMA(2, 61), 2, MERAK_SP_ON, {{0, 3, 5, 5}, {0, 0, 5, 5}, {0, 0, 0, 5}}},
 };
 
-static void moves_are_megatrons(void **state)
+static void a_transformer_layer_communicates_as_megatrons(void **state)
 {
     (void)state;
     for (size_t r = 0; r < COUNT(move_rows); r++) {
@@ -161,7 +161,7 @@ static const struct {
     {LLAMA(1, 61), 4, MERAK_SP_OFF, "h.0.q.w", "S1"},
 };
 
-static void parameters_are_split(void **state)
+static void tensor_parallel_parameters_are_split(void **state)
 {
     (void)state;
     for (size_t r = 0; r < COUNT(param_rows); r++) {
@@ -305,7 +305,7 @@ static void samples_are_cut_where_weights_are_few(void **state)
 
 /* Inside the layers nothing moves but gradients of weights, once a step:
  * what is left is the vocabulary's at both ends. */
-static void replicas_exchange_nothing(void **state)
+static void shared_samples_move_weight_gradients_alone(void **state)
 {
     const struct spec spec = LARGE_VOCABULARY(8192);
     struct merak_graph *graph;
@@ -536,12 +536,12 @@ static void what_cannot_be_cut_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moves_are_megatrons),
-        cmocka_unit_test(parameters_are_split),
+        cmocka_unit_test(a_transformer_layer_communicates_as_megatrons),
+        cmocka_unit_test(tensor_parallel_parameters_are_split),
         cmocka_unit_test(heads_are_cut_on_both_axes),
         cmocka_unit_test(residual_values_follow_sp),
         cmocka_unit_test(samples_are_cut_where_weights_are_few),
-        cmocka_unit_test(replicas_exchange_nothing),
+        cmocka_unit_test(shared_samples_move_weight_gradients_alone),
         cmocka_unit_test(samples_that_tp_does_not_divide_are_refused),
         cmocka_unit_test(a_sharded_graph_is_sound),
         cmocka_unit_test(the_result_is_a_function_of_the_graph),

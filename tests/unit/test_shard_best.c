@@ -331,7 +331,7 @@ static void check_model(uint64_t seed, struct tally *tally)
     merak_model_destroy(model);
 }
 
-static void no_way_to_cut_is_cheaper(void **state)
+static void the_layout_search_finds_the_cheapest(void **state)
 {
     struct tally tally = {0};
 
@@ -346,7 +346,7 @@ static void no_way_to_cut_is_cheaper(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_way_to_cut_is_cheaper),
+        cmocka_unit_test(the_layout_search_finds_the_cheapest),
     };
 
     return cmocka_run_group_tests_name("shard_best", tests, NULL, NULL);

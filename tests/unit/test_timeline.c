@@ -131,7 +131,7 @@ static void memory_is_drawn_in_proportion(void **state)
 
 /* --- the memory planner, on plain numbers --------------------------------- */
 
-static void lives_that_meet_lie_apart(void **state)
+static void slots_alive_together_do_not_overlap(void **state)
 {
     struct merak_span span[] = {{0, 3}, {2, 5}, {4, 9}, {0, 1}, {6, 9}};
     struct merak_life lives[] = {
@@ -158,7 +158,7 @@ int main(void)
         cmocka_unit_test(text_shows_what_fills_a_column),
         cmocka_unit_test(svg_is_whole_and_escaped),
         cmocka_unit_test(memory_is_drawn_in_proportion),
-        cmocka_unit_test(lives_that_meet_lie_apart),
+        cmocka_unit_test(slots_alive_together_do_not_overlap),
     };
 
     return cmocka_run_group_tests_name("timeline", tests, NULL, NULL);

@@ -508,7 +508,7 @@ static void what_makes_no_sense_is_refused(void **state)
         assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err),
                          MERAK_OK);
         write_steps(trace, 0, 5, 9);
-        (void)merak_trace_close(trace, NULL);
+        (void)!merak_trace_close(trace, NULL);
         assert_int_equal(merak_trace_load(dir, &ranks, &n, &err),
                          MERAK_ERR_CORRUPT);
         if (strstr(err.text, row[i].text) == NULL)
@@ -540,7 +540,7 @@ static void times_out_of_reach_are_refused(void **state)
         assert_int_equal(merak_trace_create(dir, &info, 0, &trace, &err),
                          MERAK_OK);
         assert_int_equal(merak_trace_step(trace, r, INSTRS, &err), MERAK_OK);
-        (void)merak_trace_close(trace, NULL);
+        (void)!merak_trace_close(trace, NULL);
         assert_int_equal(merak_trace_load(dir, &ranks, &n, &err),
                          MERAK_ERR_CORRUPT);
         snprintf(want, sizeof(want), "record 1 makes no sense");

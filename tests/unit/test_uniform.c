@@ -173,7 +173,7 @@ static void is_not_worse(const struct row *row)
     merak_search_destroy(result);
 }
 
-static void never_worse_than_the_best_by_hand(void **state)
+static void plans_are_never_worse_than_uniform_ones(void **state)
 {
     static const struct row rows[] = {
         {16, 6144, 512, "a100", 4, 0, 0}, {16, 6144, 512, "a100", 4, 14, 0},
@@ -191,7 +191,7 @@ static void never_worse_than_the_best_by_hand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(never_worse_than_the_best_by_hand),
+        cmocka_unit_test(plans_are_never_worse_than_uniform_ones),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
