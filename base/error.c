@@ -61,22 +61,23 @@ enum merak_status merak_fail(struct merak_error *err, enum merak_status status,
         va_start(ap, fmt);
         vsnprintf(err->text, sizeof(err->text), fmt, ap);
         va_end(ap);
-        err->mend = 0;
+        err->fix = 0;
     }
     errno = saved;
     return status;
 }
 
-enum merak_status merak_mend(struct merak_error *err, enum merak_status status,
-                             const char *fmt, ...)
+enum merak_status merak_error_fix(struct merak_error *err,
+                                  enum merak_status status, const char *fmt,
+                                  ...)
 {
     int saved = errno;
     va_list ap;
 
     if (err != NULL) {
-        err->mend = (int)strlen(err->text);
+        err->fix = (int)strlen(err->text);
         va_start(ap, fmt);
-        vsnprintf(err->text + err->mend, sizeof(err->text) - (size_t)err->mend,
+        vsnprintf(err->text + err->fix, sizeof(err->text) - (size_t)err->fix,
                   fmt, ap);
         va_end(ap);
     }
@@ -84,11 +85,11 @@ enum merak_status merak_mend(struct merak_error *err, enum merak_status status,
     return status;
 }
 
-void merak_error_drop_mend(struct merak_error *err)
+void merak_error_drop_fix(struct merak_error *err)
 {
-    if (err->mend > 0)
-        err->text[err->mend] = '\0';
-    err->mend = 0;
+    if (err->fix > 0)
+        err->text[err->fix] = '\0';
+    err->fix = 0;
 }
 
 void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
@@ -108,9 +109,9 @@ void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
     if (n >= 0 && (size_t)n < sizeof(err->text))
         snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %.*s",
                  (int)(sizeof(err->text) - (size_t)n - 1), old);
-    err->mend = err->mend > 0 ? err->mend + n + 2 : 0;
-    if (err->mend >= (int)sizeof(err->text))
-        err->mend = 0; /* cut off */
+    err->fix = err->fix > 0 ? err->fix + n + 2 : 0;
+    if (err->fix >= (int)sizeof(err->text))
+        err->fix = 0; /* cut off */
     errno = saved;
 }
 

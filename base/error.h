@@ -11,13 +11,13 @@
 enum merak_status merak_fail(struct merak_error *err, enum merak_status status,
                              const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Append what would mend it, with what stands between (": use 1f1b"), and
+/* Append what would fix it, with what stands between (": use 1f1b"), and
  * return status.  Keeps errno; err may be NULL. */
-enum merak_status merak_mend(struct merak_error *err, enum merak_status status,
-                             const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+enum merak_status merak_error_fix(struct merak_error *err,
+                                  enum merak_status status, const char *fmt,
+                                  ...) __attribute__((format(printf, 3, 4)));
 /* Take that away again, for those who know better. */
-void merak_error_drop_mend(struct merak_error *err);
+void merak_error_drop_fix(struct merak_error *err);
 /* Put "context: " in front of the text.  Keeps errno; err may be NULL. */
 void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

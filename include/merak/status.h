@@ -41,8 +41,8 @@ enum merak_status {
 struct merak_error {
     enum merak_status status;
     char text[252];
-    int mend; /* of text, where it begins to say what would mend this, which it
-                 ends with; 0: it does not say */
+    int fix; /* of text, where the fix begins, which it
+                ends with; 0: it names none */
 };
 
 #define MERAK_CHECKED __attribute__((warn_unused_result))

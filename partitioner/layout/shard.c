@@ -68,9 +68,9 @@ static enum merak_status fail_heads(size_t heads, size_t tp,
                "of heads",
                heads, tp);
     if (above > heads)
-        return merak_mend(err, MERAK_ERR_CONFIG, " (nearest: %zu)", below);
-    return merak_mend(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)", below,
-                      above);
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)", below);
+    return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu or %zu)",
+                           below, above);
 }
 
 /* tp as one axis, or as kv heads times queries of a kv head. */
@@ -114,16 +114,16 @@ static enum merak_status check(const struct merak_graph *graph,
                    "--tp-batch %d needs a --micro-batch that %stp divides",
                    opt->halved ? "half of " : "", graph->micro_batch * halves,
                    tp, opt->tp_batch_percent, opt->halved ? "twice " : "");
-        return merak_mend(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
-                          (graph->micro_batch / tp + 1) * tp * halves);
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
+                               (graph->micro_batch / tp + 1) * tp * halves);
     }
     if (opt->sp == MERAK_SP_ON && graph->seq % tp != 0) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "a sequence of %zu tokens cannot be cut over tp=%zu; "
                    "sequence parallelism needs a length that tp divides",
                    graph->seq, tp);
-        return merak_mend(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
-                          (graph->seq / tp + 1) * tp);
+        return merak_error_fix(err, MERAK_ERR_CONFIG, " (nearest: %zu)",
+                               (graph->seq / tp + 1) * tp);
     }
     return MERAK_OK;
 }

@@ -155,22 +155,22 @@ enum merak_status merak_plan_schedule(const struct merak_plan *plan,
                    "schedule %s of %d chunks is for a model with an encoder "
                    "and a decoder",
                    plan->schedule, args.chunks);
-        return merak_mend(err, MERAK_ERR_UNSUPPORTED,
-                          ": set chunks = 3 (embedding and head over all "
-                          "stages) or 2 (embedding only)");
+        return merak_error_fix(err, MERAK_ERR_UNSUPPORTED,
+                               ": set chunks = 3 (embedding and head over all "
+                               "stages) or 2 (embedding only)");
     }
     if (plan->sub_pipeline && (merak_plan_shared(plan) > 0 ||
                                (args.passes <= 1 && args.slices > 1))) {
         merak_fail(err, MERAK_ERR_UNSUPPORTED,
                    "schedule %s runs no sub-pipeline", plan->schedule);
-        return merak_mend(err, MERAK_ERR_UNSUPPORTED,
-                          ": leave one of them out");
+        return merak_error_fix(err, MERAK_ERR_UNSUPPORTED,
+                               ": leave one of them out");
     }
     if (plan->sub_pipeline && args.passes > 1) {
         merak_fail(err, MERAK_ERR_UNSUPPORTED,
                    "a model of %d forward passes runs no sub-pipeline",
                    args.passes);
-        return merak_mend(err, MERAK_ERR_UNSUPPORTED, ": leave it out");
+        return merak_error_fix(err, MERAK_ERR_UNSUPPORTED, ": leave it out");
     }
     *schedule_p = schedule;
     return MERAK_OK;

@@ -120,7 +120,8 @@ interlaced_check(const struct merak_schedule_args *args,
     if (args->stages < 2) {
         merak_fail(err, MERAK_ERR_CONFIG, "%d stage given, it needs 2 or more",
                    args->stages);
-        return merak_mend(err, MERAK_ERR_CONFIG, ": set pp = 2, or use 1f1b");
+        return merak_error_fix(err, MERAK_ERR_CONFIG,
+                               ": set pp = 2, or use 1f1b");
     }
     return MERAK_OK;
 }

@@ -61,14 +61,15 @@ interleaved_check(const struct merak_schedule_args *args,
     if (p < 2) {
         merak_fail(err, MERAK_ERR_CONFIG, "%d stage given, it needs 2 or more",
                    p);
-        return merak_mend(err, MERAK_ERR_CONFIG, ": set pp = 2, or use 1f1b");
+        return merak_error_fix(err, MERAK_ERR_CONFIG,
+                               ": set pp = 2, or use 1f1b");
     }
     if (args->group < p) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "groups of %d micro-batches on %d stages given, they must "
                    "be no smaller",
                    args->group, p);
-        return merak_mend(err, MERAK_ERR_CONFIG, ": set group = %d", p);
+        return merak_error_fix(err, MERAK_ERR_CONFIG, ": set group = %d", p);
     }
     if (rest != 0 && (rest < p || args->microbatches < args->group))
         return merak_fail(

@@ -49,7 +49,7 @@ static enum merak_status nf1b_check(const struct merak_schedule_args *args,
                    "a model of %d forward pass given, it is for those with 2 "
                    "or more (merak_passes())",
                    args->passes);
-        return merak_mend(err, MERAK_ERR_CONFIG, ": use 1f1b");
+        return merak_error_fix(err, MERAK_ERR_CONFIG, ": use 1f1b");
     }
     if (args->microbatches < args->stages)
         return merak_fail(err, MERAK_ERR_CONFIG,

@@ -147,22 +147,22 @@ static enum merak_status check_chunks(const struct merak_schedule *sched,
     if (sched->max_chunks == 1 && chunks > 1) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "%d model chunks per rank given, it runs 1", chunks);
-        return merak_mend(err, MERAK_ERR_CONFIG,
-                          ": set chunks = 1, or use interleaved");
+        return merak_error_fix(err, MERAK_ERR_CONFIG,
+                               ": set chunks = 1, or use interleaved");
     }
     if (chunks < least) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "%d model chunk per rank given, it runs %d or more", chunks,
                    least);
-        return merak_mend(err, MERAK_ERR_CONFIG,
-                          ": set chunks = %d, or use 1f1b", least);
+        return merak_error_fix(err, MERAK_ERR_CONFIG,
+                               ": set chunks = %d, or use 1f1b", least);
     }
     if (sched->max_chunks > 0 && chunks > sched->max_chunks) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "%d model chunks per rank given, it runs at most %d", chunks,
                    sched->max_chunks);
-        return merak_mend(err, MERAK_ERR_CONFIG, ": set chunks = %d",
-                          sched->max_chunks);
+        return merak_error_fix(err, MERAK_ERR_CONFIG, ": set chunks = %d",
+                               sched->max_chunks);
     }
     return MERAK_OK;
 }
@@ -175,21 +175,21 @@ static enum merak_status check_extras(const struct merak_schedule *sched,
     if (args->group > 0 && !sched->takes_group) {
         merak_fail(err, MERAK_ERR_CONFIG, "group %d given, it has no groups",
                    args->group);
-        return merak_mend(err, MERAK_ERR_CONFIG,
-                          ": leave it out, or use interleaved");
+        return merak_error_fix(err, MERAK_ERR_CONFIG,
+                               ": leave it out, or use interleaved");
     }
     if (args->slices > 1 && !sched->takes_slices) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "%d slices given, it runs whole sequences", args->slices);
-        return merak_mend(err, MERAK_ERR_CONFIG,
-                          ": set slices = 1, or use sliced");
+        return merak_error_fix(err, MERAK_ERR_CONFIG,
+                               ": set slices = 1, or use sliced");
     }
     if (args->passes > 1 && sched->passes == 0 && args->stages > 1) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "a model of %d forward passes on %d stages given, it runs "
                    "several passes on one stage only",
                    args->passes, args->stages);
-        return merak_mend(err, MERAK_ERR_CONFIG, ": use 3f1b");
+        return merak_error_fix(err, MERAK_ERR_CONFIG, ": use 3f1b");
     }
     if (args->passes > 1 && (args->chunks > 1 || args->slices > 1))
         return merak_fail(err, MERAK_ERR_CONFIG,

@@ -124,7 +124,8 @@ static enum merak_status moves_check(const struct merak_schedule_args *args,
     if (args->stages < 2 && (args->moves & ~(unsigned)MERAK_MOVE_EARLY)) {
         merak_fail(err, MERAK_ERR_CONFIG, "%d stage given, it needs 2 or more",
                    args->stages);
-        return merak_mend(err, MERAK_ERR_CONFIG, ": set pp = 2, or use 1f1b");
+        return merak_error_fix(err, MERAK_ERR_CONFIG,
+                               ": set pp = 2, or use 1f1b");
     }
     if ((args->moves & MERAK_MOVE_THIRD) && args->microbatches < least)
         return merak_fail(err, MERAK_ERR_CONFIG,

@@ -421,7 +421,7 @@ static void say_reason(const struct merak_search *s,
     case MERAK_BINDS_SCHEDULE:
         *err = r->why;
         err->status = MERAK_ERR_CONFIG;
-        merak_error_drop_mend(err); /* the fixes were tried */
+        merak_error_drop_fix(err); /* the fixes were tried */
         break;
     case MERAK_BINDS_HALVES:
         merak_fail(err, MERAK_ERR_CONFIG,
@@ -455,12 +455,12 @@ static void say(const struct merak_search *s, const struct merak_refusal *r,
 {
     say_reason(s, r, err);
     if (r->n_fixes == 0)
-        merak_mend(err, err->status, "; no single change would do");
+        merak_error_fix(err, err->status, "; no single change would do");
     for (int i = 0; i < r->n_fixes; i++) {
         size_t at = strlen(err->text);
 
         if (i == 0)
-            merak_mend(err, err->status, "; nearest: %s", r->fix[i]);
+            merak_error_fix(err, err->status, "; nearest: %s", r->fix[i]);
         else
             snprintf(err->text + at, sizeof(err->text) - at, ", or %s",
                      r->fix[i]);

@@ -139,31 +139,33 @@ static void errors_keep_errno_and_take_context(void **state)
     assert_int_equal(merak_fail(NULL, MERAK_ERR_PARAM, "x"), MERAK_ERR_PARAM);
 }
 
-/* What would mend an error can be taken away, wherever context was put. */
-static void errors_say_what_mends_them(void **state)
+/* The fix that an error names can be taken away, wherever context was put. */
+static void errors_name_their_fix(void **state)
 {
     struct merak_error err;
 
     (void)state;
     errno = ENOENT;
     merak_fail(&err, MERAK_ERR_CONFIG, "%d chunks: it runs 1", 3);
-    assert_int_equal(err.mend, 0);
-    assert_int_equal(merak_mend(&err, MERAK_ERR_CONFIG, ": set chunks = %d", 1),
-                     MERAK_ERR_CONFIG);
+    assert_int_equal(err.fix, 0);
+    assert_int_equal(
+        merak_error_fix(&err, MERAK_ERR_CONFIG, ": set chunks = %d", 1),
+        MERAK_ERR_CONFIG);
     merak_error_wrap(&err, "schedule %s", "gpipe: fast");
     assert_string_equal(
         err.text, "schedule gpipe: fast: 3 chunks: it runs 1: set chunks = 1");
-    merak_error_drop_mend(&err);
+    merak_error_drop_fix(&err);
     assert_string_equal(err.text, "schedule gpipe: fast: 3 chunks: it runs 1");
-    merak_error_drop_mend(&err);
+    merak_error_drop_fix(&err);
     assert_string_equal(err.text, "schedule gpipe: fast: 3 chunks: it runs 1");
     assert_int_equal(errno, ENOENT);
-    assert_int_equal(merak_mend(NULL, MERAK_ERR_PARAM, "x"), MERAK_ERR_PARAM);
+    assert_int_equal(merak_error_fix(NULL, MERAK_ERR_PARAM, "x"),
+                     MERAK_ERR_PARAM);
     /* cut off with what came before it */
     merak_fail(&err, MERAK_ERR_CONFIG, "%240s", "x");
-    merak_mend(&err, MERAK_ERR_CONFIG, ": use y");
+    merak_error_fix(&err, MERAK_ERR_CONFIG, ": use y");
     merak_error_wrap(&err, "%20s", "z");
-    assert_int_equal(err.mend, 0);
+    assert_int_equal(err.fix, 0);
 }
 
 static void bytes_have_units(void **state)
@@ -194,7 +196,7 @@ int main(void)
         cmocka_unit_test(cuts_cover_without_gap),
         cmocka_unit_test(bytes_have_units),
         cmocka_unit_test(errors_keep_errno_and_take_context),
-        cmocka_unit_test(errors_say_what_mends_them),
+        cmocka_unit_test(errors_name_their_fix),
     };
 
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -274,8 +274,8 @@ static void refusals_have_constraint_stage_have_and_need(void **state)
         if (rows[i].fix != NULL)
             assert_string_equal(r.fix[0], rows[i].fix);
         for (int k = 0; k < r.n_fixes; k++)
-            assert_non_null(strstr(err.text + err.mend, r.fix[k]));
-        merak_error_drop_mend(&err);
+            assert_non_null(strstr(err.text + err.fix, r.fix[k]));
+        merak_error_drop_fix(&err);
         assert_null(strstr(err.text, "nearest"));
     }
 }
