@@ -36,6 +36,32 @@ options_of()
     "$@" --help | grep -oE -- '(^|[ ;])--[a-z][a-z0-9-]*' | tr -d ' ;' | sort -u
 }
 
+# "--OPTION WORD" for each word that "$@" --help lets an option have.
+words_of()
+{
+    "$@" --help | grep -oE -- '--[a-z][a-z0-9-]* [a-z0-9-]+(\|[a-z0-9-]+)+' |
+        awk '{ n = split($2, word, "|")
+               for (i = 1; i <= n; i++) print $1, word[i] }' | sort -u
+}
+
+# Of the lines in file $2, those whose word is in page $1 where its option is
+# explained: from the tag of the list to the next one.
+words_in()
+{
+    sed 's/\\f.//g; s/\\//g' "$1" | awk -v lines="$2" '
+        /^\.T[PQ]/ { tag = 1; next }
+        tag && match($0, /--[a-z][a-z0-9-]*/) { at = substr($0, RSTART, RLENGTH) }
+        /^\.S[HS]/ { at = "" }
+        { tag = 0; text[at] = text[at] " " $0 }
+        END {
+            while ((getline <lines) > 0) {
+                said = text[$1] " "
+                gsub(/[^a-z0-9-]/, " ", said)
+                if (index(said, " " $2 " ") > 0) print
+            }
+        }'
+}
+
 # Options that page $1 explains: the tags of its lists.
 options_in()
 {
@@ -78,6 +104,10 @@ for command in $commands; do
     else
         same "merak-$command(1) explains the options of merak $command"
     fi
+    words_of $merak "$command" >"$tmp/said"
+    words_in "$man/merak-$command.1" "$tmp/said" >"$tmp/written"
+    [ ! -s "$tmp/said" ] ||
+        same "merak-$command(1) names the words that options take"
 done
 
 rows='s/.*"\(merak-[a-z-]*\)", \(.*\), *$/\1 \2/p'
