@@ -68,21 +68,9 @@ static size_t place_of(const struct merak_timetable *table,
                        enum merak_action_kind kind, int part,
                        const struct merak_action *a, int pass)
 {
-    const struct merak_schedule_args *args = &table->args;
-    size_t i = kind == MERAK_ACT_F ? 0 : 1;
-
-    i = i * (size_t)table->lists->n_parts + (size_t)part;
-    i = i * (size_t)args->microbatches + (size_t)a->microbatch;
-    i = i * (size_t)args->slices + (size_t)a->slice;
-    return i * (size_t)args->passes + (size_t)pass;
-}
-
-static size_t n_places(const struct merak_timetable *table)
-{
-    const struct merak_schedule_args *args = &table->args;
-
-    return 2 * (size_t)table->lists->n_parts * (size_t)args->microbatches *
-           (size_t)args->slices * (size_t)args->passes;
+    return merak_lists_place(table->lists, kind, part,
+                             a->microbatch * table->args.slices + a->slice,
+                             pass);
 }
 
 /* end[]: when forwards and backwards of a stage end. */
@@ -147,11 +135,12 @@ static void read_play(struct merak_build *b,
                       const struct merak_timetable *table)
 {
     size_t n = (size_t)table->row[b->stage].n + 1;
-    double *end = malloc(n_places(table) * sizeof(*end));
+    size_t places = merak_lists_places(table->lists, MERAK_ACT_B + 1);
+    double *end = malloc(places * sizeof(*end));
     int of = -1;
 
     if (end == NULL) {
-        merak_build_fail(b, merak_fail_nomem(b->err, n_places(table)));
+        merak_build_fail(b, merak_fail_nomem(b->err, places * sizeof(*end)));
         return;
     }
     for (int i = 0; i < b->n_arrivals && b->rc == MERAK_OK; i++) {

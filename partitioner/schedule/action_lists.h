@@ -63,4 +63,22 @@ merak_lists_of(const struct merak_lists *lists, int stage)
     return &lists->action[(size_t)stage * (size_t)lists->room];
 }
 
+/* What a part does of a unit, as a place in a table of the first `kinds` kinds
+ * of actions; and how many places such a table has. */
+static inline size_t merak_lists_place(const struct merak_lists *lists,
+                                       enum merak_action_kind kind, int part,
+                                       int unit, int pass)
+{
+    size_t i = (size_t)kind * (size_t)lists->n_parts + (size_t)part;
+
+    i = i * (size_t)lists->units + (size_t)unit;
+    return i * (size_t)lists->passes + (size_t)pass;
+}
+
+static inline size_t merak_lists_places(const struct merak_lists *lists,
+                                        int kinds)
+{
+    return merak_lists_place(lists, (enum merak_action_kind)kinds, 0, 0, 0);
+}
+
 #endif

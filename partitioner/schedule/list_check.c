@@ -26,13 +26,9 @@ static int part_of(const struct merak_timetable *table, int stage, int chunk)
 static size_t cell_of(const struct merak_timetable *table, int stage,
                       const struct merak_action *a)
 {
-    const struct merak_schedule_args *args = &table->args;
-    int part = part_of(table, stage, a->chunk);
-    size_t i = (size_t)a->kind * (size_t)table->lists->n_parts + (size_t)part;
-
-    i = i * (size_t)args->microbatches + (size_t)a->microbatch;
-    i = i * (size_t)args->slices + (size_t)a->slice;
-    return i * (size_t)args->passes + (size_t)a->pass;
+    return merak_lists_place(
+        table->lists, a->kind, part_of(table, stage, a->chunk),
+        a->microbatch * table->args.slices + a->slice, a->pass);
 }
 
 void merak_action_name(const struct merak_timetable *table,
@@ -205,9 +201,7 @@ enum merak_status merak_timetable_check(const struct merak_timetable *table,
                                         struct merak_error *err)
 {
     const struct merak_schedule_args *args = &table->args;
-    size_t n = (size_t)N_KINDS * (size_t)table->lists->n_parts *
-               (size_t)args->microbatches * (size_t)args->slices *
-               (size_t)args->passes;
+    size_t n = merak_lists_places(table->lists, N_KINDS);
     struct ledger ledger = {.table = table,
                             .listed = calloc(n, sizeof(*ledger.listed)),
                             .seen_on = calloc(n, sizeof(*ledger.seen_on))};

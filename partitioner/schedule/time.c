@@ -116,16 +116,6 @@ static bool find_reader(const struct merak_lists *lists, int part,
            lists->stage_of[*part_p] != lists->stage_of[part];
 }
 
-static size_t place_of(const struct merak_lists *lists,
-                       enum merak_action_kind kind, int part, int unit,
-                       int pass)
-{
-    size_t i = (size_t)part * 2 + (kind == MERAK_ACT_B);
-
-    i = i * (size_t)lists->units + (size_t)unit;
-    return i * (size_t)lists->passes + (size_t)pass;
-}
-
 /* Where each of a single stage's forwards and backwards stands in its list. */
 static void find_places(const struct merak_lists *lists, int *at)
 {
@@ -137,7 +127,8 @@ static void find_places(const struct merak_lists *lists, int *at)
             int part = lists->part[s * lists->chunks + a->chunk];
 
             if (a->kind == MERAK_ACT_F || a->kind == MERAK_ACT_B)
-                at[place_of(lists, a->kind, part, a->unit, a->pass)] = i;
+                at[merak_lists_place(lists, a->kind, part, a->unit, a->pass)] =
+                    i;
         }
     }
 }
@@ -157,8 +148,8 @@ static void find_takers(struct run *run, const int *at, double hop)
             if (!find_reader(lists, part, &list[i], &part, &pass))
                 continue;
             to->stage = lists->stage_of[part];
-            to->at =
-                at[place_of(lists, list[i].kind, part, list[i].unit, pass)];
+            to->at = at[merak_lists_place(lists, list[i].kind, part,
+                                          list[i].unit, pass)];
         }
     }
 }
@@ -212,8 +203,7 @@ static enum merak_status init_sends(struct run *run, double hop,
 {
     const struct merak_lists *lists = run->table->lists;
     size_t stages = (size_t)lists->stages;
-    size_t places = 2 * (size_t)lists->n_parts * (size_t)lists->units *
-                    (size_t)lists->passes;
+    size_t places = merak_lists_places(lists, MERAK_ACT_B + 1);
     struct merak_sends *sends = &run->sends;
     int *at = calloc(places, sizeof(*at));
 
