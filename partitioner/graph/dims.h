@@ -67,19 +67,23 @@ double merak_cost_bytes(const struct merak_infer *inf);
 void merak_cost_elementwise(const struct merak_infer *inf, double flops,
                             struct merak_cost *cost);
 
-/* Defines OP_infer and OP_signature, which differ between such ops by the
+/* Define OP_infer, OP_signature, and both, which differ between such ops by the
  * pattern alone. */
-#define MERAK_DIMS(op, pattern)                                  \
+#define MERAK_DIMS_INFER(op, pattern)                            \
     static enum merak_status op##_infer(struct merak_infer *inf, \
                                         struct merak_error *err) \
     {                                                            \
         return merak_dims_infer(#op, (pattern), inf, err);       \
-    }                                                            \
-    static void op##_signature(const struct merak_infer *inf,    \
-                               struct merak_signature *sig)      \
-    {                                                            \
-        merak_dims_signature(#op, (pattern), inf, sig);          \
     }
+#define MERAK_DIMS_SIGNATURE(op, pattern)                     \
+    static void op##_signature(const struct merak_infer *inf, \
+                               struct merak_signature *sig)   \
+    {                                                         \
+        merak_dims_signature(#op, (pattern), inf, sig);       \
+    }
+#define MERAK_DIMS(op, pattern)   \
+    MERAK_DIMS_INFER(op, pattern) \
+    MERAK_DIMS_SIGNATURE(op, pattern)
 /* Defines OP_cost: so many flops for each element of operand 0. */
 #define MERAK_COST(op, flops)                            \
     static void op##_cost(const struct merak_infer *inf, \

@@ -189,18 +189,39 @@ enum merak_status merak_grad_only_first(struct merak_grad *g,
     return MERAK_OK;
 }
 
+/* A node of one output, the gradient of v, if that is wanted. */
+static enum merak_status
+add_one(struct merak_grad *g, const struct merak_node *node,
+        struct merak_value *v, enum merak_phase phase, const char *op,
+        const struct merak_attrs *attrs, int n_in,
+        struct merak_value *const *in, struct merak_error *err)
+{
+    struct merak_value *grad;
+    enum merak_status rc;
+
+    if (!merak_grad_wanted(g, v))
+        return MERAK_OK;
+    rc = merak_grad_node(g, node, phase, op, attrs, n_in, in, &grad, err);
+    return rc != MERAK_OK ? rc : merak_grad_add(g, v, grad, err);
+}
+
 enum merak_status
 merak_grad_unary(struct merak_grad *g, const struct merak_node *node, int i,
                  const char *op, const struct merak_attrs *attrs, int n_in,
                  struct merak_value *const *in, struct merak_error *err)
 {
-    struct merak_value *v = merak_node_in(node, i), *dx;
-    enum merak_status rc;
+    return add_one(g, node, merak_node_in(node, i), MERAK_PHASE_B, op, attrs,
+                   n_in, in, err);
+}
 
-    if (!merak_grad_wanted(g, v))
-        return MERAK_OK;
-    rc = merak_grad_node(g, node, MERAK_PHASE_B, op, attrs, n_in, in, &dx, err);
-    return rc != MERAK_OK ? rc : merak_grad_add(g, v, dx, err);
+enum merak_status merak_grad_param(struct merak_grad *g,
+                                   const struct merak_node *node,
+                                   struct merak_value *param, const char *op,
+                                   const struct merak_attrs *attrs, int n_in,
+                                   struct merak_value *const *in,
+                                   struct merak_error *err)
+{
+    return add_one(g, node, param, MERAK_PHASE_W, op, attrs, n_in, in, err);
 }
 
 /* --- the pass

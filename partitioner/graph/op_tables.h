@@ -29,5 +29,12 @@ enum merak_status merak_grad_unary(struct merak_grad *g,
                                    const struct merak_attrs *attrs, int n_in,
                                    struct merak_value *const *in,
                                    struct merak_error *err) MERAK_CHECKED;
+/* The commonest gradient of a parameter: one node of phase W, one output. */
+enum merak_status merak_grad_param(struct merak_grad *g,
+                                   const struct merak_node *node,
+                                   struct merak_value *param, const char *op,
+                                   const struct merak_attrs *attrs, int n_in,
+                                   struct merak_value *const *in,
+                                   struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -21,18 +21,8 @@ MERAK_DIMS(attention_dx, "do=c:bTgrD q=c:bTgrD k=c:bTgD v=c:bTgD o=c:bTgrD "
                          "lse=f:bTgr > dq=c:bTgrD dk=c:bTgD dv=c:bTgD")
 MERAK_DIMS(attention_packed_dx,
            "do=c:bThD qkv=c:bT3hD o=c:bThD lse=f:bTh > dqkv=c:bT3hD")
-
-static void attention_signature(const struct merak_infer *inf,
-                                struct merak_signature *sig)
-{
-    merak_dims_signature("attention", ATTENTION, inf, sig);
-}
-
-static void attention_packed_signature(const struct merak_infer *inf,
-                                       struct merak_signature *sig)
-{
-    merak_dims_signature("attention_packed", ATTENTION_PACKED, inf, sig);
-}
+MERAK_DIMS_SIGNATURE(attention, ATTENTION)
+MERAK_DIMS_SIGNATURE(attention_packed, ATTENTION_PACKED)
 
 static bool is_positive_or_0(double x)
 {

@@ -47,24 +47,9 @@ LINEAR_SIGNATURE(add, ADD)
 LINEAR_SIGNATURE(convert, CONVERT)
 LINEAR_SIGNATURE(dropout, DROPOUT)
 LINEAR_SIGNATURE(rope, ROPE)
-
-static enum merak_status add_infer(struct merak_infer *inf,
-                                   struct merak_error *err)
-{
-    return merak_dims_infer("add", ADD, inf, err);
-}
-
-static enum merak_status convert_infer(struct merak_infer *inf,
-                                       struct merak_error *err)
-{
-    return merak_dims_infer("convert", CONVERT, inf, err);
-}
-
-static void softcap_signature(const struct merak_infer *inf,
-                              struct merak_signature *sig)
-{
-    merak_dims_signature("softcap", SOFTCAP, inf, sig);
-}
+MERAK_DIMS_SIGNATURE(softcap, SOFTCAP)
+MERAK_DIMS_INFER(add, ADD)
+MERAK_DIMS_INFER(convert, CONVERT)
 
 static enum merak_status softcap_infer(struct merak_infer *inf,
                                        struct merak_error *err)

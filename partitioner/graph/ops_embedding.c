@@ -10,6 +10,7 @@
 #include <math.h>
 
 #define EMBEDDING "tokens=i:bt table=c:vc > out=c:btc"
+MERAK_DIMS_SIGNATURE(embedding, EMBEDDING)
 
 static enum merak_status embedding_infer(struct merak_infer *inf,
                                          struct merak_error *err)
@@ -30,12 +31,6 @@ static enum merak_status embedding_infer(struct merak_infer *inf,
     return rc;
 }
 
-static void embedding_signature(const struct merak_infer *inf,
-                                struct merak_signature *sig)
-{
-    merak_dims_signature("embedding", EMBEDDING, inf, sig);
-}
-
 /* Rows are gathered: the table is touched where tokens point, not whole. */
 static void embedding_cost(const struct merak_infer *inf,
                            struct merak_cost *cost)
@@ -51,23 +46,19 @@ static enum merak_status embedding_grad(struct merak_grad *g,
                                         const struct merak_node *node,
                                         struct merak_error *err)
 {
-    struct merak_value *table = merak_node_in(node, 1), *dtable;
+    struct merak_value *table = merak_node_in(node, 1);
     struct merak_value *in[] = {merak_node_in(node, 0),
                                 merak_grad_out(g, node, 0)};
-    struct merak_attrs attrs = {0};
-    enum merak_status rc;
+    const struct merak_attrs *of = merak_node_attrs(node);
+    const struct merak_attrs attrs = {
+        .i = {(int64_t)merak_value_shape(table)->dim[0], of->i[0]},
+        .f = {of->f[0]}};
 
-    if (!merak_grad_wanted(g, table))
-        return MERAK_OK;
-    attrs.i[0] = (int64_t)merak_value_shape(table)->dim[0];
-    attrs.i[1] = merak_node_attrs(node)->i[0];
-    attrs.f[0] = merak_node_attrs(node)->f[0];
-    rc = merak_grad_node(g, node, MERAK_PHASE_W, "embedding_dw", &attrs, 2, in,
-                         &dtable, err);
-    return rc != MERAK_OK ? rc : merak_grad_add(g, table, dtable, err);
+    return merak_grad_param(g, node, table, "embedding_dw", &attrs, 2, in, err);
 }
 
 #define EMBEDDING_DW "tokens=i:bt dy=c:btc > dtable=f:vc"
+MERAK_DIMS_SIGNATURE(embedding_dw, EMBEDDING_DW)
 
 /* A table's gradient has as many rows as i[0] says: `letter` in the pattern. */
 static enum merak_status table_infer(const char *op, const char *pattern,
@@ -93,12 +84,6 @@ static enum merak_status embedding_dw_infer(struct merak_infer *inf,
     return table_infer("embedding_dw", EMBEDDING_DW, 'v', inf, err);
 }
 
-static void embedding_dw_signature(const struct merak_infer *inf,
-                                   struct merak_signature *sig)
-{
-    merak_dims_signature("embedding_dw", EMBEDDING_DW, inf, sig);
-}
-
 /* Rows that were used are read, added to and written. */
 static void embedding_dw_cost(const struct merak_infer *inf,
                               struct merak_cost *cost)
@@ -111,6 +96,7 @@ static void embedding_dw_cost(const struct merak_infer *inf,
 }
 
 #define ADD_POSITION "x=c:btc table=c:Pc > out=c:btc"
+MERAK_DIMS_SIGNATURE(add_position, ADD_POSITION)
 
 static enum merak_status add_position_infer(struct merak_infer *inf,
                                             struct merak_error *err)
@@ -130,12 +116,6 @@ static enum merak_status add_position_infer(struct merak_infer *inf,
                       inf->shape[1].dim[0]);
 }
 
-static void add_position_signature(const struct merak_infer *inf,
-                                   struct merak_signature *sig)
-{
-    merak_dims_signature("add_position", ADD_POSITION, inf, sig);
-}
-
 static void add_position_cost(const struct merak_infer *inf,
                               struct merak_cost *cost)
 {
@@ -151,31 +131,24 @@ static enum merak_status add_position_grad(struct merak_grad *g,
                                            const struct merak_node *node,
                                            struct merak_error *err)
 {
-    struct merak_value *table = merak_node_in(node, 1), *dtable;
+    struct merak_value *table = merak_node_in(node, 1);
     struct merak_value *dy = merak_grad_out(g, node, 0);
-    struct merak_attrs attrs = {0};
+    const struct merak_attrs attrs = {
+        .i = {(int64_t)merak_value_shape(table)->dim[0]}};
     enum merak_status rc = merak_grad_add(g, merak_node_in(node, 0), dy, err);
 
-    if (rc != MERAK_OK || !merak_grad_wanted(g, table))
-        return rc;
-    attrs.i[0] = (int64_t)merak_value_shape(table)->dim[0];
-    rc = merak_grad_node(g, node, MERAK_PHASE_W, "add_position_dw", &attrs, 1,
-                         &dy, &dtable, err);
-    return rc != MERAK_OK ? rc : merak_grad_add(g, table, dtable, err);
+    return rc != MERAK_OK ? rc
+                          : merak_grad_param(g, node, table, "add_position_dw",
+                                             &attrs, 1, &dy, err);
 }
 
 #define ADD_POSITION_DW "dy=c:btc > dtable=f:Pc"
+MERAK_DIMS_SIGNATURE(add_position_dw, ADD_POSITION_DW)
 
 static enum merak_status add_position_dw_infer(struct merak_infer *inf,
                                                struct merak_error *err)
 {
     return table_infer("add_position_dw", ADD_POSITION_DW, 'P', inf, err);
-}
-
-static void add_position_dw_signature(const struct merak_infer *inf,
-                                      struct merak_signature *sig)
-{
-    merak_dims_signature("add_position_dw", ADD_POSITION_DW, inf, sig);
 }
 
 MERAK_COST(add_position_dw, 1)

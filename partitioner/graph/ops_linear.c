@@ -109,6 +109,19 @@ static void signature_by(dims_fn fn, const struct merak_infer *inf,
     }
 }
 
+/* Defines OP_infer and OP_signature by OP_dims. */
+#define BY_DIMS(op)                                              \
+    static enum merak_status op##_infer(struct merak_infer *inf, \
+                                        struct merak_error *err) \
+    {                                                            \
+        return infer_by(op##_dims, inf, err);                    \
+    }                                                            \
+    static void op##_signature(const struct merak_infer *inf,    \
+                               struct merak_signature *sig)      \
+    {                                                            \
+        signature_by(op##_dims, inf, sig);                       \
+    }
+
 /* --- linear --------------------------------------------------------------- */
 
 static void linear_dims(const struct merak_infer *inf, struct groups *n,
@@ -129,17 +142,7 @@ static void linear_dims(const struct merak_infer *inf, struct groups *n,
     set_operand(dims, inf->n_in, "y", 'c', LEAD, n->lead, OUT, n->out);
 }
 
-static enum merak_status linear_infer(struct merak_infer *inf,
-                                      struct merak_error *err)
-{
-    return infer_by(linear_dims, inf, err);
-}
-
-static void linear_signature(const struct merak_infer *inf,
-                             struct merak_signature *sig)
-{
-    signature_by(linear_dims, inf, sig);
-}
+BY_DIMS(linear)
 
 /* Two flops for every element of lead x out x in; lead x out is `y`. */
 static void gemm_cost(const struct merak_infer *inf, int y, int w, int n_in,
@@ -176,15 +179,10 @@ static enum merak_status linear_grad_dw(struct merak_grad *g,
                                         struct merak_value *dy,
                                         struct merak_error *err)
 {
-    struct merak_value *in[] = {merak_node_in(node, 0), dy}, *dw;
-    struct merak_value *w = merak_node_in(node, 1);
-    enum merak_status rc;
+    struct merak_value *in[] = {merak_node_in(node, 0), dy};
 
-    if (!merak_grad_wanted(g, w))
-        return MERAK_OK;
-    rc = merak_grad_node(g, node, MERAK_PHASE_W, "linear_dw",
-                         merak_node_attrs(node), 2, in, &dw, err);
-    return rc != MERAK_OK ? rc : merak_grad_add(g, w, dw, err);
+    return merak_grad_param(g, node, merak_node_in(node, 1), "linear_dw",
+                            merak_node_attrs(node), 2, in, err);
 }
 
 static enum merak_status linear_grad_db(struct merak_grad *g,
@@ -192,16 +190,10 @@ static enum merak_status linear_grad_db(struct merak_grad *g,
                                         struct merak_value *dy,
                                         struct merak_error *err)
 {
-    struct merak_value *bias = merak_node_in(node, 2), *db;
-    struct merak_attrs attrs = {0};
-    enum merak_status rc;
+    struct merak_value *bias = merak_node_in(node, 2);
+    const struct merak_attrs attrs = {.i = {merak_value_shape(bias)->ndim}};
 
-    if (!merak_grad_wanted(g, bias))
-        return MERAK_OK;
-    attrs.i[0] = merak_value_shape(bias)->ndim;
-    rc = merak_grad_node(g, node, MERAK_PHASE_W, "linear_db", &attrs, 1, &dy,
-                         &db, err);
-    return rc != MERAK_OK ? rc : merak_grad_add(g, bias, db, err);
+    return merak_grad_param(g, node, bias, "linear_db", &attrs, 1, &dy, err);
 }
 
 static enum merak_status linear_grad(struct merak_grad *g,
@@ -235,17 +227,7 @@ static void linear_dx_dims(const struct merak_infer *inf, struct groups *n,
     set_operand(dims, 2, "dx", 'c', LEAD, n->lead, IN, n->in);
 }
 
-static enum merak_status linear_dx_infer(struct merak_infer *inf,
-                                         struct merak_error *err)
-{
-    return infer_by(linear_dx_dims, inf, err);
-}
-
-static void linear_dx_signature(const struct merak_infer *inf,
-                                struct merak_signature *sig)
-{
-    signature_by(linear_dx_dims, inf, sig);
-}
+BY_DIMS(linear_dx)
 
 static void linear_dx_cost(const struct merak_infer *inf,
                            struct merak_cost *cost)
@@ -270,17 +252,7 @@ static void linear_dw_dims(const struct merak_infer *inf, struct groups *n,
     set_operand(dims, 2, "dw", 'f', OUT, n->out, IN, n->in);
 }
 
-static enum merak_status linear_dw_infer(struct merak_infer *inf,
-                                         struct merak_error *err)
-{
-    return infer_by(linear_dw_dims, inf, err);
-}
-
-static void linear_dw_signature(const struct merak_infer *inf,
-                                struct merak_signature *sig)
-{
-    signature_by(linear_dw_dims, inf, sig);
-}
+BY_DIMS(linear_dw)
 
 static void linear_dw_cost(const struct merak_infer *inf,
                            struct merak_cost *cost)
@@ -304,17 +276,7 @@ static void linear_db_dims(const struct merak_infer *inf, struct groups *n,
     set_operand(dims, 1, "db", 'f', OUT, n->out, "", 0);
 }
 
-static enum merak_status linear_db_infer(struct merak_infer *inf,
-                                         struct merak_error *err)
-{
-    return infer_by(linear_db_dims, inf, err);
-}
-
-static void linear_db_signature(const struct merak_infer *inf,
-                                struct merak_signature *sig)
-{
-    signature_by(linear_db_dims, inf, sig);
-}
+BY_DIMS(linear_db)
 
 MERAK_COST(linear_db, 1)
 

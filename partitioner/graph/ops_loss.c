@@ -15,12 +15,7 @@
 #include <string.h>
 
 #define XENT_MAX "logits=c:btv > max=f:bt"
-
-static enum merak_status xent_max_infer(struct merak_infer *inf,
-                                        struct merak_error *err)
-{
-    return merak_dims_infer("xent_max", XENT_MAX, inf, err);
-}
+MERAK_DIMS_INFER(xent_max, XENT_MAX)
 
 static void xent_max_signature(const struct merak_infer *inf,
                                struct merak_signature *sig)

@@ -93,17 +93,15 @@ static enum merak_status rmsnorm_grad(struct merak_grad *g,
     struct merak_value *rstd = merak_node_out(node, 1);
     struct merak_value *dx_in[] = {dy, x, gamma, rstd};
     struct merak_value *dw_in[] = {dy, x, rstd};
-    struct merak_value *dgamma;
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
     if (rc == MERAK_OK)
         rc = merak_grad_unary(g, node, 0, "rmsnorm_dx", merak_node_attrs(node),
                               4, dx_in, err);
-    if (rc != MERAK_OK || !merak_grad_wanted(g, gamma))
-        return rc;
-    rc = merak_grad_node(g, node, MERAK_PHASE_W, "rmsnorm_dw",
-                         merak_node_attrs(node), 3, dw_in, &dgamma, err);
-    return rc != MERAK_OK ? rc : merak_grad_add(g, gamma, dgamma, err);
+    if (rc == MERAK_OK)
+        rc = merak_grad_param(g, node, gamma, "rmsnorm_dw",
+                              merak_node_attrs(node), 3, dw_in, err);
+    return rc;
 }
 
 const struct merak_op merak_ops_norm[] = {
