@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* io/weights/safetensors.h - safetensors files, one or several of a folder
  *
- * The format is described in safetensors.c.
+ * The format is described in safetensors_header.c.
  */
 #ifndef MERAK_IO_WEIGHTS_SAFETENSORS_H
 #define MERAK_IO_WEIGHTS_SAFETENSORS_H
