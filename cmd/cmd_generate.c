@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_generate.c - `merak generate`: a checkpoint goes on with a text */
+/* cmd_generate.c - `merak generate`: a model goes on with a text */
 #include "config.h"
 
 #include "cmd/cmd.h"

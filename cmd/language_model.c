@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "io/ckpt/ckpt.h"
+#include "io/weights/run_model.h"
 #include "runtime/runtime.h"
 
 #include <jansson.h>
@@ -33,13 +34,14 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The folder that the model's files are in: --model if that is one, the
- * checkpoint's, or that of its run; "" if none has a config.json. */
+/* The folder that the model's files are in: --model if that is one; else
+ * --ckpt, or what its run keeps of its model; "" if none has a config.json. */
 static void find_folder(const struct merak_lm_options *opt,
                         char folder[PATH_MAX])
 {
-    static const char *const above[] = {"", "/.."};
-    size_t n = merak_ckpt_is_one(opt->ckpt) ? 2 : 1;
+    static const char *const near[] = {"", "/" MERAK_RUN_MODEL, "/..",
+                                       "/../" MERAK_RUN_MODEL};
+    size_t n = merak_ckpt_is_one(opt->ckpt) ? 4 : 2;
     char path[PATH_MAX + 16];
 
     folder[0] = '\0';
@@ -49,7 +51,7 @@ static void find_folder(const struct merak_lm_options *opt,
         return;
     }
     for (size_t i = 0; i < n && folder[0] == '\0'; i++) {
-        snprintf(folder, PATH_MAX, "%s%s", opt->ckpt, above[i]);
+        snprintf(folder, PATH_MAX, "%s%s", opt->ckpt, near[i]);
         snprintf(path, sizeof(path), "%s/config.json", folder);
         if (!is_there(path))
             folder[0] = '\0';
@@ -169,8 +171,8 @@ enum merak_status merak_lm_open(const struct merak_lm_options *opt,
     memset(lm, 0, sizeof(*lm));
     if (opt->ckpt == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "no checkpoint: give --ckpt DIR, a run or one "
-                          "checkpoint of it");
+                          "no weights: give --ckpt DIR, a Hugging Face "
+                          "folder, a run or one checkpoint of it");
     find_folder(opt, folder);
     rc = read_config(opt, folder, lm, err);
     if (rc == MERAK_OK)

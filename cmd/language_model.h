@@ -20,7 +20,9 @@ struct merak_lm_options {
 /* Rows of a table of options whose target has a merak_lm_options called lm. */
 #define MERAK_LM_ROWS(type)                                                  \
     {"ckpt", MERAK_OPTION_TEXT, offsetof(type, lm.ckpt),                     \
-     .about = "checkpoint, or a run: its newest (required)", .arg = "DIR"},  \
+     .about = "Hugging Face folder, checkpoint, or a run: its newest "       \
+                  "(required)",                                              \
+         .arg = "DIR"},                                                      \
         {"model", MERAK_OPTION_TEXT, offsetof(type, lm.model),               \
          .about = "Hugging Face folder, or its config.json (of --ckpt)",     \
          .arg = "DIR"},                                                      \

@@ -40,11 +40,11 @@ enum merak_status merak_decoder_create(const struct merak_decoder_options *opt,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_decoder_destroy(struct merak_decoder *d);
 /*
- * Weights of a checkpoint, or of the newest of a run's: of any degrees.
- * MERAK_ERR_MISMATCH if it is of another model.
+ * Weights of a Hugging Face folder, of a checkpoint, or of the newest of a
+ * run's: of any degrees.  MERAK_ERR_MISMATCH if they are of another model: by
+ * its description where it is a checkpoint, else by names and shapes.
  */
-enum merak_status merak_decoder_load(struct merak_decoder *d,
-                                     const char *ckpt_dir,
+enum merak_status merak_decoder_load(struct merak_decoder *d, const char *dir,
                                      struct merak_error *err) MERAK_CHECKED;
 
 size_t merak_decoder_vocab(const struct merak_decoder *d);

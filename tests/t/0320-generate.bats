@@ -41,6 +41,8 @@ generate()
 }
 
 @test "the model and the tokenizer may lie with the run" {
+    generate --ckpt alone | cmp - alone.txt # alone/model, as it was trained
+    generate --ckpt alone/step-00000020 | cmp - alone.txt
     cp config.json alone/
     cp "$BATS_TEST_DIRNAME/../vectors/tokenizer/tiny.json" alone/tokenizer.json
     generate --ckpt alone | cmp - alone.txt
@@ -115,8 +117,10 @@ JSON
         [[ $output == *"merak generate: "*"$text"* ]]
     }
     refused 66 "give --prompt TEXT or --prompt-file FILE" --ckpt run
-    refused 66 "no checkpoint: give --ckpt DIR" --prompt x
+    refused 66 "no weights: give --ckpt DIR" --prompt x
+    mv run/model kept
     refused 66 "no config.json in run: give --model DIR" --ckpt run --prompt x
+    mv kept run/model
     refused 66 "no tokenizer: give --tokenizer byte" --ckpt run \
         --model config.json --prompt x
     refused 66 "more than the model's 256 positions" --ckpt run --prompt x \

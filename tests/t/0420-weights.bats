@@ -46,6 +46,10 @@ loss_is()
         [ "$status" -eq 0 ]
         [[ $output == *"weights are those of $family"* ]]
         loss_is $family.jsonl 1 "$(cat "$vectors/$family.loss")"
+        # judged as it is, without an import
+        merak eval --ckpt $family --data sample --seq 32 --json >eval.json
+        jq -c '{loss}' eval.json | sed 's/:/: /' >eval.loss
+        loss_is eval.loss 1 "$(cat "$vectors/$family.loss")"
     done
     # bf16 is for operands: master weights are what was stored
     merak train --model qwen3 --init-from qwen3 "${options[@]}" --steps 1 \
@@ -97,6 +101,33 @@ loss_is()
     loss_is again.jsonl 1 "$(tail -1 tuned.jsonl | grep -o '"loss": [0-9.]*' | cut -c9-)"
 }
 
+@test "text comes of a folder as of what is imported from it" {
+    for family in gpt2 llama phi3 gemma2; do
+        folder $family
+        merak ckpt import $family --out run-$family
+        for dtype in fp32 bf16; do
+            merak generate --ckpt $family --ids --prompt "5 9 2" --tokens 12 \
+                --dtype $dtype >folder.txt
+            [ "$(wc -l <folder.txt)" -eq 12 ]
+            # config.json is the one that the run keeps
+            merak generate --ckpt run-$family --ids --prompt "5 9 2" \
+                --tokens 12 --dtype $dtype | cmp - folder.txt
+        done
+    done
+    merak generate --ckpt run-gpt2/step-00000000 --ids --prompt "5 9 2" \
+        --tokens 12 >step.txt
+    merak generate --ckpt gpt2 --ids --prompt "5 9 2" --tokens 12 |
+        cmp - step.txt
+    refused 67 "gemma2: " merak generate --ckpt gemma2 --model llama --ids \
+        --prompt 1
+    truncate -s -1 gpt2/model.safetensors
+    refused 67 "gpt2/model.safetensors: tensor" merak generate --ckpt gpt2 \
+        --ids --prompt 1
+    rm gpt2/model.safetensors
+    refused 67 "gpt2 holds neither model.safetensors" merak generate \
+        --ckpt gpt2 --ids --prompt 1
+}
+
 @test "an imported run is trained where it is, and stays" {
     folder gpt2
     merak ckpt import gpt2 --out run
@@ -130,7 +161,7 @@ refused()
     run --separate-stderr "${@:3}"
     echo "exit code $status: $output $stderr"
     [ "$status" -eq "$code" ]
-    [ "$(grep -c "error: \|^merak ckpt" <<<"$stderr")" -eq 1 ]
+    [ "$(grep -c "error: \|^merak \(ckpt\|generate\)" <<<"$stderr")" -eq 1 ]
     [[ $stderr == *"$what"* ]]
 }
 

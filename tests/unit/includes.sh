@@ -43,7 +43,7 @@ runtime/boot            base include/merak
 runtime/transport       base include/merak partitioner/layout runtime/boot
 runtime/doctor          base include/merak placement runtime runtime/boot runtime/transport
 runtime/engine          base io/trace kernels partitioner/program runtime/transport
-runtime/infer           base include/merak io/ckpt kernels partitioner/graph
+runtime/infer           base include/merak io/ckpt io/weights kernels partitioner/graph
 runtime/train           base include/merak io io/ckpt io/weights io/tokens io/trace kernels placement partitioner/plan partitioner/program partitioner/device partitioner/simulate partitioner/assembly partitioner/search runtime runtime/engine runtime/transport
 runtime/plan            base include/merak io kernels partitioner/graph partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly partitioner/search runtime runtime/train
 cmd                     base include/merak placement io io/ckpt io/weights io/tokenizer io/tokens io/trace kernels partitioner/device partitioner/program partitioner/refine partitioner/simulate partitioner/assembly runtime runtime/boot runtime/doctor runtime/engine runtime/infer runtime/plan runtime/train runtime/transport

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* decoder_memory.c - where the values of a decoder lie
+ *
+ * A value of positions is [1, T, ..]: what an op computes of positions
+ * [from, from + n) is contiguous.  Values that attention reads back to
+ * position 0 have memory for all T positions and are filled part by part;
+ * others have memory for one part, taken over by a later value as soon as
+ * their last reader has run.
+ */
+#include "config.h"
+
+#include "runtime/infer/decoder_impl.h"
+
+#include "base/error.h"
+#include "base/size.h"
+
+#include <stdlib.h>
+
+static void measure(struct merak_decoder *d)
+{
+    const struct merak_graph *g = d->graph;
+
+    for (int v = 0; v < g->n_values; v++) {
+        const struct merak_value *value = g->value[v];
+        size_t bytes =
+            merak_shape_count(&value->shape) * merak_dtype_bytes(value->dtype);
+
+        d->place[v].row = d->place[v].positions ? bytes / g->seq : bytes;
+        d->place[v].last = -1;
+    }
+    for (int n = 0; n < g->n_forward; n++) {
+        for (int i = 0; i < g->node[n]->n_in; i++)
+            d->place[g->node[n]->in[i]->id].last = n;
+    }
+    /* read by the caller */
+    d->place[d->logits->id].last = d->place[d->nll->id].last = g->n_nodes;
+}
+
+static enum merak_status allocate(struct merak_decoder_place *p, size_t rows,
+                                  struct merak_error *err)
+{
+    size_t bytes;
+
+    if (!merak_size_mul(p->row, rows, &bytes) ||
+        !merak_size_add(bytes, MERAK_DECODER_ALIGN, &bytes))
+        return merak_fail_nomem(err, p->row);
+    bytes = merak_size_align(bytes, MERAK_DECODER_ALIGN);
+    p->data = aligned_alloc(MERAK_DECODER_ALIGN, bytes);
+    if (p->data == NULL)
+        return merak_fail_nomem(err, bytes);
+    p->owned = true;
+    return MERAK_OK;
+}
+
+/* A value of the same size that no node from `node` on reads; its memory
+ * then is the new value's. */
+static bool take_over(struct merak_decoder *d, struct merak_decoder_place *p,
+                      int node)
+{
+    for (int v = 0; v < d->graph->n_values; v++) {
+        struct merak_decoder_place *old = &d->place[v];
+
+        if (!old->owned || old->kept || !old->positions || old->row != p->row ||
+            old->last >= node || old->last < 0)
+            continue;
+        p->data = old->data;
+        p->owned = true;
+        old->owned = false;
+        return true;
+    }
+    return false;
+}
+
+static enum merak_status place_output(struct merak_decoder *d, int node,
+                                      struct merak_decoder_place *p,
+                                      struct merak_error *err)
+{
+    if (p->last < 0)
+        p->last = node; /* nobody reads it: a statistic */
+    if (p->kept)
+        return allocate(p, d->graph->seq, err);
+    return take_over(d, p, node) ? MERAK_OK : allocate(p, d->part, err);
+}
+
+enum merak_status merak_decoder_place_values(struct merak_decoder *d,
+                                             struct merak_error *err)
+{
+    const struct merak_graph *g = d->graph;
+    enum merak_status rc = MERAK_OK;
+
+    measure(d);
+    for (int v = 0; v < g->n_values && rc == MERAK_OK; v++) {
+        if (g->value[v]->kind == MERAK_VALUE_PARAM)
+            rc = allocate(&d->place[v], 1, err);
+    }
+    for (int n = 0; n < g->n_forward && rc == MERAK_OK; n++) {
+        for (int o = 0; o < g->node[n]->n_out && rc == MERAK_OK; o++) {
+            if (d->wanted[MERAK_WISH_LOSS][n])
+                rc = place_output(d, n, &d->place[g->node[n]->out[o]->id], err);
+        }
+    }
+    if (rc == MERAK_OK && d->logits->dtype != MERAK_F32) {
+        size_t n = merak_decoder_vocab(d);
+
+        d->wide = malloc(n * sizeof(*d->wide));
+        if (d->wide == NULL)
+            rc = merak_fail_nomem(err, n * sizeof(*d->wide));
+    }
+    return rc;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* decoder_nodes.c - which nodes of a model's graph a wish takes */
+#include "config.h"
+
+#include "runtime/infer/decoder_impl.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static bool has_positions(const struct merak_graph *g,
+                          const struct merak_value *v)
+{
+    return (v->kind == MERAK_VALUE_ACTIVATION ||
+            v->kind == MERAK_VALUE_INPUT) &&
+           v->shape.ndim >= 2 && v->shape.dim[0] == 1 &&
+           v->shape.dim[1] == g->seq;
+}
+
+/* Mark what value v depends on, itself computed by node `at` or before. */
+static void mark(const struct merak_graph *g, const struct merak_value *v,
+                 bool *node)
+{
+    if (v->producer < 0 || node[v->producer])
+        return;
+    node[v->producer] = true;
+    for (int n = v->producer; n >= 0; n--) {
+        for (int i = 0; node[n] && i < g->node[n]->n_in; i++) {
+            if (g->node[n]->in[i]->producer >= 0)
+                node[g->node[n]->in[i]->producer] = true;
+        }
+    }
+}
+
+static const struct merak_node *find_node(const struct merak_graph *g,
+                                          const char *op)
+{
+    for (int n = 0; n < g->n_forward; n++) {
+        if (strcmp(g->node[n]->op->name, op) == 0)
+            return g->node[n];
+    }
+    return NULL;
+}
+
+/* Does positions' mixing in a node go beyond what a cache gives? */
+static bool mixes_positions(const struct merak_graph *g,
+                            const struct merak_node *node)
+{
+    struct merak_signature sig = {0};
+    struct merak_infer inf;
+
+    if (merak_node_reads_back(node, 0) || merak_node_reads_back(node, 1))
+        return false;
+    merak_node_infer(node, &inf);
+    node->op->signature(&inf, &sig);
+    for (int o = 0; o < node->n_in + node->n_out; o++) {
+        const struct merak_value *v =
+            o < node->n_in ? node->in[o] : node->out[o - node->n_in];
+
+        if (has_positions(g, v) &&
+            sig.index[sig.operand_dim[o][1]].kind == MERAK_INDEX_WHOLE)
+            return true;
+        if (o >= node->n_in && !has_positions(g, v))
+            return true;
+    }
+    return false;
+}
+
+static enum merak_status find_kernels(struct merak_decoder *d,
+                                      struct merak_error *err)
+{
+    const struct merak_graph *g = d->graph;
+
+    for (int n = 0; n < g->n_forward; n++) {
+        enum merak_status rc;
+
+        if (!d->wanted[MERAK_WISH_LOSS][n])
+            continue;
+        if (mixes_positions(g, g->node[n]))
+            return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                              "op %s computes a position from others: no "
+                              "token can be computed after another",
+                              g->node[n]->name);
+        rc = merak_kernel_find(d->backend, g->node[n]->op->name, &d->kernel[n],
+                               err);
+        if (rc != MERAK_OK)
+            return rc;
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_decoder_find_nodes(struct merak_decoder *d,
+                                           struct merak_error *err)
+{
+    const struct merak_graph *g = d->graph;
+    const struct merak_node *max = find_node(g, "xent_max");
+    const struct merak_node *loss = find_node(g, "xent_loss");
+
+    for (int v = 0; v < g->n_values; v++)
+        d->place[v].positions = has_positions(g, g->value[v]);
+    if (g->passes > 1)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "the model runs %d passes: no token can be computed "
+                          "after another",
+                          g->passes);
+    if (max == NULL || loss == NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "the model has no cross-entropy loss, so nothing "
+                          "tells which of its values are logits");
+    d->logits = max->in[0];
+    d->nll = loss->out[0];
+    mark(g, d->logits, d->wanted[MERAK_WISH_LOGITS]);
+    mark(g, d->nll, d->wanted[MERAK_WISH_LOSS]);
+    for (int n = 0; n < g->n_forward; n++) {
+        for (int i = 0; i < g->node[n]->n_in; i++) {
+            const struct merak_value *in = g->node[n]->in[i];
+
+            if (!d->wanted[MERAK_WISH_LOSS][n] ||
+                !merak_node_reads_back(g->node[n], i))
+                continue;
+            d->place[in->id].kept = true;
+            mark(g, in, d->wanted[MERAK_WISH_CACHE]);
+        }
+    }
+    return find_kernels(d, err);
+}
