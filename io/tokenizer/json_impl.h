@@ -13,6 +13,8 @@ struct merak_json_loader {
     json_t *root;
     const char *path;
     struct merak_vocab *vocab;
+    json_t *tokens;  /* the model's: token -> id, or a list with scores */
+    bool unigram;    /* the latter */
     bool byte_level; /* tokens are written in the byte-level alphabet */
     int16_t byte_of[MERAK_ALPHABET_END]; /* -1: not in the alphabet */
     struct merak_error *err;
@@ -27,8 +29,19 @@ enum merak_status merak_json_malformed(struct merak_json_loader *ld,
 bool merak_json_is_unset(const json_t *value);
 bool merak_json_is_text(const json_t *value, const char *text);
 
-/* Normalizer, pre-tokenizer, post-processor and decoder: vocab->rules and
- * byte_level. */
+/* json_tokens.c: vocab->token, index and added. */
+enum merak_status merak_json_tokens(struct merak_json_loader *ld) MERAK_CHECKED;
+/* The id of one of the model's tokens as the file writes it, or -1. */
+int32_t merak_json_token_id(const struct merak_json_loader *ld,
+                            const char *text);
+/* json_merges.c: vocab->bpe. */
+enum merak_status merak_json_merges(struct merak_json_loader *ld,
+                                    json_t *model) MERAK_CHECKED;
+/* json_unigram.c: vocab->unigram. */
+enum merak_status merak_json_unigram(struct merak_json_loader *ld,
+                                     json_t *model) MERAK_CHECKED;
+/* json_rules.c: normalizer, pre-tokenizer, post-processor and decoder:
+ * vocab->rules and byte_level. */
 enum merak_status merak_json_rules(struct merak_json_loader *ld) MERAK_CHECKED;
 
 #endif

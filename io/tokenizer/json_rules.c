@@ -118,36 +118,127 @@ static enum merak_status add_step(struct merak_json_loader *ld,
     return MERAK_OK;
 }
 
+/* A String, or the Regex of two blanks and more. */
+static enum merak_status replacement(struct merak_json_loader *ld,
+                                     const json_t *part)
+{
+    const char *to = json_string_value(json_object_get(part, "content"));
+    const char *from = pattern_of(part, "String");
+    const char *regex = pattern_of(part, "Regex");
+
+    if (to != NULL && from != NULL && from[0] != '\0')
+        return add_step(ld, MERAK_NORMAL_REPLACE, from, to);
+    if (to != NULL && regex != NULL && strcmp(regex, " {2,}") == 0)
+        return add_step(ld, MERAK_NORMAL_BLANKS, NULL, to);
+    return merak_json_unsupported(ld, "normalizer.Replace", part,
+                                  "a String pattern or the Regex \" {2,}\", "
+                                  "and its content");
+}
+
+static enum merak_status strip(struct merak_json_loader *ld, const json_t *part)
+{
+    struct merak_rules *rules = &ld->vocab->rules;
+    const json_t *left = json_object_get(part, "strip_left");
+    const json_t *right = json_object_get(part, "strip_right");
+    enum merak_status rc;
+
+    if (!json_is_boolean(left) || !json_is_boolean(right))
+        return merak_json_malformed(ld, "normalizer Strip does not tell which "
+                                        "ends");
+    rc = add_step(ld, MERAK_NORMAL_STRIP, NULL, NULL);
+    if (rc != MERAK_OK)
+        return rc;
+    rules->step[rules->n_steps - 1].left = json_is_true(left);
+    rules->step[rules->n_steps - 1].right = json_is_true(right);
+    return MERAK_OK;
+}
+
+/* Value of a base64 digit; -1 if it is none. */
+static int base64_digit(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                 "abcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c == '\0' ? NULL : strchr(digits, c);
+
+    return at == NULL ? -1 : (int)(at - digits);
+}
+
+/* Decode into `to`, which has room; false if the text is no base64. */
+static bool decode_base64(const char *text, size_t n, unsigned char *to,
+                          size_t *bytes_p)
+{
+    size_t bytes = 0, pad = 0;
+    uint32_t bits = 0;
+
+    while (pad < 2 && n > 0 && text[n - 1] == '=') {
+        n--;
+        pad++;
+    }
+    if ((n + pad) % 4 != 0)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        int digit = base64_digit(text[i]);
+
+        if (digit < 0)
+            return false;
+        bits = bits << 6 | (uint32_t)digit;
+        /* six bits a digit: a byte is whole but behind every fourth */
+        if (i % 4 != 0)
+            to[bytes++] = (unsigned char)(bits >> (6 - 2 * (i % 4)));
+    }
+    *bytes_p = bytes;
+    return true;
+}
+
+static enum merak_status charsmap(struct merak_json_loader *ld,
+                                  const json_t *part)
+{
+    struct merak_spm_normal *normal = &ld->vocab->rules.spm;
+    const json_t *text = json_object_get(part, "precompiled_charsmap");
+    size_t n = json_string_length(text);
+
+    if (normal->map != NULL)
+        return merak_json_malformed(ld, "two normalizers are Precompiled");
+    normal->map = malloc(n + 1);
+    if (normal->map == NULL)
+        return merak_fail_nomem(ld->err, n);
+    if (!json_is_string(text) ||
+        !decode_base64(json_string_value(text), n, normal->map,
+                       &normal->map_bytes) ||
+        !merak_spm_map_is_sound(normal->map, normal->map_bytes))
+        return merak_json_malformed(ld, "normalizer Precompiled has no sound "
+                                        "precompiled_charsmap");
+    return add_step(ld, MERAK_NORMAL_MAP, NULL, NULL);
+}
+
 static enum merak_status normalizer_part(struct merak_json_loader *ld,
                                          const json_t *part, const char *type)
 {
-    const char *text;
-
     if (strcmp(type, "NFC") == 0)
         return add_step(ld, MERAK_NORMAL_NFC, NULL, NULL);
     if (strcmp(type, "Prepend") == 0) {
-        text = json_string_value(json_object_get(part, "prepend"));
+        const char *text = json_string_value(json_object_get(part, "prepend"));
+
         return text == NULL
                    ? merak_json_malformed(ld, "normalizer Prepend has no text")
                    : add_step(ld, MERAK_NORMAL_PREPEND, NULL, text);
     }
-    if (strcmp(type, "Replace") == 0) {
-        const char *from = pattern_of(part, "String");
-
-        text = json_string_value(json_object_get(part, "content"));
-        if (from == NULL || from[0] == '\0' || text == NULL)
-            return merak_json_unsupported(ld, "normalizer.Replace", part,
-                                          "a String pattern and its content");
-        return add_step(ld, MERAK_NORMAL_REPLACE, from, text);
-    }
+    if (strcmp(type, "Replace") == 0)
+        return replacement(ld, part);
+    if (strcmp(type, "Strip") == 0)
+        return strip(ld, part);
+    if (strcmp(type, "Precompiled") == 0)
+        return charsmap(ld, part);
     return unknown_part(ld, "normalizer", part,
-                        "null, NFC, Prepend, Replace or a Sequence of them");
+                        "null, NFC, Prepend, Replace, Strip, Precompiled or a "
+                        "Sequence of them");
 }
 
 /* --- pre-tokenizer ------------------------------------------------------- */
 
 static const char order_text[] =
-    "ByteLevel, Metaspace, or Digits and one Split before a ByteLevel";
+    "ByteLevel, Metaspace behind a WhitespaceSplit or not, or Digits and one "
+    "Split before a ByteLevel";
 
 static enum merak_status byte_level(struct merak_json_loader *ld,
                                     const json_t *part)
@@ -271,6 +362,19 @@ static enum merak_status metaspace(struct merak_json_loader *ld,
     return metaspace_prefix(ld, part, &rules->prefix);
 }
 
+static enum merak_status words(struct merak_json_loader *ld)
+{
+    struct merak_rules *rules = &ld->vocab->rules;
+
+    if (ld->byte_level || rules->marks || rules->split != MERAK_SPLIT_NONE ||
+        rules->digits != MERAK_DIGITS_NONE)
+        return merak_json_unsupported(
+            ld, "pre_tokenizer", json_object_get(ld->root, "pre_tokenizer"),
+            order_text);
+    rules->words = true;
+    return MERAK_OK;
+}
+
 static enum merak_status pre_tokenizer_part(struct merak_json_loader *ld,
                                             const json_t *part,
                                             const char *type)
@@ -283,6 +387,8 @@ static enum merak_status pre_tokenizer_part(struct merak_json_loader *ld,
         return digits(ld, part);
     if (strcmp(type, "Metaspace") == 0)
         return metaspace(ld, part);
+    if (strcmp(type, "WhitespaceSplit") == 0)
+        return words(ld);
     return unknown_part(ld, "pre_tokenizer", part, order_text);
 }
 

@@ -5,6 +5,7 @@
 #include "io/tokenizer/rules.h"
 
 #include "io/tokenizer/nfc.h"
+#include "io/tokenizer/unicode.h"
 
 void merak_rules_fini(struct merak_rules *rules)
 {
@@ -40,6 +41,60 @@ static enum merak_status replace(const unsigned char *text, size_t n,
                           : rc;
 }
 
+static enum merak_status replace_blanks(const unsigned char *text, size_t n,
+                                        const char *to,
+                                        struct merak_buffer *out,
+                                        struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t i = 0, run; i < n && rc == MERAK_OK; i += run) {
+        for (run = 0; i + run < n && text[i + run] == ' ';)
+            run++;
+        if (run >= 2) {
+            rc = merak_buffer_add(out, to, strlen(to), err);
+            continue;
+        }
+        run = 1;
+        rc = merak_buffer_add(out, text + i, run, err);
+    }
+    return rc;
+}
+
+/* Bytes of white space that the text begins with. */
+static size_t blanks_before(const unsigned char *text, size_t n)
+{
+    size_t at = 0, bytes;
+
+    while (at < n &&
+           merak_char_at(text + at, n - at, &bytes) == MERAK_CHAR_SPACE)
+        at += bytes;
+    return at;
+}
+
+size_t merak_rules_word(const unsigned char *text, size_t n, size_t *from_p)
+{
+    size_t from = blanks_before(text, n), end = from, bytes;
+
+    while (end < n &&
+           merak_char_at(text + end, n - end, &bytes) != MERAK_CHAR_SPACE)
+        end += bytes;
+    *from_p = from;
+    return end - from;
+}
+
+/* Where the last word ends. */
+static size_t end_of_words(const unsigned char *text, size_t n)
+{
+    size_t end = 0;
+
+    for (size_t at = 0, from, word; at < n; at += from + word) {
+        word = merak_rules_word(text + at, n - at, &from);
+        end = word > 0 ? at + from + word : end;
+    }
+    return end;
+}
+
 static enum merak_status do_step(const struct merak_rules *rules,
                                  const struct merak_normal_step *step,
                                  const unsigned char *text, size_t n,
@@ -47,6 +102,7 @@ static enum merak_status do_step(const struct merak_rules *rules,
                                  struct merak_error *err)
 {
     enum merak_status rc = MERAK_OK;
+    size_t from;
 
     switch (step->kind) {
     case MERAK_NORMAL_PREPEND:
@@ -55,8 +111,17 @@ static enum merak_status do_step(const struct merak_rules *rules,
         return rc == MERAK_OK ? merak_buffer_add(out, text, n, err) : rc;
     case MERAK_NORMAL_REPLACE:
         return replace(text, n, step->from, step->to, out, err);
+    case MERAK_NORMAL_BLANKS:
+        return replace_blanks(text, n, step->to, out, err);
+    case MERAK_NORMAL_STRIP:
+        if (step->right)
+            n = end_of_words(text, n);
+        from = step->left ? blanks_before(text, n) : 0;
+        return merak_buffer_add(out, text + from, n - from, err);
     case MERAK_NORMAL_SPM:
         return merak_spm_normalize(&rules->spm, text, n, out, err);
+    case MERAK_NORMAL_MAP:
+        return merak_spm_replace(&rules->spm, text, n, out, err);
     case MERAK_NORMAL_NFC:
         break;
     }

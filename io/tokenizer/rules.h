@@ -25,12 +25,16 @@
 enum merak_step_kind {
     MERAK_NORMAL_PREPEND, /* `to` in front of what is not empty */
     MERAK_NORMAL_REPLACE, /* each `from` by `to` */
+    MERAK_NORMAL_BLANKS,  /* each two blanks and more by `to` */
+    MERAK_NORMAL_STRIP,   /* white space at the ends left out */
     MERAK_NORMAL_NFC,
     MERAK_NORMAL_SPM, /* as `spm` has it */
+    MERAK_NORMAL_MAP, /* its map alone, as Hugging Face's library does it */
 };
 struct merak_normal_step {
     enum merak_step_kind kind;
-    char *from, *to; /* NULL where not used */
+    char *from, *to;  /* NULL where not used */
+    bool left, right; /* which ends */
 };
 
 /* When a blank is put in front of a part. */
@@ -47,6 +51,7 @@ struct merak_rules {
     struct merak_normal_step step[MERAK_MAX_STEPS];
     int n_steps;
     struct merak_spm_normal spm;
+    bool words; /* a part is cut at white space, which is left out, first */
     enum merak_prefix prefix;
     bool marks;     /* blanks are MERAK_MARK from here on */
     bool cut_marks; /* and each begins a piece */
@@ -72,6 +77,8 @@ enum merak_status merak_rules_prepare(const struct merak_rules *rules,
                                       const unsigned char *text, size_t n,
                                       bool first, struct merak_buffer *out,
                                       struct merak_error *err) MERAK_CHECKED;
+/* The next word of text: *from_p and its length; 0: no more. */
+size_t merak_rules_word(const unsigned char *text, size_t n, size_t *from_p);
 typedef enum merak_status (*merak_piece_fn)(void *arg,
                                             const unsigned char *piece,
                                             size_t n, struct merak_error *err);

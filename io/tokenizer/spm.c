@@ -444,27 +444,29 @@ static enum merak_status create_bpe(struct spm *m)
 
 static enum merak_status create_unigram(struct spm *m)
 {
-    float *score = calloc(m->n, sizeof(*score)), least = 0;
+    double *score = calloc(m->n, sizeof(*score));
     struct merak_unigram_options opt = {.index = m->vocab->index,
                                         .score = score,
                                         .vocab = m->n,
+                                        .single = true,
                                         .unknown = (int32_t)m->unknown};
     enum merak_status rc;
     bool first = true;
+    float least = 0;
 
     if (score == NULL)
         return merak_fail_nomem(m->err, m->n * sizeof(*score));
     for (size_t i = 0; i < m->n; i++) {
         const struct piece *p = &m->piece[i];
 
-        score[i] = p->score;
+        score[i] = (double)p->score;
         if (p->type != PIECE_NORMAL)
             continue;
         least = first || p->score < least ? p->score : least;
         first = false;
         opt.longest = p->n > opt.longest ? p->n : opt.longest;
     }
-    opt.unknown_score = least - UNKNOWN_PENALTY;
+    opt.unknown_score = (double)(least - UNKNOWN_PENALTY);
     rc = find_bytes(m, opt.byte_id);
     if (rc == MERAK_OK)
         rc = merak_unigram_create(&opt, &m->vocab->unigram, m->err);

@@ -13,6 +13,7 @@
 
 #include "io/tokenizer/spm_normal.h"
 
+#include "io/tokenizer/grapheme.h"
 #include "io/tokenizer/rules.h"
 #include "io/tokenizer/unicode.h"
 
@@ -58,9 +59,10 @@ static size_t offset_of(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & (1u << 9)) >> 6);
 }
 
-/* Bytes of text that are replaced, by *by_p; 0: none. */
+/* Bytes of text that are replaced, by *by_p: the shortest text in the trie or
+ * the longest; 0: none. */
 static size_t find(const struct map *map, const unsigned char *text, size_t n,
-                   const char **by_p)
+                   bool shortest, const char **by_p)
 {
     uint32_t unit = unit_at(map, 0);
     size_t place = offset_of(unit), found = 0;
@@ -78,6 +80,8 @@ static size_t find(const struct map *map, const unsigned char *text, size_t n,
                 break;
             *by_p = (const char *)map->text + at;
             found = i + 1;
+            if (shortest)
+                break;
         }
     }
     return found;
@@ -97,7 +101,7 @@ static struct prefix next_prefix(const struct merak_spm_normal *normal,
     uint32_t cp;
 
     if (normal->map != NULL)
-        p.bytes = find(map, text, n, &p.by);
+        p.bytes = find(map, text, n, false, &p.by);
     if (p.bytes > 0) {
         p.n = strlen(p.by);
         return p;
@@ -172,5 +176,49 @@ enum merak_status merak_spm_normalize(const struct merak_spm_normal *normal,
     }
     if (rc == MERAK_OK && normal->remove_extra)
         drop_blanks_behind(normal, from, out);
+    return rc;
+}
+
+/* --- Hugging Face's way -------------------------------------------------- */
+
+#define MOST_AT_ONCE 5 /* bytes of a character that is replaced whole */
+
+static enum merak_status put_replaced(const struct map *map,
+                                      const unsigned char *text, size_t n,
+                                      bool whole, struct merak_buffer *out,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    const char *by;
+
+    if (whole && find(map, text, n, true, &by) > 0)
+        return merak_buffer_add(out, by, strlen(by), err);
+    for (size_t at = 0, bytes; at < n && rc == MERAK_OK; at += bytes) {
+        uint32_t cp;
+
+        bytes = merak_utf8_decode(text + at, n - at, &cp);
+        bytes = bytes > 0 ? bytes : 1;
+        rc = find(map, text + at, bytes, true, &by) > 0
+                 ? merak_buffer_add(out, by, strlen(by), err)
+                 : merak_buffer_add(out, text + at, bytes, err);
+    }
+    return rc;
+}
+
+enum merak_status merak_spm_replace(const struct merak_spm_normal *normal,
+                                    const unsigned char *text, size_t n,
+                                    struct merak_buffer *out,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    struct map map = {.unit = NULL};
+
+    if (!open_map(normal->map, normal->map_bytes, &map))
+        return merak_buffer_add(out, text, n, err);
+    for (size_t at = 0, bytes; at < n && rc == MERAK_OK; at += bytes) {
+        bytes = merak_grapheme(text + at, n - at);
+        rc = put_replaced(&map, text + at, bytes, bytes <= MOST_AT_ONCE, out,
+                          err);
+    }
     return rc;
 }

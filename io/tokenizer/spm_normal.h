@@ -20,5 +20,15 @@ enum merak_status merak_spm_normalize(const struct merak_spm_normal *normal,
                                       const unsigned char *text, size_t n,
                                       struct merak_buffer *out,
                                       struct merak_error *err) MERAK_CHECKED;
+/*
+ * The same map as Hugging Face's library follows it, and no rule beside: a
+ * character as a reader sees it, of less than six bytes, is replaced whole by
+ * what the shortest text that it begins with becomes; else code point by code
+ * point.
+ */
+enum merak_status merak_spm_replace(const struct merak_spm_normal *normal,
+                                    const unsigned char *text, size_t n,
+                                    struct merak_buffer *out,
+                                    struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -235,9 +235,8 @@ static enum merak_status encode_piece(void *arg, const unsigned char *piece,
     return rc == MERAK_OK ? emit(e, ids, n_ids) : rc;
 }
 
-/* What is between added tokens of both kinds. */
 static enum merak_status
-encode_text(struct encoding *e, const unsigned char *text, size_t n, bool first)
+encode_part(struct encoding *e, const unsigned char *text, size_t n, bool first)
 {
     const struct merak_rules *rules = &e->tok->vocab.rules;
     struct merak_buffer *room = &e->tok->prepared;
@@ -250,6 +249,24 @@ encode_text(struct encoding *e, const unsigned char *text, size_t n, bool first)
     return rc == MERAK_OK ? merak_rules_cut(rules, room->text, room->n,
                                             encode_piece, e, e->err)
                           : rc;
+}
+
+/* What is between added tokens of both kinds. */
+static enum merak_status
+encode_text(struct encoding *e, const unsigned char *text, size_t n, bool first)
+{
+    enum merak_status rc = MERAK_OK;
+    size_t from, word;
+
+    if (!e->tok->vocab.rules.words)
+        return encode_part(e, text, n, first);
+    for (size_t at = 0; at < n && rc == MERAK_OK; at += from + word) {
+        word = merak_rules_word(text + at, n - at, &from);
+        if (word > 0)
+            rc =
+                encode_part(e, text + at + from, word, first && at + from == 0);
+    }
+    return rc;
 }
 
 static enum merak_status take_normalized(void *arg,

@@ -13,14 +13,14 @@
 
 /* The best cut of what ends at a byte. */
 struct best {
-    float score;
+    double score;
     int32_t id;    /* its last piece; -1: nothing ends here */
     uint32_t size; /* bytes of it */
 };
 
 struct merak_unigram {
     struct merak_unigram_options opt;
-    float *score;
+    double *score;
     struct best *best; /* [room + 1] */
     int32_t *id;       /* [room + 1] */
     size_t room;
@@ -36,7 +36,7 @@ enum merak_status merak_unigram_create(const struct merak_unigram_options *opt,
         u->score = malloc((opt->vocab + 1) * sizeof(*u->score));
     if (u == NULL || u->score == NULL) {
         merak_unigram_destroy(u);
-        return merak_fail_nomem(err, opt->vocab * sizeof(float));
+        return merak_fail_nomem(err, opt->vocab * sizeof(double));
     }
     u->opt = *opt;
     memcpy(u->score, opt->score, opt->vocab * sizeof(*u->score));
@@ -76,23 +76,25 @@ static enum merak_status make_room(struct merak_unigram *u, size_t n,
     return MERAK_OK;
 }
 
-/* A cut that ends at `end` in a piece of this size; of equal ones the first
- * that was offered stays. */
-static void offer(struct merak_unigram *u, size_t end, float score, int32_t id,
+/* A cut that goes on at `at` with a piece of this size; of equal ones the
+ * first that was offered stays. */
+static void offer(struct merak_unigram *u, size_t at, double score, int32_t id,
                   size_t size)
 {
-    struct best *b = &u->best[end];
+    struct best *b = &u->best[at + size];
+    double sum = u->best[at].score + score;
 
-    if (b->id >= 0 && score <= b->score)
+    if (u->opt.single)
+        sum = (double)(float)sum; /* as if the sum had been one of floats */
+    if (b->id >= 0 && sum <= b->score)
         return;
-    *b = (struct best){score, id, (uint32_t)size};
+    *b = (struct best){sum, id, (uint32_t)size};
 }
 
 static void reach(struct merak_unigram *u, const unsigned char *text, size_t n,
                   size_t at, size_t bytes)
 {
     size_t most = n - at < u->opt.longest ? n - at : u->opt.longest;
-    float so_far = u->best[at].score;
     bool single = false;
 
     for (size_t size = bytes; size <= most; size++) {
@@ -103,12 +105,11 @@ static void reach(struct merak_unigram *u, const unsigned char *text, size_t n,
         id = merak_token_index_find(u->opt.index, text + at, size);
         if (id < 0)
             continue;
-        offer(u, at + size, so_far + u->score[id], id, size);
+        offer(u, at, u->score[id], id, size);
         single = single || size == bytes;
     }
     if (!single)
-        offer(u, at + bytes, so_far + u->opt.unknown_score, u->opt.unknown,
-              bytes);
+        offer(u, at, u->opt.unknown_score, u->opt.unknown, bytes);
 }
 
 static size_t char_bytes(const unsigned char *text, size_t n)
@@ -119,25 +120,48 @@ static size_t char_bytes(const unsigned char *text, size_t n)
     return bytes > 0 ? bytes : 1;
 }
 
+static bool have_tokens(const struct merak_unigram *u,
+                        const unsigned char *text, size_t n)
+{
+    size_t i = 0;
+
+    while (i < n && u->opt.byte_id[text[i]] >= 0)
+        i++;
+    return i == n;
+}
+
+/* Ids of unknown characters side by side, before u->id[to]. */
+static size_t put_unknown(struct merak_unigram *u, const unsigned char *text,
+                          size_t n, size_t to)
+{
+    int32_t id = -1;
+
+    if (u->opt.runs_are_pieces)
+        id = merak_token_index_find(u->opt.index, text, n);
+    if (id < 0 && have_tokens(u, text, n)) {
+        while (n > 0)
+            u->id[--to] = u->opt.byte_id[text[--n]];
+        return to;
+    }
+    u->id[--to] = id < 0 ? u->opt.unknown : id;
+    return to;
+}
+
 /* Ids of the best cut, from the last one back, at the end of u->id. */
 static size_t collect(struct merak_unigram *u, const unsigned char *text,
                       size_t n)
 {
-    bool has_bytes = u->opt.byte_id[0] >= 0, after_unknown = false;
-    size_t to = u->room + 1;
+    size_t to = u->room + 1, end = n;
 
-    while (n > 0) {
-        const struct best *b = &u->best[n];
-        bool unknown = b->id == u->opt.unknown;
-
-        for (size_t i = b->size; unknown && has_bytes && i-- > 0;)
-            u->id[--to] = u->opt.byte_id[text[n - b->size + i]];
-        if (!unknown || (!has_bytes && !after_unknown))
-            u->id[--to] = b->id;
-        after_unknown = unknown;
-        n -= b->size;
+    for (; n > 0; n -= u->best[n].size) {
+        if (u->best[n].id == u->opt.unknown)
+            continue;
+        if (n < end)
+            to = put_unknown(u, text + n, end - n, to);
+        u->id[--to] = u->best[n].id;
+        end = n - u->best[n].size;
     }
-    return to;
+    return end > 0 ? put_unknown(u, text, end, to) : to;
 }
 
 enum merak_status merak_unigram_encode(struct merak_unigram *u,

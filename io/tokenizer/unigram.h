@@ -7,6 +7,7 @@
 #ifndef MERAK_IO_TOKENIZER_UNIGRAM_H
 #define MERAK_IO_TOKENIZER_UNIGRAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,12 +18,15 @@ struct merak_unigram;
 
 struct merak_unigram_options {
     const struct merak_token_index *index; /* borrowed; of all pieces */
-    const float *score;                    /* by id, copied */
+    const double *score;                   /* by id, copied */
     size_t vocab;
     size_t longest;       /* bytes of a piece, at most */
-    float unknown_score;  /* of a character that no piece has */
+    double unknown_score; /* of a character that no piece has */
     int32_t unknown;      /* its id; side by side they are one */
-    int32_t byte_id[256]; /* -1: bytes have no tokens */
+    int32_t byte_id[256]; /* -1: no token; unknown ones are bytes if all of
+                             theirs have one */
+    bool single;          /* sums are rounded to single precision */
+    bool runs_are_pieces; /* unknown ones side by side may be a piece */
 };
 
 enum merak_status merak_unigram_create(const struct merak_unigram_options *opt,

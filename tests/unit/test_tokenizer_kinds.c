@@ -26,10 +26,11 @@ struct kind {
     bool gives_back; /* decoding gives every text back */
 };
 static struct kind kinds[] = {
-    {"llama3", true},       {"qwen2", false},     {"smollm", true},
-    {"prefix", false},      {"llama2", false},    {"mistral", false},
-    {"metaspace", false},   {"gemma", false},     {"spm_bpe", false},
-    {"spm_unigram", false}, {"spm_bytes", false}, {"unknown", false},
+    {"llama3", true},       {"qwen2", false},         {"smollm", true},
+    {"prefix", false},      {"llama2", false},        {"mistral", false},
+    {"metaspace", false},   {"gemma", false},         {"spm_bpe", false},
+    {"spm_unigram", false}, {"spm_bytes", false},     {"unknown", false},
+    {"unigram", false},     {"unigram_bytes", false},
 };
 #define N_KINDS (sizeof(kinds) / sizeof(*kinds))
 
@@ -241,6 +242,28 @@ static const struct {
      "neither ByteLevel nor byte_fallback nor unk_token"},
     {"llama2", "\"type\":\"ByteFallback\"", "\"type\":\"WordPiece\"",
      MERAK_ERR_UNSUPPORTED, "decoder is \"WordPiece\", supported: null, "},
+    {"unigram", "\"unk_id\":2", "\"unk_id\":null", MERAK_ERR_UNSUPPORTED,
+     "model.unk_id is null, supported: the id of a token of the vocabulary"},
+    {"unigram", "\"unk_id\":2", "\"unk_id\":100000", MERAK_ERR_UNSUPPORTED,
+     "model.unk_id is 100000, supported: the id"},
+    {"unigram", "[\"<pad>\",", "[\"<pad>\",0,", MERAK_ERR_FORMAT,
+     "entry 0 of the vocabulary is no token with a score"},
+    {"unigram", "[\"<pad>\",", "[1,", MERAK_ERR_FORMAT,
+     "entry 0 of the vocabulary is no token with a score"},
+    {"unigram", "\"type\":\"Unigram\"", "\"type\":\"WordPiece\"",
+     MERAK_ERR_UNSUPPORTED,
+     "model.type is \"WordPiece\", supported: \"BPE\" or \"Unigram\""},
+    {"unigram", "\"type\":\"Strip\"", "\"type\":\"Lowercase\"",
+     MERAK_ERR_UNSUPPORTED, "normalizer is \"Lowercase\", supported: null, "},
+    {"unigram", "_charsmap\":\"", "_charsmap\":\"/", MERAK_ERR_FORMAT,
+     "normalizer Precompiled has no sound precompiled_charsmap"},
+    {"unigram", "_charsmap\":\"", "_charsmap\":\"////", MERAK_ERR_FORMAT,
+     "normalizer Precompiled has no sound precompiled_charsmap"},
+    {"unigram", "\" {2,}\"", "\" {3,}\"", MERAK_ERR_UNSUPPORTED,
+     "normalizer.Replace is {"},
+    {"unigram_bytes", "\"type\":\"Metaspace\",",
+     "\"type\":\"ByteLevel\",\"add_prefix_space\":false,",
+     MERAK_ERR_UNSUPPORTED, "pre_tokenizer is {\"type\":\"ByteLevel\","},
     {"mistral", "\"prepend_scheme\":\"first\"", "\"prepend_scheme\":\"last\"",
      MERAK_ERR_UNSUPPORTED, "Metaspace.prepend_scheme is \"last\""},
 };

@@ -3,14 +3,16 @@
 """Write kind_NAME.json and kind_NAME.txt of every kind of tokenizer.json.
 
     pip install tokenizers==0.23.3
-    python3 make_kinds.py [FOLDER COUNT]
+    python3 make_kinds.py [FOLDER COUNT] [NAME...]
 
 Each is what Hugging Face's tokenizers package trains on licence texts with the
 normalizer, the pre-tokenizer, the template and the decoder that the family's
 published file has.  kind_NAME.txt has one case a line, as vectors.txt of
 make_tokenizer.py: the text as hex, a tab, the ids, and a second tab and ids
 where the template adds some.  With a folder and a count, that many random
-texts more are written there, for a longer comparison.
+texts more, of a kilobyte each, are written there, for a longer comparison;
+with names these kinds alone.  What is trained for Unigram is not the same
+twice: its .json and its .txt are of one run.
 """
 import json
 import pathlib
@@ -173,8 +175,86 @@ def unknown():
     return tok
 
 
+def unigram_trained(tok, size, special, **model):
+    tok.train_from_iterator(plain.texts + FOREIGN, trainers.UnigramTrainer(
+        vocab_size=size, show_progress=False, unk_token="<unk>",
+        special_tokens=list(special)))
+    data = json.loads(tok.to_str())
+    data["model"].update(model)
+    return data
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        byte, at = data[at], at + 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
+
+
+def field(data, number):
+    """A protocol buffer's first field of that number that is bytes."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        if key & 7 == 0:
+            _, at = varint(data, at)
+            continue
+        size = {1: 8, 5: 4}.get(key & 7)
+        if size is None:
+            size, at = varint(data, at)
+        if key == number << 3 | 2:
+            return data[at:at + size]
+        at += size
+    return b""
+
+
+def charsmap(model):
+    """The map of a SentencePiece model's normalizer."""
+    return field(field(model.read_bytes(), 3), 2)
+
+
+def unigram(model=here / "kind_spm_unigram.model"):
+    """What T5's family asks for, with the map of make_spm.py's model."""
+    tok = Tokenizer(models.Unigram())
+    tok.normalizer = normalizers.Sequence([
+        normalizers.Precompiled(charsmap(model)),
+        normalizers.Strip(left=False, right=True),
+        normalizers.Replace(Regex(" {2,}"), "\u2581")])
+    tok.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.WhitespaceSplit(),
+        pre_tokenizers.Metaspace(prepend_scheme="always", split=True)])
+    data = unigram_trained(tok, 600, ["<pad>", "</s>", "<unk>"])
+    # side by side unknown, and a token all the same
+    data["model"]["vocab"].append(["\u4f60\u4f60", -60.0])
+    tok = Tokenizer.from_str(json.dumps(data))
+    tok.decoder = decoders.Metaspace(prepend_scheme="always", split=True)
+    tok.post_processor = around(tok, [], ["</s>"])
+    return tok
+
+
+def unigram_bytes():
+    """Bytes for what has no token, a blank where the text begins."""
+    tok = Tokenizer(models.Unigram())
+    tok.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first",
+                                                 split=False)
+    data = unigram_trained(tok, 500, ["<unk>", "<s>", "</s>"],
+                           byte_fallback=True)
+    data["model"]["vocab"] += [[b, -20.0] for b in BYTES]
+    tok = Tokenizer.from_str(json.dumps(data))
+    tok.decoder = decoders.Sequence([
+        decoders.Replace("\u2581", " "), decoders.ByteFallback(),
+        decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tok.post_processor = around(tok, ["<s>"])
+    tok.add_tokens([AddedToken("<mask>", lstrip=True, normalized=False),
+                    AddedToken("word", single_word=True, normalized=True)])
+    return tok
+
+
 KINDS = [llama3, qwen2, smollm, prefix, llama2, mistral, metaspace, gemma,
-         unknown]
+         unknown, unigram, unigram_bytes]
 
 
 def nasty():
@@ -203,6 +283,16 @@ def nasty():
                 "\u0000\u0007", "tab\tx", "a\u2581\u2581\u2581b",
                 "<|im_start|>user\nhi<|im_end|>\n", "<|begin_of_text|>x",
                 "Foundation Foundation Foundations 123 1234    x"]
+
+
+def graphemes():
+    """What one reads as a character, of less than six bytes and of more."""
+    yield from ["A B", "A\u0301 B", "a\u0301x", "xa\u0301\u0301", "\uff21\u0301",
+                "\uff21\u0323\u0301", "\u00c4\u0301\u0301", "\t\u0301",
+                "\r\n", "a\r\nb", "\n\r", "\u2126\u200d\u2126", "x\u00ad\u0301y",
+                "\u00ad", "\u00a9\u200d\u00a9\u0301", "\u0600A\u0301",
+                "\u1100\u0301", "\u0915\u094d\u0937\u0301",
+                "\U0001f1e9\U0001f1ea\U0001f1eb", "\uac00\u11a8\u0301"]
 
 
 def write(tok, path, texts):
@@ -238,15 +328,21 @@ def any_text(rng, bytes_wanted):
 
 
 if __name__ == "__main__":
+    more = sys.argv[1:3] if sys.argv[2:] and sys.argv[2].isdigit() else []
+    wanted = sys.argv[1 + len(more):]
     for make in KINDS:
+        if wanted and make.__name__ not in wanted:
+            continue
         tok = make()
         name = make.__name__
         (here / f"kind_{name}.json").write_text(
             json.dumps(json.loads(tok.to_str()), ensure_ascii=False,
                        separators=(",", ":")) + "\n")
         rng = random.Random(len(name))
-        write(tok, here / f"kind_{name}.txt",
-              [*nasty(), *(any_text(rng, 60) for _ in range(60))])
-        if len(sys.argv) == 3:
-            write(tok, pathlib.Path(sys.argv[1]) / f"kind_{name}.txt",
-                  (any_text(rng, 1000) for _ in range(int(sys.argv[2]))))
+        cases = [*nasty(), *(any_text(rng, 60) for _ in range(60))]
+        if name.startswith("unigram"):
+            cases += graphemes()
+        write(tok, here / f"kind_{name}.txt", cases)
+        if more:
+            write(tok, pathlib.Path(more[0]) / f"kind_{name}.txt",
+                  (any_text(rng, 1000) for _ in range(int(more[1]))))
