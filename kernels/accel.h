@@ -36,12 +36,26 @@ struct merak_accel_box {
     size_t elem_bytes;
 };
 
+/* `n` arrays of `count` elements, one of each member of a group, that become
+ * one: element by element in member order, whatever the device.  The piece of
+ * member `me` is `mine`, the others' stand in `staged`, `stride` bytes apart,
+ * in member order with `me` left out.  bf16 is summed in f32 and rounded once;
+ * a maximum with a NaN is a NaN. */
+struct merak_accel_pieces {
+    int n, me;
+    const void *mine, *staged;
+    size_t stride, count;
+    enum merak_dtype dtype; /* f32, bf16, f64 or i32 */
+    bool max;               /* else the sum */
+};
+
 /* A device that this process may open, by its number. */
 struct merak_accel_device {
     int number;
     char name[64]; /* "NVIDIA H200" */
     char bus[16];  /* where it is in the node, "0000:1b:00.0": two tasks that
                       see one device by two numbers see the same bus */
+    char uuid[48]; /* what its maker calls it, "GPU-5c2e..."; "" if nothing */
     int numa;      /* the memory that it is next to, or -1 */
 };
 
@@ -104,6 +118,21 @@ struct merak_accel_ops {
                               const struct merak_accel_box *box,
                               struct merak_error *err);
 
+    /* Put contiguous `from` into the box of `to`. */
+    enum merak_status (*unpack)(struct merak_accel *accel, int queue, void *to,
+                                const struct merak_accel_box *box,
+                                const void *from, struct merak_error *err);
+    /* Make one of pieces; `to` may be pieces->mine. */
+    enum merak_status (*combine)(struct merak_accel *accel, int queue, void *to,
+                                 const struct merak_accel_pieces *pieces,
+                                 struct merak_error *err);
+
+    /* For libraries that put work of their own into queues: what kind of
+     * handles stream() gives, "cuda" for a cudaStream_t, and a queue's.  The
+     * calling thread is set to the device.  Both NULL: there are none. */
+    const char *streams;
+    void *(*stream)(struct merak_accel *accel, int queue);
+
     /* The event stands for all that is in the queue now; recorded again, it
      * stands for that alone. */
     enum merak_status (*record)(struct merak_accel *accel, int queue,
@@ -130,5 +159,10 @@ struct merak_accel {
  */
 void merak_pack_box(void *to, const void *from,
                     const struct merak_accel_box *box);
+/* The other way: what unpack() does. */
+void merak_unpack_box(void *to, const struct merak_accel_box *box,
+                      const void *from);
+/* What combine() does, in host memory. */
+void merak_combine_pieces(void *to, const struct merak_accel_pieces *pieces);
 
 #endif

@@ -22,6 +22,8 @@
 #include <time.h>
 
 #define CLOSE_NS INT64_C(10000000000) /* for what is queued to end */
+#define COMPUTE_QUEUE 0
+#define COPY_QUEUE 3
 
 struct cuda {
     struct merak_accel base;
@@ -96,6 +98,17 @@ static enum merak_status enter(struct cuda *c, struct merak_error *err)
 /* --- work -------------------------------------------------------------------
  */
 
+/* How a launch ended whose text is in `now`. */
+static enum merak_status launched(struct cuda *c, enum merak_status rc,
+                                  struct merak_error *now,
+                                  struct merak_error *err)
+{
+    if (rc == MERAK_OK)
+        return MERAK_OK;
+    now->status = rc;
+    return keep(c, now, err);
+}
+
 /* Kernels look at what their launches say.  CUDA's "last error" is not asked
  * for: libraries leave theirs in it that mean nothing. */
 static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
@@ -112,11 +125,7 @@ static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
         return rc;
     mine.device = &c->context[queue];
     rc = kernel->fn(&mine, &now);
-    if (rc != MERAK_OK) {
-        now.status = rc;
-        return keep(c, &now, err);
-    }
-    return MERAK_OK;
+    return launched(c, rc, &now, err);
 }
 
 static enum merak_status copy(struct merak_accel *accel, int queue, void *to,
@@ -173,11 +182,46 @@ static enum merak_status cuda_pack(struct merak_accel *accel, int queue,
     if (rc != MERAK_OK)
         return rc;
     rc = merak_cuda_pack(&c->context[queue], to, from, box, &now);
-    if (rc != MERAK_OK) {
-        now.status = rc;
-        return keep(c, &now, err);
-    }
-    return MERAK_OK;
+    return launched(c, rc, &now, err);
+}
+
+static enum merak_status cuda_unpack(struct merak_accel *accel, int queue,
+                                     void *to,
+                                     const struct merak_accel_box *box,
+                                     const void *from, struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    struct merak_error now = {.status = MERAK_OK};
+    enum merak_status rc = enter(c, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_cuda_unpack(&c->context[queue], to, box, from, &now);
+    return launched(c, rc, &now, err);
+}
+
+static enum merak_status cuda_combine(struct merak_accel *accel, int queue,
+                                      void *to,
+                                      const struct merak_accel_pieces *pieces,
+                                      struct merak_error *err)
+{
+    struct cuda *c = cuda_of(accel);
+    struct merak_error now = {.status = MERAK_OK};
+    enum merak_status rc = enter(c, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    rc = merak_cuda_combine(&c->context[queue], to, pieces, &now);
+    return launched(c, rc, &now, err);
+}
+
+/* Whoever asks is about to use it: a failure shows there. */
+static void *cuda_stream(struct merak_accel *accel, int queue)
+{
+    struct cuda *c = cuda_of(accel);
+
+    (void)enter(c, NULL);
+    return c->stream[queue];
 }
 
 /* --- events -----------------------------------------------------------------
@@ -369,8 +413,8 @@ static void cuda_close(struct merak_accel *accel)
     free(c);
 }
 
-/* Queue 0 computes, the last one brings inputs; those between move what other
- * ranks wait for. */
+/* Queue 0 computes, queue 3 brings inputs; the others move what other ranks
+ * wait for. */
 static enum merak_status open_streams(struct cuda *c, struct merak_error *err)
 {
     int least = 0, greatest = 0;
@@ -379,7 +423,7 @@ static enum merak_status open_streams(struct cuda *c, struct merak_error *err)
               cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
 
     for (int i = 0; i < c->queues && rc == MERAK_OK; i++) {
-        bool moves = i > 0 && i < MERAK_CUDA_QUEUES - 1;
+        bool moves = i != COMPUTE_QUEUE && i != COPY_QUEUE;
 
         rc = check(c, "create a stream",
                    cudaStreamCreateWithPriority(&c->stream[i],
@@ -461,6 +505,10 @@ const struct merak_accel_ops merak_cuda_accel = {
     .read = cuda_read,
     .fill = cuda_fill,
     .pack = cuda_pack,
+    .unpack = cuda_unpack,
+    .combine = cuda_combine,
+    .streams = "cuda",
+    .stream = cuda_stream,
     .record = cuda_record,
     .wait = cuda_wait,
     .query = cuda_query,

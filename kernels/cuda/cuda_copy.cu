@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_copy.cu - parts of tensors, and rows brought to another stride */
+/* cuda_copy.cu - parts of tensors, pieces of several ranks made one, and rows
+ * brought to another stride */
 #include "config.h"
 
 #include "kernels/cuda/cuda_copy.cuh"
@@ -28,6 +29,21 @@ static __global__ void __launch_bounds__(MAP_THREADS)
             rest /= box.len[d];
         }
         to[k] = from[at + rest * box.stride[0]];
+    }
+}
+
+template <typename U>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    unpack_units(const __grid_constant__ merak_units box, const U *from, U *to)
+{
+    for (size_t k = grid_thread(); k < box.count; k += grid_threads()) {
+        size_t rest = k, at = 0;
+
+        for (int d = box.ndim - 1; d > 0; d--) {
+            at += rest % box.len[d] * box.stride[d];
+            rest /= box.len[d];
+        }
+        to[at + rest * box.stride[0]] = from[k];
     }
 }
 
@@ -63,19 +79,52 @@ static merak_units fold(const struct merak_accel_box *box, size_t *first_p)
     return u;
 }
 
-template <typename U>
-static enum merak_status pack_as(const struct merak_cuda_context *cx, void *to,
-                                 const void *from, merak_units u,
-                                 size_t elem_bytes, struct merak_error *err)
-{
-    size_t bytes = sizeof(U);
+/* A box on its way to or from contiguous memory. */
+struct merak_boxed {
+    const char *from;
+    char *to;
+    merak_units units; /* in elements */
+    size_t elem_bytes;
+    bool packs; /* else it unpacks */
+};
 
-    u.len[u.ndim - 1] = u.len[u.ndim - 1] * elem_bytes / bytes;
+template <typename U>
+static enum merak_status move_as(const struct merak_cuda_context *cx,
+                                 const merak_boxed &b, struct merak_error *err)
+{
+    merak_units u = b.units;
+    const U *from = reinterpret_cast<const U *>(b.from);
+    U *to = reinterpret_cast<U *>(b.to);
+
+    u.len[u.ndim - 1] = u.len[u.ndim - 1] * b.elem_bytes / sizeof(U);
     for (int d = 0; d < u.ndim - 1; d++)
-        u.stride[d] = u.stride[d] * elem_bytes / bytes;
-    u.count = u.count * elem_bytes / bytes;
-    return launch(cx, map_launch("slice", u.count), err, pack_units<U>, u,
-                  static_cast<const U *>(from), static_cast<U *>(to));
+        u.stride[d] = u.stride[d] * b.elem_bytes / sizeof(U);
+    u.count = u.count * b.elem_bytes / sizeof(U);
+    if (b.packs)
+        return launch(cx, map_launch("slice", u.count), err, pack_units<U>, u,
+                      from, to);
+    return launch(cx, map_launch("unpack", u.count), err, unpack_units<U>, u,
+                  from, to);
+}
+
+static enum merak_status move_box(const struct merak_cuda_context *cx,
+                                  const merak_boxed &b, struct merak_error *err)
+{
+    const merak_units &u = b.units;
+    size_t fits;
+
+    /* what all addresses are multiples of */
+    fits = (size_t)((uintptr_t)b.from | (uintptr_t)b.to) |
+           u.len[u.ndim - 1] * b.elem_bytes;
+    for (int d = 0; d < u.ndim - 1; d++)
+        fits |= u.stride[d] * b.elem_bytes;
+    if (fits % 16 == 0)
+        return move_as<uint4>(cx, b, err);
+    if (fits % 4 == 0)
+        return move_as<uint32_t>(cx, b, err);
+    if (fits % 2 == 0)
+        return move_as<uint16_t>(cx, b, err);
+    return move_as<uint8_t>(cx, b, err);
 }
 
 enum merak_status merak_cuda_pack(const struct merak_cuda_context *context,
@@ -83,22 +132,127 @@ enum merak_status merak_cuda_pack(const struct merak_cuda_context *context,
                                   const struct merak_accel_box *box,
                                   struct merak_error *err)
 {
-    size_t first, elem = box->elem_bytes, fits;
-    merak_units u = fold(box, &first);
-    const char *begin = static_cast<const char *>(from) + first * elem;
+    size_t first;
+    merak_boxed b = {};
 
-    /* what all addresses are multiples of */
-    fits =
-        (size_t)((uintptr_t)begin | (uintptr_t)to) | u.len[u.ndim - 1] * elem;
-    for (int d = 0; d < u.ndim - 1; d++)
-        fits |= u.stride[d] * elem;
-    if (fits % 16 == 0)
-        return pack_as<uint4>(context, to, begin, u, elem, err);
-    if (fits % 4 == 0)
-        return pack_as<uint32_t>(context, to, begin, u, elem, err);
-    if (fits % 2 == 0)
-        return pack_as<uint16_t>(context, to, begin, u, elem, err);
-    return pack_as<uint8_t>(context, to, begin, u, elem, err);
+    b.units = fold(box, &first);
+    b.elem_bytes = box->elem_bytes;
+    b.from = static_cast<const char *>(from) + first * box->elem_bytes;
+    b.to = static_cast<char *>(to);
+    b.packs = true;
+    return move_box(context, b, err);
+}
+
+enum merak_status merak_cuda_unpack(const struct merak_cuda_context *context,
+                                    void *to,
+                                    const struct merak_accel_box *box,
+                                    const void *from, struct merak_error *err)
+{
+    size_t first;
+    merak_boxed b = {};
+
+    b.units = fold(box, &first);
+    b.elem_bytes = box->elem_bytes;
+    b.from = static_cast<const char *>(from);
+    b.to = static_cast<char *>(to) + first * box->elem_bytes;
+    return move_box(context, b, err);
+}
+
+/* --- pieces ----------------------------------------------------------------
+ */
+
+template <typename T>
+static __device__ __forceinline__ const T *
+piece_of(const merak_accel_pieces &p, int q)
+{
+    const char *staged = static_cast<const char *>(p.staged);
+
+    if (q == p.me)
+        return static_cast<const T *>(p.mine);
+    return reinterpret_cast<const T *>(
+        staged + (size_t)(q < p.me ? q : q - 1) * p.stride);
+}
+
+/* A NaN comes through. */
+template <typename T>
+static __device__ __forceinline__ T take(T a, T b, bool max)
+{
+    if (!max)
+        return a + b;
+    return a >= b || a != a ? a : b;
+}
+
+/* f32 and bf16: 16 bytes a thread.  A thread reads its elements of all pieces
+ * before it writes them, so `to` may be one of them. */
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    combine_floats(const __grid_constant__ merak_accel_pieces p, bool whole,
+                   T *to)
+{
+    constexpr int N = merak_piece<T>::N;
+
+    for (size_t i = grid_thread() * N; i < p.count; i += grid_threads() * N) {
+        float acc[N], x[N];
+
+        read(piece_of<T>(p, 0) + i, p.count - i, whole, acc);
+        for (int q = 1; q < p.n; q++) {
+            read(piece_of<T>(p, q) + i, p.count - i, whole, x);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                acc[k] = take(acc[k], x[k], p.max);
+        }
+        write(to + i, p.count - i, whole, acc);
+    }
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(MAP_THREADS)
+    combine_words(const __grid_constant__ merak_accel_pieces p, T *to)
+{
+    for (size_t i = grid_thread(); i < p.count; i += grid_threads()) {
+        T acc = piece_of<T>(p, 0)[i];
+
+        for (int q = 1; q < p.n; q++)
+            acc = take(acc, piece_of<T>(p, q)[i], p.max);
+        to[i] = acc;
+    }
+}
+
+template <typename T>
+static enum merak_status combine_as(const struct merak_cuda_context *cx,
+                                    void *to, const merak_accel_pieces &p,
+                                    struct merak_error *err)
+{
+    size_t fits = (size_t)((uintptr_t)to | (uintptr_t)p.mine |
+                           (uintptr_t)p.staged | p.stride);
+
+    return launch(cx,
+                  map_launch("combine", ceil_div(p.count, merak_piece<T>::N)),
+                  err, combine_floats<T>, p, fits % 16 == 0,
+                  static_cast<T *>(to));
+}
+
+enum merak_status merak_cuda_combine(const struct merak_cuda_context *context,
+                                     void *to,
+                                     const struct merak_accel_pieces *pieces,
+                                     struct merak_error *err)
+{
+    const merak_accel_pieces &p = *pieces;
+
+    if (p.count == 0)
+        return MERAK_OK;
+    switch (p.dtype) {
+    case MERAK_F32:
+        return combine_as<float>(context, to, p, err);
+    case MERAK_BF16:
+        return combine_as<merak_bf16>(context, to, p, err);
+    case MERAK_F64:
+        return launch(context, map_launch("combine", p.count), err,
+                      combine_words<double>, p, static_cast<double *>(to));
+    default:
+        return launch(context, map_launch("combine", p.count), err,
+                      combine_words<int>, p, static_cast<int *>(to));
+    }
 }
 
 /* --- rows ------------------------------------------------------------------

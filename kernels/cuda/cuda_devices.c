@@ -13,6 +13,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The least that there are kernels for, as PTX; newer ones have their own. */
@@ -61,6 +62,19 @@ static int numa_of(const char *bus)
     return node;
 }
 
+/* As nvidia-smi does. */
+static void write_uuid(const cudaUUID_t *uuid, char text[48])
+{
+    size_t n = (size_t)snprintf(text, 48, "GPU");
+
+    for (size_t i = 0; i < sizeof(uuid->bytes); i++) {
+        bool dash = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+
+        n += (size_t)snprintf(text + n, 48 - n, "%s%02x", dash ? "-" : "",
+                              (unsigned char)uuid->bytes[i]);
+    }
+}
+
 static enum merak_status look_at(int number, struct merak_accel_device *device,
                                  struct merak_error *err)
 {
@@ -75,6 +89,7 @@ static enum merak_status look_at(int number, struct merak_accel_device *device,
     for (char *c = device->bus; *c != '\0'; c++)
         *c = (char)tolower((unsigned char)*c);
     device->number = number;
+    write_uuid(&prop.uuid, device->uuid);
     snprintf(device->name, sizeof(device->name), "%.63s", prop.name);
     device->numa = numa_of(device->bus);
     return MERAK_OK;
@@ -87,6 +102,10 @@ enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
     cudaError_t code;
     int n = 0, fit = 0;
 
+    /* Streams share so many ways to the GPU, 8 if nobody says more: one that
+     * waits for another rank would hold up whoever shares its way.  Read when
+     * a context is made. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (rc != MERAK_OK)
         return rc;
     code = cudaGetDeviceCount(&n);

@@ -11,7 +11,7 @@
 #include "kernels/accel.h"
 #include "kernels/cuda/cuda_ops.h"
 
-#define MERAK_CUDA_QUEUES 4
+#define MERAK_CUDA_QUEUES 16 /* at most */
 
 /* --- cuda_errors.c -------------------------------------------------------- */
 

@@ -68,6 +68,18 @@ enum merak_status merak_cuda_pack(const struct merak_cuda_context *context,
                                   const struct merak_accel_box *box,
                                   struct merak_error *err);
 
+/* The other way. */
+enum merak_status merak_cuda_unpack(const struct merak_cuda_context *context,
+                                    void *to,
+                                    const struct merak_accel_box *box,
+                                    const void *from, struct merak_error *err);
+
+/* merak_combine_pieces() in device memory. */
+enum merak_status merak_cuda_combine(const struct merak_cuda_context *context,
+                                     void *to,
+                                     const struct merak_accel_pieces *pieces,
+                                     struct merak_error *err);
+
 /* MERAK_ERR_PARAM in the words of merak_check_ids() if a fault was raised. */
 enum merak_status merak_cuda_check_fault(const struct merak_cuda_fault *fault,
                                          struct merak_error *err);

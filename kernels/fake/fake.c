@@ -12,6 +12,7 @@
 
 #include "kernels/backends.h"
 #include "kernels/accel.h"
+#include "kernels/fake/fake_stream.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -29,7 +30,18 @@
 #define DELAY_ONE_IN 8 /* operations that are held up */
 #define DELAY_MAX_US 100
 
-enum kind { LAUNCH, WRITE, READ, FILL, PACK, RECORD, WAIT };
+enum kind {
+    LAUNCH,
+    WRITE,
+    READ,
+    FILL,
+    PACK,
+    UNPACK,
+    COMBINE,
+    CALL,
+    RECORD,
+    WAIT
+};
 
 struct merak_event {
     uint64_t recorded; /* records queued so far */
@@ -49,9 +61,13 @@ struct op {
     struct merak_step step;
     struct merak_accel_box box;
     size_t dims[3][MERAK_MAX_DIMS]; /* storage of box */
+    struct merak_accel_pieces pieces;
+    void (*fn)(void *arg); /* CALL */
+    void *arg;
 };
 
 struct queue {
+    struct merak_fake_stream stream;
     struct fake *owner;
     pthread_t thread;
     bool started;
@@ -137,6 +153,17 @@ static enum merak_status run_op(struct fake *f, struct op *op,
     case PACK:
         merak_pack_box(bytes_of(f, op->to), bytes_of(f, op->from), &op->box);
         break;
+    case UNPACK:
+        merak_unpack_box(bytes_of(f, op->to), &op->box, bytes_of(f, op->from));
+        break;
+    case COMBINE:
+        op->pieces.mine = bytes_of(f, op->pieces.mine);
+        op->pieces.staged = bytes_of(f, op->pieces.staged);
+        merak_combine_pieces(bytes_of(f, op->to), &op->pieces);
+        break;
+    case CALL:
+        op->fn(op->arg);
+        break;
     case RECORD:
     case WAIT:
         break; /* of the lock's owner */
@@ -166,7 +193,7 @@ static void take_one(struct queue *q)
     if (op->kind == WAIT) {
         while (op->event->reached < op->record)
             pthread_cond_wait(&f->changed, &f->lock);
-    } else if (op->kind != RECORD && !failed) {
+    } else if (op->kind == CALL || (op->kind != RECORD && !failed)) {
         pthread_mutex_unlock(&f->lock);
         hold_up(q);
         if (run_op(f, op, &err) != MERAK_OK && err.status == MERAK_OK)
@@ -290,13 +317,12 @@ static enum merak_status fake_fill(struct merak_accel *accel, int queue,
     return put_end(f, queue);
 }
 
-static enum merak_status fake_pack(struct merak_accel *accel, int queue,
-                                   void *to, const void *from,
-                                   const struct merak_accel_box *box,
-                                   struct merak_error *err)
+static enum merak_status put_box(struct fake *f, int queue, enum kind kind,
+                                 void *to, const void *from,
+                                 const struct merak_accel_box *box,
+                                 struct merak_error *err)
 {
-    struct fake *f = fake_of(accel);
-    struct op *op = put_begin(f, queue, PACK, err);
+    struct op *op = put_begin(f, queue, kind, err);
     size_t bytes = (size_t)box->ndim * sizeof(*box->len);
 
     if (op == NULL)
@@ -308,6 +334,63 @@ static enum merak_status fake_pack(struct merak_accel *accel, int queue,
     op->box.lo = memcpy(op->dims[1], box->lo, bytes);
     op->box.len = memcpy(op->dims[2], box->len, bytes);
     return put_end(f, queue);
+}
+
+static enum merak_status fake_pack(struct merak_accel *accel, int queue,
+                                   void *to, const void *from,
+                                   const struct merak_accel_box *box,
+                                   struct merak_error *err)
+{
+    return put_box(fake_of(accel), queue, PACK, to, from, box, err);
+}
+
+static enum merak_status fake_unpack(struct merak_accel *accel, int queue,
+                                     void *to,
+                                     const struct merak_accel_box *box,
+                                     const void *from, struct merak_error *err)
+{
+    return put_box(fake_of(accel), queue, UNPACK, to, from, box, err);
+}
+
+static enum merak_status fake_combine(struct merak_accel *accel, int queue,
+                                      void *to,
+                                      const struct merak_accel_pieces *pieces,
+                                      struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    struct op *op = put_begin(f, queue, COMBINE, err);
+
+    if (op == NULL)
+        return f->failure.status;
+    op->to = to;
+    op->pieces = *pieces;
+    return put_end(f, queue);
+}
+
+static int stream_call(struct merak_fake_stream *stream, void (*fn)(void *arg),
+                       void *arg)
+{
+    struct queue *q = (struct queue *)stream;
+    struct fake *f = q->owner;
+    int queue = (int)(q - f->queue);
+    struct op *op = put_begin(f, queue, CALL, NULL);
+
+    if (op == NULL)
+        return -1;
+    op->fn = fn;
+    op->arg = arg;
+    (void)put_end(f, queue);
+    return 0;
+}
+
+static void *stream_bytes(struct merak_fake_stream *stream, const void *address)
+{
+    return bytes_of(((struct queue *)stream)->owner, address);
+}
+
+static void *fake_stream(struct merak_accel *accel, int queue)
+{
+    return &fake_of(accel)->queue[queue].stream;
 }
 
 static enum merak_status fake_record(struct merak_accel *accel, int queue,
@@ -487,6 +570,7 @@ static enum merak_status start_queues(struct fake *f, struct merak_error *err)
         int rc;
 
         q->owner = f;
+        q->stream = (struct merak_fake_stream){stream_call, stream_bytes};
         q->random = random * 8 + (uint64_t)i;
         q->ring = calloc(RING, sizeof(*q->ring));
         if (q->ring == NULL)
@@ -543,6 +627,10 @@ static const struct merak_accel_ops fake_ops = {
     .read = fake_read,
     .fill = fake_fill,
     .pack = fake_pack,
+    .unpack = fake_unpack,
+    .combine = fake_combine,
+    .streams = MERAK_FAKE_STREAMS,
+    .stream = fake_stream,
     .record = fake_record,
     .wait = fake_wait,
     .query = fake_query,
