@@ -46,47 +46,96 @@ static void find_own_dir(char dir[PATH_MAX])
         *slash = '\0';
 }
 
-static void find_places(const char *name, struct places *at)
+static void find_places(const struct merak_module_ask *ask, struct places *at)
 {
     const char *only = getenv("MERAK_MODULE_DIR");
     char dir[PATH_MAX], below[64];
 
     at->n = 0;
     if (only != NULL && *only != '\0') {
-        add_place(at, only, "", name);
+        add_place(at, only, "", ask->name);
         return;
     }
     find_own_dir(dir);
     if (dir[0] != '\0') {
-        add_place(at, dir, "/merak", name);
-        snprintf(below, sizeof(below), "/../../kernels/%s/.libs", name);
-        add_place(at, dir, below, name);
+        add_place(at, dir, "/merak", ask->name);
+        snprintf(below, sizeof(below), "/../../%s/.libs", ask->built);
+        add_place(at, dir, below, ask->name);
     }
-    add_place(at, MERAK_MODULE_INSTALL_DIR, "", name);
+    add_place(at, MERAK_MODULE_INSTALL_DIR, "", ask->name);
 }
 
-static enum merak_status fail_absent(const char *name, const struct places *at,
+static enum merak_status fail_absent(const struct merak_module_ask *ask,
+                                     const struct places *at,
                                      struct merak_error *err)
 {
     const char *only = getenv("MERAK_MODULE_DIR");
 
     if (only != NULL && *only != '\0')
         return merak_fail(err, MERAK_ERR_NOT_FOUND,
-                          "backend \"%s\" is in merak_%s.so, and "
+                          "%s \"%s\" is in merak_%s.so, and "
                           "MERAK_MODULE_DIR=%.100s has none",
-                          name, name, only);
+                          ask->kind, ask->name, ask->name, only);
     return merak_fail(err, MERAK_ERR_NOT_FOUND,
-                      "backend \"%s\" is not there: this Merak was built "
-                      "without it (no %.80s); build it where nvcc is, or use "
-                      "--backend cpu",
-                      name, at->n > 0 ? at->path[at->n - 1] : "module");
+                      "%s \"%s\" is not there: this Merak was built "
+                      "without it (no %.80s); %s",
+                      ask->kind, ask->name,
+                      at->n > 0 ? at->path[at->n - 1] : "module", ask->mend);
 }
+
+static enum merak_status open_at(const char *path,
+                                 const struct merak_module_ask *ask,
+                                 const void **symbol_p, struct merak_error *err)
+{
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const void *symbol;
+
+    if (handle == NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%s \"%s\" cannot be loaded: %s", ask->kind,
+                          ask->name, dlerror());
+    symbol = dlsym(handle, ask->symbol);
+    if (symbol == NULL) {
+        dlclose(handle);
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%.100s has no symbol %s: it is no module of Merak",
+                          path, ask->symbol);
+    }
+    *symbol_p = symbol;
+    return MERAK_OK;
+}
+
+enum merak_status merak_module_symbol(const struct merak_module_ask *ask,
+                                      const void **symbol_p, char *path,
+                                      struct merak_error *err)
+{
+    struct places *at = malloc(sizeof(*at));
+    enum merak_status rc = MERAK_ERR_NOT_FOUND;
+
+    if (at == NULL)
+        return merak_fail_nomem(err, sizeof(*at));
+    find_places(ask, at);
+    for (int i = 0; i < at->n && rc == MERAK_ERR_NOT_FOUND; i++) {
+        if (access(at->path[i], F_OK) != 0)
+            continue;
+        rc = open_at(at->path[i], ask, symbol_p, err);
+        if (rc == MERAK_OK && path != NULL)
+            memcpy(path, at->path[i], PATH_MAX);
+    }
+    if (rc == MERAK_ERR_NOT_FOUND)
+        rc = fail_absent(ask, at, err);
+    free(at);
+    return rc;
+}
+
+/* --- backends ---------------------------------------------------------------
+ */
 
 static enum merak_status check_module(const struct merak_module *m,
                                       const char *path, const char *name,
                                       struct merak_error *err)
 {
-    if (m != NULL && m->abi == MERAK_MODULE_ABI &&
+    if (m->abi == MERAK_MODULE_ABI &&
         strcmp(m->version, PACKAGE_VERSION) == 0 &&
         m->call_bytes == sizeof(struct merak_kernel_call) &&
         m->accel_bytes == sizeof(struct merak_accel_ops) &&
@@ -98,43 +147,29 @@ static enum merak_status check_module(const struct merak_module *m,
                       path, PACKAGE_VERSION);
 }
 
-static enum merak_status open_at(const char *path, const char *name,
-                                 const struct merak_backend **backend_p,
-                                 struct merak_error *err)
-{
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    const struct merak_module *module;
-    enum merak_status rc;
-
-    if (handle == NULL)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "backend \"%s\" cannot be loaded: %s", name,
-                          dlerror());
-    module = dlsym(handle, MERAK_MODULE_SYMBOL);
-    rc = check_module(module, path, name, err);
-    if (rc == MERAK_OK)
-        *backend_p = module->backend;
-    else
-        dlclose(handle);
-    return rc;
-}
-
 enum merak_status merak_module_open(const char *name,
                                     const struct merak_backend **backend_p,
                                     struct merak_error *err)
 {
-    struct places *at = malloc(sizeof(*at));
-    enum merak_status rc = MERAK_ERR_NOT_FOUND;
+    char built[64], path[PATH_MAX];
+    const struct merak_module_ask ask = {
+        .name = name,
+        .kind = "backend",
+        .built = built,
+        .symbol = MERAK_MODULE_SYMBOL,
+        .mend = "build it where nvcc is, or use --backend cpu",
+    };
+    const void *symbol;
+    const struct merak_module *module;
+    enum merak_status rc;
 
-    if (at == NULL)
-        return merak_fail_nomem(err, sizeof(*at));
-    find_places(name, at);
-    for (int i = 0; i < at->n && rc == MERAK_ERR_NOT_FOUND; i++) {
-        if (access(at->path[i], F_OK) == 0)
-            rc = open_at(at->path[i], name, backend_p, err);
-    }
-    if (rc == MERAK_ERR_NOT_FOUND)
-        rc = fail_absent(name, at, err);
-    free(at);
+    snprintf(built, sizeof(built), "kernels/%s", name);
+    rc = merak_module_symbol(&ask, &symbol, path, err);
+    if (rc != MERAK_OK)
+        return rc;
+    module = symbol;
+    rc = check_module(module, path, name, err);
+    if (rc == MERAK_OK)
+        *backend_p = module->backend;
     return rc;
 }
