@@ -132,6 +132,13 @@ enum merak_phase {
     MERAK_PHASE_W, /* gradient of parameters, accumulated in f32 */
 };
 
+/* What of merak_kernel_call.step an op's kernels look at. */
+enum merak_step_use {
+    MERAK_STEP_ANY,     /* it is not known: anything */
+    MERAK_STEP_DROPOUT, /* nothing where attrs.f[0], what is dropped, is 0 */
+    MERAK_STEP_NONE,    /* nothing: equal operands give equal results */
+};
+
 struct merak_op {
     const char *name; /* also the kernel's name in every backend */
     int min_in, max_in, n_out;
@@ -147,6 +154,13 @@ struct merak_op {
     enum merak_status (*grad)(struct merak_grad *g,
                               const struct merak_node *node,
                               struct merak_error *err);
+    /* Kernels may be given one memory for input 0 and output 0, which then are
+     * of one shape and type: they read each element before they write it.
+     * Programs do so where nobody needs input 0 afterwards. */
+    bool in_place;
+    /* A call that looks at nothing of its step may be recorded once and be
+     * repeated in every step. */
+    enum merak_step_use step_use;
 };
 
 /* --- for gradient builders ------------------------------------------- */

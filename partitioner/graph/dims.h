@@ -93,11 +93,14 @@ void merak_cost_elementwise(const struct merak_infer *inf, double flops,
     }
 /* A row of an ops table: OP_infer, OP_signature, OP_cost, the number of
  * inputs (least, most) and outputs, and the gradient or NULL. */
-#define MERAK_OP(op, least, most, outs, gradient)                            \
+#define MERAK_OP(op, least, most, outs, gradient) \
+    MERAK_OP_STEP(op, least, most, outs, gradient, MERAK_STEP_NONE)
+/* The same of one whose kernels look at the step. */
+#define MERAK_OP_STEP(op, least, most, outs, gradient, use)                  \
     {                                                                        \
         .name = #op, .min_in = (least), .max_in = (most), .n_out = (outs),   \
         .infer = op##_infer, .signature = op##_signature, .cost = op##_cost, \
-        .grad = (gradient)                                                   \
+        .grad = (gradient), .step_use = (use)                                \
     }
 
 #endif

@@ -176,9 +176,10 @@ static enum merak_status attention_packed_grad(struct merak_grad *g,
 }
 
 const struct merak_op merak_ops_attention[] = {
-    MERAK_OP(attention, 3, 3, 2, attention_grad),
-    MERAK_OP(attention_dx, 6, 6, 3, NULL),
-    MERAK_OP(attention_packed, 1, 1, 2, attention_packed_grad),
-    MERAK_OP(attention_packed_dx, 4, 4, 1, NULL),
+    MERAK_OP_STEP(attention, 3, 3, 2, attention_grad, MERAK_STEP_DROPOUT),
+    MERAK_OP_STEP(attention_dx, 6, 6, 3, NULL, MERAK_STEP_DROPOUT),
+    MERAK_OP_STEP(attention_packed, 1, 1, 2, attention_packed_grad,
+                  MERAK_STEP_DROPOUT),
+    MERAK_OP_STEP(attention_packed_dx, 4, 4, 1, NULL, MERAK_STEP_DROPOUT),
     {.name = NULL},
 };

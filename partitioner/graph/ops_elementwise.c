@@ -203,7 +203,7 @@ const struct merak_op merak_ops_elementwise[] = {
     MERAK_OP(softcap, 1, 1, 1, softcap_grad),
     MERAK_OP(softcap_dx, 2, 2, 1, NULL),
     MERAK_OP(add, 2, 2, 1, add_grad),
-    MERAK_OP(dropout, 1, 1, 1, dropout_grad),
+    MERAK_OP_STEP(dropout, 1, 1, 1, dropout_grad, MERAK_STEP_DROPOUT),
     MERAK_OP(rope, 1, 1, 1, rope_grad),
     MERAK_OP(convert, 1, 1, 1, NULL),
     {.name = NULL},

@@ -76,6 +76,15 @@ const struct merak_op merak_ops_loss[] = {
     MERAK_OP(xent_sum, 3, 3, 2, NULL),
     MERAK_OP(xent_loss, 3, 3, 1, NULL),
     MERAK_OP(mean_loss, 1, 1, 1, mean_loss_grad),
-    MERAK_OP(xent_dlogits, 4, 4, 1, NULL),
+    /* Logits are the largest activation there is: one copy will do. */
+    {.name = "xent_dlogits",
+     .min_in = 4,
+     .max_in = 4,
+     .n_out = 1,
+     .infer = xent_dlogits_infer,
+     .signature = xent_dlogits_signature,
+     .cost = xent_dlogits_cost,
+     .in_place = true,
+     .step_use = MERAK_STEP_NONE},
     {.name = NULL},
 };

@@ -39,7 +39,7 @@ static void adamw_cost(const struct merak_infer *inf, struct merak_cost *cost)
 const struct merak_op merak_ops_step[] = {
     MERAK_OP(grad_add, 1, 1, 1, NULL),
     MERAK_OP(sumsq, 1, 1, 1, NULL),
-    MERAK_OP(clip, 1, 1, 1, NULL),
-    MERAK_OP(adamw, 2, 2, 4, NULL),
+    MERAK_OP_STEP(clip, 1, 1, 1, NULL, MERAK_STEP_ANY),
+    MERAK_OP_STEP(adamw, 2, 2, 4, NULL, MERAK_STEP_ANY),
     {.name = NULL},
 };

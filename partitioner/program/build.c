@@ -123,7 +123,8 @@ int merak_build_slot(struct merak_build *b, const struct merak_slot *proto)
     if (slot->bytes == 0)
         slot->bytes =
             (slot->flat_hi - slot->flat_lo) * merak_dtype_bytes(slot->dtype);
-    b->use[id] = (struct merak_use){.next_free = -1, .part = -1, .touched = -1};
+    b->use[id] = (struct merak_use){
+        .next_free = -1, .part = -1, .over = -1, .touched = -1};
     prog->n_slots++;
     return id;
 }

@@ -77,6 +77,7 @@ struct merak_use {
     bool persistent;
     int next_free;
     int part;       /* the slot of this rank's part of it, or -1: boundary.c */
+    int over;       /* the slot of what is written over it, or -1: values.c */
     double touched; /* traffic when it was touched last; -1: not in this step */
     struct merak_span *span;
     int n_spans, cap_spans;
@@ -141,6 +142,10 @@ struct merak_build {
     int n_lag, cap_lag;
     int send_lag;   /* for so many actions more is a sent slot kept */
     int n_released; /* actions so far */
+    /* unroll.c: the action that is being written */
+    const struct merak_items *items;
+    int chunk_now;
+    unsigned ends; /* the kinds of actions that do not come after it, as bits */
     /* slices.c, passes.c */
     size_t seq, batch; /* of the inputs: [batch, seq] */
     int slices;        /* pieces that a micro-batch's sequence runs in */
@@ -221,6 +226,10 @@ bool merak_build_is_forward(const struct merak_build *b, int value);
 /* --- values.c --- */
 /* The slot that holds a value of a micro-batch, or -1 once building fails. */
 int merak_build_value(struct merak_build *b, int value, int microbatch);
+/* Where the op allows it and nobody needs input 0 behind this item: have
+ * output 0 written over it.  The slots of inputs are known by then. */
+void merak_build_overwrite(struct merak_build *b, const struct merak_item *item,
+                           int microbatch);
 /* Let go of what no later action of these micro-batches needs, now that
  * `chunk` has run the kinds of actions in `done` (bits). */
 void merak_build_release(struct merak_build *b, int chunk, unsigned done,

@@ -140,6 +140,8 @@ static void emit_kernel(struct merak_build *b, const struct merak_node *node,
         const struct merak_value *value =
             i < node->n_in ? node->in[i] : node->out[i - node->n_in];
 
+        if (i == node->n_in)
+            merak_build_overwrite(b, item, in->microbatch);
         in->slot[i] = merak_build_piece(
             b, node, i, merak_build_value(b, value->id, in->microbatch));
     }

@@ -189,6 +189,22 @@ static void run_again(struct merak_build *b, const struct merak_item *item,
     b->slice = b->slices - 1;
 }
 
+/* The kinds of actions that need not come any more, as bits. */
+static unsigned done_after(const struct merak_build *b,
+                           enum merak_action_kind kind)
+{
+    unsigned done = 1u << kind;
+
+    if (b->opt->forward_only || b->pass < b->passes - 1)
+        return (1u << MERAK_ACTIONS) - 1;
+    if (kind == MERAK_ACT_B) {
+        done |= 1u << MERAK_ACT_R;
+        if (!b->schedule->splits_w)
+            done |= 1u << MERAK_ACT_W;
+    }
+    return done;
+}
+
 /* Item `at` of the action's list, for one of its micro-batches. */
 static void run_item(const struct unroll *u, const struct merak_action *a,
                      int at, int half)
@@ -199,6 +215,9 @@ static void run_item(const struct unroll *u, const struct merak_action *a,
 
     if (b->rc != MERAK_OK)
         return;
+    b->items = items_of(u, a);
+    b->chunk_now = a->chunk;
+    b->ends = done_after(b, a->kind);
     if (at == 0 && item->recompute && a->kind == MERAK_ACT_B &&
         merak_build_first_back(b))
         wait_for_gradient(u, a, microbatch);
@@ -299,22 +318,6 @@ static void run_items(struct unroll *u, const struct merak_action *a,
     for (int at = 0; at < items->n && u->width == 1; at++)
         run_item(u, a, at, 0);
     u->led = lead;
-}
-
-/* The kinds of actions that need not come any more, as bits. */
-static unsigned done_after(const struct merak_build *b,
-                           enum merak_action_kind kind)
-{
-    unsigned done = 1u << kind;
-
-    if (b->opt->forward_only || b->pass < b->passes - 1)
-        return (1u << MERAK_ACTIONS) - 1;
-    if (kind == MERAK_ACT_B) {
-        done |= 1u << MERAK_ACT_R;
-        if (!b->schedule->splits_w)
-            done |= 1u << MERAK_ACT_W;
-    }
-    return done;
 }
 
 /* Weight gradients are summed in ascending order of micro-batches whatever

@@ -13,6 +13,7 @@
 #include "base/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static enum merak_category category_of(const struct merak_build *b,
                                        const struct merak_value *value)
@@ -108,8 +109,15 @@ int merak_build_value(struct merak_build *b, int value, int microbatch)
     return slot;
 }
 
+/* What was written over a value gives that one's slot back. */
 static void give_back(struct merak_build *b, int v, int slot)
 {
+    int whole = b->prog->slot[slot].whole;
+
+    if (whole != slot && b->use[whole].over == slot) {
+        v = b->prog->slot[whole].value;
+        slot = whole;
+    }
     b->use[slot].next_free = b->flow[v].free_slot;
     b->flow[v].free_slot = slot;
 }
@@ -174,6 +182,98 @@ static void release_values(struct merak_build *b, struct merak_open *open)
         open->map[v] = -1;
     }
 }
+
+/* --- one value over another ----------------------------------------------- */
+
+static bool reads(const struct merak_node *node, int v)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i]->id == v)
+            return true;
+    }
+    return false;
+}
+
+/* Does anything behind this item read a value, of this action or a later one?
+ */
+static bool is_read_behind(const struct merak_build *b,
+                           const struct merak_open *open,
+                           const struct merak_item *item, int v)
+{
+    const struct merak_item *end = b->items->item + b->items->n;
+
+    while (++item < end) {
+        if (reads(b->graph->node[item->node], v))
+            return true;
+    }
+    for (int c = 0; c < b->n_chunks; c++) {
+        /* what this action ends, it ends in all its chunk */
+        unsigned done = open->done[c] | (c == b->chunk_now ? b->ends : 0u);
+
+        if (b->chunk[c].use[v] & ~done)
+            return true;
+    }
+    return false;
+}
+
+/* Only this rank's kernels have it, whole and for one turn. */
+static bool stays(const struct merak_build *b, int v)
+{
+    const struct merak_flow *f = &b->flow[v];
+
+    return f->from < 0 && f->to < 0 && !merak_build_is_left(b, v) &&
+           b->param_slot[v] < 0 && !is_loss(b, v) &&
+           b->graph->value[v]->producer >= 0;
+}
+
+/* The slot of `to`, made once, in the memory of `slot`; or -1. */
+static int slot_over(struct merak_build *b, int slot, int to)
+{
+    const struct merak_value *value = b->graph->value[to];
+    struct merak_layout layout = merak_build_layout(b, to);
+    const struct merak_slot *from = &b->prog->slot[slot];
+    struct merak_slot proto = {.category = category_of(b, value),
+                               .name = value->name,
+                               .value = to,
+                               .dtype = value->dtype};
+    int id = b->use[slot].over;
+
+    if (id >= 0)
+        return b->prog->slot[id].value == to ? id : -1;
+    merak_build_box(b, to, &layout, &proto);
+    if (from->whole != slot || proto.dtype != from->dtype ||
+        memcmp(&proto.box, &from->box, sizeof(proto.box)) != 0 ||
+        proto.flat_lo != from->flat_lo || proto.flat_hi != from->flat_hi)
+        return -1;
+    id = merak_build_alias(b, slot, 0, &proto);
+    if (id >= 0)
+        b->use[slot].over = id;
+    return id;
+}
+
+void merak_build_overwrite(struct merak_build *b, const struct merak_item *item,
+                           int microbatch)
+{
+    const struct merak_node *node = b->graph->node[item->node];
+    int from = node->in[0]->id, to = node->out[0]->id, slot;
+    struct merak_open *open;
+
+    /* Slices of a sequence share their micro-batch's slots. */
+    if (!node->op->in_place || item->recompute || b->slices > 1 ||
+        !stays(b, from) || !stays(b, to))
+        return;
+    open = open_of(b, microbatch);
+    if (open == NULL || open->map[from] < 0 || open->map[to] >= 0 ||
+        is_read_behind(b, open, item, from))
+        return;
+    slot = slot_over(b, open->map[from], to);
+    if (slot < 0)
+        return;
+    open->map[to] = slot;
+    open->map[from] = -1;
+}
+
+/* --- at an action's end --------------------------------------------------- */
 
 static bool is_finished(const struct merak_build *b,
                         const struct merak_open *open)

@@ -131,6 +131,7 @@ static enum merak_status check_instr(const struct merak_program *prog, int i,
 /* A piece of the arena, between two neighbouring slot edges. */
 struct cell {
     int whole;   /* what is in it: a slot that is its own whole, or -1 */
+    int value;   /* of the slot through which it was written, or -1 */
     int writer;  /* instruction, or -1: from before the step */
     int compute; /* the latest on that queue, which ends in order, that read
                     it since; or -1 */
@@ -186,8 +187,10 @@ static void fill_memory(struct memory *m)
             (slot->category != MERAK_CAT_PARAM &&
              slot->category != MERAK_CAT_OPTIMIZER))
             continue;
-        for (int c = m->lo[s]; c < m->hi[s]; c++)
+        for (int c = m->lo[s]; c < m->hi[s]; c++) {
             m->cell[c].whole = s;
+            m->cell[c].value = slot->value;
+        }
     }
 }
 
@@ -216,7 +219,8 @@ static enum merak_status memory_init(struct memory *m,
     }
     qsort(m->edge, (size_t)m->n_edges, sizeof(*m->edge), compare_sizes);
     for (int i = 0; i < m->n_edges; i++)
-        m->cell[i] = (struct cell){.whole = -1, .writer = -1, .compute = -1};
+        m->cell[i] = (struct cell){
+            .whole = -1, .value = -1, .writer = -1, .compute = -1};
     fill_memory(m);
     return MERAK_OK;
 }
@@ -273,6 +277,14 @@ static enum merak_status check_read(struct memory *m,
                 cell->whole < 0 ? "which nothing wrote"
                                 : "which was overwritten by ",
                 cell->whole < 0 ? "" : m->prog->slot[cell->whole].name);
+        /* One slot may hold a value, and then another over it. */
+        if (cell->value >= 0 && s->value >= 0 && cell->value != s->value)
+            return merak_fail(
+                err, MERAK_ERR_CORRUPT,
+                "rank %d instruction %d (%s, micro-batch %d) reads slot %d "
+                "(%s), which was overwritten by %s",
+                m->prog->rank, in->id, in->name, in->microbatch, slot, s->name,
+                m->prog->sharded->graph->value[cell->value]->name);
         if (cell->writer == writer)
             continue;
         writer = cell->writer;
@@ -335,6 +347,7 @@ static void note_write(struct memory *m, const struct merak_instr *in, int slot)
 {
     for (int c = m->lo[slot]; c < m->hi[slot]; c++) {
         m->cell[c].whole = m->prog->slot[slot].whole;
+        m->cell[c].value = m->prog->slot[slot].value;
         m->cell[c].writer = in->id;
         m->cell[c].compute = -1;
         m->cell[c].n_readers = 0;

@@ -417,12 +417,21 @@ static enum merak_status scale_grad(struct merak_grad *g,
     return rc;
 }
 
-static const struct merak_op scale_op = {
-    "test_scale",    2,          2,         1, scale_infer,
-    scale_signature, scale_cost, scale_grad};
-static const struct merak_op scale_dw_op = {
-    "test_scale_dw", 2,          2,   1, scale_dw_infer,
-    scale_signature, scale_cost, NULL};
+static const struct merak_op scale_op = {.name = "test_scale",
+                                         .min_in = 2,
+                                         .max_in = 2,
+                                         .n_out = 1,
+                                         .infer = scale_infer,
+                                         .signature = scale_signature,
+                                         .cost = scale_cost,
+                                         .grad = scale_grad};
+static const struct merak_op scale_dw_op = {.name = "test_scale_dw",
+                                            .min_in = 2,
+                                            .max_in = 2,
+                                            .n_out = 1,
+                                            .infer = scale_dw_infer,
+                                            .signature = scale_signature,
+                                            .cost = scale_cost};
 
 static struct merak_model *describe_scaled(int64_t bad)
 {

@@ -231,6 +231,53 @@ static void packing_wastes_little(void **state)
     merak_planned_destroy(p);
 }
 
+static const struct merak_instr *find_op(const struct merak_program *prog,
+                                         const char *op)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        if (prog->instr[i].kind == MERAK_INSTR_KERNEL &&
+            strcmp(prog->instr[i].op->name, op) == 0)
+            return &prog->instr[i];
+    }
+    fail_msg("no %s", op);
+    return NULL;
+}
+
+/* A vocabulary that makes logits most of what is planned: their gradient takes
+ * no memory of its own, whatever the schedule, and however they came about. */
+static void gradients_are_written_over_logits(void **state)
+{
+    static const char *const schedule[] = {"1f1b", "zb-h1", "gpipe"};
+    struct small_model model = {
+        .layers = 2, .vocab = 4096, .hidden = 8, .heads = 2};
+    const size_t logits = 2 * 16 * 4096 * sizeof(float);
+
+    (void)state;
+    for (int kind = 0; kind < 12; kind++) {
+        int pp = kind / 6 + 1;
+        struct merak_plan plan =
+            planned_plan(1, pp, 1, 2, schedule[kind % 3], false);
+        const struct merak_program *prog;
+        const struct merak_instr *in;
+        struct merak_planned *p;
+
+        plan.recompute =
+            kind / 3 % 2 ? MERAK_RECOMPUTE_FULL : MERAK_RECOMPUTE_NONE;
+        p = planned_build(&model, &plan, NULL);
+        planned_assert_sound(p);
+        prog = p->program[pp - 1];
+        in = find_op(prog, "xent_dlogits");
+        assert_int_equal(prog->slot[in->slot[0]].offset,
+                         prog->slot[in->slot[4]].offset);
+        assert_string_equal(prog->slot[in->slot[4]].name, in->name);
+        /* gpipe holds both micro-batches' */
+        if (kind % 3 != 2 && pp == 1)
+            assert_true(prog->arena_bytes - prog->persistent_bytes <
+                        logits * 5 / 4);
+        merak_planned_destroy(p);
+    }
+}
+
 /* --- ties ----------------------------------------------------------------- */
 
 struct message {
@@ -514,6 +561,7 @@ int main(void)
         cmocka_unit_test(evaluation_keeps_the_persistent_slots),
         cmocka_unit_test(memory_follows_what_is_in_flight),
         cmocka_unit_test(packing_wastes_little),
+        cmocka_unit_test(gradients_are_written_over_logits),
         cmocka_unit_test(a_tied_sum_is_the_same_under_every_cut),
         cmocka_unit_test(norms_count_everything_once),
         cmocka_unit_test(idle_time_is_the_closed_form),

@@ -145,6 +145,32 @@ static void overlapping_slots_are_caught(void **state)
     merak_planned_destroy(p);
 }
 
+/* Logits, where their gradient was written over them. */
+static void a_read_of_what_was_overwritten_is_caught(void **state)
+{
+    struct merak_program *prog;
+    struct merak_planned *p;
+    int logits = -1;
+
+    (void)state;
+    p = faulty();
+    prog = p->program[3]; /* of the last stage */
+    for (int i = 0; i < prog->n_instrs; i++) {
+        struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind != MERAK_INSTR_KERNEL)
+            continue;
+        if (strcmp(in->op->name, "xent_dlogits") == 0)
+            logits = in->slot[0];
+        if (strcmp(in->op->name, "linear_dx") == 0 && logits >= 0) {
+            in->slot[0] = logits;
+            break;
+        }
+    }
+    assert_caught(p, "was overwritten by xent_dlogits");
+    merak_planned_destroy(p);
+}
+
 static void a_slot_past_the_end_is_caught(void **state)
 {
     struct merak_program *prog;
@@ -275,6 +301,7 @@ int main(void)
         cmocka_unit_test(a_repeated_tag_is_caught),
         cmocka_unit_test(a_small_slot_is_caught),
         cmocka_unit_test(overlapping_slots_are_caught),
+        cmocka_unit_test(a_read_of_what_was_overwritten_is_caught),
         cmocka_unit_test(a_slot_past_the_end_is_caught),
         cmocka_unit_test(every_missing_wait_is_caught),
         cmocka_unit_test(slices_that_do_not_fit_are_refused),

@@ -105,6 +105,43 @@ static void add_life(struct merak_walker *w, int seg, enum direction dir,
     spread_life(w, v->id, from, to);
 }
 
+/* Does a gradient but this one read a value? */
+static bool has_other_readers(const struct merak_walker *w,
+                              const struct merak_node *but, int v)
+{
+    for (int n = 0; n < w->graph->n_nodes; n++) {
+        const struct merak_node *node = w->graph->node[n];
+
+        for (int k = 0;
+             node != but && node->phase != MERAK_PHASE_F && k < node->n_in;
+             k++) {
+            if (node->in[k]->id == v)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* A value that its gradient is written over, as programs do where nobody needs
+ * it any more (program/values.c), lives until the node that does so. */
+static void overwrite(struct merak_walker *w, int seg)
+{
+    int at = 0;
+
+    for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
+        const struct merak_node *node = w->graph->node[w->order[i]];
+        int from = node->in[0]->id, to = node->out[0]->id;
+
+        if (node->phase == MERAK_PHASE_F)
+            continue;
+        if (node->op->in_place && w->table->slices == 1 &&
+            w->last[from] == at && w->first[to] == at &&
+            w->bytes[to] == w->bytes[from] && !has_other_readers(w, node, from))
+            w->last[from] = at - 1;
+        at++;
+    }
+}
+
 static void mark_back(struct merak_walker *w, int seg, bool mark)
 {
     for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
@@ -119,6 +156,9 @@ static double peak_of(struct merak_walker *w, int seg, enum direction dir)
 {
     int n = find_lives(w, seg, dir);
     double peak = 0;
+
+    if (dir == DOWN)
+        overwrite(w, seg);
 
     for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
         const struct merak_node *node = w->graph->node[w->order[i]];
