@@ -209,8 +209,9 @@ static hid_t create_in(int memory)
     return file;
 }
 
-enum merak_status merak_h5_stage(const char *path, struct merak_h5_stage *stage,
-                                 hid_t *file_p, struct merak_error *err)
+static enum merak_status stage_file(const char *path,
+                                    struct merak_h5_stage *stage,
+                                    hid_t *file_p, struct merak_error *err)
 {
     hid_t file;
 
@@ -226,6 +227,25 @@ enum merak_status merak_h5_stage(const char *path, struct merak_h5_stage *stage,
         return merak_h5_fail(err, "cannot lay out %s", path);
     *file_p = file;
     return MERAK_OK;
+}
+
+/* HDF5 is this thread's meanwhile, and no longer. */
+enum merak_status merak_h5_lay_out(const char *path, merak_h5_make_fn make,
+                                   void *arg, struct merak_h5_stage *stage,
+                                   struct merak_error *err)
+{
+    struct merak_h5_quiet quiet;
+    hid_t file = -1;
+    enum merak_status rc;
+
+    merak_h5_quiet(&quiet);
+    rc = stage_file(path, stage, &file, err);
+    if (rc == MERAK_OK && !make(file, arg))
+        rc = merak_h5_fail(err, "cannot lay out %s", path);
+    if (file >= 0 && H5Fclose(file) < 0 && rc == MERAK_OK)
+        rc = merak_h5_fail(err, "cannot lay out %s", path);
+    merak_h5_restore(&quiet);
+    return rc;
 }
 
 void merak_h5_unstage(struct merak_h5_stage *stage)
@@ -274,6 +294,20 @@ enum merak_status merak_h5_sync(struct merak_h5_stage *stage, const char *path,
 
     stage->disk = -1;
     return merak_file_sync_close(fd, path, err);
+}
+
+enum merak_status merak_h5_write(const char *path, merak_h5_make_fn make,
+                                 void *arg, struct merak_error *err)
+{
+    struct merak_h5_stage stage;
+    enum merak_status rc = merak_h5_lay_out(path, make, arg, &stage, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_h5_copy_out(&stage, path, err);
+    if (rc == MERAK_OK)
+        rc = merak_h5_sync(&stage, path, err);
+    merak_h5_unstage(&stage);
+    return rc;
 }
 
 hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space)

@@ -46,18 +46,20 @@ hid_t merak_h5_open(const char *path);
 
 /*
  * A file that HDF5 lays out in memory, and that is written to disk afterwards:
- * stage, make what it holds, H5Fclose(), copy out, write the raw data, sync,
- * unstage.  Room for raw data (merak_h5_dataset()) costs no memory as long as
- * HDF5 does not write it: ask H5Dget_offset() where it is.
+ * lay out, copy out, write the raw data, sync, unstage.  Room for raw data
+ * (merak_h5_dataset()) costs no memory as long as HDF5 does not write it: ask
+ * H5Dget_offset() where it is.
  */
 struct merak_h5_stage {
     int disk;   /* the file itself */
     int memory; /* HDF5's image of it */
 };
+/* Make what a file holds; false: an HDF5 call failed. */
+typedef bool (*merak_h5_make_fn)(hid_t file, void *arg);
 /* The file must not exist.  Unstage after a failure as well. */
-enum merak_status merak_h5_stage(const char *path, struct merak_h5_stage *stage,
-                                 hid_t *file_p,
-                                 struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_h5_lay_out(const char *path, merak_h5_make_fn make,
+                                   void *arg, struct merak_h5_stage *stage,
+                                   struct merak_error *err) MERAK_CHECKED;
 /* Give the file its size and its metadata. */
 enum merak_status merak_h5_copy_out(const struct merak_h5_stage *stage,
                                     const char *path,
@@ -66,6 +68,10 @@ enum merak_status merak_h5_copy_out(const struct merak_h5_stage *stage,
 enum merak_status merak_h5_sync(struct merak_h5_stage *stage, const char *path,
                                 struct merak_error *err) MERAK_CHECKED;
 void merak_h5_unstage(struct merak_h5_stage *stage);
+/* All of it for a file without raw data. */
+enum merak_status merak_h5_write(const char *path, merak_h5_make_fn make,
+                                 void *arg,
+                                 struct merak_error *err) MERAK_CHECKED;
 
 /* The descriptor of an open file, or -1. */
 int merak_h5_descriptor(hid_t file);

@@ -197,8 +197,10 @@ enum merak_status
 merak_ckpt_shard_write(const char *dir, int rank, uint64_t step,
                        const struct merak_ckpt_source *source,
                        struct merak_error *err) MERAK_CHECKED;
+/* The master over a manifest's shards, which need not be there; the same bytes
+ * for the same manifest, as long as HDF5 is the same. */
 enum merak_status
-merak_ckpt_master_write(const char *dir, const struct merak_ckpt_state *state,
+merak_ckpt_master_write(const char *path, const struct merak_ckpt_state *state,
                         const struct merak_ckpt_manifest *mf,
                         struct merak_error *err) MERAK_CHECKED;
 

@@ -101,47 +101,28 @@ static bool put_state(hid_t file, const struct merak_ckpt_state *state)
            merak_h5_put_number(file, "dp", (uint64_t)state->dp);
 }
 
-static enum merak_status lay_out(const char *path,
-                                 const struct merak_ckpt_state *state,
-                                 const struct merak_ckpt_manifest *mf,
-                                 struct merak_h5_stage *stage,
-                                 struct merak_error *err)
-{
-    hid_t file = -1;
-    enum merak_status rc = merak_h5_stage(path, stage, &file, err);
+struct contents {
+    const struct merak_ckpt_state *state;
+    const struct merak_ckpt_manifest *mf;
+};
 
-    if (rc != MERAK_OK)
-        return rc;
-    if (!put_state(file, state))
-        rc = merak_h5_fail(err, "cannot lay out %s", path);
-    for (int i = 0; i < mf->n_tensors && rc == MERAK_OK; i++) {
-        if (!write_tensor(file, mf, &mf->tensor[i]))
-            rc = merak_h5_fail(err, "cannot put tensor %s in %s",
-                               mf->tensor[i].name, path);
-    }
-    if (H5Fclose(file) < 0 && rc == MERAK_OK)
-        rc = merak_h5_fail(err, "cannot lay out %s", path);
-    return rc;
+static bool make_contents(hid_t file, void *arg)
+{
+    const struct contents *contents = arg;
+    const struct merak_ckpt_manifest *mf = contents->mf;
+    bool ok = put_state(file, contents->state);
+
+    for (int i = 0; i < mf->n_tensors && ok; i++)
+        ok = write_tensor(file, mf, &mf->tensor[i]);
+    return ok;
 }
 
-enum merak_status merak_ckpt_master_write(const char *dir,
+enum merak_status merak_ckpt_master_write(const char *path,
                                           const struct merak_ckpt_state *state,
                                           const struct merak_ckpt_manifest *mf,
                                           struct merak_error *err)
 {
-    struct merak_h5_stage stage;
-    struct merak_h5_quiet quiet;
-    char path[PATH_MAX];
-    enum merak_status rc;
+    struct contents contents = {state, mf};
 
-    merak_path(path, dir, MERAK_CKPT_MASTER);
-    merak_h5_quiet(&quiet);
-    rc = lay_out(path, state, mf, &stage, err);
-    merak_h5_restore(&quiet);
-    if (rc == MERAK_OK)
-        rc = merak_h5_copy_out(&stage, path, err);
-    if (rc == MERAK_OK)
-        rc = merak_h5_sync(&stage, path, err);
-    merak_h5_unstage(&stage);
-    return rc;
+    return merak_h5_write(path, make_contents, &contents, err);
 }

@@ -257,12 +257,14 @@ static enum merak_status complete(const struct merak_ckpt_save *save,
                                   struct merak_error *err)
 {
     struct merak_ckpt_manifest *mf = NULL;
+    char path[PATH_MAX];
     enum merak_status rc;
 
     rc = merge_shards(save, &mf, err);
     if (rc != MERAK_OK)
         return rc;
-    rc = merak_ckpt_master_write(save->tmp, &save->state, mf, err);
+    rc = merak_ckpt_master_write(merak_path(path, save->tmp, MERAK_CKPT_MASTER),
+                                 &save->state, mf, err);
     if (rc == MERAK_OK)
         rc = add_master(save, mf->root, err);
     if (rc == MERAK_OK)

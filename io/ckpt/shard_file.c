@@ -104,38 +104,14 @@ static bool put_header(hid_t file, const struct shard *shard)
 }
 
 /* All of the file but the tensors' bytes; their places in run[].offset. */
-static enum merak_status lay_out_quietly(struct shard *shard,
-                                         struct merak_h5_stage *stage,
-                                         struct merak_error *err)
+static bool make_contents(hid_t file, void *arg)
 {
-    hid_t file = -1;
-    bool ok;
-    enum merak_status rc = merak_h5_stage(shard->path, stage, &file, err);
+    struct shard *shard = arg;
+    bool ok = put_header(file, shard);
 
-    if (rc != MERAK_OK)
-        return rc;
-    ok = put_header(file, shard);
     for (int i = 0; i < shard->n_runs && ok; i++)
         ok = make_dataset(file, &shard->run[i]);
-    if (!ok)
-        rc = merak_h5_fail(err, "cannot lay out %s", shard->path);
-    if (H5Fclose(file) < 0 && rc == MERAK_OK)
-        rc = merak_h5_fail(err, "cannot lay out %s", shard->path);
-    return rc;
-}
-
-/* HDF5 is this thread's meanwhile, and no longer. */
-static enum merak_status lay_out(struct shard *shard,
-                                 struct merak_h5_stage *stage,
-                                 struct merak_error *err)
-{
-    struct merak_h5_quiet quiet;
-    enum merak_status rc;
-
-    merak_h5_quiet(&quiet);
-    rc = lay_out_quietly(shard, stage, err);
-    merak_h5_restore(&quiet);
-    return rc;
+    return ok;
 }
 
 /* --- writing
@@ -176,7 +152,8 @@ static enum merak_status write_runs(struct shard *shard, int disk,
 static enum merak_status write_h5(struct shard *shard, struct merak_error *err)
 {
     struct merak_h5_stage stage;
-    enum merak_status rc = lay_out(shard, &stage, err);
+    enum merak_status rc =
+        merak_h5_lay_out(shard->path, make_contents, shard, &stage, err);
 
     if (rc == MERAK_OK)
         rc = merak_h5_copy_out(&stage, shard->path, err);

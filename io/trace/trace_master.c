@@ -122,32 +122,28 @@ static bool put_links(hid_t file, int ranks)
     return ok;
 }
 
-static enum merak_status lay_out(const char *path, int ranks,
-                                 const uint64_t *first,
-                                 struct merak_h5_stage *stage,
-                                 struct merak_error *err)
-{
-    hid_t file = -1;
-    enum merak_status rc = merak_h5_stage(path, stage, &file, err);
+struct contents {
+    int ranks;
+    const uint64_t *first;
+};
 
-    if (rc != MERAK_OK)
-        return rc;
-    if (!merak_h5_put_text(file, "format", MERAK_TRACE_FORMAT) ||
-        !merak_h5_put_number(file, "version", MERAK_TRACE_VERSION) ||
-        !merak_h5_put_number(file, "ranks", (uint64_t)ranks) ||
-        !put_records(file, ranks, first) || !put_first(file, ranks, first) ||
-        !put_links(file, ranks))
-        rc = merak_h5_fail(err, "cannot lay out %s", path);
-    if (H5Fclose(file) < 0 && rc == MERAK_OK)
-        rc = merak_h5_fail(err, "cannot lay out %s", path);
-    return rc;
+static bool make_contents(hid_t file, void *arg)
+{
+    const struct contents *contents = arg;
+    int ranks = contents->ranks;
+
+    return merak_h5_put_text(file, "format", MERAK_TRACE_FORMAT) &&
+           merak_h5_put_number(file, "version", MERAK_TRACE_VERSION) &&
+           merak_h5_put_number(file, "ranks", (uint64_t)ranks) &&
+           put_records(file, ranks, contents->first) &&
+           put_first(file, ranks, contents->first) && put_links(file, ranks);
 }
 
 enum merak_status merak_trace_write_master(const char *dir, int ranks,
                                            struct merak_error *err)
 {
     uint64_t *first = calloc((size_t)ranks + 1, sizeof(*first));
-    struct merak_h5_stage stage;
+    struct contents contents = {ranks, first};
     char path[PATH_MAX];
     enum merak_status rc;
 
@@ -155,12 +151,7 @@ enum merak_status merak_trace_write_master(const char *dir, int ranks,
         return merak_fail_nomem(err, ((size_t)ranks + 1) * sizeof(*first));
     count_all(dir, ranks, first);
     (void)unlink(merak_path(path, dir, MERAK_TRACE_MASTER));
-    rc = lay_out(path, ranks, first, &stage, err);
+    rc = merak_h5_write(path, make_contents, &contents, err);
     free(first);
-    if (rc == MERAK_OK)
-        rc = merak_h5_copy_out(&stage, path, err);
-    if (rc == MERAK_OK)
-        rc = merak_h5_sync(&stage, path, err);
-    merak_h5_unstage(&stage);
     return rc;
 }
