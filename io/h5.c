@@ -328,21 +328,6 @@ hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space)
     return set;
 }
 
-bool merak_h5_dataset_fits(hid_t set, int ndim, const size_t *dim)
-{
-    hid_t space = H5Dget_space(set), type = H5Dget_type(set);
-    hsize_t has[H5S_MAX_RANK];
-    bool ok = space >= 0 && type >= 0 && H5Tequal(type, H5T_IEEE_F32LE) > 0 &&
-              H5Sget_simple_extent_ndims(space) == ndim &&
-              H5Sget_simple_extent_dims(space, has, NULL) == ndim;
-
-    for (int d = 0; ok && d < ndim; d++)
-        ok = has[d] == dim[d];
-    merak_h5_drop(type);
-    merak_h5_drop(space);
-    return ok;
-}
-
 static bool put(hid_t object, const char *name, hid_t type, hid_t space,
                 const void *value)
 {

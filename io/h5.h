@@ -78,9 +78,6 @@ int merak_h5_descriptor(hid_t file);
 /* A contiguous dataset, early allocated and never filled, groups on its way
  * made; < 0 on failure. */
 hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space);
-/* Is it f32 of these dims?  To ask before reading what a file calls so: HDF5
- * would convert, or write past the destination. */
-bool merak_h5_dataset_fits(hid_t set, int ndim, const size_t *dim);
 
 /* Attributes; false on failure. */
 bool merak_h5_put_text(hid_t object, const char *name, const char *text);

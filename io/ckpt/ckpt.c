@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ckpt.c - open a checkpoint and read pieces of its tensors
  *
- * The reader goes by the manifest straight to the shards, not through the
- * master: HDF5 gives fill values for a source it cannot read, and no error.
+ * The reader goes by the manifest straight to the shards' bytes, not through
+ * the master: HDF5 gives fill values for a source it cannot read, and no error.
+ * A byte is checked when it is read: parts of tensors by their own checksums
+ * (part.c), and what is around them when the shard is opened.
  */
 #include "config.h"
 
@@ -10,11 +12,13 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "io/h5.h"
+#include "io/file.h"
 
-#include <inttypes.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Shards kept open at once; a limit on descriptors is often 1024. */
 #define MAX_OPEN 32
@@ -22,11 +26,12 @@
 struct merak_ckpt {
     char dir[PATH_MAX];
     struct merak_ckpt_manifest *mf;
-    bool *checked;    /* by shard: its checksum was right */
+    bool *checked;      /* by shard: what is around its parts is right */
+    bool *part_checked; /* by part */
     int n_open, next; /* open[next] is closed for another when all are used */
     struct {
         int shard;
-        hid_t file;
+        int fd;
     } open[MAX_OPEN];
 };
 
@@ -40,15 +45,18 @@ static enum merak_status make_ckpt(const char *dir,
 {
     struct merak_ckpt *ckpt = calloc(1, sizeof(*ckpt));
 
-    if (ckpt != NULL)
-        ckpt->checked = calloc((size_t)mf->n_shards + 1, sizeof(bool));
-    if (ckpt == NULL || ckpt->checked == NULL) {
-        free(ckpt);
+    if (ckpt == NULL) {
         merak_ckpt_manifest_destroy(mf);
         return merak_fail_nomem(err, sizeof(*ckpt));
     }
-    strcpy(ckpt->dir, dir);
     ckpt->mf = mf;
+    ckpt->checked = calloc((size_t)mf->n_shards + 1, sizeof(bool));
+    ckpt->part_checked = calloc((size_t)mf->n_parts + 1, sizeof(bool));
+    if (ckpt->checked == NULL || ckpt->part_checked == NULL) {
+        merak_ckpt_close(ckpt);
+        return merak_fail_nomem(err, (size_t)mf->n_parts + 1);
+    }
+    strcpy(ckpt->dir, dir);
     *ckpt_p = ckpt;
     return MERAK_OK;
 }
@@ -143,17 +151,20 @@ enum merak_status merak_ckpt_open_next(const char *run_dir, const char *after,
 
 void merak_ckpt_close(struct merak_ckpt *ckpt)
 {
-    struct merak_h5_quiet quiet;
-
     if (ckpt == NULL)
         return;
-    merak_h5_quiet(&quiet);
     for (int i = 0; i < ckpt->n_open; i++)
-        (void)H5Fclose(ckpt->open[i].file);
-    merak_h5_restore(&quiet);
+        close(ckpt->open[i].fd);
     merak_ckpt_manifest_destroy(ckpt->mf);
+    free(ckpt->part_checked);
     free(ckpt->checked);
     free(ckpt);
+}
+
+const struct merak_ckpt_manifest *
+merak_ckpt_manifest(const struct merak_ckpt *ckpt)
+{
+    return ckpt->mf;
 }
 
 const char *merak_ckpt_path(const struct merak_ckpt *ckpt)
@@ -178,18 +189,16 @@ const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
 /* --- reading ----------------------------------------------------------------
  */
 
-static enum merak_status check_shard(struct merak_ckpt *ckpt, int shard,
-                                     struct merak_error *err)
+/* The file as a whole, where a checkpoint of an earlier version has no checksum
+ * of what is around the parts. */
+static enum merak_status check_whole(struct merak_ckpt *ckpt, int shard,
+                                     const char *path, struct merak_error *err)
 {
     const struct merak_ckpt_file *file = &ckpt->mf->shard[shard];
-    char path[PATH_MAX], hash[MERAK_HASH_TEXT];
+    char hash[MERAK_HASH_TEXT];
     uint64_t bytes;
-    enum merak_status rc;
+    enum merak_status rc = merak_durable_hash(path, &bytes, hash, err);
 
-    if (ckpt->checked[shard])
-        return MERAK_OK;
-    rc = merak_durable_hash(merak_path(path, ckpt->dir, file->name), &bytes,
-                            hash, err);
     if (rc != MERAK_OK)
         return rc;
     if (bytes != file->bytes || strcmp(hash, file->hash) != 0)
@@ -197,65 +206,76 @@ static enum merak_status check_shard(struct merak_ckpt *ckpt, int shard,
                           "%s is damaged: its checksum is not the one in the "
                           "manifest",
                           path);
-    ckpt->checked[shard] = true;
+    for (int i = ckpt->mf->first_placed[shard];
+         i < ckpt->mf->first_placed[shard + 1]; i++)
+        ckpt->part_checked[ckpt->mf->placed[i] - ckpt->mf->part] = true;
     return MERAK_OK;
 }
 
-static enum merak_status open_shard(struct merak_ckpt *ckpt, int shard,
-                                    hid_t *file_p, struct merak_error *err)
+static enum merak_status check_around(const struct merak_ckpt *ckpt, int shard,
+                                      int fd, const char *path,
+                                      struct merak_error *err)
 {
-    char path[PATH_MAX];
+    const char *want = ckpt->mf->shard[shard].rest;
+    char hash[MERAK_HASH_TEXT];
+    enum merak_status rc =
+        merak_ckpt_rest_hash(ckpt->mf, shard, fd, path, hash, err);
+
+    if (rc != MERAK_OK || strcmp(hash, want) == 0)
+        return rc;
+    return merak_fail(err, MERAK_ERR_CORRUPT,
+                      "%s is damaged: the checksum of what is around its "
+                      "tensors is not the one in the manifest",
+                      path);
+}
+
+static enum merak_status check_shard(struct merak_ckpt *ckpt, int shard, int fd,
+                                     const char *path, struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (ckpt->checked[shard])
+        return MERAK_OK;
+    rc = ckpt->mf->shard[shard].rest == NULL
+             ? check_whole(ckpt, shard, path, err)
+             : check_around(ckpt, shard, fd, path, err);
+    ckpt->checked[shard] = rc == MERAK_OK;
+    return rc;
+}
+
+static enum merak_status open_shard(struct merak_ckpt *ckpt, int shard,
+                                    const char *path, int *fd_p,
+                                    struct merak_error *err)
+{
+    uint64_t bytes;
     enum merak_status rc;
-    hid_t file;
-    int at;
+    int at, fd;
 
     for (int i = 0; i < ckpt->n_open; i++) {
         if (ckpt->open[i].shard == shard) {
-            *file_p = ckpt->open[i].file;
+            *fd_p = ckpt->open[i].fd;
             return MERAK_OK;
         }
     }
-    rc = check_shard(ckpt, shard, err);
+    rc = merak_file_open(path, &fd, &bytes, err);
     if (rc != MERAK_OK)
         return rc;
-    merak_path(path, ckpt->dir, ckpt->mf->shard[shard].name);
-    file = merak_h5_open(path);
-    if (file < 0)
-        return merak_h5_fail(err, "cannot open %s", path);
+    rc = check_shard(ckpt, shard, fd, path, err);
+    if (rc != MERAK_OK) {
+        close(fd);
+        return rc;
+    }
     if (ckpt->n_open < MAX_OPEN) {
         at = ckpt->n_open++;
     } else {
         at = ckpt->next;
         ckpt->next = (ckpt->next + 1) % MAX_OPEN;
-        (void)H5Fclose(ckpt->open[at].file);
+        close(ckpt->open[at].fd);
     }
     ckpt->open[at].shard = shard;
-    ckpt->open[at].file = file;
-    *file_p = file;
+    ckpt->open[at].fd = fd;
+    *fd_p = fd;
     return MERAK_OK;
-}
-
-/* The space of a box's elements with those of `part` selected. */
-static hid_t select_in(const struct merak_box *box,
-                       const struct merak_box *part)
-{
-    hsize_t dim[MERAK_MAX_DIMS], lo[MERAK_MAX_DIMS], len[MERAK_MAX_DIMS];
-    hid_t space;
-
-    if (box->ndim == 0)
-        return H5Screate(H5S_SCALAR);
-    for (int d = 0; d < box->ndim; d++) {
-        dim[d] = box->len[d];
-        lo[d] = part->lo[d] - box->lo[d];
-        len[d] = part->len[d];
-    }
-    space = H5Screate_simple(box->ndim, dim, NULL);
-    if (space >= 0 &&
-        H5Sselect_hyperslab(space, H5S_SELECT_SET, lo, NULL, len, NULL) < 0) {
-        merak_h5_drop(space);
-        return -1;
-    }
-    return space;
 }
 
 /* Elements `both` of a part to where they belong in `data`, which holds the
@@ -266,35 +286,18 @@ static enum merak_status read_part(struct merak_ckpt *ckpt,
                                    const struct merak_box *box, float *data,
                                    struct merak_error *err)
 {
-    char name[MERAK_CKPT_MAX_DATASET];
-    const char *shard = ckpt->mf->shard[part->shard].name;
-    hid_t file = -1, set, from = -1, to = -1;
+    bool *checked = &ckpt->part_checked[part - ckpt->mf->part];
+    char path[PATH_MAX];
     enum merak_status rc;
+    int fd = -1;
 
-    rc = open_shard(ckpt, part->shard, &file, err);
-    if (rc != MERAK_OK)
-        return rc;
-    merak_ckpt_dataset_name(name, part->tensor, &part->box);
-    set = H5Dopen2(file, name, H5P_DEFAULT);
-    if (set < 0)
-        return merak_h5_fail(err, "%s/%s: no dataset %s", ckpt->dir, shard,
-                             name);
-    if (!merak_h5_dataset_fits(set, part->box.ndim, part->box.len)) {
-        rc = merak_fail(err, MERAK_ERR_CORRUPT,
-                        "%s/%s: dataset %s is not what the manifest says",
-                        ckpt->dir, shard, name);
-        goto out;
-    }
-    from = select_in(&part->box, both);
-    to = select_in(box, both);
-    if (from < 0 || to < 0 ||
-        H5Dread(set, H5T_NATIVE_FLOAT, to, from, H5P_DEFAULT, data) < 0)
-        rc = merak_h5_fail(err, "cannot read %s from %s/%s", name, ckpt->dir,
-                           shard);
-out:
-    merak_h5_drop(to);
-    merak_h5_drop(from);
-    merak_h5_drop(set);
+    merak_path(path, ckpt->dir, ckpt->mf->shard[part->shard].name);
+    rc = open_shard(ckpt, part->shard, path, &fd, err);
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_part_read(fd, path, part, both, box, data, !*checked,
+                                  err);
+    if (rc == MERAK_OK)
+        *checked = true;
     return rc;
 }
 
@@ -353,7 +356,6 @@ enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
                                   struct merak_error *err)
 {
     const struct merak_ckpt_tensor *t = NULL;
-    struct merak_h5_quiet quiet;
     enum merak_status rc;
 
     rc = merak_ckpt_piece_check(piece, err);
@@ -361,9 +363,7 @@ enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
         rc = find_tensor(ckpt, piece, &t, err);
     if (rc != MERAK_OK)
         return rc;
-    merak_h5_quiet(&quiet);
     rc = read_boxes(ckpt, piece, t, err);
-    merak_h5_restore(&quiet);
     if (rc != MERAK_OK)
         merak_error_wrap(err, "tensor %s", piece->name);
     return rc;

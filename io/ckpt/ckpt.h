@@ -52,9 +52,12 @@ struct merak_ckpt_comm {
                                struct merak_error *err);
 };
 
+/* Fewer would let one bad disk block lose the run. */
+enum { MERAK_CKPT_MIN_KEEP = 2 };
+
 /* Which committed checkpoints stay. */
 struct merak_ckpt_keep {
-    int newest;     /* so many, >= 2; 0: all */
+    int newest;     /* so many, >= MERAK_CKPT_MIN_KEEP; 0: all */
     uint64_t every; /* and those whose step it divides; 0: none */
 };
 
@@ -169,6 +172,83 @@ enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
 enum merak_status merak_ckpt_room(const char *run_dir, double bytes,
                                   uint64_t saves, uint64_t stay, int newest,
                                   struct merak_error *err) MERAK_CHECKED;
+/* What becomes of one of a run's checkpoints, and why. */
+struct merak_ckpt_fate {
+    const char *name; /* "step-00000020" */
+    uint64_t step;
+    uint64_t bytes; /* its files take on the disk */
+    bool stays;
+    const char *why;
+};
+struct merak_ckpt_pruning {
+    bool dry_run; /* remove nothing */
+    bool debris;  /* remove what dead saves left, too: no save may be under
+                     way */
+    /* Called for each before it is removed, newest first; NULL: nobody asks. */
+    void (*tell)(void *arg, const struct merak_ckpt_fate *fate);
+    void *arg;
+};
+/*
+ * Remove checkpoints older than the keep.newest-th that can be loaded, but for
+ * multiples of keep.every and imports, and any step-N.old whose step-N can.
+ * Those later than step `newest` neither go nor count: UINT64_MAX if there are
+ * none.  how  NULL: as a save does it
+ */
+enum merak_status merak_ckpt_prune(const char *run_dir,
+                                   struct merak_ckpt_keep keep, uint64_t newest,
+                                   const struct merak_ckpt_pruning *how,
+                                   struct merak_error *err) MERAK_CHECKED;
+
+/* What merak_ckpt_repair_master() found. */
+enum merak_ckpt_repair {
+    MERAK_CKPT_REPAIR_SOUND,     /* nothing to repair */
+    MERAK_CKPT_REPAIR_SAME,      /* the master has its old bytes again */
+    MERAK_CKPT_REPAIR_REWRITTEN, /* it has others, of another HDF5, and the
+                                    manifest says so */
+};
+/*
+ * Make the master file of a checkpoint anew if it is damaged or missing.  The
+ * rest has to be there; a crash leaves what can be repaired.
+ */
+enum merak_status
+merak_ckpt_repair_master(const char *ckpt_dir, enum merak_ckpt_repair *found_p,
+                         struct merak_error *err) MERAK_CHECKED;
+
+/* How a tensor of one checkpoint differs from that of another. */
+enum merak_ckpt_relation {
+    MERAK_CKPT_EQUAL, /* to the bit */
+    MERAK_CKPT_DIFFERENT,
+    MERAK_CKPT_OTHER_SHAPE,
+    MERAK_CKPT_ONLY_A,
+    MERAK_CKPT_ONLY_B,
+};
+struct merak_ckpt_difference {
+    const char *name;
+    enum merak_ckpt_relation relation;
+    struct merak_shape a, b; /* of those that have it */
+    /* DIFFERENT: */
+    size_t elements, n;      /* n of them differ in their bits */
+    size_t n_not_finite;     /* of which one is no number, or infinite; the
+                                others have: */
+    double max_abs, max_rel; /* |a - b|, and by the larger of |a|, |b| */
+    size_t at;               /* row-major index of max_abs */
+    float a_at, b_at;
+};
+/*
+ * Compare the tensors of two checkpoints, by name.
+ *
+ *   tell      called for each tensor of either, by name
+ *   same_p    out  all are in both, equal
+ *   progress  NULL, or a line that tells how far it is
+ *
+ * Holds a few MiB at a time.
+ */
+enum merak_status merak_ckpt_compare(
+    struct merak_ckpt *a, struct merak_ckpt *b,
+    void (*tell)(void *arg, const struct merak_ckpt_difference *difference),
+    void *arg, bool *same_p, struct merak_progress *progress,
+    struct merak_error *err) MERAK_CHECKED;
+
 /* Check everything: sizes, checksums, coverage of every tensor.  The error
  * names each damaged shard (first in err, all through `report`). */
 enum merak_status merak_ckpt_verify(const char *ckpt_dir,

@@ -48,6 +48,8 @@ struct merak_ckpt_tensor {
 struct merak_ckpt_file {
     const char *name; /* in the checkpoint's directory */
     const char *hash;
+    const char *rest; /* of a shard: hash of its bytes that are in no part;
+                         NULL in checkpoints of earlier versions */
     uint64_t bytes;
 };
 
@@ -59,6 +61,10 @@ struct merak_ckpt_manifest {
     int n_shards;
     struct merak_ckpt_part *part; /* by tensor name, then by box.lo */
     int n_parts;
+    /* The same by shard, then by offset: none shares a byte with another.
+     * Shard s has placed[first_placed[s]] .. */
+    const struct merak_ckpt_part **placed;
+    int *first_placed;                /* [n_shards + 1] */
     struct merak_ckpt_tensor *tensor; /* by name */
     int n_tensors;
 };
@@ -74,6 +80,7 @@ merak_ckpt_manifest_parse(const char *text, size_t bytes,
                           struct merak_ckpt_manifest **mf_p,
                           struct merak_error *err) MERAK_CHECKED;
 void merak_ckpt_manifest_destroy(struct merak_ckpt_manifest *mf);
+size_t merak_ckpt_part_bytes(const struct merak_ckpt_part *part);
 /* Do the parts of every tensor tile it?  `status` and the tensor's name if
  * not. */
 enum merak_status
@@ -108,6 +115,28 @@ enum merak_status merak_ckpt_piece_check(const struct merak_ckpt_piece *piece,
 
 size_t merak_ckpt_piece_bytes(const struct merak_ckpt_piece *piece);
 
+/*
+ * Read elements `both` of a part from the shard's file to where they belong in
+ * `data`, which holds the elements of box `to`.
+ *
+ *   check  read all of the part, and compare it with its checksum
+ */
+enum merak_status merak_ckpt_part_read(int fd, const char *path,
+                                       const struct merak_ckpt_part *part,
+                                       const struct merak_box *both,
+                                       const struct merak_box *to, float *data,
+                                       bool check,
+                                       struct merak_error *err) MERAK_CHECKED;
+
+/* The hash of a shard's bytes that are in no part. */
+enum merak_status merak_ckpt_rest_hash(const struct merak_ckpt_manifest *mf,
+                                       int shard, int fd, const char *path,
+                                       char hash[MERAK_HASH_TEXT],
+                                       struct merak_error *err) MERAK_CHECKED;
+/* Of one that was opened; borrowed. */
+const struct merak_ckpt_manifest *
+merak_ckpt_manifest(const struct merak_ckpt *ckpt);
+
 /* --- directories --------------------------------------------------------- */
 
 enum merak_ckpt_kind {
@@ -130,6 +159,9 @@ bool merak_ckpt_name_parse(const char *name, struct merak_ckpt_entry *entry);
 enum merak_status merak_ckpt_list(const char *run_dir,
                                   struct merak_ckpt_entry **entries_p, int *n_p,
                                   struct merak_error *err) MERAK_CHECKED;
+/* MERAK_ERR_CONFIG if a run has any: --out is to be another directory. */
+enum merak_status merak_ckpt_check_none(const char *run_dir,
+                                        struct merak_error *err) MERAK_CHECKED;
 /* Remove what dead saves left (*.tmp). */
 enum merak_status
 merak_ckpt_remove_debris(const char *run_dir,
@@ -146,6 +178,11 @@ enum merak_status merak_ckpt_load(const char *dir,
 enum merak_status
 merak_ckpt_load_manifest(const char *dir, struct merak_ckpt_manifest **mf_p,
                          struct merak_error *err) MERAK_CHECKED;
+
+/* Is the file there, in its size? */
+enum merak_status merak_ckpt_check_size(const char *dir,
+                                        const struct merak_ckpt_file *file,
+                                        struct merak_error *err) MERAK_CHECKED;
 
 /* --- a save, step by step ------------------------------------------------ */
 
@@ -203,5 +240,10 @@ enum merak_status
 merak_ckpt_master_write(const char *path, const struct merak_ckpt_state *state,
                         const struct merak_ckpt_manifest *mf,
                         struct merak_error *err) MERAK_CHECKED;
+
+/* The master's entry of a manifest, and who wrote it. */
+enum merak_status
+merak_ckpt_master_record(const char *path, json_t *root,
+                         struct merak_error *err) MERAK_CHECKED;
 
 #endif

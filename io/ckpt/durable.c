@@ -39,11 +39,38 @@ void merak_hash(const void *data, size_t bytes, char hash[MERAK_HASH_TEXT])
     print_hash(XXH3_128bits(data, bytes), hash);
 }
 
+/* An XXH3_state_t; the name keeps xxhash's header in this file. */
+struct merak_hasher *merak_hasher_create(void)
+{
+    XXH3_state_t *state = XXH3_createState();
+
+    if (state != NULL)
+        XXH3_128bits_reset(state);
+    return (struct merak_hasher *)state;
+}
+
+void merak_hasher_destroy(struct merak_hasher *hasher)
+{
+    XXH3_freeState((XXH3_state_t *)hasher);
+}
+
+void merak_hasher_add(struct merak_hasher *hasher, const void *data,
+                      size_t bytes)
+{
+    XXH3_128bits_update((XXH3_state_t *)hasher, data, bytes);
+}
+
+void merak_hasher_take(struct merak_hasher *hasher, char hash[MERAK_HASH_TEXT])
+{
+    print_hash(XXH3_128bits_digest((XXH3_state_t *)hasher), hash);
+    XXH3_128bits_reset((XXH3_state_t *)hasher);
+}
+
 /* Blocks that stay in cache, not a mapping: the speed is the same, and a disk
  * that fails gives EIO where a mapping would kill the process. */
 static enum merak_status hash_stream(int fd, const char *path,
-                                     XXH3_state_t *state, uint64_t *bytes_p,
-                                     struct merak_error *err)
+                                     struct merak_hasher *hasher,
+                                     uint64_t *bytes_p, struct merak_error *err)
 {
     char *block = malloc(HASH_BLOCK);
     enum merak_status rc = MERAK_OK;
@@ -52,12 +79,11 @@ static enum merak_status hash_stream(int fd, const char *path,
 
     if (block == NULL)
         return merak_fail_nomem(err, HASH_BLOCK);
-    XXH3_128bits_reset(state);
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     do {
         n = read(fd, block, HASH_BLOCK);
         if (n > 0) {
-            XXH3_128bits_update(state, block, (size_t)n);
+            merak_hasher_add(hasher, block, (size_t)n);
             total += (uint64_t)n;
         } else if (n < 0 && errno != EINTR) {
             rc = merak_file_fail(err, "read", path);
@@ -73,11 +99,11 @@ enum merak_status merak_durable_hash(const char *path, uint64_t *bytes_p,
                                      char hash[MERAK_HASH_TEXT],
                                      struct merak_error *err)
 {
-    XXH3_state_t *state = XXH3_createState();
+    struct merak_hasher *hasher = merak_hasher_create();
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     enum merak_status rc;
 
-    if (state == NULL) {
+    if (hasher == NULL) {
         rc = merak_fail_nomem(err, 0);
         goto out;
     }
@@ -85,13 +111,13 @@ enum merak_status merak_durable_hash(const char *path, uint64_t *bytes_p,
         rc = merak_file_fail(err, "open", path);
         goto out;
     }
-    rc = hash_stream(fd, path, state, bytes_p, err);
+    rc = hash_stream(fd, path, hasher, bytes_p, err);
     if (rc == MERAK_OK)
-        print_hash(XXH3_128bits_digest(state), hash);
+        merak_hasher_take(hasher, hash);
 out:
     if (fd >= 0)
         close(fd);
-    XXH3_freeState(state);
+    merak_hasher_destroy(hasher);
     return rc;
 }
 

@@ -19,6 +19,15 @@
 /* "dir/name" in buf[PATH_MAX]; returns buf. */
 char *merak_path(char *buf, const char *dir, const char *name);
 
+/* The hash of bytes that come in pieces; NULL: there is no memory. */
+struct merak_hasher;
+struct merak_hasher *merak_hasher_create(void);
+void merak_hasher_destroy(struct merak_hasher *hasher);
+void merak_hasher_add(struct merak_hasher *hasher, const void *data,
+                      size_t bytes);
+/* Of all since the hasher was made, or since this was called. */
+void merak_hasher_take(struct merak_hasher *hasher, char hash[MERAK_HASH_TEXT]);
+
 void merak_hash(const void *data, size_t bytes, char hash[MERAK_HASH_TEXT]);
 /* Size and hash of a file. */
 enum merak_status merak_durable_hash(const char *path, uint64_t *bytes_p,

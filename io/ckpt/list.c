@@ -97,6 +97,22 @@ enum merak_status merak_ckpt_list(const char *run_dir,
     return MERAK_OK;
 }
 
+enum merak_status merak_ckpt_check_none(const char *run_dir,
+                                        struct merak_error *err)
+{
+    struct merak_ckpt_entry *entries = NULL;
+    int n = 0;
+    enum merak_status rc = merak_ckpt_list(run_dir, &entries, &n, err);
+
+    if (rc == MERAK_OK && n > 0)
+        rc = merak_fail(err, MERAK_ERR_CONFIG,
+                        "%.100s has checkpoints already, %s for one: give "
+                        "--out another directory",
+                        run_dir, entries[0].name);
+    free(entries);
+    return rc;
+}
+
 bool merak_ckpt_is_one(const char *dir)
 {
     const char *base = strrchr(dir, '/');
@@ -233,9 +249,9 @@ out:
     return rc;
 }
 
-static enum merak_status check_size(const char *dir,
-                                    const struct merak_ckpt_file *file,
-                                    struct merak_error *err)
+enum merak_status merak_ckpt_check_size(const char *dir,
+                                        const struct merak_ckpt_file *file,
+                                        struct merak_error *err)
 {
     char path[PATH_MAX];
     struct stat st;
@@ -293,9 +309,9 @@ enum merak_status merak_ckpt_load(const char *dir,
     enum merak_status rc = merak_ckpt_load_manifest(dir, &mf, err);
 
     if (rc == MERAK_OK)
-        rc = check_size(dir, &mf->master, err);
+        rc = merak_ckpt_check_size(dir, &mf->master, err);
     for (int i = 0; rc == MERAK_OK && i < mf->n_shards; i++)
-        rc = check_size(dir, &mf->shard[i], err);
+        rc = merak_ckpt_check_size(dir, &mf->shard[i], err);
     if (rc == MERAK_OK)
         *mf_p = mf;
     else

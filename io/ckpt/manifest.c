@@ -137,11 +137,13 @@ static enum merak_status parse_file(json_t *json, struct merak_ckpt_file *file,
     json_error_t why;
     json_int_t bytes;
 
-    if (json_unpack_ex(json, &why, 0, "{s:s, s:I, s:s}", "file", &file->name,
-                       "bytes", &bytes, "xxh128", &file->hash) != 0)
+    if (json_unpack_ex(json, &why, 0, "{s:s, s:I, s:s, s?s}", "file",
+                       &file->name, "bytes", &bytes, "xxh128", &file->hash,
+                       "rest", &file->rest) != 0)
         return merak_fail(err, MERAK_ERR_CORRUPT, "file entry: %s", why.text);
     if (!is_file_name(file->name) || bytes < 0 ||
-        strlen(file->hash) != MERAK_HASH_TEXT - 1)
+        strlen(file->hash) != MERAK_HASH_TEXT - 1 ||
+        (file->rest != NULL && strlen(file->rest) != MERAK_HASH_TEXT - 1))
         return merak_fail(err, MERAK_ERR_CORRUPT,
                           "file entry \"%.64s\": a value out of its range",
                           file->name);
@@ -274,6 +276,43 @@ static void find_tensors(struct merak_ckpt_manifest *mf)
     }
 }
 
+static int compare_places(const void *a, const void *b)
+{
+    const struct merak_ckpt_part *x = *(struct merak_ckpt_part *const *)a;
+    const struct merak_ckpt_part *y = *(struct merak_ckpt_part *const *)b;
+
+    if (x->shard != y->shard)
+        return x->shard - y->shard;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static enum merak_status place_parts(struct merak_ckpt_manifest *mf,
+                                     struct merak_error *err)
+{
+    int at = 0;
+
+    for (int i = 0; i < mf->n_parts; i++)
+        mf->placed[i] = &mf->part[i];
+    qsort(mf->placed, (size_t)mf->n_parts, sizeof(*mf->placed), compare_places);
+    for (int s = 0; s < mf->n_shards; s++) {
+        uint64_t end = 0;
+
+        mf->first_placed[s] = at;
+        for (; at < mf->n_parts && mf->placed[at]->shard == s; at++) {
+            const struct merak_ckpt_part *part = mf->placed[at];
+            size_t bytes = merak_ckpt_part_bytes(part);
+
+            if (bytes > 0 && part->offset < end)
+                return merak_fail(err, MERAK_ERR_CORRUPT,
+                                  "%s: parts of %.100s share bytes",
+                                  mf->shard[s].name, part->tensor);
+            end = bytes > 0 ? part->offset + bytes : end;
+        }
+    }
+    mf->first_placed[mf->n_shards] = at;
+    return MERAK_OK;
+}
+
 enum merak_status
 merak_ckpt_manifest_shards_take(json_t *root, struct merak_ckpt_manifest **mf_p,
                                 struct merak_error *err)
@@ -291,7 +330,11 @@ merak_ckpt_manifest_shards_take(json_t *root, struct merak_ckpt_manifest **mf_p,
     mf->shard = calloc(json_array_size(shards) + 1, sizeof(*mf->shard));
     mf->part = calloc(n + 1, sizeof(*mf->part));
     mf->tensor = calloc(n + 1, sizeof(*mf->tensor));
-    if (mf->shard == NULL || mf->part == NULL || mf->tensor == NULL) {
+    mf->placed = calloc(n + 1, sizeof(*mf->placed));
+    mf->first_placed =
+        calloc(json_array_size(shards) + 1, sizeof(*mf->first_placed));
+    if (mf->shard == NULL || mf->part == NULL || mf->tensor == NULL ||
+        mf->placed == NULL || mf->first_placed == NULL) {
         rc = merak_fail_nomem(err, (n + 1) * sizeof(*mf->part));
         goto out;
     }
@@ -300,6 +343,9 @@ merak_ckpt_manifest_shards_take(json_t *root, struct merak_ckpt_manifest **mf_p,
         goto out;
     qsort(mf->part, (size_t)mf->n_parts, sizeof(*mf->part), compare_parts);
     find_tensors(mf);
+    rc = place_parts(mf, err);
+    if (rc != MERAK_OK)
+        goto out;
     *mf_p = mf;
     mf = NULL;
 out:
@@ -363,6 +409,8 @@ void merak_ckpt_manifest_destroy(struct merak_ckpt_manifest *mf)
     free(mf->shard);
     free(mf->part);
     free(mf->tensor);
+    free(mf->placed);
+    free(mf->first_placed);
     json_decref(mf->root);
     free(mf);
 }

@@ -14,6 +14,7 @@
 #include "io/h5.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static hid_t tensor_space(const struct merak_ckpt_tensor *t)
 {
@@ -125,4 +126,28 @@ enum merak_status merak_ckpt_master_write(const char *path,
     struct contents contents = {state, mf};
 
     return merak_h5_write(path, make_contents, &contents, err);
+}
+
+enum merak_status merak_ckpt_master_record(const char *path, json_t *root,
+                                           struct merak_error *err)
+{
+    char hash[MERAK_HASH_TEXT], version[40];
+    unsigned major, minor, release;
+    struct merak_h5_quiet quiet;
+    uint64_t bytes = 0;
+    enum merak_status rc = merak_durable_hash(path, &bytes, hash, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    merak_h5_quiet(&quiet);
+    (void)H5get_libversion(&major, &minor, &release);
+    merak_h5_restore(&quiet);
+    snprintf(version, sizeof(version), "%u.%u.%u", major, minor, release);
+    if (json_object_set_new(root, "hdf5", json_string(version)) != 0 ||
+        json_object_set_new(root, "master",
+                            json_pack("{s:s, s:I, s:s}", "file",
+                                      MERAK_CKPT_MASTER, "bytes",
+                                      (json_int_t)bytes, "xxh128", hash)) != 0)
+        return merak_fail_nomem(err, 0);
+    return MERAK_OK;
 }

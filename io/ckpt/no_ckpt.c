@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* no_ckpt.c - checkpoints of a build without HDF5: none
+/* no_ckpt.c - checkpoints of a build without HDF5: none are written
  *
+ * They are read without it (part.c).
  * What asks for them says so at once (train_options.c); these are for who
  * calls the library.
  */
@@ -14,7 +15,7 @@ static enum merak_status refuse(struct merak_error *err)
 {
     return merak_fail(
         err, MERAK_ERR_UNSUPPORTED,
-        "there are no checkpoints: this Merak was built without HDF5");
+        "checkpoints cannot be written: this Merak was built without HDF5");
 }
 
 enum merak_status merak_ckpt_save(const char *run_dir,
@@ -113,66 +114,11 @@ void merak_ckpt_async_destroy(struct merak_ckpt_async *async)
     (void)async;
 }
 
-enum merak_status merak_ckpt_open(const char *run_dir,
-                                  struct merak_ckpt **ckpt_p,
-                                  struct merak_error *err)
+enum merak_status merak_ckpt_repair_master(const char *ckpt_dir,
+                                           enum merak_ckpt_repair *found_p,
+                                           struct merak_error *err)
 {
-    (void)run_dir;
-    (void)ckpt_p;
-    return refuse(err);
-}
-
-enum merak_status merak_ckpt_open_next(const char *run_dir, const char *after,
-                                       bool skip, struct merak_ckpt **ckpt_p,
-                                       struct merak_error *err)
-{
-    (void)run_dir;
-    (void)after;
-    (void)skip;
-    (void)ckpt_p;
-    return refuse(err);
-}
-
-void merak_ckpt_close(struct merak_ckpt *ckpt)
-{
-    (void)ckpt;
-}
-
-const char *merak_ckpt_path(const struct merak_ckpt *ckpt)
-{
-    (void)ckpt;
-    return "";
-}
-
-const struct merak_ckpt_state *merak_ckpt_state(const struct merak_ckpt *ckpt)
-{
-    static const struct merak_ckpt_state none;
-
-    (void)ckpt;
-    return &none;
-}
-
-const char *merak_ckpt_tensor(const struct merak_ckpt *ckpt, int i,
-                              struct merak_shape *shape)
-{
-    (void)ckpt;
-    (void)i;
-    (void)shape;
-    return NULL;
-}
-
-bool merak_ckpt_has(const struct merak_ckpt *ckpt, const char *name)
-{
-    (void)ckpt;
-    (void)name;
-    return false;
-}
-
-enum merak_status merak_ckpt_read(struct merak_ckpt *ckpt,
-                                  const struct merak_ckpt_piece *piece,
-                                  struct merak_error *err)
-{
-    (void)ckpt;
-    (void)piece;
+    (void)ckpt_dir;
+    (void)found_p;
     return refuse(err);
 }

@@ -495,6 +495,28 @@ enum merak_status merak_ckpt_owner_claim(struct merak_ckpt_owner *owner,
     return fate == UNKNOWN ? MERAK_IN_PROGRESS : rc;
 }
 
+enum merak_status merak_ckpt_owner_take(const char *run_dir,
+                                        struct merak_ckpt_owner **owner_p,
+                                        struct merak_error *err)
+{
+    const struct timespec pause = {1, 0};
+    struct merak_ckpt_owner *owner = NULL;
+    enum merak_status rc = merak_ckpt_owner_create(run_dir, &owner, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    do {
+        rc = merak_ckpt_owner_claim(owner, err);
+        if (rc == MERAK_IN_PROGRESS)
+            nanosleep(&pause, NULL);
+    } while (rc == MERAK_IN_PROGRESS);
+    if (rc == MERAK_OK)
+        *owner_p = owner;
+    else
+        merak_ckpt_owner_destroy(owner);
+    return rc;
+}
+
 enum merak_status merak_ckpt_owner_check(struct merak_ckpt_owner *owner,
                                          struct merak_error *err)
 {

@@ -26,6 +26,10 @@ merak_ckpt_owner_create(const char *run_dir, struct merak_ckpt_owner **owner_p,
  */
 enum merak_status merak_ckpt_owner_claim(struct merak_ckpt_owner *owner,
                                          struct merak_error *err) MERAK_CHECKED;
+/* Both for a command: waits until it can be told whether another run lives. */
+enum merak_status merak_ckpt_owner_take(const char *run_dir,
+                                        struct merak_ckpt_owner **owner_p,
+                                        struct merak_error *err) MERAK_CHECKED;
 /* Before anything in run_dir is changed: is it still this process's?
  * MERAK_ERR_CONFIG names the run that took it. */
 enum merak_status merak_ckpt_owner_check(struct merak_ckpt_owner *owner,

@@ -39,7 +39,8 @@
  *              data_id, dtype, tp, pp, dp, seq, global_batch, recipe, imported,
  *              init_from; the last five came later and may be absent }
  *   master   { file, bytes, xxh128 }
- *   shards   [ { file, bytes, xxh128, step,
+ *   shards   [ { file, bytes, xxh128, step, rest (xxh128 of the bytes that are
+ *                in no part; came later and may be absent),
  *                parts [ { tensor, shape, lo, len, offset (of the dataset's
  *                          bytes in the file), xxh128 (of them) } ] } ]
  * The parts of all shards tile every tensor: each element has one writer.
@@ -51,7 +52,9 @@
  * A checkpoint is valid if COMMITTED's second line fits its first, its first
  * fits manifest.json, the manifest's parts tile their tensors, and the files
  * it names are there in the size it gives.  What a file holds is checked
- * against its checksum before the first byte of it is used.
+ * against its checksums before the first byte of it is used: what is around
+ * parts with the first of them, each part as it is read; a file without `rest`
+ * as a whole.
  *
  * The writer, rank 0 unless said otherwise:
  *   1  remove what dead saves left (*.tmp), make step-N.tmp
@@ -92,9 +95,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* Fewer would let one bad disk block lose the run. */
-#define MIN_KEEP 2
 
 /* --- 1: a place to write ----------------------------------------------------
  */
@@ -200,32 +200,6 @@ static enum merak_status merge_shards(const struct merak_ckpt_save *save,
     return rc;
 }
 
-static enum merak_status add_master(const struct merak_ckpt_save *save,
-                                    json_t *root, struct merak_error *err)
-{
-    char path[PATH_MAX], hash[MERAK_HASH_TEXT], version[40];
-    unsigned major, minor, release;
-    struct merak_h5_quiet quiet;
-    uint64_t bytes = 0;
-    enum merak_status rc;
-
-    rc = merak_durable_hash(merak_path(path, save->tmp, MERAK_CKPT_MASTER),
-                            &bytes, hash, err);
-    if (rc != MERAK_OK)
-        return rc;
-    merak_h5_quiet(&quiet);
-    (void)H5get_libversion(&major, &minor, &release);
-    merak_h5_restore(&quiet);
-    snprintf(version, sizeof(version), "%u.%u.%u", major, minor, release);
-    if (json_object_set_new(root, "hdf5", json_string(version)) != 0 ||
-        json_object_set_new(root, "master",
-                            json_pack("{s:s, s:I, s:s}", "file",
-                                      MERAK_CKPT_MASTER, "bytes",
-                                      (json_int_t)bytes, "xxh128", hash)) != 0)
-        return merak_fail_nomem(err, 0);
-    return MERAK_OK;
-}
-
 /* COMMITTED vouches for the manifest, so it may not be there before it: the
  * directory is synced in between as well. */
 static enum merak_status write_records(const struct merak_ckpt_save *save,
@@ -266,7 +240,7 @@ static enum merak_status complete(const struct merak_ckpt_save *save,
     rc = merak_ckpt_master_write(merak_path(path, save->tmp, MERAK_CKPT_MASTER),
                                  &save->state, mf, err);
     if (rc == MERAK_OK)
-        rc = add_master(save, mf->root, err);
+        rc = merak_ckpt_master_record(path, mf->root, err);
     if (rc == MERAK_OK)
         rc = write_records(save, mf->root, err);
     merak_ckpt_manifest_destroy(mf);
@@ -333,90 +307,6 @@ static enum merak_status write_latest(const struct merak_ckpt_save *save,
     return merak_dir_sync(save->run_dir, err);
 }
 
-static enum merak_status remove_one(const struct merak_ckpt_save *save,
-                                    const struct merak_ckpt_entry *entry,
-                                    struct merak_error *err)
-{
-    char from[PATH_MAX], to[PATH_MAX], name[MERAK_CKPT_NAME];
-    enum merak_status rc;
-
-    merak_path(from, save->run_dir, entry->name);
-    merak_path(to, save->run_dir,
-               merak_ckpt_name(name, entry->step, MERAK_CKPT_TMP));
-    rc = merak_dir_remove(to, err);
-    if (rc != MERAK_OK)
-        return rc;
-    if (rename(from, to) != 0)
-        return merak_file_fail(err, "rename", from);
-    /* The name first, durably, then the files under it. */
-    rc = merak_dir_sync(save->run_dir, err);
-    if (rc == MERAK_OK)
-        rc = merak_dir_remove(to, err);
-    return rc;
-}
-
-/* Was it imported?  Then it is what a user put there, and no save removes
- * it. */
-static bool is_imported(const struct merak_ckpt_save *save,
-                        const struct merak_ckpt_entry *entry)
-{
-    struct merak_ckpt_manifest *mf = NULL;
-    char path[PATH_MAX];
-    bool imported;
-
-    if (entry->step != 0 ||
-        merak_ckpt_load_manifest(merak_path(path, save->run_dir, entry->name),
-                                 &mf, NULL) != MERAK_OK)
-        return false;
-    imported = mf->state.imported;
-    merak_ckpt_manifest_destroy(mf);
-    return imported;
-}
-
-static bool is_kept(const struct merak_ckpt_save *save,
-                    const struct merak_ckpt_entry *entry)
-{
-    return (save->keep.every > 0 && entry->step % save->keep.every == 0) ||
-           is_imported(save, entry);
-}
-
-/* Remove checkpoints older than the keep-th that can be loaded, but for
- * multiples of keep.every, and any step-N.old whose step-N can.  Later ones
- * than the one just written neither go nor count: the run went back behind
- * them, perhaps because they are damaged. */
-static enum merak_status prune(const struct merak_ckpt_save *save,
-                               struct merak_error *err)
-{
-    struct merak_ckpt_entry *entries = NULL;
-    struct merak_ckpt_manifest *mf;
-    char path[PATH_MAX];
-    uint64_t good_step = 0;
-    enum merak_status rc;
-    int n = 0, good = 0;
-
-    rc = merak_ckpt_list(save->run_dir, &entries, &n, err);
-    for (int i = 0; i < n && rc == MERAK_OK; i++) {
-        bool spare = good > 0 && entries[i].kind == MERAK_CKPT_OLD &&
-                     good_step == entries[i].step;
-
-        if (entries[i].kind == MERAK_CKPT_TMP ||
-            entries[i].step > save->state.step)
-            continue;
-        if (spare || (save->keep.newest > 0 && good >= save->keep.newest &&
-                      !is_kept(save, &entries[i]))) {
-            rc = remove_one(save, &entries[i], err);
-        } else if (merak_ckpt_load(
-                       merak_path(path, save->run_dir, entries[i].name), &mf,
-                       NULL) == MERAK_OK) {
-            merak_ckpt_manifest_destroy(mf);
-            good_step = entries[i].step;
-            good++;
-        }
-    }
-    free(entries);
-    return rc;
-}
-
 /* The checkpoint is safe: what fails from here on is worth a warning only. */
 static void tidy(const struct merak_ckpt_save *save)
 {
@@ -424,7 +314,8 @@ static void tidy(const struct merak_ckpt_save *save)
 
     if (write_latest(save, &err) != MERAK_OK)
         merak_warn("ckpt", "%s", err.text);
-    if (prune(save, &err) != MERAK_OK)
+    if (merak_ckpt_prune(save->run_dir, save->keep, save->state.step, NULL,
+                         &err) != MERAK_OK)
         merak_warn("ckpt", "old checkpoints stay: %s", err.text);
 }
 
@@ -450,11 +341,11 @@ static enum merak_status check_args(const char *run_dir,
     if (strlen(run_dir) >= MERAK_DIR_MAX)
         return merak_fail(err, MERAK_ERR_PARAM, "path too long: %.100s...",
                           run_dir);
-    if (keep->newest != 0 && keep->newest < MIN_KEEP)
+    if (keep->newest != 0 && keep->newest < MERAK_CKPT_MIN_KEEP)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "cannot keep %d checkpoints: at least %d, or 0 for "
                           "all",
-                          keep->newest, MIN_KEEP);
+                          keep->newest, MERAK_CKPT_MIN_KEEP);
     if (state->step > INT64_MAX || state->consumed_samples > INT64_MAX ||
         state->consumed_tokens > INT64_MAX)
         return merak_fail(err, MERAK_ERR_PARAM, "step or position beyond 2^63");

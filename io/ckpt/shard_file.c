@@ -15,15 +15,20 @@
 #include "io/file.h"
 #include "io/h5.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 /* HDF5's own part of a file: superblock, headers and attributes, alignment.
  * For the first look at free space, on the high side. */
 #define DATASET_OVERHEAD ((size_t)2048 + 4096)
 #define FILE_OVERHEAD ((size_t)65536)
+
+/* What is hashed and written at once: it stays in cache between the two. */
+#define BLOCK ((size_t)256 << 10)
 
 /* A box of a tensor, of which piece's data it is from byte `at` on, and where
  * it goes in the file. */
@@ -36,6 +41,16 @@ struct run {
     char hash[MERAK_HASH_TEXT];
 };
 
+/* Checksums of the file while it is written, from memory: what is around runs
+ * is in HDF5's image.  They need the runs to be written in the order of the
+ * file, which a source that fills pieces one by one may not have. */
+struct sums {
+    struct merak_hasher *file, *rest, *part;
+    char *block;
+    uint64_t at; /* bytes added */
+    bool in_order;
+};
+
 struct shard {
     const char *dir;
     char name[32]; /* shard-00003.h5 */
@@ -46,6 +61,10 @@ struct shard {
     size_t need_bytes;
     struct run *run;
     int n_runs;
+    struct sums sums;
+    uint64_t bytes; /* of the file, once it is written */
+    char hash[MERAK_HASH_TEXT];
+    char rest[MERAK_HASH_TEXT]; /* "": not known */
 };
 
 /* --- laying the file out -----------------------------------------------------
@@ -117,26 +136,96 @@ static bool make_contents(hid_t file, void *arg)
 /* --- writing
  * ------------------------------------------------------------------- */
 
-/* The hash is of the bytes in memory: what reads back otherwise was damaged
- * on its way. */
-static enum merak_status write_run(const struct shard *shard, int disk,
+static enum merak_status sums_init(struct sums *sums, struct merak_error *err)
+{
+    sums->file = merak_hasher_create();
+    sums->rest = merak_hasher_create();
+    sums->part = merak_hasher_create();
+    sums->block = malloc(BLOCK);
+    sums->in_order = true;
+    if (sums->file == NULL || sums->rest == NULL || sums->part == NULL ||
+        sums->block == NULL)
+        return merak_fail_nomem(err, BLOCK);
+    return MERAK_OK;
+}
+
+static void sums_fini(struct sums *sums)
+{
+    merak_hasher_destroy(sums->file);
+    merak_hasher_destroy(sums->rest);
+    merak_hasher_destroy(sums->part);
+    free(sums->block);
+}
+
+/* What HDF5 has up to there, since the last run. */
+static enum merak_status add_rest(struct shard *shard, int image, uint64_t to,
+                                  struct merak_error *err)
+{
+    struct sums *sums = &shard->sums;
+
+    while (sums->at < to) {
+        size_t n = to - sums->at < BLOCK ? (size_t)(to - sums->at) : BLOCK;
+        enum merak_status rc =
+            merak_file_read(image, shard->path, sums->block, n, sums->at, err);
+
+        if (rc != MERAK_OK)
+            return rc;
+        merak_hasher_add(sums->file, sums->block, n);
+        merak_hasher_add(sums->rest, sums->block, n);
+        sums->at += n;
+    }
+    return MERAK_OK;
+}
+
+/* The hashes are of the bytes in memory: what reads back otherwise was damaged
+ * on its way.  Blocks are hashed and written while they are in cache. */
+static enum merak_status write_run(struct shard *shard,
+                                   const struct merak_h5_stage *stage,
                                    struct run *run, struct merak_error *err)
 {
     const char *data = (const char *)shard->source->piece[run->piece].data;
+    struct sums *sums = &shard->sums;
+    enum merak_status rc = MERAK_OK;
 
-    merak_hash(data + run->at, run->bytes, run->hash);
-    return merak_file_write_at(disk, shard->path, data + run->at, run->bytes,
-                               run->offset, err);
+    if (run->bytes > 0 && run->offset < sums->at)
+        sums->in_order = false;
+    if (run->bytes > 0 && sums->in_order)
+        rc = add_rest(shard, stage->memory, run->offset, err);
+    for (size_t lo = 0; lo < run->bytes && rc == MERAK_OK; lo += BLOCK) {
+        size_t n = run->bytes - lo < BLOCK ? run->bytes - lo : BLOCK;
+        const char *block = data + run->at + lo;
+
+        merak_hasher_add(sums->part, block, n);
+        if (sums->in_order) {
+            merak_hasher_add(sums->file, block, n);
+            sums->at += n;
+        }
+        rc = merak_file_write_at(stage->disk, shard->path, block, n,
+                                 run->offset + lo, err);
+    }
+    merak_hasher_take(sums->part, run->hash);
+    return rc;
 }
 
-/* The runs of a piece stand together. */
-static enum merak_status write_runs(struct shard *shard, int disk,
+static int compare_offsets(const void *a, const void *b)
+{
+    const struct run *x = a, *y = b;
+
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* The runs of a piece stand together, unless all data is there. */
+static enum merak_status write_runs(struct shard *shard,
+                                    const struct merak_h5_stage *stage,
                                     struct merak_error *err)
 {
     const struct merak_ckpt_source *source = shard->source;
     enum merak_status rc = MERAK_OK;
     int filled = -1;
 
+    if (source->fill == NULL)
+        qsort(shard->run, (size_t)shard->n_runs, sizeof(*shard->run),
+              compare_offsets);
     for (int i = 0; i < shard->n_runs && rc == MERAK_OK; i++) {
         struct run *run = &shard->run[i];
 
@@ -144,9 +233,30 @@ static enum merak_status write_runs(struct shard *shard, int disk,
             rc = source->fill(source->arg, run->piece, err);
         filled = run->piece;
         if (rc == MERAK_OK)
-            rc = write_run(shard, disk, run, err);
+            rc = write_run(shard, stage, run, err);
     }
     return rc;
+}
+
+/* The file's checksums, or none where it was not written in order. */
+static enum merak_status take_sums(struct shard *shard,
+                                   const struct merak_h5_stage *stage,
+                                   struct merak_error *err)
+{
+    off_t end = lseek(stage->memory, 0, SEEK_END);
+    enum merak_status rc;
+
+    if (!shard->sums.in_order)
+        return MERAK_OK;
+    if (end < 0)
+        return merak_file_fail(err, "measure", shard->path);
+    rc = add_rest(shard, stage->memory, (uint64_t)end, err);
+    if (rc != MERAK_OK)
+        return rc;
+    shard->bytes = (uint64_t)end;
+    merak_hasher_take(shard->sums.file, shard->hash);
+    merak_hasher_take(shard->sums.rest, shard->rest);
+    return MERAK_OK;
 }
 
 static enum merak_status write_h5(struct shard *shard, struct merak_error *err)
@@ -158,10 +268,17 @@ static enum merak_status write_h5(struct shard *shard, struct merak_error *err)
     if (rc == MERAK_OK)
         rc = merak_h5_copy_out(&stage, shard->path, err);
     if (rc == MERAK_OK)
-        rc = write_runs(shard, stage.disk, err);
+        rc = sums_init(&shard->sums, err);
+    if (rc == MERAK_OK)
+        rc = write_runs(shard, &stage, err);
+    if (rc == MERAK_OK)
+        rc = take_sums(shard, &stage, err);
     if (rc == MERAK_OK)
         rc = merak_h5_sync(&stage, shard->path, err);
     merak_h5_unstage(&stage);
+    sums_fini(&shard->sums);
+    if (rc == MERAK_OK && shard->hash[0] == '\0')
+        rc = merak_durable_hash(shard->path, &shard->bytes, shard->hash, err);
     return rc;
 }
 
@@ -196,19 +313,17 @@ static json_t *parts_json(const struct shard *shard)
 static enum merak_status write_json(const struct shard *shard,
                                     struct merak_error *err)
 {
-    char name[48], path[PATH_MAX], hash[MERAK_HASH_TEXT];
-    uint64_t bytes = 0;
+    char name[48], path[PATH_MAX];
     json_t *json, *parts;
     char *text;
     enum merak_status rc;
 
-    rc = merak_durable_hash(shard->path, &bytes, hash, err);
-    if (rc != MERAK_OK)
-        return rc;
     parts = parts_json(shard);
     json = json_pack("{s:s, s:I, s:s, s:I, s:o}", "file", shard->name, "bytes",
-                     (json_int_t)bytes, "xxh128", hash, "step",
+                     (json_int_t)shard->bytes, "xxh128", shard->hash, "step",
                      (json_int_t)shard->step, "parts", parts);
+    if (json != NULL && shard->rest[0] != '\0')
+        json_object_set_new(json, "rest", json_string(shard->rest));
     text = json == NULL ? NULL : json_dumps(json, JSON_COMPACT);
     json_decref(json);
     if (text == NULL)
@@ -220,12 +335,18 @@ static enum merak_status write_json(const struct shard *shard,
     return rc;
 }
 
+/* A quota has no number that could be asked for. */
 static enum merak_status no_space(const struct shard *shard,
                                   struct merak_error *err)
 {
     struct statvfs fs;
     double free_bytes = 0;
 
+    if (strstr(err->text, strerror(EDQUOT)) != NULL)
+        return merak_mend(err, MERAK_ERR_NOSPACE,
+                          ": %zu bytes needed; remove what you do not need or "
+                          "keep fewer checkpoints",
+                          shard->need_bytes);
     if (statvfs(shard->dir, &fs) == 0)
         free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
     return merak_fail(err, MERAK_ERR_NOSPACE,
@@ -290,19 +411,22 @@ enum merak_status merak_ckpt_shard_write(const char *dir, int rank,
 {
     struct shard shard = {
         .dir = dir, .rank = rank, .step = step, .source = source};
+    struct merak_error why = {.status = MERAK_OK};
     enum merak_status rc;
 
     snprintf(shard.name, sizeof(shard.name), "shard-%05d.h5", rank);
     merak_path(shard.path, dir, shard.name);
-    rc = take_pieces(&shard, err);
+    rc = take_pieces(&shard, &why);
     if (rc == MERAK_OK && !has_space(&shard))
         rc = MERAK_ERR_NOSPACE;
     if (rc == MERAK_OK)
-        rc = write_h5(&shard, err);
+        rc = write_h5(&shard, &why);
     if (rc == MERAK_OK)
-        rc = write_json(&shard, err);
+        rc = write_json(&shard, &why);
     if (rc == MERAK_ERR_NOSPACE)
-        rc = no_space(&shard, err);
+        rc = no_space(&shard, &why);
+    if (rc != MERAK_OK && err != NULL)
+        *err = why;
     free(shard.run);
     return rc;
 }

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify.c - check everything a checkpoint holds, name what is damaged */
+/* verify.c - check everything a checkpoint holds, name what is damaged
+ *
+ * A shard is read once, in order: what is read is added to the checksum of the
+ * file and to that of the part it is in, or of what is around the parts.
+ */
 #include "config.h"
 
 #include "io/ckpt/ckpt_impl.h"
@@ -13,7 +17,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* Stays in cache while it is added to two checksums. */
+#define BLOCK ((size_t)256 << 10)
 
 struct verify {
     const char *dir;
@@ -21,6 +29,8 @@ struct verify {
     void (*report)(void *arg, const char *line);
     void *arg;
     struct merak_progress *progress; /* or NULL */
+    struct merak_hasher *file, *part;
+    char *block;
     int damaged;
     struct merak_error *err; /* the first damage */
 };
@@ -41,22 +51,11 @@ static void damage(struct verify *v, const char *fmt, ...)
         v->report(v->arg, line);
 }
 
-/* True if the file is what the manifest says. */
-static bool check_file(struct verify *v, const struct merak_ckpt_file *file)
+/* Damage, unless the file is what the manifest says. */
+static bool is_as_written(struct verify *v, const struct merak_ckpt_file *file,
+                          uint64_t bytes, const char *hash)
 {
-    char path[PATH_MAX], hash[MERAK_HASH_TEXT];
-    struct merak_error why;
-    uint64_t bytes = 0;
-    enum merak_status rc;
-
-    rc = merak_durable_hash(merak_path(path, v->dir, file->name), &bytes, hash,
-                            &why);
-    merak_progress_add(v->progress, (double)file->bytes);
-    if (rc == MERAK_ERR_NOT_FOUND)
-        damage(v, "%s is missing", file->name);
-    else if (rc != MERAK_OK)
-        damage(v, "%s", why.text);
-    else if (bytes != file->bytes)
+    if (bytes != file->bytes)
         damage(v, "%s has %" PRIu64 " bytes, not %" PRIu64, file->name, bytes,
                file->bytes);
     else if (strcmp(hash, file->hash) != 0)
@@ -67,96 +66,161 @@ static bool check_file(struct verify *v, const struct merak_ckpt_file *file)
     return false;
 }
 
-static bool part_is_sound(int fd, const struct merak_ckpt_part *part,
-                          void *data)
+static void cannot_read(struct verify *v, const struct merak_ckpt_file *file,
+                        enum merak_status rc, const struct merak_error *why)
 {
-    size_t bytes = merak_box_count(&part->box) * sizeof(float);
+    if (rc == MERAK_ERR_NOT_FOUND)
+        damage(v, "%s is missing", file->name);
+    else
+        damage(v, "%s", why->text);
+}
+
+static void check_master(struct verify *v)
+{
+    const struct merak_ckpt_file *file = &v->mf->master;
+    char path[PATH_MAX], hash[MERAK_HASH_TEXT];
+    struct merak_error why;
+    uint64_t bytes = 0;
+    enum merak_status rc;
+
+    rc = merak_durable_hash(merak_path(path, v->dir, file->name), &bytes, hash,
+                            &why);
+    merak_progress_add(v->progress, (double)file->bytes);
+    if (rc != MERAK_OK)
+        cannot_read(v, file, rc, &why);
+    else
+        (void)is_as_written(v, file, bytes, hash);
+}
+
+/* --- a shard -----------------------------------------------------------------
+ */
+
+struct walk {
+    struct verify *v;
+    const char *path;
+    int fd;
+    uint64_t at;
+    bool cut;      /* it ends, or cannot be read, before its end */
+    int n_damaged; /* parts */
+};
+
+/* Bytes up to `to`, added to the file's checksum and to the part's if `also`.
+ */
+static void walk_to(struct walk *w, uint64_t to, bool also)
+{
+    struct verify *v = w->v;
+
+    while (w->at < to && !w->cut) {
+        size_t n = to - w->at < BLOCK ? (size_t)(to - w->at) : BLOCK;
+
+        if (merak_file_read(w->fd, w->path, v->block, n, w->at, NULL) !=
+            MERAK_OK) {
+            w->cut = true;
+            return;
+        }
+        merak_hasher_add(v->file, v->block, n);
+        if (also)
+            merak_hasher_add(v->part, v->block, n);
+        merak_progress_add(v->progress, (double)n);
+        w->at += n;
+    }
+}
+
+static void walk_part(struct walk *w, const struct merak_ckpt_part *part)
+{
+    const char *name = w->v->mf->shard[part->shard].name;
+    size_t bytes = merak_ckpt_part_bytes(part);
     char hash[MERAK_HASH_TEXT];
 
-    if (merak_file_read(fd, "", data, bytes, part->offset, NULL) != MERAK_OK)
-        return false;
-    merak_hash(data, bytes, hash);
-    return strcmp(hash, part->hash) == 0;
-}
-
-static double part_bytes(const struct merak_ckpt_part *part)
-{
-    return (double)merak_box_count(&part->box) * sizeof(float);
-}
-
-/* Which tensors of a shard are hit; in a file that is as it was written none
- * can be, unless memory was bad then.  Read by offset: HDF5's parser is not
- * made for damaged files. */
-static void check_parts(struct verify *v, int shard, int fd, void *data,
-                        bool file_is_sound)
-{
-    const char *name = v->mf->shard[shard].name;
-    int hit = 0;
-
-    for (int i = 0; i < v->mf->n_parts; i++) {
-        const struct merak_ckpt_part *part = &v->mf->part[i];
-
-        bool sound;
-
-        if (part->shard != shard)
-            continue;
-        sound = part_is_sound(fd, part, data);
-        merak_progress_add(v->progress, part_bytes(part));
-        if (sound)
-            continue;
-        hit++;
-        damage(v, "%s: tensor %s is damaged", name, part->tensor);
+    if (bytes > 0) {
+        walk_to(w, part->offset, false);
+        walk_to(w, part->offset + bytes, true);
     }
-    if (hit == 0 && !file_is_sound)
-        damage(v, "%s: its tensors are sound, the damage is around them", name);
-}
-
-static void check_shard(struct verify *v, int shard, void *data)
-{
-    bool sound = check_file(v, &v->mf->shard[shard]);
-    char path[PATH_MAX];
-    int fd = open(merak_path(path, v->dir, v->mf->shard[shard].name),
-                  O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0) /* check_file() has said so */
+    merak_hasher_take(w->v->part, hash);
+    if ((bytes == 0 || !w->cut) && strcmp(hash, part->hash) == 0)
         return;
-    check_parts(v, shard, fd, data, sound);
-    close(fd);
+    w->n_damaged++;
+    damage(w->v, "%s: tensor %s is damaged", name, part->tensor);
 }
 
-/* Files are read as a whole, and their tensors once more. */
+/* The parts that are hit are named behind the file; in one that is as it was
+ * written none can be, unless memory was bad then. */
+static void walk_shard(struct walk *w, int shard, uint64_t bytes)
+{
+    const struct merak_ckpt_manifest *mf = w->v->mf;
+    const struct merak_ckpt_file *file = &mf->shard[shard];
+    char hash[MERAK_HASH_TEXT];
+    bool sound = false;
+
+    for (int i = mf->first_placed[shard]; i < mf->first_placed[shard + 1]; i++)
+        walk_part(w, mf->placed[i]);
+    walk_to(w, bytes, false);
+    merak_hasher_take(w->v->file, hash);
+    if (w->cut && bytes == file->bytes)
+        damage(w->v, "%s cannot be read at byte %" PRIu64, file->name, w->at);
+    else
+        sound = is_as_written(w->v, file, bytes, hash);
+    if (!sound && w->n_damaged == 0)
+        damage(w->v, "%s: its tensors are sound, the damage is around them",
+               file->name);
+}
+
+static void check_shard(struct verify *v, int shard)
+{
+    const struct merak_ckpt_file *file = &v->mf->shard[shard];
+    double done = v->progress == NULL ? 0 : v->progress->done;
+    char path[PATH_MAX];
+    struct walk w = {.v = v, .path = path};
+    struct merak_error why;
+    uint64_t bytes = 0;
+    enum merak_status rc;
+
+    merak_path(path, v->dir, file->name);
+    rc = merak_file_open(path, &w.fd, &bytes, &why);
+    if (rc != MERAK_OK) {
+        cannot_read(v, file, rc, &why);
+    } else {
+        (void)posix_fadvise(w.fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+        walk_shard(&w, shard, bytes);
+        close(w.fd);
+    }
+    if (v->progress != NULL) /* as if all had been read */
+        merak_progress_add(v->progress,
+                           done + (double)file->bytes - v->progress->done);
+}
+
 static double bytes_to_read(const struct merak_ckpt_manifest *mf)
 {
     double bytes = (double)mf->master.bytes;
 
     for (int i = 0; i < mf->n_shards; i++)
         bytes += (double)mf->shard[i].bytes;
-    for (int i = 0; i < mf->n_parts; i++)
-        bytes += part_bytes(&mf->part[i]);
     return bytes;
 }
 
 static enum merak_status check_all(struct verify *v)
 {
-    size_t most = 0;
-    void *data;
+    enum merak_status rc = MERAK_OK;
 
     if (v->progress != NULL)
         v->progress->total = bytes_to_read(v->mf);
-
-    for (int i = 0; i < v->mf->n_parts; i++) {
-        size_t n = merak_box_count(&v->mf->part[i].box);
-
-        most = n > most ? n : most;
+    v->file = merak_hasher_create();
+    v->part = merak_hasher_create();
+    v->block = malloc(BLOCK);
+    if (v->file == NULL || v->part == NULL || v->block == NULL) {
+        rc = merak_fail_nomem(v->err, BLOCK);
+        goto out;
     }
-    data = malloc(most * sizeof(float) + 1);
-    if (data == NULL)
-        return merak_fail_nomem(v->err, most * sizeof(float));
-    (void)check_file(v, &v->mf->master);
+    check_master(v);
     for (int i = 0; i < v->mf->n_shards; i++)
-        check_shard(v, i, data);
-    free(data);
-    return v->damaged > 0 ? MERAK_ERR_CORRUPT : MERAK_OK;
+        check_shard(v, i);
+    if (v->damaged > 0)
+        rc = MERAK_ERR_CORRUPT;
+out:
+    free(v->block);
+    merak_hasher_destroy(v->part);
+    merak_hasher_destroy(v->file);
+    return rc;
 }
 
 enum merak_status merak_ckpt_verify(const char *ckpt_dir,

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Who reads anything of a shard checks all of it. */
@@ -99,33 +98,6 @@ static enum merak_status fill(void *arg, int i, struct merak_error *err)
 /* --- the run's directory ----------------------------------------------------
  */
 
-/* Nobody else may be at work there. */
-static enum merak_status claim(struct merak_ckpt_owner *owner,
-                               struct merak_error *err)
-{
-    const struct timespec pause = {1, 0};
-    enum merak_status rc;
-
-    while ((rc = merak_ckpt_owner_claim(owner, err)) == MERAK_IN_PROGRESS)
-        nanosleep(&pause, NULL);
-    return rc;
-}
-
-static enum merak_status check_empty(const char *run, struct merak_error *err)
-{
-    struct merak_ckpt_entry *entries = NULL;
-    int n = 0;
-    enum merak_status rc = merak_ckpt_list(run, &entries, &n, err);
-
-    if (rc == MERAK_OK && n > 0)
-        rc = merak_fail(err, MERAK_ERR_CONFIG,
-                        "%.100s has checkpoints already, %s for one: give "
-                        "--out another directory",
-                        run, entries[0].name);
-    free(entries);
-    return rc;
-}
-
 static enum merak_status write_run(struct importing *im,
                                    struct merak_error *err)
 {
@@ -158,11 +130,9 @@ static enum merak_status import_to_run(struct importing *im,
     if (strlen(im->import->run) >= MERAK_DIR_MAX ||
         strlen(im->import->dir) >= MERAK_DIR_MAX)
         return merak_fail(err, MERAK_ERR_PARAM, "path too long");
-    rc = merak_ckpt_owner_create(im->import->run, &owner, err);
+    rc = merak_ckpt_owner_take(im->import->run, &owner, err);
     if (rc == MERAK_OK)
-        rc = claim(owner, err);
-    if (rc == MERAK_OK)
-        rc = check_empty(im->import->run, err);
+        rc = merak_ckpt_check_none(im->import->run, err);
     if (rc == MERAK_OK)
         rc = write_run(im, err);
     merak_ckpt_owner_destroy(owner);
