@@ -27,6 +27,8 @@
 struct merak_kernel;
 struct merak_accel;
 struct merak_event;
+struct merak_table;
+struct merak_replay;
 
 /* A part of a row-major tensor: element (lo[0]+i0, ..) of `full`, 0 <= i < len.
  */
@@ -65,6 +67,11 @@ struct merak_accel_ops {
      * this process alone. */
     enum merak_status (*devices)(struct merak_accel_device *device, int max,
                                  int *n_p, struct merak_error *err);
+    /* What a device of these is, for people to read, and what is wrong with it
+     * that is no reason to refuse it; "" where there is nothing to say.  NULL:
+     * nothing is known. */
+    void (*facts)(int device, char *text, size_t bytes, char *warning,
+                  size_t warning_bytes);
     /* A device with queues 0 .. queues-1, for a rank of `threads` host
      * threads.  device: its number, 0 where devices is NULL. */
     enum merak_status (*open)(int device, int queues, int threads,
@@ -85,9 +92,10 @@ struct merak_accel_ops {
     /* What it is, for people to read.  NULL: nothing to say. */
     void (*describe)(struct merak_accel *accel, char *text, size_t bytes);
     /* Copies from and to this memory of the host will be many: until unpin()
-     * or close() they may run beside the host.  Where that cannot be they
-     * still work.  Both NULL: nothing would change. */
-    void (*pin)(struct merak_accel *accel, void *host, size_t bytes);
+     * or close() they may run beside the host.  false: that cannot be; they
+     * still work.  Memory is pinned once at most; unpin() is given what pin()
+     * was.  Both NULL: nothing would change. */
+    bool (*pin)(struct merak_accel *accel, void *host, size_t bytes);
     void (*unpin)(struct merak_accel *accel, void *host);
 
     enum merak_status (*event_create)(struct merak_accel *accel,
@@ -147,6 +155,56 @@ struct merak_accel_ops {
     enum merak_status (*query)(struct merak_accel *accel,
                                struct merak_event *event,
                                struct merak_error *err);
+
+    /* --- times: both NULL, the device has none ---------------------------- */
+
+    /* An event, as event_create() makes, whose records have a time. */
+    enum merak_status (*timer_create)(struct merak_accel *accel,
+                                      struct merak_event **event_p,
+                                      struct merak_error *err);
+    /* From one timer's record to another's, both over. */
+    enum merak_status (*elapsed)(struct merak_accel *accel,
+                                 struct merak_event *from,
+                                 struct merak_event *to, int64_t *ns_p,
+                                 struct merak_error *err);
+
+    /* --- several calls of one kernel as one: all NULL, there is no such --- */
+
+    /* Device memory for a table of these calls, which have no addresses yet;
+     * 0: calls of this kernel are not put together.  Needs no device. */
+    size_t (*table_bytes)(const struct merak_kernel *kernel,
+                          const struct merak_kernel_call *const *call, int n);
+    /* The table, in so much device memory, 256-byte aligned.  The calls, whose
+     * addresses are known and none of which needs another's results, are
+     * copied; attrs are borrowed.  Returns when the device has it. */
+    enum merak_status (*table_create)(
+        struct merak_accel *accel, const struct merak_kernel *kernel,
+        const struct merak_kernel_call *const *call, int n, void *memory,
+        struct merak_table **table_p, struct merak_error *err);
+    void (*table_destroy)(struct merak_accel *accel, struct merak_table *table);
+    /* Run the calls in any order, all with this step, which is copied; the
+     * bits are those of single calls. */
+    enum merak_status (*table_launch)(struct merak_accel *accel, int queue,
+                                      struct merak_table *table,
+                                      const struct merak_step *step,
+                                      struct merak_error *err);
+
+    /* --- work that is repeated: all NULL, there is no such ---------------- */
+
+    /* Until capture_end() what is given to the queue is not run but kept:
+     * launches, tables, fill and pack, with their arguments as they are. */
+    enum merak_status (*capture_begin)(struct merak_accel *accel, int queue,
+                                       struct merak_error *err);
+    /* replay_p  out  what was kept; after a failure nothing is. */
+    enum merak_status (*capture_end)(struct merak_accel *accel, int queue,
+                                     struct merak_replay **replay_p,
+                                     struct merak_error *err);
+    /* Run what was kept, in its order. */
+    enum merak_status (*replay)(struct merak_accel *accel, int queue,
+                                struct merak_replay *replay,
+                                struct merak_error *err);
+    void (*replay_destroy)(struct merak_accel *accel,
+                           struct merak_replay *replay);
 };
 
 struct merak_accel {

@@ -10,12 +10,11 @@
  */
 #include "config.h"
 
-#include "kernels/cuda/cuda_gpu.h"
+#include "kernels/cuda/cuda_queue.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,29 +24,12 @@
 #define COMPUTE_QUEUE 0
 #define COPY_QUEUE 3
 
-struct cuda {
-    struct merak_accel base;
-    int device;
-    int queues;
-    cudaStream_t stream[MERAK_CUDA_QUEUES];
-    struct merak_cuda_context context[MERAK_CUDA_QUEUES];
-    struct merak_cuda_fault *fault; /* the host's, that kernels write to */
-    struct merak_cuda_lt *lt;
-    pthread_mutex_t lock;       /* of failure */
-    struct merak_error failure; /* the first */
-};
-
-static struct cuda *cuda_of(struct merak_accel *accel)
-{
-    return (struct cuda *)accel;
-}
-
 /* --- failures ---------------------------------------------------------------
  */
 
-/* Keep the first failure, and give that back. */
-static enum merak_status keep(struct cuda *c, const struct merak_error *now,
-                              struct merak_error *err)
+enum merak_status merak_cuda_keep(struct merak_cuda *c,
+                                  const struct merak_error *now,
+                                  struct merak_error *err)
 {
     enum merak_status rc;
 
@@ -61,23 +43,19 @@ static enum merak_status keep(struct cuda *c, const struct merak_error *now,
     return rc;
 }
 
-static enum merak_status fail(struct cuda *c, const char *what,
-                              cudaError_t code, struct merak_error *err)
+enum merak_status merak_cuda_check(struct merak_cuda *c, const char *what,
+                                   cudaError_t code, struct merak_error *err)
 {
     struct merak_error now = {.status = MERAK_OK};
 
+    if (code == cudaSuccess)
+        return MERAK_OK;
     (void)merak_cuda_fail(&now, c->device, what, code);
-    return keep(c, &now, err);
+    return merak_cuda_keep(c, &now, err);
 }
 
-static enum merak_status check(struct cuda *c, const char *what,
-                               cudaError_t code, struct merak_error *err)
-{
-    return code == cudaSuccess ? MERAK_OK : fail(c, what, code, err);
-}
-
-/* Before each call: is this thread's device ours, and has nothing failed? */
-static enum merak_status enter(struct cuda *c, struct merak_error *err)
+enum merak_status merak_cuda_enter(struct merak_cuda *c,
+                                   struct merak_error *err)
 {
     static __thread int current = -1; /* as this module has set it */
     enum merak_status rc;
@@ -89,7 +67,8 @@ static enum merak_status enter(struct cuda *c, struct merak_error *err)
     pthread_mutex_unlock(&c->lock);
     if (rc != MERAK_OK || current == c->device)
         return rc;
-    rc = check(c, "select the device", cudaSetDevice(c->device), err);
+    rc =
+        merak_cuda_check(c, "select the device", cudaSetDevice(c->device), err);
     if (rc == MERAK_OK)
         current = c->device;
     return rc;
@@ -99,14 +78,14 @@ static enum merak_status enter(struct cuda *c, struct merak_error *err)
  */
 
 /* How a launch ended whose text is in `now`. */
-static enum merak_status launched(struct cuda *c, enum merak_status rc,
+static enum merak_status launched(struct merak_cuda *c, enum merak_status rc,
                                   struct merak_error *now,
                                   struct merak_error *err)
 {
     if (rc == MERAK_OK)
         return MERAK_OK;
     now->status = rc;
-    return keep(c, now, err);
+    return merak_cuda_keep(c, now, err);
 }
 
 /* Kernels look at what their launches say.  CUDA's "last error" is not asked
@@ -116,10 +95,10 @@ static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
                                      const struct merak_kernel_call *call,
                                      struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
+    struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_kernel_call mine = *call;
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = enter(c, err);
+    enum merak_status rc = merak_cuda_enter(c, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -132,15 +111,16 @@ static enum merak_status copy(struct merak_accel *accel, int queue, void *to,
                               const void *from, size_t bytes,
                               enum cudaMemcpyKind kind, struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
-    enum merak_status rc = enter(c, err);
+    struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc = merak_cuda_enter(c, err);
 
     if (rc != MERAK_OK || bytes == 0)
         return rc;
-    return check(c,
-                 kind == cudaMemcpyHostToDevice ? "copy to the GPU"
-                                                : "copy from the GPU",
-                 cudaMemcpyAsync(to, from, bytes, kind, c->stream[queue]), err);
+    return merak_cuda_check(
+        c,
+        kind == cudaMemcpyHostToDevice ? "copy to the GPU"
+                                       : "copy from the GPU",
+        cudaMemcpyAsync(to, from, bytes, kind, c->stream[queue]), err);
 }
 
 static enum merak_status cuda_write(struct merak_accel *accel, int queue,
@@ -161,13 +141,14 @@ static enum merak_status cuda_fill(struct merak_accel *accel, int queue,
                                    void *to, unsigned char byte, size_t bytes,
                                    struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
-    enum merak_status rc = enter(c, err);
+    struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc = merak_cuda_enter(c, err);
 
     if (rc != MERAK_OK || bytes == 0)
         return rc;
-    return check(c, "set memory",
-                 cudaMemsetAsync(to, byte, bytes, c->stream[queue]), err);
+    return merak_cuda_check(c, "set memory",
+                            cudaMemsetAsync(to, byte, bytes, c->stream[queue]),
+                            err);
 }
 
 static enum merak_status cuda_pack(struct merak_accel *accel, int queue,
@@ -175,9 +156,9 @@ static enum merak_status cuda_pack(struct merak_accel *accel, int queue,
                                    const struct merak_accel_box *box,
                                    struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
+    struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = enter(c, err);
+    enum merak_status rc = merak_cuda_enter(c, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -190,9 +171,9 @@ static enum merak_status cuda_unpack(struct merak_accel *accel, int queue,
                                      const struct merak_accel_box *box,
                                      const void *from, struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
+    struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = enter(c, err);
+    enum merak_status rc = merak_cuda_enter(c, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -205,9 +186,9 @@ static enum merak_status cuda_combine(struct merak_accel *accel, int queue,
                                       const struct merak_accel_pieces *pieces,
                                       struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
+    struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = enter(c, err);
+    enum merak_status rc = merak_cuda_enter(c, err);
 
     if (rc != MERAK_OK)
         return rc;
@@ -218,9 +199,9 @@ static enum merak_status cuda_combine(struct merak_accel *accel, int queue,
 /* Whoever asks is about to use it: a failure shows there. */
 static void *cuda_stream(struct merak_accel *accel, int queue)
 {
-    struct cuda *c = cuda_of(accel);
+    struct merak_cuda *c = merak_cuda_of(accel);
 
-    (void)enter(c, NULL);
+    (void)merak_cuda_enter(c, NULL);
     return c->stream[queue];
 }
 
@@ -231,14 +212,14 @@ static enum merak_status cuda_event_create(struct merak_accel *accel,
                                            struct merak_event **event_p,
                                            struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
-    enum merak_status rc = enter(c, err);
+    struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc = merak_cuda_enter(c, err);
     cudaEvent_t event = NULL;
 
     if (rc == MERAK_OK)
-        rc = check(c, "create an event",
-                   cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                   err);
+        rc = merak_cuda_check(
+            c, "create an event",
+            cudaEventCreateWithFlags(&event, cudaEventDisableTiming), err);
     if (rc == MERAK_OK)
         *event_p = (struct merak_event *)event;
     return rc;
@@ -256,31 +237,33 @@ static enum merak_status cuda_record(struct merak_accel *accel, int queue,
                                      struct merak_event *event,
                                      struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
-    enum merak_status rc = enter(c, err);
+    struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc = merak_cuda_enter(c, err);
 
     if (rc != MERAK_OK)
         return rc;
-    return check(c, "record an event",
-                 cudaEventRecord((cudaEvent_t)event, c->stream[queue]), err);
+    return merak_cuda_check(
+        c, "record an event",
+        cudaEventRecord((cudaEvent_t)event, c->stream[queue]), err);
 }
 
 static enum merak_status cuda_wait(struct merak_accel *accel, int queue,
                                    struct merak_event *event,
                                    struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
-    enum merak_status rc = enter(c, err);
+    struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc = merak_cuda_enter(c, err);
 
     if (rc != MERAK_OK)
         return rc;
-    return check(c, "wait for an event",
-                 cudaStreamWaitEvent(c->stream[queue], (cudaEvent_t)event, 0),
-                 err);
+    return merak_cuda_check(
+        c, "wait for an event",
+        cudaStreamWaitEvent(c->stream[queue], (cudaEvent_t)event, 0), err);
 }
 
 /* What kernels found in the ids they were given. */
-static enum merak_status check_fault(struct cuda *c, struct merak_error *err)
+static enum merak_status check_fault(struct merak_cuda *c,
+                                     struct merak_error *err)
 {
     struct merak_error now = {.status = MERAK_OK};
     enum merak_status rc = merak_cuda_check_fault(c->fault, &now);
@@ -288,15 +271,15 @@ static enum merak_status check_fault(struct cuda *c, struct merak_error *err)
     if (rc == MERAK_OK)
         return rc;
     now.status = rc;
-    return keep(c, &now, err);
+    return merak_cuda_keep(c, &now, err);
 }
 
 static enum merak_status cuda_query(struct merak_accel *accel,
                                     struct merak_event *event,
                                     struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
-    enum merak_status rc = enter(c, err);
+    struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc = merak_cuda_enter(c, err);
     cudaError_t code;
 
     if (rc != MERAK_OK)
@@ -306,7 +289,7 @@ static enum merak_status cuda_query(struct merak_accel *accel,
         (void)cudaGetLastError(); /* an answer, no error */
         return MERAK_IN_PROGRESS;
     }
-    rc = check(c, "run what was queued", code, err);
+    rc = merak_cuda_check(c, "run what was queued", code, err);
     return rc == MERAK_OK ? check_fault(c, err) : rc;
 }
 
@@ -316,19 +299,19 @@ static enum merak_status cuda_query(struct merak_accel *accel,
 static enum merak_status cuda_memory(struct merak_accel *accel, size_t *left_p,
                                      size_t *all_p, struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
-    enum merak_status rc = enter(c, err);
+    struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc = merak_cuda_enter(c, err);
 
-    return rc == MERAK_OK ? check(c, "ask what memory is left",
-                                  cudaMemGetInfo(left_p, all_p), err)
+    return rc == MERAK_OK ? merak_cuda_check(c, "ask what memory is left",
+                                             cudaMemGetInfo(left_p, all_p), err)
                           : rc;
 }
 
 static enum merak_status cuda_alloc(struct merak_accel *accel, size_t bytes,
                                     void **address_p, struct merak_error *err)
 {
-    struct cuda *c = cuda_of(accel);
-    enum merak_status rc = enter(c, err);
+    struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc = merak_cuda_enter(c, err);
     size_t left = 0, all = 0;
     cudaError_t code;
     char what[128];
@@ -349,22 +332,25 @@ static enum merak_status cuda_alloc(struct merak_accel *accel, size_t bytes,
 
 static void cuda_free(struct merak_accel *accel, void *address)
 {
-    if (address != NULL && enter(cuda_of(accel), NULL) == MERAK_OK)
+    if (address != NULL &&
+        merak_cuda_enter(merak_cuda_of(accel), NULL) == MERAK_OK)
         (void)cudaFree(address);
 }
 
-static void cuda_pin(struct merak_accel *accel, void *host, size_t bytes)
+static bool cuda_pin(struct merak_accel *accel, void *host, size_t bytes)
 {
-    if (bytes == 0 || enter(cuda_of(accel), NULL) != MERAK_OK)
-        return;
+    if (bytes == 0 || merak_cuda_enter(merak_cuda_of(accel), NULL) != MERAK_OK)
+        return false;
     /* locked memory is limited in many jobs (ulimit -l) */
-    if (cudaHostRegister(host, bytes, cudaHostRegisterPortable) != cudaSuccess)
-        (void)cudaGetLastError();
+    if (cudaHostRegister(host, bytes, cudaHostRegisterPortable) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    return false;
 }
 
 static void cuda_unpin(struct merak_accel *accel, void *host)
 {
-    if (enter(cuda_of(accel), NULL) == MERAK_OK &&
+    if (merak_cuda_enter(merak_cuda_of(accel), NULL) == MERAK_OK &&
         cudaHostUnregister(host) != cudaSuccess)
         (void)cudaGetLastError();
 }
@@ -374,16 +360,17 @@ static void cuda_unpin(struct merak_accel *accel, void *host)
 
 static void cuda_describe(struct merak_accel *accel, char *text, size_t bytes)
 {
-    struct cuda *c = cuda_of(accel);
+    struct merak_cuda *c = merak_cuda_of(accel);
+    char warning[256];
     size_t n;
 
-    merak_cuda_describe_device(c->device, text, bytes);
+    merak_cuda_facts_text(c->device, text, bytes, warning, sizeof(warning));
     n = strlen(text);
     snprintf(text + n, bytes - n, ", %s", merak_cuda_lt_version(c->lt));
 }
 
 /* A device that hangs is not waited for. */
-static void drain(struct cuda *c, int queue)
+static void drain(struct merak_cuda *c, int queue)
 {
     const struct timespec pause = {0, 100000};
     int64_t start = merak_clock_ns();
@@ -395,7 +382,7 @@ static void drain(struct cuda *c, int queue)
 
 static void cuda_close(struct merak_accel *accel)
 {
-    struct cuda *c = cuda_of(accel);
+    struct merak_cuda *c = merak_cuda_of(accel);
 
     if (c == NULL)
         return;
@@ -415,21 +402,22 @@ static void cuda_close(struct merak_accel *accel)
 
 /* Queue 0 computes, queue 3 brings inputs; the others move what other ranks
  * wait for. */
-static enum merak_status open_streams(struct cuda *c, struct merak_error *err)
+static enum merak_status open_streams(struct merak_cuda *c,
+                                      struct merak_error *err)
 {
     int least = 0, greatest = 0;
-    enum merak_status rc =
-        check(c, "ask for streams' priorities",
-              cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
+    enum merak_status rc = merak_cuda_check(
+        c, "ask for streams' priorities",
+        cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
 
     for (int i = 0; i < c->queues && rc == MERAK_OK; i++) {
         bool moves = i != COMPUTE_QUEUE && i != COPY_QUEUE;
 
-        rc = check(c, "create a stream",
-                   cudaStreamCreateWithPriority(&c->stream[i],
-                                                cudaStreamNonBlocking,
-                                                moves ? greatest : least),
-                   err);
+        rc = merak_cuda_check(
+            c, "create a stream",
+            cudaStreamCreateWithPriority(&c->stream[i], cudaStreamNonBlocking,
+                                         moves ? greatest : least),
+            err);
         c->context[i] = (struct merak_cuda_context){
             .stream = c->stream[i],
             .product = merak_cuda_lt_product,
@@ -440,20 +428,23 @@ static enum merak_status open_streams(struct cuda *c, struct merak_error *err)
     return rc;
 }
 
-static enum merak_status open_device(struct cuda *c, struct merak_error *err)
+static enum merak_status open_device(struct merak_cuda *c,
+                                     struct merak_error *err)
 {
     enum merak_status rc = merak_cuda_check_device(c->device, err);
 
     if (rc == MERAK_OK)
-        rc = check(c, "select the device", cudaSetDevice(c->device), err);
+        rc = merak_cuda_check(c, "select the device", cudaSetDevice(c->device),
+                              err);
     /* The context: what is wrong with the device shows here. */
     if (rc == MERAK_OK)
-        rc = check(c, "open a context", cudaFree(NULL), err);
+        rc = merak_cuda_check(c, "open a context", cudaFree(NULL), err);
     if (rc == MERAK_OK)
-        rc = check(c, "allocate a page that it can write to",
-                   cudaHostAlloc((void **)&c->fault, sizeof(*c->fault),
-                                 cudaHostAllocMapped | cudaHostAllocPortable),
-                   err);
+        rc = merak_cuda_check(
+            c, "allocate a page that it can write to",
+            cudaHostAlloc((void **)&c->fault, sizeof(*c->fault),
+                          cudaHostAllocMapped | cudaHostAllocPortable),
+            err);
     if (rc != MERAK_OK)
         return rc;
     memset(c->fault, 0, sizeof(*c->fault));
@@ -465,7 +456,7 @@ static enum merak_status cuda_open(int device, int queues, int threads,
                                    struct merak_accel **accel_p,
                                    struct merak_error *err)
 {
-    struct cuda *c;
+    struct merak_cuda *c;
     enum merak_status rc;
 
     (void)threads;
@@ -490,6 +481,7 @@ static enum merak_status cuda_open(int device, int queues, int threads,
 
 const struct merak_accel_ops merak_cuda_accel = {
     .devices = merak_cuda_devices,
+    .facts = merak_cuda_facts_text,
     .open = cuda_open,
     .close = cuda_close,
     .alloc = cuda_alloc,
@@ -512,4 +504,14 @@ const struct merak_accel_ops merak_cuda_accel = {
     .record = cuda_record,
     .wait = cuda_wait,
     .query = cuda_query,
+    .timer_create = merak_cuda_timer_create,
+    .elapsed = merak_cuda_elapsed,
+    .table_bytes = merak_cuda_table_bytes,
+    .table_create = merak_cuda_table_create,
+    .table_destroy = merak_cuda_table_destroy,
+    .table_launch = merak_cuda_table_launch,
+    .capture_begin = merak_cuda_capture_begin,
+    .capture_end = merak_cuda_capture_end,
+    .replay = merak_cuda_replay,
+    .replay_destroy = merak_cuda_replay_destroy,
 };

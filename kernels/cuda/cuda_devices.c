@@ -16,32 +16,64 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The least that there are kernels for, as PTX; newer ones have their own. */
-#define LEAST_MAJOR 8
+/* What configure was told, --with-cuda-arch. */
+#ifndef MERAK_CUDA_ARCHS
+#define MERAK_CUDA_ARCHS "80"
+#endif
+#define NVML "libnvidia-ml.so.1"
 
-/* A driver that is older than the CUDA this was built with cannot load it:
- * CUDA 13's first is release 580. */
+static void gather_by_nvml(struct merak_cuda_facts *facts)
+{
+    struct merak_nvml nvml;
+
+    if (merak_nvml_open(NVML, &nvml))
+        merak_nvml_gather(&nvml, facts);
+}
+
 static enum merak_status check_driver(struct merak_error *err)
 {
-    int driver = 0, runtime = 0;
-    cudaError_t code = cudaDriverGetVersion(&driver);
+    struct merak_cuda_facts facts = {.major = 0};
+    struct merak_cuda_driver *d = &facts.driver;
+    cudaError_t code = cudaDriverGetVersion(&d->driver);
 
     if (code == cudaSuccess)
-        code = cudaRuntimeGetVersion(&runtime);
+        code = cudaRuntimeGetVersion(&d->runtime);
     if (code != cudaSuccess)
         return merak_cuda_fail(err, -1, "ask for the driver's version", code);
-    if (driver == 0)
-        return merak_fail(
-            err, MERAK_ERR_UNSUPPORTED,
-            "there is no NVIDIA driver on this node (libcuda.so.1 "
-            "was not found): install one, start the job on "
-            "nodes with GPUs, or use --backend cpu");
-    if (driver / 1000 < runtime / 1000)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "the NVIDIA driver on this node is for CUDA %d.%d, "
-                          "and this Merak needs one for %d.0 or later: update "
-                          "the driver, or use --backend cpu",
-                          driver / 1000, driver % 1000 / 10, runtime / 1000);
+    if (d->driver != 0 && d->driver < d->runtime)
+        gather_by_nvml(&facts);
+    return merak_cuda_check_driver(d, err);
+}
+
+enum merak_status merak_cuda_gather(int device, struct merak_cuda_facts *facts,
+                                    struct merak_error *err)
+{
+    struct cudaDeviceProp prop;
+    int mode = 0, ecc = 0;
+    cudaError_t code = cudaGetDeviceProperties(&prop, device);
+
+    *facts = (struct merak_cuda_facts){.major = 0};
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&ecc, cudaDevAttrEccEnabled, device);
+    if (code == cudaSuccess)
+        code =
+            cudaDeviceGetPCIBusId(facts->bus, (int)sizeof(facts->bus), device);
+    if (code != cudaSuccess)
+        return merak_cuda_fail(err, device, "ask what there is", code);
+    for (char *c = facts->bus; *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
+    snprintf(facts->name, sizeof(facts->name), "%.127s", prop.name);
+    facts->major = prop.major;
+    facts->minor = prop.minor;
+    facts->sms = prop.multiProcessorCount;
+    facts->memory_bytes = prop.totalGlobalMem;
+    facts->prohibited = mode == cudaComputeModeProhibited;
+    facts->ecc = ecc ? MERAK_CUDA_ECC_ON : MERAK_CUDA_ECC_OFF;
+    (void)cudaDriverGetVersion(&facts->driver.driver);
+    (void)cudaRuntimeGetVersion(&facts->driver.runtime);
+    gather_by_nvml(facts);
     return MERAK_OK;
 }
 
@@ -62,6 +94,16 @@ static int numa_of(const char *bus)
     return node;
 }
 
+enum merak_status merak_cuda_check_device(int device, struct merak_error *err)
+{
+    struct merak_cuda_facts facts;
+    enum merak_status rc = merak_cuda_gather(device, &facts, err);
+
+    return rc == MERAK_OK
+               ? merak_cuda_check_facts(device, &facts, MERAK_CUDA_ARCHS, err)
+               : rc;
+}
+
 /* As nvidia-smi does. */
 static void write_uuid(const cudaUUID_t *uuid, char text[48])
 {
@@ -78,19 +120,20 @@ static void write_uuid(const cudaUUID_t *uuid, char text[48])
 static enum merak_status look_at(int number, struct merak_accel_device *device,
                                  struct merak_error *err)
 {
+    struct merak_cuda_facts facts;
     struct cudaDeviceProp prop;
-    cudaError_t code = cudaGetDeviceProperties(&prop, number);
+    enum merak_status rc = merak_cuda_gather(number, &facts, err);
 
-    if (code == cudaSuccess)
-        code = cudaDeviceGetPCIBusId(device->bus, (int)sizeof(device->bus),
-                                     number);
-    if (code != cudaSuccess)
-        return merak_cuda_fail(err, number, "ask what there is", code);
-    for (char *c = device->bus; *c != '\0'; c++)
-        *c = (char)tolower((unsigned char)*c);
+    if (rc == MERAK_OK)
+        rc = merak_cuda_check_facts(number, &facts, MERAK_CUDA_ARCHS, err);
+    if (rc != MERAK_OK)
+        return rc;
     device->number = number;
-    write_uuid(&prop.uuid, device->uuid);
-    snprintf(device->name, sizeof(device->name), "%.63s", prop.name);
+    device->uuid[0] = '\0';
+    if (cudaGetDeviceProperties(&prop, number) == cudaSuccess)
+        write_uuid(&prop.uuid, device->uuid);
+    snprintf(device->name, sizeof(device->name), "%.63s", facts.name);
+    memcpy(device->bus, facts.bus, sizeof(device->bus));
     device->numa = numa_of(device->bus);
     return MERAK_OK;
 }
@@ -114,9 +157,7 @@ enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
     if (code != cudaSuccess)
         return merak_cuda_fail(err, -1, "find a GPU", code);
     for (int i = 0; i < n && fit < max; i++) {
-        rc = merak_cuda_check_device(i, err);
-        if (rc == MERAK_OK)
-            rc = look_at(i, &device[fit], err);
+        rc = look_at(i, &device[fit], err);
         fit += rc == MERAK_OK;
     }
     if (fit == 0)
@@ -125,65 +166,14 @@ enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
     return MERAK_OK;
 }
 
-enum merak_status merak_cuda_check_facts(int device,
-                                         const struct merak_cuda_facts *facts,
-                                         struct merak_error *err)
+void merak_cuda_facts_text(int device, char *text, size_t bytes, char *warning,
+                           size_t warning_bytes)
 {
-    if (strstr(facts->name, " MIG ") != NULL)
-        return merak_fail(
-            err, MERAK_ERR_UNSUPPORTED,
-            "GPU %d (%s) is a MIG slice and Merak plans for whole "
-            "GPUs: ask for one, or use --backend cpu",
-            device, facts->name);
-    if (facts->major < LEAST_MAJOR)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "GPU %d (%s) has compute capability %d.%d and Merak "
-                          "needs %d.0 or later: use newer GPUs, or --backend "
-                          "cpu",
-                          device, facts->name, facts->major, facts->minor,
-                          LEAST_MAJOR);
-    if (facts->compute_mode == cudaComputeModeProhibited)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "GPU %d (%s) is in compute mode \"prohibited\": its "
-                          "administrator sets that back by `nvidia-smi -c "
-                          "DEFAULT`",
-                          device, facts->name);
-    return MERAK_OK;
-}
+    struct merak_cuda_facts facts;
 
-enum merak_status merak_cuda_check_device(int device, struct merak_error *err)
-{
-    struct merak_cuda_facts facts = {.major = 0};
-    struct cudaDeviceProp prop;
-    cudaError_t code = cudaGetDeviceProperties(&prop, device);
-
-    if (code == cudaSuccess)
-        code = cudaDeviceGetAttribute(&facts.compute_mode,
-                                      cudaDevAttrComputeMode, device);
-    if (code != cudaSuccess)
-        return merak_cuda_fail(err, device, "ask what there is", code);
-    snprintf(facts.name, sizeof(facts.name), "%.127s", prop.name);
-    facts.major = prop.major;
-    facts.minor = prop.minor;
-    return merak_cuda_check_facts(device, &facts, err);
-}
-
-void merak_cuda_describe_device(int device, char *text, size_t bytes)
-{
-    struct cudaDeviceProp prop;
-    int driver = 0, ecc = 0;
-    char bus[16] = "?";
-
-    text[0] = '\0';
-    if (cudaGetDeviceProperties(&prop, device) != cudaSuccess)
+    text[0] = warning[0] = '\0';
+    if (merak_cuda_gather(device, &facts, NULL) != MERAK_OK)
         return;
-    (void)cudaDriverGetVersion(&driver);
-    (void)cudaDeviceGetAttribute(&ecc, cudaDevAttrEccEnabled, device);
-    (void)cudaDeviceGetPCIBusId(bus, (int)sizeof(bus), device);
-    snprintf(text, bytes,
-             "GPU %d at %s, %s, compute capability %d.%d, %d SMs, %.1f GiB, "
-             "ECC %s, driver for CUDA %d.%d",
-             device, bus, prop.name, prop.major, prop.minor,
-             prop.multiProcessorCount, (double)prop.totalGlobalMem / 0x1p30,
-             ecc ? "on" : "off", driver / 1000, driver % 1000 / 10);
+    merak_cuda_describe_facts(device, &facts, text, bytes);
+    merak_cuda_warn_facts(device, &facts, warning, warning_bytes);
 }

@@ -9,6 +9,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/accel.h"
+#include "kernels/cuda/cuda_facts.h"
 #include "kernels/cuda/cuda_ops.h"
 
 #define MERAK_CUDA_QUEUES 16 /* at most */
@@ -26,28 +27,22 @@ enum merak_status merak_cuda_fail(struct merak_error *err, int device,
 /* merak_accel_ops.devices. */
 enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
                                      int *n_p, struct merak_error *err);
-/* May this device be used?  It must be of a generation that the module has
- * kernels for, whole (no MIG slice), and open to computation. */
+/* What CUDA and the driver know of a device. */
+enum merak_status merak_cuda_gather(int device, struct merak_cuda_facts *facts,
+                                    struct merak_error *err);
+/* May this device be used?  As merak_cuda_check_facts(). */
 enum merak_status merak_cuda_check_device(int device, struct merak_error *err);
-/* The same of what CUDA says of a device, for tests. */
-struct merak_cuda_facts {
-    char name[128];
-    int major, minor; /* compute capability */
-    int compute_mode; /* enum cudaComputeMode */
-};
-enum merak_status merak_cuda_check_facts(int device,
-                                         const struct merak_cuda_facts *facts,
-                                         struct merak_error *err);
-/* "NVIDIA H200 (compute capability 9.0, 132 SMs, ECC on), driver 13.0, .." */
-void merak_cuda_describe_device(int device, char *text, size_t bytes);
+/* merak_accel_ops.facts */
+void merak_cuda_facts_text(int device, char *text, size_t bytes, char *warning,
+                           size_t warning_bytes);
 
 /* --- cuda_lt.c: products by cuBLASLt ---------------------------------------
  */
 
 struct merak_cuda_lt;
 
-/* Opens the library, at run time.  A workspace is taken from the device for
- * each stream that has products, at its first one. */
+/* Opens the library, at run time.  It takes no memory of the device: products
+ * bring what they work in. */
 enum merak_status merak_cuda_lt_open(int device, struct merak_cuda_lt **lt_p,
                                      struct merak_error *err);
 void merak_cuda_lt_close(struct merak_cuda_lt *lt);

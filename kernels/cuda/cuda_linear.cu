@@ -32,7 +32,8 @@ struct merak_linear {
     size_t ld_k, ld_n; /* strides that products see */
     size_t rows;       /* of m, at once */
     bool has_bias;
-    size_t w_at, k_at, n_at, bias_at, scratch_bytes; /* what is in scratch */
+    size_t w_at, k_at, n_at, bias_at, work_at; /* what is in scratch */
+    size_t work_bytes, scratch_bytes;
 };
 
 static size_t padded(enum merak_dtype dtype, size_t columns)
@@ -40,6 +41,20 @@ static size_t padded(enum merak_dtype dtype, size_t columns)
     size_t per = 16 / merak_dtype_bytes(dtype);
 
     return dtype == MERAK_BF16 ? ceil_div(columns, per) * per : columns;
+}
+
+/* Of the largest part, so that all have the same. */
+static size_t work_bytes(const merak_linear &l)
+{
+    switch (l.form) {
+    case FORM_Y:
+        return merak_cuda_work_bytes(l.rows, l.s.n);
+    case FORM_DX:
+        return merak_cuda_work_bytes(l.rows, l.s.k);
+    case FORM_DW:
+        break;
+    }
+    return merak_cuda_work_bytes(l.s.n, l.s.k);
 }
 
 /* Bytes of scratch, next to what is there. */
@@ -84,6 +99,9 @@ static merak_linear plan(const struct merak_kernel_call *call,
         l.n_at = reserve(&l, l.rows * l.ld_n * elem);
     if (form == FORM_Y && call->n_in > 2 && l.dtype == MERAK_BF16)
         l.bias_at = reserve(&l, l.s.n * elem);
+    /* scratch is aligned to less than work has to be */
+    l.work_bytes = work_bytes(l);
+    l.work_at = reserve(&l, l.work_bytes + MERAK_CUDA_WORK_ALIGN);
     return l;
 }
 
@@ -198,6 +216,13 @@ static void describe_product(const merak_linear &l, size_t rows,
     }
 }
 
+static void *aligned_up(char *p)
+{
+    size_t over = (uintptr_t)p % MERAK_CUDA_WORK_ALIGN;
+
+    return over == 0 ? p : p + (MERAK_CUDA_WORK_ALIGN - over);
+}
+
 /* Rows [row, row + rows) of m. */
 static enum merak_status part(const struct merak_kernel_call *call,
                               const merak_linear &l, const merak_side &ks,
@@ -220,6 +245,8 @@ static enum merak_status part(const struct merak_kernel_call *call,
         return rc;
     describe_product(l, rows, k_side, n_side, w, beta, &p);
     p.bias = bias;
+    p.work = aligned_up(static_cast<char *>(call->scratch) + l.work_at);
+    p.work_bytes = l.work_bytes;
     rc = cx->product(cx->product_arg, cx, &p, err);
     if (rc != MERAK_OK)
         return rc;

@@ -28,8 +28,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What Hopper's kernels ask for; older GPUs need less. */
-#define WORKSPACE_BYTES ((size_t)32 << 20)
 #define ALIGN_MOST 16 /* kernels gain nothing from more */
 #define CANDIDATES 8
 
@@ -73,7 +71,7 @@ struct calls {
 
 /* All that decides an algorithm; compared as bytes, so made from zero. */
 struct key {
-    size_t m, n, k, lda, ldb, ldd;
+    size_t m, n, k, lda, ldb, ldd, work_bytes;
     int type_ab, type_d, a_transposed, b_transposed, bias;
     int align; /* of the operands, at most ALIGN_MOST */
 };
@@ -86,11 +84,6 @@ struct shape {
     cublasLtMatmulAlgo_t algo;
 };
 
-struct workspace {
-    void *stream; /* whose it is */
-    void *memory;
-};
-
 struct merak_cuda_lt {
     int device;
     void *library;
@@ -100,7 +93,6 @@ struct merak_cuda_lt {
     pthread_mutex_t lock; /* of all below */
     struct shape **shape; /* [room], open addressing; NULL: free */
     size_t n, room;       /* room: a power of two */
-    struct workspace workspace[MERAK_CUDA_QUEUES];
 };
 
 static enum merak_status fail_lt(const struct merak_cuda_lt *lt,
@@ -220,8 +212,6 @@ void merak_cuda_lt_close(struct merak_cuda_lt *lt)
     for (size_t i = 0; i < lt->room; i++)
         shape_destroy(lt, lt->shape[i]);
     free(lt->shape);
-    for (int i = 0; i < MERAK_CUDA_QUEUES; i++)
-        (void)cudaFree(lt->workspace[i].memory);
     if (lt->handle != NULL)
         (void)lt->call.destroy(lt->handle);
     /* The library stays: its threads and kernels are the process's. */
@@ -259,6 +249,7 @@ static void make_key(const struct merak_cuda_product *p, struct key *key)
     key->lda = p->a.ld;
     key->ldb = p->b.ld;
     key->ldd = p->d.ld;
+    key->work_bytes = p->work_bytes;
     key->type_ab = (int)type_of(p->a.dtype);
     key->type_d = (int)type_of(p->d.dtype);
     key->a_transposed = p->a_transposed;
@@ -325,7 +316,7 @@ static cublasStatus_t make_wish(const struct merak_cuda_lt *lt,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    uint64_t bytes = WORKSPACE_BYTES;
+    uint64_t bytes = key->work_bytes;
     uint32_t sums = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     uint32_t align = (uint32_t)key->align;
     cublasStatus_t rc = lt->call.wish_set(
@@ -359,7 +350,7 @@ static cublasStatus_t choose(const struct merak_cuda_lt *lt, struct shape *s)
         return rc;
     for (int i = 0; i < n; i++) {
         if (result[i].state == CUBLAS_STATUS_SUCCESS &&
-            result[i].workspaceSize <= WORKSPACE_BYTES) {
+            result[i].workspaceSize <= s->key.work_bytes) {
             s->algo = result[i].algo;
             return CUBLAS_STATUS_SUCCESS;
         }
@@ -465,33 +456,6 @@ static enum merak_status find(struct merak_cuda_lt *lt, const struct key *key,
     return rc;
 }
 
-/* Two products may run at one time in two streams: each has its own. */
-static enum merak_status find_workspace(struct merak_cuda_lt *lt, void *stream,
-                                        void **memory_p,
-                                        struct merak_error *err)
-{
-    for (int i = 0; i < MERAK_CUDA_QUEUES; i++) {
-        struct workspace *w = &lt->workspace[i];
-
-        if (w->memory == NULL) {
-            cudaError_t code = cudaMalloc(&w->memory, WORKSPACE_BYTES);
-
-            if (code != cudaSuccess)
-                return merak_cuda_fail(err, lt->device,
-                                       "allocate a workspace of 32 MiB for "
-                                       "matrix products",
-                                       code);
-            w->stream = stream;
-        }
-        if (w->stream == stream) {
-            *memory_p = w->memory;
-            return MERAK_OK;
-        }
-    }
-    return merak_fail(err, MERAK_ERR_PARAM, "products in more than %d streams",
-                      MERAK_CUDA_QUEUES);
-}
-
 enum merak_status
 merak_cuda_lt_product(void *arg, const struct merak_cuda_context *context,
                       const struct merak_cuda_product *p,
@@ -499,7 +463,6 @@ merak_cuda_lt_product(void *arg, const struct merak_cuda_context *context,
 {
     struct merak_cuda_lt *lt = arg;
     struct shape *s = NULL;
-    void *workspace = NULL;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     enum merak_status rc;
     struct key key;
@@ -507,16 +470,14 @@ merak_cuda_lt_product(void *arg, const struct merak_cuda_context *context,
     make_key(p, &key);
     pthread_mutex_lock(&lt->lock);
     rc = find(lt, &key, p->bias, &s, err);
-    if (rc == MERAK_OK)
-        rc = find_workspace(lt, context->stream, &workspace, err);
     if (rc == MERAK_OK && p->bias != NULL)
         status = lt->call.desc_set(s->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                    &p->bias, sizeof(p->bias));
     if (rc == MERAK_OK && status == CUBLAS_STATUS_SUCCESS)
-        status = lt->call.matmul(
-            lt->handle, s->desc, &p->alpha, p->b.data, s->a, p->a.data, s->b,
-            &p->beta, p->d.data, s->d, p->d.data, s->d, &s->algo, workspace,
-            WORKSPACE_BYTES, (cudaStream_t)context->stream);
+        status = lt->call.matmul(lt->handle, s->desc, &p->alpha, p->b.data,
+                                 s->a, p->a.data, s->b, &p->beta, p->d.data,
+                                 s->d, p->d.data, s->d, &s->algo, p->work,
+                                 p->work_bytes, (cudaStream_t)context->stream);
     pthread_mutex_unlock(&lt->lock);
     if (rc == MERAK_OK && status != CUBLAS_STATUS_SUCCESS) {
         char text[200];

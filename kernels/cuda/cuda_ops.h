@@ -51,16 +51,26 @@ extern "C" {
 extern const struct merak_kernel merak_cuda_kernels[];
 
 /*
- * Several calls of one op in few launches, in any order: `call` is n calls of
- * adamw of one step, or of sumsq, in a context that they share.  The bits are
- * those of n single calls.
+ * Calls of one op in one launch, in any order, from a table that is made once
+ * and copied to the device.  The bits are those of single calls.
  */
-enum merak_status
-merak_cuda_adamw_many(const struct merak_kernel_call *const *call, int n,
-                      struct merak_error *err);
-enum merak_status
-merak_cuda_sumsq_many(const struct merak_kernel_call *const *call, int n,
-                      struct merak_error *err);
+struct merak_cuda_many {
+    const char *op;   /* NULL behind the last */
+    size_t row_bytes; /* of the table, a call */
+    /* Device memory that the launch needs beside the table. */
+    size_t (*beside_bytes)(const struct merak_kernel_call *const *call, int n);
+    /* Fill the table, in host memory; beside is a device address, 256-byte
+     * aligned, and so are operands'.  items_p  out  for the launch. */
+    enum merak_status (*fill)(const struct merak_kernel_call *const *call,
+                              int n, void *rows, void *beside, size_t *items_p,
+                              struct merak_error *err);
+    /* rows: the table as it lies on the device. */
+    enum merak_status (*launch)(const struct merak_cuda_context *context,
+                                const void *rows, int n, size_t items,
+                                const struct merak_step *step,
+                                struct merak_error *err);
+};
+extern const struct merak_cuda_many merak_cuda_many[];
 
 /* merak_pack_box() in device memory. */
 enum merak_status merak_cuda_pack(const struct merak_cuda_context *context,

@@ -38,7 +38,24 @@ struct merak_cuda_product {
     float alpha;
     float beta;       /* 0: d is not read */
     const void *bias; /* [n] of d's dtype, beta is 0; or NULL */
+    /* Memory for the library, aligned to MERAK_CUDA_WORK_ALIGN; bytes are
+     * merak_cuda_work_bytes(), so that equal shapes have equal ones. */
+    void *work;
+    size_t work_bytes;
 };
+
+/* What a product of this size is given to work in: room for some partial sums
+ * of all of D, as far as Hopper's kernels make use of it. */
+#define MERAK_CUDA_WORK_ALIGN 256
+static inline size_t merak_cuda_work_bytes(size_t m, size_t n)
+{
+    const size_t least = (size_t)1 << 20, most = (size_t)32 << 20;
+    const size_t sums = 16 * sizeof(float);
+
+    if (m > 0 && n > most / sums / m)
+        return most;
+    return m * n * sums > least ? m * n * sums : least;
+}
 
 struct merak_cuda_context;
 

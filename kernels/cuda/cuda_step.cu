@@ -2,9 +2,9 @@
 /* cuda_step.cu - after the last micro-batch: norm, clipping, AdamW; the
  * equations stand in ref/ref_step.c
  *
- * Most parameters are small, so many go into one launch: the kernels take
- * them from a table that is their argument.  How many share a launch changes
- * no bit.
+ * Most parameters are small, so all go into one launch: the kernels take them
+ * from a table that was made once and lies on the device.  A single call is a
+ * table of one, in the arguments.  How many share a launch changes no bit.
  */
 #include "config.h"
 
@@ -12,19 +12,19 @@
 #include "kernels/cuda/cuda_kernels.h"
 
 #define STEP_THREADS 256
-#define MAX_TENSORS 48 /* of a launch: its arguments have 4 KiB */
 
 /* Which of n tensors has item `item`, where tensor i's items begin at
- * first[i]. */
-static __device__ __forceinline__ int tensor_of(const uint32_t *first, int n,
-                                                uint32_t item)
+ * row[i].first. */
+template <typename Row>
+static __device__ __forceinline__ int tensor_of(const Row *row, int n,
+                                                size_t item)
 {
     int lo = 0, end = n; /* it is one of lo .. end - 1 */
 
     while (end - lo > 1) {
         int half = (lo + end) / 2;
 
-        if (first[half] <= item)
+        if (row[half].first <= item)
             lo = half;
         else
             end = half;
@@ -32,32 +32,41 @@ static __device__ __forceinline__ int tensor_of(const uint32_t *first, int n,
     return lo;
 }
 
+/* What a launch works on. */
+template <typename Row> struct merak_rows_of {
+    const Row *table; /* [n] of device memory; NULL: there is one */
+    Row one;
+    int n;
+    size_t items; /* of all tensors */
+};
+
 /* --- sums of squares -------------------------------------------------------
  */
 
 #define SUMSQ_BLOCK 1024 /* elements of a partial sum */
 
-struct merak_squares {
-    int n;
-    uint32_t blocks; /* of all tensors */
-    uint32_t first[MAX_TENSORS + 1];
-    const float *g[MAX_TENSORS];
-    double *part[MAX_TENSORS], *out[MAX_TENSORS];
-    size_t count[MAX_TENSORS];
+struct merak_square {
+    const float *g;
+    double *part, *out; /* a partial sum a block, and their sum */
+    size_t count;
+    size_t first; /* block */
 };
+
+typedef merak_rows_of<merak_square> merak_squares;
 
 /* A warp sums a block. */
 static __global__ void __launch_bounds__(STEP_THREADS)
-    square_blocks(const __grid_constant__ merak_squares s)
+    square_blocks(merak_squares s)
 {
     unsigned lane = threadIdx.x % WARP;
 
-    for (size_t b = grid_thread() / WARP; b < s.blocks;
+    for (size_t b = grid_thread() / WARP; b < s.items;
          b += grid_threads() / WARP) {
-        int t = tensor_of(s.first, s.n, (uint32_t)b);
-        size_t block = b - s.first[t], from = block * SUMSQ_BLOCK;
-        const float *g = s.g[t] + from;
-        size_t n = s.count[t] - from;
+        merak_square t =
+            s.table != nullptr ? s.table[tensor_of(s.table, s.n, b)] : s.one;
+        size_t block = b - t.first, from = block * SUMSQ_BLOCK;
+        const float *g = t.g + from;
+        size_t n = t.count - from;
         bool whole = (uintptr_t)g % 16 == 0;
         double sum = 0;
 
@@ -74,23 +83,23 @@ static __global__ void __launch_bounds__(STEP_THREADS)
         }
         sum = warp_sum(sum);
         if (lane == 0)
-            s.part[t][block] = sum;
+            t.part[block] = sum;
     }
 }
 
 /* A block of threads adds a tensor's partial sums. */
 static __global__ void __launch_bounds__(STEP_THREADS)
-    add_squares(const __grid_constant__ merak_squares s)
+    add_squares(merak_squares s)
 {
-    int t = (int)blockIdx.x;
-    uint32_t n = s.first[t + 1] - s.first[t];
+    merak_square t = s.table != nullptr ? s.table[blockIdx.x] : s.one;
+    size_t n = ceil_div(t.count, SUMSQ_BLOCK);
     double sum = 0;
 
-    for (uint32_t i = threadIdx.x; i < n; i += STEP_THREADS)
-        sum += s.part[t][i];
+    for (size_t i = threadIdx.x; i < n; i += STEP_THREADS)
+        sum += t.part[i];
     sum = row_sum<STEP_THREADS>(sum);
     if (threadIdx.x == 0)
-        *s.out[t] = sum;
+        *t.out = sum;
 }
 
 CUDA_SCRATCH(sumsq)
@@ -99,72 +108,79 @@ CUDA_SCRATCH(sumsq)
            sizeof(double);
 }
 
-static enum merak_status too_large(const char *op, struct merak_error *err)
+static size_t partial_sums(const struct merak_kernel_call *const *call, int n)
 {
-    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                      "%s of more than 2^42 elements: the cuda backend counts "
-                      "blocks of 1024 in 32 bits",
-                      op);
+    size_t bytes = 0;
+
+    for (int i = 0; i < n; i++)
+        bytes += merak_cuda_sumsq_scratch(call[i]);
+    return bytes;
 }
 
-static enum merak_status squares(const struct merak_kernel_call *const *call,
-                                 int n, struct merak_error *err)
+/* A row for each call; their partial sums lie behind each other at `part`. */
+static enum merak_status
+square_rows(const struct merak_kernel_call *const *call, int n, void *rows,
+            void *part, size_t *items_p, struct merak_error *err)
 {
-    const struct merak_cuda_context *cx = merak_cuda_context_of(call[0]);
-    size_t blocks = 0, warps = STEP_THREADS / WARP;
-    merak_squares s = {};
-    enum merak_status rc;
+    merak_square *row = static_cast<merak_square *>(rows);
+    size_t blocks = 0;
 
-    s.n = n;
     for (int i = 0; i < n; i++) {
-        rc = check_dtype(call[i], 0, true, err);
+        const struct merak_operand *op = call[i]->operand;
+        enum merak_status rc = check_dtype(call[i], 0, true, err);
+
         if (rc != MERAK_OK)
             return rc;
-        s.g[i] = static_cast<const float *>(call[i]->operand[0].data);
-        s.out[i] = static_cast<double *>(call[i]->operand[1].data);
-        s.part[i] = static_cast<double *>(call[i]->scratch);
-        s.count[i] = merak_local_count(&call[i]->operand[0]);
-        blocks += ceil_div(s.count[i], SUMSQ_BLOCK);
-        if (blocks >= UINT32_MAX)
-            return too_large("sumsq", err);
-        s.first[i + 1] = (uint32_t)blocks;
+        row[i] = merak_square{static_cast<const float *>(op[0].data),
+                              static_cast<double *>(part) + blocks,
+                              static_cast<double *>(op[1].data),
+                              merak_local_count(&op[0]), blocks};
+        blocks += ceil_div(row[i].count, SUMSQ_BLOCK);
     }
-    s.blocks = (uint32_t)blocks;
-    rc = launch(cx, map_launch("sumsq", ceil_div(blocks, warps) * STEP_THREADS),
-                err, square_blocks, s);
+    *items_p = blocks;
+    return MERAK_OK;
+}
+
+static enum merak_status run_squares(const struct merak_cuda_context *cx,
+                                     const merak_squares &s,
+                                     struct merak_error *err)
+{
+    enum merak_status rc =
+        launch(cx,
+               map_launch("sumsq", ceil_div(s.items, STEP_THREADS / WARP) *
+                                       STEP_THREADS),
+               err, square_blocks, s);
+
     if (rc != MERAK_OK)
         return rc;
     return launch(
-        cx, merak_launch{"sumsq", dim3((unsigned)n), dim3(STEP_THREADS), 0},
+        cx, merak_launch{"sumsq", dim3((unsigned)s.n), dim3(STEP_THREADS), 0},
         err, add_squares, s);
 }
 
-/* Calls of at most MAX_TENSORS at once. */
-typedef enum merak_status (*merak_group_fn)(
-    const struct merak_kernel_call *const *call, int n,
-    struct merak_error *err);
-
-static enum merak_status in_groups(merak_group_fn fn,
-                                   const struct merak_kernel_call *const *call,
-                                   int n, struct merak_error *err)
+static enum merak_status launch_squares(const struct merak_cuda_context *cx,
+                                        const void *rows, int n, size_t items,
+                                        const struct merak_step *step,
+                                        struct merak_error *err)
 {
-    enum merak_status rc = MERAK_OK;
+    merak_squares s = {};
 
-    for (int i = 0; i < n && rc == MERAK_OK; i += MAX_TENSORS)
-        rc = fn(call + i, n - i < MAX_TENSORS ? n - i : MAX_TENSORS, err);
-    return rc;
-}
-
-enum merak_status
-merak_cuda_sumsq_many(const struct merak_kernel_call *const *call, int n,
-                      struct merak_error *err)
-{
-    return in_groups(squares, call, n, err);
+    (void)step;
+    s.table = static_cast<const merak_square *>(rows);
+    s.n = n;
+    s.items = items;
+    return run_squares(cx, s, err);
 }
 
 CUDA_KERNEL(sumsq)
 {
-    return squares(&call, 1, err);
+    merak_squares s = {};
+    enum merak_status rc;
+
+    s.n = 1;
+    rc = square_rows(&call, 1, &s.one, call->scratch, &s.items, err);
+    return rc == MERAK_OK ? run_squares(merak_cuda_context_of(call), s, err)
+                          : rc;
 }
 
 /* --- clipping --------------------------------------------------------------
@@ -214,124 +230,184 @@ CUDA_KERNEL(clip)
 
 #define ADAMW_BLOCK (STEP_THREADS * 4) /* elements that a block takes */
 
-struct merak_tensors {
-    int n;
-    uint32_t first[MAX_TENSORS + 1];
-    const float *g[MAX_TENSORS], *scale[MAX_TENSORS];
-    float *w[MAX_TENSORS], *m[MAX_TENSORS], *v[MAX_TENSORS];
-    merak_bf16 *param[MAX_TENSORS]; /* may be NULL */
-    size_t count[MAX_TENSORS];
-    float rate[MAX_TENSORS], decay[MAX_TENSORS];
-    bool whole[MAX_TENSORS];
-    merak_adamw step; /* rate and decay are the tensor's */
+struct merak_tensor {
+    const float *g, *scale;
+    float *w, *m, *v;
+    merak_bf16 *param; /* may be NULL */
+    size_t count;
+    size_t first;    /* block */
+    double lr_scale; /* 0: 1 */
+    bool decays, whole;
 };
 
-static_assert(sizeof(merak_tensors) <= 4000 && sizeof(merak_squares) <= 4000,
-              "kernels have 4 KiB of arguments");
+struct merak_tensors {
+    merak_rows_of<merak_tensor> rows;
+    merak_adamw step; /* rate and decay are the tensor's */
+    double lr, correction;
+    float weight_decay;
+};
+
+/* The tensor of a block, and what the step is to it: one thread's to find. */
+static __device__ __forceinline__ void
+view_tensor(const merak_tensors &s, merak_tensor *t, merak_adamw *step)
+{
+    double lr = s.lr;
+
+    *t = s.rows.table != nullptr
+             ? s.rows.table[tensor_of(s.rows.table, s.rows.n, blockIdx.x)]
+             : s.rows.one;
+    if (t->lr_scale > 0)
+        lr *= t->lr_scale;
+    *step = s.step;
+    step->rate = (float)(lr / s.correction);
+    step->decay = t->decays ? (float)lr * s.weight_decay : 0.0f;
+}
 
 static __global__ void __launch_bounds__(STEP_THREADS)
-    adamw_blocks(const __grid_constant__ merak_tensors s)
+    adamw_blocks(merak_tensors s)
 {
-    int t = tensor_of(s.first, s.n, blockIdx.x);
-    size_t at =
-        ((size_t)(blockIdx.x - s.first[t]) * STEP_THREADS + threadIdx.x) * 4;
-    size_t left = s.count[t] - at;
-    bool whole = s.whole[t];
-    merak_adamw step = s.step;
+    MERAK_SHARED(merak_tensor, tensor, [1]);
+    MERAK_SHARED(merak_adamw, shared_step, [1]);
     float g[4], w[4], m[4], v[4], scale;
+    size_t at, left;
+    merak_tensor t;
+    merak_adamw step;
 
-    if (at >= s.count[t])
+    if (threadIdx.x == 0)
+        view_tensor(s, tensor, shared_step);
+    __syncthreads();
+    t = tensor[0];
+    step = shared_step[0];
+    at = ((blockIdx.x - t.first) * STEP_THREADS + threadIdx.x) * 4;
+    left = t.count - at;
+    if (at >= t.count)
         return;
-    step.rate = s.rate[t];
-    step.decay = s.decay[t];
-    scale = s.scale[t][0];
-    read(s.g[t] + at, left, whole, g);
-    read(s.w[t] + at, left, whole, w);
-    read(s.m[t] + at, left, whole, m);
-    read(s.v[t] + at, left, whole, v);
+    scale = t.scale[0];
+    read(t.g + at, left, t.whole, g);
+    read(t.w + at, left, t.whole, w);
+    read(t.m + at, left, t.whole, m);
+    read(t.v + at, left, t.whole, v);
 #pragma unroll
     for (int i = 0; i < 4; i++)
         adamw_element(step, g[i] * scale, &w[i], &m[i], &v[i]);
-    write(s.w[t] + at, left, whole, w);
-    write(s.m[t] + at, left, whole, m);
-    write(s.v[t] + at, left, whole, v);
-    if (s.param[t] == nullptr)
+    write(t.w + at, left, t.whole, w);
+    write(t.m + at, left, t.whole, m);
+    write(t.v + at, left, t.whole, v);
+    if (t.param == nullptr)
         return;
-    if (whole && left >= 4) {
+    if (t.whole && left >= 4) {
         uint2 two;
 
         two.x = pack2(w);
         two.y = pack2(w + 2);
-        *reinterpret_cast<uint2 *>(s.param[t] + at) = two;
+        *reinterpret_cast<uint2 *>(t.param + at) = two;
     } else {
-        write(s.param[t] + at, left, false, w);
+        write(t.param + at, left, false, w);
     }
 }
 
-static void view_tensor(merak_tensors *s, int i,
-                        const struct merak_kernel_call *call)
+static merak_tensor tensor_row(const struct merak_kernel_call *call)
 {
     const struct merak_operand *op = call->operand;
-    const struct merak_step *p = call->step;
-    double lr = (double)p->lr;
+    merak_tensor t = {};
 
-    s->g[i] = static_cast<const float *>(op[0].data);
-    s->scale[i] = static_cast<const float *>(op[1].data);
-    s->w[i] = static_cast<float *>(op[2].data);
-    s->m[i] = static_cast<float *>(op[3].data);
-    s->v[i] = static_cast<float *>(op[4].data);
+    t.g = static_cast<const float *>(op[0].data);
+    t.scale = static_cast<const float *>(op[1].data);
+    t.w = static_cast<float *>(op[2].data);
+    t.m = static_cast<float *>(op[3].data);
+    t.v = static_cast<float *>(op[4].data);
     if (call->n_out > 3 && op[5].dtype == MERAK_BF16)
-        s->param[i] = static_cast<merak_bf16 *>(op[5].data);
-    s->count[i] = merak_local_count(&op[0]);
-    if (call->attrs->f[0] > 0)
-        lr *= call->attrs->f[0];
-    s->rate[i] =
-        (float)(lr / (1 - pow((double)p->beta1, (double)p->step + 1)));
-    if (call->attrs->i[0] == 1)
-        s->decay[i] = (float)lr * p->weight_decay;
-    s->whole[i] = is_aligned(s->g[i]) && is_aligned(s->w[i]) &&
-                  is_aligned(s->m[i]) && is_aligned(s->v[i]) &&
-                  is_aligned(s->param[i]);
+        t.param = static_cast<merak_bf16 *>(op[5].data);
+    t.count = merak_local_count(&op[0]);
+    t.lr_scale = call->attrs->f[0];
+    t.decays = call->attrs->i[0] == 1;
+    t.whole = is_aligned(t.g) && is_aligned(t.w) && is_aligned(t.m) &&
+              is_aligned(t.v) && is_aligned(t.param);
+    return t;
 }
 
-static enum merak_status adamw(const struct merak_kernel_call *const *call,
-                               int n, struct merak_error *err)
+static enum merak_status
+tensor_rows(const struct merak_kernel_call *const *call, int n, void *rows,
+            void *beside, size_t *items_p, struct merak_error *err)
 {
-    const struct merak_step *p = call[0]->step;
-    merak_tensors s = {};
+    merak_tensor *row = static_cast<merak_tensor *>(rows);
     size_t blocks = 0;
 
-    s.n = n;
-    s.step.beta1 = p->beta1;
-    s.step.beta2 = p->beta2;
-    s.step.eps = p->eps;
-    s.step.root =
-        (float)(1 / sqrt(1 - pow((double)p->beta2, (double)p->step + 1)));
+    (void)beside;
     for (int i = 0; i < n; i++) {
         enum merak_status rc = check_dtype(call[i], 0, true, err);
 
         if (rc != MERAK_OK)
             return rc;
-        view_tensor(&s, i, call[i]);
-        blocks += ceil_div(s.count[i], ADAMW_BLOCK);
-        if (blocks >= INT32_MAX) /* of a grid */
-            return too_large("adamw", err);
-        s.first[i + 1] = (uint32_t)blocks;
+        row[i] = tensor_row(call[i]);
+        row[i].first = blocks;
+        blocks += ceil_div(row[i].count, ADAMW_BLOCK);
     }
-    return launch(
-        merak_cuda_context_of(call[0]),
-        merak_launch{"adamw", dim3((unsigned)blocks), dim3(STEP_THREADS), 0},
-        err, adamw_blocks, s);
+    if (blocks >= INT32_MAX) /* of a grid */
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "adamw of more than 2^41 elements: the cuda backend "
+                          "has a block of threads for each 1024");
+    *items_p = blocks;
+    return MERAK_OK;
 }
 
-enum merak_status
-merak_cuda_adamw_many(const struct merak_kernel_call *const *call, int n,
-                      struct merak_error *err)
+static enum merak_status run_tensors(const struct merak_cuda_context *cx,
+                                     merak_tensors *s,
+                                     const struct merak_step *p,
+                                     struct merak_error *err)
 {
-    return in_groups(adamw, call, n, err);
+    s->step.beta1 = p->beta1;
+    s->step.beta2 = p->beta2;
+    s->step.eps = p->eps;
+    s->step.root =
+        (float)(1 / sqrt(1 - pow((double)p->beta2, (double)p->step + 1)));
+    s->lr = (double)p->lr;
+    s->correction = 1 - pow((double)p->beta1, (double)p->step + 1);
+    s->weight_decay = p->weight_decay;
+    return launch(cx,
+                  merak_launch{"adamw", dim3((unsigned)s->rows.items),
+                               dim3(STEP_THREADS), 0},
+                  err, adamw_blocks, *s);
+}
+
+static enum merak_status launch_tensors(const struct merak_cuda_context *cx,
+                                        const void *rows, int n, size_t items,
+                                        const struct merak_step *step,
+                                        struct merak_error *err)
+{
+    merak_tensors s = {};
+
+    s.rows.table = static_cast<const merak_tensor *>(rows);
+    s.rows.n = n;
+    s.rows.items = items;
+    return run_tensors(cx, &s, step, err);
 }
 
 CUDA_KERNEL(adamw)
 {
-    return adamw(&call, 1, err);
+    merak_tensors s = {};
+    enum merak_status rc;
+
+    s.rows.n = 1;
+    rc = tensor_rows(&call, 1, &s.rows.one, nullptr, &s.rows.items, err);
+    return rc == MERAK_OK
+               ? run_tensors(merak_cuda_context_of(call), &s, call->step, err)
+               : rc;
 }
+
+/* --- many as one -----------------------------------------------------------
+ */
+
+static size_t nothing_beside(const struct merak_kernel_call *const *call, int n)
+{
+    (void)call;
+    (void)n;
+    return 0;
+}
+
+const struct merak_cuda_many merak_cuda_many[] = {
+    {"sumsq", sizeof(merak_square), partial_sums, square_rows, launch_squares},
+    {"adamw", sizeof(merak_tensor), nothing_beside, tensor_rows,
+     launch_tensors},
+    {nullptr, 0, nullptr, nullptr, nullptr},
+};

@@ -10,9 +10,9 @@
  */
 #include "config.h"
 
+#include "kernels/fake/fake_device.h"
+
 #include "kernels/backends.h"
-#include "kernels/accel.h"
-#include "kernels/fake/fake_stream.h"
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -25,141 +25,58 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define RING 512 /* operations a queue holds; then its caller waits */
-#define MAX_BLOCKS 16
-#define DELAY_ONE_IN 8 /* operations that are held up */
-#define DELAY_MAX_US 100
-
-enum kind {
-    LAUNCH,
-    WRITE,
-    READ,
-    FILL,
-    PACK,
-    UNPACK,
-    COMBINE,
-    CALL,
-    RECORD,
-    WAIT
-};
-
-struct merak_event {
-    uint64_t recorded; /* records queued so far */
-    uint64_t reached;  /* the last that its queue came to */
-};
-
-struct op {
-    enum kind kind;
-    void *to;
-    const void *from;
-    size_t bytes;
-    unsigned char byte;
-    struct merak_event *event;
-    uint64_t record; /* of the event: the one this operation is about */
-    const struct merak_kernel *kernel;
-    struct merak_kernel_call call;
-    struct merak_step step;
-    struct merak_accel_box box;
-    size_t dims[3][MERAK_MAX_DIMS]; /* storage of box */
-    struct merak_accel_pieces pieces;
-    void (*fn)(void *arg); /* CALL */
-    void *arg;
-};
-
-struct queue {
-    struct merak_fake_stream stream;
-    struct fake *owner;
-    pthread_t thread;
-    bool started;
-    uint64_t put, taken; /* operations queued and over, since open */
-    uint64_t random;
-    struct op *ring;
-};
-
-/* Device memory: addresses that fault, and where the bytes are. */
-struct block {
-    unsigned char *address, *bytes;
-    size_t size;
-};
-
-struct fake {
-    struct merak_accel base;
-    pthread_mutex_t lock; /* of all below, and of events */
-    pthread_cond_t changed;
-    bool closing;
-    struct merak_error failure; /* the first */
-    struct block block[MAX_BLOCKS];
-    int queues;
-    struct queue *queue;
-    pthread_mutex_t kernels; /* the cpu's threads run one kernel at a time */
-};
-
-static struct fake *fake_of(struct merak_accel *accel)
-{
-    return (struct fake *)accel;
-}
-
-/* Where the bytes of a device address are; NULL stays NULL, and any other
- * address is the caller's mistake: a device would fault. */
-static void *bytes_of(struct fake *f, const void *address)
-{
-    const unsigned char *a = address;
-
-    if (address == NULL)
-        return NULL;
-    for (int i = 0; i < MAX_BLOCKS; i++) {
-        struct block *b = &f->block[i];
-
-        if (b->address != NULL && a >= b->address && a <= b->address + b->size)
-            return b->bytes + (a - b->address);
-    }
-    abort();
-}
-
 /* --- what queues do --------------------------------------------------------
  */
 
-static enum merak_status run_kernel(struct fake *f, struct op *op,
+enum merak_status merak_fake_kernel(struct fake *f,
+                                    const struct merak_kernel *kernel,
+                                    struct merak_kernel_call *call,
+                                    const struct merak_step *step,
                                     struct merak_error *err)
 {
-    struct merak_kernel_call *call = &op->call;
     enum merak_status rc;
 
     for (int i = 0; i < call->n_in + call->n_out; i++)
-        call->operand[i].data = bytes_of(f, call->operand[i].data);
-    call->scratch = bytes_of(f, call->scratch);
-    call->step = &op->step;
+        call->operand[i].data = merak_fake_bytes(f, call->operand[i].data);
+    call->scratch = merak_fake_bytes(f, call->scratch);
+    call->step = step;
     pthread_mutex_lock(&f->kernels);
-    rc = op->kernel->fn(call, err);
+    rc = kernel->fn(call, err);
     pthread_mutex_unlock(&f->kernels);
     return rc;
 }
 
-static enum merak_status run_op(struct fake *f, struct op *op,
+static enum merak_status run_op(struct queue *q, struct op *op,
                                 struct merak_error *err)
 {
+    struct fake *f = q->owner;
+
     switch (op->kind) {
     case LAUNCH:
-        return run_kernel(f, op, err);
+        return merak_fake_kernel(f, op->kernel, &op->call, &op->step, err);
+    case TABLE:
+        return merak_fake_run_table(q, op, err);
     case WRITE:
-        memcpy(bytes_of(f, op->to), op->from, op->bytes);
+        memcpy(merak_fake_bytes(f, op->to), op->from, op->bytes);
         break;
     case READ:
-        memcpy(op->to, bytes_of(f, op->from), op->bytes);
+        memcpy(op->to, merak_fake_bytes(f, op->from), op->bytes);
         break;
     case FILL:
-        memset(bytes_of(f, op->to), op->byte, op->bytes);
+        memset(merak_fake_bytes(f, op->to), op->byte, op->bytes);
         break;
     case PACK:
-        merak_pack_box(bytes_of(f, op->to), bytes_of(f, op->from), &op->box);
+        merak_pack_box(merak_fake_bytes(f, op->to),
+                       merak_fake_bytes(f, op->from), &op->box);
         break;
     case UNPACK:
-        merak_unpack_box(bytes_of(f, op->to), &op->box, bytes_of(f, op->from));
+        merak_unpack_box(merak_fake_bytes(f, op->to), &op->box,
+                         merak_fake_bytes(f, op->from));
         break;
     case COMBINE:
-        op->pieces.mine = bytes_of(f, op->pieces.mine);
-        op->pieces.staged = bytes_of(f, op->pieces.staged);
-        merak_combine_pieces(bytes_of(f, op->to), &op->pieces);
+        op->pieces.mine = merak_fake_bytes(f, op->pieces.mine);
+        op->pieces.staged = merak_fake_bytes(f, op->pieces.staged);
+        merak_combine_pieces(merak_fake_bytes(f, op->to), &op->pieces);
         break;
     case CALL:
         op->fn(op->arg);
@@ -196,14 +113,16 @@ static void take_one(struct queue *q)
     } else if (op->kind == CALL || (op->kind != RECORD && !failed)) {
         pthread_mutex_unlock(&f->lock);
         hold_up(q);
-        if (run_op(f, op, &err) != MERAK_OK && err.status == MERAK_OK)
+        if (run_op(q, op, &err) != MERAK_OK && err.status == MERAK_OK)
             err.status = MERAK_ERR_PARAM;
         pthread_mutex_lock(&f->lock);
         if (err.status != MERAK_OK && f->failure.status == MERAK_OK)
             f->failure = err;
     }
-    if (op->kind == RECORD)
+    if (op->kind == RECORD) {
         op->event->reached = op->record;
+        op->event->reached_ns = merak_clock_ns();
+    }
     q->taken++;
     pthread_cond_broadcast(&f->changed);
 }
@@ -228,13 +147,30 @@ static void *run_queue(void *arg)
 /* --- what callers do -------------------------------------------------------
  */
 
-/* The next free operation of a queue, with the lock held; put_end() queues
- * it.  NULL after a failure. */
-static struct op *put_begin(struct fake *f, int queue, enum kind kind,
-                            struct merak_error *err)
+/* An operation of a queue that is captured; CUDA allows no host's copies
+ * there, whose memory may be gone, and events would be the graph's own. */
+static struct op *keep_op(struct queue *q, enum kind kind,
+                          struct merak_error *err)
+{
+    struct op *op = NULL;
+
+    if (kind == WRITE || kind == READ || kind == RECORD || kind == WAIT ||
+        kind == CALL)
+        (void)merak_fail(err, MERAK_ERR_PARAM,
+                         "what is captured has copies or events in it");
+    else
+        op = merak_fake_capture(q->capture);
+    if (op == NULL && q->owner->failure.status == MERAK_OK)
+        (void)merak_fail(&q->owner->failure, MERAK_ERR_PARAM,
+                         "the capture failed");
+    return op;
+}
+
+struct op *merak_fake_put_begin(struct fake *f, int queue, enum kind kind,
+                                struct merak_error *err)
 {
     struct queue *q = &f->queue[queue];
-    struct op *op;
+    struct op *op = NULL;
 
     pthread_mutex_lock(&f->lock);
     while (q->put - q->taken == RING)
@@ -242,17 +178,24 @@ static struct op *put_begin(struct fake *f, int queue, enum kind kind,
     if (f->failure.status != MERAK_OK) {
         if (err != NULL)
             *err = f->failure;
+    } else if (q->capture != NULL) {
+        op = keep_op(q, kind, err);
+    } else {
+        op = &q->ring[q->put % RING];
+    }
+    if (op == NULL) {
         pthread_mutex_unlock(&f->lock);
         return NULL;
     }
-    op = &q->ring[q->put % RING];
     op->kind = kind;
     return op;
 }
 
-static enum merak_status put_end(struct fake *f, int queue)
+enum merak_status merak_fake_put_end(struct fake *f, int queue)
 {
-    f->queue[queue].put++;
+    struct queue *q = &f->queue[queue];
+
+    q->put += q->capture == NULL;
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     return MERAK_OK;
@@ -264,28 +207,33 @@ static enum merak_status fake_launch(struct merak_accel *accel, int queue,
                                      struct merak_error *err)
 {
     struct fake *f = fake_of(accel);
-    struct op *op = put_begin(f, queue, LAUNCH, err);
+    struct op *op = merak_fake_put_begin(f, queue, LAUNCH, err);
 
     if (op == NULL)
         return f->failure.status;
     op->kernel = kernel;
     op->call = *call;
     op->step = *call->step;
-    return put_end(f, queue);
+    return merak_fake_put_end(f, queue);
 }
 
 static enum merak_status put_copy(struct fake *f, int queue, enum kind kind,
                                   void *to, const void *from, size_t bytes,
                                   struct merak_error *err)
 {
-    struct op *op = put_begin(f, queue, kind, err);
+    enum merak_status rc =
+        merak_fake_check_pinned(f, kind == WRITE ? from : to, bytes, err);
+    struct op *op;
 
+    if (rc != MERAK_OK)
+        return rc;
+    op = merak_fake_put_begin(f, queue, kind, err);
     if (op == NULL)
         return f->failure.status;
     op->to = to;
     op->from = from;
     op->bytes = bytes;
-    return put_end(f, queue);
+    return merak_fake_put_end(f, queue);
 }
 
 static enum merak_status fake_write(struct merak_accel *accel, int queue,
@@ -307,14 +255,14 @@ static enum merak_status fake_fill(struct merak_accel *accel, int queue,
                                    struct merak_error *err)
 {
     struct fake *f = fake_of(accel);
-    struct op *op = put_begin(f, queue, FILL, err);
+    struct op *op = merak_fake_put_begin(f, queue, FILL, err);
 
     if (op == NULL)
         return f->failure.status;
     op->to = to;
     op->byte = byte;
     op->bytes = bytes;
-    return put_end(f, queue);
+    return merak_fake_put_end(f, queue);
 }
 
 static enum merak_status put_box(struct fake *f, int queue, enum kind kind,
@@ -322,7 +270,7 @@ static enum merak_status put_box(struct fake *f, int queue, enum kind kind,
                                  const struct merak_accel_box *box,
                                  struct merak_error *err)
 {
-    struct op *op = put_begin(f, queue, kind, err);
+    struct op *op = merak_fake_put_begin(f, queue, kind, err);
     size_t bytes = (size_t)box->ndim * sizeof(*box->len);
 
     if (op == NULL)
@@ -333,7 +281,7 @@ static enum merak_status put_box(struct fake *f, int queue, enum kind kind,
     op->box.full = memcpy(op->dims[0], box->full, bytes);
     op->box.lo = memcpy(op->dims[1], box->lo, bytes);
     op->box.len = memcpy(op->dims[2], box->len, bytes);
-    return put_end(f, queue);
+    return merak_fake_put_end(f, queue);
 }
 
 static enum merak_status fake_pack(struct merak_accel *accel, int queue,
@@ -358,13 +306,13 @@ static enum merak_status fake_combine(struct merak_accel *accel, int queue,
                                       struct merak_error *err)
 {
     struct fake *f = fake_of(accel);
-    struct op *op = put_begin(f, queue, COMBINE, err);
+    struct op *op = merak_fake_put_begin(f, queue, COMBINE, err);
 
     if (op == NULL)
         return f->failure.status;
     op->to = to;
     op->pieces = *pieces;
-    return put_end(f, queue);
+    return merak_fake_put_end(f, queue);
 }
 
 static int stream_call(struct merak_fake_stream *stream, void (*fn)(void *arg),
@@ -373,19 +321,19 @@ static int stream_call(struct merak_fake_stream *stream, void (*fn)(void *arg),
     struct queue *q = (struct queue *)stream;
     struct fake *f = q->owner;
     int queue = (int)(q - f->queue);
-    struct op *op = put_begin(f, queue, CALL, NULL);
+    struct op *op = merak_fake_put_begin(f, queue, CALL, NULL);
 
     if (op == NULL)
         return -1;
     op->fn = fn;
     op->arg = arg;
-    (void)put_end(f, queue);
+    (void)merak_fake_put_end(f, queue);
     return 0;
 }
 
 static void *stream_bytes(struct merak_fake_stream *stream, const void *address)
 {
-    return bytes_of(((struct queue *)stream)->owner, address);
+    return merak_fake_bytes(((struct queue *)stream)->owner, address);
 }
 
 static void *fake_stream(struct merak_accel *accel, int queue)
@@ -398,13 +346,13 @@ static enum merak_status fake_record(struct merak_accel *accel, int queue,
                                      struct merak_error *err)
 {
     struct fake *f = fake_of(accel);
-    struct op *op = put_begin(f, queue, RECORD, err);
+    struct op *op = merak_fake_put_begin(f, queue, RECORD, err);
 
     if (op == NULL)
         return f->failure.status;
     op->event = event;
     op->record = ++event->recorded;
-    return put_end(f, queue);
+    return merak_fake_put_end(f, queue);
 }
 
 static enum merak_status fake_wait(struct merak_accel *accel, int queue,
@@ -412,13 +360,13 @@ static enum merak_status fake_wait(struct merak_accel *accel, int queue,
                                    struct merak_error *err)
 {
     struct fake *f = fake_of(accel);
-    struct op *op = put_begin(f, queue, WAIT, err);
+    struct op *op = merak_fake_put_begin(f, queue, WAIT, err);
 
     if (op == NULL)
         return f->failure.status;
     op->event = event;
     op->record = event->recorded;
-    return put_end(f, queue);
+    return merak_fake_put_end(f, queue);
 }
 
 static enum merak_status fake_query(struct merak_accel *accel,
@@ -458,69 +406,8 @@ static void fake_event_destroy(struct merak_accel *accel,
     free(event);
 }
 
-/* --- memory, open, close ----------------------------------------------------
+/* --- open, close ----------------------------------------------------
  */
-
-static void *map(size_t bytes, int prot, struct merak_error *err)
-{
-    void *p = mmap(NULL, bytes, prot,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    if (p != MAP_FAILED)
-        return p;
-    (void)merak_fail(err, MERAK_ERR_NOMEM,
-                     "%zu bytes of the fake device's memory: %s", bytes,
-                     strerror(errno));
-    return NULL;
-}
-
-static void unmap_block(struct block *b)
-{
-    if (b->address != NULL)
-        munmap(b->address, b->size);
-    if (b->bytes != NULL)
-        munmap(b->bytes, b->size);
-    *b = (struct block){.address = NULL};
-}
-
-static enum merak_status fake_alloc(struct merak_accel *accel, size_t bytes,
-                                    void **address_p, struct merak_error *err)
-{
-    struct fake *f = fake_of(accel);
-    struct block b = {.size = bytes};
-    int i = 0;
-
-    while (i < MAX_BLOCKS && f->block[i].address != NULL)
-        i++;
-    if (i == MAX_BLOCKS)
-        return merak_fail(err, MERAK_ERR_NOMEM,
-                          "the fake device gives %d blocks of memory",
-                          MAX_BLOCKS);
-    b.address = map(bytes, PROT_NONE, err);
-    if (b.address != NULL)
-        b.bytes = map(bytes, PROT_READ | PROT_WRITE, err);
-    if (b.bytes == NULL) {
-        unmap_block(&b);
-        return MERAK_ERR_NOMEM;
-    }
-    pthread_mutex_lock(&f->lock);
-    f->block[i] = b;
-    pthread_mutex_unlock(&f->lock);
-    *address_p = b.address;
-    return MERAK_OK;
-}
-
-static void fake_free(struct merak_accel *accel, void *address)
-{
-    struct fake *f = fake_of(accel);
-
-    pthread_mutex_lock(&f->lock);
-    for (int i = 0; address != NULL && i < MAX_BLOCKS; i++) {
-        if (f->block[i].address == address)
-            unmap_block(&f->block[i]);
-    }
-    pthread_mutex_unlock(&f->lock);
-}
 
 static void fake_close(struct merak_accel *accel)
 {
@@ -537,8 +424,7 @@ static void fake_close(struct merak_accel *accel)
             pthread_join(f->queue[i].thread, NULL);
         free(f->queue[i].ring);
     }
-    for (int i = 0; i < MAX_BLOCKS; i++)
-        unmap_block(&f->block[i]);
+    merak_fake_free_all(f);
     free(f->queue);
     pthread_mutex_destroy(&f->kernels);
     pthread_cond_destroy(&f->changed);
@@ -618,8 +504,10 @@ static enum merak_status fake_open(int device, int queues, int threads,
 static const struct merak_accel_ops fake_ops = {
     .open = fake_open,
     .close = fake_close,
-    .alloc = fake_alloc,
-    .free = fake_free,
+    .alloc = merak_fake_alloc,
+    .free = merak_fake_free,
+    .pin = merak_fake_pin,
+    .unpin = merak_fake_unpin,
     .event_create = fake_event_create,
     .event_destroy = fake_event_destroy,
     .launch = fake_launch,
@@ -634,6 +522,16 @@ static const struct merak_accel_ops fake_ops = {
     .record = fake_record,
     .wait = fake_wait,
     .query = fake_query,
+    .timer_create = fake_event_create,
+    .elapsed = merak_fake_elapsed,
+    .table_bytes = merak_fake_table_bytes,
+    .table_create = merak_fake_table_create,
+    .table_destroy = merak_fake_table_destroy,
+    .table_launch = merak_fake_table_launch,
+    .capture_begin = merak_fake_capture_begin,
+    .capture_end = merak_fake_capture_end,
+    .replay = merak_fake_replay,
+    .replay_destroy = merak_fake_replay_destroy,
 };
 
 const struct merak_backend merak_backend_fake = {

@@ -40,25 +40,8 @@ static const struct merak_accel_ops *ops_of(const struct merak_engine *e)
     return e->opt.accel->ops;
 }
 
-/* Is the event of an instruction ever asked for?  Transfers' are, by the
- * communication thread. */
-static void mark_awaited(const struct merak_engine *e, bool *awaited)
-{
-    const struct merak_program *p = e->program;
-
-    for (int i = 0; i < p->n_instrs; i++) {
-        const struct merak_instr *instr = &p->instr[i];
-
-        awaited[i] = awaited[i] || merak_instr_moves(instr);
-        for (int w = 0; w < instr->n_wait; w++) {
-            int other = p->wait[instr->first_wait + w];
-
-            if (p->instr[other].queue != instr->queue)
-                awaited[other] = true;
-        }
-    }
-}
-
+/* Events of those that another queue waits for, and of transfers: the
+ * communication thread asks for these. */
 static enum merak_status create_events(struct merak_engine *e,
                                        struct merak_error *err)
 {
@@ -67,9 +50,9 @@ static enum merak_status create_events(struct merak_engine *e,
 
     if (awaited == NULL)
         return merak_fail_nomem(err, (size_t)e->program->n_instrs);
-    mark_awaited(e, awaited);
+    merak_accel_awaited(e->program, awaited);
     for (int i = 0; i < e->program->n_instrs && rc == MERAK_OK; i++) {
-        if (awaited[i])
+        if (awaited[i] || merak_instr_moves(&e->program->instr[i]))
             rc = ops_of(e)->event_create(e->opt.accel, &e->event[i], err);
     }
     for (int q = 0; q < MERAK_QUEUE_COUNT && rc == MERAK_OK; q++)
@@ -101,8 +84,8 @@ static enum merak_status allocate_inputs(struct merak_engine *e,
     e->input = aligned_alloc(INPUT_ALIGN, bytes);
     if (e->input == NULL)
         return merak_fail_nomem(err, bytes);
-    if (ops_of(e)->pin != NULL)
-        ops_of(e)->pin(e->opt.accel, e->input, bytes);
+    e->input_pinned =
+        ops_of(e)->pin != NULL && ops_of(e)->pin(e->opt.accel, e->input, bytes);
     return MERAK_OK;
 }
 
@@ -118,10 +101,19 @@ enum merak_status merak_engine_accel_init(struct merak_engine *e,
     e->accel_sync = sync != NULL && *sync != '\0' && *sync != '0';
     e->event = calloc(n, sizeof(*e->event));
     e->input_at = calloc(n, sizeof(*e->input_at));
-    if (e->event == NULL || e->input_at == NULL)
+    e->batch_of = calloc(n, sizeof(*e->batch_of));
+    e->stretch_of = calloc(n, sizeof(*e->stretch_of));
+    if (e->event == NULL || e->input_at == NULL || e->batch_of == NULL ||
+        e->stretch_of == NULL)
         return merak_fail_nomem(err, n * sizeof(*e->event));
     rc = create_events(e, err);
-    return rc == MERAK_OK ? allocate_inputs(e, err) : rc;
+    if (rc == MERAK_OK)
+        rc = allocate_inputs(e, err);
+    if (rc == MERAK_OK)
+        rc = merak_engine_batches_init(e, err);
+    if (rc == MERAK_OK)
+        rc = merak_engine_times_init(e, err);
+    return rc == MERAK_OK ? merak_engine_replay_init(e, err) : rc;
 }
 
 void merak_engine_accel_fini(struct merak_engine *e)
@@ -136,9 +128,14 @@ void merak_engine_accel_fini(struct merak_engine *e)
         if (e->queue_event[q] != NULL)
             ops_of(e)->event_destroy(e->opt.accel, e->queue_event[q]);
     }
+    merak_engine_replay_fini(e);
+    merak_engine_times_fini(e);
+    merak_engine_batches_fini(e);
+    free(e->stretch_of);
+    free(e->batch_of);
     free(e->event);
     free(e->input_at);
-    if (e->input != NULL && ops_of(e)->unpin != NULL)
+    if (e->input_pinned)
         ops_of(e)->unpin(e->opt.accel, e->input);
     free(e->input);
 }
@@ -206,9 +203,11 @@ static enum merak_status mark_issued(struct merak_engine *e,
                                      struct merak_error *err)
 {
     int queue = (int)instr->queue;
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc;
 
-    if (e->event[instr->id] != NULL)
+    /* what waits for the event begins after this one's end */
+    rc = merak_engine_times_mark(e, instr, true, err);
+    if (rc == MERAK_OK && e->event[instr->id] != NULL)
         rc = ops_of(e)->record(e->opt.accel, queue, e->event[instr->id], err);
     if (rc != MERAK_OK || !e->accel_sync)
         return rc;
@@ -259,31 +258,88 @@ static enum merak_status issue_kernel(struct merak_engine *e,
                              e->kernel[instr->id], &call, err);
 }
 
+enum merak_status merak_engine_issue_work(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          struct merak_error *err)
+{
+    switch (instr->kind) {
+    case MERAK_INSTR_LOAD:
+        return issue_load(e, instr, err);
+    case MERAK_INSTR_KERNEL:
+        return issue_kernel(e, instr, err);
+    case MERAK_INSTR_SLICE:
+        return issue_slice(e, instr, err);
+    case MERAK_INSTR_EXCHANGE:
+    case MERAK_INSTR_SEND:
+    case MERAK_INSTR_RECV:
+        break;
+    }
+    return merak_fail(err, MERAK_ERR_PARAM, "instruction %d (%s) is a transfer",
+                      instr->id, instr->name);
+}
+
+/* Before the work of an instruction that starts something. */
+static enum merak_status begin(struct merak_engine *e,
+                               const struct merak_instr *instr,
+                               struct merak_error *err)
+{
+    enum merak_status rc = order_behind(e, instr, err);
+
+    return rc == MERAK_OK ? merak_engine_times_mark(e, instr, false, err) : rc;
+}
+
+/* A batch is launched by its last instruction. */
+static enum merak_status issue_batch(struct merak_engine *e,
+                                     const struct merak_instr *instr,
+                                     struct merak_error *err)
+{
+    const struct engine_batch *batch = e->batch_of[instr->id];
+    enum merak_status rc = MERAK_OK;
+
+    if (instr->id != batch->id[batch->n - 1])
+        return MERAK_OK;
+    for (int i = 0; i < batch->n - 1 && rc == MERAK_OK; i++)
+        rc = order_behind(e, &e->program->instr[batch->id[i]], err);
+    if (rc == MERAK_OK)
+        rc = begin(e, instr, err);
+    if (rc == MERAK_OK)
+        rc = ops_of(e)->table_launch(e->opt.accel, (int)instr->queue,
+                                     batch->table, e->step, err);
+    return rc == MERAK_OK ? mark_issued(e, instr, err) : rc;
+}
+
+/* A stretch is repeated when it is the turn of its first instruction. */
+static enum merak_status issue_stretch(struct merak_engine *e,
+                                       const struct merak_instr *instr,
+                                       struct merak_error *err)
+{
+    const struct engine_stretch *s = e->stretch_of[instr->id];
+    enum merak_status rc = MERAK_OK;
+
+    if (instr->id == s->id[0]) {
+        rc = order_behind(e, instr, err);
+        if (rc == MERAK_OK)
+            rc = ops_of(e)->replay(e->opt.accel, (int)instr->queue, s->replay,
+                                   err);
+    }
+    return rc == MERAK_OK && instr->id == s->id[s->n - 1]
+               ? mark_issued(e, instr, err)
+               : rc;
+}
+
 enum merak_status merak_engine_issue(struct merak_engine *e,
                                      const struct merak_instr *instr,
                                      struct merak_error *err)
 {
-    enum merak_status rc = order_behind(e, instr, err);
+    enum merak_status rc;
 
-    if (rc != MERAK_OK)
-        return rc;
-    switch (instr->kind) {
-    case MERAK_INSTR_LOAD:
-        rc = issue_load(e, instr, err);
-        break;
-    case MERAK_INSTR_KERNEL:
-        rc = issue_kernel(e, instr, err);
-        break;
-    case MERAK_INSTR_SLICE:
-        rc = issue_slice(e, instr, err);
-        break;
-    case MERAK_INSTR_EXCHANGE:
-    case MERAK_INSTR_SEND:
-    case MERAK_INSTR_RECV:
-        return merak_fail(err, MERAK_ERR_PARAM,
-                          "instruction %d (%s) is a transfer", instr->id,
-                          instr->name);
-    }
+    if (e->batch_of[instr->id] != NULL)
+        return issue_batch(e, instr, err);
+    if (e->stretch_of[instr->id] != NULL)
+        return issue_stretch(e, instr, err);
+    rc = begin(e, instr, err);
+    if (rc == MERAK_OK)
+        rc = merak_engine_issue_work(e, instr, err);
     return rc == MERAK_OK ? mark_issued(e, instr, err) : rc;
 }
 
@@ -299,7 +355,7 @@ enum merak_status merak_engine_stage_out(struct merak_engine *e,
                                          struct merak_error *err)
 {
     int slot = instr->slot[0];
-    enum merak_status rc = order_behind(e, instr, err);
+    enum merak_status rc = begin(e, instr, err);
 
     if (rc == MERAK_OK && instr->kind != MERAK_INSTR_RECV)
         rc = ops_of(e)->read(
@@ -329,6 +385,17 @@ enum merak_status merak_engine_stage_in(struct merak_engine *e,
                               merak_engine_staged_slot(e, slot),
                               e->program->slot[slot].bytes, err);
     return rc == MERAK_OK ? mark_issued(e, instr, err) : rc;
+}
+
+enum merak_status merak_engine_accel_begin(struct merak_engine *e,
+                                           struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (e->opt.accel == NULL)
+        return MERAK_OK;
+    rc = merak_engine_capture(e, err);
+    return rc == MERAK_OK ? merak_engine_times_begin(e, err) : rc;
 }
 
 enum merak_status merak_engine_accel_finish(struct merak_engine *e,

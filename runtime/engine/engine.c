@@ -369,6 +369,8 @@ enum merak_status merak_engine_run(struct merak_engine *e,
 
     e->step = step;
     e->at_step = step->step;
+    /* peers are told of a failure as of one in the step */
+    rc = merak_engine_accel_begin(e, &own);
     e->compute_ns = merak_clock_ns();
     e->run++;
 #ifdef MERAK_DEBUG
@@ -382,7 +384,8 @@ enum merak_status merak_engine_run(struct merak_engine *e,
                               strerror(errno));
     }
     merak_noalloc_begin();
-    rc = run_compute(e, &own);
+    if (rc == MERAK_OK)
+        rc = run_compute(e, &own);
     merak_noalloc_end();
     if (rc != MERAK_OK)
         merak_engine_fail(e, &own);
@@ -390,6 +393,8 @@ enum merak_status merak_engine_run(struct merak_engine *e,
     if (rc != MERAK_OK)
         return rc;
     rc = merak_engine_accel_finish(e, err);
+    if (rc == MERAK_OK && e->opt.accel != NULL)
+        rc = merak_engine_times_end(e, err);
     if (rc != MERAK_OK)
         merak_error_wrap(err, "step %llu", (unsigned long long)step->step);
     return rc;

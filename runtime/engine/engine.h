@@ -42,12 +42,24 @@ struct merak_engine_options {
      * is touched. */
     struct merak_accel *accel; /* borrowed */
     unsigned char *staging;
+    /* merak_engine_table_bytes() of accel's memory, 256-byte aligned, that
+     * nobody else writes to; NULL: each instruction is launched by itself. */
+    unsigned char *tables;
+    /* Records are to have the accelerator's times, not those of issuing, if it
+     * has any; costs some microseconds an instruction. */
+    bool device_times;
     merak_load_fn load;
     void *load_arg;
     double deadline_s; /* of any wait; 0: 300 */
     int64_t epoch_ns;  /* CLOCK_MONOTONIC zero of trace records */
 };
 
+/* Device memory for the tables of instructions that an engine launches
+ * together; 0 without an accelerator. */
+enum merak_status
+merak_engine_table_bytes(const struct merak_program *program,
+                         const struct merak_backend *backend, size_t *bytes_p,
+                         struct merak_error *err) MERAK_CHECKED;
 /* program and everything in opt are borrowed for the engine's life. */
 enum merak_status merak_engine_create(const struct merak_program *program,
                                       const struct merak_engine_options *opt,

@@ -18,6 +18,29 @@ struct engine_queue {
     const int *instr; /* ids in program order */
 };
 
+/* Instructions that follow each other and are one launch (accel_batch.c). */
+struct engine_batch {
+    const struct merak_kernel *kernel;
+    const int *id; /* [n] instructions, in order */
+    int n;
+    size_t at; /* its table, in the engine's tables */
+    struct merak_table *table;
+};
+
+struct engine_batches {
+    struct engine_batch *batch;
+    int n;
+    int *id;      /* storage of the batches */
+    size_t bytes; /* of tables */
+};
+
+/* Instructions that every step repeats (accel_replay.c). */
+struct engine_stretch {
+    const int *id; /* [n], part of the compute queue */
+    int n;
+    struct merak_replay *replay;
+};
+
 struct flight {
     int instr;
     bool staged; /* accelerators: the transport has not been called yet */
@@ -41,8 +64,20 @@ struct merak_engine {
     struct merak_event **event; /* by instruction; NULL: nobody waits for it */
     struct merak_event *queue_event[MERAK_QUEUE_COUNT];
     unsigned char *input; /* host memory that LOAD instructions fill */
-    size_t *input_at;     /* by instruction: where in it */
-    bool accel_sync;      /* wait after each instruction, to name who fails */
+    bool input_pinned;
+    size_t *input_at; /* by instruction: where in it */
+    bool accel_sync;  /* wait after each instruction, to name who fails */
+    struct engine_batches batches;
+    struct engine_batch **batch_of; /* by instruction; NULL: on its own */
+    struct engine_stretch *stretch;
+    int n_stretches;
+    struct engine_stretch **stretch_of; /* by instruction; NULL: in none */
+    /* accel_times.c; NULL: times are not asked for */
+    struct merak_event *
+        *began; /* by instruction; NULL: behind the one before */
+    struct merak_event **ended;
+    struct merak_event *zero; /* and what the host's clock said then */
+    int64_t zero_ns;
 
     /* An instruction is complete when done[id] == run: no reset between
      * steps.  Stored with release, loaded with acquire: what it wrote is
@@ -159,6 +194,9 @@ enum merak_status
 merak_engine_accel_init(struct merak_engine *e,
                         struct merak_error *err) MERAK_CHECKED;
 void merak_engine_accel_fini(struct merak_engine *e);
+/* Before a run, outside of its step. */
+enum merak_status merak_engine_accel_begin(struct merak_engine *e,
+                                           struct merak_error *err);
 /* Wait until all queues are empty. */
 enum merak_status
 merak_engine_accel_finish(struct merak_engine *e,
@@ -184,6 +222,40 @@ enum merak_status merak_engine_stage_in(struct merak_engine *e,
                                         struct merak_error *err) MERAK_CHECKED;
 /* The host memory that a transfer's operand is sent from or received in. */
 void *merak_engine_staged_slot(const struct merak_engine *e, int slot);
+
+/* The launch of an instruction that moves nothing, and nothing else. */
+enum merak_status merak_engine_issue_work(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          struct merak_error *err);
+/* Set awaited[i] of instructions that another queue waits for. */
+void merak_accel_awaited(const struct merak_program *p, bool *awaited);
+
+/* accel_batch.c */
+enum merak_status merak_engine_batches_init(struct merak_engine *e,
+                                            struct merak_error *err);
+void merak_engine_batches_fini(struct merak_engine *e);
+
+/* accel_replay.c: find stretches; capture them, once a step is known, before
+ * it begins. */
+enum merak_status merak_engine_replay_init(struct merak_engine *e,
+                                           struct merak_error *err);
+enum merak_status merak_engine_capture(struct merak_engine *e,
+                                       struct merak_error *err);
+void merak_engine_replay_fini(struct merak_engine *e);
+
+/* accel_times.c: at a run's begin, before or behind an instruction's work,
+ * and when all queues are empty. */
+bool merak_engine_has_times(const struct merak_engine *e);
+enum merak_status merak_engine_times_init(struct merak_engine *e,
+                                          struct merak_error *err);
+void merak_engine_times_fini(struct merak_engine *e);
+enum merak_status merak_engine_times_begin(struct merak_engine *e,
+                                           struct merak_error *err);
+enum merak_status merak_engine_times_mark(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          bool end, struct merak_error *err);
+enum merak_status merak_engine_times_end(struct merak_engine *e,
+                                         struct merak_error *err);
 
 enum merak_status merak_comm_start(struct merak_engine *e,
                                    struct merak_error *err) MERAK_CHECKED;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size.h"
 #include "partitioner/assembly/assembly.h"
 #include "partitioner/search/node_orders.h"
 #include "partitioner/simulate/check.h"
@@ -14,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define TABLE_ALIGN 256
 
 static enum merak_status describe_model(struct merak_trainer *t,
                                         struct merak_graph **graph_p,
@@ -98,6 +101,23 @@ merak_trainer_program_options(const struct merak_trainer *t)
     };
 }
 
+/* What is allocated at once: the arena of both programs, and behind it what an
+ * accelerator's engine has of tables.  Evaluation has none. */
+static enum merak_status place_tables(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    size_t bytes = t->program->arena_bytes > t->eval->arena_bytes
+                       ? t->program->arena_bytes
+                       : t->eval->arena_bytes;
+    enum merak_status rc =
+        merak_engine_table_bytes(t->program, t->backend, &t->table_bytes, err);
+
+    if (t->table_bytes > 0)
+        bytes = merak_size_align(bytes, TABLE_ALIGN);
+    t->arena_bytes = bytes + t->table_bytes;
+    return rc;
+}
+
 static enum merak_status build_programs(struct merak_trainer *t,
                                         struct merak_error *err)
 {
@@ -113,10 +133,7 @@ static enum merak_status build_programs(struct merak_trainer *t,
                              &opt, &t->eval, err);
     if (rc != MERAK_OK)
         return rc;
-    t->arena_bytes = t->program->arena_bytes > t->eval->arena_bytes
-                         ? t->program->arena_bytes
-                         : t->eval->arena_bytes;
-    return MERAK_OK;
+    return place_tables(t, err);
 }
 
 /* A plan is for one model. */
@@ -271,14 +288,19 @@ static enum merak_status open_engines(struct merak_trainer *t,
         .arena = merak_slots_arena(t),
         .accel = t->accel,
         .staging = t->arena.base,
+        .device_times = t->opt.trace != NULL,
         .load = merak_trainer_load,
         .load_arg = t,
         .deadline_s = t->opt.deadline_s,
         .epoch_ns = t->epoch_ns,
     };
-    enum merak_status rc =
-        merak_engine_create(t->program, &eo, &t->engine, err);
+    enum merak_status rc;
 
+    if (t->table_bytes > 0)
+        eo.tables = eo.arena + (t->arena_bytes - t->table_bytes);
+    rc = merak_engine_create(t->program, &eo, &t->engine, err);
+    eo.tables = NULL;
+    eo.device_times = false; /* evaluation is in no trace */
     if (rc == MERAK_OK)
         rc = merak_engine_create(t->eval, &eo, &t->eval_engine, err);
     return rc;

@@ -12,8 +12,148 @@
 #include "runtime/train/trainer.h"
 
 #include "base/error.h"
+#include "base/log.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* --- pinned pages -----------------------------------------------------------
+ */
+
+/* Pages of the arena that copies from and to the device go through.  The whole
+ * of it would take as much of the host's memory as the device has. */
+struct merak_pinned {
+    size_t lo, hi;
+    bool held;
+};
+
+static void add_pages(struct merak_trainer *t, const struct merak_slot *slot)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t end = (slot->offset + slot->bytes + page - 1) / page * page;
+
+    if (slot->bytes > 0)
+        t->pinned[t->n_pinned++] = (struct merak_pinned){
+            .lo = slot->offset / page * page,
+            .hi = end < t->arena.bytes ? end : t->arena.bytes};
+}
+
+/* What transfers of a program touch, and what is read when it has run. */
+static void add_program(struct merak_trainer *t, const struct merak_program *p)
+{
+    const int result[] = {p->loss, p->norm};
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *in = &p->instr[i];
+
+        if (in->kind != MERAK_INSTR_EXCHANGE && in->kind != MERAK_INSTR_SEND &&
+            in->kind != MERAK_INSTR_RECV)
+            continue;
+        for (int k = 0; k < in->n_in + in->n_out; k++)
+            add_pages(t, &p->slot[in->slot[k]]);
+        if (in->scratch >= 0)
+            add_pages(t, &p->slot[in->scratch]);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (result[i] >= 0)
+            add_pages(t, &p->slot[result[i]]);
+    }
+}
+
+static int lower_first(const void *a, const void *b)
+{
+    const struct merak_pinned *x = a, *y = b;
+
+    return x->lo < y->lo ? -1 : x->lo > y->lo;
+}
+
+/* Runs of pages that touch become one: memory is pinned once, and a copy must
+ * not begin in pinned memory and end in other. */
+static void join_pages(struct merak_trainer *t)
+{
+    int n = 0;
+
+    qsort(t->pinned, (size_t)t->n_pinned, sizeof(*t->pinned), lower_first);
+    for (int i = 0; i < t->n_pinned; i++) {
+        struct merak_pinned *last = n > 0 ? &t->pinned[n - 1] : NULL;
+
+        if (last != NULL && t->pinned[i].lo <= last->hi)
+            last->hi = last->hi > t->pinned[i].hi ? last->hi : t->pinned[i].hi;
+        else
+            t->pinned[n++] = t->pinned[i];
+    }
+    t->n_pinned = n;
+}
+
+static size_t most_pages(const struct merak_program *p)
+{
+    return (size_t)p->n_instrs * (MERAK_MAX_OPERANDS + 1) + 2;
+}
+
+static enum merak_status pin_transfers(struct merak_trainer *t,
+                                       struct merak_error *err)
+{
+    const struct merak_accel_ops *ops = t->backend->accel;
+    size_t most = most_pages(t->program) + most_pages(t->eval);
+    size_t bytes = 0, held = 0;
+
+    if (t->accel == NULL || ops->pin == NULL)
+        return MERAK_OK;
+    t->pinned = calloc(most, sizeof(*t->pinned));
+    if (t->pinned == NULL)
+        return merak_fail_nomem(err, most * sizeof(*t->pinned));
+    add_program(t, t->program);
+    add_program(t, t->eval);
+    join_pages(t);
+    for (int i = 0; i < t->n_pinned; i++) {
+        struct merak_pinned *p = &t->pinned[i];
+
+        p->held = ops->pin(t->accel, (unsigned char *)t->arena.base + p->lo,
+                           p->hi - p->lo);
+        bytes += p->hi - p->lo;
+        held += p->held ? p->hi - p->lo : 0;
+    }
+    merak_debug("train",
+                "pinned %.1f of %.1f MiB that copies to and from the "
+                "accelerator go through",
+                (double)held / 0x1p20, (double)bytes / 0x1p20);
+    return MERAK_OK;
+}
+
+static void unpin_transfers(struct merak_trainer *t)
+{
+    for (int i = 0; i < t->n_pinned; i++) {
+        if (t->pinned[i].held)
+            t->accel->ops->unpin(t->accel, (unsigned char *)t->arena.base +
+                                               t->pinned[i].lo);
+    }
+    free(t->pinned);
+    t->pinned = NULL;
+    t->n_pinned = 0;
+}
+
+/* --- the arena --------------------------------------------------------------
+ */
+
+/* There was room when it was asked for: libraries or other processes have
+ * taken it, or it is in pieces. */
+static enum merak_status fail_full(const struct merak_trainer *t,
+                                   struct merak_error *err)
+{
+    size_t left = 0, all = 0;
+    char table[160];
+
+    if (t->accel->ops->memory != NULL)
+        (void)t->accel->ops->memory(t->accel, &left, &all, NULL);
+    merak_report_categories(t, table, sizeof(table));
+    return merak_fail(err, MERAK_ERR_NOMEM,
+                      "the plan needs %.2f GiB of the GPU at once and %.2f of "
+                      "%.2f are free; use more stages, a larger tp or a "
+                      "smaller micro-batch (MiB: %s)",
+                      (double)t->arena_bytes / 0x1p30, (double)left / 0x1p30,
+                      (double)all / 0x1p30, table);
+}
 
 static enum merak_status allocate_accel(struct merak_trainer *t,
                                         struct merak_error *err)
@@ -26,7 +166,7 @@ static enum merak_status allocate_accel(struct merak_trainer *t,
     rc = ops->event_create(t->accel, &t->copied, err);
     if (rc == MERAK_OK)
         rc = ops->alloc(t->accel, t->arena_bytes, &t->accel_arena, err);
-    return rc;
+    return rc == MERAK_ERR_NOMEM ? fail_full(t, err) : rc;
 }
 
 enum merak_status merak_slots_open(struct merak_trainer *t,
@@ -40,6 +180,7 @@ enum merak_status merak_slots_open(struct merak_trainer *t,
 
 void merak_slots_close(struct merak_trainer *t)
 {
+    unpin_transfers(t);
     merak_arena_destroy(&t->arena);
     if (t->accel == NULL)
         return;
@@ -67,13 +208,17 @@ static enum merak_status wait_for_copy(struct merak_trainer *t,
 enum merak_status merak_slots_clear(struct merak_trainer *t,
                                     struct merak_error *err)
 {
-    enum merak_status rc = merak_arena_clear(&t->arena, err);
+    enum merak_status rc;
 
+    /* clearing gives the arena other pages: pinned ones would be the old */
+    unpin_transfers(t);
+    rc = merak_arena_clear(&t->arena, err);
     if (rc != MERAK_OK || t->accel == NULL)
         return rc;
     rc = t->accel->ops->fill(t->accel, MERAK_QUEUE_COPY, t->accel_arena, 0,
-                             t->arena_bytes, err);
-    return wait_for_copy(t, rc, err);
+                             t->arena_bytes - t->table_bytes, err);
+    rc = wait_for_copy(t, rc, err);
+    return rc == MERAK_OK ? pin_transfers(t, err) : rc;
 }
 
 unsigned char *merak_slots_arena(const struct merak_trainer *t)

@@ -100,7 +100,7 @@ static void report_arena(const struct merak_trainer *t)
 /* Emulated kernels have nothing to say. */
 static void report_backend(const struct merak_trainer *t)
 {
-    char text[256];
+    char text[512];
 
     if (t->accel != NULL && t->accel->ops->describe != NULL)
         t->accel->ops->describe(t->accel, text, sizeof(text));
@@ -269,9 +269,9 @@ enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
         fprintf(t->metrics, ", \"valid_loss\": %.17g", *valid_loss);
     fputs("}\n", t->metrics);
     if (fflush(t->metrics) != 0)
-        return merak_fail(
-            err, errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
-            "cannot write the metrics: %s", strerror(errno));
+        return merak_fail(err,
+                          errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,
+                          "cannot write the metrics: %s", strerror(errno));
     return MERAK_OK;
 }
 

@@ -71,11 +71,14 @@ struct merak_trainer {
     char backend_why[256]; /* it was chosen; "": it was asked for */
 
     struct merak_arena arena; /* with an accelerator, for transfers alone */
-    size_t arena_bytes;
+    size_t arena_bytes; /* of both programs, and table_bytes behind them */
+    size_t table_bytes; /* of the engine's tables, accelerators only */
     struct merak_accel *accel; /* NULL: kernels run on the host */
     void *accel_arena;
-    struct merak_event *copied; /* slots.c */
-    size_t memory_bytes;        /* what recomputation has to fit; 0: no bound */
+    struct merak_event *copied;  /* slots.c */
+    struct merak_pinned *pinned; /* slots.c: of the arena, for transfers */
+    int n_pinned;
+    size_t memory_bytes; /* what recomputation has to fit; 0: no bound */
     struct merak_transport *tr;
     struct merak_engine *engine;
     struct merak_engine *eval_engine;
@@ -114,7 +117,7 @@ struct merak_trainer {
 enum merak_status merak_slots_open(struct merak_trainer *t,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_slots_close(struct merak_trainer *t);
-/* Zero the arena. */
+/* Zero the arena, but for tables, and pin what transfers go through. */
 enum merak_status merak_slots_clear(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
 /* Where kernels find the arena: host or device memory. */

@@ -76,6 +76,9 @@ static enum merak_status plain_product(void *arg,
     (void)err;
     cuda_products++;
     assert_true(p->m > 0 && p->n > 0 && p->k > 0 && p->alpha == 1);
+    assert_int_equal((uintptr_t)p->work % MERAK_CUDA_WORK_ALIGN, 0);
+    assert_true(p->work_bytes >= merak_cuda_work_bytes(p->m, p->n));
+    memset(p->work, 0xa5, p->work_bytes);
     check_rows(&p->a, p->a_transposed ? p->m : p->k);
     check_rows(&p->b, p->b_transposed ? p->k : p->n);
     check_rows(&p->d, p->n);

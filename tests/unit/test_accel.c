@@ -10,6 +10,7 @@
 #include "unit/small_plans.h"
 #include "unit/test_ranks.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "kernels/kernels.h"
 #include "runtime/engine/engine.h"
@@ -23,7 +24,7 @@
 #define STEPS 2
 #define TOKENS (2 * 16) /* of a micro-batch */
 #define VOCAB 61
-#define N_RULES 5 /* tests that are no layouts */
+#define N_RULES 9 /* tests that are no layouts */
 
 /* --- the device's rules ----------------------------------------------------
  */
@@ -169,6 +170,80 @@ static void the_first_failure_is_what_every_later_call_says(void **state)
     device_close(&d);
 }
 
+/* What is captured runs when it is replayed, with the arguments it had. */
+static void what_is_captured_is_replayed(void **state)
+{
+    const size_t full[] = {4}, lo[] = {1}, len[] = {2};
+    const struct merak_accel_box box = {1, full, lo, len, 1};
+    struct merak_replay *replay = NULL;
+    unsigned char out[4];
+    struct device d;
+
+    (void)state;
+    device_open(&d);
+    assert_int_equal(ops()->fill(d.a, 0, d.memory, 1, 4, ERR), 0);
+    assert_int_equal(ops()->capture_begin(d.a, 0, ERR), 0);
+    assert_int_equal(ops()->fill(d.a, 0, d.memory, 2, 3, ERR), 0);
+    assert_int_equal(
+        ops()->pack(d.a, 0, (char *)d.memory + 2, d.memory, &box, ERR), 0);
+    assert_int_equal(ops()->capture_end(d.a, 0, &replay, ERR), 0);
+    for (int n = 0; n < 3; n++) {
+        static const unsigned char want[2][4] = {{1, 1, 1, 1}, {2, 2, 2, 2}};
+
+        if (n > 0)
+            assert_int_equal(ops()->replay(d.a, 0, replay, ERR), 0);
+        assert_int_equal(ops()->read(d.a, 0, out, d.memory, 4, ERR), 0);
+        assert_int_equal(ops()->record(d.a, 0, d.event[0], ERR), 0);
+        wait_for(d.a, d.event[0]);
+        assert_memory_equal(out, want[n > 0], 4);
+        assert_int_equal(ops()->fill(d.a, 0, d.memory, n == 0 ? 1 : 7, 4, ERR),
+                         0);
+    }
+    assert_int_equal(ops()->record(d.a, 0, d.event[0], ERR), 0);
+    wait_for(d.a, d.event[0]);
+    ops()->replay_destroy(d.a, replay);
+    device_close(&d);
+}
+
+/* The host's memory may change or be gone when a graph runs. */
+static void copies_are_not_captured(void **state)
+{
+    struct merak_replay *replay = NULL;
+    struct device d;
+    int in = 1;
+
+    (void)state;
+    device_open(&d);
+    assert_int_equal(ops()->capture_begin(d.a, 0, ERR), 0);
+    assert_int_not_equal(ops()->write(d.a, 0, d.memory, &in, sizeof(in), ERR),
+                         MERAK_OK);
+    assert_int_not_equal(ops()->capture_end(d.a, 0, &replay, ERR), MERAK_OK);
+    device_close(&d);
+}
+
+/* Two pieces are pinned apart, and a copy is in one of them or in neither. */
+static void pinned_memory_is_copied_as_a_whole(void **state)
+{
+    static unsigned char host[4096];
+    struct device d;
+
+    (void)state;
+    device_open(&d);
+    assert_true(ops()->pin(d.a, host, 1024));
+    assert_false(ops()->pin(d.a, host + 512, 1024));
+    assert_true(ops()->pin(d.a, host + 2048, 1024));
+    assert_int_equal(ops()->write(d.a, 0, d.memory, host + 100, 200, ERR), 0);
+    assert_int_equal(ops()->write(d.a, 0, d.memory, host + 1024, 200, ERR), 0);
+    assert_int_equal(ops()->write(d.a, 0, d.memory, host + 1000, 200, ERR),
+                     MERAK_ERR_PARAM);
+    ops()->unpin(d.a, host);
+    assert_int_equal(ops()->write(d.a, 0, d.memory, host + 1000, 200, ERR), 0);
+    assert_true(ops()->pin(d.a, host + 512, 1024));
+    assert_int_equal(ops()->record(d.a, 0, d.event[0], ERR), 0);
+    wait_for(d.a, d.event[0]);
+    device_close(&d);
+}
+
 /* --- programs --------------------------------------------------------------
  */
 
@@ -207,9 +282,43 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
 /* Where weights live: host memory, or a device's. */
 struct memory {
     struct merak_accel *accel;
-    unsigned char *base;
+    unsigned char *base, *tables;
     struct merak_event *event;
+    bool times;
 };
+
+/* The fake device's own, and how often it was asked. */
+static const struct merak_accel_ops *asked_of;
+static int tables_launched, replayed;
+
+static enum merak_status count_table(struct merak_accel *a, int queue,
+                                     struct merak_table *table,
+                                     const struct merak_step *step,
+                                     struct merak_error *err)
+{
+    tables_launched++;
+    return asked_of->table_launch(a, queue, table, step, err);
+}
+
+static enum merak_status count_replay(struct merak_accel *a, int queue,
+                                      struct merak_replay *replay,
+                                      struct merak_error *err)
+{
+    replayed++;
+    return asked_of->replay(a, queue, replay, err);
+}
+
+static void count_calls(struct merak_accel *a)
+{
+    static struct merak_accel_ops counted;
+
+    asked_of = a->ops;
+    counted = *a->ops;
+    counted.table_launch = count_table;
+    counted.replay = count_replay;
+    a->ops = &counted;
+    tables_launched = replayed = 0;
+}
 
 static void put(const struct memory *m, size_t at, const void *from,
                 size_t bytes)
@@ -263,6 +372,29 @@ static void start_weights(const struct memory *m, const struct merak_program *p)
     }
 }
 
+/* Times of a step that took so long by the host's clock: what an instruction
+ * waited for was over when it began, and so was the one before it. */
+static void check_times(const struct merak_program *p,
+                        const struct merak_trace_record *r, int64_t took_ns)
+{
+    int64_t first = INT64_MAX, last = INT64_MIN, before = INT64_MIN;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *in = &p->instr[i];
+
+        CHECK(r[i].start_ns <= r[i].end_ns);
+        for (int w = 0; w < in->n_wait; w++)
+            CHECK(r[p->wait[in->first_wait + w]].end_ns <= r[i].start_ns);
+        if (in->queue == MERAK_QUEUE_COMPUTE) {
+            CHECK(before <= r[i].start_ns);
+            before = r[i].end_ns;
+        }
+        first = r[i].start_ns < first ? r[i].start_ns : first;
+        last = r[i].end_ns > last ? r[i].end_ns : last;
+    }
+    CHECK(first < last && last - first <= took_ns);
+}
+
 /* Weights and moments after some steps, one behind the other; from malloc. */
 static unsigned char *train(struct rank *me, const struct merak_program *p,
                             const struct merak_backend *backend,
@@ -274,6 +406,8 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
                                       .arena = m->base,
                                       .accel = m->accel,
                                       .staging = me->arena.base,
+                                      .tables = m->tables,
+                                      .device_times = m->times,
                                       .load = load,
                                       .deadline_s = 20};
     struct merak_step step = {.lr = 1e-2f,
@@ -290,8 +424,14 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
     CHECK(out != NULL);
     start_weights(m, p);
     CHECK_OK(merak_engine_create(p, &eo, &engine, ERR));
-    for (step.step = 0; step.step < STEPS; step.step++)
+    for (step.step = 0; step.step < STEPS; step.step++) {
+        int64_t start = merak_clock_ns();
+
         CHECK_OK(merak_engine_run(engine, &step, ERR));
+        if (m->times)
+            check_times(p, merak_engine_records(engine),
+                        merak_clock_ns() - start);
+    }
     merak_engine_destroy(engine);
     for (int i = 0; i < p->n_params; i++) {
         const int slot[] = {p->param[i].param, p->param[i].m, p->param[i].v};
@@ -307,24 +447,35 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
     return out;
 }
 
+/* Of every four sequences of delays the first runs each instruction by itself,
+ * the others have tables, the third replays, and the last takes times. */
 static unsigned char *train_on_fake(struct rank *me,
                                     const struct merak_program *p, int seed,
                                     size_t *bytes_p)
 {
     const struct merak_backend *fake;
-    struct memory m = {NULL};
+    struct memory m = {.times = seed % 4 == 3};
     unsigned char *out;
+    size_t tables, arena = (p->arena_bytes + 255) / 256 * 256;
     void *base;
     char text[16];
 
-    snprintf(text, sizeof(text), "%d", seed);
+    snprintf(text, sizeof(text), "%d", seed * 64 + me->all.me);
     setenv("MERAK_FAKE_SEED", text, 1);
+    setenv("MERAK_ACCEL_GRAPHS", seed % 4 == 2 ? "1" : "0", 1);
     CHECK_OK(merak_backend_find("fake", &fake, ERR));
+    CHECK_OK(merak_engine_table_bytes(p, fake, &tables, ERR));
     CHECK_OK(fake->accel->open(0, MERAK_QUEUE_COUNT, 1, &m.accel, ERR));
-    CHECK_OK(fake->accel->alloc(m.accel, p->arena_bytes, &base, ERR));
+    CHECK_OK(fake->accel->alloc(m.accel, arena + tables, &base, ERR));
     CHECK_OK(fake->accel->event_create(m.accel, &m.event, ERR));
+    count_calls(m.accel);
     m.base = base;
+    m.tables = seed % 4 == 0 ? NULL : m.base + arena;
     out = train(me, p, fake, &m, bytes_p);
+    /* sums of squares, and updates */
+    CHECK(tables > 0);
+    CHECK(tables_launched == (seed % 4 == 0 ? 0 : 2 * STEPS));
+    CHECK((replayed > 0) == (seed % 4 == 2));
     fake->accel->event_destroy(m.accel, m.event);
     fake->accel->close(m.accel);
     return out;
@@ -378,12 +529,12 @@ static void compare_rank(struct rank *me, const void *arg)
     CHECK(bytes > 0);
     for (int seed = 0; seed < seeds(); seed++) {
         size_t n;
-        unsigned char *got = train_on_fake(me, p, seed * 64 + me->all.me, &n);
+        unsigned char *got = train_on_fake(me, p, seed, &n);
 
         CHECK(n == bytes);
         if (memcmp(got, want, bytes) != 0) {
             fprintf(stderr, "%s: rank %d differs with seed %d\n", row->name,
-                    me->all.me, seed * 64 + me->all.me);
+                    me->all.me, seed);
             _exit(1);
         }
         free(got);
@@ -457,6 +608,59 @@ static void a_copy_that_never_ends_times_out(void **state)
                                   "issued 0.05 s ago");
 }
 
+static enum merak_status no_event(struct merak_accel *a,
+                                  struct merak_event **event_p,
+                                  struct merak_error *err)
+{
+    (void)a;
+    (void)event_p;
+    (void)err;
+    return MERAK_OK;
+}
+
+static enum merak_status full_alloc(struct merak_accel *a, size_t bytes,
+                                    void **address_p, struct merak_error *err)
+{
+    (void)a;
+    (void)address_p;
+    return merak_fail(err, MERAK_ERR_NOMEM, "cannot allocate %zu", bytes);
+}
+
+static enum merak_status full_memory(struct merak_accel *a, size_t *left_p,
+                                     size_t *all_p, struct merak_error *err)
+{
+    (void)a;
+    (void)err;
+    *left_p = (size_t)3 << 30;
+    *all_p = (size_t)80 << 30;
+    return MERAK_OK;
+}
+
+/* What was not there is told by what it was for. */
+static void memory_that_is_not_there_is_told_with_its_uses(void **state)
+{
+    static const struct merak_accel_ops full = {
+        .event_create = no_event, .alloc = full_alloc, .memory = full_memory};
+    static const struct merak_backend backend = {.name = "full",
+                                                 .accel = &full};
+    struct merak_accel accel = {.ops = &full};
+    struct merak_program program = {
+        .category_bytes = {[MERAK_CAT_PARAM] = (size_t)1 << 30,
+                           [MERAK_CAT_ACTIVATION] = (size_t)3 << 30}};
+    struct merak_trainer t = {.accel = &accel,
+                              .backend = &backend,
+                              .program = &program,
+                              .arena_bytes = (size_t)4 << 30};
+    struct merak_error err;
+
+    (void)state;
+    assert_int_equal(merak_slots_open(&t, &err), MERAK_ERR_NOMEM);
+    assert_string_equal(
+        err.text, "the plan needs 4.00 GiB of the GPU at once and 3.00 of "
+                  "80.00 are free; use more stages, a larger tp or a smaller "
+                  "micro-batch (MiB: parameters 1024.0, activations 3072.0)");
+}
+
 int main(void)
 {
     struct CMUnitTest tests[N_RULES + sizeof(rows) / sizeof(*rows)] = {
@@ -464,7 +668,11 @@ int main(void)
         cmocka_unit_test(waiting_for_an_event_never_recorded_is_no_wait),
         cmocka_unit_test(a_box_is_packed),
         cmocka_unit_test(the_first_failure_is_what_every_later_call_says),
+        cmocka_unit_test(what_is_captured_is_replayed),
+        cmocka_unit_test(copies_are_not_captured),
+        cmocka_unit_test(pinned_memory_is_copied_as_a_whole),
         cmocka_unit_test(a_copy_that_never_ends_times_out),
+        cmocka_unit_test(memory_that_is_not_there_is_told_with_its_uses),
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MANY 60 /* more tensors than a launch takes */
+#define MANY 60
 
 /* A bias enters a bf16 product rounded to bf16 (cuda_product.h). */
 static void round_bias(struct kc *c)
@@ -349,10 +349,6 @@ static void staged_rows_are_few_at_once(void **state)
 /* --- calls beside the table ------------------------------------------------
  */
 
-typedef enum merak_status (*many_fn)(
-    const struct merak_kernel_call *const *call, int n,
-    struct merak_error *err);
-
 /* Tensors of 1 .. 5000 elements, and one of none. */
 static void create_tensor(struct kc *c, const struct kc_row *like, int i)
 {
@@ -363,48 +359,55 @@ static void create_tensor(struct kc *c, const struct kc_row *like, int i)
         if (row.operand[o].dim[0] > 2)
             row.operand[o].dim[0] = n;
     row.attrs.i[0] = i % 2;
+    row.attrs.f[0] = i % 5 == 3 ? 0.37 : 0; /* of the learning rate */
     kc_create(c, &row, MERAK_F32, (uint64_t)i + 1);
 }
 
-static void compare_many(const char *op, many_fn many)
+static void launch_many(const struct merak_cuda_many *many,
+                        const struct merak_kernel_call *const *call)
 {
-    const struct merak_kernel_call *call[MANY];
-    struct kc_row row[KC_MAX_ROWS];
-    static struct kc one[MANY], all[MANY];
-    int r = 0;
+    void *rows = malloc(MANY * many->row_bytes);
+    void *beside = malloc(many->beside_bytes(call, MANY) + 1);
+    size_t items = 0;
 
-    (void)kc_rows(1, row, KC_MAX_ROWS);
-    while (strcmp(row[r].op, op) != 0)
-        r++;
-    for (int i = 0; i < MANY; i++) {
-        const struct merak_kernel *k;
-
-        create_tensor(&one[i], &row[r + (strcmp(op, "adamw") == 0)], i);
-        kc_copy(&all[i], &one[i]);
-        cuda_run(&one[i]);
-        all[i].call.device = (void *)(uintptr_t)&cuda_context;
-        all[i].call.attrs = &all[i].attrs;
-        all[i].call.step = &all[i].step;
-        assert_int_equal(merak_kernel_find(&cuda_host, op, &k, NULL), MERAK_OK);
-        if (k->scratch != NULL)
-            all[i].call.scratch = malloc(k->scratch(&all[i].call) + 1);
-        call[i] = &all[i].call;
-    }
-    assert_int_equal(many(call, MANY, NULL), MERAK_OK);
-    for (int i = 0; i < MANY; i++) {
-        kc_check_same_bits(&all[i], &one[i], "the other tensors");
-        if (strcmp(op, "sumsq") == 0)
-            free(all[i].call.scratch);
-        kc_destroy(&all[i]);
-        kc_destroy(&one[i]);
-    }
+    assert_int_equal(many->fill(call, MANY, rows, beside, &items, NULL),
+                     MERAK_OK);
+    assert_int_equal(
+        many->launch(&cuda_context, rows, MANY, items, call[0]->step, NULL),
+        MERAK_OK);
+    free(beside);
+    free(rows);
 }
 
 static void many_tensors_give_the_bits_of_each(void **state)
 {
     (void)state;
-    compare_many("sumsq", merak_cuda_sumsq_many);
-    compare_many("adamw", merak_cuda_adamw_many);
+    for (const struct merak_cuda_many *many = merak_cuda_many; many->op != NULL;
+         many++) {
+        const struct merak_kernel_call *call[MANY];
+        struct kc_row row[KC_MAX_ROWS];
+        static struct kc one[MANY], all[MANY];
+        int r = 0;
+
+        (void)kc_rows(1, row, KC_MAX_ROWS);
+        while (strcmp(row[r].op, many->op) != 0)
+            r++;
+        for (int i = 0; i < MANY; i++) {
+            create_tensor(&one[i], &row[r + (strcmp(many->op, "adamw") == 0)],
+                          i);
+            kc_copy(&all[i], &one[i]);
+            cuda_run(&one[i]);
+            all[i].call.attrs = &all[i].attrs;
+            all[i].call.step = &all[i].step;
+            call[i] = &all[i].call;
+        }
+        launch_many(many, call);
+        for (int i = 0; i < MANY; i++) {
+            kc_check_same_bits(&all[i], &one[i], "the other tensors");
+            kc_destroy(&all[i]);
+            kc_destroy(&one[i]);
+        }
+    }
 }
 
 static void boxes_are_packed(void **state)

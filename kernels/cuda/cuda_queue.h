@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/cuda/cuda_queue.h - an open GPU and its streams, to the files that
+ * put work into them
+ */
+#ifndef MERAK_KERNELS_CUDA_CUDA_QUEUE_H
+#define MERAK_KERNELS_CUDA_CUDA_QUEUE_H
+
+#include "kernels/cuda/cuda_gpu.h"
+
+#include <pthread.h>
+
+struct merak_cuda {
+    struct merak_accel base;
+    int device;
+    int queues;
+    cudaStream_t stream[MERAK_CUDA_QUEUES];
+    struct merak_cuda_context context[MERAK_CUDA_QUEUES];
+    struct merak_cuda_fault *fault; /* the host's, that kernels write to */
+    struct merak_cuda_lt *lt;
+    pthread_mutex_t lock;       /* of failure */
+    struct merak_error failure; /* the first */
+};
+
+static inline struct merak_cuda *merak_cuda_of(struct merak_accel *accel)
+{
+    return (struct merak_cuda *)accel;
+}
+
+/* --- cuda_accel.c --------------------------------------------------------- */
+
+/* Before each call: is this thread's device ours, and has nothing failed? */
+enum merak_status merak_cuda_enter(struct merak_cuda *c,
+                                   struct merak_error *err);
+/* Keep the first failure, and give that back. */
+enum merak_status merak_cuda_keep(struct merak_cuda *c,
+                                  const struct merak_error *now,
+                                  struct merak_error *err);
+/* The same of a call of CUDA's, if it failed. */
+enum merak_status merak_cuda_check(struct merak_cuda *c, const char *what,
+                                   cudaError_t code, struct merak_error *err);
+
+/* --- cuda_repeat.c: merak_accel_ops of those names -------------------------
+ */
+
+enum merak_status merak_cuda_timer_create(struct merak_accel *accel,
+                                          struct merak_event **event_p,
+                                          struct merak_error *err);
+enum merak_status merak_cuda_elapsed(struct merak_accel *accel,
+                                     struct merak_event *from,
+                                     struct merak_event *to, int64_t *ns_p,
+                                     struct merak_error *err);
+size_t merak_cuda_table_bytes(const struct merak_kernel *kernel,
+                              const struct merak_kernel_call *const *call,
+                              int n);
+enum merak_status merak_cuda_table_create(
+    struct merak_accel *accel, const struct merak_kernel *kernel,
+    const struct merak_kernel_call *const *call, int n, void *memory,
+    struct merak_table **table_p, struct merak_error *err);
+void merak_cuda_table_destroy(struct merak_accel *accel,
+                              struct merak_table *table);
+enum merak_status merak_cuda_table_launch(struct merak_accel *accel, int queue,
+                                          struct merak_table *table,
+                                          const struct merak_step *step,
+                                          struct merak_error *err);
+enum merak_status merak_cuda_capture_begin(struct merak_accel *accel, int queue,
+                                           struct merak_error *err);
+enum merak_status merak_cuda_capture_end(struct merak_accel *accel, int queue,
+                                         struct merak_replay **replay_p,
+                                         struct merak_error *err);
+enum merak_status merak_cuda_replay(struct merak_accel *accel, int queue,
+                                    struct merak_replay *replay,
+                                    struct merak_error *err);
+void merak_cuda_replay_destroy(struct merak_accel *accel,
+                               struct merak_replay *replay);
+
+#endif

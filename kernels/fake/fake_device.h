@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels/fake/fake_device.h - the device made of threads, to its own files */
+#ifndef MERAK_KERNELS_FAKE_FAKE_DEVICE_H
+#define MERAK_KERNELS_FAKE_FAKE_DEVICE_H
+
+#include "kernels/accel.h"
+#include "kernels/fake/fake_stream.h"
+#include "kernels/kernels.h"
+
+#include <pthread.h>
+
+#define RING 512 /* operations a queue holds; then its caller waits */
+#define MAX_BLOCKS 16
+#define MAX_PINNED 64
+#define DELAY_ONE_IN 8 /* operations that are held up */
+#define DELAY_MAX_US 100
+
+enum kind {
+    LAUNCH,
+    TABLE,
+    WRITE,
+    READ,
+    FILL,
+    PACK,
+    UNPACK,
+    COMBINE,
+    CALL,
+    RECORD,
+    WAIT
+};
+
+struct merak_event {
+    uint64_t recorded;  /* records queued so far */
+    uint64_t reached;   /* the last that its queue came to */
+    int64_t reached_ns; /* when, CLOCK_MONOTONIC */
+};
+
+struct op {
+    enum kind kind;
+    void *to;
+    const void *from;
+    size_t bytes;
+    unsigned char byte;
+    struct merak_event *event;
+    uint64_t record; /* of the event: the one this operation is about */
+    const struct merak_kernel *kernel;
+    const struct merak_table *table;
+    struct merak_kernel_call call;
+    struct merak_step step;
+    struct merak_accel_box box;
+    size_t dims[3][MERAK_MAX_DIMS]; /* storage of box */
+    struct merak_accel_pieces pieces;
+    void (*fn)(void *arg); /* CALL */
+    void *arg;
+};
+
+struct queue {
+    struct merak_fake_stream stream;
+    struct fake *owner;
+    pthread_t thread;
+    bool started;
+    uint64_t put, taken; /* operations queued and over, since open */
+    uint64_t random;
+    struct op *ring;
+    struct merak_replay *capture; /* takes what is put; NULL: the ring does */
+};
+
+/* Device memory: addresses that fault, and where the bytes are. */
+struct block {
+    unsigned char *address, *bytes;
+    size_t size;
+};
+
+/* Pinned memory of the host. */
+struct pinned {
+    const unsigned char *lo, *hi; /* NULL: free */
+};
+
+struct fake {
+    struct merak_accel base;
+    pthread_mutex_t lock; /* of all below, and of events */
+    pthread_cond_t changed;
+    bool closing;
+    struct merak_error failure; /* the first */
+    struct block block[MAX_BLOCKS];
+    struct pinned pinned[MAX_PINNED];
+    int queues;
+    struct queue *queue;
+    pthread_mutex_t kernels; /* the cpu's threads run one kernel at a time */
+};
+
+static inline struct fake *fake_of(struct merak_accel *accel)
+{
+    return (struct fake *)accel;
+}
+
+/* The next free operation of a queue, with the lock held; put_end() queues
+ * it.  NULL after a failure. */
+struct op *merak_fake_put_begin(struct fake *f, int queue, enum kind kind,
+                                struct merak_error *err);
+enum merak_status merak_fake_put_end(struct fake *f, int queue);
+/* Run a kernel on operands with device addresses, which are changed. */
+enum merak_status merak_fake_kernel(struct fake *f,
+                                    const struct merak_kernel *kernel,
+                                    struct merak_kernel_call *call,
+                                    const struct merak_step *step,
+                                    struct merak_error *err);
+
+/* --- fake_memory.c: merak_accel_ops of those names, and for the others -----
+ */
+
+enum merak_status merak_fake_alloc(struct merak_accel *accel, size_t bytes,
+                                   void **address_p, struct merak_error *err);
+void merak_fake_free(struct merak_accel *accel, void *address);
+void merak_fake_free_all(struct fake *f);
+/* Where the bytes of a device address are; NULL stays NULL, and any other
+ * address is the caller's mistake: a device would fault. */
+void *merak_fake_bytes(struct fake *f, const void *address);
+bool merak_fake_pin(struct merak_accel *accel, void *host, size_t bytes);
+void merak_fake_unpin(struct merak_accel *accel, void *host);
+/* As with CUDA, a copy's host memory is pinned as a whole, or not at all. */
+enum merak_status merak_fake_check_pinned(struct fake *f, const void *host,
+                                          size_t bytes,
+                                          struct merak_error *err);
+
+/* --- fake_repeat.c: merak_accel_ops of those names, and what they queue ----
+ */
+
+enum merak_status merak_fake_run_table(struct queue *q, const struct op *op,
+                                       struct merak_error *err);
+/* Room in what is kept, with the lock held; NULL: there is no memory. */
+struct op *merak_fake_capture(struct merak_replay *replay);
+
+enum merak_status merak_fake_elapsed(struct merak_accel *accel,
+                                     struct merak_event *from,
+                                     struct merak_event *to, int64_t *ns_p,
+                                     struct merak_error *err);
+size_t merak_fake_table_bytes(const struct merak_kernel *kernel,
+                              const struct merak_kernel_call *const *call,
+                              int n);
+enum merak_status merak_fake_table_create(
+    struct merak_accel *accel, const struct merak_kernel *kernel,
+    const struct merak_kernel_call *const *call, int n, void *memory,
+    struct merak_table **table_p, struct merak_error *err);
+void merak_fake_table_destroy(struct merak_accel *accel,
+                              struct merak_table *table);
+enum merak_status merak_fake_table_launch(struct merak_accel *accel, int queue,
+                                          struct merak_table *table,
+                                          const struct merak_step *step,
+                                          struct merak_error *err);
+enum merak_status merak_fake_capture_begin(struct merak_accel *accel, int queue,
+                                           struct merak_error *err);
+enum merak_status merak_fake_capture_end(struct merak_accel *accel, int queue,
+                                         struct merak_replay **replay_p,
+                                         struct merak_error *err);
+enum merak_status merak_fake_replay(struct merak_accel *accel, int queue,
+                                    struct merak_replay *replay,
+                                    struct merak_error *err);
+void merak_fake_replay_destroy(struct merak_accel *accel,
+                               struct merak_replay *replay);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fake_repeat.c - what the fake device prepares once for many steps: tables of
+ * calls, captured operations, timers
+ *
+ * A table lies in the device's memory, and its calls are run in an order that
+ * is another each time.  What is captured keeps its arguments, the step too: a
+ * kernel that looks at it sees an old one, as a graph's would.
+ */
+#include "config.h"
+
+#include "kernels/fake/fake_device.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- times -----------------------------------------------------------------
+ */
+
+enum merak_status merak_fake_elapsed(struct merak_accel *accel,
+                                     struct merak_event *from,
+                                     struct merak_event *to, int64_t *ns_p,
+                                     struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    bool over;
+
+    pthread_mutex_lock(&f->lock);
+    over = from->recorded > 0 && from->reached == from->recorded &&
+           to->recorded > 0 && to->reached == to->recorded;
+    *ns_p = to->reached_ns - from->reached_ns;
+    pthread_mutex_unlock(&f->lock);
+    if (over)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "a timer is read that is not over, or never recorded");
+}
+
+/* --- tables of calls --------------------------------------------------------
+ */
+
+struct merak_table {
+    const struct merak_kernel *kernel;
+    int n;
+    const struct merak_kernel_call *call; /* [n], a device address */
+};
+
+size_t merak_fake_table_bytes(const struct merak_kernel *kernel,
+                              const struct merak_kernel_call *const *call,
+                              int n)
+{
+    (void)call;
+    if (strcmp(kernel->name, "sumsq") != 0 &&
+        strcmp(kernel->name, "adamw") != 0)
+        return 0;
+    return (size_t)n * sizeof(struct merak_kernel_call);
+}
+
+enum merak_status merak_fake_table_create(
+    struct merak_accel *accel, const struct merak_kernel *kernel,
+    const struct merak_kernel_call *const *call, int n, void *memory,
+    struct merak_table **table_p, struct merak_error *err)
+{
+    struct merak_kernel_call *to = merak_fake_bytes(fake_of(accel), memory);
+    struct merak_table *t = calloc(1, sizeof(*t));
+
+    if (t == NULL)
+        return merak_fail_nomem(err, sizeof(*t));
+    for (int i = 0; i < n; i++)
+        to[i] = *call[i];
+    t->kernel = kernel;
+    t->n = n;
+    t->call = memory;
+    *table_p = t;
+    return MERAK_OK;
+}
+
+void merak_fake_table_destroy(struct merak_accel *accel,
+                              struct merak_table *table)
+{
+    (void)accel;
+    free(table);
+}
+
+enum merak_status merak_fake_table_launch(struct merak_accel *accel, int queue,
+                                          struct merak_table *table,
+                                          const struct merak_step *step,
+                                          struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    struct op *op = merak_fake_put_begin(f, queue, TABLE, err);
+
+    if (op == NULL)
+        return f->failure.status;
+    op->table = table;
+    op->step = *step;
+    return merak_fake_put_end(f, queue);
+}
+
+enum merak_status merak_fake_run_table(struct queue *q, const struct op *op,
+                                       struct merak_error *err)
+{
+    const struct merak_table *t = op->table;
+    const struct merak_kernel_call *calls = merak_fake_bytes(q->owner, t->call);
+    enum merak_status rc = MERAK_OK;
+    int first = (int)((q->random >> 33) % (uint64_t)t->n);
+
+    for (int i = 0; i < t->n && rc == MERAK_OK; i++) {
+        struct merak_kernel_call call = calls[(first + i) % t->n];
+
+        rc = merak_fake_kernel(q->owner, t->kernel, &call, &op->step, err);
+    }
+    return rc;
+}
+
+/* --- captured operations ----------------------------------------------------
+ */
+
+struct merak_replay {
+    struct op *op;
+    size_t n, room;
+};
+
+struct op *merak_fake_capture(struct merak_replay *r)
+{
+    if (r->n == r->room) {
+        size_t room = r->room == 0 ? 64 : 2 * r->room;
+        struct op *more = realloc(r->op, room * sizeof(*more));
+
+        if (more == NULL)
+            return NULL;
+        r->op = more;
+        r->room = room;
+    }
+    memset(&r->op[r->n], 0, sizeof(r->op[r->n]));
+    return &r->op[r->n++];
+}
+
+enum merak_status merak_fake_capture_begin(struct merak_accel *accel, int queue,
+                                           struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    struct merak_replay *r = calloc(1, sizeof(*r));
+
+    if (r == NULL)
+        return merak_fail_nomem(err, sizeof(*r));
+    pthread_mutex_lock(&f->lock);
+    f->queue[queue].capture = r;
+    pthread_mutex_unlock(&f->lock);
+    return MERAK_OK;
+}
+
+enum merak_status merak_fake_capture_end(struct merak_accel *accel, int queue,
+                                         struct merak_replay **replay_p,
+                                         struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    struct merak_replay *r;
+    enum merak_status rc;
+
+    pthread_mutex_lock(&f->lock);
+    r = f->queue[queue].capture;
+    f->queue[queue].capture = NULL;
+    rc = f->failure.status;
+    if (rc != MERAK_OK && err != NULL)
+        *err = f->failure;
+    pthread_mutex_unlock(&f->lock);
+    if (rc == MERAK_OK)
+        *replay_p = r;
+    else
+        merak_fake_replay_destroy(accel, r);
+    return rc;
+}
+
+enum merak_status merak_fake_replay(struct merak_accel *accel, int queue,
+                                    struct merak_replay *replay,
+                                    struct merak_error *err)
+{
+    struct fake *f = fake_of(accel);
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t i = 0; i < replay->n && rc == MERAK_OK; i++) {
+        struct op *op = merak_fake_put_begin(f, queue, replay->op[i].kind, err);
+
+        if (op == NULL)
+            return f->failure.status;
+        *op = replay->op[i];
+        if (op->kind == PACK || op->kind == UNPACK) { /* the copy has its own */
+            op->box.full = op->dims[0];
+            op->box.lo = op->dims[1];
+            op->box.len = op->dims[2];
+        }
+        rc = merak_fake_put_end(f, queue);
+    }
+    return rc;
+}
+
+void merak_fake_replay_destroy(struct merak_accel *accel,
+                               struct merak_replay *replay)
+{
+    (void)accel;
+    if (replay == NULL)
+        return;
+    free(replay->op);
+    free(replay);
+}

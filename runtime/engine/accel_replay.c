@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accel_replay.c - stretches of the compute queue that every step repeats
+ *
+ * Issuing a kernel costs the host some microseconds, and the device one or two
+ * between kernels.  A stretch of instructions that are the same in every step
+ * is handed to the accelerator once, before the first step, and then repeated
+ * by one call (CUDA's graphs).  In a stretch nothing waits for another queue
+ * but its first instruction, nobody waits for one of its instructions but the
+ * last, and no kernel looks at the step: what is captured keeps its arguments.
+ *
+ * Off unless MERAK_ACCEL_GRAPHS=1, and where instructions are watched one by
+ * one (times, MERAK_ACCEL_SYNC).
+ */
+#include "config.h"
+
+#include "runtime/engine/engine_impl.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAST 4 /* instructions that are worth a graph */
+
+static bool waits_for_another_queue(const struct merak_program *p,
+                                    const struct merak_instr *instr)
+{
+    for (int w = 0; w < instr->n_wait; w++) {
+        if (p->instr[p->wait[instr->first_wait + w]].queue != instr->queue)
+            return true;
+    }
+    return false;
+}
+
+static bool is_the_same_each_step(const struct merak_engine *e,
+                                  const struct merak_instr *instr)
+{
+    if (e->batch_of[instr->id] != NULL)
+        return false; /* one launch already */
+    switch (instr->kind) {
+    case MERAK_INSTR_KERNEL:
+        return instr->op->step_use == MERAK_STEP_NONE ||
+               (instr->op->step_use == MERAK_STEP_DROPOUT &&
+                !(instr->attrs->f[0] > 0));
+    case MERAK_INSTR_SLICE:
+        return true;
+    case MERAK_INSTR_LOAD:
+        return instr->input == MERAK_INPUT_ZEROS;
+    case MERAK_INSTR_EXCHANGE:
+    case MERAK_INSTR_SEND:
+    case MERAK_INSTR_RECV:
+        break;
+    }
+    return false;
+}
+
+/* The end of the stretch that begins at place `from` of the compute queue. */
+static int end_of_stretch(const struct merak_engine *e, int from)
+{
+    const struct engine_queue *q = &e->queue[MERAK_QUEUE_COMPUTE];
+    const struct merak_program *p = e->program;
+    int at = from;
+
+    while (at < q->n) {
+        const struct merak_instr *instr = &p->instr[q->instr[at]];
+
+        if (!is_the_same_each_step(e, instr) ||
+            (at > from && waits_for_another_queue(p, instr)))
+            break;
+        at++;
+        if (e->event[instr->id] != NULL)
+            break;
+    }
+    return at;
+}
+
+static enum merak_status capture(struct merak_engine *e,
+                                 struct engine_stretch *s,
+                                 struct merak_error *err)
+{
+    const struct merak_accel_ops *ops = e->opt.accel->ops;
+    enum merak_status rc = ops->capture_begin(e->opt.accel, MERAK_QUEUE_COMPUTE,
+                                              err),
+                      end;
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (int i = 0; i < s->n && rc == MERAK_OK; i++)
+        rc = merak_engine_issue_work(e, &e->program->instr[s->id[i]], err);
+    end = ops->capture_end(e->opt.accel, MERAK_QUEUE_COMPUTE, &s->replay,
+                           rc == MERAK_OK ? err : NULL);
+    return rc == MERAK_OK ? end : rc;
+}
+
+static bool is_on(const struct merak_engine *e)
+{
+    const char *text = getenv("MERAK_ACCEL_GRAPHS");
+
+    return text != NULL && strcmp(text, "1") == 0 && !e->accel_sync &&
+           !merak_engine_has_times(e) &&
+           e->opt.accel->ops->capture_begin != NULL;
+}
+
+enum merak_status merak_engine_replay_init(struct merak_engine *e,
+                                           struct merak_error *err)
+{
+    const struct engine_queue *q = &e->queue[MERAK_QUEUE_COMPUTE];
+
+    if (!is_on(e))
+        return MERAK_OK;
+    e->stretch = calloc((size_t)q->n + 1, sizeof(*e->stretch));
+    if (e->stretch == NULL)
+        return merak_fail_nomem(err, (size_t)q->n * sizeof(*e->stretch));
+    for (int from = 0, end; from < q->n; from = end) {
+        struct engine_stretch *s = &e->stretch[e->n_stretches];
+
+        end = end_of_stretch(e, from);
+        if (end - from >= LEAST) {
+            *s =
+                (struct engine_stretch){.id = q->instr + from, .n = end - from};
+            for (int i = from; i < end; i++)
+                e->stretch_of[q->instr[i]] = s;
+            e->n_stretches++;
+        }
+        end += end == from;
+    }
+    return MERAK_OK;
+}
+
+enum merak_status merak_engine_capture(struct merak_engine *e,
+                                       struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < e->n_stretches && rc == MERAK_OK; i++) {
+        if (e->stretch[i].replay == NULL)
+            rc = capture(e, &e->stretch[i], err);
+    }
+    if (rc != MERAK_OK)
+        merak_error_wrap(err, "MERAK_ACCEL_GRAPHS=1");
+    return rc;
+}
+
+void merak_engine_replay_fini(struct merak_engine *e)
+{
+    for (int i = 0; i < e->n_stretches; i++)
+        e->opt.accel->ops->replay_destroy(e->opt.accel, e->stretch[i].replay);
+    free(e->stretch);
+}

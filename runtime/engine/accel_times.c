@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accel_times.c - when an accelerator ran each instruction
+ *
+ * What the host sees is when work was issued.  Where times are asked for, each
+ * instruction is followed by a timer, and has one in front where it had to
+ * wait for another queue; without such a wait it begins when the one before it
+ * in its queue ends.  A device's timers know differences alone: a run begins,
+ * while all queues are empty, with a timer whose time the host takes, too.
+ *
+ * A transfer lasts from when what it sends was computed until what it received
+ * is on the device.
+ */
+#include "config.h"
+
+#include "runtime/engine/engine_impl.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+bool merak_engine_has_times(const struct merak_engine *e)
+{
+    return e->opt.device_times && e->opt.accel->ops->timer_create != NULL;
+}
+
+static bool waits_for_others(const struct merak_program *p,
+                             const struct merak_instr *instr)
+{
+    for (int w = 0; w < instr->n_wait; w++) {
+        if (p->instr[p->wait[instr->first_wait + w]].queue != instr->queue)
+            return true;
+    }
+    return false;
+}
+
+static enum merak_status create_timers(struct merak_engine *e,
+                                       struct merak_error *err)
+{
+    const struct merak_program *p = e->program;
+    struct merak_accel *a = e->opt.accel;
+    enum merak_status rc = a->ops->timer_create(a, &e->zero, err);
+    bool begun[MERAK_QUEUE_COUNT] = {false};
+
+    for (int i = 0; i < p->n_instrs && rc == MERAK_OK; i++) {
+        const struct merak_instr *instr = &p->instr[i];
+
+        rc = a->ops->timer_create(a, &e->ended[i], err);
+        if (rc == MERAK_OK &&
+            (!begun[instr->queue] || merak_instr_moves(instr) ||
+             e->batch_of[i] != NULL || waits_for_others(p, instr)))
+            rc = a->ops->timer_create(a, &e->began[i], err);
+        begun[instr->queue] = true;
+    }
+    return rc;
+}
+
+enum merak_status merak_engine_times_init(struct merak_engine *e,
+                                          struct merak_error *err)
+{
+    size_t n = (size_t)e->program->n_instrs + 1;
+
+    if (!merak_engine_has_times(e))
+        return MERAK_OK;
+    e->began = calloc(n, sizeof(*e->began));
+    e->ended = calloc(n, sizeof(*e->ended));
+    if (e->began == NULL || e->ended == NULL)
+        return merak_fail_nomem(err, n * sizeof(*e->ended));
+    return create_timers(e, err);
+}
+
+void merak_engine_times_fini(struct merak_engine *e)
+{
+    struct merak_accel *a = e->opt.accel;
+
+    for (int i = 0; e->ended != NULL && i < e->program->n_instrs; i++) {
+        if (e->began[i] != NULL)
+            a->ops->event_destroy(a, e->began[i]);
+        if (e->ended[i] != NULL)
+            a->ops->event_destroy(a, e->ended[i]);
+    }
+    if (e->zero != NULL)
+        a->ops->event_destroy(a, e->zero);
+    free(e->began);
+    free(e->ended);
+}
+
+enum merak_status merak_engine_times_begin(struct merak_engine *e,
+                                           struct merak_error *err)
+{
+    struct merak_accel *a = e->opt.accel;
+    enum merak_status rc;
+    int64_t before;
+
+    if (e->ended == NULL)
+        return MERAK_OK;
+    before = merak_clock_ns();
+    rc = a->ops->record(a, MERAK_QUEUE_COMPUTE, e->zero, err);
+    while (rc == MERAK_OK) {
+        rc = a->ops->query(a, e->zero, err);
+        if (rc != MERAK_IN_PROGRESS)
+            break;
+        rc = MERAK_OK;
+        if ((double)(merak_clock_ns() - before) * 1e-9 > e->opt.deadline_s)
+            return merak_fail(err, MERAK_ERR_TIMEOUT,
+                              "the accelerator has not recorded a timer in "
+                              "%.3g s",
+                              e->opt.deadline_s);
+        sched_yield();
+    }
+    e->zero_ns = before + (merak_clock_ns() - before) / 2;
+    return rc;
+}
+
+enum merak_status merak_engine_times_mark(struct merak_engine *e,
+                                          const struct merak_instr *instr,
+                                          bool end, struct merak_error *err)
+{
+    struct merak_accel *a = e->opt.accel;
+    struct merak_event *timer;
+
+    if (e->ended == NULL)
+        return MERAK_OK;
+    timer = end ? e->ended[instr->id] : e->began[instr->id];
+    return timer == NULL ? MERAK_OK
+                         : a->ops->record(a, (int)instr->queue, timer, err);
+}
+
+static enum merak_status time_of(const struct merak_engine *e,
+                                 struct merak_event *timer, int64_t *ns_p,
+                                 struct merak_error *err)
+{
+    int64_t since = 0;
+    enum merak_status rc =
+        e->opt.accel->ops->elapsed(e->opt.accel, e->zero, timer, &since, err);
+
+    *ns_p = e->zero_ns + since - e->opt.epoch_ns;
+    return rc;
+}
+
+/* A batch's time is shared out by what its instructions read and write. */
+static void share_out(struct merak_engine *e, const struct engine_batch *batch)
+{
+    const struct merak_trace_record *last = &e->record[batch->id[batch->n - 1]];
+    double start = (double)last->start_ns, sum = 0, done = 0;
+    double length = (double)last->end_ns - start;
+
+    for (int i = 0; i < batch->n; i++)
+        sum += (double)e->program->instr[batch->id[i]].bytes;
+    for (int i = 0; i < batch->n && sum > 0; i++) {
+        struct merak_trace_record *r = &e->record[batch->id[i]];
+
+        r->start_ns = (int64_t)(start + length * done / sum);
+        done += (double)e->program->instr[batch->id[i]].bytes;
+        r->end_ns = (int64_t)(start + length * done / sum);
+    }
+}
+
+enum merak_status merak_engine_times_end(struct merak_engine *e,
+                                         struct merak_error *err)
+{
+    int64_t over[MERAK_QUEUE_COUNT] = {0};
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; e->ended != NULL && i < e->program->n_instrs; i++) {
+        const struct merak_instr *instr = &e->program->instr[i];
+        struct engine_batch *batch = e->batch_of[i];
+        struct merak_trace_record *r = &e->record[i];
+        int64_t start = over[instr->queue];
+
+        /* its last one has the timers */
+        if (batch != NULL && i != batch->id[batch->n - 1])
+            continue;
+        if (e->began[i] != NULL)
+            rc = time_of(e, e->began[i], &start, err);
+        if (rc == MERAK_OK)
+            rc = time_of(e, e->ended[i], &r->end_ns, err);
+        if (rc != MERAK_OK)
+            return rc;
+        r->start_ns = start;
+        over[instr->queue] = r->end_ns;
+        if (batch != NULL)
+            share_out(e, batch);
+    }
+    return rc;
+}
