@@ -65,6 +65,9 @@ struct merak_machine {
     int ptrace_scope;    /* of Yama; -1: there is none */
     int gpus;
     char gpu_name[64], gpu_driver[32];
+    /* What backend cuda says of the first that it may use: what it is, what is
+     * wrong with it; or why it can use none.  "": it was not asked. */
+    char gpu_facts[384], gpu_warning[256], gpu_refusal[256];
 };
 
 /* `root` is put in front of /proc, /sys and /dev; "" but in tests. */

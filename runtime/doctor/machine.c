@@ -5,7 +5,9 @@
 #include "runtime/doctor/doctor.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/size.h"
+#include "kernels/kernels.h"
 #include "runtime/runtime.h"
 
 #include <dirent.h>
@@ -213,6 +215,24 @@ static void read_gpu_driver(const char *root, struct merak_machine *m)
     }
 }
 
+/* Of this machine, not of one that a test made. */
+static void ask_backend(struct merak_machine *m)
+{
+    struct merak_accel_device device[16];
+    const struct merak_backend *cuda = NULL;
+    struct merak_error err = {.status = MERAK_OK};
+    int n = 0;
+    enum merak_status rc = merak_backend_find("cuda", &cuda, &err);
+
+    if (rc == MERAK_OK)
+        rc = cuda->accel->devices(device, 16, &n, &err);
+    if (rc != MERAK_OK)
+        snprintf(m->gpu_refusal, sizeof(m->gpu_refusal), "%.255s", err.text);
+    else if (cuda->accel->facts != NULL)
+        cuda->accel->facts(device[0].number, m->gpu_facts, sizeof(m->gpu_facts),
+                           m->gpu_warning, sizeof(m->gpu_warning));
+}
+
 void merak_machine_gather(const char *root, struct merak_machine *m)
 {
     char text[32];
@@ -225,6 +245,8 @@ void merak_machine_gather(const char *root, struct merak_machine *m)
     m->gpus = count_entries(root, "/proc/driver/nvidia/gpus");
     read_gpu_name(root, m);
     read_gpu_driver(root, m);
+    if (m->gpus > 0 && root[0] == '\0')
+        ask_backend(m);
     read_line(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
               m->governor, sizeof(m->governor));
     read_line(root, "/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text));
@@ -410,10 +432,17 @@ static void judge_gpus(const struct merak_machine *m,
 {
     if (m->gpus == 0)
         return;
-    merak_find(found, MERAK_FINDING_NOTE, "gpu",
-               "%d x %s, driver %s; Merak plans for GPUs and runs on CPUs",
-               m->gpus, m->gpu_name[0] != '\0' ? m->gpu_name : "NVIDIA",
-               m->gpu_driver[0] != '\0' ? m->gpu_driver : "unknown");
+    if (m->gpu_refusal[0] != '\0')
+        merak_find(found, MERAK_FINDING_WARNING, "gpu", "%s", m->gpu_refusal);
+    else if (m->gpu_facts[0] != '\0')
+        merak_find(found, MERAK_FINDING_OK, "gpu", "%d, %s", m->gpus,
+                   m->gpu_facts);
+    else
+        merak_find(found, MERAK_FINDING_NOTE, "gpu", "%d x %s, driver %s",
+                   m->gpus, m->gpu_name[0] != '\0' ? m->gpu_name : "NVIDIA",
+                   m->gpu_driver[0] != '\0' ? m->gpu_driver : "unknown");
+    if (m->gpu_warning[0] != '\0')
+        merak_find(found, MERAK_FINDING_WARNING, "gpu", "%s", m->gpu_warning);
 }
 
 void merak_machine_judge(const struct merak_machine *m, int tasks,

@@ -72,6 +72,24 @@ int merak_accel_sharers(const struct merak_accel_card *card, const int *choice,
     return holders(card, choice, i, &card[i].device[choice[i]]);
 }
 
+enum merak_status merak_accel_judge_sharing(const struct merak_accel_device *d,
+                                            const char *host, int rank,
+                                            const char *transport,
+                                            struct merak_error *err)
+{
+    if (transport != NULL && strcmp(transport, "nccl") == 0)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "task %d on %.40s shares %.40s at %s with another "
+                          "task, and NCCL wants a GPU for each: start no more "
+                          "tasks than there are GPUs, or say --transport ucx",
+                          rank, host, d->name, d->bus);
+    merak_warn("train",
+               "task %d on %s shares %s at %s with another task: "
+               "start no more tasks than there are GPUs",
+               rank, host, d->name, d->bus);
+    return MERAK_OK;
+}
+
 /* --- what a task sees -------------------------------------------------------
  */
 
@@ -286,16 +304,25 @@ static enum merak_status assign(struct merak_trainer *t,
         merak_accel_assign(all + size, n, choice);
         *number_p = mine->device[choice[me]].number;
         if (merak_accel_sharers(all + size, choice, me) > 0)
-            merak_warn("train",
-                       "task %d on %s shares %s at %s with another task: "
-                       "start no more tasks than there are GPUs",
-                       t->boot->rank, t->boot->host,
-                       mine->device[choice[me]].name,
-                       mine->device[choice[me]].bus);
+            rc = merak_accel_judge_sharing(&mine->device[choice[me]],
+                                           t->boot->host, t->boot->rank,
+                                           t->opt.transport, err);
     }
     free(all);
     free(choice);
     return rc;
+}
+
+static void warn_of(const struct merak_trainer *t, int number)
+{
+    char text[512], warning[256] = "";
+
+    if (t->backend->accel->facts == NULL)
+        return;
+    t->backend->accel->facts(number, text, sizeof(text), warning,
+                             sizeof(warning));
+    if (warning[0] != '\0')
+        merak_warn("train", "%s: %s", t->boot->host, warning);
 }
 
 enum merak_status merak_accel_choose(struct merak_trainer *t,
@@ -319,6 +346,8 @@ enum merak_status merak_accel_choose(struct merak_trainer *t,
         if (rc == MERAK_OK)
             rc = t->backend->accel->open(number, MERAK_QUEUE_COUNT, threads,
                                          &t->accel, err);
+        if (rc == MERAK_OK)
+            warn_of(t, number);
         rc = merak_boot_agree(t->boot, rc, err);
     }
     free(card);

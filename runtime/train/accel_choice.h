@@ -30,6 +30,13 @@ void merak_accel_assign(const struct merak_accel_card *card, int n,
 int merak_accel_sharers(const struct merak_accel_card *card, const int *choice,
                         int i);
 
+/* Tasks that share one take turns on it: a warning in the log, or with a
+ * transport that cannot serve them MERAK_ERR_CONFIG. */
+enum merak_status
+merak_accel_judge_sharing(const struct merak_accel_device *d, const char *host,
+                          int rank, const char *transport,
+                          struct merak_error *err) MERAK_CHECKED;
+
 /* Does what Slurm or the user said give this process GPUs, as far as the
  * environment tells?  get is getenv(), and exists tells of a file. */
 bool merak_accel_is_given(char *(*get)(const char *name),

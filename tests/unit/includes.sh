@@ -41,7 +41,7 @@ io/trace                base include/merak io io/ckpt partitioner/program partit
 runtime
 runtime/boot            base include/merak
 runtime/transport       base include/merak partitioner/layout runtime/boot
-runtime/doctor          base include/merak placement runtime runtime/boot runtime/transport
+runtime/doctor          base include/merak placement kernels runtime runtime/boot runtime/transport
 runtime/engine          base io/trace kernels partitioner/program runtime/transport
 runtime/infer           base include/merak io/ckpt io/weights kernels partitioner/graph
 runtime/train           base include/merak io io/ckpt io/weights io/tokens io/trace kernels placement partitioner/plan partitioner/program partitioner/device partitioner/simulate partitioner/assembly partitioner/search runtime runtime/engine runtime/transport

@@ -138,9 +138,29 @@ static void gpus_of_others_are_not_taken(void **state)
     }
 }
 
+static void sharing_is_refused_under_nccl(void **state)
+{
+    const struct merak_accel_device gpu = {.name = "NVIDIA H200",
+                                           .bus = "0000:1b:00.0"};
+    struct merak_error err = {.status = MERAK_OK};
+
+    (void)state;
+    assert_int_equal(merak_accel_judge_sharing(&gpu, "n1", 3, "ucx", &err),
+                     MERAK_OK);
+    assert_int_equal(merak_accel_judge_sharing(&gpu, "n1", 3, NULL, &err),
+                     MERAK_OK);
+    assert_int_equal(merak_accel_judge_sharing(&gpu, "n1", 3, "nccl", &err),
+                     MERAK_ERR_CONFIG);
+    assert_string_equal(
+        err.text,
+        "task 3 on n1 shares NVIDIA H200 at 0000:1b:00.0 with another task, "
+        "and NCCL wants a GPU for each: start no more tasks than there are "
+        "GPUs, or say --transport ucx");
+}
+
 int main(void)
 {
-    struct CMUnitTest test[sizeof(rows) / sizeof(*rows) + 1];
+    struct CMUnitTest test[sizeof(rows) / sizeof(*rows) + 2];
     size_t n = 0;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
@@ -150,6 +170,9 @@ int main(void)
     test[n++] =
         (struct CMUnitTest){"GPUs of other jobs are not taken",
                             gpus_of_others_are_not_taken, NULL, NULL, NULL};
+    test[n++] =
+        (struct CMUnitTest){"a GPU for two is refused under NCCL",
+                            sharing_is_refused_under_nccl, NULL, NULL, NULL};
     assert(n == sizeof(test) / sizeof(*test));
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("accel_choice", test, NULL, NULL);

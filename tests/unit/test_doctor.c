@@ -141,6 +141,19 @@ static void have_gpus(struct merak_machine *m)
     strcpy(m->gpu_driver, "550.54.15");
 }
 
+static void have_gpus_that_are_refused(struct merak_machine *m)
+{
+    have_gpus(m);
+    strcpy(m->gpu_refusal, "the NVIDIA driver on this node is for CUDA 12.4");
+}
+
+static void have_gpus_without_ecc(struct merak_machine *m)
+{
+    have_gpus(m);
+    strcpy(m->gpu_facts, "GPU 0 at 0000:1b:00.0, NVIDIA H200");
+    strcpy(m->gpu_warning, "GPU 0 has ECC off");
+}
+
 static const struct machine_row machine_rows[] = {
     {lock_little, MERAK_FINDING_WARNING, "64 KiB of memory may be locked",
      "LimitMEMLOCK=infinity"},
@@ -162,6 +175,8 @@ static const struct machine_row machine_rows[] = {
      "--cpu-freq=performance"},
     {forbid_cma, MERAK_FINDING_NOTE, "ptrace_scope is 3", "ptrace_scope=0"},
     {have_gpus, MERAK_FINDING_NOTE, "8 x NVIDIA H200, driver 550.54.15", NULL},
+    {have_gpus_that_are_refused, MERAK_FINDING_WARNING, "for CUDA 12.4", NULL},
+    {have_gpus_without_ecc, MERAK_FINDING_WARNING, "ECC off", NULL},
 };
 
 static void what_is_wrong_is_told_with_its_fix(void **state)
