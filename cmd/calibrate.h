@@ -15,6 +15,8 @@
 struct calibrate_world {
     const struct merak_backend *backend;
     struct merak_boot *boot;
+    struct merak_accel *accel; /* of a backend that has any, open all along */
+    void *device;              /* its memory for the models, as the arena */
     struct merak_arena arena;
     struct merak_transport *tr;
     struct merak_team node; /* ranks of this node: a model is theirs */
@@ -42,6 +44,36 @@ struct calibrate_times {
 enum merak_status calibrate_alone(const struct merak_backend *backend,
                                   int threads, struct merak_device *device,
                                   struct merak_error *err) MERAK_CHECKED;
+/* The part of that that is about processes, not about kernels. */
+enum merak_status calibrate_wake(struct merak_device *device,
+                                 struct merak_error *err) MERAK_CHECKED;
+/* calibrate_accel.c: the same of an accelerator.  Each rank of a node opens
+ * another one, if there are as many. */
+enum merak_status calibrate_accel_open(struct calibrate_world *world,
+                                       int threads,
+                                       struct merak_error *err) MERAK_CHECKED;
+void calibrate_accel_close(struct calibrate_world *world);
+/* Bytes that are free there; 0: it takes the host's. */
+double calibrate_accel_memory(const struct calibrate_world *world);
+enum merak_status calibrate_accel(struct calibrate_world *world,
+                                  struct merak_device *device,
+                                  struct merak_error *err) MERAK_CHECKED;
+/* Have a call of a kernel tuned (merak_accel_ops.tune) on random operands. */
+enum merak_status
+calibrate_accel_tune(struct calibrate_world *world, const char *op,
+                     struct merak_kernel_call *call,
+                     void (*tell)(void *arg, const char *line), void *arg,
+                     struct merak_error *err) MERAK_CHECKED;
+/* calibrate_tune.c: choose for the products of a model's step, as one of tp
+ * ranks has them, into device->tuned. */
+struct calibrate_tune {
+    const char *model; /* its config.json, or the directory */
+    int seq, micro_batch, tp;
+};
+enum merak_status calibrate_tune(struct calibrate_world *world,
+                                 const struct calibrate_tune *how,
+                                 struct merak_device *device,
+                                 struct merak_error *err) MERAK_CHECKED;
 /* Sorts the values. */
 double calibrate_median(double *value, size_t n);
 /* Wake-ups: who has one end of a socket pair sends back what comes until the

@@ -286,6 +286,14 @@ static enum merak_status measure_wake(struct alone *c, struct merak_error *err)
     return MERAK_OK;
 }
 
+enum merak_status calibrate_wake(struct merak_device *device,
+                                 struct merak_error *err)
+{
+    struct alone a = {.device = device};
+
+    return measure_wake(&a, err);
+}
+
 /* bf16's is the text that tells of detours. */
 static void print_backend(const struct merak_backend *backend)
 {

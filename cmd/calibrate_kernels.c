@@ -36,6 +36,19 @@ static const struct shape {
 };
 
 #define SHAPES ((int)(sizeof(shapes) / sizeof(*shapes)))
+/* Of accelerators with memory of their own: those above are launches to
+ * them. */
+static const struct shape large_shapes[SHAPES] = {
+    {256, 64, 3, 256, 1, 4096},     {768, 64, 2, 1024, 1, 8192},
+    {768, 64, 2, 1024, 8, 50257},   {1024, 64, 2, 512, 4, 8192},
+    {1280, 64, 1, 1024, 8, 8192},   {1600, 64, 1, 1024, 8, 50257},
+    {2048, 128, 1, 2048, 2, 32000}, {2048, 64, 1, 1024, 4, 8192},
+    {4096, 128, 1, 2048, 1, 32000}, {512, 64, 3, 512, 2, 8192},
+    {768, 64, 2, 1024, 4, 8192},    {1024, 128, 2, 1024, 8, 32000},
+    {1536, 64, 1, 1024, 8, 8192},   {256, 32, 3, 512, 8, 4096},
+    {512, 128, 2, 2048, 2, 8192},   {1024, 64, 1, 4096, 1, 8192},
+    {2560, 80, 1, 1024, 4, 8192},   {384, 64, 3, 1024, 4, 8192},
+};
 #define MODELS (4 * SHAPES) /* two families, two dtypes */
 #define TRIALS (6 * MODELS) /* alone, as replicas, cut; other orders */
 #define LINK_LATENCY_S 2e-5
@@ -79,10 +92,17 @@ struct timer {
 
 /* --- models --------------------------------------------------------------- */
 
-static struct model model_of(int i)
+static const struct shape *shapes_of(const struct timer *t)
+{
+    const struct merak_accel *accel = t->world->accel;
+
+    return accel != NULL && accel->ops->memory != NULL ? large_shapes : shapes;
+}
+
+static struct model model_of(const struct timer *t, int i)
 {
     return (struct model){
-        .shape = &shapes[i / 2 % SHAPES],
+        .shape = &shapes_of(t)[i / 2 % SHAPES],
         .family = i % 2 == 0 ? MERAK_GPT2 : MERAK_LLAMA,
         .dtype = i < 2 * SHAPES ? MERAK_F32 : MERAK_BF16,
         .tp = 1,
@@ -233,8 +253,8 @@ static void fit_link(const struct exchanges *l, struct merak_device *device)
 /* Every shape once more, by turns of either family, as replicas. */
 static bool has_replicas(const struct timer *t, int i)
 {
-    struct model m = model_of(i);
-    bool even = (m.shape - shapes) % 2 == 0;
+    struct model m = model_of(t, i);
+    bool even = (m.shape - shapes_of(t)) % 2 == 0;
 
     return t->ranks > 1 && m.dtype == MERAK_F32 &&
            even == (m.family == MERAK_GPT2);
@@ -265,9 +285,9 @@ static void add_other_orders(struct timer *t, struct model m)
 static void add_trials(struct timer *t)
 {
     for (int i = 0; i < MODELS; i++) {
-        struct model alone = model_of(i), replica = alone, cut = alone;
+        struct model alone = model_of(t, i), replica = alone, cut = alone;
 
-        if (t->quick && (alone.shape - shapes) % 3 != 0)
+        if (t->quick && (alone.shape - shapes_of(t)) % 3 != 0)
             continue;
         replica.dp = t->ranks;
         cut.tp = t->ranks;

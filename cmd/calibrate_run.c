@@ -35,6 +35,7 @@
             */
 #define NORMALS ((size_t)1 << 16)
 #define SEED 1
+#define UPLOAD_S 300 /* at most */
 
 /* --- one run -------------------------------------------------------------- */
 
@@ -90,6 +91,28 @@ static void fill_slot(const struct run *r, int slot,
     }
 }
 
+/* An accelerator's arena: zeros, and what the host filled. */
+static enum merak_status upload(const struct run *r)
+{
+    struct merak_accel *a = r->world->accel;
+    struct merak_event *over = NULL;
+    enum merak_status rc;
+
+    if (a == NULL)
+        return MERAK_OK;
+    rc = a->ops->event_create(a, &over, r->err);
+    if (rc == MERAK_OK)
+        rc = a->ops->write(a, MERAK_QUEUE_COPY, r->world->device,
+                           r->world->arena.base, r->prog->arena_bytes, r->err);
+    if (rc == MERAK_OK)
+        rc = a->ops->record(a, MERAK_QUEUE_COPY, over, r->err);
+    if (rc == MERAK_OK)
+        rc = merak_accel_wait(a, over, UPLOAD_S, NULL, r->err);
+    if (over != NULL)
+        a->ops->event_destroy(a, over);
+    return rc;
+}
+
 static enum merak_status fill_weights(const struct run *r)
 {
     float *normal = malloc(NORMALS * sizeof(*normal));
@@ -106,7 +129,7 @@ static enum merak_status fill_weights(const struct run *r)
             fill_slot(r, p->master, &p->init, normal);
     }
     free(normal);
-    return MERAK_OK;
+    return upload(r);
 }
 
 static size_t tokens_of(const struct merak_program *prog)
@@ -126,7 +149,11 @@ static enum merak_status start(struct run *r)
         .backend = r->world->backend,
         .tr = r->world->tr,
         .transport_rank = r->world->node.rank,
-        .arena = r->world->arena.base,
+        .arena =
+            r->world->accel != NULL ? r->world->device : r->world->arena.base,
+        .accel = r->world->accel,
+        .staging = r->world->arena.base,
+        .device_times = true,
         .load = load,
         .load_arg = r,
     };
@@ -329,14 +356,19 @@ static enum merak_status run_steps(struct run *r)
     return rc;
 }
 
-static int steps_for(const struct merak_program *prog)
+/* An accelerator's are short. */
+static int steps_for(const struct calibrate_world *world,
+                     const struct merak_program *prog)
 {
-    double flops = 1;
+    double flops = 1, spend = STEPS_FLOPS;
     int steps;
+
+    if (world->accel != NULL && world->accel->ops->memory != NULL)
+        spend *= 2e4;
 
     for (int i = 0; i < prog->n_instrs; i++)
         flops += prog->instr[i].flops;
-    steps = (int)fmin(STEPS_FLOPS / flops, MOST_STEPS);
+    steps = (int)fmin(spend / flops, MOST_STEPS);
     return steps > 1 ? steps : 1;
 }
 
@@ -372,7 +404,7 @@ enum merak_status calibrate_run(struct calibrate_world *world,
                     .prog = program,
                     .vocab = vocab,
                     .tokens = tokens_of(program),
-                    .count = steps_for(program),
+                    .count = steps_for(world, program),
                     .steps = steps,
                     .err = err};
     enum merak_status rc = merak_boot_agree(world->boot, allocate(&r), err);

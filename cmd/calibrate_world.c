@@ -39,6 +39,9 @@ enum merak_status calibrate_world_open(struct calibrate_world *world,
     struct merak_transport_options opt = {.arena_bytes = arena_bytes};
     enum merak_status rc = merak_arena_create(arena_bytes, &world->arena, err);
 
+    if (rc == MERAK_OK && world->accel != NULL)
+        rc = world->accel->ops->alloc(world->accel, arena_bytes, &world->device,
+                                      err);
     if (rc == MERAK_OK)
         rc = make_teams(world, err);
     rc = merak_boot_agree(world->boot, rc, err);
@@ -54,6 +57,9 @@ void calibrate_world_close(struct calibrate_world *world)
 {
     merak_transport_close(world->tr);
     merak_arena_destroy(&world->arena);
+    if (world->device != NULL)
+        world->accel->ops->free(world->accel, world->device);
+    world->device = NULL;
     free(world->rank_of);
     world->tr = NULL;
     world->rank_of = NULL;

@@ -36,6 +36,7 @@ struct calibrate {
     bool quick;
     bool net; /* nothing else is measured */
     bool help;
+    struct calibrate_tune tune;
     struct calibrate_world world;
     struct merak_device device;
 };
@@ -52,21 +53,27 @@ static double find_memory(int ranks)
 /* What each rank found by itself: that of a node's first counts. */
 struct card {
     double flops_per_s[MERAK_DTYPE_COUNT], peak_flops_per_s[MERAK_DTYPE_COUNT];
+    double attention_flops_per_s[MERAK_DTYPE_COUNT];
     double bytes_per_s, link_bytes_per_s, memory_bytes;
     double kernel_s, link_latency_s;
 };
 
-static struct card make_card(const struct merak_device *d)
+static struct card make_card(const struct calibrate *c)
 {
-    struct card card = {.bytes_per_s = d->bytes_per_s,
-                        .link_bytes_per_s = d->link_bytes_per_s,
-                        .memory_bytes = find_memory(d->ranks_per_node),
-                        .kernel_s = d->kernel_s,
-                        .link_latency_s = d->link_latency_s};
+    const struct merak_device *d = &c->device;
+    double own = calibrate_accel_memory(&c->world);
+    struct card card = {
+        .bytes_per_s = d->bytes_per_s,
+        .link_bytes_per_s = d->link_bytes_per_s,
+        .memory_bytes = own > 0 ? own * 7 / 8 : find_memory(d->ranks_per_node),
+        .kernel_s = d->kernel_s,
+        .link_latency_s = d->link_latency_s};
 
     memcpy(card.flops_per_s, d->flops_per_s, sizeof(card.flops_per_s));
     memcpy(card.peak_flops_per_s, d->peak_flops_per_s,
            sizeof(card.peak_flops_per_s));
+    memcpy(card.attention_flops_per_s, d->attention_flops_per_s,
+           sizeof(card.attention_flops_per_s));
     return card;
 }
 
@@ -75,6 +82,8 @@ static void take_card(struct merak_device *d, const struct card *card)
     memcpy(d->flops_per_s, card->flops_per_s, sizeof(d->flops_per_s));
     memcpy(d->peak_flops_per_s, card->peak_flops_per_s,
            sizeof(d->peak_flops_per_s));
+    memcpy(d->attention_flops_per_s, card->attention_flops_per_s,
+           sizeof(d->attention_flops_per_s));
     d->bytes_per_s = card->bytes_per_s;
     d->link_bytes_per_s = card->link_bytes_per_s;
     d->memory_bytes = (size_t)card->memory_bytes;
@@ -89,6 +98,8 @@ static void take_worse(struct card *worst, const struct card *card)
             fmin(worst->flops_per_s[i], card->flops_per_s[i]);
         worst->peak_flops_per_s[i] =
             fmin(worst->peak_flops_per_s[i], card->peak_flops_per_s[i]);
+        worst->attention_flops_per_s[i] = fmin(worst->attention_flops_per_s[i],
+                                               card->attention_flops_per_s[i]);
     }
     worst->bytes_per_s = fmin(worst->bytes_per_s, card->bytes_per_s);
     worst->link_bytes_per_s =
@@ -104,7 +115,7 @@ static enum merak_status take_worst(struct calibrate *c,
 {
     struct merak_boot *boot = c->world.boot;
     size_t size = (size_t)boot->size;
-    struct card mine = make_card(&c->device);
+    struct card mine = make_card(c);
     struct card *cards = calloc(size, sizeof(*cards));
     enum merak_status rc =
         cards == NULL ? merak_fail_nomem(err, size * sizeof(*cards)) : MERAK_OK;
@@ -124,15 +135,31 @@ static enum merak_status take_worst(struct calibrate *c,
     return rc;
 }
 
+/* What a rank finds by itself, all at the same time. */
+static enum merak_status measure_rank(struct calibrate *c,
+                                      struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (c->world.backend->accel == NULL)
+        return calibrate_alone(c->world.backend, c->threads, &c->device, err);
+    rc = calibrate_accel_open(&c->world, c->threads, err);
+    if (rc == MERAK_OK)
+        rc = calibrate_wake(&c->device, err);
+    return rc == MERAK_OK ? calibrate_accel(&c->world, &c->device, err) : rc;
+}
+
 static enum merak_status measure_node(struct calibrate *c,
                                       struct merak_error *err)
 {
-    enum merak_status rc =
-        calibrate_alone(c->world.backend, c->threads, &c->device, err);
+    enum merak_status rc = measure_rank(c, err);
 
     rc = merak_boot_agree(c->world.boot, rc, err);
     if (rc == MERAK_OK)
         rc = take_worst(c, err);
+    if (rc == MERAK_OK && c->tune.model != NULL)
+        rc = calibrate_tune(&c->world, &c->tune, &c->device, err);
+    rc = merak_boot_agree(c->world.boot, rc, err);
     if (rc == MERAK_OK)
         rc = calibrate_kernels(&c->world, c->threads, c->rounds, c->quick,
                                &c->device, err);
@@ -195,6 +222,18 @@ static const struct merak_option rows[] = {
      .positive = true, .most = 1e6},
     {"backend", MERAK_OPTION_TEXT, AT(backend_name), .about = "kernels (cpu)",
      .arg = "NAME"},
+    {"model", MERAK_OPTION_TEXT, AT(tune.model),
+     .about = "a config.json whose products an accelerator is tuned for",
+     .arg = "FILE"},
+    {"seq", MERAK_OPTION_INT, AT(tune.seq),
+     .about = "of --model: tokens of a sequence (1024)", .least = 1,
+     .most = 1 << 24},
+    {"micro-batch", MERAK_OPTION_INT, AT(tune.micro_batch),
+     .about = "of --model: sequences of a micro-batch (1)", .least = 1,
+     .most = 1 << 20},
+    {"tp", MERAK_OPTION_INT, AT(tune.tp),
+     .about = "of --model: ranks that share its products (1)", .least = 1,
+     .most = 4096},
     {"from", MERAK_OPTION_TEXT, AT(from),
      .about = "measure nothing: take the times of a run from its trace",
      .arg = "DIR"},
@@ -237,6 +276,16 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
     if (n < 6 || strcmp(c->out + n - 5, ".json") != 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "give --out FILE.json, where the device file goes");
+    if (c->tune.model == NULL &&
+        (c->tune.seq > 0 || c->tune.micro_batch > 0 || c->tune.tp > 0))
+        return merak_fail(
+            err, MERAK_ERR_CONFIG,
+            "--seq, --micro-batch and --tp are of the model whose "
+            "products are tuned: give --model FILE, too");
+    if (c->tune.model != NULL && (c->net || c->from != NULL))
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--model has products tuned, and --net and --from "
+                          "measure no products: leave one out");
     if (c->from == NULL && c->base != NULL && !c->net)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--device %.100s is what a trace or links correct: "
@@ -246,9 +295,8 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--net measures links alone: --from, --threads and "
                           "--memory-gib are the device's that it corrects");
-    if (c->from != NULL &&
-        (c->threads > 0 || c->rounds > 0 || c->quick || c->memory_gib > 0 ||
-         c->device.ranks_per_node > 0))
+    if (c->from != NULL && (c->threads > 0 || c->rounds > 0 || c->quick ||
+                            c->memory_gib > 0 || c->device.ranks_per_node > 0))
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--from measures nothing: --threads, --rounds, "
                           "--quick, "
@@ -330,8 +378,7 @@ int merak_cmd_calibrate(int argc, char **argv)
     }
     if (rc == MERAK_OK)
         rc = merak_backend_find(c.backend_name, &c.world.backend, &err);
-    if (rc == MERAK_OK && c.from == NULL &&
-        (c.world.backend->emulated || c.world.backend->accel != NULL))
+    if (rc == MERAK_OK && c.from == NULL && c.world.backend->emulated)
         rc = merak_fail(&err, MERAK_ERR_CONFIG,
                         "--backend %s has no kernels to be timed; use cpu or "
                         "ref",
@@ -341,6 +388,9 @@ int merak_cmd_calibrate(int argc, char **argv)
         return MERAK_EXIT_CONFIG;
     }
     c.base = c.base != NULL ? c.base : "cpu";
+    c.tune.seq = c.tune.seq > 0 ? c.tune.seq : 1024;
+    c.tune.micro_batch = c.tune.micro_batch > 0 ? c.tune.micro_batch : 1;
+    c.tune.tp = c.tune.tp > 0 ? c.tune.tp : 1;
     if (c.from != NULL)
         return calibrate_from_trace(
             &(struct calibrate_from){c.from, c.base, c.backend_name, c.out});
@@ -353,6 +403,7 @@ int merak_cmd_calibrate(int argc, char **argv)
         return MERAK_EXIT_LAUNCH;
     }
     code = run(&c);
+    calibrate_accel_close(&c.world);
     merak_device_fini(&c.device);
     merak_boot_close(c.world.boot);
     return code;

@@ -168,6 +168,22 @@ struct merak_accel_ops {
                                  struct merak_event *to, int64_t *ns_p,
                                  struct merak_error *err);
 
+    /* --- choices that are made by time: all NULL, there are none ---------- */
+
+    /* Time the ways there are to do a call, on the operands it has, and keep
+     * the fastest; tell() is given a line of text for each choice. */
+    enum merak_status (*tune)(struct merak_accel *accel, int queue,
+                              const struct merak_kernel *kernel,
+                              const struct merak_kernel_call *call,
+                              void (*tell)(void *arg, const char *line),
+                              void *arg, struct merak_error *err);
+    /* What such lines are good for: a device and its libraries. */
+    void (*tuned_for)(struct merak_accel *accel, char *text, size_t bytes);
+    /* Do as a line says, before the first launch; MERAK_ERR_FORMAT if it is no
+     * such line. */
+    enum merak_status (*use_tuned)(struct merak_accel *accel, const char *line,
+                                   struct merak_error *err);
+
     /* --- several calls of one kernel as one: all NULL, there is no such --- */
 
     /* Device memory for a table of these calls, which have no addresses yet;

@@ -107,6 +107,40 @@ static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
     return launched(c, rc, &now, err);
 }
 
+static enum merak_status cuda_tune(struct merak_accel *accel, int queue,
+                                   const struct merak_kernel *kernel,
+                                   const struct merak_kernel_call *call,
+                                   void (*tell)(void *arg, const char *line),
+                                   void *arg, struct merak_error *err)
+{
+    struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc;
+
+    merak_cuda_lt_tune(c->lt, tell, arg);
+    rc = cuda_launch(accel, queue, kernel, call, err);
+    merak_cuda_lt_tune(c->lt, NULL, NULL);
+    return rc;
+}
+
+/* Algorithms are of a library, and fast on one kind of device. */
+static void cuda_tuned_for(struct merak_accel *accel, char *text, size_t bytes)
+{
+    struct merak_cuda *c = merak_cuda_of(accel);
+    struct merak_cuda_facts facts;
+
+    text[0] = '\0';
+    if (merak_cuda_gather(c->device, &facts, NULL) == MERAK_OK)
+        snprintf(text, bytes, "%s, %d SMs, %s", facts.name, facts.sms,
+                 merak_cuda_lt_version(c->lt));
+}
+
+static enum merak_status cuda_use_tuned(struct merak_accel *accel,
+                                        const char *line,
+                                        struct merak_error *err)
+{
+    return merak_cuda_lt_use(merak_cuda_of(accel)->lt, line, err);
+}
+
 static enum merak_status copy(struct merak_accel *accel, int queue, void *to,
                               const void *from, size_t bytes,
                               enum cudaMemcpyKind kind, struct merak_error *err)
@@ -506,6 +540,9 @@ const struct merak_accel_ops merak_cuda_accel = {
     .query = cuda_query,
     .timer_create = merak_cuda_timer_create,
     .elapsed = merak_cuda_elapsed,
+    .tune = cuda_tune,
+    .tuned_for = cuda_tuned_for,
+    .use_tuned = cuda_use_tuned,
     .table_bytes = merak_cuda_table_bytes,
     .table_create = merak_cuda_table_create,
     .table_destroy = merak_cuda_table_destroy,

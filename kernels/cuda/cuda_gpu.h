@@ -48,6 +48,12 @@ enum merak_status merak_cuda_lt_open(int device, struct merak_cuda_lt **lt_p,
 void merak_cuda_lt_close(struct merak_cuda_lt *lt);
 /* "cuBLASLt 13.1.0", or "" */
 const char *merak_cuda_lt_version(const struct merak_cuda_lt *lt);
+/* Until tell is NULL again, products time the library's answers and tell of the
+ * fastest in a line, which _use() takes; of the shapes that come after it. */
+void merak_cuda_lt_tune(struct merak_cuda_lt *lt,
+                        void (*tell)(void *arg, const char *line), void *arg);
+enum merak_status merak_cuda_lt_use(struct merak_cuda_lt *lt, const char *line,
+                                    struct merak_error *err);
 /* A merak_cuda_product_fn; arg is a struct merak_cuda_lt. */
 enum merak_status
 merak_cuda_lt_product(void *arg, const struct merak_cuda_context *context,

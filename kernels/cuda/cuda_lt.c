@@ -12,92 +12,24 @@
  * cannot differ from run to run: split sums are added in a second pass in
  * f32, never by whoever comes first.  It is asked once a shape, in the warm-up,
  * with what all ranks know (shape, types, pitches), not addresses; so equal
- * GPUs choose alike, and nothing is timed.
+ * GPUs choose alike, and nothing is timed.  `merak calibrate` may have timed
+ * the answers for a model's shapes before: then its choice is taken.
  */
 #include "config.h"
 
-#include "kernels/cuda/cuda_gpu.h"
+#include "kernels/cuda/cuda_lt_shape.h"
 
 #include "base/error.h"
 
-#include <cublasLt.h>
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGN_MOST 16 /* kernels gain nothing from more */
-#define CANDIDATES 8
-
-/* The calls of the library that are used. */
-struct calls {
-    size_t (*version)(void);
-    const char *(*status_name)(cublasStatus_t status);
-    cublasStatus_t (*create)(cublasLtHandle_t *handle);
-    cublasStatus_t (*destroy)(cublasLtHandle_t handle);
-    cublasStatus_t (*desc_create)(cublasLtMatmulDesc_t *desc,
-                                  cublasComputeType_t compute,
-                                  cudaDataType_t scale);
-    cublasStatus_t (*desc_destroy)(cublasLtMatmulDesc_t desc);
-    cublasStatus_t (*desc_set)(cublasLtMatmulDesc_t desc,
-                               cublasLtMatmulDescAttributes_t attr,
-                               const void *value, size_t bytes);
-    cublasStatus_t (*layout_create)(cublasLtMatrixLayout_t *layout,
-                                    cudaDataType type, uint64_t rows,
-                                    uint64_t cols, int64_t ld);
-    cublasStatus_t (*layout_destroy)(cublasLtMatrixLayout_t layout);
-    cublasStatus_t (*wish_create)(cublasLtMatmulPreference_t *wish);
-    cublasStatus_t (*wish_destroy)(cublasLtMatmulPreference_t wish);
-    cublasStatus_t (*wish_set)(cublasLtMatmulPreference_t wish,
-                               cublasLtMatmulPreferenceAttributes_t attr,
-                               const void *value, size_t bytes);
-    cublasStatus_t (*heuristic)(
-        cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-        cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-        cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-        cublasLtMatmulPreference_t wish, int wanted,
-        cublasLtMatmulHeuristicResult_t *result, int *got);
-    cublasStatus_t (*matmul)(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                             const void *alpha, const void *a,
-                             cublasLtMatrixLayout_t a_layout, const void *b,
-                             cublasLtMatrixLayout_t b_layout, const void *beta,
-                             const void *c, cublasLtMatrixLayout_t c_layout,
-                             void *d, cublasLtMatrixLayout_t d_layout,
-                             const cublasLtMatmulAlgo_t *algo, void *workspace,
-                             size_t workspace_bytes, cudaStream_t stream);
-};
-
-/* All that decides an algorithm; compared as bytes, so made from zero. */
-struct key {
-    size_t m, n, k, lda, ldb, ldd, work_bytes;
-    int type_ab, type_d, a_transposed, b_transposed, bias;
-    int align; /* of the operands, at most ALIGN_MOST */
-};
-
-/* A product that is ready to be asked for. */
-struct shape {
-    struct key key;
-    cublasLtMatmulDesc_t desc;
-    cublasLtMatrixLayout_t a, b, d; /* the library's A, B and D */
-    cublasLtMatmulAlgo_t algo;
-};
-
-struct merak_cuda_lt {
-    int device;
-    void *library;
-    struct calls call;
-    cublasLtHandle_t handle;
-    char version[32];
-    pthread_mutex_t lock; /* of all below */
-    struct shape **shape; /* [room], open addressing; NULL: free */
-    size_t n, room;       /* room: a power of two */
-};
-
-static enum merak_status fail_lt(const struct merak_cuda_lt *lt,
-                                 const char *what, cublasStatus_t status,
-                                 struct merak_error *err)
+enum merak_status merak_lt_fail(const struct merak_cuda_lt *lt,
+                                const char *what, cublasStatus_t status,
+                                struct merak_error *err)
 {
     enum merak_status rc =
         status == CUBLAS_STATUS_ALLOC_FAILED    ? MERAK_ERR_NOMEM
@@ -115,7 +47,7 @@ static enum merak_status load(struct merak_cuda_lt *lt, struct merak_error *err)
 {
     const int major = CUDART_VERSION / 1000;
     char soname[32];
-    struct calls *c = &lt->call;
+    struct merak_lt_calls *c = &lt->call;
     const struct {
         const char *name;
         void *place;
@@ -133,6 +65,7 @@ static enum merak_status load(struct merak_cuda_lt *lt, struct merak_error *err)
         {"cublasLtMatmulPreferenceDestroy", &c->wish_destroy},
         {"cublasLtMatmulPreferenceSetAttribute", &c->wish_set},
         {"cublasLtMatmulAlgoGetHeuristic", &c->heuristic},
+        {"cublasLtMatmulAlgoCheck", &c->check},
         {"cublasLtMatmul", &c->matmul},
     };
 
@@ -180,7 +113,7 @@ enum merak_status merak_cuda_lt_open(int device, struct merak_cuda_lt **lt_p,
         set_version(lt);
         status = lt->call.create(&lt->handle);
         if (status != CUBLAS_STATUS_SUCCESS)
-            rc = fail_lt(lt, "be opened", status, err);
+            rc = merak_lt_fail(lt, "be opened", status, err);
     }
     if (rc != MERAK_OK) {
         merak_cuda_lt_close(lt);
@@ -190,7 +123,8 @@ enum merak_status merak_cuda_lt_open(int device, struct merak_cuda_lt **lt_p,
     return MERAK_OK;
 }
 
-static void shape_destroy(const struct merak_cuda_lt *lt, struct shape *s)
+static void shape_destroy(const struct merak_cuda_lt *lt,
+                          struct merak_lt_shape *s)
 {
     if (s == NULL)
         return;
@@ -212,6 +146,7 @@ void merak_cuda_lt_close(struct merak_cuda_lt *lt)
     for (size_t i = 0; i < lt->room; i++)
         shape_destroy(lt, lt->shape[i]);
     free(lt->shape);
+    free(lt->choice);
     if (lt->handle != NULL)
         (void)lt->call.destroy(lt->handle);
     /* The library stays: its threads and kernels are the process's. */
@@ -235,12 +170,14 @@ static cudaDataType type_of(enum merak_dtype dtype)
 static int alignment(const struct merak_cuda_product *p)
 {
     uintptr_t bits = (uintptr_t)p->a.data | (uintptr_t)p->b.data |
-                     (uintptr_t)p->d.data | (uintptr_t)p->bias | ALIGN_MOST;
+                     (uintptr_t)p->d.data | (uintptr_t)p->bias |
+                     MERAK_LT_ALIGN_MOST;
 
     return (int)(bits & -bits);
 }
 
-static void make_key(const struct merak_cuda_product *p, struct key *key)
+static void make_key(const struct merak_cuda_product *p,
+                     struct merak_lt_key *key)
 {
     memset(key, 0, sizeof(*key));
     key->m = p->m;
@@ -258,10 +195,10 @@ static void make_key(const struct merak_cuda_product *p, struct key *key)
     key->align = alignment(p);
 }
 
-static cublasStatus_t make_desc(const struct merak_cuda_lt *lt, struct shape *s,
-                                const void *bias)
+static cublasStatus_t make_desc(const struct merak_cuda_lt *lt,
+                                struct merak_lt_shape *s, const void *bias)
 {
-    const struct calls *c = &lt->call;
+    const struct merak_lt_calls *c = &lt->call;
     cublasOperation_t a = s->key.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t b = s->key.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -289,10 +226,10 @@ static cublasStatus_t make_desc(const struct merak_cuda_lt *lt, struct shape *s,
 
 /* As they are stored, before they are transposed. */
 static cublasStatus_t make_layouts(const struct merak_cuda_lt *lt,
-                                   struct shape *s)
+                                   struct merak_lt_shape *s)
 {
-    const struct calls *c = &lt->call;
-    const struct key *key = &s->key;
+    const struct merak_lt_calls *c = &lt->call;
+    const struct merak_lt_key *key = &s->key;
     cudaDataType ab = (cudaDataType)key->type_ab, d = (cudaDataType)key->type_d;
     cublasStatus_t rc = c->layout_create(
         &s->a, ab, key->b_transposed ? key->k : key->n,
@@ -308,7 +245,7 @@ static cublasStatus_t make_layouts(const struct merak_cuda_lt *lt,
 }
 
 static cublasStatus_t make_wish(const struct merak_cuda_lt *lt,
-                                const struct key *key,
+                                const struct merak_lt_key *key,
                                 cublasLtMatmulPreference_t wish)
 {
     static const cublasLtMatmulPreferenceAttributes_t operand[] = {
@@ -330,35 +267,58 @@ static cublasStatus_t make_wish(const struct merak_cuda_lt *lt,
     return rc;
 }
 
-/* The library's first answer. */
-static cublasStatus_t choose(const struct merak_cuda_lt *lt, struct shape *s)
+/* The library's answers, the most promising first. */
+cublasStatus_t merak_lt_ask(const struct merak_cuda_lt *lt,
+                            const struct merak_lt_shape *s,
+                            cublasLtMatmulHeuristicResult_t *result, int *n_p)
 {
-    cublasLtMatmulHeuristicResult_t result[CANDIDATES];
     cublasLtMatmulPreference_t wish = NULL;
     cublasStatus_t rc = lt->call.wish_create(&wish);
-    int n = 0;
+    int n = 0, fit = 0;
 
-    memset(result, 0, sizeof(result));
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = make_wish(lt, &s->key, wish);
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = lt->call.heuristic(lt->handle, s->desc, s->a, s->b, s->d, s->d,
-                                wish, CANDIDATES, result, &n);
+                                wish, MERAK_LT_CANDIDATES, result, &n);
     if (wish != NULL)
         (void)lt->call.wish_destroy(wish);
-    if (rc != CUBLAS_STATUS_SUCCESS)
-        return rc;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && rc == CUBLAS_STATUS_SUCCESS; i++) {
         if (result[i].state == CUBLAS_STATUS_SUCCESS &&
-            result[i].workspaceSize <= s->key.work_bytes) {
-            s->algo = result[i].algo;
-            return CUBLAS_STATUS_SUCCESS;
-        }
+            result[i].workspaceSize <= s->key.work_bytes)
+            result[fit++] = result[i];
     }
-    return CUBLAS_STATUS_NOT_SUPPORTED;
+    *n_p = fit;
+    if (rc == CUBLAS_STATUS_SUCCESS && fit == 0)
+        rc = CUBLAS_STATUS_NOT_SUPPORTED;
+    return rc;
 }
 
-static void name_shape(const struct key *key, char *text, size_t bytes)
+/* What was chosen before, if the library still takes it; or its first
+ * answer. */
+static cublasStatus_t choose(const struct merak_cuda_lt *lt,
+                             struct merak_lt_shape *s)
+{
+    cublasLtMatmulHeuristicResult_t result[MERAK_LT_CANDIDATES];
+    cublasStatus_t rc;
+    int n = 0;
+
+    memset(result, 0, sizeof(result));
+    for (size_t i = 0; i < lt->n_choices; i++) {
+        if (memcmp(&lt->choice[i].key, &s->key, sizeof(s->key)) != 0)
+            continue;
+        s->algo = lt->choice[i].algo;
+        return lt->call.check(lt->handle, s->desc, s->a, s->b, s->d, s->d,
+                              &s->algo, &result[0]);
+    }
+    rc = merak_lt_ask(lt, s, result, &n);
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        s->algo = result[0].algo;
+    return rc;
+}
+
+void merak_lt_name_shape(const struct merak_lt_key *key, char *text,
+                         size_t bytes)
 {
     snprintf(text, bytes,
              "multiply [%zu, %zu] by [%zu, %zu] (%s to %s, rows of %zu, %zu "
@@ -371,11 +331,12 @@ static void name_shape(const struct key *key, char *text, size_t bytes)
 }
 
 static enum merak_status shape_create(const struct merak_cuda_lt *lt,
-                                      const struct key *key, const void *bias,
-                                      struct shape **shape_p,
+                                      const struct merak_lt_key *key,
+                                      const void *bias,
+                                      struct merak_lt_shape **shape_p,
                                       struct merak_error *err)
 {
-    struct shape *s = calloc(1, sizeof(*s));
+    struct merak_lt_shape *s = calloc(1, sizeof(*s));
     cublasStatus_t status;
     char text[200];
 
@@ -392,11 +353,11 @@ static enum merak_status shape_create(const struct merak_cuda_lt *lt,
         return MERAK_OK;
     }
     shape_destroy(lt, s);
-    name_shape(key, text, sizeof(text));
-    return fail_lt(lt, text, status, err);
+    merak_lt_name_shape(key, text, sizeof(text));
+    return merak_lt_fail(lt, text, status, err);
 }
 
-static size_t hash(const struct key *key)
+static size_t hash(const struct merak_lt_key *key)
 {
     const unsigned char *byte = (const unsigned char *)key;
     uint64_t h = 1469598103934665603u; /* FNV-1a */
@@ -407,8 +368,8 @@ static size_t hash(const struct key *key)
 }
 
 /* Where the key is, or would be put; room is never all taken. */
-static struct shape **place(struct shape **shape, size_t room,
-                            const struct key *key)
+static struct merak_lt_shape **place(struct merak_lt_shape **shape, size_t room,
+                                     const struct merak_lt_key *key)
 {
     size_t i = hash(key) & (room - 1);
 
@@ -421,13 +382,13 @@ static enum merak_status make_room(struct merak_cuda_lt *lt,
                                    struct merak_error *err)
 {
     size_t room = lt->room == 0 ? 64 : lt->room * 2;
-    struct shape **more;
+    struct merak_lt_shape **more;
 
     if (2 * (lt->n + 1) <= lt->room)
         return MERAK_OK;
-    more = calloc(room, sizeof(struct shape *));
+    more = calloc(room, sizeof(struct merak_lt_shape *));
     if (more == NULL)
-        return merak_fail_nomem(err, room * sizeof(struct shape *));
+        return merak_fail_nomem(err, room * sizeof(struct merak_lt_shape *));
     for (size_t i = 0; i < lt->room; i++) {
         if (lt->shape[i] != NULL)
             *place(more, room, &lt->shape[i]->key) = lt->shape[i];
@@ -438,12 +399,13 @@ static enum merak_status make_room(struct merak_cuda_lt *lt,
     return MERAK_OK;
 }
 
-static enum merak_status find(struct merak_cuda_lt *lt, const struct key *key,
-                              const void *bias, struct shape **shape_p,
+static enum merak_status find(struct merak_cuda_lt *lt,
+                              const struct merak_lt_key *key, const void *bias,
+                              struct merak_lt_shape **shape_p,
                               struct merak_error *err)
 {
     enum merak_status rc = make_room(lt, err);
-    struct shape **at;
+    struct merak_lt_shape **at;
 
     if (rc != MERAK_OK)
         return rc;
@@ -456,16 +418,30 @@ static enum merak_status find(struct merak_cuda_lt *lt, const struct key *key,
     return rc;
 }
 
+cublasStatus_t merak_lt_multiply(const struct merak_cuda_lt *lt,
+                                 const struct merak_lt_shape *s,
+                                 const struct merak_cuda_product *p,
+                                 const cublasLtMatmulAlgo_t *algo, void *stream)
+{
+    return lt->call.matmul(lt->handle, s->desc, &p->alpha, p->b.data, s->a,
+                           p->a.data, s->b, &p->beta, p->d.data, s->d,
+                           p->d.data, s->d, algo, p->work, p->work_bytes,
+                           (cudaStream_t)stream);
+}
+
+/* --- products ---------------------------------------------------------------
+ */
+
 enum merak_status
 merak_cuda_lt_product(void *arg, const struct merak_cuda_context *context,
                       const struct merak_cuda_product *p,
                       struct merak_error *err)
 {
     struct merak_cuda_lt *lt = arg;
-    struct shape *s = NULL;
+    struct merak_lt_shape *s = NULL;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     enum merak_status rc;
-    struct key key;
+    struct merak_lt_key key;
 
     make_key(p, &key);
     pthread_mutex_lock(&lt->lock);
@@ -482,8 +458,8 @@ merak_cuda_lt_product(void *arg, const struct merak_cuda_context *context,
     if (rc == MERAK_OK && status != CUBLAS_STATUS_SUCCESS) {
         char text[200];
 
-        name_shape(&key, text, sizeof(text));
-        rc = fail_lt(lt, text, status, err);
+        merak_lt_name_shape(&key, text, sizeof(text));
+        rc = merak_lt_fail(lt, text, status, err);
     }
     return rc;
 }

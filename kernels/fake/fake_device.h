@@ -135,6 +135,15 @@ enum merak_status merak_fake_elapsed(struct merak_accel *accel,
                                      struct merak_event *from,
                                      struct merak_event *to, int64_t *ns_p,
                                      struct merak_error *err);
+enum merak_status merak_fake_tune(struct merak_accel *accel, int queue,
+                                  const struct merak_kernel *kernel,
+                                  const struct merak_kernel_call *call,
+                                  void (*tell)(void *arg, const char *line),
+                                  void *arg, struct merak_error *err);
+void merak_fake_tuned_for(struct merak_accel *accel, char *text, size_t bytes);
+enum merak_status merak_fake_use_tuned(struct merak_accel *accel,
+                                       const char *line,
+                                       struct merak_error *err);
 size_t merak_fake_table_bytes(const struct merak_kernel *kernel,
                               const struct merak_kernel_call *const *call,
                               int n);

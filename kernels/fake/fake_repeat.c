@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,44 @@ enum merak_status merak_fake_elapsed(struct merak_accel *accel,
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_PARAM,
                       "a timer is read that is not over, or never recorded");
+}
+
+/* --- choices -----------------------------------------------------------------
+ */
+
+/* There is nothing to choose: what is told and used has the form alone. */
+enum merak_status merak_fake_tune(struct merak_accel *accel, int queue,
+                                  const struct merak_kernel *kernel,
+                                  const struct merak_kernel_call *call,
+                                  void (*tell)(void *arg, const char *line),
+                                  void *arg, struct merak_error *err)
+{
+    char line[64];
+
+    snprintf(line, sizeof(line), "%s %zu", kernel->name,
+             merak_shape_count(&call->operand[0].local));
+    tell(arg, line);
+    return accel->ops->launch(accel, queue, kernel, call, err);
+}
+
+void merak_fake_tuned_for(struct merak_accel *accel, char *text, size_t bytes)
+{
+    (void)accel;
+    snprintf(text, bytes, "threads");
+}
+
+enum merak_status merak_fake_use_tuned(struct merak_accel *accel,
+                                       const char *line,
+                                       struct merak_error *err)
+{
+    char op[32];
+    size_t n;
+
+    (void)accel;
+    if (sscanf(line, "%31s %zu", op, &n) == 2)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_FORMAT,
+                      "\"%.60s\" is no choice of the fake device's", line);
 }
 
 /* --- tables of calls --------------------------------------------------------

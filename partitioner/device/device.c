@@ -160,6 +160,13 @@ void merak_device_fini(struct merak_device *device)
         free(device->tp_rates[t]);
         device->tp_rates[t] = NULL;
     }
+    for (int i = 0; i < device->n_tuned; i++)
+        free(device->tuned[i]);
+    free(device->tuned);
+    free(device->tuned_for);
+    device->tuned = NULL;
+    device->tuned_for = NULL;
+    device->n_tuned = 0;
 }
 
 void merak_device_cost(const struct merak_device *device,

@@ -43,6 +43,12 @@
  *
  *    "groups": [{"ranks": 4, "latency_s": 2e-5, "bytes_per_s": 2e11}, ..]
  *
+ * An accelerator's choices among ways to compute a shape, made by timing them,
+ * in lines that its backend wrote, and what they are good for:
+ *
+ *    "tuned": {"for": "NVIDIA H200, 132 SMs, cuBLASLt 13.1.0",
+ *              "choices": ["..", ..]}
+ *
  * Numbers are 0 or from 1e-30 to 1e30.
  *
  * `merak calibrate` writes such a file.
@@ -73,6 +79,9 @@ struct merak_device {
     /* From a file; or NULL. */
     struct merak_rates *rates[MERAK_DTYPE_COUNT];
     struct merak_rates *tp_rates[MERAK_DTYPE_COUNT];
+    char *tuned_for; /* NULL: nothing is tuned */
+    char **tuned;    /* [n_tuned] */
+    int n_tuned;
 };
 
 /* One that is built in ("a100", "h100", "h200", "rtx3090", "cpu", in letters of
@@ -88,6 +97,10 @@ void merak_device_as_f32(struct merak_device *device, enum merak_dtype dtype);
 enum merak_dtype merak_device_dtype(const struct merak_device *device);
 /* Free what a file brought.  Copies of a device share it. */
 void merak_device_fini(struct merak_device *device);
+/* Add a line to what is tuned; copied. */
+enum merak_status merak_device_add_tuned(struct merak_device *device,
+                                         const char *line,
+                                         struct merak_error *err) MERAK_CHECKED;
 /* Path "-" is standard output. */
 enum merak_status merak_device_save(const struct merak_device *device,
                                     const char *path,

@@ -69,6 +69,7 @@ static const char *const device_fields[] = {"name",
                                             "tp_kernels",
                                             "roofline",
                                             "attention_flops_per_s",
+                                            "tuned",
                                             NULL};
 static const char *const dtype_fields[] = {"f32", "bf16", NULL};
 static const char *const link_fields[] = {"bytes_per_s", "latency_s", "groups",
@@ -77,6 +78,7 @@ static const char *const group_fields[] = {"ranks", "latency_s", "bytes_per_s",
                                            NULL};
 static const char *const net_fields[] = {"bytes_per_s", "latency_s",
                                          "node_bytes_per_s", NULL};
+static const char *const tuned_fields[] = {"for", "choices", NULL};
 static const char *const beside_fields[] = {"latency_s", "bytes_per_s", NULL};
 
 /* A field that is not known is one that is misspelt: what it says would be
@@ -297,6 +299,74 @@ static void copy_name(char *to, size_t size, const char *name)
     to[n] = '\0';
 }
 
+/* --- what is tuned ----------------------------------------------------------
+ */
+
+enum merak_status merak_device_add_tuned(struct merak_device *device,
+                                         const char *line,
+                                         struct merak_error *err)
+{
+    size_t n = (size_t)device->n_tuned + 1;
+    char **more = realloc(device->tuned, n * sizeof(*more));
+    char *copy = strdup(line);
+
+    if (more != NULL)
+        device->tuned = more;
+    if (more == NULL || copy == NULL) {
+        free(copy);
+        return merak_fail_nomem(err, n * sizeof(*more));
+    }
+    device->tuned[device->n_tuned++] = copy;
+    return MERAK_OK;
+}
+
+static void read_tuned(struct reader *r, const json_t *in,
+                       struct merak_device *d)
+{
+    const json_t *tuned, *choices, *line;
+    const char *for_what;
+    size_t i;
+
+    if (json_object_get(in, "tuned") == NULL || r->rc != MERAK_OK)
+        return;
+    tuned = object(r, in, "tuned", tuned_fields);
+    for_what = json_string_value(json_object_get(tuned, "for"));
+    choices = json_object_get(tuned, "choices");
+    if (r->rc == MERAK_OK && (for_what == NULL || !json_is_array(choices)))
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: field \"tuned\": expected \"for\", a string, "
+                           "and \"choices\", a list of strings",
+                           r->path);
+    if (r->rc != MERAK_OK)
+        return;
+    d->tuned_for = strdup(for_what);
+    if (d->tuned_for == NULL)
+        r->rc = merak_fail_nomem(r->err, strlen(for_what));
+    json_array_foreach(choices, i, line)
+    {
+        if (r->rc == MERAK_OK && !json_is_string(line))
+            r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                               "%s: choice %zu of \"tuned\" is no string",
+                               r->path, i);
+        if (r->rc == MERAK_OK)
+            r->rc = merak_device_add_tuned(d, json_string_value(line), r->err);
+    }
+}
+
+static void put_tuned(json_t *out, const struct merak_device *device)
+{
+    json_t *choices;
+
+    if (device->tuned_for == NULL)
+        return;
+    choices = json_array();
+    for (int i = 0; i < device->n_tuned; i++)
+        json_array_append_new(choices, json_string(device->tuned[i]));
+    json_object_set_new(
+        out, "tuned",
+        json_pack("{s:s, s:o}", "for", device->tuned_for, "choices", choices));
+}
+
 /* --- the file ------------------------------------------------------------- */
 
 static void read_device(struct reader *r, const json_t *in,
@@ -339,6 +409,7 @@ static void read_device(struct reader *r, const json_t *in,
         read_beside(r, object(r, in, "beside", NULL), d);
     read_tables(r, in, "kernels", d->rates);
     read_tables(r, in, "tp_kernels", d->tp_rates);
+    read_tuned(r, in, d);
 }
 
 enum merak_status merak_device_load(const char *path,
@@ -444,6 +515,7 @@ static void put_rest(json_t *out, const struct merak_device *device)
         json_object_set_new(out, "roofline", json_string("sum"));
     put_tables(out, "kernels", device->rates);
     put_tables(out, "tp_kernels", device->tp_rates);
+    put_tuned(out, device);
 }
 
 enum merak_status merak_device_save(const struct merak_device *device,

@@ -278,6 +278,35 @@ static enum merak_status check_memory(const struct merak_trainer *t,
                       on_host ? "" : " on its GPU", table);
 }
 
+/* What a calibration chose for this kind of device; another kind has no use for
+ * it. */
+static enum merak_status use_tuned(const struct merak_trainer *t,
+                                   struct merak_error *err)
+{
+    const struct merak_accel_ops *ops = t->accel == NULL ? NULL : t->accel->ops;
+    enum merak_status rc = MERAK_OK;
+    char here[128];
+
+    if (ops == NULL || ops->use_tuned == NULL || t->device.tuned_for == NULL)
+        return MERAK_OK;
+    ops->tuned_for(t->accel, here, sizeof(here));
+    if (strcmp(here, t->device.tuned_for) != 0) {
+        merak_warn("train",
+                   "the %d choices in device file %.100s are for %s, this is "
+                   "%s: they are not used; calibrate here",
+                   t->device.n_tuned, t->opt.device, t->device.tuned_for, here);
+        return MERAK_OK;
+    }
+    for (int i = 0; i < t->device.n_tuned && rc == MERAK_OK; i++)
+        rc = ops->use_tuned(t->accel, t->device.tuned[i], err);
+    if (rc != MERAK_OK)
+        merak_error_wrap(err, "device file %.100s", t->opt.device);
+    else
+        merak_info("train", "%d choices of device file %s, for %s",
+                   t->device.n_tuned, t->opt.device, here);
+    return rc;
+}
+
 static enum merak_status open_engines(struct merak_trainer *t,
                                       struct merak_error *err)
 {
@@ -296,6 +325,9 @@ static enum merak_status open_engines(struct merak_trainer *t,
     };
     enum merak_status rc;
 
+    rc = use_tuned(t, err);
+    if (rc != MERAK_OK)
+        return rc;
     if (t->table_bytes > 0)
         eo.tables = eo.arena + (t->arena_bytes - t->table_bytes);
     rc = merak_engine_create(t->program, &eo, &t->engine, err);

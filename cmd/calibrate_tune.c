@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate_tune.c - an accelerator's choices for the shapes of one model
+ *
+ * Which algorithm is the fastest for a product is not known before it was
+ * tried, and may not be tried in a run, where ranks would choose unlike and a
+ * second run unlike the first.  So it is tried here, once for each product of a
+ * model's step, and kept in the device file, which runs read.
+ */
+#include "config.h"
+
+#include "cmd/calibrate.h"
+
+#include "base/error.h"
+#include "io/hf_config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct tuner {
+    struct calibrate_world *world;
+    struct merak_device *device;
+    const struct merak_program *prog;
+    enum merak_status rc;
+    struct merak_error *err;
+};
+
+static void keep(void *arg, const char *line)
+{
+    struct tuner *t = arg;
+
+    if (t->rc == MERAK_OK)
+        t->rc = merak_device_add_tuned(t->device, line, t->err);
+}
+
+static bool is_product(const struct merak_instr *in)
+{
+    return in->kind == MERAK_INSTR_KERNEL &&
+           (strcmp(in->op->name, "linear") == 0 ||
+            strcmp(in->op->name, "linear_dx") == 0 ||
+            strcmp(in->op->name, "linear_dw") == 0);
+}
+
+/* Of one op and with operands of the same sizes. */
+static bool is_alike(const struct merak_program *prog,
+                     const struct merak_instr *a, const struct merak_instr *b)
+{
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out)
+        return false;
+    for (int i = 0; i < a->n_in + a->n_out; i++) {
+        const struct merak_slot *x = &prog->slot[a->slot[i]];
+        const struct merak_slot *y = &prog->slot[b->slot[i]];
+
+        if (x->dtype != y->dtype || x->box.ndim != y->box.ndim ||
+            memcmp(x->box.len, y->box.len,
+                   (size_t)x->box.ndim * sizeof(*x->box.len)) != 0)
+            return false;
+    }
+    return true;
+}
+
+static bool was_tuned(const struct merak_program *prog, int at)
+{
+    for (int i = 0; i < at; i++) {
+        if (is_product(&prog->instr[i]) &&
+            is_alike(prog, &prog->instr[i], &prog->instr[at]))
+            return true;
+    }
+    return false;
+}
+
+static void tune_program(struct tuner *t, const struct merak_program *prog)
+{
+    for (int i = 0; i < prog->n_instrs && t->rc == MERAK_OK; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+        struct merak_kernel_call call;
+        enum merak_status rc;
+
+        if (!is_product(in) || was_tuned(prog, i))
+            continue;
+        merak_program_call(prog, in, &call);
+        rc = calibrate_accel_tune(t->world, in->op->name, &call, keep, t,
+                                  t->err);
+        if (t->rc == MERAK_OK)
+            t->rc = rc;
+    }
+}
+
+static enum merak_status tune_dtype(struct tuner *t,
+                                    const struct calibrate_tune *how,
+                                    struct merak_hf_config *config,
+                                    enum merak_dtype dtype)
+{
+    struct merak_plan plan = {.tp = how->tp,
+                              .pp = 1,
+                              .dp = 1,
+                              .microbatches = 1,
+                              .micro_batch = (size_t)how->micro_batch,
+                              .dtype = dtype,
+                              .threads = 1,
+                              .schedule = "1f1b"};
+    const struct merak_program_options opt = {
+        .scratch = merak_kernel_scratch,
+        .scratch_arg = (void *)(uintptr_t)t->world->backend,
+    };
+    struct merak_planned *planned = NULL;
+
+    t->rc = merak_plan_build(&plan, (size_t)how->seq, merak_hf_describe, config,
+                             0, &opt, &planned, t->err);
+    if (t->rc == MERAK_OK)
+        tune_program(t, planned->program[0]);
+    merak_planned_destroy(planned);
+    return t->rc;
+}
+
+enum merak_status calibrate_tune(struct calibrate_world *world,
+                                 const struct calibrate_tune *how,
+                                 struct merak_device *device,
+                                 struct merak_error *err)
+{
+    const struct merak_accel_ops *ops =
+        world->accel == NULL ? NULL : world->accel->ops;
+    struct tuner t = {.world = world, .device = device, .err = err};
+    struct merak_hf_config config;
+    char text[128];
+    enum merak_status rc;
+
+    if (ops == NULL || ops->tune == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--model has products tuned for, and backend %s has "
+                          "nothing to choose: leave it out, or use --backend "
+                          "cuda",
+                          world->backend->name);
+    rc = merak_hf_config_load(how->model, &config, err);
+    if (rc == MERAK_ERR_FORMAT || rc == MERAK_ERR_NOT_FOUND)
+        rc = MERAK_ERR_CONFIG; /* of the option */
+    ops->tuned_for(world->accel, text, sizeof(text));
+    if (rc == MERAK_OK && device->tuned_for == NULL) {
+        device->tuned_for = strdup(text);
+        if (device->tuned_for == NULL)
+            rc = merak_fail_nomem(err, strlen(text));
+    }
+    if (rc == MERAK_OK)
+        rc = tune_dtype(&t, how, &config, MERAK_BF16);
+    if (rc == MERAK_OK)
+        rc = tune_dtype(&t, how, &config, MERAK_F32);
+    if (rc == MERAK_OK)
+        printf("  tuned for %s: %d products of %s\n", device->tuned_for,
+               device->n_tuned, how->model);
+    return rc;
+}
