@@ -13,8 +13,8 @@
 #   --models LIST     of part gpt2: 124m,774m,1558m (124m)
 #   --limit SECONDS   of each part (470)
 #
-# Parts: build facts ceilings ops sanitize step repeat ckpt kernels gpt2
-# calibrate.  Each says `ok`, `FAILED`, or `skipped` and why, in one line; its
+# Parts: build facts ceilings ops sanitize step repeat ckpt graphs losses kernels
+# gpt2 llama calibrate.  Each says `ok`, `FAILED`, or `skipped` and why, in one line; its
 # whole output is BUILDDIR/gpu/PART.log; OUT/DATE.md and .json are one table of
 # all.
 # Exit status: 0 if none failed.
@@ -30,7 +30,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
 build=$top/build-gpu backend=cuda out=$here/results/gpu pack= models=124m
 limit=470 inner=
-all="build facts ceilings ops sanitize step repeat ckpt kernels gpt2 calibrate"
+all="build facts ceilings ops sanitize step repeat ckpt graphs losses kernels gpt2 llama calibrate"
 parts=()
 
 die()
@@ -401,6 +401,63 @@ part_ckpt()
     return $failed
 }
 
+# Stretches that are repeated by one call: the bits of a run without, and what
+# they are worth.
+part_graphs()
+{
+    local failed=0 dtype
+
+    needs_build
+    for dtype in fp32 bf16; do
+        small_train "$work/plain" "$backend" --steps 8 --dtype $dtype &&
+            MERAK_ACCEL_GRAPHS=1 small_train "$work/graphs" "$backend" \
+                --steps 8 --dtype $dtype &&
+            compare "$work/graphs" "$work/plain" 0 || failed=1
+    done
+    [ "$backend" = cuda ] || return $failed
+    make_words
+    model_json 124m
+    merak_rate 124m 4 1024 30 gpt2_plain || return 1
+    MERAK_ACCEL_GRAPHS=1 merak_rate 124m 4 1024 30 gpt2_graphs || return 1
+    return $failed
+}
+
+# 20 losses of GPT-2 124M against PyTorch's in f32: the same first weights, and
+# as many samples as a batch has, so that their order means nothing.
+part_losses()
+{
+    local model=124m seq=256 steps=20 device=cuda dtype failed=0
+
+    needs_build
+    needs_torch
+    [ "$backend" = cuda ] || { model=tiny seq=32 steps=6 device=cpu; }
+    model_json $model
+    rm -rf "$work/first"
+    $python "$here/gpu_pytorch.py" losses --model "$work/model-$model.json" \
+        --folder "$work/first" --batch 4 --seq $seq --steps $steps \
+        --device $device >"$work/torch.jsonl" || return 1
+    for dtype in fp32 bf16; do
+        rm -f "$work/losses.jsonl"
+        "$merak" train --model "$work/first/config.json" \
+            --init-from "$work/first" --data "$work/first/words" \
+            --valid-fraction 0 --eval-samples 0 --seq $seq --micro-batch 2 \
+            --global-batch 4 --steps $steps --lr 1e-4 --lr-schedule constant \
+            --dtype $dtype --backend "$backend" \
+            --metrics "$work/losses.jsonl" || return 1
+        $python - "$work/torch.jsonl" "$work/losses.jsonl" $dtype <<'END' || failed=1
+import json, sys
+torch, ours = ([json.loads(x)["loss"] for x in open(f)] for f in sys.argv[1:3])
+worst = max(abs(a - b) / b for a, b in zip(ours, torch))
+tolerance = {"fp32": 2e-4, "bf16": 2e-2}[sys.argv[3]]
+print("ours", *(f"{x:.5f}" for x in ours))
+print("PyTorch's", *(f"{x:.5f}" for x in torch))
+print("=", "losses_" + sys.argv[3], f"{worst:.3g}")
+sys.exit(len(ours) != len(torch) or not worst <= tolerance)
+END
+    done
+    return $failed
+}
+
 part_kernels()
 {
     local B=16 T=1024 dtype
@@ -427,9 +484,27 @@ model_json() # NAME
     774m) layers=36 width=1280 heads=20 ;;
     1558m) layers=48 width=1600 heads=25 ;;
     tiny) layers=2 width=64 heads=2 ;;
+    llama1b)
+        cat >"$work/model-$1.json" <<END
+{"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16,
+ "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+ "intermediate_size": 8192, "vocab_size": 128256, "rms_norm_eps": 1e-5,
+ "max_position_embeddings": 8192, "rope_theta": 500000.0,
+ "hidden_act": "silu", "tie_word_embeddings": true}
+END
+        return ;;
+    tiny-llama)
+        cat >"$work/model-$1.json" <<END
+{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+ "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+ "intermediate_size": 128, "vocab_size": 50257, "rms_norm_eps": 1e-5,
+ "max_position_embeddings": 1024, "rope_theta": 10000.0,
+ "hidden_act": "silu", "tie_word_embeddings": true}
+END
+        return ;;
     *) die "no model $1: 124m, 774m, 1558m" ;;
     esac
-    cat >"$work/gpt2-$1.json" <<END
+    cat >"$work/model-$1.json" <<END
 {"model_type": "gpt2", "n_embd": $width, "n_layer": $layers, "n_head": $heads,
  "n_positions": 1024, "vocab_size": 50257, "activation_function": "gelu_new",
  "embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0,
@@ -446,16 +521,16 @@ import gpt2
 gpt2.write_tokens('$work/words', 2000000)"
 }
 
-# merak_rate MODEL B T STEPS: tokens/s, the median of the last half
+# merak_rate MODEL B T STEPS [NAME [OPTION]..]: tokens/s, the median of the last half
 merak_rate()
 {
     rm -f "$work/rate.jsonl"
-    "$merak" train --model "$work/gpt2-$1.json" --data "$work/words" --seq "$3" \
+    "$merak" train --model "$work/model-$1.json" --data "$work/words" --seq "$3" \
         --micro-batch "$2" --global-batch "$2" --steps "$4" --dtype bf16 \
         --backend "$backend" --eval-samples 0 --metrics "$work/rate.jsonl" \
-        >"$work/rate.log" 2>&1 || { cat "$work/rate.log"; return 1; }
+        "${@:6}" >"$work/rate.log" 2>&1 || { cat "$work/rate.log"; return 1; }
     grep -v ' step ' "$work/rate.log"
-    $python - "$work/rate.jsonl" "$1" <<'END'
+    $python - "$work/rate.jsonl" "${5:-$1}" <<'END'
 import json, statistics, sys
 rows = [json.loads(x) for x in open(sys.argv[1])]
 late = rows[len(rows) // 2:]
@@ -471,7 +546,7 @@ torch_rate()
     local name=$1 B=$2 T=$3
 
     shift 3
-    timeout 300 $python "$here/gpu_pytorch.py" train --model "$work/gpt2-$name.json" \
+    timeout 300 $python "$here/gpu_pytorch.py" train --model "$work/model-$name.json" \
         --batch "$B" --seq "$T" "$@" >"$work/torch.json" || return 1
     cat "$work/torch.json"
     $python - "$work/torch.json" "$name" <<'END'
@@ -506,16 +581,34 @@ part_gpt2()
     done
 }
 
+# Llama 3.2 1B's sizes.
+part_llama()
+{
+    needs_build
+    make_words
+    if [ "$backend" != cuda ]; then
+        model_json tiny-llama
+        merak_rate tiny-llama 1 64 4
+        return
+    fi
+    model_json llama1b
+    merak_rate llama1b 4 2048 30 || return 1
+    needs_torch
+    torch_rate llama1b 4 2048 --compile default --weights autocast
+    merak_rate llama1b 4 2048 30 || return 1
+    torch_rate llama1b 4 2048 --compile default --weights bf16
+}
+
 part_calibrate()
 {
     needs_gpu
     needs_build
-    "$merak" calibrate --backend "$backend" --out "$out/device.json" 2>&1 |
-        tee "$work/calibrate.out"
-    [ "${PIPESTATUS[0]}" -eq 0 ] && return
-    grep -q "has no kernels to be timed" "$work/calibrate.out" &&
-        skip "merak calibrate does not time accelerators"
-    return 1
+    model_json 124m
+    "$merak" calibrate --backend "$backend" --model "$work/model-124m.json" \
+        --micro-batch 16 --out "$out/device.json" || return 1
+    make_words
+    merak_rate 124m 16 1024 30 untuned || return 1
+    merak_rate 124m 16 1024 30 tuned --device "$out/device.json"
 }
 
 # --- the run ------------------------------------------------------------------

@@ -6,9 +6,13 @@
   gpu_pytorch.py train --model CONFIG --batch B --seq T [--steps N]
                  [--compile MODE|no] [--weights autocast|bf16]
                  [--attention flash|cudnn|any]
+  gpu_pytorch.py losses --model CONFIG --folder DIR --batch B --seq T
+                 [--steps N] [--device cuda|cpu]
 
-`ceilings` prints what a copy and products reach.  `train` prints the median
-step of GPT-2 (gpt2_pytorch.py) with the settings that are fastest for it:
+`ceilings` prints what a copy and products reach.  `losses` writes GPT-2's first
+weights into DIR, as Hugging Face has them, and DIR/words, tokens of one batch,
+and prints the losses of f32 steps on these.  `train` prints the median
+step of GPT-2 (gpt2_pytorch.py) or a Llama with the settings that are fastest:
 vocabulary padded to a multiple of 128, fused AdamW, TF32 where f32 is left,
 data on the device, nothing read back inside the timed steps.  One line of
 JSON each.
@@ -16,7 +20,9 @@ JSON each.
 import argparse
 import contextlib
 import json
+import os
 import statistics
+import struct
 import sys
 import time
 
@@ -63,6 +69,64 @@ def ceilings():
     print(json.dumps(result))
 
 
+class LlamaBlock(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width, self.heads = config["hidden_size"], config["num_attention_heads"]
+        self.kv, self.dim = config["num_key_value_heads"], config["head_dim"]
+        self.eps = config["rms_norm_eps"]
+        self.ln_1 = torch.nn.Parameter(torch.ones(width))
+        self.ln_2 = torch.nn.Parameter(torch.ones(width))
+        linear = lambda i, o: torch.nn.Linear(i, o, bias=False)
+        self.qkv = linear(width, (self.heads + 2 * self.kv) * self.dim)
+        self.proj = linear(self.heads * self.dim, width)
+        self.up = linear(width, 2 * config["intermediate_size"])
+        self.down = linear(config["intermediate_size"], width)
+
+    def forward(self, x, cos, sin):
+        b, t, c = x.shape
+        h = F.rms_norm(x, (c,), self.ln_1, self.eps)
+        q, k, v = self.qkv(h).view(b, t, -1, self.dim).split(
+            [self.heads, self.kv, self.kv], dim=2)
+        turn = lambda y: (y * cos + torch.cat(
+            (-y[..., self.dim // 2:], y[..., :self.dim // 2]), -1) * sin
+        ).to(v.dtype).transpose(1, 2)
+        y = F.scaled_dot_product_attention(
+            turn(q), turn(k), v.transpose(1, 2), is_causal=True,
+            enable_gqa=True)
+        x = x + self.proj(y.transpose(1, 2).reshape(b, t, -1))
+        gate, up = self.up(F.rms_norm(x, (c,), self.ln_2, self.eps)).chunk(
+            2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Llama(torch.nn.Module):
+    """Model and loss in one; the table is the head, too."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.wte = torch.nn.Embedding(config["vocab_size"],
+                                      config["hidden_size"])
+        torch.nn.init.normal_(self.wte.weight, std=0.02)
+        self.blocks = torch.nn.ModuleList(
+            LlamaBlock(config) for _ in range(config["num_hidden_layers"]))
+        self.ln_f = torch.nn.Parameter(torch.ones(config["hidden_size"]))
+
+    def forward(self, tokens, targets):
+        c, x = self.config, self.wte(tokens)
+        half = torch.arange(0, c["head_dim"], 2, device=x.device)
+        angle = torch.arange(tokens.shape[1], device=x.device)[:, None] \
+            / c["rope_theta"] ** (half / c["head_dim"])
+        angle = torch.cat((angle, angle), -1)[:, None]
+        for block in self.blocks:
+            x = block(x, angle.cos(), angle.sin())
+        x = F.rms_norm(x, (c["hidden_size"],), self.ln_f, c["rms_norm_eps"])
+        logits = F.linear(x, self.wte.weight)
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(),
+                               targets.reshape(-1))
+
+
 class Padded(torch.nn.Module):
     """Model and loss in one, for the compiler.  The rows that pad the table
     are words that never occur."""
@@ -97,7 +161,8 @@ def train(args):
         config = json.load(f)
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")
-    model = Padded(config).to(CUDA)
+    is_llama = config["model_type"] == "llama"
+    model = (Llama if is_llama else Padded)(config).to(CUDA)
     masters = None
     if args.weights == "bf16":
         masters = [p.detach().clone() for p in model.parameters()]
@@ -141,9 +206,81 @@ def train(args):
         "peak_gib": torch.cuda.max_memory_allocated() / 2 ** 30}))
 
 
+def hugging_face(model):
+    """GPT-2's tensors by the names and in the shapes of Hugging Face."""
+    for name, p in model.named_parameters():
+        p = p.detach().float().cpu()
+        if ".qkv." in name or ".proj." in name or ".fc." in name \
+                or ".out." in name:
+            p = p.t().contiguous()  # of one dim, too
+        for ours, theirs in (("blocks.", "h."), (".qkv.", ".attn.c_attn."),
+                             (".proj.", ".attn.c_proj."),
+                             (".fc.", ".mlp.c_fc."),
+                             (".out.", ".mlp.c_proj.")):
+            name = name.replace(ours, theirs)
+        yield name, p
+
+
+def write_folder(folder, config, model, tokens):
+    os.makedirs(folder)
+    with open(os.path.join(folder, "config.json"), "w",
+              encoding="utf-8") as f:
+        json.dump(config, f)
+    header, data, at = {}, [], 0
+    for name, p in hugging_face(model):
+        raw = p.numpy().tobytes()
+        header[name] = {"dtype": "F32", "shape": list(p.shape),
+                        "data_offsets": [at, at + len(raw)]}
+        data.append(raw)
+        at += len(raw)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.writelines(data)
+    n = tokens.numel()
+    with open(os.path.join(folder, "words.bin"), "wb") as f:
+        f.write(struct.pack(f"<{n}H", *tokens.tolist()))
+    with open(os.path.join(folder, "words.idx"), "wb") as f:
+        f.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 1, 2))
+        f.write(struct.pack("<iqqq", n, 0, 0, 1))
+
+
+def losses(args):
+    with open(args.model, encoding="utf-8") as f:
+        config = json.load(f)
+    torch.manual_seed(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    model = Gpt2(config["vocab_size"], config["n_embd"], config["n_layer"],
+                 config["n_head"], config["n_positions"])
+    for name, p in model.named_parameters():
+        if p.dim() > 1:
+            torch.nn.init.normal_(p, std=0.02)
+        elif name.endswith("bias"):
+            torch.nn.init.normal_(p, std=0.01)
+    words = torch.randint(config["vocab_size"], (args.batch * args.seq + 1,))
+    write_folder(args.folder, config, model, words)
+    model, words = model.to(args.device), words.to(args.device)
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() == 1]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1},
+         {"params": others, "weight_decay": 0.0}], lr=1e-4, betas=(0.9, 0.95))
+    shape = (args.batch, args.seq)
+    for _ in range(args.steps):
+        loss = model(words[:-1].view(shape), words[1:].view(shape))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        print(json.dumps({"loss": loss.item()}))
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=("ceilings", "train"))
+    parser.add_argument("what", choices=("ceilings", "train", "losses"))
+    parser.add_argument("--folder")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--model")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--seq", type=int, default=1024)
@@ -155,10 +292,15 @@ def main():
     parser.add_argument("--attention", choices=("flash", "cudnn", "any"),
                         default="any")
     args = parser.parse_args()
+    if args.what == "losses" and args.device == "cpu":
+        losses(args)
+        return
     if not torch.cuda.is_available():
         sys.exit("gpu_pytorch.py: PyTorch sees no GPU")
     if args.what == "ceilings":
         ceilings()
+    elif args.what == "losses":
+        losses(args)
     else:
         train(args)
 
