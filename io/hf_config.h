@@ -24,6 +24,9 @@ enum merak_family {
 /* A description is as long as its layers: so many take seconds to plan. */
 enum { MERAK_HF_LAYERS = 2048 };
 
+/* Of a head, at most: twice those of the largest that there are. */
+enum { MERAK_HF_PAIRS = 256 };
+
 /* What is said of a file that is read: a line. */
 enum { MERAK_HF_NOTE_BYTES = 240 };
 
@@ -50,6 +53,10 @@ struct merak_hf_config {
     bool has_pad;              /* token `pad` stands for nothing */
     size_t pad;
     struct merak_rope_scaling rope_scaling;
+    /* Of kind PAIRS, whose `by` is one of these: up to so many positions, and
+     * for longer sequences. */
+    double rope_short[MERAK_HF_PAIRS], rope_long[MERAK_HF_PAIRS];
+    size_t rope_short_positions;
     size_t window;                /* tokens that attention sees, at most .. */
     bool slides[MERAK_HF_LAYERS]; /* .. in these layers */
     /* For people: what was assumed or passed over, "" if nothing. */

@@ -150,6 +150,23 @@ static struct merak_value *llama_linear(struct merak_model *m,
     return merak_linear(m, x, w, b, n_contract);
 }
 
+/* Where pairs have factors of their own the sequence's length says which: also
+ * of its first positions. */
+static struct merak_value *llama_rope(struct merak_model *m,
+                                      const struct merak_hf_config *c,
+                                      struct merak_value *x)
+{
+    struct merak_rope_scaling scaling = c->rope_scaling;
+
+    if (scaling.kind == MERAK_ROPE_PAIRS) {
+        scaling.by = merak_model_seq(m) > c->rope_short_positions
+                         ? c->rope_long
+                         : c->rope_short;
+        scaling.n_by = c->head_dim / 2;
+    }
+    return merak_rope_scaled(m, x, c->rope_theta, &scaling);
+}
+
 /* Of layer i. */
 static struct merak_value *llama_attention(struct merak_model *m,
                                            const struct merak_hf_config *c,
@@ -182,8 +199,8 @@ static struct merak_value *llama_attention(struct merak_model *m,
         q = llama_norm(m, c, q, D, merak_name(m, "%s.self_attn.q_norm", at));
         k = llama_norm(m, c, k, D, merak_name(m, "%s.self_attn.k_norm", at));
     }
-    q = merak_rope_scaled(m, q, c->rope_theta, &c->rope_scaling);
-    k = merak_rope_scaled(m, k, c->rope_theta, &c->rope_scaling);
+    q = llama_rope(m, c, q);
+    k = llama_rope(m, c, k);
     x = merak_attention_with(m, q, k, v, &opt);
     x = llama_linear(m, c, x, merak_name(m, "%s.self_attn.o_proj", at),
                      c->attn_bias, 3, 4, o_dim);

@@ -12,9 +12,10 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
-#define KINDS "rope_type default, linear, dynamic, llama3 or yarn"
+#define KINDS "rope_type default, linear, dynamic, llama3, yarn or longrope"
 
 /* Fields of any kind: transformers passes over those that a kind does not
  * use. */
@@ -23,10 +24,12 @@ static const char *const known[] = {"attention_factor",
                                     "beta_slow",
                                     "factor",
                                     "high_freq_factor",
+                                    "long_factor",
                                     "low_freq_factor",
                                     "mscale",
                                     "mscale_all_dim",
                                     "original_max_position_embeddings",
+                                    "short_factor",
                                     "truncate",
                                     NULL};
 
@@ -108,12 +111,77 @@ static void read_yarn(struct merak_hf_reader *in, struct merak_hf_config *c)
                             fast, s->low, slow, s->high);
 }
 
+/* Factors of pairs: so many positive numbers. */
+static void read_pairs(struct merak_hf_reader *in, const char *name,
+                       size_t pairs, double to[MERAK_HF_PAIRS])
+{
+    const json_t *list = merak_hf_field(in, name), *number;
+    char want[64];
+    size_t i;
+
+    if (list == NULL) {
+        merak_hf_missing(in, name);
+        return;
+    }
+    snprintf(want, sizeof(want), "a list of %zu positive numbers", pairs);
+    if (json_array_size(list) != pairs || pairs > MERAK_HF_PAIRS) {
+        merak_hf_refuse(in, name, want);
+        return;
+    }
+    json_array_foreach(list, i, number)
+    {
+        to[i] = json_number_value(number);
+        if (!(to[i] > 0) || !isfinite(to[i])) {
+            merak_hf_refuse(in, name, want);
+            return;
+        }
+    }
+}
+
+/* Ding et al. 2024 (arXiv:2402.13753).  Of phi3 the positions that frequencies
+ * were made for stand beside, and silence is a number: as in transformers. */
+static void read_longrope(struct merak_hf_reader *r, struct merak_hf_reader *in,
+                          struct merak_hf_config *c)
+{
+    struct merak_rope_scaling *s = &c->rope_scaling;
+    double positions = original_positions(in, c), own = 1;
+
+    if (c->family == MERAK_PHI3)
+        positions = (double)merak_hf_size(r, "original_max_position_embeddings",
+                                          INT32_MAX, 4096);
+    s->kind = MERAK_ROPE_PAIRS;
+    s->factor = (double)merak_hf_positive(in, "factor",
+                                          (double)c->positions / positions);
+    if (s->factor > 1)
+        own = sqrt(1 + log(s->factor) / log(positions));
+    s->amplitude = (double)merak_hf_positive(in, "attention_factor", own);
+    c->rope_short_positions = (size_t)positions;
+    read_pairs(in, "short_factor", c->head_dim / 2, c->rope_short);
+    read_pairs(in, "long_factor", c->head_dim / 2, c->rope_long);
+}
+
+/* Of phi3, whose older files call longrope "su" or "yarn". */
+static void read_phi3_kind(struct merak_hf_reader *r, const char *name,
+                           const char *type, struct merak_hf_reader *in,
+                           struct merak_hf_config *c)
+{
+    if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0 ||
+        strcmp(type, "yarn") == 0)
+        read_longrope(r, in, c);
+    else if (strcmp(type, "default") != 0)
+        merak_hf_refuse(r, name, "rope_type default or longrope");
+}
+
 static void read_kind(struct merak_hf_reader *r, const char *name,
                       struct merak_hf_reader *in, struct merak_hf_config *c)
 {
     const char *old = merak_hf_word(in, "type", "default");
     const char *type = merak_hf_word(in, "rope_type", old);
 
+    if (c->family == MERAK_PHI3) {
+        read_phi3_kind(r, name, type, in, c);
+        return;
+    }
     if (strcmp(type, "linear") == 0) {
         c->rope_scaling.kind = MERAK_ROPE_LINEAR;
         c->rope_scaling.factor = required(in, "factor");
@@ -121,6 +189,8 @@ static void read_kind(struct merak_hf_reader *r, const char *name,
         read_llama3(in, c);
     } else if (strcmp(type, "yarn") == 0) {
         read_yarn(in, c);
+    } else if (strcmp(type, "longrope") == 0) {
+        read_longrope(r, in, c);
     } else if (strcmp(type, "default") != 0 && strcmp(type, "dynamic") != 0) {
         /* dynamic: plain up to max_position_embeddings, and no sequence that
          * is trained on is longer */

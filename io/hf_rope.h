@@ -9,8 +9,8 @@
 /*
  * Fill rope_theta and rope_scaling from rope_theta, rope_scaling (which wins
  * where a file has both) or rope_parameters; head_dim and positions are there
- * already.  Kinds: default, linear, dynamic, llama3, yarn; others are refused
- * by name.
+ * already.  Kinds: default, linear, dynamic, llama3, yarn and longrope, of phi3
+ * the first and the last; others are refused by name.
  */
 void merak_hf_rope_read(struct merak_hf_reader *r, struct merak_hf_config *c);
 

@@ -36,6 +36,8 @@ double merak_rope_frequency(const struct merak_attrs *attrs, size_t D, size_t i)
     double frequency = pow(attrs->f[0], -2.0 * (double)i / (double)D);
     double keep = kept(attrs, frequency, i);
 
+    if (attrs->i[1] == MERAK_ROPE_PAIRS)
+        return frequency / attrs->list[i];
     return keep == 1 ? frequency
                      : frequency * (keep + (1 - keep) / attrs->f[1]);
 }

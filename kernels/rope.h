@@ -10,7 +10,7 @@
 /*
  * Radians from one position to the next of pair i of D/2, as the attributes
  * of op rope (partitioner/graph/graph.h) say: theta^(-2i/D), and of that a
- * share that is divided by the factor.
+ * share that is divided by the factor, or all of it by one of the pair's own.
  */
 double merak_rope_frequency(const struct merak_attrs *attrs, size_t D,
                             size_t i);

@@ -175,6 +175,8 @@ struct merak_value *merak_rope(struct merak_model *m, struct merak_value *x,
  *                   on, evenly between.  Llama 3 (arXiv:2407.21783)
  *   PAIR_RAMP       none of it up to pair `low`, all from pair `high` on,
  *                   evenly between.  Peng et al. 2023 (arXiv:2309.00071), YaRN
+ *   PAIRS           all of it, and each by a factor of its own: by[i] of pair
+ *                   i of D/2.  Ding et al. 2024 (arXiv:2402.13753), LongRoPE
  *
  * Cosines and sines are multiplied by `amplitude`; 0 means 1.
  */
@@ -183,10 +185,13 @@ enum merak_rope_kind {
     MERAK_ROPE_LINEAR,
     MERAK_ROPE_FREQUENCY_RAMP,
     MERAK_ROPE_PAIR_RAMP,
+    MERAK_ROPE_PAIRS,
 };
 struct merak_rope_scaling {
     enum merak_rope_kind kind;
     double factor, low, high, amplitude;
+    const double *by; /* of PAIRS; copied */
+    size_t n_by;
 };
 struct merak_value *merak_rope_scaled(struct merak_model *m,
                                       struct merak_value *x, float theta,

@@ -22,6 +22,7 @@
 struct merak_attrs {
     int64_t i[4];
     double f[6];
+    const double *list; /* NULL, or i[2] numbers; a node has a copy of them */
 };
 
 /*

@@ -12,13 +12,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Of one theta, scaling and D. */
 struct table {
     struct table *next;
-    struct merak_attrs attrs;
+    struct merak_attrs attrs; /* its list is behind the table */
     size_t D, positions;
     float *row;
+    double list[];
 };
 
 /* The process's, until it ends: kernels have no object to hang them on.  A
@@ -42,26 +44,35 @@ static void compute(struct table *t, size_t position)
 /* All that tables depend on: not the direction, i[0]. */
 static bool is_alike(const struct merak_attrs *a, const struct merak_attrs *b)
 {
-    bool alike = a->i[1] == b->i[1];
+    bool alike = a->i[1] == b->i[1] && a->i[2] == b->i[2];
+    size_t n = a->list == NULL ? 0 : (size_t)a->i[2];
 
     for (size_t i = 0; i < sizeof(a->f) / sizeof(a->f[0]); i++)
         alike = alike && a->f[i] == b->f[i];
-    return alike;
+    if (!alike || n == 0 || b->list == NULL)
+        return alike && n == 0 && b->list == NULL;
+    return memcmp(a->list, b->list, n * sizeof(*a->list)) == 0;
 }
 
 static struct table *find(const struct merak_attrs *attrs, size_t D)
 {
+    size_t bytes = attrs->list == NULL ? 0 : (size_t)attrs->i[2];
     struct table *t = tables;
 
     while (t != NULL && (t->D != D || !is_alike(&t->attrs, attrs)))
         t = t->next;
     if (t != NULL)
         return t;
-    t = aligned_alloc(64, merak_size_align(sizeof(*t), 64));
-    if (t != NULL) {
-        *t = (struct table){.next = tables, .attrs = *attrs, .D = D};
-        tables = t;
+    bytes *= sizeof(*t->list);
+    t = aligned_alloc(64, merak_size_align(sizeof(*t) + bytes, 64));
+    if (t == NULL)
+        return NULL;
+    *t = (struct table){.next = tables, .attrs = *attrs, .D = D};
+    if (bytes > 0) {
+        memcpy(t->list, attrs->list, bytes);
+        t->attrs.list = t->list;
     }
+    tables = t;
     return t;
 }
 

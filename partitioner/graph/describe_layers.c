@@ -167,6 +167,11 @@ struct merak_value *merak_rope_scaled(struct merak_model *m,
         .i = {0, (int64_t)s->kind},
         .f = {(double)theta, s->factor, s->low, s->high, s->amplitude}};
 
+    if (s->kind == MERAK_ROPE_PAIRS) {
+        attrs.i[2] = (int64_t)s->n_by;
+        attrs.list = s->by;
+    }
+
     return apply(m, "rope", &attrs, 1, &x);
 }
 

@@ -241,6 +241,25 @@ static enum merak_status finish_node(struct merak_graph *graph,
     return make_outputs(graph, node, &inf, err);
 }
 
+/* Programs go by the attributes of the graph that they were made from, and
+ * that of another made before may be gone by then. */
+static enum merak_status own_list(struct merak_graph *graph,
+                                  struct merak_attrs *attrs,
+                                  struct merak_error *err)
+{
+    size_t bytes = (size_t)attrs->i[2] * sizeof(*attrs->list);
+    double *list;
+
+    if (attrs->list == NULL)
+        return MERAK_OK;
+    list = merak_pool_alloc(graph->pool, bytes);
+    if (list == NULL)
+        return merak_fail_nomem(err, bytes);
+    memcpy(list, attrs->list, bytes);
+    attrs->list = list;
+    return MERAK_OK;
+}
+
 enum merak_status
 merak_graph_node(struct merak_graph *graph, const struct merak_op *op,
                  const struct merak_attrs *attrs, enum merak_phase phase,
@@ -263,6 +282,9 @@ merak_graph_node(struct merak_graph *graph, const struct merak_op *op,
     node->op = op;
     if (attrs != NULL)
         node->attrs = *attrs;
+    rc = own_list(graph, &node->attrs, err);
+    if (rc != MERAK_OK)
+        return rc;
     node->phase = phase;
     node->forward = phase == MERAK_PHASE_F ? node->id : forward;
     node->n_in = n_in;

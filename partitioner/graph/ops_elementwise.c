@@ -74,18 +74,39 @@ static enum merak_status dropout_infer(struct merak_infer *inf,
     return merak_dims_infer("dropout", DROPOUT, inf, err);
 }
 
+/* A factor for each pair. */
+static enum merak_status check_pairs(const struct merak_attrs *attrs,
+                                     size_t pairs, struct merak_error *err)
+{
+    size_t n = attrs->list == NULL ? 0 : (size_t)attrs->i[2];
+
+    if (n != pairs)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "rope: %zu factors of pairs, expected %zu", n, pairs);
+    for (size_t i = 0; i < n; i++) {
+        if (!(attrs->list[i] > 0) || !isfinite(attrs->list[i]))
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "rope: factor of pair %zu is %g, expected a "
+                              "positive number",
+                              i, attrs->list[i]);
+    }
+    return MERAK_OK;
+}
+
 static enum merak_status check_scaling(const struct merak_attrs *attrs,
-                                       struct merak_error *err)
+                                       size_t pairs, struct merak_error *err)
 {
     const double *f = attrs->f;
 
-    if (attrs->i[1] < MERAK_ROPE_PLAIN || attrs->i[1] > MERAK_ROPE_PAIR_RAMP)
+    if (attrs->i[1] < MERAK_ROPE_PLAIN || attrs->i[1] > MERAK_ROPE_PAIRS)
         return merak_fail(err, MERAK_ERR_PARAM, "rope: no kind %lld of scaling",
                           (long long)attrs->i[1]);
     if (!(f[4] >= 0) || !isfinite(f[4]))
         return merak_fail(err, MERAK_ERR_PARAM,
                           "rope: amplitude is %g, expected a positive number",
                           f[4]);
+    if (attrs->i[1] == MERAK_ROPE_PAIRS)
+        return check_pairs(attrs, pairs, err);
     if (attrs->i[1] != MERAK_ROPE_PLAIN && (!(f[1] > 0) || !isfinite(f[1])))
         return merak_fail(err, MERAK_ERR_PARAM,
                           "rope: factor is %g, expected a positive number",
@@ -115,7 +136,7 @@ static enum merak_status rope_infer(struct merak_infer *inf,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "rope: theta is %g, expected a positive number",
                           inf->attrs->f[0]);
-    return check_scaling(inf->attrs, err);
+    return check_scaling(inf->attrs, x->dim[x->ndim - 1] / 2, err);
 }
 
 static enum merak_status gelu_grad(struct merak_grad *g,

@@ -2,7 +2,7 @@
 /* test_decoder.c - text generated token by token is transformers' text
  *
  * The vectors are made by vectors/hf/make_greedy.py: of each family 200 greedy
- * ids, and log-likelihoods of 200 ids at random.
+ * ids, log-likelihoods of 200 ids at random, and all logits behind some.
  */
 #include "config.h"
 
@@ -148,30 +148,56 @@ static struct merak_decoder *open_model(const char *name, const char *backend,
 
 /* --- what transformers says ----------------------------------------------- */
 
+#define STOPS 4 /* places with logits, equally far apart */
+#define VOCAB 61
+
 struct text {
     int32_t prompt[PROMPT], greedy[TEXT];
     int32_t id[TEXT];
     float nll[TEXT - 1];
+    float logits[STOPS][VOCAB];
 };
 
-static void read_numbers(char *words, struct text *t, bool greedy)
+static int read_numbers(char *words, double *x, int most)
 {
     int n = 0;
 
     for (char *p = strtok(words, " \n"); p != NULL; p = strtok(NULL, " \n")) {
-        double x = strtod(p, NULL);
-
-        if (greedy && n < PROMPT)
-            t->prompt[n] = (int32_t)x;
-        else if (greedy)
-            t->greedy[n - PROMPT] = (int32_t)x;
-        else if (n < TEXT)
-            t->id[n] = (int32_t)x;
-        else
-            t->nll[n - TEXT] = (float)x;
-        n++;
+        assert_true(n < most);
+        x[n++] = strtod(p, NULL);
     }
-    assert_int_equal(n, greedy ? PROMPT + TEXT : 2 * TEXT - 1);
+    return n;
+}
+
+static void take_greedy(char *words, struct text *t)
+{
+    double x[PROMPT + TEXT];
+
+    assert_int_equal(read_numbers(words, x, PROMPT + TEXT), PROMPT + TEXT);
+    for (int i = 0; i < PROMPT; i++)
+        t->prompt[i] = (int32_t)x[i];
+    for (int i = 0; i < TEXT; i++)
+        t->greedy[i] = (int32_t)x[PROMPT + i];
+}
+
+static void take_likelihoods(char *words, struct text *t)
+{
+    double x[2 * TEXT];
+
+    assert_int_equal(read_numbers(words, x, 2 * TEXT), 2 * TEXT - 1);
+    for (int i = 0; i < TEXT; i++)
+        t->id[i] = (int32_t)x[i];
+    for (int i = 0; i < TEXT - 1; i++)
+        t->nll[i] = (float)x[TEXT + i];
+}
+
+static void take_logits(char *words, struct text *t)
+{
+    double x[STOPS * VOCAB];
+
+    assert_int_equal(read_numbers(words, x, STOPS * VOCAB), STOPS * VOCAB);
+    for (int i = 0; i < STOPS * VOCAB; i++)
+        t->logits[i / VOCAB][i % VOCAB] = (float)x[i];
 }
 
 static void read_text(const char *name, struct text *t)
@@ -183,15 +209,20 @@ static void read_text(const char *name, struct text *t)
 
     assert_non_null(f);
     while (fgets(line, sizeof(line), f) != NULL) {
-        bool nll = strncmp(line + n, " nll ", 5) == 0;
+        char *words = line + n + 1;
 
         if (strncmp(line, name, n) != 0 || line[n] != ' ')
             continue;
-        read_numbers(line + n + (nll ? 5 : 1), t, !nll);
+        if (strncmp(words, "nll ", 4) == 0)
+            take_likelihoods(words + 4, t);
+        else if (strncmp(words, "logits ", 7) == 0)
+            take_logits(words + 7, t);
+        else
+            take_greedy(words, t);
         found++;
     }
     fclose(f);
-    assert_int_equal(found, 2);
+    assert_int_equal(found, 3);
 }
 
 /* --- families --------------------------------------------------------------
@@ -206,7 +237,8 @@ static struct model models[] = {
     {"dynamic", TEXT},     {"yarn", TEXT},           {"qwen2", TEXT},
     {"qwen3", TEXT},       {"phi3", TEXT},           {"olmo2", TEXT},
     {"mistral", TEXT},     {"mistral-window", TEXT}, {"qwen2-window", TEXT},
-    {"phi3-window", TEXT}, {"gemma2", TEXT},
+    {"phi3-window", TEXT}, {"gemma2", TEXT},         {"llama2", TEXT},
+    {"smollm", TEXT},      {"phi3-long", TEXT},      {"phi3-short", TEXT},
 };
 #define N_MODELS (sizeof(models) / sizeof(*models))
 
@@ -299,6 +331,31 @@ static void likelihoods_are_those_of_transformers(void **state)
     d = open_model(m->name, "ref", MERAK_F32, m->tokens, &config);
     score(d, &want, n, 50, nll);
     assert_near(nll, want.nll, n, 1e-5f, 2e-5f);
+    merak_decoder_destroy(d);
+}
+
+/* Relative to the largest of a position: f32 against float64. */
+static void logits_are_those_of_transformers(void **state)
+{
+    const struct model *m = *state;
+    struct merak_hf_config config;
+    struct merak_decoder *d =
+        open_model(m->name, "cpu", MERAK_F32, TEXT, &config);
+    struct merak_error err;
+    struct text want;
+
+    read_text(m->name, &want);
+    for (int stop = 0; stop < STOPS; stop++) {
+        size_t n = TEXT / STOPS;
+        const float *logits;
+        float most = 0;
+
+        ok(merak_decoder_next(d, want.id + (size_t)stop * n, n, &logits, &err),
+           &err);
+        for (int i = 0; i < VOCAB; i++)
+            most = fmaxf(most, fabsf(want.logits[stop][i]));
+        assert_near(logits, want.logits[stop], VOCAB, 0, 1e-5f * most);
+    }
     merak_decoder_destroy(d);
 }
 
@@ -511,20 +568,24 @@ static void odd_ways_of_drawing_are_refused(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[2 * N_MODELS + 8];
-    static char names[2 * N_MODELS][80];
+    static const struct {
+        const char *name;
+        CMUnitTestFunction test;
+    } each[] = {
+        {"greedy_ids_are", greedy_ids_are_those_of_transformers},
+        {"logits_are", logits_are_those_of_transformers},
+        {"likelihoods_are", likelihoods_are_those_of_transformers},
+    };
+    struct CMUnitTest tests[3 * N_MODELS + 8];
+    static char names[3 * N_MODELS][80];
     size_t n = 0;
 
     for (size_t i = 0; i < N_MODELS; i++) {
-        for (int likelihood = 0; likelihood < 2; likelihood++, n++) {
-            snprintf(names[n], sizeof(names[n]), "%s, %s", models[i].name,
-                     likelihood ? "likelihoods_are_those_of_transformers"
-                                : "greedy_ids_are_those_of_transformers");
-            tests[n] = (struct CMUnitTest){
-                names[n],
-                likelihood ? likelihoods_are_those_of_transformers
-                           : greedy_ids_are_those_of_transformers,
-                NULL, NULL, &models[i]};
+        for (size_t e = 0; e < sizeof(each) / sizeof(*each); e++, n++) {
+            snprintf(names[n], sizeof(names[n]), "%s, %s_those_of_transformers",
+                     models[i].name, each[e].name);
+            tests[n] = (struct CMUnitTest){names[n], each[e].test, NULL, NULL,
+                                           &models[i]};
         }
     }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(bf16_logits_are_near_fp32);

@@ -106,7 +106,7 @@ int main(void)
     static const char *const names[] = {
         "llama3",         "linear",      "qwen2",        "qwen3",
         "phi3",           "olmo2",       "gpt2-dropout", "dropout",
-        "mistral-window", "phi3-window", "gemma2"};
+        "mistral-window", "phi3-window", "gemma2",       "phi3-long"};
     struct CMUnitTest tests[sizeof(names) / sizeof(names[0])];
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)

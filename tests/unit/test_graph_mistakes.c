@@ -54,6 +54,30 @@ static void output_too_large(struct merak_model *m)
                  MERAK_PARAM(m, "w", MERAK_ZEROS, n, 4), NULL, 1);
 }
 
+static void rope(struct merak_model *m, size_t n, const double *by)
+{
+    const struct merak_rope_scaling scaling = {
+        .kind = MERAK_ROPE_PAIRS, .factor = 1, .by = by, .n_by = n};
+
+    merak_rope_scaled(m, MERAK_PARAM(m, "x", MERAK_ZEROS, 1, 4, 8), 1e4f,
+                      &scaling);
+}
+
+static void three_factors_of_four_pairs(struct merak_model *m)
+{
+    rope(m, 3, (const double[]){1, 2, 3});
+}
+
+static void no_factors_of_pairs(struct merak_model *m)
+{
+    rope(m, 4, NULL);
+}
+
+static void a_factor_of_nothing(struct merak_model *m)
+{
+    rope(m, 4, (const double[]){1, 2, 0, 4});
+}
+
 static void negative_deviation(struct merak_model *m)
 {
     MERAK_PARAM(m, "w", MERAK_NORMAL(-1), 3);
@@ -140,6 +164,9 @@ static const struct {
     {output_too_large, MERAK_BF16,
      "[36028797018963968,36028797018963968] has too many"},
     {negative_deviation, MERAK_BF16, "standard deviation -1"},
+    {three_factors_of_four_pairs, MERAK_F32, "3 factors of pairs, expected 4"},
+    {no_factors_of_pairs, MERAK_F32, "0 factors of pairs, expected 4"},
+    {a_factor_of_nothing, MERAK_F32, "factor of pair 2 is 0, expected a pos"},
     {null_input, MERAK_BF16, "gelu: input 0 is NULL"},
     {unknown_op, MERAK_BF16, "op softsign is not registered"},
     {too_many_inputs, MERAK_BF16, "gelu: 3 inputs, expected 1 to 1"},

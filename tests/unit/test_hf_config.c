@@ -155,8 +155,17 @@ static const struct {
     {LLAMA, "{\"num_attention_heads\":null}", "num_attention_heads is missing"},
     {LLAMA, "{\"max_position_embeddings\":null}",
      "max_position_embeddings is missing"},
-    {LLAMA, "{\"rope_scaling\":{\"rope_type\":\"longrope\"}}",
+    {LLAMA, "{\"rope_scaling\":{\"rope_type\":\"proportional\"}}",
      "rope_scaling is"},
+    {LLAMA, "{\"rope_scaling\":{\"rope_type\":\"longrope\"}}",
+     "short_factor is missing"},
+    {PHI3,
+     "{\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1,2],"
+     "\"long_factor\":[1,2]}}",
+     "short_factor is [1,2], which is not supported; expected a list of 48 "
+     "positive numbers"},
+    {PHI3, "{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
+     "expected rope_type default or longrope"},
     {LLAMA, "{\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":0}}",
      "factor is 0"},
     {LLAMA,
@@ -272,6 +281,35 @@ static void rotary_positions_and_padding_are_read(void **state)
     assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_PAIR_RAMP);
     assert_true(c.rope_scaling.low == 11 && c.rope_scaling.high == 20);
     assert_true(fabs(c.rope_scaling.amplitude - 1.1386294361) < 1e-7);
+}
+
+#define SIX "1,1.5,2,3,4.25,5"
+#define FACTORS SIX "," SIX "," SIX "," SIX "," SIX "," SIX "," SIX "," SIX
+
+/* Of phi3: what pairs are divided by, two lists, and how much longer than the
+ * sequences of before those of now are; older files say it otherwise. */
+static void factors_of_pairs_are_read(void **state)
+{
+    static const char *const types[] = {"longrope", "su", "yarn"};
+    struct merak_hf_config c;
+    struct merak_error err;
+    char patch[1024];
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(patch, sizeof(patch),
+                 "{\"max_position_embeddings\":131072,\"rope_scaling\":{"
+                 "\"type\":\"%s\",\"short_factor\":[" FACTORS "],"
+                 "\"long_factor\":[" FACTORS "]}}",
+                 types[i]);
+        if (load_patched(PHI3, patch, &c, &err) != MERAK_OK)
+            fail_msg("%s", err.text);
+        assert_int_equal(c.rope_scaling.kind, MERAK_ROPE_PAIRS);
+        assert_int_equal(c.rope_short_positions, 4096);
+        assert_true(c.rope_long[4] == 4.25 && c.rope_short[47] == 5);
+        /* sqrt(1 + log(32) / log(4096)) */
+        assert_true(fabs(c.rope_scaling.amplitude - 1.1902380714) < 1e-7);
+    }
 }
 
 static size_t window_of(const char *patch)
@@ -442,6 +480,7 @@ int main(void)
         cmocka_unit_test(bad_fields_are_named),
         cmocka_unit_test(other_families_are_read),
         cmocka_unit_test(rotary_positions_and_padding_are_read),
+        cmocka_unit_test(factors_of_pairs_are_read),
         cmocka_unit_test(windows_are_used_where_the_file_says),
         cmocka_unit_test(silence_of_windows_is_not_null),
         cmocka_unit_test(unknown_fields_are_named),

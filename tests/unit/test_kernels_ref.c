@@ -357,7 +357,7 @@ static void rope_turns_pairs_by_position(void **state)
 /* Pair 0 of 2 turns by 1, pair 1 by 1/10: each kind divides another share. */
 static void rope_divides_frequencies(void **state)
 {
-    const double t = 6, full = 1 / (2 * M_PI);
+    const double t = 6, full = 1 / (2 * M_PI), by[] = {1.25, 8};
     const struct {
         struct merak_attrs attrs;
         double turn[2], amplitude;
@@ -368,6 +368,9 @@ static void rope_divides_frequencies(void **state)
          {.5 + .5 / 4, .1 * (.05 + .95 / 4)},
          1},
         {{.i = {0, 3}, .f = {100, 4, 0, 2, 1.5}}, {1, .05 + .05 / 4}, 1.5},
+        {{.i = {0, 4, 2}, .f = {100, 4, 0, 0, 1.5}, .list = by},
+         {.8, .0125},
+         1.5},
     };
 
     (void)state;

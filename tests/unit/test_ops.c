@@ -185,7 +185,8 @@ static void shapes_that_fit_give_outputs_and_indices(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(good_rows) / sizeof(*good_rows); i++) {
-        struct merak_attrs attrs = {{good_rows[i].i0}, {good_rows[i].f0}};
+        struct merak_attrs attrs = {.i = {good_rows[i].i0},
+                                    .f = {good_rows[i].f0}};
         struct merak_signature sig;
         struct merak_infer inf;
         struct merak_error err;
@@ -293,7 +294,8 @@ static void shapes_that_do_not_fit_are_named(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(bad_rows) / sizeof(*bad_rows); i++) {
-        struct merak_attrs attrs = {{bad_rows[i].i0}, {bad_rows[i].f0}};
+        struct merak_attrs attrs = {.i = {bad_rows[i].i0},
+                                    .f = {bad_rows[i].f0}};
         struct merak_error err = {0};
         struct merak_infer inf;
 
@@ -348,7 +350,7 @@ static void costs_follow_the_closed_forms(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(cost_rows) / sizeof(*cost_rows); i++) {
-        struct merak_attrs attrs = {{cost_rows[i].i0}, {0}};
+        struct merak_attrs attrs = {.i = {cost_rows[i].i0}, .f = {0}};
         struct merak_cost cost;
         struct merak_infer inf;
 

@@ -2,18 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write greedy.txt: what transformers generates with the models beside it.
 
-Two lines a model: its name, a prompt of 8 ids, and the 200 ids that greedy
+Three lines a model: its name, a prompt of 8 ids, and the 200 ids that greedy
 generation in float32 with a cache goes on with; its name, "nll", 200 ids at
 random, and minus the logarithm of the probability of each behind those before
-it, from the second on, in float64.  Weights are those of NAME.vec
+it, from the second on, in float64; its name, "logits", and all logits behind
+50, 100, 150 and 200 of these ids, in float64.  Weights are those of NAME.vec
 (make_hf.py); gpt2_long has more positions than ../gpt2.json, so its .json and
 .vec (weights alone) are written here.  The likeliest id is never a close call:
 float64 gives the same.  Of 40 prompts the one is taken that most kinds of ids
-follow.  Run it in this folder.
+follow.  Run it in this folder; with names it writes their lines anew.
 """
 
 import json
+import os
 import struct
+import sys
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -44,9 +47,11 @@ def greedy(model, prompts):
 
 
 def likelihoods(model, ids):
-    logits = model(torch.tensor([ids])).logits[0, :-1]
-    return torch.nn.functional.cross_entropy(
-        logits, torch.tensor(ids[1:]), reduction="none").tolist()
+    """Of ids from the second on, and some positions' logits."""
+    logits = model(torch.tensor([ids])).logits[0]
+    nll = torch.nn.functional.cross_entropy(
+        logits[:-1], torch.tensor(ids[1:]), reduction="none").tolist()
+    return nll, logits[49::50].flatten().tolist()
 
 
 def run(name, config, seed):
@@ -63,7 +68,7 @@ def run(name, config, seed):
         draw = (draw * c.vocab_size).astype(int).tolist()
         text, prompts = draw[:NEW], draw[NEW:]
         prompts = [prompts[i:i + PROMPT] for i in range(0, 40 * PROMPT, PROMPT)]
-        nll = likelihoods(model, text)
+        nll, logits = likelihoods(model, text)
         exact = greedy(model, prompts)
         near = greedy(model.float(), prompts)
     best = max((i for i in range(40) if exact[i] == near[i]),
@@ -71,19 +76,34 @@ def run(name, config, seed):
     print(name, "kinds of ids:", len(set(near[best])))
     return (" ".join([name, *map(str, prompts[best] + near[best])]) + "\n" +
             " ".join([name, "nll", *map(str, text),
-                      *(f"{x:.7f}" for x in nll)]) + "\n")
+                      *(f"{x:.7f}" for x in nll)]) + "\n" +
+            " ".join([name, "logits", *(f"{x:.7f}" for x in logits)]) + "\n")
+
+
+def read_lines():
+    """What is there already, by name."""
+    lines = {}
+    if os.path.exists("greedy.txt"):
+        with open("greedy.txt") as f:
+            for line in f:
+                name = line.split(" ", 1)[0]
+                lines[name] = lines.get(name, "") + line
+    return lines
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    lines = []
+    lines, wanted = read_lines(), sys.argv[1:]
     for i, (name, fields) in enumerate(make_hf.MODELS.items()):
-        if name.endswith("dropout"):
+        # ../gpt2.json has too few positions
+        if name.endswith("dropout") or name == "gpt2-plain" or (
+                wanted and name not in wanted):
             continue
         config = {**make_hf.SHAPE, **fields}
         if "rope_theta" in config.get("rope_parameters", {}):
             del config["rope_theta"]
-        lines.append(run(name, config, 100 + 50 * i))
-    lines.append(run("gpt2_long", GPT2, 7))
+        lines[name] = run(name, config, 100 + 50 * i)
+    if not wanted or "gpt2_long" in wanted:
+        lines["gpt2_long"] = run("gpt2_long", GPT2, 7)
     with open("greedy.txt", "w") as f:
-        f.writelines(lines)
+        f.writelines(lines.values())

@@ -66,6 +66,26 @@ MODELS = {
     "gemma2": {"model_type": "gemma2", "head_dim": 10, "sliding_window": 4,
                "query_pre_attn_scalar": 24, "attn_logit_softcapping": 1.5,
                "final_logit_softcapping": 2.5},
+    "gpt2-plain": {"model_type": "gpt2", "attn_pdrop": 0.0, "embd_pdrop": 0.0,
+                   "resid_pdrop": 0.0},
+    "llama2": {"model_type": "llama", "num_key_value_heads": 4,
+               "pretraining_tp": 1, "rope_scaling": None},
+    "smollm": {"model_type": "llama", "tie_word_embeddings": True,
+               "hidden_size": 36, "num_attention_heads": 9,
+               "num_key_value_heads": 3, "is_llama_config": True,
+               "rope_interleaved": False, "rope_scaling": None},
+    # sequences of 16 are longer than 4; of 208 and of 16, not than 512
+    "phi3-long": {"model_type": "phi3", "pad_token_id": 60,
+                  "original_max_position_embeddings": 4,
+                  "rope_scaling": {"type": "longrope",
+                                   "short_factor": [1.0, 1.0, 1.0, 1.0],
+                                   "long_factor": [1.0, 1.75, 3.5, 20.0]}},
+    "phi3-short": {"model_type": "phi3", "pad_token_id": 60,
+                   "max_position_embeddings": 4096,
+                   "original_max_position_embeddings": 512,
+                   "rope_scaling": {"type": "longrope",
+                                    "short_factor": [1.0, 1.25, 1.5, 2.5],
+                                    "long_factor": [1.0, 1.75, 3.5, 20.0]}},
 }
 M64 = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
