@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c - causal attention, forward; tiles are attention_tile.h's
  *
- * Items are (sample, query head, tile of queries).
+ * Items are (sample, query head, tile of queries).  Of a tile that a slice
+ * begins in, vectors of queries that are not there are left out: of one token
+ * behind a cache all but one.
  */
 #include "config.h"
 
@@ -15,13 +17,13 @@ struct running {
 };
 
 /* Capped scores, scaled already. */
-static void cap_scores(const struct merak_attention *at, float *s, size_t keys,
-                       size_t queries)
+static void cap_scores(const struct merak_attention *at, float *s,
+                       const struct meeting *m)
 {
     float scale = (float)(at->scale / at->cap), cap = (float)at->cap;
 
-    for (size_t j = 0; j < keys; j++) {
-        for (size_t i = 0; i < queries; i += LANES) {
+    for (size_t j = 0; j < m->keys; j++) {
+        for (size_t i = m->from; i < m->queries; i += LANES) {
             float *x = s + j * TILE + i;
 
             vstore_f32(x, cap * vtanh(vload_f32(x) * scale));
@@ -61,7 +63,7 @@ INLINE void soften_all(const struct merak_attention *at, struct tiles *x,
                        struct running *r, const struct meeting *m,
                        enum sight sight, float scale)
 {
-    for (size_t i = 0; i < m->queries; i += LANES) {
+    for (size_t i = m->from; i < m->queries; i += LANES) {
         size_t seen = m->diagonal ? product_columns_end(i) : m->keys;
         size_t n = i / LANES;
         vf shrink = soften(x->s, m, seen < m->keys ? seen : m->keys, i, sight,
@@ -82,19 +84,20 @@ static void forward_pair(const struct merak_attention *at, struct tiles *x,
     struct product values = {.a = x->v,
                              .a_turned = true,
                              .a_pitch = pad(at->D),
-                             .b = x->s,
+                             .b = x->s + m->from,
                              .b_pitch = TILE,
-                             .c = x->out,
+                             .c = x->out + m->from,
                              .c_pitch = TILE,
                              .M = at->D,
-                             .N = pad(m->queries),
+                             .N = pad(m->queries) - m->from,
                              .K = m->keys,
+                             .column = m->from,
                              .add = true,
                              .triangle = m->diagonal ? B_UPPER : FULL};
 
-    score_product(at, x->k, x->q_t, x->s, m->keys, m->queries, m->diagonal);
+    score_product(at, x->k, x->q_t, x->s, m);
     if (at->cap > 0)
-        cap_scores(at, x->s, m->keys, m->queries);
+        cap_scores(at, x->s, m);
     if (m->sight == ALL)
         soften_all(at, x, r, m, ALL, scale);
     else if (m->sight == UP_TO_OWN)
@@ -113,10 +116,11 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
                            const struct running *r, size_t b, size_t h,
                            struct span rows)
 {
+    size_t first = (rows.lo - rows.t) / LANES;
     float *lse = at->lse->data;
 
     for (size_t d = 0; d < at->D; d++) {
-        for (size_t i = 0; i < pad(rows.hi - rows.t) / LANES; i++) {
+        for (size_t i = first; i < pad(rows.hi - rows.t) / LANES; i++) {
             float *o = x->out + d * TILE + i * LANES;
 
             vstore_f32(o, vload_f32(o) / r->sum[i]);
@@ -153,6 +157,7 @@ static void forward_item(void *arg, size_t item, int thread)
         struct span keys = span_of(k, 0, at->T);
         struct meeting m = meet(at, b, h, &keys, &queries);
 
+        m.from = (queries.lo - t) / LANES * LANES;
         load_keys(at, &x, b, keys, h / at->R, k < t);
         forward_pair(at, &x, &r, &m);
     }

@@ -119,8 +119,8 @@ static void backward_pair(const struct merak_attention *at,
                          .add = true,
                          .triangle = diagonal ? A_LOWER : FULL};
 
-    score_product(at, x->k, x->q_t, x->s, keys, queries, diagonal);
-    score_product(at, x->v, x->d_o_t, x->ds, keys, queries, diagonal);
+    score_product(at, x->k, x->q_t, x->s, m);
+    score_product(at, x->v, x->d_o_t, x->ds, m);
     if (at->drop > 0)
         drop(m, x->kept, x->ds);
     slopes_as_seen(at, x, m, lse, delta);

@@ -157,7 +157,8 @@ enum sight { ALL, UP_TO_OWN, IN_WINDOW };
 /* A tile of keys at k as a tile of queries at t meets it, of query head h. */
 struct meeting {
     size_t b, h, k, t;
-    size_t keys, queries; /* rows that are there */
+    size_t keys, queries; /* rows that are there, */
+    size_t from;          /* of queries from this one on: a multiple of LANES */
     bool diagonal;        /* each query's own key is in the tile */
     enum sight sight;
     int32_t ahead, window; /* the first query is so far behind the first key */
@@ -246,18 +247,19 @@ static inline void drop(const struct meeting *m, const float *kept, float *s)
 /* S[key][query], or with d_o_t and v the gradient of the probabilities. */
 static inline void score_product(const struct merak_attention *at,
                                  const float *k, const float *q_t, float *s,
-                                 size_t keys, size_t queries, bool diagonal)
+                                 const struct meeting *m)
 {
     struct product x = {.a = k,
                         .a_pitch = pad(at->D),
-                        .b = q_t,
+                        .b = q_t + m->from,
                         .b_pitch = TILE,
-                        .c = s,
+                        .c = s + m->from,
                         .c_pitch = TILE,
-                        .M = keys,
-                        .N = pad(queries),
+                        .M = m->keys,
+                        .N = pad(m->queries) - m->from,
                         .K = at->D,
-                        .triangle = diagonal ? C_UPPER : FULL};
+                        .column = m->from,
+                        .triangle = m->diagonal ? C_UPPER : FULL};
 
     product(&x);
 }

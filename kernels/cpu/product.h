@@ -45,11 +45,13 @@ struct product {
     float *c;       /* [m][c_pitch] */
     size_t a_pitch, b_pitch, c_pitch;
     size_t M, N, K; /* N: a multiple of LANES */
+    size_t column;  /* triangles count columns from this number on */
     bool add;       /* C += */
     enum triangle triangle;
 };
 
-/* Columns that are computed together with column n: up to the result. */
+/* Up to which row, or column, a triangle that column n ends in is filled: as
+ * far as if all vectors of a block were computed together. */
 static inline size_t product_columns_end(size_t n)
 {
     return (n / (BLOCK_N * LANES) + 1) * BLOCK_N * LANES;
@@ -101,7 +103,7 @@ INLINE void product_block(const struct product *x, size_t m, size_t n,
 INLINE void product_rows(const struct product *x, size_t m, size_t n, int rows,
                          int cols, bool turned)
 {
-    size_t right = n + (size_t)cols * LANES, below = m + (size_t)rows;
+    size_t right = product_columns_end(x->column + n), below = m + (size_t)rows;
     size_t from = 0, end = x->K;
 
     if (x->triangle == A_UPPER)
@@ -116,7 +118,7 @@ INLINE void product_rows(const struct product *x, size_t m, size_t n, int rows,
 INLINE void product_columns(const struct product *x, size_t n, int cols,
                             bool turned)
 {
-    size_t right = n + (size_t)cols * LANES, m = 0;
+    size_t right = product_columns_end(x->column + n), m = 0;
     size_t M = x->triangle == C_UPPER && right < x->M ? right : x->M;
 
     for (; m + BLOCK_M <= M; m += BLOCK_M)
@@ -131,6 +133,8 @@ INLINE void product_all(const struct product *x, bool turned)
 {
     size_t n = 0;
 
+    for (; n < x->N && (x->column + n) % (BLOCK_N * LANES) != 0; n += LANES)
+        product_columns(x, n, 1, turned);
     for (; n + BLOCK_N * LANES <= x->N; n += BLOCK_N * LANES)
         product_columns(x, n, BLOCK_N, turned);
     for (; n < x->N; n += LANES)
