@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define BLOCK ((size_t)1 << 20) /* elements */
+#define STRIPE ((size_t)16)     /* elements of a row that are picked at once */
 
 struct merak_hf_weights {
     struct merak_hf_config config;
@@ -243,7 +244,18 @@ struct picking {
     float *out;
 };
 
-/* Stored rows [i, i + n) of the list are neighbours. */
+/* Elements [k, end) of the list of stored row i. */
+static void pick_stripe(const struct picking *p, const float *row, size_t i,
+                        size_t k, size_t end)
+{
+    float *out = p->out + i * p->line_step;
+
+    for (; k < end; k++)
+        out[k * p->each_step] = row[p->each[k] - p->each[0]];
+}
+
+/* Stored rows [i, i + n) of the list are neighbours.  What turns them writes
+ * each of so many cache lines in turn until they are full. */
 static enum merak_status pick_block(const struct picking *p, size_t i, size_t n,
                                     float *buf, struct merak_error *err)
 {
@@ -254,12 +266,11 @@ static enum merak_status pick_block(const struct picking *p, size_t i, size_t n,
 
     if (rc != MERAK_OK)
         return rc;
-    for (size_t r = 0; r < n; r++) {
-        const float *row = buf + r * p->width;
-        float *out = p->out + (i + r) * p->line_step;
+    for (size_t k = 0; k < p->n_each; k += STRIPE) {
+        size_t end_k = p->n_each - k < STRIPE ? p->n_each : k + STRIPE;
 
-        for (size_t k = 0; k < p->n_each; k++)
-            out[k * p->each_step] = row[p->each[k] - p->each[0]];
+        for (size_t r = 0; r < n; r++)
+            pick_stripe(p, buf + r * p->width, i + r, k, end_k);
     }
     return MERAK_OK;
 }

@@ -16,8 +16,9 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cpu/vec.h"
 
-#define MATVEC_GRAIN ((size_t)64) /* rows of w that a thread takes */
-#define MATVEC_AHEAD 2048         /* bytes, that memory is asked for before */
+#define MATVEC_GRAIN ((size_t)16)      /* rows of w that a thread takes, */
+#define MATVEC_GRAIN_BF16 ((size_t)64) /* which lays x out for them first */
+#define MATVEC_AHEAD 2048 /* bytes, that memory is asked for before */
 #define MATVEC_MAX_K (MERAK_POOL_WORKSPACE / sizeof(float) - 4 * LANES)
 
 typedef uint32_t vu_mem
@@ -124,11 +125,16 @@ INLINE void matvec_halves(const struct matvec *mv, float *even, float *odd)
     memset(odd + pairs, 0, LANES * sizeof(*odd));
 }
 
+INLINE size_t matvec_grain(const struct matvec *mv)
+{
+    return mv->bf16 ? MATVEC_GRAIN_BF16 : MATVEC_GRAIN;
+}
+
 static void matvec_item(void *arg, size_t item, int thread)
 {
     const struct matvec *mv = arg;
-    size_t row = item * MATVEC_GRAIN;
-    size_t end = row + MATVEC_GRAIN < mv->n ? row + MATVEC_GRAIN : mv->n;
+    size_t grain = matvec_grain(mv), row = item * grain;
+    size_t end = row + grain < mv->n ? row + grain : mv->n;
     float *even = merak_pool_workspace(thread);
     float *odd = even + (mv->k + 1) / 2 + LANES;
 
@@ -151,7 +157,9 @@ static void matvec_item(void *arg, size_t item, int thread)
 
 static inline void matvec(struct matvec *mv)
 {
-    merak_pool_run(matvec_item, mv, (mv->n + MATVEC_GRAIN - 1) / MATVEC_GRAIN);
+    size_t grain = matvec_grain(mv);
+
+    merak_pool_run(matvec_item, mv, (mv->n + grain - 1) / grain);
 }
 
 #endif

@@ -107,6 +107,7 @@ void merak_decoder_destroy(struct merak_decoder *d)
     for (int w = 0; w < MERAK_WISHES; w++)
         free(d->wanted[w]);
     free(d->place);
+    free(d->weights);
     free(d->kernel);
     free(d->scratch);
     free(d->wide);

@@ -39,6 +39,7 @@ struct merak_decoder {
     struct merak_decoder_place *place;  /* by value */
     bool *wanted[MERAK_WISHES];         /* by node */
     const struct merak_value *logits, *nll;
+    char *weights;       /* of all parameters */
     size_t part, length; /* tokens computed at once, at most; so far */
     char *scratch;
     size_t scratch_bytes;

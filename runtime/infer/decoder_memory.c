@@ -14,7 +14,11 @@
 #include "base/error.h"
 #include "base/size.h"
 
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+
+#define LARGE_PAGE ((size_t)2 << 20) /* bytes; others are as good */
 
 static void measure(struct merak_decoder *d)
 {
@@ -52,6 +56,47 @@ static enum merak_status allocate(struct merak_decoder_place *p, size_t rows,
     return MERAK_OK;
 }
 
+/* Weights are read once a token, from end to end: in small pages every 4 KiB
+ * of them would be looked up anew, and the processor reads ahead within a page
+ * alone.  So they are one piece of memory, in large pages where there are
+ * such. */
+static enum merak_status allocate_weights(struct merak_decoder *d, size_t bytes,
+                                          struct merak_error *err)
+{
+    d->weights = aligned_alloc(LARGE_PAGE, bytes);
+    if (d->weights == NULL)
+        return merak_fail_nomem(err, bytes);
+    (void)madvise(d->weights, bytes, MADV_HUGEPAGE);
+    return MERAK_OK;
+}
+
+static enum merak_status place_params(struct merak_decoder *d,
+                                      struct merak_error *err)
+{
+    const struct merak_graph *g = d->graph;
+    enum merak_status rc;
+    size_t bytes = 0;
+
+    for (int v = 0; v < g->n_values; v++) {
+        if (g->value[v]->kind != MERAK_VALUE_PARAM)
+            continue;
+        if (!merak_size_add(bytes, d->place[v].row, &bytes) ||
+            bytes > SIZE_MAX - 2 * LARGE_PAGE)
+            return merak_fail_nomem(err, SIZE_MAX);
+        bytes = merak_size_align(bytes, MERAK_DECODER_ALIGN);
+    }
+    rc = allocate_weights(
+        d, merak_size_align(bytes + MERAK_DECODER_ALIGN, LARGE_PAGE), err);
+    bytes = 0;
+    for (int v = 0; v < g->n_values && rc == MERAK_OK; v++) {
+        if (g->value[v]->kind != MERAK_VALUE_PARAM)
+            continue;
+        d->place[v].data = d->weights + bytes;
+        bytes = merak_size_align(bytes + d->place[v].row, MERAK_DECODER_ALIGN);
+    }
+    return rc;
+}
+
 /* A value of the same size that no node from `node` on reads; its memory
  * then is the new value's. */
 static bool take_over(struct merak_decoder *d, struct merak_decoder_place *p,
@@ -86,13 +131,10 @@ enum merak_status merak_decoder_place_values(struct merak_decoder *d,
                                              struct merak_error *err)
 {
     const struct merak_graph *g = d->graph;
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc;
 
     measure(d);
-    for (int v = 0; v < g->n_values && rc == MERAK_OK; v++) {
-        if (g->value[v]->kind == MERAK_VALUE_PARAM)
-            rc = allocate(&d->place[v], 1, err);
-    }
+    rc = place_params(d, err);
     for (int n = 0; n < g->n_forward && rc == MERAK_OK; n++) {
         for (int o = 0; o < g->node[n]->n_out && rc == MERAK_OK; o++) {
             if (d->wanted[MERAK_WISH_LOSS][n])
