@@ -61,6 +61,7 @@ is_there partitioner/no_such_file.c || is_there no_such_file.c
 ok $? "a path that leads nowhere is noticed"
 page HACKING.md 50
 page CONTRIBUTING.md 8
+page doc/families.md 8
 page doc/glossary.md 3
 
 # A row of HACKING's table names functions: each is in a file of its row.

@@ -11,6 +11,7 @@ Run it in this folder; it needs PyTorch and transformers 5.
     make_weights.py                 write all of them
     make_weights.py NAME..          write these
     make_weights.py --same A B      the folders open, and give the same logits
+    make_weights.py --loss DIR..    the loss of each
 """
 
 import glob
@@ -64,6 +65,13 @@ def logits(folder, tokens):
         return model(tokens).logits
 
 
+def loss_of(folder):
+    tokens, targets = sequences()
+    out = logits(folder, tokens)
+    return torch.nn.functional.cross_entropy(
+        out.reshape(-1, out.shape[-1]), targets.reshape(-1)).item()
+
+
 def write(name):
     fields, dtype, most = MODELS[name]
     torch.manual_seed(7 + len(name))
@@ -71,20 +79,17 @@ def write(name):
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p) * (0.2 if p.ndim > 1 else 0.1))
-    tokens, targets = sequences()
     with tempfile.TemporaryDirectory() as folder:
         model.to(dtype).save_pretrained(folder, max_shard_size=most)
-        out = logits(folder, tokens)
+        loss = loss_of(folder)
         for file in glob.glob(name + ".*"):
             os.remove(file)
         for file in os.listdir(folder):
             if file != "generation_config.json":
                 shutil.copyfile(os.path.join(folder, file), name + "." + file)
-    loss = torch.nn.functional.cross_entropy(out.reshape(-1, out.shape[-1]),
-                                             targets.reshape(-1))
     with open(name + ".loss", "w") as f:
-        f.write("%.9f\n" % loss.item())
-    print(name, loss.item())
+        f.write("%.9f\n" % loss)
+    print(name, loss)
 
 
 if __name__ == "__main__":
@@ -95,5 +100,9 @@ if __name__ == "__main__":
         print("largest difference", (a - b).abs().max().item(), "of",
               a.abs().max().item())
         sys.exit(not torch.equal(a, b))
+    if sys.argv[1:2] == ["--loss"]:
+        for folder in sys.argv[2:]:
+            print("%.9f" % loss_of(folder))
+        sys.exit()
     for name in sys.argv[1:] or MODELS:
         write(name)
