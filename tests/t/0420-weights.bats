@@ -118,14 +118,14 @@ loss_is()
         --tokens 12 >step.txt
     merak generate --ckpt gpt2 --ids --prompt "5 9 2" --tokens 12 |
         cmp - step.txt
-    refused 67 "gemma2: " merak generate --ckpt gemma2 --model llama --ids \
-        --prompt 1
+    one=(--ids --prompt 1 --tokens 1)
+    refused 67 "gemma2: " merak generate --ckpt gemma2 --model llama "${one[@]}"
     truncate -s -1 gpt2/model.safetensors
     refused 67 "gpt2/model.safetensors: tensor" merak generate --ckpt gpt2 \
-        --ids --prompt 1
+        "${one[@]}"
     rm gpt2/model.safetensors
     refused 67 "gpt2 holds neither model.safetensors" merak generate \
-        --ckpt gpt2 --ids --prompt 1
+        --ckpt gpt2 "${one[@]}"
 }
 
 @test "an imported run is trained where it is, and stays" {
