@@ -186,6 +186,19 @@ static void bytes_have_units(void **state)
     }
 }
 
+static void errors_are_one_line(void **state)
+{
+    struct merak_error err;
+
+    (void)state;
+    merak_fail(&err, MERAK_ERR_FORMAT, "no token \"%s\"", "a\nb\tc\033[2Jd\xc3");
+    assert_string_equal(err.text, "no token \"a b c?[2Jd\xc3\"");
+    merak_error_fix(&err, MERAK_ERR_FORMAT, ": try %s", "e\rf");
+    merak_error_wrap(&err, "file %s", "g\nh");
+    assert_string_equal(err.text,
+                        "file g h: no token \"a b c?[2Jd\xc3\": try e?f");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +210,7 @@ int main(void)
         cmocka_unit_test(bytes_have_units),
         cmocka_unit_test(errors_keep_errno_and_take_context),
         cmocka_unit_test(errors_name_their_fix),
+        cmocka_unit_test(errors_are_one_line),
     };
 
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
