@@ -457,7 +457,9 @@ static enum merak_status read_tree(struct reader *r, char *path, size_t length,
             memcpy(path + length + dot, r->p, n);
             r->p += n + 1;
             path[length + dot + n] = '\0';
-            if (!is_plain(path))
+            /* a dot would make two of it */
+            if (!is_plain(path) ||
+                strchr(path + length + dot, '.') != NULL)
                 return malformed(r, "a switch name was expected");
             rc = read_tree(r, path, length + dot + n, depth + 1);
             if (rc == MERAK_OK && !take(r, ')'))

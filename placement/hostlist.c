@@ -200,8 +200,9 @@ static size_t split_number(const char *name, int *value, int *width)
     return prefix;
 }
 
-/* Whether b continues a: same prefix, same width, number one up.  A width
- * that grows (9, 10) is no padding and continues too. */
+/* Whether b continues a: same prefix, as many digits, number one up.  Of a
+ * number that grows by a digit (9, 10) none is padding, and it continues, too;
+ * one that has fewer (01, 2) does not. */
 static bool follows(const char *a, const char *b)
 {
     int value_a, value_b, width_a, width_b;
@@ -210,7 +211,8 @@ static bool follows(const char *a, const char *b)
     if (split_number(b, &value_b, &width_b) != prefix ||
         memcmp(a, b, prefix) != 0 || value_a < 0 || value_b != value_a + 1)
         return false;
-    return width_a == width_b || b[prefix] != '0';
+    return strlen(b) == strlen(a) ||
+           (strlen(b) > strlen(a) && b[prefix] != '0');
 }
 
 /* Whether b may stand in the same bracket as a. */

@@ -103,6 +103,8 @@ static const char *const bad_plans[] = {
     "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/0,0/0+1*1",
     "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/a(0/0+1*1",
     "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/a(0))/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/a.b(0)/0+1*1",
+    "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/a(b..(0))/0+1*1",
     "merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/(0)/0+1*1",
     ("merak2/0000000000000000/1.0/1x1x1/tp-dp-pp/node/n1/"
      "a(a(a(a(a(a(a(a(a(0)))))))))/0+1*1"),
