@@ -386,10 +386,10 @@ static void read_device(struct reader *r, const json_t *in,
                            r->path, ranks);
     d->ranks_per_node = r->rc == MERAK_OK ? (int)ranks : 1;
     bytes = number(r, in, "memory_bytes", false);
-    if (r->rc == MERAK_OK && bytes > 0x1p60)
+    if (r->rc == MERAK_OK && (bytes < 1 || bytes > 0x1p60))
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                            "%s: memory_bytes is %g; expected bytes of a rank, "
-                           "at most 2^60",
+                           "1 to 2^60",
                            r->path, bytes);
     d->memory_bytes = r->rc == MERAK_OK ? (size_t)bytes : 0;
     read_flops(r, in, "flops_per_s", d->flops_per_s);

@@ -312,7 +312,8 @@ static void bad_files_are_refused(void **state)
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, "
          "\"attention_flops_per_s\": {\"f32\": 1}}",
          "\"bf16\" is missing"},
-        {"{\"ranks_per_node\": 1, \"memory_bytes\": 1e30}", "at most 2^60"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 0.5}", "1 to 2^60"},
+        {"{\"ranks_per_node\": 1, \"memory_bytes\": 1e30}", "1 to 2^60"},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"net\": "
