@@ -93,12 +93,13 @@ void merak_run_state_find(const char *dir, const struct merak_run_log *log,
 {
     const struct merak_run_step *last =
         log->n > 0 ? &log->step[log->n - 1] : NULL;
-    double since = merak_run_log_number(log, "time", now);
+    double since = merak_run_log_number(log, "time", now), steps;
 
     memset(state, 0, sizeof(*state));
     state->now = now;
     state->step = last != NULL ? last->step : 0;
-    state->steps = (uint64_t)merak_run_log_number(log, "steps", 0);
+    steps = merak_run_log_number(log, "steps", 0);
+    state->steps = steps >= 0 && steps < 0x1p63 ? (uint64_t)steps : 0;
     state->step_s = merak_run_log_step_s(log, MEDIAN_STEPS);
     if (last != NULL && last->time > since)
         since = last->time;

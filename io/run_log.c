@@ -62,13 +62,21 @@ static double number(const json_t *line, const char *key, double otherwise)
     return json_is_number(value) ? json_number_value(value) : otherwise;
 }
 
+/* 0: no step has that number. */
+static uint64_t step_number(const json_t *line)
+{
+    double step = number(line, "step", 0);
+
+    return step >= 1 && step < 0x1p63 ? (uint64_t)step : 0;
+}
+
 /* A run that resumed does steps again: the last time counts. */
 static enum merak_status take_step(void *arg, json_t *line)
 {
     struct merak_run_log *log = arg;
     struct merak_run_step *grown,
         s = {
-            .step = (uint64_t)number(line, "step", 0),
+            .step = step_number(line),
             .loss = number(line, "loss", NAN),
             .valid_loss = number(line, "valid_loss", NAN),
             .grad_norm = number(line, "grad_norm", NAN),
