@@ -20,11 +20,12 @@
 #define FOOT 44.0
 #define RIGHT 110.0 /* for the numbers behind the bars */
 
+/* None of these is a colour of the step's. */
 static const char *const fill[MERAK_CAT_COUNT] = {
-    [MERAK_CAT_PARAM] = "#4e79a7",     [MERAK_CAT_GRAD] = "#f28e2b",
-    [MERAK_CAT_OPTIMIZER] = "#b07aa1", [MERAK_CAT_ACTIVATION] = "#59a14f",
-    [MERAK_CAT_TRANSIENT] = "#8cd17d", [MERAK_CAT_COMM] = "#e15759",
-    [MERAK_CAT_SCRATCH] = "#bab0ac",
+    [MERAK_CAT_PARAM] = "#3f3a7a",     [MERAK_CAT_GRAD] = "#c65b9b",
+    [MERAK_CAT_OPTIMIZER] = "#8a6a55", [MERAK_CAT_ACTIVATION] = "#3aa6a0",
+    [MERAK_CAT_TRANSIENT] = "#a9d9d5", [MERAK_CAT_COMM] = "#f2b8d4",
+    [MERAK_CAT_SCRATCH] = "#b5b0aa",
 };
 
 static double total(const struct merak_memory_picture *p, int row)
@@ -55,6 +56,21 @@ static double x_of(double bytes, double scale)
            (MERAK_SVG_WIDTH - MERAK_SVG_LEFT - RIGHT) * bytes / scale;
 }
 
+/* Where a label begins that stands behind a bar: beyond the line of the limit
+ * where that would go through it. */
+static double label_x(const struct merak_memory_picture *p, double at,
+                      double scale)
+{
+    const double width = 70.0; /* of "1023.99 GiB" */
+    double x = x_of(at, scale) + 6.0;
+    double limit = x_of((double)p->limit_bytes, scale);
+
+    if (p->limit_bytes > 0 && (double)p->limit_bytes <= scale &&
+        limit > x - 6.0 && limit < x + width)
+        return limit + 6.0;
+    return x;
+}
+
 static void put_row(FILE *out, const struct merak_memory_picture *p, int row,
                     double scale)
 {
@@ -77,7 +93,7 @@ static void put_row(FILE *out, const struct merak_memory_picture *p, int row,
         at += bytes;
     }
     merak_bytes_text(at, text);
-    merak_svg_label(out, x_of(at, scale) + 6.0, y + 14.0, "start", text);
+    merak_svg_label(out, label_x(p, at, scale), y + 14.0, "start", text);
 }
 
 static void put_limit(FILE *out, const struct merak_memory_picture *p,
@@ -91,7 +107,7 @@ static void put_limit(FILE *out, const struct merak_memory_picture *p,
     if ((double)p->limit_bytes <= scale)
         fprintf(out,
                 "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" "
-                "stroke=\"#e15759\" stroke-dasharray=\"4 3\"/>\n",
+                "stroke=\"#c00\" stroke-dasharray=\"4 3\"/>\n",
                 x, TOP - 6.0, x, TOP + ROW * p->n_rows);
     merak_svg_label(out, MERAK_SVG_WIDTH - 20.0, 26.0, "end", text);
 }

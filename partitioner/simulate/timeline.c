@@ -1,109 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timeline.c - a step as bars, and as text for a terminal */
+/* timeline.c - a step as text for a terminal */
 #include "config.h"
 
 #include "partitioner/simulate/timeline.h"
-#include "partitioner/simulate/simulate.h"
 
 #include "base/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum merak_bar_kind merak_bar_kind(enum merak_queue queue,
-                                   enum merak_phase phase, int microbatch)
-{
-    if (queue == MERAK_QUEUE_COLLECTIVE)
-        return MERAK_BAR_EXCHANGE;
-    if (queue == MERAK_QUEUE_P2P)
-        return MERAK_BAR_TRANSFER;
-    if (microbatch < 0)
-        return MERAK_BAR_STEP;
-    return phase == MERAK_PHASE_F ? MERAK_BAR_FORWARD : MERAK_BAR_BACKWARD;
-}
-
-/* Compute, exchanges and transfers run side by side: a lane for each. */
-static int lane_of(const struct merak_bar *bar)
-{
-    if (bar->kind == MERAK_BAR_EXCHANGE)
-        return 1;
-    return bar->kind == MERAK_BAR_TRANSFER ? 2 : 0;
-}
-
-static int compare_bars(const void *a, const void *b)
-{
-    const struct merak_bar *x = a, *y = b;
-
-    if (x->row != y->row)
-        return x->row < y->row ? -1 : 1;
-    if (lane_of(x) != lane_of(y))
-        return lane_of(x) < lane_of(y) ? -1 : 1;
-    if (x->start_s != y->start_s)
-        return x->start_s < y->start_s ? -1 : 1;
-    return x->end_s < y->end_s ? -1 : x->end_s > y->end_s;
-}
-
-int merak_bars_join(struct merak_bar *bars, int n, double gap_s)
-{
-    int kept = 0;
-
-    qsort(bars, (size_t)n, sizeof(*bars), compare_bars);
-    for (int i = 0; i < n; i++) {
-        struct merak_bar *last = kept > 0 ? &bars[kept - 1] : NULL;
-
-        if (last != NULL && last->row == bars[i].row &&
-            last->kind == bars[i].kind &&
-            last->microbatch == bars[i].microbatch &&
-            bars[i].start_s <= last->end_s + gap_s) {
-            if (bars[i].end_s > last->end_s)
-                last->end_s = bars[i].end_s;
-        } else {
-            bars[kept++] = bars[i];
-        }
-    }
-    return kept;
-}
-
-static enum merak_bar_kind bar_kind(const struct merak_instr *in)
-{
-    if (in->recompute && in->queue == MERAK_QUEUE_COMPUTE)
-        return MERAK_BAR_RECOMPUTE;
-    return merak_bar_kind(in->queue, in->phase, in->microbatch);
-}
-
-enum merak_status merak_timeline_bars(struct merak_program *const *programs,
-                                      const struct merak_timeline *timeline,
-                                      struct merak_bar **bars_p, int *n_p,
-                                      struct merak_error *err)
-{
-    struct merak_bar *bars;
-    size_t count = 1;
-    int n = 0;
-
-    for (int p = 0; p < timeline->n; p++)
-        count += (size_t)programs[p]->n_instrs;
-    bars = calloc(count, sizeof(*bars));
-    if (bars == NULL)
-        return merak_fail_nomem(err, count * sizeof(*bars));
-    for (int p = 0; p < timeline->n; p++) {
-        for (int i = 0; i < programs[p]->n_instrs; i++) {
-            const struct merak_instr *in = &programs[p]->instr[i];
-
-            bars[n++] = (struct merak_bar){.row = p,
-                                           .kind = bar_kind(in),
-                                           .microbatch = in->microbatch,
-                                           .start_s = timeline->start[p][i],
-                                           .end_s = timeline->end[p][i]};
-        }
-    }
-    /* Finer than a picture shows. */
-    *n_p = merak_bars_join(bars, n, timeline->step_s / 4000);
-    *bars_p = bars;
-    return MERAK_OK;
-}
-
-/* --- text ----------------------------------------------------------------- */
 
 static char letter_of(const struct merak_bar *bar)
 {
@@ -113,6 +18,7 @@ static char letter_of(const struct merak_bar *bar)
     case MERAK_BAR_RECOMPUTE:
         return 'R';
     case MERAK_BAR_BACKWARD:
+    case MERAK_BAR_WEIGHT:
         return (char)('a' + bar->microbatch % 26);
     case MERAK_BAR_STEP:
         return '=';
@@ -162,7 +68,7 @@ static void draw_row(const struct merak_picture *p, int row, int width,
         for (int c = 0; c < width; c++)
             best[c] = line[c] == '.' ? column_s * 0.3 : column_s;
         for (int i = 0; i < p->n_bars; i++) {
-            if (p->bars[i].row == row && lane_of(&p->bars[i]) == lane)
+            if (p->bars[i].row == row && merak_bar_lane(&p->bars[i]) == lane)
                 draw_bar(&p->bars[i], width, column_s, best, line);
         }
     }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/simulate/timeline.h - pictures of a pipeline's step, from a
- * simulation
- * or from a trace
+ * simulation or from a trace
  */
 #ifndef MERAK_PARTITIONER_SIMULATE_TIMELINE_H
 #define MERAK_PARTITIONER_SIMULATE_TIMELINE_H
@@ -12,7 +11,9 @@
 enum merak_bar_kind {
     MERAK_BAR_FORWARD,
     MERAK_BAR_RECOMPUTE, /* recomputation */
-    MERAK_BAR_BACKWARD,  /* weight gradients included */
+    MERAK_BAR_BACKWARD,  /* weight gradients included where they are no action
+                            of their own */
+    MERAK_BAR_WEIGHT,    /* weight gradients */
     MERAK_BAR_STEP,      /* gradients' end, norm, optimizer */
     MERAK_BAR_EXCHANGE,  /* collectives */
     MERAK_BAR_TRANSFER,  /* point to point */
@@ -22,27 +23,57 @@ enum merak_bar_kind {
 struct merak_bar {
     int row;
     enum merak_bar_kind kind;
-    int microbatch; /* -1: none */
+    int microbatch; /* -1: none, or several */
     double start_s, end_s;
+    int part; /* of the micro-batch: its chunk and pass, any numbers */
 };
 
-/* What an instruction shows up as. */
+/* Of a step, or of the mean row's. */
+struct merak_bar_share {
+    double idle;   /* nothing is computed; of that .. */
+    double bubble; /* .. nothing is sent or received, either */
+};
+
+/* Pictures have this many columns at most. */
+#define MERAK_BARS_FINEST 4000
+
+/* Are weight gradients actions of their own?  False of unknown schedules. */
+bool merak_bars_part_w(const char *schedule);
+/* What an instruction shows up as, where merak_bars_part_w() says so. */
 enum merak_bar_kind merak_bar_kind(enum merak_queue queue,
-                                   enum merak_phase phase, int microbatch);
+                                   enum merak_phase phase, int microbatch,
+                                   bool parts_w);
+/* Compute, exchanges and transfers run side by side: a lane for each, 0 to
+ * 2. */
+int merak_bar_lane(const struct merak_bar *bar);
 /*
- * Sort bars by row, kind of lane and start, and join neighbours of the same
- * kind and micro-batch that are less than gap_s apart.  Returns how many are
- * left.
+ * Sort bars by row, lane and start, and join those that are one action, and
+ * messages that are at most gap_s apart.  Returns how many are left.
  */
 int merak_bars_join(struct merak_bar *bars, int n, double gap_s);
-/* The bars of a simulated step, a row for each program; freed by free(). */
+/* Bars so joined that are shorter than least_s become one with such next to
+ * them, of the kind of the longest.  Returns how many are left. */
+int merak_bars_merge(struct merak_bar *bars, int n, double least_s);
+/*
+ * What bars leave idle, before they are joined.
+ *   share  out  [n_rows + 1], the mean row's last
+ */
+enum merak_status merak_bars_share(const struct merak_bar *bars, int n,
+                                   int n_rows, double end_s,
+                                   struct merak_bar_share *share,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* The bars of a simulated step, joined, a row for each program; freed by
+ * free().  share as above. */
 enum merak_status merak_timeline_bars(struct merak_program *const *programs,
                                       const struct merak_timeline *timeline,
-                                      struct merak_bar **bars_p, int *n_p,
+                                      bool parts_w, struct merak_bar **bars_p,
+                                      int *n_p, struct merak_bar_share *share,
                                       struct merak_error *err) MERAK_CHECKED;
 
 struct merak_picture {
     const char *title;
+    const char *note;                    /* a second line; NULL: none */
+    const struct merak_bar_share *share; /* [n_rows + 1], or NULL: not told */
     int n_rows;
     const char *const *row_name;  /* [n_rows], "stage 0" */
     const struct merak_bar *bars; /* joined */
@@ -59,7 +90,12 @@ struct merak_picture {
 enum merak_status merak_picture_text(const struct merak_picture *picture,
                                      int width, char **text_p,
                                      struct merak_error *err) MERAK_CHECKED;
-/* A self-contained SVG document, freed by free(). */
+/*
+ * A self-contained SVG document, freed by free().  It has less than
+ * MERAK_PICTURE_BYTES, unless names of rows alone have more: where bars are too
+ * many, those that are hairlines are merged.
+ */
+#define MERAK_PICTURE_BYTES 480000
 enum merak_status merak_picture_svg(const struct merak_picture *picture,
                                     char **text_p,
                                     struct merak_error *err) MERAK_CHECKED;

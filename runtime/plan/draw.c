@@ -58,30 +58,37 @@ struct pictures {
     const char **name;
     size_t (*bytes)[MERAK_CAT_COUNT];
     struct merak_bar *bars;
-    char title[160];
+    struct merak_bar_share *share; /* [n + 1] */
+    char title[200], note[96];
     struct merak_picture step;
     struct merak_memory_picture memory;
 };
 
 static void pictures_fini(struct pictures *p)
 {
+    free(p->share);
     free(p->bars);
     free(p->bytes);
     free(p->name);
     free(p->label);
 }
 
+/* The plan's step, and where not all of it is drawn, what is. */
 static void fill_title(const struct plan_drawing *d, struct pictures *p)
 {
     int all = d->plan->microbatches, drawn = d->planned->plan.microbatches;
-    char part[64] = "";
+    double idle = drawn < all ? d->bubble : p->share[p->n].idle;
 
-    if (drawn < all)
-        snprintf(part, sizeof(part), ", drawn with %d of %d micro-batches",
-                 drawn, all);
     snprintf(p->title, sizeof(p->title),
-             "predicted step, %s, tp %d pp %d dp %d%s", d->plan->schedule,
-             d->plan->tp, d->plan->pp, d->plan->dp, part);
+             "predicted step: %.2f ms, %s %.1f %%, %s, tp %d, pp %d, dp %d, %d "
+             "micro-batches",
+             1e3 * d->step_s, drawn < all ? "bubble" : "idle", 100 * idle,
+             d->plan->schedule, d->plan->tp, d->plan->pp, d->plan->dp, all);
+    if (drawn < all) {
+        snprintf(p->note, sizeof(p->note),
+                 "drawn: a step of %d micro-batches instead of %d", drawn, all);
+        p->step.note = p->note;
+    }
 }
 
 static void fill_rows(const struct plan_drawing *d, struct pictures *p)
@@ -104,12 +111,16 @@ static enum merak_status pictures_init(const struct plan_drawing *d,
     p->label = calloc(n, sizeof(*p->label));
     p->name = calloc(n, sizeof(*p->name));
     p->bytes = calloc(n, sizeof(*p->bytes));
-    if (p->label == NULL || p->name == NULL || p->bytes == NULL)
+    p->share = calloc(n + 1, sizeof(*p->share));
+    if (p->label == NULL || p->name == NULL || p->bytes == NULL ||
+        p->share == NULL)
         return merak_fail_nomem(err, n * sizeof(*p->bytes));
-    fill_title(d, p);
     fill_rows(d, p);
-    rc = merak_timeline_bars(d->planned->program, d->timeline, &p->bars,
-                             &p->step.n_bars, err);
+    rc = merak_timeline_bars(d->planned->program, d->timeline,
+                             merak_bars_part_w(d->plan->schedule), &p->bars,
+                             &p->step.n_bars, p->share, err);
+    fill_title(d, p);
+    p->step.share = p->share;
     p->step.title = p->title;
     p->step.n_rows = p->n;
     p->step.row_name = p->name;

@@ -88,8 +88,18 @@ setup()
     /usr/bin/python3 -c 'import xml.dom.minidom as m; m.parse("picture.svg")'
     [ "$(grep -c '<title>forward' picture.svg)" -eq 32 ]
     [ "$(grep -c '<title>backward' picture.svg)" -eq 32 ]
-    grep -q 'step 5: 356.00 ms, 1f1b' picture.svg
+    grep -q 'step 5: 356.00 ms, idle 30.9 %, 1f1b' picture.svg
+    # each box has its number
+    [ "$(grep -c '<text class="n' picture.svg)" -eq 64 ]
     [ "$(merak trace svg run --step 5 -o - | cksum)" = "$(cksum <picture.svg)" ]
+}
+
+@test "a run of more ranks than rows is drawn by stages" {
+    "$BUILD/tests/unit/trace_make" wide 1f1b 4 8 20 10 || return
+    merak trace svg wide --step 5 -o wide.svg
+    [ "$(grep -c '>stage [0-3]<' wide.svg)" -eq 4 ]
+    grep -q "drawn: a stage's first rank, of 40 ranks" wide.svg
+    [ "$(grep -c '<title>forward' wide.svg)" -eq 32 ]
 }
 
 @test "text draws the pipeline in the terminal" {

@@ -27,9 +27,12 @@ static struct merak_picture picture_of(const struct merak_bar *bars, int n,
 static void neighbours_are_joined(void **state)
 {
     struct merak_bar bars[] = {
-        {0, MERAK_BAR_BACKWARD, 0, 3, 4}, {0, MERAK_BAR_FORWARD, 0, 0, 1},
-        {0, MERAK_BAR_FORWARD, 0, 1, 2},  {0, MERAK_BAR_TRANSFER, 0, 1, 2},
-        {0, MERAK_BAR_FORWARD, 1, 2, 3},  {1, MERAK_BAR_FORWARD, 1, 3, 4},
+        {0, MERAK_BAR_BACKWARD, 0, 3, 4, 0},
+        {0, MERAK_BAR_FORWARD, 0, 0, 1, 0},
+        {0, MERAK_BAR_FORWARD, 0, 1, 2, 0},
+        {0, MERAK_BAR_TRANSFER, 0, 1, 2, 0},
+        {0, MERAK_BAR_FORWARD, 1, 2, 3, 0},
+        {1, MERAK_BAR_FORWARD, 1, 3, 4, 0},
     };
 
     (void)state;
@@ -41,13 +44,98 @@ static void neighbours_are_joined(void **state)
     assert_int_equal(bars[4].row, 1);
 }
 
+/* A pause for a message does not cut an action; another chunk, and an idle time
+ * longer than the work around it, do. */
+static void an_action_is_one_box(void **state)
+{
+    struct merak_bar bars[] = {
+        {0, MERAK_BAR_FORWARD, 0, 0, 2, 0},
+        {0, MERAK_BAR_FORWARD, 0, 3, 4, 0},
+        {0, MERAK_BAR_FORWARD, 0, 4, 5, 1},
+        {0, MERAK_BAR_FORWARD, 0, 9, 10, 1},
+        {0, MERAK_BAR_EXCHANGE, 1, 2, 2.5, 0},
+        {0, MERAK_BAR_EXCHANGE, 2, 2.6, 3, 1},
+    };
+    const double want[] = {0, 4, 4, 5, 9, 10, 2, 3};
+
+    (void)state;
+    assert_int_equal(merak_bars_join(bars, 6, 0.2), 4);
+    for (int i = 0; i < 4; i++) {
+        assert_near(&bars[i].start_s, &want[2 * i], 1, 0, 0);
+        assert_near(&bars[i].end_s, &want[2 * i + 1], 1, 0, 0);
+    }
+}
+
+static void weight_gradients_have_boxes_where_they_are_actions(void **state)
+{
+    (void)state;
+    assert_false(merak_bars_part_w("1f1b"));
+    assert_true(merak_bars_part_w("zb-h1"));
+    assert_false(merak_bars_part_w("of a later merak"));
+    for (int parts = 0; parts < 2; parts++) {
+        assert_int_equal(
+            merak_bar_kind(MERAK_QUEUE_COMPUTE, MERAK_PHASE_W, 3, parts == 1),
+            parts ? MERAK_BAR_WEIGHT : MERAK_BAR_BACKWARD);
+        assert_int_equal(
+            merak_bar_kind(MERAK_QUEUE_COMPUTE, MERAK_PHASE_B, 3, parts == 1),
+            MERAK_BAR_BACKWARD);
+        assert_int_equal(
+            merak_bar_kind(MERAK_QUEUE_COMPUTE, MERAK_PHASE_W, -1, parts == 1),
+            MERAK_BAR_STEP);
+    }
+}
+
+static void hairlines_become_one(void **state)
+{
+    struct merak_bar bars[] = {
+        {0, MERAK_BAR_FORWARD, 0, 0, 1, 0},  /* with the next two */
+        {0, MERAK_BAR_BACKWARD, 1, 1, 3, 0}, /* of the longest's kind */
+        {0, MERAK_BAR_FORWARD, 2, 3, 4, 0},
+        {0, MERAK_BAR_FORWARD, 3, 4, 14, 0},  /* long enough */
+        {0, MERAK_BAR_FORWARD, 4, 14, 15, 0}, /* beside that alone */
+        {1, MERAK_BAR_FORWARD, 5, 15, 16, 0}, /* another row */
+        {1, MERAK_BAR_FORWARD, 6, 30, 31, 0}, /* far away */
+    };
+
+    (void)state;
+    assert_int_equal(merak_bars_merge(bars, 7, 5), 5);
+    assert_int_equal(bars[0].kind, MERAK_BAR_BACKWARD);
+    assert_int_equal(bars[0].microbatch, -1);
+    assert_near(&bars[0].end_s, &(double){4}, 1, 0, 0);
+    for (int i = 1; i < 5; i++)
+        assert_int_equal(bars[i].microbatch, i + 2);
+}
+
+static void idle_is_what_bars_leave(void **state)
+{
+    const struct merak_bar bars[] = {
+        {0, MERAK_BAR_FORWARD, 0, 0, 4, 0},
+        {0, MERAK_BAR_TRANSFER, 0, 3, 6, 0},
+        {0, MERAK_BAR_BACKWARD, 0, 8, 10, 0},
+        {1, MERAK_BAR_FORWARD, 0, 5, 10, 0},
+        {1, MERAK_BAR_EXCHANGE, 0, 5, 7, 0},
+    };
+    const double idle[] = {0.4, 0.5, 0.45}, bubble[] = {0.2, 0.5, 0.35};
+    struct merak_bar_share share[3];
+
+    (void)state;
+    assert_int_equal(merak_bars_share(bars, 5, 2, 10, share, NULL), MERAK_OK);
+    for (int r = 0; r < 3; r++) {
+        assert_near(&share[r].idle, &idle[r], 1, 0, 1e-12);
+        assert_near(&share[r].bubble, &bubble[r], 1, 0, 1e-12);
+    }
+}
+
 static void text_shows_what_fills_a_column(void **state)
 {
     const struct merak_bar bars[] = {
-        {0, MERAK_BAR_FORWARD, 0, 0, 1},    {0, MERAK_BAR_FORWARD, 11, 1, 2},
-        {0, MERAK_BAR_BACKWARD, 0, 5, 7},   {0, MERAK_BAR_STEP, -1, 9, 10},
-        {0, MERAK_BAR_TRANSFER, 0, 1, 3},   {1, MERAK_BAR_FORWARD, 0, 1, 2.6},
-        {1, MERAK_BAR_BACKWARD, 0, 2.6, 4},
+        {0, MERAK_BAR_FORWARD, 0, 0, 1, 0},
+        {0, MERAK_BAR_FORWARD, 11, 1, 2, 0},
+        {0, MERAK_BAR_BACKWARD, 0, 5, 7, 0},
+        {0, MERAK_BAR_STEP, -1, 9, 10, 0},
+        {0, MERAK_BAR_TRANSFER, 0, 1, 3, 0},
+        {1, MERAK_BAR_FORWARD, 0, 1, 2.6, 0},
+        {1, MERAK_BAR_BACKWARD, 0, 2.6, 4, 0},
     };
     struct merak_picture p = picture_of(bars, 7, 10);
     char *text = NULL;
@@ -70,8 +158,8 @@ static int count_of(const char *text, const char *what)
 
 static void svg_is_whole_and_escaped(void **state)
 {
-    const struct merak_bar bars[] = {{0, MERAK_BAR_FORWARD, 0, 0, 1},
-                                     {1, MERAK_BAR_EXCHANGE, 0, 1, 2}};
+    const struct merak_bar bars[] = {{0, MERAK_BAR_FORWARD, 0, 0, 1, 0},
+                                     {1, MERAK_BAR_EXCHANGE, 0, 1, 2, 0}};
     struct merak_picture p = picture_of(bars, 2, 2);
     char *text = NULL;
 
@@ -87,6 +175,49 @@ static void svg_is_whole_and_escaped(void **state)
     assert_int_equal(merak_picture_svg(&p, &text, NULL), MERAK_ERR_PARAM);
 }
 
+/* 64 stages of 512 micro-batches; and of 4, where nothing has to be merged. */
+static void a_large_picture_stays_small(void **state)
+{
+    enum { ROWS = 64, MOST = 512 };
+    static struct merak_bar bars[ROWS * MOST * 4];
+    static const char *name[ROWS];
+    static struct merak_bar_share share[ROWS + 1];
+
+    (void)state;
+    for (int r = 0; r < ROWS; r++)
+        name[r] = "stage 17";
+    for (int mbs = 4; mbs <= MOST; mbs *= 128) {
+        struct merak_picture p = {.title = "large",
+                                  .share = share,
+                                  .n_rows = ROWS,
+                                  .row_name = name,
+                                  .bars = bars,
+                                  .end_s = 2 * mbs + 2 * ROWS};
+        char *text = NULL;
+
+        for (int r = 0; r < ROWS; r++) {
+            for (int m = 0; m < 2 * mbs; m++) {
+                struct merak_bar bar = {.row = r,
+                                        .microbatch = m / 2,
+                                        .start_s = r + m,
+                                        .end_s = r + m + 1};
+
+                bar.kind = m % 2 ? MERAK_BAR_BACKWARD : MERAK_BAR_FORWARD;
+                bars[p.n_bars++] = bar;
+                bar.kind = m % 2 ? MERAK_BAR_TRANSFER : MERAK_BAR_EXCHANGE;
+                bars[p.n_bars++] = bar;
+            }
+        }
+        p.n_bars = merak_bars_join(bars, p.n_bars, 0);
+        assert_int_equal(merak_picture_svg(&p, &text, NULL), MERAK_OK);
+        assert_true(strlen(text) < 500000);
+        assert_int_equal(count_of(text, "stage 17"), ROWS);
+        if (mbs == 4) /* every box with its number */
+            assert_int_equal(count_of(text, "<text class=\"n"), ROWS * 2 * mbs);
+        free(text);
+    }
+}
+
 static void memory_is_drawn_in_proportion(void **state)
 {
     static const char *const name[] = {"stage 0", "a<b"};
@@ -100,6 +231,7 @@ static void memory_is_drawn_in_proportion(void **state)
         .bytes = (const size_t(*)[MERAK_CAT_COUNT])bytes,
         .limit_bytes = 4096};
     char *text = NULL, *both = NULL;
+    const char *label;
     double x, width, most;
 
     (void)state;
@@ -120,6 +252,18 @@ static void memory_is_drawn_in_proportion(void **state)
     assert_int_equal(merak_svg_stack(text, text, &both, NULL), MERAK_OK);
     assert_int_equal(count_of(both, "</svg>"), 3);
     free(both);
+    free(text);
+    /* a label that the limit's line would cut stands behind it */
+    bytes[0][MERAK_CAT_PARAM] = 3900;
+    assert_int_equal(merak_memory_svg(&p, &text, NULL), MERAK_OK);
+    assert_int_equal(sscanf(strstr(text, "<line x1="), "<line x1=\"%lf", &most),
+                     1);
+    label = strstr(text, ">3.906 KiB<");
+    assert_non_null(label);
+    while (strncmp(label, "<text", 5) != 0)
+        label--;
+    assert_int_equal(sscanf(label, "<text x=\"%lf", &x), 1);
+    assert_true(x > most);
     free(text);
     /* far away it is said, not drawn */
     p.limit_bytes = 1 << 20;
@@ -155,8 +299,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(neighbours_are_joined),
+        cmocka_unit_test(an_action_is_one_box),
+        cmocka_unit_test(weight_gradients_have_boxes_where_they_are_actions),
+        cmocka_unit_test(hairlines_become_one),
+        cmocka_unit_test(idle_is_what_bars_leave),
         cmocka_unit_test(text_shows_what_fills_a_column),
         cmocka_unit_test(svg_is_whole_and_escaped),
+        cmocka_unit_test(a_large_picture_stays_small),
         cmocka_unit_test(memory_is_drawn_in_proportion),
         cmocka_unit_test(slots_alive_together_do_not_overlap),
     };

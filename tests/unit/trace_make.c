@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace_make.c - writes the trace of a made-up pipeline for tests/t
  *
- * trace_make DIR SCHEDULE STAGES MICROBATCHES [BACKWARD]: forwards take 10 ms,
- * backwards BACKWARD (20 if it is not given), a transfer 1, and the step ends
- * with a collective of all stages of 4 and an optimizer of 6; steps 0, 5 and 7
- * are kept.  Predicted are backwards of 20.
+ * trace_make DIR SCHEDULE STAGES MICROBATCHES [BACKWARD [DP]]: forwards take 10
+ * ms, backwards BACKWARD (20 if it is not given), a transfer 1, and the step
+ * ends with a collective of all stages of 4 and an optimizer of 6; steps 0, 5
+ * and 7 are kept.  Predicted are backwards of 20.  DP replicas (1) do the same.
  */
 #include "config.h"
 
@@ -127,6 +127,7 @@ static void keep_plan(int stages)
             p->start_ns = r->start_ns;
             p->end_ns = r->end_ns;
             p->first = p->second = -1;
+            p->tag = 0;
             if (r->kind == MERAK_INSTR_EXCHANGE) {
                 p->first = 0;
                 p->second = -stages;
@@ -141,15 +142,34 @@ static void keep_plan(int stages)
     }
 }
 
-static int write_rank(const char *dir, const char *schedule, int stages,
-                      int mbs, int stage)
+/* Stages as ranks of a replica. */
+static void number_ranks(int stages, int dp, int dp_index)
 {
-    struct merak_trace_info info = {.rank = stage,
-                                    .ranks = stages,
+    for (int s = 0; s < stages; s++) {
+        for (int i = 0; i < n_records[s]; i++) {
+            struct merak_trace_planned *p = &planned[s][i];
+            struct merak_trace_record *r = &record[s][i];
+
+            if (r->peer >= 0)
+                r->peer = (int16_t)(dp_index + dp * r->peer);
+            if (p->second != -1)
+                p->tag += (uint64_t)dp_index << 32;
+            p->first = p->first < 0 ? p->first : dp_index + dp * p->first;
+            p->second = p->second < 0 ? p->second : dp_index + dp * p->second;
+        }
+    }
+}
+
+static int write_rank(const char *dir, const char *schedule, int stages,
+                      int mbs, int stage, int dp, int dp_index)
+{
+    struct merak_trace_info info = {.rank = dp_index + dp * stage,
+                                    .ranks = stages * dp,
                                     .stage = stage,
                                     .stages = stages,
                                     .tp = 1,
-                                    .dp = 1,
+                                    .dp = dp,
+                                    .dp_index = dp_index,
                                     .microbatches = mbs,
                                     .transport = "made up",
                                     .n_instrs = n_records[stage],
@@ -184,22 +204,27 @@ int main(int argc, char **argv)
 {
     const struct merak_schedule *schedule;
     struct merak_error err;
-    int stages, mbs;
+    int stages, mbs, dp, forecast = backward_ms;
 
-    if (argc != 5 && argc != 6)
+    if (argc < 5 || argc > 7)
         return 66;
     stages = atoi(argv[3]);
     mbs = atoi(argv[4]);
+    dp = argc > 6 ? atoi(argv[6]) : 1;
     if (merak_schedule_find(argv[2], &schedule, &err) != MERAK_OK ||
         stages < 1 || stages > MAX_STAGES || mbs < 1 || mbs > MAX_MB)
         return 66;
-    run(schedule, stages, mbs);
-    keep_plan(stages);
-    backward_ms = argc > 5 ? atoi(argv[5]) : backward_ms;
-    run(schedule, stages, mbs);
-    for (int s = stages - 1; s >= 0; s--) {
-        if (write_rank(argv[1], argv[2], stages, mbs, s) != 0)
-            return 1;
+    for (int d = dp - 1; d >= 0; d--) {
+        backward_ms = forecast;
+        run(schedule, stages, mbs);
+        keep_plan(stages);
+        backward_ms = argc > 5 ? atoi(argv[5]) : forecast;
+        run(schedule, stages, mbs);
+        number_ranks(stages, dp, d);
+        for (int s = stages - 1; s >= 0; s--) {
+            if (write_rank(argv[1], argv[2], stages, mbs, s, dp, d) != 0)
+                return 1;
+        }
     }
     return 0;
 }
