@@ -25,11 +25,15 @@
 
 #define CARD_MAX 4096
 #define DEADLINE_S 300.0
+/* To find out who has not come to a fence whose deadline has passed. */
+#define ASK_S 3.0
+#define MOST_ASKED 4096
 
 struct pmix_boot {
     struct merak_boot base;
     pmix_proc_t me;
-    unsigned round; /* every allgather and broadcast has keys of its own */
+    unsigned round;  /* every allgather and broadcast has keys of its own */
+    unsigned fences; /* that this task has come to */
     bool stuck;     /* a call is not over: Finalize would wait for it */
 };
 
@@ -132,12 +136,125 @@ static bool call_is_over(struct call *c, double seconds)
     return over;
 }
 
+/* Of all others; commit makes it theirs to get. */
+static enum merak_status put(const char *key, const void *data, size_t bytes,
+                             struct merak_error *err)
+{
+    pmix_value_t value;
+    pmix_status_t st;
+    pmix_byte_object_t bo = {.bytes = (char *)(uintptr_t)data, .size = bytes};
+
+    PMIX_VALUE_LOAD(&value, &bo, PMIX_BYTE_OBJECT); /* copies the bytes */
+    st = PMIx_Put(PMIX_GLOBAL, key, &value);
+    PMIX_VALUE_DESTRUCT(&value);
+    return st == PMIX_SUCCESS ? MERAK_OK : fail_pmix(err, "PMIx_Put", st);
+}
+
+/* --- who has not come ------------------------------------------------------
+ */
+
+/* What a task puts before it waits in its n-th fence. */
+static void mark_key(unsigned n, char key[PMIX_MAX_KEYLEN + 1])
+{
+    snprintf(key, PMIX_MAX_KEYLEN + 1, "merak.fence.%u", n);
+}
+
+/* Ask for a task's mark; NULL: it could not be asked for.  What is known of it
+ * from an earlier fence is no answer. */
+static struct call *ask_for_mark(struct pmix_boot *boot, int rank)
+{
+    struct call *c = call_create();
+    bool yes = true;
+
+    if (c == NULL)
+        return NULL;
+    proc_of(boot, (pmix_rank_t)rank, &c->proc);
+    mark_key(boot->fences, c->key);
+    PMIX_INFO_LOAD(&c->info, PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
+    if (PMIx_Get_nb(&c->proc, c->key, &c->info, 1, on_value, c) == PMIX_SUCCESS)
+        return c;
+    call_destroy(c);
+    return NULL;
+}
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void name_absent(const struct merak_boot *boot, int rank, int n,
+                        char *text, size_t size)
+{
+    size_t used = strlen(text);
+
+    if (n < 4)
+        snprintf(text + used, size - used, "%stask %d on %s",
+                 n > 0 ? ", " : ": ", rank, boot->hosts[boot->node_of[rank]]);
+    else if (n == 4)
+        snprintf(text + used, size - used, ", ..");
+}
+
+/* ": task 2 on n1 has not", of those whose mark is not there; what is asked of
+ * a task that never comes to it nobody answers. */
+static void tell_absent(struct pmix_boot *boot, char *text, size_t size)
+{
+    int n = 0,
+        most = boot->base.size < MOST_ASKED ? boot->base.size : MOST_ASKED;
+    struct call **c = calloc((size_t)most, sizeof(struct call *));
+    double limit = now_s() + ASK_S;
+
+    text[0] = '\0';
+    for (int r = 0; c != NULL && r < most; r++)
+        c[r] = r == boot->base.rank ? NULL : ask_for_mark(boot, r);
+    for (int r = 0; c != NULL && r < most; r++) {
+        double left = limit - now_s();
+        bool here = c[r] == NULL;
+
+        if (c[r] != NULL && call_is_over(c[r], left > 0 ? left : 0)) {
+            here = c[r]->status == PMIX_SUCCESS;
+            call_destroy(c[r]);
+        }
+        if (!here)
+            name_absent(&boot->base, r, n++, text, size);
+    }
+    if (n > 0) {
+        size_t used = strlen(text);
+
+        snprintf(text + used, size - used, " %s not", n == 1 ? "has" : "have");
+    }
+    free(c);
+}
+
+static enum merak_status mark_and_commit(struct pmix_boot *boot,
+                                         struct merak_error *err)
+{
+    char key[PMIX_MAX_KEYLEN + 1];
+    enum merak_status rc;
+    pmix_status_t st;
+
+    mark_key(++boot->fences, key);
+    rc = put(key, "", 1, err);
+    if (rc != MERAK_OK)
+        return rc;
+    st = PMIx_Commit();
+    return st == PMIX_SUCCESS ? MERAK_OK : fail_pmix(err, "PMIx_Commit", st);
+}
+
+/* What this task has put before is committed. */
 static enum merak_status fence(struct pmix_boot *boot, bool collect,
                                struct merak_error *err)
 {
-    struct call *c = call_create();
+    struct call *c;
     pmix_status_t st;
+    char absent[160];
+    enum merak_status rc = mark_and_commit(boot, err);
 
+    if (rc != MERAK_OK)
+        return rc;
+    c = call_create();
     if (c == NULL)
         return merak_fail_nomem(err, sizeof(*c));
     proc_of(boot, PMIX_RANK_WILDCARD, &c->proc);
@@ -146,11 +263,12 @@ static enum merak_status fence(struct pmix_boot *boot, bool collect,
     if (st == PMIX_SUCCESS) {
         if (!call_is_over(c, boot->base.deadline_s)) {
             boot->stuck = true;
+            tell_absent(boot, absent, sizeof(absent));
             return merak_fail(err, MERAK_ERR_TIMEOUT,
                               "task %d: not all %d tasks have come to a PMIx "
-                              "fence within %.0f s",
+                              "fence within %.0f s%s",
                               boot->base.rank, boot->base.size,
-                              boot->base.deadline_s);
+                              boot->base.deadline_s, absent);
         }
         st = c->status;
     }
@@ -158,22 +276,6 @@ static enum merak_status fence(struct pmix_boot *boot, bool collect,
     if (st == PMIX_SUCCESS || st == PMIX_OPERATION_SUCCEEDED)
         return MERAK_OK;
     return fail_pmix(err, "PMIx_Fence_nb", st);
-}
-
-static enum merak_status put_card(const char *key, const void *card,
-                                  size_t bytes, struct merak_error *err)
-{
-    pmix_value_t value;
-    pmix_status_t st;
-    pmix_byte_object_t bo = {.bytes = (char *)(uintptr_t)card, .size = bytes};
-
-    PMIX_VALUE_LOAD(&value, &bo, PMIX_BYTE_OBJECT); /* copies the bytes */
-    st = PMIx_Put(PMIX_GLOBAL, key, &value);
-    PMIX_VALUE_DESTRUCT(&value);
-    if (st != PMIX_SUCCESS)
-        return fail_pmix(err, "PMIx_Put", st);
-    st = PMIx_Commit();
-    return st == PMIX_SUCCESS ? MERAK_OK : fail_pmix(err, "PMIx_Commit", st);
 }
 
 /* What a rank has put under this key; PMIX_VALUE_RELEASE() it.  The library
@@ -205,9 +307,10 @@ static enum merak_status get(struct pmix_boot *boot, int rank, const char *key,
         return MERAK_OK;
     if (st == PMIX_ERR_TIMEOUT)
         return merak_fail(err, MERAK_ERR_TIMEOUT,
-                          "task %d: rank %d has not put %s in time; do all "
-                          "tasks run the same merak?",
-                          boot->base.rank, rank, key);
+                          "task %d: task %d on %s has not put %s in time; do "
+                          "all tasks run the same merak?",
+                          boot->base.rank, rank,
+                          boot->base.hosts[boot->base.node_of[rank]], key);
     return merak_fail(err, MERAK_ERR_PEER, "PMIx_Get_nb of %s of rank %d: %s",
                       key, rank, PMIx_Error_string(st));
 }
@@ -245,7 +348,7 @@ static enum merak_status pmix_allgather(struct merak_boot *base,
                           "a boot card of %zu bytes, at most %d fit", bytes,
                           CARD_MAX);
     snprintf(key, sizeof(key), "merak.card.%u", boot->round++);
-    rc = put_card(key, card, bytes, err);
+    rc = put(key, card, bytes, err);
     if (rc == MERAK_OK)
         rc = fence(boot, true, err);
     for (int r = 0; r < base->size && rc == MERAK_OK; r++)
@@ -266,7 +369,7 @@ static enum merak_status pmix_broadcast(struct merak_boot *base, void *data,
         return MERAK_OK;
     snprintf(key, sizeof(key), "merak.cast.%u", boot->round++);
     if (base->rank == 0)
-        rc = put_card(key, data, bytes, err);
+        rc = put(key, data, bytes, err);
     if (rc == MERAK_OK)
         rc = fence(boot, true, err);
     if (rc == MERAK_OK && base->rank != 0)
