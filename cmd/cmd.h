@@ -18,6 +18,7 @@ int merak_cmd_data(int argc, char **argv);
 int merak_cmd_doctor(int argc, char **argv);
 int merak_cmd_eval(int argc, char **argv);
 int merak_cmd_generate(int argc, char **argv);
+int merak_cmd_jobscript(int argc, char **argv);
 int merak_cmd_plan(int argc, char **argv);
 int merak_cmd_report(int argc, char **argv);
 int merak_cmd_sandbox(int argc, char **argv);

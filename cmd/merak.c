@@ -20,6 +20,7 @@ static const struct command commands[] = {
     {"data", "make token files, show what they hold", merak_cmd_data},
     {"plan", "what a run would look like", merak_cmd_plan},
     {"calibrate", "measure this machine for plans", merak_cmd_calibrate},
+    {"jobscript", "a job script for this site", merak_cmd_jobscript},
     {"train", "train a model", merak_cmd_train},
     {"top", "a run while it goes on", merak_cmd_top},
     {"report", "a run as a page for a browser", merak_cmd_report},

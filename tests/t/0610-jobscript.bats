@@ -7,8 +7,7 @@ load cluster
 
 setup()
 {
-    SCRIPT=$(sed -n "s/^abs_top_srcdir = //p" "$BUILD/Makefile")
-    SCRIPT=$SCRIPT/jobscripts/pretrain.sbatch
+    SCRIPT=$BUILD/jobscripts/pretrain.sbatch
     export RUN_DIR=$BATS_TEST_TMPDIR/run
     LOG=$BATS_TEST_TMPDIR/log
     cd "$BATS_TEST_TMPDIR"
@@ -76,32 +75,34 @@ ends()
     export MAX_RESTARTS=5 MAX_CRASHES=3
     . "$SCRIPT"
     set +u
-    while read -r code progress restarts crashes want; do
-        got=$(decide "$code" "$progress" "$restarts" "$crashes")
-        echo "$code $progress $restarts $crashes: $got, expected $want"
+    while read -r code idle restarts crashes want; do
+        got=$(decide "$code" "$idle" "$restarts" "$crashes")
+        echo "$code $idle $restarts $crashes: $got, expected $want"
         [ "${got%% *}" = "$want" ]
     done <<'TABLE'
-0 yes 0 0 done
-0 no 0 0 done
-0 no 9 9 done
-75 yes 0 0 requeue
-75 yes 4 0 requeue
-75 yes 5 0 stop
-75 no 0 0 stop
-66 yes 0 0 stop
-67 yes 0 0 stop
-68 yes 0 0 stop
-69 yes 0 0 stop
-1 yes 0 1 requeue
-1 yes 0 2 requeue
-1 yes 0 3 stop
-1 no 0 1 stop
-1 yes 5 1 stop
-137 yes 0 1 requeue
-137 no 0 1 stop
-143 yes 0 1 requeue
-65 yes 0 1 requeue
-70 yes 0 1 requeue
+0 0 0 0 done
+0 1 0 0 done
+0 9 9 9 done
+75 0 0 0 again
+75 0 4 0 again
+75 0 5 0 stop
+75 1 0 0 again
+75 2 0 0 stop
+66 0 0 0 stop
+67 0 0 0 stop
+68 0 0 0 stop
+69 0 0 0 stop
+1 0 0 1 again
+1 0 0 2 again
+1 0 0 3 stop
+1 1 0 1 again
+1 2 0 1 stop
+1 0 5 1 stop
+137 0 0 1 again
+137 2 0 1 stop
+143 0 0 1 again
+65 0 0 1 again
+70 0 0 1 again
 TABLE
 }
 
@@ -138,7 +139,7 @@ TABLE
     within grep -q 'step 5/120 ' "$LOG"
     scancel --batch --signal=USR1 "$JOB"
     within is_requeued
-    grep -q 'exit code 75, newest checkpoint step-.*: requeue' "$LOG"
+    grep -q 'exit code 75, newest checkpoint step-.*: again' "$LOG"
     [ ! -e "$RUN_DIR/DONE" ]
     # a job is not started again before its credential has expired: 31 s
     within test -e "$RUN_DIR/DONE"
@@ -170,18 +171,39 @@ TABLE
     [ ! -e "$RUN_DIR/crashes" ]
 }
 
-@test "a crash without a new checkpoint is not tried again" {
+@test "starts from one checkpoint are counted, of one series" {
+    . "$SCRIPT"
+    set +u
+    mkdir "$RUN_DIR"
+    [ "$(idle_starts 7 step-2)" -eq 0 ]
+    cat >"$RUN_DIR/starts" <<'STARTS'
+2026-01-01 00:00:00 7 none n1
+2026-01-01 00:00:01 7 step-2 n1
+2026-01-01 00:00:02 8 step-2 n1
+2026-01-01 00:00:03 7 step-2 n1
+STARTS
+    [ "$(idle_starts 7 step-2)" -eq 2 ]
+    [ "$(idle_starts 8 step-2)" -eq 1 ]
+    [ "$(idle_starts 9 step-2)" -eq 0 ]
+    [ "$(idle_starts 7 step-3)" -eq 0 ]
+    [ "$(idle_starts 7 "")" -eq 0 ]
+}
+
+@test "the second run without a new checkpoint is the last" {
     mkdir -p "$RUN_DIR/ckpt/step-00000010"
     touch "$RUN_DIR/ckpt/step-00000010/COMMITTED"
-    submit sh -c 'exit 3'
+    # the program makes the file tell of a start before this one
+    submit sh -c '[ "$SLURM_PROCID" != 0 ] || sed -i p "$RUN_DIR/starts"
+        exit 3'
     ends 3
+    grep -q 'stop exit code 3, 2 runs without a new checkpoint' "$LOG"
     [ "$(wc -l <"$RUN_DIR/crashes")" -eq 1 ]
 }
 
-@test "a crash after a new checkpoint is" {
+@test "a crash is tried again" {
     submit sh -c 'mkdir -p "$RUN_DIR/ckpt/step-00000010" &&
         touch "$RUN_DIR/ckpt/step-00000010/COMMITTED"; exit 3'
     within is_requeued
-    grep -q 'exit code 3, newest checkpoint step-00000010: requeue' "$LOG"
+    grep -q 'exit code 3, newest checkpoint step-00000010: again' "$LOG"
     [ "$(wc -l <"$RUN_DIR/crashes")" -eq 1 ]
 }
