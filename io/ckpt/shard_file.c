@@ -343,10 +343,11 @@ static enum merak_status no_space(const struct shard *shard,
     double free_bytes = 0;
 
     if (strstr(err->text, strerror(EDQUOT)) != NULL)
-        return merak_mend(err, MERAK_ERR_NOSPACE,
-                          ": %zu bytes needed; remove what you do not need or "
-                          "keep fewer checkpoints",
-                          shard->need_bytes);
+        return merak_error_fix(
+            err, MERAK_ERR_NOSPACE,
+            ": %zu bytes needed; remove what you do not need or "
+            "keep fewer checkpoints",
+            shard->need_bytes);
     if (statvfs(shard->dir, &fs) == 0)
         free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
     return merak_fail(err, MERAK_ERR_NOSPACE,
