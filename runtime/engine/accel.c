@@ -7,7 +7,8 @@
  * in the same queue and so behind it anyway.  No thread waits for a kernel
  * but at the end of a step, and before a transfer.
  *
- * Transfers go through host memory, `staging`: an operand has the place there
+ * Where there is a link transfers are put into queues like kernels (direct.c).
+ * Else they go through host memory, `staging`: an operand has the place there
  * that it has in the arena, so that what keeps two transfers from one piece
  * of the arena keeps them from one piece of staging, and node peers map the
  * one as they would the other.
@@ -55,7 +56,7 @@ static enum merak_status create_events(struct merak_engine *e,
         if (awaited[i] || merak_instr_moves(&e->program->instr[i]))
             rc = ops_of(e)->event_create(e->opt.accel, &e->event[i], err);
     }
-    for (int q = 0; q < MERAK_QUEUE_COUNT && rc == MERAK_OK; q++)
+    for (int q = 0; q < e->n_streams && rc == MERAK_OK; q++)
         rc = ops_of(e)->event_create(e->opt.accel, &e->queue_event[q], err);
     free(awaited);
     return rc;
@@ -103,10 +104,16 @@ enum merak_status merak_engine_accel_init(struct merak_engine *e,
     e->input_at = calloc(n, sizeof(*e->input_at));
     e->batch_of = calloc(n, sizeof(*e->batch_of));
     e->stretch_of = calloc(n, sizeof(*e->stretch_of));
+    e->stream = calloc(n, sizeof(*e->stream));
     if (e->event == NULL || e->input_at == NULL || e->batch_of == NULL ||
-        e->stretch_of == NULL)
+        e->stretch_of == NULL || e->stream == NULL)
         return merak_fail_nomem(err, n * sizeof(*e->event));
-    rc = create_events(e, err);
+    e->n_streams = MERAK_QUEUE_COUNT;
+    for (int i = 0; i < e->program->n_instrs; i++)
+        e->stream[i] = (int)e->program->instr[i].queue;
+    rc = merak_engine_direct_init(e, err);
+    if (rc == MERAK_OK)
+        rc = create_events(e, err);
     if (rc == MERAK_OK)
         rc = allocate_inputs(e, err);
     if (rc == MERAK_OK)
@@ -124,7 +131,7 @@ void merak_engine_accel_fini(struct merak_engine *e)
         if (e->event[i] != NULL)
             ops_of(e)->event_destroy(e->opt.accel, e->event[i]);
     }
-    for (int q = 0; q < MERAK_QUEUE_COUNT; q++) {
+    for (int q = 0; q < MERAK_STREAMS; q++) {
         if (e->queue_event[q] != NULL)
             ops_of(e)->event_destroy(e->opt.accel, e->queue_event[q]);
     }
@@ -134,6 +141,8 @@ void merak_engine_accel_fini(struct merak_engine *e)
     free(e->stretch_of);
     free(e->batch_of);
     free(e->event);
+    free(e->stream);
+    free(e->comm);
     free(e->input_at);
     if (e->input_pinned)
         ops_of(e)->unpin(e->opt.accel, e->input);
@@ -187,22 +196,18 @@ static enum merak_status order_behind(struct merak_engine *e,
     enum merak_status rc = MERAK_OK;
 
     for (int i = 0; i < instr->n_wait && rc == MERAK_OK; i++) {
-        const struct merak_instr *other = &e->program->instr[wait[i]];
-
-        if (other->queue != instr->queue)
-            rc = ops_of(e)->wait(e->opt.accel, (int)instr->queue,
+        if (e->stream[wait[i]] != e->stream[instr->id])
+            rc = ops_of(e)->wait(e->opt.accel, e->stream[instr->id],
                                  e->event[wait[i]], err);
     }
     return rc;
 }
 
-/* Record the instruction's event, if there is one, behind what was issued for
- * it. */
-static enum merak_status mark_issued(struct merak_engine *e,
-                                     const struct merak_instr *instr,
-                                     struct merak_error *err)
+enum merak_status merak_engine_mark_issued(struct merak_engine *e,
+                                           const struct merak_instr *instr,
+                                           struct merak_error *err)
 {
-    int queue = (int)instr->queue;
+    int queue = e->stream[instr->id];
     enum merak_status rc;
 
     /* what waits for the event begins after this one's end */
@@ -211,6 +216,8 @@ static enum merak_status mark_issued(struct merak_engine *e,
         rc = ops_of(e)->record(e->opt.accel, queue, e->event[instr->id], err);
     if (rc != MERAK_OK || !e->accel_sync)
         return rc;
+    if (e->opt.link != NULL && merak_instr_moves(instr))
+        return rc; /* a peer may wait for what this thread issues next */
     rc = ops_of(e)->record(e->opt.accel, queue, e->queue_event[queue], err);
     return rc == MERAK_OK ? wait_on_host(e, e->queue_event[queue], err) : rc;
 }
@@ -278,10 +285,9 @@ enum merak_status merak_engine_issue_work(struct merak_engine *e,
                       instr->id, instr->name);
 }
 
-/* Before the work of an instruction that starts something. */
-static enum merak_status begin(struct merak_engine *e,
-                               const struct merak_instr *instr,
-                               struct merak_error *err)
+enum merak_status merak_engine_begin_instr(struct merak_engine *e,
+                                           const struct merak_instr *instr,
+                                           struct merak_error *err)
 {
     enum merak_status rc = order_behind(e, instr, err);
 
@@ -301,11 +307,11 @@ static enum merak_status issue_batch(struct merak_engine *e,
     for (int i = 0; i < batch->n - 1 && rc == MERAK_OK; i++)
         rc = order_behind(e, &e->program->instr[batch->id[i]], err);
     if (rc == MERAK_OK)
-        rc = begin(e, instr, err);
+        rc = merak_engine_begin_instr(e, instr, err);
     if (rc == MERAK_OK)
         rc = ops_of(e)->table_launch(e->opt.accel, (int)instr->queue,
                                      batch->table, e->step, err);
-    return rc == MERAK_OK ? mark_issued(e, instr, err) : rc;
+    return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
 }
 
 /* A stretch is repeated when it is the turn of its first instruction. */
@@ -323,7 +329,7 @@ static enum merak_status issue_stretch(struct merak_engine *e,
                                    err);
     }
     return rc == MERAK_OK && instr->id == s->id[s->n - 1]
-               ? mark_issued(e, instr, err)
+               ? merak_engine_mark_issued(e, instr, err)
                : rc;
 }
 
@@ -337,10 +343,10 @@ enum merak_status merak_engine_issue(struct merak_engine *e,
         return issue_batch(e, instr, err);
     if (e->stretch_of[instr->id] != NULL)
         return issue_stretch(e, instr, err);
-    rc = begin(e, instr, err);
+    rc = merak_engine_begin_instr(e, instr, err);
     if (rc == MERAK_OK)
         rc = merak_engine_issue_work(e, instr, err);
-    return rc == MERAK_OK ? mark_issued(e, instr, err) : rc;
+    return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
 }
 
 void *merak_engine_staged_slot(const struct merak_engine *e, int slot)
@@ -355,13 +361,13 @@ enum merak_status merak_engine_stage_out(struct merak_engine *e,
                                          struct merak_error *err)
 {
     int slot = instr->slot[0];
-    enum merak_status rc = begin(e, instr, err);
+    enum merak_status rc = merak_engine_begin_instr(e, instr, err);
 
     if (rc == MERAK_OK && instr->kind != MERAK_INSTR_RECV)
         rc = ops_of(e)->read(
             e->opt.accel, (int)instr->queue, merak_engine_staged_slot(e, slot),
             merak_engine_slot(e, slot), e->program->slot[slot].bytes, err);
-    return rc == MERAK_OK ? mark_issued(e, instr, err) : rc;
+    return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
 }
 
 enum merak_status merak_engine_stage_test(struct merak_engine *e,
@@ -384,7 +390,7 @@ enum merak_status merak_engine_stage_in(struct merak_engine *e,
                               merak_engine_slot(e, slot),
                               merak_engine_staged_slot(e, slot),
                               e->program->slot[slot].bytes, err);
-    return rc == MERAK_OK ? mark_issued(e, instr, err) : rc;
+    return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
 }
 
 enum merak_status merak_engine_accel_begin(struct merak_engine *e,
@@ -405,9 +411,9 @@ enum merak_status merak_engine_accel_finish(struct merak_engine *e,
 
     if (e->opt.accel == NULL)
         return MERAK_OK;
-    for (int q = 0; q < MERAK_QUEUE_COUNT && rc == MERAK_OK; q++)
+    for (int q = 0; q < e->n_streams && rc == MERAK_OK; q++)
         rc = ops_of(e)->record(e->opt.accel, q, e->queue_event[q], err);
-    for (int q = 0; q < MERAK_QUEUE_COUNT && rc == MERAK_OK; q++)
+    for (int q = 0; q < e->n_streams && rc == MERAK_OK; q++)
         rc = wait_on_host(e, e->queue_event[q], err);
     return rc;
 }

@@ -124,7 +124,7 @@ enum merak_status merak_engine_times_mark(struct merak_engine *e,
         return MERAK_OK;
     timer = end ? e->ended[instr->id] : e->began[instr->id];
     return timer == NULL ? MERAK_OK
-                         : a->ops->record(a, (int)instr->queue, timer, err);
+                         : a->ops->record(a, e->stream[instr->id], timer, err);
 }
 
 static enum merak_status time_of(const struct merak_engine *e,

@@ -23,6 +23,11 @@
 
 #define MAX_LATE_NS 200000
 #define STAGING_POLL_NS 50000
+/* Transfers of a link in queues at most: more than there are queues, so that
+ * what is held back has been proved to be waited for by nothing ahead of it
+ * (direct.c). */
+#define MAX_DIRECT 64
+_Static_assert(MAX_DIRECT > MERAK_STREAMS, "a queue may hold two");
 
 static enum merak_status post(struct merak_engine *e,
                               const struct merak_instr *instr,
@@ -66,6 +71,14 @@ static enum merak_status start(struct merak_engine *e,
     enum merak_status rc;
 
     *flight = (struct flight){.instr = instr->id};
+    if (e->opt.link != NULL && merak_instr_moves(instr)) {
+        flight->direct = *in_flight_p = true;
+        rc = merak_engine_move(e, instr, err);
+        if (rc == MERAK_OK) /* as all that is issued; whether it is over is
+                               asked to know when, and for the deadline */
+            merak_engine_complete(e, instr);
+        return rc;
+    }
     if (e->opt.accel != NULL && merak_instr_moves(instr)) {
         flight->staged = *in_flight_p = true;
         return merak_engine_stage_out(e, instr, err);
@@ -82,6 +95,8 @@ static enum merak_status advance(struct merak_engine *e, struct flight *flight,
 {
     enum merak_status rc = MERAK_OK;
 
+    if (flight->direct)
+        return merak_engine_stage_test(e, instr, err);
     if (flight->staged) {
         rc = merak_engine_stage_test(e, instr, err);
         if (rc != MERAK_OK)
@@ -97,12 +112,14 @@ static enum merak_status advance(struct merak_engine *e, struct flight *flight,
     return rc;
 }
 
-static void finish(struct merak_engine *e, const struct merak_instr *instr)
+static void finish(struct merak_engine *e, const struct merak_instr *instr,
+                   bool direct)
 {
     struct merak_trace_record *r = &e->record[instr->id];
 
     r->end_ns = merak_clock_ns() - e->opt.epoch_ns;
-    merak_engine_complete(e, instr);
+    if (!direct)
+        merak_engine_complete(e, instr);
 }
 
 static enum merak_status wrap(struct merak_engine *e,
@@ -115,6 +132,21 @@ static enum merak_status wrap(struct merak_engine *e,
     merak_error_wrap(err, "step %llu, %s", (unsigned long long)e->step->step,
                      what);
     return rc;
+}
+
+/* With a link exchanges and messages are one sequence: is one of the other
+ * queue ahead? */
+static bool is_behind(const struct merak_engine *e, int q, int id)
+{
+    int other = q == MERAK_QUEUE_COLLECTIVE ? MERAK_QUEUE_P2P
+                                            : MERAK_QUEUE_COLLECTIVE;
+    const struct engine_queue *queue = &e->queue[other];
+
+    if (e->opt.link == NULL || q == MERAK_QUEUE_COPY)
+        return false;
+    if (e->n_direct == MAX_DIRECT)
+        return true;
+    return e->next[other] < queue->n && queue->instr[e->next[other]] < id;
 }
 
 /* The instruction that a queue starts next, if what it waits for is complete;
@@ -130,7 +162,7 @@ static const struct merak_instr *next_ready(const struct merak_engine *e, int q,
     if (q == MERAK_QUEUE_COLLECTIVE && e->n_exchanging == MERAK_MAX_EXCHANGES)
         return NULL;
     instr = &e->program->instr[queue->instr[e->next[q]]];
-    if (merak_engine_pending(e, instr) >= 0)
+    if (is_behind(e, q, instr->id) || merak_engine_pending(e, instr) >= 0)
         return NULL;
     *due_ns_p = merak_engine_due_ns(e, instr);
     return instr;
@@ -163,11 +195,12 @@ static enum merak_status start_queue(struct merak_engine *e, int q,
         e->next[q]++;
         (*did)++;
         if (!in_flight) {
-            finish(e, instr);
+            finish(e, instr, false);
             continue;
         }
         e->flight[e->n_flights++] = flight;
         e->n_staged += flight.staged;
+        e->n_direct += flight.direct;
         e->n_exchanging += q == MERAK_QUEUE_COLLECTIVE;
     }
 }
@@ -181,6 +214,7 @@ static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
     for (int i = 0; i < e->n_flights;) {
         struct flight *flight = &e->flight[i];
         const struct merak_instr *instr = &e->program->instr[flight->instr];
+        bool direct = flight->direct;
         enum merak_status rc = flight->staged && held[instr->queue]
                                    ? MERAK_IN_PROGRESS
                                    : advance(e, flight, instr, err);
@@ -194,11 +228,12 @@ static enum merak_status test_flights(struct merak_engine *e, unsigned *did,
         memmove(&e->flight[i], &e->flight[i + 1],
                 (size_t)(e->n_flights - i - 1) * sizeof(*e->flight));
         e->n_flights--;
+        e->n_direct -= direct;
         e->n_exchanging -= instr->queue == MERAK_QUEUE_COLLECTIVE;
         if (rc != MERAK_OK)
             return wrap(e, instr, rc, err);
         (*did)++;
-        finish(e, instr);
+        finish(e, instr, direct);
     }
     return MERAK_OK;
 }
@@ -291,7 +326,7 @@ static void sleep_for_event(struct merak_engine *e)
 
     if (e->opt.tr->ops->event_fd != NULL)
         fds[1].fd = e->opt.tr->ops->event_fd(e->opt.tr);
-    if (e->n_staged > 0)
+    if (e->n_staged > 0 || e->n_direct > 0)
         most = STAGING_POLL_NS; /* accelerators do not wake us */
     else if (fds[1].fd < 0)
         most = 1000000; /* nothing will wake us: look again soon */
@@ -328,6 +363,22 @@ static bool should_yield_core(const struct merak_engine *e)
             atomic_load(&e->slept_at) != atomic_load(&e->progress_count));
 }
 
+/* Nothing moves: has the link seen why? */
+static enum merak_status look_at_link(struct merak_engine *e,
+                                      struct merak_error *err)
+{
+    return e->opt.link != NULL ? merak_link_test(e->opt.link, err) : MERAK_OK;
+}
+
+/* Tell the others, unless they told us, and end what is in queues. */
+static void give_up(struct merak_engine *e)
+{
+    if (e->opt.tr->ops->abort != NULL && e->error.status != MERAK_ERR_PEER)
+        e->opt.tr->ops->abort(e->opt.tr, e->error.text);
+    if (e->opt.link != NULL)
+        merak_link_abort(e->opt.link);
+}
+
 static void run_comm(struct merak_engine *e)
 {
     struct merak_error err = {.status = MERAK_OK};
@@ -336,7 +387,9 @@ static void run_comm(struct merak_engine *e)
     unsigned did = 0;
 
     memset(e->next, 0, sizeof(e->next));
-    e->n_flights = e->n_exchanging = e->n_staged = 0;
+    e->n_flights = e->n_exchanging = e->n_staged = e->n_direct = 0;
+    if (e->opt.link != NULL)
+        merak_link_stop(e->opt.link, &e->failed_ready);
     while (rc == MERAK_OK && !run_finished(e)) {
         rc = comm_progress(e, &did, &err);
         if (atomic_load(&e->failed_ready))
@@ -347,6 +400,8 @@ static void run_comm(struct merak_engine *e)
             last = now;
             continue;
         }
+        if (rc == MERAK_OK)
+            rc = look_at_link(e, &err);
         if (e->n_flights > 0 && rc == MERAK_OK &&
             (double)(now - last) * 1e-9 > e->opt.deadline_s)
             rc = flight_timed_out(e, &err);
@@ -357,9 +412,10 @@ static void run_comm(struct merak_engine *e)
     }
     if (rc != MERAK_OK)
         merak_engine_fail(e, &err);
-    if (atomic_load(&e->failed_ready) && e->opt.tr->ops->abort != NULL &&
-        e->error.status != MERAK_ERR_PEER)
-        e->opt.tr->ops->abort(e->opt.tr, e->error.text);
+    if (atomic_load(&e->failed_ready))
+        give_up(e);
+    if (e->opt.link != NULL)
+        merak_link_stop(e->opt.link, NULL);
 }
 
 static void *comm_main(void *arg)

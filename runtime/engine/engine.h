@@ -15,6 +15,7 @@
 #include "io/trace/trace.h"
 #include "kernels/kernels.h"
 #include "partitioner/program/program.h"
+#include "runtime/link/link.h"
 #include "runtime/transport/transport.h"
 
 #include <stdatomic.h>
@@ -48,6 +49,9 @@ struct merak_engine_options {
     /* Records are to have the accelerator's times, not those of issuing, if it
      * has any; costs some microseconds an instruction. */
     bool device_times;
+    /* Moves what programs move from accelerator to accelerator; NULL: the
+     * transport does, through staging. */
+    struct merak_link *link; /* borrowed */
     merak_load_fn load;
     void *load_arg;
     double deadline_s; /* of any wait; 0: 300 */

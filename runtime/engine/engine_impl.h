@@ -3,6 +3,7 @@
 #ifndef MERAK_RUNTIME_ENGINE_INTERNAL_H
 #define MERAK_RUNTIME_ENGINE_INTERNAL_H
 
+#include "partitioner/program/streams.h"
 #include "runtime/engine/engine.h"
 
 #include <pthread.h>
@@ -44,6 +45,7 @@ struct engine_stretch {
 struct flight {
     int instr;
     bool staged; /* accelerators: the transport has not been called yet */
+    bool direct; /* of a link: it is in the accelerator's queue */
     struct merak_request *req; /* NULL: not called, or done at once */
 };
 
@@ -62,7 +64,10 @@ struct merak_engine {
 
     /* accel.c, with an accelerator only */
     struct merak_event **event; /* by instruction; NULL: nobody waits for it */
-    struct merak_event *queue_event[MERAK_QUEUE_COUNT];
+    struct merak_event *queue_event[MERAK_STREAMS];
+    int n_streams;        /* of the accelerator's queues */
+    int *stream;          /* by instruction: its queue there */
+    int *comm;            /* by instruction: its communicator; with a link */
     unsigned char *input; /* host memory that LOAD instructions fill */
     bool input_pinned;
     size_t *input_at; /* by instruction: where in it */
@@ -125,6 +130,7 @@ struct merak_engine {
     int n_flights;
     int n_exchanging;      /* of them, collectives */
     int n_staged;          /* of them, waiting for the accelerator */
+    int n_direct;          /* of them, in its queues */
     int64_t timer_late_ns; /* how late its timers ring, on average */
 #ifdef MERAK_DEBUG
     _Atomic int *users_left; /* by whole slot, in this run */
@@ -220,6 +226,26 @@ merak_engine_stage_test(struct merak_engine *e, const struct merak_instr *instr,
 enum merak_status merak_engine_stage_in(struct merak_engine *e,
                                         const struct merak_instr *instr,
                                         struct merak_error *err) MERAK_CHECKED;
+/* direct.c: with a link, whose communicators a program's transfers have, and
+ * one of them put into the accelerator's queue. */
+enum merak_status
+merak_engine_direct_init(struct merak_engine *e,
+                         struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_engine_move(struct merak_engine *e,
+                                    const struct merak_instr *instr,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* Before the work of an instruction that starts something: what comes next in
+ * its queue goes behind what it waits for. */
+enum merak_status
+merak_engine_begin_instr(struct merak_engine *e,
+                         const struct merak_instr *instr,
+                         struct merak_error *err) MERAK_CHECKED;
+/* Record the instruction's event, if there is one, behind what was issued for
+ * it. */
+enum merak_status
+merak_engine_mark_issued(struct merak_engine *e,
+                         const struct merak_instr *instr,
+                         struct merak_error *err) MERAK_CHECKED;
 /* The host memory that a transfer's operand is sent from or received in. */
 void *merak_engine_staged_slot(const struct merak_engine *e, int slot);
 

@@ -42,7 +42,9 @@ runtime
 runtime/boot            base include/merak
 runtime/transport       base include/merak partitioner/layout runtime/boot
 runtime/doctor          base include/merak placement kernels runtime runtime/boot runtime/transport
-runtime/engine          base io/trace kernels partitioner/program runtime/transport
+runtime/link            base include/merak kernels partitioner/program runtime/boot runtime/transport
+runtime/nccl            base runtime/link
+runtime/engine          base io/trace kernels partitioner/program runtime/link runtime/transport
 runtime/infer           base include/merak io/ckpt io/weights kernels partitioner/graph
 runtime/train           base include/merak io io/ckpt io/weights io/tokens io/trace kernels placement partitioner/plan partitioner/program partitioner/device partitioner/simulate partitioner/assembly partitioner/search runtime runtime/engine runtime/transport
 runtime/plan            base include/merak io kernels partitioner/graph partitioner/plan partitioner/device partitioner/program partitioner/simulate partitioner/assembly partitioner/search runtime runtime/train

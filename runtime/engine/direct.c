@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* direct.c - transfers that go from accelerator to accelerator
+ *
+ * The communication thread puts exchanges and messages into the accelerator's
+ * queues as soon as what they wait for is issued, and does not wait for them:
+ * what waits for one goes behind its event.  Exchanges share a queue; messages
+ * have a lane for each peer and way (partitioner/program/streams.h), since one
+ * holds up what stands behind it until its peer is there.
+ *
+ * Exchanges and messages are issued in program order, as one sequence.  NCCL
+ * wants one order on all ranks, and with it queues may be as short as they
+ * like: whoever cannot issue more waits for what is ahead, and that has been
+ * proved to end without what comes later (partitioner/simulate/
+ * check_streams.c).
+ */
+#include "config.h"
+
+#include "runtime/engine/engine_impl.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+static int comm_of(const struct merak_engine *e,
+                   const struct merak_instr *instr)
+{
+    const int *rank = e->opt.transport_rank;
+    int me = rank[e->program->rank];
+
+    switch (instr->kind) {
+    case MERAK_INSTR_EXCHANGE:
+        return merak_link_team(e->opt.link, &e->team[instr->group]);
+    case MERAK_INSTR_SEND:
+        return merak_link_pair(e->opt.link, me, rank[instr->peer]);
+    case MERAK_INSTR_RECV:
+        return merak_link_pair(e->opt.link, rank[instr->peer], me);
+    default:
+        return -1;
+    }
+}
+
+enum merak_status merak_engine_direct_init(struct merak_engine *e,
+                                           struct merak_error *err)
+{
+    const struct merak_program *p = e->program;
+
+    if (e->opt.link == NULL)
+        return MERAK_OK;
+    e->comm = calloc((size_t)p->n_instrs + 1, sizeof(*e->comm));
+    if (e->comm == NULL)
+        return merak_fail_nomem(err, (size_t)p->n_instrs * sizeof(*e->comm));
+    e->n_streams = MERAK_STREAMS;
+    merak_program_streams(p, e->stream);
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *instr = &p->instr[i];
+        bool alone = instr->kind == MERAK_INSTR_EXCHANGE &&
+                     p->group[instr->group].n == 1;
+
+        e->comm[i] = comm_of(e, instr);
+        if (merak_instr_moves(instr) && !alone && e->comm[i] < 0)
+            return merak_fail(err, MERAK_ERR_PARAM,
+                              "instruction %d (%s) has no communicator", i,
+                              instr->name);
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status queue_move(struct merak_engine *e,
+                                    const struct merak_instr *instr,
+                                    struct merak_error *err)
+{
+    int comm = e->comm[instr->id], queue = e->stream[instr->id];
+    const struct merak_link_piece message = {
+        .send = instr->kind == MERAK_INSTR_SEND,
+        .at = merak_engine_slot(e, instr->slot[0]),
+        .bytes = e->program->slot[instr->slot[0]].bytes,
+    };
+    struct merak_link_call call = {.ex = instr->exchange,
+                                   .in = message.at,
+                                   .queue = queue};
+
+    if (instr->kind != MERAK_INSTR_EXCHANGE)
+        return merak_link_message(e->opt.link, comm, queue, &message, err);
+    call.out = merak_engine_slot(e, instr->slot[1]);
+    if (instr->scratch >= 0)
+        call.scratch = merak_engine_slot(e, instr->scratch);
+    return merak_link_exchange(e->opt.link, comm, &call, err);
+}
+
+enum merak_status merak_engine_move(struct merak_engine *e,
+                                    const struct merak_instr *instr,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = merak_engine_begin_instr(e, instr, err);
+
+    if (rc == MERAK_OK)
+        rc = queue_move(e, instr, err);
+    return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
+}

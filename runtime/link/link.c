@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link.c - a link's life: its communicators made, watched and ended */
+#include "config.h"
+
+#include "runtime/link/link_impl.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "kernels/module.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SPIN_NS 20000
+#define NAP_NS 20000
+#define CHUNK_BYTES ((size_t)8 << 20)
+/* What a rehearsal moves between two members. */
+#define TRIAL_BYTES 64
+/* Messages of pairs run beside products and beside each other: a few blocks of
+ * the device move enough, and all of them have to find room at once. */
+#define PAIR_CTAS 4
+
+enum merak_status merak_link_load(const char *name,
+                                  const struct merak_link_ops **ops_p,
+                                  struct merak_error *err)
+{
+    char built[64];
+    const struct merak_module_ask ask = {
+        .name = name,
+        .kind = "transport",
+        .built = built,
+        .symbol = MERAK_LINK_SYMBOL,
+        .mend = "install it, or use --transport ucx",
+    };
+    const struct merak_link_module *module;
+    const void *symbol;
+    enum merak_status rc;
+
+    snprintf(built, sizeof(built), "runtime/%s", name);
+    rc = merak_module_symbol(&ask, &symbol, NULL, err);
+    if (rc != MERAK_OK)
+        return rc;
+    module = symbol;
+    if (module->abi != MERAK_LINK_ABI ||
+        strcmp(module->version, PACKAGE_VERSION) != 0 ||
+        module->ops_bytes != sizeof(struct merak_link_ops))
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "merak_%s.so is of another build of Merak than this "
+                          "one (%s): install both from one build",
+                          name, PACKAGE_VERSION);
+    *ops_p = module->ops;
+    return MERAK_OK;
+}
+
+/* --- waiting ----------------------------------------------------------------
+ */
+
+/* "messages from rank 1 to rank 0", "the group of ranks 0, 2, .. (8)" */
+static void name_comm(const struct merak_link *link, const struct link_comm *c,
+                      char *text, size_t size)
+{
+    size_t n;
+
+    if (c->pair) {
+        snprintf(text, size, "messages from rank %d to rank %d",
+                 merak_transport_rank_name(link->tr, c->rank[0]),
+                 merak_transport_rank_name(link->tr, c->rank[1]));
+        return;
+    }
+    n = (size_t)snprintf(text, size, "the group of ranks");
+    for (int i = 0; i < c->n && i < 4; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s %d", i > 0 ? "," : "",
+                              merak_transport_rank_name(link->tr, c->rank[i]));
+    if (c->n > 4)
+        snprintf(text + n, size - n, ", .. (%d)", c->n);
+}
+
+static enum merak_status wrap(const struct merak_link *link,
+                              const struct link_comm *c, enum merak_status rc,
+                              struct merak_error *err)
+{
+    char name[96];
+
+    name_comm(link, c, name, sizeof(name));
+    merak_error_wrap(err, "%s", name);
+    return rc;
+}
+
+/* May a wait that began then go on? */
+static enum merak_status keep_on(struct merak_link *link, int64_t start,
+                                 struct merak_error *err)
+{
+    const struct timespec nap = {0, NAP_NS};
+    const struct merak_error *why;
+    int64_t waited = merak_clock_ns() - start;
+
+    (void)link->tr->ops->progress(link->tr);
+    why = merak_transport_aborted(link->tr);
+    if (why != NULL)
+        return merak_fail(err, why->status, "%s", why->text);
+    if (link->stop != NULL && atomic_load(link->stop) != 0)
+        return merak_fail(err, MERAK_ERR_PEER, "this rank has failed");
+    if ((double)waited * 1e-9 > link->deadline_s)
+        return merak_fail(err, MERAK_ERR_TIMEOUT,
+                          "%s: its members have not all come after %.3g s",
+                          link->about, link->deadline_s);
+    if (waited > SPIN_NS)
+        nanosleep(&nap, NULL);
+    return MERAK_OK;
+}
+
+enum merak_status merak_link_settle(struct merak_link *link, int comm,
+                                    struct merak_error *err)
+{
+    struct link_comm *c = &link->comm[comm];
+    int64_t start = merak_clock_ns();
+    enum merak_status rc;
+
+    for (;;) {
+        rc = link->ops->test(c->comm, err);
+        if (rc == MERAK_IN_PROGRESS) {
+            rc = keep_on(link, start, err);
+            if (rc == MERAK_OK)
+                continue;
+        }
+        return rc == MERAK_OK ? rc : wrap(link, c, rc, err);
+    }
+}
+
+void merak_link_stop(struct merak_link *link, const atomic_int *stop)
+{
+    link->stop = stop;
+}
+
+enum merak_status merak_link_test(struct merak_link *link,
+                                  struct merak_error *err)
+{
+    for (int i = 0; i < link->n_comms; i++) {
+        enum merak_status rc = link->ops->test(link->comm[i].comm, err);
+
+        if (rc != MERAK_OK && rc != MERAK_IN_PROGRESS)
+            return wrap(link, &link->comm[i], rc, err);
+    }
+    return MERAK_OK;
+}
+
+/* --- messages ---------------------------------------------------------------
+ */
+
+/* Queue a group of messages. */
+static enum merak_status move(struct merak_link *link, int comm, int queue,
+                              int n, struct merak_error *err)
+{
+    struct merak_accel *a = link->accel;
+    enum merak_status rc =
+        link->ops->move(link->comm[comm].comm, a->ops->stream(a, queue),
+                        link->piece, n, err);
+
+    if (rc == MERAK_IN_PROGRESS)
+        return merak_link_settle(link, comm, err);
+    return rc == MERAK_OK ? rc : wrap(link, &link->comm[comm], rc, err);
+}
+
+enum merak_status merak_link_message(struct merak_link *link, int comm,
+                                     int queue,
+                                     const struct merak_link_piece *message,
+                                     struct merak_error *err)
+{
+    link->piece[0] = *message;
+    link->piece[0].peer = message->send ? 1 : 0;
+    return move(link, comm, queue, 1, err);
+}
+
+/* --- rehearsal --------------------------------------------------------------
+ */
+
+/* Wait on the host until a queue is empty. */
+static enum merak_status drain(struct merak_link *link, int queue,
+                               struct merak_event *event,
+                               struct merak_error *err)
+{
+    const struct merak_accel_ops *ops = link->accel->ops;
+    int64_t start = merak_clock_ns();
+    enum merak_status rc = ops->record(link->accel, queue, event, err);
+
+    while (rc == MERAK_OK) {
+        rc = ops->query(link->accel, event, err);
+        if (rc == MERAK_OK)
+            return MERAK_OK;
+        if (rc == MERAK_IN_PROGRESS)
+            rc = keep_on(link, start, err);
+    }
+    return rc;
+}
+
+/* A little from each member to each, or from the first to the second. */
+static int fill_trial(struct merak_link *link, const struct link_comm *c)
+{
+    int n = 0;
+
+    for (int q = 0; q < c->n; q++) {
+        unsigned char *at = link->staging + (size_t)q * 2 * TRIAL_BYTES;
+        const struct merak_link_piece out = {true, at, TRIAL_BYTES, q};
+        const struct merak_link_piece in = {false, at + TRIAL_BYTES,
+                                            TRIAL_BYTES, q};
+
+        if (q == c->me)
+            continue;
+        if (!c->pair || c->me == 0)
+            link->piece[n++] = out;
+        if (!c->pair || c->me == 1)
+            link->piece[n++] = in;
+    }
+    return n;
+}
+
+static enum merak_status rehearse(struct merak_link *link, int comm,
+                                  struct merak_event *event,
+                                  struct merak_error *err)
+{
+    struct link_comm *c = &link->comm[comm];
+    enum merak_status rc = move(link, comm, MERAK_QUEUE_COLLECTIVE,
+                                fill_trial(link, c), err);
+
+    if (rc == MERAK_OK)
+        rc = drain(link, MERAK_QUEUE_COLLECTIVE, event, err);
+    return rc;
+}
+
+static enum merak_status join(struct merak_link *link, int comm,
+                              struct merak_error *err)
+{
+    struct link_comm *c = &link->comm[comm];
+    const struct merak_link_join how = {.id = c->id,
+                                        .n = c->n,
+                                        .me = c->me,
+                                        .most_ctas = c->pair ? PAIR_CTAS : 0};
+    /* NCCL takes the device that this thread is set to. */
+    (void)link->accel->ops->stream(link->accel, MERAK_QUEUE_COLLECTIVE);
+    enum merak_status rc = link->ops->join(link->library, &how, &c->comm, err);
+
+    return rc == MERAK_OK ? merak_link_settle(link, comm, err)
+                          : wrap(link, c, rc, err);
+}
+
+static enum merak_status join_all(struct merak_link *link,
+                                  struct merak_error *err)
+{
+    const struct merak_accel_ops *ops = link->accel->ops;
+    struct merak_event *event = NULL;
+    enum merak_status rc = ops->event_create(link->accel, &event, err);
+
+    for (int i = 0; i < link->n_comms && rc == MERAK_OK; i++) {
+        rc = join(link, i, err);
+        if (rc == MERAK_OK)
+            rc = rehearse(link, i, event, err);
+    }
+    if (event != NULL)
+        ops->event_destroy(link->accel, event);
+    return rc;
+}
+
+/* --- open, close ------------------------------------------------------------
+ */
+
+static size_t staging_of(const struct merak_link *link,
+                         const struct merak_program *p)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        size_t need = p->instr[i].kind == MERAK_INSTR_EXCHANGE
+                          ? merak_link_staging(link, p->instr[i].exchange)
+                          : 0;
+
+        most = need > most ? need : most;
+    }
+    return most;
+}
+
+static enum merak_status allocate(struct merak_link *link,
+                                  const struct merak_link_options *opt,
+                                  struct merak_error *err)
+{
+    size_t members = 2, bytes;
+    void *staging = NULL;
+    enum merak_status rc;
+
+    for (int i = 0; i < link->n_comms; i++) {
+        if ((size_t)link->comm[i].n > members)
+            members = (size_t)link->comm[i].n;
+    }
+    link->piece = calloc(2 * members, sizeof(*link->piece));
+    link->joined = calloc((size_t)link->n_comms + 1, sizeof(*link->joined));
+    if (link->piece == NULL || link->joined == NULL)
+        return merak_fail_nomem(err, 2 * members * sizeof(*link->piece));
+    link->staging_bytes = 2 * TRIAL_BYTES * members;
+    for (int p = 0; p < opt->n_programs; p++) {
+        bytes = staging_of(link, opt->program[p]);
+        if (bytes > link->staging_bytes)
+            link->staging_bytes = bytes;
+    }
+    rc = link->accel->ops->alloc(link->accel, link->staging_bytes, &staging,
+                                 err);
+    if (rc != MERAK_OK) {
+        merak_error_wrap(err, "for what exchanges stage");
+        return rc;
+    }
+    link->staging = staging;
+    return MERAK_OK;
+}
+
+static enum merak_status begin(struct merak_link *link,
+                               const struct merak_link_options *opt,
+                               struct merak_error *err)
+{
+    const struct merak_accel_ops *accel = opt->accel->ops;
+    enum merak_status rc;
+
+    if (accel->stream == NULL || accel->unpack == NULL ||
+        accel->combine == NULL)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "this backend's queues are not for libraries: use "
+                          "--transport ucx");
+    rc = link->ops->open(accel->streams, &link->library, link->about, err);
+    if (rc == MERAK_OK)
+        rc = merak_link_find_comms(link, opt, err);
+    return rc == MERAK_OK ? allocate(link, opt, err) : rc;
+}
+
+enum merak_status merak_link_open(const struct merak_link_options *opt,
+                                  struct merak_link **link_p,
+                                  struct merak_error *err)
+{
+    struct merak_link *link = calloc(1, sizeof(*link));
+    enum merak_status rc = MERAK_OK;
+
+    if (link == NULL) {
+        rc = merak_fail_nomem(err, sizeof(*link));
+    } else {
+        link->ops = opt->ops;
+        link->tr = opt->tr;
+        link->accel = opt->accel;
+        link->deadline_s = opt->deadline_s > 0 ? opt->deadline_s : 300;
+        link->fast = opt->fast;
+        link->chunk = opt->chunk_bytes > 0 ? opt->chunk_bytes : CHUNK_BYTES;
+        rc = begin(link, opt, err);
+    }
+    rc = merak_boot_agree(opt->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = merak_link_share_ids(link, opt->boot, err);
+    if (rc == MERAK_OK) {
+        rc = join_all(link, err);
+        if (rc != MERAK_OK) /* who waits for this rank is to know */
+            merak_link_abort(link);
+        if (rc != MERAK_OK && rc != MERAK_ERR_PEER &&
+            opt->tr->ops->abort != NULL)
+            opt->tr->ops->abort(opt->tr, err != NULL ? err->text : "");
+        rc = merak_boot_agree(opt->boot, rc, err);
+    }
+    if (rc == MERAK_OK) {
+        *link_p = link;
+    } else {
+        if (link != NULL)
+            merak_link_abort(link);
+        merak_link_close(link);
+    }
+    return rc;
+}
+
+void merak_link_abort(struct merak_link *link)
+{
+    int n = 0;
+
+    for (int i = 0; i < link->n_comms; i++) {
+        if (link->comm[i].comm != NULL)
+            link->joined[n++] = link->comm[i].comm;
+    }
+    if (n > 0)
+        link->ops->abort(link->joined, n);
+}
+
+void merak_link_close(struct merak_link *link)
+{
+    if (link == NULL)
+        return;
+    merak_link_free_comms(link);
+    if (link->staging != NULL)
+        link->accel->ops->free(link->accel, link->staging);
+    if (link->library != NULL)
+        link->ops->close(link->library);
+    free(link->piece);
+    free(link->joined);
+    free(link);
+}
+
+void merak_link_describe(const struct merak_link *link, char *text, size_t size)
+{
+    snprintf(text, size, "%s, %d communicators, %.1f MiB staged, sums %s",
+             link->about, link->n_comms, (double)link->staging_bytes / 0x1p20,
+             link->fast ? "in its own order (--reduce fast)"
+                        : "in member order");
+}
+
+/* --- which communicator ----------------------------------------------------
+ */
+
+int merak_link_team(const struct merak_link *link,
+                    const struct merak_team *team)
+{
+    for (int i = 0; i < link->n_comms; i++) {
+        const struct link_comm *c = &link->comm[i];
+
+        if (!c->pair && c->n == team->n &&
+            memcmp(c->rank, team->rank,
+                   (size_t)team->n * sizeof(*team->rank)) == 0)
+            return i;
+    }
+    return -1;
+}
+
+int merak_link_pair(const struct merak_link *link, int from, int to)
+{
+    for (int i = 0; i < link->n_comms; i++) {
+        const struct link_comm *c = &link->comm[i];
+
+        if (c->pair && c->rank[0] == from && c->rank[1] == to)
+            return i;
+    }
+    return -1;
+}

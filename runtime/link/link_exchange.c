@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link_exchange.c - any collective by messages between accelerators
+ *
+ * As runtime/transport/exchange.c, in a queue: each member's box is sent
+ * straight from the input where it is contiguous and received straight into the
+ * output, else it is packed before and put in place behind.  What is combined
+ * is received into the link's own memory, in chunks of link->chunk bytes,
+ * and added by the accelerator in member order: the bits are those of the
+ * transport, since each element is the same sum of the same numbers.
+ *
+ * An all-reduce is that of one's flat cut, then a gathering of the cuts; where
+ * it is short, or there are two members, everybody brings everything to
+ * everybody and combines it all.
+ *
+ * The queue keeps everything in order, so pieces and memory can be used again
+ * as soon as what uses them is queued.
+ *
+ * The link's memory is, of an exchange that combines: what is received, then
+ * what had to be packed, then the result if it has to be put in place.  One
+ * that does not uses the program's scratch as exchange.c does.
+ */
+#include "config.h"
+
+#include "runtime/link/link_impl.h"
+
+#include "base/error.h"
+#include "base/size.h"
+
+#define ALIGN 64
+/* An all-reduce of so much at most is one round, if all of it that is received
+ * takes no more than SHORT_STAGING. */
+#define SHORT_BYTES ((size_t)128 << 10)
+#define SHORT_STAGING ((size_t)4 << 20)
+
+/* An exchange under way; what it has in hand. */
+struct work {
+    struct merak_link *link;
+    const struct merak_link_call *call;
+    const struct merak_exchange *ex;
+    int comm;
+    size_t es;             /* bytes of an element */
+    unsigned char *in, *out;
+    int n_pieces;
+};
+
+static struct merak_accel_box as_accel(const struct merak_box *box, size_t es)
+{
+    return (struct merak_accel_box){.ndim = box->ndim,
+                                    .full = box->full,
+                                    .lo = box->lo,
+                                    .len = box->len,
+                                    .elem_bytes = es};
+}
+
+static size_t box_bytes(const struct work *w, const struct merak_box *box)
+{
+    return merak_box_count(box) * w->es;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return merak_size_align(bytes, ALIGN);
+}
+
+static enum merak_status pack(struct work *w, void *to, const void *from,
+                              const struct merak_box *box,
+                              struct merak_error *err)
+{
+    const struct merak_accel_box b = as_accel(box, w->es);
+    struct merak_accel *a = w->link->accel;
+
+    if (merak_box_count(box) == 0)
+        return MERAK_OK;
+    return a->ops->pack(a, w->call->queue, to, from, &b, err);
+}
+
+static enum merak_status unpack(struct work *w, void *to,
+                                const struct merak_box *box, const void *from,
+                                struct merak_error *err)
+{
+    const struct merak_accel_box b = as_accel(box, w->es);
+    struct merak_accel *a = w->link->accel;
+
+    if (merak_box_count(box) == 0)
+        return MERAK_OK;
+    return a->ops->unpack(a, w->call->queue, to, &b, from, err);
+}
+
+/* --- messages ---------------------------------------------------------------
+ */
+
+static void add_piece(struct work *w, bool send, void *at, size_t bytes, int q)
+{
+    if (bytes > 0)
+        w->link->piece[w->n_pieces++] =
+            (struct merak_link_piece){send, at, bytes, q};
+}
+
+/* Until it is queued nothing may come behind it. */
+static enum merak_status queued(struct work *w, enum merak_status rc,
+                                struct merak_error *err)
+{
+    return rc == MERAK_IN_PROGRESS ? merak_link_settle(w->link, w->comm, err)
+                                   : rc;
+}
+
+static void *stream(const struct work *w)
+{
+    return w->link->accel->ops->stream(w->link->accel, w->call->queue);
+}
+
+static enum merak_status move(struct work *w, struct merak_error *err)
+{
+    int n = w->n_pieces;
+
+    w->n_pieces = 0;
+    if (n == 0)
+        return MERAK_OK;
+    return queued(w,
+                  w->link->ops->move(w->link->comm[w->comm].comm, stream(w),
+                                     w->link->piece, n, err),
+                  err);
+}
+
+/* --- what is stored ---------------------------------------------------------
+ */
+
+/* This rank's own box. */
+static enum merak_status store_own(struct work *w, struct merak_error *err)
+{
+    const struct merak_box *from = &w->ex->send[w->ex->me];
+    const struct merak_box *to = &w->ex->recv[w->ex->me];
+    size_t offset = 0;
+    enum merak_status rc;
+
+    if (merak_box_contiguous(to, &offset))
+        return pack(w, w->out + offset * w->es, w->in, from, err);
+    if (merak_box_contiguous(from, &offset))
+        return unpack(w, w->out, to, w->in + offset * w->es, err);
+    rc = pack(w, w->link->staging, w->in, from, err);
+    return rc == MERAK_OK ? unpack(w, w->out, to, w->link->staging, err) : rc;
+}
+
+/* All-gathers of equal rows; all members come to the same answer. */
+static bool is_plain_gather(const struct work *w)
+{
+    const struct merak_exchange *ex = w->ex;
+    size_t offset = 0, count = merak_shape_count(&ex->in);
+
+    if (ex->kind != MERAK_CONVERT_ALL_GATHER || ex->n < 2)
+        return false;
+    for (int q = 0; q < ex->n; q++) {
+        if (merak_box_count(&ex->send[q]) != count ||
+            merak_box_count(&ex->recv[q]) != count ||
+            !merak_box_contiguous(&ex->recv[q], &offset) ||
+            offset != (size_t)q * count)
+            return false;
+    }
+    return true;
+}
+
+/* The pieces of all others, packed; where they are to be put in place is found
+ * by the same walk afterwards. */
+static enum merak_status send_boxes(struct work *w, struct merak_error *err)
+{
+    unsigned char *scratch = w->call->scratch;
+    enum merak_status rc = MERAK_OK;
+    size_t offset;
+
+    for (int q = 0; q < w->ex->n && rc == MERAK_OK; q++) {
+        const struct merak_box *to = &w->ex->send[q], *from = &w->ex->recv[q];
+        size_t out = box_bytes(w, to), in = box_bytes(w, from);
+
+        if (q == w->ex->me)
+            continue;
+        if (merak_box_contiguous(to, &offset)) {
+            add_piece(w, true, w->in + offset * w->es, out, q);
+        } else {
+            rc = pack(w, scratch, w->in, to, err);
+            add_piece(w, true, scratch, out, q);
+            scratch += aligned(out);
+        }
+        if (merak_box_contiguous(from, &offset)) {
+            add_piece(w, false, w->out + offset * w->es, in, q);
+        } else {
+            add_piece(w, false, scratch, in, q);
+            scratch += aligned(in);
+        }
+    }
+    return rc == MERAK_OK ? move(w, err) : rc;
+}
+
+static enum merak_status place_boxes(struct work *w, struct merak_error *err)
+{
+    unsigned char *scratch = w->call->scratch;
+    enum merak_status rc = MERAK_OK;
+
+    for (int q = 0; q < w->ex->n && rc == MERAK_OK; q++) {
+        const struct merak_box *to = &w->ex->send[q], *from = &w->ex->recv[q];
+
+        if (q == w->ex->me)
+            continue;
+        if (!merak_box_contiguous(to, NULL))
+            scratch += aligned(box_bytes(w, to));
+        if (merak_box_contiguous(from, NULL))
+            continue;
+        rc = unpack(w, w->out, from, scratch, err);
+        scratch += aligned(box_bytes(w, from));
+    }
+    return rc;
+}
+
+static enum merak_status store(struct work *w, struct merak_error *err)
+{
+    enum merak_status rc;
+
+    if (is_plain_gather(w))
+        return queued(w,
+                      w->link->ops->gather(
+                          w->link->comm[w->comm].comm, stream(w), w->out, w->in,
+                          merak_shape_count(&w->ex->in) * w->es, err),
+                      err);
+    rc = store_own(w, err);
+    if (rc == MERAK_OK)
+        rc = send_boxes(w, err);
+    return rc == MERAK_OK ? place_boxes(w, err) : rc;
+}
+
+/* --- what is combined -------------------------------------------------------
+ */
+
+/* Everything of an all-reduce, as one box. */
+static struct merak_box whole_box(const struct merak_exchange *ex)
+{
+    struct merak_box box = {.ndim = 1};
+
+    box.full[0] = box.len[0] = merak_shape_count(&ex->in);
+    return box;
+}
+
+/* An all-reduce where everybody gets everything. */
+static bool is_short(const struct merak_exchange *ex)
+{
+    size_t bytes = merak_shape_count(&ex->in) * merak_dtype_bytes(ex->dtype);
+
+    if (ex->kind != MERAK_CONVERT_ALL_REDUCE)
+        return false;
+    return ex->n == 2 ||
+           (bytes <= SHORT_BYTES && bytes * (size_t)ex->n <= SHORT_STAGING);
+}
+
+static struct merak_box sent_box(const struct merak_exchange *ex, int q)
+{
+    return is_short(ex) ? whole_box(ex) : ex->send[q];
+}
+
+static struct merak_box combined_box(const struct merak_exchange *ex)
+{
+    return is_short(ex) ? whole_box(ex) : ex->recv[ex->me];
+}
+
+/* Bytes of a member's chunk that is received. */
+static size_t stride_of(const struct merak_link *link,
+                        const struct merak_exchange *ex)
+{
+    struct merak_box box = combined_box(ex);
+    size_t bytes = merak_box_count(&box) * merak_dtype_bytes(ex->dtype);
+
+    return aligned(bytes < link->chunk ? bytes : link->chunk);
+}
+
+static size_t combine_staging(const struct merak_link *link,
+                              const struct merak_exchange *ex)
+{
+    struct merak_box box = combined_box(ex);
+    size_t es = merak_dtype_bytes(ex->dtype);
+    size_t bytes = (size_t)(ex->n - 1) * stride_of(link, ex);
+
+    if (!merak_box_contiguous(&box, NULL))
+        bytes += aligned(merak_box_count(&box) * es);
+    for (int q = 0; q < ex->n; q++) {
+        box = sent_box(ex, q);
+        if (!merak_box_contiguous(&box, NULL))
+            bytes += aligned(merak_box_count(&box) * es);
+    }
+    return bytes;
+}
+
+size_t merak_link_staging(const struct merak_link *link,
+                          const struct merak_exchange *ex)
+{
+    if (ex->combine == MERAK_STORE)
+        return merak_box_count(&ex->send[ex->me]) *
+               merak_dtype_bytes(ex->dtype);
+    return combine_staging(link, ex);
+}
+
+/* Where the pieces that this rank sends begin, packed behind what it receives
+ * where they are not contiguous; called in member order. */
+static enum merak_status sent_from(struct work *w, int q, unsigned char **free_p,
+                                   const unsigned char **from_p,
+                                   struct merak_error *err)
+{
+    struct merak_box box = sent_box(w->ex, q);
+    size_t offset = 0;
+
+    if (merak_box_contiguous(&box, &offset)) {
+        *from_p = w->in + offset * w->es;
+        return MERAK_OK;
+    }
+    *from_p = *free_p;
+    *free_p += aligned(box_bytes(w, &box));
+    return pack(w, (void *)(uintptr_t)*from_p, w->in, &box, err);
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The messages of the chunk at byte `at` of every piece.  Where a packed piece
+ * begins is found again by the same walk. */
+static enum merak_status move_chunk(struct work *w, size_t at, size_t mine,
+                                    struct merak_error *err)
+{
+    size_t stride = stride_of(w->link, w->ex);
+    unsigned char *staged = w->link->staging;
+    unsigned char *packed = staged + (size_t)(w->ex->n - 1) * stride;
+
+    for (int q = 0; q < w->ex->n; q++) {
+        struct merak_box box = sent_box(w->ex, q);
+        size_t bytes = box_bytes(w, &box), offset = 0;
+        unsigned char *from = packed;
+
+        if (merak_box_contiguous(&box, &offset))
+            from = w->in + offset * w->es;
+        else
+            packed += aligned(bytes);
+        if (q == w->ex->me)
+            continue;
+        if (at < bytes)
+            add_piece(w, true, from + at, least(bytes - at, w->link->chunk), q);
+        if (at < mine)
+            add_piece(w, false, staged, least(mine - at, w->link->chunk), q);
+        staged += stride;
+    }
+    return move(w, err);
+}
+
+static enum merak_status combine_chunk(struct work *w,
+                                       const unsigned char *own,
+                                       unsigned char *to, size_t at,
+                                       size_t mine, struct merak_error *err)
+{
+    struct merak_accel *a = w->link->accel;
+    const struct merak_accel_pieces pieces = {
+        .n = w->ex->n,
+        .me = w->ex->me,
+        .mine = own + at,
+        .staged = w->link->staging,
+        .stride = stride_of(w->link, w->ex),
+        .count = at < mine ? least(mine - at, w->link->chunk) / w->es : 0,
+        .dtype = w->ex->dtype,
+        .max = w->ex->combine == MERAK_MAX,
+    };
+
+    if (pieces.count == 0)
+        return MERAK_OK;
+    return a->ops->combine(a, w->call->queue, to + at, &pieces, err);
+}
+
+/* What this rank combines, and the most that anybody does. */
+static enum merak_status combine(struct work *w, struct merak_error *err)
+{
+    const struct merak_box box = combined_box(w->ex);
+    size_t mine = box_bytes(w, &box), most = mine, offset = 0;
+    unsigned char *packed =
+        w->link->staging + (size_t)(w->ex->n - 1) * stride_of(w->link, w->ex);
+    const unsigned char *own = NULL, *from;
+    bool in_place = merak_box_contiguous(&box, &offset);
+    unsigned char *to;
+    enum merak_status rc = MERAK_OK;
+
+    for (int q = 0; q < w->ex->n && rc == MERAK_OK; q++) {
+        struct merak_box sent = sent_box(w->ex, q);
+
+        rc = sent_from(w, q, &packed, &from, err);
+        own = q == w->ex->me ? from : own;
+        most = box_bytes(w, &sent) > most ? box_bytes(w, &sent) : most;
+    }
+    to = in_place ? w->out + offset * w->es : packed;
+    for (size_t at = 0; at < most && rc == MERAK_OK; at += w->link->chunk) {
+        rc = move_chunk(w, at, mine, err);
+        if (rc == MERAK_OK)
+            rc = combine_chunk(w, own, to, at, mine, err);
+    }
+    return rc == MERAK_OK && !in_place ? unpack(w, w->out, &box, to, err) : rc;
+}
+
+/* An all-reduce's second half: everybody's cut to everybody. */
+static enum merak_status gather_cuts(struct work *w, struct merak_error *err)
+{
+    const struct merak_exchange *ex = w->ex;
+    size_t offset = 0;
+
+    for (int q = 0; q < ex->n; q++) {
+        if (q == ex->me)
+            continue;
+        merak_box_contiguous(&ex->recv[ex->me], &offset);
+        add_piece(w, true, w->out + offset * w->es,
+                  box_bytes(w, &ex->recv[ex->me]), q);
+        merak_box_contiguous(&ex->send[q], &offset);
+        add_piece(w, false, w->out + offset * w->es,
+                  box_bytes(w, &ex->send[q]), q);
+    }
+    return move(w, err);
+}
+
+/* Reduce-scatters to equal rows of the input, which NCCL has. */
+static bool is_plain_scatter(const struct merak_exchange *ex)
+{
+    size_t offset = 0, count = merak_box_count(&ex->recv[ex->me]);
+
+    if (ex->kind != MERAK_CONVERT_REDUCE_SCATTER ||
+        merak_shape_count(&ex->out) != count)
+        return false;
+    for (int q = 0; q < ex->n; q++) {
+        if (merak_box_count(&ex->send[q]) != count ||
+            !merak_box_contiguous(&ex->send[q], &offset) ||
+            offset != (size_t)q * count)
+            return false;
+    }
+    return true;
+}
+
+/* The library's own, of what has its form. */
+static enum merak_status combine_fast(struct work *w, struct merak_error *err)
+{
+    const struct merak_link_sum sum = {
+        .in = w->in,
+        .out = w->out,
+        .count = merak_shape_count(&w->ex->out),
+        .dtype = w->ex->dtype,
+        .max = w->ex->combine == MERAK_MAX,
+        .scatter = w->ex->kind == MERAK_CONVERT_REDUCE_SCATTER,
+    };
+
+    return queued(w,
+                  w->link->ops->sum(w->link->comm[w->comm].comm, stream(w),
+                                    &sum, err),
+                  err);
+}
+
+enum merak_status merak_link_exchange(struct merak_link *link, int comm,
+                                      const struct merak_link_call *call,
+                                      struct merak_error *err)
+{
+    const struct merak_exchange *ex = call->ex;
+    struct work w = {.link = link,
+                     .call = call,
+                     .ex = ex,
+                     .comm = comm,
+                     .es = merak_dtype_bytes(ex->dtype),
+                     .in = (unsigned char *)(uintptr_t)call->in,
+                     .out = call->out};
+    struct merak_box all;
+    enum merak_status rc;
+
+    if (ex->n == 1 && ex->kind == MERAK_CONVERT_ALL_REDUCE) {
+        all = whole_box(ex);
+        return w.in == w.out ? MERAK_OK : pack(&w, w.out, w.in, &all, err);
+    }
+    if (ex->n == 1 || ex->combine == MERAK_STORE)
+        return ex->n == 1 ? store_own(&w, err) : store(&w, err);
+    if (link->fast && (ex->kind == MERAK_CONVERT_ALL_REDUCE ||
+                       is_plain_scatter(ex)))
+        return combine_fast(&w, err);
+    rc = combine(&w, err);
+    if (rc == MERAK_OK && ex->kind == MERAK_CONVERT_ALL_REDUCE && !is_short(ex))
+        rc = gather_cuts(&w, err);
+    return rc;
+}

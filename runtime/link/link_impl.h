@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime/link/link_impl.h - what the files of runtime/link share */
+#ifndef MERAK_RUNTIME_LINK_LINK_IMPL_H
+#define MERAK_RUNTIME_LINK_LINK_IMPL_H
+
+#include "runtime/link/link.h"
+
+/* A communicator: of a team, or of messages from rank[0] to rank[1]. */
+struct link_comm {
+    bool pair;
+    int n, me;
+    int *rank; /* [n] transport ranks in member order */
+    struct merak_link_id id;
+    struct merak_link_comm *comm; /* NULL: not yet joined */
+};
+
+struct merak_link {
+    const struct merak_link_ops *ops;
+    struct merak_link_library *library;
+    char about[256];
+    struct merak_transport *tr;
+    struct merak_accel *accel;
+    double deadline_s;
+    bool fast;
+    size_t chunk; /* bytes */
+    struct link_comm *comm; /* [n_comms] in the order of merak_link_order() */
+    int n_comms;
+    unsigned char *staging; /* device memory for pieces that are not in place */
+    size_t staging_bytes;
+    struct merak_link_comm **joined; /* [n_comms] for merak_link_abort() */
+    struct merak_link_piece *piece; /* [2 * the largest team] */
+    const atomic_int *stop;
+};
+
+/* link_comms.c: the communicators that programs need, sorted by an order that
+ * all ranks have in common. */
+enum merak_status merak_link_find_comms(struct merak_link *link,
+                                        const struct merak_link_options *opt,
+                                        struct merak_error *err) MERAK_CHECKED;
+void merak_link_free_comms(struct merak_link *link);
+/* Their ids, from the members that made them; collective. */
+enum merak_status merak_link_share_ids(struct merak_link *link,
+                                       struct merak_boot *boot,
+                                       struct merak_error *err) MERAK_CHECKED;
+
+/* Wait until the library has queued what it was given. */
+enum merak_status merak_link_settle(struct merak_link *link, int comm,
+                                    struct merak_error *err) MERAK_CHECKED;
+
+/* link_exchange.c: what it wants of link->staging. */
+size_t merak_link_staging(const struct merak_link *link,
+                          const struct merak_exchange *ex);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accel_train.h - some steps of small models, on the host or the fake device,
+ * to be compared to the bit
+ *
+ * For ranks of test_ranks.h: what is not so prints and leaves.
+ */
+#ifndef MERAK_TESTS_ACCEL_TRAIN_H
+#define MERAK_TESTS_ACCEL_TRAIN_H
+
+#include "unit/small_plans.h"
+
+#include "kernels/kernels.h"
+#include "runtime/link/link.h"
+
+struct rank;
+
+struct accel_row {
+    const char *name;
+    int tp, pp, dp, chunks;
+    const char *schedule;
+    bool zero1, recompute, bf16;
+    size_t batch; /* percent of the model whose samples tensor ranks share */
+};
+#define N_ACCEL_ROWS 10
+extern const struct accel_row accel_rows[N_ACCEL_ROWS];
+
+struct accel_how {
+    bool fake; /* else on the host, by the cpu backend */
+    int seed;  /* of the fake device's delays */
+    const struct merak_link_ops *link; /* moves what ranks move; NULL: the
+                                          transport, by way of the host */
+    bool fast; /* of the link */
+};
+
+/* The programs of a row; cpu is the backend of that name, opened. */
+struct merak_planned *accel_build(const struct accel_row *row,
+                                  const struct merak_backend *cpu);
+/* Weights and moments after some steps, one behind the other; from malloc. */
+unsigned char *accel_train(struct rank *me, const struct merak_program *p,
+                           const struct accel_how *how, size_t *bytes_p);
+/* How what the event stands for ends. */
+enum merak_status accel_settle(struct merak_accel *a,
+                               struct merak_event *event);
+
+#endif
