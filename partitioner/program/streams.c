@@ -6,8 +6,24 @@
 
 struct lanes {
     int n;
-    int way[MERAK_LANES]; /* 2 * peer, and 1 more of what is received */
+    int way[MERAK_LANES]; /* peer, flow, and whether it is received */
 };
+
+enum merak_flow_kind merak_message_flow(const struct merak_instr *message)
+{
+    if (message->microbatch < 0)
+        return MERAK_FLOW_STEP;
+    return message->phase == MERAK_PHASE_F ? MERAK_FLOW_FORWARD
+                                           : MERAK_FLOW_BACKWARD;
+}
+
+static int way_of(const struct merak_instr *message)
+{
+    int flow = message->peer * MERAK_FLOW_KINDS +
+               (int)merak_message_flow(message);
+
+    return 2 * flow + (message->kind == MERAK_INSTR_RECV ? 1 : 0);
+}
 
 /* The first ones have lanes of their own, others share them. */
 static int lane_of(struct lanes *lanes, int way)
@@ -28,11 +44,9 @@ void merak_program_streams(const struct merak_program *program, int *stream)
 
     for (int i = 0; i < program->n_instrs; i++) {
         const struct merak_instr *in = &program->instr[i];
-        bool receives = in->kind == MERAK_INSTR_RECV;
 
         stream[i] = (int)in->queue;
-        if (in->kind == MERAK_INSTR_SEND || receives)
-            stream[i] = MERAK_QUEUE_COUNT +
-                        lane_of(&lanes, 2 * in->peer + (receives ? 1 : 0));
+        if (in->kind == MERAK_INSTR_SEND || in->kind == MERAK_INSTR_RECV)
+            stream[i] = MERAK_QUEUE_COUNT + lane_of(&lanes, way_of(in));
     }
 }

@@ -3,13 +3,26 @@
  *
  * Where a library moves data between accelerators (runtime/link), a transfer
  * that waits for its peer holds up what stands behind it in its queue.  So
- * sends and receives do not share one: each peer has a queue for each way, a
- * lane, as far as there are lanes.
+ * sends and receives do not share one: what goes to or comes from a peer has a
+ * queue, a lane, for each flow, as far as there are lanes.
+ *
+ * Messages are matched by their order, flow by flow: where a stage has parts on
+ * both sides of another (zb-v), activations and gradients go the same way, and
+ * which of them comes first is not the same at both ends.
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_STREAMS_H
 #define MERAK_PARTITIONER_PROGRAM_STREAMS_H
 
 #include "partitioner/program/program.h"
+
+/* What a message is a part of; the same at both ends. */
+enum merak_flow_kind {
+    MERAK_FLOW_FORWARD,  /* activations */
+    MERAK_FLOW_BACKWARD, /* their gradients */
+    MERAK_FLOW_STEP,     /* what a step's end brings together */
+    MERAK_FLOW_KINDS
+};
+enum merak_flow_kind merak_message_flow(const struct merak_instr *message);
 
 #define MERAK_LANES 12
 #define MERAK_STREAMS (MERAK_QUEUE_COUNT + MERAK_LANES)

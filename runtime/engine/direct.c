@@ -4,7 +4,7 @@
  * The communication thread puts exchanges and messages into the accelerator's
  * queues as soon as what they wait for is issued, and does not wait for them:
  * what waits for one goes behind its event.  Exchanges share a queue; messages
- * have a lane for each peer and way (partitioner/program/streams.h), since one
+ * have a lane for each peer and flow (partitioner/program/streams.h), since one
  * holds up what stands behind it until its peer is there.
  *
  * Exchanges and messages are issued in program order, as one sequence.  NCCL
@@ -31,9 +31,11 @@ static int comm_of(const struct merak_engine *e,
     case MERAK_INSTR_EXCHANGE:
         return merak_link_team(e->opt.link, &e->team[instr->group]);
     case MERAK_INSTR_SEND:
-        return merak_link_pair(e->opt.link, me, rank[instr->peer]);
+        return merak_link_pair(e->opt.link, me, rank[instr->peer],
+                               merak_message_flow(instr));
     case MERAK_INSTR_RECV:
-        return merak_link_pair(e->opt.link, rank[instr->peer], me);
+        return merak_link_pair(e->opt.link, rank[instr->peer], me,
+                               merak_message_flow(instr));
     default:
         return -1;
     }

@@ -422,12 +422,14 @@ int merak_link_team(const struct merak_link *link,
     return -1;
 }
 
-int merak_link_pair(const struct merak_link *link, int from, int to)
+int merak_link_pair(const struct merak_link *link, int from, int to,
+                    enum merak_flow_kind flow)
 {
     for (int i = 0; i < link->n_comms; i++) {
         const struct link_comm *c = &link->comm[i];
 
-        if (c->pair && c->rank[0] == from && c->rank[1] == to)
+        if (c->pair && c->flow == (int)flow && c->rank[0] == from &&
+            c->rank[1] == to)
             return i;
     }
     return -1;

@@ -7,7 +7,7 @@
  * agreement, telling that a rank fails.
  *
  * A communicator is made of each set of ranks that have exchanges, and of each
- * pair for each way that messages go, at the start and in an order that is the
+ * pair for each flow of messages, at the start and in an order that is the
  * same on all ranks.
  *
  * Sums are formed in member order, as transports do (transport.h) and to the
@@ -20,7 +20,7 @@
 #include <stdatomic.h>
 
 #include "kernels/accel.h"
-#include "partitioner/program/program.h"
+#include "partitioner/program/streams.h"
 #include "runtime/boot/boot.h"
 #include "runtime/link/link_ops.h"
 #include "runtime/transport/transport.h"
@@ -68,11 +68,12 @@ void merak_link_close(struct merak_link *link);
 void merak_link_describe(const struct merak_link *link, char *text,
                          size_t size);
 
-/* The communicator of a team, or of messages from one transport rank to
- * another; -1: there is none. */
+/* The communicator of a team, or of a flow of messages from one transport rank
+ * to another; -1: there is none. */
 int merak_link_team(const struct merak_link *link,
                     const struct merak_team *team);
-int merak_link_pair(const struct merak_link *link, int from, int to);
+int merak_link_pair(const struct merak_link *link, int from, int to,
+                    enum merak_flow_kind flow);
 
 /*
  * Put an exchange or a message into a queue, behind what is in it.  A team of

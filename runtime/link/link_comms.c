@@ -25,6 +25,8 @@ static int compare(const void *a, const void *b)
 
     if (x->pair != y->pair)
         return x->pair ? 1 : -1;
+    if (x->flow != y->flow)
+        return x->flow < y->flow ? -1 : 1;
     if (x->n != y->n)
         return x->n < y->n ? -1 : 1;
     for (int i = 0; i < x->n; i++) {
@@ -82,11 +84,16 @@ static enum merak_status add_team(struct merak_link *link,
 }
 
 static enum merak_status add_pair(struct merak_link *link, int me, int peer,
-                                  bool sends, struct merak_error *err)
+                                  const struct merak_instr *message,
+                                  struct merak_error *err)
 {
+    bool sends = message->kind == MERAK_INSTR_SEND;
     int rank[2] = {sends ? me : peer, sends ? peer : me};
-    const struct link_comm like = {
-        .pair = true, .n = 2, .me = sends ? 0 : 1, .rank = rank};
+    const struct link_comm like = {.pair = true,
+                                   .flow = (int)merak_message_flow(message),
+                                   .n = 2,
+                                   .me = sends ? 0 : 1,
+                                   .rank = rank};
 
     return add(link, &like, err);
 }
@@ -106,8 +113,7 @@ static enum merak_status find_in(struct merak_link *link,
             rc = add_team(link, &p->group[in->group], transport_rank, err);
         else if (in->kind == MERAK_INSTR_SEND ||
                  in->kind == MERAK_INSTR_RECV)
-            rc = add_pair(link, me, transport_rank[in->peer],
-                          in->kind == MERAK_INSTR_SEND, err);
+            rc = add_pair(link, me, transport_rank[in->peer], in, err);
     }
     return rc;
 }
@@ -153,7 +159,8 @@ _Static_assert(sizeof(struct card) <= 4096, "a boot's card has 4096 bytes");
 /* What a communicator is for, among those of one first member. */
 static uint64_t key_of(const struct link_comm *c)
 {
-    uint64_t key = merak_rng_mix(c->pair ? 1 : 0, (uint64_t)c->n);
+    uint64_t key =
+        merak_rng_mix((uint64_t)(c->pair ? 1 + c->flow : 0), (uint64_t)c->n);
 
     for (int i = 0; i < c->n; i++)
         key = merak_rng_mix(key, (uint64_t)c->rank[i]);

@@ -3,11 +3,14 @@
 #ifndef MERAK_RUNTIME_LINK_LINK_IMPL_H
 #define MERAK_RUNTIME_LINK_LINK_IMPL_H
 
+#include "partitioner/program/streams.h"
 #include "runtime/link/link.h"
 
-/* A communicator: of a team, or of messages from rank[0] to rank[1]. */
+/* A communicator: of a team, or of a flow of messages from rank[0] to
+ * rank[1]. */
 struct link_comm {
     bool pair;
+    int flow; /* enum merak_flow_kind of a pair, else 0 */
     int n, me;
     int *rank; /* [n] transport ranks in member order */
     struct merak_link_id id;

@@ -38,6 +38,7 @@ const struct accel_row accel_rows[N_ACCEL_ROWS] = {
     {.name = "three stages, gpipe", 1, 3, 1, 1, "gpipe"},
     {.name = "two stages, zb-h1", 1, 2, 1, 1, "zb-h1"},
     {.name = "two stages of two chunks", 1, 2, 1, 2, "interleaved"},
+    {.name = "two stages, zb-v", 1, 2, 1, 2, "zb-v"},
     {.name = "tensor parallel", 2, 1, 1, 1, "1f1b"},
     {.name = "tensor parallel, bf16", 2, 1, 1, 1, "1f1b", .bf16 = true},
     {.name = "data parallel, ZeRO-1", 1, 1, 2, 1, "1f1b", .zero1 = true},

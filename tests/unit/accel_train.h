@@ -21,7 +21,7 @@ struct accel_row {
     bool zero1, recompute, bf16;
     size_t batch; /* percent of the model whose samples tensor ranks share */
 };
-#define N_ACCEL_ROWS 10
+#define N_ACCEL_ROWS 11
 extern const struct accel_row accel_rows[N_ACCEL_ROWS];
 
 struct accel_how {

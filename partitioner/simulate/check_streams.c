@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check_streams.c - prove that programs end in a device's queues, with NCCL
+ *
+ * A transport of hosts matches messages by their tags, and what was started
+ * may end in any order.  In a device's queues neither is so.  Three proofs:
+ *   exchanges  the programs' orders of exchanges, of all groups together, are
+ *              parts of one order: nobody waits in a group for who waits in
+ *              another one for him.
+ *   messages   for each pair of ranks the sends of one are the receives of the
+ *              other, in order, flow by flow.
+ *   progress   the programs, played without time, all end, where
+ *                - queues end in order: an instruction starts when the one
+ *                  before it in its queue is over, and those that it waits for;
+ *                - transfers of a rank start in program order, whichever queue
+ *                  they are in;
+ *                - a transfer is over when all its ends have started.
+ *
+ * The second rule of progress is what the engine does and what NCCL wants of
+ * several communicators on one device: that they are given work in one order.
+ * It also makes the length of queues harmless: when a rank cannot queue more
+ * because two transfers stand in one queue, the first of them ends without what
+ * was not queued, or the second could not have started before it.
+ *
+ * Playing is a network of sequences: nothing that starts keeps another from
+ * starting, so the order in which ranks are looked at does not matter.
+ */
+#include "config.h"
+
+#include "partitioner/simulate/check_streams.h"
+
+#include "base/error.h"
+#include "partitioner/program/streams.h"
+#include "partitioner/simulate/meet.h"
+
+#include <stdlib.h>
+
+static bool moves(const struct merak_instr *in)
+{
+    return in->kind == MERAK_INSTR_EXCHANGE || in->kind == MERAK_INSTR_SEND ||
+           in->kind == MERAK_INSTR_RECV;
+}
+
+/* --- exchanges --------------------------------------------------------------
+ */
+
+static int next_exchange(const struct merak_program *prog, int from)
+{
+    while (from < prog->n_instrs &&
+           prog->instr[from].kind != MERAK_INSTR_EXCHANGE)
+        from++;
+    return from;
+}
+
+static enum merak_status report_circle(struct merak_program *const *programs,
+                                       const int *at, int n,
+                                       struct merak_error *err)
+{
+    const struct merak_instr *x, *y;
+    int p = 0, q;
+
+    while (at[p] == programs[p]->n_instrs)
+        p++;
+    for (q = p + 1; q < n && at[q] == programs[q]->n_instrs;)
+        q++;
+    x = &programs[p]->instr[at[p]];
+    if (q == n)
+        return merak_fail(err, MERAK_ERR_CORRUPT,
+                          "rank %d runs exchange %d (%s) alone",
+                          programs[p]->rank, x->id, x->name);
+    y = &programs[q]->instr[at[q]];
+    return merak_fail(err, MERAK_ERR_CORRUPT,
+                      "exchanges have no common order: rank %d comes to "
+                      "instruction %d (%s, micro-batch %d, group %s) and rank "
+                      "%d to %d (%s, micro-batch %d, group %s)",
+                      programs[p]->rank, x->id, x->name, x->microbatch,
+                      programs[p]->group[x->group].name, programs[q]->rank,
+                      y->id, y->name, y->microbatch,
+                      programs[q]->group[y->group].name);
+}
+
+/* Has everybody who is here come to it?  Each arrives once. */
+static bool is_met(struct merak_meet *meet, int p, const struct merak_instr *in,
+                   bool *arrived)
+{
+    const struct merak_party *party = merak_meet_find(meet, p, in);
+
+    if (party == NULL)
+        return true;
+    if (!*arrived)
+        (void)merak_meet_arrive(meet, p, in, 0.0);
+    *arrived = true;
+    return party->n_here == party->n_all;
+}
+
+static enum merak_status check_exchanges(struct merak_program *const *programs,
+                                         int n, int *at, bool *arrived,
+                                         struct merak_error *err)
+{
+    struct merak_meet *meet;
+    bool moved = true;
+    int left = 0;
+    enum merak_status rc = merak_meet_create(programs, n, &meet, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (int p = 0; p < n; p++) {
+        at[p] = next_exchange(programs[p], 0);
+        arrived[p] = false;
+    }
+    while (moved) {
+        moved = false;
+        left = 0;
+        for (int p = 0; p < n; p++) {
+            while (at[p] < programs[p]->n_instrs &&
+                   is_met(meet, p, &programs[p]->instr[at[p]], &arrived[p])) {
+                at[p] = next_exchange(programs[p], at[p] + 1);
+                arrived[p] = false;
+                moved = true;
+            }
+            left += at[p] < programs[p]->n_instrs;
+        }
+    }
+    merak_meet_destroy(meet);
+    return left == 0 ? MERAK_OK : report_circle(programs, at, n, err);
+}
+
+/* --- messages ---------------------------------------------------------------
+ */
+
+/* The next message from a peer, of a flow; NULL: there is none. */
+static const struct merak_instr *next_from(const struct merak_program *prog,
+                                           int from, int peer,
+                                           enum merak_flow_kind flow)
+{
+    for (int i = from; i < prog->n_instrs; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind == MERAK_INSTR_RECV && in->peer == peer &&
+            merak_message_flow(in) == flow)
+            return in;
+    }
+    return NULL;
+}
+
+static enum merak_status check_message(const struct merak_program *prog,
+                                       const struct merak_program *other,
+                                       const struct merak_instr *sent, int *at,
+                                       struct merak_error *err)
+{
+    const struct merak_instr *got =
+        next_from(other, *at, prog->rank, merak_message_flow(sent));
+
+    if (got != NULL && got->tag == sent->tag &&
+        other->slot[got->slot[0]].bytes == prog->slot[sent->slot[0]].bytes) {
+        *at = got->id + 1;
+        return MERAK_OK;
+    }
+    return merak_fail(err, MERAK_ERR_CORRUPT,
+                      "rank %d sends %s (instruction %d, micro-batch %d) to "
+                      "rank %d, which next receives %s (instruction %d, "
+                      "micro-batch %d) from it",
+                      prog->rank, sent->name, sent->id, sent->microbatch,
+                      other->rank, got != NULL ? got->name : "nothing",
+                      got != NULL ? got->id : -1,
+                      got != NULL ? got->microbatch : -1);
+}
+
+/* What one rank sends; at[n * flows]: where each peer is in its receives. */
+static enum merak_status check_sends(const struct merak_meet *meet,
+                                     struct merak_program *const *programs,
+                                     int n, int p, int *at,
+                                     struct merak_error *err)
+{
+    const struct merak_program *prog = programs[p];
+    enum merak_status rc = MERAK_OK;
+
+    for (int q = 0; q < n * MERAK_FLOW_KINDS; q++)
+        at[q] = 0;
+    for (int i = 0; i < prog->n_instrs && rc == MERAK_OK; i++) {
+        const struct merak_instr *in = &prog->instr[i];
+        int q = in->kind == MERAK_INSTR_SEND
+                    ? merak_meet_program(meet, in->peer)
+                    : -1;
+
+        if (q >= 0)
+            rc = check_message(
+                prog, programs[q], in,
+                &at[q * MERAK_FLOW_KINDS + (int)merak_message_flow(in)], err);
+    }
+    return rc;
+}
+
+static enum merak_status check_messages(struct merak_program *const *programs,
+                                        int n, int *at, struct merak_error *err)
+{
+    struct merak_meet *meet;
+    enum merak_status rc = merak_meet_create(programs, n, &meet, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (int p = 0; p < n && rc == MERAK_OK; p++)
+        rc = check_sends(meet, programs, n, p, at, err);
+    merak_meet_destroy(meet);
+    return rc;
+}
+
+/* --- progress ---------------------------------------------------------------
+ */
+
+struct player {
+    const struct merak_program *prog;
+    int *stream;          /* by instruction */
+    int *follows;         /* by instruction: the next of its queue, or -1 */
+    int head[MERAK_STREAMS]; /* of each queue, not over; or -1 */
+    bool *started, *over; /* by instruction */
+    int next_move;        /* the first transfer not started, or n_instrs */
+};
+
+struct play {
+    struct merak_program *const *programs;
+    int n;
+    struct player *player;
+    struct merak_meet *meet;
+    bool moved;
+};
+
+static void find_next_move(struct player *r)
+{
+    while (r->next_move < r->prog->n_instrs &&
+           (!moves(&r->prog->instr[r->next_move]) ||
+            r->started[r->next_move]))
+        r->next_move++;
+}
+
+static enum merak_status player_init(struct player *r,
+                                     const struct merak_program *prog,
+                                     struct merak_error *err)
+{
+    size_t n = (size_t)prog->n_instrs + 1;
+    int last[MERAK_STREAMS];
+
+    r->prog = prog;
+    r->stream = calloc(n, sizeof(*r->stream));
+    r->follows = calloc(n, sizeof(*r->follows));
+    r->started = calloc(n, sizeof(*r->started));
+    r->over = calloc(n, sizeof(*r->over));
+    if (r->stream == NULL || r->follows == NULL || r->started == NULL ||
+        r->over == NULL)
+        return merak_fail_nomem(err, n * sizeof(*r->stream));
+    merak_program_streams(prog, r->stream);
+    for (int s = 0; s < MERAK_STREAMS; s++)
+        r->head[s] = last[s] = -1;
+    for (int i = 0; i < prog->n_instrs; i++) {
+        int s = r->stream[i];
+
+        r->follows[i] = -1;
+        if (last[s] < 0)
+            r->head[s] = i;
+        else
+            r->follows[last[s]] = i;
+        last[s] = i;
+    }
+    find_next_move(r);
+    return MERAK_OK;
+}
+
+static void player_fini(struct player *r)
+{
+    free(r->stream);
+    free(r->follows);
+    free(r->started);
+    free(r->over);
+}
+
+/* Of the head of a queue: what is ahead of it there is over. */
+static bool may_start(const struct player *r, const struct merak_instr *in)
+{
+    if (r->started[in->id] || (moves(in) && in->id != r->next_move))
+        return false;
+    for (int w = 0; w < in->n_wait; w++) {
+        if (!r->over[r->prog->wait[in->first_wait + w]])
+            return false;
+    }
+    return true;
+}
+
+static void end(struct player *r, int id)
+{
+    r->over[id] = true;
+    r->head[r->stream[id]] = r->follows[id];
+}
+
+static void start(struct play *play, int p, const struct merak_instr *in)
+{
+    struct player *r = &play->player[p];
+    const struct merak_party *party =
+        merak_meet_arrive(play->meet, p, in, 0.0);
+
+    r->started[in->id] = true;
+    find_next_move(r);
+    play->moved = true;
+    if (party == NULL)
+        end(r, in->id); /* nobody to wait for */
+    else if (party->n_here == party->n_all)
+        for (int i = 0; i < party->n_all; i++)
+            end(&play->player[party->at[i].program], party->at[i].instr);
+}
+
+/* All that one rank can do now. */
+static void advance(struct play *play, int p)
+{
+    struct player *r = &play->player[p];
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        for (int s = 0; s < MERAK_STREAMS; s++) {
+            const struct merak_instr *in =
+                r->head[s] < 0 ? NULL : &r->prog->instr[r->head[s]];
+
+            if (in == NULL || !may_start(r, in))
+                continue;
+            start(play, p, in);
+            moved = true;
+        }
+    }
+}
+
+static enum merak_status report_stuck(const struct play *play,
+                                      struct merak_error *err)
+{
+    for (int p = 0; p < play->n; p++) {
+        const struct player *r = &play->player[p];
+
+        for (int i = 0; i < r->prog->n_instrs; i++) {
+            const struct merak_instr *in = &r->prog->instr[i];
+
+            if (r->over[i])
+                continue;
+            return merak_fail(err, MERAK_ERR_CORRUPT,
+                              "in a device's queues the programs hang: rank %d "
+                              "%s instruction %d (%s, micro-batch %d)",
+                              r->prog->rank,
+                              r->started[i] ? "never ends" : "never starts",
+                              in->id, in->name, in->microbatch);
+        }
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status check_progress(struct merak_program *const *programs,
+                                        int n, struct merak_error *err)
+{
+    struct play play = {.programs = programs, .n = n, .moved = true};
+    enum merak_status rc = MERAK_OK;
+
+    play.player = calloc((size_t)n + 1, sizeof(*play.player));
+    if (play.player == NULL)
+        return merak_fail_nomem(err, (size_t)n * sizeof(*play.player));
+    for (int p = 0; p < n && rc == MERAK_OK; p++)
+        rc = player_init(&play.player[p], programs[p], err);
+    if (rc == MERAK_OK)
+        rc = merak_meet_create(programs, n, &play.meet, err);
+    while (rc == MERAK_OK && play.moved) {
+        play.moved = false;
+        for (int p = 0; p < n; p++)
+            advance(&play, p);
+    }
+    if (rc == MERAK_OK)
+        rc = report_stuck(&play, err);
+    merak_meet_destroy(play.meet);
+    for (int p = 0; p < n; p++)
+        player_fini(&play.player[p]);
+    free(play.player);
+    return rc;
+}
+
+enum merak_status
+merak_program_check_streams(struct merak_program *const *programs, int n,
+                            struct merak_error *err)
+{
+    int *at = calloc((size_t)n * MERAK_FLOW_KINDS + 1, sizeof(*at));
+    bool *arrived = calloc((size_t)n + 1, sizeof(*arrived));
+    enum merak_status rc = MERAK_OK;
+
+    if (at == NULL || arrived == NULL)
+        rc = merak_fail_nomem(err, (size_t)n * sizeof(*at));
+    if (rc == MERAK_OK)
+        rc = check_exchanges(programs, n, at, arrived, err);
+    if (rc == MERAK_OK)
+        rc = check_messages(programs, n, at, err);
+    if (rc == MERAK_OK)
+        rc = check_progress(programs, n, err);
+    free(at);
+    free(arrived);
+    return rc;
+}

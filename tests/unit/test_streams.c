@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_streams.c - programs in a device's queues: what ends there is found to,
+ * what hangs is found out
+ */
+#include "config.h"
+
+#include "unit/small_plans.h"
+
+#include "partitioner/program/streams.h"
+#include "partitioner/schedule/schedule.h"
+#include "partitioner/simulate/check_streams.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct small_model gpt = {
+    .layers = 8, .vocab = 61, .hidden = 32, .heads = 4};
+
+static void assert_ends(struct merak_planned *p)
+{
+    const struct merak_plan *plan = &p->plan;
+    struct merak_error err = {0};
+
+    if (merak_program_check_streams(p->program, p->n_programs, &err) !=
+        MERAK_OK)
+        fail_msg("tp %d, pp %d, dp %d, %d micro-batches, %s, %d chunks%s: %s",
+                 plan->tp, plan->pp, plan->dp, plan->microbatches,
+                 plan->schedule, plan->chunks, plan->zero1 ? ", ZeRO-1" : "",
+                 err.text);
+}
+
+static void assert_found(struct merak_planned *p, const char *what)
+{
+    struct merak_error err = {0};
+
+    if (merak_program_check_streams(p->program, p->n_programs, &err) ==
+        MERAK_OK)
+        fail_msg("not found: expected \"%s\"", what);
+    if (strstr(err.text, what) == NULL)
+        fail_msg("found as \"%s\", expected \"%s\"", err.text, what);
+}
+
+/* One schedule in several plans; how many it could be built for. */
+static int try_schedule(const struct merak_schedule *schedule)
+{
+    static const struct {
+        int tp, pp, dp, microbatches;
+        bool zero1, recompute;
+    } rows[] = {
+        {1, 2, 1, 4, false, false}, {1, 4, 1, 8, false, true},
+        {2, 2, 1, 4, false, false}, {1, 2, 2, 4, true, false},
+        {2, 2, 2, 4, true, true},
+    };
+    int n = 0;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan =
+            planned_plan(rows[i].tp, rows[i].pp, rows[i].dp,
+                         rows[i].microbatches, schedule->name, rows[i].zero1);
+        struct merak_planned *p;
+        struct merak_error err;
+
+        plan.chunks = schedule->min_chunks;
+        plan.recompute = rows[i].recompute ? MERAK_RECOMPUTE_FULL : 0;
+        if (planned_try(&gpt, &plan, &err) != MERAK_OK)
+            continue; /* another one's limits */
+        p = planned_build(&gpt, &plan, NULL);
+        assert_ends(p);
+        merak_planned_destroy(p);
+        n++;
+    }
+    return n;
+}
+
+static void all_schedules_end(void **state)
+{
+    const struct merak_schedule *const *all = merak_schedules();
+    int tried = 0;
+
+    (void)state;
+    for (int s = 0; all[s] != NULL; s++)
+        tried += try_schedule(all[s]);
+    assert_true(tried > 20);
+}
+
+static void other_models_end(void **state)
+{
+    static const struct {
+        struct small_model model;
+        int tp, pp, dp;
+    } rows[] = {
+        {{.layers = 4, .vocab = 61, .hidden = 32, .heads = 4, .untied = true},
+         2, 2, 2},
+        {{.layers = 4,
+          .vocab = 61,
+          .hidden = 32,
+          .heads = 4,
+          .shared_proj = true},
+         1, 4, 1},
+        {{.layers = 4,
+          .vocab = 61,
+          .hidden = 32,
+          .heads = 4,
+          .kv_heads = 2},
+         4, 2, 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_plan plan = planned_plan(rows[i].tp, rows[i].pp,
+                                              rows[i].dp, 4, "1f1b", false);
+        struct merak_planned *p = planned_build(&rows[i].model, &plan, NULL);
+
+        assert_ends(p);
+        merak_planned_destroy(p);
+    }
+}
+
+/* --- faults -----------------------------------------------------------------
+ */
+
+static struct merak_instr *find(struct merak_program *prog,
+                                enum merak_instr_kind kind, int nth)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        if (prog->instr[i].kind == kind && nth-- == 0)
+            return &prog->instr[i];
+    }
+    fail_msg("no such instruction");
+    return NULL;
+}
+
+/* Exchange what two instructions are, but for their places and waits. */
+static void swap(struct merak_instr *a, struct merak_instr *b)
+{
+    struct merak_instr was = *a;
+
+    *a = *b;
+    a->id = was.id;
+    a->n_wait = was.n_wait;
+    a->first_wait = was.first_wait;
+    was.id = b->id;
+    was.n_wait = b->n_wait;
+    was.first_wait = b->first_wait;
+    *b = was;
+}
+
+/* The last exchange of a tensor group and the first of a data group. */
+static void swap_groups(struct merak_program *prog)
+{
+    struct merak_instr *tp = NULL, *dp = NULL;
+
+    for (int i = 0; i < prog->n_instrs; i++) {
+        struct merak_instr *in = &prog->instr[i];
+
+        if (in->kind != MERAK_INSTR_EXCHANGE)
+            continue;
+        if (strcmp(prog->group[in->group].name, "tp") == 0 && dp == NULL)
+            tp = in;
+        if (strcmp(prog->group[in->group].name, "dp") == 0 && dp == NULL)
+            dp = in;
+    }
+    assert_non_null(tp);
+    assert_non_null(dp);
+    swap(tp, dp);
+}
+
+/* Ranks 1 and 2 of a square swap two exchanges: in each group all have the same
+ * order, and yet everybody waits for somebody. */
+static void a_circle_of_groups_is_found(void **state)
+{
+    struct merak_plan plan = planned_plan(2, 1, 2, 2, "1f1b", false);
+    struct merak_planned *p = planned_build(&gpt, &plan, NULL);
+
+    (void)state;
+    assert_ends(p);
+    swap_groups(p->program[1]);
+    swap_groups(p->program[2]);
+    assert_found(p, "exchanges have no common order");
+    merak_planned_destroy(p);
+}
+
+static struct merak_planned *stages(void)
+{
+    struct merak_plan plan = planned_plan(1, 2, 1, 4, "1f1b", false);
+    struct merak_planned *p = planned_build(&gpt, &plan, NULL);
+
+    assert_ends(p);
+    return p;
+}
+
+/* A transport would match them by tag. */
+static void messages_in_another_order_are_found(void **state)
+{
+    struct merak_planned *p = stages();
+    struct merak_instr *a = find(p->program[1], MERAK_INSTR_RECV, 1);
+    struct merak_instr *b = find(p->program[1], MERAK_INSTR_RECV, 2);
+    uint64_t tag = a->tag;
+
+    (void)state;
+    a->tag = b->tag;
+    b->tag = tag;
+    assert_found(p, "rank 0 sends");
+    merak_planned_destroy(p);
+}
+
+/* Gradients are sent back before the activations they are of have come. */
+static void a_send_that_is_never_reached_is_found(void **state)
+{
+    struct merak_planned *p = stages();
+    struct merak_program *first = p->program[0];
+    struct merak_instr *send = find(first, MERAK_INSTR_SEND, 0);
+    struct merak_instr *recv = find(first, MERAK_INSTR_RECV, 0);
+
+    (void)state;
+    assert_true(send->id < recv->id);
+    swap(send, recv);
+    send->n_wait = 0; /* it starts, and what stands behind it cannot */
+    recv->n_wait = 1;
+    first->wait[recv->first_wait] = send->id;
+    assert_found(p, "the programs hang: rank 0 never ends instruction");
+    merak_planned_destroy(p);
+}
+
+/* --- lanes ------------------------------------------------------------------
+ */
+
+static void peers_have_lanes_for_each_way(void **state)
+{
+    enum { N = 40 };
+    struct merak_instr instr[N];
+    struct merak_program prog = {.instr = instr, .n_instrs = N};
+    int stream[N];
+
+    (void)state;
+    memset(instr, 0, sizeof(instr));
+    for (int i = 0; i < N; i++) {
+        instr[i].kind = i % 2 == 0 ? MERAK_INSTR_SEND : MERAK_INSTR_RECV;
+        instr[i].queue = MERAK_QUEUE_P2P;
+        instr[i].peer = i / 2 % 5;
+        instr[i].phase = i / 10 % 2 == 0 ? MERAK_PHASE_F : MERAK_PHASE_B;
+    }
+    instr[N - 1].kind = MERAK_INSTR_EXCHANGE;
+    instr[N - 1].queue = MERAK_QUEUE_COLLECTIVE;
+    merak_program_streams(&prog, stream);
+    for (int i = 0; i < N - 1; i++) {
+        assert_true(stream[i] >= MERAK_QUEUE_COUNT &&
+                    stream[i] < MERAK_STREAMS);
+        assert_int_equal(stream[i], stream[i % 20]);
+        for (int k = 0; k < i && i < MERAK_LANES; k++)
+            assert_int_not_equal(stream[i], stream[k]);
+    }
+    assert_int_equal(stream[N - 1], MERAK_QUEUE_COLLECTIVE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_schedules_end),
+        cmocka_unit_test(other_models_end),
+        cmocka_unit_test(a_circle_of_groups_is_found),
+        cmocka_unit_test(messages_in_another_order_are_found),
+        cmocka_unit_test(a_send_that_is_never_reached_is_found),
+        cmocka_unit_test(peers_have_lanes_for_each_way),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
+}
