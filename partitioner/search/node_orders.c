@@ -4,6 +4,7 @@
 
 #include "partitioner/search/node_orders.h"
 #include "partitioner/program/recompute.h"
+#include "partitioner/simulate/check_streams.h"
 #include "partitioner/simulate/simulate.h"
 
 #include "base/error.h"
@@ -58,6 +59,32 @@ enum merak_status merak_stages_play(const struct merak_sharded *sharded,
         merak_program_destroy(program[s]);
     }
     merak_timeline_destroy(timeline);
+    free(program);
+    return rc;
+}
+
+enum merak_status merak_stages_check_streams(
+    const struct merak_sharded *sharded, struct merak_stages *stages,
+    const struct merak_plan *plan, const struct merak_program_options *opt,
+    struct merak_error *err)
+{
+    struct merak_program **program = calloc((size_t)plan->pp, sizeof(*program));
+    struct merak_program_options mine = *opt;
+    enum merak_status rc;
+
+    if (program == NULL)
+        return merak_fail_nomem(err, (size_t)plan->pp * sizeof(*program));
+    rc = merak_recompute_choose(sharded, plan, -1, opt, stages, err);
+    for (int eval = 0; eval < 2 && rc == MERAK_OK; eval++) {
+        mine.forward_only = eval != 0;
+        rc = build_stages(sharded, stages, plan, &mine, program, err);
+        if (rc == MERAK_OK)
+            rc = merak_program_check_streams(program, plan->pp, err);
+        for (int s = 0; s < plan->pp; s++) {
+            merak_program_destroy(program[s]);
+            program[s] = NULL;
+        }
+    }
     free(program);
     return rc;
 }

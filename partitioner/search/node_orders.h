@@ -33,6 +33,17 @@ enum merak_status merak_stages_play(const struct merak_sharded *sharded,
                                     struct merak_played *played,
                                     struct merak_error *err) MERAK_CHECKED;
 
+/*
+ * Prove that one program of each stage, and one for evaluation, end in a
+ * device's queues (merak_program_check_streams()).
+ *
+ *   stages  in, out  as above
+ */
+enum merak_status merak_stages_check_streams(
+    const struct merak_sharded *sharded, struct merak_stages *stages,
+    const struct merak_plan *plan, const struct merak_program_options *opt,
+    struct merak_error *err) MERAK_CHECKED;
+
 /* By order, each cut evenly and then as the search would. */
 enum { MERAK_NODE_ORDERS = 2 * MERAK_BRANCHES_AUTO };
 

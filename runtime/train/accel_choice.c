@@ -286,7 +286,7 @@ static int node_cards(const struct merak_boot *boot,
 /* Which of those that this task sees; -1 on failure.  Collective. */
 static enum merak_status assign(struct merak_trainer *t,
                                 const struct merak_accel_card *mine,
-                                int *number_p, struct merak_error *err)
+                                struct merak_error *err)
 {
     size_t size = (size_t)t->boot->size;
     struct merak_accel_card *all = calloc(2 * size, sizeof(*all));
@@ -302,11 +302,11 @@ static enum merak_status assign(struct merak_trainer *t,
     if (rc == MERAK_OK) {
         n = node_cards(t->boot, all, all + size, &me);
         merak_accel_assign(all + size, n, choice);
-        *number_p = mine->device[choice[me]].number;
+        t->card = mine->device[choice[me]];
         if (merak_accel_sharers(all + size, choice, me) > 0)
-            rc = merak_accel_judge_sharing(&mine->device[choice[me]],
-                                           t->boot->host, t->boot->rank,
-                                           t->opt.transport, err);
+            rc = merak_accel_judge_sharing(
+                &t->card, t->boot->host, t->boot->rank,
+                t->opt.transport == MERAK_TRANSPORT_NCCL ? "nccl" : NULL, err);
     }
     free(all);
     free(choice);
@@ -332,7 +332,6 @@ enum merak_status merak_accel_choose(struct merak_trainer *t,
     enum merak_status rc = MERAK_OK;
     int threads =
         t->opt.threads > 0 ? t->opt.threads : merak_default_threads(t->boot);
-    int number = 0;
 
     if (strcmp(t->opt.backend, "auto") == 0)
         rc = resolve(t, err);
@@ -342,12 +341,12 @@ enum merak_status merak_accel_choose(struct merak_trainer *t,
     rc = merak_boot_agree(t->boot, rc, err);
     /* All ranks have the same backend. */
     if (rc == MERAK_OK && t->backend->accel != NULL) {
-        rc = assign(t, card, &number, err);
+        rc = assign(t, card, err);
         if (rc == MERAK_OK)
-            rc = t->backend->accel->open(number, MERAK_QUEUE_COUNT, threads,
-                                         &t->accel, err);
+            rc = t->backend->accel->open(t->card.number, merak_link_queues(t),
+                                         threads, &t->accel, err);
         if (rc == MERAK_OK)
-            warn_of(t, number);
+            warn_of(t, t->card.number);
         rc = merak_boot_agree(t->boot, rc, err);
     }
     free(card);

@@ -313,6 +313,7 @@ static void tear_down(struct merak_trainer *t)
     merak_run_dir_close(t);
     merak_engine_destroy(t->eval_engine);
     merak_engine_destroy(t->engine);
+    merak_link_close(t->link);
     merak_transport_close(t->tr);
     merak_slots_close(t);
     merak_data_close(t->data);

@@ -86,7 +86,8 @@ static enum merak_status create_trace(struct merak_trainer *t,
     snprintf(info.dtype, sizeof(info.dtype), "%s",
              t->plan.dtype == MERAK_BF16 ? "bf16" : "fp32");
     memcpy(info.schedule, t->plan.schedule, sizeof(info.schedule));
-    snprintf(info.transport, sizeof(info.transport), "%s", t->tr->ops->name);
+    snprintf(info.transport, sizeof(info.transport), "%s",
+             t->link != NULL ? "nccl" : t->tr->ops->name);
     return merak_trace_create(t->opt.trace, &info, t->opt.trace_every,
                               &t->trace, err);
 }

@@ -168,11 +168,12 @@ static enum merak_status open_next(struct merak_trainer *t, char *path,
     return merak_agree(t->tr, &t->world, rc, err);
 }
 
-/* Where a recipe's rules for parameters by their names begin. */
+/* Where of a recipe that begins which is not to change unseen: sums that have
+ * other bits, and rules for parameters by their names. */
 static const char *rules_of(const char *recipe)
 {
-    static const char *const rule[] = {" --freeze ", " --no-decay ",
-                                       " --lr-scale "};
+    static const char *const rule[] = {" --reduce ", " --freeze ",
+                                       " --no-decay ", " --lr-scale "};
     const char *first = recipe + strlen(recipe);
 
     for (size_t i = 0; i < sizeof(rule) / sizeof(*rule); i++) {

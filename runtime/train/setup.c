@@ -318,6 +318,7 @@ static enum merak_status open_engines(struct merak_trainer *t,
         .accel = t->accel,
         .staging = t->arena.base,
         .device_times = t->opt.trace != NULL,
+        .link = t->link,
         .load = merak_trainer_load,
         .load_arg = t,
         .deadline_s = t->opt.deadline_s,
@@ -341,7 +342,7 @@ static enum merak_status open_engines(struct merak_trainer *t,
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
                                         struct merak_error *err)
 {
-    const char *transport = t->opt.transport;
+    const char *transport = t->boot->size > 1 ? "ucx" : "self";
     struct merak_transport_options to = {.deadline_s = t->opt.deadline_s};
     enum merak_status rc = check_memory(t, err);
 
@@ -352,8 +353,10 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
     rc = merak_boot_agree(t->boot, rc, err);
     if (rc != MERAK_OK)
         return rc;
-    if (transport == NULL)
-        transport = t->boot->size > 1 ? "ucx" : "self";
+    if (t->opt.transport == MERAK_TRANSPORT_SELF)
+        transport = "self";
+    else if (t->opt.transport == MERAK_TRANSPORT_UCX)
+        transport = "ucx";
     to.arena = t->arena.base;
     to.arena_bytes = t->arena.bytes;
     to.arena_fd = t->arena.fd;
@@ -361,6 +364,9 @@ enum merak_status merak_trainer_connect(struct merak_trainer *t,
     to.tell = merak_trainer_tell;
     to.tell_arg = t;
     rc = merak_transport_open(transport, t->boot, &to, &t->tr, err);
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = merak_link_choose(t, err);
     if (rc == MERAK_OK)
         rc = merak_trainer_epoch(t, err);
     return rc == MERAK_OK ? open_engines(t, err) : rc;

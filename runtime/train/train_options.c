@@ -133,8 +133,14 @@ static const struct merak_option rows[] = {
               "predicted "
               "(0)",
      .most = 1e9},
-    {"transport", MERAK_OPTION_TEXT, AT(transport),
-     .about = "self or ucx (ucx with more than one task)", .arg = "NAME"},
+    {"transport", MERAK_OPTION_WORD, AT(transport),
+     .about = "what moves what tasks exchange: ucx by way of hosts, nccl from "
+              "GPU to GPU, self for one task (auto: nccl where it serves)",
+     .words = "auto|self|ucx|nccl"},
+    {"reduce", MERAK_OPTION_BOOL, AT(reduce_fast),
+     .about = "sums over tasks: in their order, or, with nccl, in whichever "
+              "is fast (ordered)",
+     .words = "ordered|fast"},
     {"threads", MERAK_OPTION_INT, AT(threads),
      .about = "per task (SLURM_CPUS_PER_TASK, or the cores there are)",
      .most = 65535},
@@ -274,6 +280,11 @@ static enum merak_status check(struct merak_train_options *opt,
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--emu-unit-ms needs --backend emu, not %s",
                           opt->backend);
+    if (opt->reduce_fast && opt->transport != MERAK_TRANSPORT_NCCL &&
+        opt->transport != MERAK_TRANSPORT_AUTO)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--reduce fast needs --transport nccl: others add in "
+                          "the tasks' order");
     if (opt->log_every == 0)
         opt->log_every = 1;
     return opt->print != NULL
@@ -339,6 +350,8 @@ void merak_train_recipe(const struct merak_train_options *opt,
     if (opt->lr_shape == MERAK_LR_WSD)
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --decay-share %g",
                               opt->decay_share);
+    if (opt->reduce_fast)
+        n += (size_t)snprintf(all + n, sizeof(all) - n, " --reduce fast");
     n += merak_param_rules_print(&opt->rules, all + n, sizeof(all) - n);
     if (n < MERAK_RECIPE_BYTES)
         memcpy(text, all, n + 1);

@@ -24,6 +24,14 @@ enum merak_ckpt_async_wish {
 enum { MERAK_DEFAULT_SEQ = 256 };
 
 /* A field for each option: the table in train_options.c points to them. */
+/* What moves what tasks exchange. */
+enum merak_transport_wish {
+    MERAK_TRANSPORT_AUTO, /* nccl where it serves, ucx, or self for one task */
+    MERAK_TRANSPORT_SELF,
+    MERAK_TRANSPORT_UCX,
+    MERAK_TRANSPORT_NCCL,
+};
+
 struct merak_train_options {
     /* data */
     const char *data;
@@ -51,7 +59,8 @@ struct merak_train_options {
     enum merak_dtype dtype;
     const char *backend;
     double emu_unit_ms;    /* 0: the cost model's times */
-    const char *transport; /* NULL: by the number of ranks */
+    enum merak_transport_wish transport;
+    bool reduce_fast; /* NCCL's own sums */
     int threads;           /* 0: from the allocation */
     double deadline_s;
     const char *config; /* taken out of argv before it is parsed */
@@ -95,8 +104,8 @@ void merak_train_options_help(void);
  * steps, then the shape down to min_lr at the last step.  WSD stays at lr until
  * the last decay_share of all steps, and goes down in a line. */
 float merak_learning_rate(const struct merak_train_options *opt, uint64_t step);
-/* What is told of learning rates and parameters, as options have it; of a very
- * long text a part and a digest. */
+/* What is told of learning rates, sums and parameters, as options have it; of
+ * a very long text a part and a digest. */
 enum { MERAK_RECIPE_BYTES = 512 };
 void merak_train_recipe(const struct merak_train_options *opt,
                         char text[MERAK_RECIPE_BYTES]);

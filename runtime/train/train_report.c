@@ -112,6 +112,21 @@ static void report_backend(const struct merak_trainer *t)
         merak_info("train", "backend %s: %s", t->backend->name, t->backend_why);
 }
 
+/* What moves what accelerators exchange. */
+static void report_link(const struct merak_trainer *t)
+{
+    char text[256];
+
+    if (t->link != NULL) {
+        merak_link_describe(t->link, text, sizeof(text));
+        merak_info("train", "transport nccl: %s", text);
+    } else if (t->link_why[0] != '\0') {
+        merak_info("train", "transport %s, by way of hosts, though there are "
+                   "GPUs: %s",
+                   t->tr->ops->name, t->link_why);
+    }
+}
+
 /* ", 1.2M frozen", or "". */
 static const char *frozen_text(const struct merak_trainer *t, char *text,
                                size_t bytes)
@@ -145,6 +160,7 @@ void merak_report_plan(const struct merak_trainer *t)
                params, frozen_text(t, frozen, sizeof(frozen)), flops,
                merak_dtype_name(t->opt.dtype), t->opt.backend);
     report_backend(t);
+    report_link(t);
     merak_info("train",
                "tp %d x pp %d x dp %d on %d node%s (placement: %s), schedule "
                "%s%s, %d micro-batches of %zu x %zu tokens, %d thread%s a task",

@@ -15,6 +15,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/runtime.h"
 #include "runtime/train/train_options.h"
+#include "runtime/link/link.h"
 #include "runtime/transport/arena.h"
 #include "runtime/transport/transport.h"
 
@@ -74,12 +75,16 @@ struct merak_trainer {
     size_t arena_bytes; /* of both programs, and table_bytes behind them */
     size_t table_bytes; /* of the engine's tables, accelerators only */
     struct merak_accel *accel; /* NULL: kernels run on the host */
+    struct merak_accel_device card; /* accel, as it is known on its node */
     void *accel_arena;
     struct merak_event *copied;  /* slots.c */
     struct merak_pinned *pinned; /* slots.c: of the arena, for transfers */
     int n_pinned;
     size_t memory_bytes; /* what recomputation has to fit; 0: no bound */
     struct merak_transport *tr;
+    struct merak_link *link; /* from accelerator to accelerator; NULL: by way
+                                of hosts, through tr */
+    char link_why[256];      /* there is none; "": nobody expects one */
     struct merak_engine *engine;
     struct merak_engine *eval_engine;
     struct merak_data *data;
@@ -214,6 +219,12 @@ merak_trainer_program_options(const struct merak_trainer *t);
 /* epoch.c: agree on the traces' zero of time; collective. */
 enum merak_status merak_trainer_epoch(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
+/* link_choice.c: how many queues the accelerator needs; and the link, if there
+ * is to be one, with the transport open.  Where nobody insists and none can be
+ * had link_why says why.  Collective. */
+int merak_link_queues(const struct merak_trainer *t);
+enum merak_status merak_link_choose(struct merak_trainer *t,
+                                    struct merak_error *err) MERAK_CHECKED;
 /* setup.c: arena, transport, engines; collective. */
 enum merak_status merak_trainer_connect(struct merak_trainer *t,
                                         struct merak_error *err) MERAK_CHECKED;

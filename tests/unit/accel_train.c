@@ -18,14 +18,14 @@
 #define VOCAB 61
 
 /* How what the event stands for ends. */
-enum merak_status accel_settle(struct merak_accel *a,
-                               struct merak_event *event)
+enum merak_status accel_settle(struct merak_accel *a, struct merak_event *event,
+                               struct merak_error *err)
 {
     const struct timespec pause = {0, 10000};
     enum merak_status rc;
 
     for (;;) {
-        rc = a->ops->query(a, event, ERR);
+        rc = a->ops->query(a, event, err);
         if (rc != MERAK_IN_PROGRESS)
             return rc;
         nanosleep(&pause, NULL);
@@ -73,7 +73,7 @@ static void put(const struct memory *m, size_t at, const void *from,
     }
     CHECK_OK(m->accel->ops->write(m->accel, 0, m->base + at, from, bytes, ERR));
     CHECK_OK(m->accel->ops->record(m->accel, 0, m->event, ERR));
-    CHECK_OK(accel_settle(m->accel, m->event));
+    CHECK_OK(accel_settle(m->accel, m->event, ERR));
 }
 
 static void get(const struct memory *m, size_t at, void *to, size_t bytes)
@@ -84,7 +84,7 @@ static void get(const struct memory *m, size_t at, void *to, size_t bytes)
     }
     CHECK_OK(m->accel->ops->read(m->accel, 0, to, m->base + at, bytes, ERR));
     CHECK_OK(m->accel->ops->record(m->accel, 0, m->event, ERR));
-    CHECK_OK(accel_settle(m->accel, m->event));
+    CHECK_OK(accel_settle(m->accel, m->event, ERR));
 }
 
 /* Numbers near 0 that say nothing else, in a slot's dtype. */

@@ -39,7 +39,7 @@ struct merak_planned *accel_build(const struct accel_row *row,
 unsigned char *accel_train(struct rank *me, const struct merak_program *p,
                            const struct accel_how *how, size_t *bytes_p);
 /* How what the event stands for ends. */
-enum merak_status accel_settle(struct merak_accel *a,
-                               struct merak_event *event);
+enum merak_status accel_settle(struct merak_accel *a, struct merak_event *event,
+                               struct merak_error *err);
 
 #endif

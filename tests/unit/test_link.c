@@ -150,7 +150,7 @@ static void device_close(struct device *d)
 static void wait_until_empty(struct device *d)
 {
     CHECK_OK(fake()->record(d->accel, MERAK_QUEUE_COLLECTIVE, d->event, ERR));
-    CHECK_OK(accel_settle(d->accel, d->event));
+    CHECK_OK(accel_settle(d->accel, d->event, ERR));
 }
 
 /* Run one; what this member got, from malloc. */

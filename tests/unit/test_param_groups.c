@@ -384,6 +384,10 @@ static void wsd_stays_until_its_last_share(void **state)
     assert_string_equal(text, "--lr 1 --min-lr 0.1 --warmup 4 --lr-schedule "
                               "wsd --decay-share 0.25 --freeze a.* "
                               "--lr-scale b=0.5");
+    opt.reduce_fast = true;
+    merak_train_recipe(&opt, text);
+    assert_non_null(strstr(text, " --decay-share 0.25 --reduce fast "
+                                 "--freeze a.*"));
 }
 
 static void long_recipes_end_in_a_digest(void **state)

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link_choice.c - does NCCL move what tasks exchange?
+ *
+ * --transport nccl says so, and what is in the way ends the run with a reason.
+ * Where nobody says anything it does if the backend is cuda, every task has a
+ * GPU of its own, the library is there and the programs are proved to end in
+ * its queues; else exchanges go by way of hosts, and the log says why.  All
+ * tasks come to the same answer.
+ */
+#include "config.h"
+
+#include "runtime/train/trainer.h"
+
+#include "base/error.h"
+#include "partitioner/search/node_orders.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Backends for whose queues nobody need ask. */
+static bool is_gpu(const struct merak_backend *b)
+{
+    return b->accel != NULL && b->accel->streams != NULL &&
+           strcmp(b->accel->streams, "cuda") == 0;
+}
+
+static bool is_wanted(const struct merak_trainer *t)
+{
+    if (t->boot->size == 1 || t->backend->accel == NULL)
+        return false;
+    return t->opt.transport == MERAK_TRANSPORT_NCCL ||
+           (t->opt.transport == MERAK_TRANSPORT_AUTO && is_gpu(t->backend));
+}
+
+int merak_link_queues(const struct merak_trainer *t)
+{
+    return is_wanted(t) ? MERAK_STREAMS : MERAK_QUEUE_COUNT;
+}
+
+/* --- one task a GPU ---------------------------------------------------------
+ */
+
+struct place {
+    int node;
+    struct merak_accel_device card;
+};
+
+static bool is_shared(const struct place *a, const struct place *b)
+{
+    return a->node == b->node && strcmp(a->card.bus, b->card.bus) == 0;
+}
+
+static enum merak_status refuse_sharing(const struct merak_trainer *t,
+                                        const struct place *place, int a, int b,
+                                        struct merak_error *err)
+{
+    const struct merak_accel_device *card = &place[a].card;
+    bool known = card->uuid[0] != '\0';
+
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "ranks %d and %d share %.32s at %s%s%.40s on %.40s, and "
+                      "NCCL serves one task a GPU: start no more tasks than "
+                      "there are GPUs, or use --transport ucx",
+                      t->ranks.logical_rank[a], t->ranks.logical_rank[b],
+                      card->name, card->bus, known ? ", " : "", card->uuid,
+                      t->boot->hosts[place[a].node]);
+}
+
+static enum merak_status check_sharing(const struct merak_trainer *t,
+                                       struct merak_error *err)
+{
+    const struct place mine = {t->boot->node_of[t->boot->rank], t->card};
+    size_t size = (size_t)t->boot->size;
+    struct place *place = calloc(size, sizeof(*place));
+    enum merak_status rc = MERAK_OK;
+
+    if (place == NULL)
+        rc = merak_fail_nomem(err, size * sizeof(*place));
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = t->boot->ops->allgather(t->boot, &mine, sizeof(mine), place, err);
+    for (int b = 1; b < t->boot->size && rc == MERAK_OK; b++) {
+        for (int a = 0; a < b && rc == MERAK_OK; a++) {
+            if (is_shared(&place[a], &place[b]))
+                rc = refuse_sharing(t, place, a, b, err);
+        }
+    }
+    free(place);
+    return rc;
+}
+
+/* --- the choice -------------------------------------------------------------
+ */
+
+static enum merak_status prove(struct merak_trainer *t, struct merak_error *err)
+{
+    const struct merak_program_options opt = merak_trainer_program_options(t);
+    enum merak_status rc = merak_stages_check_streams(t->sharded, t->stages,
+                                                      &t->plan, &opt, err);
+
+    if (rc != MERAK_ERR_CORRUPT)
+        return rc;
+    merak_error_wrap(err,
+                     "schedule %s does not go with --transport nccl here "
+                     "(1f1b does, or --transport ucx)",
+                     t->plan.schedule);
+    if (err != NULL)
+        err->status = MERAK_ERR_CONFIG;
+    return MERAK_ERR_CONFIG;
+}
+
+/* What can be known before anything is opened; the same on all tasks. */
+static enum merak_status look(struct merak_trainer *t,
+                              const struct merak_link_ops **ops_p,
+                              struct merak_error *err)
+{
+    struct merak_link_library *library = NULL;
+    char about[256];
+    enum merak_status rc = check_sharing(t, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_link_load("nccl", ops_p, err);
+    if (rc == MERAK_OK)
+        rc = (*ops_p)->open(t->accel->ops->streams, &library, about, err);
+    if (rc == MERAK_OK)
+        (*ops_p)->close(library);
+    if (rc == MERAK_OK)
+        rc = prove(t, err);
+    return merak_boot_agree(t->boot, rc, err);
+}
+
+static enum merak_status open_link(struct merak_trainer *t,
+                                   const struct merak_link_ops *ops,
+                                   struct merak_error *err)
+{
+    const struct merak_program *program[] = {t->program, t->eval};
+    const struct merak_link_options opt = {
+        .ops = ops,
+        .boot = t->boot,
+        .tr = t->tr,
+        .accel = t->accel,
+        .transport_rank = t->ranks.transport_rank,
+        .program = program,
+        .n_programs = 2,
+        .deadline_s = t->opt.deadline_s,
+        .fast = t->opt.reduce_fast,
+    };
+
+    return merak_link_open(&opt, &t->link, err);
+}
+
+/* Sums in another order than was asked for are no replacement. */
+static enum merak_status check_reduce(const struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    if (!t->opt.reduce_fast || t->link != NULL || t->boot->size == 1)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_CONFIG,
+                      "--reduce fast needs --transport nccl%s%.150s",
+                      t->link_why[0] != '\0' ? ": " : ", which backend and "
+                                                      "tasks here do not have",
+                      t->link_why);
+}
+
+enum merak_status merak_link_choose(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    bool insists = t->opt.transport == MERAK_TRANSPORT_NCCL;
+    struct merak_error why = {.status = MERAK_OK};
+    const struct merak_link_ops *ops;
+    enum merak_status rc;
+
+    if (insists && t->backend->accel == NULL)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "--transport nccl moves data between GPUs, and "
+                          "backend %s has none: use --backend cuda, or "
+                          "--transport ucx",
+                          t->backend->name);
+    if (!is_wanted(t))
+        return check_reduce(t, err);
+    rc = look(t, &ops, &why);
+    if (rc == MERAK_OK)
+        return open_link(t, ops, err);
+    if (insists) {
+        if (err != NULL)
+            *err = why;
+        return rc;
+    }
+    snprintf(t->link_why, sizeof(t->link_why), "%s", why.text);
+    return check_reduce(t, err);
+}

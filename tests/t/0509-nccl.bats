@@ -1,0 +1,68 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0509-nccl.bats - tasks of accelerators that exchange from device to device,
+# without any: a stand-in plays NCCL on the fake device's queues
+
+load cluster
+load parity
+
+setup_file()
+{
+    export STAND_IN=$BUILD/tests/unit/.libs/stand_in_nccl.so
+    [ -e "$STAND_IN" ] || skip "make -C tests check builds the stand-in"
+    pack_text
+    run_model gpt2-tied 0.5 2 2 1
+}
+
+# nccl NAME TP PP DP [OPTION...]: as run_model
+nccl()
+{
+    local name=$1 tp=$2 pp=$3 dp=$4
+
+    shift 4
+    PER_TASK="env MERAK_NCCL_LIBRARY=$STAND_IN" run_model gpt2-tied 0.5 \
+        "$tp" "$pp" "$dp" "$name" --backend fake --transport nccl "$@"
+}
+
+# refused TEXT OPTION...: two tasks end with exit code 66 and one line of ours,
+# with TEXT
+refused()
+{
+    local text=$1
+
+    shift
+    run srun -n2 --overcommit --merak-tp=2 merak train \
+        --model "$TESTS/vectors/parity/gpt2-tied.json" --data "$RUNS/text" \
+        --seq 32 --global-batch 4 --steps 2 --threads 1 "$@"
+    echo "$output"
+    [ "$status" -eq 66 ]
+    [ "$(grep -c '^merak: error: ' <<<"$output")" -eq 1 ]
+    grep -qF -- "$text" <<<"$output"
+}
+
+@test "from device to device is bit-equal to by way of hosts" {
+    nccl nccl 2 2 1
+    "$TESTS/parity.py" equal "$RUNS/gpt2-tied-c0.5-tp2-pp2-dp1" "$RUNS/nccl"
+    grep -q 'transport nccl: NCCL 2.28.9, [0-9]* communicators, .* in member order' \
+        "$RUNS/nccl/out"
+}
+
+@test "sums in NCCL's order are recorded, and a change is told" {
+    nccl fast 2 1 1 --steps 9 --reduce fast
+    grep -q 'sums in its own order (--reduce fast)' "$RUNS/fast/out"
+    grep -q '^reduce = "fast"' "$RUNS/fast/ckpt/settings.toml"
+    grep -q -- '--reduce fast' "$RUNS"/fast/ckpt/step-*/manifest.json
+    nccl fast 2 1 1
+    grep -q 'was trained with .* --reduce fast' "$RUNS/fast/out"
+}
+
+@test "what cannot go from device to device is refused" {
+    refused "backend cpu has none: use --backend cuda, or --transport ucx" \
+        --backend cpu --transport nccl
+    refused "--reduce fast needs --transport nccl" --backend cpu --reduce fast
+    MERAK_NCCL_LIBRARY=/nowhere/libnccl.so.2 \
+        refused "NCCL cannot be loaded (/nowhere" --backend fake \
+        --transport nccl
+    MERAK_MODULE_DIR=/nowhere refused 'transport "nccl" is in merak_nccl.so' \
+        --backend fake --transport nccl
+}
