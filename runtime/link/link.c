@@ -381,6 +381,7 @@ void merak_link_abort(struct merak_link *link)
     }
     if (n > 0)
         link->ops->abort(link->joined, n);
+    link->aborted = true;
 }
 
 void merak_link_close(struct merak_link *link)
@@ -388,7 +389,9 @@ void merak_link_close(struct merak_link *link)
     if (link == NULL)
         return;
     merak_link_free_comms(link);
-    if (link->staging != NULL)
+    /* What stands in queues behind an aborted move still works on it: then it
+     * goes with the accelerator. */
+    if (link->staging != NULL && !link->aborted)
         link->accel->ops->free(link->accel, link->staging);
     if (link->library != NULL)
         link->ops->close(link->library);

@@ -25,6 +25,7 @@ struct merak_link {
     struct merak_accel *accel;
     double deadline_s;
     bool fast;
+    bool aborted; /* what is queued may not have run */
     size_t chunk; /* bytes */
     struct link_comm *comm; /* [n_comms] in the order of merak_link_order() */
     int n_comms;
