@@ -29,7 +29,7 @@ struct merak_module_ask {
     const char *kind;   /* "transport", for messages */
     const char *built;  /* folder of the tree that it is built in */
     const char *symbol; /* what it shows */
-    const char *mend;   /* what to do where there is none, "use --backend cpu" */
+    const char *mend; /* what to do where there is none, "use --backend cpu" */
 };
 
 /*

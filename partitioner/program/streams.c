@@ -19,8 +19,8 @@ enum merak_flow_kind merak_message_flow(const struct merak_instr *message)
 
 static int way_of(const struct merak_instr *message)
 {
-    int flow = message->peer * MERAK_FLOW_KINDS +
-               (int)merak_message_flow(message);
+    int flow =
+        message->peer * MERAK_FLOW_KINDS + (int)merak_message_flow(message);
 
     return 2 * flow + (message->kind == MERAK_INSTR_RECV ? 1 : 0);
 }

@@ -209,11 +209,11 @@ static enum merak_status check_messages(struct merak_program *const *programs,
 
 struct player {
     const struct merak_program *prog;
-    int *stream;          /* by instruction */
-    int *follows;         /* by instruction: the next of its queue, or -1 */
+    int *stream;             /* by instruction */
+    int *follows;            /* by instruction: the next of its queue, or -1 */
     int head[MERAK_STREAMS]; /* of each queue, not over; or -1 */
-    bool *started, *over; /* by instruction */
-    int next_move;        /* the first transfer not started, or n_instrs */
+    bool *started, *over;    /* by instruction */
+    int next_move;           /* the first transfer not started, or n_instrs */
 };
 
 struct play {
@@ -227,8 +227,7 @@ struct play {
 static void find_next_move(struct player *r)
 {
     while (r->next_move < r->prog->n_instrs &&
-           (!moves(&r->prog->instr[r->next_move]) ||
-            r->started[r->next_move]))
+           (!moves(&r->prog->instr[r->next_move]) || r->started[r->next_move]))
         r->next_move++;
 }
 
@@ -293,8 +292,7 @@ static void end(struct player *r, int id)
 static void start(struct play *play, int p, const struct merak_instr *in)
 {
     struct player *r = &play->player[p];
-    const struct merak_party *party =
-        merak_meet_arrive(play->meet, p, in, 0.0);
+    const struct merak_party *party = merak_meet_arrive(play->meet, p, in, 0.0);
 
     r->started[in->id] = true;
     find_next_move(r);

@@ -138,8 +138,8 @@ static enum merak_status wrap(struct merak_engine *e,
  * queue ahead? */
 static bool is_behind(const struct merak_engine *e, int q, int id)
 {
-    int other = q == MERAK_QUEUE_COLLECTIVE ? MERAK_QUEUE_P2P
-                                            : MERAK_QUEUE_COLLECTIVE;
+    int other =
+        q == MERAK_QUEUE_COLLECTIVE ? MERAK_QUEUE_P2P : MERAK_QUEUE_COLLECTIVE;
     const struct engine_queue *queue = &e->queue[other];
 
     if (e->opt.link == NULL || q == MERAK_QUEUE_COPY)

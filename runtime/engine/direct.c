@@ -77,9 +77,8 @@ static enum merak_status queue_move(struct merak_engine *e,
         .at = merak_engine_slot(e, instr->slot[0]),
         .bytes = e->program->slot[instr->slot[0]].bytes,
     };
-    struct merak_link_call call = {.ex = instr->exchange,
-                                   .in = message.at,
-                                   .queue = queue};
+    struct merak_link_call call = {
+        .ex = instr->exchange, .in = message.at, .queue = queue};
 
     if (instr->kind != MERAK_INSTR_EXCHANGE)
         return merak_link_message(e->opt.link, comm, queue, &message, err);

@@ -155,9 +155,8 @@ static enum merak_status move(struct merak_link *link, int comm, int queue,
                               int n, struct merak_error *err)
 {
     struct merak_accel *a = link->accel;
-    enum merak_status rc =
-        link->ops->move(link->comm[comm].comm, a->ops->stream(a, queue),
-                        link->piece, n, err);
+    enum merak_status rc = link->ops->move(
+        link->comm[comm].comm, a->ops->stream(a, queue), link->piece, n, err);
 
     if (rc == MERAK_IN_PROGRESS)
         return merak_link_settle(link, comm, err);
@@ -222,8 +221,8 @@ static enum merak_status rehearse(struct merak_link *link, int comm,
                                   struct merak_error *err)
 {
     struct link_comm *c = &link->comm[comm];
-    enum merak_status rc = move(link, comm, MERAK_QUEUE_COLLECTIVE,
-                                fill_trial(link, c), err);
+    enum merak_status rc =
+        move(link, comm, MERAK_QUEUE_COLLECTIVE, fill_trial(link, c), err);
 
     if (rc == MERAK_OK)
         rc = drain(link, MERAK_QUEUE_COLLECTIVE, event, err);

@@ -36,7 +36,7 @@ struct merak_link_options {
                                    the call */
     const struct merak_program *const *program; /* likewise */
     int n_programs;
-    double deadline_s; /* of any wait */
+    double deadline_s;  /* of any wait */
     size_t chunk_bytes; /* of a member's piece that are combined at a time; the
                            same on all ranks; 0: 8 MiB */
     bool fast;
@@ -77,8 +77,8 @@ int merak_link_pair(const struct merak_link *link, int from, int to,
 
 /*
  * Put an exchange or a message into a queue, behind what is in it.  A team of
- * one has no communicator: -1.  Blocks as long as the library takes to queue it,
- * at most until the deadline, a peer's abort, or *stop (merak_link_stop()).
+ * one has no communicator: -1.  Blocks as long as the library takes to queue
+ * it, at most until the deadline, a peer's abort, or *stop (merak_link_stop()).
  */
 enum merak_status merak_link_exchange(struct merak_link *link, int comm,
                                       const struct merak_link_call *call,

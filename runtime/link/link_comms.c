@@ -48,8 +48,8 @@ static enum merak_status add(struct merak_link *link,
         if (compare(&link->comm[i], like) == 0)
             return MERAK_OK;
     }
-    grown = realloc(link->comm,
-                    ((size_t)link->n_comms + 1) * sizeof(*link->comm));
+    grown =
+        realloc(link->comm, ((size_t)link->n_comms + 1) * sizeof(*link->comm));
     if (grown == NULL)
         return merak_fail_nomem(err, sizeof(*grown));
     link->comm = grown;
@@ -111,8 +111,7 @@ static enum merak_status find_in(struct merak_link *link,
 
         if (in->kind == MERAK_INSTR_EXCHANGE)
             rc = add_team(link, &p->group[in->group], transport_rank, err);
-        else if (in->kind == MERAK_INSTR_SEND ||
-                 in->kind == MERAK_INSTR_RECV)
+        else if (in->kind == MERAK_INSTR_SEND || in->kind == MERAK_INSTR_RECV)
             rc = add_pair(link, me, transport_rank[in->peer], in, err);
     }
     return rc;

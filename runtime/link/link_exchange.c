@@ -38,7 +38,7 @@ struct work {
     const struct merak_link_call *call;
     const struct merak_exchange *ex;
     int comm;
-    size_t es;             /* bytes of an element */
+    size_t es; /* bytes of an element */
     unsigned char *in, *out;
     int n_pieces;
 };
@@ -297,7 +297,8 @@ size_t merak_link_staging(const struct merak_link *link,
 
 /* Where the pieces that this rank sends begin, packed behind what it receives
  * where they are not contiguous; called in member order. */
-static enum merak_status sent_from(struct work *w, int q, unsigned char **free_p,
+static enum merak_status sent_from(struct work *w, int q,
+                                   unsigned char **free_p,
                                    const unsigned char **from_p,
                                    struct merak_error *err)
 {
@@ -347,8 +348,7 @@ static enum merak_status move_chunk(struct work *w, size_t at, size_t mine,
     return move(w, err);
 }
 
-static enum merak_status combine_chunk(struct work *w,
-                                       const unsigned char *own,
+static enum merak_status combine_chunk(struct work *w, const unsigned char *own,
                                        unsigned char *to, size_t at,
                                        size_t mine, struct merak_error *err)
 {
@@ -410,8 +410,8 @@ static enum merak_status gather_cuts(struct work *w, struct merak_error *err)
         add_piece(w, true, w->out + offset * w->es,
                   box_bytes(w, &ex->recv[ex->me]), q);
         merak_box_contiguous(&ex->send[q], &offset);
-        add_piece(w, false, w->out + offset * w->es,
-                  box_bytes(w, &ex->send[q]), q);
+        add_piece(w, false, w->out + offset * w->es, box_bytes(w, &ex->send[q]),
+                  q);
     }
     return move(w, err);
 }
@@ -445,10 +445,9 @@ static enum merak_status combine_fast(struct work *w, struct merak_error *err)
         .scatter = w->ex->kind == MERAK_CONVERT_REDUCE_SCATTER,
     };
 
-    return queued(w,
-                  w->link->ops->sum(w->link->comm[w->comm].comm, stream(w),
-                                    &sum, err),
-                  err);
+    return queued(
+        w, w->link->ops->sum(w->link->comm[w->comm].comm, stream(w), &sum, err),
+        err);
 }
 
 enum merak_status merak_link_exchange(struct merak_link *link, int comm,
@@ -472,8 +471,8 @@ enum merak_status merak_link_exchange(struct merak_link *link, int comm,
     }
     if (ex->n == 1 || ex->combine == MERAK_STORE)
         return ex->n == 1 ? store_own(&w, err) : store(&w, err);
-    if (link->fast && (ex->kind == MERAK_CONVERT_ALL_REDUCE ||
-                       is_plain_scatter(ex)))
+    if (link->fast &&
+        (ex->kind == MERAK_CONVERT_ALL_REDUCE || is_plain_scatter(ex)))
         return combine_fast(&w, err);
     rc = combine(&w, err);
     if (rc == MERAK_OK && ex->kind == MERAK_CONVERT_ALL_REDUCE && !is_short(ex))

@@ -25,14 +25,14 @@ struct merak_link {
     struct merak_accel *accel;
     double deadline_s;
     bool fast;
-    bool aborted; /* what is queued may not have run */
-    size_t chunk; /* bytes */
+    bool aborted;           /* what is queued may not have run */
+    size_t chunk;           /* bytes */
     struct link_comm *comm; /* [n_comms] in the order of merak_link_order() */
     int n_comms;
     unsigned char *staging; /* device memory for pieces that are not in place */
     size_t staging_bytes;
     struct merak_link_comm **joined; /* [n_comms] for merak_link_abort() */
-    struct merak_link_piece *piece; /* [2 * the largest team] */
+    struct merak_link_piece *piece;  /* [2 * the largest team] */
     const atomic_int *stop;
 };
 

@@ -33,17 +33,17 @@ struct merak_link_id {
 
 struct merak_link_join {
     struct merak_link_id id;
-    int n, me;    /* members */
+    int n, me;     /* members */
     int most_ctas; /* blocks of the device that a move may take; 0: any */
 };
 
 /* One message of a group: they all progress together, and those between two
  * members are matched in order. */
 struct merak_link_piece {
-    bool send;   /* else it is received */
-    void *at;    /* device memory */
+    bool send; /* else it is received */
+    void *at;  /* device memory */
     size_t bytes;
-    int peer;    /* a member */
+    int peer; /* a member */
 };
 
 struct merak_link_sum {

@@ -7,8 +7,9 @@
  *
  * From 2.26 NCCL keeps the order in which this process gives it work of several
  * communicators on one device (NCCL_LAUNCH_ORDER_IMPLICIT), which before that
- * was the caller's to keep, by waiting: so an older one is refused.  What proves
- * that the order is one for all ranks is partitioner/simulate/check_streams.c.
+ * was the caller's to keep, by waiting: so an older one is refused.  What
+ * proves that the order is one for all ranks is
+ * partitioner/simulate/check_streams.c.
  */
 #include "config.h"
 
@@ -240,8 +241,7 @@ static enum merak_status nccl_join(struct merak_link_library *library,
         .blocking = 0,
         .cga_cluster_size = NCCL_CONFIG_UNDEFINED,
         .min_ctas = NCCL_CONFIG_UNDEFINED,
-        .max_ctas =
-            how->most_ctas > 0 ? how->most_ctas : NCCL_CONFIG_UNDEFINED,
+        .max_ctas = how->most_ctas > 0 ? how->most_ctas : NCCL_CONFIG_UNDEFINED,
         .split_share = NCCL_CONFIG_UNDEFINED,
     };
     struct merak_link_comm *c = calloc(1, sizeof(*c));
@@ -389,10 +389,10 @@ static enum merak_status nccl_move(struct merak_link_comm *c, void *stream,
     for (int i = 0; i < n && result == NCCL_SUCCESS; i++) {
         const struct merak_link_piece *p = &piece[i];
 
-        result = p->send ? f->send(p->at, p->bytes, NCCL_INT8, p->peer, c->comm,
-                                   stream)
-                         : f->recv(p->at, p->bytes, NCCL_INT8, p->peer, c->comm,
-                                   stream);
+        result =
+            p->send
+                ? f->send(p->at, p->bytes, NCCL_INT8, p->peer, c->comm, stream)
+                : f->recv(p->at, p->bytes, NCCL_INT8, p->peer, c->comm, stream);
         if (result == NCCL_IN_PROGRESS)
             result = NCCL_SUCCESS; /* the group's end says so again */
     }
@@ -418,10 +418,10 @@ static enum merak_status nccl_gather(struct merak_link_comm *c, void *stream,
                                      void *out, const void *in, size_t bytes,
                                      struct merak_error *err)
 {
-    return check(c, "gather what the ranks have",
-                 c->library->nccl.all_gather(in, out, bytes, NCCL_INT8, c->comm,
-                                             stream),
-                 err);
+    return check(
+        c, "gather what the ranks have",
+        c->library->nccl.all_gather(in, out, bytes, NCCL_INT8, c->comm, stream),
+        err);
 }
 
 static const struct merak_link_ops ops = {

@@ -96,8 +96,8 @@ static enum merak_status check_sharing(const struct merak_trainer *t,
 static enum merak_status prove(struct merak_trainer *t, struct merak_error *err)
 {
     const struct merak_program_options opt = merak_trainer_program_options(t);
-    enum merak_status rc = merak_stages_check_streams(t->sharded, t->stages,
-                                                      &t->plan, &opt, err);
+    enum merak_status rc =
+        merak_stages_check_streams(t->sharded, t->stages, &t->plan, &opt, err);
 
     if (rc != MERAK_ERR_CORRUPT)
         return rc;
@@ -158,8 +158,9 @@ static enum merak_status check_reduce(const struct merak_trainer *t,
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CONFIG,
                       "--reduce fast needs --transport nccl%s%.150s",
-                      t->link_why[0] != '\0' ? ": " : ", which backend and "
-                                                      "tasks here do not have",
+                      t->link_why[0] != '\0' ? ": "
+                                             : ", which backend and "
+                                               "tasks here do not have",
                       t->link_why);
 }
 

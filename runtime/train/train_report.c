@@ -121,7 +121,8 @@ static void report_link(const struct merak_trainer *t)
         merak_link_describe(t->link, text, sizeof(text));
         merak_info("train", "transport nccl: %s", text);
     } else if (t->link_why[0] != '\0') {
-        merak_info("train", "transport %s, by way of hosts, though there are "
+        merak_info("train",
+                   "transport %s, by way of hosts, though there are "
                    "GPUs: %s",
                    t->tr->ops->name, t->link_why);
     }

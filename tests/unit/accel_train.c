@@ -198,10 +198,9 @@ unsigned char *accel_train(struct rank *me, const struct merak_program *p,
     CHECK_OK(merak_backend_find(how->fake ? "fake" : "cpu", &b, ERR));
     if (!how->fake)
         return train(me, p, b, &m, NULL, bytes_p);
-    CHECK_OK(b->accel->open(0,
-                            how->link != NULL ? MERAK_STREAMS
-                                              : MERAK_QUEUE_COUNT,
-                            1, &m.accel, ERR));
+    CHECK_OK(
+        b->accel->open(0, how->link != NULL ? MERAK_STREAMS : MERAK_QUEUE_COUNT,
+                       1, &m.accel, ERR));
     CHECK_OK(b->accel->alloc(m.accel, p->arena_bytes, &base, ERR));
     CHECK_OK(b->accel->event_create(m.accel, &m.event, ERR));
     m.base = base;

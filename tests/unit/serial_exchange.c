@@ -10,11 +10,26 @@
 #include "unit/serial_exchange.h"
 #include "unit/test_ranks.h"
 
-#define REPLICATED {MERAK_REPLICATED, -1}
-#define SPLIT(d) {MERAK_SPLIT, (d)}
-#define SUM {MERAK_PARTIAL_SUM, -1}
-#define MAX {MERAK_PARTIAL_MAX, -1}
-#define FLAT {MERAK_FLAT, -1}
+#define REPLICATED           \
+    {                        \
+        MERAK_REPLICATED, -1 \
+    }
+#define SPLIT(d)         \
+    {                    \
+        MERAK_SPLIT, (d) \
+    }
+#define SUM                   \
+    {                         \
+        MERAK_PARTIAL_SUM, -1 \
+    }
+#define MAX                   \
+    {                         \
+        MERAK_PARTIAL_MAX, -1 \
+    }
+#define FLAT           \
+    {                  \
+        MERAK_FLAT, -1 \
+    }
 
 const struct exchange_row exchange_rows[] = {
     /* all-reduce, one element to more than any threshold */
@@ -57,7 +72,8 @@ const struct exchange_row exchange_rows[] = {
 };
 const size_t n_exchange_rows = sizeof(exchange_rows) / sizeof(*exchange_rows);
 
-/* --- the serial one: naive on purpose -------------------------------------- */
+/* --- the serial one: naive on purpose --------------------------------------
+ */
 
 static float from_bf16(uint16_t x)
 {
@@ -201,8 +217,7 @@ static void check_boxes(const struct merak_exchange *ex, const void *out,
                 if (m > 0)
                     break; /* member 0's turn does all members */
                 for (int q = 1; q < ex->n; q++)
-                    want = combine(want,
-                                   brought(&theirs, q, place_of(from, k)),
+                    want = combine(want, brought(&theirs, q, place_of(from, k)),
                                    ex->combine, ex->dtype);
             }
             put(&cell, 0, ex->dtype, want);

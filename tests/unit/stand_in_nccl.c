@@ -79,9 +79,9 @@ struct nccl_comm {
     char name[48];
     struct meeting *meeting;
     size_t bytes;
-    int result;       /* NCCL_IN_PROGRESS while polls > 0 or pending */
-    int polls;        /* before it is ready */
-    struct job *job;  /* not yet queued, or NULL */
+    int result;      /* NCCL_IN_PROGRESS while polls > 0 or pending */
+    int polls;       /* before it is ready */
+    struct job *job; /* not yet queued, or NULL */
     atomic_int aborted, running;
     bool ready;
 };
@@ -91,7 +91,7 @@ static struct {
     bool read, init;
     int version, stall, error;
 } faults;
-static atomic_int moves; /* of this process */
+static atomic_int moves;           /* of this process */
 static __thread struct job *group; /* of ncclGroupStart(), or NULL */
 static __thread int depth;
 
@@ -220,10 +220,10 @@ static void move(struct nccl_comm *c, struct piece *piece, int n)
 
 static size_t type_bytes(int type)
 {
-    return type == NCCL_INT8 ? 1
+    return type == NCCL_INT8       ? 1
            : type == NCCL_BFLOAT16 ? 2
-           : type == NCCL_FLOAT64 ? 8
-                                  : 4;
+           : type == NCCL_FLOAT64  ? 8
+                                   : 4;
 }
 
 static double get(const void *p, size_t i, int type)
@@ -265,8 +265,8 @@ static void reduce(struct job *j)
     for (int q = 0; q < c->n; q++) {
         if (q == c->me)
             continue;
-        piece[n++] = (struct piece){true, copy + (size_t)c->me * bytes, bytes,
-                                    0, 0, q};
+        piece[n++] =
+            (struct piece){true, copy + (size_t)c->me * bytes, bytes, 0, 0, q};
         piece[n++] =
             (struct piece){false, copy + (size_t)q * bytes, bytes, 0, 0, q};
     }
@@ -405,9 +405,14 @@ EXPORT const char *ncclGetErrorString(int result);
 EXPORT const char *ncclGetErrorString(int result)
 {
     static const char *const text[] = {
-        "no error",         "unhandled cuda error", "unhandled system error",
-        "internal error",   "invalid argument",     "invalid usage",
-        "remote process exited or there was a network error", "in progress"};
+        "no error",
+        "unhandled cuda error",
+        "unhandled system error",
+        "internal error",
+        "invalid argument",
+        "invalid usage",
+        "remote process exited or there was a network error",
+        "in progress"};
 
     return result >= 0 && result < 8 ? text[result] : "unknown";
 }
@@ -445,8 +450,8 @@ EXPORT int ncclCommInitRankConfig(struct nccl_comm **comm, int ranks,
     c->n = ranks;
     c->me = rank;
     memcpy(c->name, id.internal, sizeof(c->name));
-    c->bytes = sizeof(struct meeting) +
-               (size_t)(ranks * ranks) * sizeof(struct ring);
+    c->bytes =
+        sizeof(struct meeting) + (size_t)(ranks * ranks) * sizeof(struct ring);
     fd = shm_open(c->name, O_RDWR | O_CREAT, 0600);
     if (fd < 0 || ftruncate(fd, (off_t)c->bytes) != 0)
         abort();
@@ -597,11 +602,10 @@ EXPORT int ncclAllGather(const void *in, void *out, size_t count, int type,
     size_t bytes = count * type_bytes(type);
 
     for (int q = 0; q < comm->n; q++) {
-        j->piece[j->n++] = (struct piece){true, (void *)(uintptr_t)in, bytes,
-                                          0, 0, q};
         j->piece[j->n++] =
-            (struct piece){false, (unsigned char *)out + (size_t)q * bytes,
-                           bytes, 0, 0, q};
+            (struct piece){true, (void *)(uintptr_t)in, bytes, 0, 0, q};
+        j->piece[j->n++] = (struct piece){
+            false, (unsigned char *)out + (size_t)q * bytes, bytes, 0, 0, q};
     }
     return submit(j);
 }

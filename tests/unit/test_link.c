@@ -79,8 +79,9 @@ static void all_rows_init(struct all_rows *a, const struct rank *me)
     a->instr = calloc(n_exchange_rows, sizeof(*a->instr));
     a->ex = calloc(n_exchange_rows, sizeof(*a->ex));
     CHECK(a->instr != NULL && a->ex != NULL);
-    a->group = (struct merak_group){
-        .n = me->all.n, .me = me->all.me, .rank = (int *)(uintptr_t)me->rank_of};
+    a->group = (struct merak_group){.n = me->all.n,
+                                    .me = me->all.me,
+                                    .rank = (int *)(uintptr_t)me->rank_of};
     a->program = (struct merak_program){.rank = me->all.me,
                                         .instr = a->instr,
                                         .n_instrs = (int)n_exchange_rows,
@@ -154,8 +155,8 @@ static void wait_until_empty(struct device *d)
 }
 
 /* Run one; what this member got, from malloc. */
-static unsigned char *exchange(struct device *d, const struct merak_exchange *ex,
-                               bool in_place)
+static unsigned char *exchange(struct device *d,
+                               const struct merak_exchange *ex, bool in_place)
 {
     size_t es = merak_dtype_bytes(ex->dtype);
     size_t in = merak_shape_count(&ex->in) * es;
@@ -328,10 +329,8 @@ struct fate {
 
 /* Moves of one rank: some of the rehearsal, then of the first step. */
 static const struct fate fates[] = {
-    {"a move that never ends, tensor parallel", 6, "stall=9", false, 2,
-     " 2 s"},
-    {"a move that never ends, two stages", 1, "stall=6", false, 2,
-     " 2 s"},
+    {"a move that never ends, tensor parallel", 6, "stall=9", false, 2, " 2 s"},
+    {"a move that never ends, two stages", 1, "stall=6", false, 2, " 2 s"},
     {"a communicator that fails, tensor parallel", 6, "error=9", false, 60,
      "NCCL can"},
     {"a communicator that fails, two stages", 1, "error=6", false, 60,
@@ -505,8 +504,8 @@ static void libraries_that_cannot_serve_are_refused(void **state)
     use_stand_in();
 }
 
-/* NCCL itself, where it is installed: it opens and makes ids without a GPU, says
- * what is missing then, and has no business with the fake device. */
+/* NCCL itself, where it is installed: it opens and makes ids without a GPU,
+ * says what is missing then, and has no business with the fake device. */
 static int open_nccl_itself(struct merak_boot *boot, void *arg)
 {
     struct merak_link_library *library;

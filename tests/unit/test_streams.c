@@ -91,25 +91,27 @@ static void other_models_end(void **state)
         int tp, pp, dp;
     } rows[] = {
         {{.layers = 4, .vocab = 61, .hidden = 32, .heads = 4, .untied = true},
-         2, 2, 2},
+         2,
+         2,
+         2},
         {{.layers = 4,
           .vocab = 61,
           .hidden = 32,
           .heads = 4,
           .shared_proj = true},
-         1, 4, 1},
-        {{.layers = 4,
-          .vocab = 61,
-          .hidden = 32,
-          .heads = 4,
-          .kv_heads = 2},
-         4, 2, 1},
+         1,
+         4,
+         1},
+        {{.layers = 4, .vocab = 61, .hidden = 32, .heads = 4, .kv_heads = 2},
+         4,
+         2,
+         1},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        struct merak_plan plan = planned_plan(rows[i].tp, rows[i].pp,
-                                              rows[i].dp, 4, "1f1b", false);
+        struct merak_plan plan =
+            planned_plan(rows[i].tp, rows[i].pp, rows[i].dp, 4, "1f1b", false);
         struct merak_planned *p = planned_build(&rows[i].model, &plan, NULL);
 
         assert_ends(p);
