@@ -39,12 +39,13 @@ static void add_pages(struct merak_trainer *t, const struct merak_slot *slot)
             .hi = end < t->arena.bytes ? end : t->arena.bytes};
 }
 
-/* What transfers of a program touch, and what is read when it has run. */
+/* What transfers of a program touch, unless a link moves them from device to
+ * device, and what is read when it has run. */
 static void add_program(struct merak_trainer *t, const struct merak_program *p)
 {
     const int result[] = {p->loss, p->norm};
 
-    for (int i = 0; i < p->n_instrs; i++) {
+    for (int i = 0; t->link == NULL && i < p->n_instrs; i++) {
         const struct merak_instr *in = &p->instr[i];
 
         if (in->kind != MERAK_INSTR_EXCHANGE && in->kind != MERAK_INSTR_SEND &&
@@ -248,6 +249,26 @@ enum merak_status merak_slots_results(struct merak_trainer *t,
     return rc;
 }
 
+/* How much of a copy's host memory, from its beginning, is pinned as a whole or
+ * not at all: what is saved lies in the arena too, beside pages of transfers. */
+static size_t alike(const struct merak_trainer *t, const void *host,
+                    size_t bytes)
+{
+    uintptr_t base = (uintptr_t)t->arena.base, at = (uintptr_t)host - base;
+
+    if ((uintptr_t)host < base || at >= t->arena.bytes)
+        return bytes;
+    for (int i = 0; i < t->n_pinned; i++) {
+        const struct merak_pinned *p = &t->pinned[i];
+
+        if (p->held && p->lo > at && p->lo - at < bytes)
+            bytes = p->lo - at;
+        if (p->held && p->hi > at && p->hi - at < bytes)
+            bytes = p->hi - at;
+    }
+    return bytes;
+}
+
 enum merak_status merak_slot_read(struct merak_trainer *t,
                                   const struct merak_program *program, int slot,
                                   size_t lo_bytes, void *to, size_t bytes,
@@ -255,13 +276,20 @@ enum merak_status merak_slot_read(struct merak_trainer *t,
 {
     const unsigned char *from =
         merak_slots_arena(t) + program->slot[slot].offset + lo_bytes;
-    enum merak_status rc;
+    enum merak_status rc = MERAK_OK;
+    unsigned char *host = to;
 
     if (t->accel == NULL) {
         memcpy(to, from, bytes);
         return MERAK_OK;
     }
-    rc = t->accel->ops->read(t->accel, MERAK_QUEUE_COPY, to, from, bytes, err);
+    for (size_t n; bytes > 0 && rc == MERAK_OK; bytes -= n) {
+        n = alike(t, host, bytes);
+        rc = t->accel->ops->read(t->accel, MERAK_QUEUE_COPY, host, from, n,
+                                 err);
+        host += n;
+        from += n;
+    }
     return wait_for_copy(t, rc, err);
 }
 
@@ -272,12 +300,18 @@ enum merak_status merak_slot_write(struct merak_trainer *t,
 {
     unsigned char *to =
         merak_slots_arena(t) + program->slot[slot].offset + lo_bytes;
-    enum merak_status rc;
+    const unsigned char *host = from;
+    enum merak_status rc = MERAK_OK;
 
     if (t->accel == NULL) {
         memcpy(to, from, bytes);
         return MERAK_OK;
     }
-    rc = t->accel->ops->write(t->accel, MERAK_QUEUE_COPY, to, from, bytes, err);
+    for (size_t n; bytes > 0 && rc == MERAK_OK; bytes -= n) {
+        n = alike(t, host, bytes);
+        rc = t->accel->ops->write(t->accel, MERAK_QUEUE_COPY, to, host, n, err);
+        host += n;
+        to += n;
+    }
     return wait_for_copy(t, rc, err);
 }

@@ -31,6 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
+/* NCCL's own header is not here to have them declared. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
 #define EXPORT __attribute__((visibility("default")))
 #define MAX_MEMBERS 16
 #define MAX_PIECES 64
@@ -362,7 +364,6 @@ static void come_in(struct nccl_comm *c)
     c->result = NCCL_SUCCESS;
 }
 
-EXPORT int ncclCommGetAsyncError(struct nccl_comm *c, int *result);
 EXPORT int ncclCommGetAsyncError(struct nccl_comm *c, int *result)
 {
     if (c->result == NCCL_IN_PROGRESS && c->polls-- <= 0) {
@@ -380,7 +381,6 @@ EXPORT int ncclCommGetAsyncError(struct nccl_comm *c, int *result)
 /* --- the rest ---------------------------------------------------------------
  */
 
-EXPORT int ncclGetVersion(int *version);
 EXPORT int ncclGetVersion(int *version)
 {
     read_faults();
@@ -388,7 +388,6 @@ EXPORT int ncclGetVersion(int *version)
     return NCCL_SUCCESS;
 }
 
-EXPORT int ncclGetUniqueId(struct nccl_id *id);
 EXPORT int ncclGetUniqueId(struct nccl_id *id)
 {
     static int count;
@@ -401,7 +400,6 @@ EXPORT int ncclGetUniqueId(struct nccl_id *id)
     return NCCL_SUCCESS;
 }
 
-EXPORT const char *ncclGetErrorString(int result);
 EXPORT const char *ncclGetErrorString(int result)
 {
     static const char *const text[] = {
@@ -417,7 +415,6 @@ EXPORT const char *ncclGetErrorString(int result)
     return result >= 0 && result < 8 ? text[result] : "unknown";
 }
 
-EXPORT const char *ncclGetLastError(struct nccl_comm *c);
 EXPORT const char *ncclGetLastError(struct nccl_comm *c)
 {
     (void)c;
@@ -432,9 +429,6 @@ static void leave(struct nccl_comm *c)
     free(c);
 }
 
-EXPORT int ncclCommInitRankConfig(struct nccl_comm **comm, int ranks,
-                                  struct nccl_id id, int rank,
-                                  struct nccl_config *config);
 EXPORT int ncclCommInitRankConfig(struct nccl_comm **comm, int ranks,
                                   struct nccl_id id, int rank,
                                   struct nccl_config *config)
@@ -467,7 +461,6 @@ EXPORT int ncclCommInitRankConfig(struct nccl_comm **comm, int ranks,
     return NCCL_IN_PROGRESS;
 }
 
-EXPORT int ncclCommFinalize(struct nccl_comm *c);
 EXPORT int ncclCommFinalize(struct nccl_comm *c)
 {
     c->polls = (int)(roll() % MAX_POLLS);
@@ -475,7 +468,6 @@ EXPORT int ncclCommFinalize(struct nccl_comm *c)
     return c->result;
 }
 
-EXPORT int ncclCommDestroy(struct nccl_comm *c);
 EXPORT int ncclCommDestroy(struct nccl_comm *c)
 {
     while (atomic_load(&c->running) > 0)
@@ -484,7 +476,6 @@ EXPORT int ncclCommDestroy(struct nccl_comm *c)
     return NCCL_SUCCESS;
 }
 
-EXPORT int ncclCommAbort(struct nccl_comm *c);
 EXPORT int ncclCommAbort(struct nccl_comm *c)
 {
     atomic_store(&c->aborted, 1);
@@ -503,7 +494,6 @@ static struct job *job_in(struct nccl_comm *c, void *stream)
     return j;
 }
 
-EXPORT int ncclGroupStart(void);
 EXPORT int ncclGroupStart(void)
 {
     if (depth++ == 0)
@@ -511,7 +501,6 @@ EXPORT int ncclGroupStart(void)
     return NCCL_SUCCESS;
 }
 
-EXPORT int ncclGroupEnd(void);
 EXPORT int ncclGroupEnd(void)
 {
     struct job *j = group;
@@ -534,16 +523,12 @@ static int add_piece(bool send, void *at, size_t bytes, int peer,
 }
 
 EXPORT int ncclSend(const void *at, size_t count, int type, int peer,
-                    struct nccl_comm *comm, void *stream);
-EXPORT int ncclSend(const void *at, size_t count, int type, int peer,
                     struct nccl_comm *comm, void *stream)
 {
     return add_piece(true, (void *)(uintptr_t)at, count * type_bytes(type),
                      peer, comm, stream);
 }
 
-EXPORT int ncclRecv(void *at, size_t count, int type, int peer,
-                    struct nccl_comm *comm, void *stream);
 EXPORT int ncclRecv(void *at, size_t count, int type, int peer,
                     struct nccl_comm *comm, void *stream)
 {
@@ -558,8 +543,6 @@ static int submit_reduction(const struct job *like)
     return submit(j);
 }
 
-EXPORT int ncclAllReduce(const void *in, void *out, size_t count, int type,
-                         int op, struct nccl_comm *comm, void *stream);
 EXPORT int ncclAllReduce(const void *in, void *out, size_t count, int type,
                          int op, struct nccl_comm *comm, void *stream)
 {
@@ -576,8 +559,6 @@ EXPORT int ncclAllReduce(const void *in, void *out, size_t count, int type,
 }
 
 EXPORT int ncclReduceScatter(const void *in, void *out, size_t count, int type,
-                             int op, struct nccl_comm *comm, void *stream);
-EXPORT int ncclReduceScatter(const void *in, void *out, size_t count, int type,
                              int op, struct nccl_comm *comm, void *stream)
 {
     const struct job like = {.comm = comm,
@@ -593,8 +574,6 @@ EXPORT int ncclReduceScatter(const void *in, void *out, size_t count, int type,
 }
 
 /* Through oneself as well: its ring is as good as any. */
-EXPORT int ncclAllGather(const void *in, void *out, size_t count, int type,
-                         struct nccl_comm *comm, void *stream);
 EXPORT int ncclAllGather(const void *in, void *out, size_t count, int type,
                          struct nccl_comm *comm, void *stream)
 {
