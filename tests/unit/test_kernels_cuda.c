@@ -22,7 +22,8 @@
 /* A bias enters a bf16 product rounded to bf16 (cuda_product.h). */
 static void round_bias(struct kc *c)
 {
-    if (strcmp(c->op, "linear") != 0 || c->call.n_in < 3 || c->call.operand[0].dtype != MERAK_BF16)
+    if (strcmp(c->op, "linear") != 0 || c->call.n_in < 3 ||
+        c->call.operand[0].dtype != MERAK_BF16)
         return;
     for (size_t i = 0; i < kc_count(c, 2); i++)
         kc_set(c, 2, i,
@@ -451,8 +452,8 @@ static void boxes_are_packed(void **state)
         back = malloc(bytes);
         memset(back, 0x5a, bytes);
         merak_unpack_box(memset(from, 0x5a, bytes), &box, want);
-        assert_int_equal(merak_cuda_unpack(&context, back, &box, want, NULL),
-                         MERAK_OK);
+        assert_int_equal(
+            merak_cuda_unpack(&cuda_context, back, &box, want, NULL), MERAK_OK);
         assert_memory_equal(back, from, bytes);
         free(back);
         free(from);
@@ -466,8 +467,8 @@ static void boxes_are_packed(void **state)
 static void put_number(void *p, size_t i, enum merak_dtype dtype, int member,
                        bool max)
 {
-    uint64_t h = (i * 6364136223846793005u + (uint64_t)member) *
-                 1442695040888963407u;
+    uint64_t h =
+        (i * 6364136223846793005u + (uint64_t)member) * 1442695040888963407u;
     double x = ldexp((double)(h >> 40 & 0xffff) - 32768, (int)(h >> 33 & 15));
 
     if (max && dtype != MERAK_I32 && h % 50 == 0)
@@ -487,7 +488,6 @@ static void pieces_are_combined_in_member_order(void **state)
 {
     static const enum merak_dtype dtypes[] = {MERAK_F32, MERAK_BF16, MERAK_F64,
                                               MERAK_I32};
-    const struct merak_cuda_context context = {.product = plain_product};
 
     (void)state;
     for (int i = 0; i < 64; i++) {
@@ -515,8 +515,8 @@ static void pieces_are_combined_in_member_order(void **state)
         p.staged = staged + skew;
         p.mine = mine + skew;
         merak_combine_pieces(want, &p);
-        assert_int_equal(merak_cuda_combine(&context, mine + skew, &p, NULL),
-                         MERAK_OK);
+        assert_int_equal(
+            merak_cuda_combine(&cuda_context, mine + skew, &p, NULL), MERAK_OK);
         assert_memory_equal(mine + skew, want, p.count * es);
         free(staged);
         free(mine);
@@ -555,7 +555,8 @@ static void ids_outside_the_vocabulary_are_reported(void **state)
         assert_int_equal(merak_kernel_find(&cuda_host, c.op, &k, NULL),
                          MERAK_OK);
         assert_int_equal(k->fn(&c.call, &err), MERAK_OK);
-        assert_int_equal(merak_cuda_check_fault(&cuda_fault, &err), MERAK_ERR_PARAM);
+        assert_int_equal(merak_cuda_check_fault(&cuda_fault, &err),
+                         MERAK_ERR_PARAM);
         assert_int_equal(merak_check_ids(&c.call.operand[ops[i / 3].ids], 17,
                                          ops[i / 3].what, &same),
                          MERAK_ERR_PARAM);
