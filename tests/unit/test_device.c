@@ -260,6 +260,36 @@ static void built_in_rates_are_below_peaks(void **state)
     }
 }
 
+/* A file with all that is required, up to its last brace. */
+#define PLAIN                                                          \
+    "{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "   \
+    "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, " \
+    "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}"
+
+/* Lines that a backend wrote come back as they were. */
+static void choices_are_kept(void **state)
+{
+    struct merak_device d = {0}, back = {0};
+    struct merak_error err = {0};
+    char path[64];
+
+    (void)state;
+    made_path(path, sizeof(path));
+    write_text(path, PLAIN ", \"tuned\": {\"for\": \"a GPU\", \"choices\": "
+                           "[\"1 2 3\", \"4\"]}}");
+    assert_int_equal(merak_device_find(path, &d, &err), MERAK_OK);
+    assert_int_equal(merak_device_add_tuned(&d, "5 6", &err), MERAK_OK);
+    assert_int_equal(merak_device_save(&d, path, &err), MERAK_OK);
+    assert_int_equal(merak_device_find(path, &back, &err), MERAK_OK);
+    assert_string_equal(back.tuned_for, "a GPU");
+    assert_int_equal(back.n_tuned, 3);
+    assert_string_equal(back.tuned[0], "1 2 3");
+    assert_string_equal(back.tuned[2], "5 6");
+    merak_device_fini(&d);
+    merak_device_fini(&back);
+    unlink(path);
+}
+
 static void bad_files_are_refused(void **state)
 {
     static const struct {
@@ -339,6 +369,12 @@ static void bad_files_are_refused(void **state)
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, \"kernels\": "
          "{\"f32\": {\"add\": [[0, 1e-300, 1]]}}}",
          "kernel add: expected points of three to five"},
+        {PLAIN ", \"tuned\": 1}", "\"tuned\" is of another kind"},
+        {PLAIN ", \"tuned\": {\"for\": \"x\"}}", "expected \"for\", a string"},
+        {PLAIN ", \"tuned\": {\"for\": \"x\", \"choices\": [\"a\", 1]}}",
+         "choice 1 of \"tuned\" is no string"},
+        {PLAIN ", \"tuned\": {\"for\": \"x\", \"choices\": [], \"by\": 1}}",
+         "no field \"by\" of tuned; there are for, choices"},
     };
     char path[64];
 
@@ -524,6 +560,7 @@ int main(void)
         cmocka_unit_test(built_in_gpus_are_slower_at_small_products),
         cmocka_unit_test(kernels_are_interpolated),
         cmocka_unit_test(built_in_rates_are_below_peaks),
+        cmocka_unit_test(choices_are_kept),
         cmocka_unit_test(bad_files_are_refused),
         cmocka_unit_test(unknown_fields_are_refused),
         cmocka_unit_test(unknown_kernels_are_named),
