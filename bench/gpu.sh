@@ -409,10 +409,10 @@ part_graphs()
 
     needs_build
     for dtype in fp32 bf16; do
-        small_train "$work/plain" "$backend" --steps 8 --dtype $dtype &&
-            MERAK_ACCEL_GRAPHS=1 small_train "$work/graphs" "$backend" \
+        small_train "$work/no-graphs" "$backend" --steps 8 --dtype $dtype &&
+            MERAK_ACCEL_GRAPHS=1 small_train "$work/with-graphs" "$backend" \
                 --steps 8 --dtype $dtype &&
-            compare "$work/graphs" "$work/plain" 0 || failed=1
+            compare "$work/with-graphs" "$work/no-graphs" 0 || failed=1
     done
     [ "$backend" = cuda ] || return $failed
     make_words

@@ -46,6 +46,28 @@ MERAK_MODULE_DIR=$tmp/broken train --backend cuda
 refuses "a module that is no module" "cannot be loaded"
 train --backend nix
 refuses "a backend that nobody knows" "there are cpu, ref, emu, fake, cuda"
+# What a calibration chose is taken on the same kind of device, and no other.
+device() # NAME FOR CHOICE
+{
+    cat >"$tmp/$1.json" <<EOF
+{"ranks_per_node": 1, "memory_bytes": 1e9, "flops_per_s": {"f32": 1e9,
+ "bf16": 1e9}, "bytes_per_s": 1e9, "kernel_s": 0,
+ "link": {"bytes_per_s": 1e9, "latency_s": 0},
+ "tuned": {"for": "$2", "choices": ["$3"]}}
+EOF
+}
+device same threads "linear 512"
+device other "NVIDIA H200" "linear 512"
+device broken threads ""
+train --backend fake --device "$tmp/same.json" &&
+    grep -q "1 choices of device file .*same.json, for threads" "$tmp/err"
+ok $? "choices for this kind of device are taken" "$tmp/out" "$tmp/err"
+train --backend fake --device "$tmp/other.json" &&
+    grep -q "are for NVIDIA H200, this is threads: they are not used" "$tmp/err"
+ok $? "choices for another kind are not, with a warning" "$tmp/out" "$tmp/err"
+train --backend fake --device "$tmp/broken.json"
+[ $? -ne 0 ] && grep -q "broken.json: .*is no choice" "$tmp/err"
+ok $? "a choice that is none is refused" "$tmp/out" "$tmp/err"
 if [ -e /dev/nvidiactl ]; then
     n=$((n + 1))
     echo "ok $n - no GPU # SKIP there is one"
