@@ -123,8 +123,11 @@ void merak_attention_view(const struct merak_kernel_call *call,
     at->q = heads(&op[0], at->G * at->R * at->D);
     at->k = heads(&op[1], at->G * at->D);
     at->v = heads(&op[2], at->G * at->D);
-    at->o = heads(&op[3], at->G * at->R * at->D);
-    at->lse = &op[4];
+    if (call->n_in > 3)
+        at->starts = &op[3];
+    op += call->n_in;
+    at->o = heads(&op[0], at->G * at->R * at->D);
+    at->lse = &op[1];
 }
 
 void merak_attention_packed_view(const struct merak_kernel_call *call,
@@ -134,12 +137,15 @@ void merak_attention_packed_view(const struct merak_kernel_call *call,
     size_t third;
 
     *at = (struct merak_attention){0};
-    packed_sizes(&op[0], &op[1], at);
+    packed_sizes(&op[0], &op[call->n_in], at);
     set_attrs(call, at);
     third = at->G * at->D;
     packed_heads(&op[0], third, &at->q, &at->k, &at->v);
-    at->o = heads(&op[1], third);
-    at->lse = &op[2];
+    if (call->n_in > 1)
+        at->starts = &op[1];
+    op += call->n_in;
+    at->o = heads(&op[0], third);
+    at->lse = &op[1];
 }
 
 void merak_attention_dx_view(const struct merak_kernel_call *call,
@@ -160,9 +166,12 @@ void merak_attention_dx_view(const struct merak_kernel_call *call,
     at->v = heads(&op[3], kv_row);
     at->o = heads(&op[4], q_row);
     at->lse = &op[5];
-    at->dq = heads(&op[6], q_row);
-    at->dk = heads(&op[7], kv_row);
-    at->dv = heads(&op[8], kv_row);
+    if (call->n_in > 6)
+        at->starts = &op[6];
+    op += call->n_in;
+    at->dq = heads(&op[0], q_row);
+    at->dk = heads(&op[1], kv_row);
+    at->dv = heads(&op[2], kv_row);
 }
 
 void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
@@ -180,7 +189,9 @@ void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
     packed_heads(&op[1], third, &at->q, &at->k, &at->v);
     at->o = heads(&op[2], third);
     at->lse = &op[3];
-    packed_heads(&op[4], third, &at->dq, &at->dk, &at->dv);
+    if (call->n_in > 4)
+        at->starts = &op[4];
+    packed_heads(&op[call->n_in], third, &at->dq, &at->dk, &at->dv);
 }
 
 /* The first dim of the longest tail that is whole but for its first dim. */
@@ -254,17 +265,30 @@ uint64_t merak_attention_element(const struct merak_attention *at, size_t h,
     return (head * T + j) * ((T + 3) / 4 * 4);
 }
 
-enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,
-                                  const char *what, struct merak_error *err)
+static enum merak_status check_from(const struct merak_operand *ids,
+                                    int32_t least, size_t n, const char *what,
+                                    struct merak_error *err)
 {
     const int32_t *id = ids->data;
     size_t count = merak_local_count(ids);
 
     for (size_t i = 0; i < count; i++)
-        if (id[i] < 0 || (size_t)id[i] >= n)
+        if (id[i] < least || (id[i] >= 0 && (size_t)id[i] >= n))
             return merak_fail(err, MERAK_ERR_PARAM,
                               "%s %d is outside the vocabulary of %zu; the "
                               "data was made with another tokenizer",
                               what, (int)id[i], n);
     return MERAK_OK;
+}
+
+enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,
+                                  const char *what, struct merak_error *err)
+{
+    return check_from(ids, 0, n, what, err);
+}
+
+enum merak_status merak_check_targets(const struct merak_operand *ids, size_t n,
+                                      struct merak_error *err)
+{
+    return check_from(ids, MERAK_NO_TARGET, n, "target", err);
 }

@@ -60,8 +60,9 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call);
  * stores dq of its queries, and stores, or if `accumulate` adds to, dk and dv
  * of all its keys.
  *
- * Query i sees keys max(0, i - window + 1) .. i.  Of a step that trains a
- * share `drop` of the probabilities is dropped: see merak_attention_key().
+ * Query i sees keys max(s, i - window + 1) .. i, s being 0, or where its
+ * document starts.  Of a step that trains a share `drop` of the probabilities
+ * is dropped: see merak_attention_key().
  */
 struct merak_heads {
     const struct merak_operand *op;
@@ -77,6 +78,8 @@ struct merak_attention {
                           scale q . k */
     double drop;
     int64_t stream; /* of what is dropped */
+    const struct merak_operand *starts; /* i32 [B, T - first], of queries'
+                                           documents; NULL: all at 0 */
     const struct merak_step *step;
     struct merak_heads q, k, v, o;
     const struct merak_operand *lse;    /* [B, T - first, G, R] */
@@ -97,11 +100,24 @@ static inline size_t merak_lse_at(const struct merak_attention *at, size_t b,
     return (b * at->T + t - at->first) * at->G * at->R + h;
 }
 
-/* The first key that a query sees. */
-static inline size_t merak_first_key(const struct merak_attention *at,
+/* Where the document of query (b, t) starts. */
+static inline size_t merak_document_start(const struct merak_attention *at,
+                                          size_t b, size_t t)
+{
+    if (at->starts == NULL)
+        return 0;
+    return (size_t)((const int32_t *)at->starts
+                        ->data)[b * (at->T - at->first) + t - at->first];
+}
+
+/* The first key that a query sees; no later one's is before. */
+static inline size_t merak_first_key(const struct merak_attention *at, size_t b,
                                      size_t query)
 {
-    return query >= at->window ? query - at->window + 1 : 0;
+    size_t start = merak_document_start(at, b, query);
+    size_t first = query >= at->window ? query - at->window + 1 : 0;
+
+    return first > start ? first : start;
 }
 
 /*
@@ -144,5 +160,8 @@ uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
 enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,
                                   const char *what,
                                   struct merak_error *err) MERAK_CHECKED;
+/* The same of targets, of which MERAK_NO_TARGET is one. */
+enum merak_status merak_check_targets(const struct merak_operand *ids, size_t n,
+                                      struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -72,6 +72,15 @@ size_t merak_model_seq(const struct merak_model *model);
 struct merak_value *merak_tokens(struct merak_model *m);
 struct merak_value *merak_targets(struct merak_model *m);
 
+/*
+ * Sequences of this model hold several documents which do not see each other:
+ * merak_attention() and its like keep to a query's own document, and
+ * merak_add_position() counts from where it starts.  Rotary positions are
+ * relative and stay as they are.  Before the first layer; `merak train
+ * --doc-mask` calls it for any model.
+ */
+void merak_documents(struct merak_model *m);
+
 enum merak_init_kind { MERAK_INIT_NORMAL, MERAK_INIT_ZEROS, MERAK_INIT_ONES };
 struct merak_init {
     enum merak_init_kind kind;
@@ -251,8 +260,9 @@ struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,
  * several.  p = 0 returns x. */
 struct merak_value *merak_dropout(struct merak_model *m,
                                   struct merak_value *x, float p);
-/* Mean over all tokens of -log softmax(logits)[target]; logits [B,T,V].
- * Declares the loss of the model. */
+/* Mean over all tokens of -log softmax(logits)[target], 0 for those whose
+ * target is MERAK_NO_TARGET; logits [B,T,V].  Declares the loss of the model.
+ */
 struct merak_value *merak_cross_entropy(struct merak_model *m,
                                         struct merak_value *logits,
                                         struct merak_value *targets);

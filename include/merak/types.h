@@ -16,6 +16,10 @@ enum merak_dtype {
     MERAK_DTYPE_COUNT
 };
 
+/* In place of a target that is not to be predicted: its loss is 0, and so is
+ * its part of the gradient. */
+#define MERAK_NO_TARGET (-1)
+
 struct merak_shape {
     int ndim; /* 0..MERAK_MAX_DIMS; 0 is a scalar of one element */
     size_t dim[MERAK_MAX_DIMS]; /* row-major, outermost first */

@@ -102,8 +102,10 @@ static void forward_pair(const struct merak_attention *at, struct tiles *x,
         soften_all(at, x, r, m, ALL, scale);
     else if (m->sight == UP_TO_OWN)
         soften_all(at, x, r, m, UP_TO_OWN, scale);
-    else
+    else if (m->sight == IN_WINDOW)
         soften_all(at, x, r, m, IN_WINDOW, scale);
+    else
+        soften_all(at, x, r, m, IN_DOCUMENT, scale);
     if (at->drop > 0) {
         draw_kept(at, m, x->kept);
         drop(m, x->kept, x->s);
@@ -140,20 +142,20 @@ static void forward_item(void *arg, size_t item, int thread)
     size_t n = query_tiles(at);
     size_t t = (tiles - 1 - item % n) * TILE; /* longest first */
     size_t h = item / n % heads, b = item / n / heads;
-    struct span queries = span_of(t, at->first, at->T);
+    struct queries queries = queries_of(at, b, t);
     struct running r;
     struct tiles x;
 
     carve(&x, at->D, thread);
-    load_tile(at, &at->q, b, queries, h, x.row);
-    prefetch_tile(at, &at->o, b, queries, h);
+    load_tile(at, &at->q, b, queries.rows, h, x.row);
+    prefetch_tile(at, &at->o, b, queries.rows, h);
     transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, TILE, false);
     memset(x.out, 0, pad(at->D) * TILE * sizeof(float));
     for (size_t i = 0; i < TILE / LANES; i++) {
         r.max[i] = vset(-FLT_MAX); /* a tile may hide all keys of a query */
         r.sum[i] = vset(0);
     }
-    for (size_t k = first_key_tile(at, &queries); k <= t; k += TILE) {
+    for (size_t k = first_key_tile(at, b, &queries.rows); k <= t; k += TILE) {
         struct span keys = span_of(k, 0, at->T);
         struct meeting m = meet(at, b, h, &keys, &queries);
 
@@ -161,7 +163,7 @@ static void forward_item(void *arg, size_t item, int thread)
         load_keys(at, &x, b, keys, h / at->R, k < t);
         forward_pair(at, &x, &r, &m);
     }
-    finish_queries(at, &x, &r, b, h, queries);
+    finish_queries(at, &x, &r, b, h, queries.rows);
 }
 
 static enum merak_status forward(const struct merak_kernel_call *call,

@@ -67,14 +67,18 @@ static void slopes_as_seen(const struct merak_attention *at,
         slopes(at, x, m, ALL, true, lse, delta);
     else if (at->cap > 0 && m->sight == UP_TO_OWN)
         slopes(at, x, m, UP_TO_OWN, true, lse, delta);
-    else if (at->cap > 0)
+    else if (at->cap > 0 && m->sight == IN_WINDOW)
         slopes(at, x, m, IN_WINDOW, true, lse, delta);
+    else if (at->cap > 0)
+        slopes(at, x, m, IN_DOCUMENT, true, lse, delta);
     else if (m->sight == ALL)
         slopes(at, x, m, ALL, false, lse, delta);
     else if (m->sight == UP_TO_OWN)
         slopes(at, x, m, UP_TO_OWN, false, lse, delta);
-    else
+    else if (m->sight == IN_WINDOW)
         slopes(at, x, m, IN_WINDOW, false, lse, delta);
+    else
+        slopes(at, x, m, IN_DOCUMENT, false, lse, delta);
 }
 
 /* dst (+)= a b for a tile of keys: a [keys][TILE], b [TILE][D]. */
@@ -158,11 +162,11 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
     const struct merak_attention *at = &bw->at;
     float lse[TILE], delta[TILE];
     size_t pitch = pad(at->D), g = h / at->R;
-    struct span queries = span_of(t, at->first, at->T);
+    struct queries queries = queries_of(at, b, t);
 
     load_queries(at, x, b, t, h, lse, delta);
-    prefetch_tile(at, &at->dq, b, queries, h);
-    if (queries.hi < at->T) {
+    prefetch_tile(at, &at->dq, b, queries.rows, h);
+    if (queries.rows.hi < at->T) {
         struct span next = span_of(t + TILE, at->first, at->T);
 
         prefetch_tile(at, &at->q, b, next, h);
@@ -170,7 +174,7 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
         prefetch_tile(at, &at->o, b, next, h);
     }
     memset(x->out, 0, TILE * pitch * sizeof(float));
-    for (size_t k = first_key_tile(at, &queries); k <= t; k += TILE) {
+    for (size_t k = first_key_tile(at, b, &queries.rows); k <= t; k += TILE) {
         struct span keys = span_of(k, 0, at->T);
         struct meeting m = meet(at, b, h, &keys, &queries);
         /* Were these keys met before? */
@@ -182,7 +186,7 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
         backward_pair(at, x, &m, lse, delta, dk + k * pitch, dv + k * pitch,
                       begun);
     }
-    store_tile(at, &at->dq, b, queries, h, x->out, false);
+    store_tile(at, &at->dq, b, queries.rows, h, x->out, false);
 }
 
 static void backward_item(void *arg, size_t item, int thread)
@@ -191,7 +195,7 @@ static void backward_item(void *arg, size_t item, int thread)
     const struct merak_attention *at = &bw->at;
     size_t b = item / at->G, g = item % at->G, pitch = pad(at->D);
     struct span first = span_of(first_tile(at) * TILE, at->first, at->T);
-    size_t unseen = first_key_tile(at, &first) * pitch * sizeof(float);
+    size_t unseen = first_key_tile(at, b, &first) * pitch * sizeof(float);
     float *dk = bw->dk + item * at->T * pitch;
     float *dv = bw->dv + item * at->T * pitch;
     struct tiles x;

@@ -13,9 +13,9 @@
  * queries, a key is seen by later queries only: products leave out what is
  * zero there, block by block.
  *
- * Of a window the tiles of keys that none of a tile's queries sees are left
- * out, and at its edge what each does not see is masked.  What dropout keeps
- * is drawn tile by tile and never stored.
+ * Of a window, or a document, the tiles of keys that none of a tile's queries
+ * sees are left out, and at its edge what each does not see is masked.  What
+ * dropout keeps is drawn tile by tile and never stored.
  */
 #ifndef MERAK_KERNELS_CPU_ATTENTION_TILE_H
 #define MERAK_KERNELS_CPU_ATTENTION_TILE_H
@@ -152,7 +152,26 @@ static inline void load_keys(const struct merak_attention *at, struct tiles *x,
 }
 
 /* Which keys of a tile its queries see. */
-enum sight { ALL, UP_TO_OWN, IN_WINDOW };
+enum sight { ALL, UP_TO_OWN, IN_WINDOW, IN_DOCUMENT };
+
+/* A tile of queries, and the first key that each sees. */
+struct queries {
+    struct span rows;
+    int32_t first_key[TILE]; /* where there are documents */
+};
+
+static inline struct queries queries_of(const struct merak_attention *at,
+                                        size_t b, size_t t)
+{
+    struct queries q = {.rows = span_of(t, at->first, at->T)};
+
+    if (at->starts == NULL)
+        return q;
+    memset(q.first_key, 0, sizeof(q.first_key));
+    for (size_t i = q.rows.lo; i < q.rows.hi; i++)
+        q.first_key[i - t] = (int32_t)merak_first_key(at, b, i);
+    return q;
+}
 
 /* A tile of keys at k as a tile of queries at t meets it, of query head h. */
 struct meeting {
@@ -162,27 +181,29 @@ struct meeting {
     bool diagonal;        /* each query's own key is in the tile */
     enum sight sight;
     int32_t ahead, window; /* the first query is so far behind the first key */
+    const int32_t *first_key; /* IN_DOCUMENT; of a window, too */
 };
 
 static inline struct meeting meet(const struct merak_attention *at, size_t b,
                                   size_t h, const struct span *keys,
-                                  const struct span *queries)
+                                  const struct queries *queries)
 {
-    size_t t = queries->t, k = keys->t;
+    size_t t = queries->rows.t, k = keys->t, last = queries->rows.hi - 1;
     struct meeting m = {.b = b,
                         .h = h,
                         .k = k,
                         .t = t,
                         .keys = keys->hi - k,
-                        .queries = queries->hi - t,
+                        .queries = queries->rows.hi - t,
                         .diagonal = k == t,
                         .sight = k == t ? UP_TO_OWN : ALL};
 
-    if (merak_first_key(at, t + TILE - 1) > k) {
-        m.sight = IN_WINDOW;
-        m.ahead = (int32_t)(t - k);
-        m.window = (int32_t)at->window;
-    }
+    if (merak_first_key(at, b, last) <= k)
+        return m;
+    m.sight = at->starts == NULL ? IN_WINDOW : IN_DOCUMENT;
+    m.ahead = (int32_t)(t - k);
+    m.window = (int32_t)at->window;
+    m.first_key = queries->first_key;
     return m;
 }
 
@@ -192,13 +213,18 @@ INLINE vf mask_unseen(vf s, const struct meeting *m, enum sight sight,
                       size_t key, size_t query, float fill)
 {
     const vi lane = {LANE_IDS};
-    vi behind;
+    vi behind, first;
 
     if (sight == ALL)
         return s;
     if (sight == UP_TO_OWN)
         return vselect(lane + (int32_t)query >= (int32_t)key, s, vset(fill));
     behind = lane + (int32_t)query - (int32_t)key + m->ahead;
+    if (sight == IN_DOCUMENT) {
+        memcpy(&first, m->first_key + query, sizeof(first));
+        return vselect((behind >= 0) & (first <= (int32_t)(m->k + key)), s,
+                       vset(fill));
+    }
     return vselect((behind >= 0) & (behind < m->window), s, vset(fill));
 }
 
@@ -280,10 +306,10 @@ static inline size_t query_tiles(const struct merak_attention *at)
 }
 
 /* The first tile of keys that a tile of queries sees. */
-static inline size_t first_key_tile(const struct merak_attention *at,
+static inline size_t first_key_tile(const struct merak_attention *at, size_t b,
                                     const struct span *queries)
 {
-    return merak_first_key(at, queries->lo) / TILE * TILE;
+    return merak_first_key(at, b, queries->lo) / TILE * TILE;
 }
 
 static inline enum merak_status check(const struct merak_kernel_call *call,

@@ -12,6 +12,7 @@
 
 struct embed {
     const struct merak_operand *tokens, *table;
+    const int32_t *starts; /* of tokens' documents; NULL: all at 0 */
     const void *x; /* activation read: dy, or x of add_position */
     void *y;
     size_t rows, C, T, t0; /* t0: first global position */
@@ -155,9 +156,17 @@ CPU_KERNEL(embedding_dw)
     return MERAK_OK;
 }
 
+/* The position that token i has in its document. */
+static size_t position(const struct embed *e, size_t i)
+{
+    size_t t = e->t0 + i % e->T;
+
+    return e->starts == NULL ? t : t - (size_t)e->starts[i];
+}
+
 INLINE void add_row(const struct embed *e, size_t i, bool bf16)
 {
-    size_t row = e->t0 + i % e->T;
+    size_t row = position(e, i);
 
     for (size_t c = 0; c < e->C; c += LANES) {
         size_t n = e->C - c;
@@ -197,6 +206,8 @@ CPU_KERNEL(add_position)
 
     if (rc != MERAK_OK)
         return rc;
+    if (call->n_in > 2)
+        e.starts = call->operand[2].data;
     e.rows = x->local.dim[0] * e.T;
     merak_pool_run(add_rows, &e, cpu_range_count(e.rows, ROWS));
     return MERAK_OK;
@@ -234,6 +245,46 @@ static void position_rows(void *arg, size_t item, int thread)
     }
 }
 
+INLINE void scatter_positions(const struct embed *e, size_t at, size_t end,
+                              bool bf16)
+{
+    float *dw = e->y;
+
+    for (size_t i = 0; i < e->rows; i++) {
+        size_t row = position(e, i) * e->C;
+
+        for (size_t c = at; c < end; c += LANES)
+            vstore_n(dw, row + c, end - c,
+                     vload_n(dw, row + c, end - c, false) +
+                         vload_n(e->x, i * e->C + c, end - c, bf16),
+                     false);
+    }
+}
+
+/* A slab of columns over all tokens in order, as scatter_slab(). */
+static void scatter_position_slab(void *arg, size_t item, int thread)
+{
+    const struct embed *e = arg;
+    size_t end = cpu_range_end(item, SLAB, e->C);
+
+    (void)thread;
+    if (e->bf16)
+        scatter_positions(e, item * SLAB, end, true);
+    else
+        scatter_positions(e, item * SLAB, end, false);
+}
+
+/* Positions come again with every document. */
+static enum merak_status add_by_document(struct embed *e)
+{
+    if (!e->accumulate)
+        merak_pool_run(
+            zero_range, e,
+            cpu_range_count(e->table->local.dim[0] * e->C, ZERO_GRAIN));
+    merak_pool_run(scatter_position_slab, e, cpu_range_count(e->C, SLAB));
+    return MERAK_OK;
+}
+
 CPU_KERNEL(add_position_dw)
 {
     const struct merak_operand *dy = &call->operand[0];
@@ -251,6 +302,10 @@ CPU_KERNEL(add_position_dw)
     if (rc != MERAK_OK)
         return rc;
     e.rows = dy->local.dim[0] * e.T;
+    if (call->n_in > 1) {
+        e.starts = call->operand[1].data;
+        return add_by_document(&e);
+    }
     merak_pool_run(position_rows, &e, cpu_range_count(dw->local.dim[0], ROWS));
     return MERAK_OK;
 }

@@ -15,8 +15,13 @@ struct xent {
     float *z;
     size_t rows, V, lo; /* lo: first global column of this shard */
     float scale;
-    bool bf16;
+    bool bf16, first;
 };
+
+static bool has_target(const struct xent *x, size_t row)
+{
+    return ((const int32_t *)x->targets->data)[row] != MERAK_NO_TARGET;
+}
 
 INLINE float row_max(const struct xent *x, size_t row, bool bf16)
 {
@@ -77,6 +82,11 @@ static void sum_row(void *arg, size_t row, int thread)
     float z = 0;
 
     (void)thread;
+    if (!has_target(x, row)) { /* nll is 0: one shard says so */
+        x->z[row] = x->first ? x->max[row] : 0;
+        ((float *)x->out)[row] = x->first ? 1 : 0;
+        return;
+    }
     if (v < x->V)
         z = vload_n(x->logits->data, row * x->V + v, 1, x->bf16)[0];
     x->z[row] = z;
@@ -105,6 +115,10 @@ INLINE void dlogits(const struct xent *x, size_t row, bool bf16)
     vf max = vset(x->max[row]), d = {0};
     float scale = x->scale / x->sum[row];
 
+    if (!has_target(x, row)) {
+        memset((char *)x->out + at * (bf16 ? 2 : 4), 0, x->V * (bf16 ? 2 : 4));
+        return;
+    }
     if (target < x->V) {
         d = gradient(x, row, base, bf16);
         d[target - base] -= x->scale;
@@ -141,7 +155,7 @@ static enum merak_status run(const struct merak_kernel_call *call,
     int last = l->local.ndim - 1;
 
     if (rc == MERAK_OK && x->targets != NULL)
-        rc = merak_check_ids(x->targets, l->full.dim[last], "target", err);
+        rc = merak_check_targets(x->targets, l->full.dim[last], err);
     if (rc != MERAK_OK)
         return rc;
     x->logits = l;
@@ -165,7 +179,8 @@ CPU_KERNEL(xent_sum)
     struct xent x = {.max = call->operand[1].data,
                      .targets = &call->operand[2],
                      .out = call->operand[3].data,
-                     .z = call->operand[4].data};
+                     .z = call->operand[4].data,
+                     .first = call->first};
 
     return run(call, &x, sum_row, err);
 }

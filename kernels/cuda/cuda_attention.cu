@@ -696,6 +696,9 @@ static enum merak_status attend(const struct merak_kernel_call *call,
 
     if (rc != MERAK_OK)
         return rc;
+    if (at->starts != nullptr) /* struct merak_backend.no_documents */
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "the cuda backend's attention knows of no documents");
     if (at->D > MAX_HEAD)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "heads of %zu channels: the cuda backend's attention "

@@ -297,6 +297,9 @@ CUDA_KERNEL(add_position)
 
     if (rc != MERAK_OK)
         return rc;
+    if (call->n_in > 2) /* struct merak_backend.no_documents */
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "the cuda backend's positions know of no documents");
     return call->operand[0].dtype == MERAK_BF16
                ? position<merak_bf16>(call, err)
                : position<float>(call, err);

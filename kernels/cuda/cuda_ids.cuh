@@ -40,13 +40,20 @@ static __device__ __forceinline__ size_t quiet_local_id(const merak_ids &ids,
     return (size_t)id - ids.lo;
 }
 
+/* Is id i a target that there is not? */
+static __device__ __forceinline__ bool has_none(const merak_ids &ids, size_t i)
+{
+    return ids.what == MERAK_CUDA_FAULT_TARGET && ids.id[i] == MERAK_NO_TARGET;
+}
+
 /* The same, and ids that are in no shard are reported. */
 static __device__ __forceinline__ size_t local_id(const merak_ids &ids,
                                                   size_t i)
 {
     int32_t id = ids.id[i];
 
-    if ((id < 0 || (size_t)id >= ids.all) && ids.fault != nullptr) {
+    if ((id < 0 || (size_t)id >= ids.all) && ids.fault != nullptr &&
+        !has_none(ids, i)) {
         ids.fault->id = id;
         ids.fault->vocabulary = ids.all;
         ids.fault->raised = ids.what;

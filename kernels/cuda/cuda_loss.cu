@@ -22,6 +22,7 @@ template <typename T> struct merak_xent {
     float *result, *z;
     size_t rows, V;
     float scale;
+    bool first; /* of the shards: it speaks for rows without a target */
     bool alike; /* out's rows lie to 16-byte boundaries as logits' do */
 };
 
@@ -130,9 +131,12 @@ static __global__ void __launch_bounds__(ROW_BLOCK) row_sums(merak_xent<T> x)
     sum = row_sum<THREADS>(sum);
     if (threadIdx.x % THREADS == 0) {
         size_t target = local_id(x.targets, row);
+        bool none = has_none(x.targets, row);
 
-        x.result[row] = sum;
-        x.z[row] = target < x.V ? to_f32(logits[target]) : 0.0f;
+        x.result[row] = none ? (x.first ? 1.0f : 0.0f) : sum;
+        x.z[row] = none         ? (x.first ? max : 0.0f)
+                   : target < x.V ? to_f32(logits[target])
+                                  : 0.0f;
     }
 }
 
@@ -164,7 +168,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
         return;
     target = quiet_local_id(x.targets, row);
     max = x.max[row];
-    scale = x.scale / x.sum[row];
+    scale = has_none(x.targets, row) ? 0.0f : x.scale / x.sum[row];
     FOR_LOGITS(at, N, THREADS, x.V, skew_of(logits))
     {
         float v[N];
@@ -229,6 +233,7 @@ static enum merak_status xent_sum(const struct merak_kernel_call *call,
 
     x.targets = view_targets(call, 2);
     x.z = static_cast<float *>(merak_call_out(call, 1)->data);
+    x.first = call->first;
     return run_logits(call, "xent_sum", x, row_sums<T, WARP>,
                       row_sums<T, ROW_BLOCK>, err);
 }

@@ -2,15 +2,13 @@
 /* ref_attention.c - causal attention with grouped queries (reference)
  *
  * For a query i of one head, with s_j = a q_i . k_j of the keys j <= i that
- * it sees, a = 1/sqrt(D) unless it is given, and m_j = 1, or with dropout 0
- * or 1/(1-p):
- *   lse = log sum_j exp(s_j),  p_j = exp(s_j - lse),  o = sum_j m_j p_j v_j
- * and, with delta = do . o:
- *   dv_j += m_j p_j do,  ds_j = p_j (m_j do . v_j - delta) a,
- *   dq += ds_j k_j,  dk_j += ds_j q
- * A soft cap c makes s_j = c tanh(a q_i . k_j / c), and ds_j has the factor
- * 1 - (s_j / c)^2.  (Bello et al. 2016, arXiv:1611.09940, sec. 5.1, as Gemma 2
- * has it, arXiv:2408.00118.)
+ * it sees (of its window, and of its document), a = 1/sqrt(D) unless it is
+ * given, and m_j = 1, or with dropout 0 or 1/(1-p): lse = log sum_j exp(s_j),
+ * p_j = exp(s_j - lse),  o = sum_j m_j p_j v_j and, with delta = do . o: dv_j
+ * += m_j p_j do,  ds_j = p_j (m_j do . v_j - delta) a, dq += ds_j k_j,  dk_j +=
+ * ds_j q A soft cap c makes s_j = c tanh(a q_i . k_j / c), and ds_j has the
+ * factor 1 - (s_j / c)^2.  (Bello et al. 2016, arXiv:1611.09940, sec. 5.1, as
+ * Gemma 2 has it, arXiv:2408.00118.)
  */
 #include "config.h"
 
@@ -61,9 +59,9 @@ static double log_sum_exp(const struct merak_attention *at, size_t b, size_t h,
 {
     double max = -INFINITY, sum = 0;
 
-    for (size_t j = merak_first_key(at, i); j <= i; j++)
+    for (size_t j = merak_first_key(at, b, i); j <= i; j++)
         max = fmax(max, score(at, b, h, i, j));
-    for (size_t j = merak_first_key(at, i); j <= i; j++)
+    for (size_t j = merak_first_key(at, b, i); j <= i; j++)
         sum += exp(score(at, b, h, i, j) - max);
     return max + log(sum);
 }
@@ -76,7 +74,7 @@ static void query_forward(const struct merak_attention *at, size_t b, size_t h,
     for (size_t d = 0; d < at->D; d++) {
         double sum = 0;
 
-        for (size_t j = merak_first_key(at, i); j <= i; j++)
+        for (size_t j = merak_first_key(at, b, i); j <= i; j++)
             sum += kept(at, b, h, i, j) * exp(score(at, b, h, i, j) - lse) *
                    ref_load(at->v.op,
                             merak_heads_at(at, &at->v, b, j, h / at->R) + d);
@@ -118,7 +116,7 @@ static void query_backward(const struct merak_attention *at, size_t b, size_t h,
     for (size_t d = 0; d < at->D; d++) {
         double sum = 0;
 
-        for (size_t j = merak_first_key(at, i); j <= i; j++) {
+        for (size_t j = merak_first_key(at, b, i); j <= i; j++) {
             double mp, ds;
 
             pair(at, b, h, i, j, &mp, &ds);
@@ -145,7 +143,7 @@ static void key_backward(const struct merak_attention *at, size_t b, size_t g,
 
         for (size_t h = g * at->R; h < (g + 1) * at->R; h++) {
             for (size_t i = j > at->first ? j : at->first;
-                 i < at->T && merak_first_key(at, i) <= j; i++) {
+                 i < at->T && merak_first_key(at, b, i) <= j; i++) {
                 double mp, ds;
 
                 pair(at, b, h, i, j, &mp, &ds);

@@ -73,6 +73,18 @@ REF_KERNEL(embedding_dw)
     return MERAK_OK;
 }
 
+/* The position that local token i of x, of T a sequence, has in its document;
+ * operand o of the call has documents' starts, if it is there. */
+static size_t position(const struct merak_kernel_call *call,
+                       const struct merak_operand *x, int o, size_t i)
+{
+    size_t t = x->lo[1] + i % x->local.dim[1];
+
+    return o < call->n_in
+               ? t - (size_t)((const int32_t *)call->operand[o].data)[i]
+               : t;
+}
+
 REF_KERNEL(add_position)
 {
     const struct merak_operand *x = &call->operand[0];
@@ -82,7 +94,7 @@ REF_KERNEL(add_position)
 
     (void)err;
     for (size_t i = 0; i < B * T; i++) {
-        size_t row = x->lo[1] + i % T;
+        size_t row = position(call, x, 2, i);
 
         for (size_t c = 0; c < C; c++)
             ref_store(y, i * C + c,
@@ -99,13 +111,12 @@ REF_KERNEL(add_position_dw)
 
     (void)err;
     for (size_t p = 0; p < dw->local.dim[0]; p++) {
-        size_t t = p - dy->lo[1];
-
         for (size_t c = 0; c < C; c++) {
             double sum = 0;
 
-            for (size_t b = 0; p >= dy->lo[1] && t < T && b < B; b++)
-                sum += ref_load(dy, (b * T + t) * C + c);
+            for (size_t i = 0; i < B * T; i++)
+                if (position(call, dy, 1, i) == p)
+                    sum += ref_load(dy, i * C + c);
             ref_put(call, dw, p * C + c, sum);
         }
     }

@@ -3,6 +3,9 @@
  *
  *   nll = max + log(sum) - z,  sum = sum_v exp(l_v - max),  z = l_target
  *   dlogits = (exp(l - max) / sum - [v = target]) / (B T)
+ *
+ * Where there is no target, sum = 1 and z = max, so that nll is 0, and
+ * dlogits is 0.  One shard of the vocabulary says so, others give zeros.
  */
 #include "config.h"
 
@@ -17,6 +20,11 @@ static bool is_target(const struct merak_operand *logits,
     int d = logits->local.ndim - 1;
 
     return (size_t)((const int32_t *)targets->data)[i] == logits->lo[d] + v;
+}
+
+static bool has_target(const struct merak_operand *targets, size_t i)
+{
+    return ((const int32_t *)targets->data)[i] != MERAK_NO_TARGET;
 }
 
 REF_KERNEL(xent_max)
@@ -43,14 +51,18 @@ REF_KERNEL(xent_sum)
     size_t V = merak_local_last(logits), rows = merak_local_count(logits) / V;
     enum merak_status rc;
 
-    rc = merak_check_ids(targets, logits->full.dim[logits->full.ndim - 1],
-                         "target", err);
+    rc = merak_check_targets(targets, logits->full.dim[logits->full.ndim - 1],
+                             err);
     if (rc != MERAK_OK)
         return rc;
     for (size_t i = 0; i < rows; i++) {
         double sum = 0, z = 0;
 
-        for (size_t v = 0; v < V; v++) {
+        if (!has_target(targets, i) && call->first) {
+            sum = 1;
+            z = ref_load(max, i);
+        }
+        for (size_t v = 0; v < V && has_target(targets, i); v++) {
             double l = ref_load(logits, i * V + v);
 
             sum += exp(l - ref_load(max, i));
@@ -105,6 +117,8 @@ REF_KERNEL(xent_dlogits)
 
             if (is_target(logits, targets, i, v))
                 p -= 1;
+            if (!has_target(targets, i))
+                p = 0;
             ref_store(merak_call_out(call, 0), i * V + v,
                       p * call->attrs->f[0]);
         }

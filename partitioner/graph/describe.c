@@ -325,6 +325,25 @@ struct merak_value *merak_targets(struct merak_model *m)
     return input(m, "targets", MERAK_INPUT_TARGETS);
 }
 
+int merak_model_add_starts(struct merak_model *m, struct merak_value **in,
+                           int n)
+{
+    if (!m->graph->documents)
+        return n;
+    in[n] = input(m, "starts", MERAK_INPUT_STARTS);
+    return n + 1;
+}
+
+void merak_documents(struct merak_model *m)
+{
+    if (!open_for(m, "merak_documents"))
+        return;
+    if (m->graph->n_nodes > 0)
+        merak_model_fail(m, MERAK_ERR_PARAM,
+                         "merak_documents: expected before the first layer");
+    m->graph->documents = true;
+}
+
 struct merak_value *merak_param(struct merak_model *m, const char *name,
                                 int ndim, const size_t *dim,
                                 struct merak_init init)

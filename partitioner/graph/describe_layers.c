@@ -74,8 +74,9 @@ struct merak_value *merak_add_position(struct merak_model *m,
                                        struct merak_value *x,
                                        struct merak_value *table)
 {
-    return apply(m, "add_position", NULL, 2,
-                 (struct merak_value *[]){x, table});
+    struct merak_value *in[3] = {x, table};
+
+    return apply(m, "add_position", NULL, merak_model_add_starts(m, in, 2), in);
 }
 
 /* A bias of several dims (heads and channels) is a vector all the same:
@@ -175,12 +176,32 @@ struct merak_value *merak_rope_scaled(struct merak_model *m,
     return apply(m, "rope", &attrs, 1, &x);
 }
 
+static struct merak_value *attend(struct merak_model *m,
+                                  const struct merak_attrs *attrs,
+                                  struct merak_value *q, struct merak_value *k,
+                                  struct merak_value *v)
+{
+    struct merak_value *in[4] = {q, k, v};
+
+    return apply(m, "attention", attrs, merak_model_add_starts(m, in, 3), in);
+}
+
+static struct merak_value *attend_packed(struct merak_model *m,
+                                         const struct merak_attrs *attrs,
+                                         struct merak_value *qkv)
+{
+    struct merak_value *in[2] = {qkv};
+
+    return apply(m, "attention_packed", attrs, merak_model_add_starts(m, in, 1),
+                 in);
+}
+
 struct merak_value *merak_attention(struct merak_model *m,
                                     struct merak_value *q,
                                     struct merak_value *k,
                                     struct merak_value *v)
 {
-    return apply(m, "attention", NULL, 3, (struct merak_value *[]){q, k, v});
+    return attend(m, NULL, q, k, v);
 }
 
 static struct merak_attrs
@@ -205,7 +226,7 @@ merak_attention_with(struct merak_model *m, struct merak_value *q,
 {
     struct merak_attrs attrs = attention_attrs(m, opt);
 
-    return apply(m, "attention", &attrs, 3, (struct merak_value *[]){q, k, v});
+    return attend(m, &attrs, q, k, v);
 }
 
 struct merak_value *
@@ -214,13 +235,13 @@ merak_attention_packed_with(struct merak_model *m, struct merak_value *qkv,
 {
     struct merak_attrs attrs = attention_attrs(m, opt);
 
-    return apply(m, "attention_packed", &attrs, 1, &qkv);
+    return attend_packed(m, &attrs, qkv);
 }
 
 struct merak_value *merak_attention_packed(struct merak_model *m,
                                            struct merak_value *qkv)
 {
-    return apply(m, "attention_packed", NULL, 1, &qkv);
+    return attend_packed(m, NULL, qkv);
 }
 
 struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,

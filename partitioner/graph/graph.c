@@ -454,10 +454,10 @@ bool merak_node_reads_back(const struct merak_node *node, int i)
     if (strcmp(op, "attention") == 0)
         return i == 1 || i == 2;
     if (strcmp(op, "attention_dx") == 0)
-        return i == 2 || i == 3 || i == 7 || i == 8;
+        return i == 2 || i == 3 || i == node->n_in + 1 || i == node->n_in + 2;
     if (strcmp(op, "attention_packed") == 0)
         return i == 0;
     if (strcmp(op, "attention_packed_dx") == 0)
-        return i == 1 || i == 4;
+        return i == 1 || i == node->n_in;
     return false;
 }

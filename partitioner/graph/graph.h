@@ -35,7 +35,9 @@
  *                   as dropout's; i[1] = keys a query sees at most, its own
  *                   the last of them, 0: all; f[1] = what scores q . k are
  *                   multiplied by, 0: 1/sqrt(D); f[2] = c of their soft cap
- *                   c tanh(s / c), 0: none
+ *                   c tanh(s / c), 0: none; (starts i32[B,T]: the position
+ *                   that its document starts at, before which a query sees no
+ *                   key; not before an earlier query's)
  *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H];
  *                   the same
  *     gelu          x -> y; i[0] = 1: tanh form
@@ -47,7 +49,8 @@
  *     xent_max      logits c[B,T,V] -> f32[B,T]; v by max
  *     xent_sum      logits, max, targets i32[B,T]
  *                   -> sum f32[B,T] of exp(l - max), z f32[B,T] the target's
- *                   logit; v summed
+ *                   logit; v summed.  Of MERAK_NO_TARGET sum is 1 and z is max
+ *                   where call->first, and both are 0 elsewhere: nll is 0
  *     xent_loss     max, sum, z -> nll f32[B,T]
  *     mean_loss     nll f32[B,T] -> loss f64[] ; f[0] = 1/(B T) of the whole
  *                   micro-batch; b, t summed; fixed order
@@ -55,7 +58,7 @@
  *   micro-batches; `call->accumulate` says += )
  *     embedding_dw  W  tokens, dy -> dtable f32[V,C]; i[0] = V; v parallel;
  *                   b t summed; i[1], f[0] as embedding's i[0], f[0]
- *     add_position_dw W  dy -> dtable f32[P,C]; i[0] = P
+ *     add_position_dw W  dy, (starts) -> dtable f32[P,C]; i[0] = P
  *     linear_dx     B  dy, w -> dx; i[0] as forward; out summed
  *     linear_dw     W  x, dy -> dw f32[out..,in..]; i[0] as forward; lead
  *                   summed
@@ -64,15 +67,16 @@
  *     layernorm_dw  W  dy, x, mean, rstd -> dgamma, dbeta
  *     rmsnorm_dx    B  dy, x, gamma, rstd -> dx; as forward
  *     rmsnorm_dw    W  dy, x, rstd -> dgamma
- *     attention_dx  B  do, q, k, v, o, lse -> dq, dk, dv; as forward
- *     attention_packed_dx  B  do, qkv, o, lse -> dqkv; as forward
+ *     attention_dx  B  do, q, k, v, o, lse, (starts) -> dq, dk, dv; as
+ *                   forward
+ *     attention_packed_dx  B  do, qkv, o, lse, (starts) -> dqkv; as forward
  *     gelu_dx       B  dy, x -> dx
  *     swiglu_dx     B  dy, gate, up -> dgate, dup; as forward
  *     softcap_dx    B  dy, y -> dx; f[0] as forward
  *     (rope, add, dropout reuse their forward ops in phase B)
  *     xent_dlogits  B  logits, max, sum, targets -> dlogits c[B,T,V];
  *                   f[0] = 1/(B T); its forward node is xent_sum, whose cut
- *                   of v it takes
+ *                   of v it takes; zeros where there is no target
  *   inserted by sharding
  *     convert       x in one layout -> x in another (layout.h)
  *   step ops, after the last micro-batch (program.h); local, elementwise
@@ -93,7 +97,7 @@
 #include "merak/op.h"
 
 enum merak_value_kind {
-    MERAK_VALUE_INPUT,      /* tokens, targets: loaded where used */
+    MERAK_VALUE_INPUT, /* tokens, targets, starts: loaded where used */
     MERAK_VALUE_PARAM,
     MERAK_VALUE_ACTIVATION, /* forward */
     MERAK_VALUE_GRADIENT,   /* of an activation (phase B) */
@@ -104,8 +108,10 @@ enum merak_value_kind {
 enum merak_input_kind {
     MERAK_INPUT_TOKENS,
     MERAK_INPUT_TARGETS,
-    MERAK_INPUT_ZEROS, /* of a first pass: no data */
+    MERAK_INPUT_ZEROS,  /* of a first pass: no data */
+    MERAK_INPUT_STARTS, /* of documents, by token */
 };
+enum { MERAK_INPUT_COUNT = MERAK_INPUT_STARTS + 1 };
 
 struct merak_value {
     int id; /* index in graph->value */
@@ -158,6 +164,7 @@ struct merak_graph {
     struct merak_value *loss; /* f64 scalar, or NULL */
     enum merak_dtype dtype;   /* compute dtype */
     size_t micro_batch, seq;
+    bool documents;  /* sequences hold several, which do not see each other */
     int passes;      /* forwards of a micro-batch, the last with gradients */
     int n_recycling; /* 0: passes is 1 */
     struct merak_recycling recycling[MERAK_MAX_RECYCLED];

@@ -4,6 +4,8 @@
  * Heads and groups may be cut, the sequence may not: a query sees every
  * earlier key.  r is no index of k and v, so that where it is cut (fewer kv
  * heads than ranks) their gradients are partial sums.
+ *
+ * Where there is an input more, the last one, it says where documents start.
  */
 #include "config.h"
 
@@ -14,13 +16,23 @@
 
 #include <math.h>
 
-#define ATTENTION "q=c:bTgrD k=c:bTgD v=c:bTgD > o=c:bTgrD lse=f:bTgr"
-#define ATTENTION_PACKED "qkv=c:bT3hD > o=c:bThD lse=f:bTh"
+/* With it and without, by how many inputs `inf` has. */
+#define PATTERN(few, in, out) \
+    (inf->n_in > (few) ? in " starts=i:bT > " out : in " > " out)
 
-MERAK_DIMS(attention_dx, "do=c:bTgrD q=c:bTgrD k=c:bTgD v=c:bTgD o=c:bTgrD "
-                         "lse=f:bTgr > dq=c:bTgrD dk=c:bTgD dv=c:bTgD")
-MERAK_DIMS(attention_packed_dx,
-           "do=c:bThD qkv=c:bT3hD o=c:bThD lse=f:bTh > dqkv=c:bT3hD")
+#define ATTENTION \
+    PATTERN(3, "q=c:bTgrD k=c:bTgD v=c:bTgD", "o=c:bTgrD lse=f:bTgr")
+#define ATTENTION_PACKED PATTERN(1, "qkv=c:bT3hD", "o=c:bThD lse=f:bTh")
+#define ATTENTION_DX                                            \
+    PATTERN(6,                                                  \
+            "do=c:bTgrD q=c:bTgrD k=c:bTgD v=c:bTgD o=c:bTgrD " \
+            "lse=f:bTgr",                                       \
+            "dq=c:bTgrD dk=c:bTgD dv=c:bTgD")
+#define ATTENTION_PACKED_DX \
+    PATTERN(4, "do=c:bThD qkv=c:bT3hD o=c:bThD lse=f:bTh", "dqkv=c:bT3hD")
+
+MERAK_DIMS(attention_dx, ATTENTION_DX)
+MERAK_DIMS(attention_packed_dx, ATTENTION_PACKED_DX)
 MERAK_DIMS_SIGNATURE(attention, ATTENTION)
 MERAK_DIMS_SIGNATURE(attention_packed, ATTENTION_PACKED)
 
@@ -127,13 +139,23 @@ static void attention_dx_cost(const struct merak_infer *inf,
 static void attention_packed_cost(const struct merak_infer *inf,
                                   struct merak_cost *cost)
 {
-    causal_cost(inf, 1, 0, 2, cost);
+    causal_cost(inf, inf->n_in, 0, 2, cost);
 }
 
 static void attention_packed_dx_cost(const struct merak_infer *inf,
                                      struct merak_cost *cost)
 {
     causal_cost(inf, 0, 1, 5, cost);
+}
+
+/* Input i, where documents start, if there is one; how many that is. */
+static int take_starts(const struct merak_node *node, int i,
+                       struct merak_value **starts_p)
+{
+    if (merak_node_in_count(node) <= i)
+        return 0;
+    *starts_p = merak_node_in(node, i);
+    return 1;
 }
 
 static enum merak_status attention_grad(struct merak_grad *g,
@@ -143,9 +165,10 @@ static enum merak_status attention_grad(struct merak_grad *g,
     struct merak_value *q = merak_node_in(node, 0);
     struct merak_value *k = merak_node_in(node, 1);
     struct merak_value *v = merak_node_in(node, 2);
-    struct merak_value *in[] = {
+    struct merak_value *in[7] = {
         merak_grad_out(g, node, 0), q, k, v, merak_node_out(node, 0),
         merak_node_out(node, 1)};
+    int n_in = 6 + take_starts(node, 3, &in[6]);
     struct merak_value *out[3];
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
@@ -154,7 +177,7 @@ static enum merak_status attention_grad(struct merak_grad *g,
          !merak_grad_wanted(g, v)))
         return rc;
     rc = merak_grad_node(g, node, MERAK_PHASE_B, "attention_dx",
-                         merak_node_attrs(node), 6, in, out, err);
+                         merak_node_attrs(node), n_in, in, out, err);
     for (int i = 0; i < 3 && rc == MERAK_OK; i++)
         rc = merak_grad_add(g, merak_node_in(node, i), out[i], err);
     return rc;
@@ -164,22 +187,23 @@ static enum merak_status attention_packed_grad(struct merak_grad *g,
                                                const struct merak_node *node,
                                                struct merak_error *err)
 {
-    struct merak_value *in[] = {merak_grad_out(g, node, 0),
-                                merak_node_in(node, 0), merak_node_out(node, 0),
-                                merak_node_out(node, 1)};
+    struct merak_value *in[5] = {
+        merak_grad_out(g, node, 0), merak_node_in(node, 0),
+        merak_node_out(node, 0), merak_node_out(node, 1)};
+    int n_in = 4 + take_starts(node, 1, &in[4]);
     enum merak_status rc = merak_grad_only_first(g, node, err);
 
     if (rc != MERAK_OK)
         return rc;
     return merak_grad_unary(g, node, 0, "attention_packed_dx",
-                            merak_node_attrs(node), 4, in, err);
+                            merak_node_attrs(node), n_in, in, err);
 }
 
 const struct merak_op merak_ops_attention[] = {
-    MERAK_OP_STEP(attention, 3, 3, 2, attention_grad, MERAK_STEP_DROPOUT),
-    MERAK_OP_STEP(attention_dx, 6, 6, 3, NULL, MERAK_STEP_DROPOUT),
-    MERAK_OP_STEP(attention_packed, 1, 1, 2, attention_packed_grad,
+    MERAK_OP_STEP(attention, 3, 4, 2, attention_grad, MERAK_STEP_DROPOUT),
+    MERAK_OP_STEP(attention_dx, 6, 7, 3, NULL, MERAK_STEP_DROPOUT),
+    MERAK_OP_STEP(attention_packed, 1, 2, 2, attention_packed_grad,
                   MERAK_STEP_DROPOUT),
-    MERAK_OP_STEP(attention_packed_dx, 4, 4, 1, NULL, MERAK_STEP_DROPOUT),
+    MERAK_OP_STEP(attention_packed_dx, 4, 5, 1, NULL, MERAK_STEP_DROPOUT),
     {.name = NULL},
 };

@@ -95,7 +95,10 @@ static void embedding_dw_cost(const struct merak_infer *inf,
                                2 * merak_dtype_bytes(inf->dtype[2]));
 }
 
-#define ADD_POSITION "x=c:btc table=c:Pc > out=c:btc"
+/* With an input more positions count from where a token's document starts. */
+#define ADD_POSITION                                              \
+    (inf->n_in > 2 ? "x=c:btc table=c:Pc starts=i:bt > out=c:btc" \
+                   : "x=c:btc table=c:Pc > out=c:btc")
 MERAK_DIMS_SIGNATURE(add_position, ADD_POSITION)
 
 static enum merak_status add_position_infer(struct merak_infer *inf,
@@ -132,17 +135,22 @@ static enum merak_status add_position_grad(struct merak_grad *g,
                                            struct merak_error *err)
 {
     struct merak_value *table = merak_node_in(node, 1);
-    struct merak_value *dy = merak_grad_out(g, node, 0);
+    struct merak_value *dy = merak_grad_out(g, node, 0), *in[2] = {dy};
     const struct merak_attrs attrs = {
         .i = {(int64_t)merak_value_shape(table)->dim[0]}};
+    int n_in = 1;
     enum merak_status rc = merak_grad_add(g, merak_node_in(node, 0), dy, err);
 
+    if (merak_node_in_count(node) > 2)
+        in[n_in++] = merak_node_in(node, 2);
     return rc != MERAK_OK ? rc
                           : merak_grad_param(g, node, table, "add_position_dw",
-                                             &attrs, 1, &dy, err);
+                                             &attrs, n_in, in, err);
 }
 
-#define ADD_POSITION_DW "dy=c:btc > dtable=f:Pc"
+#define ADD_POSITION_DW                                   \
+    (inf->n_in > 1 ? "dy=c:btc starts=i:bt > dtable=f:Pc" \
+                   : "dy=c:btc > dtable=f:Pc")
 MERAK_DIMS_SIGNATURE(add_position_dw, ADD_POSITION_DW)
 
 static enum merak_status add_position_dw_infer(struct merak_infer *inf,
@@ -156,7 +164,7 @@ MERAK_COST(add_position_dw, 1)
 const struct merak_op merak_ops_embedding[] = {
     MERAK_OP(embedding, 2, 2, 1, embedding_grad),
     MERAK_OP(embedding_dw, 2, 2, 1, NULL),
-    MERAK_OP(add_position, 2, 2, 1, add_position_grad),
-    MERAK_OP(add_position_dw, 1, 1, 1, NULL),
+    MERAK_OP(add_position, 2, 3, 1, add_position_grad),
+    MERAK_OP(add_position_dw, 1, 2, 1, NULL),
     {.name = NULL},
 };

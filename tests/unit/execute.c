@@ -99,6 +99,30 @@ static void run_kernel(struct run *r, int rank, const struct merak_instr *in)
     free(scratch);
 }
 
+/* Documents of a few tokens. */
+static void put_starts(int32_t *starts, size_t n, uint64_t step, uint64_t first)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool begins =
+            i % TOKENS == 0 || merak_rng_mix(step + 77, first + i) % 5 == 0;
+
+        starts[i] = begins ? (int32_t)(i % TOKENS) : starts[i - 1];
+    }
+}
+
+/* Every third token of a model with documents is not to be predicted. */
+static void drop_targets(const struct merak_graph *graph, int32_t *ids,
+                         size_t n)
+{
+    bool documents = false;
+
+    for (int v = 0; v < graph->n_values; v++)
+        documents = documents || (graph->value[v]->kind == MERAK_VALUE_INPUT &&
+                                  graph->value[v]->input == MERAK_INPUT_STARTS);
+    for (size_t i = 1; documents && i < n; i += 3)
+        ids[i] = MERAK_NO_TARGET;
+}
+
 static void run_load(struct run *r, int rank, const struct merak_instr *in)
 {
     const struct merak_program *prog = program(r, rank);
@@ -115,11 +139,17 @@ static void run_load(struct run *r, int rank, const struct merak_instr *in)
         memset(ids, 0, prog->slot[in->slot[0]].bytes);
         return;
     }
+    if (in->input == MERAK_INPUT_STARTS) {
+        put_starts(ids, n, r->ex->step.step, first);
+        return;
+    }
     for (size_t i = 0; i < n; i++)
         ids[i] = (int32_t)(merak_rng_mix(
                                r->ex->step.step,
                                first + i + (in->input == MERAK_INPUT_TARGETS)) %
                            vocab);
+    if (in->input == MERAK_INPUT_TARGETS)
+        drop_targets(prog->sharded->graph, ids, n);
 }
 
 static void run_local(struct run *r, int rank, const struct merak_instr *in)

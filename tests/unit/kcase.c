@@ -42,6 +42,19 @@ const struct kc_grad kc_grads[] = {
      1,
      {KC_DY, 0, 1, 2, KC_D(0)},
      false},
+    {"attention_dx",
+     "attention",
+     7,
+     3,
+     {KC_DY, 0, 1, 2, 4, 5, 3, KC_D(0), KC_D(1), KC_D(2)},
+     false},
+    {"attention_packed_dx",
+     "attention_packed",
+     5,
+     1,
+     {KC_DY, 0, 2, 3, 1, KC_D(0)},
+     false},
+    {"add_position_dw", "add_position", 2, 1, {KC_DY, 2, KC_D(1)}, true},
     {"gelu_dx", "gelu", 2, 1, {KC_DY, 0, KC_D(0)}, false},
     {"swiglu_dx", "swiglu", 3, 2, {KC_DY, 0, 1, KC_D(0), KC_D(1)}, false},
     {"softcap_dx", "softcap", 2, 1, {KC_DY, 1, KC_D(0)}, false},
@@ -165,7 +178,7 @@ int kc_rows(int size, struct kc_row *row, int max)
          .vocab = V,
          .operand = {{'c', N(B, T, V)},
                      {'p', N(B, T)},
-                     {'i', N(B, T)},
+                     {'t', N(B, T)},
                      {'f', N(B, T)},
                      {'f', N(B, T)}}},
         {.op = "xent_loss",
@@ -186,7 +199,7 @@ int kc_rows(int size, struct kc_row *row, int max)
          .operand = {{'c', N(B, T, V)},
                      {'p', N(B, T)},
                      {'p', N(B, T)},
-                     {'i', N(B, T)},
+                     {'t', N(B, T)},
                      {'c', N(B, T, V)}}},
         {.op = "grad_add",
          .n_in = 1,
@@ -259,6 +272,30 @@ int kc_rows(int size, struct kc_row *row, int max)
          .operand = {{'c', N(B, T, 3, G, D)},
                      {'c', N(B, T, G, D)},
                      {'f', N(B, T, G)}}},
+        {.op = "attention",
+         .n_in = 4,
+         .n_out = 2,
+         .attrs = {.i = {6, (int64_t)T / 2 + 1}, .f = {0.3, 0.4, 2.5}},
+         .operand = {{'c', N(B, T, G, R, D)},
+                     {'c', N(B, T, G, D)},
+                     {'c', N(B, T, G, D)},
+                     {'s', N(B, T)},
+                     {'c', N(B, T, G, R, D)},
+                     {'f', N(B, T, G, R)}}},
+        {.op = "attention_packed",
+         .n_in = 2,
+         .n_out = 2,
+         .operand = {{'c', N(B, T, 3, G, D)},
+                     {'s', N(B, T)},
+                     {'c', N(B, T, G, D)},
+                     {'f', N(B, T, G)}}},
+        {.op = "add_position",
+         .n_in = 3,
+         .n_out = 1,
+         .operand = {{'c', N(B, T, C)},
+                     {'c', N(T + 2, C)},
+                     {'s', N(B, T)},
+                     {'c', N(B, T, C)}}},
     };
     int n = sizeof(all) / sizeof(*all);
 
@@ -273,6 +310,8 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
     case KC_COMPUTE:
         return compute;
     case KC_IDS:
+    case KC_STARTS:
+    case KC_TARGETS:
         return MERAK_I32;
     case KC_BF16:
         return MERAK_BF16;
@@ -351,12 +390,18 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
 {
     uint64_t key = merak_rng_mix(seed, (uint64_t)operand);
     size_t n = kc_count(c, operand);
+    size_t T = c->call.operand[operand].local.dim[1], start = 0;
 
     for (size_t i = 0; i < n; i++) {
         double u = (double)merak_rng_uniform(key, i);
 
-        if (type == KC_IDS)
-            u = floor(u * (double)vocab);
+        if (type == KC_STARTS && (i % T == 0 || u < 0.2))
+            start = i % T;
+        if (type == KC_STARTS)
+            u = (double)start;
+        else if (type == KC_IDS || type == KC_TARGETS)
+            u = type == KC_TARGETS && i % 3 == 1 ? MERAK_NO_TARGET
+                                                 : floor(u * (double)vocab);
         else if (type == KC_POSITIVE)
             u += 0.5;
         else
@@ -395,6 +440,30 @@ void kc_create(struct kc *c, const struct kc_row *row, enum merak_dtype dtype,
         allocate(&c->call.operand[o], c->guard);
         fill(c, o, row->operand[o].type, row->vocab, seed);
     }
+}
+
+bool kc_takes_starts(const char *op, int n_in)
+{
+    static const struct {
+        const char *op;
+        int n_in; /* at least: one is their starts */
+    } row[] = {{"attention", 4},        {"attention_dx", 7},
+               {"attention_packed", 2}, {"attention_packed_dx", 5},
+               {"add_position", 3},     {"add_position_dw", 2}};
+
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        if (strcmp(op, row[i].op) == 0)
+            return n_in >= row[i].n_in;
+    }
+    return false;
+}
+
+bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward)
+{
+    if (strcmp(grad->op, "linear_db") == 0 && forward->call.n_in < 3)
+        return false;
+    return strcmp(grad->forward, forward->op) == 0 &&
+           kc_takes_starts(grad->op, grad->n_in) == kc_has_documents(forward);
 }
 
 static void grad_attrs(struct kc *c, const struct kc *forward)

@@ -19,6 +19,8 @@ enum {
     KC_IDS = 'i', /* i32 in [0, row->vocab) */
     KC_BF16 = 'b',
     KC_POSITIVE = 'p', /* KC_FLOAT, filled from [0.5, 1.5] */
+    KC_STARTS = 's',   /* i32 [B, T], where documents of a few tokens start */
+    KC_TARGETS = 't',  /* KC_IDS, every third of them MERAK_NO_TARGET */
 };
 
 #define KC_NAME 28
@@ -57,6 +59,15 @@ struct kc {
     unsigned char guard;  /* what the bytes behind each operand hold */
     unsigned char poison; /* what scratch begins as: NaNs */
 };
+
+/* Is this the gradient of that call? */
+bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward);
+/* Does a call of so many inputs take starts of documents? */
+bool kc_takes_starts(const char *op, int n_in);
+static inline bool kc_has_documents(const struct kc *c)
+{
+    return kc_takes_starts(c->op, c->call.n_in);
+}
 
 /* Rows of every forward op at a size: 0 is smallest.  Returns how many. */
 int kc_rows(int size, struct kc_row *row, int max);

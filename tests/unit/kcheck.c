@@ -15,9 +15,7 @@ void kc_visit_gradients(const struct kc *forward, enum merak_dtype dtype,
     for (int g = 0; g < kc_n_grads; g++) {
         struct kc c;
 
-        if (strcmp(kc_grads[g].forward, forward->op) != 0 ||
-            (strcmp(kc_grads[g].op, "linear_db") == 0 &&
-             forward->call.n_in < 3))
+        if (!kc_grad_fits(&kc_grads[g], forward))
             continue;
         kc_create_grad(&c, &kc_grads[g], forward, dtype, 5);
         visit(&c);
@@ -29,12 +27,18 @@ void kc_visit_gradients(const struct kc *forward, enum merak_dtype dtype,
     }
 }
 
+bool kc_without_documents;
+
 void kc_visit_row(const struct kc_row *row, enum merak_dtype dtype,
                   kc_visit_fn visit)
 {
     struct kc c;
 
     kc_create(&c, row, dtype, 1);
+    if (kc_without_documents && kc_has_documents(&c)) {
+        kc_destroy(&c);
+        return;
+    }
     visit(&c);
     kc_run(&c, "ref");
     kc_visit_gradients(&c, dtype, visit);
@@ -240,7 +244,8 @@ int kc_check_cuts(const struct kc_suite *suite, const struct kc *c)
 
     if (c->call.accumulate)
         return 0;
-    if (strcmp(c->op, "linear") == 0 && c->call.n_in < 3)
+    if ((strcmp(c->op, "linear") == 0 && c->call.n_in < 3) ||
+        kc_has_documents(c))
         return 0;
     kc_copy(&whole, c);
     kc_run(&whole, "ref");
@@ -260,11 +265,11 @@ int kc_check_cuts(const struct kc_suite *suite, const struct kc *c)
 /* How a call of attention is sliced along the sequence: operands of the
  * slice's own positions, and those of all positions up to its end. */
 static const struct {
-    const char *op, *operand;
-} sliced[] = {{"attention", "oaaoo"},
-              {"attention_dx", "ooaaoooaa"},
-              {"attention_packed", "aoo"},
-              {"attention_packed_dx", "oaooa"}};
+    const char *op, *operand, *with_documents;
+} sliced[] = {{"attention", "oaaoo", "oaaooo"},
+              {"attention_dx", "ooaaoooaa", "ooaaooooaa"},
+              {"attention_packed", "aoo", "aooo"},
+              {"attention_packed_dx", "oaooa", "oaoooa"}};
 
 /* Run positions [lo, hi) and put what they give where it belongs in `all`. */
 static void run_slice(const struct kc_suite *suite, struct kc *all,
@@ -297,7 +302,8 @@ int kc_check_slices(const struct kc_suite *suite, const struct kc *c)
 
     for (size_t i = 0; i < sizeof(sliced) / sizeof(*sliced); i++) {
         if (strcmp(c->op, sliced[i].op) == 0)
-            operand = sliced[i].operand;
+            operand = kc_has_documents(c) ? sliced[i].with_documents
+                                          : sliced[i].operand;
     }
     if (operand == NULL || T < 4)
         return 0;

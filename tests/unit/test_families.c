@@ -4,7 +4,8 @@
  * Two steps of each model of tests/vectors/hf, on one rank and on several:
  * fewer kv heads than tensor ranks, norms of queries and keys, a padding
  * token, dropout of attention, windows, soft caps; pipeline stages, slices of
- * sequences, recomputation.
+ * sequences, recomputation; and some of them with documents packed into
+ * sequences, and targets that do not count.
  */
 #include "config.h"
 
@@ -34,8 +35,23 @@ struct layout {
     bool recompute;
 };
 
-static struct result run(struct merak_hf_config *config,
-                         const struct layout *at)
+/* A model of tests/vectors/hf. */
+struct family {
+    const char *file;
+    bool documents;
+    struct merak_hf_config config;
+};
+
+static void describe(struct merak_model *m, void *arg)
+{
+    struct family *family = arg;
+
+    if (family->documents)
+        merak_documents(m);
+    merak_hf_describe(m, &family->config);
+}
+
+static struct result run(struct family *family, const struct layout *at)
 {
     struct merak_plan plan = planned_plan(
         at->tp, at->pp, at->dp, BATCHES / at->dp, at->schedule, at->dp > 1);
@@ -49,11 +65,10 @@ static struct result run(struct merak_hf_config *config,
         plan.sp = MERAK_SP_OFF;
     if (at->recompute)
         plan.recompute = MERAK_RECOMPUTE_FULL;
-    if (merak_plan_build(&plan, 16, merak_hf_describe, config, MERAK_PLAN_ALL,
-                         NULL, &planned, &err) != MERAK_OK)
-        fail_msg("%s: tp %d, pp %d, dp %d, %s: %s",
-                 merak_hf_family_name(config->family), at->tp, at->pp, at->dp,
-                 at->schedule, err.text);
+    if (merak_plan_build(&plan, 16, describe, family, MERAK_PLAN_ALL, NULL,
+                         &planned, &err) != MERAK_OK)
+        fail_msg("%s: tp %d, pp %d, dp %d, %s: %s", family->file, at->tp,
+                 at->pp, at->dp, at->schedule, err.text);
     planned_assert_sound(planned);
     ex = executed_create(planned);
     for (int s = 0; s < STEPS; s++) {
@@ -65,10 +80,10 @@ static struct result run(struct merak_hf_config *config,
     return r;
 }
 
-static void compare(struct merak_hf_config *config, const struct layout *at,
+static void compare(struct family *family, const struct layout *at,
                     const struct result *one)
 {
-    struct result r = run(config, at);
+    struct result r = run(family, at);
 
     /* sums over ranks are rounded in another order, as in test_parity.c */
     assert_near(r.loss, one->loss, STEPS, 1e-5, 0);
@@ -84,33 +99,51 @@ static void ranks_do_not_matter(void **state)
                                             {1, 2, 2, "1f1b", 2, true}};
     static const struct layout sliced[] = {{1, 2, 1, "sliced:4", 1, false},
                                            {2, 1, 1, "sliced:2", 1, true}};
-    struct merak_hf_config config;
+    struct family *family = *state;
     struct merak_error err;
     struct result one;
     char path[1024];
 
     snprintf(path, sizeof(path), "%s/vectors/hf/%s.json", TEST_SRCDIR,
-             (const char *)*state);
-    if (merak_hf_config_load(path, &config, &err) != MERAK_OK)
+             family->file);
+    if (merak_hf_config_load(path, &family->config, &err) != MERAK_OK)
         fail_msg("%s", err.text);
-    one = run(&config, &alone[0]);
+    one = run(family, &alone[0]);
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
-        compare(&config, &layouts[i], &one);
-    one = run(&config, &alone[1]);
+        compare(family, &layouts[i], &one);
+    one = run(family, &alone[1]);
     for (size_t i = 0; i < sizeof(sliced) / sizeof(sliced[0]); i++)
-        compare(&config, &sliced[i], &one);
+        compare(family, &sliced[i], &one);
 }
 
 int main(void)
 {
-    static const char *const names[] = {
-        "llama3",         "linear",      "qwen2",        "qwen3",
-        "phi3",           "olmo2",       "gpt2-dropout", "dropout",
-        "mistral-window", "phi3-window", "gemma2",       "phi3-long"};
-    struct CMUnitTest tests[sizeof(names) / sizeof(names[0])];
+    static struct family families[] = {
+        {.file = "llama3"},
+        {.file = "linear"},
+        {.file = "qwen2"},
+        {.file = "qwen3"},
+        {.file = "phi3"},
+        {.file = "olmo2"},
+        {.file = "gpt2-dropout"},
+        {.file = "dropout"},
+        {.file = "mistral-window"},
+        {.file = "phi3-window"},
+        {.file = "gemma2"},
+        {.file = "phi3-long"},
+        {.file = "gpt2-dropout", .documents = true},
+        {.file = "qwen2", .documents = true},
+        {.file = "mistral-window", .documents = true},
+    };
+    enum { N = sizeof(families) / sizeof(families[0]) };
+    struct CMUnitTest tests[N];
+    char names[N][40];
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+    for (size_t i = 0; i < N; i++) {
+        snprintf(names[i], sizeof(names[i]), "%s%s", families[i].file,
+                 families[i].documents ? ", documents" : "");
         tests[i] = (struct CMUnitTest){names[i], ranks_do_not_matter, NULL,
-                                       NULL, (void *)(uintptr_t)names[i]};
+                                       NULL, &families[i]};
+    }
     return cmocka_run_group_tests_name("families", tests, NULL, NULL);
 }

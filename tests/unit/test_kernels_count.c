@@ -66,7 +66,7 @@ static void run_gradients(const struct kc *forward)
     for (int g = 0; g < kc_n_grads; g++) {
         struct kc c;
 
-        if (strcmp(kc_grads[g].forward, forward->op) != 0)
+        if (!kc_grad_fits(&kc_grads[g], forward))
             continue;
         kc_create_grad(&c, &kc_grads[g], forward, MERAK_F32, 2);
         kc_run(&c, "cpu");

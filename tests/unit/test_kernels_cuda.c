@@ -532,7 +532,7 @@ static void ids_outside_the_vocabulary_are_reported(void **state)
         int ids;
         const char *what;
     } ops[] = {{"embedding", 0, "token"}, {"xent_sum", 2, "target"}};
-    static const double bad[] = {-1, 17, 1e9};
+    static const double bad[] = {-2, 17, 1e9};
 
     (void)state;
     for (size_t i = 0; i < 6; i++) {
@@ -633,9 +633,37 @@ static void other_dtypes_are_refused(void **state)
     }
 }
 
+/* struct merak_backend.no_documents tells the trainer, before a step. */
+static void documents_are_refused(void **state)
+{
+    struct kc_row row[KC_MAX_ROWS];
+    int n = kc_rows(1, row, KC_MAX_ROWS), refused = 0;
+
+    (void)state;
+    for (int r = 0; r < n; r++) {
+        const struct merak_kernel *k;
+        struct merak_error err;
+        struct kc c;
+
+        kc_create(&c, &row[r], MERAK_F32, 1);
+        if (kc_has_documents(&c)) {
+            c.call.attrs = &c.attrs;
+            c.call.step = &c.step;
+            assert_int_equal(merak_kernel_find(&cuda_host, c.op, &k, &err),
+                             MERAK_OK);
+            assert_int_equal(k->fn(&c.call, &err), MERAK_ERR_UNSUPPORTED);
+            assert_non_null(strstr(err.text, "documents"));
+            refused++;
+        }
+        kc_destroy(&c);
+    }
+    assert_int_equal(refused, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(documents_are_refused),
         cmocka_unit_test(every_op_has_a_kernel),
         cmocka_unit_test(every_op_agrees_with_the_reference_in_f32),
         cmocka_unit_test(every_op_agrees_with_the_reference_in_bf16),
@@ -658,5 +686,6 @@ int main(void)
         cmocka_unit_test(other_dtypes_are_refused),
     };
 
+    kc_without_documents = true;
     return cmocka_run_group_tests_name("kernels_cuda", tests, NULL, NULL);
 }

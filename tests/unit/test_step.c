@@ -69,6 +69,10 @@ static struct row rows[] = {
     {"hf/phi3-window.json", "hf/phi3-window.vec", "cpu", 2, 1, "1f1b"},
     {"hf/gemma2.json", "hf/gemma2.vec", "ref", 1, 2, "1f1b"},
     {"hf/gemma2.json", "hf/gemma2.vec", "cpu", 2, 1, "1f1b"},
+    {"gpt2.json", "documents/gpt2-documents.vec", "ref", 1, 2, "1f1b"},
+    {"gpt2.json", "documents/gpt2-documents.vec", "cpu", 2, 1, "gpipe"},
+    {"llama.json", "documents/llama-documents.vec", "ref", 1, 2, "1f1b"},
+    {"llama.json", "documents/llama-documents.vec", "cpu", 2, 1, "1f1b"},
     {"gpt2.json", "gpt2.vec", "fake", 1, 2, "1f1b"},
     {"gpt2.json", "gpt2.vec", "fake", 2, 1, "gpipe"},
     {"llama.json", "llama.vec", "fake", 2, 1, "1f1b"},
@@ -107,13 +111,35 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
                               struct merak_error *err)
 {
     const struct fixture *f = arg;
-    const struct vectors_record *r = vectors_find(
-        f->v, "", input == MERAK_INPUT_TOKENS ? "tokens" : "targets", 'i');
+    const struct vectors_record *r =
+        vectors_find(f->v, "",
+                     input == MERAK_INPUT_TOKENS   ? "tokens"
+                     : input == MERAK_INPUT_STARTS ? "starts"
+                                                   : "targets",
+                     'i');
     size_t n = f->plan.micro_batch * f->seq;
 
     (void)err;
     memcpy(ids, r->i + (size_t)microbatch * n, n * sizeof(*ids));
     return MERAK_OK;
+}
+
+/* Sequences hold several documents. */
+static bool has_documents(const struct fixture *f)
+{
+    return strncmp(f->row->file, "documents/", 10) == 0;
+}
+
+/* What micro-batches' means are summed and divided by: how many there are,
+ * unless not all targets count. */
+static double shares(const struct fixture *f)
+{
+    const struct vectors_record *r = vectors_find(f->v, "", "targets", 'i');
+    double n = 0;
+
+    for (size_t i = 0; i < r->n; i++)
+        n += r->i[i] != MERAK_NO_TARGET;
+    return n / (double)(f->plan.micro_batch * f->seq);
 }
 
 static size_t scratch(void *arg, const char *op,
@@ -138,6 +164,8 @@ static void make_program(struct fixture *f)
     struct merak_error err;
 
     ok(merak_model_create(&mo, &f->model, &err), &err);
+    if (has_documents(f))
+        merak_documents(f->model);
     merak_hf_describe(f->model, &f->config);
     ok(merak_model_graph(f->model, &graph, &err), &err);
     ok(merak_shard(graph, &so, &f->sharded, &err), &err);
@@ -257,7 +285,7 @@ static double mean_loss(const struct fixture *f)
 
     for (int i = 0; i < f->plan.microbatches; i++)
         sum += loss[i];
-    return sum / f->plan.microbatches;
+    return sum / shares(f);
 }
 
 static void check_gradients(const struct fixture *f, float scale)
@@ -294,7 +322,7 @@ static void a_step_is_what_another_implementation_says(void **state)
                               .train = true};
     struct merak_error err;
 
-    step.grad_scale = 1.0f / (float)f->plan.microbatches;
+    step.grad_scale = (float)(1 / shares(f));
     for (step.step = 0; step.step < losses->n; step.step++) {
         double loss;
 
@@ -321,7 +349,7 @@ int main(void)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(names[i], sizeof(names[i]),
                  "a step is what another implementation says: %s, %s, m=%d",
-                 rows[i].config, rows[i].backend, rows[i].microbatches);
+                 rows[i].file, rows[i].backend, rows[i].microbatches);
         tests[i] = (struct CMUnitTest){
             names[i], a_step_is_what_another_implementation_says, set_up,
             tear_down, &rows[i]};
