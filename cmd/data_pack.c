@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data_pack.c - `merak data pack`: text files to token files */
+/* data_pack.c - `merak data pack`: text files, and conversations, to token
+ * files */
 #include "config.h"
 
 #include "cmd/cmd.h"
 #include "cmd/data.h"
+#include "cmd/data_answers.h"
 #include "cmd/finish.h"
 
 #include "base/error.h"
@@ -21,7 +23,9 @@ static const char usage[] =
     "usage: merak data pack --tokenizer T --out PREFIX [OPTION]... FILE...\n"
     "\n"
     "Each FILE is a document; of a .jsonl file, each line.  \"-\" is standard\n"
-    "input.\n"
+    "input.  Lines with \"prompt\" and \"completion\", or with \"messages\", "
+    "are\n"
+    "packed with a mask: training predicts their answers alone.\n"
     "\n"
     "  --tokenizer T     byte, a Hugging Face tokenizer.json, a SentencePiece\n"
     "                    *.model, or a folder that has one\n"
@@ -30,13 +34,19 @@ static const char usage[] =
     "  --special-tokens  put around every document what the tokenizer's\n"
     "                    template says\n"
     "  --json-key KEY    where the text is in a line of JSON (text)\n"
+    "  --chat FORMAT     how messages become text (as the tokenizer's chat\n"
+    "                    template does): chatml, gemma, llama2, llama3,\n"
+    "                    llama3.1, mistral, phi3, qwen3 or zephyr\n"
     "  --format F        megatron (.bin/.idx) or llmc (.bin alone)\n";
 
 struct job {
-    const char *tokenizer, *out, *json_key, *format;
+    const char *tokenizer, *out, *json_key, *format, *chat_format;
     bool append_eod, special, help;
     struct merak_tokenizer *tok;
     struct merak_pack *pack;
+    enum { NOTHING, TEXTS, ANSWERS } holds; /* so far */
+    struct merak_chat *chat;                /* once there are messages */
+    struct merak_answers answers;
     uint64_t empty; /* documents without text */
     struct merak_progress progress;
 };
@@ -61,17 +71,65 @@ static enum merak_status take_ids(void *arg, const int32_t *ids, size_t n,
                : rc;
 }
 
+static void tell_progress(struct job *job, size_t bytes)
+{
+    merak_progress_note(
+        &job->progress, "%llu tokens",
+        (unsigned long long)merak_pack_totals(job->pack).tokens);
+    merak_progress_add(&job->progress, (double)bytes);
+}
+
+/* Texts and answers do not go into one file: of a text all is predicted. */
+static enum merak_status hold(struct job *job, int what,
+                              struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (job->holds == NOTHING && what == ANSWERS)
+        rc = of_output(merak_pack_add_mask(job->pack, job->out, err), err);
+    else if (job->holds != NOTHING && (int)job->holds != what)
+        rc = merak_fail(err, MERAK_ERR_FORMAT,
+                        "%s, after %s: pack them apart, training takes both "
+                        "(--data \"1 A 1 B\")",
+                        what == ANSWERS ? "answers" : "a text",
+                        what == ANSWERS ? "texts" : "answers");
+    job->holds = what == ANSWERS ? ANSWERS : TEXTS;
+    return rc;
+}
+
+static enum merak_status take_turns(void *arg, bool is_chat,
+                                    const struct merak_chat_turn *turn,
+                                    size_t n, struct merak_error *err)
+{
+    struct job *job = arg;
+    enum merak_status rc = hold(job, ANSWERS, err);
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < n; i++)
+        bytes += turn[i].n;
+    tell_progress(job, bytes);
+    if (rc == MERAK_OK)
+        rc = merak_cmd_check_stop(err);
+    if (rc == MERAK_OK && is_chat && job->chat == NULL) {
+        rc = merak_chat_open(job->tokenizer, job->chat_format, &job->chat, err);
+        job->answers.chat = job->chat;
+    }
+    return rc == MERAK_OK ? of_output(merak_answers_take(&job->answers, is_chat,
+                                                         turn, n, err),
+                                      err)
+                          : rc;
+}
+
 static enum merak_status take_document(void *arg, const char *text, size_t n,
                                        struct merak_error *err)
 {
     struct job *job = arg;
     int32_t eod = merak_tokenizer_eod(job->tok);
-    enum merak_status rc;
+    enum merak_status rc = hold(job, TEXTS, err);
 
-    merak_progress_note(
-        &job->progress, "%llu tokens",
-        (unsigned long long)merak_pack_totals(job->pack).tokens);
-    merak_progress_add(&job->progress, (double)n);
+    if (rc != MERAK_OK)
+        return rc;
+    tell_progress(job, n);
     if (n == 0) {
         job->empty++;
         return MERAK_OK;
@@ -103,6 +161,10 @@ static enum merak_status open_job(struct job *job, struct merak_error *err)
                           job->tokenizer);
     rc = merak_pack_create(job->out, format, merak_tokenizer_vocab(job->tok),
                            &job->pack, err);
+    job->answers.tokenizer = job->tok;
+    job->answers.pack = job->pack;
+    job->answers.special = job->special;
+    job->answers.append_eod = job->append_eod;
     return of_output(rc, err);
 }
 
@@ -123,13 +185,14 @@ static double bytes_of(int n, char **paths)
 static enum merak_status pack_files(struct job *job, int n, char **paths,
                                     struct merak_error *err)
 {
+    const struct merak_document_reader reader = {
+        .document = take_document, .turns = take_turns, .arg = job};
     enum merak_status rc = open_job(job, err);
 
     merak_progress_init(&job->progress, stderr, "pack", "B",
                         bytes_of(n, paths));
     for (int i = 0; rc == MERAK_OK && i < n; i++)
-        rc = merak_documents_read(paths[i], job->json_key, take_document, job,
-                                  err);
+        rc = merak_documents_read(paths[i], job->json_key, &reader, err);
     merak_progress_clear(&job->progress);
     if (merak_cmd_check_stop(err) != MERAK_OK)
         return MERAK_ERR_SYSTEM;
@@ -149,6 +212,11 @@ static void print_totals(const struct job *job)
            job->out, (unsigned long long)t.tokens,
            merak_token_type_name(t.type), (unsigned long long)t.documents,
            merak_tokenizer_vocab(job->tok), job->tokenizer);
+    if (job->holds == ANSWERS)
+        printf("%s.mask: %llu of them are of answers%s%s\n", job->out,
+               (unsigned long long)t.counted,
+               job->chat != NULL ? ", chat format " : "",
+               job->chat != NULL ? merak_chat_name(job->chat) : "");
     if (job->empty > 0)
         printf("%llu empty documents left out\n",
                (unsigned long long)job->empty);
@@ -176,6 +244,9 @@ static void set_option(struct job *job, int c)
         break;
     case 'f':
         job->format = optarg;
+        break;
+    case 'c':
+        job->chat_format = optarg;
         break;
     default:
         job->help = true;
@@ -206,6 +277,7 @@ static int parse(struct job *job, int argc, char **argv)
         {"append-eod", no_argument, NULL, 'e'},
         {"special-tokens", no_argument, NULL, 's'},
         {"json-key", required_argument, NULL, 'k'},
+        {"chat", required_argument, NULL, 'c'},
         {"format", required_argument, NULL, 'f'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -249,6 +321,8 @@ int merak_data_pack(int argc, char **argv)
         code = merak_cmd_failed("data pack", rc, &err);
     }
     merak_pack_destroy(job.pack);
+    merak_answers_fini(&job.answers);
+    merak_chat_close(job.chat);
     merak_tokenizer_close(job.tok);
     merak_cmd_die_of_stop();
     return code;

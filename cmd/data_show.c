@@ -114,6 +114,9 @@ static enum merak_status show_file(const struct show *show,
     if (file->documents > 0)
         printf("  documents  %llu\n", (unsigned long long)file->documents);
     printf("  tokens     %llu\n", (unsigned long long)file->tokens);
+    if (file->mask != NULL)
+        printf("  answers    %llu of them\n",
+               (unsigned long long)merak_mask_counted(file->mask));
     if (file->tokens == 0)
         return MERAK_OK;
     printf("  ids        %d to %d\n  first     ", scan.least, scan.most);

@@ -10,6 +10,7 @@
 #include "io/tokens/bigram.h"
 
 #include "base/error.h"
+#include "merak/types.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -198,8 +199,10 @@ static enum merak_status each_pair(struct pass *pass, enum merak_split split,
             continue;
         rc = merak_data_sample(pass->data, split, s, pass->tokens,
                                pass->targets, err);
-        for (size_t i = 0; rc == MERAK_OK && i < pass->seq; i++)
-            rc = fn(pass, pass->tokens[i], pass->targets[i], err);
+        for (size_t i = 0; rc == MERAK_OK && i < pass->seq; i++) {
+            if (pass->targets[i] != MERAK_NO_TARGET)
+                rc = fn(pass, pass->tokens[i], pass->targets[i], err);
+        }
         if (rc != MERAK_OK)
             return rc;
     }
@@ -253,13 +256,14 @@ enum merak_status merak_bigram_evaluate(const struct merak_data *data,
                                         struct merak_error *err)
 {
     struct pass pass = {.data = data, .seq = opt->seq};
-    uint64_t valid = merak_data_samples(data, MERAK_VALID) * opt->seq;
+    uint64_t samples = merak_data_samples(data, MERAK_VALID), valid;
     enum merak_status rc;
 
-    if (valid == 0)
+    if (samples == 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "a bigram is judged on the validation split, and "
                           "there is none: give a validation fraction");
+    valid = merak_data_counted(data, MERAK_VALID, 0, samples);
     rc = counts_init(&pass.counts, 1024, err);
     if (rc != MERAK_OK)
         return rc;

@@ -15,9 +15,9 @@
  *      34+12S    i64[D]   first sequence of each document; 0 .. S
  *      34+12S+8D i8[S]    modes, in multimodal files only
  *
- * Merak reads a file as one stream of tokens, so that all three arrays are
- * redundant; they are checked entry by entry, since an index that does not
- * fit its tokens is the trace of a broken copy.
+ * Merak reads a file as one stream of tokens unless documents are asked for,
+ * so that all three arrays are redundant; they are checked entry by entry,
+ * since an index that does not fit its tokens is the trace of a broken copy.
  */
 #include "config.h"
 
@@ -298,6 +298,46 @@ static enum merak_status read_index(const char *path,
     return MERAK_OK;
 }
 
+/* Entry `at` of an array of u64. */
+static enum merak_status read_entry(const struct idx *idx, uint64_t array,
+                                    uint64_t at, uint64_t *value_p,
+                                    struct merak_error *err)
+{
+    unsigned char raw[8];
+    enum merak_status rc = merak_file_read(idx->fd, idx->path, raw, sizeof(raw),
+                                           array + 8 * at, err);
+
+    if (rc == MERAK_OK)
+        *value_p = load_u64(raw);
+    return rc;
+}
+
+/* A document begins where its first sequence does. */
+static enum merak_status read_begins(const struct idx *idx, uint64_t *begin,
+                                     uint64_t tokens, struct merak_error *err)
+{
+    size_t bytes = merak_token_bytes((enum merak_token_type)idx->code);
+    enum merak_status rc = MERAK_OK;
+
+    begin[idx->entries - 1] = tokens;
+    for (uint64_t d = 0; d + 1 < idx->entries && rc == MERAK_OK; d++) {
+        uint64_t sequence, pointer = tokens * bytes;
+
+        rc = read_entry(idx, idx->documents_at, d, &sequence, err);
+        if (rc == MERAK_OK && sequence < idx->sequences)
+            rc = read_entry(idx, idx->pointers_at, sequence, &pointer, err);
+        begin[d] = pointer / bytes;
+        if (rc == MERAK_OK &&
+            (begin[d] > tokens || (d > 0 && begin[d] < begin[d - 1])))
+            rc = merak_fail(err, MERAK_ERR_CORRUPT,
+                            "%s: document %llu begins at token %llu, which "
+                            "does not fit the others: did it change since it "
+                            "was opened?",
+                            idx->path, (ull)d, (ull)begin[d]);
+    }
+    return rc;
+}
+
 static char *with_suffix(const char *prefix, const char *suffix)
 {
     size_t n = strlen(prefix) + strlen(suffix) + 1;
@@ -306,6 +346,44 @@ static char *with_suffix(const char *prefix, const char *suffix)
     if (path != NULL)
         snprintf(path, n, "%s%s", prefix, suffix);
     return path;
+}
+
+enum merak_status merak_megatron_documents(struct merak_token_file *file,
+                                           struct merak_error *err)
+{
+    struct idx idx = {.fd = -1};
+    char *path = strdup(file->path);
+    uint64_t *begin = NULL;
+    enum merak_status rc;
+
+    if (path == NULL)
+        return merak_fail_nomem(err, strlen(file->path));
+    strcpy(path + strlen(path) - 4, ".idx"); /* it was .bin */
+    idx.path = path;
+    rc = merak_file_open(path, &idx.fd, &idx.bytes, err);
+    if (rc == MERAK_OK)
+        rc = read_header(&idx, err);
+    if (rc == MERAK_OK)
+        rc = check_size(&idx, err);
+    if (rc == MERAK_OK && idx.entries != file->documents + 1)
+        rc = merak_fail(err, MERAK_ERR_CORRUPT,
+                        "%s changed while it was in use", path);
+    if (rc != MERAK_OK)
+        goto out;
+    begin = calloc((size_t)idx.entries, sizeof(*begin));
+    rc = begin == NULL
+             ? merak_fail_nomem(err, (size_t)idx.entries * sizeof(*begin))
+             : read_begins(&idx, begin, file->tokens, err);
+    if (rc != MERAK_OK)
+        goto out;
+    file->begin = begin;
+    begin = NULL; /* the file's now */
+out:
+    if (idx.fd >= 0)
+        close(idx.fd);
+    free(begin);
+    free(path);
+    return rc;
 }
 
 enum merak_status merak_megatron_open(const char *prefix,
@@ -328,6 +406,9 @@ enum merak_status merak_megatron_open(const char *prefix,
     if (rc != MERAK_OK)
         goto out;
     rc = merak_token_file_check_size(&f, bytes, ".idx", err);
+    if (rc != MERAK_OK)
+        goto out;
+    rc = merak_mask_open(prefix, f.tokens, f.documents, &f.mask, err);
     if (rc != MERAK_OK)
         goto out;
     *file = f;

@@ -2,9 +2,9 @@
 /* pack.c - writing token files
  *
  * The formats are described where they are read: megatron.c and
- * llmc.c.  Of a Megatron pair the .idx is renamed last, and an old
+ * llmc.c, and mask.c.  Of a Megatron pair the .idx is renamed last, and an old
  * one is removed before the .bin is renamed: at no time does an index stand
- * beside the tokens of another.
+ * beside the tokens, or the mask, of another.
  */
 #include "config.h"
 
@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/tokens/mask.h"
 
 #include <endian.h>
 #include <errno.h>
@@ -21,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #define BUFFER_BYTES 65536
 #define U16_VOCAB 65500 /* Megatron's limit for u16 */
@@ -31,6 +33,7 @@ struct out {
     bool made; /* the temporary file is there */
     unsigned char *buffer;
     size_t used;
+    XXH3_state_t *sum; /* of what is written; NULL: not wanted */
 };
 
 struct merak_pack {
@@ -38,6 +41,11 @@ struct merak_pack {
     enum merak_token_type type;
     size_t vocab;
     struct out bin, idx; /* idx: Megatron only */
+    struct out mask;     /* path NULL: none */
+    char *stale;         /* a mask of before that is to go */
+    unsigned char bits;  /* of the mask, that make no byte yet */
+    bool counted;
+    uint64_t n_counted;
     int32_t *length;     /* of each document */
     size_t n_documents, room;
     uint64_t tokens;  /* of ended documents */
@@ -70,6 +78,8 @@ static enum merak_status out_flush(struct out *out, struct merak_error *err)
     size_t n = out->used;
 
     out->used = 0;
+    if (out->sum != NULL)
+        XXH3_64bits_update(out->sum, out->buffer, n);
     return merak_file_write(out->fd, out->path, out->buffer, n, err);
 }
 
@@ -122,6 +132,16 @@ static void out_close(struct out *out)
     free(out->path);
     free(out->temporary);
     free(out->buffer);
+    XXH3_freeState(out->sum);
+}
+
+static enum merak_status out_start_sum(struct out *out, struct merak_error *err)
+{
+    out->sum = XXH3_createState();
+    if (out->sum == NULL)
+        return merak_fail(err, MERAK_ERR_NOMEM, "no memory for a checksum");
+    XXH3_64bits_reset(out->sum);
+    return MERAK_OK;
 }
 
 /* --- a pack ------------------------------------------------------------ */
@@ -154,6 +174,18 @@ static enum merak_status check_no_index(const char *prefix,
     return rc;
 }
 
+static enum merak_status note_stale(struct merak_pack *pack, const char *prefix,
+                                    struct merak_error *err)
+{
+    size_t n = strlen(prefix) + 6;
+
+    pack->stale = malloc(n);
+    if (pack->stale == NULL)
+        return merak_fail_nomem(err, n);
+    snprintf(pack->stale, n, "%s.mask", prefix);
+    return MERAK_OK;
+}
+
 static enum merak_status open_outputs(struct merak_pack *pack,
                                       const char *prefix,
                                       struct merak_error *err)
@@ -163,6 +195,8 @@ static enum merak_status open_outputs(struct merak_pack *pack,
 
     if (pack->format == MERAK_PACK_MEGATRON) {
         rc = out_open(&pack->idx, prefix, ".idx", err);
+        if (rc == MERAK_OK)
+            rc = note_stale(pack, prefix, err);
         if (rc != MERAK_OK)
             return rc;
         return out_open(&pack->bin, prefix, ".bin", err);
@@ -188,7 +222,8 @@ enum merak_status merak_pack_create(const char *prefix,
     pack->format = format;
     pack->vocab = vocab;
     pack->type = choose_type(format, vocab);
-    pack->bin.fd = pack->idx.fd = -1;
+    pack->bin.fd = pack->idx.fd = pack->mask.fd = -1;
+    pack->counted = true;
     rc = open_outputs(pack, prefix, err);
     if (rc != MERAK_OK) {
         merak_pack_destroy(pack);
@@ -206,9 +241,53 @@ void merak_pack_destroy(struct merak_pack *pack)
         return;
     out_close(&pack->bin);
     out_close(&pack->idx);
+    out_close(&pack->mask);
+    free(pack->stale);
     free(pack->length);
     free(pack);
     errno = saved;
+}
+
+enum merak_status merak_pack_add_mask(struct merak_pack *pack,
+                                      const char *prefix,
+                                      struct merak_error *err)
+{
+    static const unsigned char header[MERAK_MASK_HEADER_BYTES];
+    enum merak_status rc;
+
+    if (pack->format != MERAK_PACK_MEGATRON)
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "llm.c's format has no room for which tokens are "
+                          "answers; use --format megatron");
+    rc = out_start_sum(&pack->idx, err);
+    if (rc == MERAK_OK)
+        rc = out_open(&pack->mask, prefix, ".mask", err);
+    if (rc == MERAK_OK) /* filled in by merak_pack_commit */
+        rc = merak_file_write(pack->mask.fd, pack->mask.path, header,
+                              sizeof(header), err);
+    return rc == MERAK_OK ? out_start_sum(&pack->mask, err) : rc;
+}
+
+void merak_pack_set_counted(struct merak_pack *pack, bool counted)
+{
+    pack->counted = counted;
+}
+
+/* Of token `at` of the file. */
+static enum merak_status put_bit(struct merak_pack *pack, uint64_t at,
+                                 struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (pack->mask.path == NULL)
+        return MERAK_OK;
+    pack->bits |= (unsigned char)(pack->counted << at % 8);
+    pack->n_counted += pack->counted;
+    if (at % 8 == 7) {
+        rc = out_put(&pack->mask, &pack->bits, 1, err);
+        pack->bits = 0;
+    }
+    return rc;
 }
 
 enum merak_status merak_pack_tokens(struct merak_pack *pack, const int32_t *ids,
@@ -226,6 +305,8 @@ enum merak_status merak_pack_tokens(struct merak_pack *pack, const int32_t *ids,
         rc = pack->type == MERAK_TOKEN_U16
                  ? out_put(&pack->bin, &narrow, sizeof(narrow), err)
                  : out_put(&pack->bin, &wide, sizeof(wide), err);
+        if (rc == MERAK_OK)
+            rc = put_bit(pack, pack->tokens + pack->pending + i, err);
         if (rc != MERAK_OK)
             return rc;
     }
@@ -282,6 +363,7 @@ struct merak_pack_totals merak_pack_totals(const struct merak_pack *pack)
     return (struct merak_pack_totals){
         .tokens = pack->tokens,
         .documents = pack->n_documents,
+        .counted = pack->n_counted,
         .type = pack->type,
     };
 }
@@ -359,6 +441,29 @@ static enum merak_status write_header(struct merak_pack *pack,
                             err);
 }
 
+/* The index is written: its sum is part of the header. */
+static enum merak_status finish_mask(struct merak_pack *pack,
+                                     struct merak_error *err)
+{
+    unsigned char head[MERAK_MASK_HEADER_BYTES];
+    struct out *mask = &pack->mask;
+    enum merak_status rc = MERAK_OK;
+
+    if (mask->path == NULL)
+        return MERAK_OK;
+    if (pack->tokens % 8 != 0)
+        rc = out_put(mask, &pack->bits, 1, err);
+    if (rc == MERAK_OK)
+        rc = out_flush(mask, err);
+    if (rc != MERAK_OK)
+        return rc;
+    merak_mask_header(pack->tokens, pack->n_documents,
+                      XXH3_64bits_digest(pack->idx.sum),
+                      XXH3_64bits_digest(mask->sum), head);
+    rc = merak_file_write_at(mask->fd, mask->path, head, sizeof(head), 0, err);
+    return rc == MERAK_OK ? out_sync(mask, err) : rc;
+}
+
 static enum merak_status publish(struct merak_pack *pack,
                                  struct merak_error *err)
 {
@@ -367,7 +472,11 @@ static enum merak_status publish(struct merak_pack *pack,
 
     if (pair && unlink(pack->idx.path) != 0 && errno != ENOENT)
         return merak_file_fail(err, "replace", pack->idx.path);
+    if (pair && unlink(pack->stale) != 0 && errno != ENOENT)
+        return merak_file_fail(err, "replace", pack->stale);
     rc = out_publish(&pack->bin, err);
+    if (rc == MERAK_OK && pack->mask.path != NULL)
+        rc = out_publish(&pack->mask, err);
     if (rc == MERAK_OK && pair)
         rc = out_publish(&pack->idx, err);
     if (rc == MERAK_OK)
@@ -388,6 +497,8 @@ enum merak_status merak_pack_commit(struct merak_pack *pack,
         rc = write_index(pack, err);
         if (rc == MERAK_OK)
             rc = out_sync(&pack->idx, err);
+        if (rc == MERAK_OK)
+            rc = finish_mask(pack, err);
     }
     if (rc == MERAK_OK)
         rc = out_sync(&pack->bin, err);

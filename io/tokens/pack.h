@@ -8,6 +8,7 @@
 #ifndef MERAK_IO_TOKENS_PACK_H
 #define MERAK_IO_TOKENS_PACK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,7 @@ enum merak_pack_format {
 
 struct merak_pack_totals {
     uint64_t tokens, documents;
+    uint64_t counted; /* of a mask: to be predicted */
     enum merak_token_type type;
 };
 
@@ -34,6 +36,15 @@ enum merak_status merak_pack_create(const char *prefix,
                                     enum merak_pack_format format, size_t vocab,
                                     struct merak_pack **pack_p,
                                     struct merak_error *err) MERAK_CHECKED;
+/*
+ * Before the first token: keep a mask (mask.h) as well, PREFIX.mask.  Of the
+ * Megatron format alone; MERAK_ERR_CONFIG of llm.c's.
+ */
+enum merak_status merak_pack_add_mask(struct merak_pack *pack,
+                                      const char *prefix,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* Of the tokens that follow: are they to be predicted?  At first they are. */
+void merak_pack_set_counted(struct merak_pack *pack, bool counted);
 /* Add tokens to the document at hand. */
 enum merak_status merak_pack_tokens(struct merak_pack *pack, const int32_t *ids,
                                     size_t n,

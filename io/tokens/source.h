@@ -4,23 +4,35 @@
  *
  * The last floor(fraction * tokens) tokens of every file are for validation;
  * each split's stream is its parts of all files in order.
+ *
+ * Samples are cut from the stream, or documents are packed into them
+ * (packing.h): then a document is for validation that begins in the tail.
  */
 #ifndef MERAK_IO_TOKENS_SOURCE_H
 #define MERAK_IO_TOKENS_SOURCE_H
 
-#include "io/tokens/tokens.h"
+#include "io/tokens/packing.h"
 #include "io/tokens/token_file.h"
+#include "io/tokens/tokens.h"
 
 struct merak_source {
     struct merak_token_file *file;
     size_t n_files;
     uint64_t *end[2]; /* by enum merak_split: [n_files], running totals */
     uint64_t samples[2];
+    size_t seq;
+    bool packed;    /* by packing[2], not from streams */
+    bool masked;    /* a file has a mask */
+    bool documents; /* nothing is predicted across documents */
+    struct merak_packing packing[2];
+    uint64_t *counted[2]; /* [samples] of streams with masks */
+    unsigned char *mark;  /* [seq + 1], of source.c */
 };
 
 /*
- * opt gives seq, valid_fraction and vocab.  MERAK_ERR_MISMATCH tells the
- * tokens found and needed if a split that is asked for has no whole sample.
+ * opt gives seq, valid_fraction, packing and documents.  MERAK_ERR_MISMATCH
+ * tells the tokens found and needed if a split that is asked for has no whole
+ * sample.
  */
 enum merak_status merak_source_open(const char *path,
                                     const struct merak_data_options *opt,
@@ -29,10 +41,19 @@ enum merak_status merak_source_open(const char *path,
 void merak_source_close(struct merak_source *src);
 /* Tokens of both splits. */
 uint64_t merak_source_tokens(const struct merak_source *src);
-/* Tokens [at, at + n) of a split's stream. */
-enum merak_status merak_source_read(const struct merak_source *src,
-                                    enum merak_split split, uint64_t at,
-                                    size_t n, size_t vocab, int32_t *out,
-                                    struct merak_error *err) MERAK_CHECKED;
+/* Sample 0 .. samples[split] - 1, the arrays as merak_data_sample() and
+ * merak_data_starts() have them. */
+enum merak_status merak_source_sample(const struct merak_source *src,
+                                      enum merak_split split, uint64_t sample,
+                                      size_t vocab, int32_t *tokens,
+                                      int32_t *targets,
+                                      struct merak_error *err) MERAK_CHECKED;
+enum merak_status merak_source_starts(const struct merak_source *src,
+                                      enum merak_split split, uint64_t sample,
+                                      int32_t *starts,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* Targets of a sample that are to be predicted: known without reading. */
+uint64_t merak_source_counted(const struct merak_source *src,
+                              enum merak_split split, uint64_t sample);
 
 #endif

@@ -124,6 +124,20 @@ enum merak_status merak_token_file_read(const struct merak_token_file *file,
     return MERAK_OK;
 }
 
+enum merak_status merak_token_file_documents(struct merak_token_file *file,
+                                             struct merak_error *err)
+{
+    if (file->begin != NULL)
+        return MERAK_OK;
+    if (file->documents == 0)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "%s: %s files do not tell where documents begin; "
+                          "`merak data pack` without --format llmc makes files "
+                          "that do",
+                          file->path, file->format);
+    return merak_megatron_documents(file, err);
+}
+
 /* --- finding ----------------------------------------------------------- */
 
 static bool ends_with(const char *s, const char *suffix)
@@ -165,6 +179,8 @@ static enum merak_status open_one(const char *path,
 
     if (ends_with(path, ".idx"))
         return open_prefix(path, n - 4, file, err);
+    if (ends_with(path, ".mask") && exists(path, n - 5, ".idx"))
+        return open_prefix(path, n - 5, file, err);
     if (ends_with(path, ".bin") && exists(path, n - 4, ".idx"))
         return open_prefix(path, n - 4, file, err);
     if (exists(path, n, ".idx"))
@@ -182,7 +198,7 @@ static enum merak_status open_one(const char *path,
                       path, path);
 }
 
-/* skip_idx: the .bin of a pair stands for both. */
+/* skip_idx: the .bin stands for all of its files. */
 static enum merak_status open_all(char *const *paths, size_t n_paths,
                                   bool skip_idx,
                                   struct merak_token_file **files_p,
@@ -195,7 +211,8 @@ static enum merak_status open_all(char *const *paths, size_t n_paths,
     if (files == NULL)
         return merak_fail_nomem(err, n_paths * sizeof(*files));
     for (size_t i = 0; i < n_paths; i++) {
-        if (skip_idx && ends_with(paths[i], ".idx"))
+        if (skip_idx &&
+            (ends_with(paths[i], ".idx") || ends_with(paths[i], ".mask")))
             continue;
         rc = open_one(paths[i], &files[n], err);
         if (rc != MERAK_OK)
@@ -276,6 +293,8 @@ void merak_token_file_fini(struct merak_token_file *file)
     if (file->fd >= 0)
         close(file->fd);
     free(file->path);
+    free(file->begin);
+    merak_mask_close(file->mask);
 }
 
 void merak_token_files_close(struct merak_token_file *files, size_t n)

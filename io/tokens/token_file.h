@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "io/tokens/mask.h"
 #include "merak/status.h"
 
 /* Integers, little endian on disk.  Values are Megatron's codes where it
@@ -32,6 +33,8 @@ struct merak_token_file {
     uint64_t first_byte; /* where token 0 is */
     uint64_t tokens;
     uint64_t documents; /* 0: the format does not tell */
+    struct merak_mask *mask; /* NULL: every token is to be predicted */
+    uint64_t *begin;         /* merak_token_file_documents() */
 };
 
 /* Bytes of one token. */
@@ -40,7 +43,7 @@ size_t merak_token_bytes(enum merak_token_type type);
 const char *merak_token_type_name(enum merak_token_type type);
 
 /*
- * Open what a user calls a data set: a Megatron prefix or either of its
+ * Open what a user calls a data set: a Megatron prefix or one of its
  * files, an llm.c file, or a pattern of such files, taken in sorted order.
  * Every size, count and pointer is checked against every other.
  *   files_p, n_p  out  [n], yours to merak_token_files_close
@@ -50,6 +53,13 @@ enum merak_status merak_token_files_open(const char *path,
                                          size_t *n_p,
                                          struct merak_error *err) MERAK_CHECKED;
 void merak_token_files_close(struct merak_token_file *files, size_t n);
+/*
+ * Set file->begin[documents + 1]: the first token of each, and the number of
+ * all.  MERAK_ERR_UNSUPPORTED names the file where its format does not tell.
+ */
+enum merak_status
+merak_token_file_documents(struct merak_token_file *file,
+                           struct merak_error *err) MERAK_CHECKED;
 /*
  * Tokens [at, at + n) of a file.
  *   vocab  ids must be below; 0: any that fits
@@ -77,6 +87,10 @@ void merak_token_file_fini(struct merak_token_file *file);
 enum merak_status merak_megatron_open(const char *prefix,
                                       struct merak_token_file *file,
                                       struct merak_error *err) MERAK_CHECKED;
+/* Its documents, for merak_token_file_documents. */
+enum merak_status
+merak_megatron_documents(struct merak_token_file *file,
+                         struct merak_error *err) MERAK_CHECKED;
 /* One file with llm.c's header. */
 enum merak_status merak_llmc_open(const char *path,
                                   struct merak_token_file *file,

@@ -8,7 +8,8 @@
  *   2. number = epoch * samples(k) + i, so that every source goes through
  *      its own epochs at its own pace.
  *   3. A permutation keyed by (seed, k, epoch) takes i to sample s of k.
- *   4. s is tokens [s*T, s*T + T] of k's training stream.
+ *   4. s is tokens [s*T, s*T + T] of k's training stream, or what packing.h
+ *      put together.
  *
  * The position in the data is therefore `index` alone, and any rank may read
  * any sample.
@@ -70,6 +71,11 @@ static enum merak_status hash_file(XXH3_state_t *h,
         return rc;
     hash_text(h, slash == NULL ? file->path : slash + 1);
     hash_text(h, line);
+    if (file->mask != NULL) {
+        snprintf(line, sizeof(line), "mask %016llx",
+                 (unsigned long long)merak_mask_checksum(file->mask));
+        hash_text(h, line);
+    }
     XXH3_128bits_update(h, ids, 2 * n * sizeof(*ids));
     return MERAK_OK;
 }
@@ -86,6 +92,8 @@ static enum merak_status hash_sources(const struct merak_data *data,
         snprintf(line, sizeof(line), "%u/%u", data->blend.count[k],
                  data->blend.period);
         hash_text(h, line);
+        if (src->packed)
+            hash_text(h, "best fit");
         for (size_t f = 0; rc == MERAK_OK && f < src->n_files; f++)
             rc = hash_file(h, &src->file[f], data->vocab, err);
     }
@@ -247,26 +255,87 @@ locate_valid(const struct merak_data *data, uint64_t index, uint64_t *sample_p)
     return src;
 }
 
+/* Sample `index` of a split is sample *sample_p of *src_p. */
+static enum merak_status locate(const struct merak_data *data,
+                                enum merak_split split, uint64_t index,
+                                const struct merak_source **src_p,
+                                uint64_t *sample_p, struct merak_error *err)
+{
+    if (split == MERAK_VALID && data->source[0].samples[MERAK_VALID] == 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "the data set was opened without a validation "
+                          "split");
+    *src_p = split == MERAK_TRAIN ? locate_train(data, index, sample_p)
+                                  : locate_valid(data, index, sample_p);
+    return MERAK_OK;
+}
+
 enum merak_status merak_data_sample(const struct merak_data *data,
                                     enum merak_split split, uint64_t index,
                                     int32_t *tokens, int32_t *targets,
                                     struct merak_error *err)
 {
     const struct merak_source *src;
-    uint64_t sample, at;
-    enum merak_status rc;
+    uint64_t sample;
+    enum merak_status rc = locate(data, split, index, &src, &sample, err);
 
-    if (split == MERAK_VALID && data->source[0].samples[MERAK_VALID] == 0)
-        return merak_fail(err, MERAK_ERR_PARAM,
-                          "the data set was opened without a validation "
-                          "split");
-    src = split == MERAK_TRAIN ? locate_train(data, index, &sample)
-                               : locate_valid(data, index, &sample);
-    at = sample * data->seq;
-    rc = merak_source_read(src, split, at, data->seq, data->vocab, tokens, err);
-    if (rc != MERAK_OK)
-        return rc;
-    memcpy(targets, tokens + 1, (data->seq - 1) * sizeof(*targets));
-    return merak_source_read(src, split, at + data->seq, 1, data->vocab,
-                             targets + data->seq - 1, err);
+    return rc == MERAK_OK ? merak_source_sample(src, split, sample, data->vocab,
+                                                tokens, targets, err)
+                          : rc;
+}
+
+enum merak_status merak_data_starts(const struct merak_data *data,
+                                    enum merak_split split, uint64_t index,
+                                    int32_t *starts, struct merak_error *err)
+{
+    const struct merak_source *src;
+    uint64_t sample;
+    enum merak_status rc = locate(data, split, index, &src, &sample, err);
+
+    return rc == MERAK_OK ? merak_source_starts(src, split, sample, starts, err)
+                          : rc;
+}
+
+bool merak_data_is_masked(const struct merak_data *data)
+{
+    for (size_t k = 0; k < data->n_sources; k++) {
+        const struct merak_source *src = &data->source[k];
+
+        if (src->masked || src->documents || src->packed)
+            return true;
+    }
+    return false;
+}
+
+uint64_t merak_data_counted(const struct merak_data *data,
+                            enum merak_split split, uint64_t index, uint64_t n)
+{
+    uint64_t sum = 0, end = index + n;
+
+    for (; index < end; index++) {
+        const struct merak_source *src;
+        uint64_t sample;
+
+        if (locate(data, split, index, &src, &sample, NULL) == MERAK_OK)
+            sum += merak_source_counted(src, split, sample);
+    }
+    return sum;
+}
+
+bool merak_data_is_packed(const struct merak_data *data,
+                          struct merak_data_packed *packed)
+{
+    *packed = (struct merak_data_packed){0};
+    for (size_t k = 0; k < data->n_sources; k++) {
+        const struct merak_source *src = &data->source[k];
+        const struct merak_packing *p = &src->packing[MERAK_TRAIN];
+
+        packed->places += src->packed ? p->n_samples * (uint64_t)src->seq : 0;
+        packed->pieces += p->n_pieces;
+        for (size_t i = 0; i < p->n_pieces; i++) {
+            packed->filled += p->piece[i].n;
+            packed->counted += p->piece[i].counted;
+        }
+    }
+    return packed->places > 0;
 }

@@ -4,18 +4,25 @@
  * Reads Megatron's .bin/.idx (given by prefix or either file), llm.c token
  * files, patterns of either, and weighted blends of several.  Sample s of a
  * data set is the tokens [s*T, s*T + T] of its documents laid end to end (T
- * inputs and T targets share T-1): stateless, so the position in the data is
- * one count.
+ * inputs and T targets share T-1), or a few of its documents (packing.h):
+ * stateless either way, so the position in the data is one count.
  */
 #ifndef MERAK_IO_TOKENS_TOKENS_H
 #define MERAK_IO_TOKENS_TOKENS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "merak/status.h"
 
 struct merak_data;
+
+enum merak_packing_kind {
+    MERAK_PACKING_AUTO, /* best fit where a file has a mask, else a stream */
+    MERAK_PACKING_STREAM,
+    MERAK_PACKING_BEST_FIT,
+};
 
 struct merak_data_options {
     const char *spec;   /* "PATH" or "W1 PATH1 W2 PATH2 .." */
@@ -24,6 +31,9 @@ struct merak_data_options {
                            epoch) */
     double valid_fraction; /* tail of every file kept for validation */
     size_t vocab;       /* ids must be below; 0: not checked */
+    enum merak_packing_kind packing;
+    bool documents; /* merak_data_starts() will be asked for, and nothing is
+                       predicted across documents */
 };
 
 enum merak_split { MERAK_TRAIN, MERAK_VALID };
@@ -42,12 +52,34 @@ const char *merak_data_id(const struct merak_data *data);
 /*
  * Sample number `index` (0.., beyond an epoch it goes on with the next
  * epoch's order; the validation split is read in file order, no shuffle).
- *   tokens, targets  out  i32[T]
- * MERAK_ERR_CORRUPT names file and position of an id >= vocab.
+ *   tokens, targets  out  i32[T]; of targets MERAK_NO_TARGET where nothing is
+ *                    to be predicted
+ * MERAK_ERR_CORRUPT names file and position of an id >= vocab.  Of data with
+ * masks or documents one thread at a time, here and below.
  */
 enum merak_status merak_data_sample(const struct merak_data *data,
                                     enum merak_split split, uint64_t index,
                                     int32_t *tokens, int32_t *targets,
                                     struct merak_error *err) MERAK_CHECKED;
+
+/* Where the document of each token of it starts: i32[T], from 0.  Of data that
+ * was opened for documents. */
+enum merak_status merak_data_starts(const struct merak_data *data,
+                                    enum merak_split split, uint64_t index,
+                                    int32_t *starts,
+                                    struct merak_error *err) MERAK_CHECKED;
+/* May a target be MERAK_NO_TARGET? */
+bool merak_data_is_masked(const struct merak_data *data);
+/* How many are not, in samples [index, index + n); nothing is read for it. */
+uint64_t merak_data_counted(const struct merak_data *data,
+                            enum merak_split split, uint64_t index, uint64_t n);
+/* Of the training samples that documents are packed into: their places, those
+ * that documents take, the targets to be predicted, and documents, or pieces of
+ * long ones.  False if there are no such samples. */
+struct merak_data_packed {
+    uint64_t places, filled, counted, pieces;
+};
+bool merak_data_is_packed(const struct merak_data *data,
+                          struct merak_data_packed *packed);
 
 #endif

@@ -36,7 +36,7 @@ io                      base include/merak partitioner/plan
 io/ckpt                 base include/merak io partitioner/layout
 io/weights              base include/merak io io/ckpt partitioner/graph
 io/tokenizer            base include/merak
-io/tokens               base include/merak io
+io/tokens               base include/merak io io/tokenizer
 io/trace                base include/merak io io/ckpt partitioner/program partitioner/refine
 runtime
 runtime/boot            base include/merak

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd/data_answers.h - prompts and messages as tokens, and which of them are
+ * answers */
+#ifndef MERAK_CMD_DATA_ANSWERS_H
+#define MERAK_CMD_DATA_ANSWERS_H
+
+#include <stdbool.h>
+
+#include "io/tokenizer/chat.h"
+#include "io/tokenizer/tokenizer.h"
+#include "io/tokens/pack.h"
+
+struct merak_answers {
+    struct merak_tokenizer *tokenizer;
+    struct merak_pack *pack;
+    const struct merak_chat *chat; /* for messages */
+    bool special;    /* a prompt and its completion stand between what the
+                        tokenizer's template puts around a text */
+    bool append_eod; /* behind messages, too */
+    /* of the parts; zeros at first */
+    struct merak_chat_text text;
+    struct merak_answer_ids {
+        int32_t *id;
+        bool *counted;
+        size_t n, room;
+    } ids;
+};
+
+/*
+ * A conversation as a document of the pack.  Answers are predicted, with what
+ * ends them: of a completion the tokenizer's end of a document, if it has one.
+ *
+ * A conversation is tokenized as one text, as Hugging Face's
+ * apply_chat_template() does; a token that holds a part of an answer is of the
+ * answer.  Where tokens do not spell the text (it was normalized), its parts
+ * are tokenized each for itself.
+ */
+enum merak_status merak_answers_take(struct merak_answers *answers,
+                                     bool is_chat,
+                                     const struct merak_chat_turn *turn,
+                                     size_t n,
+                                     struct merak_error *err) MERAK_CHECKED;
+void merak_answers_fini(struct merak_answers *answers);
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_chat.c - conversations as text, against templates that were run
+ *
+ * tests/vectors/chat/chat.jsonl has the templates, and what transformers makes
+ * of messages by them.
+ */
+#include "config.h"
+
+#include "unit/data_files.h"
+
+#include "io/tokenizer/chat.h"
+#include "io/tokens/documents.h"
+
+#include <jansson.h>
+
+static void write_config(const json_t *config)
+{
+    assert_int_equal(
+        json_dump_file(config, at("tokenizer_config.json"), JSON_COMPACT), 0);
+}
+
+static const char *string_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+
+    assert_true(json_is_string(value));
+    return json_string_value(value);
+}
+
+static size_t read_turns(const json_t *messages, struct merak_chat_turn *turn)
+{
+    const json_t *each;
+    size_t i;
+
+    json_array_foreach(messages, i, each)
+    {
+        const char *role = string_of(each, "role");
+
+        turn[i] = (struct merak_chat_turn){
+            .role = strcmp(role, "system") == 0 ? MERAK_CHAT_SYSTEM
+                    : strcmp(role, "user") == 0 ? MERAK_CHAT_USER
+                                                : MERAK_CHAT_ANSWER,
+            .text = string_of(each, "content"),
+            .n = strlen(string_of(each, "content"))};
+    }
+    return json_array_size(messages);
+}
+
+static void check_text(const struct merak_chat_text *t, const json_t *line)
+{
+    const char *want = string_of(line, "text"), *got = (char *)t->text.text;
+    const json_t *answers = json_object_get(line, "answers");
+
+    if (t->text.n != strlen(want) || memcmp(got, want, t->text.n) != 0)
+        fail_msg("%s: \"%.*s\", expected \"%s\"", string_of(line, "name"),
+                 (int)t->text.n, got, want);
+    assert_int_equal(t->n_answers, json_array_size(answers));
+    for (size_t i = 0; i < t->n_answers; i++) {
+        const char *answer = json_string_value(json_array_get(answers, i));
+        size_t n = t->answer[i].end - t->answer[i].begin;
+
+        if (n != strlen(answer) ||
+            memcmp(got + t->answer[i].begin, answer, n) != 0)
+            fail_msg("%s: answer \"%.*s\", expected \"%s\"",
+                     string_of(line, "name"), (int)n, got + t->answer[i].begin,
+                     answer);
+    }
+}
+
+static void texts_are_what_templates_make(void **state)
+{
+    FILE *f = fopen(TEST_SRCDIR "/vectors/chat/chat.jsonl", "r");
+    struct merak_chat_text text = {.n_answers = 0};
+    char *line = NULL;
+    size_t room = 0;
+    int seen = 0;
+
+    (void)state;
+    assert_non_null(f);
+    while (getline(&line, &room, f) > 0) {
+        json_t *row = json_loads(line, 0, NULL);
+        struct merak_chat_turn turn[8];
+        struct merak_chat *chat = NULL;
+        struct merak_error err = {.text = ""};
+        size_t n;
+
+        assert_non_null(row);
+        n = read_turns(json_object_get(row, "messages"), turn);
+        write_config(json_object_get(row, "config"));
+        if (merak_chat_open(at("tokenizer.json"), NULL, &chat, &err) !=
+                MERAK_OK ||
+            merak_chat_render(chat, turn, n, &text, &err) != MERAK_OK)
+            fail_msg("%s: %s", string_of(row, "name"), err.text);
+        assert_string_equal(merak_chat_name(chat), string_of(row, "name"));
+        check_text(&text, row);
+        merak_chat_close(chat);
+        json_decref(row);
+        seen++;
+    }
+    assert_int_equal(seen, 37);
+    merak_chat_text_fini(&text);
+    free(line);
+    fclose(f);
+}
+
+/* A template for more than one purpose, and one in a file of its own, which
+ * counts. */
+static void templates_are_found(void **state)
+{
+    json_t *config =
+        json_pack("{s:[{s:s, s:s}, {s:s, s:s}]}", "chat_template", "name",
+                  "tool_use", "template", "nothing that is known", "name",
+                  "default", "template", "<start_of_turn> <end_of_turn>");
+    static const char jinja[] = "'<|im_start|>' + x + '<|im_end|>'";
+    struct merak_chat *chat;
+    struct merak_error err;
+
+    (void)state;
+    write_config(config);
+    json_decref(config);
+    assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
+    assert_string_equal(merak_chat_name(chat), "gemma");
+    merak_chat_close(chat);
+    write_file(at("chat_template.jinja"), jinja, sizeof(jinja) - 1);
+    assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
+    assert_string_equal(merak_chat_name(chat), "chatml");
+    merak_chat_close(chat);
+    unlink(at("chat_template.jinja"));
+}
+
+static void what_is_not_known_is_refused(void **state)
+{
+    static const struct {
+        const char *template, *word;
+        enum merak_status want;
+        const char *text;
+    } row[] = {
+        {NULL, NULL, MERAK_ERR_UNSUPPORTED, "there is none beside"},
+        {"{{ messages }}", NULL, MERAK_ERR_UNSUPPORTED, "--chat FORMAT"},
+        {"{{ messages }}", "alpaca", MERAK_ERR_CONFIG, "there are chatml"},
+        {"", NULL, MERAK_ERR_UNSUPPORTED, "none that is known"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        json_t *config = json_object();
+        struct merak_chat *chat;
+        struct merak_error err = {.text = ""};
+
+        if (row[i].template != NULL)
+            json_object_set_new(config, "chat_template",
+                                json_string(row[i].template));
+        write_config(config);
+        json_decref(config);
+        assert_int_equal(merak_chat_open(scratch, row[i].word, &chat, &err),
+                         row[i].want);
+        if (strstr(err.text, row[i].text) == NULL)
+            fail_msg("\"%s\" has no \"%s\"", err.text, row[i].text);
+    }
+    write_file(at("tokenizer_config.json"), "{\"chat_template\": ", 18);
+    assert_int_equal(
+        merak_chat_open(scratch, NULL, &(struct merak_chat *){NULL}, NULL),
+        MERAK_ERR_UNSUPPORTED);
+}
+
+static void turns_that_have_no_place_are_refused(void **state)
+{
+    enum { S = MERAK_CHAT_SYSTEM, U = MERAK_CHAT_USER, A = MERAK_CHAT_ANSWER };
+    static const struct {
+        const char *format;
+        int role[3];
+        const char *said, *text;
+    } row[] = {
+        {"gemma", {S, U, A}, "x", "message 1 is of the system"},
+        {"gemma", {U, U, A}, "x", "message 2 is of the user, expected of the "},
+        {"llama2", {U, A, S}, "x", "message 3 is of the system"},
+        {"mistral", {A, U, A}, "x", "message 1 is of the assistant"},
+        {"qwen3", {S, U, A}, "<think>y</think>z", "message 3 has </think>"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        struct merak_chat_text text = {.n_answers = 0};
+        struct merak_chat_turn turn[3];
+        struct merak_chat *chat;
+        struct merak_error err = {.text = ""};
+
+        for (int k = 0; k < 3; k++)
+            turn[k] =
+                (struct merak_chat_turn){(enum merak_chat_role)row[i].role[k],
+                                         row[i].said, strlen(row[i].said)};
+        assert_int_equal(merak_chat_open("byte", row[i].format, &chat, &err),
+                         MERAK_OK);
+        assert_int_equal(merak_chat_render(chat, turn, 3, &text, &err),
+                         MERAK_ERR_FORMAT);
+        if (strstr(err.text, row[i].text) == NULL)
+            fail_msg("\"%s\" has no \"%s\"", err.text, row[i].text);
+        merak_chat_close(chat);
+        merak_chat_text_fini(&text);
+    }
+}
+
+/* --- lines of JSON -------------------------------------------------------- */
+
+static enum merak_status take_text(void *arg, const char *text, size_t n,
+                                   struct merak_error *err)
+{
+    (void)err;
+    sprintf((char *)arg + strlen(arg), "text %.*s;", (int)n, text);
+    return MERAK_OK;
+}
+
+static enum merak_status take_turns(void *arg, bool is_chat,
+                                    const struct merak_chat_turn *turn,
+                                    size_t n, struct merak_error *err)
+{
+    char *to = arg;
+
+    if (strcmp(turn[0].text, "no") == 0)
+        return merak_fail(err, MERAK_ERR_FORMAT, "I was told so");
+    sprintf(to + strlen(to), "%s", is_chat ? "chat" : "pair");
+    for (size_t i = 0; i < n; i++)
+        sprintf(to + strlen(to), " %d%.*s", (int)turn[i].role, (int)turn[i].n,
+                turn[i].text);
+    strcat(to, ";");
+    return MERAK_OK;
+}
+
+#define USER "{\"role\":\"user\",\"content\":\"q\"}"
+#define ANSWER "{\"role\":\"assistant\",\"content\":\"a\"}"
+
+static void lines_are_read_or_named(void **state)
+{
+    static const struct {
+        const char *line, *key;
+        enum merak_status want;
+        const char *text; /* of it, or of the error */
+    } row[] = {
+        {"{\"text\":\"t\"}", NULL, MERAK_OK, "text t;"},
+        {"{\"prompt\":\"p\",\"completion\":\"\"}", NULL, MERAK_OK,
+         "pair 1p 2;"},
+        {"{\"messages\":[" USER "," ANSWER "],\"id\":7}", NULL, MERAK_OK,
+         "chat 1q 2a;"},
+        {"{\"prompt\":\"p\",\"completion\":\"c\"}", "prompt", MERAK_OK,
+         "text p;"},
+        {"[1]", NULL, MERAK_ERR_FORMAT, "line 2: a list, expected an object"},
+        {"\"x\"", NULL, MERAK_ERR_FORMAT, "line 2: not JSON"},
+        {"{\"prompt\":", NULL, MERAK_ERR_FORMAT, "line 2: not JSON"},
+        {"{\"prompt\":\"\xff\"}", NULL, MERAK_ERR_FORMAT, "line 2: not JSON"},
+        {"{\"prompt\":\"p\"}", NULL, MERAK_ERR_FORMAT,
+         "line 2: \"completion\" is nothing, expected a text"},
+        {"{\"completion\":\"c\"}", NULL, MERAK_ERR_FORMAT,
+         "line 2: \"prompt\" is nothing"},
+        {"{\"prompt\":[" USER "],\"completion\":\"c\"}", NULL, MERAK_ERR_FORMAT,
+         "line 2: \"prompt\" is a list, expected a text"},
+        {"{\"messages\":{}}", NULL, MERAK_ERR_FORMAT,
+         "line 2: \"messages\" is an object, expected a list"},
+        {"{\"messages\":[]}", NULL, MERAK_ERR_FORMAT,
+         "line 2: 0 messages and none of the assistant"},
+        {"{\"messages\":[" USER "]}", NULL, MERAK_ERR_FORMAT,
+         "line 2: 1 messages and none of the assistant"},
+        {"{\"messages\":[" USER ",3]}", NULL, MERAK_ERR_FORMAT,
+         "line 2: message 2: a number, expected an object"},
+        {"{\"messages\":[{\"role\":\"bot\",\"content\":\"x\"}]}", NULL,
+         MERAK_ERR_FORMAT, "line 2: message 1: \"role\" is \"bot\", expected"},
+        {"{\"messages\":[{\"content\":\"x\"}]}", NULL, MERAK_ERR_FORMAT,
+         "line 2: message 1: \"role\" is nothing"},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":null}]}", NULL,
+         MERAK_ERR_FORMAT, "line 2: message 1: \"content\" is null"},
+        {"{\"prompt\":\"no\",\"completion\":\"\"}", NULL, MERAK_ERR_FORMAT,
+         "line 2: I was told so"},
+        {"{}", NULL, MERAK_ERR_FORMAT, "line 2: no \"text\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        char got[256] = "", file[512];
+        const struct merak_document_reader reader = {take_text, take_turns,
+                                                     got};
+        struct merak_error err = {.text = ""};
+        enum merak_status rc;
+        const char *text;
+
+        snprintf(file, sizeof(file), "  \n%s\n", row[i].line);
+        write_file(at("x.jsonl"), file, strlen(file));
+        rc = merak_documents_read(at("x.jsonl"), row[i].key, &reader, &err);
+        text = rc == MERAK_OK ? got : err.text;
+        if (rc != row[i].want || strstr(text, row[i].text) == NULL)
+            fail_msg("%s: status %d, \"%s\", expected \"%s\"", row[i].line,
+                     (int)rc, text, row[i].text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_what_templates_make),
+        cmocka_unit_test(templates_are_found),
+        cmocka_unit_test(what_is_not_known_is_refused),
+        cmocka_unit_test(turns_that_have_no_place_are_refused),
+        cmocka_unit_test(lines_are_read_or_named),
+    };
+
+    return cmocka_run_group_tests_name("chat", tests, make_scratch,
+                                       remove_scratch);
+}
