@@ -33,6 +33,12 @@ static const struct merak_option rows[] = {
      offsetof(struct merak_eval, valid_fraction),
      .about = "judge by this tail of every file alone (all of it)", .most = 1,
      .positive = true},
+    {"packing", MERAK_OPTION_WORD, offsetof(struct merak_eval, packing),
+     .about = "documents into sequences, as in training (auto: best-fit where "
+              "answers are marked)",
+     .words = "auto|stream|best-fit"},
+    {"doc-mask", MERAK_OPTION_YES, offsetof(struct merak_eval, doc_mask),
+     .about = "each document of a sequence for itself, from position 0"},
     {"samples", MERAK_OPTION_COUNT, offsetof(struct merak_eval, samples),
      .about = "sequences of --data, at most; 0: all (0)"},
     {"choices", MERAK_OPTION_TEXT, offsetof(struct merak_eval, choices),
@@ -60,7 +66,8 @@ static enum merak_status count_bytes(const struct merak_lm *lm,
         const char *text;
         size_t bytes;
 
-        if (merak_tokenizer_is_special(lm->tokenizer, ids[i]))
+        if (ids[i] == MERAK_NO_TARGET ||
+            merak_tokenizer_is_special(lm->tokenizer, ids[i]))
             continue;
         rc = merak_tokenizer_decode(lm->tokenizer, ids[i], &text, &bytes, err);
         if (rc != MERAK_OK)
@@ -70,23 +77,66 @@ static enum merak_status count_bytes(const struct merak_lm *lm,
     return MERAK_OK;
 }
 
-static enum merak_status judge_sample(struct merak_lm *lm,
-                                      const struct merak_data *data,
-                                      enum merak_split split, uint64_t index,
-                                      size_t seq, int32_t *ids, float *nll,
+/* What is judged, and room for a sequence. */
+struct judge {
+    const struct merak_data *data;
+    enum merak_split split;
+    size_t seq;
+    bool by_document;
+    int32_t *tokens, *targets, *starts;
+    float *nll;
+};
+
+/* Of what begins at i; starts are of no use but where documents count. */
+static size_t document_end(const struct judge *j, size_t i)
+{
+    size_t end = i + 1;
+
+    while (end < j->seq && (!j->by_document || j->starts[end] == j->starts[i]))
+        end++;
+    return end;
+}
+
+static bool has_target(const struct judge *j, size_t from, size_t end)
+{
+    while (from < end && j->targets[from] == MERAK_NO_TARGET)
+        from++;
+    return from < end;
+}
+
+/* Documents do not see each other: each is a sequence of its own. */
+static enum merak_status score(const struct judge *j, struct merak_lm *lm,
+                               struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (size_t i = 0, end; i < j->seq && rc == MERAK_OK; i = end) {
+        end = document_end(j, i);
+        memset(j->nll + i, 0, (end - i) * sizeof(*j->nll));
+        if (!has_target(j, i, end))
+            continue;
+        merak_decoder_rewind(lm->decoder, 0);
+        rc = merak_decoder_score(lm->decoder, j->tokens + i, j->targets + i,
+                                 end - i, j->nll + i, err);
+    }
+    return rc;
+}
+
+static enum merak_status judge_sample(const struct judge *j,
+                                      struct merak_lm *lm, uint64_t index,
                                       struct totals *t, struct merak_error *err)
 {
     enum merak_status rc =
-        merak_data_sample(data, split, index, ids, ids + seq, err);
+        merak_data_sample(j->data, j->split, index, j->tokens, j->targets, err);
 
-    if (rc != MERAK_OK)
-        return rc;
-    merak_decoder_rewind(lm->decoder, 0);
-    rc = merak_decoder_score(lm->decoder, ids, ids + seq, seq, nll, err);
-    for (size_t i = 0; rc == MERAK_OK && i < seq; i++)
-        t->nll += (double)nll[i];
-    t->tokens += seq;
-    return rc == MERAK_OK ? count_bytes(lm, ids + seq, seq, t, err) : rc;
+    if (rc == MERAK_OK && j->by_document)
+        rc = merak_data_starts(j->data, j->split, index, j->starts, err);
+    if (rc == MERAK_OK)
+        rc = score(j, lm, err);
+    for (size_t i = 0; rc == MERAK_OK && i < j->seq; i++)
+        t->nll += (double)j->nll[i];
+    t->tokens += merak_data_counted(j->data, j->split, index, 1);
+    return rc == MERAK_OK ? count_bytes(lm, j->targets, j->seq, t, err) : rc;
 }
 
 static enum merak_status judge_all(const struct merak_eval *eval,
@@ -97,21 +147,33 @@ static enum merak_status judge_all(const struct merak_eval *eval,
     enum merak_split split =
         eval->valid_fraction > 0 ? MERAK_VALID : MERAK_TRAIN;
     uint64_t n = merak_data_samples(data, split);
-    int32_t *ids = malloc(2 * seq * sizeof(*ids));
-    float *nll = malloc(seq * sizeof(*nll));
+    int32_t *ids = malloc(3 * seq * sizeof(*ids));
+    struct judge j = {.data = data,
+                      .split = split,
+                      .seq = seq,
+                      .by_document = eval->doc_mask,
+                      .tokens = ids,
+                      .targets = ids + seq,
+                      .starts = ids + 2 * seq,
+                      .nll = malloc(seq * sizeof(float))};
     enum merak_status rc = MERAK_OK;
 
-    if (ids == NULL || nll == NULL)
-        rc = merak_fail_nomem(err, 2 * seq * sizeof(*ids));
+    if (ids == NULL || j.nll == NULL)
+        rc = merak_fail_nomem(err, 3 * seq * sizeof(*ids));
     else if (n == 0)
         rc = merak_fail(err, MERAK_ERR_MISMATCH,
                         "--data has no sequence of %zu tokens", seq);
     if (eval->samples > 0 && n > eval->samples)
         n = eval->samples;
     for (uint64_t i = 0; i < n && rc == MERAK_OK; i++)
-        rc = judge_sample(lm, data, split, i, seq, ids, nll, t, err);
+        rc = judge_sample(&j, lm, i, t, err);
+    if (rc == MERAK_OK && t->tokens == 0)
+        rc = merak_fail(err, MERAK_ERR_MISMATCH,
+                        "--data has no token to predict in the %" PRIu64
+                        " sequences that are judged",
+                        n);
     free(ids);
-    free(nll);
+    free(j.nll);
     return rc;
 }
 
@@ -148,7 +210,9 @@ static enum merak_status judge_data(const struct merak_eval *eval,
                                            .seq = seq,
                                            .valid_fraction =
                                                eval->valid_fraction,
-                                           .vocab = lm->config.vocab};
+                                           .vocab = lm->config.vocab,
+                                           .packing = eval->packing,
+                                           .documents = eval->doc_mask};
     struct merak_data *data = NULL;
     struct totals t = {0};
     enum merak_status rc = merak_data_open(&opt, &data, err);

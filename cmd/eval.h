@@ -4,6 +4,7 @@
 #define MERAK_CMD_EVAL_H
 
 #include "cmd/language_model.h"
+#include "io/tokens/tokens.h"
 
 struct merak_eval {
     struct merak_lm_options lm;
@@ -11,6 +12,8 @@ struct merak_eval {
     size_t seq;
     double valid_fraction;
     uint64_t samples;
+    enum merak_packing_kind packing;
+    bool doc_mask;
     bool json;
 };
 
