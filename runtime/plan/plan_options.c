@@ -147,6 +147,8 @@ static const struct merak_option rows[] = {
      .about = "parameters that are not trained, by names that match; may be "
               "repeated",
      .arg = "PATTERN", .set = set_freeze},
+    {"doc-mask", MERAK_OPTION_YES, AT(doc_mask),
+     .about = "documents of a sequence do not see each other"},
     {"emit", MERAK_OPTION_WORD, AT(emit),
      .about = "instead of the text the plan as another trainer's flags or "
               "file; what that has no words for goes to standard error",

@@ -32,6 +32,7 @@ struct plan_options {
     struct merak_choices choice; /* as given; its lists are owned */
     struct merak_plan plan; /* of the choices, unless one is searched for */
     struct merak_param_rules rules;
+    bool doc_mask;
     double memory_bytes;           /* 0: not said */
     double unit_ms;                /* 0: times as the cost model says */
     struct merak_cost_model cost;

@@ -30,7 +30,8 @@ enum merak_status plan_model_open(const struct plan_options *opt,
 
     *model = (struct plan_model){.describe = merak_ruled_describe,
                                  .arg = &model->ruled,
-                                 .ruled.rules = &opt->rules};
+                                 .ruled.rules = &opt->rules,
+                                 .ruled.documents = opt->doc_mask};
     if (own != NULL) {
         model->source = own->name;
         model->name = plan_model_planner(own);

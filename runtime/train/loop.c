@@ -83,6 +83,11 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
     enum merak_status rc = MERAK_OK;
 
     for (size_t b = 0; b < B && rc == MERAK_OK; b++) {
+        if (input == MERAK_INPUT_STARTS) {
+            rc = merak_data_starts(t->data, t->load_split, first + b,
+                                   ids + b * T, err);
+            continue;
+        }
         rc = merak_data_sample(t->data, t->load_split, first + b, t->ids,
                                t->ids + T, err);
         if (rc == MERAK_OK)
@@ -93,9 +98,28 @@ enum merak_status merak_trainer_load(void *arg, enum merak_input_kind input,
     return rc;
 }
 
-/* Sum of the micro-batches' losses this rank answers for. */
+/*
+ * What micro-batches' losses and gradients, means over all of their tokens, are
+ * summed and divided by: how many micro-batches there are in samples
+ * [base, base + n), or where not every target counts, how many targets there
+ * are for those that a micro-batch has.  All ranks know it of the whole global
+ * batch before it is computed, so that no cut of it changes the mean.
+ */
+static double shares(const struct merak_trainer *t, enum merak_split split,
+                     uint64_t base, uint64_t n)
+{
+    double tokens = (double)t->plan.micro_batch * (double)t->opt.seq;
+    uint64_t counted;
+
+    if (!merak_data_is_masked(t->data))
+        return (double)n / (double)t->plan.micro_batch;
+    counted = merak_data_counted(t->data, split, base, n);
+    return counted > 0 ? (double)counted / tokens : INFINITY;
+}
+
+/* Sum of the micro-batches' losses this rank answers for, of so many shares. */
 static double own_loss(const struct merak_trainer *t,
-                       const struct merak_program *p)
+                       const struct merak_program *p, double n_shares)
 {
     const double *loss;
     double sum = 0;
@@ -105,7 +129,7 @@ static double own_loss(const struct merak_trainer *t,
     loss = merak_slot_host(t, p, p->loss);
     for (int i = 0; i < p->plan.microbatches; i++)
         sum += loss[i];
-    return sum / ((double)p->plan.microbatches * p->plan.dp);
+    return sum / n_shares;
 }
 
 static void fill_step(const struct merak_trainer *t, struct merak_step *s)
@@ -120,7 +144,8 @@ static void fill_step(const struct merak_trainer *t, struct merak_step *s)
     s->eps = t->opt.eps;
     s->weight_decay = t->opt.weight_decay;
     s->clip = t->opt.clip;
-    s->grad_scale = 1.0f / ((float)t->plan.microbatches * (float)t->plan.dp);
+    s->grad_scale =
+        (float)(1 / shares(t, MERAK_TRAIN, t->consumed, t->opt.global_batch));
     s->train = true;
 }
 
@@ -152,10 +177,12 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
     uint64_t have = merak_data_samples(t->data, MERAK_VALID);
     uint64_t want = t->opt.eval_samples < have ? t->opt.eval_samples : have;
     uint64_t runs = (want + per_run - 1) / per_run;
+    double n_shares = shares(t, MERAK_VALID, 0, runs * per_run), sum = 0;
     struct merak_step step;
-    double sum = 0;
     enum merak_status rc = MERAK_OK;
 
+    if (!merak_data_is_masked(t->data)) /* a mean of means */
+        n_shares /= (double)runs;
     fill_step(t, &step);
     step.train = false;
     t->load_split = MERAK_VALID;
@@ -164,12 +191,13 @@ static enum merak_status evaluate(struct merak_trainer *t, double *loss_p,
         t->load_base = i * per_run;
         rc = run_engine(t, t->eval_engine, &step, err);
         if (rc == MERAK_OK)
-            sum += own_loss(t, t->eval);
+            sum += own_loss(t, t->eval, n_shares);
     }
     t->load_split = MERAK_TRAIN;
     if (rc != MERAK_OK)
         return rc;
-    sum /= (double)runs;
+    if (!merak_data_is_masked(t->data))
+        sum /= (double)runs;
     rc = merak_sum(t->tr, &t->world, &sum, 1, err);
     *loss_p = sum;
     return rc;
@@ -220,7 +248,9 @@ static enum merak_status run_step(struct merak_trainer *t,
         if (rc != MERAK_OK)
             return rc;
     }
-    sum[0] = own_loss(t, t->program);
+    sum[0] =
+        own_loss(t, t->program,
+                 shares(t, MERAK_TRAIN, t->load_base, t->opt.global_batch));
     sum[1] =
         stop_asked != 0 || (t->opt.max_seconds > 0 &&
                             seconds_since(t->start_ns) > t->opt.max_seconds);

@@ -74,6 +74,8 @@ static enum merak_status open_data(struct merak_trainer *t, size_t vocab,
         .seed = t->opt.seed,
         .valid_fraction = t->opt.valid_fraction,
         .vocab = vocab,
+        .packing = t->opt.packing,
+        .documents = t->opt.doc_mask,
     };
 
     t->ids = calloc(2 * t->opt.seq, sizeof(*t->ids));
@@ -145,6 +147,18 @@ static enum merak_status share_isa(struct merak_boot *boot,
     return rc;
 }
 
+/* All ranks have the same backend, and say the same. */
+static enum merak_status check_documents(const struct merak_trainer *t,
+                                         struct merak_error *err)
+{
+    if (!t->opt.doc_mask || !t->backend->no_documents)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                      "--doc-mask: attention of backend %s knows of no "
+                      "documents yet; use --backend cpu, or leave it out",
+                      t->backend->name);
+}
+
 /* Degrees, and who is who. */
 static enum merak_status set_up_ranks(struct merak_trainer *t,
                                       struct merak_error *err)
@@ -156,6 +170,8 @@ static enum merak_status set_up_ranks(struct merak_trainer *t,
         rc = share_isa(t->boot, err);
     if (rc == MERAK_OK)
         rc = merak_accel_choose(t, err);
+    if (rc == MERAK_OK)
+        rc = check_documents(t, err);
     if (rc == MERAK_OK)
         rc = share_memory(t, err);
     if (rc == MERAK_OK)
@@ -431,7 +447,8 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
     enum merak_status rc;
     int code;
 
-    t.ruled = (struct merak_ruled_model){describe, arg, &t.opt.rules};
+    t.ruled = (struct merak_ruled_model){
+        .describe = describe, .arg = arg, .rules = &t.opt.rules};
     t.describe_arg = &t.ruled;
     t.start_ns = merak_clock_ns();
     keep_heap();
@@ -452,6 +469,7 @@ int merak_trainer_main(int argc, char **argv, merak_describe_fn describe,
         free(from_file);
         return fail_alone(&err, MERAK_EXIT_LAUNCH);
     }
+    t.ruled.documents = t.opt.doc_mask;
     t.boot->deadline_s = t.opt.deadline_s;
     code = run(&t);
     tear_down(&t);

@@ -84,6 +84,8 @@ void merak_ruled_describe(struct merak_model *m, void *arg)
 {
     const struct merak_ruled_model *ruled = arg;
 
+    if (ruled->documents)
+        merak_documents(m);
     ruled->describe(m, ruled->arg);
     for (int i = 0; i < ruled->rules->n; i++) {
         const struct merak_param_rule *rule = &ruled->rules->rule[i];

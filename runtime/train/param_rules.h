@@ -31,11 +31,12 @@ enum merak_status merak_param_rules_add(struct merak_param_rules *rules,
 size_t merak_param_rules_print(const struct merak_param_rules *rules,
                                char *text, size_t bytes);
 
-/* A model and what is said of its parameters. */
+/* A model, and what is said of its parameters and of its sequences. */
 struct merak_ruled_model {
     merak_describe_fn describe;
     void *arg;
     const struct merak_param_rules *rules;
+    bool documents; /* sequences hold several: --doc-mask */
 };
 /* A merak_describe_fn: arg is a struct merak_ruled_model. */
 void merak_ruled_describe(struct merak_model *m, void *arg);

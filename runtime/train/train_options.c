@@ -59,6 +59,13 @@ static const struct merak_option rows[] = {
      .least = 1, .most = INT_MAX, .given = AT(given.seq)},
     {"valid-fraction", MERAK_OPTION_REAL, AT(valid_fraction),
      .about = "tail of the data held out for validation (0.05)"},
+    {"packing", MERAK_OPTION_WORD, AT(packing),
+     .about = "documents into sequences: whole ones that fit best, or laid end "
+              "to end (auto: best-fit where `merak data pack` marked answers)",
+     .words = "auto|stream|best-fit"},
+    {"doc-mask", MERAK_OPTION_YES, AT(doc_mask),
+     .about = "documents of a sequence do not see each other, and each begins "
+              "at position 0"},
     {"eval-every", MERAK_OPTION_INT, AT(eval_every),
      .about = "steps between validations; 0: only at the end (0)", .most = 1e9},
     {"eval-samples", MERAK_OPTION_COUNT, AT(eval_samples),
@@ -352,6 +359,8 @@ void merak_train_recipe(const struct merak_train_options *opt,
                               opt->decay_share);
     if (opt->reduce_fast)
         n += (size_t)snprintf(all + n, sizeof(all) - n, " --reduce fast");
+    if (opt->doc_mask)
+        n += (size_t)snprintf(all + n, sizeof(all) - n, " --doc-mask");
     n += merak_param_rules_print(&opt->rules, all + n, sizeof(all) - n);
     if (n < MERAK_RECIPE_BYTES)
         memcpy(text, all, n + 1);

@@ -3,6 +3,7 @@
 #ifndef MERAK_RUNTIME_TRAIN_OPTIONS_H
 #define MERAK_RUNTIME_TRAIN_OPTIONS_H
 
+#include "io/tokens/tokens.h"
 #include "partitioner/plan/choice.h"
 #include "runtime/train/param_rules.h"
 
@@ -37,6 +38,8 @@ struct merak_train_options {
     const char *data;
     size_t seq;
     double valid_fraction;
+    enum merak_packing_kind packing;
+    bool doc_mask;
     int eval_every;
     uint64_t eval_samples;
     /* batch and length */

@@ -148,6 +148,20 @@ static const char *frozen_text(const struct merak_trainer *t, char *text,
     return text;
 }
 
+static void report_packing(const struct merak_trainer *t)
+{
+    struct merak_data_packed p;
+
+    if (!merak_data_is_packed(t->data, &p))
+        return;
+    merak_info("train",
+               "training samples are of %" PRIu64
+               " documents or parts of them, %.1f %% full, %.1f %% of their "
+               "tokens to be predicted",
+               p.pieces, 100.0 * (double)p.filled / (double)p.places,
+               100.0 * (double)p.counted / (double)p.filled);
+}
+
 void merak_report_plan(const struct merak_trainer *t)
 {
     char params[16], flops[16], frozen[32];
@@ -184,6 +198,7 @@ void merak_report_plan(const struct merak_trainer *t)
                merak_data_tokens(t->data),
                merak_data_samples(t->data, MERAK_TRAIN),
                merak_data_samples(t->data, MERAK_VALID));
+    report_packing(t);
 }
 
 enum merak_status merak_report_phases(struct merak_trainer *t,
