@@ -435,7 +435,8 @@ static enum merak_status read_range(struct reader *r, const char *path)
 
 /*
  * The parts below the switch whose path is path[0 .. length).  A part that
- * begins with digits up to "(" is a switch too: names may be numbers.
+ * begins with digits up to "(" is a switch too: names may be numbers, without
+ * dots, which would make two of one.
  */
 static enum merak_status read_tree(struct reader *r, char *path, size_t length,
                                    int depth)
@@ -457,9 +458,7 @@ static enum merak_status read_tree(struct reader *r, char *path, size_t length,
             memcpy(path + length + dot, r->p, n);
             r->p += n + 1;
             path[length + dot + n] = '\0';
-            /* a dot would make two of it */
-            if (!is_plain(path) ||
-                strchr(path + length + dot, '.') != NULL)
+            if (!is_plain(path) || strchr(path + length + dot, '.') != NULL)
                 return malformed(r, "a switch name was expected");
             rc = read_tree(r, path, length + dot + n, depth + 1);
             if (rc == MERAK_OK && !take(r, ')'))
