@@ -11,6 +11,7 @@
 #include "config.h"
 
 #include "runtime/boot/boot_impl.h"
+#include "runtime/boot/watch.h"
 
 #include "base/error.h"
 
@@ -26,7 +27,7 @@
 #define CARD_MAX 4096
 #define DEADLINE_S 300.0
 /* To find out who has not come to a fence whose deadline has passed. */
-#define ASK_S 3.0
+#define ASK_S 2.0
 #define MOST_ASKED 4096
 
 struct pmix_boot {
@@ -35,6 +36,7 @@ struct pmix_boot {
     unsigned round;  /* every allgather and broadcast has keys of its own */
     unsigned fences; /* that this task has come to */
     bool stuck;     /* a call is not over: Finalize would wait for it */
+    struct merak_error gave_up; /* why; status 0: it did not */
 };
 
 /* A fence or a get under way.  Neither the thread that waits nor the
@@ -153,7 +155,7 @@ static enum merak_status put(const char *key, const void *data, size_t bytes,
 /* --- who has not come ------------------------------------------------------
  */
 
-/* What a task puts before it waits in its n-th fence. */
+/* What a task puts before it waits in its n-th fence: its process. */
 static void mark_key(unsigned n, char key[PMIX_MAX_KEYLEN + 1])
 {
     snprintf(key, PMIX_MAX_KEYLEN + 1, "merak.fence.%u", n);
@@ -197,6 +199,20 @@ static void name_absent(const struct merak_boot *boot, int rank, int n,
         snprintf(text + used, size - used, ", ..");
 }
 
+/* A task of this node that was stopped just when it had put its mark. */
+static bool is_stopped(const struct pmix_boot *boot, int rank,
+                       const pmix_value_t *mark)
+{
+    int64_t pid = 0;
+
+    if (boot->base.node_of[rank] != boot->base.node_of[boot->base.rank] ||
+        mark == NULL || mark->type != PMIX_BYTE_OBJECT ||
+        mark->data.bo.size != sizeof(pid))
+        return false;
+    memcpy(&pid, mark->data.bo.bytes, sizeof(pid));
+    return merak_process_state((long)pid) == 'T';
+}
+
 /* ": task 2 on n1 has not", of those whose mark is not there; what is asked of
  * a task that never comes to it nobody answers. */
 static void tell_absent(struct pmix_boot *boot, char *text, size_t size)
@@ -214,7 +230,8 @@ static void tell_absent(struct pmix_boot *boot, char *text, size_t size)
         bool here = c[r] == NULL;
 
         if (c[r] != NULL && call_is_over(c[r], left > 0 ? left : 0)) {
-            here = c[r]->status == PMIX_SUCCESS;
+            here = c[r]->status == PMIX_SUCCESS &&
+                   !is_stopped(boot, r, c[r]->value);
             call_destroy(c[r]);
         }
         if (!here)
@@ -232,11 +249,12 @@ static enum merak_status mark_and_commit(struct pmix_boot *boot,
                                          struct merak_error *err)
 {
     char key[PMIX_MAX_KEYLEN + 1];
+    const int64_t pid = getpid();
     enum merak_status rc;
     pmix_status_t st;
 
     mark_key(++boot->fences, key);
-    rc = put(key, "", 1, err);
+    rc = put(key, &pid, sizeof(pid), err);
     if (rc != MERAK_OK)
         return rc;
     st = PMIx_Commit();
@@ -250,8 +268,12 @@ static enum merak_status fence(struct pmix_boot *boot, bool collect,
     struct call *c;
     pmix_status_t st;
     char absent[160];
-    enum merak_status rc = mark_and_commit(boot, err);
+    enum merak_status rc;
 
+    /* Who comes to agree on that does not wait for as long once more. */
+    if (boot->gave_up.status != MERAK_OK)
+        return merak_fail(err, boot->gave_up.status, "%s", boot->gave_up.text);
+    rc = mark_and_commit(boot, err);
     if (rc != MERAK_OK)
         return rc;
     c = call_create();
@@ -264,11 +286,13 @@ static enum merak_status fence(struct pmix_boot *boot, bool collect,
         if (!call_is_over(c, boot->base.deadline_s)) {
             boot->stuck = true;
             tell_absent(boot, absent, sizeof(absent));
-            return merak_fail(err, MERAK_ERR_TIMEOUT,
-                              "task %d: not all %d tasks have come to a PMIx "
-                              "fence within %.0f s%s",
-                              boot->base.rank, boot->base.size,
-                              boot->base.deadline_s, absent);
+            merak_fail(&boot->gave_up, MERAK_ERR_TIMEOUT,
+                       "task %d: not all %d tasks have come to a PMIx fence "
+                       "within %.0f s%s",
+                       boot->base.rank, boot->base.size, boot->base.deadline_s,
+                       absent);
+            return merak_fail(err, MERAK_ERR_TIMEOUT, "%s",
+                              boot->gave_up.text);
         }
         st = c->status;
     }
@@ -311,8 +335,10 @@ static enum merak_status get(struct pmix_boot *boot, int rank, const char *key,
                           "all tasks run the same merak?",
                           boot->base.rank, rank,
                           boot->base.hosts[boot->base.node_of[rank]], key);
-    return merak_fail(err, MERAK_ERR_PEER, "PMIx_Get_nb of %s of rank %d: %s",
-                      key, rank, PMIx_Error_string(st));
+    return merak_fail(err, MERAK_ERR_PEER,
+                      "PMIx_Get_nb of %s of task %d on %s: %s", key, rank,
+                      boot->base.hosts[boot->base.node_of[rank]],
+                      PMIx_Error_string(st));
 }
 
 static enum merak_status get_card(struct pmix_boot *boot, int rank,

@@ -242,6 +242,23 @@ long merak_watch_pid(const struct merak_watch *w, int rank)
     return (long)cred.pid;
 }
 
+char merak_process_state(long pid)
+{
+    char path[64], line[512], *end;
+    size_t n;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    f = pid > 0 ? fopen(path, "re") : NULL;
+    if (f == NULL)
+        return 0;
+    n = fread(line, 1, sizeof(line) - 1, f);
+    fclose(f);
+    line[n] = '\0';
+    end = strrchr(line, ')'); /* of the name, which may hold anything */
+    return end != NULL && end[1] == ' ' ? end[2] : 0;
+}
+
 void merak_watch_close(struct merak_watch *w)
 {
     if (w == NULL)

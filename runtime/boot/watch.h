@@ -55,6 +55,8 @@ bool merak_watch_has_ended(const struct merak_watch *watch, int rank);
 long merak_watch_pid(const struct merak_watch *watch, int rank);
 
 /* Peers that still watch this rank take it for ended. */
+/* The state letter of /proc/PID/stat, 0 where it cannot be read. */
+char merak_process_state(long pid);
 void merak_watch_close(struct merak_watch *watch);
 
 #endif
