@@ -87,12 +87,18 @@ strike()
     echo "$status" >"$dir/status"
 }
 
-# Seconds from the signal to the line that names who got it.
+# Seconds from the signal to the line that names who got it.  Of a task that is
+# killed while it connects to PMIx, Slurm hears first, and ends the step.
 seconds_of()
 {
-    local dir=$RUNS/$1-$2-$3-$4
+    local dir=$RUNS/$1-$2-$3-$4 node named
 
-    grep -E "(rank|task) $3 on $(cat "$dir/node")\b" "$dir/out" |
+    node=$(cat "$dir/node")
+    named="(rank|task) $3 on $node\\b"
+    [ "$1 $2" != "set-up KILL" ] ||
+        ! grep -q 'mpi/pmix.*Error handler invoked' "$dir/out" ||
+        named="$named|srun: error: $node: task $3: Exited with exit code 137"
+    grep -E "$named" "$dir/out" |
         awk -v t="$(cat "$dir/struck")" 'NR == 1 { print $1 - t; some = 1 }
             END { exit !some }'
 }
