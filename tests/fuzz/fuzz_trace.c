@@ -59,8 +59,6 @@ static void write_rank(const struct numbers *in, int rank)
         rc = merak_trace_step(trace, in->record[rank][s], INSTRS, &err);
     if (rc == MERAK_OK)
         rc = merak_trace_close(trace, &err);
-    else
-        (void)merak_trace_close(trace, NULL);
     if (rc != MERAK_OK)
         fprintf(stderr, "%s\n", err.text);
     fuzz_must(rc == MERAK_OK, "a trace is written");
