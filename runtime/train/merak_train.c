@@ -295,7 +295,10 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
         return rc;
     *phase_p = MERAK_EXIT_CONFIG;
     rc = merak_trainer_connect(t, err);
-    rc = merak_boot_agree(t->boot, rc, err);
+    /* Who waited for a peer in vain ends the step, and does not wait for it
+     * once more. */
+    if (rc != MERAK_ERR_TIMEOUT && rc != MERAK_ERR_LOST)
+        rc = merak_boot_agree(t->boot, rc, err);
     if (rc != MERAK_OK)
         return rc;
     merak_report_plan(t);

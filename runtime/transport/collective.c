@@ -142,6 +142,9 @@ enum merak_status merak_agree(struct merak_transport *tr,
 
     if (rc != MERAK_OK)
         return rc;
+    /* That wait was as long as any may be. */
+    if (mine == MERAK_ERR_TIMEOUT && tr->timed_out)
+        return mine;
     v.member = mine == MERAK_OK ? team->n : team->me;
     if (mine != MERAK_OK) {
         if (err != NULL && err->status == mine)

@@ -237,13 +237,14 @@ static void block(struct merak_transport *tr, int64_t left_ns)
         tr->ops->find_lost(tr);
 }
 
-static enum merak_status timed_out(const struct merak_transport *tr,
+static enum merak_status timed_out(struct merak_transport *tr,
                                    const struct merak_request *req,
                                    struct merak_error *err)
 {
     const char *way = strcmp(req->what, "send") == 0 ? "to" : "from";
     int me = merak_transport_rank_name(tr, tr->rank);
 
+    tr->timed_out = true;
     if (req->peer < 0)
         return merak_fail(err, MERAK_ERR_TIMEOUT,
                           "rank %d: %s of %zu bytes (tag 0x%llx) timed out "

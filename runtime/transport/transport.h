@@ -115,6 +115,7 @@ struct merak_transport {
     void *tell_arg;
     const struct merak_request *waiting; /* of merak_request_wait() */
     int64_t waiting_since_ns;
+    bool timed_out; /* a wait did: whoever did not come will not now, either */
     void *sum_scratch;    /* of merak_sum(), NULL until it needs some */
     size_t sum_scratch_bytes;
 };

@@ -18,6 +18,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* From here on one copy and two control messages beat UCX's two copies. */
 #define OFFER_BYTES ((size_t)8192)
@@ -119,11 +120,31 @@ static struct ucx_request *take_first(struct ucx_list *list)
     return r;
 }
 
+/* Has the process of a peer on this node ended?  Its memory is gone a moment
+ * before its end of the watch is. */
+static bool has_ended(struct ucx *tr, int peer)
+{
+    if (peer < 0 || tr->boot->node_of[peer] != tr->boot->node_of[tr->base.rank])
+        return false;
+    for (int i = 0; i < 10 && !merak_watch_has_ended(tr->watch, peer); i++) {
+        tr->base.ops->find_lost(&tr->base);
+        usleep(2000);
+    }
+    return merak_watch_has_ended(tr->watch, peer);
+}
+
+/* What UCX says of memory that a dead peer shared is not the reason. */
 static void fail_request(struct ucx_request *r, const char *call,
                          ucs_status_t status)
 {
     if (r->base.status != MERAK_IN_PROGRESS)
         return;
+    if (has_ended(r->tr, r->base.peer) &&
+        r->tr->aborted.status == MERAK_ERR_LOST) {
+        r->base.err = r->tr->aborted;
+        r->base.status = MERAK_ERR_LOST;
+        return;
+    }
     r->base.status = merak_ucx_fail(&r->base.err, call, status);
     merak_error_wrap(&r->base.err, "%s of %zu bytes, rank %d", r->base.what,
                      r->base.bytes, r->base.peer);

@@ -23,30 +23,12 @@
 #define SLACK_NS INT64_C(500000000)
 #define NAP_US 1000
 
-/* The state letter of /proc/PID/stat, 0 where it cannot be read. */
-static char process_state(long pid)
-{
-    char path[64], line[512], *end;
-    size_t n;
-    FILE *f;
-
-    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
-    f = pid > 0 ? fopen(path, "re") : NULL;
-    if (f == NULL)
-        return 0;
-    n = fread(line, 1, sizeof(line) - 1, f);
-    fclose(f);
-    line[n] = '\0';
-    end = strrchr(line, ')'); /* of the name, which may hold anything */
-    return end != NULL && end[1] == ' ' ? end[2] : 0;
-}
-
 /* What is amiss with a node peer's process, NULL: nothing that is known. */
 static const char *what_is_amiss(const struct ucx *tr, int rank)
 {
     if (merak_watch_has_ended(tr->watch, rank))
         return "has ended";
-    switch (process_state(merak_watch_pid(tr->watch, rank))) {
+    switch (merak_process_state(merak_watch_pid(tr->watch, rank))) {
     case 'T':
         return "is stopped";
     case 't':
