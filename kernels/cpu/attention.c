@@ -159,7 +159,7 @@ static void forward_item(void *arg, size_t item, int thread)
         struct span keys = span_of(k, 0, at->T);
         struct meeting m = meet(at, b, h, &keys, &queries);
 
-        m.from = (queries.lo - t) / LANES * LANES;
+        m.from = (queries.rows.lo - t) / LANES * LANES;
         load_keys(at, &x, b, keys, h / at->R, k < t);
         forward_pair(at, &x, &r, &m);
     }
