@@ -207,12 +207,11 @@ static enum merak_status make_body(const struct merak_site *site,
     rc = write_body(out, site, input, err);
     if (fclose(out) != 0 && rc == MERAK_OK)
         rc = merak_fail_nomem(err, size);
-    if (rc != MERAK_OK) {
+    if (rc == MERAK_OK)
+        *body_p = body;
+    else
         free(body);
-        return rc;
-    }
-    *body_p = body;
-    return MERAK_OK;
+    return rc;
 }
 
 static uint64_t fingerprint(const char *text)
