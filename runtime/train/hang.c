@@ -81,6 +81,26 @@ static void print_page(const struct merak_trainer *t,
     fflush(out);
 }
 
+/* The page and who gave no answer, among the run's incidents. */
+static void tell_incident(const struct merak_trainer *t,
+                          const struct merak_told *told, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    json_t *list = json_array();
+
+    for (int r = 0; r < t->boot->size; r++) {
+        int peer = t->ranks.transport_rank[r];
+
+        if (!told[peer].heard)
+            json_array_append_new(
+                list, json_pack("[i, s]", r,
+                                t->boot->hosts[t->boot->node_of[peer]]));
+    }
+    merak_run_files_incident(
+        t, json_pack("{s: s, s: s, s: o}", "kind", "hang", "page",
+                     slash != NULL ? slash + 1 : path, "ranks", list));
+}
+
 bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err)
 {
     struct merak_told *told;
@@ -100,6 +120,7 @@ bool merak_hang_report(struct merak_trainer *t, const struct merak_error *err)
         if (page != NULL) {
             print_page(t, told, err, page);
             fclose(page);
+            tell_incident(t, told, path);
         }
     }
     free(told);

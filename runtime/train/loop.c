@@ -2,6 +2,7 @@
 /* loop.c - the steps of a run: load, run, agree, report, evaluate, save */
 #include "config.h"
 
+#include "runtime/train/pace.h"
 #include "runtime/train/trainer.h"
 
 #include "base/clock.h"
@@ -227,15 +228,18 @@ struct step_result {
 };
 
 /* One optimizer step, then one small sum over all ranks: the loss, whether
- * anybody was asked to stop, and who is still at a save. */
+ * anybody was asked to stop, who is still at a save, and now and then how long
+ * ranks compute. */
 static enum merak_status run_step(struct merak_trainer *t,
                                   struct step_result *r,
                                   struct merak_error *err)
 {
     struct merak_step step;
-    double sum[3];
+    double own[MERAK_STEP_SUM], *sum = merak_pace_sum(t);
     enum merak_status rc;
 
+    if (sum == NULL)
+        sum = own;
     fill_step(t, &step);
     t->doing = "a step";
     t->load_base = t->consumed;
@@ -255,7 +259,9 @@ static enum merak_status run_step(struct merak_trainer *t,
         stop_asked != 0 || (t->opt.max_seconds > 0 &&
                             seconds_since(t->start_ns) > t->opt.max_seconds);
     sum[2] = merak_saving_is_busy(t);
-    rc = merak_sum(t->tr, &t->world, sum, 3, err);
+    merak_pace_note(t);
+    rc = merak_sum(t->tr, &t->world, sum,
+                   MERAK_STEP_SUM + merak_pace_fill(t, MERAK_STEP_SUM), err);
     r->loss = sum[0];
     r->stop = sum[1];
     r->saving = sum[2];
@@ -319,6 +325,7 @@ static enum merak_status finish_step(struct merak_trainer *t,
     if (rc != MERAK_OK)
         return rc;
     merak_report_step(t, r->loss, norm, lr, step_s);
+    merak_pace_judge(t, step_s);
     if (has_valid)
         merak_info("train", "step %llu  held-out loss %.4f",
                    (unsigned long long)t->step, valid);

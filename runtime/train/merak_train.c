@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "runtime/train/pace.h"
 #include "runtime/train/trainer.h"
 
 #include "base/clock.h"
@@ -309,6 +310,8 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     if (rc != MERAK_OK)
         return rc;
     rc = merak_outputs_open(t, err);
+    if (rc == MERAK_OK)
+        rc = merak_pace_open(t, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc != MERAK_OK)
         return rc;
@@ -328,6 +331,7 @@ static void tear_down(struct merak_trainer *t)
 {
     if (t->metrics != NULL)
         fclose(t->metrics);
+    merak_pace_close(t);
     merak_saving_close(t);
     merak_run_dir_close(t);
     merak_engine_destroy(t->eval_engine);

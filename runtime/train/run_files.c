@@ -10,8 +10,16 @@
  *     a step); tp, pp, dp, schedule, microbatches; threads; dtype, backend;
  *     memory (bytes that rank 0's arena takes); predicted_s (of a step, absent
  *     where nothing was predicted); trace (directory, absent without);
+ *     metrics (the file, absent where it is metrics.jsonl here);
  *     hosts ["n1", ..]; ranks [[host's index, stage, tp, dp], ..] by number
  *   metrics.jsonl   one line a step, unless --metrics says where
+ *   ranks.json      what ranks did in the last steps (pace.c)
+ *   incidents.jsonl one line of JSON an incident: time (seconds since 1970),
+ *     step (steps that were done), kind, and
+ *     "straggler": rank, host; percent, compute_s, usual_s, over_steps: its
+ *       kernels took compute_s of a step, so much more than its peers' usual_s,
+ *       the medians of that many steps; "straggler-over": not so any more
+ *     "hang": page (the file), ranks [[rank, host], ..] that gave no answer
  */
 #include "config.h"
 
@@ -102,10 +110,22 @@ static void set_number(json_t *object, const char *key, double value)
     json_object_set_new(object, key, json_real(value));
 }
 
+/* As others find it, from any directory; path[PATH_MAX]. */
+static const char *absolute(const char *file, char *path)
+{
+    char here[PATH_MAX];
+
+    if (file == NULL || file[0] == '/' || getcwd(here, sizeof(here)) == NULL)
+        return file;
+    snprintf(path, PATH_MAX, "%.2000s/%.2000s", here, file);
+    return path;
+}
+
 static json_t *start_json(const struct merak_trainer *t)
 {
     const struct merak_graph *graph = t->sharded->graph;
     const struct merak_plan *p = &t->plan;
+    char path[PATH_MAX];
     json_t *o = json_pack(
         "{s: s, s: i, s: I, s: I, s: I, s: i, s: i, s: i, s: s, s: i, s: i}",
         "format", "merak-run", "version", 1, "time", (json_int_t)time(NULL),
@@ -118,6 +138,7 @@ static json_t *start_json(const struct merak_trainer *t)
     set_text(o, "dtype", p->dtype == MERAK_BF16 ? "bf16" : "fp32");
     set_text(o, "backend", t->opt.backend);
     set_text(o, "trace", t->opt.trace);
+    set_text(o, "metrics", absolute(t->opt.metrics, path));
     set_number(o, "parameters", (double)merak_graph_param_count(graph));
     set_number(o, "flops",
                merak_graph_flops(graph) * (double)p->microbatches * p->dp);
@@ -130,15 +151,14 @@ static json_t *start_json(const struct merak_trainer *t)
     return o;
 }
 
-static enum merak_status add_start(const struct merak_trainer *t,
-                                   struct merak_error *err)
+/* A line at the end of a file of the run's directory; takes the object. */
+static bool add_line(const struct merak_trainer *t, const char *name,
+                     json_t *object, char path[PATH_MAX])
 {
-    json_t *object = start_json(t);
-    char path[PATH_MAX];
     FILE *out;
     bool fine;
 
-    snprintf(path, sizeof(path), "%s/run.jsonl", t->run_dir);
+    snprintf(path, PATH_MAX, "%s/%s", t->run_dir, name);
     out = fopen(path, "ae");
     fine = out != NULL && object != NULL &&
            json_dumpf(object, out, JSON_COMPACT) == 0 &&
@@ -146,6 +166,29 @@ static enum merak_status add_start(const struct merak_trainer *t,
     json_decref(object);
     if (out != NULL && fclose(out) != 0)
         fine = false;
+    return fine;
+}
+
+void merak_run_files_incident(const struct merak_trainer *t, json_t *incident)
+{
+    char path[PATH_MAX];
+
+    if (t->run_dir == NULL || incident == NULL) {
+        json_decref(incident);
+        return;
+    }
+    json_object_set_new(incident, "time", json_integer((json_int_t)time(NULL)));
+    json_object_set_new(incident, "step", json_integer((json_int_t)t->step));
+    /* the log has it, too */
+    (void)add_line(t, "incidents.jsonl", incident, path);
+}
+
+static enum merak_status add_start(const struct merak_trainer *t,
+                                   struct merak_error *err)
+{
+    char path[PATH_MAX];
+    bool fine = add_line(t, "run.jsonl", start_json(t), path);
+
     return fine ? MERAK_OK
                 : merak_fail(err,
                              errno == ENOSPC ? MERAK_ERR_NOSPACE : MERAK_ERR_IO,

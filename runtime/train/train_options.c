@@ -153,6 +153,12 @@ static const struct merak_option rows[] = {
      .most = 65535},
     {"deadline", MERAK_OPTION_REAL, AT(deadline_s),
      .about = "seconds any wait may take (300)", .most = 1e9, .positive = true},
+    {"straggler-percent", MERAK_OPTION_REAL, AT(straggler_percent),
+     .about = "tell of a rank that computes so much longer than its peers; "
+              "0: of none (25)",
+     .most = 1e6},
+    {"straggler-steps", MERAK_OPTION_INT, AT(straggler_steps),
+     .about = "steps that this is judged by (50)", .least = 4, .most = 1e6},
     {"ckpt", MERAK_OPTION_TEXT, AT(ckpt),
      .about = "checkpoint directory (none)", .arg = "DIR",
      .group = "checkpoints"},
@@ -221,6 +227,8 @@ static void set_defaults(struct merak_train_options *o)
     o->choice.branches = MERAK_BRANCHES_AUTO;
     o->backend = "auto";
     o->deadline_s = 300;
+    o->straggler_percent = 25;
+    o->straggler_steps = 50;
     o->keep = 2;
     o->trace_every = 100;
     o->log_every = 10;

@@ -66,6 +66,8 @@ struct merak_train_options {
     bool reduce_fast; /* NCCL's own sums */
     int threads;           /* 0: from the allocation */
     double deadline_s;
+    double straggler_percent; /* 0: nobody is told of */
+    int straggler_steps;
     const char *config; /* taken out of argv before it is parsed */
     /* output */
     const char *ckpt;

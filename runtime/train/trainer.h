@@ -19,6 +19,7 @@
 #include "runtime/transport/arena.h"
 #include "runtime/transport/transport.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -96,6 +97,7 @@ struct merak_trainer {
     struct merak_pieces *pieces;    /* what this rank saves there */
     struct merak_ckpt_async *async; /* NULL: steps wait for saves */
     size_t copy_bytes;              /* of async; 0: none */
+    struct merak_pace *pace;        /* NULL: nobody asks who is slow */
 
     /* progress */
     uint64_t step;      /* steps done */
@@ -235,6 +237,8 @@ enum merak_status merak_run_files_start(struct merak_trainer *t,
 /* Where metrics go; "" if nowhere. */
 void merak_run_files_metrics(const struct merak_trainer *t, char *path,
                              size_t size);
+/* Add a line to RUN/incidents.jsonl, time and step put in; takes the object. */
+void merak_run_files_incident(const struct merak_trainer *t, json_t *incident);
 /* resume.c: have --ckpt's directory to this run, and see that all ranks can
  * write there, before a step is computed that could not be saved.
  * Collective. */
@@ -249,6 +253,8 @@ void merak_run_dir_close(struct merak_trainer *t);
  * Collective. */
 enum merak_status merak_weights_start(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
+/* Values of the sum over ranks that ends a step. */
+enum { MERAK_STEP_SUM = 3 };
 /* loop.c: will this step be saved, unless the run is stopped before? */
 bool merak_trainer_saves(const struct merak_trainer *t, uint64_t step);
 
