@@ -23,8 +23,8 @@
 
 /* A chart's size in pixels, and points of a line at most. */
 enum { WIDTH = 1000, HEIGHT = 220, LEFT = 80, TOP = 12, POINTS = 500 };
-/* Ranks that are listed one by one. */
-enum { MOST_RANKS = 1024 };
+/* Nodes that are listed; ranks up to which all of them are shown at once. */
+enum { MOST_HOSTS = 256, OPEN_RANKS = 64 };
 
 struct report {
     const char *out;
@@ -272,42 +272,86 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
     }
     if (s->checkpoint[0] != '\0')
         put_row(out, "newest checkpoint", s->checkpoint);
+    if (s->idle >= 0) {
+        snprintf(text, sizeof(text), "%.1f %% of a step", 100 * s->idle);
+        put_row(out, "idle", text);
+    }
+    if (log->n > 0 && log->step[log->n - 1].mfu > 0) {
+        snprintf(text, sizeof(text), "%.1f %%",
+                 100 * log->step[log->n - 1].mfu);
+        put_row(out, "MFU", text);
+    }
     fputs("</table>\n", out);
 }
 
-static void put_rank(FILE *out, const json_t *hosts, size_t r,
-                     const json_t *place)
+static void put_rank(FILE *out, const struct merak_run_log *log, size_t r)
 {
-    const char *host = json_string_value(json_array_get(
-        hosts, (size_t)json_integer_value(json_array_get(place, 0))));
+    struct merak_run_rank rank = merak_run_rank(log, r);
+    double step_s =
+        json_number_value(json_object_get(log->ranks, "step_s"));
+    char bytes[MERAK_BYTES_TEXT];
 
-    fprintf(out, "<tr><td>%zu</td><td>", r);
-    merak_svg_text(out, host != NULL ? host : "?");
-    fputs("</td>", out);
-    for (size_t i = 1; i < 4; i++)
-        fprintf(out, "<td>%lld</td>",
-                (long long)json_integer_value(json_array_get(place, i)));
+    fprintf(out, "<tr%s><td>%zu</td><td>%d</td><td>%d</td><td>%d</td>",
+            rank.slow ? " class=\"slow\"" : "", r, rank.stage, rank.tp,
+            rank.dp);
+    if (rank.compute_s >= 0) {
+        merak_bytes_text(rank.memory_bytes, bytes);
+        fprintf(out, "<td>%.3g s, %.1f %%</td><td>%s</td>", rank.compute_s,
+                step_s > 0 ? 100 * rank.compute_s / step_s : 0, bytes);
+    }
     fputs("</tr>\n", out);
 }
 
+/* A node and its ranks. */
+static void put_host(FILE *out, const struct merak_run_log *log,
+                     const char *host)
+{
+    size_t n = merak_run_ranks(log), here = 0;
+    bool slow = false;
+
+    for (size_t r = 0; r < n; r++) {
+        struct merak_run_rank rank = merak_run_rank(log, r);
+
+        here += strcmp(rank.host, host) == 0;
+        slow = slow || (rank.slow && strcmp(rank.host, host) == 0);
+    }
+    fputs(slow || n <= OPEN_RANKS ? "<details open><summary>"
+                                  : "<details><summary>",
+          out);
+    merak_svg_text(out, host);
+    fprintf(out, ", %zu rank%s</summary>\n<table><tr><th>rank</th>"
+                 "<th>stage</th><th>tp</th><th>dp</th>%s</tr>\n",
+            here, here == 1 ? "" : "s",
+            log->ranks != NULL
+                ? "<th>computes of a step</th><th>resident</th>"
+                : "");
+    for (size_t r = 0; r < n; r++) {
+        if (strcmp(merak_run_rank(log, r).host, host) == 0)
+            put_rank(out, log, r);
+    }
+    fputs("</table></details>\n", out);
+}
+
+/* Nodes, and below each its ranks. */
 static void put_placement(FILE *out, const struct merak_run_log *log)
 {
     size_t n = json_array_size(log->starts);
     const json_t *start = n > 0 ? json_array_get(log->starts, n - 1) : NULL;
-    const json_t *ranks = json_object_get(start, "ranks");
-    size_t size = json_array_size(ranks);
+    const json_t *hosts = json_object_get(start, "hosts");
+    const json_t *host;
+    size_t i;
 
-    if (size == 0)
+    if (merak_run_ranks(log) == 0)
         return;
-    fputs("<h2>Placement</h2>\n<table><tr><th>rank</th><th>host</th>"
-          "<th>stage</th><th>tp</th><th>dp</th></tr>\n",
-          out);
-    for (size_t r = 0; r < size && r < MOST_RANKS; r++)
-        put_rank(out, json_object_get(start, "hosts"), r,
-                 json_array_get(ranks, r));
-    fputs("</table>\n", out);
-    if (size > MOST_RANKS)
-        fprintf(out, "<p>and %zu more</p>\n", size - MOST_RANKS);
+    fputs("<h2>Placement</h2>\n", out);
+    json_array_foreach(hosts, i, host)
+    {
+        if (i < MOST_HOSTS && json_is_string(host))
+            put_host(out, log, json_string_value(host));
+    }
+    if (json_array_size(hosts) > MOST_HOSTS)
+        fprintf(out, "<p>and %zu more nodes</p>\n",
+                json_array_size(hosts) - MOST_HOSTS);
 }
 
 static void put_start(FILE *out, const json_t *start)
@@ -353,8 +397,45 @@ static void put_hang(FILE *out, const char *dir, const char *name)
     fputs("</pre>\n", out);
 }
 
-static void put_incidents(FILE *out, const char *dir,
-                          const struct merak_run_log *log,
+static void put_straggler(FILE *out, const json_t *incident)
+{
+    const char *host = json_string_value(json_object_get(incident, "host"));
+    const char *kind = json_string_value(json_object_get(incident, "kind"));
+    bool over = kind != NULL && strcmp(kind, "straggler-over") == 0;
+
+    if (kind == NULL || strncmp(kind, "straggler", 9) != 0)
+        return;
+    fprintf(out, "<tr><td>step %lld</td><td>rank %lld on ",
+            (long long)json_integer_value(json_object_get(incident, "step")),
+            (long long)json_integer_value(json_object_get(incident, "rank")));
+    merak_svg_text(out, host != NULL ? host : "?");
+    if (over)
+        fputs(" kept pace again</td></tr>\n", out);
+    else
+        fprintf(out,
+                " was slow: it computed %.3g s a step, %.0f %% more than the "
+                "usual %.3g</td></tr>\n",
+                json_number_value(json_object_get(incident, "compute_s")),
+                json_number_value(json_object_get(incident, "percent")),
+                json_number_value(json_object_get(incident, "usual_s")));
+}
+
+static void put_stragglers(FILE *out, const struct merak_run_log *log)
+{
+    const json_t *incident;
+    size_t i;
+
+    if (json_array_size(log->incidents) == 0)
+        return;
+    fputs("<table>\n", out);
+    json_array_foreach(log->incidents, i, incident)
+    {
+        put_straggler(out, incident);
+    }
+    fputs("</table>\n", out);
+}
+
+static void put_incidents(FILE *out, const struct merak_run_log *log,
                           const struct merak_run_state *s)
 {
     size_t n = json_array_size(log->starts);
@@ -366,8 +447,9 @@ static void put_incidents(FILE *out, const char *dir,
     if (log->n_redone > 0)
         fprintf(out, "<p>%zu steps were done again after a restart.</p>\n",
                 log->n_redone);
+    put_stragglers(out, log);
     for (int i = 0; i < s->n_hangs; i++)
-        put_hang(out, dir, s->hang[i]);
+        put_hang(out, s->hangs_in, s->hang[i]);
 }
 
 static void put_page(FILE *out, const char *dir,
@@ -384,6 +466,7 @@ static void put_page(FILE *out, const char *dir,
           "table{border-collapse:collapse}\n"
           "th,td{padding:3px 10px;border-bottom:1px solid #ddd;"
           "text-align:left}\n"
+          "tr.slow{background:#fbe3e0}summary{cursor:pointer}\n"
           "svg{max-width:100%;height:auto}\n"
           "</style></head><body>\n<h1>",
           out);
@@ -397,7 +480,7 @@ static void put_page(FILE *out, const char *dir,
               peak_of, NULL);
     put_timeline(out, log);
     put_placement(out, log);
-    put_incidents(out, dir, log, s);
+    put_incidents(out, log, s);
     fputs("</body></html>\n", out);
 }
 

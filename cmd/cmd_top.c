@@ -27,6 +27,8 @@
 /* Metrics that are looked at: some thousand steps. */
 #define LAST_BYTES ((size_t)1 << 20)
 enum { SPARK_WIDTH = 60 };
+/* Ranks that have a line each. */
+enum { MOST_RANKS = 16 };
 
 struct top {
     bool once, json, help;
@@ -149,11 +151,57 @@ static void print_step(const struct merak_run_log *log,
         fprintf(out, " (%.4g predicted)", predicted);
     if (s->flops_per_s > 0)
         fprintf(out, ", %sFLOP/s", count_text(s->flops_per_s, flops));
+    if (last->mfu > 0)
+        fprintf(out, ", MFU %.1f %%", 100 * last->mfu);
     fputc('\n', out);
+    if (s->idle >= 0)
+        fprintf(out,
+                "  idle      %.1f %% of a step ranks do not compute: bubble "
+                "and waits\n",
+                100 * s->idle);
     merak_bytes_text(last->peak_bytes, bytes);
     fprintf(out, "  memory    %s resident at most, of rank 0", bytes);
     merak_bytes_text(merak_run_log_number(log, "memory", 0), bytes);
     fprintf(out, "; its arena %s\n", bytes);
+}
+
+/* Ranks that are worth a line: all of a small run; else who is slow. */
+static bool is_listed(const struct merak_run_rank *rank, size_t n)
+{
+    return n <= MOST_RANKS || rank->slow;
+}
+
+/* What each did in the last steps. */
+static void print_pace(const struct merak_run_log *log, FILE *out)
+{
+    double step_s =
+        json_number_value(json_object_get(log->ranks, "step_s"));
+    size_t n = merak_run_ranks(log);
+    double least = INFINITY, most = 0;
+    char bytes[MERAK_BYTES_TEXT], text[MERAK_BYTES_TEXT];
+
+    for (size_t r = 0; log->ranks != NULL && r < n; r++) {
+        struct merak_run_rank rank = merak_run_rank(log, r);
+
+        least = fmin(least, rank.memory_bytes);
+        most = fmax(most, rank.memory_bytes);
+        if (!is_listed(&rank, n))
+            continue;
+        merak_bytes_text(rank.memory_bytes, bytes);
+        fprintf(out,
+                "  rank %-4zu %s, stage %d, computes %.1f %% of a step, %s", r,
+                rank.host, rank.stage,
+                step_s > 0 ? 100 * rank.compute_s / step_s : 0, bytes);
+        if (rank.slow)
+            fprintf(out, ", SLOW: %.0f %% longer than its peers",
+                    rank.percent);
+        fputc('\n', out);
+    }
+    if (log->ranks == NULL || n <= MOST_RANKS)
+        return;
+    merak_bytes_text(least, text);
+    merak_bytes_text(most, bytes);
+    fprintf(out, "  resident  %s to %s a rank\n", text, bytes);
 }
 
 static void print_page(const char *dir, const struct merak_run_log *log,
@@ -181,11 +229,31 @@ static void print_page(const char *dir, const struct merak_run_log *log,
     if (log->n > 0)
         print_step(log, s, out);
     print_ranks(log, out);
+    print_pace(log, out);
     if (s->checkpoint[0] != '\0')
         fprintf(out, "  saved     %s, %s ago\n", s->checkpoint,
                 merak_run_time_text(s->checkpoint_s, text));
     for (int i = 0; i < s->n_hangs; i++)
-        fprintf(out, "  hang      %s/%s\n", dir, s->hang[i]);
+        fprintf(out, "  hang      %s/%s\n", s->hangs_in, s->hang[i]);
+}
+
+static json_t *ranks_json(const struct merak_run_log *log)
+{
+    json_t *list = json_array();
+
+    for (size_t r = 0; r < merak_run_ranks(log); r++) {
+        struct merak_run_rank rank = merak_run_rank(log, r);
+
+        json_array_append_new(
+            list, json_pack("{s: I, s: s, s: i, s: i, s: i, s: f, s: f, s: f, "
+                            "s: b}",
+                            "rank", (json_int_t)r, "host", rank.host, "stage",
+                            rank.stage, "tp", rank.tp, "dp", rank.dp,
+                            "compute_s", rank.compute_s, "memory_bytes",
+                            rank.memory_bytes, "percent", rank.percent, "slow",
+                            rank.slow));
+    }
+    return list;
 }
 
 static json_t *state_json(const char *dir, const struct merak_run_log *log,
@@ -203,6 +271,11 @@ static json_t *state_json(const char *dir, const struct merak_run_log *log,
     for (int i = 0; i < s->n_hangs; i++)
         json_array_append_new(hangs, json_string(s->hang[i]));
     json_object_set_new(o, "hangs", hangs);
+    json_object_set(o, "incidents", log->incidents);
+    if (log->ranks != NULL) {
+        json_object_set_new(o, "idle", json_real(s->idle));
+        json_object_set_new(o, "ranks", ranks_json(log));
+    }
     if (s->eta_s >= 0)
         json_object_set_new(o, "eta_s", json_real(s->eta_s));
     if (s->checkpoint[0] != '\0') {
@@ -215,6 +288,8 @@ static json_t *state_json(const char *dir, const struct merak_run_log *log,
         json_object_set_new(o, "loss", json_real(last->loss));
         json_object_set_new(o, "tokens_per_s", json_real(last->tokens_per_s));
         json_object_set_new(o, "peak_bytes", json_real(last->peak_bytes));
+        if (last->mfu > 0)
+            json_object_set_new(o, "mfu", json_real(last->mfu));
     }
     if (n > 0)
         json_object_set(o, "start", json_array_get(log->starts, n - 1));

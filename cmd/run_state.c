@@ -56,10 +56,21 @@ static int is_hang(const struct dirent *entry)
     return strncmp(entry->d_name, "hang-", 5) == 0;
 }
 
-static void find_hangs(const char *dir, struct merak_run_state *state)
+/* Beside the metrics. */
+static void find_hangs(const struct merak_run_log *log,
+                       struct merak_run_state *state)
 {
     struct dirent **entry = NULL;
-    int n = scandir(dir, &entry, is_hang, alphasort);
+    char *slash;
+    int n;
+
+    snprintf(state->hangs_in, sizeof(state->hangs_in), "%s", log->metrics);
+    slash = strrchr(state->hangs_in, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    else
+        strcpy(state->hangs_in, ".");
+    n = scandir(state->hangs_in, &entry, is_hang, alphasort);
 
     state->hang = n > 0 ? calloc((size_t)n, sizeof(*state->hang)) : NULL;
     for (int i = 0; i < n; i++) {
@@ -111,8 +122,63 @@ void merak_run_state_find(const char *dir, const struct merak_run_log *log,
                        ? state->step_s * (double)(state->steps - state->step)
                        : -1;
     find_checkpoint(dir, state);
-    find_hangs(dir, state);
+    find_hangs(log, state);
+    state->idle = log->ranks != NULL
+                      ? json_number_value(json_object_get(log->ranks, "idle"))
+                      : -1;
     state->phase = phase_of(dir, state);
+}
+
+static const json_t *last_ranks(const struct merak_run_log *log,
+                                const json_t **hosts_p)
+{
+    size_t n = json_array_size(log->starts);
+    const json_t *start = n > 0 ? json_array_get(log->starts, n - 1) : NULL;
+
+    *hosts_p = json_object_get(start, "hosts");
+    return json_object_get(start, "ranks");
+}
+
+size_t merak_run_ranks(const struct merak_run_log *log)
+{
+    const json_t *hosts;
+
+    return json_array_size(last_ranks(log, &hosts));
+}
+
+static int int_at(const json_t *list, size_t i)
+{
+    const json_t *value = json_array_get(list, i);
+
+    return json_is_integer(value) ? (int)json_integer_value(value) : -1;
+}
+
+static double real_at(const json_t *list, size_t i)
+{
+    const json_t *value = json_array_get(list, i);
+
+    return json_is_number(value) ? json_number_value(value) : -1;
+}
+
+struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r)
+{
+    const json_t *hosts;
+    const json_t *place = json_array_get(last_ranks(log, &hosts), r);
+    const json_t *did =
+        json_array_get(json_object_get(log->ranks, "ranks"), r);
+    const char *host =
+        json_string_value(json_array_get(hosts, (size_t)int_at(place, 0)));
+
+    return (struct merak_run_rank){
+        .host = host != NULL ? host : "?",
+        .stage = int_at(place, 1),
+        .tp = int_at(place, 2),
+        .dp = int_at(place, 3),
+        .compute_s = real_at(did, 0),
+        .memory_bytes = real_at(did, 1),
+        .percent = real_at(did, 2),
+        .slow = int_at(did, 3) == 1,
+    };
 }
 
 void merak_run_state_fini(struct merak_run_state *state)
@@ -159,11 +225,12 @@ static bool is_of_job(const char *path, const char *job)
     return same;
 }
 
-/* In the directory that the job was started in, or up to two below. */
+/* In the directory that the job was started in, or up to three below. */
 static bool find_below(const char *top, const char *job, char *dir, size_t size)
 {
     static const char *const below[] = {"run.jsonl", "*/run.jsonl",
-                                        "*/*/run.jsonl"};
+                                        "*/*/run.jsonl",
+                                        "*/*/*/run.jsonl"};
     char pattern[PATH_MAX];
     bool found = false;
 
@@ -195,7 +262,12 @@ bool merak_run_find(const char *word, char *dir, size_t size,
     struct stat st;
 
     if (stat(word, &st) == 0 || strspn(word, "0123456789") != strlen(word)) {
-        snprintf(dir, size, "%s", word);
+        /* the run of a job script has its checkpoints one below */
+        snprintf(dir, size, "%.4000s/ckpt/run.jsonl", word);
+        if (stat(dir, &st) == 0)
+            snprintf(dir, size, "%.4000s/ckpt", word);
+        else
+            snprintf(dir, size, "%s", word);
         return true;
     }
     at = merak_ask(argv, 10, text, sizeof(text)) == 0 ? strstr(text, "WorkDir=")
@@ -212,7 +284,7 @@ bool merak_run_find(const char *word, char *dir, size_t size,
     if (find_below(at, word, dir, size))
         return true;
     merak_fail(err, MERAK_ERR_NOT_FOUND,
-               "job %.32s: no run.jsonl of it in %.120s nor two directories "
+               "job %.32s: no run.jsonl of it in %.120s nor three directories "
                "below; give the run's --ckpt directory",
                word, at);
     return false;

@@ -24,11 +24,27 @@ struct merak_run_state {
     double eta_s;         /* -1: not known */
     char checkpoint[64];  /* the newest; "" */
     double checkpoint_s;  /* its age */
-    char **hang;          /* [n_hangs] names of hang reports */
+    char hangs_in[4096];  /* the directory of hang reports */
+    char **hang;          /* [n_hangs] their names */
     int n_hangs;
+    double idle; /* share of a step in which ranks do not compute; -1: not
+                    known */
 };
 
 extern const char *const merak_run_phases[];
+
+/* What is known of a rank; -1: not that. */
+struct merak_run_rank {
+    const char *host; /* "?" */
+    int stage, tp, dp;
+    double compute_s, memory_bytes;
+    double percent; /* longer than its peers */
+    bool slow;
+};
+
+/* How many ranks the run's last start has. */
+size_t merak_run_ranks(const struct merak_run_log *log);
+struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r);
 
 /* Look at a run's directory; `now` in seconds since 1970. */
 void merak_run_state_find(const char *dir, const struct merak_run_log *log,

@@ -85,6 +85,7 @@ static enum merak_status take_step(void *arg, json_t *line)
             .tokens_per_s = number(line, "tokens_per_s", 0),
             .time = number(line, "time", 0),
             .peak_bytes = number(line, "memory_peak_bytes", 0),
+            .mfu = number(line, "mfu", 0),
         };
 
     if (s.step == 0)
@@ -103,12 +104,56 @@ static enum merak_status take_step(void *arg, json_t *line)
     return MERAK_OK;
 }
 
+static enum merak_status take_incident(void *arg, json_t *line)
+{
+    struct merak_run_log *log = arg;
+
+    json_array_append(log->incidents, line);
+    return MERAK_OK;
+}
+
+/* What ranks did, unless it was in a start before the last. */
+static void load_ranks(struct merak_run_log *log, const char *dir)
+{
+    char path[PATH_MAX];
+    json_t *object;
+
+    snprintf(path, sizeof(path), "%s/ranks.json", dir);
+    object = json_load_file(path, 0, NULL);
+    if (object != NULL && number(object, "time", 0) >=
+                              merak_run_log_number(log, "time", 0))
+        log->ranks = object;
+    else
+        json_decref(object);
+}
+
+static enum merak_status load_beside(struct merak_run_log *log, const char *dir,
+                                     const char **no_starts)
+{
+    const char *metrics;
+    char path[PATH_MAX];
+    enum merak_status rc = MERAK_OK;
+
+    snprintf(path, sizeof(path), "%s/run.jsonl", dir);
+    *no_starts = each_line(path, 0, take_start, log, &rc);
+    snprintf(path, sizeof(path), "%s/incidents.jsonl", dir);
+    if (rc == MERAK_OK)
+        (void)each_line(path, 0, take_incident, log, &rc);
+    load_ranks(log, dir);
+    metrics = merak_run_log_text(log, "metrics");
+    if (metrics != NULL)
+        snprintf(log->metrics, sizeof(log->metrics), "%s", metrics);
+    else
+        snprintf(log->metrics, sizeof(log->metrics), "%.4000s/metrics.jsonl",
+                 dir);
+    return rc;
+}
+
 static enum merak_status load(struct merak_run_log *log, const char *dir,
                               size_t last, struct merak_error *err)
 {
-    char path[PATH_MAX];
     enum merak_status rc = MERAK_OK;
-    const char *no_starts, *no_steps;
+    const char *no_starts = NULL, *no_steps;
     struct stat st;
 
     if (stat(dir, &st) != 0)
@@ -117,10 +162,7 @@ static enum merak_status load(struct merak_run_log *log, const char *dir,
         no_starts = "a file";
         snprintf(log->metrics, sizeof(log->metrics), "%s", dir);
     } else {
-        snprintf(path, sizeof(path), "%s/run.jsonl", dir);
-        no_starts = each_line(path, 0, take_start, log, &rc);
-        snprintf(log->metrics, sizeof(log->metrics), "%.4000s/metrics.jsonl",
-                 dir);
+        rc = load_beside(log, dir, &no_starts);
     }
     no_steps = each_line(log->metrics, last, take_step, log, &rc);
     if (rc != MERAK_OK)
@@ -143,6 +185,7 @@ enum merak_status merak_run_log_load(const char *dir, size_t last,
     if (log == NULL)
         return merak_fail_nomem(err, sizeof(*log));
     log->starts = json_array();
+    log->incidents = json_array();
     rc = load(log, dir, last, err);
     if (rc == MERAK_OK)
         *log_p = log;
@@ -156,6 +199,8 @@ void merak_run_log_destroy(struct merak_run_log *log)
     if (log == NULL)
         return;
     json_decref(log->starts);
+    json_decref(log->incidents);
+    json_decref(log->ranks);
     free(log->step);
     free(log);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* io/run_log.h - what a run wrote about itself: run.jsonl and metrics.jsonl in
- * its directory (runtime/train/run_files.c describes them)
+/* io/run_log.h - what a run wrote about itself: run.jsonl, metrics.jsonl,
+ * incidents.jsonl and ranks.json in its directory (runtime/train/run_files.c
+ * describes them)
  *
  * Lines that are not whole, as the last one of a run that writes, are passed
  * over.
@@ -20,6 +21,7 @@ struct merak_run_step {
     double step_s, tokens_per_s;
     double time; /* seconds since 1970, at its end; 0: not said */
     double peak_bytes;
+    double mfu; /* 0: not known */
 };
 
 struct merak_run_log {
@@ -28,6 +30,9 @@ struct merak_run_log {
     size_t n; /* ascending: of a step that was done again the last is kept */
     size_t n_redone;
     char metrics[4096]; /* the file */
+    json_t *incidents;  /* objects, as they came; may be empty */
+    json_t *ranks;      /* of the run's last start (runtime/train/pace.c), or
+                           NULL */
 };
 
 /*

@@ -337,23 +337,26 @@ static void write_state(struct merak_trainer *t)
         unlink(part);
 }
 
-/* Who became slow, and who is no longer. */
-static void find_stragglers(struct merak_trainer *t)
+/* Who became slow, and who is no longer; false: nothing is new. */
+static bool find_stragglers(struct merak_trainer *t)
 {
     struct merak_pace_rank *rank = t->pace->rank;
     int n = t->program->ranks;
-    bool *was = calloc((size_t)n, sizeof(*was));
+    bool *was = calloc((size_t)n, sizeof(*was)), changed = false;
 
     if (was == NULL)
-        return;
+        return false;
     for (int r = 0; r < n; r++)
         was[r] = rank[r].slow;
     merak_pace_find(rank, n, t->opt.straggler_percent);
     for (int r = 0; r < n; r++) {
-        if (rank[r].slow != was[r])
-            tell(t, r);
+        if (rank[r].slow == was[r])
+            continue;
+        tell(t, r);
+        changed = true;
     }
     free(was);
+    return changed;
 }
 
 void merak_pace_judge(struct merak_trainer *t, double step_s)
@@ -361,6 +364,7 @@ void merak_pace_judge(struct merak_trainer *t, double step_s)
     struct merak_pace *p = t->pace;
     const double *value;
     int64_t now = merak_clock_ns();
+    bool changed;
 
     if (p == NULL || t->program->rank != 0)
         return;
@@ -374,9 +378,8 @@ void merak_pace_judge(struct merak_trainer *t, double step_s)
         p->rank[r].three_quarters_s = value[2];
         p->rank[r].memory_bytes = value[3];
     }
-    if (p->steps >= (uint64_t)p->window)
-        find_stragglers(t);
-    if (now - p->written_ns < WRITE_NS)
+    changed = p->steps >= (uint64_t)p->window && find_stragglers(t);
+    if (!changed && now - p->written_ns < WRITE_NS)
         return;
     p->written_ns = now;
     write_state(t);

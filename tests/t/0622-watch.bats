@@ -127,3 +127,46 @@ PY
     merak report 'runs/<1>' --out - | grep -q 'runs/&lt;1&gt;'
     refuse merak report stopped
 }
+
+@test "top in a terminal looks again, ends with q and leaves the terminal as it was" {
+    cp -r 'runs/<1>' live
+    head -n 3 live/metrics.jsonl >live/some
+    mv live/metrics.jsonl live/all
+    mv live/some live/metrics.jsonl
+    python3 - <<'PY'
+import os, pty, select, termios, time
+pid, fd = pty.fork()
+if pid == 0:
+    os.execvp("merak", ["merak", "top", "live", "--every", "0.2"])
+text = b""
+def read_until(wanted):
+    global text
+    end = time.monotonic() + 120
+    while wanted not in text:
+        assert time.monotonic() < end, text
+        if select.select([fd], [], [], 1)[0]:
+            text += os.read(fd, 65536)
+read_until(b"step      3 of 8")
+assert text.startswith(b"\033[?1049h\033[?25l"), text
+assert b"q ends this" in text or read_until(b"q ends this") is None
+raw = termios.tcgetattr(fd)[3]
+assert not raw & termios.ECHO and not raw & termios.ICANON
+os.rename("live/all", "live/metrics.jsonl")
+read_until(b"step      8 of 8, 100.0 %")
+os.write(fd, b"q")
+read_until(b"\033[?25h\033[?1049l")
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+PY
+}
+
+@test "what a run wrote elsewhere is found, and a job script's directory is a run" {
+    srun -Q -n2 --merak-pp=2 merak train --config run.toml --steps 2 \
+        --ckpt script/ckpt --metrics script/metrics.jsonl 2>script.log
+    [ ! -e script/ckpt/metrics.jsonl ]
+    echo 'rank 1 on n1 gave no answer' >script/hang-00000001.txt
+    for dir in script script/ckpt; do
+        merak top $dir --json | jq -e '.step == 2 and .state == "finished" and
+            .hangs == ["hang-00000001.txt"]'
+    done
+    merak report script --out - | grep -q 'rank 1 on n1 gave no answer'
+}
