@@ -4,7 +4,7 @@
 # run over their time limit finish by themselves, with the losses of a run that
 # nobody disturbed, to the bit
 #
-# A sample of it; with MERAK_TEST_LONG=SECONDS of work (600 for a night) a job
+# A sample of it; with SURVIVE_SECONDS=SECONDS of work (600 for a night) a job
 # of that much under limits of 2 minutes, and ten kills and two lost nodes.
 
 load cluster
@@ -159,23 +159,23 @@ chain()
 }
 
 @test "ten ends at random instants and two lost nodes change nothing" {
-    [ -n "${MERAK_TEST_LONG-}" ] || skip "for a night: MERAK_TEST_LONG=600"
+    [ -n "${SURVIVE_SECONDS-}" ] || skip "for a night: SURVIVE_SECONDS=600"
     chain 400 preempt crash preempt crash preempt node preempt crash preempt \
         crash preempt node
 }
 
 @test "much work under a short limit finishes by itself" {
-    [ -n "${MERAK_TEST_LONG-}" ] || skip "for a night: MERAK_TEST_LONG=600"
+    [ -n "${SURVIVE_SECONDS-}" ] || skip "for a night: SURVIVE_SECONDS=600"
     # how many steps that is
     srun -Q -N2 -n4 --ntasks-per-node=2 --merak-tp=2 --merak-pp=2 \
         "${TRAIN[@]}" --steps 40 --metrics rate.jsonl 2>rate.log
-    steps=$(jq -s --argjson s "$MERAK_TEST_LONG" \
+    steps=$(jq -s --argjson s "$SURVIVE_SECONDS" \
         '$s / (map(.step_s) | sort | .[length / 2 | floor]) | ceil' rate.jsonl)
     make single --time 2 --save-seconds 45 -- "${TRAIN[@]}" \
         --steps "$steps" --ckpt-every 1000
     sbatch script
-    within $((MERAK_TEST_LONG * 10 + 600)) test -e "$RUN/DONE"
+    within $((SURVIVE_SECONDS * 10 + 600)) test -e "$RUN/DONE"
     cat $LOG
-    [ "$(grep -c 'exit code 75' $LOG)" -ge $((MERAK_TEST_LONG / 120)) ]
+    [ "$(grep -c 'exit code 75' $LOG)" -ge $((SURVIVE_SECONDS / 120)) ]
     same_as_undisturbed "$steps"
 }
