@@ -13,6 +13,8 @@
 #   fuzz     make fuzz, FUZZ_SECONDS (300) a target
 #   hangs    a rank stopped or killed in every kind of wait, HANG_COUNT (20)
 #            times each (t/0522-every-wait.bats)
+#   survive  a job ended ten times and robbed of two nodes, and SURVIVE_SECONDS
+#            (600) of work under limits of two minutes (t/0612-survive.bats)
 #
 # Build trees are DIR/PART (DIR: build-nightly).  --units leaves cluster tests
 # out.  The last line is "N passed, N failed, N skipped"; the exit code is 0
@@ -29,7 +31,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --build) all=$(mkdir -p "$2" && cd "$2" && pwd -P) || exit 2; shift ;;
     --units) cluster=no ;;
-    address | thread | debug | fuzz | hangs) parts+=("$1") ;;
+    address | thread | debug | fuzz | hangs | survive) parts+=("$1") ;;
     *)
         sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
         [ "$1" = --help ]
@@ -38,7 +40,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(address thread debug fuzz hangs)
+[ ${#parts[@]} -gt 0 ] || parts=(address thread debug fuzz hangs survive)
 
 # What the sanitizers are told, in all processes of a run.  HDF5 and PMIx keep
 # memory until the process ends; a rank that another one ends has no time to
@@ -119,6 +121,13 @@ hangs()
 {
     build_part hangs || return
     HANG_COUNT=${HANG_COUNT:-20} run_scripts "$top"/tests/t/0522-*.bats
+}
+
+survive()
+{
+    build_part survive || return
+    SURVIVE_SECONDS=${SURVIVE_SECONDS:-600} run_scripts \
+        "$top"/tests/t/0612-*.bats
 }
 
 for part in "${parts[@]}"; do
