@@ -96,6 +96,7 @@ static void find_in(struct merak_pace_rank *rank, int n, int stage,
     for (int i = 0; i < n; i++) {
         struct measure m = measure_of(&rank[i], alone);
         double usual, bound = 1 + (rank[i].slow ? limit / 2 : limit) / 100;
+        bool now;
 
         /* with all ranks, only who has no peers of its own is judged */
         if (alone ? rank[i].percent >= 0 : rank[i].stage != stage)
@@ -103,9 +104,10 @@ static void find_in(struct merak_pace_rank *rank, int n, int stage,
         usual = median_without(median, k, m.median);
         rank[i].percent = usual > 0 ? 100 * (m.median / usual - 1) : 0;
         rank[i].percent = rank[i].percent > 0 ? rank[i].percent : 0;
-        rank[i].slow =
-            m.quarter > bound * usual &&
-            m.quarter > median_without(late, k, m.three_quarters);
+        now = m.quarter > bound * usual &&
+              m.quarter > median_without(late, k, m.three_quarters);
+        rank[i].slow = now && rank[i].suspect;
+        rank[i].suspect = now;
     }
 }
 

@@ -20,7 +20,8 @@ struct merak_pace_rank {
     double least_s; /* the least median so far; 0: none yet */
     double memory_bytes;
     double percent; /* longer than its peers */
-    bool slow;
+    bool suspect; /* was so in the last look */
+    bool slow;    /* and in the one before */
 };
 
 /*
@@ -32,7 +33,8 @@ struct merak_pace_rank {
  * theirs, so that what slows the whole machine is nobody's.  A rank is slow
  * when three of four of its steps were more than `limit` percent longer, and
  * longer than three of four steps of its usual peer: what others of a shared
- * machine take comes and goes.  It remains slow until it is half as much.
+ * machine take comes and goes; and so in two looks in succession.  It remains
+ * slow until it is half as much.
  */
 void merak_pace_find(struct merak_pace_rank *rank, int n, double limit);
 
