@@ -60,11 +60,10 @@ static const struct merak_option rows[] = {
      .about = "features that nodes must have (none)", .arg = "LIST"},
     {"reservation", MERAK_OPTION_TEXT, AT(reservation),
      .about = "to run in (none)", .arg = "NAME"},
-    {"nodes", MERAK_OPTION_INT, AT(nodes),
-     .about = "that train (4; array: 1)", .least = 1, .most = 65533},
+    {"nodes", MERAK_OPTION_INT, AT(nodes), .about = "that train (4; array: 1)",
+     .least = 1, .most = 65533},
     {"tasks", MERAK_OPTION_INT, AT(tasks),
-     .about = "of each node (as many as GPUs, or 4)", .least = 1,
-     .most = 4096},
+     .about = "of each node (as many as GPUs, or 4)", .least = 1, .most = 4096},
     {"gpus", MERAK_OPTION_INT, AT(gpus),
      .about = "of each node, one a task (none)", .least = 1, .most = 64},
     {"cpus", MERAK_OPTION_INT, AT(cpus), .about = "of each task (8)",
@@ -344,8 +343,8 @@ static long last_element(const char *list)
 }
 
 /* Options of other kinds are refused, and what elements there are. */
-static enum merak_status check_kind(struct merak_jobscript *job,
-                                    char all[32], struct merak_error *err)
+static enum merak_status check_kind(struct merak_jobscript *job, char all[32],
+                                    struct merak_error *err)
 {
     const struct {
         const char *option;
@@ -367,8 +366,7 @@ static enum merak_status check_kind(struct merak_jobscript *job,
     if (job->kind == MERAK_JOB_SPARE) {
         job->spares = job->spares > 0 ? job->spares : 1;
         if (job->nodes == 0)
-            job->nodes =
-                (int)merak_jobscript_number(job->kind, "nodes") - 1;
+            job->nodes = (int)merak_jobscript_number(job->kind, "nodes") - 1;
     }
     if (job->array != NULL && last_element(job->array) < 0)
         return merak_fail(err, MERAK_ERR_CONFIG,
@@ -469,8 +467,8 @@ static enum merak_status check_site(const struct merak_jobscript *job,
     }
     if (want > p.nodes)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%ld nodes, but partition %.40s has %ld", want, p.name,
-                          p.nodes);
+                          "%ld nodes, but partition %.40s has %ld", want,
+                          p.name, p.nodes);
     longest = strcmp(p.limit, "infinite") == 0 ? -1 : seconds_of(p.limit);
     if (job->time != NULL && longest > 0 && seconds_of(job->time) > longest)
         return merak_fail(err, MERAK_ERR_CONFIG,

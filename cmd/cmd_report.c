@@ -287,8 +287,7 @@ static void put_summary(FILE *out, const struct merak_run_log *log,
 static void put_rank(FILE *out, const struct merak_run_log *log, size_t r)
 {
     struct merak_run_rank rank = merak_run_rank(log, r);
-    double step_s =
-        json_number_value(json_object_get(log->ranks, "step_s"));
+    double step_s = json_number_value(json_object_get(log->ranks, "step_s"));
     char bytes[MERAK_BYTES_TEXT];
 
     fprintf(out, "<tr%s><td>%zu</td><td>%d</td><td>%d</td><td>%d</td>",
@@ -319,12 +318,12 @@ static void put_host(FILE *out, const struct merak_run_log *log,
                                   : "<details><summary>",
           out);
     merak_svg_text(out, host);
-    fprintf(out, ", %zu rank%s</summary>\n<table><tr><th>rank</th>"
-                 "<th>stage</th><th>tp</th><th>dp</th>%s</tr>\n",
+    fprintf(out,
+            ", %zu rank%s</summary>\n<table><tr><th>rank</th>"
+            "<th>stage</th><th>tp</th><th>dp</th>%s</tr>\n",
             here, here == 1 ? "" : "s",
-            log->ranks != NULL
-                ? "<th>computes of a step</th><th>resident</th>"
-                : "");
+            log->ranks != NULL ? "<th>computes of a step</th><th>resident</th>"
+                               : "");
     for (size_t r = 0; r < n; r++) {
         if (strcmp(merak_run_rank(log, r).host, host) == 0)
             put_rank(out, log, r);

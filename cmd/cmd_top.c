@@ -174,8 +174,7 @@ static bool is_listed(const struct merak_run_rank *rank, size_t n)
 /* What each did in the last steps. */
 static void print_pace(const struct merak_run_log *log, FILE *out)
 {
-    double step_s =
-        json_number_value(json_object_get(log->ranks, "step_s"));
+    double step_s = json_number_value(json_object_get(log->ranks, "step_s"));
     size_t n = merak_run_ranks(log);
     double least = INFINITY, most = 0;
     char bytes[MERAK_BYTES_TEXT], text[MERAK_BYTES_TEXT];
@@ -193,8 +192,7 @@ static void print_pace(const struct merak_run_log *log, FILE *out)
                 rank.host, rank.stage,
                 step_s > 0 ? 100 * rank.compute_s / step_s : 0, bytes);
         if (rank.slow)
-            fprintf(out, ", SLOW: %.0f %% longer than its peers",
-                    rank.percent);
+            fprintf(out, ", SLOW: %.0f %% longer than its peers", rank.percent);
         fputc('\n', out);
     }
     if (log->ranks == NULL || n <= MOST_RANKS)
@@ -245,13 +243,13 @@ static json_t *ranks_json(const struct merak_run_log *log)
         struct merak_run_rank rank = merak_run_rank(log, r);
 
         json_array_append_new(
-            list, json_pack("{s: I, s: s, s: i, s: i, s: i, s: f, s: f, s: f, "
-                            "s: b}",
-                            "rank", (json_int_t)r, "host", rank.host, "stage",
-                            rank.stage, "tp", rank.tp, "dp", rank.dp,
-                            "compute_s", rank.compute_s, "memory_bytes",
-                            rank.memory_bytes, "percent", rank.percent, "slow",
-                            rank.slow));
+            list,
+            json_pack("{s: I, s: s, s: i, s: i, s: i, s: f, s: f, s: f, "
+                      "s: b}",
+                      "rank", (json_int_t)r, "host", rank.host, "stage",
+                      rank.stage, "tp", rank.tp, "dp", rank.dp, "compute_s",
+                      rank.compute_s, "memory_bytes", rank.memory_bytes,
+                      "percent", rank.percent, "slow", rank.slow));
     }
     return list;
 }

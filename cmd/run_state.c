@@ -164,8 +164,7 @@ struct merak_run_rank merak_run_rank(const struct merak_run_log *log, size_t r)
 {
     const json_t *hosts;
     const json_t *place = json_array_get(last_ranks(log, &hosts), r);
-    const json_t *did =
-        json_array_get(json_object_get(log->ranks, "ranks"), r);
+    const json_t *did = json_array_get(json_object_get(log->ranks, "ranks"), r);
     const char *host =
         json_string_value(json_array_get(hosts, (size_t)int_at(place, 0)));
 
@@ -229,8 +228,7 @@ static bool is_of_job(const char *path, const char *job)
 static bool find_below(const char *top, const char *job, char *dir, size_t size)
 {
     static const char *const below[] = {"run.jsonl", "*/run.jsonl",
-                                        "*/*/run.jsonl",
-                                        "*/*/*/run.jsonl"};
+                                        "*/*/run.jsonl", "*/*/*/run.jsonl"};
     char pattern[PATH_MAX];
     bool found = false;
 

@@ -120,8 +120,8 @@ static void load_ranks(struct merak_run_log *log, const char *dir)
 
     snprintf(path, sizeof(path), "%s/ranks.json", dir);
     object = json_load_file(path, 0, NULL);
-    if (object != NULL && number(object, "time", 0) >=
-                              merak_run_log_number(log, "time", 0))
+    if (object != NULL &&
+        number(object, "time", 0) >= merak_run_log_number(log, "time", 0))
         log->ranks = object;
     else
         json_decref(object);

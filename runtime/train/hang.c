@@ -93,8 +93,8 @@ static void tell_incident(const struct merak_trainer *t,
 
         if (!told[peer].heard)
             json_array_append_new(
-                list, json_pack("[i, s]", r,
-                                t->boot->hosts[t->boot->node_of[peer]]));
+                list,
+                json_pack("[i, s]", r, t->boot->hosts[t->boot->node_of[peer]]));
     }
     merak_run_files_incident(
         t, json_pack("{s: s, s: s, s: o}", "kind", "hang", "page",

@@ -204,8 +204,8 @@ static bool is_due(const struct merak_pace *p)
 /* Values of a ring, ascending; how many. */
 static size_t sort_ring(struct merak_pace *p, const double *ring)
 {
-    size_t n = p->steps < (uint64_t)p->window ? (size_t)p->steps
-                                              : (size_t)p->window;
+    size_t n =
+        p->steps < (uint64_t)p->window ? (size_t)p->steps : (size_t)p->window;
 
     memcpy(p->sorted, ring, n * sizeof(*ring));
     qsort(p->sorted, n, sizeof(*p->sorted), compare);
@@ -256,11 +256,11 @@ static void tell_incident(struct merak_trainer *t, int r, const char *host)
     const struct merak_pace_rank *p = &t->pace->rank[r];
 
     merak_run_files_incident(
-        t, json_pack("{s: s, s: i, s: s, s: f, s: f, s: f, s: i}", "kind",
-                     p->slow ? "straggler" : "straggler-over", "rank", r,
-                     "host", host, "percent", p->percent, "compute_s",
-                     p->median_s, "usual_s", usual_s(p), "over_steps",
-                     t->pace->window));
+        t,
+        json_pack("{s: s, s: i, s: s, s: f, s: f, s: f, s: i}", "kind",
+                  p->slow ? "straggler" : "straggler-over", "rank", r, "host",
+                  host, "percent", p->percent, "compute_s", p->median_s,
+                  "usual_s", usual_s(p), "over_steps", t->pace->window));
 }
 
 static void tell(struct merak_trainer *t, int r)
@@ -310,14 +310,14 @@ static json_t *state_json(const struct merak_trainer *t, double step_s)
                             p->rank[r].memory_bytes, p->rank[r].percent,
                             p->rank[r].slow ? 1 : 0));
     }
-    return json_pack(
-        "{s: s, s: i, s: I, s: I, s: I, s: f, s: f, s: o}", "format",
-        "merak-ranks", "version", 1, "time", (json_int_t)time(NULL), "step",
-        (json_int_t)t->step, "steps",
-        (json_int_t)(p->steps < (uint64_t)p->window ? (int)p->steps
-                                                    : p->window),
-        "step_s", step_s, "idle",
-        step_s > busy ? 1 - busy / step_s : 0.0, "ranks", list);
+    return json_pack("{s: s, s: i, s: I, s: I, s: I, s: f, s: f, s: o}",
+                     "format", "merak-ranks", "version", 1, "time",
+                     (json_int_t)time(NULL), "step", (json_int_t)t->step,
+                     "steps",
+                     (json_int_t)(p->steps < (uint64_t)p->window ? (int)p->steps
+                                                                 : p->window),
+                     "step_s", step_s, "idle",
+                     step_s > busy ? 1 - busy / step_s : 0.0, "ranks", list);
 }
 
 /* What cannot be written is missed by nobody but those who look. */
@@ -332,8 +332,7 @@ static void write_state(struct merak_trainer *t)
     snprintf(path, sizeof(path), "%s/ranks.json", t->run_dir);
     snprintf(part, sizeof(part), "%s/ranks.json.part", t->run_dir);
     object = state_json(t, median_step_s(t->pace));
-    fine = object != NULL &&
-           json_dump_file(object, part, JSON_COMPACT) == 0;
+    fine = object != NULL && json_dump_file(object, part, JSON_COMPACT) == 0;
     json_decref(object);
     if (!fine || rename(part, path) != 0)
         unlink(part);

@@ -20,8 +20,8 @@ struct merak_pace_rank {
     double least_s; /* the least median so far; 0: none yet */
     double memory_bytes;
     double percent; /* longer than its peers */
-    bool suspect; /* was so in the last look */
-    bool slow;    /* and in the one before */
+    bool suspect;   /* was so in the last look */
+    bool slow;      /* and in the one before */
 };
 
 /*
