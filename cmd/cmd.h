@@ -26,11 +26,6 @@ int merak_cmd_top(int argc, char **argv);
 int merak_cmd_trace(int argc, char **argv);
 int merak_cmd_train(int argc, char **argv);
 
-/* ckpt_transfer.c: argv[0] is the verb; and what --help says of them. */
-int merak_ckpt_import(int argc, char **argv);
-int merak_ckpt_export(int argc, char **argv);
-void merak_ckpt_transfer_help(FILE *out);
-
 /* " (did you mean --NAME?)" of the options that getopt_long() knows, or ""
  * (base/nearest.h); `text` itself. */
 const char *merak_cmd_meant(const struct option *options, const char *arg,

@@ -29,6 +29,9 @@ offers pl -- plan
 offers doc -- doctor
 offers --ve -- --version
 offers ckpt ve -- verify
+offers ckpt re -- reshard
+offers ckpt diff --te -- --tensors-only
+offers ckpt reshard run --zero1 "" -- "off on"
 offers data p -- pack
 offers data pack --tok -- --tokenizer
 offers train --dty -- --dtype

@@ -4,19 +4,14 @@
  */
 #include "config.h"
 
-#include "cmd/cmd.h"
-#include "cmd/finish.h"
+#include "cmd/ckpt/ckpt_verbs.h"
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/options.h"
-#include "base/progress.h"
 #include "base/size.h"
+#include "cmd/finish.h"
 #include "io/weights/transfer.h"
-#include "runtime/runtime.h"
 
-#include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,18 +96,10 @@ static const struct merak_option export_rows[] = {
     JSON,
 };
 
-static const struct merak_option_table import_table = {
+const struct merak_option_table ckpt_import_options = {
     import_rows, sizeof(import_rows) / sizeof(import_rows[0])};
-static const struct merak_option_table export_table = {
+const struct merak_option_table ckpt_export_options = {
     export_rows, sizeof(export_rows) / sizeof(export_rows[0])};
-
-void merak_ckpt_transfer_help(FILE *out)
-{
-    fputs("\nimport:\n", out);
-    merak_options_help(&import_table, out);
-    fputs("\nexport:\n", out);
-    merak_options_help(&export_table, out);
-}
 
 /* --- while it runs ---------------------------------------------------------
  */
@@ -121,9 +108,10 @@ static enum merak_status tell(void *arg, uint64_t done, uint64_t all,
                               struct merak_error *err)
 {
     struct merak_progress *p = &((struct transfer *)arg)->progress;
+    enum merak_status rc = merak_cmd_check_stop(err);
 
-    if (merak_cmd_check_stop(err) != MERAK_OK)
-        return MERAK_ERR_SYSTEM;
+    if (rc != MERAK_OK)
+        return rc;
     p->total = (double)all;
     merak_progress_add(p, (double)done - p->done);
     return MERAK_OK;
@@ -132,20 +120,14 @@ static enum merak_status tell(void *arg, uint64_t done, uint64_t all,
 /* --- what was done -----------------------------------------------------------
  */
 
-static void print_json(const struct transfer *t, const char *from,
-                       const struct merak_transfer_summary *s)
+static json_t *json_summary(const struct transfer *t, const char *from,
+                            const struct merak_transfer_summary *s)
 {
-    json_t *root =
-        json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:f}", "from", from, "out",
-                  t->out, "family", s->family, "tensors", s->tensors, "files",
-                  s->files, "bytes", (json_int_t)s->bytes, "seconds",
-                  (double)(merak_clock_ns() - t->start_ns) * 1e-9);
-    char *text = root == NULL ? NULL : json_dumps(root, JSON_COMPACT);
-
-    if (text != NULL)
-        puts(text);
-    free(text);
-    json_decref(root);
+    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:f}", "from", from, "out",
+                     t->out, "family", s->family, "tensors", s->tensors,
+                     "files", s->files, "bytes", (json_int_t)s->bytes,
+                     "seconds",
+                     (double)(merak_clock_ns() - t->start_ns) * 1e-9);
 }
 
 static void print_summary(const struct transfer *t, const char *from,
@@ -153,10 +135,6 @@ static void print_summary(const struct transfer *t, const char *from,
 {
     char bytes[MERAK_BYTES_TEXT];
 
-    if (t->json) {
-        print_json(t, from, s);
-        return;
-    }
     merak_bytes_text((double)s->bytes, bytes);
     printf("%s: %d tensors of a %s in %d file%s, %s, %s in %.1f s\n",
            t->verb[0] == 'i' ? from : t->out, s->tensors, s->family, s->files,
@@ -168,28 +146,14 @@ static void print_summary(const struct transfer *t, const char *from,
 /* --- the command line
  * ---------------------------------------------------------- */
 
-static int misused(const struct transfer *t, const char *what)
-{
-    fprintf(stderr, "merak ckpt %s: %s; see `merak ckpt --help`\n", t->verb,
-            what);
-    return MERAK_EXIT_CONFIG;
-}
-
-/* argv[0] is the verb, argv[1] the directory. */
 static int parse(struct transfer *t, const struct merak_option_table *table,
-                 int argc, char **argv)
+                 int argc, char **argv, struct ckpt_words *words)
 {
-    struct merak_error err;
-    bool help = false;
+    int code = ckpt_parse(table, t, argc, argv, 1, 1, "a directory", words);
 
-    if (argc < 2 || argv[1][0] == '-')
-        return misused(t, "a directory is missing behind it");
-    if (merak_options_parse(table, argc - 1, argv + 1, t, &help, &err) !=
-        MERAK_OK)
-        return misused(t, err.text);
-    if (t->out == NULL)
-        return misused(t, "no --out given");
-    return MERAK_EXIT_DONE;
+    if (code == MERAK_EXIT_DONE && t->out == NULL)
+        return ckpt_misused("%s: no --out given", t->verb);
+    return code;
 }
 
 static int end(struct transfer *t, const char *from, enum merak_status rc,
@@ -197,34 +161,34 @@ static int end(struct transfer *t, const char *from, enum merak_status rc,
                const struct merak_error *err)
 {
     int code = MERAK_EXIT_DONE;
-    char name[32];
 
-    snprintf(name, sizeof(name), "ckpt %s", t->verb);
     merak_progress_clear(&t->progress);
-    if (rc == MERAK_OK)
+    if (rc != MERAK_OK)
+        code = ckpt_failed(t->verb, rc, err);
+    else if (!t->json)
         print_summary(t, from, summary);
+    if (rc == MERAK_OK && t->json)
+        code = ckpt_flushed_json(t->verb, json_summary(t, from, summary), code);
     else
-        code = merak_cmd_failed(name, rc, err);
-    if (rc == MERAK_ERR_UNSUPPORTED)
-        code = MERAK_EXIT_DATA; /* it is the file that asks for it */
-    code = merak_cmd_flush(name, code);
+        code = ckpt_flushed(t->verb, code);
     merak_cmd_die_of_stop();
     return code;
 }
 
-int merak_ckpt_import(int argc, char **argv)
+int ckpt_run_import(int argc, char **argv)
 {
     struct transfer t = {.verb = "import", .start_ns = merak_clock_ns()};
     struct merak_transfer_summary summary;
     struct merak_import import;
     char note[MERAK_HF_NOTE_BYTES];
+    struct ckpt_words words;
     struct merak_error err;
     enum merak_status rc;
-    int code = parse(&t, &import_table, argc, argv);
+    int code = parse(&t, &ckpt_import_options, argc, argv, &words);
 
     if (code != MERAK_EXIT_DONE)
         return code;
-    import = (struct merak_import){.dir = argv[1],
+    import = (struct merak_import){.dir = words.word[0],
                                    .run = t.out,
                                    .unknown = (enum merak_hf_unknown)t.unknown,
                                    .progress = tell,
@@ -235,23 +199,24 @@ int merak_ckpt_import(int argc, char **argv)
     merak_progress_clear(&t.progress);
     if (rc == MERAK_OK && note[0] != '\0')
         fprintf(stderr, "merak ckpt import: %s\n", note);
-    return end(&t, argv[1], rc, &summary, &err);
+    return end(&t, words.word[0], rc, &summary, &err);
 }
 
-int merak_ckpt_export(int argc, char **argv)
+int ckpt_run_export(int argc, char **argv)
 {
     struct transfer t = {.verb = "export", .start_ns = merak_clock_ns()};
     struct merak_transfer_summary summary;
     struct merak_export export;
+    struct ckpt_words words;
     struct merak_error err;
     enum merak_status rc;
-    int code = parse(&t, &export_table, argc, argv);
+    int code = parse(&t, &ckpt_export_options, argc, argv, &words);
 
     if (code != MERAK_EXIT_DONE)
         return code;
     if (!t.has_format)
-        return misused(&t, "no --format given, hf or llmc");
-    export = (struct merak_export){.ckpt = argv[1],
+        return ckpt_misused("export: no --format given, hf or llmc");
+    export = (struct merak_export){.ckpt = words.word[0],
                                    .out = t.out,
                                    .format = (enum merak_export_format)t.format,
                                    .typed = t.has_dtype,
@@ -264,5 +229,5 @@ int merak_ckpt_export(int argc, char **argv)
     merak_cmd_catch_stops();
     merak_progress_init(&t.progress, stderr, t.verb, "B", 0);
     rc = merak_weights_export(&export, &summary, &err);
-    return end(&t, argv[1], rc, &summary, &err);
+    return end(&t, words.word[0], rc, &summary, &err);
 }

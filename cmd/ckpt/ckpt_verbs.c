@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ckpt_verbs.c - what the verbs of `merak ckpt` share */
+#include "config.h"
+
+#include "cmd/ckpt/ckpt_verbs.h"
+
+#include "base/error.h"
+#include "cmd/finish.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* --- command lines ----------------------------------------------------------
+ */
+
+int ckpt_misused(const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("merak ckpt ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputs("; see `merak ckpt --help`\n", stderr);
+    return MERAK_EXIT_CONFIG;
+}
+
+/* Is the argument behind this option its value? */
+static bool takes_next(const struct merak_option_table *table, const char *arg)
+{
+    if (strchr(arg, '=') != NULL)
+        return false;
+    for (size_t i = 0; i < table->n; i++) {
+        const struct merak_option *row = &table->row[i];
+
+        if (strcmp(row->name, arg + 2) == 0)
+            return row->kind != MERAK_OPTION_YES &&
+                   row->kind != MERAK_OPTION_NO;
+    }
+    return false;
+}
+
+/* Words go to the front, options behind them; returns how many words. */
+static int sort_out(const struct merak_option_table *table, int argc,
+                    char **argv, char **options)
+{
+    int n = 0, n_options = 0;
+
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] != '-' || argv[i][1] == '\0') {
+            argv[1 + n++] = argv[i];
+            continue;
+        }
+        options[n_options++] = argv[i];
+        if (strncmp(argv[i], "--", 2) == 0 && takes_next(table, argv[i]) &&
+            i + 1 < argc)
+            options[n_options++] = argv[++i];
+    }
+    memcpy(argv + 1 + n, options, (size_t)n_options * sizeof(*options));
+    return n;
+}
+
+int ckpt_parse(const struct merak_option_table *table, void *target, int argc,
+               char **argv, int least, int most, const char *what,
+               struct ckpt_words *words)
+{
+    char **options = malloc((size_t)argc * sizeof(*options));
+    const char *verb = argv[0];
+    struct merak_error err;
+    bool help = false;
+    int n;
+
+    *words = (struct ckpt_words){{NULL}};
+    if (options == NULL) {
+        (void)merak_fail_nomem(&err, (size_t)argc * sizeof(*options));
+        return ckpt_failed(verb, MERAK_ERR_NOMEM, &err);
+    }
+    n = sort_out(table, argc, argv, options);
+    free(options);
+    for (int i = 0; i < n && i < CKPT_MOST_WORDS; i++)
+        words->word[i] = argv[1 + i];
+    /* argv[n] stands for the program's name */
+    if (merak_options_parse(table, argc - n, argv + n, target, &help, &err) !=
+        MERAK_OK)
+        return ckpt_misused("%s: %s", verb, err.text);
+    if (n < least)
+        return ckpt_misused("%s needs %s", verb, what);
+    if (n > most)
+        return ckpt_misused("%s: one argument too many, \"%s\"", verb,
+                            argv[1 + most]);
+    for (int i = 0; i < n; i++) {
+        if (strlen(words->word[i]) >= MERAK_DIR_MAX)
+            return ckpt_misused("%s: path too long", verb);
+    }
+    return MERAK_EXIT_DONE;
+}
+
+/* --- output -----------------------------------------------------------------
+ */
+
+static const char *name_of(const char *verb, char name[32])
+{
+    snprintf(name, 32, "ckpt %s", verb);
+    return name;
+}
+
+int ckpt_failed(const char *verb, enum merak_status rc,
+                const struct merak_error *err)
+{
+    char name[32];
+    int code = merak_cmd_failed(name_of(verb, name), rc, err);
+
+    /* it is the file that asks for what there is not */
+    return rc == MERAK_ERR_UNSUPPORTED ? MERAK_EXIT_DATA : code;
+}
+
+int ckpt_flushed(const char *verb, int code)
+{
+    char name[32];
+
+    return merak_cmd_flush(name_of(verb, name), code);
+}
+
+int ckpt_flushed_json(const char *verb, json_t *root, int code)
+{
+    char *text = root == NULL ? NULL : json_dumps(root, JSON_COMPACT);
+    struct merak_error err;
+    bool printed = text != NULL;
+
+    if (printed)
+        (void)puts(text); /* ckpt_flushed() sees whether it did */
+    free(text);
+    json_decref(root);
+    if (printed)
+        return ckpt_flushed(verb, code);
+    (void)merak_fail_nomem(&err, 0);
+    return ckpt_failed(verb, MERAK_ERR_NOMEM, &err);
+}
+
+const char *ckpt_size_text(char *buf, uint64_t bytes)
+{
+    static const char *const unit[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    double value = (double)bytes;
+    int u = 0;
+
+    while (value >= 999.5 && u < 5) {
+        value /= 1000;
+        u++;
+    }
+    snprintf(buf, 16, u == 0 || value >= 99.5 ? "%.0f %s" : "%.1f %s", value,
+             unit[u]);
+    return buf;
+}
+
+uint64_t ckpt_total_bytes(const struct merak_ckpt_manifest *mf)
+{
+    uint64_t total = mf->master.bytes;
+
+    for (int i = 0; i < mf->n_shards; i++)
+        total += mf->shard[i].bytes;
+    return total;
+}
+
+const char *ckpt_time_text(char *buf, const char *dir, bool iso)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    struct tm tm;
+
+    if (stat(merak_path(path, dir, MERAK_CKPT_COMMITTED), &st) != 0 ||
+        (iso ? gmtime_r(&st.st_mtime, &tm) : localtime_r(&st.st_mtime, &tm)) ==
+            NULL ||
+        strftime(buf, 32, iso ? "%Y-%m-%dT%H:%M:%SZ" : "%Y-%m-%d %H:%M", &tm) ==
+            0)
+        return "?";
+    return buf;
+}

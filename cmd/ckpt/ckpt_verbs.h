@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd/ckpt/ckpt_verbs.h - the verbs of `merak ckpt`, and what they share
+ *
+ * Each ckpt_run_VERB() gets argv from its own name on, prints its own errors,
+ * one line, and returns the exit code.
+ */
+#ifndef MERAK_CMD_CKPT_CKPT_VERBS_H
+#define MERAK_CMD_CKPT_CKPT_VERBS_H
+
+#include "base/options.h"
+#include "base/progress.h"
+#include "io/ckpt/ckpt_impl.h"
+#include "runtime/runtime.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* diff's, as that of diff(1). */
+enum { CKPT_EXIT_DIFFERENT = 1 };
+
+struct ckpt_verb {
+    const char *name;
+    const char *arguments; /* behind it, in the usage */
+    const char *about;
+    const struct merak_option_table *options;
+    int (*run)(int argc, char **argv);
+};
+extern const struct ckpt_verb ckpt_verb[];
+extern const int ckpt_n_verbs;
+
+extern const struct merak_option_table ckpt_ls_options, ckpt_show_options,
+    ckpt_verify_options, ckpt_diff_options, ckpt_reshard_options,
+    ckpt_prune_options, ckpt_import_options, ckpt_export_options;
+int ckpt_run_ls(int argc, char **argv);
+int ckpt_run_show(int argc, char **argv);
+int ckpt_run_verify(int argc, char **argv);
+int ckpt_run_diff(int argc, char **argv);
+int ckpt_run_reshard(int argc, char **argv);
+int ckpt_run_prune(int argc, char **argv);
+int ckpt_run_import(int argc, char **argv);
+int ckpt_run_export(int argc, char **argv);
+
+/* --- command lines ------------------------------------------------------- */
+
+/* The words of a command line that are neither options nor their values. */
+enum { CKPT_MOST_WORDS = 2 };
+struct ckpt_words {
+    const char *word[CKPT_MOST_WORDS]; /* NULL: it is not there */
+};
+/*
+ * Parse argv, whose words may stand among its options.
+ *
+ *   least, most  how many words there are
+ *   what         those are, for messages: "a directory"
+ *
+ * MERAK_EXIT_DONE, or the exit code once what is wrong was said.
+ */
+int ckpt_parse(const struct merak_option_table *table, void *target, int argc,
+               char **argv, int least, int most, const char *what,
+               struct ckpt_words *words);
+/* "merak ckpt WHAT; see `merak ckpt --help`"; MERAK_EXIT_CONFIG. */
+int ckpt_misused(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* --- output -------------------------------------------------------------- */
+
+/* Print the error as one line; the exit code of its status. */
+int ckpt_failed(const char *verb, enum merak_status rc,
+                const struct merak_error *err);
+/* Output that did not arrive is no success: the last thing before `code`. */
+int ckpt_flushed(const char *verb, int code);
+/* The same behind one line of JSON, whose reference it takes; NULL stands for
+ * want of memory. */
+int ckpt_flushed_json(const char *verb, json_t *root, int code);
+
+/* "1.2 GB"; buf of 16. */
+const char *ckpt_size_text(char *buf, uint64_t bytes);
+uint64_t ckpt_total_bytes(const struct merak_ckpt_manifest *mf);
+/* When a checkpoint was committed: local time, or that of UTC as ISO 8601 has
+ * it; "?" if it cannot be told.  buf of 32. */
+const char *ckpt_time_text(char *buf, const char *dir, bool iso);
+
+#endif

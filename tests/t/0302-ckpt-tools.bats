@@ -1,0 +1,180 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# 0302-ckpt-tools.bats - merak ckpt: names, differences, other layouts, pruning,
+# repair, JSON
+
+load cluster
+
+setup_file()
+{
+    export RUNS=$BATS_FILE_TMPDIR
+    export CONFIG=$TESTS/vectors/parity/gpt2-tied.json
+    merak data pack --tokenizer byte --out "$RUNS/text" \
+        /usr/share/common-licenses/GPL-3 >/dev/null
+}
+
+setup()
+{
+    make_ckpt=$BUILD/tests/unit/ckpt_make
+    TRAIN=(merak train --model "$CONFIG" --data "$RUNS/text" --seq 32
+        --global-batch 4 --threads 1 --deadline 60)
+    cd "$BATS_TEST_TMPDIR"
+}
+
+@test "show takes names as training prints them, and lists the nearest" {
+    "$make_ckpt" run 20 2 1 2 1
+    for name in param/h.0.ln.g h.0.ln.g /param/h.0.ln.g param/h.0.ln.g@0:12; do
+        run merak ckpt show run "$name"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ $output == "tensor            param/h.0.ln.g"* ]]
+    done
+    run merak ckpt show run h.0.attn.qvk.w
+    echo "$output"
+    [ "$status" -eq 66 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ $output == *"the nearest are param/h.0.attn.qkv.w"* ]]
+    run merak ckpt show run mlp
+    [ "$status" -eq 66 ]
+    [[ $output == *"param/h.1.mlp.down.w, param/h.1.mlp.up.w"* ]]
+}
+
+@test "diff is silent on layouts, and measures what differs" {
+    "$make_ckpt" a 20 1 1 1 0
+    "$make_ckpt" b 20 2 1 2 1
+    run merak ckpt diff a b
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"tp: 1 and 2, which makes no difference"* ]]
+    [[ $output == *"all 21 tensors are equal" ]]
+    "$make_ckpt" b 40 2 1 2 1
+    run merak ckpt diff a b
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ $output == *"step: 20 and 40"* ]]
+    [[ $output == *"param/wte: 444 of 444 elements differ, by at most "* ]]
+    [[ $output == *"0 of 21 tensors are equal" ]]
+    run merak ckpt diff --json b/step-00000020 a
+    [ "$status" -eq 0 ]
+    jq -e '.equal and .tensors == 21 and (.state | length) == 2' <<<"$output"
+    for words in "a" "a b a" "a none" "a --no b"; do
+        run merak ckpt diff $words
+        echo "$output"
+        [ "$status" -gt 1 ]
+        [ "${#lines[@]}" -eq 1 ]
+    done
+}
+
+# curve METRICS: the losses by step
+curve()
+{
+    jq -c '[.step, .loss, .grad_norm]' "$1"
+}
+
+@test "a checkpoint resharded is the same, and is trained on in its layout" {
+    "${TRAIN[@]}" --steps 2 --ckpt one
+    run merak ckpt reshard one --out three --tp 2 --pp 1 --dp 2
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == "three/step-00000002: "*" tensors in 4 shards, "*" as tp 2, pp 1, dp 2, resharded in "* ]]
+    merak ckpt verify three
+    run merak ckpt diff one three
+    echo "$output"
+    [ "$status" -eq 0 ]
+    merak ckpt ls three | grep "2x1x2"
+    # each rank of that layout would have written the same file
+    cp -r one same
+    srun -n4 --merak-tp=2 --merak-dp=2 "${TRAIN[@]}" --steps 4 \
+        --metrics same.jsonl --ckpt same
+    srun -n4 --merak-tp=2 --merak-dp=2 "${TRAIN[@]}" --steps 4 \
+        --metrics three.jsonl --ckpt three
+    diff <(curve same.jsonl) <(curve three.jsonl)
+    parts()
+    {
+        jq -c '.shards[] | [.file, ([.parts[] | [.tensor, .lo, .len]] | sort)]' \
+            "$1/manifest.json"
+    }
+    diff <(parts three/step-00000002) <(parts three/step-00000004)
+    # and back
+    merak ckpt reshard --json three/step-00000002 --out back --tp=1 |
+        jq -e '.shards == 1 and .pp == 1'
+    merak ckpt diff back one
+    # what is in the way is named, and nothing is left behind
+    run merak ckpt reshard one --out back --tp 2
+    [ "$status" -eq 66 ]
+    [[ $output == *"back has checkpoints already"* ]]
+    run merak ckpt reshard one --out four --tp 3
+    echo "$output"
+    [ "$status" -eq 66 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [ ! -e four ]
+    "$make_ckpt" own 20 1 1 1 0
+    run merak ckpt reshard own --out four
+    [ "$status" -eq 66 ]
+    [[ $output == *"own/model is not there: say whose config.json it is, with --model"* ]]
+    run merak ckpt reshard own --out four --model "$CONFIG"
+    [ "$status" -eq 67 ]
+    [[ $output == *"of another model"* ]]
+}
+
+@test "prune removes what a run with these options would have" {
+    for step in 10 20 30 40; do
+        "$make_ckpt" run $step 1 1 1 0
+    done
+    mkdir run/step-00000050.tmp
+    run merak ckpt prune run --keep-every 20 --dry-run
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'would go ' <<<"$output")" -eq 2 ]
+    [[ $output == *"step-00000020 "*" stays "*"multiple"* ]]
+    [ -d run/step-00000010 ]
+    run merak ckpt prune run --keep 2 --keep-every 20 --json
+    [ "$status" -eq 0 ]
+    jq -e '.removed == 2 and .bytes > 100000' <<<"$output"
+    run ls run
+    [[ $output == *"step-00000020"*"step-00000030"*"step-00000040"* ]]
+    [[ $output != *"step-00000010"* && $output != *tmp* ]]
+    run merak ckpt prune run --keep 1
+    [ "$status" -eq 66 ]
+    run merak ckpt prune run/step-00000040
+    [ "$status" -eq 66 ]
+    # another run is at work there
+    jq -nc --arg host "$(hostname)" '{format: "merak-owner", version: 1,
+        host: $host, pid: 1, started: 0, boot: "?", pids: "?", cluster: "",
+        job: "", step: "", restart: 0}' >run/OWNER
+    merak ckpt prune run --dry-run
+}
+
+@test "verify makes a missing master anew" {
+    "$make_ckpt" run 20 2 1 2 1
+    cp run/step-00000020/master.h5 was
+    rm run/step-00000020/master.h5
+    run merak ckpt verify run
+    [ "$status" -eq 67 ]
+    [[ $output == *"master.h5 is missing"* ]]
+    run merak ckpt verify --repair-master run
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *"run/step-00000020: master.h5 is made anew, as it was"* ]]
+    cmp was run/step-00000020/master.h5
+    [ "$(merak ckpt verify --repair-master --json run |
+        jq -r '.checkpoints[0] | [.sound, .master] | join(" ")')" = "true sound" ]
+}
+
+@test "every verb has its JSON, one line that says what the text says" {
+    "$make_ckpt" run 20 2 1 1 0
+    mkdir run/step-00000040.tmp
+    merak ckpt ls run --json | jq -e '.checkpoints |
+        length == 2 and .[0].status == "not committed" and .[1].tp == 2 and
+        .[1].shards == 2 and (.[1].saved | fromdate) > 0'
+    merak ckpt show --json run | jq -e '.state.step == 20 and
+        (.tensors | length) == 21'
+    merak ckpt show run wte --json | jq -e '.tensor == "param/wte" and
+        .shape == [37, 12] and (.parts | length) == 2 and .max > .min'
+    truncate -s 100 run/step-00000020/shard-00001.h5
+    run merak ckpt verify --json run
+    [ "$status" -eq 67 ]
+    jq -e '.checkpoints[0] | .sound == false and
+        (.damage[0] | contains("shard-00001.h5"))' <<<"$output"
+    merak ckpt diff --help | grep -- --tensors-only
+}
