@@ -310,20 +310,46 @@ enum merak_status merak_h5_write(const char *path, merak_h5_make_fn make,
     return rc;
 }
 
+/* Those that HDF5 makes by itself have the time in them. */
+bool merak_h5_make_groups(hid_t file, const char *name)
+{
+    hid_t gcpl = H5Pcreate(H5P_GROUP_CREATE), group;
+    bool ok = gcpl >= 0 && H5Pset_obj_track_times(gcpl, false) >= 0;
+    char above[1024];
+
+    for (const char *end = strchr(name, '/'); ok && end != NULL;
+         end = strchr(end + 1, '/')) {
+        size_t n = (size_t)(end - name);
+
+        if (n == 0)
+            continue;
+        ok = n < sizeof(above);
+        if (!ok)
+            break;
+        memcpy(above, name, n);
+        above[n] = '\0';
+        if (H5Lexists(file, above, H5P_DEFAULT) > 0)
+            continue;
+        group = H5Gcreate2(file, above, H5P_DEFAULT, gcpl, H5P_DEFAULT);
+        ok = group >= 0;
+        merak_h5_drop(group);
+    }
+    merak_h5_drop(gcpl);
+    return ok;
+}
+
 hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space)
 {
-    hid_t lcpl = H5Pcreate(H5P_LINK_CREATE),
-          dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
     hid_t set = -1;
 
-    if (lcpl >= 0 && dcpl >= 0 &&
-        H5Pset_create_intermediate_group(lcpl, 1) >= 0 &&
+    if (dcpl >= 0 && merak_h5_make_groups(file, name) &&
         H5Pset_obj_track_times(dcpl, false) >= 0 &&
         H5Pset_layout(dcpl, H5D_CONTIGUOUS) >= 0 &&
         H5Pset_fill_time(dcpl, H5D_FILL_TIME_NEVER) >= 0 &&
         H5Pset_alloc_time(dcpl, H5D_ALLOC_TIME_EARLY) >= 0)
-        set = H5Dcreate2(file, name, type, space, lcpl, dcpl, H5P_DEFAULT);
-    merak_h5_drop(lcpl);
+        set =
+            H5Dcreate2(file, name, type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
     merak_h5_drop(dcpl);
     return set;
 }

@@ -75,6 +75,9 @@ enum merak_status merak_h5_write(const char *path, merak_h5_make_fn make,
 
 /* The descriptor of an open file, or -1. */
 int merak_h5_descriptor(hid_t file);
+/* The groups that a name is in, as far as they are not there, without times:
+ * the same content gives the same bytes.  False on failure. */
+bool merak_h5_make_groups(hid_t file, const char *name);
 /* A contiguous dataset, early allocated and never filled, groups on its way
  * made; < 0 on failure. */
 hid_t merak_h5_dataset(hid_t file, const char *name, hid_t type, hid_t space);

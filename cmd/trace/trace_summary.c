@@ -103,6 +103,46 @@ static enum merak_status print_busiest(const struct trace_options *opt,
     return MERAK_OK;
 }
 
+/* A step is saved by all ranks or by none; the table says which was slowest. */
+static void print_save(const struct trace *trace, size_t i)
+{
+    double stall_s = 0, write_s = 0, committed_s = 0;
+    uint64_t bytes = 0;
+    int slowest = 0;
+
+    for (int r = 0; r < trace->n; r++) {
+        const struct merak_trace_save *s = &trace->rank[r].saves[i];
+        double stall = (double)(s->resumed_ns - s->start_ns) * 1e-9;
+        double write = (double)(s->written_ns - s->start_ns) * 1e-9;
+
+        bytes += s->bytes;
+        stall_s = stall > stall_s ? stall : stall_s;
+        if (write > write_s) {
+            write_s = write;
+            slowest = trace->rank[r].info.rank;
+        }
+        if (s->committed_ns >= 0)
+            committed_s = (double)(s->committed_ns - s->start_ns) * 1e-9;
+    }
+    printf("%8lld %10.1f %10.3f %10.3f %8d %12.3f\n",
+           (long long)trace->rank[0].saves[i].step, (double)bytes * 1e-6,
+           stall_s * 1e3, write_s, slowest, committed_s);
+}
+
+static void print_saves(const struct trace *trace)
+{
+    size_t n = trace->rank[0].n_saves;
+
+    for (int r = 1; r < trace->n; r++)
+        n = trace->rank[r].n_saves < n ? trace->rank[r].n_saves : n;
+    if (n == 0)
+        return;
+    printf("\n%8s %10s %10s %10s %8s %12s\n", "SAVED AT", "MB", "STALL ms",
+           "WRITE s", "SLOWEST", "COMMITTED s");
+    for (size_t i = 0; i < n; i++)
+        print_save(trace, i);
+}
+
 int trace_run_summary(const struct trace_options *opt,
                       const struct trace *trace)
 {
@@ -125,6 +165,8 @@ int trace_run_summary(const struct trace_options *opt,
     }
     if (rc == MERAK_OK)
         rc = print_busiest(opt, trace, &steps, &err);
+    if (rc == MERAK_OK)
+        print_saves(trace);
     free(split);
     return rc == MERAK_OK ? trace_flushed(opt) : trace_failed(opt, rc, &err);
 }

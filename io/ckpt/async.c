@@ -15,6 +15,7 @@
 
 #include "io/ckpt/ckpt_impl.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -23,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum job { JOB_NONE, JOB_WRITE, JOB_FINISH, JOB_END };
 
@@ -30,8 +32,14 @@ struct merak_ckpt_async {
     const struct merak_ckpt_piece *live; /* the caller's */
     struct merak_ckpt_piece *piece;      /* the same, in the copy */
     int n_pieces;
+    merak_ckpt_check_fn check; /* or NULL */
+    void *check_arg;
     float *copy;
     size_t bytes;
+    int copy_fd; /* by which the node's others map it; -1: nobody does */
+    bool of_node;
+    struct merak_ckpt_node_pieces all; /* if so, of its first rank: what all
+                                          of its ranks save */
 
     /* The save under way; the caller's thread and, while there is a job, the
      * writer's. */
@@ -39,6 +47,7 @@ struct merak_ckpt_async {
     enum job stage; /* JOB_NONE: none is */
     enum merak_status rc;
     struct merak_error err;
+    struct merak_ckpt_times times, last; /* last: of the one before */
 
     bool started;
     pthread_t thread;
@@ -50,22 +59,59 @@ struct merak_ckpt_async {
 /* --- the thread -------------------------------------------------------------
  */
 
+static enum merak_status check_all(struct merak_ckpt_async *async)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; async->check != NULL && i < async->n_pieces; i++) {
+        rc = async->check(async->check_arg, &async->save.state,
+                          &async->piece[i], &async->err);
+        if (rc != MERAK_OK)
+            break;
+    }
+    return rc;
+}
+
 static enum merak_status do_job(struct merak_ckpt_async *async, enum job job)
 {
     const struct merak_ckpt_save *save = &async->save;
-    const struct merak_ckpt_source source = {.piece = async->piece,
-                                             .end = async->n_pieces};
+    struct merak_ckpt_source source = {.piece = async->piece,
+                                       .end = async->n_pieces};
+    enum merak_status rc;
 
-    if (job == JOB_FINISH)
-        return merak_ckpt_save_finish(save, &async->err);
-    return merak_ckpt_shard_write(save->tmp, save->rank, save->state.step,
-                                  &source, &async->err);
+    if (async->of_node) {
+        source.piece = async->all.piece;
+        source.end = async->all.n;
+    }
+    if (job == JOB_FINISH) {
+        rc = merak_ckpt_save_finish(save, &async->err);
+        async->times.committed_ns = merak_clock_ns();
+        return rc;
+    }
+    rc = check_all(async);
+    if (rc == MERAK_OK && save->file >= 0)
+        rc = merak_ckpt_shard_write(save->tmp, save->file, save->state.step,
+                                    &source, &async->err);
+    async->times.written_ns = merak_clock_ns();
+    return rc;
+}
+
+/* The first save would pay for the copy's pages, while training waits.  Where
+ * the system cannot do this it does. */
+static void touch_copy(const struct merak_ckpt_async *async)
+{
+#ifdef MADV_POPULATE_WRITE
+    (void)madvise(async->copy, async->bytes + 1, MADV_POPULATE_WRITE);
+#else
+    (void)async;
+#endif
 }
 
 static void *work(void *arg)
 {
     struct merak_ckpt_async *async = arg;
 
+    touch_copy(async);
     pthread_mutex_lock(&async->lock);
     while (async->job != JOB_END) {
         enum job job = async->job;
@@ -122,10 +168,32 @@ static enum merak_status start_thread(struct merak_ckpt_async *async,
 /* --- the copy ---------------------------------------------------------------
  */
 
+/* Whole pages, which are there once they are written to. */
+static enum merak_status map_copy(struct merak_ckpt_async *async,
+                                  struct merak_error *err)
+{
+    void *map = NULL;
+    enum merak_status rc;
+
+    if (async->of_node) {
+        rc = merak_ckpt_node_memory(async->bytes + 1, &async->copy_fd, &map,
+                                    err);
+        async->copy = map;
+        return rc;
+    }
+    map = mmap(NULL, async->bytes + 1, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
+        return merak_fail_nomem(err, async->bytes);
+    async->copy = map;
+    return MERAK_OK;
+}
+
 static enum merak_status make_copy(struct merak_ckpt_async *async,
                                    struct merak_error *err)
 {
     size_t pieces_bytes = ((size_t)async->n_pieces + 1) * sizeof(*async->piece);
+    enum merak_status rc;
     float *at;
 
     for (int i = 0; i < async->n_pieces; i++)
@@ -133,13 +201,9 @@ static enum merak_status make_copy(struct merak_ckpt_async *async,
     async->piece = malloc(pieces_bytes);
     if (async->piece == NULL)
         return merak_fail_nomem(err, pieces_bytes);
-    /* Whole pages, which are there once they are written to. */
-    async->copy = mmap(NULL, async->bytes + 1, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (async->copy == MAP_FAILED) {
-        async->copy = NULL;
-        return merak_fail_nomem(err, async->bytes);
-    }
+    rc = map_copy(async, err);
+    if (rc != MERAK_OK)
+        return rc;
     at = async->copy;
     for (int i = 0; i < async->n_pieces; i++) {
         async->piece[i] = async->live[i];
@@ -159,8 +223,26 @@ static void fill_copy(struct merak_ckpt_async *async)
 /* --- all of it --------------------------------------------------------------
  */
 
+/* A rank that failed takes part all the same, or the others would wait. */
+static enum merak_status gather(struct merak_ckpt_async *async,
+                                const struct merak_ckpt_node *node,
+                                enum merak_status rc, struct merak_error *err)
+{
+    struct merak_error why;
+    enum merak_status gathered = merak_ckpt_node_gather(
+        node, async->piece, rc == MERAK_OK ? async->n_pieces : -1,
+        async->copy_fd, async->copy, async->bytes + 1, &async->all, &why);
+
+    if (rc == MERAK_OK && gathered != MERAK_OK && err != NULL)
+        *err = why;
+    return rc == MERAK_OK ? gathered : rc;
+}
+
 enum merak_status merak_ckpt_async_create(const struct merak_ckpt_piece *pieces,
                                           int n_pieces,
+                                          merak_ckpt_check_fn check,
+                                          void *check_arg,
+                                          const struct merak_ckpt_node *node,
                                           struct merak_ckpt_async **async_p,
                                           struct merak_error *err)
 {
@@ -171,9 +253,15 @@ enum merak_status merak_ckpt_async_create(const struct merak_ckpt_piece *pieces,
         return merak_fail_nomem(err, sizeof(*async));
     async->live = pieces;
     async->n_pieces = n_pieces;
+    async->check = check;
+    async->check_arg = check_arg;
+    async->copy_fd = -1;
+    async->of_node = node != NULL;
     pthread_mutex_init(&async->lock, NULL);
     pthread_cond_init(&async->change, NULL);
     rc = make_copy(async, err);
+    if (node != NULL)
+        rc = gather(async, node, rc, err);
     if (rc == MERAK_OK)
         rc = start_thread(async, err);
     if (rc == MERAK_OK)
@@ -190,13 +278,22 @@ enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
                                          const struct merak_ckpt_comm *comm,
                                          struct merak_error *err)
 {
+    int64_t start_ns = merak_clock_ns();
     enum merak_status rc =
         merak_ckpt_save_begin(&async->save, run_dir, state, keep, comm, err);
 
     if (rc != MERAK_OK)
         return rc;
     fill_copy(async);
+    if (async->of_node) /* all of its copies are there */
+        rc = comm == NULL ? MERAK_OK : comm->agree(comm->arg, MERAK_OK, err);
+    if (rc != MERAK_OK)
+        return rc;
     async->stage = JOB_WRITE;
+    async->times = (struct merak_ckpt_times){.step = state->step,
+                                             .bytes = async->bytes,
+                                             .start_ns = start_ns,
+                                             .resumed_ns = merak_clock_ns()};
     give(async, JOB_WRITE);
     return MERAK_OK;
 }
@@ -226,8 +323,10 @@ enum merak_status merak_ckpt_async_advance(struct merak_ckpt_async *async,
         *err = async->err;
     async->stage = JOB_NONE;
     async->rc = MERAK_OK;
-    if (stage == JOB_FINISH)
+    if (stage == JOB_FINISH) {
+        async->last = async->times;
         return merak_ckpt_save_finished(&async->save, rc, err);
+    }
     rc = merak_ckpt_save_written(&async->save, rc, err);
     if (rc != MERAK_OK)
         return rc;
@@ -235,6 +334,12 @@ enum merak_status merak_ckpt_async_advance(struct merak_ckpt_async *async,
     if (async->save.rank == 0)
         give(async, JOB_FINISH);
     return MERAK_OK;
+}
+
+const struct merak_ckpt_times *
+merak_ckpt_async_times(const struct merak_ckpt_async *async)
+{
+    return &async->last;
 }
 
 enum merak_status merak_ckpt_async_wait(struct merak_ckpt_async *async,
@@ -260,8 +365,11 @@ void merak_ckpt_async_destroy(struct merak_ckpt_async *async)
         give(async, JOB_END);
         pthread_join(async->thread, NULL);
     }
+    merak_ckpt_node_release(&async->all);
     if (async->copy != NULL)
         munmap(async->copy, async->bytes + 1);
+    if (async->copy_fd >= 0)
+        close(async->copy_fd);
     pthread_cond_destroy(&async->change);
     pthread_mutex_destroy(&async->lock);
     free(async->piece);

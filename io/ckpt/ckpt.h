@@ -50,6 +50,17 @@ struct merak_ckpt_comm {
     void *arg;
     enum merak_status (*agree)(void *arg, enum merak_status mine,
                                struct merak_error *err);
+    int file, files; /* this rank writes file `file` of so many, or none: -1;
+                        files 0: each rank one */
+};
+
+/* Ranks of a node, the first of which writes what all of them have to save. */
+struct merak_ckpt_node {
+    int rank, size; /* on the node; size 1: as without */
+    void *arg;
+    /* data[bytes] of the node's rank `root` to its others. */
+    enum merak_status (*broadcast)(void *arg, void *data, size_t bytes,
+                                   int root, struct merak_error *err);
 };
 
 /* Fewer would let one bad disk block lose the run. */
@@ -59,6 +70,16 @@ enum { MERAK_CKPT_MIN_KEEP = 2 };
 struct merak_ckpt_keep {
     int newest;     /* so many, >= MERAK_CKPT_MIN_KEEP; 0: all */
     uint64_t every; /* and those whose step it divides; 0: none */
+};
+
+/* When what of a save was done on this rank, by merak_clock_ns(). */
+struct merak_ckpt_times {
+    uint64_t step;
+    uint64_t bytes;       /* of this rank's tensors */
+    int64_t start_ns;     /* it was asked for */
+    int64_t resumed_ns;   /* training could go on */
+    int64_t written_ns;   /* its shard was on the disk */
+    int64_t committed_ns; /* rank 0: the checkpoint was; others: 0 */
 };
 
 /*
@@ -72,6 +93,13 @@ enum merak_status merak_ckpt_save(const char *run_dir,
                                   int n_pieces, struct merak_ckpt_keep keep,
                                   const struct merak_ckpt_comm *comm,
                                   struct merak_error *err) MERAK_CHECKED;
+
+/* The same; times_p, out: when what was done. */
+enum merak_status merak_ckpt_save_timed(
+    const char *run_dir, const struct merak_ckpt_state *state,
+    const struct merak_ckpt_piece *pieces, int n_pieces,
+    struct merak_ckpt_keep keep, const struct merak_ckpt_comm *comm,
+    struct merak_ckpt_times *times_p, struct merak_error *err) MERAK_CHECKED;
 
 /* Make pieces[i].data hold the piece, which is then written. */
 typedef enum merak_status (*merak_ckpt_fill_fn)(void *arg, int i,
@@ -99,10 +127,26 @@ bool merak_ckpt_is_one(const char *dir);
  */
 struct merak_ckpt_async;
 
-/* Memory for a copy of the pieces, whose names and data are borrowed as long
- * as this lives, and the thread. */
+/* May this piece be saved?  Called by the thread, before anything is written.
+ */
+typedef enum merak_status (*merak_ckpt_check_fn)(
+    void *arg, const struct merak_ckpt_state *state,
+    const struct merak_ckpt_piece *piece, struct merak_error *err);
+
+/*
+ * Memory for a copy of the pieces, whose names and data are borrowed as long
+ * as this lives, and the thread.
+ *
+ *   check  NULL: any piece may be saved
+ *   node   NULL: each rank writes what it has.  Else collective on the node,
+ *          and copies are in memory that the node's ranks share: the first
+ *          writes them all, with a comm that gives it alone a file.  Then a
+ *          save that is waited for is one that is begun and waited for.
+ */
 enum merak_status
 merak_ckpt_async_create(const struct merak_ckpt_piece *pieces, int n_pieces,
+                        merak_ckpt_check_fn check, void *check_arg,
+                        const struct merak_ckpt_node *node,
                         struct merak_ckpt_async **async_p,
                         struct merak_error *err) MERAK_CHECKED;
 /* Copy the pieces and start to write them.  No other save may be under way.
@@ -125,6 +169,9 @@ merak_ckpt_async_advance(struct merak_ckpt_async *async,
 /* Wait for a save that is under way, if one is.  Collective. */
 enum merak_status merak_ckpt_async_wait(struct merak_ckpt_async *async,
                                         struct merak_error *err) MERAK_CHECKED;
+/* Of the last save that ended well; borrowed. */
+const struct merak_ckpt_times *
+merak_ckpt_async_times(const struct merak_ckpt_async *async);
 /* Waits for the thread; a save that is under way stays uncommitted. */
 void merak_ckpt_async_destroy(struct merak_ckpt_async *async);
 

@@ -191,7 +191,8 @@ struct merak_ckpt_save {
     struct merak_ckpt_state state;
     struct merak_ckpt_keep keep;
     struct merak_ckpt_comm comm; /* agree NULL: one rank */
-    int rank, ranks;
+    int rank;
+    int file, files;      /* file -1: this rank writes none */
     char final[PATH_MAX]; /* run_dir/step-N, and with suffixes */
     char old[PATH_MAX];
     char tmp[PATH_MAX];
@@ -218,6 +219,36 @@ merak_ckpt_save_finished(const struct merak_ckpt_save *save,
                          enum merak_status rc,
                          struct merak_error *err) MERAK_CHECKED;
 
+/* --- what a node's ranks save together (node_copy.c) --------------------- */
+
+/* The pieces of all of them, in their copies, which are mapped here. */
+struct merak_ckpt_node_pieces {
+    struct merak_ckpt_piece *piece;
+    char (*name)[MERAK_CKPT_MAX_TENSOR];
+    int n;
+    void **map;
+    size_t *map_bytes;
+    int n_maps;
+};
+
+/* Memory that others of the node can map by the descriptor. */
+enum merak_status merak_ckpt_node_memory(size_t bytes, int *fd_p, void **map_p,
+                                         struct merak_error *err) MERAK_CHECKED;
+/*
+ * Tell the node's first rank what this one saves, and where; collective on the
+ * node.
+ *
+ *   piece, n   this rank's, whose data is in `copy`
+ *   all_p      out  of the first rank: everybody's; of others: none
+ */
+enum merak_status merak_ckpt_node_gather(const struct merak_ckpt_node *node,
+                                         const struct merak_ckpt_piece *piece,
+                                         int n, int fd, const void *copy,
+                                         size_t bytes,
+                                         struct merak_ckpt_node_pieces *all,
+                                         struct merak_error *err) MERAK_CHECKED;
+void merak_ckpt_node_release(struct merak_ckpt_node_pieces *all);
+
 /* --- files --------------------------------------------------------------- */
 
 /* Pieces [first, end) of a list, and who makes their data; fill NULL: it is
@@ -229,11 +260,11 @@ struct merak_ckpt_source {
     void *arg;
 };
 
-/* shard-RANK.h5 and shard-RANK.json. */
-enum merak_status
-merak_ckpt_shard_write(const char *dir, int rank, uint64_t step,
-                       const struct merak_ckpt_source *source,
-                       struct merak_error *err) MERAK_CHECKED;
+/* shard-FILE.h5 and shard-FILE.json. */
+enum merak_status merak_ckpt_shard_write(const char *dir, int file,
+                                         uint64_t step,
+                                         const struct merak_ckpt_source *source,
+                                         struct merak_error *err) MERAK_CHECKED;
 /* The master over a manifest's shards, which need not be there; the same bytes
  * for the same manifest, as long as HDF5 is the same. */
 enum merak_status

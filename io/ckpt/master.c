@@ -55,25 +55,22 @@ static bool add_source(hid_t dcpl, hid_t space,
 static bool write_tensor(hid_t file, const struct merak_ckpt_manifest *mf,
                          const struct merak_ckpt_tensor *t)
 {
-    hid_t lcpl = H5Pcreate(H5P_LINK_CREATE),
-          dcpl = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
     hid_t space = tensor_space(t), set = -1;
     const float nan_value = NAN;
-    bool ok = lcpl >= 0 && dcpl >= 0 && space >= 0 &&
-              H5Pset_create_intermediate_group(lcpl, 1) >= 0 &&
+    bool ok = dcpl >= 0 && space >= 0 && merak_h5_make_groups(file, t->name) &&
               H5Pset_obj_track_times(dcpl, false) >= 0 &&
               H5Pset_fill_value(dcpl, H5T_NATIVE_FLOAT, &nan_value) >= 0;
 
     for (int i = 0; i < t->n && ok; i++)
         ok = add_source(dcpl, space, mf, &mf->part[t->first + i]);
     if (ok)
-        set = H5Dcreate2(file, t->name, H5T_IEEE_F32LE, space, lcpl, dcpl,
-                         H5P_DEFAULT);
+        set = H5Dcreate2(file, t->name, H5T_IEEE_F32LE, space, H5P_DEFAULT,
+                         dcpl, H5P_DEFAULT);
     ok = set >= 0;
     merak_h5_drop(set);
     merak_h5_drop(space);
     merak_h5_drop(dcpl);
-    merak_h5_drop(lcpl);
     return ok;
 }
 

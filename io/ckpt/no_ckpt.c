@@ -35,6 +35,17 @@ enum merak_status merak_ckpt_save(const char *run_dir,
 }
 
 enum merak_status
+merak_ckpt_save_timed(const char *run_dir, const struct merak_ckpt_state *state,
+                      const struct merak_ckpt_piece *pieces, int n_pieces,
+                      struct merak_ckpt_keep keep,
+                      const struct merak_ckpt_comm *comm,
+                      struct merak_ckpt_times *times_p, struct merak_error *err)
+{
+    (void)times_p;
+    return merak_ckpt_save(run_dir, state, pieces, n_pieces, keep, comm, err);
+}
+
+enum merak_status
 merak_ckpt_write(const char *run_dir, const struct merak_ckpt_state *state,
                  const struct merak_ckpt_piece *pieces, const int *first,
                  int n_shards, merak_ckpt_fill_fn fill, void *arg,
@@ -59,11 +70,17 @@ enum merak_status merak_ckpt_remove_debris(const char *run_dir,
 
 enum merak_status merak_ckpt_async_create(const struct merak_ckpt_piece *pieces,
                                           int n_pieces,
+                                          merak_ckpt_check_fn check,
+                                          void *check_arg,
+                                          const struct merak_ckpt_node *node,
                                           struct merak_ckpt_async **async_p,
                                           struct merak_error *err)
 {
     (void)pieces;
     (void)n_pieces;
+    (void)check;
+    (void)check_arg;
+    (void)node;
     (void)async_p;
     return refuse(err);
 }
@@ -107,6 +124,15 @@ enum merak_status merak_ckpt_async_wait(struct merak_ckpt_async *async,
 {
     (void)async;
     return refuse(err);
+}
+
+const struct merak_ckpt_times *
+merak_ckpt_async_times(const struct merak_ckpt_async *async)
+{
+    static const struct merak_ckpt_times none;
+
+    (void)async;
+    return &none;
 }
 
 void merak_ckpt_async_destroy(struct merak_ckpt_async *async)

@@ -3,8 +3,9 @@
  *
  * The master has no data: all that is in it stands in the manifest's entries of
  * the shards.  HDF5 makes the same bytes of them as when the checkpoint was
- * saved, and what is there then is as it was.  Another version of HDF5 may not:
- * then the manifest gets a new entry for the master, and COMMITTED a new line,
+ * saved, and what is there then is as it was.  Another version of HDF5 may not,
+ * and earlier versions of Merak had the time in their masters: then the
+ * manifest gets a new entry for the master, and COMMITTED a new line,
  *
  *   1  master.h5.new, manifest.json.new and COMMITTED.new, each synced, and the
  *      directory

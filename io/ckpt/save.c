@@ -4,7 +4,8 @@
  * A run's directory holds
  *
  *   step-00000020/        a checkpoint: committed, never changed again
- *     shard-00000.h5      one HDF5 file a rank, by its rank in the job
+ *     shard-00000.h5      one HDF5 file a rank, by its rank in the job, or one
+ *                         a node (node_copy.c)
  *     shard-00001.h5
  *     master.h5           every tensor whole: virtual datasets over the shards
  *     manifest.json       what belongs to it: sizes, checksums, boxes, state
@@ -21,7 +22,8 @@
  * digits, as `xxhsum -H2` prints them.
  *
  * shard-RANK.h5.  Root attributes: format "merak-checkpoint", version, step,
- * rank.  A dataset for each box of a tensor that the rank wrote, contiguous,
+ * rank (the number in its name).  A dataset for each box of a tensor that the
+ * rank, or a rank of the node, holds, contiguous,
  * IEEE f32 little-endian, named TENSOR@LO:HI,LO:HI.. after the box
  * ("param/h.0.attn.qkv.w@0:2304,0:384"; a scalar is "TENSOR@").  Attributes:
  * tensor, shape (of the whole), lo (the box's first corner).  A flat range
@@ -84,6 +86,7 @@
 
 #include "io/ckpt/ckpt_impl.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "io/file.h"
@@ -136,7 +139,7 @@ static enum merak_status prepare(const struct merak_ckpt_save *save,
 
 /* One shard's entry; its file is not needed any more. */
 static enum merak_status take_shard(const struct merak_ckpt_save *save,
-                                    int rank, json_t *shards,
+                                    int file, json_t *shards,
                                     struct merak_error *err)
 {
     char name[48], path[PATH_MAX];
@@ -146,7 +149,7 @@ static enum merak_status take_shard(const struct merak_ckpt_save *save,
     json_t *json;
     enum merak_status rc;
 
-    snprintf(name, sizeof(name), "shard-%05d.json", rank);
+    snprintf(name, sizeof(name), "shard-%05d.json", file);
     merak_path(path, save->tmp, name);
     rc = merak_durable_read(path, &text, &bytes, err);
     if (rc != MERAK_OK)
@@ -182,8 +185,8 @@ static enum merak_status merge_shards(const struct merak_ckpt_save *save,
 
     if (root == NULL)
         rc = merak_fail_nomem(err, 0);
-    for (int rank = 0; rank < save->ranks && rc == MERAK_OK; rank++)
-        rc = take_shard(save, rank, shards, err);
+    for (int file = 0; file < save->files && rc == MERAK_OK; file++)
+        rc = take_shard(save, file, shards, err);
     json_decref(shards);
     if (rc != MERAK_OK) {
         json_decref(root);
@@ -381,11 +384,12 @@ enum merak_status merak_ckpt_save_begin(struct merak_ckpt_save *save,
     strcpy(save->run_dir, run_dir);
     save->state = *state;
     save->keep = keep;
-    save->ranks = 1;
+    save->files = 1;
     if (comm != NULL) {
         save->comm = *comm;
         save->rank = comm->rank;
-        save->ranks = comm->size;
+        save->file = comm->files > 0 ? comm->file : comm->rank;
+        save->files = comm->files > 0 ? comm->files : comm->size;
     }
     set_paths(save);
     if (save->rank == 0)
@@ -424,6 +428,41 @@ enum merak_status merak_ckpt_save_finished(const struct merak_ckpt_save *save,
     return agree(comm_of(save), rc, err);
 }
 
+enum merak_status
+merak_ckpt_save_timed(const char *run_dir, const struct merak_ckpt_state *state,
+                      const struct merak_ckpt_piece *pieces, int n_pieces,
+                      struct merak_ckpt_keep keep,
+                      const struct merak_ckpt_comm *comm,
+                      struct merak_ckpt_times *times_p, struct merak_error *err)
+{
+    const struct merak_ckpt_source source = {.piece = pieces, .end = n_pieces};
+    struct merak_ckpt_times times = {.step = state->step,
+                                     .start_ns = merak_clock_ns()};
+    struct merak_ckpt_save save;
+    enum merak_status rc =
+        merak_ckpt_save_begin(&save, run_dir, state, keep, comm, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    for (int i = 0; i < n_pieces; i++)
+        times.bytes += merak_ckpt_piece_bytes(&pieces[i]);
+    rc = merak_ckpt_shard_write(save.tmp, save.file, save.state.step, &source,
+                                err);
+    times.written_ns = merak_clock_ns();
+    rc = merak_ckpt_save_written(&save, rc, err);
+    if (rc != MERAK_OK)
+        return rc;
+    if (save.rank == 0) {
+        rc = merak_ckpt_save_finish(&save, err);
+        times.committed_ns = merak_clock_ns();
+    }
+    rc = merak_ckpt_save_finished(&save, rc, err);
+    times.resumed_ns = merak_clock_ns();
+    if (rc == MERAK_OK)
+        *times_p = times;
+    return rc;
+}
+
 enum merak_status merak_ckpt_save(const char *run_dir,
                                   const struct merak_ckpt_state *state,
                                   const struct merak_ckpt_piece *pieces,
@@ -431,21 +470,10 @@ enum merak_status merak_ckpt_save(const char *run_dir,
                                   const struct merak_ckpt_comm *comm,
                                   struct merak_error *err)
 {
-    const struct merak_ckpt_source source = {.piece = pieces, .end = n_pieces};
-    struct merak_ckpt_save save;
-    enum merak_status rc =
-        merak_ckpt_save_begin(&save, run_dir, state, keep, comm, err);
+    struct merak_ckpt_times times;
 
-    if (rc != MERAK_OK)
-        return rc;
-    rc = merak_ckpt_shard_write(save.tmp, save.rank, save.state.step, &source,
-                                err);
-    rc = merak_ckpt_save_written(&save, rc, err);
-    if (rc != MERAK_OK)
-        return rc;
-    if (save.rank == 0)
-        rc = merak_ckpt_save_finish(&save, err);
-    return merak_ckpt_save_finished(&save, rc, err);
+    return merak_ckpt_save_timed(run_dir, state, pieces, n_pieces, keep, comm,
+                                 &times, err);
 }
 
 enum merak_status merak_ckpt_write(const char *run_dir,
@@ -462,7 +490,7 @@ enum merak_status merak_ckpt_write(const char *run_dir,
 
     if (rc != MERAK_OK)
         return rc;
-    save.ranks = n_shards; /* for whom the entries are merged */
+    save.files = n_shards;
     for (int s = 0; s < n_shards && rc == MERAK_OK; s++) {
         const struct merak_ckpt_source source = {pieces, first[s], first[s + 1],
                                                  fill, arg};

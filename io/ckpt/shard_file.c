@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_file.c - write one rank's shard of a checkpoint
+/* shard_file.c - write one shard of a checkpoint
  *
  * HDF5 lays the file out, and the tensors' bytes go to their places by plain
  * writes: an error is an errno, none of HDF5's locks is held meanwhile, and a
@@ -55,7 +55,7 @@ struct shard {
     const char *dir;
     char name[32]; /* shard-00003.h5 */
     char path[PATH_MAX];
-    int rank;
+    int number; /* 3 */
     uint64_t step;
     const struct merak_ckpt_source *source;
     size_t need_bytes;
@@ -119,7 +119,7 @@ static bool put_header(hid_t file, const struct shard *shard)
     return merak_h5_put_text(file, "format", MERAK_CKPT_FORMAT) &&
            merak_h5_put_number(file, "version", MERAK_CKPT_VERSION) &&
            merak_h5_put_number(file, "step", shard->step) &&
-           merak_h5_put_number(file, "rank", (uint64_t)shard->rank);
+           merak_h5_put_number(file, "rank", (uint64_t)shard->number);
 }
 
 /* All of the file but the tensors' bytes; their places in run[].offset. */
@@ -328,7 +328,7 @@ static enum merak_status write_json(const struct shard *shard,
     json_decref(json);
     if (text == NULL)
         return merak_fail_nomem(err, 0);
-    snprintf(name, sizeof(name), "shard-%05d.json", shard->rank);
+    snprintf(name, sizeof(name), "shard-%05d.json", shard->number);
     rc = merak_durable_write(merak_path(path, shard->dir, name), text,
                              strlen(text), err);
     free(text);
@@ -405,17 +405,17 @@ static enum merak_status take_pieces(struct shard *shard,
     return MERAK_OK;
 }
 
-enum merak_status merak_ckpt_shard_write(const char *dir, int rank,
+enum merak_status merak_ckpt_shard_write(const char *dir, int file,
                                          uint64_t step,
                                          const struct merak_ckpt_source *source,
                                          struct merak_error *err)
 {
     struct shard shard = {
-        .dir = dir, .rank = rank, .step = step, .source = source};
+        .dir = dir, .number = file, .step = step, .source = source};
     struct merak_error why = {.status = MERAK_OK};
     enum merak_status rc;
 
-    snprintf(shard.name, sizeof(shard.name), "shard-%05d.h5", rank);
+    snprintf(shard.name, sizeof(shard.name), "shard-%05d.h5", file);
     merak_path(shard.path, dir, shard.name);
     rc = take_pieces(&shard, &why);
     if (rc == MERAK_OK && !has_space(&shard))

@@ -169,7 +169,8 @@ static enum merak_status load_rank(const char *path, int number,
         rc = merak_fail(err, MERAK_ERR_FORMAT,
                         "%s is not a trace this merak reads", path);
     else if (!get_names(file, rank) || !merak_trace_get_planned(file, rank) ||
-             !merak_trace_get_costs(file, rank) || !get_records(file, rank))
+             !merak_trace_get_costs(file, rank) ||
+             !merak_trace_get_saves(file, rank) || !get_records(file, rank))
         rc = merak_h5_fail(err, "cannot read %s", path);
     else if (rank->info.rank != number || rank->info.ranks <= number)
         rc = merak_fail(err, MERAK_ERR_CORRUPT,

@@ -39,6 +39,15 @@ enum merak_status merak_trace_step(struct merak_trace *trace,
     return refuse(err);
 }
 
+enum merak_status merak_trace_save(struct merak_trace *trace,
+                                   const struct merak_trace_save *save,
+                                   struct merak_error *err)
+{
+    (void)trace;
+    (void)save;
+    return refuse(err);
+}
+
 enum merak_status merak_trace_close(struct merak_trace *trace,
                                     struct merak_error *err)
 {

@@ -18,6 +18,7 @@
  *     peer              i16  logical rank, or -1
  *     kind, queue, phase  u8 with an HDF5 enum of their names
  *     chunk             u8
+ *   /saves    [saves] of a compound, or absent; see saves.c
  *   The records of a step stand together, steps in order.  Kept are the first
  *   step, every k-th and the last; the last is only known at the end, so the
  *   newest other step waits in the engine's memory.
@@ -58,8 +59,9 @@ struct merak_trace {
     int rank, ranks;
     int keep_every;
     int64_t first_step; /* -1: none yet */
-    hid_t file, type, set;
+    hid_t file, type, set, saves;
     hsize_t n;                                /* records written */
+    hsize_t n_saves;
     const struct merak_trace_record *waiting; /* the newest step, if it is not
                                                  written; the caller's */
     int n_waiting;
@@ -228,6 +230,11 @@ static enum merak_status open_file(struct merak_trace *trace,
          !merak_trace_put_planned(trace->file, info) ||
          !merak_trace_put_costs(trace->file, info) || !make_records(trace)))
         rc = merak_h5_fail(err, "cannot create %s", trace->path);
+    if (rc == MERAK_OK) {
+        trace->saves = merak_trace_make_saves(trace->file);
+        if (trace->saves < 0)
+            rc = merak_h5_fail(err, "cannot create %s", trace->path);
+    }
     merak_h5_restore(&quiet);
     return rc;
 }
@@ -238,6 +245,7 @@ static void destroy(struct merak_trace *trace)
 
     merak_h5_quiet(&quiet);
     merak_h5_drop(trace->set);
+    merak_h5_drop(trace->saves);
     merak_h5_drop(trace->type);
     if (trace->file >= 0)
         (void)H5Fclose(trace->file);
@@ -269,7 +277,7 @@ enum merak_status merak_trace_create(const char *dir,
     trace->ranks = info->ranks;
     trace->keep_every = keep_every > 0 ? keep_every : KEEP_EVERY;
     trace->first_step = -1;
-    trace->file = trace->type = trace->set = -1;
+    trace->file = trace->type = trace->set = trace->saves = -1;
     rc = open_file(trace, info, err);
     if (rc == MERAK_OK)
         *trace_p = trace;
@@ -345,6 +353,24 @@ enum merak_status merak_trace_step(struct merak_trace *trace,
     return write_records(trace, records, n, err);
 }
 
+enum merak_status merak_trace_save(struct merak_trace *trace,
+                                   const struct merak_trace_save *save,
+                                   struct merak_error *err)
+{
+    struct merak_h5_quiet quiet;
+    enum merak_status rc = MERAK_OK;
+
+    merak_h5_quiet(&quiet);
+    if (!has_space(trace, 1))
+        rc = merak_file_fail(err, "write", trace->path);
+    else if (!merak_trace_put_save(trace->saves, trace->n_saves, save))
+        rc = merak_h5_fail(err, "cannot write %s", trace->path);
+    else
+        trace->n_saves++;
+    merak_h5_restore(&quiet);
+    return rc;
+}
+
 enum merak_status merak_trace_close(struct merak_trace *trace,
                                     struct merak_error *err)
 {
@@ -356,7 +382,8 @@ enum merak_status merak_trace_close(struct merak_trace *trace,
     rc = write_records(trace, trace->waiting, trace->n_waiting, err);
     merak_h5_quiet(&quiet);
     merak_h5_drop(trace->set);
-    trace->set = -1;
+    merak_h5_drop(trace->saves);
+    trace->set = trace->saves = -1;
     if (H5Fclose(trace->file) < 0 && rc == MERAK_OK)
         rc = merak_h5_fail(err, "cannot close %s", trace->path);
     trace->file = -1;

@@ -46,6 +46,17 @@ struct merak_trace_cost {
     int32_t inside, tp;
 };
 
+/* A checkpoint that was saved, on one rank; 48 bytes on disk.  Times as in
+ * records. */
+struct merak_trace_save {
+    int64_t step;
+    uint64_t bytes;       /* of this rank's tensors */
+    int64_t start_ns;     /* training waits for it .. */
+    int64_t resumed_ns;   /* .. until then */
+    int64_t written_ns;   /* this rank's file was on the disk */
+    int64_t committed_ns; /* rank 0: the checkpoint was; others: -1 */
+};
+
 /* Written beside the records, once per rank. */
 struct merak_trace_info {
     int rank, ranks, stage, stages, tp, dp, tp_index, dp_index;
@@ -84,6 +95,10 @@ enum merak_status merak_trace_step(struct merak_trace *trace,
                                    const struct merak_trace_record *records,
                                    int n,
                                    struct merak_error *err) MERAK_CHECKED;
+/* Append one save, once it is over. */
+enum merak_status merak_trace_save(struct merak_trace *trace,
+                                   const struct merak_trace_save *save,
+                                   struct merak_error *err) MERAK_CHECKED;
 /* Close; NULL is fine.  Rank 0 also writes dir/trace.h5, virtual datasets over
  * all ranks: it closes last (a barrier before), or it shows what was written
  * so far. */
@@ -105,6 +120,8 @@ struct merak_trace_rank {
                                             does not tell */
     struct merak_trace_cost *cost;       /* likewise */
     char *plan;                          /* likewise */
+    struct merak_trace_save *saves;      /* [n_saves]; NULL: likewise */
+    size_t n_saves;
 };
 enum merak_status merak_trace_load(const char *dir,
                                    struct merak_trace_rank **ranks_p, int *n_p,

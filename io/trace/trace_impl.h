@@ -12,6 +12,7 @@
 #define MERAK_TRACE_RECORDS "records"
 #define MERAK_TRACE_NAMES "names"
 #define MERAK_TRACE_PLANNED "planned"
+#define MERAK_TRACE_SAVES "saves"
 
 /* "trace-00003.h5"; buf of 32.  Returns buf. */
 char *merak_trace_file(char *buf, int rank);
@@ -24,6 +25,11 @@ bool merak_trace_get_planned(hid_t file, struct merak_trace_rank *rank);
 /* The same of what the run was. */
 bool merak_trace_put_costs(hid_t file, const struct merak_trace_info *info);
 bool merak_trace_get_costs(hid_t file, struct merak_trace_rank *rank);
+/* Saves: an empty list of them, < 0 on failure; one more behind n; all. */
+hid_t merak_trace_make_saves(hid_t file);
+bool merak_trace_put_save(hid_t set, hsize_t n,
+                          const struct merak_trace_save *save);
+bool merak_trace_get_saves(hid_t file, struct merak_trace_rank *rank);
 /* dir/trace.h5 over the files of ranks 0..ranks-1 as they are now. */
 enum merak_status
 merak_trace_write_master(const char *dir, int ranks,

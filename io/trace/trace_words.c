@@ -38,6 +38,7 @@ void merak_trace_unload(struct merak_trace_rank *ranks, int n)
         free(ranks[i].planned);
         free(ranks[i].cost);
         free(ranks[i].plan);
+        free(ranks[i].saves);
         free(ranks[i].records);
     }
     free(ranks);

@@ -7,6 +7,7 @@
 
 #include "runtime/train/trainer.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -191,11 +192,17 @@ static size_t find_non_finite(const float *data, size_t n)
 
     for (size_t lo = 0; lo < n; lo += block) {
         size_t hi = n - lo < block ? n : lo + block;
-        float zero = 0; /* times 0, what is not finite is no number */
+        uint32_t most = 0; /* exponents of all ones are what is looked for */
 
-        for (size_t i = lo; i < hi; i++)
-            zero += data[i] * 0.0f;
-        for (size_t i = lo; zero != 0 && i < hi; i++) {
+#pragma omp simd reduction(max : most)
+        for (size_t i = lo; i < hi; i++) {
+            uint32_t bits;
+
+            memcpy(&bits, &data[i], sizeof(bits));
+            bits &= 0x7f800000;
+            most = bits > most ? bits : most;
+        }
+        for (size_t i = lo; most == 0x7f800000 && i < hi; i++) {
             if (!isfinite(data[i]))
                 return i;
         }
@@ -204,35 +211,118 @@ static size_t find_non_finite(const float *data, size_t n)
 }
 
 /* A checkpoint of a run that diverged would push out those before. */
+static enum merak_status check_piece(void *arg,
+                                     const struct merak_ckpt_state *state,
+                                     const struct merak_ckpt_piece *piece,
+                                     struct merak_error *err)
+{
+    size_t n = piece->flat_hi - piece->flat_lo;
+    size_t at = find_non_finite(piece->data, n);
+
+    (void)arg;
+    if (at == n)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "step %llu: %s has an element that is %g: not finite; "
+                      "the step was not saved",
+                      (unsigned long long)state->step, piece->name,
+                      (double)piece->data[at]);
+}
+
+/* Of what is saved while training goes on the thread that writes it looks
+ * after that. */
 static enum merak_status check_finite(const struct merak_trainer *t,
-                                      const struct merak_pieces *pieces,
+                                      const struct merak_ckpt_state *state,
                                       struct merak_error *err)
 {
-    for (int i = 0; !t->backend->emulated && i < pieces->n; i++) {
-        const struct merak_ckpt_piece *piece = &pieces->piece[i];
-        size_t n = piece->flat_hi - piece->flat_lo;
-        size_t at = find_non_finite(piece->data, n);
+    enum merak_status rc = MERAK_OK;
 
-        if (at < n)
-            return merak_fail(err, MERAK_ERR_PARAM,
-                              "step %llu: %s has an element that is %g: not "
-                              "finite; the step was not saved",
-                              (unsigned long long)t->step, piece->name,
-                              (double)piece->data[at]);
+    for (int i = 0; !t->backend->emulated && i < t->pieces->n; i++) {
+        rc = check_piece(NULL, state, &t->pieces->piece[i], err);
+        if (rc != MERAK_OK)
+            break;
     }
-    return MERAK_OK;
+    return rc;
+}
+
+/* --- who writes -------------------------------------------------------------
+ */
+
+static bool writes_by_node(const struct merak_trainer *t)
+{
+    return t->opt.ckpt_writers == MERAK_CKPT_WRITERS_NODE;
 }
 
 static struct merak_ckpt_comm comm_of(struct merak_trainer *t)
 {
-    return (struct merak_ckpt_comm){t->program->rank, t->program->ranks, t,
-                                    agree};
+    struct merak_ckpt_comm comm = {.rank = t->program->rank,
+                                   .size = t->program->ranks,
+                                   .arg = t,
+                                   .agree = agree};
+
+    if (writes_by_node(t)) {
+        comm.files = t->boot->n_nodes;
+        comm.file = t->node.me == 0 ? t->boot->node_of[t->boot->rank] : -1;
+    }
+    return comm;
+}
+
+static enum merak_status broadcast(void *arg, void *data, size_t bytes,
+                                   int root, struct merak_error *err)
+{
+    struct merak_trainer *t = arg;
+
+    return merak_broadcast(t->tr, &t->node, data, bytes, root, err);
+}
+
+/* The node's ranks, in the order of the launcher's. */
+static enum merak_status find_node(struct merak_trainer *t,
+                                   struct merak_error *err)
+{
+    const struct merak_boot *boot = t->boot;
+
+    t->node = (struct merak_team){.n = 0};
+    t->node_ranks = malloc((size_t)boot->size * sizeof(*t->node_ranks));
+    if (t->node_ranks == NULL)
+        return merak_fail_nomem(err, (size_t)boot->size);
+    for (int r = 0; r < boot->size; r++) {
+        if (boot->node_of[r] != boot->node_of[boot->rank])
+            continue;
+        if (r == boot->rank)
+            t->node.me = t->node.n;
+        t->node_ranks[t->node.n++] = r;
+    }
+    t->node.rank = t->node_ranks;
+    return MERAK_OK;
 }
 
 static bool run_saves_while_training(const struct merak_trainer *t)
 {
     return t->opt.ckpt_async != MERAK_CKPT_ASYNC_NO && t->opt.ckpt_every > 0 &&
            t->opt.ckpt_every < t->opt.steps;
+}
+
+/* The option for which there has to be a copy, or NULL. */
+static const char *needs_copy(const struct merak_trainer *t)
+{
+    if (writes_by_node(t))
+        return "--ckpt-writers node";
+    return t->opt.ckpt_async == MERAK_CKPT_ASYNC_YES ? "--ckpt-async yes"
+                                                     : NULL;
+}
+
+static enum merak_status create_async(struct merak_trainer *t,
+                                      struct merak_error *err)
+{
+    const struct merak_ckpt_node node = {.rank = t->node.me,
+                                         .size = t->node.n,
+                                         .arg = t,
+                                         .broadcast = broadcast};
+
+    return merak_ckpt_async_create(t->pieces->piece, t->pieces->n,
+                                   t->backend->emulated ? NULL : check_piece,
+                                   NULL, writes_by_node(t) ? &node : NULL,
+                                   &t->async, err);
 }
 
 /* The arena's pages are not there yet, and neither are the copy's.  All ranks
@@ -246,15 +336,14 @@ static enum merak_status open_async(struct merak_trainer *t,
     enum merak_status rc = merak_sum(t->tr, &t->world, &lack, 1, err);
 
     if (rc == MERAK_OK && lack == 0)
-        rc = merak_ckpt_async_create(t->pieces->piece, t->pieces->n, &t->async,
-                                     err);
-    else if (rc == MERAK_OK && t->opt.ckpt_async == MERAK_CKPT_ASYNC_YES)
-        rc =
-            merak_fail(err, MERAK_ERR_NOMEM,
-                       "--ckpt-async yes: a task needs %.3f GiB for the plan "
-                       "and %.3f GiB for the copy, and not all have that; "
-                       "leave the option out, or use more tasks",
-                       (double)t->arena_bytes / 0x1p30, (double)bytes / 0x1p30);
+        rc = create_async(t, err);
+    else if (rc == MERAK_OK && needs_copy(t) != NULL)
+        rc = merak_fail(err, MERAK_ERR_NOMEM,
+                        "%s: a task needs %.3f GiB for the plan and %.3f GiB "
+                        "for the copy, and not all have that; leave the option "
+                        "out, or use more tasks",
+                        needs_copy(t), (double)t->arena_bytes / 0x1p30,
+                        (double)bytes / 0x1p30);
     else if (rc == MERAK_OK)
         merak_info("train", "no memory for a copy of what is saved: steps wait "
                             "for checkpoints");
@@ -280,8 +369,10 @@ enum merak_status merak_saving_open(struct merak_trainer *t,
         rc = merak_fail_nomem(err, sizeof(*t->pieces));
     else
         rc = collect(t, weight_kinds, N_KINDS(weight_kinds), t->pieces, err);
+    if (rc == MERAK_OK)
+        rc = find_node(t, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
-    if (rc == MERAK_OK && run_saves_while_training(t)) {
+    if (rc == MERAK_OK && (run_saves_while_training(t) || writes_by_node(t))) {
         rc = open_async(t, err);
         rc = merak_agree(t->tr, &t->world, rc, err);
     }
@@ -296,6 +387,8 @@ void merak_saving_close(struct merak_trainer *t)
         free_pieces(t->pieces);
     free(t->pieces);
     t->pieces = NULL;
+    free(t->node_ranks);
+    t->node_ranks = NULL;
 }
 
 size_t merak_saving_bytes(const struct merak_trainer *t)
@@ -313,18 +406,68 @@ bool merak_saving_is_busy(const struct merak_trainer *t)
     return t->async != NULL && merak_ckpt_async_is_busy(t->async);
 }
 
+/* When what was done to a save, for the trace. */
+static enum merak_status trace_save(struct merak_trainer *t,
+                                    const struct merak_ckpt_times *times,
+                                    struct merak_error *err)
+{
+    const struct merak_trace_save save = {
+        .step = (int64_t)times->step,
+        .bytes = times->bytes,
+        .start_ns = times->start_ns - t->epoch_ns,
+        .resumed_ns = times->resumed_ns - t->epoch_ns,
+        .written_ns = times->written_ns - t->epoch_ns,
+        .committed_ns =
+            times->committed_ns == 0 ? -1 : times->committed_ns - t->epoch_ns,
+    };
+
+    return t->trace == NULL ? MERAK_OK : merak_trace_save(t->trace, &save, err);
+}
+
+/* It is over where it was under way. */
+static enum merak_status settled(struct merak_trainer *t, enum merak_status rc,
+                                 bool was_active, struct merak_error *err)
+{
+    if (rc == MERAK_OK && was_active && !merak_ckpt_async_is_active(t->async)) {
+        rc = trace_save(t, merak_ckpt_async_times(t->async), err);
+        rc = merak_agree(t->tr, &t->world, rc, err);
+    }
+    return rc;
+}
+
 enum merak_status merak_saving_advance(struct merak_trainer *t,
                                        struct merak_error *err)
 {
     if (t->async == NULL || !merak_ckpt_async_is_active(t->async))
         return MERAK_OK;
-    return merak_ckpt_async_advance(t->async, err);
+    return settled(t, merak_ckpt_async_advance(t->async, err), true, err);
 }
 
 enum merak_status merak_saving_settle(struct merak_trainer *t,
                                       struct merak_error *err)
 {
-    return t->async == NULL ? MERAK_OK : merak_ckpt_async_wait(t->async, err);
+    bool was_active;
+
+    if (t->async == NULL)
+        return MERAK_OK;
+    was_active = merak_ckpt_async_is_active(t->async);
+    return settled(t, merak_ckpt_async_wait(t->async, err), was_active, err);
+}
+
+/* From the copy, but waited for. */
+static enum merak_status
+save_by_node(struct merak_trainer *t, const struct merak_ckpt_state *state,
+             struct merak_ckpt_keep keep, const struct merak_ckpt_comm *comm,
+             struct merak_ckpt_times *times, struct merak_error *err)
+{
+    enum merak_status rc =
+        merak_ckpt_async_start(t->async, t->run_dir, state, keep, comm, err);
+
+    if (rc == MERAK_OK)
+        rc = merak_ckpt_async_wait(t->async, err);
+    *times = *merak_ckpt_async_times(t->async);
+    times->resumed_ns = merak_clock_ns();
+    return rc;
 }
 
 enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
@@ -333,25 +476,33 @@ enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
     const struct merak_ckpt_keep keep = {.newest = t->opt.keep,
                                          .every = t->opt.ckpt_keep_every};
     struct merak_ckpt_comm comm = comm_of(t);
+    struct merak_ckpt_times times;
     struct merak_ckpt_state state;
+    bool wait = t->async == NULL || last || !run_saves_while_training(t);
     enum merak_status rc = merak_saving_settle(t, err);
 
     if (rc != MERAK_OK)
         return rc;
+    fill_state(t, &state);
     rc = fetch(t, t->pieces, err);
-    if (rc == MERAK_OK)
-        rc = check_finite(t, t->pieces, err);
+    if (rc == MERAK_OK && wait)
+        rc = check_finite(t, &state, err);
     if (rc == MERAK_OK && t->owner != NULL)
         rc = merak_ckpt_owner_check(t->owner, err);
     rc = merak_agree(t->tr, &t->world, rc, err);
     if (rc != MERAK_OK)
         return rc;
-    fill_state(t, &state);
-    if (t->async != NULL && !last)
+    if (!wait)
         return merak_ckpt_async_start(t->async, t->run_dir, &state, keep, &comm,
                                       err);
-    return merak_ckpt_save(t->run_dir, &state, t->pieces->piece, t->pieces->n,
-                           keep, &comm, err);
+    rc = writes_by_node(t)
+             ? save_by_node(t, &state, keep, &comm, &times, err)
+             : merak_ckpt_save_timed(t->run_dir, &state, t->pieces->piece,
+                                     t->pieces->n, keep, &comm, &times, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = trace_save(t, &times, err);
+    return merak_agree(t->tr, &t->world, rc, err);
 }
 
 /* Point a piece to memory of its own, scaled. */
@@ -374,7 +525,10 @@ enum merak_status merak_grads_dump(struct merak_trainer *t, float scale,
                                    struct merak_error *err)
 {
     const struct merak_ckpt_keep keep_all = {.newest = 0};
-    struct merak_ckpt_comm comm = comm_of(t);
+    struct merak_ckpt_comm comm = {.rank = t->program->rank,
+                                   .size = t->program->ranks,
+                                   .arg = t,
+                                   .agree = agree};
     struct merak_pieces pieces = {.n = 0};
     struct merak_ckpt_state state;
     enum merak_status rc =

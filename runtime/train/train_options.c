@@ -173,6 +173,10 @@ static const struct merak_option rows[] = {
      .about = "save while training goes on, from a copy of the state (auto: "
               "where memory allows)",
      .words = "auto|no|yes"},
+    {"ckpt-writers", MERAK_OPTION_WORD, AT(ckpt_writers),
+     .about = "who writes a file of a checkpoint: each rank, or one rank of "
+              "each node what all of its ranks have (rank)",
+     .words = "rank|node"},
     {"resume", MERAK_OPTION_WORD, AT(resume),
      .about = "go on from the newest checkpoint in --ckpt (auto)",
      .words = "auto|must|no"},

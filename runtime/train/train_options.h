@@ -15,6 +15,9 @@ enum merak_lr_shape {
 };
 enum merak_resume { MERAK_RESUME_AUTO, MERAK_RESUME_MUST, MERAK_RESUME_NO };
 
+/* Who writes a file of a checkpoint. */
+enum merak_ckpt_writers { MERAK_CKPT_WRITERS_RANK, MERAK_CKPT_WRITERS_NODE };
+
 enum merak_ckpt_async_wish {
     MERAK_CKPT_ASYNC_AUTO,
     MERAK_CKPT_ASYNC_NO,
@@ -75,6 +78,7 @@ struct merak_train_options {
     int keep;
     uint64_t ckpt_keep_every; /* steps; those stay. 0: none */
     enum merak_ckpt_async_wish ckpt_async;
+    enum merak_ckpt_writers ckpt_writers;
     enum merak_resume resume;
     const char *init_from; /* of the first weights; NULL: the seed */
     bool data_changed; /* resume although --data is not what it was */

@@ -96,6 +96,8 @@ struct merak_trainer {
     struct merak_ckpt_owner *owner; /* of it; rank 0 */
     struct merak_pieces *pieces;    /* what this rank saves there */
     struct merak_ckpt_async *async; /* NULL: steps wait for saves */
+    struct merak_team node; /* of this rank, by transport rank; saving.c */
+    int *node_ranks;        /* its members */
     size_t copy_bytes;              /* of async; 0: none */
     struct merak_pace *pace;        /* NULL: nobody asks who is slow */
 

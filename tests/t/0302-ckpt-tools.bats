@@ -83,22 +83,28 @@ curve()
     [ "$status" -eq 0 ]
     merak ckpt ls three | grep "2x1x2"
     # each rank of that layout would have written the same file
+    parts()
+    {
+        jq -c '.shards[] | [.file, ([.parts[] | [.tensor, .lo, .len]] | sort)]' \
+            "$1/manifest.json" | cksum
+    }
+    cut=$(parts three/step-00000002)
     cp -r one same
     srun -n4 --merak-tp=2 --merak-dp=2 "${TRAIN[@]}" --steps 4 \
         --metrics same.jsonl --ckpt same
     srun -n4 --merak-tp=2 --merak-dp=2 "${TRAIN[@]}" --steps 4 \
-        --metrics three.jsonl --ckpt three
+        --metrics three.jsonl --ckpt three --ckpt-every 1 --trace trace
+    # each rank's times are in the trace
+    run merak trace summary trace
+    echo "$output"
+    [[ $output == *"SAVED AT"* ]]
+    [[ ${lines[-2]} == "       3 "* && ${lines[-1]} == "       4 "* ]]
     diff <(curve same.jsonl) <(curve three.jsonl)
-    parts()
-    {
-        jq -c '.shards[] | [.file, ([.parts[] | [.tensor, .lo, .len]] | sort)]' \
-            "$1/manifest.json"
-    }
-    diff <(parts three/step-00000002) <(parts three/step-00000004)
+    [ "$(parts three/step-00000004)" = "$cut" ]
     # and back
-    merak ckpt reshard --json three/step-00000002 --out back --tp=1 |
+    merak ckpt reshard --json three/step-00000004 --out back --tp=1 |
         jq -e '.shards == 1 and .pp == 1'
-    merak ckpt diff back one
+    merak ckpt diff back same
     # what is in the way is named, and nothing is left behind
     run merak ckpt reshard one --out back --tp 2
     [ "$status" -eq 66 ]
@@ -115,6 +121,29 @@ curve()
     run merak ckpt reshard own --out four --model "$CONFIG"
     [ "$status" -eq 67 ]
     [[ $output == *"of another model"* ]]
+}
+
+@test "one file a node holds what one a rank does, and resumes it" {
+    for writers in rank node; do
+        srun -N2 --ntasks-per-node=2 --merak-tp=2 --merak-dp=2 "${TRAIN[@]}" --steps 4 \
+            --ckpt-every 2 --ckpt-writers $writers --ckpt $writers \
+            --metrics $writers.jsonl
+    done
+    ls node/step-00000004
+    [ "$(ls node/step-00000004/shard-*.h5 | wc -l)" -eq 2 ]
+    [ "$(ls rank/step-00000004/shard-*.h5 | wc -l)" -eq 4 ]
+    diff <(curve rank.jsonl) <(curve node.jsonl)
+    for step in 2 4; do
+        merak ckpt verify node/step-0000000$step
+        merak ckpt diff node/step-0000000$step rank/step-0000000$step
+    done
+    # without a copy of its own the last step has one, too
+    srun -N2 --ntasks-per-node=1 --merak-pp=2 "${TRAIN[@]}" --steps 5 --ckpt node \
+        --ckpt-async no --ckpt-writers node --metrics node.jsonl
+    srun -N2 --ntasks-per-node=1 --merak-pp=2 "${TRAIN[@]}" --steps 5 --ckpt rank \
+        --metrics rank.jsonl
+    diff <(curve rank.jsonl) <(curve node.jsonl)
+    merak ckpt diff node rank
 }
 
 @test "prune removes what a run with these options would have" {

@@ -136,6 +136,7 @@ void world_free(struct merak_ckpt_piece *pieces, int n)
 
 struct shared {
     pthread_barrier_t barrier;
+    char told[1 << 16];
     struct merak_error error[MAX_RANKS];
     struct merak_error result[MAX_RANKS];
 };
@@ -170,7 +171,24 @@ static struct merak_ckpt_keep keep_newest(int n)
     return (struct merak_ckpt_keep){.newest = n};
 }
 
-bool world_async;
+bool world_async, world_one_node;
+
+/* All ranks are of one node. */
+static enum merak_status shared_broadcast(void *arg, void *data, size_t bytes,
+                                          int root, struct merak_error *err)
+{
+    const struct member *me = arg;
+    struct shared *shared = me->shared;
+
+    (void)err;
+    assert_true(bytes <= sizeof(shared->told));
+    if (me->rank == root)
+        memcpy(shared->told, data, bytes);
+    pthread_barrier_wait(&shared->barrier);
+    memcpy(data, shared->told, bytes);
+    pthread_barrier_wait(&shared->barrier);
+    return MERAK_OK;
+}
 
 /* Overwrite what a save has begun with: it may have no use for it. */
 static void spoil(struct merak_ckpt_piece *pieces, int n)
@@ -186,9 +204,18 @@ save_async(const char *dir, const struct merak_ckpt_state *state,
            const struct merak_ckpt_comm *comm, struct merak_error *err)
 {
     struct merak_ckpt_async *async;
+    struct merak_ckpt_node node = {.broadcast = shared_broadcast};
     enum merak_status rc;
 
-    assert_int_equal(merak_ckpt_async_create(pieces, n, &async, err), MERAK_OK);
+    if (world_one_node && comm != NULL) {
+        node.rank = comm->rank;
+        node.size = comm->size;
+        node.arg = comm->arg;
+    }
+    assert_int_equal(merak_ckpt_async_create(pieces, n, NULL, NULL,
+                                             node.size > 0 ? &node : NULL,
+                                             &async, err),
+                     MERAK_OK);
     rc =
         merak_ckpt_async_start(async, dir, state, keep_newest(keep), comm, err);
     assert_int_equal(merak_ckpt_async_is_active(async), rc == MERAK_OK);
@@ -214,12 +241,17 @@ static enum merak_status save(const char *dir,
 static void run_rank(const char *dir, const struct world_layout *layout,
                      uint64_t step, int keep, struct member *me)
 {
-    struct merak_ckpt_comm comm = {me->rank, me->size, me, shared_agree};
+    struct merak_ckpt_comm comm = {
+        .rank = me->rank, .size = me->size, .arg = me, .agree = shared_agree};
     struct merak_ckpt_state state = world_state(layout, step);
     struct merak_ckpt_piece *pieces;
     struct merak_error err = {.status = MERAK_OK};
     int n = world_pieces(layout, me->rank, false, step, &pieces);
 
+    if (world_one_node) {
+        comm.file = me->rank == 0 ? 0 : -1;
+        comm.files = 1;
+    }
     err.status = save(dir, &state, pieces, n, keep, &comm, &err);
     me->shared->result[me->rank] = err;
     _exit(0);

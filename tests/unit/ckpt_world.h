@@ -34,6 +34,8 @@ void world_free(struct merak_ckpt_piece *pieces, int n);
 /* All saves below: from a copy, and the tensors are overwritten as soon as the
  * save has begun. */
 extern bool world_async;
+/* If so: and all ranks are of one node, whose first writes for all. */
+extern bool world_one_node;
 /* Save in tp*pp*dp processes; rank 0's status and error, after checking that
  * all ranks returned the same. */
 enum merak_status world_save(const char *dir, const struct world_layout *layout,

@@ -50,10 +50,16 @@ static int make_dir_async(void **state)
     return make_dir(state);
 }
 
+static int make_dir_node(void **state)
+{
+    world_async = world_one_node = true;
+    return make_dir(state);
+}
+
 static int remove_dir(void **state)
 {
     (void)state;
-    world_async = false;
+    world_async = world_one_node = false;
     fault_disarm();
     world_remove_dir(dir);
     return 0;
@@ -237,6 +243,10 @@ int main(void)
     {                                                     \
         "async: " #f, f, make_dir_async, remove_dir, NULL \
     }
+#define FAULT_TEST_NODE(f)                              \
+    {                                                   \
+        "node: " #f, f, make_dir_node, remove_dir, NULL \
+    }
     const struct CMUnitTest tests[] = {
         FAULT_TEST(a_kill_at_any_call_leaves_the_last_committed),
         FAULT_TEST(of_two_ranks_as_well),
@@ -248,6 +258,8 @@ int main(void)
         FAULT_TEST_ASYNC(no_space_at_any_call_costs_only_the_save),
         FAULT_TEST_ASYNC(a_bad_disk_at_any_call_costs_only_the_save),
         FAULT_TEST_ASYNC(a_quota_at_any_call_costs_only_the_save),
+        FAULT_TEST_NODE(of_two_ranks_as_well),
+        FAULT_TEST_NODE(a_quota_at_any_call_costs_only_the_save),
     };
 
     /* Thousands of small files, and what is lost is not what a disk would

@@ -143,6 +143,27 @@ static void pieces_of_any_form_are_read(void **state)
     }
 }
 
+static void ranks_of_a_node_write_one_file(void **state)
+{
+    const struct world_layout layouts[] = {
+        {2, 2, 2, true}, {3, 1, 2, true}, {1, 1, 1, false}};
+    struct merak_error err;
+    char path[256];
+
+    (void)state;
+    world_async = world_one_node = true;
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(*layouts); i++) {
+        uint64_t step = 20 + i;
+
+        check_ok(world_save(dir, &layouts[i], step, 0, &err), &err);
+        assert_int_equal(world_check(dir, &layouts[0], &err), step);
+        snprintf(path, sizeof(path), "%s/step-%08d/shard-00001.h5", dir,
+                 (int)step);
+        assert_int_not_equal(access(path, F_OK), 0);
+    }
+    world_async = world_one_node = false;
+}
+
 /* --- a manifest of other content --------------------------------------------
  */
 
@@ -404,6 +425,7 @@ static void a_master_is_made_anew(void **state)
     (void)state;
     check_ok(world_save(dir, &layout, 20, 2, &err), &err);
     assert_int_equal(repair(), MERAK_CKPT_REPAIR_SOUND);
+    usleep(1100 * 1000); /* times have seconds, and none may be in it */
     flip(path_of("master.h5"), 5000);
     assert_int_equal(repair(), MERAK_CKPT_REPAIR_SAME);
     assert_int_equal(unlink(path_of("master.h5")), 0);
@@ -476,6 +498,7 @@ int main(void)
 #define TOOLS_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
         TOOLS_TEST(pieces_of_any_form_are_read),
+        TOOLS_TEST(ranks_of_a_node_write_one_file),
         TOOLS_TEST(checkpoints_of_earlier_versions_are_read),
         TOOLS_TEST(the_same_values_in_other_layouts_are_equal),
         TOOLS_TEST(differences_are_measured),

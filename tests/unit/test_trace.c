@@ -164,6 +164,27 @@ static void an_unfinished_trace_can_be_read(void **state)
     merak_trace_unload(ranks, n);
 }
 
+static void saves_are_kept_between_records(void **state)
+{
+    const struct merak_trace_save save[] = {{4, 1000, 10, 20, 50, 60},
+                                            {8, 1000, 110, 125, 150, -1}};
+    struct merak_trace *trace = create(0, 1, 10);
+    struct merak_trace_rank *ranks;
+    struct merak_error err;
+    int n;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        write_steps(trace, 0, 3 + 4 * i, 6 + 4 * i);
+        assert_int_equal(merak_trace_save(trace, &save[i], &err), MERAK_OK);
+    }
+    assert_int_equal(merak_trace_close(trace, &err), MERAK_OK);
+    assert_int_equal(merak_trace_load(dir, &ranks, &n, &err), MERAK_OK);
+    assert_int_equal(ranks[0].n_saves, 2);
+    assert_memory_equal(ranks[0].saves, save, sizeof(save));
+    merak_trace_unload(ranks, n);
+}
+
 /* By HDF5 alone, from a directory of its own. */
 static void the_master_shows_all_ranks(void **state)
 {
@@ -559,6 +580,7 @@ int main(void)
         TRACE_TEST(the_first_every_tenth_and_the_last_step_stay),
         TRACE_TEST(a_last_step_that_is_kept_anyway_stands_once),
         TRACE_TEST(an_unfinished_trace_can_be_read),
+        TRACE_TEST(saves_are_kept_between_records),
         TRACE_TEST(the_master_shows_all_ranks),
         cmocka_unit_test(time_is_split_without_counting_waits_as_transfers),
         cmocka_unit_test(a_collective_begins_when_its_last_member_comes),
