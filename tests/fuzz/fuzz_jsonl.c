@@ -18,6 +18,11 @@ void fuzz_seeds(void)
         "{\"text\": \"first\\nline \\u00e9\", \"id\": 1}\n\n"
         "{\"id\": [1, {\"text\": \"not this\"}], \"text\": \"second\"}\n"
         "{\"text\": \"\"}\n";
+    static const char talk[] =
+        "{\"prompt\": \"one\", \"completion\": \"two\"}\n"
+        "{\"messages\": [{\"role\": \"system\", \"content\": \"s\"},"
+        " {\"role\": \"user\", \"content\": \"u\"},"
+        " {\"role\": \"assistant\", \"content\": \"a\"}]}\n";
     static const char metrics[] =
         "{\"step\": 1, \"loss\": 5.5, \"grad_norm\": 1.5, \"lr\": 0.001,"
         " \"step_s\": 0.25, \"tokens_per_s\": 4096, \"time\": 1.7e9,"
@@ -33,6 +38,7 @@ void fuzz_seeds(void)
         "{\"time\": 1.8e9, \"ranks\": 2}\n";
 
     fuzz_add_kind(TEXTS, texts, sizeof(texts) - 1);
+    fuzz_add_kind(TEXTS, talk, sizeof(talk) - 1);
     fuzz_add_kind(METRICS, metrics, sizeof(metrics) - 1);
     fuzz_add_kind(STARTS, starts, sizeof(starts) - 1);
 }
@@ -45,16 +51,33 @@ static enum merak_status take_text(void *arg, const char *text, size_t n,
     return MERAK_OK;
 }
 
+/* Some of them are answers, or they would be a document. */
+static enum merak_status take_turns(void *arg, bool is_chat,
+                                    const struct merak_chat_turn *turn,
+                                    size_t n, struct merak_error *err)
+{
+    size_t answers = 0;
+
+    (void)is_chat;
+    (void)err;
+    for (size_t i = 0; i < n; i++) {
+        *(size_t *)arg += turn[i].n + strnlen(turn[i].text, turn[i].n);
+        answers += turn[i].role == MERAK_CHAT_ANSWER;
+    }
+    fuzz_must(answers > 0, "a conversation has an answer");
+    return MERAK_OK;
+}
+
 static void read_texts(const char *path)
 {
     struct merak_error err = {.text = ""};
     size_t bytes = 0;
-    enum merak_status rc =
-        merak_documents_read(path, NULL, take_text, &bytes, &err);
+    const struct merak_document_reader reader = {take_text, take_turns, &bytes};
+    enum merak_status rc = merak_documents_read(path, NULL, &reader, &err);
 
     if (rc != MERAK_OK)
         fuzz_refused(rc, &err);
-    rc = merak_documents_read(path, "id", take_text, &bytes, &err);
+    rc = merak_documents_read(path, "id", &reader, &err);
     if (rc != MERAK_OK)
         fuzz_refused(rc, &err);
 }

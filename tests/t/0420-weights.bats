@@ -169,7 +169,7 @@ refused()
     folder qwen3
     folder phi3
     refused 66 "no --out given" merak ckpt import qwen3
-    refused 66 "a directory is missing" merak ckpt import --out run
+    refused 66 "needs a directory" merak ckpt import --out run
     refused 66 "--dtype: expected" merak ckpt export x --format hf --dtype i8 --out y
     refused 66 "no --format given" merak ckpt export x --out y
     refused 66 "--shard-size: expected a size such as 5GB" \
