@@ -235,8 +235,9 @@ static void draw_instance(struct instance *it, int seed)
             merak_param_rules_add(&it->rules, MERAK_FREEZE,
                                   draw(2) == 0 ? "h.0.*" : "*.weight", NULL),
             MERAK_OK);
-    it->ruled =
-        (struct merak_ruled_model){merak_hf_describe, &it->config, &it->rules};
+    it->ruled = (struct merak_ruled_model){.describe = merak_hf_describe,
+                                           .arg = &it->config,
+                                           .rules = &it->rules};
     it->in = (struct merak_search_input){
         .describe = merak_ruled_describe,
         .arg = &it->ruled,
