@@ -26,7 +26,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum job { JOB_NONE, JOB_WRITE, JOB_FINISH, JOB_END };
+enum job { JOB_NONE, JOB_TOUCH, JOB_WRITE, JOB_FINISH, JOB_END };
 
 struct merak_ckpt_async {
     const struct merak_ckpt_piece *live; /* the caller's */
@@ -111,7 +111,6 @@ static void *work(void *arg)
 {
     struct merak_ckpt_async *async = arg;
 
-    touch_copy(async);
     pthread_mutex_lock(&async->lock);
     while (async->job != JOB_END) {
         enum job job = async->job;
@@ -121,7 +120,10 @@ static void *work(void *arg)
             continue;
         }
         pthread_mutex_unlock(&async->lock);
-        async->rc = do_job(async, job);
+        if (job == JOB_TOUCH)
+            touch_copy(async);
+        else
+            async->rc = do_job(async, job);
         pthread_mutex_lock(&async->lock);
         if (async->job == job)
             async->job = JOB_NONE;
@@ -271,6 +273,11 @@ enum merak_status merak_ckpt_async_create(const struct merak_ckpt_piece *pieces,
     return rc;
 }
 
+void merak_ckpt_async_touch(struct merak_ckpt_async *async)
+{
+    give(async, JOB_TOUCH);
+}
+
 enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
                                          const char *run_dir,
                                          const struct merak_ckpt_state *state,
@@ -294,6 +301,7 @@ enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
                                              .bytes = async->bytes,
                                              .start_ns = start_ns,
                                              .resumed_ns = merak_clock_ns()};
+    wait_idle(async); /* it may still touch pages */
     give(async, JOB_WRITE);
     return MERAK_OK;
 }

@@ -149,6 +149,9 @@ merak_ckpt_async_create(const struct merak_ckpt_piece *pieces, int n_pieces,
                         const struct merak_ckpt_node *node,
                         struct merak_ckpt_async **async_p,
                         struct merak_error *err) MERAK_CHECKED;
+/* Have the copy's pages now, beside what the caller does: else the first save
+ * waits for them. */
+void merak_ckpt_async_touch(struct merak_ckpt_async *async);
 /* Copy the pieces and start to write them.  No other save may be under way.
  * Collective. */
 enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,

@@ -321,6 +321,7 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
         return rc;
     *phase_p = MERAK_EXIT_DATA;
     t->baseline_kib = merak_resident_kib("VmRSS:");
+    merak_saving_begin(t);
     rc = merak_weights_start(t, err);
     if (rc == MERAK_OK)
         rc = merak_run_dir_room(t, err);

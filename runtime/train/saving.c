@@ -379,6 +379,12 @@ enum merak_status merak_saving_open(struct merak_trainer *t,
     return rc;
 }
 
+void merak_saving_begin(struct merak_trainer *t)
+{
+    if (t->async != NULL)
+        merak_ckpt_async_touch(t->async);
+}
+
 void merak_saving_close(struct merak_trainer *t)
 {
     merak_ckpt_async_destroy(t->async);

@@ -283,6 +283,8 @@ void merak_piece_of_slot(const struct merak_trainer *t,
  * does.  Collective. */
 enum merak_status merak_saving_open(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
+/* From here on memory is the run's own: it counts above the baseline. */
+void merak_saving_begin(struct merak_trainer *t);
 void merak_saving_close(struct merak_trainer *t);
 /* Bytes of the tensors that this rank saves. */
 size_t merak_saving_bytes(const struct merak_trainer *t);
