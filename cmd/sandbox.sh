@@ -308,7 +308,7 @@ last_words()
     [ "$failed" = slurmctld ] && log=$dir/ctld/log
     [ "$failed" = munged ] && log=$dir/munge/log
     cat "$log" "$dir/$failed.out" 2>/dev/null |
-        grep -iE 'error|fatal' | tail -n 1 | sed 's/^\[[^]]*\] //'
+        grep -iE 'error|fatal|cannot' | tail -n 1 | sed 's/^\[[^]]*\] //'
 }
 
 need_programs()

@@ -179,9 +179,11 @@ make_system()
     quietly "$root.log" bootstrap "$root.part" && mv "$root.part" "$root"
 }
 
+# Its root is a mount, as that of a machine is: unshare(1) asks for one.
 mount_all()
 {
-    mount --rbind /dev "$root/dev" &&
+    mount --bind "$root" "$root" &&
+        mount --rbind /dev "$root/dev" &&
         mount -t tmpfs -o mode=1777 shm "$root/dev/shm" &&
         mount -t proc proc "$root/proc" &&
         mount --rbind /sys "$root/sys" &&
