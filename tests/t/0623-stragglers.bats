@@ -85,7 +85,7 @@ train()
 }
 
 # real RUN: four replicas of some size on the cpu; rank 3 with $HELD=yes for a
-# tenth of the time only, a few milliseconds at once.  Over so few steps others
+# tenth of the time only, a few milliseconds at once.  Over six steps others
 # may find a busy machine half as fast, but not for three of four.
 real()
 {
@@ -104,7 +104,7 @@ except ProcessLookupError:
 PY
         wait $!' - merak train --model medium.json --data text --seq 64 \
         --global-batch 16 --eval-samples 0 --threads 1 --ckpt "$1" \
-        --steps 18 --straggler-steps 6 --straggler-percent 100 >"$1.log" 2>&1 || {
+        --steps 36 --straggler-steps 6 --straggler-percent 100 >"$1.log" 2>&1 || {
         cat "$1.log"
         return 1
     }
