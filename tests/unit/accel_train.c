@@ -5,6 +5,7 @@
 #include "unit/accel_train.h"
 #include "unit/test_ranks.h"
 
+#include "base/clock.h"
 #include "kernels/kernels.h"
 #include "partitioner/program/streams.h"
 #include "runtime/engine/engine.h"
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS 2
 #define TOKENS (2 * 16) /* of a micro-batch */
 #define VOCAB 61
 
@@ -60,7 +60,7 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
 /* Where weights live: host memory, or a device's. */
 struct memory {
     struct merak_accel *accel;
-    unsigned char *base;
+    unsigned char *base, *tables;
     struct merak_event *event;
 };
 
@@ -116,11 +116,34 @@ static void start_weights(const struct memory *m, const struct merak_program *p)
     }
 }
 
+/* Times of a step that took so long by the host's clock: what an instruction
+ * waited for was over when it began, and so was the one before it. */
+static void check_times(const struct merak_program *p,
+                        const struct merak_trace_record *r, int64_t took_ns)
+{
+    int64_t first = INT64_MAX, last = INT64_MIN, before = INT64_MIN;
+
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *in = &p->instr[i];
+
+        CHECK(r[i].start_ns <= r[i].end_ns);
+        for (int w = 0; w < in->n_wait; w++)
+            CHECK(r[p->wait[in->first_wait + w]].end_ns <= r[i].start_ns);
+        if (in->queue == MERAK_QUEUE_COMPUTE) {
+            CHECK(before <= r[i].start_ns);
+            before = r[i].end_ns;
+        }
+        first = r[i].start_ns < first ? r[i].start_ns : first;
+        last = r[i].end_ns > last ? r[i].end_ns : last;
+    }
+    CHECK(first < last && last - first <= took_ns);
+}
+
 /* Weights and moments after some steps, one behind the other; from malloc. */
 static unsigned char *train(struct rank *me, const struct merak_program *p,
                             const struct merak_backend *backend,
                             const struct memory *m, struct merak_link *link,
-                            size_t *bytes_p)
+                            bool times, size_t *bytes_p)
 {
     struct merak_engine_options eo = {.backend = backend,
                                       .tr = me->tr,
@@ -128,6 +151,8 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
                                       .arena = m->base,
                                       .accel = m->accel,
                                       .staging = me->arena.base,
+                                      .tables = m->tables,
+                                      .device_times = times,
                                       .link = link,
                                       .load = load,
                                       .deadline_s = 20};
@@ -145,8 +170,14 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
     CHECK(out != NULL);
     start_weights(m, p);
     CHECK_OK(merak_engine_create(p, &eo, &engine, ERR));
-    for (step.step = 0; step.step < STEPS; step.step++)
+    for (step.step = 0; step.step < ACCEL_STEPS; step.step++) {
+        int64_t start = merak_clock_ns();
+
         CHECK_OK(merak_engine_run(engine, &step, ERR));
+        if (times)
+            check_times(p, merak_engine_records(engine),
+                        merak_clock_ns() - start);
+    }
     merak_engine_destroy(engine);
     for (int i = 0; i < p->n_params; i++) {
         const int slot[] = {p->param[i].param, p->param[i].m, p->param[i].v};
@@ -190,6 +221,7 @@ unsigned char *accel_train(struct rank *me, const struct merak_program *p,
     struct memory m = {.base = me->arena.base};
     struct merak_link *link;
     unsigned char *out;
+    size_t tables, arena = (p->arena_bytes + 255) / 256 * 256;
     void *base;
     char text[16];
 
@@ -197,15 +229,20 @@ unsigned char *accel_train(struct rank *me, const struct merak_program *p,
     setenv("MERAK_FAKE_SEED", text, 1);
     CHECK_OK(merak_backend_find(how->fake ? "fake" : "cpu", &b, ERR));
     if (!how->fake)
-        return train(me, p, b, &m, NULL, bytes_p);
+        return train(me, p, b, &m, NULL, false, bytes_p);
+    CHECK_OK(merak_engine_table_bytes(p, b, &tables, ERR));
+    CHECK(tables > 0);
     CHECK_OK(
         b->accel->open(0, how->link != NULL ? MERAK_STREAMS : MERAK_QUEUE_COUNT,
                        1, &m.accel, ERR));
-    CHECK_OK(b->accel->alloc(m.accel, p->arena_bytes, &base, ERR));
+    CHECK_OK(b->accel->alloc(m.accel, arena + tables, &base, ERR));
     CHECK_OK(b->accel->event_create(m.accel, &m.event, ERR));
+    if (how->opened != NULL)
+        how->opened(m.accel);
     m.base = base;
+    m.tables = how->tables ? m.base + arena : NULL;
     link = open_link(me, p, how, m.accel);
-    out = train(me, p, b, &m, link, bytes_p);
+    out = train(me, p, b, &m, link, how->times, bytes_p);
     merak_link_close(link);
     b->accel->event_destroy(m.accel, m.event);
     b->accel->close(m.accel);

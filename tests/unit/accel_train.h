@@ -19,9 +19,9 @@ struct accel_row {
     int tp, pp, dp, chunks;
     const char *schedule;
     bool zero1, recompute, bf16;
-    size_t batch; /* percent of the model whose samples tensor ranks share */
 };
 #define N_ACCEL_ROWS 11
+#define ACCEL_STEPS 2
 extern const struct accel_row accel_rows[N_ACCEL_ROWS];
 
 struct accel_how {
@@ -29,7 +29,10 @@ struct accel_how {
     int seed;  /* of the fake device's delays */
     const struct merak_link_ops *link; /* moves what ranks move; NULL: the
                                           transport, by way of the host */
-    bool fast; /* of the link */
+    bool fast;   /* of the link */
+    bool tables; /* updates and sums of squares are launched from tables */
+    bool times;  /* the device's times are taken, and have to be in order */
+    void (*opened)(struct merak_accel *); /* sees the device first, or NULL */
 };
 
 /* The programs of a row; cpu is the backend of that name, opened. */
