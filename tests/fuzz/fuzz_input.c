@@ -4,7 +4,7 @@
 
 #include "fuzz/fuzz.h"
 
-#include "base/log.h"
+#include "unit/quiet.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -202,15 +202,6 @@ void fuzz_refused(enum merak_status rc, const struct merak_error *err)
  * looks there. */
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
-static void drop_line(void *arg, enum merak_log_level level, const char *module,
-                      const char *line)
-{
-    (void)arg;
-    (void)level;
-    (void)module;
-    (void)line;
-}
-
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     const char *corpus = getenv("FUZZ_CORPUS");
@@ -221,7 +212,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
     (void)argc;
     (void)argv;
-    merak_log_sink(drop_line, NULL);
+    quiet_logs();
     seed = fuzz_all_seeds(&n);
     for (size_t i = 0; corpus != NULL && i < n; i++) {
         snprintf(path, sizeof(path), "%s/seed-%03zu", corpus, i);

@@ -4,23 +4,16 @@
 
 #include "fuzz/fuzz.h"
 
+#include "unit/plan_sample.h"
+
 #include "io/plan_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void add(const struct merak_plan *plan)
+static void add(struct merak_plan_file *file)
 {
-    struct merak_plan_file file = {.plan = *plan,
-                                   .model = "0123456789abcdef",
-                                   .seq = 512,
-                                   .global_batch = 96,
-                                   .program = 0xfedcba9876543210,
-                                   .sent = {123456789012, 345},
-                                   .step_s = 0.25,
-                                   .memory_bytes = 4096,
-                                   .device = "h200"};
-    json_t *object = merak_plan_file_object(&file);
+    json_t *object = merak_plan_file_object(file);
     char *text = json_dumps(object, JSON_INDENT(2));
 
     fuzz_must(text != NULL, "a plan has a text");
@@ -31,37 +24,18 @@ static void add(const struct merak_plan *plan)
 
 void fuzz_seeds(void)
 {
-    static int cut[] = {3, 7, 12};
-    static struct merak_drop drop[] = {
-        {true, 0}, {false, 2}, {true, 5}, {false, 0}};
+    struct merak_plan_file file = plan_sample();
 
-    add(&(struct merak_plan){.tp = 2,
-                             .pp = 2,
-                             .dp = 3,
-                             .chunks = 2,
-                             .microbatches = 8,
-                             .micro_batch = 4,
-                             .sub_pipeline = true,
-                             .schedule = "interleaved",
-                             .recompute = MERAK_RECOMPUTE_AUTO,
-                             .memory_bytes = 1234567890123,
-                             .zero1 = true,
-                             .order_tp_pp_dp = true,
-                             .branches = MERAK_BRANCHES_BLOCKS,
-                             .scatter = 4,
-                             .sp = MERAK_SP_ON,
-                             .tp_batch_percent = 75,
-                             .dtype = MERAK_BF16,
-                             .cut = cut,
-                             .drop = drop});
-    add(&(struct merak_plan){.tp = 1,
-                             .pp = 1,
-                             .dp = 1,
-                             .chunks = 1,
-                             .microbatches = 1,
-                             .micro_batch = 1,
-                             .schedule = "1f1b",
-                             .dtype = MERAK_F32});
+    add(&file);
+    file.plan = (struct merak_plan){.tp = 1,
+                                    .pp = 1,
+                                    .dp = 1,
+                                    .chunks = 1,
+                                    .microbatches = 1,
+                                    .micro_batch = 1,
+                                    .schedule = "1f1b",
+                                    .dtype = MERAK_F32};
+    add(&file);
 }
 
 /* What is read is written, and read again as the same. */

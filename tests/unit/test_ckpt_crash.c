@@ -10,8 +10,7 @@
 
 #include "unit/ckpt_disk.h"
 #include "unit/ckpt_world.h"
-
-#include "base/log.h"
+#include "unit/quiet.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -28,21 +27,12 @@
 static const struct world_layout one = {1, 1, 1, false};
 static char dir[128], image[160];
 
-static void drop_line(void *arg, enum merak_log_level level, const char *module,
-                      const char *line)
-{
-    (void)arg;
-    (void)level;
-    (void)module;
-    (void)line;
-}
-
 static int make_dir(void **state)
 {
     (void)state;
     world_make_dir(dir, sizeof(dir));
     snprintf(image, sizeof(image), "%s.image", dir);
-    merak_log_sink(drop_line, NULL);
+    quiet_logs();
     return 0;
 }
 

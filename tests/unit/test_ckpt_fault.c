@@ -12,8 +12,7 @@
 
 #include "unit/ckpt_world.h"
 #include "unit/fault_layer.h"
-
-#include "base/log.h"
+#include "unit/quiet.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -27,20 +26,11 @@ static const struct world_layout one = {1, 1, 1, false};
 static const struct world_layout two = {1, 1, 2, true};
 static char dir[128];
 
-static void drop_line(void *arg, enum merak_log_level level, const char *module,
-                      const char *line)
-{
-    (void)arg;
-    (void)level;
-    (void)module;
-    (void)line;
-}
-
 static int make_dir(void **state)
 {
     (void)state;
     world_make_dir(dir, sizeof(dir));
-    merak_log_sink(drop_line, NULL);
+    quiet_logs();
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "unit/near.h"
 
 #include "unit/ckpt_world.h"
+#include "unit/quiet.h"
 
 #include "base/log.h"
 #include "base/rng.h"
@@ -21,20 +22,11 @@
 
 static char dir[128];
 
-static void drop_line(void *arg, enum merak_log_level level, const char *module,
-                      const char *line)
-{
-    (void)arg;
-    (void)level;
-    (void)module;
-    (void)line;
-}
-
 static int make_dir(void **state)
 {
     (void)state;
     world_make_dir(dir, sizeof(dir));
-    merak_log_sink(drop_line, NULL);
+    quiet_logs();
     return 0;
 }
 

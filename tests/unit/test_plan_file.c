@@ -4,47 +4,13 @@
 #include "config.h"
 
 #include "unit/near.h"
+#include "unit/plan_sample.h"
 
 #include "io/plan_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static int places[] = {3, 7, 12};
-static struct merak_drop drops[] = {
-    {true, 0}, {false, 2}, {true, 5}, {false, 0}};
-
-static struct merak_plan_file sample(void)
-{
-    return (struct merak_plan_file){.plan = {.tp = 2,
-                                             .pp = 2,
-                                             .dp = 3,
-                                             .chunks = 2,
-                                             .microbatches = 8,
-                                             .micro_batch = 4,
-                                             .sub_pipeline = true,
-                                             .schedule = "interleaved",
-                                             .recompute = MERAK_RECOMPUTE_AUTO,
-                                             .memory_bytes = 1234567890123,
-                                             .zero1 = true,
-                                             .order_tp_pp_dp = true,
-                                             .branches = MERAK_BRANCHES_BLOCKS,
-                                             .scatter = 4,
-                                             .sp = MERAK_SP_ON,
-                                             .tp_batch_percent = 75,
-                                             .dtype = MERAK_BF16,
-                                             .cut = places,
-                                             .drop = drops},
-                                    .model = "0123456789abcdef",
-                                    .seq = 512,
-                                    .global_batch = 96,
-                                    .program = 0xfedcba9876543210,
-                                    .sent = {123456789012, 345},
-                                    .step_s = 0.25,
-                                    .memory_bytes = 4096,
-                                    .device = "h200"};
-}
 
 static char *encoded(struct merak_plan_file *file)
 {
@@ -58,10 +24,10 @@ static char *encoded(struct merak_plan_file *file)
 
 static void saved_plans_are_read_back(void **state)
 {
-    struct merak_plan_file file = sample(), *back = NULL;
+    struct merak_plan_file file = plan_sample(), *back = NULL;
     struct merak_error err = {.text = ""};
     char *text = encoded(&file);
-    const struct merak_plan *p;
+    const struct merak_plan *p, *was = &file.plan;
 
     (void)state;
     assert_int_equal(
@@ -86,10 +52,10 @@ static void saved_plans_are_read_back(void **state)
     assert_int_equal(p->sp, MERAK_SP_ON);
     assert_int_equal(p->tp_batch_percent, 75);
     assert_int_equal(p->dtype, MERAK_BF16);
-    assert_memory_equal(p->cut, places, sizeof(places));
+    assert_memory_equal(p->cut, was->cut, 3 * sizeof(*was->cut));
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(p->drop[i].attention, drops[i].attention);
-        assert_int_equal(p->drop[i].blocks, drops[i].blocks);
+        assert_int_equal(p->drop[i].attention, was->drop[i].attention);
+        assert_int_equal(p->drop[i].blocks, was->drop[i].blocks);
     }
     assert_string_equal(back->model, file.model);
     assert_int_equal(back->seq, 512);
@@ -132,7 +98,7 @@ static void older_files_are_read(void **state)
 /* The plugin reads the head without a JSON library. */
 static void degrees_are_the_first_keys_of_a_plan_file(void **state)
 {
-    struct merak_plan_file file = sample();
+    struct merak_plan_file file = plan_sample();
     json_t *object = merak_plan_file_object(&file);
     char *text = json_dumps(object, JSON_COMPACT);
     const char *head = "{\"merak_plan\":2,\"sent\":{\"pp_bytes\":123456789012,"
@@ -147,7 +113,7 @@ static void degrees_are_the_first_keys_of_a_plan_file(void **state)
 
 static void an_even_cut_and_no_recomputation_are_saved_as_none(void **state)
 {
-    struct merak_plan_file file = sample(), *back = NULL;
+    struct merak_plan_file file = plan_sample(), *back = NULL;
     struct merak_error err = {.text = ""};
     char *text;
 
@@ -166,7 +132,7 @@ static void an_even_cut_and_no_recomputation_are_saved_as_none(void **state)
 /* Any change of what a plan is has another id; of what was predicted, not. */
 static void ids_tell_plans_apart(void **state)
 {
-    struct merak_plan_file a = sample(), b = sample();
+    struct merak_plan_file a = plan_sample(), b = plan_sample();
 
     (void)state;
     free(encoded(&a));
@@ -177,11 +143,11 @@ static void ids_tell_plans_apart(void **state)
     b.plan.micro_batch++;
     free(encoded(&b));
     assert_string_not_equal(a.id, b.id);
-    b = sample();
+    b = plan_sample();
     b.seq++;
     free(encoded(&b));
     assert_string_not_equal(a.id, b.id);
-    b = sample();
+    b = plan_sample();
     b.program++;
     free(encoded(&b));
     assert_string_not_equal(a.id, b.id);
@@ -248,7 +214,7 @@ static void what_is_no_plan_is_named(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(bad_rows) / sizeof(bad_rows[0]); i++) {
-        struct merak_plan_file file = sample(), *back = NULL;
+        struct merak_plan_file file = plan_sample(), *back = NULL;
         struct merak_error err = {.text = ""};
         json_t *object = merak_plan_file_object(&file);
         char *text;
@@ -271,7 +237,7 @@ static void what_is_no_plan_is_named(void **state)
 /* Cut short anywhere, or with any byte gone bad, it is refused. */
 static void damage_is_refused(void **state)
 {
-    struct merak_plan_file file = sample(), *back = NULL;
+    struct merak_plan_file file = plan_sample(), *back = NULL;
     char *text = encoded(&file);
     size_t end = (size_t)(strstr(text, "\"predicted\"") - text), n;
 
@@ -295,7 +261,7 @@ static void damage_is_refused(void **state)
 
 static void files_are_read(void **state)
 {
-    struct merak_plan_file file = sample(), *back = NULL;
+    struct merak_plan_file file = plan_sample(), *back = NULL;
     char path[] = "plan-XXXXXX", *text = encoded(&file);
     struct merak_error err = {.text = ""};
     int fd = mkstemp(path);
