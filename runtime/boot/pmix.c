@@ -261,10 +261,12 @@ static enum merak_status mark_and_commit(struct pmix_boot *boot,
     return st == PMIX_SUCCESS ? MERAK_OK : fail_pmix(err, "PMIx_Commit", st);
 }
 
-/* What this task has put before is committed. */
-static enum merak_status fence(struct pmix_boot *boot, bool collect,
-                               struct merak_error *err)
+/* What this task has put before is committed.  Data is always collected: Slurm
+ * answers a fence that collects none at once, without the other nodes, unless
+ * the site sets PMIxFenceBarrier in mpi.conf. */
+static enum merak_status fence(struct pmix_boot *boot, struct merak_error *err)
 {
+    const bool collect = true;
     struct call *c;
     pmix_status_t st;
     char absent[160];
@@ -376,7 +378,7 @@ static enum merak_status pmix_allgather(struct merak_boot *base,
     snprintf(key, sizeof(key), "merak.card.%u", boot->round++);
     rc = put(key, card, bytes, err);
     if (rc == MERAK_OK)
-        rc = fence(boot, true, err);
+        rc = fence(boot, err);
     for (int r = 0; r < base->size && rc == MERAK_OK; r++)
         rc = get_card(boot, r, key, (char *)cards + (size_t)r * bytes, bytes,
                       err);
@@ -397,7 +399,7 @@ static enum merak_status pmix_broadcast(struct merak_boot *base, void *data,
     if (base->rank == 0)
         rc = put(key, data, bytes, err);
     if (rc == MERAK_OK)
-        rc = fence(boot, true, err);
+        rc = fence(boot, err);
     if (rc == MERAK_OK && base->rank != 0)
         rc = get_card(boot, 0, key, data, bytes, err);
     return rc;
@@ -406,7 +408,7 @@ static enum merak_status pmix_broadcast(struct merak_boot *base, void *data,
 static enum merak_status pmix_barrier(struct merak_boot *base,
                                       struct merak_error *err)
 {
-    return fence((struct pmix_boot *)base, false, err);
+    return fence((struct pmix_boot *)base, err);
 }
 
 static void pmix_abort(struct merak_boot *boot, int code, const char *why)

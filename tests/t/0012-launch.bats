@@ -159,6 +159,11 @@ SCRIPT
         'srun: error: merak: plugstack.conf: expected tp=, pp=, dp=, order=, tp-domain= or env=, got "nonsense"')" ]
 }
 
+@test "no task leaves a barrier before those of other nodes have come to it" {
+    srun -Q -N2 -n2 "$BUILD/tests/unit/boot_make" late .
+    [ -d late ]
+}
+
 @test "the plugin exports its callbacks and nothing else, needs libc alone" {
     plugin=$BUILD/spank_plugin/.libs/spank_merak.so
     run nm -D --defined-only "$plugin"

@@ -212,7 +212,7 @@ a file" ]
 @test "a task that brings nothing: its peers name it and what is missing" {
     for nodes in 1 2; do
         run timeout -k 5 600 srun -K -N$nodes -n2 --overcommit \
-            "$BUILD/tests/unit/boot_make" 3
+            "$BUILD/tests/unit/boot_make" absent 3
         echo "$output"
         [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
         [[ $output == *"task 0: task 1 on n"[1-4]" has not put merak.card.0 in time"* ]]
