@@ -40,14 +40,15 @@ static const struct merak_chat_format *recognise(const char *template)
 }
 
 /* Text of a template's literal, "\n" written out, that begins at `from` and
- * goes on to one of `ends`; false if there is no such end, or no room. */
+ * goes on to one of `ends`; false if there is no such end, or no room for it
+ * and a character more. */
 static bool copy_literal(const char *from, const char *ends,
                          char to[LITERAL_BYTES])
 {
     size_t n = 0;
 
     for (; *from != '\0' && strchr(ends, *from) == NULL; from++) {
-        if (n + 2 > LITERAL_BYTES)
+        if (n + 3 > LITERAL_BYTES)
             return false;
         if (from[0] == '\\' && from[1] == 'n') {
             to[n++] = '\n';

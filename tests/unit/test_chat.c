@@ -128,6 +128,40 @@ static void templates_are_found(void **state)
     unlink(at("chat_template.jinja"));
 }
 
+/* ChatML's sentence for who is told nothing, `n` characters with its marks, as
+ * a conversation begins. */
+static void check_default_system(int n, bool is_taken)
+{
+    static const char begin[] = "<|im_start|>system\\n", end[] = "<|im_end|>";
+    struct merak_chat_turn turn = {MERAK_CHAT_USER, "x", 1};
+    struct merak_chat_text text = {.n_answers = 0};
+    struct merak_chat *chat;
+    struct merak_error err;
+    char template[512];
+    json_t *config;
+
+    snprintf(template, sizeof(template), "'%s%0*d%s'", begin,
+             n - (int)(strlen(begin) - 1 + strlen(end)), 0, end);
+    config = json_pack("{s:s}", "chat_template", template);
+    write_config(config);
+    json_decref(config);
+    assert_int_equal(merak_chat_open(scratch, NULL, &chat, &err), MERAK_OK);
+    assert_int_equal(merak_chat_render(chat, &turn, 1, &text, &err), MERAK_OK);
+    assert_int_equal(memmem(text.text.text, text.text.n, "system", 6) != NULL,
+                     is_taken);
+    merak_chat_close(chat);
+    merak_chat_text_fini(&text);
+}
+
+static void a_default_system_as_long_as_its_room_is_taken(void **state)
+{
+    (void)state;
+    for (int n = 60; n < 255; n++)
+        check_default_system(n, true);
+    for (int n = 255; n < 300; n++)
+        check_default_system(n, false);
+}
+
 static void what_is_not_known_is_refused(void **state)
 {
     static const struct {
@@ -296,6 +330,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_what_templates_make),
         cmocka_unit_test(templates_are_found),
+        cmocka_unit_test(a_default_system_as_long_as_its_room_is_taken),
         cmocka_unit_test(what_is_not_known_is_refused),
         cmocka_unit_test(turns_that_have_no_place_are_refused),
         cmocka_unit_test(lines_are_read_or_named),
