@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Cards are told so many at a time: whoever has no memory for more can still
@@ -28,6 +29,8 @@ struct header {
     int64_t pid;
     int fd, n; /* n -1: this rank failed */
     size_t bytes;
+    dev_t dev; /* of the memory behind fd, and */
+    ino_t ino; /* by which others know that they opened it */
 };
 
 /* A piece, in a form that another process can read. */
@@ -72,18 +75,43 @@ static void fill_card(struct card *card, const struct merak_ckpt_piece *piece,
     card->at = (size_t)((const char *)piece->data - (const char *)copy);
 }
 
+/* In a container of its own a task has numbers that mean another process here:
+ * a checkpoint of whatever that has would look sound. */
+static enum merak_status open_peer(const struct header *h, const char *path,
+                                   int *fd_p, struct merak_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+
+    if (fd < 0)
+        return merak_error_fix(
+            err, merak_file_fail(err, "open the copy of another rank,", path),
+            "; use --ckpt-writers rank");
+    if (fstat(fd, &st) == 0 && st.st_dev == h->dev && st.st_ino == h->ino) {
+        *fd_p = fd;
+        return MERAK_OK;
+    }
+    close(fd);
+    return merak_fail(err, MERAK_ERR_SYSTEM,
+                      "%s is not the copy of another rank: the node's tasks "
+                      "do not see each other's processes; use --ckpt-writers "
+                      "rank",
+                      path);
+}
+
 static enum merak_status map_peer(struct merak_ckpt_node_pieces *all,
                                   const struct header *h,
                                   struct merak_error *err)
 {
+    enum merak_status rc;
     char path[64];
+    int fd = -1;
     void *map;
-    int fd;
 
     snprintf(path, sizeof(path), "/proc/%lld/fd/%d", (long long)h->pid, h->fd);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return merak_file_fail(err, "open the copy of another rank,", path);
+    rc = open_peer(h, path, &fd, err);
+    if (rc != MERAK_OK)
+        return rc;
     map = mmap(NULL, h->bytes, PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
     if (map == MAP_FAILED)
@@ -171,14 +199,20 @@ enum merak_status merak_ckpt_node_gather(const struct merak_ckpt_node *node,
                                          struct merak_ckpt_node_pieces *all,
                                          struct merak_error *err)
 {
+    struct header own = {.pid = getpid(), .fd = fd, .n = n, .bytes = bytes};
     enum merak_status rc = MERAK_OK;
+    struct stat st;
 
+    if (fstat(fd, &st) == 0) {
+        own.dev = st.st_dev;
+        own.ino = st.st_ino;
+    }
     all->map = calloc((size_t)node->size, sizeof(*all->map));
     all->map_bytes = calloc((size_t)node->size, sizeof(*all->map_bytes));
     if (all->map == NULL || all->map_bytes == NULL)
         rc = merak_fail_nomem(err, (size_t)node->size * sizeof(*all->map));
     for (int root = 0; root < node->size; root++) {
-        struct header h = {.pid = getpid(), .fd = fd, .n = n, .bytes = bytes};
+        struct header h = own;
         enum merak_status told =
             tell(node, root, &h, piece, copy, all, &rc, err);
 

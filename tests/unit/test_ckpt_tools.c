@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static char dir[128];
@@ -154,6 +155,81 @@ static void ranks_of_a_node_write_one_file(void **state)
         assert_int_not_equal(access(path, F_OK), 0);
     }
     world_async = world_one_node = false;
+}
+
+/* Two ranks of a node, played one after the other: what rank 1 tells is kept,
+ * and rank 0 hears it then. */
+struct played_node {
+    int me, messages;
+    char told[2][65536];
+};
+
+static enum merak_status play_broadcast(void *arg, void *data, size_t bytes,
+                                        int root, struct merak_error *err)
+{
+    struct played_node *played = arg;
+
+    (void)err;
+    if (root == 0 && played->me == 1) /* it hears that rank 0 has nothing */
+        memset(data, 0, bytes);
+    if (root == 0)
+        return MERAK_OK;
+    assert_true(played->messages < 2 && bytes <= sizeof(played->told[0]));
+    if (played->me == 1)
+        memcpy(played->told[played->messages++], data, bytes);
+    else
+        memcpy(data, played->told[played->messages++], bytes);
+    return MERAK_OK;
+}
+
+static enum merak_status gather_as(int me, struct played_node *played,
+                                   const struct merak_ckpt_piece *piece, int fd,
+                                   const void *copy, struct merak_error *err)
+{
+    const struct merak_ckpt_node node = {
+        .rank = me, .size = 2, .arg = played, .broadcast = play_broadcast};
+    struct merak_ckpt_node_pieces all = {.n = 0};
+    enum merak_status rc;
+
+    played->me = me;
+    played->messages = 0;
+    rc = merak_ckpt_node_gather(&node, piece, 1, fd, copy, 64, &all, err);
+    if (rc == MERAK_OK && me == 0) {
+        assert_int_equal(all.n, 2);
+        assert_true(all.piece[1].data[0] == 2.5f);
+    }
+    merak_ckpt_node_release(&all);
+    return rc;
+}
+
+/* As the numbers of processes are others' in a container. */
+static void a_copy_that_is_another_file_is_refused(void **state)
+{
+    static struct played_node played;
+    struct merak_ckpt_piece piece = {
+        .name = "param/w", .shape = {.ndim = 1, .dim = {2}}, .flat_hi = 2};
+    struct merak_error err;
+    void *mine, *other;
+    int fd = -1, wrong = -1;
+
+    (void)state;
+    check_ok(merak_ckpt_node_memory(64, &fd, &mine, &err), &err);
+    check_ok(merak_ckpt_node_memory(64, &wrong, &other, &err), &err);
+    piece.data = mine;
+    piece.data[0] = 2.5f;
+    check_ok(gather_as(1, &played, &piece, fd, mine, &err), &err);
+    check_ok(gather_as(0, &played, &piece, fd, mine, &err), &err);
+    assert_int_equal(dup2(wrong, fd), fd);
+    assert_int_equal(gather_as(0, &played, &piece, wrong, mine, &err),
+                     MERAK_ERR_SYSTEM);
+    assert_non_null(strstr(err.text, "use --ckpt-writers rank"));
+    close(fd);
+    assert_int_equal(gather_as(0, &played, &piece, wrong, mine, &err),
+                     MERAK_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "use --ckpt-writers rank"));
+    close(wrong);
+    munmap(mine, 64);
+    munmap(other, 64);
 }
 
 /* --- a manifest of other content --------------------------------------------
@@ -491,6 +567,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TOOLS_TEST(pieces_of_any_form_are_read),
         TOOLS_TEST(ranks_of_a_node_write_one_file),
+        TOOLS_TEST(a_copy_that_is_another_file_is_refused),
         TOOLS_TEST(checkpoints_of_earlier_versions_are_read),
         TOOLS_TEST(the_same_values_in_other_layouts_are_equal),
         TOOLS_TEST(differences_are_measured),
