@@ -335,37 +335,33 @@ static enum merak_status write_json(const struct shard *shard,
     return rc;
 }
 
-/* A quota has no number that could be asked for. */
-static enum merak_status no_space(const struct shard *shard,
-                                  struct merak_error *err)
+/* What failed is told too: a quota may be used up where there is space. */
+static enum merak_status tell_need(const struct shard *shard,
+                                   struct merak_error *err)
 {
     struct statvfs fs;
     double free_bytes = 0;
 
-    if (strstr(err->text, strerror(EDQUOT)) != NULL)
-        return merak_error_fix(
-            err, MERAK_ERR_NOSPACE,
-            ": %zu bytes needed; remove what you do not need or "
-            "keep fewer checkpoints",
-            shard->need_bytes);
     if (statvfs(shard->dir, &fs) == 0)
         free_bytes = (double)fs.f_bavail * (double)fs.f_frsize;
-    return merak_fail(err, MERAK_ERR_NOSPACE,
-                      "no space left for %s: %zu bytes needed, %.0f free; "
-                      "free some space or keep fewer checkpoints",
-                      shard->path, shard->need_bytes, free_bytes);
+    return merak_error_fix(err, MERAK_ERR_NOSPACE,
+                           ": %zu bytes needed, %.0f free; free some space or "
+                           "keep fewer checkpoints",
+                           shard->need_bytes, free_bytes);
 }
 
 /* Better to find out before gigabytes are written.  A file system that says
  * nothing useful (0 blocks in all) is not asked. */
-static bool has_space(const struct shard *shard)
+static enum merak_status check_space(const struct shard *shard,
+                                     struct merak_error *err)
 {
     struct statvfs fs;
 
-    if (statvfs(shard->dir, &fs) != 0 || fs.f_blocks == 0)
-        return true;
-    return (double)fs.f_bavail * (double)fs.f_frsize >=
-           (double)shard->need_bytes;
+    if (statvfs(shard->dir, &fs) != 0 || fs.f_blocks == 0 ||
+        (double)fs.f_bavail * (double)fs.f_frsize >= (double)shard->need_bytes)
+        return MERAK_OK;
+    errno = ENOSPC;
+    return merak_file_fail(err, "write", shard->path);
 }
 
 static enum merak_status take_pieces(struct shard *shard,
@@ -418,14 +414,14 @@ enum merak_status merak_ckpt_shard_write(const char *dir, int file,
     snprintf(shard.name, sizeof(shard.name), "shard-%05d.h5", file);
     merak_path(shard.path, dir, shard.name);
     rc = take_pieces(&shard, &why);
-    if (rc == MERAK_OK && !has_space(&shard))
-        rc = MERAK_ERR_NOSPACE;
+    if (rc == MERAK_OK)
+        rc = check_space(&shard, &why);
     if (rc == MERAK_OK)
         rc = write_h5(&shard, &why);
     if (rc == MERAK_OK)
         rc = write_json(&shard, &why);
     if (rc == MERAK_ERR_NOSPACE)
-        rc = no_space(&shard, &why);
+        rc = tell_need(&shard, &why);
     if (rc != MERAK_OK && err != NULL)
         *err = why;
     free(shard.run);

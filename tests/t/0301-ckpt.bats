@@ -114,7 +114,7 @@ in_tmpfs()
             echo code \$?
             merak ckpt ls run; ls run"
         echo "$size: $output"
-        [[ $output == *"no space left for run/step-00000040.tmp/shard-00000.h5: "*" bytes needed, "*" free"* ]]
+        [[ $output == *"cannot write run/step-00000040.tmp/shard-00000.h5: No space left on device: "*" bytes needed, "*" free"* ]]
         [[ $output == *"code 69"* ]]
         [[ $output != *"HDF5: infinite loop"* ]]
         [[ $output != *".tmp"*"not committed"* ]]

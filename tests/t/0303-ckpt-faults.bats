@@ -74,7 +74,7 @@ committed()
 }
 
 @test "a disk that is full, bad or over quota in mid-write costs the save" {
-    declare -A says=([ENOSPC]="no space left for" [EIO]="Input/output error"
+    declare -A says=([ENOSPC]="No space left on device" [EIO]="Input/output error"
         [EDQUOT]="Disk quota exceeded")
     for async in yes no; do
         failing EIO 0 --ckpt-async $async
