@@ -139,9 +139,11 @@ static enum merak_status load_index(const char *path, json_t **root_p,
                         "%.120s has %llu bytes, expected at most %llu", path,
                         (unsigned long long)bytes,
                         (unsigned long long)MERAK_SAFETENSORS_MOST_HEADER);
-    else if ((text = malloc(bytes + 1)) == NULL)
-        rc = merak_fail_nomem(err, bytes + 1);
     else
+        text = malloc(bytes + 1);
+    if (rc == MERAK_OK && text == NULL)
+        rc = merak_fail_nomem(err, bytes + 1);
+    if (rc == MERAK_OK)
         rc = merak_file_read(fd, path, text, bytes, 0, err);
     close(fd);
     if (rc == MERAK_OK) {
