@@ -152,7 +152,7 @@ nodes of 3 CPUs; --nodes and --cpus make them larger" ]
 
 @test "two run side by side" {
     for i in 1 2; do
-        merak sandbox --nodes 2 -- srun -N2 --ntasks-per-node=1 \
+        merak sandbox --nodes 2 -- srun -Q -N2 --ntasks-per-node=1 \
             sh -c 'sleep 2; echo $SLURMD_NODENAME' >"out$i" 2>&1 3>&- &
         pids[i]=$!
     done

@@ -28,7 +28,7 @@ traces()
 
 @test "nodes have names, addresses and processes of their own" {
     need_root
-    run merak sandbox --nodes 3 --link-gbit 1 -- srun -N3 --ntasks-per-node=1 \
+    run merak sandbox --nodes 3 --link-gbit 1 -- srun -Q -N3 --ntasks-per-node=1 \
         sh -c 'echo $(hostname) $(ls /sys/class/net) $(hostname -I) $(
             tr "\0" " " </proc/1/cmdline | grep -o "node n*[0-9]*")'
     echo "$output"
@@ -42,7 +42,7 @@ n3 eth0 lo 10.77.0.3;" ]
     for i in 1 2; do
         merak sandbox --nodes 2 --link-gbit 1 -- sh -c "
             sbatch -W -N2 -o out$i --wrap \
-                'srun --ntasks-per-node=1 hostname; sleep 1'" 3>&- &
+                'srun -Q --ntasks-per-node=1 hostname; sleep 1'" 3>&- &
         pids[i]=$!
     done
     wait "${pids[1]}" && wait "${pids[2]}"

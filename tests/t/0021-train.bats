@@ -9,7 +9,7 @@ load cluster
     cd "$BATS_TEST_TMPDIR"
     merak data pack --tokenizer byte --append-eod --out corpus \
         /usr/share/common-licenses/GPL-3 >/dev/null
-    run timeout -k 5 180 merak sandbox -- srun -n32 --merak-tp=8 \
+    run timeout -k 5 600 merak sandbox -- srun -n32 --merak-tp=8 \
         --merak-pp=4 "$BUILD/examples/train" --data corpus --steps 2
     echo "$output"
     [ "$status" -eq 0 ]

@@ -79,18 +79,18 @@ refused()
     local what
 
     mkfifo "$RUNS/pipe"
-    run --separate-stderr timeout -k 5 20 srun -Q -n1 --merak-plan="$RUNS/pipe" \
+    run --separate-stderr timeout -k 5 120 srun -Q -n1 --merak-plan="$RUNS/pipe" \
         echo started
     [ "$status" -eq 66 ]
     [ -z "$output" ]
     [ "$stderr" = "srun: error: merak: --merak-plan: $RUNS/pipe: a pipe, not \
 a file" ]
-    run timeout -k 5 20 srun -Q -n1 --merak-map="$RUNS/pipe" echo ran
+    run timeout -k 5 120 srun -Q -n1 --merak-map="$RUNS/pipe" echo ran
     [[ $output == *"cannot write $RUNS/pipe"*ran* ]]
     for what in "train --model $CONFIG --data x --plan" "train --data x --model" \
         "plan --model" "plan --model $CONFIG --global-batch 8 --device" \
         "data pack --out x $CONFIG --tokenizer"; do
-        run timeout -k 5 20 merak $what "$RUNS/pipe"
+        run timeout -k 5 120 merak $what "$RUNS/pipe"
         echo "$what: $status $output"
         [ "$status" -eq 66 ] || [ "$status" -eq 67 ]
         [ "$(grep -c "$RUNS/pipe: .*a pipe, not a file" <<<"$output")" -eq 1 ]

@@ -18,10 +18,10 @@ load cluster
     echo "optional $PWD/lib/spank_merak.so" >share/merak.conf
     cat >inner <<'SCRIPT'
 cp site.conf "$(dirname "$SLURM_CONF")/plugstack.conf"
-srun -n2 --merak-tp=2 sh -c 'echo $MERAK_TP_SIZE $MERAK_TP_RANK' | sort
+srun -Q -n2 --merak-tp=2 sh -c 'echo $MERAK_TP_SIZE $MERAK_TP_RANK' | sort
 rm lib/spank_merak.so share/merak.conf
-srun -n2 sh -c 'echo ${MERAK_TP_SIZE-plain}' 2>&1
-printf '#!/bin/sh\nsrun -n1 echo batch\n' >script
+srun -Q -n2 sh -c 'echo ${MERAK_TP_SIZE-plain}' 2>&1
+printf '#!/bin/sh\nsrun -Q -n1 echo batch\n' >script
 sbatch -Q -W -n1 -o out script 2>&1
 cat out
 sinfo -h -N -o '%N %T %E' -t drain,drng,down,fail,no_respond

@@ -6,6 +6,13 @@
 
 bats_require_minimum_version 1.5.0
 
+# A job waits where the one before it is not quite over, and srun says so in
+# lines that no test has asked for.  Commands that start srun say -Q themselves.
+srun()
+{
+    command srun -Q "$@"
+}
+
 # Every node takes jobs, and says so at once or within a few seconds of the
 # last job's end.
 assert_no_node_drained()
