@@ -225,6 +225,7 @@ struct merak_accel_ops {
 
 struct merak_accel {
     const struct merak_accel_ops *ops;
+    size_t allocated; /* bytes that alloc() has given so far, freed or not */
 };
 
 /*

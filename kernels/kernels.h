@@ -69,6 +69,9 @@ enum merak_status
 merak_backend_check_dtype(const struct merak_backend *backend,
                           enum merak_dtype dtype,
                           struct merak_error *err) MERAK_CHECKED;
+/* Do its tasks exchange from device to device, by NCCL, if nobody says
+ * otherwise? */
+bool merak_backend_is_direct(const struct merak_backend *backend);
 /* is_native, for backends without it as well. */
 bool merak_backend_is_native(const struct merak_backend *backend,
                              enum merak_dtype dtype);

@@ -110,6 +110,13 @@ enum merak_status merak_backend_check_dtype(const struct merak_backend *backend,
                       backend->name, dtype_word(dtype), known);
 }
 
+/* Of other devices' queues a library has to be asked. */
+bool merak_backend_is_direct(const struct merak_backend *backend)
+{
+    return backend->accel != NULL && backend->accel->streams != NULL &&
+           strcmp(backend->accel->streams, "cuda") == 0;
+}
+
 bool merak_backend_is_native(const struct merak_backend *backend,
                              enum merak_dtype dtype)
 {

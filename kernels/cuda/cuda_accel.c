@@ -353,8 +353,10 @@ static enum merak_status cuda_alloc(struct merak_accel *accel, size_t bytes,
     if (rc != MERAK_OK)
         return rc;
     code = cudaMalloc(address_p, bytes > 0 ? bytes : 1);
-    if (code == cudaSuccess)
+    if (code == cudaSuccess) {
+        accel->allocated += bytes;
         return MERAK_OK;
+    }
     (void)cudaGetLastError(); /* the device can go on */
     (void)cudaMemGetInfo(&left, &all);
     snprintf(what, sizeof(what),

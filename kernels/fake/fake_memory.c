@@ -70,6 +70,7 @@ enum merak_status merak_fake_alloc(struct merak_accel *accel, size_t bytes,
     }
     pthread_mutex_lock(&f->lock);
     f->block[i] = b;
+    accel->allocated += bytes;
     pthread_mutex_unlock(&f->lock);
     *address_p = b.address;
     return MERAK_OK;

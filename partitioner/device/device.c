@@ -47,9 +47,9 @@
     .flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 5.2e14},            \
     .kernel_s = 5e-6,                                                        \
     .attention_flops_per_s = {[MERAK_F32] = 4.5e13, [MERAK_BF16] = 3.46e14}, \
-    .sums_roofline = true, .interference_bytes_per_s = 1.905e12,             \
-    .link_bytes_per_s = 3.6e11, .link_latency_s = 8e-6,                      \
-    .net_bytes_per_s = 4.5e10, .net_latency_s = 1.5e-5
+    .sums_roofline = true, .direct = true,                                   \
+    .interference_bytes_per_s = 1.905e12, .link_bytes_per_s = 3.6e11,        \
+    .link_latency_s = 8e-6, .net_bytes_per_s = 4.5e10, .net_latency_s = 1.5e-5
 
 static const struct merak_device built_in[] = {
     {.name = "a100",
@@ -61,6 +61,7 @@ static const struct merak_device built_in[] = {
      .kernel_s = 5e-6,
      .attention_flops_per_s = {[MERAK_F32] = 1.6e13, [MERAK_BF16] = 1.56e14},
      .sums_roofline = true,
+     .direct = true,
      .interference_bytes_per_s = 1.27e12,
      .link_bytes_per_s = 2.4e11,
      .link_latency_s = 8e-6,
@@ -83,6 +84,7 @@ static const struct merak_device built_in[] = {
      .kernel_s = 6e-6,
      .attention_flops_per_s = {[MERAK_F32] = 2.2e13, [MERAK_BF16] = 3.55e13},
      .sums_roofline = true,
+     .direct = true,
      .interference_bytes_per_s = 5.29e10,
      .link_bytes_per_s = 1e10,
      .link_latency_s = 1.5e-5,

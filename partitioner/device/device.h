@@ -49,6 +49,12 @@
  *    "tuned": {"for": "NVIDIA H200, 132 SMs, cuBLASLt 13.1.0",
  *              "choices": ["..", ..]}
  *
+ * What moves what ranks exchange, if nobody says otherwise: "nccl", from device
+ * to device, or "ucx", by way of hosts (without: nccl where the name begins
+ * with "cuda", as calibrations of GPUs do):
+ *
+ *    "transport": "nccl"
+ *
  * Numbers are 0 or from 1e-30 to 1e30.
  *
  * `merak calibrate` writes such a file.
@@ -68,6 +74,8 @@ struct merak_device {
     double bytes_per_s; /* of memory, elementwise kernels */
     double kernel_s;    /* fixed cost of a kernel */
     bool sums_roofline; /* cost_model.h */
+    bool direct; /* ranks exchange from device to device, by NCCL, if nobody
+                    says otherwise */
     double link_bytes_per_s, link_latency_s; /* inside a node */
     double net_bytes_per_s, net_latency_s;   /* of one rank, across nodes */
     double node_bytes_per_s; /* of all ranks of a node together, across; 0: as

@@ -70,6 +70,7 @@ static const char *const device_fields[] = {"name",
                                             "roofline",
                                             "attention_flops_per_s",
                                             "tuned",
+                                            "transport",
                                             NULL};
 static const char *const dtype_fields[] = {"f32", "bf16", NULL};
 static const char *const link_fields[] = {"bytes_per_s", "latency_s", "groups",
@@ -88,7 +89,7 @@ static void check_fields(struct reader *r, const json_t *in, const char *where,
 {
     json_t *object = (json_t *)(uintptr_t)in, *value;
     const char *name;
-    char list[192];
+    char list[256];
 
     json_object_foreach(object, name, value)
     {
@@ -214,6 +215,22 @@ static void read_roofline(struct reader *r, const json_t *in,
         r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
                            "%s: field \"roofline\" is %.40s; expected \"max\" "
                            "or \"sum\"",
+                           r->path, word == NULL ? "no string" : word);
+}
+
+static void read_transport(struct reader *r, const json_t *in,
+                           struct merak_device *d)
+{
+    const json_t *transport = json_object_get(in, "transport");
+    const char *word = json_string_value(transport);
+
+    d->direct = word != NULL ? strcmp(word, "nccl") == 0
+                             : strncmp(d->name, "cuda,", 5) == 0;
+    if (transport != NULL && r->rc == MERAK_OK && !d->direct &&
+        (word == NULL || strcmp(word, "ucx") != 0))
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "%s: field \"transport\" is %.40s; expected "
+                           "\"nccl\" or \"ucx\"",
                            r->path, word == NULL ? "no string" : word);
 }
 
@@ -410,6 +427,7 @@ static void read_device(struct reader *r, const json_t *in,
     read_tables(r, in, "kernels", d->rates);
     read_tables(r, in, "tp_kernels", d->tp_rates);
     read_tuned(r, in, d);
+    read_transport(r, in, d);
 }
 
 enum merak_status merak_device_load(const char *path,
@@ -516,6 +534,8 @@ static void put_rest(json_t *out, const struct merak_device *device)
     put_tables(out, "kernels", device->rates);
     put_tables(out, "tp_kernels", device->tp_rates);
     put_tuned(out, device);
+    if (device->direct)
+        json_object_set_new(out, "transport", json_string("nccl"));
 }
 
 enum merak_status merak_device_save(const struct merak_device *device,

@@ -7,6 +7,7 @@
 #include "partitioner/program/build.h"
 
 #include "base/error.h"
+#include "partitioner/program/staged.h"
 #include "base/size.h"
 #include "partitioner/graph/mem_pool.h"
 #include "partitioner/program/instr_cost.h"
@@ -223,17 +224,23 @@ static void measure_kernel(struct merak_build *b, struct merak_instr *in,
     in->reuse = reuse_distance(b, in);
 }
 
-/* A slot of exactly so many bytes that lives for single instructions. */
-static int shared_slot(struct merak_build *b, enum merak_category category,
-                       size_t bytes)
+/* Bytes that are no tensor's. */
+static struct merak_slot plain_slot(enum merak_category category, size_t bytes)
 {
-    struct merak_slot proto = {
+    return (struct merak_slot){
         .category = category,
         .name = merak_category_name(category),
         .value = -1,
         .bytes = bytes,
         .box = {.ndim = 1, .full = {bytes / 4}, .len = {bytes / 4}},
         .flat_hi = bytes / 4};
+}
+
+/* A slot of exactly so many bytes that lives for single instructions. */
+static int shared_slot(struct merak_build *b, enum merak_category category,
+                       size_t bytes)
+{
+    struct merak_slot proto = plain_slot(category, bytes);
     int id = -1;
 
     if (bytes == 0)
@@ -254,10 +261,33 @@ static int shared_slot(struct merak_build *b, enum merak_category category,
     return id;
 }
 
+/* Direct exchanges stand in one queue, and stage in one slot, which is as large
+ * as the largest of them wants. */
+static int staged_slot(struct merak_build *b, size_t bytes)
+{
+    struct merak_slot proto = plain_slot(MERAK_CAT_COMM, bytes), *slot;
+
+    if (bytes == 0)
+        return -1;
+    if (b->staged < 0)
+        b->staged = merak_build_slot(b, &proto);
+    if (b->staged < 0)
+        return -1;
+    slot = &b->prog->slot[b->staged];
+    if (slot->bytes < bytes) {
+        slot->bytes = bytes;
+        slot->box = proto.box;
+        slot->flat_hi = proto.flat_hi;
+    }
+    merak_build_begin(b, b->staged);
+    return b->staged;
+}
+
 /* Sizes, cost and scratch of an instruction. */
 static void measure(struct merak_build *b, struct merak_instr *in)
 {
     struct merak_kernel_call call;
+    size_t bytes;
 
     switch (in->kind) {
     case MERAK_INSTR_KERNEL:
@@ -270,8 +300,9 @@ static void measure(struct merak_build *b, struct merak_instr *in)
         break;
     case MERAK_INSTR_EXCHANGE:
         in->bytes = merak_exchange_bytes(in->exchange);
-        in->scratch = shared_slot(b, MERAK_CAT_COMM,
-                                  merak_exchange_scratch(in->exchange));
+        bytes = merak_exchange_room(in->exchange, b->opt->direct);
+        in->scratch = b->opt->direct ? staged_slot(b, bytes)
+                                     : shared_slot(b, MERAK_CAT_COMM, bytes);
         break;
     case MERAK_INSTR_SLICE:
         in->bytes = 2 * slot_bytes(b, in->slot[1]);

@@ -164,6 +164,7 @@ struct merak_build {
     /* build.c */
     int *shared; /* scratch and staging slots, one for each size */
     int n_shared, cap_shared;
+    int staged; /* the one slot that direct exchanges stage in, or -1 */
     struct merak_gate *gate; /* by instr */
     int n_gates, cap_gates;
 

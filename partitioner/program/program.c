@@ -161,6 +161,7 @@ static enum merak_status create(struct merak_build *b,
     if (b->pool == NULL || prog->pool == NULL)
         return merak_fail_nomem(err, sizeof(*prog));
     prog->plan = *plan;
+    prog->direct = b->opt->direct;
     prog->plan.cut = NULL; /* borrowed, and in the stages by now */
     prog->plan.drop = NULL;
     prog->net = merak_cost_net_rates(b->cost);
@@ -290,6 +291,7 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                             .stages = stages,
                             .opt = opt != NULL ? opt : &none,
                             .passes = merak_plan_passes(plan),
+                            .staged = -1,
                             .err = err};
     enum merak_status rc;
 

@@ -152,6 +152,7 @@ struct merak_program {
     size_t arena_bytes;      /* with persistent and transient slots */
     size_t persistent_bytes; /* params, optimizer, gradients: from offset 0 */
     size_t category_bytes[MERAK_CAT_COUNT]; /* sums to arena_bytes */
+    bool direct; /* built with the option of that name */
     struct merak_pool *pool;
 };
 
@@ -159,6 +160,9 @@ struct merak_program_options {
     bool forward_only; /* evaluation: no gradients, no optimizer; the
                           persistent slots keep their offsets */
     bool dump_grads;   /* keep final gradients' slots alive to the step's end */
+    bool direct; /* transfers go from accelerator to accelerator (streams.h):
+                    one exchange stages at a time, and has what that takes
+                    (partitioner/program/staged.h) */
     /* Scratch bytes of a kernel call on the backend in use; NULL: none. */
     size_t (*scratch)(void *arg, const char *op,
                       const struct merak_kernel_call *call);

@@ -11,6 +11,8 @@
 
 #include "partitioner/search/finalist.h"
 #include "partitioner/search/need.h"
+#include "partitioner/search/node_orders.h"
+#include "partitioner/simulate/check_streams.h"
 #include "partitioner/simulate/simulate.h"
 
 #include "base/error.h"
@@ -47,8 +49,10 @@ enum merak_status merak_built_init(struct merak_built *b,
 
     *b = (struct merak_built){
         .in = in, .schedule = cand->schedule, .plan = cand->plan};
-    b->opt = (struct merak_program_options){
-        .scratch = in->scratch, .scratch_arg = in->scratch_arg, .cost = cost};
+    b->opt = (struct merak_program_options){.direct = in->direct,
+                                            .scratch = in->scratch,
+                                            .scratch_arg = in->scratch_arg,
+                                            .cost = cost};
     b->program = calloc(pp, sizeof(*b->program));
     place = calloc(parts, sizeof(*place));
     rc = place == NULL || b->program == NULL
@@ -308,6 +312,23 @@ static enum merak_status settle_stage(struct merak_built *b,
 
 /* --- trying one ----------------------------------------------------------- */
 
+/* Training and evaluation end in a device's queues. */
+static enum merak_status prove_direct(struct merak_built *b,
+                                      struct merak_error *err)
+{
+    struct merak_program_options eval = b->opt;
+    enum merak_status rc =
+        merak_program_check_streams(b->program, b->plan.pp, err);
+
+    eval.forward_only = true;
+    if (rc == MERAK_OK)
+        rc = merak_stages_prove_streams(b->sharded, b->stages, &b->plan, &eval,
+                                        err);
+    if (rc == MERAK_ERR_CORRUPT)
+        merak_error_wrap(err, MERAK_PLAN_NOT_DIRECT, b->plan.schedule);
+    return rc;
+}
+
 static enum merak_status simulate(struct merak_built *b,
                                   const struct merak_cost_model *cost,
                                   struct merak_candidate *cand, double limit,
@@ -322,8 +343,12 @@ static enum merak_status simulate(struct merak_built *b,
     growth_fini(&growth);
     if (rc == MERAK_OK)
         rc = merak_simulate(b->program, b->plan.pp, cost, &timeline, err);
-    if (rc != MERAK_OK)
+    if (rc == MERAK_OK && b->opt.direct)
+        rc = prove_direct(b, err);
+    if (rc != MERAK_OK) {
+        merak_timeline_destroy(timeline);
         return rc;
+    }
     memcpy(cand->drop, b->stages->drop,
            (size_t)merak_plan_parts(&b->plan) * sizeof(*cand->drop));
     for (int s = 0; s < b->plan.pp && cand->tally != NULL; s++)

@@ -63,29 +63,38 @@ enum merak_status merak_stages_play(const struct merak_sharded *sharded,
     return rc;
 }
 
+enum merak_status merak_stages_prove_streams(
+    const struct merak_sharded *sharded, const struct merak_stages *stages,
+    const struct merak_plan *plan, const struct merak_program_options *opt,
+    struct merak_error *err)
+{
+    struct merak_program **program = calloc((size_t)plan->pp, sizeof(*program));
+    enum merak_status rc;
+
+    if (program == NULL)
+        return merak_fail_nomem(err, (size_t)plan->pp * sizeof(*program));
+    rc = build_stages(sharded, stages, plan, opt, program, err);
+    if (rc == MERAK_OK)
+        rc = merak_program_check_streams(program, plan->pp, err);
+    for (int s = 0; s < plan->pp; s++)
+        merak_program_destroy(program[s]);
+    free(program);
+    return rc;
+}
+
 enum merak_status merak_stages_check_streams(
     const struct merak_sharded *sharded, struct merak_stages *stages,
     const struct merak_plan *plan, const struct merak_program_options *opt,
     struct merak_error *err)
 {
-    struct merak_program **program = calloc((size_t)plan->pp, sizeof(*program));
     struct merak_program_options mine = *opt;
-    enum merak_status rc;
+    enum merak_status rc =
+        merak_recompute_choose(sharded, plan, -1, opt, stages, err);
 
-    if (program == NULL)
-        return merak_fail_nomem(err, (size_t)plan->pp * sizeof(*program));
-    rc = merak_recompute_choose(sharded, plan, -1, opt, stages, err);
     for (int eval = 0; eval < 2 && rc == MERAK_OK; eval++) {
         mine.forward_only = eval != 0;
-        rc = build_stages(sharded, stages, plan, &mine, program, err);
-        if (rc == MERAK_OK)
-            rc = merak_program_check_streams(program, plan->pp, err);
-        for (int s = 0; s < plan->pp; s++) {
-            merak_program_destroy(program[s]);
-            program[s] = NULL;
-        }
+        rc = merak_stages_prove_streams(sharded, stages, plan, &mine, err);
     }
-    free(program);
     return rc;
 }
 
@@ -111,6 +120,8 @@ static void play(const struct merak_sharded *sharded,
     if (rc == MERAK_OK)
         rc = merak_stages_play(sharded, a.stages, &a.plan, opt, &order->played,
                                &why);
+    if (rc == MERAK_OK && opt->direct)
+        rc = merak_stages_prove_streams(sharded, a.stages, &a.plan, opt, &why);
     if (rc != MERAK_OK)
         order->played = (struct merak_played){.step_s = 0};
     order->tally.instructions += order->played.instrs;

@@ -43,6 +43,11 @@ enum merak_status merak_stages_check_streams(
     const struct merak_sharded *sharded, struct merak_stages *stages,
     const struct merak_plan *plan, const struct merak_program_options *opt,
     struct merak_error *err) MERAK_CHECKED;
+/* The same of the programs that `opt` says, alone; drops are what they are. */
+enum merak_status merak_stages_prove_streams(
+    const struct merak_sharded *sharded, const struct merak_stages *stages,
+    const struct merak_plan *plan, const struct merak_program_options *opt,
+    struct merak_error *err) MERAK_CHECKED;
 
 /* By order, each cut evenly and then as the search would. */
 enum { MERAK_NODE_ORDERS = 2 * MERAK_BRANCHES_AUTO };

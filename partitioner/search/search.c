@@ -208,9 +208,9 @@ static enum merak_status check(const struct merak_search_input *in,
     return merak_schedule_find(in->pin.schedule, &schedule, err);
 }
 
-enum merak_status merak_search(const struct merak_search_input *input,
-                               struct merak_search_result **result_p,
-                               struct merak_error *err)
+static enum merak_status search_once(const struct merak_search_input *input,
+                                     struct merak_search_result **result_p,
+                                     struct merak_error *err)
 {
     struct merak_search s = {0};
     enum merak_status rc = check(input, err);
@@ -243,7 +243,23 @@ enum merak_status merak_search(const struct merak_search_input *input,
         rc = merak_search_no_division(&s);
 out:
     merak_search_fini(&s);
+    if (rc == MERAK_OK)
+        (*result_p)->direct = input->direct;
     return rc;
+}
+
+enum merak_status merak_search(const struct merak_search_input *input,
+                               struct merak_search_result **result_p,
+                               struct merak_error *err)
+{
+    struct merak_search_input by_hosts = *input;
+    enum merak_status rc = search_once(input, result_p, err);
+
+    /* Programs end in no order of queues, or not at all. */
+    if (rc != MERAK_ERR_CORRUPT || !input->direct || input->insists_direct)
+        return rc;
+    by_hosts.direct = false;
+    return search_once(&by_hosts, result_p, err);
 }
 
 void merak_search_destroy(struct merak_search_result *result)

@@ -67,6 +67,10 @@ struct merak_search_input {
     size_t (*scratch)(void *arg, const char *op,
                       const struct merak_kernel_call *call);
     void *scratch_arg;
+    bool direct; /* likewise; plans are then proved to end in a device's queues
+                    (merak_program_check_streams()).  Where none does, one that
+                    exchanges by way of hosts is searched for, unless: */
+    bool insists_direct;
     struct merak_refusal *refusal; /* filled in where there is no plan; NULL:
                                       the error's text is enough */
     struct merak_progress *progress; /* counts plans that are rated; or NULL */
@@ -138,6 +142,7 @@ struct merak_search_result {
                                 what it sustains: of_peak */
     bool of_peak;
     size_t memory_limit;
+    bool direct; /* asked for, and proved of the first choice */
     int n_rated, n_simulated;
     struct merak_search_tally tally;
     struct merak_pool *pool;

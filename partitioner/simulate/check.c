@@ -15,6 +15,7 @@
  */
 #include "config.h"
 
+#include "partitioner/program/staged.h"
 #include "partitioner/program/program.h"
 
 #include "base/error.h"
@@ -89,7 +90,7 @@ static bool exchange_fits(const struct merak_program *prog,
 {
     const struct merak_exchange *ex = in->exchange;
     size_t item = merak_dtype_bytes(ex->dtype);
-    size_t scratch = merak_exchange_scratch(ex);
+    size_t scratch = merak_exchange_room(ex, prog->direct);
 
     return prog->slot[in->slot[0]].bytes == merak_shape_count(&ex->in) * item &&
            prog->slot[in->slot[1]].bytes ==

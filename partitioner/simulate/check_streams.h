@@ -5,6 +5,11 @@
 
 #include "partitioner/program/program.h"
 
+/* What is said, in front of what was found, of a schedule. */
+#define MERAK_PLAN_NOT_DIRECT                                  \
+    "schedule %s does not go with --transport nccl here (try " \
+    "another, or --transport ucx)"
+
 /*
  * Prove that a set of programs (of all ranks, or of those that stand for them)
  * end where transfers are matched by their order and stand in queues that end

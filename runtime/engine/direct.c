@@ -41,10 +41,28 @@ static int comm_of(const struct merak_engine *e,
     }
 }
 
+/* What an exchange stages is in the arena that was planned. */
+static enum merak_status check_scratch(const struct merak_engine *e,
+                                       const struct merak_instr *instr,
+                                       struct merak_error *err)
+{
+    size_t need = merak_link_scratch(e->opt.link, instr->exchange);
+    size_t have =
+        instr->scratch < 0 ? 0 : e->program->slot[instr->scratch].bytes;
+
+    if (need <= have)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "instruction %d (%s) stages %zu bytes, and %zu were "
+                      "planned",
+                      instr->id, instr->name, need, have);
+}
+
 enum merak_status merak_engine_direct_init(struct merak_engine *e,
                                            struct merak_error *err)
 {
     const struct merak_program *p = e->program;
+    enum merak_status rc = MERAK_OK;
 
     if (e->opt.link == NULL)
         return MERAK_OK;
@@ -53,7 +71,7 @@ enum merak_status merak_engine_direct_init(struct merak_engine *e,
         return merak_fail_nomem(err, (size_t)p->n_instrs * sizeof(*e->comm));
     e->n_streams = MERAK_STREAMS;
     merak_program_streams(p, e->stream);
-    for (int i = 0; i < p->n_instrs; i++) {
+    for (int i = 0; i < p->n_instrs && rc == MERAK_OK; i++) {
         const struct merak_instr *instr = &p->instr[i];
         bool alone = instr->kind == MERAK_INSTR_EXCHANGE &&
                      p->group[instr->group].n == 1;
@@ -63,8 +81,10 @@ enum merak_status merak_engine_direct_init(struct merak_engine *e,
             return merak_fail(err, MERAK_ERR_PARAM,
                               "instruction %d (%s) has no communicator", i,
                               instr->name);
+        if (instr->kind == MERAK_INSTR_EXCHANGE)
+            rc = check_scratch(e, instr, err);
     }
-    return MERAK_OK;
+    return rc;
 }
 
 static enum merak_status queue_move(struct merak_engine *e,

@@ -16,9 +16,8 @@
 
 #define SPIN_NS 20000
 #define NAP_NS 20000
-#define CHUNK_BYTES ((size_t)8 << 20)
-/* What a rehearsal moves between two members. */
-#define TRIAL_BYTES 64
+/* What a rehearsal moves between two members, each way. */
+#define TRIAL_BYTES (MERAK_LINK_TRIAL_BYTES / 2)
 /* Messages of pairs run beside products and beside each other: a few blocks of
  * the device move enough, and all of them have to find room at once. */
 #define PAIR_CTAS 4
@@ -195,13 +194,15 @@ static enum merak_status drain(struct merak_link *link, int queue,
     return rc;
 }
 
-/* A little from each member to each, or from the first to the second. */
+/* A little from each member to each, or from the first to the second; where
+ * there is little room several bring what means nothing to one place. */
 static int fill_trial(struct merak_link *link, const struct link_comm *c)
 {
     int n = 0;
 
     for (int q = 0; q < c->n; q++) {
-        unsigned char *at = link->staging + (size_t)q * 2 * TRIAL_BYTES;
+        unsigned char *at =
+            link->trial + (size_t)q % link->trials * 2 * TRIAL_BYTES;
         const struct merak_link_piece out = {true, at, TRIAL_BYTES, q};
         const struct merak_link_piece in = {false, at + TRIAL_BYTES,
                                             TRIAL_BYTES, q};
@@ -265,28 +266,11 @@ static enum merak_status join_all(struct merak_link *link,
 /* --- open, close ------------------------------------------------------------
  */
 
-static size_t staging_of(const struct merak_link *link,
-                         const struct merak_program *p)
-{
-    size_t most = 0;
-
-    for (int i = 0; i < p->n_instrs; i++) {
-        size_t need = p->instr[i].kind == MERAK_INSTR_EXCHANGE
-                          ? merak_link_staging(link, p->instr[i].exchange)
-                          : 0;
-
-        most = need > most ? need : most;
-    }
-    return most;
-}
-
 static enum merak_status allocate(struct merak_link *link,
                                   const struct merak_link_options *opt,
                                   struct merak_error *err)
 {
-    size_t members = 2, bytes;
-    void *staging = NULL;
-    enum merak_status rc;
+    size_t members = 2;
 
     for (int i = 0; i < link->n_comms; i++) {
         if ((size_t)link->comm[i].n > members)
@@ -296,20 +280,13 @@ static enum merak_status allocate(struct merak_link *link,
     link->joined = calloc((size_t)link->n_comms + 1, sizeof(*link->joined));
     if (link->piece == NULL || link->joined == NULL)
         return merak_fail_nomem(err, 2 * members * sizeof(*link->piece));
-    link->staging_bytes = 2 * TRIAL_BYTES * members;
-    for (int p = 0; p < opt->n_programs; p++) {
-        bytes = staging_of(link, opt->program[p]);
-        if (bytes > link->staging_bytes)
-            link->staging_bytes = bytes;
-    }
-    rc = link->accel->ops->alloc(link->accel, link->staging_bytes, &staging,
-                                 err);
-    if (rc != MERAK_OK) {
-        merak_error_wrap(err, "for what exchanges stage");
-        return rc;
-    }
-    link->staging = staging;
-    return MERAK_OK;
+    link->trial = opt->trial;
+    link->trials = opt->trial_bytes / MERAK_LINK_TRIAL_BYTES;
+    if (link->trials > 0)
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_PARAM,
+                      "%zu bytes are no room for a rehearsal of %d",
+                      opt->trial_bytes, MERAK_LINK_TRIAL_BYTES);
 }
 
 static enum merak_status begin(struct merak_link *link,
@@ -345,7 +322,7 @@ enum merak_status merak_link_open(const struct merak_link_options *opt,
         link->accel = opt->accel;
         link->deadline_s = opt->deadline_s > 0 ? opt->deadline_s : 300;
         link->fast = opt->fast;
-        link->chunk = opt->chunk_bytes > 0 ? opt->chunk_bytes : CHUNK_BYTES;
+        link->chunk = opt->chunk_bytes;
         rc = begin(link, opt, err);
     }
     rc = merak_boot_agree(opt->boot, rc, err);
@@ -380,7 +357,6 @@ void merak_link_abort(struct merak_link *link)
     }
     if (n > 0)
         link->ops->abort(link->joined, n);
-    link->aborted = true;
 }
 
 void merak_link_close(struct merak_link *link)
@@ -388,10 +364,6 @@ void merak_link_close(struct merak_link *link)
     if (link == NULL)
         return;
     merak_link_free_comms(link);
-    /* What stands in queues behind an aborted move still works on it: then it
-     * goes with the accelerator. */
-    if (link->staging != NULL && !link->aborted)
-        link->accel->ops->free(link->accel, link->staging);
     if (link->library != NULL)
         link->ops->close(link->library);
     free(link->piece);
@@ -401,10 +373,9 @@ void merak_link_close(struct merak_link *link)
 
 void merak_link_describe(const struct merak_link *link, char *text, size_t size)
 {
-    snprintf(text, size, "%s, %d communicators, %.1f MiB staged, sums %s",
-             link->about, link->n_comms, (double)link->staging_bytes / 0x1p20,
-             link->fast ? "in its own order (--reduce fast)"
-                        : "in member order");
+    snprintf(
+        text, size, "%s, %d communicators, sums %s", link->about, link->n_comms,
+        link->fast ? "in its own order (--reduce fast)" : "in member order");
 }
 
 /* --- which communicator ----------------------------------------------------

@@ -27,6 +27,9 @@
 
 struct merak_link;
 
+/* What a rehearsal sends and receives at least, and where. */
+#define MERAK_LINK_TRIAL_BYTES 128
+
 struct merak_link_options {
     const struct merak_link_ops *ops;
     struct merak_boot *boot;    /* borrowed for the call */
@@ -38,11 +41,16 @@ struct merak_link_options {
     int n_programs;
     double deadline_s;  /* of any wait */
     size_t chunk_bytes; /* of a member's piece that are combined at a time; the
-                           same on all ranks; 0: 8 MiB */
+                           same on all ranks; 0: merak_staged_chunk() */
+    /* Device memory that means nothing yet, such as the arena: rehearsals write
+     * to it; MERAK_LINK_TRIAL_BYTES of it or more. */
+    void *trial;
+    size_t trial_bytes;
     bool fast;
 };
 
-/* What one exchange works on, in device memory; as merak_exchange()'s. */
+/* What one exchange works on, in device memory; as merak_exchange()'s, but for
+ * scratch, which has merak_link_scratch() bytes. */
 struct merak_link_call {
     const struct merak_exchange *ex;
     const void *in;
@@ -67,6 +75,11 @@ void merak_link_close(struct merak_link *link);
 /* "NCCL 2.28.9, 5 communicators, sums in member order" */
 void merak_link_describe(const struct merak_link *link, char *text,
                          size_t size);
+
+/* What an exchange stages; of the default chunk, what programs reserve for it
+ * (partitioner/program/staged.h). */
+size_t merak_link_scratch(const struct merak_link *link,
+                          const struct merak_exchange *ex);
 
 /* The communicator of a team, or of a flow of messages from one transport rank
  * to another; -1: there is none. */

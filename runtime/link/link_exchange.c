@@ -4,9 +4,9 @@
  * As runtime/transport/exchange.c, in a queue: each member's box is sent
  * straight from the input where it is contiguous and received straight into the
  * output, else it is packed before and put in place behind.  What is combined
- * is received into the link's own memory, in chunks of link->chunk bytes,
- * and added by the accelerator in member order: the bits are those of the
- * transport, since each element is the same sum of the same numbers.
+ * is received into scratch, in chunks (partitioner/program/staged.h), and added
+ * by the accelerator in member order: the bits are those of the transport,
+ * since each element is the same sum of the same numbers.
  *
  * An all-reduce is that of one's flat cut, then a gathering of the cuts; where
  * it is short, or there are two members, everybody brings everything to
@@ -15,9 +15,9 @@
  * The queue keeps everything in order, so pieces and memory can be used again
  * as soon as what uses them is queued.
  *
- * The link's memory is, of an exchange that combines: what is received, then
- * what had to be packed, then the result if it has to be put in place.  One
- * that does not uses the program's scratch as exchange.c does.
+ * Scratch is, of an exchange that combines: what is received, then what had to
+ * be packed, then the result if it has to be put in place.  One that does not
+ * uses it as exchange.c does.
  */
 #include "config.h"
 
@@ -25,12 +25,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
-
-#define ALIGN 64
-/* An all-reduce of so much at most is one round, if all of it that is received
- * takes no more than SHORT_STAGING. */
-#define SHORT_BYTES ((size_t)128 << 10)
-#define SHORT_STAGING ((size_t)4 << 20)
+#include "partitioner/program/staged.h"
 
 /* An exchange under way; what it has in hand. */
 struct work {
@@ -38,7 +33,8 @@ struct work {
     const struct merak_link_call *call;
     const struct merak_exchange *ex;
     int comm;
-    size_t es; /* bytes of an element */
+    size_t es;    /* bytes of an element */
+    size_t chunk; /* of a piece that are combined at a time */
     unsigned char *in, *out;
     int n_pieces;
 };
@@ -59,7 +55,7 @@ static size_t box_bytes(const struct work *w, const struct merak_box *box)
 
 static size_t aligned(size_t bytes)
 {
-    return merak_size_align(bytes, ALIGN);
+    return merak_size_align(bytes, MERAK_STAGED_ALIGN);
 }
 
 static enum merak_status pack(struct work *w, void *to, const void *from,
@@ -137,8 +133,8 @@ static enum merak_status store_own(struct work *w, struct merak_error *err)
         return pack(w, w->out + offset * w->es, w->in, from, err);
     if (merak_box_contiguous(from, &offset))
         return unpack(w, w->out, to, w->in + offset * w->es, err);
-    rc = pack(w, w->link->staging, w->in, from, err);
-    return rc == MERAK_OK ? unpack(w, w->out, to, w->link->staging, err) : rc;
+    rc = pack(w, w->call->scratch, w->in, from, err);
+    return rc == MERAK_OK ? unpack(w, w->out, to, w->call->scratch, err) : rc;
 }
 
 /* All-gathers of equal rows; all members come to the same answer. */
@@ -229,70 +225,10 @@ static enum merak_status store(struct work *w, struct merak_error *err)
 /* --- what is combined -------------------------------------------------------
  */
 
-/* Everything of an all-reduce, as one box. */
-static struct merak_box whole_box(const struct merak_exchange *ex)
-{
-    struct merak_box box = {.ndim = 1};
-
-    box.full[0] = box.len[0] = merak_shape_count(&ex->in);
-    return box;
-}
-
-/* An all-reduce where everybody gets everything. */
-static bool is_short(const struct merak_exchange *ex)
-{
-    size_t bytes = merak_shape_count(&ex->in) * merak_dtype_bytes(ex->dtype);
-
-    if (ex->kind != MERAK_CONVERT_ALL_REDUCE)
-        return false;
-    return ex->n == 2 ||
-           (bytes <= SHORT_BYTES && bytes * (size_t)ex->n <= SHORT_STAGING);
-}
-
-static struct merak_box sent_box(const struct merak_exchange *ex, int q)
-{
-    return is_short(ex) ? whole_box(ex) : ex->send[q];
-}
-
-static struct merak_box combined_box(const struct merak_exchange *ex)
-{
-    return is_short(ex) ? whole_box(ex) : ex->recv[ex->me];
-}
-
-/* Bytes of a member's chunk that is received. */
-static size_t stride_of(const struct merak_link *link,
-                        const struct merak_exchange *ex)
-{
-    struct merak_box box = combined_box(ex);
-    size_t bytes = merak_box_count(&box) * merak_dtype_bytes(ex->dtype);
-
-    return aligned(bytes < link->chunk ? bytes : link->chunk);
-}
-
-static size_t combine_staging(const struct merak_link *link,
-                              const struct merak_exchange *ex)
-{
-    struct merak_box box = combined_box(ex);
-    size_t es = merak_dtype_bytes(ex->dtype);
-    size_t bytes = (size_t)(ex->n - 1) * stride_of(link, ex);
-
-    if (!merak_box_contiguous(&box, NULL))
-        bytes += aligned(merak_box_count(&box) * es);
-    for (int q = 0; q < ex->n; q++) {
-        box = sent_box(ex, q);
-        if (!merak_box_contiguous(&box, NULL))
-            bytes += aligned(merak_box_count(&box) * es);
-    }
-    return bytes;
-}
-
-size_t merak_link_staging(const struct merak_link *link,
+size_t merak_link_scratch(const struct merak_link *link,
                           const struct merak_exchange *ex)
 {
-    if (ex->combine == MERAK_STORE)
-        return merak_box_count(&ex->send[ex->me]) *
-               merak_dtype_bytes(ex->dtype);
-    return combine_staging(link, ex);
+    return merak_staged_bytes(ex, link->chunk);
 }
 
 /* Where the pieces that this rank sends begin, packed behind what it receives
@@ -302,7 +238,7 @@ static enum merak_status sent_from(struct work *w, int q,
                                    const unsigned char **from_p,
                                    struct merak_error *err)
 {
-    struct merak_box box = sent_box(w->ex, q);
+    struct merak_box box = merak_staged_sent(w->ex, q);
     size_t offset = 0;
 
     if (merak_box_contiguous(&box, &offset)) {
@@ -324,12 +260,12 @@ static size_t least(size_t a, size_t b)
 static enum merak_status move_chunk(struct work *w, size_t at, size_t mine,
                                     struct merak_error *err)
 {
-    size_t stride = stride_of(w->link, w->ex);
-    unsigned char *staged = w->link->staging;
+    size_t stride = merak_staged_stride(w->ex, w->chunk);
+    unsigned char *staged = w->call->scratch;
     unsigned char *packed = staged + (size_t)(w->ex->n - 1) * stride;
 
     for (int q = 0; q < w->ex->n; q++) {
-        struct merak_box box = sent_box(w->ex, q);
+        struct merak_box box = merak_staged_sent(w->ex, q);
         size_t bytes = box_bytes(w, &box), offset = 0;
         unsigned char *from = packed;
 
@@ -340,9 +276,9 @@ static enum merak_status move_chunk(struct work *w, size_t at, size_t mine,
         if (q == w->ex->me)
             continue;
         if (at < bytes)
-            add_piece(w, true, from + at, least(bytes - at, w->link->chunk), q);
+            add_piece(w, true, from + at, least(bytes - at, w->chunk), q);
         if (at < mine)
-            add_piece(w, false, staged, least(mine - at, w->link->chunk), q);
+            add_piece(w, false, staged, least(mine - at, w->chunk), q);
         staged += stride;
     }
     return move(w, err);
@@ -357,9 +293,9 @@ static enum merak_status combine_chunk(struct work *w, const unsigned char *own,
         .n = w->ex->n,
         .me = w->ex->me,
         .mine = own + at,
-        .staged = w->link->staging,
-        .stride = stride_of(w->link, w->ex),
-        .count = at < mine ? least(mine - at, w->link->chunk) / w->es : 0,
+        .staged = w->call->scratch,
+        .stride = merak_staged_stride(w->ex, w->chunk),
+        .count = at < mine ? least(mine - at, w->chunk) / w->es : 0,
         .dtype = w->ex->dtype,
         .max = w->ex->combine == MERAK_MAX,
     };
@@ -372,24 +308,25 @@ static enum merak_status combine_chunk(struct work *w, const unsigned char *own,
 /* What this rank combines, and the most that anybody does. */
 static enum merak_status combine(struct work *w, struct merak_error *err)
 {
-    const struct merak_box box = combined_box(w->ex);
+    const struct merak_box box = merak_staged_combined(w->ex);
     size_t mine = box_bytes(w, &box), most = mine, offset = 0;
     unsigned char *packed =
-        w->link->staging + (size_t)(w->ex->n - 1) * stride_of(w->link, w->ex);
+        w->call->scratch +
+        (size_t)(w->ex->n - 1) * merak_staged_stride(w->ex, w->chunk);
     const unsigned char *own = NULL, *from;
     bool in_place = merak_box_contiguous(&box, &offset);
     unsigned char *to;
     enum merak_status rc = MERAK_OK;
 
     for (int q = 0; q < w->ex->n && rc == MERAK_OK; q++) {
-        struct merak_box sent = sent_box(w->ex, q);
+        struct merak_box sent = merak_staged_sent(w->ex, q);
 
         rc = sent_from(w, q, &packed, &from, err);
         own = q == w->ex->me ? from : own;
         most = box_bytes(w, &sent) > most ? box_bytes(w, &sent) : most;
     }
     to = in_place ? w->out + offset * w->es : packed;
-    for (size_t at = 0; at < most && rc == MERAK_OK; at += w->link->chunk) {
+    for (size_t at = 0; at < most && rc == MERAK_OK; at += w->chunk) {
         rc = move_chunk(w, at, mine, err);
         if (rc == MERAK_OK)
             rc = combine_chunk(w, own, to, at, mine, err);
@@ -460,13 +397,15 @@ enum merak_status merak_link_exchange(struct merak_link *link, int comm,
                      .ex = ex,
                      .comm = comm,
                      .es = merak_dtype_bytes(ex->dtype),
+                     .chunk = link->chunk > 0 ? link->chunk
+                                              : merak_staged_chunk(ex->n),
                      .in = (unsigned char *)(uintptr_t)call->in,
                      .out = call->out};
     struct merak_box all;
     enum merak_status rc;
 
     if (ex->n == 1 && ex->kind == MERAK_CONVERT_ALL_REDUCE) {
-        all = whole_box(ex);
+        all = merak_staged_combined(ex);
         return w.in == w.out ? MERAK_OK : pack(&w, w.out, w.in, &all, err);
     }
     if (ex->n == 1 || ex->combine == MERAK_STORE)
@@ -475,7 +414,8 @@ enum merak_status merak_link_exchange(struct merak_link *link, int comm,
         (ex->kind == MERAK_CONVERT_ALL_REDUCE || is_plain_scatter(ex)))
         return combine_fast(&w, err);
     rc = combine(&w, err);
-    if (rc == MERAK_OK && ex->kind == MERAK_CONVERT_ALL_REDUCE && !is_short(ex))
+    if (rc == MERAK_OK && ex->kind == MERAK_CONVERT_ALL_REDUCE &&
+        !merak_staged_is_short(ex))
         rc = gather_cuts(&w, err);
     return rc;
 }

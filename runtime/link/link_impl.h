@@ -25,15 +25,14 @@ struct merak_link {
     struct merak_accel *accel;
     double deadline_s;
     bool fast;
-    bool aborted;           /* what is queued may not have run */
-    size_t chunk;           /* bytes */
+    size_t chunk;           /* bytes; 0: by the number of members */
     struct link_comm *comm; /* [n_comms] in the order of merak_link_order() */
     int n_comms;
-    unsigned char *staging; /* device memory for pieces that are not in place */
-    size_t staging_bytes;
     struct merak_link_comm **joined; /* [n_comms] for merak_link_abort() */
     struct merak_link_piece *piece;  /* [2 * the largest team] */
     const atomic_int *stop;
+    unsigned char *trial; /* borrowed by merak_link_open() */
+    size_t trials;        /* that it has room for */
 };
 
 /* link_comms.c: the communicators that programs need, sorted by an order that
@@ -50,9 +49,5 @@ enum merak_status merak_link_share_ids(struct merak_link *link,
 /* Wait until the library has queued what it was given. */
 enum merak_status merak_link_settle(struct merak_link *link, int comm,
                                     struct merak_error *err) MERAK_CHECKED;
-
-/* link_exchange.c: what it wants of link->staging. */
-size_t merak_link_staging(const struct merak_link *link,
-                          const struct merak_exchange *ex);
 
 #endif

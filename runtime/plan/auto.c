@@ -61,7 +61,19 @@ static enum merak_status fill_scratch(struct plan_auto *plan,
     }
     plan->in.scratch = merak_kernel_scratch;
     plan->in.scratch_arg = (void *)(uintptr_t)backend;
+    if (plan->opt->given.backend)
+        plan->in.direct = merak_backend_is_direct(backend);
     return MERAK_OK;
+}
+
+/* How tasks exchange, as a run would choose it. */
+static void fill_transport(struct plan_auto *plan)
+{
+    int transport = plan->opt->transport;
+
+    plan->in.insists_direct = transport == PLAN_TRANSPORT_NCCL;
+    if (transport != PLAN_TRANSPORT_AUTO)
+        plan->in.direct = plan->in.insists_direct;
 }
 
 static enum merak_status fill_input(struct plan_auto *plan,
@@ -87,8 +99,11 @@ static enum merak_status fill_input(struct plan_auto *plan,
         .memory_bytes = opt->plan.memory_bytes,
         .threads = 1,
         .device = &plan->device,
+        .direct = plan->device.direct,
         .pin = pins_of(&opt->choice, opt->emit != PLAN_EMIT_NONE)};
-    return fill_scratch(plan, err);
+    rc = fill_scratch(plan, err);
+    fill_transport(plan);
+    return rc;
 }
 
 /* --- pictures ------------------------------------------------------------- */
@@ -111,7 +126,8 @@ static enum merak_status build(const struct plan_auto *plan,
                                struct merak_error *err)
 {
     struct merak_cost_model cost;
-    const struct merak_program_options po = {.scratch = plan->in.scratch,
+    const struct merak_program_options po = {.direct = plan->in.direct,
+                                             .scratch = plan->in.scratch,
                                              .scratch_arg =
                                                  plan->in.scratch_arg,
                                              .cost = &cost};
@@ -194,6 +210,8 @@ static enum merak_status plan_one(const struct plan_options *opt,
     plan.in.progress = &progress;
     if (rc == MERAK_OK)
         rc = merak_search(&plan.in, &result, err);
+    plan.by_hosts = rc == MERAK_OK && plan.in.direct && !result->direct;
+    plan.in.direct = rc == MERAK_OK && result->direct;
     plan.in.progress = NULL;
     merak_progress_clear(&progress);
     plan.identified = rc == MERAK_OK && opt->json != NULL;

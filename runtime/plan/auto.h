@@ -14,6 +14,7 @@ struct plan_auto {
     struct plan_model model;
     struct merak_device device;
     struct merak_search_input in;
+    bool by_hosts;   /* there is none for NCCL */
     bool identified; /* the next is filled in */
     struct merak_plan_file file;
 };

@@ -125,6 +125,10 @@ static const struct merak_option rows[] = {
     {"backend", MERAK_OPTION_TEXT, AT(backend),
      .about = "kernels whose scratch memory is counted (cpu; the device's)",
      .arg = "NAME", GIVEN(backend)},
+    {"transport", MERAK_OPTION_WORD, AT(transport),
+     .about = "what moves what tasks exchange: ucx by way of hosts, nccl from "
+              "GPU to GPU (auto: nccl on GPUs)",
+     .words = "auto|ucx|nccl"},
     {"gflops", MERAK_OPTION_REAL, AT(cost.flops_per_s),
      .about = "of one rank (150)", .positive = true, .unit = 1e9, GIVEN(cost)},
     {"memory-gbs", MERAK_OPTION_REAL, AT(cost.bytes_per_s),

@@ -12,6 +12,12 @@
 /* Machines of a table. */
 enum { PLAN_MOST_NODES = 16 };
 
+enum plan_transport {
+    PLAN_TRANSPORT_AUTO, /* nccl between GPUs */
+    PLAN_TRANSPORT_UCX,
+    PLAN_TRANSPORT_NCCL
+};
+
 /* A field for each option: the table in plan_options.c points to them. */
 struct plan_options {
     const struct merak_plan_program *own; /* its model, or NULL: */
@@ -20,6 +26,7 @@ struct plan_options {
     const char *svg, *html, *json;        /* files, "-" for standard output */
     const char *backend;
     const char *device, *what_if;
+    int transport;            /* enum plan_transport */
     size_t seq, global_batch; /* 0: not said */
     int nodes, ranks_per_node;
     int node_list[PLAN_MOST_NODES], n_node_list; /* --nodes 4,8: all of them */

@@ -81,6 +81,9 @@ static void print_choice(const struct plan_auto *plan,
     print_choices(&r->choice[0].plan);
     if (plan->identified)
         printf("programs %016" PRIx64 "\n", plan->file.program);
+    if (plan->by_hosts)
+        puts("exchanges by way of hosts (--transport ucx): no plan was found "
+             "whose programs are sure to end in NCCL's queues");
 }
 
 const char *plan_report_utilisation(const struct merak_search_result *r)

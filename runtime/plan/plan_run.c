@@ -12,8 +12,10 @@
 #include "io/plan_file.h"
 #include "kernels/kernels.h"
 #include "partitioner/assembly/assembly.h"
+#include "partitioner/search/node_orders.h"
 #include "partitioner/simulate/timeline.h"
 #include "partitioner/simulate/check.h"
+#include "partitioner/simulate/check_streams.h"
 #include "partitioner/simulate/simulate.h"
 #include "runtime/runtime.h"
 #include "runtime/train/phases.h"
@@ -282,6 +284,19 @@ static enum merak_status print_pictures(const struct report *r,
 
 /* --- the command ---------------------------------------------------------- */
 
+/* All choices are given: there is no other plan to take instead. */
+static enum merak_status prove_direct(struct merak_planned *planned,
+                                      const struct merak_program_options *opt,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = merak_stages_check_streams(
+        planned->sharded, planned->stages, &planned->plan, opt, err);
+
+    if (rc == MERAK_ERR_CORRUPT)
+        merak_error_wrap(err, MERAK_PLAN_NOT_DIRECT, planned->plan.schedule);
+    return rc;
+}
+
 static enum merak_status make_report(struct report *r, struct merak_error *err)
 {
     const struct merak_backend *backend = NULL;
@@ -293,12 +308,17 @@ static enum merak_status make_report(struct report *r, struct merak_error *err)
         return rc;
     po.scratch = merak_kernel_scratch;
     po.scratch_arg = (void *)(uintptr_t)backend;
+    po.direct = r->opt->transport == PLAN_TRANSPORT_NCCL ||
+                (r->opt->transport == PLAN_TRANSPORT_AUTO &&
+                 merak_backend_is_direct(backend));
     rc = merak_plan_build(&r->opt->plan, r->opt->seq, r->model->describe,
                           r->model->arg, MERAK_PLAN_STAGES, &po, &r->planned,
                           err);
     if (rc == MERAK_OK)
         rc = merak_program_check(r->planned->program, r->planned->n_programs,
                                  err);
+    if (rc == MERAK_OK && po.direct)
+        rc = prove_direct(r->planned, &po, err);
     if (rc == MERAK_OK)
         rc = merak_simulate(r->planned->program, r->planned->n_programs, NULL,
                             &r->timeline, err);

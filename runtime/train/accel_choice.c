@@ -340,6 +340,7 @@ enum merak_status merak_accel_choose(struct merak_trainer *t,
                           : look(t->opt.backend, &t->backend, card, err);
     rc = merak_boot_agree(t->boot, rc, err);
     /* All ranks have the same backend. */
+    t->direct = rc == MERAK_OK && merak_link_is_wanted(t);
     if (rc == MERAK_OK && t->backend->accel != NULL) {
         rc = assign(t, card, err);
         if (rc == MERAK_OK)

@@ -144,6 +144,8 @@ static enum merak_status fill_input(struct merak_trainer *t,
     if (merak_backend_find(t->opt.backend, &t->backend, err) != MERAK_OK)
         return err->status;
     in->scratch_arg = (void *)(uintptr_t)t->backend;
+    in->direct = t->direct;
+    in->insists_direct = t->opt.transport == MERAK_TRANSPORT_NCCL;
     return fill_pins(t, &in->pin, err);
 }
 

@@ -6,6 +6,9 @@
  * GPU of its own, the library is there and the programs are proved to end in
  * its queues; else exchanges go by way of hosts, and the log says why.  All
  * tasks come to the same answer.
+ *
+ * The proof comes with the plan, since programs that are for NCCL reserve what
+ * its exchanges stage; whether it is there is seen when memory is.
  */
 #include "config.h"
 
@@ -13,29 +16,24 @@
 
 #include "base/error.h"
 #include "partitioner/search/node_orders.h"
+#include "partitioner/simulate/check_streams.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Backends for whose queues nobody need ask. */
-static bool is_gpu(const struct merak_backend *b)
-{
-    return b->accel != NULL && b->accel->streams != NULL &&
-           strcmp(b->accel->streams, "cuda") == 0;
-}
-
-static bool is_wanted(const struct merak_trainer *t)
+bool merak_link_is_wanted(const struct merak_trainer *t)
 {
     if (t->boot->size == 1 || t->backend->accel == NULL)
         return false;
     return t->opt.transport == MERAK_TRANSPORT_NCCL ||
-           (t->opt.transport == MERAK_TRANSPORT_AUTO && is_gpu(t->backend));
+           (t->opt.transport == MERAK_TRANSPORT_AUTO &&
+            merak_backend_is_direct(t->backend));
 }
 
 int merak_link_queues(const struct merak_trainer *t)
 {
-    return is_wanted(t) ? MERAK_STREAMS : MERAK_QUEUE_COUNT;
+    return t->direct ? MERAK_STREAMS : MERAK_QUEUE_COUNT;
 }
 
 /* --- one task a GPU ---------------------------------------------------------
@@ -93,21 +91,28 @@ static enum merak_status check_sharing(const struct merak_trainer *t,
 /* --- the choice -------------------------------------------------------------
  */
 
-static enum merak_status prove(struct merak_trainer *t, struct merak_error *err)
+enum merak_status merak_link_prove(struct merak_trainer *t,
+                                   struct merak_error *err)
 {
     const struct merak_program_options opt = merak_trainer_program_options(t);
+    struct merak_error why = {.status = MERAK_OK};
     enum merak_status rc =
-        merak_stages_check_streams(t->sharded, t->stages, &t->plan, &opt, err);
+        merak_stages_check_streams(t->sharded, t->stages, &t->plan, &opt, &why);
 
-    if (rc != MERAK_ERR_CORRUPT)
-        return rc;
-    merak_error_wrap(err,
-                     "schedule %s does not go with --transport nccl here "
-                     "(1f1b does, or --transport ucx)",
-                     t->plan.schedule);
+    if (rc == MERAK_OK)
+        return MERAK_OK;
+    if (rc == MERAK_ERR_CORRUPT) {
+        merak_error_wrap(&why, MERAK_PLAN_NOT_DIRECT, t->plan.schedule);
+        rc = why.status = MERAK_ERR_CONFIG;
+        if (t->opt.transport == MERAK_TRANSPORT_AUTO) {
+            t->direct = false;
+            snprintf(t->link_why, sizeof(t->link_why), "%s", why.text);
+            return MERAK_OK;
+        }
+    }
     if (err != NULL)
-        err->status = MERAK_ERR_CONFIG;
-    return MERAK_ERR_CONFIG;
+        *err = why;
+    return rc;
 }
 
 /* What can be known before anything is opened; the same on all tasks. */
@@ -125,8 +130,6 @@ static enum merak_status look(struct merak_trainer *t,
         rc = (*ops_p)->open(t->accel->ops->streams, &library, about, err);
     if (rc == MERAK_OK)
         (*ops_p)->close(library);
-    if (rc == MERAK_OK)
-        rc = prove(t, err);
     return merak_boot_agree(t->boot, rc, err);
 }
 
@@ -144,6 +147,8 @@ static enum merak_status open_link(struct merak_trainer *t,
         .program = program,
         .n_programs = 2,
         .deadline_s = t->opt.deadline_s,
+        .trial = merak_slots_arena(t),
+        .trial_bytes = t->arena_bytes,
         .fast = t->opt.reduce_fast,
     };
 
@@ -178,7 +183,7 @@ enum merak_status merak_link_choose(struct merak_trainer *t,
                           "backend %s has none: use --backend cuda, or "
                           "--transport ucx",
                           t->backend->name);
-    if (!is_wanted(t))
+    if (!t->direct)
         return check_reduce(t, err);
     rc = look(t, &ops, &why);
     if (rc == MERAK_OK)

@@ -40,6 +40,7 @@ static struct merak_search_input fill_input(const struct merak_trainer *t,
                                     .memory_bytes = limit,
                                     .threads = p->threads,
                                     .device = &t->device,
+                                    .direct = t->direct,
                                     .scratch = merak_kernel_scratch,
                                     .scratch_arg =
                                         (void *)(uintptr_t)t->backend};

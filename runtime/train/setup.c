@@ -94,6 +94,7 @@ merak_trainer_program_options(const struct merak_trainer *t)
 {
     return (struct merak_program_options){
         .dump_grads = t->opt.dump_grads != NULL,
+        .direct = t->direct,
         .cost = &t->cost,
         .scratch = merak_kernel_scratch,
         .scratch_arg = (void *)(uintptr_t)t->backend,
@@ -243,10 +244,29 @@ enum merak_status merak_trainer_describe(struct merak_trainer *t,
     return rc;
 }
 
+/* Where stages compute something again to fit into memory, what exchanges
+ * stage is part of that: cut again if it is not for NCCL after all. */
+static enum merak_status cut_direct(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    const struct merak_plan plan = t->plan;
+    enum merak_status rc = cut_model(t, err);
+
+    if (rc != MERAK_OK || !t->direct)
+        return rc;
+    rc = merak_link_prove(t, err);
+    if (rc != MERAK_OK || t->direct)
+        return rc;
+    merak_stages_destroy(t->stages);
+    t->stages = NULL;
+    t->plan = plan;
+    return cut_model(t, err);
+}
+
 enum merak_status merak_trainer_plan(struct merak_trainer *t,
                                      struct merak_error *err)
 {
-    enum merak_status rc = cut_model(t, err);
+    enum merak_status rc = cut_direct(t, err);
 
     if (rc == MERAK_OK)
         rc = build_programs(t, err);

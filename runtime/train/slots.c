@@ -53,8 +53,13 @@ static void add_program(struct merak_trainer *t, const struct merak_program *p)
             continue;
         for (int k = 0; k < in->n_in + in->n_out; k++)
             add_pages(t, &p->slot[in->slot[k]]);
-        if (in->scratch >= 0)
-            add_pages(t, &p->slot[in->scratch]);
+        if (in->scratch >= 0) {
+            struct merak_slot used = p->slot[in->scratch];
+
+            /* it may be larger, for a link that could not be had */
+            used.bytes = merak_exchange_scratch(in->exchange);
+            add_pages(t, &used);
+        }
     }
     for (int i = 0; i < 2; i++) {
         if (result[i] >= 0)

@@ -83,9 +83,18 @@ void merak_report_categories(const struct merak_trainer *t, char *text,
     }
 }
 
+/* Of the device's own memory, or of the shared memory itself; -1: not known. */
+static long long reserved_bytes(const struct merak_trainer *t)
+{
+    struct stat st;
+
+    if (t->accel != NULL)
+        return (long long)t->accel->allocated;
+    return fstat(t->arena.fd, &st) == 0 ? st.st_size : -1;
+}
+
 static void report_arena(const struct merak_trainer *t)
 {
-    struct stat st; /* of the shared memory itself */
     char text[256];
 
     merak_report_categories(t, text, sizeof(text));
@@ -93,8 +102,7 @@ static void report_arena(const struct merak_trainer *t)
                "memory of rank %d: predicted %zu bytes, %.1f MiB (%s), "
                "reserved %lld",
                t->ranks.logical, t->arena_bytes, (double)t->arena_bytes / MIB,
-               text,
-               (long long)(fstat(t->arena.fd, &st) == 0 ? st.st_size : -1));
+               text, reserved_bytes(t));
 }
 
 /* Emulated kernels have nothing to say. */

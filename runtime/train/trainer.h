@@ -83,6 +83,7 @@ struct merak_trainer {
     int n_pinned;
     size_t memory_bytes; /* what recomputation has to fit; 0: no bound */
     struct merak_transport *tr;
+    bool direct; /* programs are for a link: what it stages is in the arena */
     struct merak_link *link; /* from accelerator to accelerator; NULL: by way
                                 of hosts, through tr */
     char link_why[256];      /* there is none; "": nobody expects one */
@@ -223,10 +224,16 @@ merak_trainer_program_options(const struct merak_trainer *t);
 /* epoch.c: agree on the traces' zero of time; collective. */
 enum merak_status merak_trainer_epoch(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
-/* link_choice.c: how many queues the accelerator needs; and the link, if there
- * is to be one, with the transport open.  Where nobody insists and none can be
- * had link_why says why.  Collective. */
+/* link_choice.c: is a link wanted, with the backend known; how many queues the
+ * accelerator needs. */
+bool merak_link_is_wanted(const struct merak_trainer *t);
 int merak_link_queues(const struct merak_trainer *t);
+/* Prove that the plan's programs end in its queues; where they do not and
+ * nobody insists, t->direct becomes false and link_why says why. */
+enum merak_status merak_link_prove(struct merak_trainer *t,
+                                   struct merak_error *err) MERAK_CHECKED;
+/* The link, if there is to be one, with the transport open.  Where nobody
+ * insists and none can be had link_why says why.  Collective. */
 enum merak_status merak_link_choose(struct merak_trainer *t,
                                     struct merak_error *err) MERAK_CHECKED;
 /* setup.c: arena, transport, engines; collective. */

@@ -45,6 +45,10 @@ refused()
     "$TESTS/parity.py" equal "$RUNS/gpt2-tied-c0.5-tp2-pp2-dp1" "$RUNS/nccl"
     grep -q 'transport nccl: NCCL 2.28.9, [0-9]* communicators, .* in member order' \
         "$RUNS/nccl/out"
+    # what exchanges stage is in the arena: nothing else is taken
+    line=$(grep 'memory of rank 0: predicted' "$RUNS/nccl/out")
+    [[ $line =~ predicted\ ([0-9]+)\ bytes.*reserved\ ([0-9]+)$ ]]
+    [ "${BASH_REMATCH[1]}" -eq "${BASH_REMATCH[2]}" ]
 }
 
 @test "sums in NCCL's order are recorded, and a change is told" {

@@ -196,16 +196,18 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
 static struct merak_link *open_link(struct rank *me,
                                     const struct merak_program *p,
                                     const struct accel_how *how,
-                                    struct merak_accel *accel)
+                                    const struct memory *m)
 {
     const struct merak_link_options opt = {.ops = how->link,
                                            .boot = me->boot,
                                            .tr = me->tr,
-                                           .accel = accel,
+                                           .accel = m->accel,
                                            .transport_rank = me->rank_of,
                                            .program = &p,
                                            .n_programs = 1,
                                            .deadline_s = 60,
+                                           .trial = m->base,
+                                           .trial_bytes = p->arena_bytes,
                                            .fast = how->fast};
     struct merak_link *link = NULL;
 
@@ -241,8 +243,9 @@ unsigned char *accel_train(struct rank *me, const struct merak_program *p,
         how->opened(m.accel);
     m.base = base;
     m.tables = how->tables ? m.base + arena : NULL;
-    link = open_link(me, p, how, m.accel);
+    link = open_link(me, p, how, &m);
     out = train(me, p, b, &m, link, how->times, bytes_p);
+    CHECK(m.accel->allocated == arena + tables); /* links take nothing beside */
     merak_link_close(link);
     b->accel->event_destroy(m.accel, m.event);
     b->accel->close(m.accel);
@@ -250,7 +253,7 @@ unsigned char *accel_train(struct rank *me, const struct merak_program *p,
 }
 
 struct merak_planned *accel_build(const struct accel_row *row,
-                                  const struct merak_backend *cpu)
+                                  const struct merak_backend *cpu, bool direct)
 {
     const struct small_model model = {.layers = 4,
                                       .vocab = VOCAB,
@@ -259,7 +262,8 @@ struct merak_planned *accel_build(const struct accel_row *row,
                                       .dropout = 0.1f,
                                       .dtype =
                                           row->bf16 ? MERAK_BF16 : MERAK_F32};
-    struct merak_program_options po = {.scratch = merak_kernel_scratch,
+    struct merak_program_options po = {.direct = direct,
+                                       .scratch = merak_kernel_scratch,
                                        .scratch_arg = (void *)(uintptr_t)cpu};
     struct merak_plan plan =
         planned_plan(row->tp, row->pp, row->dp, 4, row->schedule, row->zero1);

@@ -35,9 +35,10 @@ struct accel_how {
     void (*opened)(struct merak_accel *); /* sees the device first, or NULL */
 };
 
-/* The programs of a row; cpu is the backend of that name, opened. */
+/* The programs of a row; cpu is the backend of that name, opened.  direct: with
+ * what a link needs. */
 struct merak_planned *accel_build(const struct accel_row *row,
-                                  const struct merak_backend *cpu);
+                                  const struct merak_backend *cpu, bool direct);
 /* Weights and moments after some steps, one behind the other; from malloc. */
 unsigned char *accel_train(struct rank *me, const struct merak_program *p,
                            const struct accel_how *how, size_t *bytes_p);

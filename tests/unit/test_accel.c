@@ -91,7 +91,7 @@ static void compare_rank(struct rank *me, const void *arg)
 
     CHECK_OK(merak_backend_find("cpu", &cpu, ERR));
     CHECK_OK(cpu->open(1, ERR));
-    planned = accel_build(row, cpu);
+    planned = accel_build(row, cpu, false);
     p = planned->program[me->all.me];
     CHECK(p->arena_bytes <= me->arena.bytes);
     want = accel_train(me, p, &host, &bytes);

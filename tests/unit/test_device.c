@@ -63,6 +63,7 @@ static void a_saved_device_is_read_back(void **state)
         assert_true(back.node_bytes_per_s == d.node_bytes_per_s);
         assert_true(back.link_latency_s == d.link_latency_s);
         assert_true(back.sums_roofline == d.sums_roofline);
+        assert_true(back.direct == d.direct);
         assert_true(back.attention_flops_per_s[MERAK_BF16] ==
                     d.attention_flops_per_s[MERAK_BF16]);
         assert_true(back.interference_bytes_per_s ==
@@ -337,6 +338,8 @@ static void bad_files_are_refused(void **state)
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, "
          "\"roofline\": \"mean\"}",
          "\"roofline\" is mean; expected \"max\" or \"sum\""},
+        {PLAIN ", \"transport\": \"mpi\"}",
+         "\"transport\" is mpi; expected \"nccl\" or \"ucx\""},
         {"{\"ranks_per_node\": 1, \"memory_bytes\": 4, \"flops_per_s\": "
          "{\"f32\": 1, \"bf16\": 1}, \"bytes_per_s\": 1, \"kernel_s\": 0, "
          "\"link\": {\"bytes_per_s\": 1, \"latency_s\": 0}, "

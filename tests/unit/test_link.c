@@ -135,6 +135,8 @@ static void device_open(struct device *d, struct rank *me,
     CHECK_OK(fake()->alloc(d->accel, DEVICE_BYTES, &memory, ERR));
     d->memory = memory;
     mine.accel = d->accel;
+    mine.trial = memory;
+    mine.trial_bytes = MERAK_LINK_TRIAL_BYTES;
     CHECK_OK(merak_link_open(&mine, &d->link, ERR));
     d->comm = merak_link_team(d->link, &me->all);
     CHECK(d->comm >= 0);
@@ -163,7 +165,7 @@ static unsigned char *exchange(struct device *d,
     size_t out = merak_shape_count(&ex->out) * es;
     size_t at_out = in_place ? 0 : merak_size_align(in, 64);
     size_t at_scratch = merak_size_align(in, 64) + merak_size_align(out, 64);
-    size_t end = at_scratch + merak_exchange_scratch(ex);
+    size_t end = at_scratch + merak_link_scratch(d->link, ex);
     const struct merak_link_call call = {.ex = ex,
                                          .in = d->memory,
                                          .out = d->memory + at_out,
@@ -281,7 +283,7 @@ static void compare_rank(struct rank *me, const void *arg)
 
     CHECK_OK(merak_backend_find("cpu", &cpu, ERR));
     CHECK_OK(cpu->open(1, ERR));
-    planned = accel_build(row, cpu);
+    planned = accel_build(row, cpu, true);
     p = planned->program[me->all.me];
     want = accel_train(me, p, &how, &bytes);
     how = (struct accel_how){.fake = true, .link = nccl()};
@@ -363,7 +365,7 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
 /* How steps end that do not go on for ever. */
 static enum merak_status run_steps(struct rank *me, const struct fate *fate,
                                    const struct merak_program *p,
-                                   struct merak_accel *accel,
+                                   struct merak_accel *accel, void *arena,
                                    struct merak_link *link)
 {
     struct merak_engine_options eo = {.tr = me->tr,
@@ -381,10 +383,8 @@ static enum merak_status run_steps(struct rank *me, const struct fate *fate,
                               .train = true};
     enum merak_status rc = MERAK_OK;
     struct merak_engine *engine;
-    void *arena;
 
     CHECK_OK(merak_backend_find("fake", &eo.backend, ERR));
-    CHECK_OK(fake()->alloc(accel, p->arena_bytes, &arena, ERR));
     eo.arena = arena;
     CHECK_OK(fake()->fill(accel, 0, arena, 0, p->arena_bytes, ERR));
     CHECK_OK(merak_engine_create(p, &eo, &engine, ERR));
@@ -416,13 +416,15 @@ static void meet_fate(struct rank *me, const void *arg)
         setenv("MERAK_STAND_IN", fate->faults, 1);
     CHECK_OK(merak_backend_find("cpu", &cpu, ERR));
     CHECK_OK(cpu->open(1, ERR));
-    planned = accel_build(&accel_rows[fate->row], cpu);
+    planned = accel_build(&accel_rows[fate->row], cpu, true);
     p = planned->program[me->all.me];
     CHECK_OK(fake()->open(0, MERAK_STREAMS, 1, &accel, ERR));
+    CHECK_OK(fake()->alloc(accel, p->arena_bytes, &lo.trial, ERR));
+    lo.trial_bytes = p->arena_bytes;
     lo.accel = accel;
     lo.program = &p;
     CHECK_OK(merak_link_open(&lo, &link, ERR));
-    rc = run_steps(me, fate, p, accel, link);
+    rc = run_steps(me, fate, p, accel, lo.trial, link);
     if (strstr(test_error.text, fate->text) == NULL) {
         fprintf(stderr, "rank %d: %s: %s\n", me->all.me, merak_status_name(rc),
                 test_error.text);
@@ -460,6 +462,8 @@ static void fail_to_join(struct rank *me, const void *arg)
     p = &rows.program;
     opt.program = &p;
     CHECK_OK(fake()->open(0, MERAK_STREAMS, 1, &opt.accel, ERR));
+    opt.trial_bytes = MERAK_LINK_TRIAL_BYTES;
+    CHECK_OK(fake()->alloc(opt.accel, opt.trial_bytes, &opt.trial, ERR));
     CHECK(merak_link_open(&opt, &link, ERR) != MERAK_OK);
     if (strcmp(arg, "init") == 0)
         CHECK(strstr(test_error.text, "unhandled system error") != NULL);

@@ -4,10 +4,15 @@
  */
 #include "config.h"
 
+#include "unit/instance.h"
 #include "unit/small_plans.h"
 
+#include "base/size.h"
+#include "partitioner/program/staged.h"
+#include "partitioner/program/memplan.h"
 #include "partitioner/program/streams.h"
 #include "partitioner/schedule/schedule.h"
+#include "partitioner/simulate/check.h"
 #include "partitioner/simulate/check_streams.h"
 
 #include <stdio.h>
@@ -225,6 +230,146 @@ static void a_send_that_is_never_reached_is_found(void **state)
     merak_planned_destroy(p);
 }
 
+/* --- plans ------------------------------------------------------------------
+ */
+
+/* Does the plan that is found for an instance end in queues? */
+static bool ends(const struct instance *it,
+                 const struct merak_search_result *found)
+{
+    const struct merak_program_options po = {.direct = found->direct};
+    struct merak_planned *p = NULL;
+    struct merak_error err;
+    bool well;
+
+    assert_int_equal(merak_plan_build(&found->choice[0].plan, it->in.seq,
+                                      it->in.describe, it->in.arg,
+                                      MERAK_PLAN_STAGES, &po, &p, &err),
+                     MERAK_OK);
+    well = merak_program_check_streams(p->program, p->n_programs, &err) ==
+           MERAK_OK;
+    merak_planned_destroy(p);
+    return well;
+}
+
+/* The plan that was found is given: by way of hosts, or not at all. */
+static void try_given(struct instance *it, const struct merak_plan *plan)
+{
+    struct merak_search_result *found = NULL;
+    struct merak_error err;
+
+    merak_choices_of(plan, &it->in.pin);
+    it->in.pin.list = (struct merak_given_lists){
+        .cut = plan->cut, .n_cut = merak_plan_parts(plan) - 1};
+    if (merak_search(&it->in, &found, &err) != MERAK_OK)
+        fail_msg("%s", err.text);
+    assert_false(found->direct);
+    merak_search_destroy(found);
+    it->in.insists_direct = true;
+    assert_int_equal(merak_search(&it->in, &found, &err), MERAK_ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "does not go with --transport nccl here"));
+}
+
+/* Search for one that ends where the best does not; was there any? */
+static bool try_instance(struct instance *it)
+{
+    struct merak_search_result *any = NULL, *direct = NULL;
+    struct merak_error err;
+    bool adjusted;
+
+    if (merak_search(&it->in, &any, &err) != MERAK_OK)
+        return false;
+    assert_false(any->direct);
+    adjusted = !ends(it, any);
+    it->in.direct = true;
+    assert_int_equal(merak_search(&it->in, &direct, &err), MERAK_OK);
+    assert_true(direct->direct);
+    assert_true(ends(it, direct));
+    if (adjusted)
+        try_given(it, &any->choice[0].plan);
+    merak_search_destroy(any);
+    merak_search_destroy(direct);
+    return adjusted;
+}
+
+static void plans_that_hang_are_left_out(void **state)
+{
+    struct instance it;
+    int adjusted = 0;
+
+    (void)state;
+    for (int seed = 0; seed < 60; seed++) {
+        instance_draw(&it, seed);
+        it.skip = true; /* what skips stages comes in another order */
+        adjusted += try_instance(&it);
+    }
+    assert_true(adjusted > 0);
+}
+
+/* --- memory -----------------------------------------------------------------
+ */
+
+/* All exchanges of a program stage in one slot, which is in the arena once. */
+static void exchanges_stage_in_one_slot(void **state)
+{
+    const struct merak_program_options po = {.direct = true};
+    struct merak_plan plan = planned_plan(2, 1, 4, 2, "1f1b", true);
+    struct merak_planned *p = planned_build(&gpt, &plan, &po);
+
+    (void)state;
+    planned_assert_sound(p);
+    assert_ends(p);
+    for (int r = 0; r < p->n_programs; r++) {
+        const struct merak_program *prog = p->program[r];
+        size_t most = 0;
+        int slot = -1;
+
+        for (int i = 0; i < prog->n_instrs; i++) {
+            const struct merak_instr *in = &prog->instr[i];
+            size_t need;
+
+            if (in->kind != MERAK_INSTR_EXCHANGE)
+                continue;
+            need = merak_staged_bytes(in->exchange, 0);
+            most = need > most ? need : most;
+            assert_true(need == 0 || in->scratch >= 0);
+            assert_true(slot < 0 || in->scratch < 0 || in->scratch == slot);
+            slot = in->scratch >= 0 ? in->scratch : slot;
+        }
+        assert_true(most > 0);
+        assert_int_equal(prog->slot[slot].bytes, most);
+        assert_int_equal(prog->category_bytes[MERAK_CAT_COMM],
+                         merak_size_align(most, MERAK_ALIGN));
+    }
+    /* less than is planned is found */
+    for (int i = 0; i < p->program[0]->n_slots; i++) {
+        struct merak_slot *s = &p->program[0]->slot[i];
+
+        if (s->category == MERAK_CAT_COMM) {
+            s->bytes -= 64;
+            s->box.full[0] = s->box.len[0] = s->flat_hi = s->bytes / 4;
+        }
+    }
+    assert_int_not_equal(merak_program_check(p->program, p->n_programs, NULL),
+                         MERAK_OK);
+    merak_planned_destroy(p);
+}
+
+/* Chunks of many members are smaller, so that there is room for all. */
+static void chunks_fit_into_a_window(void **state)
+{
+    (void)state;
+    assert_int_equal(merak_staged_chunk(2), (size_t)8 << 20);
+    assert_int_equal(merak_staged_chunk(9), (size_t)8 << 20);
+    assert_int_equal(merak_staged_chunk(17), (size_t)4 << 20);
+    for (int n = 2; n <= 65; n++) {
+        assert_true(merak_staged_chunk(n) * (size_t)(n - 1) <= (size_t)64
+                                                                   << 20);
+        assert_int_equal(merak_staged_chunk(n) % MERAK_STAGED_ALIGN, 0);
+    }
+    assert_int_equal(merak_staged_chunk(1000), (size_t)1 << 20);
+}
+
 /* --- lanes ------------------------------------------------------------------
  */
 
@@ -264,6 +409,9 @@ int main(void)
         cmocka_unit_test(a_circle_of_groups_is_found),
         cmocka_unit_test(messages_in_another_order_are_found),
         cmocka_unit_test(a_send_that_is_never_reached_is_found),
+        cmocka_unit_test(plans_that_hang_are_left_out),
+        cmocka_unit_test(exchanges_stage_in_one_slot),
+        cmocka_unit_test(chunks_fit_into_a_window),
         cmocka_unit_test(peers_have_lanes_for_each_way),
     };
 

@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include "partitioner/search/table/walker.h"
+#include "partitioner/program/staged.h"
 #include "partitioner/program/instr_cost.h"
 
 #include <string.h>
@@ -161,7 +162,7 @@ static void measure_convert(struct merak_walker *w,
     if (w->rc != MERAK_OK)
         return;
     bytes = (double)merak_exchange_bytes(&ex);
-    w->node_scratch[node->id] = (double)merak_exchange_scratch(&ex);
+    w->node_scratch[node->id] = (double)merak_exchange_room(&ex, w->in->direct);
     /* Tensor groups never leave a node. */
     w->node_s[node->id] =
         hop->axis < merak_sharded_tensor_axes(w->sharded)

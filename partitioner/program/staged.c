@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* staged.c - what an exchange stages in a device's memory */
+#include "config.h"
+
+#include "partitioner/program/staged.h"
+
+#include "base/size.h"
+
+/* What the chunks of all members take together, if none is too small to be
+ * moved well. */
+#define WINDOW_BYTES ((size_t)64 << 20)
+#define MOST_CHUNK ((size_t)8 << 20)
+#define LEAST_CHUNK ((size_t)1 << 20)
+/* An all-reduce of so much at most is one round, if all of it that is received
+ * takes no more than SHORT_STAGING. */
+#define SHORT_BYTES ((size_t)128 << 10)
+#define SHORT_STAGING ((size_t)4 << 20)
+
+static size_t aligned(size_t bytes)
+{
+    return merak_size_align(bytes, MERAK_STAGED_ALIGN);
+}
+
+static size_t bytes_of(const struct merak_exchange *ex,
+                       const struct merak_box *box)
+{
+    return merak_box_count(box) * merak_dtype_bytes(ex->dtype);
+}
+
+size_t merak_staged_chunk(int n)
+{
+    size_t chunk = n < 2 ? MOST_CHUNK : WINDOW_BYTES / (size_t)(n - 1);
+
+    if (chunk > MOST_CHUNK)
+        return MOST_CHUNK;
+    return chunk < LEAST_CHUNK
+               ? LEAST_CHUNK
+               : chunk / MERAK_STAGED_ALIGN * MERAK_STAGED_ALIGN;
+}
+
+bool merak_staged_is_short(const struct merak_exchange *ex)
+{
+    size_t bytes = merak_shape_count(&ex->in) * merak_dtype_bytes(ex->dtype);
+
+    if (ex->kind != MERAK_CONVERT_ALL_REDUCE)
+        return false;
+    return ex->n == 2 ||
+           (bytes <= SHORT_BYTES && bytes * (size_t)ex->n <= SHORT_STAGING);
+}
+
+/* Everything of an all-reduce, as one box. */
+static struct merak_box whole_box(const struct merak_exchange *ex)
+{
+    struct merak_box box = {.ndim = 1};
+
+    box.full[0] = box.len[0] = merak_shape_count(&ex->in);
+    return box;
+}
+
+struct merak_box merak_staged_sent(const struct merak_exchange *ex, int q)
+{
+    return merak_staged_is_short(ex) ? whole_box(ex) : ex->send[q];
+}
+
+struct merak_box merak_staged_combined(const struct merak_exchange *ex)
+{
+    return merak_staged_is_short(ex) ? whole_box(ex) : ex->recv[ex->me];
+}
+
+size_t merak_staged_stride(const struct merak_exchange *ex, size_t chunk)
+{
+    struct merak_box box = merak_staged_combined(ex);
+    size_t bytes = bytes_of(ex, &box);
+
+    return aligned(bytes < chunk ? bytes : chunk);
+}
+
+static size_t combined_bytes(const struct merak_exchange *ex, size_t chunk)
+{
+    struct merak_box box = merak_staged_combined(ex);
+    size_t bytes = (size_t)(ex->n - 1) * merak_staged_stride(ex, chunk);
+
+    if (!merak_box_contiguous(&box, NULL))
+        bytes += aligned(bytes_of(ex, &box));
+    for (int q = 0; q < ex->n; q++) {
+        box = merak_staged_sent(ex, q);
+        if (!merak_box_contiguous(&box, NULL))
+            bytes += aligned(bytes_of(ex, &box));
+    }
+    return bytes;
+}
+
+/* What one sends oneself, which is stored before others' pieces are moved. */
+static size_t own_bytes(const struct merak_exchange *ex)
+{
+    if (merak_box_contiguous(&ex->send[ex->me], NULL) ||
+        merak_box_contiguous(&ex->recv[ex->me], NULL))
+        return 0;
+    return aligned(bytes_of(ex, &ex->send[ex->me]));
+}
+
+size_t merak_staged_bytes(const struct merak_exchange *ex, size_t chunk)
+{
+    size_t moved, own;
+
+    if (ex->n > 1 && ex->combine != MERAK_STORE)
+        return combined_bytes(ex,
+                              chunk > 0 ? chunk : merak_staged_chunk(ex->n));
+    if (ex->kind == MERAK_CONVERT_ALL_REDUCE)
+        return 0; /* of one member */
+    moved = merak_exchange_scratch(ex);
+    own = own_bytes(ex);
+    return moved > own ? moved : own;
+}
+
+size_t merak_exchange_room(const struct merak_exchange *ex, bool direct)
+{
+    size_t host = merak_exchange_scratch(ex);
+    size_t staged = direct ? merak_staged_bytes(ex, 0) : 0;
+
+    return host > staged ? host : staged;
+}
