@@ -8,8 +8,8 @@
 #   --with-cuda-arch=LIST   compute capabilities ["80 90a 100"]; the first is
 #                           there for later ones, too, as PTX
 #
-# Sets NVCC, CUDA_CPPFLAGS, CUDA_LDFLAGS, CUDA_ARCH_FLAGS, CUDA_ARCHS and the
-# conditional HAVE_CUDA.
+# Sets NVCC, CUDA_DIR, CUDA_CPPFLAGS, CUDA_LDFLAGS, CUDA_ARCH_FLAGS, CUDA_ARCHS
+# and the conditional HAVE_CUDA.
 AC_DEFUN([MERAK_CHECK_CUDA], [
   AC_ARG_WITH([cuda],
     [AS_HELP_STRING([--with-cuda=DIR], [where the CUDA toolkit is])
@@ -60,6 +60,7 @@ AS_HELP_STRING([--without-cuda], [build without the cuda backend])],
   ])
   AC_SUBST([CUDA_CPPFLAGS])
   AC_SUBST([CUDA_LDFLAGS])
+  AC_SUBST([CUDA_DIR], [$merak_cuda_dir])
   AC_SUBST([CUDA_ARCH_FLAGS])
   AC_SUBST([CUDA_ARCHS], [$with_cuda_arch])
   AM_CONDITIONAL([HAVE_CUDA], [test -n "$NVCC"])
