@@ -14,9 +14,9 @@ struct merak_buffer {
     size_t n, room;
 };
 
-static inline enum merak_status merak_buffer_add(struct merak_buffer *b,
-                                                 const void *bytes, size_t n,
-                                                 struct merak_error *err)
+static inline MERAK_CHECKED enum merak_status
+merak_buffer_add(struct merak_buffer *b, const void *bytes, size_t n,
+                 struct merak_error *err)
 {
     if (n > b->room - b->n) {
         size_t room = 2 * (b->n + n) + 64;

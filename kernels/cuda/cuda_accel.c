@@ -77,10 +77,10 @@ enum merak_status merak_cuda_enter(struct merak_cuda *c,
 /* --- work -------------------------------------------------------------------
  */
 
-/* How a launch ended whose text is in `now`. */
-static enum merak_status launched(struct merak_cuda *c, enum merak_status rc,
-                                  struct merak_error *now,
-                                  struct merak_error *err)
+enum merak_status merak_cuda_launched(struct merak_cuda *c,
+                                      enum merak_status rc,
+                                      struct merak_error *now,
+                                      struct merak_error *err)
 {
     if (rc == MERAK_OK)
         return MERAK_OK;
@@ -98,13 +98,12 @@ static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
     struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_kernel_call mine = *call;
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = merak_cuda_enter(c, err);
+    enum merak_status rc = merak_cuda_enter(c, &now);
 
-    if (rc != MERAK_OK)
-        return rc;
     mine.device = &c->context[queue];
-    rc = kernel->fn(&mine, &now);
-    return launched(c, rc, &now, err);
+    if (rc == MERAK_OK)
+        rc = kernel->fn(&mine, &now);
+    return merak_cuda_launched(c, rc, &now, err);
 }
 
 static enum merak_status cuda_tune(struct merak_accel *accel, int queue,
@@ -192,12 +191,11 @@ static enum merak_status cuda_pack(struct merak_accel *accel, int queue,
 {
     struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = merak_cuda_enter(c, err);
+    enum merak_status rc = merak_cuda_enter(c, &now);
 
-    if (rc != MERAK_OK)
-        return rc;
-    rc = merak_cuda_pack(&c->context[queue], to, from, box, &now);
-    return launched(c, rc, &now, err);
+    if (rc == MERAK_OK)
+        rc = merak_cuda_pack(&c->context[queue], to, from, box, &now);
+    return merak_cuda_launched(c, rc, &now, err);
 }
 
 static enum merak_status cuda_unpack(struct merak_accel *accel, int queue,
@@ -207,12 +205,11 @@ static enum merak_status cuda_unpack(struct merak_accel *accel, int queue,
 {
     struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = merak_cuda_enter(c, err);
+    enum merak_status rc = merak_cuda_enter(c, &now);
 
-    if (rc != MERAK_OK)
-        return rc;
-    rc = merak_cuda_unpack(&c->context[queue], to, box, from, &now);
-    return launched(c, rc, &now, err);
+    if (rc == MERAK_OK)
+        rc = merak_cuda_unpack(&c->context[queue], to, box, from, &now);
+    return merak_cuda_launched(c, rc, &now, err);
 }
 
 static enum merak_status cuda_combine(struct merak_accel *accel, int queue,
@@ -222,20 +219,19 @@ static enum merak_status cuda_combine(struct merak_accel *accel, int queue,
 {
     struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = merak_cuda_enter(c, err);
+    enum merak_status rc = merak_cuda_enter(c, &now);
 
-    if (rc != MERAK_OK)
-        return rc;
-    rc = merak_cuda_combine(&c->context[queue], to, pieces, &now);
-    return launched(c, rc, &now, err);
+    if (rc == MERAK_OK)
+        rc = merak_cuda_combine(&c->context[queue], to, pieces, &now);
+    return merak_cuda_launched(c, rc, &now, err);
 }
 
-/* Whoever asks is about to use it: a failure shows there. */
 static void *cuda_stream(struct merak_accel *accel, int queue)
 {
     struct merak_cuda *c = merak_cuda_of(accel);
+    enum merak_status rc = merak_cuda_enter(c, NULL);
 
-    (void)merak_cuda_enter(c, NULL);
+    (void)rc; /* who asks is about to use it: a failure shows there */
     return c->stream[queue];
 }
 
@@ -302,10 +298,7 @@ static enum merak_status check_fault(struct merak_cuda *c,
     struct merak_error now = {.status = MERAK_OK};
     enum merak_status rc = merak_cuda_check_fault(c->fault, &now);
 
-    if (rc == MERAK_OK)
-        return rc;
-    now.status = rc;
-    return merak_cuda_keep(c, &now, err);
+    return merak_cuda_launched(c, rc, &now, err);
 }
 
 static enum merak_status cuda_query(struct merak_accel *accel,

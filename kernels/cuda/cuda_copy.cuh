@@ -14,6 +14,6 @@ template <typename T>
 enum merak_status merak_cuda_copy_rows(const struct merak_cuda_context *cx,
                                        const char *op, const merak_rows &rows,
                                        const T *from, T *to,
-                                       struct merak_error *err);
+                                       struct merak_error *err) MERAK_CHECKED;
 
 #endif

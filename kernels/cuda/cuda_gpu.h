@@ -26,12 +26,14 @@ enum merak_status merak_cuda_fail(struct merak_error *err, int device,
 
 /* merak_accel_ops.devices. */
 enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
-                                     int *n_p, struct merak_error *err);
+                                     int *n_p,
+                                     struct merak_error *err) MERAK_CHECKED;
 /* What CUDA and the driver know of a device. */
 enum merak_status merak_cuda_gather(int device, struct merak_cuda_facts *facts,
-                                    struct merak_error *err);
+                                    struct merak_error *err) MERAK_CHECKED;
 /* May this device be used?  As merak_cuda_check_facts(). */
-enum merak_status merak_cuda_check_device(int device, struct merak_error *err);
+enum merak_status
+merak_cuda_check_device(int device, struct merak_error *err) MERAK_CHECKED;
 /* merak_accel_ops.facts */
 void merak_cuda_facts_text(int device, char *text, size_t bytes, char *warning,
                            size_t warning_bytes);
@@ -44,7 +46,7 @@ struct merak_cuda_lt;
 /* Opens the library, at run time.  It takes no memory of the device: products
  * bring what they work in. */
 enum merak_status merak_cuda_lt_open(int device, struct merak_cuda_lt **lt_p,
-                                     struct merak_error *err);
+                                     struct merak_error *err) MERAK_CHECKED;
 void merak_cuda_lt_close(struct merak_cuda_lt *lt);
 /* "cuBLASLt 13.1.0", or "" */
 const char *merak_cuda_lt_version(const struct merak_cuda_lt *lt);
@@ -53,12 +55,12 @@ const char *merak_cuda_lt_version(const struct merak_cuda_lt *lt);
 void merak_cuda_lt_tune(struct merak_cuda_lt *lt,
                         void (*tell)(void *arg, const char *line), void *arg);
 enum merak_status merak_cuda_lt_use(struct merak_cuda_lt *lt, const char *line,
-                                    struct merak_error *err);
+                                    struct merak_error *err) MERAK_CHECKED;
 /* A merak_cuda_product_fn; arg is a struct merak_cuda_lt. */
 enum merak_status
 merak_cuda_lt_product(void *arg, const struct merak_cuda_context *context,
                       const struct merak_cuda_product *product,
-                      struct merak_error *err);
+                      struct merak_error *err) MERAK_CHECKED;
 
 /* --- cuda_accel.c --------------------------------------------------------- */
 

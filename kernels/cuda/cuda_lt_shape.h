@@ -118,6 +118,7 @@ cublasStatus_t merak_lt_multiply(const struct merak_cuda_lt *lt,
 enum merak_status merak_lt_tune(const struct merak_cuda_lt *lt,
                                 struct merak_lt_shape *s,
                                 const struct merak_cuda_product *p,
-                                void *stream, struct merak_error *err);
+                                void *stream,
+                                struct merak_error *err) MERAK_CHECKED;
 
 #endif

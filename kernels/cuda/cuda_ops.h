@@ -76,23 +76,23 @@ extern const struct merak_cuda_many merak_cuda_many[];
 enum merak_status merak_cuda_pack(const struct merak_cuda_context *context,
                                   void *to, const void *from,
                                   const struct merak_accel_box *box,
-                                  struct merak_error *err);
+                                  struct merak_error *err) MERAK_CHECKED;
 
 /* The other way. */
 enum merak_status merak_cuda_unpack(const struct merak_cuda_context *context,
-                                    void *to,
-                                    const struct merak_accel_box *box,
-                                    const void *from, struct merak_error *err);
+                                    void *to, const struct merak_accel_box *box,
+                                    const void *from,
+                                    struct merak_error *err) MERAK_CHECKED;
 
 /* merak_combine_pieces() in device memory. */
 enum merak_status merak_cuda_combine(const struct merak_cuda_context *context,
                                      void *to,
                                      const struct merak_accel_pieces *pieces,
-                                     struct merak_error *err);
+                                     struct merak_error *err) MERAK_CHECKED;
 
 /* MERAK_ERR_PARAM in the words of merak_check_ids() if a fault was raised. */
 enum merak_status merak_cuda_check_fault(const struct merak_cuda_fault *fault,
-                                         struct merak_error *err);
+                                         struct merak_error *err) MERAK_CHECKED;
 
 #ifdef __cplusplus
 }

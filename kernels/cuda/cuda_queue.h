@@ -30,46 +30,52 @@ static inline struct merak_cuda *merak_cuda_of(struct merak_accel *accel)
 
 /* Before each call: is this thread's device ours, and has nothing failed? */
 enum merak_status merak_cuda_enter(struct merak_cuda *c,
-                                   struct merak_error *err);
+                                   struct merak_error *err) MERAK_CHECKED;
 /* Keep the first failure, and give that back. */
 enum merak_status merak_cuda_keep(struct merak_cuda *c,
                                   const struct merak_error *now,
-                                  struct merak_error *err);
-/* The same of a call of CUDA's, if it failed. */
+                                  struct merak_error *err) MERAK_CHECKED;
+/* The same of what ended with a status, if it failed; its text is in `now`. */
+enum merak_status merak_cuda_launched(struct merak_cuda *c,
+                                      enum merak_status rc,
+                                      struct merak_error *now,
+                                      struct merak_error *err) MERAK_CHECKED;
+/* The same of a call of CUDA's. */
 enum merak_status merak_cuda_check(struct merak_cuda *c, const char *what,
-                                   cudaError_t code, struct merak_error *err);
+                                   cudaError_t code,
+                                   struct merak_error *err) MERAK_CHECKED;
 
 /* --- cuda_repeat.c: merak_accel_ops of those names -------------------------
  */
 
-enum merak_status merak_cuda_timer_create(struct merak_accel *accel,
-                                          struct merak_event **event_p,
-                                          struct merak_error *err);
+enum merak_status
+merak_cuda_timer_create(struct merak_accel *accel, struct merak_event **event_p,
+                        struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_cuda_elapsed(struct merak_accel *accel,
                                      struct merak_event *from,
                                      struct merak_event *to, int64_t *ns_p,
-                                     struct merak_error *err);
+                                     struct merak_error *err) MERAK_CHECKED;
 size_t merak_cuda_table_bytes(const struct merak_kernel *kernel,
                               const struct merak_kernel_call *const *call,
                               int n);
 enum merak_status merak_cuda_table_create(
     struct merak_accel *accel, const struct merak_kernel *kernel,
     const struct merak_kernel_call *const *call, int n, void *memory,
-    struct merak_table **table_p, struct merak_error *err);
+    struct merak_table **table_p, struct merak_error *err) MERAK_CHECKED;
 void merak_cuda_table_destroy(struct merak_accel *accel,
                               struct merak_table *table);
-enum merak_status merak_cuda_table_launch(struct merak_accel *accel, int queue,
-                                          struct merak_table *table,
-                                          const struct merak_step *step,
-                                          struct merak_error *err);
-enum merak_status merak_cuda_capture_begin(struct merak_accel *accel, int queue,
-                                           struct merak_error *err);
+enum merak_status merak_cuda_table_launch(
+    struct merak_accel *accel, int queue, struct merak_table *table,
+    const struct merak_step *step, struct merak_error *err) MERAK_CHECKED;
+enum merak_status
+merak_cuda_capture_begin(struct merak_accel *accel, int queue,
+                         struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_cuda_capture_end(struct merak_accel *accel, int queue,
                                          struct merak_replay **replay_p,
-                                         struct merak_error *err);
+                                         struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_cuda_replay(struct merak_accel *accel, int queue,
                                     struct merak_replay *replay,
-                                    struct merak_error *err);
+                                    struct merak_error *err) MERAK_CHECKED;
 void merak_cuda_replay_destroy(struct merak_accel *accel,
                                struct merak_replay *replay);
 

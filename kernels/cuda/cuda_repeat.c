@@ -151,16 +151,12 @@ enum merak_status merak_cuda_table_launch(struct merak_accel *accel, int queue,
 {
     struct merak_cuda *c = merak_cuda_of(accel);
     struct merak_error now = {.status = MERAK_OK};
-    enum merak_status rc = merak_cuda_enter(c, err);
+    enum merak_status rc = merak_cuda_enter(c, &now);
 
-    if (rc != MERAK_OK)
-        return rc;
-    rc = table->many->launch(&c->context[queue], table->rows, table->n,
-                             table->items, step, &now);
     if (rc == MERAK_OK)
-        return MERAK_OK;
-    now.status = rc;
-    return merak_cuda_keep(c, &now, err);
+        rc = table->many->launch(&c->context[queue], table->rows, table->n,
+                                 table->items, step, &now);
+    return merak_cuda_launched(c, rc, &now, err);
 }
 
 /* --- graphs -----------------------------------------------------------------

@@ -327,8 +327,7 @@ static int stream_call(struct merak_fake_stream *stream, void (*fn)(void *arg),
         return -1;
     op->fn = fn;
     op->arg = arg;
-    (void)merak_fake_put_end(f, queue);
-    return 0;
+    return merak_fake_put_end(f, queue) == MERAK_OK ? 0 : -1;
 }
 
 static void *stream_bytes(struct merak_fake_stream *stream, const void *address)

@@ -98,19 +98,20 @@ static inline struct fake *fake_of(struct merak_accel *accel)
  * it.  NULL after a failure. */
 struct op *merak_fake_put_begin(struct fake *f, int queue, enum kind kind,
                                 struct merak_error *err);
-enum merak_status merak_fake_put_end(struct fake *f, int queue);
+enum merak_status merak_fake_put_end(struct fake *f, int queue) MERAK_CHECKED;
 /* Run a kernel on operands with device addresses, which are changed. */
 enum merak_status merak_fake_kernel(struct fake *f,
                                     const struct merak_kernel *kernel,
                                     struct merak_kernel_call *call,
                                     const struct merak_step *step,
-                                    struct merak_error *err);
+                                    struct merak_error *err) MERAK_CHECKED;
 
 /* --- fake_memory.c: merak_accel_ops of those names, and for the others -----
  */
 
 enum merak_status merak_fake_alloc(struct merak_accel *accel, size_t bytes,
-                                   void **address_p, struct merak_error *err);
+                                   void **address_p,
+                                   struct merak_error *err) MERAK_CHECKED;
 void merak_fake_free(struct merak_accel *accel, void *address);
 void merak_fake_free_all(struct fake *f);
 /* Where the bytes of a device address are; NULL stays NULL, and any other
@@ -119,52 +120,53 @@ void *merak_fake_bytes(struct fake *f, const void *address);
 bool merak_fake_pin(struct merak_accel *accel, void *host, size_t bytes);
 void merak_fake_unpin(struct merak_accel *accel, void *host);
 /* As with CUDA, a copy's host memory is pinned as a whole, or not at all. */
-enum merak_status merak_fake_check_pinned(struct fake *f, const void *host,
-                                          size_t bytes,
-                                          struct merak_error *err);
+enum merak_status
+merak_fake_check_pinned(struct fake *f, const void *host, size_t bytes,
+                        struct merak_error *err) MERAK_CHECKED;
 
 /* --- fake_repeat.c: merak_accel_ops of those names, and what they queue ----
  */
 
 enum merak_status merak_fake_run_table(struct queue *q, const struct op *op,
-                                       struct merak_error *err);
+                                       struct merak_error *err) MERAK_CHECKED;
 /* Room in what is kept, with the lock held; NULL: there is no memory. */
 struct op *merak_fake_capture(struct merak_replay *replay);
 
 enum merak_status merak_fake_elapsed(struct merak_accel *accel,
                                      struct merak_event *from,
                                      struct merak_event *to, int64_t *ns_p,
-                                     struct merak_error *err);
+                                     struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_fake_tune(struct merak_accel *accel, int queue,
                                   const struct merak_kernel *kernel,
                                   const struct merak_kernel_call *call,
                                   void (*tell)(void *arg, const char *line),
-                                  void *arg, struct merak_error *err);
+                                  void *arg,
+                                  struct merak_error *err) MERAK_CHECKED;
 void merak_fake_tuned_for(struct merak_accel *accel, char *text, size_t bytes);
 enum merak_status merak_fake_use_tuned(struct merak_accel *accel,
                                        const char *line,
-                                       struct merak_error *err);
+                                       struct merak_error *err) MERAK_CHECKED;
 size_t merak_fake_table_bytes(const struct merak_kernel *kernel,
                               const struct merak_kernel_call *const *call,
                               int n);
 enum merak_status merak_fake_table_create(
     struct merak_accel *accel, const struct merak_kernel *kernel,
     const struct merak_kernel_call *const *call, int n, void *memory,
-    struct merak_table **table_p, struct merak_error *err);
+    struct merak_table **table_p, struct merak_error *err) MERAK_CHECKED;
 void merak_fake_table_destroy(struct merak_accel *accel,
                               struct merak_table *table);
-enum merak_status merak_fake_table_launch(struct merak_accel *accel, int queue,
-                                          struct merak_table *table,
-                                          const struct merak_step *step,
-                                          struct merak_error *err);
-enum merak_status merak_fake_capture_begin(struct merak_accel *accel, int queue,
-                                           struct merak_error *err);
+enum merak_status merak_fake_table_launch(
+    struct merak_accel *accel, int queue, struct merak_table *table,
+    const struct merak_step *step, struct merak_error *err) MERAK_CHECKED;
+enum merak_status
+merak_fake_capture_begin(struct merak_accel *accel, int queue,
+                         struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_fake_capture_end(struct merak_accel *accel, int queue,
                                          struct merak_replay **replay_p,
-                                         struct merak_error *err);
+                                         struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_fake_replay(struct merak_accel *accel, int queue,
                                     struct merak_replay *replay,
-                                    struct merak_error *err);
+                                    struct merak_error *err) MERAK_CHECKED;
 void merak_fake_replay_destroy(struct merak_accel *accel,
                                struct merak_replay *replay);
 

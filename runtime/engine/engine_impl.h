@@ -201,8 +201,9 @@ merak_engine_accel_init(struct merak_engine *e,
                         struct merak_error *err) MERAK_CHECKED;
 void merak_engine_accel_fini(struct merak_engine *e);
 /* Before a run, outside of its step. */
-enum merak_status merak_engine_accel_begin(struct merak_engine *e,
-                                           struct merak_error *err);
+enum merak_status
+merak_engine_accel_begin(struct merak_engine *e,
+                         struct merak_error *err) MERAK_CHECKED;
 /* Wait until all queues are empty. */
 enum merak_status
 merak_engine_accel_finish(struct merak_engine *e,
@@ -250,38 +251,42 @@ merak_engine_mark_issued(struct merak_engine *e,
 void *merak_engine_staged_slot(const struct merak_engine *e, int slot);
 
 /* The launch of an instruction that moves nothing, and nothing else. */
-enum merak_status merak_engine_issue_work(struct merak_engine *e,
-                                          const struct merak_instr *instr,
-                                          struct merak_error *err);
+enum merak_status
+merak_engine_issue_work(struct merak_engine *e, const struct merak_instr *instr,
+                        struct merak_error *err) MERAK_CHECKED;
 /* Set awaited[i] of instructions that another queue waits for. */
 void merak_accel_awaited(const struct merak_program *p, bool *awaited);
 
 /* accel_batch.c */
-enum merak_status merak_engine_batches_init(struct merak_engine *e,
-                                            struct merak_error *err);
+enum merak_status
+merak_engine_batches_init(struct merak_engine *e,
+                          struct merak_error *err) MERAK_CHECKED;
 void merak_engine_batches_fini(struct merak_engine *e);
 
 /* accel_replay.c: find stretches; capture them, once a step is known, before
  * it begins. */
-enum merak_status merak_engine_replay_init(struct merak_engine *e,
-                                           struct merak_error *err);
+enum merak_status
+merak_engine_replay_init(struct merak_engine *e,
+                         struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_engine_capture(struct merak_engine *e,
-                                       struct merak_error *err);
+                                       struct merak_error *err) MERAK_CHECKED;
 void merak_engine_replay_fini(struct merak_engine *e);
 
 /* accel_times.c: at a run's begin, before or behind an instruction's work,
  * and when all queues are empty. */
 bool merak_engine_has_times(const struct merak_engine *e);
-enum merak_status merak_engine_times_init(struct merak_engine *e,
-                                          struct merak_error *err);
+enum merak_status
+merak_engine_times_init(struct merak_engine *e,
+                        struct merak_error *err) MERAK_CHECKED;
 void merak_engine_times_fini(struct merak_engine *e);
-enum merak_status merak_engine_times_begin(struct merak_engine *e,
-                                           struct merak_error *err);
-enum merak_status merak_engine_times_mark(struct merak_engine *e,
-                                          const struct merak_instr *instr,
-                                          bool end, struct merak_error *err);
+enum merak_status
+merak_engine_times_begin(struct merak_engine *e,
+                         struct merak_error *err) MERAK_CHECKED;
+enum merak_status
+merak_engine_times_mark(struct merak_engine *e, const struct merak_instr *instr,
+                        bool end, struct merak_error *err) MERAK_CHECKED;
 enum merak_status merak_engine_times_end(struct merak_engine *e,
-                                         struct merak_error *err);
+                                         struct merak_error *err) MERAK_CHECKED;
 
 enum merak_status merak_comm_start(struct merak_engine *e,
                                    struct merak_error *err) MERAK_CHECKED;
