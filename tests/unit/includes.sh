@@ -35,7 +35,8 @@ partitioner/search/table base partitioner/program partitioner/search
 io                      base include/merak partitioner/plan
 io/ckpt                 base include/merak io partitioner/layout
 io/weights              base include/merak io io/ckpt partitioner/graph
-io/tokenizer            base include/merak
+io/template             base include/merak
+io/tokenizer            base include/merak io/template
 io/tokens               base include/merak io io/tokenizer
 io/trace                base include/merak io io/ckpt partitioner/program partitioner/refine
 runtime

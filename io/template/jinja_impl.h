@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/template/jinja_impl.h - values, nodes and memory of templates
+ *
+ * All memory of a template, and all of one rendering, is of an arena that is
+ * freed as a whole.  The first error is kept (rc, err); after it functions do
+ * nothing and give values that are undefined, so that callers need not ask.
+ */
+#ifndef MERAK_IO_TEMPLATE_JINJA_IMPL_H
+#define MERAK_IO_TEMPLATE_JINJA_IMPL_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "io/template/jinja.h"
+
+/* --- memory ----------------------------------------------------------------
+ */
+
+struct jinja_block;
+
+struct jinja_arena {
+    struct jinja_block *block;
+    size_t bytes;
+    enum merak_status rc;
+    struct merak_error *err;
+    int line; /* where the program is, for errors */
+};
+
+/* Zeroed; never NULL: past the bound, or without memory, the program ends by
+ * an error and gets a place that nobody reads. */
+void *merak_jinja_alloc(struct jinja_arena *a, size_t bytes);
+void merak_jinja_arena_free(struct jinja_arena *a);
+/* Blanks in place of control characters. */
+void merak_jinja_one_line(char *text);
+/* The first error, with the line. */
+void merak_jinja_fail(struct jinja_arena *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* --- values ----------------------------------------------------------------
+ */
+
+enum jinja_kind {
+    JINJA_UNDEFINED,
+    JINJA_NONE,
+    JINJA_BOOL,
+    JINJA_INT,
+    JINJA_REAL,
+    JINJA_TEXT,
+    JINJA_LIST,
+    JINJA_DICT,
+    JINJA_LOOP,
+    JINJA_MACRO,
+    JINJA_METHOD,
+    JINJA_FUNCTION,
+};
+
+/* Marks travel with bytes through whatever is made of a text. */
+struct jinja_text {
+    const char *at;
+    size_t n;
+    const struct merak_jinja_mark *mark;
+    size_t n_marks;
+};
+
+struct jinja_node;
+struct jinja_value;
+
+struct jinja_list {
+    struct jinja_value *item;
+    size_t n, room;
+    bool is_tuple; /* written in round brackets */
+};
+
+struct jinja_dict {
+    struct jinja_pair *pair; /* in the order of insertion */
+    size_t n, room;
+    bool is_namespace;
+};
+
+/* Of `for`: the items, and which of them is the loop's. */
+struct jinja_loop {
+    const struct jinja_list *items;
+    size_t i;
+};
+
+struct jinja_value {
+    enum jinja_kind kind;
+    const char *name; /* of what is undefined; of a method or function */
+    union {
+        bool truth;
+        int64_t integer;
+        double real;
+        struct jinja_text text;
+        struct jinja_list *list;
+        struct jinja_dict *dict;
+        struct jinja_loop *loop;
+        struct jinja_macro *macro;
+        struct jinja_value *self; /* of a method */
+    };
+};
+
+struct jinja_pair {
+    struct jinja_text key;
+    struct jinja_value value;
+};
+
+/* Text, or what is captured of it, with its marks. */
+struct jinja_out {
+    char *at;
+    size_t n, room;
+    struct merak_jinja_mark *mark;
+    size_t n_marks, mark_room;
+};
+
+#define JINJA_IS(v, of_kind) ((v).kind == JINJA_##of_kind)
+
+struct jinja_value merak_jinja_undefined(const char *name);
+struct jinja_value merak_jinja_bool(bool truth);
+struct jinja_value merak_jinja_int(int64_t integer);
+/* Not copied. */
+struct jinja_value merak_jinja_text(const char *at, size_t n);
+struct jinja_value merak_jinja_of_text(struct jinja_text text);
+struct jinja_value merak_jinja_list(struct jinja_arena *a);
+struct jinja_value merak_jinja_dict(struct jinja_arena *a);
+void merak_jinja_append(struct jinja_arena *a, struct jinja_list *list,
+                        struct jinja_value item);
+struct jinja_value *merak_jinja_find(const struct jinja_dict *dict,
+                                     const char *key, size_t n);
+void merak_jinja_set(struct jinja_arena *a, struct jinja_dict *dict,
+                     struct jinja_text key, struct jinja_value value);
+
+bool merak_jinja_truth(struct jinja_value v);
+bool merak_jinja_same(struct jinja_value a, struct jinja_value b);
+bool merak_jinja_is(struct jinja_value v, const char *text);
+/* As Python's str() says it. */
+struct jinja_text merak_jinja_str(struct jinja_arena *a, struct jinja_value v);
+/* As json.dumps() says it, on one line. */
+struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v);
+/* What a `for` goes over: items, keys or characters. */
+struct jinja_list *merak_jinja_items(struct jinja_arena *a,
+                                     struct jinja_value v);
+
+void merak_jinja_put(struct jinja_arena *a, struct jinja_out *out,
+                     struct jinja_text text);
+void merak_jinja_mark_put(struct jinja_arena *a, struct jinja_out *out,
+                          struct merak_jinja_mark mark);
+struct jinja_value merak_jinja_out_text(const struct jinja_out *out);
+
+/* Bytes [begin, end), with the marks that reach into it. */
+struct jinja_text merak_jinja_cut(struct jinja_arena *a, struct jinja_text text,
+                                  size_t begin, size_t end);
+/* Without characters of `set` at the ends; NULL: white space. */
+struct jinja_text merak_jinja_strip(struct jinja_arena *a,
+                                    struct jinja_text text, const char *set,
+                                    size_t n_set, bool left, bool right);
+/* Bytes of the character at text, 1 of what is no UTF-8. */
+size_t merak_jinja_char_bytes(const char *text, size_t n);
+/* Bytes of white space that begin a text, as Python has it. */
+size_t merak_jinja_space(const char *text, size_t n);
+
+/* --- programs --------------------------------------------------------------
+ */
+
+enum jinja_op {
+    /* statements */
+    JINJA_OUTPUT,     /* a */
+    JINJA_IF,         /* a, body, other */
+    JINJA_FOR,        /* targets, a, test b, body, other */
+    JINJA_SET,        /* targets, a */
+    JINJA_CAPTURE,    /* targets, body, filters of b */
+    JINJA_DEFINE,     /* name, list of parameters, body */
+    JINJA_GENERATION, /* body */
+    JINJA_FILTERED,   /* body, filters of b */
+    JINJA_BREAK,
+    JINJA_CONTINUE,
+    /* expressions */
+    JINJA_CONST, /* value */
+    JINJA_NAME,
+    JINJA_MAKE_LIST, /* list; a tuple if it has a value */
+    JINJA_MAKE_DICT, /* list of keys and values in turns */
+    JINJA_ATTRIBUTE, /* a, name */
+    JINJA_ITEM,      /* a, b */
+    JINJA_SLICE,     /* a; list of begin, end, step, each may be NULL */
+    JINJA_CALL,      /* a, list of arguments */
+    JINJA_FILTER,    /* a, name, list of arguments */
+    JINJA_TEST,      /* a, name, list of arguments */
+    JINJA_NOT,
+    JINJA_MINUS,
+    JINJA_AND,
+    JINJA_OR,
+    JINJA_COMPARE,  /* a, name, b */
+    JINJA_BINARY,   /* a, name, b */
+    JINJA_CHOOSE,   /* a if b else other */
+    JINJA_CAPTURED, /* what a filter of a block is of */
+};
+
+/* One of a list: of arguments, parameters (`node` is then a default), items. */
+struct jinja_entry {
+    const char *name; /* of a keyword or parameter; else NULL */
+    struct jinja_node *node;
+    struct jinja_entry *next;
+};
+
+/* What `set` and `for` set: a name, or a field of a name. */
+struct jinja_target {
+    const char *name, *field;
+    struct jinja_target *next;
+};
+
+struct jinja_node {
+    enum jinja_op op;
+    int line;
+    const char *name;
+    struct jinja_value value;
+    struct jinja_node *a, *b, *body, *other, *next;
+    struct jinja_entry *list;
+    struct jinja_target *target;
+};
+
+struct jinja_macro {
+    const struct jinja_node *node;
+    struct jinja_scope *scope; /* that it was defined in */
+};
+
+/* jinja_lex.c: pieces of a program, cut as it is read. */
+enum jinja_token_kind {
+    JINJA_T_END,
+    JINJA_T_DATA,
+    JINJA_T_OPEN,  /* of a statement */
+    JINJA_T_PRINT, /* of an expression that is printed */
+    JINJA_T_CLOSE, /* of either */
+    JINJA_T_NAME,
+    JINJA_T_TEXT,
+    JINJA_T_INT,
+    JINJA_T_REAL,
+    JINJA_T_SIGN,
+};
+
+struct jinja_token {
+    enum jinja_token_kind kind;
+    int line;
+    const char *at; /* of text the text; else as it is written, ended by 0 */
+    size_t n;
+    double real;
+    int64_t integer;
+};
+
+/* All of them; the last is END. */
+struct jinja_token *merak_jinja_lex(struct jinja_arena *a, const char *text,
+                                    size_t n);
+/* jinja_body.c */
+struct jinja_node *merak_jinja_parse(struct jinja_arena *a,
+                                     const struct jinja_token *token);
+
+/* --- running ---------------------------------------------------------------
+ */
+
+struct jinja_scope {
+    struct jinja_dict names;
+    struct jinja_scope *outer;
+};
+
+struct jinja_run {
+    struct jinja_arena *a;
+    struct jinja_scope *scope;
+    struct jinja_out *out;
+    int depth;
+    uint64_t steps;
+    enum { JINJA_GO_ON, JINJA_LEAVE, JINJA_NEXT } flow;
+    struct jinja_value captured;
+    time_t now;
+    bool has_date;
+};
+
+/* Arguments of a call: those with a name are in the order of the call, too. */
+struct jinja_args {
+    struct jinja_value *value;
+    const char **name; /* NULL: by position */
+    size_t n;
+};
+
+/* jinja_eval.c */
+struct jinja_value merak_jinja_eval(struct jinja_run *r,
+                                    const struct jinja_node *node);
+/* Give names of the innermost scope values; several take a list's items. */
+void merak_jinja_assign(struct jinja_run *r, const struct jinja_target *t,
+                        struct jinja_value value);
+void merak_jinja_put_name(struct jinja_run *r, const char *name,
+                          struct jinja_value value);
+/* A new scope in another. */
+void merak_jinja_enter(struct jinja_run *r, struct jinja_scope *outer);
+/* A chain of operators is as deep as it is long. */
+enum { JINJA_MOST_DEPTH = 1000 };
+/* jinja_run.c: a list of statements. */
+void merak_jinja_run(struct jinja_run *r, const struct jinja_node *node);
+struct jinja_value merak_jinja_call_macro(struct jinja_run *r,
+                                          const struct jinja_macro *macro,
+                                          const struct jinja_args *args);
+/* jinja_call.c: functions and methods; jinja_filter.c: filters and tests. */
+struct jinja_value merak_jinja_call(struct jinja_run *r, struct jinja_value f,
+                                    const struct jinja_args *args);
+struct jinja_value merak_jinja_filter(struct jinja_run *r, const char *name,
+                                      struct jinja_value v,
+                                      const struct jinja_args *args);
+bool merak_jinja_test(struct jinja_run *r, const char *name,
+                      struct jinja_value v, const struct jinja_args *args);
+bool merak_jinja_is_function(const char *name);
+bool merak_jinja_is_method(struct jinja_value v, const char *name);
+/* Functions that both have: a text's strip(), replace(), case ('u'pper,
+ * 'l'ower, 't'itle, 'c'apitalize) and join(), a dict's items ('i'). */
+struct jinja_value merak_jinja_strip_args(struct jinja_run *r,
+                                          struct jinja_text text,
+                                          const struct jinja_args *args,
+                                          bool left, bool right);
+struct jinja_value merak_jinja_replace(struct jinja_run *r,
+                                       struct jinja_text text,
+                                       const struct jinja_args *args);
+struct jinja_value merak_jinja_change_case(struct jinja_run *r,
+                                           struct jinja_text text, char how);
+struct jinja_value merak_jinja_join(struct jinja_run *r,
+                                    struct jinja_value list,
+                                    struct jinja_text between);
+struct jinja_value merak_jinja_parts(struct jinja_run *r,
+                                     const struct jinja_dict *dict, char what);
+/* An argument that is a text, or fails. */
+struct jinja_text merak_jinja_text_arg(struct jinja_run *r,
+                                       const struct jinja_args *args, size_t i,
+                                       const char *of);
+/* Where the next `part` begins, or behind the text's end. */
+size_t merak_jinja_text_find(struct jinja_text text, size_t from,
+                             struct jinja_text part);
+/* a in b. */
+bool merak_jinja_in(struct jinja_run *r, struct jinja_value a,
+                    struct jinja_value b);
+/* Argument i, or that of the name; undefined if there is none. */
+struct jinja_value merak_jinja_arg(const struct jinja_args *args, size_t i,
+                                   const char *name);
+
+#endif

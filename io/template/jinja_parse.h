@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* io/template/jinja_parse.h - what the parsers of templates share */
+#ifndef MERAK_IO_TEMPLATE_JINJA_PARSE_H
+#define MERAK_IO_TEMPLATE_JINJA_PARSE_H
+
+#include "io/template/jinja_impl.h"
+
+struct jinja_parser {
+    struct jinja_arena *a;
+    const struct jinja_token *at;
+    int depth;
+};
+
+/* The token that is next; after an error all is at its end. */
+const struct jinja_token *merak_jinja_here(struct jinja_parser *p);
+const struct jinja_token *merak_jinja_take(struct jinja_parser *p);
+/* Is it of the kind, and the text, if one is given?  Accept takes it then,
+ * expect fails where it is not. */
+bool merak_jinja_sees(struct jinja_parser *p, enum jinja_token_kind kind,
+                      const char *text);
+bool merak_jinja_accept(struct jinja_parser *p, enum jinja_token_kind kind,
+                        const char *text);
+bool merak_jinja_accept_sign(struct jinja_parser *p, const char *text);
+bool merak_jinja_accept_word(struct jinja_parser *p, const char *text);
+void merak_jinja_expect(struct jinja_parser *p, enum jinja_token_kind kind,
+                        const char *text);
+const char *merak_jinja_take_name(struct jinja_parser *p);
+void merak_jinja_unexpected(struct jinja_parser *p, const char *wanted);
+/* One level further; false where there are too many. */
+bool merak_jinja_deeper(struct jinja_parser *p);
+
+struct jinja_node *merak_jinja_node(struct jinja_parser *p, enum jinja_op op);
+struct jinja_node *merak_jinja_constant(struct jinja_parser *p,
+                                        struct jinja_value value);
+/* At the end of a list; where the next goes. */
+struct jinja_entry **merak_jinja_entry(struct jinja_parser *p,
+                                       struct jinja_entry **to,
+                                       const char *name,
+                                       struct jinja_node *node);
+
+/* An expression; one that has no "if"; one that may be several, with commas
+ * between; and a filter with its arguments, behind "|". */
+struct jinja_node *merak_jinja_parse_choice(struct jinja_parser *p);
+struct jinja_node *merak_jinja_parse_or(struct jinja_parser *p);
+struct jinja_node *merak_jinja_parse_value(struct jinja_parser *p);
+struct jinja_node *merak_jinja_parse_filter(struct jinja_parser *p,
+                                            struct jinja_node *node);
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* jinja_run.c - statements of templates, and templates as a whole */
+#include "config.h"
+
+#include "io/template/jinja_impl.h"
+
+#include <stdlib.h>
+
+/* --- statements ------------------------------------------------------------
+ */
+
+/* The items that the loop's test lets pass. */
+static struct jinja_list *loop_items(struct jinja_run *r,
+                                     const struct jinja_node *node)
+{
+    struct jinja_list *all =
+        merak_jinja_items(r->a, merak_jinja_eval(r, node->a));
+    struct jinja_scope *outer = r->scope;
+    struct jinja_value some = merak_jinja_list(r->a);
+
+    if (node->b == NULL)
+        return all;
+    for (size_t i = 0; i < all->n && r->a->rc == MERAK_OK; i++) {
+        merak_jinja_enter(r, outer);
+        merak_jinja_assign(r, node->target, all->item[i]);
+        if (merak_jinja_truth(merak_jinja_eval(r, node->b)))
+            merak_jinja_append(r->a, some.list, all->item[i]);
+        r->scope = outer;
+    }
+    return some.list;
+}
+
+static void run_for(struct jinja_run *r, const struct jinja_node *node)
+{
+    const struct jinja_list *items = loop_items(r, node);
+    struct jinja_scope *outer = r->scope;
+
+    for (size_t i = 0; i < items->n && r->a->rc == MERAK_OK; i++) {
+        struct jinja_loop *loop = merak_jinja_alloc(r->a, sizeof(*loop));
+
+        loop->items = items;
+        loop->i = i;
+        merak_jinja_enter(r, outer);
+        merak_jinja_put_name(
+            r, "loop", (struct jinja_value){.kind = JINJA_LOOP, .loop = loop});
+        merak_jinja_assign(r, node->target, items->item[i]);
+        merak_jinja_run(r, node->body);
+        r->scope = outer;
+        if (r->flow == JINJA_LEAVE)
+            break;
+        r->flow = JINJA_GO_ON;
+    }
+    r->flow = JINJA_GO_ON;
+    if (items->n == 0)
+        merak_jinja_run(r, node->other);
+}
+
+/* What a body writes, through filters. */
+static struct jinja_value capture(struct jinja_run *r,
+                                  const struct jinja_node *node)
+{
+    struct jinja_out out = {.n = 0}, *outer = r->out;
+    struct jinja_scope *scope = r->scope;
+
+    merak_jinja_enter(r, scope);
+    r->out = &out;
+    merak_jinja_run(r, node->body);
+    r->out = outer;
+    r->scope = scope;
+    r->captured = merak_jinja_out_text(&out);
+    return merak_jinja_eval(r, node->b);
+}
+
+static void define(struct jinja_run *r, const struct jinja_node *node)
+{
+    struct jinja_macro *macro = merak_jinja_alloc(r->a, sizeof(*macro));
+
+    macro->node = node;
+    macro->scope = r->scope;
+    merak_jinja_put_name(
+        r, node->name,
+        (struct jinja_value){.kind = JINJA_MACRO, .macro = macro});
+}
+
+static void run_generation(struct jinja_run *r, const struct jinja_node *node)
+{
+    size_t begin = r->out->n;
+
+    merak_jinja_run(r, node->body);
+    merak_jinja_mark_put(r->a, r->out,
+                         (struct merak_jinja_mark){begin, r->out->n, -1});
+}
+
+static void run_one(struct jinja_run *r, const struct jinja_node *node)
+{
+    switch (node->op) {
+    case JINJA_OUTPUT:
+        merak_jinja_put(r->a, r->out,
+                        merak_jinja_str(r->a, merak_jinja_eval(r, node->a)));
+        break;
+    case JINJA_IF:
+        merak_jinja_run(r, merak_jinja_truth(merak_jinja_eval(r, node->a))
+                               ? node->body
+                               : node->other);
+        break;
+    case JINJA_FOR:
+        run_for(r, node);
+        break;
+    case JINJA_SET:
+        merak_jinja_assign(r, node->target, merak_jinja_eval(r, node->a));
+        break;
+    case JINJA_CAPTURE:
+        merak_jinja_assign(r, node->target, capture(r, node));
+        break;
+    case JINJA_FILTERED:
+        merak_jinja_put(r->a, r->out, merak_jinja_str(r->a, capture(r, node)));
+        break;
+    case JINJA_DEFINE:
+        define(r, node);
+        break;
+    case JINJA_GENERATION:
+        run_generation(r, node);
+        break;
+    default:
+        r->flow = node->op == JINJA_BREAK ? JINJA_LEAVE : JINJA_NEXT;
+    }
+}
+
+void merak_jinja_run(struct jinja_run *r, const struct jinja_node *node)
+{
+    if (r->depth >= JINJA_MOST_DEPTH)
+        merak_jinja_fail(r->a, "more than %d levels of calls",
+                         JINJA_MOST_DEPTH);
+    r->depth++;
+    for (; node != NULL && r->a->rc == MERAK_OK && r->flow == JINJA_GO_ON;
+         node = node->next) {
+        r->steps++;
+        r->a->line = node->line;
+        run_one(r, node);
+    }
+    r->depth--;
+}
+
+/* --- a template ------------------------------------------------------------
+ */
+
+struct merak_jinja {
+    struct jinja_arena arena;
+    struct jinja_node *program;
+};
+
+enum merak_status merak_jinja_compile(const char *text, size_t n,
+                                      struct merak_jinja **jinja_p,
+                                      struct merak_error *err)
+{
+    struct merak_jinja *j = calloc(1, sizeof(*j));
+    enum merak_status rc;
+
+    if (j == NULL)
+        return merak_fail_nomem(err, sizeof(*j));
+    j->arena.err = err;
+    j->program =
+        merak_jinja_parse(&j->arena, merak_jinja_lex(&j->arena, text, n));
+    rc = j->arena.rc;
+    if (rc != MERAK_OK)
+        merak_jinja_free(j);
+    else
+        *jinja_p = j;
+    return rc;
+}
+
+void merak_jinja_free(struct merak_jinja *jinja)
+{
+    if (jinja != NULL)
+        merak_jinja_arena_free(&jinja->arena);
+    free(jinja);
+}
+
+static struct jinja_value plain(const char *text)
+{
+    return merak_jinja_text(text, strlen(text));
+}
+
+static struct jinja_value message(struct jinja_run *r,
+                                  const struct merak_jinja_message *m, int i)
+{
+    struct jinja_value v = merak_jinja_dict(r->a);
+    struct jinja_value content = merak_jinja_text(m->content, m->n);
+    struct merak_jinja_mark *mark = merak_jinja_alloc(r->a, sizeof(*mark));
+
+    *mark = (struct merak_jinja_mark){0, m->n, i};
+    content.text.mark = mark;
+    content.text.n_marks = 1;
+    merak_jinja_set(r->a, v.dict, plain("role").text, plain(m->role));
+    merak_jinja_set(r->a, v.dict, plain("content").text, content);
+    return v;
+}
+
+static void set_input(struct jinja_run *r, const struct merak_jinja_input *in)
+{
+    struct jinja_value messages = merak_jinja_list(r->a);
+
+    for (size_t i = 0; i < in->n_messages; i++)
+        merak_jinja_append(r->a, messages.list,
+                           message(r, &in->message[i], (int)i));
+    merak_jinja_put_name(r, "messages", messages);
+    merak_jinja_put_name(r, "tools", (struct jinja_value){.kind = JINJA_NONE});
+    merak_jinja_put_name(r, "documents",
+                         (struct jinja_value){.kind = JINJA_NONE});
+    merak_jinja_put_name(r, "add_generation_prompt",
+                         merak_jinja_bool(in->add_generation_prompt));
+    for (size_t i = 0; i < in->n_words; i++)
+        merak_jinja_put_name(r, in->word[i].name, plain(in->word[i].text));
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct merak_jinja_mark *x = a, *y = b;
+
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* From the arena to the caller. */
+static enum merak_status hand_over(const struct jinja_out *from,
+                                   struct merak_jinja_output *to,
+                                   struct merak_error *err)
+{
+    char *text = realloc(to->text, from->n + 1);
+    struct merak_jinja_mark *mark;
+
+    if (text == NULL)
+        return merak_fail_nomem(err, from->n + 1);
+    to->text = text;
+    mark = realloc(to->mark, (from->n_marks + 1) * sizeof(*mark));
+    if (mark == NULL)
+        return merak_fail_nomem(err, (from->n_marks + 1) * sizeof(*mark));
+    to->mark = mark;
+    if (from->n > 0)
+        memcpy(text, from->at, from->n);
+    text[from->n] = '\0';
+    to->n = from->n;
+    if (from->n_marks > 0)
+        memcpy(mark, from->mark, from->n_marks * sizeof(*mark));
+    to->n_marks = from->n_marks;
+    qsort(mark, to->n_marks, sizeof(*mark), by_begin);
+    return MERAK_OK;
+}
+
+enum merak_status merak_jinja_render(const struct merak_jinja *jinja,
+                                     const struct merak_jinja_input *in,
+                                     struct merak_jinja_output *out,
+                                     struct merak_error *err)
+{
+    struct jinja_arena arena = {.rc = MERAK_OK, .err = err};
+    struct jinja_out text = {.n = 0};
+    struct jinja_run r = {.a = &arena, .out = &text, .now = in->now};
+    enum merak_status rc;
+
+    merak_jinja_enter(&r, NULL);
+    if (r.scope != NULL) {
+        set_input(&r, in);
+        merak_jinja_run(&r, jinja->program);
+    }
+    rc = arena.rc;
+    if (rc == MERAK_OK)
+        rc = hand_over(&text, out, err);
+    out->has_date = r.has_date;
+    merak_jinja_arena_free(&arena);
+    return rc;
+}
+
+void merak_jinja_output_fini(struct merak_jinja_output *out)
+{
+    free(out->text);
+    free(out->mark);
+    memset(out, 0, sizeof(*out));
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* jinja_write.c - values of templates as text */
+#include "config.h"
+
+#include "io/template/jinja_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* --- as text ---------------------------------------------------------------
+ */
+
+static void add(struct jinja_arena *a, struct jinja_out *out, const char *text)
+{
+    merak_jinja_put(a, out, (struct jinja_text){text, strlen(text), NULL, 0});
+}
+
+static void add_quoted(struct jinja_arena *a, struct jinja_out *out,
+                       struct jinja_text text, bool json)
+{
+    char one[8];
+    const char *quote = !json && (memchr(text.at, '\'', text.n) == NULL ||
+                                  memchr(text.at, '"', text.n) != NULL)
+                            ? "'"
+                            : "\"";
+
+    add(a, out, quote);
+    for (size_t i = 0; i < text.n && a->rc == MERAK_OK; i++) {
+        unsigned char c = (unsigned char)text.at[i];
+
+        if (!json && c >= 0x80 &&
+            merak_jinja_space(text.at + i, text.n - i) > 0)
+            merak_jinja_fail(a, "a list or dict with blanks beyond ASCII, "
+                                "as text");
+        if (c == '\\' || c == (unsigned char)quote[0])
+            snprintf(one, sizeof(one), "\\%c", c);
+        else if (c == '\n' || c == '\t' || c == '\r')
+            snprintf(one, sizeof(one), "\\%c",
+                     c == '\n'   ? 'n'
+                     : c == '\t' ? 't'
+                                 : 'r');
+        else if (c < 0x20)
+            snprintf(one, sizeof(one), json ? "\\u%04x" : "\\x%02x", c);
+        else
+            snprintf(one, sizeof(one), "%c", c);
+        add(a, out, one);
+    }
+    add(a, out, quote);
+}
+
+static void add_value(struct jinja_arena *a, struct jinja_out *out,
+                      struct jinja_value v, bool json, int depth);
+
+static void add_dict(struct jinja_arena *a, struct jinja_out *out,
+                     const struct jinja_dict *dict, bool json, int depth)
+{
+    add(a, out, "{");
+    for (size_t i = 0; i < dict->n; i++) {
+        add(a, out, i > 0 ? ", " : "");
+        add_quoted(a, out, dict->pair[i].key, json);
+        add(a, out, ": ");
+        add_value(a, out, dict->pair[i].value, json, depth);
+    }
+    add(a, out, "}");
+}
+
+static void add_list(struct jinja_arena *a, struct jinja_out *out,
+                     const struct jinja_list *list, bool json, int depth)
+{
+    bool round = list->is_tuple && !json;
+
+    add(a, out, round ? "(" : "[");
+    for (size_t i = 0; i < list->n; i++) {
+        add(a, out, i > 0 ? ", " : "");
+        add_value(a, out, list->item[i], json, depth);
+    }
+    if (round && list->n == 1)
+        add(a, out, ",");
+    add(a, out, round ? ")" : "]");
+}
+
+/* The shortest that is read as the same number, as Python's repr(). */
+static void add_real(struct jinja_arena *a, struct jinja_out *out, double x)
+{
+    char text[40];
+    int digits = 1;
+
+    do
+        snprintf(text, sizeof(text), "%.*g", digits, x);
+    while (strtod(text, NULL) != x && ++digits < 18);
+    add(a, out, text);
+    if (strpbrk(text, ".einf") == NULL)
+        add(a, out, ".0");
+}
+
+static void add_value(struct jinja_arena *a, struct jinja_out *out,
+                      struct jinja_value v, bool json, int depth)
+{
+    char text[40];
+
+    if (depth > 50)
+        merak_jinja_fail(a, "a value in values too deep to be written");
+    if (a->rc != MERAK_OK)
+        return;
+    switch (v.kind) {
+    case JINJA_UNDEFINED:
+        break;
+    case JINJA_NONE:
+        add(a, out, json ? "null" : "None");
+        break;
+    case JINJA_BOOL:
+        add(a, out,
+            json ? (v.truth ? "true" : "false") : (v.truth ? "True" : "False"));
+        break;
+    case JINJA_INT:
+        snprintf(text, sizeof(text), "%" PRId64, v.integer);
+        add(a, out, text);
+        break;
+    case JINJA_REAL:
+        add_real(a, out, v.real);
+        break;
+    case JINJA_TEXT:
+        add_quoted(a, out, v.text, json);
+        break;
+    case JINJA_LIST:
+        add_list(a, out, v.list, json, depth + 1);
+        break;
+    case JINJA_DICT:
+        add_dict(a, out, v.dict, json, depth + 1);
+        break;
+    default:
+        merak_jinja_fail(a, "a function or a loop as text");
+    }
+}
+
+struct jinja_text merak_jinja_str(struct jinja_arena *a, struct jinja_value v)
+{
+    struct jinja_out out = {.n = 0};
+
+    if (v.kind == JINJA_TEXT)
+        return v.text;
+    add_value(a, &out, v, false, 0);
+    return merak_jinja_out_text(&out).text;
+}
+
+struct jinja_text merak_jinja_json(struct jinja_arena *a, struct jinja_value v)
+{
+    struct jinja_out out = {.n = 0};
+
+    if (v.kind == JINJA_UNDEFINED)
+        merak_jinja_fail(a, "tojson of what is undefined");
+    add_value(a, &out, v, true, 0);
+    return merak_jinja_out_text(&out).text;
+}
