@@ -13,7 +13,7 @@
 struct merak_answers {
     struct merak_tokenizer *tokenizer;
     struct merak_pack *pack;
-    const struct merak_chat *chat; /* for messages */
+    struct merak_chat *chat; /* for messages */
     bool special;    /* a prompt and its completion stand between what the
                         tokenizer's template puts around a text */
     bool append_eod; /* behind messages, too */

@@ -213,10 +213,15 @@ static void print_totals(const struct job *job)
            merak_token_type_name(t.type), (unsigned long long)t.documents,
            merak_tokenizer_vocab(job->tok), job->tokenizer);
     if (job->holds == ANSWERS)
-        printf("%s.mask: %llu of them are of answers%s%s\n", job->out,
+        printf("%s.mask: %llu of them are of answers%s%s%s\n", job->out,
                (unsigned long long)t.counted,
-               job->chat != NULL ? ", chat format " : "",
-               job->chat != NULL ? merak_chat_name(job->chat) : "");
+               job->chat == NULL          ? ""
+               : job->chat_format != NULL ? ", chat format "
+                                          : ", chat template of ",
+               job->chat != NULL ? merak_chat_name(job->chat) : "",
+               job->chat != NULL && merak_chat_has_date(job->chat)
+                   ? ", with the date"
+                   : "");
     if (job->empty > 0)
         printf("%llu empty documents left out\n",
                (unsigned long long)job->empty);

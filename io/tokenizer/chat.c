@@ -5,134 +5,30 @@
 #include "io/tokenizer/chat.h"
 #include "io/tokenizer/chat_formats.h"
 
+#include "io/template/jinja.h"
+
 #include <ctype.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-enum { TOKEN_BYTES = 64, LITERAL_BYTES = 256 };
+enum { MOST_WORDS = 32 };
 
 struct merak_chat {
+    struct merak_jinja *template; /* NULL: one of our rows .. */
     struct merak_chat_format format;
-    char bos[TOKEN_BYTES], eos[TOKEN_BYTES];
-    /* what a template says otherwise than its row */
-    char no_system[LITERAL_BYTES], user[2][LITERAL_BYTES];
+    const char *name;
+    /* the tokenizer's, of its files */
+    json_t *config, *map;
+    struct merak_jinja_word word[MOST_WORDS];
+    size_t n_words;
+    const char *bos, *eos;
+    time_t now;
+    bool has_date;
+    struct merak_jinja_output made; /* by the template */
 };
-
-/* --- what a template says ------------------------------------------------ */
-
-static bool has(const char *template, const char *mark)
-{
-    return mark == NULL || strstr(template, mark) != NULL;
-}
-
-static const struct merak_chat_format *recognise(const char *template)
-{
-    const struct merak_chat_format *f = merak_chat_formats;
-
-    for (; f->name != NULL; f++) {
-        if (has(template, f->has[0]) && has(template, f->has[1]) &&
-            has(template, f->has[2]))
-            return f;
-    }
-    return NULL;
-}
-
-/* Text of a template's literal, "\n" written out, that begins at `from` and
- * goes on to one of `ends`; false if there is no such end, or no room for it
- * and a character more. */
-static bool copy_literal(const char *from, const char *ends,
-                         char to[LITERAL_BYTES])
-{
-    size_t n = 0;
-
-    for (; *from != '\0' && strchr(ends, *from) == NULL; from++) {
-        if (n + 3 > LITERAL_BYTES)
-            return false;
-        if (from[0] == '\\' && from[1] == 'n') {
-            to[n++] = '\n';
-            from++;
-        } else {
-            to[n++] = *from;
-        }
-    }
-    to[n] = '\0';
-    return *from != '\0';
-}
-
-/* ChatML's publishers have a sentence each for who is told nothing else:
- * "<|im_start|>system\n", the sentence, and "<|im_end|>" in one literal. */
-static void find_default_system(struct merak_chat *chat, const char *template)
-{
-    static const char begin[] = "<|im_start|>system\\n";
-    const char *at = template;
-
-    for (; (at = strstr(at, begin)) != NULL; at += sizeof(begin) - 1) {
-        if (at[sizeof(begin) - 1] == '\'' || at[sizeof(begin) - 1] == '"' ||
-            !copy_literal(at, "'\"", chat->no_system))
-            continue;
-        if (strstr(chat->no_system, "<|im_end|>") == NULL)
-            continue;
-        if (chat->no_system[strlen(chat->no_system) - 1] != '\n')
-            strcat(chat->no_system, "\n");
-        chat->format.no_system = chat->no_system;
-        return;
-    }
-}
-
-/* The literal that `mark` is in. */
-static bool find_literal(const char *template, const char *mark,
-                         char to[LITERAL_BYTES])
-{
-    const char *at = strstr(template, mark), *from = at;
-    char quote[2] = "";
-
-    while (from != NULL && from > template && quote[0] == '\0') {
-        from--;
-        if (*from == '\'' || *from == '"')
-            quote[0] = *from;
-    }
-    return quote[0] != '\0' && at - from < LITERAL_BYTES &&
-           copy_literal(from + 1, quote, to);
-}
-
-/* Revisions of Mistral's differ in blanks, and in where the system goes. */
-static void adjust_mistral(struct merak_chat *chat, const char *template)
-{
-    struct merak_chat_format *f = &chat->format;
-
-    if (find_literal(template, "[INST]", chat->user[0]) &&
-        strchr(chat->user[0], '/') == NULL)
-        f->turn[MERAK_CHAT_USER][0] = chat->user[0];
-    if (find_literal(template, "[/INST]", chat->user[1]))
-        f->turn[MERAK_CHAT_USER][1] = chat->user[1];
-    if (has(template, "' ' + message") || has(template, "\" \" + message"))
-        f->turn[MERAK_CHAT_ANSWER][0] = " ";
-    if (has(template, "eos_token + ' '") || has(template, "eos_token + \" \""))
-        f->turn[MERAK_CHAT_ANSWER][1] = " ";
-    if (has(template, "system_message"))
-        f->system = has(template, "loop.last") ? MERAK_CHAT_SYSTEM_LAST_USER
-                                               : MERAK_CHAT_SYSTEM_FIRST_USER;
-}
-
-/* What the templates of a row differ in. */
-static void adjust(struct merak_chat *chat, const char *template)
-{
-    struct merak_chat_format *f = &chat->format;
-
-    if (strcmp(f->name, "chatml") == 0)
-        find_default_system(chat, template);
-    if (strcmp(f->name, "mistral") == 0)
-        adjust_mistral(chat, template);
-    if (strcmp(f->name, "gemma") == 0 && has(template, "first_user_prefix"))
-        f->system = MERAK_CHAT_SYSTEM_FIRST_USER;
-    if (f->begin == NULL && strcmp(f->name, "llama2") != 0 &&
-        has(template, "bos_token"))
-        f->begin = BOS;
-    if (strcmp(f->name, "phi3") == 0 && !has(template, "eos_token"))
-        f->end = NULL;
-}
 
 /* --- opening -------------------------------------------------------------- */
 
@@ -149,17 +45,40 @@ static void beside(const char *tokenizer, const char *name, char path[PATH_MAX])
              n > 0 || tokenizer[0] == '/' ? "/" : "", name);
 }
 
-/* "<s>", or {"content": "<s>", ..}. */
-static void read_token(const json_t *config, const char *key,
-                       char to[TOKEN_BYTES])
+/* Names with a text, as "bos_token": "<s>", or {"content": "<s>", ..}. */
+static void read_words(struct merak_chat *chat, const json_t *config)
 {
-    const json_t *token = json_object_get(config, key);
+    static const char end[] = "_token";
+    const char *name;
+    const json_t *value;
+    size_t known, n;
 
-    if (json_is_object(token))
-        token = json_object_get(token, "content");
-    if (token != NULL)
-        snprintf(to, TOKEN_BYTES, "%s",
-                 json_is_string(token) ? json_string_value(token) : "");
+    json_object_foreach((json_t *)config, name, value)
+    {
+        if (json_is_object(value))
+            value = json_object_get(value, "content");
+        n = strlen(name);
+        if (!json_is_string(value) || n < sizeof(end) ||
+            strcmp(name + n - sizeof(end) + 1, end) != 0)
+            continue;
+        for (known = 0; known < chat->n_words; known++) {
+            if (strcmp(chat->word[known].name, name) == 0)
+                break;
+        }
+        if (known == chat->n_words && known < MOST_WORDS)
+            chat->word[chat->n_words++] =
+                (struct merak_jinja_word){name, json_string_value(value)};
+    }
+}
+
+static const char *word_of(const struct merak_chat *chat, const char *name,
+                           const char *or_else)
+{
+    for (size_t i = 0; i < chat->n_words; i++) {
+        if (strcmp(chat->word[i].name, name) == 0)
+            return chat->word[i].text;
+    }
+    return or_else;
 }
 
 /* A text, or a list of texts with names, of which one is the default. */
@@ -222,47 +141,56 @@ static enum merak_status find_word(const char *word,
     return MERAK_OK;
 }
 
-static enum merak_status find_format(const char *tokenizer, const char *word,
-                                     const char *template,
-                                     const struct merak_chat_format **format_p,
-                                     struct merak_error *err)
+/* The clock, or the instant that is said to be now, as of packages that are
+ * built again. */
+static time_t read_clock(void)
 {
-    if (word != NULL)
-        return find_word(word, format_p, err);
-    if (template == NULL)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "messages need a chat template, and there is none "
-                          "beside %s (tokenizer_config.json or "
-                          "chat_template.jinja); say which with --chat "
-                          "FORMAT: %s",
-                          tokenizer, merak_chat_names());
-    *format_p = recognise(template);
-    return *format_p != NULL
-               ? MERAK_OK
-               : merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                            "the chat template of %s is none that is known; "
-                            "say which comes nearest with --chat FORMAT: %s",
-                            tokenizer, merak_chat_names());
+    const char *said = getenv("SOURCE_DATE_EPOCH");
+    char *end = NULL;
+    long long at = said != NULL ? strtoll(said, &end, 10) : 0;
+
+    return said != NULL && end != said && *end == '\0' ? (time_t)at
+                                                       : time(NULL);
 }
 
-static enum merak_status make_chat(const char *tokenizer, const char *word,
-                                   const json_t *config, const char *template,
-                                   struct merak_chat *chat,
-                                   struct merak_error *err)
+static enum merak_status open_template(struct merak_chat *chat,
+                                       const char *tokenizer,
+                                       struct merak_error *err)
 {
-    const struct merak_chat_format *f = NULL;
-    enum merak_status rc = find_format(tokenizer, word, template, &f, err);
+    char path[PATH_MAX], *own;
+    const char *template;
+    enum merak_status rc;
 
-    if (rc != MERAK_OK)
-        return rc;
-    chat->format = *f;
-    snprintf(chat->bos, TOKEN_BYTES, "%s", f->bos != NULL ? f->bos : "");
-    snprintf(chat->eos, TOKEN_BYTES, "%s", f->eos != NULL ? f->eos : "");
-    read_token(config, "bos_token", chat->bos);
-    read_token(config, "eos_token", chat->eos);
-    if (word == NULL)
-        adjust(chat, template);
-    return MERAK_OK;
+    beside(tokenizer, "chat_template.jinja", path);
+    own = read_text(path);
+    template = own != NULL ? own : template_of(chat->config);
+    chat->name = own != NULL ? "chat_template.jinja" : "tokenizer_config.json";
+    if (template == NULL)
+        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                        "messages need a chat template, and there is none "
+                        "beside %s (tokenizer_config.json or "
+                        "chat_template.jinja); say which with --chat "
+                        "FORMAT: %s",
+                        tokenizer, merak_chat_names());
+    else
+        rc = merak_jinja_compile(template, strlen(template), &chat->template,
+                                 err);
+    if (rc != MERAK_OK && template != NULL)
+        merak_error_wrap(err,
+                         "the chat template of %s is none that can be run "
+                         "here (say which format comes nearest with --chat "
+                         "FORMAT: %s)",
+                         tokenizer, merak_chat_names());
+    free(own);
+    return rc;
+}
+
+static json_t *load(const char *tokenizer, const char *name)
+{
+    char path[PATH_MAX];
+
+    beside(tokenizer, name, path);
+    return json_load_file(path, 0, NULL);
 }
 
 enum merak_status merak_chat_open(const char *tokenizer, const char *format,
@@ -270,22 +198,29 @@ enum merak_status merak_chat_open(const char *tokenizer, const char *format,
                                   struct merak_error *err)
 {
     struct merak_chat *chat = calloc(1, sizeof(*chat));
-    char path[PATH_MAX], *own;
-    json_t *config;
+    const struct merak_chat_format *f = NULL;
     enum merak_status rc;
 
     if (chat == NULL)
         return merak_fail_nomem(err, sizeof(*chat));
-    beside(tokenizer, "tokenizer_config.json", path);
-    config = json_load_file(path, 0, NULL);
-    beside(tokenizer, "chat_template.jinja", path);
-    own = read_text(path);
-    rc = make_chat(tokenizer, format, config,
-                   own != NULL ? own : template_of(config), chat, err);
-    json_decref(config);
-    free(own);
+    chat->config = load(tokenizer, "tokenizer_config.json");
+    chat->map = load(tokenizer, "special_tokens_map.json");
+    chat->now = read_clock();
+    read_words(chat, chat->config);
+    read_words(chat, chat->map);
+    if (format == NULL) {
+        rc = open_template(chat, tokenizer, err);
+    } else {
+        rc = find_word(format, &f, err);
+        if (rc == MERAK_OK) {
+            chat->format = *f;
+            chat->name = f->name;
+        }
+    }
+    chat->bos = word_of(chat, "bos_token", f != NULL && f->bos ? f->bos : "");
+    chat->eos = word_of(chat, "eos_token", f != NULL && f->eos ? f->eos : "");
     if (rc != MERAK_OK)
-        free(chat);
+        merak_chat_close(chat);
     else
         *chat_p = chat;
     return rc;
@@ -293,19 +228,30 @@ enum merak_status merak_chat_open(const char *tokenizer, const char *format,
 
 void merak_chat_close(struct merak_chat *chat)
 {
+    if (chat == NULL)
+        return;
+    merak_jinja_free(chat->template);
+    merak_jinja_output_fini(&chat->made);
+    json_decref(chat->config);
+    json_decref(chat->map);
     free(chat);
 }
 
 const char *merak_chat_name(const struct merak_chat *chat)
 {
-    return chat->format.name;
+    return chat->name;
+}
+
+bool merak_chat_has_date(const struct merak_chat *chat)
+{
+    return chat->has_date;
 }
 
 /* --- rendering -------------------------------------------------------------
  */
 
 struct renderer {
-    const struct merak_chat *chat;
+    struct merak_chat *chat;
     struct merak_chat_text *out;
     struct merak_error *err;
     enum merak_status rc;
@@ -343,13 +289,10 @@ static void put_said(struct renderer *r, const struct merak_chat_turn *turn,
     put(r, text, n);
 }
 
-static void put_answer(struct renderer *r, const struct merak_chat_turn *turn)
+static void add_answer(struct renderer *r, size_t begin, size_t end)
 {
     struct merak_chat_text *out = r->out;
-    size_t begin = out->text.n;
 
-    put_said(r, turn, r->chat->format.trims);
-    put_own(r, r->chat->format.answer_end);
     if (r->rc == MERAK_OK && out->n_answers == out->room) {
         size_t room = 2 * out->room + 8;
         void *more = realloc(out->answer, room * sizeof(*out->answer));
@@ -362,8 +305,16 @@ static void put_answer(struct renderer *r, const struct merak_chat_turn *turn)
         out->room = room;
     }
     if (r->rc == MERAK_OK)
-        out->answer[out->n_answers++] =
-            (struct merak_chat_span){begin, out->text.n};
+        out->answer[out->n_answers++] = (struct merak_chat_span){begin, end};
+}
+
+static void put_answer(struct renderer *r, const struct merak_chat_turn *turn)
+{
+    size_t begin = r->out->text.n;
+
+    put_said(r, turn, r->chat->format.trims);
+    put_own(r, r->chat->format.answer_end);
+    add_answer(r, begin, r->out->text.n);
 }
 
 /* system: what goes into this turn of the user; NULL: nothing. */
@@ -439,7 +390,7 @@ static size_t find_place(const struct merak_chat_format *f,
     return i;
 }
 
-enum merak_status merak_chat_render(const struct merak_chat *chat,
+static enum merak_status render_row(struct merak_chat *chat,
                                     const struct merak_chat_turn *turn,
                                     size_t n, struct merak_chat_text *out,
                                     struct merak_error *err)
@@ -452,7 +403,6 @@ enum merak_status merak_chat_render(const struct merak_chat *chat,
 
     for (size_t i = 0; i < n && r.rc == MERAK_OK; i++)
         r.rc = check_turn(f, turn, i, first, err);
-    out->text.n = out->n_answers = 0;
     put_own(&r, f->begin);
     if (!has_system)
         put_own(&r, f->no_system);
@@ -460,6 +410,141 @@ enum merak_status merak_chat_render(const struct merak_chat *chat,
         put_turn(&r, &turn[i], i == place ? &turn[0] : NULL, i == n - 1);
     put_own(&r, f->end);
     return r.rc;
+}
+
+/* --- what the tokenizer's template makes -----------------------------------
+ */
+
+/* What ends an answer belongs to it: the token behind it, as "</s>" or
+ * "<|im_end|>", and blanks before that; not one that begins a text. */
+static size_t end_of_answer(const struct merak_chat *chat, const char *text,
+                            size_t n, size_t at)
+{
+    size_t eos = strlen(chat->eos), bos = strlen(chat->bos), end = at, begin;
+
+    while (at < n && isspace((unsigned char)text[at]))
+        at++;
+    if (eos > 0 && n - at >= eos && memcmp(text + at, chat->eos, eos) == 0)
+        return at + eos;
+    if ((bos > 0 && n - at >= bos && memcmp(text + at, chat->bos, bos) == 0) ||
+        at >= n || (text[at] != '<' && strncmp(text + at, "[|", 2) != 0))
+        return end;
+    for (begin = at++; at < n && at - begin < 64; at++) {
+        if (isspace((unsigned char)text[at]) || text[at] == '<')
+            break;
+        if (text[at] == (text[begin] == '<' ? '>' : ']'))
+            return at + 1;
+    }
+    return end;
+}
+
+/* Thoughts that the message has are of the answer, with the token that begins
+ * them. */
+static size_t begin_of_answer(const char *text, size_t at)
+{
+    static const char *const token[] = {"<think>", "[THINK]"};
+    size_t end = at;
+
+    while (end > 0 && isspace((unsigned char)text[end - 1]))
+        end--;
+    for (size_t i = 0; i < sizeof(token) / sizeof(*token); i++) {
+        size_t n = strlen(token[i]);
+
+        if (end >= n && memcmp(text + end - n, token[i], n) == 0)
+            return end - n;
+    }
+    return at;
+}
+
+/* Message i in what was made: from its first mark to its last. */
+static void find_answer(struct renderer *r, size_t i)
+{
+    const struct merak_jinja_output *made = &r->chat->made;
+    size_t begin = SIZE_MAX, end = 0, parts = 0;
+
+    for (size_t k = 0; k < made->n_marks; k++) {
+        const struct merak_jinja_mark *m = &made->mark[k];
+
+        if (m->message != (int)i)
+            continue;
+        begin = m->begin < begin ? m->begin : begin;
+        end = m->end > end ? m->end : end;
+        parts++;
+    }
+    for (size_t k = 0; k < made->n_marks && parts > 0; k++) {
+        if (made->mark[k].message != (int)i && made->mark[k].begin > begin &&
+            made->mark[k].begin < end)
+            parts = 0;
+    }
+    if (parts == 0)
+        r->rc = merak_fail(r->err, MERAK_ERR_FORMAT,
+                           "message %zu is of the assistant, and what it says "
+                           "is not, or not in one piece, in the text that the "
+                           "chat template makes",
+                           i + 1);
+    else
+        add_answer(r, parts > 1 ? begin_of_answer(made->text, begin) : begin,
+                   end_of_answer(r->chat, made->text, made->n, end));
+}
+
+/* What the template itself says is generated, or else the answers. */
+static void find_answers(struct renderer *r, const struct merak_chat_turn *turn,
+                         size_t n)
+{
+    const struct merak_jinja_output *made = &r->chat->made;
+
+    for (size_t k = 0; k < made->n_marks; k++) {
+        if (made->mark[k].message < 0)
+            add_answer(r, made->mark[k].begin, made->mark[k].end);
+    }
+    if (r->out->n_answers > 0)
+        return;
+    for (size_t i = 0; i < n && r->rc == MERAK_OK; i++) {
+        if (turn[i].role == MERAK_CHAT_ANSWER)
+            find_answer(r, i);
+    }
+}
+
+static enum merak_status render_template(struct merak_chat *chat,
+                                         const struct merak_chat_turn *turn,
+                                         size_t n, struct merak_chat_text *out,
+                                         struct merak_error *err)
+{
+    static const char *const role[] = {"system", "user", "assistant"};
+    struct renderer r = {.chat = chat, .out = out, .err = err, .rc = MERAK_OK};
+    struct merak_jinja_message *message = calloc(n, sizeof(*message));
+    const struct merak_jinja_input in = {.message = message,
+                                         .n_messages = n,
+                                         .word = chat->word,
+                                         .n_words = chat->n_words,
+                                         .now = chat->now};
+
+    if (message == NULL)
+        return merak_fail_nomem(err, n * sizeof(*message));
+    for (size_t i = 0; i < n; i++)
+        message[i] = (struct merak_jinja_message){role[turn[i].role],
+                                                  turn[i].text, turn[i].n};
+    r.rc = merak_jinja_render(chat->template, &in, &chat->made, err);
+    free(message);
+    if (r.rc != MERAK_OK) {
+        if (r.rc == MERAK_ERR_UNSUPPORTED)
+            merak_error_wrap(err, "the chat template, which is run");
+        return r.rc;
+    }
+    chat->has_date |= chat->made.has_date;
+    put(&r, chat->made.text, chat->made.n);
+    find_answers(&r, turn, n);
+    return r.rc;
+}
+
+enum merak_status merak_chat_render(struct merak_chat *chat,
+                                    const struct merak_chat_turn *turn,
+                                    size_t n, struct merak_chat_text *out,
+                                    struct merak_error *err)
+{
+    out->text.n = out->n_answers = 0;
+    return chat->template != NULL ? render_template(chat, turn, n, out, err)
+                                  : render_row(chat, turn, n, out, err);
 }
 
 void merak_chat_text_fini(struct merak_chat_text *text)

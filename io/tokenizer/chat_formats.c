@@ -3,8 +3,7 @@
  *
  * From what publishers say of their formats: Meta's prompt formats of Llama 2,
  * 3 and 3.1, OpenAI's ChatML as Qwen and SmolLM 2 have it, Mistral AI's
- * [INST], Google's Gemma, Microsoft's Phi-3, and Zephyr.  The first row counts
- * whose marks are in a template.
+ * [INST], Google's Gemma, Microsoft's Phi-3, and Zephyr.
  */
 #include "config.h"
 
@@ -20,7 +19,6 @@
 
 const struct merak_chat_format merak_chat_formats[] = {
     {.name = "llama3.1",
-     .has = {"<|start_header_id|>", "Cutting Knowledge Date"},
      .begin = BOS,
      .turn = {{LLAMA31_SYSTEM, "<|eot_id|>"},
               {LLAMA3("user"), "<|eot_id|>"},
@@ -30,7 +28,6 @@ const struct merak_chat_format merak_chat_formats[] = {
      .trims = true,
      .bos = "<|begin_of_text|>"},
     {.name = "llama3",
-     .has = {"<|start_header_id|>", "<|eot_id|>"},
      .begin = BOS,
      .turn = {{LLAMA3("system"), "<|eot_id|>"},
               {LLAMA3("user"), "<|eot_id|>"},
@@ -39,20 +36,17 @@ const struct merak_chat_format merak_chat_formats[] = {
      .trims = true,
      .bos = "<|begin_of_text|>"},
     {.name = "qwen3",
-     .has = {"<|im_start|>", "<think>", "reasoning_content"},
      .turn = {{CHATML("system"), "<|im_end|>\n"},
               {CHATML("user"), "<|im_end|>\n"},
               {CHATML("assistant"), "\n"}},
      .answer_end = "<|im_end|>",
      .last_answer = "<think>\n\n</think>\n\n"},
     {.name = "chatml",
-     .has = {"<|im_start|>", "<|im_end|>"},
      .turn = {{CHATML("system"), "<|im_end|>\n"},
               {CHATML("user"), "<|im_end|>\n"},
               {CHATML("assistant"), "\n"}},
      .answer_end = "<|im_end|>"},
     {.name = "gemma",
-     .has = {"<start_of_turn>", "<end_of_turn>"},
      .begin = BOS,
      .turn = {{"", ""},
               {"<start_of_turn>user\n", "<end_of_turn>\n"},
@@ -64,7 +58,6 @@ const struct merak_chat_format merak_chat_formats[] = {
      .alternates = true,
      .bos = "<bos>"},
     {.name = "phi3",
-     .has = {"<|user|>", "<|end|>"},
      .end = EOS,
      .turn = {{"<|system|>\n", "<|end|>\n"},
               {"<|user|>\n", "<|end|>\n"},
@@ -73,7 +66,6 @@ const struct merak_chat_format merak_chat_formats[] = {
      .bos = "<s>",
      .eos = "<|endoftext|>"},
     {.name = "zephyr",
-     .has = {"<|user|>", "<|assistant|>", "eos_token"},
      .turn = {{"<|system|>\n", EOS "\n"},
               {"<|user|>\n", EOS "\n"},
               {"<|assistant|>\n", "\n"}},
@@ -81,7 +73,6 @@ const struct merak_chat_format merak_chat_formats[] = {
      .bos = "<s>",
      .eos = "</s>"},
     {.name = "llama2",
-     .has = {"[INST]", "<<SYS>>"},
      .turn = {{"", ""}, {BOS "[INST] ", " [/INST]"}, {" ", ""}},
      .answer_end = " " EOS,
      .system_in = {"<<SYS>>\n", "\n<</SYS>>\n\n"},
@@ -91,7 +82,6 @@ const struct merak_chat_format merak_chat_formats[] = {
      .bos = "<s>",
      .eos = "</s>"},
     {.name = "mistral",
-     .has = {"[INST]", "[/INST]"},
      .begin = BOS,
      .turn = {{"", ""}, {"[INST] ", " [/INST]"}, {"", ""}},
      .answer_end = EOS,

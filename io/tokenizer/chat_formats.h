@@ -21,7 +21,6 @@ enum merak_chat_system {
 
 struct merak_chat_format {
     const char *name;
-    const char *has[3];       /* its marks in a template */
     const char *begin, *end;  /* of the whole text */
     const char *turn[3][2];   /* by role: what comes before and behind;
                                  behind an answer what is no part of it */
