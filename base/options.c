@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/nearest.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <float.h>
 #include <limits.h>
@@ -207,7 +208,14 @@ static enum merak_status store_given(const struct merak_option *row,
 
 /* --- arguments ------------------------------------------------------------ */
 
-/* *base_p, which may be NULL: where the row's part of the target begins. */
+static bool is_named(const struct merak_option *row, const char *name, size_t n)
+{
+    return (n == 1 && row->letter == *name) ||
+           (strlen(row->name) == n && strncmp(row->name, name, n) == 0);
+}
+
+/* name: a letter, too.  *base_p, which may be NULL: where the row's part of the
+ * target begins. */
 static const struct merak_option *
 find_row(const struct merak_option_table *table, const char *name, size_t n,
          size_t *base_p)
@@ -215,8 +223,7 @@ find_row(const struct merak_option_table *table, const char *name, size_t n,
     struct merak_option_walk walk = {.table = table};
     const struct merak_option *row = merak_options_next(&walk);
 
-    while (row != NULL &&
-           (strlen(row->name) != n || strncmp(row->name, name, n) != 0))
+    while (row != NULL && !is_named(row, name, n))
         row = merak_options_next(&walk);
     if (base_p != NULL)
         *base_p = walk.base;
@@ -228,13 +235,26 @@ static bool is_flag(const struct merak_option *row)
     return row->kind == MERAK_OPTION_YES || row->kind == MERAK_OPTION_NO;
 }
 
-/* The row that an argument names, with or without "=value". */
+/* The row that an argument names, with or without a value behind it. */
 static const struct merak_option *row_of(const struct merak_option_table *table,
                                          const char *arg, size_t *base_p)
 {
     size_t n = strncmp(arg, "--", 2) == 0 ? strcspn(arg + 2, "=") : 0;
 
-    return n > 0 ? find_row(table, arg + 2, n, base_p) : NULL;
+    if (n > 0)
+        return find_row(table, arg + 2, n, base_p);
+    return arg[0] == '-' && isalpha((unsigned char)arg[1])
+               ? find_row(table, arg + 1, 1, base_p)
+               : NULL;
+}
+
+/* The value that is in the argument itself: --out=x, -ox; NULL: none is. */
+static const char *own_value(const char *arg)
+{
+    if (arg[1] != '-')
+        return arg[2] != '\0' ? arg + 2 : NULL;
+    arg = strchr(arg, '=');
+    return arg != NULL ? arg + 1 : NULL;
 }
 
 static void offer_names(const struct merak_option_table *table,
@@ -271,7 +291,7 @@ static enum merak_status unknown_option(const struct merak_option_table *table,
 static bool takes_next(const struct merak_option *row, int argc, char **argv,
                        int at)
 {
-    if (is_flag(row) || strchr(argv[at], '=') != NULL || at + 1 == argc)
+    if (is_flag(row) || own_value(argv[at]) != NULL || at + 1 == argc)
         return false;
     return row->kind != MERAK_OPTION_FILE ||
            strncmp(argv[at + 1], "--", 2) != 0;
@@ -282,23 +302,20 @@ static enum merak_status parse_one(const struct merak_option_table *table,
                                    int argc, char **argv, int *at, void *target,
                                    struct merak_error *err)
 {
-    const char *arg = argv[*at], *value = "";
+    const char *arg = argv[*at], *value = own_value(arg);
     size_t base;
     const struct merak_option *row = row_of(table, arg, &base);
-    size_t n = row == NULL ? 0 : strlen(row->name);
 
     if (row == NULL)
         return unknown_option(table, NULL, arg, err);
-    if (is_flag(row) && arg[2 + n] == '=')
+    if (is_flag(row) && value != NULL)
         return merak_fail(err, MERAK_ERR_CONFIG, "--%s takes no value",
                           row->name);
-    if (arg[2 + n] == '=')
-        value = arg + 3 + n;
-    else if (takes_next(row, argc, argv, *at))
+    if (takes_next(row, argc, argv, *at))
         value = argv[++*at];
-    else if (row->kind == MERAK_OPTION_FILE)
+    else if (row->kind == MERAK_OPTION_FILE && value == NULL)
         value = "-";
-    else if (!is_flag(row))
+    else if (!is_flag(row) && value == NULL)
         return merak_fail(err, MERAK_ERR_CONFIG, "--%s needs a value",
                           row->name);
     return store_given(row, value, (char *)target + base, err);
@@ -321,6 +338,34 @@ enum merak_status merak_options_parse(const struct merak_option_table *table,
             return MERAK_OK;
         }
         rc = parse_one(table, argc, argv, &i, target, err);
+    }
+    return rc;
+}
+
+enum merak_status merak_options_words(const struct merak_option_table *table,
+                                      bool first_ends, int *argc, char **argv,
+                                      void *target, bool *help_p,
+                                      struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    bool ended = false;
+    int left = 1;
+
+    for (int i = 1; i < *argc && rc == MERAK_OK && !*help_p; i++) {
+        if (!ended && strcmp(argv[i], "--") == 0) {
+            ended = true;
+        } else if (ended || argv[i][0] != '-' || argv[i][1] == '\0') {
+            argv[left++] = argv[i];
+            ended = ended || first_ends;
+        } else if (is_help(argv[i])) {
+            *help_p = true;
+        } else {
+            rc = parse_one(table, *argc, argv, &i, target, err);
+        }
+    }
+    if (rc == MERAK_OK) {
+        argv[left] = NULL;
+        *argc = left;
     }
     return rc;
 }
@@ -436,7 +481,9 @@ void merak_options_help(const struct merak_option_table *table, FILE *out)
 
         if (walk.group != NULL)
             fprintf(out, "%s%s:\n", walk.next > 1 ? "\n" : "", walk.group);
-        column = fprintf(out, "  --%s %s", row->name, argument_of(row));
+        column = row->letter != 0 ? fprintf(out, "  -%c,", row->letter)
+                                  : fprintf(out, " ");
+        column += fprintf(out, " --%s %s", row->name, argument_of(row));
         if (column + 1 < ABOUT_COLUMN)
             column += fprintf(out, "%*s", ABOUT_COLUMN - column, "");
         else

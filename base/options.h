@@ -59,6 +59,7 @@ struct merak_option {
     size_t n_rows, stride;           /* each begins so many bytes behind the
                                         one before it; none of them is ROWS */
     const char *group; /* the help's heading above this row, or NULL */
+    char letter;       /* 'o': -o is the same; 0: none */
 };
 
 struct merak_option_table {
@@ -85,6 +86,17 @@ const struct merak_option *merak_options_next(struct merak_option_walk *w);
 enum merak_status merak_options_parse(const struct merak_option_table *table,
                                       int argc, char **argv, void *target,
                                       bool *help_p,
+                                      struct merak_error *err) MERAK_CHECKED;
+/*
+ * The same where words stand among the options: what does not begin with a -,
+ * or is that alone, and all behind a "--".  They are left in argv[1 .. *argc),
+ * in their order.
+ *
+ *   first_ends  what is behind the first word is not ours: it is a command's
+ */
+enum merak_status merak_options_words(const struct merak_option_table *table,
+                                      bool first_ends, int *argc, char **argv,
+                                      void *target, bool *help_p,
                                       struct merak_error *err) MERAK_CHECKED;
 /*
  * The same for options that stand among those of another table: they are

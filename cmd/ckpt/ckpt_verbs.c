@@ -28,70 +28,27 @@ int ckpt_misused(const char *fmt, ...)
     return MERAK_EXIT_CONFIG;
 }
 
-/* Is the argument behind this option its value? */
-static bool takes_next(const struct merak_option_table *table, const char *arg)
-{
-    if (strchr(arg, '=') != NULL)
-        return false;
-    for (size_t i = 0; i < table->n; i++) {
-        const struct merak_option *row = &table->row[i];
-
-        if (strcmp(row->name, arg + 2) == 0)
-            return row->kind != MERAK_OPTION_YES &&
-                   row->kind != MERAK_OPTION_NO;
-    }
-    return false;
-}
-
-/* Words go to the front, options behind them; returns how many words. */
-static int sort_out(const struct merak_option_table *table, int argc,
-                    char **argv, char **options)
-{
-    int n = 0, n_options = 0;
-
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] != '-' || argv[i][1] == '\0') {
-            argv[1 + n++] = argv[i];
-            continue;
-        }
-        options[n_options++] = argv[i];
-        if (strncmp(argv[i], "--", 2) == 0 && takes_next(table, argv[i]) &&
-            i + 1 < argc)
-            options[n_options++] = argv[++i];
-    }
-    memcpy(argv + 1 + n, options, (size_t)n_options * sizeof(*options));
-    return n;
-}
-
 int ckpt_parse(const struct merak_option_table *table, void *target, int argc,
                char **argv, int least, int most, const char *what,
                struct ckpt_words *words)
 {
-    char **options = malloc((size_t)argc * sizeof(*options));
     const char *verb = argv[0];
     struct merak_error err;
     bool help = false;
     int n;
 
     *words = (struct ckpt_words){{NULL}};
-    if (options == NULL) {
-        (void)merak_fail_nomem(&err, (size_t)argc * sizeof(*options));
-        return ckpt_failed(verb, MERAK_ERR_NOMEM, &err);
-    }
-    n = sort_out(table, argc, argv, options);
-    free(options);
-    for (int i = 0; i < n && i < CKPT_MOST_WORDS; i++)
-        words->word[i] = argv[1 + i];
-    /* argv[n] stands for the program's name */
-    if (merak_options_parse(table, argc - n, argv + n, target, &help, &err) !=
+    if (merak_options_words(table, false, &argc, argv, target, &help, &err) !=
         MERAK_OK)
         return ckpt_misused("%s: %s", verb, err.text);
+    n = argc - 1;
     if (n < least)
         return ckpt_misused("%s needs %s", verb, what);
     if (n > most)
         return ckpt_misused("%s: one argument too many, \"%s\"", verb,
                             argv[1 + most]);
     for (int i = 0; i < n; i++) {
+        words->word[i] = argv[1 + i];
         if (strlen(words->word[i]) >= MERAK_DIR_MAX)
             return ckpt_misused("%s: path too long", verb);
     }

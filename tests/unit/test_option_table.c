@@ -200,6 +200,73 @@ static void what_neither_table_has_is_named(void **state)
     }
 }
 
+static const struct merak_option letter_rows[] = {
+    {"text", MERAK_OPTION_TEXT, offsetof(struct outer, text), .about = "a",
+     .letter = 't'},
+    {"on", MERAK_OPTION_YES, offsetof(struct outer, on), .about = "b"},
+};
+static const struct merak_option_table letter_table = {letter_rows, 2};
+
+/* What is left of a line, "a b ", or what went wrong. */
+static const char *words_of(const char *line, bool first_ends,
+                            struct outer *outer)
+{
+    static char text[256], said[256];
+    char *argv[12] = {"program"}, *at = NULL;
+    struct merak_error err;
+    bool help = false;
+    int argc = 1;
+
+    snprintf(text, sizeof(text), "%s", line);
+    for (char *word = strtok_r(text, " ", &at); word != NULL;
+         word = strtok_r(NULL, " ", &at))
+        argv[argc++] = word;
+    *outer = (struct outer){.text = ""};
+    if (merak_options_words(&letter_table, first_ends, &argc, argv, outer,
+                            &help, &err) != MERAK_OK)
+        return strcpy(said, err.text);
+    assert_null(argv[argc]);
+    strcpy(said, help ? "help" : "");
+    for (int i = 1; i < argc && !help; i++)
+        strcat(strcat(said, argv[i]), " ");
+    return said;
+}
+
+static void words_stand_among_options(void **state)
+{
+    static const struct {
+        const char *line, *words, *text;
+        bool first_ends, on;
+    } row[] = {
+        {"a --text x b --on c", "a b c ", "x", false, true},
+        {"a --text x b --on c", "a --text x b --on c ", "", true, false},
+        {"--on a --text=x b", "a --text=x b ", "", true, true},
+        {"--on -- --text b", "--text b ", "", true, true},
+        {"--on a -- --text b", "a --text b ", "", false, true},
+        {"-t x - -ty", "- ", "y", false, false},
+        {"a --help --what", "help", "", false, false},
+        {"", "", "", false, false},
+        {"a --txet b",
+         "unknown option \"--txet\" (did you mean --text?); "
+         "--help lists them",
+         "", false, false},
+        {"-x a", "unknown option \"-x\"; --help lists them", "", false, false},
+        {"a --text", "--text needs a value", "", false, false},
+        {"a -t", "--text needs a value", "", false, false},
+        {"a --on=x", "--on takes no value", "", false, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+        struct outer outer;
+
+        assert_string_equal(words_of(row[i].line, row[i].first_ends, &outer),
+                            row[i].words);
+        assert_string_equal(outer.text, row[i].text);
+        assert_int_equal(outer.on, row[i].on);
+    }
+}
+
 /* Rows that are part of something larger, about a part of the target. */
 struct wide {
     bool before;
@@ -515,6 +582,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(options_are_taken_from_among_others),
+        cmocka_unit_test(words_stand_among_options),
         cmocka_unit_test(what_neither_table_has_is_named),
         cmocka_unit_test(rows_may_stand_elsewhere),
         cmocka_unit_test(every_kind_is_stored),
