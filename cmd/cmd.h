@@ -8,9 +8,10 @@
 #ifndef MERAK_CMD_CMD_H
 #define MERAK_CMD_CMD_H
 
-#include <getopt.h>
 #include <stddef.h>
 #include <stdio.h>
+
+#include "base/options.h"
 
 int merak_cmd_calibrate(int argc, char **argv);
 int merak_cmd_ckpt(int argc, char **argv);
@@ -26,9 +27,13 @@ int merak_cmd_top(int argc, char **argv);
 int merak_cmd_trace(int argc, char **argv);
 int merak_cmd_train(int argc, char **argv);
 
-/* " (did you mean --NAME?)" of the options that getopt_long() knows, or ""
- * (base/nearest.h); `text` itself. */
-const char *merak_cmd_meant(const struct option *options, const char *arg,
-                            char *text, size_t bytes);
+/*
+ * The options of a command that is about one thing, RUN or KIND, which is
+ * argv[1] then, or NULL: nothing was said.  A second word is MERAK_ERR_CONFIG.
+ */
+enum merak_status merak_cmd_one_word(const struct merak_option_table *table,
+                                     int argc, char **argv, void *target,
+                                     bool *help_p,
+                                     struct merak_error *err) MERAK_CHECKED;
 
 #endif

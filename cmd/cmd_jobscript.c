@@ -518,9 +518,8 @@ int merak_cmd_jobscript(int argc, char **argv)
     enum merak_status rc;
 
     take_program(&argc, argv, &job);
-    word = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
-    rc = merak_options_parse(&table, argc - (word != NULL),
-                             argv + (word != NULL), &job, &job.help, &err);
+    rc = merak_cmd_one_word(&table, argc, argv, &job, &job.help, &err);
+    word = argv[1];
     if (rc == MERAK_OK && job.help) {
         print_help();
         return MERAK_EXIT_DONE;

@@ -33,7 +33,8 @@ struct report {
 
 static const struct merak_option rows[] = {
     {"out", MERAK_OPTION_TEXT, offsetof(struct report, out),
-     .about = "where to, -: standard output (required)", .arg = "FILE"},
+     .about = "where to, -: standard output (required)", .arg = "FILE",
+     .letter = 'o'},
 };
 
 static const struct merak_option_table table = {rows,
@@ -526,17 +527,10 @@ int merak_cmd_report(int argc, char **argv)
 {
     struct report r = {.out = NULL};
     struct merak_error err = {.status = MERAK_OK};
-    const char *word = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
-    int skip = word != NULL;
-    char dir[PATH_MAX], out[] = "--out";
-    enum merak_status rc;
-
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "-o") == 0)
-            argv[i] = out;
-    }
-    rc = merak_options_parse(&table, argc - skip, argv + skip, &r, &r.help,
-                             &err);
+    char dir[PATH_MAX];
+    enum merak_status rc =
+        merak_cmd_one_word(&table, argc, argv, &r, &r.help, &err);
+    const char *word = argv[1];
 
     if (rc == MERAK_OK && r.help) {
         print_help();

@@ -12,16 +12,16 @@
 #include "cmd/cmd.h"
 #include "cmd/sandbox_child.h"
 
-#include "base/nearest.h"
+#include "base/options.h"
 #include "runtime/runtime.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,15 +39,11 @@ enum { KEEPER_FD = 3 };
  * nothing. */
 enum { GRACE_SECONDS = 5 };
 
-/* The script's ranges. */
-enum { MAX_NODES = 60, MAX_CPUS = 256 };
-
 struct sandbox {
     const char *dir; /* as given, or temp_dir */
-    const char *nodes, *cpus;
-    const char *link_gbit; /* NULL: nodes share this machine's network */
-    const char *plugin;    /* as given; NULL: look for it */
-    bool help;
+    int nodes, cpus;
+    double link_gbit;        /* 0: nodes share this machine's network */
+    const char *plugin;      /* as given; NULL: look for it */
     char temp_dir[PATH_MAX]; /* ours to remove; empty if --dir was given */
     char exe_dir[PATH_MAX];  /* where `merak` is */
     char script[PATH_MAX + 32];
@@ -56,22 +52,42 @@ struct sandbox {
     sigset_t signals; /* blocked in us, taken by merak_child_wait() */
 };
 
-static const char usage[] =
-    "usage: merak sandbox [OPTION]... -- COMMAND [ARG]...\n"
-    "       merak sandbox start --dir DIR [OPTION]...\n"
-    "       merak sandbox stop --dir DIR\n"
-    "\n"
-    "Run COMMAND under a private real Slurm on this machine (munge, PMIx and\n"
-    "a tree of two leaf switches included), then take it down again; the\n"
-    "exit code is COMMAND's.  `start` leaves it running and prints the line\n"
-    "that a shell needs to use it.\n"
-    "\n"
-    "  --nodes N      number of nodes (default 4)\n"
-    "  --cpus N       CPUs of each node, real or not (default 8)\n"
-    "  --link-gbit N  nodes have networks of their own, with links of N\n"
-    "                 Gbit/s and no shared memory between them; needs root\n"
-    "  --dir DIR      where its files go (default: a temporary directory)\n"
-    "  --plugin FILE  the SPANK plugin to load, or \"none\"\n";
+#define AT(field) offsetof(struct sandbox, field)
+
+/* Bounds are the script's. */
+static const struct merak_option rows[] = {
+    {"nodes", MERAK_OPTION_INT, AT(nodes), .about = "number of nodes (4)",
+     .least = 1, .most = 60},
+    {"cpus", MERAK_OPTION_INT, AT(cpus),
+     .about = "CPUs of each node, real or not (8)", .least = 1, .most = 256},
+    {"link-gbit", MERAK_OPTION_REAL, AT(link_gbit),
+     .about = "nodes have networks of their own, with links of N Gbit/s and no "
+              "shared memory between them; needs root",
+     .least = 0.001, .most = 100, .arg = "N"},
+    {"dir", MERAK_OPTION_TEXT, AT(dir),
+     .about = "where its files go (a temporary directory)", .arg = "DIR"},
+    {"plugin", MERAK_OPTION_TEXT, AT(plugin),
+     .about = "the SPANK plugin to load, or \"none\"", .arg = "FILE"},
+};
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
+static int help(void)
+{
+    puts("usage: merak sandbox [OPTION]... -- COMMAND [ARG]...\n"
+         "       merak sandbox start --dir DIR [OPTION]...\n"
+         "       merak sandbox stop --dir DIR\n"
+         "\n"
+         "Run COMMAND under a private real Slurm on this machine (munge, PMIx "
+         "and\n"
+         "a tree of two leaf switches included), then take it down again; "
+         "the\n"
+         "exit code is COMMAND's.  `start` leaves it running and prints the "
+         "line\n"
+         "that a shell needs to use it.\n");
+    merak_options_help(&table, stdout);
+    return 0;
+}
 
 static int fail(const char *what, const char *why)
 {
@@ -212,15 +228,6 @@ static int enter_environment(const struct sandbox *sb)
 }
 
 /* The script's range, told before anything is made. */
-static bool is_link_rate(const char *text)
-{
-    char *end;
-    double gbit = strtod(text, &end);
-
-    return text[0] != '\0' && strspn(text, "0123456789.") == strlen(text) &&
-           *end == '\0' && gbit >= 0.001 && gbit <= 100;
-}
-
 /*
  * A network of our own, for all that we start: what the script makes in it
  * meets no other sandbox, no firewall, and goes with its last process.
@@ -248,19 +255,20 @@ static int inherit_pipe(int fd)
 
 static int start_daemons(struct sandbox *sb, bool keeper)
 {
-    char *argv[16] = {sb->script,      "start",         "--dir",
-                      (char *)sb->dir, "--nodes",       (char *)sb->nodes,
-                      "--cpus",        (char *)sb->cpus};
-    char kbit[32];
+    char nodes[16], cpus[16], kbit[32];
+    char *argv[16] = {sb->script, "start", "--dir",  (char *)sb->dir,
+                      "--nodes",  nodes,   "--cpus", cpus};
     int n = 8;
     pid_t pid;
 
+    snprintf(nodes, sizeof(nodes), "%d", sb->nodes);
+    snprintf(cpus, sizeof(cpus), "%d", sb->cpus);
     if (sb->plugin_file[0] != '\0') {
         argv[n++] = "--plugin";
         argv[n++] = sb->plugin_file;
     }
-    if (sb->link_gbit != NULL) {
-        snprintf(kbit, sizeof(kbit), "%.0f", strtod(sb->link_gbit, NULL) * 1e6);
+    if (sb->link_gbit > 0) {
+        snprintf(kbit, sizeof(kbit), "%.0f", sb->link_gbit * 1e6);
         argv[n++] = "--link-kbit";
         argv[n++] = kbit;
     }
@@ -333,8 +341,8 @@ static void explain_refusal(const struct sandbox *sb)
         fclose(log);
     if (refused)
         fprintf(stderr,
-                "merak sandbox: a job asked for more than there is: %s nodes "
-                "of %s CPUs; --nodes and --cpus make them larger\n",
+                "merak sandbox: a job asked for more than there is: %d nodes "
+                "of %d CPUs; --nodes and --cpus make them larger\n",
                 sb->nodes, sb->cpus);
 }
 
@@ -377,66 +385,6 @@ static int do_start(struct sandbox *sb)
     return rc;
 }
 
-static int parse(struct sandbox *sb, int argc, char **argv)
-{
-    const struct option options[] = {
-        {"nodes", required_argument, NULL, 'n'},
-        {"cpus", required_argument, NULL, 'c'},
-        {"link-gbit", required_argument, NULL, 'l'},
-        {"dir", required_argument, NULL, 'd'},
-        {"plugin", required_argument, NULL, 'p'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    char meant[MERAK_NEAREST_TEXT];
-    int c;
-
-    optind = 1;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, "+:", options, NULL)) != -1) {
-        switch (c) {
-        case 'n':
-            sb->nodes = optarg;
-            break;
-        case 'c':
-            sb->cpus = optarg;
-            break;
-        case 'l':
-            sb->link_gbit = optarg;
-            break;
-        case 'd':
-            sb->dir = optarg;
-            break;
-        case 'p':
-            sb->plugin = optarg;
-            break;
-        case 'h':
-            sb->help = true;
-            break;
-        default:
-            fprintf(stderr, "merak sandbox: %s %s%s\n", argv[optind - 1],
-                    c == ':' ? "needs a value" : "is no option of ours",
-                    c == ':' ? ""
-                             : merak_cmd_meant(options, argv[optind - 1], meant,
-                                               sizeof(meant)));
-            return MERAK_EXIT_CONFIG;
-        }
-    }
-    return 0;
-}
-
-static int check_count(const char *option, const char *text, int most)
-{
-    size_t n = strlen(text);
-
-    if (n > 0 && n < 6 && strspn(text, "0123456789") == n && atoi(text) > 0 &&
-        atoi(text) <= most)
-        return 0;
-    fprintf(stderr, "merak sandbox: %s: expected 1..%d, got \"%s\"\n", option,
-            most, text);
-    return MERAK_EXIT_CONFIG;
-}
-
 static int prepare(struct sandbox *sb)
 {
     sigemptyset(&sb->signals);
@@ -454,49 +402,37 @@ static int prepare(struct sandbox *sb)
     return 0;
 }
 
+static int misused(const char *what)
+{
+    fprintf(stderr, "merak sandbox: %s\n", what);
+    return MERAK_EXIT_CONFIG;
+}
+
 int merak_cmd_sandbox(int argc, char **argv)
 {
-    struct sandbox sb = {.nodes = "4", .cpus = "8"};
+    struct sandbox sb = {.nodes = 4, .cpus = 8};
     const char *verb = argc > 1 ? argv[1] : "";
     bool start = strcmp(verb, "start") == 0;
-    bool stop = strcmp(verb, "stop") == 0;
-    int skip = start || stop ? 1 : 0;
-    int rc = parse(&sb, argc - skip, argv + skip);
-    char **command = argv + skip + optind;
+    bool stop = strcmp(verb, "stop") == 0, asked = false;
+    int skip = start || stop ? 1 : 0, rc;
+    char **command = argv + skip + 1;
+    struct merak_error err;
 
-    if (rc != 0)
-        return rc;
-    if (sb.help) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    rc = check_count("--nodes", sb.nodes, MAX_NODES);
-    if (rc == 0)
-        rc = check_count("--cpus", sb.cpus, MAX_CPUS);
-    if (rc != 0)
-        return rc;
+    argc -= skip;
+    if (merak_options_words(&table, true, &argc, argv + skip, &sb, &asked,
+                            &err) != MERAK_OK)
+        return misused(err.text);
+    if (asked)
+        return help();
     if ((start || stop) != (*command == NULL) ||
-        ((start || stop) && sb.dir == NULL)) {
-        fputs("merak sandbox: expected `-- COMMAND`, `start --dir DIR` or "
-              "`stop --dir DIR`; see --help\n",
-              stderr);
-        return MERAK_EXIT_CONFIG;
-    }
-    if (sb.link_gbit != NULL && !is_link_rate(sb.link_gbit)) {
-        fprintf(stderr,
-                "merak sandbox: --link-gbit: expected a number of Gbit/s "
-                "from 0.001 to 100, got \"%s\"\n",
-                sb.link_gbit);
-        return MERAK_EXIT_CONFIG;
-    }
-    if (sb.link_gbit != NULL && (start || stop)) {
-        fputs("merak sandbox: --link-gbit: that network is COMMAND's alone; "
-              "expected `-- COMMAND`, which may be a shell\n",
-              stderr);
-        return MERAK_EXIT_CONFIG;
-    }
+        ((start || stop) && sb.dir == NULL))
+        return misused("expected `-- COMMAND`, `start --dir DIR` or `stop "
+                       "--dir DIR`; see --help");
+    if (sb.link_gbit > 0 && (start || stop))
+        return misused("--link-gbit: that network is COMMAND's alone; "
+                       "expected `-- COMMAND`, which may be a shell");
     rc = prepare(&sb);
-    if (rc == 0 && sb.link_gbit != NULL)
+    if (rc == 0 && sb.link_gbit > 0)
         rc = enter_network();
     if (rc != 0)
         return rc;

@@ -410,15 +410,11 @@ int merak_cmd_top(int argc, char **argv)
 {
     struct top top = {.every_s = 2};
     struct merak_error err = {.status = MERAK_OK};
-    const char *word = argc > 1 && argv[1][0] != '-' ? argv[1] : NULL;
     char dir[PATH_MAX];
-    enum merak_status rc;
+    enum merak_status rc =
+        merak_cmd_one_word(&table, argc, argv, &top, &top.help, &err);
+    const char *word = argv[1];
 
-    if (word != NULL)
-        rc = merak_options_parse(&table, argc - 1, argv + 1, &top, &top.help,
-                                 &err);
-    else
-        rc = merak_options_parse(&table, argc, argv, &top, &top.help, &err);
     if (rc == MERAK_OK && top.help) {
         print_help();
         return MERAK_EXIT_DONE;

@@ -9,38 +9,19 @@
 #include "cmd/finish.h"
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/options.h"
 #include "base/progress.h"
 #include "io/tokens/documents.h"
 #include "io/tokens/pack.h"
 #include "io/tokenizer/tokenizer.h"
 
-#include <getopt.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 
-static const char usage[] =
-    "usage: merak data pack --tokenizer T --out PREFIX [OPTION]... FILE...\n"
-    "\n"
-    "Each FILE is a document; of a .jsonl file, each line.  \"-\" is standard\n"
-    "input.  Lines with \"prompt\" and \"completion\", or with \"messages\", "
-    "are\n"
-    "packed with a mask: training predicts their answers alone.\n"
-    "\n"
-    "  --tokenizer T     byte, a Hugging Face tokenizer.json, a SentencePiece\n"
-    "                    *.model, or a folder that has one\n"
-    "  --out PREFIX      write PREFIX.bin and PREFIX.idx\n"
-    "  --append-eod      end every document with the end-of-document token\n"
-    "  --special-tokens  put around every document what the tokenizer's\n"
-    "                    template says\n"
-    "  --json-key KEY    where the text is in a line of JSON (text)\n"
-    "  --chat FORMAT     how messages become text (as the tokenizer's chat\n"
-    "                    template does): chatml, gemma, llama2, llama3,\n"
-    "                    llama3.1, mistral, phi3, qwen3 or zephyr\n"
-    "  --format F        megatron (.bin/.idx) or llmc (.bin alone)\n";
-
 struct job {
-    const char *tokenizer, *out, *json_key, *format, *chat_format;
+    const char *tokenizer, *out, *json_key, *chat_format;
+    enum merak_pack_format format;
     bool append_eod, special, help;
     struct merak_tokenizer *tok;
     struct merak_pack *pack;
@@ -147,9 +128,6 @@ static enum merak_status take_document(void *arg, const char *text, size_t n,
 
 static enum merak_status open_job(struct job *job, struct merak_error *err)
 {
-    enum merak_pack_format format = strcmp(job->format, "llmc") == 0
-                                        ? MERAK_PACK_LLMC
-                                        : MERAK_PACK_MEGATRON;
     enum merak_status rc = merak_tokenizer_open(job->tokenizer, &job->tok, err);
 
     if (rc != MERAK_OK)
@@ -159,8 +137,8 @@ static enum merak_status open_job(struct job *job, struct merak_error *err)
                           "--append-eod: %s has no added token "
                           "<|endoftext|>, or another that ends a text",
                           job->tokenizer);
-    rc = merak_pack_create(job->out, format, merak_tokenizer_vocab(job->tok),
-                           &job->pack, err);
+    rc = merak_pack_create(job->out, job->format,
+                           merak_tokenizer_vocab(job->tok), &job->pack, err);
     job->answers.tokenizer = job->tok;
     job->answers.pack = job->pack;
     job->answers.special = job->special;
@@ -229,96 +207,80 @@ static void print_totals(const struct job *job)
 
 /* --- the command line -------------------------------------------------- */
 
-static void set_option(struct job *job, int c)
+#define AT(field) offsetof(struct job, field)
+
+static const struct merak_option rows[] = {
+    {"tokenizer", MERAK_OPTION_TEXT, AT(tokenizer),
+     .about = "byte, a Hugging Face tokenizer.json, a SentencePiece *.model, "
+              "or a folder that has one (required)",
+     .arg = "T"},
+    {"out", MERAK_OPTION_TEXT, AT(out),
+     .about = "write PREFIX.bin and PREFIX.idx (required)", .arg = "PREFIX"},
+    {"append-eod", MERAK_OPTION_YES, AT(append_eod),
+     .about = "end every document with the end-of-document token"},
+    {"special-tokens", MERAK_OPTION_YES, AT(special),
+     .about = "put around every document what the tokenizer's template says"},
+    {"json-key", MERAK_OPTION_TEXT, AT(json_key),
+     .about = "where the text is in a line of JSON (text)", .arg = "KEY"},
+    {"chat", MERAK_OPTION_TEXT, AT(chat_format),
+     .about = "how messages become text (as the tokenizer's chat template "
+              "does): chatml, gemma, llama2, llama3, llama3.1, mistral, phi3, "
+              "qwen3 or zephyr",
+     .arg = "FORMAT"},
+    {"format", MERAK_OPTION_WORD, AT(format), .words = "megatron|llmc",
+     .about = ".bin and .idx, or .bin alone"},
+};
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
+static void print_help(void)
 {
-    switch (c) {
-    case 't':
-        job->tokenizer = optarg;
-        break;
-    case 'o':
-        job->out = optarg;
-        break;
-    case 'e':
-        job->append_eod = true;
-        break;
-    case 's':
-        job->special = true;
-        break;
-    case 'k':
-        job->json_key = optarg;
-        break;
-    case 'f':
-        job->format = optarg;
-        break;
-    case 'c':
-        job->chat_format = optarg;
-        break;
-    default:
-        job->help = true;
-    }
+    puts("usage: merak data pack --tokenizer T --out PREFIX [OPTION]... "
+         "FILE...\n"
+         "\n"
+         "Each FILE is a document; of a .jsonl file, each line.  \"-\" is "
+         "standard\n"
+         "input.  Lines with \"prompt\" and \"completion\", or with "
+         "\"messages\", are\n"
+         "packed with a mask: training predicts their answers alone.\n");
+    merak_options_help(&table, stdout);
 }
 
-static int check(const struct job *job, int n_files)
+/* Words of the command line stay in argv[1 .. *argc). */
+static int parse(struct job *job, int *argc, char **argv)
 {
+    struct merak_error err;
+    enum merak_status rc =
+        merak_options_words(&table, false, argc, argv, job, &job->help, &err);
+
+    if (rc != MERAK_OK)
+        return merak_cmd_failed("data pack", rc, &err);
+    if (job->help)
+        return MERAK_EXIT_DONE;
     if (job->tokenizer == NULL)
         return merak_data_usage("pack: no --tokenizer given");
     if (job->out == NULL)
         return merak_data_usage("pack: no --out given");
-    if (strcmp(job->format, "megatron") != 0 &&
-        strcmp(job->format, "llmc") != 0)
-        return merak_data_usage("pack: --format is \"%s\", expected megatron "
-                                "or llmc",
-                                job->format);
-    if (n_files == 0)
+    if (*argc < 2)
         return merak_data_usage("pack: no files given");
     return MERAK_EXIT_DONE;
 }
 
-static int parse(struct job *job, int argc, char **argv)
-{
-    static const struct option options[] = {
-        {"tokenizer", required_argument, NULL, 't'},
-        {"out", required_argument, NULL, 'o'},
-        {"append-eod", no_argument, NULL, 'e'},
-        {"special-tokens", no_argument, NULL, 's'},
-        {"json-key", required_argument, NULL, 'k'},
-        {"chat", required_argument, NULL, 'c'},
-        {"format", required_argument, NULL, 'f'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    char meant[MERAK_NEAREST_TEXT];
-    int c;
-
-    optind = 1;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (c == ':')
-            return merak_data_usage("pack: %s needs a value", argv[optind - 1]);
-        if (c == '?')
-            return merak_data_usage("pack: %s is no option%s", argv[optind - 1],
-                                    merak_cmd_meant(options, argv[optind - 1],
-                                                    meant, sizeof(meant)));
-        set_option(job, c);
-    }
-    return job->help ? MERAK_EXIT_DONE : check(job, argc - optind);
-}
-
 int merak_data_pack(int argc, char **argv)
 {
-    struct job job = {.format = "megatron"};
+    struct job job = {.tokenizer = NULL};
     struct merak_error err;
     enum merak_status rc;
-    int code = parse(&job, argc, argv);
+    int code = parse(&job, &argc, argv);
 
     if (code != MERAK_EXIT_DONE)
         return code;
     if (job.help) {
-        fputs(usage, stdout);
+        print_help();
         return merak_cmd_flush("data pack", MERAK_EXIT_DONE);
     }
     merak_cmd_catch_stops();
-    rc = pack_files(&job, argc - optind, argv + optind, &err);
+    rc = pack_files(&job, argc - 1, argv + 1, &err);
     if (rc == MERAK_OK) {
         print_totals(&job);
         code = merak_cmd_flush("data pack", MERAK_EXIT_DONE);

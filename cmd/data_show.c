@@ -6,36 +6,19 @@
 #include "cmd/data.h"
 #include "cmd/finish.h"
 
-#include "base/nearest.h"
+#include "base/options.h"
 #include "io/tokens/bigram.h"
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokens/token_file.h"
 #include "io/tokens/spec.h"
 
 #include <ctype.h>
-#include <getopt.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FIRST 16   /* tokens printed */
 #define BLOCK 8192 /* tokens read at a time */
-
-static const char usage[] =
-    "usage: merak data show [OPTION]... DATA...\n"
-    "\n"
-    "DATA is what training takes: a Megatron prefix (or its .bin or .idx), an\n"
-    "llm.c file, a quoted pattern of such files, or \"W1 PATH1 W2 PATH2 ..\".\n"
-    "Every size, pointer and token is checked.\n"
-    "\n"
-    "  --vocab N             ids must be below N\n"
-    "  --tokenizer T         byte or tokenizer.json: print the first tokens "
-    "as\n"
-    "                        text; ids must be in its vocabulary\n"
-    "  --bigram              cross-entropy of a bigram model on the "
-    "validation\n"
-    "                        split (needs the next two)\n"
-    "  --valid-fraction F    tail of every file kept for validation\n"
-    "  --seq T               tokens in a sample\n";
 
 struct show {
     size_t vocab;
@@ -185,64 +168,49 @@ static enum merak_status show_data(const struct show *show, const char *text,
 
 /* --- the command line -------------------------------------------------- */
 
-static int set_option(struct show *show, int c, const char *value)
-{
-    char *end = NULL;
+#define AT(field) offsetof(struct show, field)
 
-    switch (c) {
-    case 'v':
-        show->vocab = strtoull(value, &end, 10);
-        break;
-    case 's':
-        show->data.seq = strtoull(value, &end, 10);
-        break;
-    case 'f':
-        show->data.valid_fraction = strtod(value, &end);
-        break;
-    case 't':
-        show->tokenizer_name = value;
-        break;
-    case 'b':
-        show->bigram = true;
-        break;
-    default:
-        show->help = true;
-    }
-    if (end != NULL && (!isdigit((unsigned char)value[0]) || *end != '\0'))
-        return merak_data_usage("show: \"%s\" is not a number", value);
-    return MERAK_EXIT_DONE;
+static const struct merak_option rows[] = {
+    {"vocab", MERAK_OPTION_SIZE, AT(vocab), .about = "ids must be below N"},
+    {"tokenizer", MERAK_OPTION_TEXT, AT(tokenizer_name),
+     .about = "byte or tokenizer.json: print the first tokens as text; ids "
+              "must be in its vocabulary",
+     .arg = "T"},
+    {"bigram", MERAK_OPTION_YES, AT(bigram),
+     .about = "cross-entropy of a bigram model on the validation split (needs "
+              "the next two)"},
+    {"valid-fraction", MERAK_OPTION_REAL, AT(data.valid_fraction),
+     .about = "tail of every file kept for validation", .arg = "F"},
+    {"seq", MERAK_OPTION_SIZE, AT(data.seq), .about = "tokens in a sample",
+     .arg = "T"},
+};
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
+
+static void print_help(void)
+{
+    puts("usage: merak data show [OPTION]... DATA...\n"
+         "\n"
+         "DATA is what training takes: a Megatron prefix (or its .bin or "
+         ".idx), an\n"
+         "llm.c file, a quoted pattern of such files, or \"W1 PATH1 W2 PATH2 "
+         "..\".\n"
+         "Every size, pointer and token is checked.\n");
+    merak_options_help(&table, stdout);
 }
 
-static int parse(struct show *show, int argc, char **argv)
+/* Words of the command line stay in argv[1 .. *argc). */
+static int parse(struct show *show, int *argc, char **argv)
 {
-    static const struct option options[] = {
-        {"vocab", required_argument, NULL, 'v'},
-        {"tokenizer", required_argument, NULL, 't'},
-        {"bigram", no_argument, NULL, 'b'},
-        {"valid-fraction", required_argument, NULL, 'f'},
-        {"seq", required_argument, NULL, 's'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    char meant[MERAK_NEAREST_TEXT];
-    int c, code;
+    struct merak_error err;
+    enum merak_status rc =
+        merak_options_words(&table, false, argc, argv, show, &show->help, &err);
 
-    optind = 1;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, ":", options, NULL)) != -1) {
-        if (c == ':')
-            return merak_data_usage("show: %s needs a value", argv[optind - 1]);
-        if (c == '?')
-            return merak_data_usage("show: %s is no option%s", argv[optind - 1],
-                                    merak_cmd_meant(options, argv[optind - 1],
-                                                    meant, sizeof(meant)));
-        code = set_option(show, c, optarg);
-        if (code != MERAK_EXIT_DONE)
-            return code;
-    }
+    if (rc != MERAK_OK)
+        return merak_cmd_failed("data show", rc, &err);
     if (show->help)
         return MERAK_EXIT_DONE;
-    if (optind == argc)
+    if (*argc < 2)
         return merak_data_usage("show: no data given");
     if (show->bigram &&
         (show->data.seq == 0 || !(show->data.valid_fraction > 0)))
@@ -271,16 +239,16 @@ int merak_data_show(int argc, char **argv)
 {
     struct show show = {0};
     struct merak_error err;
-    int code = parse(&show, argc, argv);
+    int code = parse(&show, &argc, argv);
     enum merak_status rc;
 
     if (code != MERAK_EXIT_DONE)
         return code;
     if (show.help) {
-        fputs(usage, stdout);
-        return MERAK_EXIT_DONE;
+        print_help();
+        return merak_cmd_flush("data show", MERAK_EXIT_DONE);
     }
-    rc = run(&show, argc - optind, argv + optind, &err);
+    rc = run(&show, argc - 1, argv + 1, &err);
     if (rc != MERAK_OK)
         return merak_cmd_failed("data show", rc, &err);
     return merak_cmd_flush("data show", MERAK_EXIT_DONE);

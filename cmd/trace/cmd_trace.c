@@ -5,10 +5,10 @@
 #include "cmd/cmd.h"
 #include "cmd/trace/trace_verbs.h"
 
-#include "base/nearest.h"
+#include "base/options.h"
 
-#include <getopt.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,19 +29,33 @@ static const char usage[] =
     "  plan         the plan that the run followed, for another to follow\n"
     "  diff         two runs, or a run and what was predicted of it, side by\n"
     "               side: where the difference of their steps comes from\n"
-    "\n"
-    "  --step N     this step (summary, diff: default all but the first; svg:\n"
-    "               the last; perfetto: all)\n"
-    "  --top N      rows shown (default 10)\n"
-    "  --predicted  the predicted step instead (diff: as the first of the "
-    "two)\n"
-    "  -o FILE      where the picture, the events or the plan go; - is\n"
-    "               standard output\n"
-    "  --text       draw the picture in the terminal instead\n"
+    "\n";
+
+static const char notes[] =
     "\n"
     "DIR holds the files trace-RANK.h5 of a run.  Exit codes: 0 fine,\n"
     "66 usage, 67 no trace or a damaged one, 69 no memory or no space.\n"
     "merak-trace(1) has the rest.\n";
+
+#define AT(field) offsetof(struct trace_options, field)
+
+static const struct merak_option rows[] = {
+    {"step", MERAK_OPTION_INT, AT(step),
+     .about = "this step (summary, diff: all but the first; svg: the last; "
+              "perfetto: all)",
+     .given = AT(has_step)},
+    {"top", MERAK_OPTION_INT, AT(top), .about = "rows shown (10)"},
+    {"predicted", MERAK_OPTION_YES, AT(predicted),
+     .about = "the predicted step instead (diff: as the first of the two)"},
+    {"out", MERAK_OPTION_TEXT, AT(out),
+     .about = "where the picture, the events or the plan go; - is standard "
+              "output",
+     .arg = "FILE", .letter = 'o'},
+    {"text", MERAK_OPTION_YES, AT(text),
+     .about = "draw the picture in the terminal instead"},
+};
+static const struct merak_option_table table = {rows,
+                                                sizeof(rows) / sizeof(rows[0])};
 
 /* What goes with which verb. */
 static const struct verb {
@@ -193,54 +207,12 @@ static int misused(const char *fmt, ...)
     return MERAK_EXIT_CONFIG;
 }
 
-static bool parse_count(const char *text, int *value)
+static int help(const struct trace_options *opt)
 {
-    char *end;
-    long n = strtol(text, &end, 10);
-
-    if (*text == '\0' || *end != '\0' || n < 0 || n > INT32_MAX)
-        return false;
-    *value = (int)n;
-    return true;
-}
-
-/* An exit code, or -1 to go on. */
-static int parse_options(int argc, char **argv, struct trace_options *opt)
-{
-    static const struct option longs[] = {
-        {"help", no_argument, NULL, 'h'},
-        {"step", required_argument, NULL, 's'},
-        {"top", required_argument, NULL, 't'},
-        {"text", no_argument, NULL, 'x'},
-        {"predicted", no_argument, NULL, 'p'},
-        {NULL, 0, NULL, 0}};
-    char meant[MERAK_NEAREST_TEXT];
-    int c;
-
-    optind = 1;
-    opterr = 0;
-    while ((c = getopt_long(argc, argv, "o:", longs, NULL)) != -1) {
-        if (c == 'h') {
-            fputs(usage, stdout);
-            return trace_flushed(opt);
-        } else if (c == 's' || c == 't') {
-            if (!parse_count(optarg, c == 's' ? &opt->step : &opt->top))
-                return misused("\"%s\" is no number", optarg);
-            opt->has_step |= c == 's';
-        } else if (c == 'o') {
-            opt->out = optarg;
-        } else if (c == 'x') {
-            opt->text = true;
-        } else if (c == 'p') {
-            opt->predicted = true;
-        } else {
-            return misused("%s is no option, or lacks its value%s",
-                           argv[optind - 1],
-                           merak_cmd_meant(longs, argv[optind - 1], meant,
-                                           sizeof(meant)));
-        }
-    }
-    return -1;
+    fputs(usage, stdout);
+    merak_options_help(&table, stdout);
+    fputs(notes, stdout);
+    return trace_flushed(opt);
 }
 
 /* Options that the verb has, and where its output goes. */
@@ -264,14 +236,15 @@ static int check_options(const struct verb *verb,
     return -1;
 }
 
+/* argv[1 .. argc) are words. */
 static int check_arguments(int argc, char **argv, struct trace_options *opt,
                            const struct verb **verb_p)
 {
     int dirs = 1;
 
-    if (optind >= argc)
+    if (argc < 2)
         return misused("a command is missing");
-    opt->verb = argv[optind];
+    opt->verb = argv[1];
     for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++) {
         if (strcmp(opt->verb, verbs[i].name) == 0)
             *verb_p = &verbs[i];
@@ -280,15 +253,15 @@ static int check_arguments(int argc, char **argv, struct trace_options *opt,
         return misused("no command \"%s\"", opt->verb);
     if ((*verb_p)->run == trace_run_diff && !opt->predicted)
         dirs = 2;
-    if (argc - optind - 1 < dirs)
+    if (argc - 2 < dirs)
         return misused("%s needs %s", opt->verb,
                        dirs == 1 ? "a directory"
                                  : "two directories, or one and --predicted");
-    if (argc - optind - 1 > dirs)
+    if (argc - 2 > dirs)
         return misused("%s: one argument too many, \"%s\"", opt->verb,
-                       argv[optind + dirs + 1]);
-    opt->dir = argv[optind + 1];
-    opt->other = dirs == 2 ? argv[optind + 2] : NULL;
+                       argv[2 + dirs]);
+    opt->dir = argv[2];
+    opt->other = dirs == 2 ? argv[3] : NULL;
     return check_options(*verb_p, opt);
 }
 
@@ -313,10 +286,16 @@ int merak_cmd_trace(int argc, char **argv)
 {
     struct trace_options opt = {.verb = "help", .top = -1};
     const struct verb *verb = NULL;
-    int code = parse_options(argc, argv, &opt);
+    struct merak_error err;
+    bool asked = false;
+    int code;
 
-    if (code < 0)
-        code = check_arguments(argc, argv, &opt, &verb);
+    if (merak_options_words(&table, false, &argc, argv, &opt, &asked, &err) !=
+        MERAK_OK)
+        return misused("%s", err.text);
+    if (asked)
+        return help(&opt);
+    code = check_arguments(argc, argv, &opt, &verb);
     if (code >= 0)
         return code;
     if (opt.top < 0)

@@ -201,12 +201,12 @@ bad()
 }
 
 @test "bad options are refused in one line" {
-    bad 66 'expected 1..60, got "x"' --nodes x -- true
-    bad 66 'expected 1..60, got "61"' --nodes 61 -- true
-    bad 66 'expected 1..60, got ""' --nodes "" -- true
-    bad 66 'expected 1..60, got "0"' --nodes 0 -- true
-    bad 66 'expected 1..256, got "0"' --cpus 0 -- true
-    bad 66 "--what is no option" --what -- true
+    bad 66 'expected an integer 1..60, got "x"' --nodes x -- true
+    bad 66 'expected an integer 1..60, got "61"' --nodes 61 -- true
+    bad 66 'expected an integer 1..60, got ""' --nodes "" -- true
+    bad 66 'expected an integer 1..60, got "0"' --nodes 0 -- true
+    bad 66 'expected an integer 1..256, got "0"' --cpus 0 -- true
+    bad 66 'unknown option "--what"' --what -- true
     bad 66 "--nodes needs a value" --nodes
     bad 66 "expected \`-- COMMAND\`" --nodes 2
     bad 66 "expected \`-- COMMAND\`"

@@ -94,13 +94,13 @@ only_files()
     run merak data pack --tokenizer byte --out c
     refused 66 "no files given"
     run merak data pack --tokenizer byte --out c --format arrow a.txt
-    refused 66 '--format is "arrow", expected megatron or llmc'
+    refused 66 '--format: expected megatron|llmc, got "arrow"'
     run merak data pack --tokeniser byte --out c a.txt
-    refused 66 "--tokeniser is no option"
+    refused 66 'unknown option "--tokeniser" (did you mean --tokenizer?)'
     run merak data pack --out
     refused 66 "--out needs a value"
     run merak data show --vocab many a.txt
-    refused 66 '"many" is not a number'
+    refused 66 '--vocab: expected an integer from 0, got "many"'
     run merak data show --bigram c
     refused 66 "--bigram needs --seq and --valid-fraction"
     run merak data show "0.5 x 0.5"
