@@ -128,7 +128,7 @@ static void finish_queries(const struct merak_attention *at, struct tiles *x,
             vstore_f32(o, vload_f32(o) / r->sum[i]);
         }
     }
-    transpose_matrix(x->out, TILE, pad(at->D), TILE, x->row, pad(at->D), false);
+    transpose_matrix(x->out, TILE, pad(at->D), TILE, x->row, pad(at->D));
     store_tile(at, &at->o, b, rows, h, x->row, false);
     for (size_t i = rows.lo - rows.t; i < rows.hi - rows.t; i++)
         lse[merak_lse_at(at, b, rows.t + i, h)] =
@@ -149,7 +149,7 @@ static void forward_item(void *arg, size_t item, int thread)
     carve(&x, at->D, thread);
     load_tile(at, &at->q, b, queries.rows, h, x.row);
     prefetch_tile(at, &at->o, b, queries.rows, h);
-    transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, TILE, false);
+    transpose_matrix(x.row, pad(at->D), TILE, pad(at->D), x.q_t, TILE);
     memset(x.out, 0, pad(at->D) * TILE * sizeof(float));
     for (size_t i = 0; i < TILE / LANES; i++) {
         r.max[i] = vset(-FLT_MAX); /* a tile may hide all keys of a query */

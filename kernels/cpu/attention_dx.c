@@ -146,9 +146,8 @@ static void load_queries(const struct merak_attention *at, struct tiles *x,
     load_tile(at, &at->q, b, s, h, x->q);
     load_tile(at, &at->d_o, b, s, h, x->d_o);
     load_tile(at, &at->o, b, s, h, x->row);
-    transpose_matrix(x->q, pad(at->D), TILE, pad(at->D), x->q_t, TILE, false);
-    transpose_matrix(x->d_o, pad(at->D), TILE, pad(at->D), x->d_o_t, TILE,
-                     false);
+    transpose_matrix(x->q, pad(at->D), TILE, pad(at->D), x->q_t, TILE);
+    transpose_matrix(x->d_o, pad(at->D), TILE, pad(at->D), x->d_o_t, TILE);
     deltas(at, x, delta);
     for (size_t i = 0; i < TILE; i++)
         lse[i] = t + i >= s.lo && t + i < s.hi

@@ -16,7 +16,7 @@ static bool is_bf16(const struct merak_operand *op)
 static void turn(const uint16_t *from, size_t from_pitch, size_t rows,
                  size_t cols, uint16_t *to, size_t to_pitch)
 {
-    transpose_matrix(from, from_pitch, rows, cols, to, to_pitch, true);
+    transpose_half_matrix(from, from_pitch, rows, cols, to, to_pitch);
 }
 
 static void widen(const uint16_t *from, size_t from_pitch, size_t rows,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cpu/transpose.h - transposing in blocks of LANES by LANES */
+/* kernels/cpu/transpose.h - transposing in blocks that registers hold */
 #ifndef MERAK_KERNELS_CPU_TRANSPOSE_H
 #define MERAK_KERNELS_CPU_TRANSPOSE_H
 
@@ -43,40 +43,110 @@ INLINE void transpose_lanes(vf x[LANES])
 
 /* A block of at most LANES rows and columns: from [rows][from_row] to
  * [cols][to_row]. */
-INLINE void transpose_block(const void *from, size_t at, size_t from_row,
-                            size_t rows, size_t cols, void *to, size_t put,
-                            size_t to_row, bool bf16)
+INLINE void transpose_block(const float *from, size_t from_row, size_t rows,
+                            size_t cols, float *to, size_t to_row)
 {
     vf x[LANES];
 
     if (rows >= LANES && cols >= LANES) {
         UNROLL
         for (size_t k = 0; k < LANES; k++)
-            x[k] = vload(from, at + k * from_row, bf16);
+            x[k] = vload_f32(from + k * from_row);
         transpose_lanes(x);
         UNROLL
         for (size_t k = 0; k < LANES; k++)
-            vstore(to, put + k * to_row, x[k], bf16);
+            vstore_f32(to + k * to_row, x[k]);
         return;
     }
     for (size_t k = 0; k < LANES; k++)
-        x[k] =
-            k < rows ? vload_n(from, at + k * from_row, cols, bf16) : vset(0);
+        x[k] = k < rows ? vload_n(from, k * from_row, cols, false) : vset(0);
     transpose_lanes(x);
     for (size_t k = 0; k < cols && k < LANES; k++)
-        vstore_n(to, put + k * to_row, rows, x[k], bf16);
+        vstore_n(to, k * to_row, rows, x[k], false);
 }
 
 /* from [rows][cols], rows from_row elements apart, to [cols][rows], rows to_row
  * elements apart.  Along the rows of `from`, which may be large and far apart,
  * so that they are prefetched; `to` is expected to fit the cache. */
-INLINE void transpose_matrix(const void *from, size_t from_row, size_t rows,
-                             size_t cols, void *to, size_t to_row, bool bf16)
+INLINE void transpose_matrix(const float *from, size_t from_row, size_t rows,
+                             size_t cols, float *to, size_t to_row)
 {
     for (size_t i = 0; i < rows; i += LANES)
         for (size_t j = 0; j < cols; j += LANES)
-            transpose_block(from, i * from_row + j, from_row, rows - i,
-                            cols - j, to, j * to_row + i, to_row, bf16);
+            transpose_block(from + i * from_row + j, from_row, rows - i,
+                            cols - j, to + j * to_row + i, to_row);
+}
+
+/* --- elements of sixteen bits --------------------------------------------- */
+
+#define HALVES 8     /* of 16 bytes: their interleaving is one instruction */
+#define HALF_ROWS 32 /* of them are a cache line of what is written */
+
+typedef uint16_t v8h __attribute__((vector_size(2 * HALVES)));
+typedef uint16_t v8h_mem
+    __attribute__((vector_size(2 * HALVES), aligned(2), may_alias));
+
+INLINE void transpose_halves(v8h x[HALVES])
+{
+    UNROLL
+    for (int round = 0; round < 3; round++) {
+        v8h y[HALVES];
+
+        UNROLL
+        for (int i = 0; i < HALVES / 2; i++) {
+            v8h a = x[i], b = x[i + HALVES / 2];
+
+            y[2 * i] = VSHUFFLE_OF(v8h, a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+            y[2 * i + 1] = VSHUFFLE_OF(v8h, a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+        }
+        UNROLL
+        for (int i = 0; i < HALVES; i++)
+            x[i] = y[i];
+    }
+}
+
+INLINE void transpose_half_block(const uint16_t *from, size_t from_row,
+                                 uint16_t *to, size_t to_row)
+{
+    v8h x[HALVES];
+
+    UNROLL
+    for (size_t k = 0; k < HALVES; k++)
+        x[k] = *(const v8h_mem *)(from + k * from_row);
+    transpose_halves(x);
+    UNROLL
+    for (size_t k = 0; k < HALVES; k++)
+        *(v8h_mem *)(to + k * to_row) = x[k];
+}
+
+/* HALF_ROWS rows: whole blocks, then what is left of them. */
+INLINE void transpose_half_rows(const uint16_t *from, size_t from_row,
+                                size_t cols, uint16_t *to, size_t to_row)
+{
+    size_t j = 0;
+
+    for (; j + HALVES <= cols; j += HALVES)
+        for (size_t i = 0; i < HALF_ROWS; i += HALVES)
+            transpose_half_block(from + i * from_row + j, from_row,
+                                 to + j * to_row + i, to_row);
+    for (; j < cols; j++)
+        for (size_t i = 0; i < HALF_ROWS; i++)
+            to[j * to_row + i] = from[i * from_row + j];
+}
+
+/* As transpose_matrix(). */
+INLINE void transpose_half_matrix(const uint16_t *from, size_t from_row,
+                                  size_t rows, size_t cols, uint16_t *to,
+                                  size_t to_row)
+{
+    size_t i = 0;
+
+    for (; i + HALF_ROWS <= rows; i += HALF_ROWS)
+        transpose_half_rows(from + i * from_row, from_row, cols, to + i,
+                            to_row);
+    for (; i < rows; i++)
+        for (size_t j = 0; j < cols; j++)
+            to[j * to_row + i] = from[i * from_row + j];
 }
 
 #endif

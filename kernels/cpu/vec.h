@@ -47,10 +47,12 @@
 #endif
 /* Lanes of a (0 .. LANES - 1) and b (LANES and up) by number. */
 #if defined(__clang__) || __GNUC__ >= 12
-#define VSHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define VSHUFFLE_OF(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define VSHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
+#define VSHUFFLE_OF(type, a, b, ...) \
+    __builtin_shuffle(a, b, (type){__VA_ARGS__})
 #endif
+#define VSHUFFLE(a, b, ...) VSHUFFLE_OF(vi, a, b, __VA_ARGS__)
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float vf __attribute__((vector_size(VECTOR_BYTES)));
@@ -122,7 +124,23 @@ INLINE vf from_bf16(vh h)
     return (vf)(__builtin_convertvector(h, vu) << 16);
 }
 
-/* Round to nearest even; a NaN stays one. */
+/* Round to nearest even; a NaN stays one.  Compilers make more of the general
+ * form than AVX-512 needs: masks as vectors, the narrowing in halves. */
+#ifdef __AVX512F__
+INLINE vh to_bf16(vf x)
+{
+    __m512i u = _mm512_castps_si512((__m512)x);
+    __m512i high = _mm512_srli_epi32(u, 16);
+    __m512i half =
+        _mm512_add_epi32(_mm512_and_si512(high, _mm512_set1_epi32(1)),
+                         _mm512_set1_epi32(0x7fff));
+    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(u, half), 16);
+    __mmask16 nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+
+    r = _mm512_mask_or_epi32(r, nan, high, _mm512_set1_epi32(0x40));
+    return (vh)_mm512_cvtepi32_epi16(r);
+}
+#else
 INLINE vh to_bf16(vf x)
 {
     vu u = (vu)x;
@@ -132,6 +150,7 @@ INLINE vh to_bf16(vf x)
 
     return __builtin_convertvector(r, vh);
 }
+#endif
 
 /* Elements i .. i + LANES - 1 of p. */
 INLINE vf vload(const void *p, size_t i, bool bf16)
