@@ -9,6 +9,8 @@
 #   address  unit and cluster tests under the address and undefined sanitizers
 #   thread   unit tests, and runs of two ranks and more, under the thread
 #            sanitizer
+#   all      unit tests with the rows that take many seconds, every call of a
+#            save and more seeds (MERAK_TEST_ALL, _ALL_CALLS, _SEEDS)
 #   debug    unit and cluster tests with --enable-debug
 #   fuzz     make fuzz, FUZZ_SECONDS (300) a target
 #   hangs    a rank stopped or killed in every kind of wait, HANG_COUNT (20)
@@ -31,7 +33,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --build) all=$(mkdir -p "$2" && cd "$2" && pwd -P) || exit 2; shift ;;
     --units) cluster=no ;;
-    address | thread | debug | fuzz | hangs | survive) parts+=("$1") ;;
+    address | thread | all | debug | fuzz | hangs | survive) parts+=("$1") ;;
     *)
         sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
         [ "$1" = --help ]
@@ -40,7 +42,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(address thread debug fuzz hangs survive)
+[ ${#parts[@]} -gt 0 ] || parts=(address thread all debug fuzz hangs survive)
 
 # What the sanitizers are told, in all processes of a run.  HDF5 and PMIx keep
 # memory until the process ends; a rank that another one ends has no time to
@@ -96,6 +98,15 @@ thread()
     run_scripts "$top"/tests/t/{0020-grid,0021-train,0511-lost-runs}.bats \
         "$top"/tests/t/{0520-everywhere,0507-samples}.bats
     unset UCX_MEM_EVENTS
+}
+
+all()
+{
+    local -x MERAK_TEST_ALL=1 MERAK_TEST_ALL_CALLS=1 MERAK_TEST_SEEDS=20
+
+    build_part all || return
+    run_units
+    run_scripts "$top"/tests/t/0303-ckpt-faults.bats
 }
 
 debug()

@@ -34,13 +34,12 @@ kernels_on MERAK_CPU_ISA=base
 if [ "$(uname -m)" = x86_64 ]; then
     kernels_on ONEDNN_MAX_CPU_ISA=AVX2
     kernels_on ONEDNN_MAX_CPU_ISA=SSE41
-    for word in avx2:avx2 avx512:avx512f; do
-        if grep -qw "${word#*:}" /proc/cpuinfo; then
-            kernels_on MERAK_CPU_ISA=${word%:*}
-        else
-            n=$((n + 1))
-            echo "ok $n - ${word%:*} # SKIP this processor does not have it"
-        fi
-    done
+    # what it has that is less than its best, which kernels_cpu.t itself takes
+    if grep -qw avx512f /proc/cpuinfo; then
+        kernels_on MERAK_CPU_ISA=avx2
+    else
+        n=$((n + 1))
+        echo "ok $n - avx2 # SKIP this processor has nothing better"
+    fi
 fi
 echo "1..$n"

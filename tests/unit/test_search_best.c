@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "unit/all_rows.h"
 #include "unit/instance.h"
 #include "partitioner/program/recompute.h"
 #include "partitioner/simulate/simulate.h"
@@ -16,8 +17,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define INSTANCES 320
-#define SHARED_INSTANCES 80
+/* Some of them, or at night all.  Those from 180 on have the few where blocks
+ * over all stages are best. */
+#define FIRST_INSTANCE (test_all_rows() ? 0 : 180)
+#define INSTANCES (test_all_rows() ? 320 : 112)
+#define SHARED_INSTANCES (test_all_rows() ? 80 : 32)
+#define MORE_INSTANCES (test_all_rows() ? 40 : 16)
 
 /* --- the oracle ----------------------------------------------------------- */
 
@@ -386,8 +391,10 @@ static int near_the_best(int first, int end, const char *schedule)
 
 static void plans_are_near_the_exhaustive_best(void **state)
 {
+    int first = FIRST_INSTANCE, n = INSTANCES;
+
     (void)state;
-    assert_true(near_the_best(0, INSTANCES, NULL) >= 300);
+    assert_true(near_the_best(first, first + n, NULL) >= n * 15 / 16);
 }
 
 static void plans_with_shared_blocks_are_near_the_exhaustive_best(void **state)
@@ -401,7 +408,7 @@ static void plans_with_shared_blocks_are_near_the_exhaustive_best(void **state)
 static void more_of_anything_is_never_slower(void **state)
 {
     (void)state;
-    for (int seed = 1000; seed < 1040; seed++) {
+    for (int seed = 1000; seed < 1000 + MORE_INSTANCES; seed++) {
         struct instance it;
         struct best best;
         double before;

@@ -15,6 +15,7 @@
  */
 #include "config.h"
 
+#include "unit/all_rows.h"
 #include "unit/gpt2_config.h"
 #include "unit/near.h"
 
@@ -170,13 +171,19 @@ static bool is_as_expected(const struct row *row, double got)
     return is_within(got, 1, row->is == FITTED ? FITS : WITHIN);
 }
 
+/* A trillion parameters take as long as all others. */
+static bool is_left_out(const struct row *row)
+{
+    return row->layers >= 128 && row->is != FITTED && !test_all_rows();
+}
+
 static void steps_take_what_was_published(void **state)
 {
     int off = 0;
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        if (is_as_expected(&rows[i], speed[i]))
+        if (is_left_out(&rows[i]) || is_as_expected(&rows[i], speed[i]))
             continue;
         print_message("# %s %s: not as expected\n", rows[i].device,
                       rows[i].name);
@@ -210,8 +217,10 @@ static void fitted_rows_come_out_on_average(void **state)
 static int predict_all(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-        speed[i] = speed_of(&rows[i]);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        if (!is_left_out(&rows[i]))
+            speed[i] = speed_of(&rows[i]);
+    }
     return 0;
 }
 

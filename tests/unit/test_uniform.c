@@ -8,6 +8,7 @@
  */
 #include "config.h"
 
+#include "unit/all_rows.h"
 #include "unit/gpt2_config.h"
 #include "unit/near.h"
 
@@ -16,6 +17,7 @@
 #include "partitioner/search/search_impl.h"
 
 #include <float.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,10 +184,13 @@ static void plans_are_never_worse_than_uniform_ones(void **state)
         {34, 4096, 256, "a100", 8, 0, 12.5}, {50, 5120, 512, "a100", 16, 0, 3},
         {66, 8192, 256, "a100", 32, 0, 3}, {98, 12288, 512, "a100", 32, 0, 6},
     };
+    const int most = test_all_rows() ? INT_MAX : 16; /* nodes */
 
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-        is_not_worse(&rows[i]);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        if (rows[i].nodes <= most)
+            is_not_worse(&rows[i]);
+    }
 }
 
 int main(void)
