@@ -3,7 +3,7 @@
 # cluster.sh - run tests/t/*.bats under a private real Slurm
 #
 #   cluster.sh --builddir DIR [--srcdir DIR] [--log DIR] [--jobs N] [--again]
-#              [FILE.bats]...
+#              [--beside LOCK] [FILE.bats]...
 #
 # Every script gets a sandbox of its own, four nodes of four CPUs, so that
 # what one breaks the next does not see.  A line "# modes: A B" near a script's
@@ -19,15 +19,18 @@
 # failed.  A script that says nothing, or too little, has failed.
 #
 # Scripts mostly wait for Slurm: with --jobs N so many of them run at once, and
-# each is printed when it has ended.  One that compares times says "# alone" near
-# its top, and runs by itself, after the others.  With --again a script that
-# failed runs once more, by itself, and that counts: what another guest of the
-# machine disturbed passes, what is broken fails twice.
+# each is printed when it has ended.  One that takes more than a minute says
+# "# long" near its top, and is among the first, so that it is not what all wait
+# for in the end.  One that compares times says "# alone", and runs by itself,
+# after the others, when nobody holds file LOCK any more, as who keeps the
+# machine busy beside these tests does.  With --again a script that failed runs
+# once more, by itself, and that counts: what another guest of the machine
+# disturbed passes, what is broken fails twice.
 
 set -u
 
 srcdir=$(cd "$(dirname "$0")" && pwd)
-builddir= logdir= jobs=1 again=
+builddir= logdir= jobs=1 again= beside=
 files=()
 limit=3600 # seconds a script may take: it hangs
 user=nobody
@@ -39,6 +42,7 @@ while [ $# -gt 0 ]; do
     --log) logdir=$2 && shift 2 || exit 2 ;;
     --jobs) jobs=$2 && shift 2 || exit 2 ;;
     --again) again=yes && shift ;;
+    --beside) beside=$2 && shift 2 || exit 2 ;;
     *) files+=("$1") && shift ;;
     esac
 done
@@ -142,16 +146,19 @@ report_later()
     flock "$logdir" cat <<<"$said"
 }
 
-# Every script in its modes, $2 of them at once, that runs beside others (yes
-# or no: $1).
+# How script $1 runs: long, alone or plain.
+kind_of()
+{
+    sed -n '1,20s/^# \(alone\|long\)\>.*/\1/p' "$1" | grep . || echo plain
+}
+
+# Every script of kind $1 in its modes, $2 of them at once.
 run_all()
 {
-    local file mode modes why beside running=0
+    local file mode modes why
 
     for file in "${files[@]}"; do
-        beside=yes
-        sed -n '1,20p' "$file" | grep -q '^# alone' && beside=no
-        [ "$beside" = "$1" ] || continue
+        [ "$(kind_of "$file")" = "$1" ] || continue
         modes=$(sed -n '1,20s/^# modes: //p' "$file")
         for mode in ${modes:-root}; do
             why=$(obstacle "$mode")
@@ -173,7 +180,6 @@ run_all()
             fi
         done
     done
-    wait
 }
 
 # What failed, once more.
@@ -193,9 +199,13 @@ run_again()
     done
 }
 
-ran=()
-run_all yes "$jobs"
-run_all no 1
+ran=() running=0
+run_all long "$jobs"
+run_all plain "$jobs"
+wait
+running=0
+[ -z "$beside" ] || flock "$beside" true
+run_all alone 1
 [ -z "$again" ] || run_again
 for name in "${ran[@]}"; do
     count "$logdir/$name.tap" "$name"

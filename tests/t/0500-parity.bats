@@ -6,6 +6,8 @@
 # vocabulary no tp divides; Llama: untied, two kv heads), clipping active, and in
 # four of them not, under every layout; tests/parity.py holds losses, norms and
 # gradients against the run on one rank.
+#
+# long
 
 load cluster
 load parity

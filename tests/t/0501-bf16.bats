@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0501-bf16.bats - a parallel run in bf16 is about as far from fp32 as one
 # rank's
+#
+# long
 
 load cluster
 load parity

@@ -5,6 +5,8 @@
 # Every schedule, recomputation and sub-pipelines of two stages against 1f1b,
 # bit for bit (slices to rounding): losses, norms, gradients and weights of
 # twenty steps.
+#
+# long
 
 load cluster
 load parity

@@ -8,6 +8,8 @@
 # rank, memory is what was predicted.  So they are where these ranks share out
 # the state of such weights.  The vocabulary is large for the 64
 # tokens of a micro-batch, and no tp divides it.
+#
+# long
 
 load cluster
 load parity

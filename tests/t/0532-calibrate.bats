@@ -1,6 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
 # 0532-calibrate.bats - ranks that measure their node together
+#
+# long
 
 load cluster
 load auto

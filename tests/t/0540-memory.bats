@@ -6,6 +6,8 @@
 # what a process takes without a model: within 3 % of the arena where the arena
 # is large, and within 6 MiB of it where it is not.  What is left over is HDF5's
 # (a checkpoint), the heap's and UCX's.
+#
+# long
 
 load cluster
 

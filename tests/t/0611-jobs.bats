@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0611-jobs.bats - merak jobscript: what it refuses, and its scripts as they
 # run: a chain, an array, a heterogeneous job, spare nodes
+#
+# long
 
 load cluster
 
