@@ -8,9 +8,11 @@ bats_require_minimum_version 1.5.0
 
 # A job waits where the one before it is not quite over, and srun says so in
 # lines that no test has asked for.  Commands that start srun say -Q themselves.
+# Twice would silence errors, too.
 srun()
 {
-    command srun -Q "$@"
+    [ "$1" = -Q ] || set -- -Q "$@"
+    command srun "$@"
 }
 
 # Every node takes jobs, and says so at once or within a few seconds of the
