@@ -93,7 +93,7 @@ static enum merak_status add(struct engine_batches *b,
                              int n, struct merak_error *err)
 {
     const struct merak_kernel *kernel = NULL;
-    struct calls calls = {NULL};
+    struct calls calls = {.list = NULL};
     enum merak_status rc =
         merak_kernel_find(backend, p->instr[id[0]].op->name, &kernel, err);
     size_t bytes = 0;
@@ -187,7 +187,7 @@ static enum merak_status create_table(struct merak_engine *e,
                                       struct merak_error *err)
 {
     static const struct merak_step none; /* tables are for any */
-    struct calls calls = {NULL};
+    struct calls calls = {.list = NULL};
     enum merak_status rc;
 
     e->step = &none;
