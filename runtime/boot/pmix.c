@@ -10,14 +10,11 @@
  */
 #include "config.h"
 
-#include "runtime/boot/boot_impl.h"
+#include "runtime/boot/pmix_calls.h"
 #include "runtime/boot/watch.h"
 
 #include "base/error.h"
 
-#include <math.h>
-#include <pmix.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,114 +27,6 @@
 #define ASK_S 2.0
 #define MOST_ASKED 4096
 
-struct pmix_boot {
-    struct merak_boot base;
-    pmix_proc_t me;
-    unsigned round;  /* every allgather and broadcast has keys of its own */
-    unsigned fences; /* that this task has come to */
-    bool stuck;     /* a call is not over: Finalize would wait for it */
-    struct merak_error gave_up; /* why; status 0: it did not */
-};
-
-/* A fence or a get under way.  Neither the thread that waits nor the
- * library's, which may answer after the deadline, knows which is last: it
- * frees it. */
-struct call {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    pmix_proc_t proc; /* these three are the library's until it answers */
-    pmix_info_t info;
-    char key[PMIX_MAX_KEYLEN + 1];
-    pmix_value_t *value; /* of a get: a copy, the caller's once it is over */
-    pmix_status_t status;
-    bool over, given_up;
-};
-
-static enum merak_status fail_pmix(struct merak_error *err, const char *call,
-                                   pmix_status_t status)
-{
-    return merak_fail(err, MERAK_ERR_PEER, "%s: %s", call,
-                      PMIx_Error_string(status));
-}
-
-static void proc_of(const struct pmix_boot *boot, pmix_rank_t rank,
-                    pmix_proc_t *proc)
-{
-    memset(proc, 0, sizeof(*proc));
-    memcpy(proc->nspace, boot->me.nspace, sizeof(proc->nspace));
-    proc->rank = rank;
-}
-
-static struct call *call_create(void)
-{
-    struct call *c = calloc(1, sizeof(*c));
-    pthread_condattr_t attr;
-
-    if (c == NULL)
-        return NULL;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    return c;
-}
-
-static void call_destroy(struct call *c)
-{
-    PMIX_INFO_DESTRUCT(&c->info);
-    if (c->value != NULL)
-        PMIX_VALUE_RELEASE(c->value);
-    pthread_cond_destroy(&c->changed);
-    pthread_mutex_destroy(&c->lock);
-    free(c);
-}
-
-static void on_fence(pmix_status_t status, void *arg)
-{
-    struct call *c = arg;
-    bool given_up;
-
-    pthread_mutex_lock(&c->lock);
-    c->status = status;
-    c->over = true;
-    given_up = c->given_up;
-    pthread_cond_signal(&c->changed);
-    pthread_mutex_unlock(&c->lock);
-    if (given_up)
-        call_destroy(c);
-}
-
-static void on_value(pmix_status_t status, pmix_value_t *value, void *arg)
-{
-    struct call *c = arg;
-
-    if (status == PMIX_SUCCESS)
-        PMIX_VALUE_XFER(status, c->value, value); /* makes one */
-    on_fence(status, arg);
-}
-
-/* False if it is not over within so many seconds; c is then the library's. */
-static bool call_is_over(struct call *c, double seconds)
-{
-    struct timespec until;
-    double whole;
-    bool over;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(modf(seconds, &whole) * 1e9);
-    until.tv_sec += (time_t)whole + until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&c->lock);
-    while (!c->over &&
-           pthread_cond_timedwait(&c->changed, &c->lock, &until) == 0)
-        ;
-    over = c->over;
-    c->given_up = !over;
-    pthread_mutex_unlock(&c->lock);
-    return over;
-}
-
 /* Of all others; commit makes it theirs to get. */
 static enum merak_status put(const char *key, const void *data, size_t bytes,
                              struct merak_error *err)
@@ -149,7 +38,7 @@ static enum merak_status put(const char *key, const void *data, size_t bytes,
     PMIX_VALUE_LOAD(&value, &bo, PMIX_BYTE_OBJECT); /* copies the bytes */
     st = PMIx_Put(PMIX_GLOBAL, key, &value);
     PMIX_VALUE_DESTRUCT(&value);
-    return st == PMIX_SUCCESS ? MERAK_OK : fail_pmix(err, "PMIx_Put", st);
+    return st == PMIX_SUCCESS ? MERAK_OK : merak_pmix_fail(err, "PMIx_Put", st);
 }
 
 /* --- who has not come ------------------------------------------------------
@@ -163,19 +52,20 @@ static void mark_key(unsigned n, char key[PMIX_MAX_KEYLEN + 1])
 
 /* Ask for a task's mark; NULL: it could not be asked for.  What is known of it
  * from an earlier fence is no answer. */
-static struct call *ask_for_mark(struct pmix_boot *boot, int rank)
+static struct pmix_call *ask_for_mark(struct pmix_boot *boot, int rank)
 {
-    struct call *c = call_create();
+    struct pmix_call *c = merak_pmix_call_create();
     bool yes = true;
 
     if (c == NULL)
         return NULL;
-    proc_of(boot, (pmix_rank_t)rank, &c->proc);
+    merak_pmix_proc(boot, (pmix_rank_t)rank, &c->proc);
     mark_key(boot->fences, c->key);
     PMIX_INFO_LOAD(&c->info, PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
-    if (PMIx_Get_nb(&c->proc, c->key, &c->info, 1, on_value, c) == PMIX_SUCCESS)
+    if (PMIx_Get_nb(&c->proc, c->key, &c->info, 1, merak_pmix_on_value, c) ==
+        PMIX_SUCCESS)
         return c;
-    call_destroy(c);
+    merak_pmix_call_destroy(c);
     return NULL;
 }
 
@@ -219,7 +109,7 @@ static void tell_absent(struct pmix_boot *boot, char *text, size_t size)
 {
     int n = 0,
         most = boot->base.size < MOST_ASKED ? boot->base.size : MOST_ASKED;
-    struct call **c = calloc((size_t)most, sizeof(struct call *));
+    struct pmix_call **c = calloc((size_t)most, sizeof(struct pmix_call *));
     double limit = now_s() + ASK_S;
 
     text[0] = '\0';
@@ -229,10 +119,11 @@ static void tell_absent(struct pmix_boot *boot, char *text, size_t size)
         double left = limit - now_s();
         bool here = c[r] == NULL;
 
-        if (c[r] != NULL && call_is_over(c[r], left > 0 ? left : 0)) {
+        if (c[r] != NULL &&
+            merak_pmix_call_is_over(c[r], left > 0 ? left : 0)) {
             here = c[r]->status == PMIX_SUCCESS &&
                    !is_stopped(boot, r, c[r]->value);
-            call_destroy(c[r]);
+            merak_pmix_call_destroy(c[r]);
         }
         if (!here)
             name_absent(&boot->base, r, n++, text, size);
@@ -258,7 +149,8 @@ static enum merak_status mark_and_commit(struct pmix_boot *boot,
     if (rc != MERAK_OK)
         return rc;
     st = PMIx_Commit();
-    return st == PMIX_SUCCESS ? MERAK_OK : fail_pmix(err, "PMIx_Commit", st);
+    return st == PMIX_SUCCESS ? MERAK_OK
+                              : merak_pmix_fail(err, "PMIx_Commit", st);
 }
 
 /* What this task has put before is committed.  Data is always collected: Slurm
@@ -267,25 +159,24 @@ static enum merak_status mark_and_commit(struct pmix_boot *boot,
 static enum merak_status fence(struct pmix_boot *boot, struct merak_error *err)
 {
     const bool collect = true;
-    struct call *c;
+    struct pmix_call *c;
     pmix_status_t st;
     char absent[160];
     enum merak_status rc;
 
-    /* Who comes to agree on that does not wait for as long once more. */
-    if (boot->gave_up.status != MERAK_OK)
-        return merak_fail(err, boot->gave_up.status, "%s", boot->gave_up.text);
-    rc = mark_and_commit(boot, err);
+    rc = merak_pmix_given_up(boot, err);
+    if (rc == MERAK_OK)
+        rc = mark_and_commit(boot, err);
     if (rc != MERAK_OK)
         return rc;
-    c = call_create();
+    c = merak_pmix_call_create();
     if (c == NULL)
         return merak_fail_nomem(err, sizeof(*c));
-    proc_of(boot, PMIX_RANK_WILDCARD, &c->proc);
+    merak_pmix_proc(boot, PMIX_RANK_WILDCARD, &c->proc);
     PMIX_INFO_LOAD(&c->info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
-    st = PMIx_Fence_nb(&c->proc, 1, &c->info, 1, on_fence, c);
+    st = PMIx_Fence_nb(&c->proc, 1, &c->info, 1, merak_pmix_on_fence, c);
     if (st == PMIX_SUCCESS) {
-        if (!call_is_over(c, boot->base.deadline_s)) {
+        if (!merak_pmix_call_is_over(c, boot->base.deadline_s)) {
             boot->stuck = true;
             tell_absent(boot, absent, sizeof(absent));
             merak_fail(&boot->gave_up, MERAK_ERR_TIMEOUT,
@@ -293,74 +184,34 @@ static enum merak_status fence(struct pmix_boot *boot, struct merak_error *err)
                        "within %.0f s%s",
                        boot->base.rank, boot->base.size, boot->base.deadline_s,
                        absent);
-            return merak_fail(err, MERAK_ERR_TIMEOUT, "%s",
-                              boot->gave_up.text);
+            return merak_pmix_given_up(boot, err);
         }
         st = c->status;
     }
-    call_destroy(c);
+    merak_pmix_call_destroy(c);
     if (st == PMIX_SUCCESS || st == PMIX_OPERATION_SUCCEEDED)
         return MERAK_OK;
-    return fail_pmix(err, "PMIx_Fence_nb", st);
+    return merak_pmix_fail(err, "PMIx_Fence_nb", st);
 }
 
-/* What a rank has put under this key; PMIX_VALUE_RELEASE() it.  The library
- * itself waits for ever for what a rank on another node has not put, with
- * PMIX_TIMEOUT too where Slurm's server is asked. */
-static enum merak_status get(struct pmix_boot *boot, int rank, const char *key,
-                             pmix_value_t **value_p, struct merak_error *err)
+struct cards {
+    size_t bytes; /* of one */
+    char *at;
+};
+
+static enum merak_status take_card(int rank, const pmix_value_t *value,
+                                   void *arg, struct merak_error *err)
 {
-    struct call *c = call_create();
-    pmix_status_t st;
+    const struct cards *cards = arg;
 
-    if (c == NULL)
-        return merak_fail_nomem(err, sizeof(*c));
-    proc_of(boot, (pmix_rank_t)rank, &c->proc);
-    snprintf(c->key, sizeof(c->key), "%s", key);
-    st = PMIx_Get_nb(&c->proc, c->key, NULL, 0, on_value, c);
-    if (st == PMIX_SUCCESS && !call_is_over(c, boot->base.deadline_s)) {
-        boot->stuck = true;
-        st = PMIX_ERR_TIMEOUT;
-    } else {
-        st = st == PMIX_SUCCESS ? c->status : st;
-        if (st == PMIX_SUCCESS) {
-            *value_p = c->value;
-            c->value = NULL;
-        }
-        call_destroy(c);
-    }
-    if (st == PMIX_SUCCESS)
-        return MERAK_OK;
-    if (st == PMIX_ERR_TIMEOUT)
-        return merak_fail(err, MERAK_ERR_TIMEOUT,
-                          "task %d: task %d on %s has not put %s in time; do "
-                          "all tasks run the same merak?",
-                          boot->base.rank, rank,
-                          boot->base.hosts[boot->base.node_of[rank]], key);
-    return merak_fail(err, MERAK_ERR_PEER,
-                      "PMIx_Get_nb of %s of task %d on %s: %s", key, rank,
-                      boot->base.hosts[boot->base.node_of[rank]],
-                      PMIx_Error_string(st));
-}
-
-static enum merak_status get_card(struct pmix_boot *boot, int rank,
-                                  const char *key, void *card, size_t bytes,
-                                  struct merak_error *err)
-{
-    pmix_value_t *value = NULL;
-    enum merak_status rc = get(boot, rank, key, &value, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    if (value->type != PMIX_BYTE_OBJECT || value->data.bo.size != bytes)
-        rc = merak_fail(err, MERAK_ERR_PEER,
-                        "endpoint address of rank %d has %zu bytes, expected "
-                        "%zu; do all tasks run the same merak?",
-                        rank, value->data.bo.size, bytes);
-    else
-        memcpy(card, value->data.bo.bytes, bytes);
-    PMIX_VALUE_RELEASE(value);
-    return rc;
+    if (value->type != PMIX_BYTE_OBJECT || value->data.bo.size != cards->bytes)
+        return merak_fail(err, MERAK_ERR_PEER,
+                          "endpoint address of rank %d has %zu bytes, expected "
+                          "%zu; do all tasks run the same merak?",
+                          rank, value->data.bo.size, cards->bytes);
+    memcpy(cards->at + (size_t)rank * cards->bytes, value->data.bo.bytes,
+           cards->bytes);
+    return MERAK_OK;
 }
 
 static enum merak_status pmix_allgather(struct merak_boot *base,
@@ -368,6 +219,7 @@ static enum merak_status pmix_allgather(struct merak_boot *base,
                                         void *cards, struct merak_error *err)
 {
     struct pmix_boot *boot = (struct pmix_boot *)base;
+    struct cards all = {.bytes = bytes, .at = cards};
     char key[PMIX_MAX_KEYLEN];
     enum merak_status rc;
 
@@ -379,10 +231,9 @@ static enum merak_status pmix_allgather(struct merak_boot *base,
     rc = put(key, card, bytes, err);
     if (rc == MERAK_OK)
         rc = fence(boot, err);
-    for (int r = 0; r < base->size && rc == MERAK_OK; r++)
-        rc = get_card(boot, r, key, (char *)cards + (size_t)r * bytes, bytes,
-                      err);
-    return rc;
+    if (rc != MERAK_OK)
+        return rc;
+    return merak_pmix_get(boot, 0, base->size, key, take_card, &all, err);
 }
 
 /* Rank 0 puts; what the fence collects is fetched by each node once. */
@@ -390,6 +241,7 @@ static enum merak_status pmix_broadcast(struct merak_boot *base, void *data,
                                         size_t bytes, struct merak_error *err)
 {
     struct pmix_boot *boot = (struct pmix_boot *)base;
+    struct cards one = {.bytes = bytes, .at = data};
     char key[PMIX_MAX_KEYLEN];
     enum merak_status rc = MERAK_OK;
 
@@ -401,7 +253,7 @@ static enum merak_status pmix_broadcast(struct merak_boot *base, void *data,
     if (rc == MERAK_OK)
         rc = fence(boot, err);
     if (rc == MERAK_OK && base->rank != 0)
-        rc = get_card(boot, 0, key, data, bytes, err);
+        rc = merak_pmix_get(boot, 0, 1, key, take_card, &one, err);
     return rc;
 }
 
@@ -443,10 +295,10 @@ static enum merak_status get_size(struct pmix_boot *boot,
     pmix_status_t st;
     uint32_t n = 0;
 
-    proc_of(boot, PMIX_RANK_WILDCARD, &job);
+    merak_pmix_proc(boot, PMIX_RANK_WILDCARD, &job);
     st = PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
     if (st != PMIX_SUCCESS)
-        return fail_pmix(err, "PMIx_Get of the job size", st);
+        return merak_pmix_fail(err, "PMIx_Get of the job size", st);
     if (value->type == PMIX_UINT32)
         n = value->data.uint32;
     PMIX_VALUE_RELEASE(value);
@@ -491,30 +343,18 @@ static char *resolve_my_node(const struct pmix_boot *boot)
     return name;
 }
 
-static enum merak_status get_host(struct pmix_boot *boot, int rank,
-                                  char **host_p, struct merak_error *err)
+/* Into host[rank]. */
+static enum merak_status take_host(int rank, const pmix_value_t *value,
+                                   void *arg, struct merak_error *err)
 {
-    pmix_value_t *value = NULL;
-    pmix_proc_t proc;
-    pmix_status_t st;
+    char **host = arg;
 
-    if (rank == boot->base.rank) {
-        *host_p = resolve_my_node(boot);
-        if (*host_p != NULL)
-            return MERAK_OK;
-    }
-    proc_of(boot, (pmix_rank_t)rank, &proc);
-    st = PMIx_Get(&proc, PMIX_HOSTNAME, NULL, 0, &value);
-    if (st != PMIX_SUCCESS || value->type != PMIX_STRING) {
-        if (st == PMIX_SUCCESS)
-            PMIX_VALUE_RELEASE(value);
+    if (value->type != PMIX_STRING)
         return merak_fail(err, MERAK_ERR_PEER,
-                          "the PMIx server does not say where rank %d is: %s",
-                          rank, PMIx_Error_string(st));
-    }
-    *host_p = strdup(value->data.string);
-    PMIX_VALUE_RELEASE(value);
-    return *host_p != NULL ? MERAK_OK : merak_fail_nomem(err, 256);
+                          "the PMIx server does not say where rank %d is",
+                          rank);
+    host[rank] = strdup(value->data.string);
+    return host[rank] != NULL ? MERAK_OK : merak_fail_nomem(err, 256);
 }
 
 static enum merak_status get_nodes(struct pmix_boot *boot,
@@ -522,12 +362,18 @@ static enum merak_status get_nodes(struct pmix_boot *boot,
 {
     size_t n = (size_t)boot->base.size;
     char **host = calloc(n, sizeof(*host));
-    enum merak_status rc = MERAK_OK;
+    enum merak_status rc;
+    char *mine;
 
     if (host == NULL)
         return merak_fail_nomem(err, n * sizeof(*host));
-    for (size_t r = 0; r < n && rc == MERAK_OK; r++)
-        rc = get_host(boot, (int)r, &host[r], err);
+    rc = merak_pmix_get(boot, 0, boot->base.size, PMIX_HOSTNAME, take_host,
+                        host, err);
+    mine = rc == MERAK_OK ? resolve_my_node(boot) : NULL;
+    if (mine != NULL) {
+        free(host[boot->base.rank]);
+        host[boot->base.rank] = mine;
+    }
     if (rc == MERAK_OK)
         rc = merak_boot_set_nodes(&boot->base, (const char *const *)host, err);
     for (size_t r = 0; r < n; r++)
