@@ -16,8 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long a rank that fails tries to tell its peers. */
-#define ABORT_NS INT64_C(2000000000)
+/* How long a rank that fails tries to tell its peers; a report of who hangs is
+ * made after that. */
+#define ABORT_NS INT64_C(1000000000)
+/* And how long one that ends waits for what it sent. */
+#define FLUSH_NS INT64_C(2000000000)
 /* How long close() waits for peers that are not there yet. */
 #define CLOSE_S 30.0
 
@@ -149,31 +152,38 @@ ucs_status_t merak_ucx_on_abort(void *arg, const void *header,
     return UCS_OK;
 }
 
+/* Progress until the UCX request is over, at most until limit. */
+static void finish(struct ucx *tr, ucs_status_ptr_t p, int64_t limit)
+{
+    if (p == NULL || UCS_PTR_IS_ERR(p))
+        return;
+    while (ucp_request_check_status(p) == UCS_INPROGRESS &&
+           merak_clock_ns() < limit)
+        ucp_worker_progress(tr->worker);
+    ucp_request_free(p);
+}
+
+/* All at once: a stopped rank, which takes nothing, must not be in the way of
+ * the others. */
 static void ucx_abort(struct merak_transport *base, const char *why)
 {
     struct ucx *tr = (struct ucx *)base;
     int64_t limit = merak_clock_ns() + ABORT_NS;
     ucp_request_param_t param = {0};
-    char text[128]; /* fits every transport's active message header */
-    ucs_status_ptr_t p;
     ucp_ep_h ep;
 
     tr->failed = true;
-    snprintf(text, sizeof(text), "rank %d: %s",
+    snprintf(tr->why, sizeof(tr->why), "rank %d: %s",
              merak_transport_rank_name(base, base->rank), why);
-    for (int r = 0; r < base->size && merak_clock_ns() < limit; r++) {
-        if (r == base->rank || merak_watch_has_ended(tr->watch, r) ||
-            merak_ucx_ep(tr, r, &ep, NULL) != MERAK_OK)
-            continue;
-        p = ucp_am_send_nbx(ep, UCX_AM_ABORT, text, strlen(text), NULL, 0,
-                            &param);
-        if (p == NULL || UCS_PTR_IS_ERR(p))
-            continue;
-        while (ucp_request_check_status(p) == UCS_INPROGRESS &&
-               merak_clock_ns() < limit)
-            ucp_worker_progress(tr->worker);
-        ucp_request_free(p);
+    for (int r = 0; r < base->size; r++) {
+        tr->told[r] = NULL;
+        if (r != base->rank && !merak_watch_has_ended(tr->watch, r) &&
+            merak_ucx_ep(tr, r, &ep, NULL) == MERAK_OK)
+            tr->told[r] = ucp_am_send_nbx(ep, UCX_AM_ABORT, tr->why,
+                                          strlen(tr->why), NULL, 0, &param);
     }
+    for (int r = 0; r < base->size; r++)
+        finish(tr, tr->told[r], limit);
 }
 
 static const struct merak_error *ucx_aborted(struct merak_transport *base)
@@ -233,17 +243,6 @@ static enum merak_status ucx_arm(struct merak_transport *base)
 
 /* --- end ------------------------------------------------------------------ */
 
-/* Progress until the UCX request is over, at most until limit. */
-static void finish(struct ucx *tr, ucs_status_ptr_t p, int64_t limit)
-{
-    if (p == NULL || UCS_PTR_IS_ERR(p))
-        return;
-    while (ucp_request_check_status(p) == UCS_INPROGRESS &&
-           merak_clock_ns() < limit)
-        ucp_worker_progress(tr->worker);
-    ucp_request_free(p);
-}
-
 /* Take back what is still posted, so that nothing writes into its buffers. */
 static bool cancel_all(struct ucx *tr)
 {
@@ -284,7 +283,7 @@ static void part_in_peace(struct ucx *tr)
     tr->closing = true;
     if (rc == MERAK_OK) {
         finish(tr, ucp_worker_flush_nbx(tr->worker, &param),
-               merak_clock_ns() + ABORT_NS);
+               merak_clock_ns() + FLUSH_NS);
         rc = merak_barrier(&tr->base, &all, NULL);
     }
     tr->failed = tr->failed || rc != MERAK_OK;
@@ -306,7 +305,7 @@ static ucs_status_ptr_t start_close(ucp_ep_h ep)
  */
 static void close_endpoints(struct ucx *tr)
 {
-    int64_t limit = merak_clock_ns() + ABORT_NS;
+    int64_t limit = merak_clock_ns() + FLUSH_NS;
     size_t n = (size_t)tr->base.size;
     ucs_status_ptr_t *end = tr->failed ? NULL : calloc(2 * n, sizeof(*end));
 
@@ -346,6 +345,7 @@ static void destroy(struct ucx *tr)
     merak_watch_close(tr->watch);
     free_requests(tr);
     free(tr->asked);
+    free(tr->told);
     free(tr->arena);
     free(tr->address);
     free(tr->ep);

@@ -86,6 +86,8 @@ struct ucx {
     bool failed;        /* a peer is gone or a request was given up */
     bool closing;       /* endpoint errors are expected */
     struct merak_watch *watch;  /* of node peers' processes */
+    ucs_status_ptr_t *told; /* [size]: who is being told that, and */
+    char why[128]; /* this; fits every transport's active message header */
     /* ucx_survey.c */
     bool *asked; /* [size] by whom; n_asked of them */
     int n_asked;

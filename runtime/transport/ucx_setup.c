@@ -265,8 +265,9 @@ enum merak_status merak_ucx_set_up(struct ucx *tr,
     tr->answer = calloc(n, sizeof(*tr->answer));
     tr->arena = calloc(n, sizeof(*tr->arena));
     tr->asked = calloc(n, sizeof(*tr->asked));
+    tr->told = calloc(n, sizeof(*tr->told));
     rc = tr->ep == NULL || tr->answer == NULL || tr->arena == NULL ||
-                 tr->asked == NULL
+                 tr->asked == NULL || tr->told == NULL
              ? merak_fail_nomem(err, n * sizeof(*tr->arena))
              : make_context(tr, err);
     if (rc == MERAK_OK)
