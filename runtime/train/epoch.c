@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* epoch.c - one zero of time for the traces of all ranks
  *
- * CLOCK_MONOTONIC is one clock on a node, and another on the next.  Ranks on
- * other nodes than rank 0 ask it for its time, and take the answer of the
- * fastest of several rounds: half of that round is how wrong it can be, some
- * microseconds.  Source: Cristian 1989, "Probabilistic clock synchronization".
+ * CLOCK_MONOTONIC is one clock on a node, and another on the next.  The first
+ * rank of each node but rank 0's asks rank 0 for its time, takes the answer of
+ * the fastest of several rounds, and tells the node: half of that round is how
+ * wrong it can be, some microseconds.
+ * Source: Cristian 1989, "Probabilistic clock synchronization".
  */
 #include "config.h"
 
@@ -12,6 +13,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+
+#include <stdlib.h>
 
 #define ROUNDS 16
 #define TAG_ASK 1
@@ -81,20 +84,66 @@ static enum merak_status ask(struct merak_trainer *t, int first,
     return rc;
 }
 
+/* The ranks of the transport that are on this node; team->rank is for the
+ * caller to free. */
+static enum merak_status node_team(const struct merak_boot *boot,
+                                   struct merak_team *team,
+                                   struct merak_error *err)
+{
+    int *rank = calloc((size_t)boot->size, sizeof(*rank));
+
+    if (rank == NULL)
+        return merak_fail_nomem(err, (size_t)boot->size * sizeof(*rank));
+    *team = (struct merak_team){.rank = rank};
+    for (int r = 0; r < boot->size; r++) {
+        if (boot->node_of[r] != boot->node_of[boot->rank])
+            continue;
+        if (r == boot->rank)
+            team->me = team->n;
+        rank[team->n++] = r;
+    }
+    return MERAK_OK;
+}
+
+/* Rank 0 tells the first rank of every other node, node by node. */
+static enum merak_status tell_nodes(struct merak_trainer *t,
+                                    struct merak_error *err)
+{
+    const struct merak_boot *boot = t->boot;
+    enum merak_status rc = MERAK_OK;
+
+    for (int node = 0; node < boot->n_nodes && rc == MERAK_OK; node++) {
+        int r = 0;
+
+        if (node == boot->node_of[boot->rank])
+            continue;
+        while (boot->node_of[r] != node)
+            r++;
+        rc = tell(t, r, err);
+    }
+    return rc;
+}
+
 enum merak_status merak_trainer_epoch(struct merak_trainer *t,
                                       struct merak_error *err)
 {
     const int *node_of = t->boot->node_of; /* by rank of the transport */
     int first = t->world.rank[0], me = t->tr->rank;
     int64_t zero = t->start_ns, ahead = 0;
+    struct merak_team node = {.n = 0};
     enum merak_status rc =
         merak_broadcast(t->tr, &t->world, &zero, sizeof(zero), 0, err);
 
-    if (rc == MERAK_OK && node_of[me] != node_of[first])
-        rc = ask(t, first, &ahead, err);
-    for (int r = 0; me == first && r < t->tr->size && rc == MERAK_OK; r++) {
-        if (node_of[r] != node_of[first])
-            rc = tell(t, r, err);
+    if (rc == MERAK_OK && node_of[me] == node_of[first]) {
+        if (me == first)
+            rc = tell_nodes(t, err);
+    } else if (rc == MERAK_OK) {
+        rc = node_team(t->boot, &node, err);
+        if (rc == MERAK_OK && node.me == 0)
+            rc = ask(t, first, &ahead, err);
+        if (rc == MERAK_OK)
+            rc = merak_broadcast(t->tr, &node, &ahead, sizeof(ahead), 0, err);
+        free((void *)(uintptr_t)node.rank);
     }
     t->epoch_ns = zero - ahead;
     return rc;
