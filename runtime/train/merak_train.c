@@ -372,12 +372,15 @@ static int64_t grace_ns(const struct merak_trainer *t, enum merak_status rc)
 static void fail_in_step(struct merak_trainer *t, const struct merak_error *err,
                          int code)
 {
+    /* before ranks are dealt out there is the launcher's number alone */
+    bool named = t->ranks.logical_rank != NULL;
     bool ours = err->status != MERAK_ERR_TIMEOUT || merak_hang_report(t, err);
     int64_t ns = ours ? grace_ns(t, err->status) : GRACE_NS;
 
     if (t->tr != NULL) /* whoever reports asks this rank, too */
         merak_transport_linger(t->tr, ns);
-    fprintf(stderr, "merak: [%d] error: %s\n", t->ranks.logical, err->text);
+    fprintf(stderr, "merak: [%s%d] error: %s\n", named ? "" : "task ",
+            named ? t->ranks.logical : t->boot->rank, err->text);
     fflush(NULL);
     merak_run_dir_close(t);
     t->boot->ops->abort(t->boot, code, err->text);
