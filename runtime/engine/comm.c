@@ -23,6 +23,9 @@
 
 #define MAX_LATE_NS 200000
 #define STAGING_POLL_NS 50000
+/* What is awaited so long first, then twice as long each time up to a limit. */
+#define DEAF_NS 50000
+#define DEAF_MOST_NS 1000000
 /* Transfers of a link in queues at most: more than there are queues, so that
  * what is held back has been proved to be waited for by nothing ahead of it
  * (direct.c). */
@@ -314,9 +317,13 @@ static void drain_fd(int fd)
         ;
 }
 
-/* Sleep until the transport or the compute thread has something, or a peer's
- * process has ended. */
-static void sleep_for_event(struct merak_engine *e)
+/*
+ * Sleep until the transport or the compute thread has something, or a peer's
+ * process has ended; true if the transport says it has.  While UCX connects
+ * over TCP it says so all the time, and nothing moves before the peer answers,
+ * who may need this core to: it is left alone for deaf_ns.
+ */
+static bool sleep_for_event(struct merak_engine *e, int64_t deaf_ns)
 {
     struct pollfd fds[3] = {
         {.fd = e->wake_fd, .events = POLLIN},
@@ -324,14 +331,16 @@ static void sleep_for_event(struct merak_engine *e)
         {.fd = merak_transport_lost_fd(e->opt.tr), .events = POLLIN}};
     int64_t most = 100000000, now, wake;
 
-    if (e->opt.tr->ops->event_fd != NULL)
+    if (e->opt.tr->ops->event_fd != NULL && deaf_ns == 0)
         fds[1].fd = e->opt.tr->ops->event_fd(e->opt.tr);
-    if (e->n_staged > 0 || e->n_direct > 0)
+    if (deaf_ns > 0)
+        most = deaf_ns;
+    else if (e->n_staged > 0 || e->n_direct > 0)
         most = STAGING_POLL_NS; /* accelerators do not wake us */
     else if (fds[1].fd < 0)
         most = 1000000; /* nothing will wake us: look again soon */
     if (fds[1].fd >= 0 && e->opt.tr->ops->arm(e->opt.tr) != MERAK_OK)
-        return;
+        return true;
     atomic_store(&e->comm_sleeps, true);
     now = merak_clock_ns();
     wake = wake_ns(e, now, most);
@@ -341,6 +350,16 @@ static void sleep_for_event(struct merak_engine *e)
     if (fds[2].revents != 0)
         e->opt.tr->ops->find_lost(e->opt.tr);
     drain_fd(e->wake_fd);
+    return fds[1].revents != 0;
+}
+
+static void sleep_or_nap(struct merak_engine *e, bool *called, int64_t *nap)
+{
+    bool deaf = *called;
+
+    *called = sleep_for_event(e, deaf ? *nap : 0);
+    if (deaf && *nap < DEAF_MOST_NS)
+        *nap *= 2;
 }
 
 static enum merak_status flight_timed_out(struct merak_engine *e,
@@ -384,6 +403,8 @@ static void run_comm(struct merak_engine *e)
     struct merak_error err = {.status = MERAK_OK};
     int64_t idle_since = 0, last = merak_clock_ns(), now;
     enum merak_status rc = MERAK_OK;
+    bool called = false; /* by the transport, and nothing has moved since */
+    int64_t nap = DEAF_NS;
     unsigned did = 0;
 
     memset(e->next, 0, sizeof(e->next));
@@ -398,6 +419,8 @@ static void run_comm(struct merak_engine *e)
         if (did > 0) {
             idle_since = 0;
             last = now;
+            called = false;
+            nap = DEAF_NS;
             continue;
         }
         if (rc == MERAK_OK)
@@ -407,8 +430,8 @@ static void run_comm(struct merak_engine *e)
             rc = flight_timed_out(e, &err);
         if (idle_since == 0)
             idle_since = now;
-        if (now - idle_since > MERAK_SPIN_NS || should_yield_core(e))
-            sleep_for_event(e);
+        if (now - idle_since >= e->comm_spin_ns || should_yield_core(e))
+            sleep_or_nap(e, &called, &nap);
     }
     if (rc != MERAK_OK)
         merak_engine_fail(e, &err);

@@ -108,6 +108,7 @@ struct merak_engine {
     /* Waits spin for a while, since what is awaited may be near, but not where
      * threads share a core. */
     int64_t compute_spin_ns; /* 0: the rank has one core */
+    int64_t comm_spin_ns;    /* 0: not even that */
     bool crowded;            /* there are no more cores than kernels use */
 
     /* comm -> compute: a futex the compute thread sleeps on */

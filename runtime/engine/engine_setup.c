@@ -37,7 +37,7 @@ static void find_cores(struct merak_engine *e)
     cpu_set_t set;
     int cores;
 
-    e->compute_spin_ns = MERAK_SPIN_NS;
+    e->compute_spin_ns = e->comm_spin_ns = MERAK_SPIN_NS;
     CPU_ZERO(&set);
     if (e->opt.backend->emulated || e->opt.accel != NULL ||
         sched_getaffinity(0, sizeof(set), &set) != 0)
@@ -46,6 +46,10 @@ static void find_cores(struct merak_engine *e)
     e->crowded = cores <= e->program->plan.threads;
     if (cores == 1)
         e->compute_spin_ns = 0;
+    if (e->opt.tr->spin_ns == 0) {
+        e->crowded = true;
+        e->compute_spin_ns = e->comm_spin_ns = 0;
+    }
 }
 
 static void fill_queues(struct merak_engine *e)

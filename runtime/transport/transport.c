@@ -13,11 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define DEADLINE_DEFAULT_S 300.0
 #define SPIN_NS 20000 /* design.md: longer spins ruin a shared core */
 /* A transport without a descriptor is asked again after this long. */
 #define NAP_NS 50000
+/* And one that has events which move nothing after twice as long each time, up
+ * to this. */
+#define NAP_MOST_NS 1000000
 /* Longest single block, in ms: an abort arrives as an event, this bounds the
  * harm of a lost one. */
 #define BLOCK_MS 500
@@ -30,6 +34,13 @@ static const struct merak_transport_ops *const transports[] = {
 };
 #define N_TRANSPORTS (sizeof(transports) / sizeof(*transports))
 
+/* Of tasks that share cores the one that spins keeps another from what it
+ * waits for. */
+static int64_t spin_ns(const struct merak_boot *boot)
+{
+    return sysconf(_SC_NPROCESSORS_ONLN) < boot->local_size ? 0 : SPIN_NS;
+}
+
 enum merak_status merak_transport_open(const char *name,
                                        struct merak_boot *boot,
                                        const struct merak_transport_options *o,
@@ -37,6 +48,7 @@ enum merak_status merak_transport_open(const char *name,
                                        struct merak_error *err)
 {
     struct merak_transport_options opt = {.arena_fd = -1};
+    enum merak_status rc;
 
     if (name == NULL || boot == NULL || tr_p == NULL)
         return merak_fail(err, MERAK_ERR_PARAM,
@@ -48,8 +60,12 @@ enum merak_status merak_transport_open(const char *name,
     if (opt.arena == NULL || opt.arena_bytes == 0)
         opt.arena_fd = -1;
     for (size_t i = 0; i < N_TRANSPORTS; i++) {
-        if (strcmp(transports[i]->name, name) == 0)
-            return transports[i]->open(boot, &opt, tr_p, err);
+        if (strcmp(transports[i]->name, name) != 0)
+            continue;
+        rc = transports[i]->open(boot, &opt, tr_p, err);
+        if (rc == MERAK_OK)
+            (*tr_p)->spin_ns = spin_ns(boot);
+        return rc;
     }
     return merak_fail(err, MERAK_ERR_NOT_FOUND, "no transport \"%s\"; there %s",
                       name,
@@ -220,21 +236,26 @@ void merak_transport_linger(struct merak_transport *tr, int64_t ns)
     }
 }
 
-/* Block until the transport has events or a peer is gone, at most left_ns. */
-static void block(struct merak_transport *tr, int64_t left_ns)
+/* Block until the transport has events or a peer is gone, at most left_ns;
+ * true if it says that it has some. */
+static bool block(struct merak_transport *tr, int64_t left_ns)
 {
     struct pollfd fds[2] = {
         {.fd = tr->ops->event_fd(tr), .events = POLLIN},
         {.fd = merak_transport_lost_fd(tr), .events = POLLIN}};
     struct timespec nap = {.tv_nsec = NAP_NS};
     int64_t ms = left_ns / 1000000 + 1;
+    bool has_some = false;
 
     if (fds[0].fd < 0)
         nanosleep(&nap, NULL);
-    else if (tr->ops->arm(tr) == MERAK_OK) /* EINTR: no harm */
-        poll(fds, 2, ms < BLOCK_MS ? (int)ms : BLOCK_MS);
+    else if (tr->ops->arm(tr) != MERAK_OK)
+        has_some = true;
+    else if (poll(fds, 2, ms < BLOCK_MS ? (int)ms : BLOCK_MS) > 0)
+        has_some = fds[0].revents != 0; /* EINTR: no harm */
     if (fds[1].revents != 0)
         tr->ops->find_lost(tr);
+    return has_some;
 }
 
 static enum merak_status timed_out(struct merak_transport *tr,
@@ -264,10 +285,18 @@ struct wait_state {
     int64_t limit, idle;
     unsigned passes; /* wraps in a long wait */
     bool moved;
+    bool called; /* the transport had events when it last blocked */
+    long nap_ns; /* of the last of several such in a row */
 };
 
+static long longer_nap(long ns)
+{
+    return ns == 0 ? NAP_NS : ns < NAP_MOST_NS ? 2 * ns : ns;
+}
+
 /* The clock and the look for an abort cost more than a pass: they come at
- * every 16th. */
+ * every 16th.  While UCX connects over TCP it has events that move nothing
+ * until the peer answers, who may need this core to. */
 static enum merak_status wait_check(struct merak_transport *tr,
                                     const struct merak_request *req,
                                     struct wait_state *w,
@@ -292,8 +321,11 @@ static enum merak_status wait_check(struct merak_transport *tr,
         return timed_out(tr, req, err);
     if (w->moved)
         w->idle = now;
-    else if (now - w->idle > SPIN_NS)
-        block(tr, w->limit - now);
+    w->nap_ns = w->moved || !w->called ? 0 : longer_nap(w->nap_ns);
+    if (w->nap_ns > 0)
+        nanosleep(&(struct timespec){.tv_nsec = w->nap_ns}, NULL);
+    w->called =
+        !w->moved && now - w->idle >= tr->spin_ns && block(tr, w->limit - now);
     w->moved = false;
     return MERAK_IN_PROGRESS;
 }

@@ -110,6 +110,7 @@ struct merak_transport {
     const struct merak_transport_ops *ops;
     int rank, size;       /* transport ranks */
     double deadline_s;    /* of a wait */
+    int64_t spin_ns;      /* ahead of a sleep; 0 where tasks share cores */
     const int *rank_name; /* of the options, as the next two */
     merak_tell_fn tell;
     void *tell_arg;
@@ -179,7 +180,8 @@ void merak_transport_describe_wait(const struct merak_transport *tr, char *text,
 void merak_transport_linger(struct merak_transport *tr, int64_t ns);
 /* The number by which messages call a transport rank. */
 int merak_transport_rank_name(const struct merak_transport *tr, int rank);
-/* Progress, spin at most 20 us, then block on the descriptor, until the
+/* Progress, spin at most 20 us (not at all where a node has fewer cores than
+ * tasks), then block on the descriptor, until the
  * request is done, a peer aborts (MERAK_ERR_PEER) or is gone (MERAK_ERR_LOST),
  * or the deadline passes (MERAK_ERR_TIMEOUT; a transport that timed out is only
  * good for abort and close). */
