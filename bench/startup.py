@@ -50,6 +50,15 @@ def until(command, wanted, env=None, timeout=300):
     return took
 
 
+def installed(builddir):
+    """The program itself: what stands for it in a build tree is a script of
+    libtool's, which takes as long again to start."""
+    libs = sorted(pathlib.Path(builddir).glob("*/.libs"))
+    os.environ["LD_LIBRARY_PATH"] = ":".join(map(str, libs))
+    program = pathlib.Path(builddir) / "cmd/.libs/merak"
+    return str(program) if program.exists() else "merak"
+
+
 def inside(args):
     """In a sandbox: both programs, turn by turn."""
     tmp = tempfile.mkdtemp()
@@ -60,9 +69,10 @@ def inside(args):
             "--ntasks-per-node=8"]
     programs = {
         "hello": (srun + [f"{args.builddir}/bench/hello"], "all are here"),
-        "train": (srun + ["--merak-tp=2", "--merak-pp=2", "merak", "train",
-                          "--model", str(CONFIG), "--data", f"{tmp}/text",
-                          "--seq", "32", "--global-batch",
+        "train": (srun + ["--merak-tp=2", "--merak-pp=2",
+                          installed(args.builddir), "train", "--model",
+                          str(CONFIG), "--data", f"{tmp}/text", "--seq", "32",
+                          "--global-batch",
                           str(4 * args.nodes), "--steps", "1", "--threads",
                           "1", "--eval-samples", "0", "--transport", "ucx"],
                   "step 1/1 "),

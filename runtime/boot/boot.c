@@ -125,35 +125,52 @@ void merak_boot_close(struct merak_boot *boot)
         boot->ops->close(boot);
 }
 
+enum merak_status merak_boot_share(struct merak_boot *boot,
+                                   enum merak_status rc, const void *mine,
+                                   size_t bytes, void *all,
+                                   struct merak_error *err)
+{
+    /* A card: how it went here, and what is shared. */
+    const size_t head = sizeof(struct merak_error), stride = head + bytes;
+    char *card = calloc((size_t)boot->size + 1, stride);
+    struct merak_error why = *err;
+    enum merak_status met;
+
+    why.status = rc;
+    if (card == NULL) {
+        met = merak_fail_nomem(&why, (size_t)boot->size * stride);
+    } else {
+        memcpy(card, &why, head);
+        if (rc == MERAK_OK && bytes > 0)
+            memcpy(card + head, mine, bytes);
+        met = boot->ops->allgather(boot, card, stride, card + stride, &why);
+    }
+    if (met != MERAK_OK && rc == MERAK_OK) {
+        *err = why;
+        merak_error_wrap(err, "tasks cannot agree");
+        rc = met;
+    }
+    for (int r = 0; met == MERAK_OK && r < boot->size; r++) {
+        const char *theirs = card + (size_t)(r + 1) * stride;
+
+        memcpy(&why, theirs, head);
+        if (why.status != MERAK_OK) {
+            *err = why;
+            rc = why.status;
+            break;
+        }
+        if (rc == MERAK_OK && bytes > 0)
+            memcpy((char *)all + (size_t)r * bytes, theirs + head, bytes);
+    }
+    free(card);
+    return rc;
+}
+
 enum merak_status merak_boot_agree(struct merak_boot *boot,
                                    enum merak_status rc,
                                    struct merak_error *err)
 {
-    struct merak_error *cards = calloc((size_t)boot->size, sizeof(*cards));
-    struct merak_error mine = *err, other;
-    enum merak_status met;
-
-    mine.status = rc;
-    met = cards == NULL
-              ? merak_fail_nomem(&other, (size_t)boot->size * sizeof(*cards))
-              : boot->ops->allgather(boot, &mine, sizeof(mine), cards, &other);
-    if (met != MERAK_OK) {
-        free(cards);
-        if (rc != MERAK_OK)
-            return rc;
-        *err = other;
-        merak_error_wrap(err, "tasks cannot agree");
-        return met;
-    }
-    for (int r = 0; r < boot->size; r++) {
-        if (cards[r].status == MERAK_OK)
-            continue;
-        rc = cards[r].status;
-        *err = cards[r];
-        break;
-    }
-    free(cards);
-    return rc;
+    return merak_boot_share(boot, rc, NULL, 0, NULL, err);
 }
 
 static int find_host(const char *const *hosts, int n, const char *name)

@@ -60,5 +60,14 @@ void merak_boot_close(struct merak_boot *boot);
 enum merak_status merak_boot_agree(struct merak_boot *boot,
                                    enum merak_status rc,
                                    struct merak_error *err) MERAK_CHECKED;
+/*
+ * That, and if all are well what each brings beside it: all[size * bytes], in
+ * rank order; bytes <= 3072, equal on all ranks.  Of one that fails mine is
+ * not read, nor all written.  A round of its own takes as long again.
+ */
+enum merak_status merak_boot_share(struct merak_boot *boot,
+                                   enum merak_status rc, const void *mine,
+                                   size_t bytes, void *all,
+                                   struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -245,9 +245,7 @@ static enum merak_status resolve(struct merak_trainer *t,
     votes = calloc((size_t)t->boot->size, sizeof(*votes));
     if (votes == NULL)
         rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*votes));
-    rc = merak_boot_agree(t->boot, rc, err);
-    if (rc == MERAK_OK)
-        rc = t->boot->ops->allgather(t->boot, &mine, sizeof(mine), votes, err);
+    rc = merak_boot_share(t->boot, rc, &mine, sizeof(mine), votes, err);
     for (int r = 0; r < t->boot->size && rc == MERAK_OK; r++)
         can += votes[r].can;
     if (rc == MERAK_OK && can > 0 && can < t->boot->size)

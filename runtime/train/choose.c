@@ -387,29 +387,28 @@ static enum merak_status share_links(struct merak_trainer *t,
                                      struct merak_error *err)
 {
     struct merak_cost_model *cost = &t->cost;
-    double link[] = {cost->link_bytes_per_s, cost->link_latency_s,
-                     cost->net_bytes_per_s, cost->net_latency_s,
-                     cost->ranks_per_node, cost->node_bytes_per_s};
     struct {
+        double link[6];
         int n;
         struct merak_link_group group[MERAK_LINK_GROUPS];
-    } groups = {.n = cost->n_groups};
+    } known = {.link = {cost->link_bytes_per_s, cost->link_latency_s,
+                        cost->net_bytes_per_s, cost->net_latency_s,
+                        cost->ranks_per_node, cost->node_bytes_per_s},
+               .n = cost->n_groups};
     enum merak_status rc;
 
-    memcpy(groups.group, cost->group, sizeof(groups.group));
-    rc = t->boot->ops->broadcast(t->boot, link, sizeof(link), err);
-    if (rc == MERAK_OK)
-        rc = t->boot->ops->broadcast(t->boot, &groups, sizeof(groups), err);
+    memcpy(known.group, cost->group, sizeof(known.group));
+    rc = t->boot->ops->broadcast(t->boot, &known, sizeof(known), err);
     if (rc != MERAK_OK)
         return rc;
-    cost->n_groups = groups.n;
-    memcpy(cost->group, groups.group, sizeof(cost->group));
-    cost->link_bytes_per_s = link[0];
-    cost->link_latency_s = link[1];
-    cost->net_bytes_per_s = link[2];
-    cost->net_latency_s = link[3];
-    cost->ranks_per_node = (int)link[4];
-    cost->node_bytes_per_s = link[5];
+    cost->n_groups = known.n;
+    memcpy(cost->group, known.group, sizeof(cost->group));
+    cost->link_bytes_per_s = known.link[0];
+    cost->link_latency_s = known.link[1];
+    cost->net_bytes_per_s = known.link[2];
+    cost->net_latency_s = known.link[3];
+    cost->ranks_per_node = (int)known.link[4];
+    cost->node_bytes_per_s = known.link[5];
     return MERAK_OK;
 }
 

@@ -117,17 +117,18 @@ static enum merak_status share_memory(struct merak_trainer *t,
 }
 
 /* Ranks that hold the same weights must compute the same bits: where machines
- * are unlike, all use the instruction set of the least. */
+ * are unlike, all use the instruction set of the least.  Collective: rc is how
+ * it went until here. */
 static enum merak_status share_isa(struct merak_boot *boot,
+                                   enum merak_status rc,
                                    struct merak_error *err)
 {
     int mine = merak_cpu_isa(), least = 0, most = 0;
     int *all = calloc((size_t)boot->size, sizeof(*all));
-    enum merak_status rc;
 
-    if (all == NULL)
-        return merak_fail_nomem(err, (size_t)boot->size * sizeof(*all));
-    rc = boot->ops->allgather(boot, &mine, sizeof(mine), all, err);
+    if (rc == MERAK_OK && all == NULL)
+        rc = merak_fail_nomem(err, (size_t)boot->size * sizeof(*all));
+    rc = merak_boot_share(boot, rc, &mine, sizeof(mine), all, err);
     for (int r = 1; rc == MERAK_OK && r < boot->size; r++) {
         least = all[r] < all[least] ? r : least;
         most = all[r] > all[most] ? r : most;
@@ -166,9 +167,7 @@ static enum merak_status set_up_ranks(struct merak_trainer *t,
 {
     enum merak_status rc = merak_ranks_wish(t->boot, &t->opt, &t->ranks, err);
 
-    rc = merak_boot_agree(t->boot, rc, err);
-    if (rc == MERAK_OK)
-        rc = share_isa(t->boot, err);
+    rc = share_isa(t->boot, rc, err);
     if (rc == MERAK_OK)
         rc = merak_accel_choose(t, err);
     if (rc == MERAK_OK)
@@ -187,15 +186,14 @@ static enum merak_status set_up_ranks(struct merak_trainer *t,
     return MERAK_OK;
 }
 
-/* Programs of all ranks together; a chosen plan must have become what it was
- * chosen for.  id[size] is scratch. */
-static enum merak_status identify(struct merak_trainer *t, uint64_t *id,
-                                  struct merak_error *err)
+/* Programs of all ranks together, if all made theirs; a chosen plan must have
+ * become what it was chosen for.  id[size] is scratch; collective. */
+static enum merak_status identify(struct merak_trainer *t, enum merak_status rc,
+                                  uint64_t *id, struct merak_error *err)
 {
-    uint64_t mine = merak_program_id(t->program);
-    enum merak_status rc =
-        t->boot->ops->allgather(t->boot, &mine, sizeof(mine), id, err);
+    uint64_t mine = rc == MERAK_OK ? merak_program_id(t->program) : 0;
 
+    rc = merak_boot_share(t->boot, rc, &mine, sizeof(mine), id, err);
     if (rc != MERAK_OK)
         return rc;
     mine = (uint64_t)t->plan.pp;
@@ -249,17 +247,19 @@ static enum merak_status warm_up(struct merak_trainer *t,
                           : rc;
 }
 
-/* The programs, if all is well so far; collective. */
+/* The programs, if all is well so far; id[size] is scratch; collective. */
 static enum merak_status make_programs(struct merak_trainer *t,
-                                       enum merak_status rc,
+                                       enum merak_status rc, uint64_t *id,
                                        struct merak_error *err)
 {
+    const uint64_t none = 0;
+
     if (rc == MERAK_OK)
         rc = merak_trainer_describe(t, err);
     if (rc == MERAK_OK && merak_node_order_is_open(t)) {
-        /* All are here, or at the agreement below if they failed: for them
-         * this one is that. */
-        rc = merak_boot_agree(t->boot, rc, err);
+        /* All are here, or in identify() if they failed: for them this round
+         * is that one. */
+        rc = merak_boot_share(t->boot, rc, &none, sizeof(none), id, err);
         if (rc != MERAK_OK)
             return rc;
         rc = merak_node_order_choose(t, err);
@@ -268,7 +268,7 @@ static enum merak_status make_programs(struct merak_trainer *t,
         rc = merak_trainer_plan(t, err);
     if (rc == MERAK_OK && t->opt.phases != 0 && t->ranks.logical == 0)
         rc = merak_report_phases(t, err);
-    return merak_boot_agree(t->boot, rc, err);
+    return identify(t, rc, id, err);
 }
 
 /* All set-up; *phase_p is the exit code of the phase that failed. */
@@ -283,9 +283,7 @@ static enum merak_status set_up(struct merak_trainer *t, int *phase_p,
     id = calloc((size_t)t->boot->size, sizeof(*id));
     if (rc == MERAK_OK && id == NULL)
         rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*id));
-    rc = make_programs(t, rc, err);
-    if (rc == MERAK_OK)
-        rc = identify(t, id, err);
+    rc = make_programs(t, rc, id, err);
     free(id);
     if (rc != MERAK_OK)
         return rc;
