@@ -12,12 +12,19 @@
 #   --pack DIR        libraries and sources that `pack` gathered
 #   --models LIST     of part gpt2: 124m,774m,1558m (124m)
 #   --limit SECONDS   of each part (470)
+#   --total SECONDS   of all together: what does not fit is cut off or left out,
+#                     and the last line says how to go on
 #
-# Parts: build facts ceilings ops sanitize step repeat ckpt graphs losses kernels
-# gpt2 llama calibrate.  Each says `ok`, `FAILED`, or `skipped` and why, in one line; its
-# whole output is BUILDDIR/gpu/PART.log; OUT/DATE.md and .json are one table of
-# all.
+# Parts: build facts ops step repeat gpt2 kernels losses graphs ckpt calibrate
+# llama ceilings sanitize, what is worth most first; build comes by itself where
+# there is none.  Each says `ok`, `FAILED`, `skipped` or `left` and why, in one
+# line; its whole output is BUILDDIR/gpu/PART.log; OUT/DATE.md and .json are one
+# table of all, written anew after each part, and OUT/DATE-logs has the output of
+# those that failed.
 # Exit status: 0 if none failed.
+#
+# Of a machine that is lent for ten minutes at a time: `--total 540`, then what
+# the last line says, with the build tree as it is, or with --pack.
 #
 # A machine needs bash, a C compiler, make, CUDA 13 and Python; PyTorch for
 # ceilings and its own times.  Slurm, PMIx, UCX and HDF5 are left out where they
@@ -29,8 +36,8 @@ export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
 build=$top/build-gpu backend=cuda out=$here/results/gpu pack= models=124m
-limit=470 inner=
-all="build facts ceilings ops sanitize step repeat ckpt graphs losses kernels gpt2 llama calibrate"
+limit=470 total=0 inner=
+all="build facts ops step repeat gpt2 kernels losses graphs ckpt calibrate llama ceilings sanitize"
 parts=()
 
 die()
@@ -47,6 +54,7 @@ while [ $# -gt 0 ]; do
     --pack) pack=$2; shift ;;
     --models) models=$2; shift ;;
     --limit) limit=$2; shift ;;
+    --total) total=$2; shift ;;
     --inner) inner=$2; shift ;;
     -h | --help) sed -n '3,/^set -u/s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) die "unknown option $1" ;;
@@ -156,9 +164,13 @@ needs_gpu()
 {
     [ "$backend" = cuda ] || skip "needs a GPU"
 }
+has_torch()
+{
+    $python -c 'import torch' 2>/dev/null
+}
 needs_torch()
 {
-    $python -c 'import torch' 2>/dev/null || skip "$python has no PyTorch"
+    has_torch || skip "$python has no PyTorch"
 }
 needs_build()
 {
@@ -207,8 +219,13 @@ part_build()
     make -C "$build" -j"$jobs" &&
         make -C "$build/tests" -j"$jobs" unit/accel_kernels.t unit/step.t &&
         make -C "$build/bench" kernels || return 1
-    figure commit "$(cat "${pack:-none}/commit" 2>/dev/null ||
-        git -C "$top" describe --always --dirty 2>/dev/null || echo unknown)"
+    figure commit "$(commit)"
+}
+
+commit()
+{
+    cat "${pack:-none}/commit" 2>/dev/null ||
+        git -C "$top" describe --always --dirty 2>/dev/null || echo unknown
 }
 
 gpu_arch()
@@ -225,6 +242,7 @@ part_facts()
     local field value
 
     needs_gpu
+    needs_build
     for field in name driver_version power.limit clocks.max.sm clocks.max.mem \
         memory.total ecc.mode.current mig.mode.current; do
         value=$(nvidia-smi --query-gpu=$field --format=csv,noheader | head -1)
@@ -572,7 +590,7 @@ part_gpt2()
     for model in ${models//,/ }; do
         model_json "$model"
         merak_rate "$model" 16 1024 40 || return 1
-        needs_torch
+        has_torch || continue
         torch_rate "$model" 16 1024 --compile default --weights autocast
         merak_rate "$model" 16 1024 40 || return 1
         torch_rate "$model" 16 1024 --compile default --weights bf16
@@ -593,7 +611,7 @@ part_llama()
     fi
     model_json llama1b
     merak_rate llama1b 4 2048 30 || return 1
-    needs_torch
+    has_torch || return 0
     torch_rate llama1b 4 2048 --compile default --weights autocast
     merak_rate llama1b 4 2048 30 || return 1
     torch_rate llama1b 4 2048 --compile default --weights bf16
@@ -620,27 +638,84 @@ fi
 for part in "${parts[@]}"; do
     declare -F "part_$part" >/dev/null || die "no part $part: $all"
 done
-failed=0
+# A run of some parts is of a build that is there, or it makes one.
+if [ ! -x "$merak" ] && [[ " ${parts[*]} " != *" build "* ]]; then
+    parts=(build "${parts[@]}")
+fi
+failed=0 begun=$SECONDS stamp=$(date -u +%Y%m%d-%H%M%S)-$backend left=() child=
 : >"$work/status"
+{
+    echo "commit|$(commit)"
+    [ "$backend" != cuda ] ||
+        nvidia-smi --query-gpu=name,driver_version,power.limit \
+            --format=csv,noheader | head -1 |
+        sed -E 's/(.*), (.*), (.*)/gpu|\1\ndriver|\2\npower limit|\3/'
+} >"$work/about"
+
+report()
+{
+    $python "$here/gpu_report.py" "$work" "$out" "$stamp"
+}
+
+# Whoever ends this script gets the table of what there is.
+stopped()
+{
+    if [ -n "$child" ]; then
+        kill "$child" 2>/dev/null
+        echo "$part|FAILED (stopped)|$((SECONDS - start))" >>"$work/status"
+    fi
+    report
+    exit 1
+}
+trap stopped TERM INT HUP
+
+# left PART WHY: it is not run
+left()
+{
+    : >"$work/$1.log"
+    printf '%-10s %-10s %5d s  %s\n' "$1" left 0 "$2"
+    echo "$1|left ($2)|0" >>"$work/status"
+    left+=("$1")
+}
+
 for part in "${parts[@]}"; do
-    start=$(date +%s)
-    timeout -k 10 "$limit" bash "$0" --builddir "$build" --backend "$backend" \
+    start=$SECONDS most=$limit why="over $limit s"
+    if [ "$total" -gt 0 ]; then
+        rest=$((total - (start - begun)))
+        # nothing is known after so little
+        if [ "$rest" -lt 20 ]; then
+            left "$part" "no time"
+            continue
+        fi
+        if ((rest < ${limit%.*})); then
+            most=$rest why="over the $total s of all"
+        fi
+    fi
+    timeout -k 10 "$most" bash "$0" --builddir "$build" --backend "$backend" \
         --out "$out" ${pack:+--pack "$pack"} --models "$models" \
-        --inner "$part" >"$work/$part.log" 2>&1
+        --inner "$part" >"$work/$part.log" 2>&1 &
+    child=$!
+    wait "$child"
     rc=$?
+    child=
     case $rc in
     0) word=ok ;;
     77) word=skipped ;;
-    124 | 137) word="FAILED (over $limit s)" failed=1 ;;
+    124 | 137) word="FAILED ($why)" failed=1 ;;
     *) word=FAILED failed=1 ;;
     esac
-    printf '%-10s %-10s %5d s  %s\n' "$part" "$word" $(($(date +%s) - start)) \
+    printf '%-10s %-10s %5d s  %s\n' "$part" "$word" $((SECONDS - start)) \
         "$(sed -n 's/^skipped: //p; s/^= \(.*\)/\1;/p' "$work/$part.log" | tr '\n' ' ')"
-    echo "$part|$word|$(($(date +%s) - start))" >>"$work/status"
+    echo "$part|$word|$((SECONDS - start))" >>"$work/status"
     if [ "$word" != ok ] && [ $rc -ne 77 ]; then
         tail -n 15 "$work/$part.log" | sed 's/^/    /'
+        mkdir -p "$out/$stamp-logs"
+        tail -c 200000 "$work/$part.log" >"$out/$stamp-logs/$part.log"
+        case $rc in 124 | 137) [ "$most" = "$limit" ] || left+=("$part") ;; esac
         [ "$part" != build ] || break
     fi
+    report >/dev/null
 done
-$python "$here/gpu_report.py" "$work" "$out" "$backend" || failed=1
+report || failed=1
+[ ${#left[@]} -eq 0 ] || echo "gpu.sh: to go on: $(basename "$0") ${left[*]}"
 exit $failed

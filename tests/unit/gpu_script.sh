@@ -57,4 +57,117 @@ ok $? "a part that there is not is refused" "$tmp/text"
 run --backend fake --limit 0.01 gpt2
 [ $? -eq 1 ] && grep -q 'FAILED (over 0.01 s)' "$tmp/text"
 ok $? "a part that takes too long fails" "$tmp/text"
+
+# what a part has found is there when another fails, or the time is up
+rm -rf "$tmp/out"
+run --backend fake --total 1 gpt2 kernels
+[ $? -eq 0 ] && grep -Eq '^gpt2 +left .*no time' "$tmp/text" &&
+    grep -q 'to go on: gpu.sh gpt2 kernels' "$tmp/text" &&
+    grep -q '| kernels | left (no time) | 0 |' "$tmp"/out/*-fake.md
+ok $? "what there is no time for is left, and said" "$tmp/text"
+
+# What parts do that need a GPU, with stand-ins for all that they call: nothing
+# is computed, and every figure has to come through.
+s=$tmp/stand-ins
+mkdir -p "$s/bin" "$s/build/cmd" "$s/build/tests/unit" "$s/build/bench"
+cat >"$s/bin/nvidia-smi" <<'END'
+#!/bin/bash
+case $* in
+*name,driver*) echo "NVIDIA None, 580.1, 700 W" ;;
+*compute_cap*) echo 9.0 ;;
+*--query-gpu*) echo "about $*" ;;
+esac
+END
+cat >"$s/bin/python3" <<END
+#!/bin/bash
+case \$* in
+*'import torch'*) [[ \$* != *version* ]] || echo "= torch 2" ;;
+*gpu_pytorch.py\ ceilings*)
+    echo '{"copy_gb_per_s": 4200, "bf16_tflops": 780, "fp32_tflops": 50}' ;;
+*gpu_pytorch.py\ losses*) for i in {1..20}; do echo '{"loss": 4.5}'; done ;;
+*gpu_pytorch.py\ train*)
+    echo '{"compile": "default", "weights": "bf16", "attention": "flash", "tokens_per_s": 777}' ;;
+*gpt2.write_tokens*) ;;
+*) exec $(command -v python3) "\$@" ;;
+esac
+END
+cat >"$s/build/cmd/merak" <<'END'
+#!/bin/bash
+for ((i = 1; i <= $#; i++)); do
+    next=$((i + 1))
+    case ${!i} in
+    --metrics) metrics=${!next} ;;
+    --steps) steps=${!next} ;;
+    --out) out=${!next} ;;
+    --resume) resumed=yes ;;
+    esac
+done
+[ -z "${resumed:-}" ] || steps=$((steps / 2))
+for ((i = 0; i < ${steps:-0}; i++)); do
+    echo '{"loss": 4.5, "grad_norm": 1.5, "tokens_per_s": 1000}'
+done >"${metrics:-/dev/null}"
+echo "merak: backend cuda: GPU 0, NVIDIA None"
+[ "$1" != calibrate ] || echo '{}' >"$out"
+END
+printf '#!/bin/bash\nshift 6\n"$@"\n' >"$s/build/libtool"
+printf '#!/bin/bash\necho "ok 1 - well"\n' >"$s/build/tests/unit/step.t"
+cp "$s/build/tests/unit/step.t" "$s/build/tests/unit/accel_kernels.t"
+printf '#!/bin/bash\n:\n' >"$s/bin/compute-sanitizer"
+printf '#!/bin/bash\necho "12 kernels of a step: 0.125 s"\n' \
+    >"$s/build/bench/kernels"
+echo '#define HAVE_HDF5 1' >"$s/build/config.h"
+chmod +x "$s"/bin/* "$s"/build/{cmd,bench}/* "$s"/build/tests/unit/* \
+    "$s/build/libtool"
+rm -rf "$tmp/out"
+PATH=$s/bin:$PATH "$gpu" --builddir "$s/build" --out "$tmp/out" \
+    --models 124m,774m facts ops step repeat gpt2 kernels losses graphs \
+    ckpt calibrate llama ceilings sanitize >"$tmp/text" 2>&1
+[ $? -eq 0 ] && ! grep -Eq 'FAILED|skipped|left' "$tmp/text" &&
+    python3 - "$tmp"/out/*-cuda.json <<'END' >>"$tmp/text" 2>&1
+import json, sys
+report = json.load(open(sys.argv[1]))
+figures = {name: part["figures"] for name, part in report["parts"].items()}
+assert report["about"]["gpu"] == "NVIDIA None", report["about"]
+assert report["about"]["power limit"] == "700 W", report["about"]
+assert figures["facts"]["merak"] == ["GPU 0, NVIDIA None"], figures["facts"]
+assert figures["ops"]["failed"] == ["0"], figures["ops"]
+assert figures["step"]["difference"] == ["0", "0"], figures["step"]
+assert figures["repeat"]["difference"] == ["0"] * 4, figures["repeat"]
+for model in "124m", "774m":
+    assert figures["gpt2"]["merak_" + model] == ["1000"] * 2, figures["gpt2"]
+assert figures["gpt2"]["pytorch_774m_default_bf16_flash"] == ["777"] * 3
+assert figures["kernels"]["step_of_kernels_ms_bf16"] == ["125"]
+assert figures["losses"]["losses_fp32"] == ["0"], figures["losses"]
+assert figures["graphs"]["merak_gpt2_graphs"] == ["1000"], figures["graphs"]
+assert figures["ckpt"]["difference"] == ["0", "0"], figures["ckpt"]
+assert figures["calibrate"]["merak_tuned"] == ["1000"], figures["calibrate"]
+assert figures["llama"]["merak_llama1b"] == ["1000"] * 2, figures["llama"]
+assert figures["ceilings"]["bf16_tflops"] == ["780"], figures["ceilings"]
+assert figures["sanitize"]["racecheck"] == ["clean"], figures["sanitize"]
+END
+ok $? "all parts that need a GPU run on stand-ins, and tell what they are told" \
+    "$tmp/text"
+
+# part step hangs in its first run
+rm -rf "$tmp/out"
+mkdir -p "$tmp/stuck/cmd"
+cat >"$tmp/stuck/cmd/merak" <<END
+#!/bin/bash
+[[ \$* != *'--seq 96'* ]] || exec sleep 600
+exec $PWD/../cmd/merak "\$@"
+END
+chmod +x "$tmp/stuck/cmd/merak"
+"$gpu" --builddir "$tmp/stuck" --out "$tmp/out" --backend fake facts gpt2 step \
+    >"$tmp/text" 2>&1 &
+script=$!
+for ((i = 0; i < 600; i++)); do
+    [ -e "$tmp/stuck/gpu/cpu-fp32.log" ] && break
+    sleep 0.1
+done
+kill -TERM "$script"
+wait "$script"
+[ $? -eq 1 ] && grep -Eq '^\| gpt2 \| ok \| .*merak_tiny [1-9]' "$tmp"/out/*.md &&
+    grep -q '^| step | FAILED (stopped) |' "$tmp"/out/*.md &&
+    grep -q '^commit ' "$tmp"/out/*.md
+ok $? "a run that is stopped leaves the table of what it found" "$tmp/text"
 echo "1..$n"
