@@ -34,8 +34,6 @@ struct merak_backend {
      * are device addresses.  NULL: kernels run on host memory and are done
      * when they return. */
     const struct merak_accel_ops *accel;
-    /* Its kernels take no starts of documents. */
-    bool no_documents;
     /* What it computes in, a bit 1u << dtype each.  0: in all. */
     unsigned dtypes;
     /* Once, before the first kernel: threads per rank, the BLAS opened.  Of

@@ -25,18 +25,20 @@ static __device__ __forceinline__ float quad_max(float x)
 }
 
 /* Products of 16 queries from `query` on with NT * 8 keys from `key` on become
- * probabilities relative to the row's new maximum, less what is dropped. */
+ * probabilities relative to the row's new maximum, less what is dropped.
+ * seen_from: by query, the first key that it sees. */
 template <typename T, int NT, int ND>
 static __device__ __forceinline__ void
 soften(const merak_flash<T> &f, const merak_mask &mask, float (&s)[NT][4],
-       float (&o)[ND][4], float (&max)[2], float (&sum)[2], size_t query,
-       size_t key)
+       float (&o)[ND][4], float (&max)[2], float (&sum)[2],
+       const uint32_t *seen_from, size_t query, size_t key)
 {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         size_t i = query + g + half * 8;
+        uint32_t first = seen_from[g + half * 8];
         float top = -INFINITY, base, part = 0, correction;
 
 #pragma unroll
@@ -46,13 +48,13 @@ soften(const merak_flash<T> &f, const merak_mask &mask, float (&s)[NT][4],
                 size_t j = key + n * 8 + 2 * t + c;
                 float x = score(f, s[n][half * 2 + c]);
 
-                x = is_seen(f, i, j) && j < f.T_ ? x : -INFINITY;
+                x = j <= i && j >= first && j < f.T_ ? x : -INFINITY;
                 s[n][half * 2 + c] = x;
                 top = fmaxf(top, x);
             }
         }
         top = fmaxf(max[half], quad_max(top));
-        base = top == -INFINITY ? 0 : top; /* its window begins later */
+        base = top == -INFINITY ? 0 : top; /* what it sees begins later */
         correction = attention_exp<T>(max[half] - base);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
@@ -81,6 +83,7 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
     flash_forward(const __grid_constant__ merak_flash<T> f)
 {
     typedef merak_tiling<T, DP> tiling;
+    MERAK_SHARED(uint32_t, seen_from, [tiling::ROWS]);
     size_t h = blockIdx.y, b = blockIdx.z;
     size_t from = f.first + (size_t)(gridDim.x - 1 - blockIdx.x) * tiling::ROWS;
     size_t end = from + tiling::ROWS < f.T_ ? from + tiling::ROWS : f.T_;
@@ -96,7 +99,9 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
     load_tile<tiling::ROWS, DP, tiling::THREADS>(q, head_at(f, f.q, b, from, h),
                                                  f.q.row, (int)(end - from),
                                                  f.D, f.whole);
-    for (size_t j = first_key(f, from) / tiling::COLUMNS * tiling::COLUMNS;
+    for (int i = threadIdx.x; i < tiling::ROWS; i += tiling::THREADS)
+        seen_from[i] = (uint32_t)first_key(f, b, from + i);
+    for (size_t j = first_key(f, b, from) / tiling::COLUMNS * tiling::COLUMNS;
          j < end; j += tiling::COLUMNS) {
         int keys = clamp_rows(j, f.T_, tiling::COLUMNS);
         float s[tiling::NT][4] = {};
@@ -109,7 +114,9 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
         __syncthreads();
         tile_product<DP, RIGHT_BY_COLUMN>(s, q + mine * tiling::LD, tiling::LD,
                                           k, tiling::LD);
-        soften(f, mask, s, o, max, sum, from + mine, j);
+        soften(f, mask, s, o, max, sum, seen_from + mine,
+               from + mine,
+               j);
         put_tile(p, tiling::PLD, s);
         __syncwarp();
         tile_product<tiling::COLUMNS, RIGHT_BY_ROW>(o, p, tiling::PLD, v,

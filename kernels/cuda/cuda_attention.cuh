@@ -39,7 +39,9 @@ template <typename T> struct merak_flash {
     size_t group0, head0, full_R, full_T;
     merak_head_rows<const T> q, k, v, d_o, o_in;
     merak_head_rows<T> o, dq, dk, dv;
-    float *lse, *delta; /* [B, T - first, H] */
+    float *lse, *delta;    /* [B, T - first, H] */
+    const int32_t *starts; /* [B, T - first], of queries' documents; NULL: all
+                              at 0 */
 };
 
 template <typename T, typename U>
@@ -69,19 +71,18 @@ static __device__ __forceinline__ float score(const merak_flash<T> &f,
     return f.cap > 0 ? f.cap * tanhf(s * f.inverse_cap) : s;
 }
 
-template <typename T>
-static __device__ __forceinline__ bool is_seen(const merak_flash<T> &f,
-                                               size_t query, size_t key)
-{
-    return key <= query && query - key < f.window;
-}
-
-/* The first key that queries from `query` on see. */
+/* The first key that a query of a sample sees, and all behind it up to its own;
+ * no later query's is before. */
 template <typename T>
 static __device__ __forceinline__ size_t first_key(const merak_flash<T> &f,
-                                                   size_t query)
+                                                   size_t b, size_t query)
 {
-    return query >= f.window ? query - f.window + 1 : 0;
+    size_t first = query >= f.window ? query - f.window + 1 : 0, start = 0;
+
+    if (f.starts != nullptr && query < f.T_)
+        start =
+            (size_t)f.starts[b * (f.T_ - f.first) + query - f.first];
+    return first > start ? first : start;
 }
 
 /* Which stream of words says what is dropped of a head of a sample, and where
@@ -238,6 +239,8 @@ static merak_flash<T> view(const struct merak_attention *at, void *scratch)
     view_side(&f.dk, &at->dk, &f.whole);
     view_side(&f.dv, &at->dv, &f.whole);
     f.lse = static_cast<float *>(at->lse->data);
+    if (at->starts != nullptr)
+        f.starts = static_cast<const int32_t *>(at->starts->data);
     f.delta = static_cast<float *>(scratch);
     return f;
 }
@@ -263,9 +266,6 @@ static enum merak_status check_attention(const struct merak_kernel_call *call,
 
     if (rc != MERAK_OK)
         return rc;
-    if (at->starts != nullptr) /* struct merak_backend.no_documents */
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "the cuda backend's attention knows of no documents");
     if (at->D > MAX_HEAD)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "heads of %zu channels: the cuda backend's attention "

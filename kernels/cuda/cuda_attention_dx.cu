@@ -69,6 +69,9 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
     float dq[tiling::ND][4] = {}, lse[2] = {}, delta[2] = {};
     const float one[2] = {1, 1};
     int rows = clamp_rows(from + mine, end, TILE_ROWS);
+    const uint32_t first[2] = {
+        (uint32_t)first_key(f, b, from + mine + g),
+        (uint32_t)first_key(f, b, from + mine + g + 8)};
     const merak_mask mask = mask_of(f, b, h);
 
     for (int half = 0; half < 2; half++) {
@@ -85,7 +88,7 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
     load_tile<tiling::ROWS, DP, tiling::THREADS>(
         d_o, head_at(f, f.d_o, b, from, h), f.d_o.row, (int)(end - from), f.D,
         f.whole);
-    for (size_t j = first_key(f, from) / tiling::COLUMNS * tiling::COLUMNS;
+    for (size_t j = first_key(f, b, from) / tiling::COLUMNS * tiling::COLUMNS;
          j < end; j += tiling::COLUMNS) {
         int keys = clamp_rows(j, f.T_, tiling::COLUMNS);
         float s[tiling::NT][4] = {}, dp[tiling::NT][4] = {};
@@ -106,7 +109,8 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
             for (int i = 0; i < 4; i++) {
                 size_t key = j + n * 8 + 2 * t + i % 2;
                 size_t query = from + mine + g + i / 2 * 8;
-                bool seen = is_seen(f, query, key) && key < f.T_;
+                bool seen =
+                    key <= query && key >= first[i / 2] && key < f.T_;
                 float x = attention_exp<T>(score(f, s[n][i]) - lse[i / 2]);
 
                 s[n][i] = 0;
@@ -145,6 +149,26 @@ static __device__ __forceinline__ float factor(const merak_flash<T> &f,
 template <typename T, int DP>
 using merak_key_tiling = merak_tiling<T, DP, (DP > 64 ? 32 : 64)>;
 
+/* Behind the last query that sees a key before `end`, of those from `start` on;
+ * the window's end needs no search. */
+template <typename T>
+static __device__ __forceinline__ size_t last_query(const merak_flash<T> &f,
+                                                    size_t b, size_t start,
+                                                    size_t end)
+{
+    size_t stop = f.window < f.T_ - (end - 1) ? end - 1 + f.window : f.T_;
+
+    while (f.starts != nullptr && start < stop) {
+        size_t middle = start + (stop - start) / 2;
+
+        if (first_key(f, b, middle) < end)
+            start = middle + 1;
+        else
+            stop = middle;
+    }
+    return stop;
+}
+
 /* dk and dv of a tile of keys: scores stand transposed, a row for a key. */
 template <typename T, int DP, merak_which WHICH>
 static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS)
@@ -154,12 +178,12 @@ static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS)
     constexpr bool DK = WHICH != WHICH_DV, DV = WHICH != WHICH_DK;
     MERAK_SHARED(float, lse, [tiling::COLUMNS]);
     MERAK_SHARED(float, delta, [tiling::COLUMNS]);
+    MERAK_SHARED(uint32_t, seen_from, [tiling::COLUMNS]); /* key */
     size_t group = blockIdx.y, b = blockIdx.z;
     size_t from = (size_t)blockIdx.x * tiling::ROWS;
     size_t end = from + tiling::ROWS < f.T_ ? from + tiling::ROWS : f.T_;
     size_t start = from > f.first ? from : f.first;
-    /* the queries that see the last key */
-    size_t stop = f.window < f.T_ - (end - 1) ? end - 1 + f.window : f.T_;
+    size_t stop = last_query(f, b, start, end);
     int mine = threadIdx.x / WARP * TILE_ROWS;
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     T *k = static_cast<T *>(dynamic_shared());
@@ -197,6 +221,7 @@ static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS)
 
                 lse[i] = there ? f.lse[at] : 0.0f;
                 delta[i] = there ? f.delta[at] : 0.0f;
+                seen_from[i] = (uint32_t)first_key(f, b, i0 + i);
             }
             __syncthreads();
             tile_product<DP, RIGHT_BY_COLUMN>(s, k + mine * tiling::LD,
@@ -207,8 +232,8 @@ static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS)
                 for (int i = 0; i < 4; i++) {
                     int column = n * 8 + 2 * t + i % 2;
                     size_t key = from + mine + g + i / 2 * 8;
-                    bool seen =
-                        is_seen(f, i0 + column, key) && column < queries;
+                    bool seen = key <= i0 + column && key >= seen_from[column] &&
+                                column < queries;
                     float x = attention_exp<T>(score(f, s[n][i]) - lse[column]);
 
                     s[n][i] = seen ? x : 0.0f;

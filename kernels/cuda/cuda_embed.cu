@@ -205,8 +205,19 @@ CUDA_KERNEL(embedding_dw)
 
 struct merak_positions {
     size_t B, T, C, t0, rows; /* t0: first global position; rows: of table */
+    const int32_t *starts;    /* [B, T], of tokens' documents, from which they
+                                 count; NULL: all at 0 */
     bool whole, accumulate;
 };
+
+/* The row of the table that local token i is given. */
+static __device__ __forceinline__ size_t row_of(const merak_positions &p,
+                                                size_t i)
+{
+    size_t t = p.t0 + i % p.T;
+
+    return p.starts == nullptr ? t : t - (size_t)p.starts[i];
+}
 
 template <typename T>
 static __global__ void __launch_bounds__(MAP_THREADS)
@@ -221,7 +232,7 @@ static __global__ void __launch_bounds__(MAP_THREADS)
         float v[N], w[N];
 
         read(x + i * p.C + at, left, p.whole, v);
-        read(table + (p.t0 + i % p.T) * p.C + at, left, p.whole, w);
+        read(table + row_of(p, i) * p.C + at, left, p.whole, w);
 #pragma unroll
         for (int j = 0; j < N; j++)
             v[j] += w[j];
@@ -229,7 +240,23 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     }
 }
 
-/* Row r of the gradient: the sum over the batch at position r. */
+/* The first local token from i on that is given row r; B T or more: there is
+ * none.  Where documents are apart all are looked at: threads of a warp share r
+ * and look at the same ones. */
+static __device__ __forceinline__ size_t next_with(const merak_positions &p,
+                                                   size_t r, size_t i)
+{
+    size_t n = p.B * p.T, at = r - p.t0;
+
+    if (p.starts == nullptr) /* one a sample */
+        return r < p.t0 || at >= p.T ? n
+                                     : (i + p.T - 1 - at) / p.T * p.T + at;
+    while (i < n && row_of(p, i) != r)
+        i++;
+    return i;
+}
+
+/* Row r of the gradient: the sum over the tokens at position r, in order. */
 template <typename T>
 static __global__ void __launch_bounds__(MAP_THREADS)
     sum_positions(merak_positions p, const T *dy, float *dw)
@@ -241,8 +268,9 @@ static __global__ void __launch_bounds__(MAP_THREADS)
         size_t r = k / pieces, at = k % pieces * N, left = p.C - at;
         float sum[N] = {}, v[N];
 
-        for (size_t b = 0; r >= p.t0 && r - p.t0 < p.T && b < p.B; b++) {
-            read(dy + (b * p.T + r - p.t0) * p.C + at, left, p.whole, v);
+        for (size_t i = next_with(p, r, 0); i < p.B * p.T;
+             i = next_with(p, r, i + 1)) {
+            read(dy + i * p.C + at, left, p.whole, v);
 #pragma unroll
             for (int j = 0; j < N; j++)
                 sum[j] += v[j];
@@ -257,8 +285,10 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     }
 }
 
+/* starts: which operand they are, if it is there. */
 static merak_positions view_positions(const struct merak_kernel_call *call,
-                                      const struct merak_operand *table)
+                                      const struct merak_operand *table,
+                                      int starts)
 {
     const struct merak_operand *x = &call->operand[0];
     size_t N = 16 / merak_dtype_bytes(x->dtype);
@@ -270,9 +300,12 @@ static merak_positions view_positions(const struct merak_kernel_call *call,
     p.t0 = x->lo[1];
     p.rows = table->local.dim[0];
     p.accumulate = call->accumulate;
+    if (starts < call->n_in)
+        p.starts = static_cast<const int32_t *>(call->operand[starts].data);
     p.whole = p.C % N == 0;
     for (int o = 0; o < call->n_in + call->n_out; o++)
-        p.whole = p.whole && is_aligned(call->operand[o].data);
+        p.whole = p.whole && (call->operand[o].dtype == MERAK_I32 ||
+                              is_aligned(call->operand[o].data));
     return p;
 }
 
@@ -281,14 +314,14 @@ static enum merak_status position(const struct merak_kernel_call *call,
                                   struct merak_error *err)
 {
     const struct merak_operand *op = call->operand;
-    merak_positions p = view_positions(call, &op[1]);
+    merak_positions p = view_positions(call, &op[1], 2);
 
     return launch(merak_cuda_context_of(call),
                   map_launch("add_position",
                              p.B * p.T * ceil_div(p.C, merak_piece<T>::N)),
                   err, add_positions<T>, p, static_cast<const T *>(op[0].data),
                   static_cast<const T *>(op[1].data),
-                  static_cast<T *>(op[2].data));
+                  static_cast<T *>(merak_call_out(call, 0)->data));
 }
 
 CUDA_KERNEL(add_position)
@@ -297,9 +330,6 @@ CUDA_KERNEL(add_position)
 
     if (rc != MERAK_OK)
         return rc;
-    if (call->n_in > 2) /* struct merak_backend.no_documents */
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "the cuda backend's positions know of no documents");
     return call->operand[0].dtype == MERAK_BF16
                ? position<merak_bf16>(call, err)
                : position<float>(call, err);
@@ -310,7 +340,7 @@ static enum merak_status position_dw(const struct merak_kernel_call *call,
                                      struct merak_error *err)
 {
     const struct merak_operand *dw = merak_call_out(call, 0);
-    merak_positions p = view_positions(call, dw);
+    merak_positions p = view_positions(call, dw, 1);
 
     return launch(merak_cuda_context_of(call),
                   map_launch("add_position_dw",

@@ -9,7 +9,6 @@ static const struct merak_backend backend = {
     .name = "cuda",
     .kernel = merak_cuda_kernels,
     .accel = &merak_cuda_accel,
-    .no_documents = true,
     .dtypes = 1u << MERAK_F32 | 1u << MERAK_BF16,
 };
 

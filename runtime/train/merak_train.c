@@ -149,18 +149,6 @@ static enum merak_status share_isa(struct merak_boot *boot,
     return rc;
 }
 
-/* All ranks have the same backend, and say the same. */
-static enum merak_status check_documents(const struct merak_trainer *t,
-                                         struct merak_error *err)
-{
-    if (!t->opt.doc_mask || !t->backend->no_documents)
-        return MERAK_OK;
-    return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                      "--doc-mask: attention of backend %s knows of no "
-                      "documents yet; use --backend cpu, or leave it out",
-                      t->backend->name);
-}
-
 /* Degrees, and who is who. */
 static enum merak_status set_up_ranks(struct merak_trainer *t,
                                       struct merak_error *err)
@@ -170,8 +158,6 @@ static enum merak_status set_up_ranks(struct merak_trainer *t,
     rc = share_isa(t->boot, rc, err);
     if (rc == MERAK_OK)
         rc = merak_accel_choose(t, err);
-    if (rc == MERAK_OK)
-        rc = check_documents(t, err);
     if (rc == MERAK_OK)
         rc = share_memory(t, err);
     if (rc == MERAK_OK)

@@ -322,6 +322,8 @@ static enum merak_dtype dtype_of(char type, enum merak_dtype compute)
     }
 }
 
+double kc_document_starts = 0.2;
+
 static size_t operand_bytes(const struct merak_operand *op)
 {
     return merak_shape_count(&op->local) * merak_dtype_bytes(op->dtype);
@@ -395,7 +397,7 @@ static void fill(struct kc *c, int operand, char type, size_t vocab,
     for (size_t i = 0; i < n; i++) {
         double u = (double)merak_rng_uniform(key, i);
 
-        if (type == KC_STARTS && (i % T == 0 || u < 0.2))
+        if (type == KC_STARTS && (i % T == 0 || u < kc_document_starts))
             start = i % T;
         if (type == KC_STARTS)
             u = (double)start;

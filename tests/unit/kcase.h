@@ -62,6 +62,8 @@ struct kc {
 
 /* Is this the gradient of that call? */
 bool kc_grad_fits(const struct kc_grad *grad, const struct kc *forward);
+/* The share of tokens that documents start at. */
+extern double kc_document_starts;
 /* Does a call of so many inputs take starts of documents? */
 bool kc_takes_starts(const char *op, int n_in);
 static inline bool kc_has_documents(const struct kc *c)

@@ -27,18 +27,12 @@ void kc_visit_gradients(const struct kc *forward, enum merak_dtype dtype,
     }
 }
 
-bool kc_without_documents;
-
 void kc_visit_row(const struct kc_row *row, enum merak_dtype dtype,
                   kc_visit_fn visit)
 {
     struct kc c;
 
     kc_create(&c, row, dtype, 1);
-    if (kc_without_documents && kc_has_documents(&c)) {
-        kc_destroy(&c);
-        return;
-    }
     visit(&c);
     kc_run(&c, "ref");
     kc_visit_gradients(&c, dtype, visit);

@@ -24,10 +24,6 @@ void kc_visit_all(int size, enum merak_dtype dtype, kc_visit_fn visit);
 void kc_visit_gradients(const struct kc *forward, enum merak_dtype dtype,
                         kc_visit_fn visit);
 /* A row of one's own, and its gradients. */
-/* Calls that take starts of documents are passed over: for backends that have
- * no_documents. */
-extern bool kc_without_documents;
-
 void kc_visit_row(const struct kc_row *row, enum merak_dtype dtype,
                   kc_visit_fn visit);
 

@@ -292,7 +292,6 @@ int main(void)
     with_accel_check(
         merak_backend_find(with_accel_name("fake"), &backend, &err), &err);
     with_accel_open(&device, backend, MEMORY);
-    kc_without_documents = backend->no_documents;
     cmocka_set_message_output(CM_OUTPUT_TAP);
     rc = cmocka_run_group_tests_name("accel_kernels", tests, NULL, NULL);
     with_accel_close(&device);
