@@ -64,8 +64,15 @@ calibrate_accel_tune(struct calibrate_world *world, const char *op,
                      struct merak_kernel_call *call,
                      void (*tell)(void *arg, const char *line), void *arg,
                      struct merak_error *err) MERAK_CHECKED;
-/* calibrate_tune.c: choose for the products of a model's step, as one of tp
- * ranks has them, into device->tuned. */
+/* Seconds of a kernel on such operands. */
+enum merak_status calibrate_accel_time(struct calibrate_world *world,
+                                       const char *op,
+                                       struct merak_kernel_call *call,
+                                       double *seconds_p,
+                                       struct merak_error *err) MERAK_CHECKED;
+/* calibrate_tune.c: choose for the products and the attention of a model's
+ * step, as one of tp ranks has them, into device->tuned; what attention then
+ * takes goes to device->rates. */
 struct calibrate_tune {
     const char *model; /* its config.json, or the directory */
     int seq, micro_batch, tp;
@@ -88,10 +95,9 @@ enum merak_status calibrate_world_open(struct calibrate_world *world,
 void calibrate_world_close(struct calibrate_world *world);
 /* Tell peers, who may wait for this rank in a transfer, if it fails; returns
  * rc. */
-enum merak_status calibrate_world_tell(struct calibrate_world *world,
-                                       enum merak_status rc,
-                                       const struct merak_error *err)
-    MERAK_CHECKED;
+enum merak_status
+calibrate_world_tell(struct calibrate_world *world, enum merak_status rc,
+                     const struct merak_error *err) MERAK_CHECKED;
 
 /* calibrate_run.c */
 /*

@@ -492,26 +492,60 @@ double calibrate_accel_memory(const struct calibrate_world *world)
     return (double)left;
 }
 
+static enum merak_status probe_open(struct probe *p,
+                                    struct calibrate_world *world,
+                                    struct merak_error *err)
+{
+    const struct merak_accel_ops *ops = world->accel->ops;
+    enum merak_status rc;
+
+    *p = (struct probe){.world = world, .large = ops->memory != NULL};
+    rc = ops->timer_create(world->accel, &p->begin, err);
+    if (rc == MERAK_OK)
+        rc = ops->timer_create(world->accel, &p->end, err);
+    return rc;
+}
+
+static void probe_close(struct probe *p)
+{
+    const struct merak_accel_ops *ops = p->world->accel->ops;
+
+    if (p->begin != NULL)
+        ops->event_destroy(p->world->accel, p->begin);
+    if (p->end != NULL)
+        ops->event_destroy(p->world->accel, p->end);
+}
+
 enum merak_status calibrate_accel(struct calibrate_world *world,
                                   struct merak_device *device,
                                   struct merak_error *err)
 {
     const struct merak_accel_ops *ops = world->accel->ops;
-    struct probe p = {.world = world, .large = ops->memory != NULL};
+    struct probe p;
     char text[512] = "";
-    enum merak_status rc = ops->timer_create(world->accel, &p.begin, err);
+    enum merak_status rc = probe_open(&p, world, err);
 
     if (ops->describe != NULL)
         ops->describe(world->accel, text, sizeof(text));
     if (text[0] != '\0')
         printf("  backend %s: %s\n", world->backend->name, text);
     if (rc == MERAK_OK)
-        rc = ops->timer_create(world->accel, &p.end, err);
-    if (rc == MERAK_OK)
         rc = measure(&p, device, err);
-    if (p.begin != NULL)
-        ops->event_destroy(world->accel, p.begin);
-    if (p.end != NULL)
-        ops->event_destroy(world->accel, p.end);
+    probe_close(&p);
+    return rc;
+}
+
+enum merak_status calibrate_accel_time(struct calibrate_world *world,
+                                       const char *op,
+                                       struct merak_kernel_call *call,
+                                       double *seconds_p,
+                                       struct merak_error *err)
+{
+    struct probe p;
+    enum merak_status rc = probe_open(&p, world, err);
+
+    if (rc == MERAK_OK)
+        rc = time_kernel(&p, op, call, seconds_p, err);
+    probe_close(&p);
     return rc;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calibrate_tune.c - an accelerator's choices for the shapes of one model
  *
- * Which algorithm is the fastest for a product is not known before it was
- * tried, and may not be tried in a run, where ranks would choose unlike and a
- * second run unlike the first.  So it is tried here, once for each product of a
- * model's step, and kept in the device file, which runs read.
+ * Which algorithm is the fastest for a product, and which kernel for attention,
+ * is not known before it was tried, and may not be tried in a run, where ranks
+ * would choose unlike and a second run unlike the first.  So it is tried here,
+ * once for each product of a model's step, and kept in the device file, which
+ * runs read.
  */
 #include "config.h"
 
@@ -12,8 +13,10 @@
 
 #include "base/error.h"
 #include "io/hf_config.h"
+#include "partitioner/program/instr_cost.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct tuner {
@@ -32,12 +35,19 @@ static void keep(void *arg, const char *line)
         t->rc = merak_device_add_tuned(t->device, line, t->err);
 }
 
-static bool is_product(const struct merak_instr *in)
+static bool is_attention(const struct merak_instr *in)
 {
     return in->kind == MERAK_INSTR_KERNEL &&
-           (strcmp(in->op->name, "linear") == 0 ||
-            strcmp(in->op->name, "linear_dx") == 0 ||
-            strcmp(in->op->name, "linear_dw") == 0);
+           strncmp(in->op->name, "attention", strlen("attention")) == 0;
+}
+
+/* Of what there are several ways to compute. */
+static bool is_tuned(const struct merak_instr *in)
+{
+    return is_attention(in) || (in->kind == MERAK_INSTR_KERNEL &&
+                                (strcmp(in->op->name, "linear") == 0 ||
+                                 strcmp(in->op->name, "linear_dx") == 0 ||
+                                 strcmp(in->op->name, "linear_dw") == 0));
 }
 
 /* Of one op and with operands of the same sizes. */
@@ -61,11 +71,35 @@ static bool is_alike(const struct merak_program *prog,
 static bool was_tuned(const struct merak_program *prog, int at)
 {
     for (int i = 0; i < at; i++) {
-        if (is_product(&prog->instr[i]) &&
+        if (is_tuned(&prog->instr[i]) &&
             is_alike(prog, &prog->instr[i], &prog->instr[at]))
             return true;
     }
     return false;
+}
+
+/* What was chosen, timed as any kernel is: plans cost attention of this model
+ * so. */
+static enum merak_status add_rate(struct tuner *t,
+                                  const struct merak_program *prog,
+                                  const struct merak_instr *in)
+{
+    struct merak_rates **rates =
+        &t->device->rates[prog->slot[in->slot[0]].dtype];
+    struct merak_rate_point point = {.size = merak_instr_size(prog, in)};
+    struct merak_kernel_call call;
+    enum merak_status rc;
+
+    if (*rates == NULL)
+        *rates = calloc(1, sizeof(**rates));
+    if (*rates == NULL)
+        return merak_fail_nomem(t->err, sizeof(**rates));
+    merak_program_call(prog, in, &call);
+    rc = calibrate_accel_time(t->world, in->op->name, &call, &point.seconds,
+                              t->err);
+    if (rc == MERAK_OK && point.seconds > 0)
+        merak_rates_set(*rates, in->op->name, &point);
+    return rc;
 }
 
 static void tune_program(struct tuner *t, const struct merak_program *prog)
@@ -75,11 +109,13 @@ static void tune_program(struct tuner *t, const struct merak_program *prog)
         struct merak_kernel_call call;
         enum merak_status rc;
 
-        if (!is_product(in) || was_tuned(prog, i))
+        if (!is_tuned(in) || was_tuned(prog, i))
             continue;
         merak_program_call(prog, in, &call);
         rc = calibrate_accel_tune(t->world, in->op->name, &call, keep, t,
                                   t->err);
+        if (rc == MERAK_OK && is_attention(in))
+            rc = add_rate(t, prog, in);
         if (t->rc == MERAK_OK)
             t->rc = rc;
     }
@@ -144,7 +180,7 @@ enum merak_status calibrate_tune(struct calibrate_world *world,
     if (rc == MERAK_OK)
         rc = tune_dtype(&t, how, &config, MERAK_F32);
     if (rc == MERAK_OK)
-        printf("  tuned for %s: %d products of %s\n", device->tuned_for,
+        printf("  tuned for %s: %d calls of %s\n", device->tuned_for,
                device->n_tuned, how->model);
     return rc;
 }

@@ -34,6 +34,12 @@ struct merak_backend {
      * are device addresses.  NULL: kernels run on host memory and are done
      * when they return. */
     const struct merak_accel_ops *accel;
+    /* What a calibration chose among ways to compute (merak_accel_ops.tune), as
+     * lines of which it takes those that plans depend on; called again, these
+     * instead.  Before plans are made: scratch is asked with it.  May be NULL.
+     * MERAK_ERR_FORMAT: one is no such line. */
+    enum merak_status (*use_choices)(const char *const *line, int n,
+                                     struct merak_error *err);
     /* What it computes in, a bit 1u << dtype each.  0: in all. */
     unsigned dtypes;
     /* Once, before the first kernel: threads per rank, the BLAS opened.  Of

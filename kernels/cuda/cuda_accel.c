@@ -99,9 +99,13 @@ static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
     struct merak_kernel_call mine = *call;
     struct merak_error now = {.status = MERAK_OK};
     enum merak_status rc = merak_cuda_enter(c, &now);
+    bool done = false;
 
     mine.device = &c->context[queue];
     if (rc == MERAK_OK)
+        rc = merak_cudnn_attend(c->attention, kernel->name, &mine,
+                                c->stream[queue], &done, &now);
+    if (rc == MERAK_OK && !done)
         rc = kernel->fn(&mine, &now);
     return merak_cuda_launched(c, rc, &now, err);
 }
@@ -115,6 +119,9 @@ static enum merak_status cuda_tune(struct merak_accel *accel, int queue,
     struct merak_cuda *c = merak_cuda_of(accel);
     enum merak_status rc;
 
+    if (merak_cudnn_is_op(kernel->name))
+        return merak_cuda_tune_attention(c, queue, kernel, call, tell, arg,
+                                         err);
     merak_cuda_lt_tune(c->lt, tell, arg);
     rc = cuda_launch(accel, queue, kernel, call, err);
     merak_cuda_lt_tune(c->lt, NULL, NULL);
@@ -137,6 +144,8 @@ static enum merak_status cuda_use_tuned(struct merak_accel *accel,
                                         const char *line,
                                         struct merak_error *err)
 {
+    if (merak_cudnn_is_line(line)) /* merak_backend.use_choices */
+        return MERAK_OK;
     return merak_cuda_lt_use(merak_cuda_of(accel)->lt, line, err);
 }
 
@@ -422,6 +431,7 @@ static void cuda_close(struct merak_accel *accel)
         drain(c, i);
         (void)cudaStreamDestroy(c->stream[i]);
     }
+    merak_cudnn_attention_destroy(c->attention);
     merak_cuda_lt_close(c->lt);
     if (c->fault != NULL)
         (void)cudaFreeHost(c->fault);
@@ -457,6 +467,19 @@ static enum merak_status open_streams(struct merak_cuda *c,
     return rc;
 }
 
+/* cuDNN itself is opened by the first call that is to be its. */
+static enum merak_status open_attention(struct merak_cuda *c,
+                                        struct merak_error *err)
+{
+    struct merak_cuda_facts facts;
+    enum merak_status rc = merak_cuda_gather(c->device, &facts, err);
+
+    return rc == MERAK_OK
+               ? merak_cudnn_attention_create(MERAK_CUDNN_SONAME, facts.major,
+                                              &c->attention, err)
+               : rc;
+}
+
 static enum merak_status open_device(struct merak_cuda *c,
                                      struct merak_error *err)
 {
@@ -478,6 +501,8 @@ static enum merak_status open_device(struct merak_cuda *c,
         return rc;
     memset(c->fault, 0, sizeof(*c->fault));
     rc = merak_cuda_lt_open(c->device, &c->lt, err);
+    if (rc == MERAK_OK)
+        rc = open_attention(c, err);
     return rc == MERAK_OK ? open_streams(c, err) : rc;
 }
 

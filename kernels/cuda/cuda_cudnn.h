@@ -96,6 +96,9 @@ bool merak_cudnn_is_line(const char *line);
 void merak_cudnn_write(const struct merak_cudnn_choice *choice, char *line,
                        size_t bytes);
 bool merak_cudnn_read(const char *line, struct merak_cudnn_choice *choice);
+/* One more, instead of one of its shape. */
+enum merak_status merak_cudnn_add(const struct merak_cudnn_choice *choice,
+                                  struct merak_error *err) MERAK_CHECKED;
 /* Until it is said again, choices are these: scratch is asked where there is no
  * device and no context, so they are the process's.  Lines of other ops are
  * left out; MERAK_ERR_FORMAT if one is no choice. */
@@ -158,6 +161,39 @@ enum merak_status merak_cudnn_run(const struct merak_cudnn_plan *plan,
                                   const struct merak_cudnn_memory *memory,
                                   struct merak_error *err) MERAK_CHECKED;
 
+/* --- cuda_cudnn_measure.c: choosing -----------------------------------------
+ */
+
+/* What measuring needs of a device.  Work is queued in one stream. */
+struct merak_cudnn_bench {
+    void *arg, *stream;
+    /* Queue the own kernel. */
+    enum merak_status (*own)(void *arg, const struct merak_kernel_call *call,
+                             struct merak_error *err);
+    void *(*alloc)(void *arg, size_t bytes); /* NULL: there is not so much */
+    void (*free)(void *arg, void *memory);
+    /* To the host, behind what is queued. */
+    enum merak_status (*read)(void *arg, void *to, const void *from,
+                              size_t bytes, struct merak_error *err);
+    /* Milliseconds from begin() to the end of what was queued since. */
+    enum merak_status (*begin)(void *arg, struct merak_error *err);
+    enum merak_status (*end)(void *arg, float *ms_p, struct merak_error *err);
+};
+
+/*
+ * Time the own kernel and cuDNN's ways for a call, whose shape is
+ * choice->shape, on its operands; the rest of the choice is out.  A way is
+ * taken that is faster by a fiftieth at least, gives the same bits twice, and
+ * the own kernel's numbers as far as bf16 has them; of two as fast the one with
+ * less memory.
+ */
+enum merak_status merak_cudnn_measure(struct merak_cudnn *cudnn,
+                                      const struct merak_cudnn_bench *bench,
+                                      const char *op,
+                                      const struct merak_kernel_call *call,
+                                      struct merak_cudnn_choice *choice,
+                                      struct merak_error *err) MERAK_CHECKED;
+
 /* --- cuda_cudnn_attend.c: calls of kernels ---------------------------------
  */
 
@@ -185,7 +221,14 @@ enum merak_status merak_cudnn_attend(struct merak_cudnn_attention *attention,
 /* May cuDNN have this shape on a device of this kind?  `why`, if not. */
 bool merak_cudnn_may(const struct merak_cudnn_shape *shape, int64_t version,
                      int major, const char **why);
-/* cuDNN, opened if it was not; NULL: it cannot be, which was said. */
-struct merak_cudnn *merak_cudnn_of(struct merak_cudnn_attention *attention);
+/* Measure a call, and have it be as was found from now on; *is_choice_p is
+ * false if there is nothing to choose, or MERAK_CUDA_ATTENTION=own. */
+enum merak_status merak_cudnn_tune(struct merak_cudnn_attention *attention,
+                                   const struct merak_cudnn_bench *bench,
+                                   const char *op,
+                                   const struct merak_kernel_call *call,
+                                   struct merak_cudnn_choice *choice,
+                                   bool *is_choice_p,
+                                   struct merak_error *err) MERAK_CHECKED;
 
 #endif

@@ -83,7 +83,8 @@ void merak_cudnn_attention_destroy(struct merak_cudnn_attention *a)
     free(a);
 }
 
-struct merak_cudnn *merak_cudnn_of(struct merak_cudnn_attention *a)
+/* cuDNN, opened if it was not; NULL: it cannot be, which was said. */
+static struct merak_cudnn *cudnn_of(struct merak_cudnn_attention *a)
 {
     struct merak_error err = {.status = MERAK_OK};
 
@@ -182,7 +183,7 @@ static enum merak_status chosen_plan(struct merak_cudnn *c, struct entry *e,
 static void make_plan(struct merak_cudnn_attention *a, struct entry *e,
                       size_t scratch_bytes)
 {
-    struct merak_cudnn *c = merak_cudnn_of(a);
+    struct merak_cudnn *c = cudnn_of(a);
     struct merak_error err = {.status = MERAK_OK};
     const char *why = NULL;
     enum merak_status rc;
@@ -290,6 +291,68 @@ enum merak_status merak_cudnn_attend(struct merak_cudnn_attention *a,
         tell_reason(a, why);
     else if (merak_cudnn_wants(&shape, &way))
         rc = attend(a, op, call, &shape, &way, stream, done_p, err);
+    pthread_mutex_unlock(&a->lock);
+    return rc;
+}
+
+/* --- choosing ---------------------------------------------------------------
+ */
+
+/* What was made of the shape before. */
+static void forget(struct merak_cudnn_attention *a,
+                   const struct merak_cudnn_shape *shape)
+{
+    struct entry **at = &a->entry, *e;
+
+    while (*at != NULL && memcmp(&(*at)->shape, shape, sizeof(*shape)) != 0)
+        at = &(*at)->next;
+    e = *at;
+    if (e == NULL)
+        return;
+    *at = e->next;
+    merak_cudnn_plan_destroy(e->plan);
+    free(e);
+}
+
+static enum merak_status tune(struct merak_cudnn_attention *a,
+                              const struct merak_cudnn_bench *bench,
+                              const char *op,
+                              const struct merak_kernel_call *call,
+                              struct merak_cudnn_choice *choice,
+                              bool *is_choice_p, struct merak_error *err)
+{
+    struct merak_cudnn *c = cudnn_of(a);
+    const char *why;
+    enum merak_status rc;
+
+    if (c == NULL || !merak_cudnn_may(&choice->shape, merak_cudnn_version(c),
+                                      a->major, &why))
+        return MERAK_OK;
+    rc = merak_cudnn_measure(c, bench, op, call, choice, err);
+    if (rc == MERAK_OK)
+        rc = merak_cudnn_add(choice, err);
+    forget(a, &choice->shape);
+    *is_choice_p = rc == MERAK_OK;
+    return rc;
+}
+
+enum merak_status merak_cudnn_tune(struct merak_cudnn_attention *a,
+                                   const struct merak_cudnn_bench *bench,
+                                   const char *op,
+                                   const struct merak_kernel_call *call,
+                                   struct merak_cudnn_choice *choice,
+                                   bool *is_choice_p, struct merak_error *err)
+{
+    enum merak_cudnn_mode mode;
+    enum merak_status rc = merak_cudnn_mode(&mode, err);
+
+    *is_choice_p = false;
+    memset(choice, 0, sizeof(*choice));
+    if (rc != MERAK_OK || mode == MERAK_CUDNN_MODE_OWN ||
+        !merak_cudnn_shape_of(op, call, &choice->shape, NULL))
+        return rc;
+    pthread_mutex_lock(&a->lock);
+    rc = tune(a, bench, op, call, choice, is_choice_p, err);
     pthread_mutex_unlock(&a->lock);
     return rc;
 }

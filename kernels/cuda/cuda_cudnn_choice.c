@@ -381,6 +381,26 @@ bool merak_cudnn_read(const char *line, struct merak_cudnn_choice *choice)
     return strcmp(kernel, "cudnn") == 0 && read_way(line, s, &choice->way);
 }
 
+enum merak_status merak_cudnn_add(const struct merak_cudnn_choice *choice,
+                                  struct merak_error *err)
+{
+    struct merak_cudnn_choice *more;
+    int i = 0;
+
+    while (i < n_choices && memcmp(&choices[i].shape, &choice->shape,
+                                   sizeof(choice->shape)) != 0)
+        i++;
+    if (i == n_choices) {
+        more = realloc(choices, ((size_t)i + 1) * sizeof(*more));
+        if (more == NULL)
+            return merak_fail_nomem(err, ((size_t)i + 1) * sizeof(*more));
+        choices = more;
+        n_choices++;
+    }
+    choices[i] = *choice;
+    return MERAK_OK;
+}
+
 enum merak_status merak_cudnn_use(const char *const *line, int n,
                                   struct merak_error *err)
 {

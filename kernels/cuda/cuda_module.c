@@ -2,6 +2,7 @@
 /* cuda_module.c - what merak_cuda.so shows */
 #include "config.h"
 
+#include "kernels/cuda/cuda_cudnn.h"
 #include "kernels/cuda/cuda_gpu.h"
 #include "kernels/module.h"
 
@@ -9,6 +10,7 @@ static const struct merak_backend backend = {
     .name = "cuda",
     .kernel = merak_cuda_kernels,
     .accel = &merak_cuda_accel,
+    .use_choices = merak_cudnn_use,
     .dtypes = 1u << MERAK_F32 | 1u << MERAK_BF16,
 };
 

@@ -5,6 +5,7 @@
 #ifndef MERAK_KERNELS_CUDA_CUDA_QUEUE_H
 #define MERAK_KERNELS_CUDA_CUDA_QUEUE_H
 
+#include "kernels/cuda/cuda_cudnn.h"
 #include "kernels/cuda/cuda_gpu.h"
 
 #include <pthread.h>
@@ -17,6 +18,7 @@ struct merak_cuda {
     struct merak_cuda_context context[MERAK_CUDA_QUEUES];
     struct merak_cuda_fault *fault; /* the host's, that kernels write to */
     struct merak_cuda_lt *lt;
+    struct merak_cudnn_attention *attention;
     pthread_mutex_t lock;       /* of failure */
     struct merak_error failure; /* the first */
 };
@@ -44,6 +46,16 @@ enum merak_status merak_cuda_launched(struct merak_cuda *c,
 enum merak_status merak_cuda_check(struct merak_cuda *c, const char *what,
                                    cudaError_t code,
                                    struct merak_error *err) MERAK_CHECKED;
+
+/* --- cuda_cudnn_tune.c: merak_accel_ops.tune of calls of attention ----------
+ */
+
+enum merak_status
+merak_cuda_tune_attention(struct merak_cuda *c, int queue,
+                          const struct merak_kernel *kernel,
+                          const struct merak_kernel_call *call,
+                          void (*tell)(void *arg, const char *line), void *arg,
+                          struct merak_error *err);
 
 /* --- cuda_repeat.c: merak_accel_ops of those names -------------------------
  */

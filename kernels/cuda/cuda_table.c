@@ -2,6 +2,7 @@
 /* cuda_table.c - the kernels by their ops' names */
 #include "config.h"
 
+#include "kernels/cuda/cuda_cudnn.h"
 #include "kernels/cuda/cuda_kernels.h"
 #include "kernels/cuda/cuda_ops.h"
 
@@ -15,6 +16,22 @@
     {                                        \
         .name = #op, .fn = merak_cuda_##op,  \
         .scratch = merak_cuda_##op##_scratch \
+    }
+
+/* Attention may be cuDNN's, whose scratch is in plans as well. */
+#define ATTENTION_SCRATCH(op, own)                                   \
+    static size_t op##_scratch(const struct merak_kernel_call *call) \
+    {                                                                \
+        return merak_cudnn_scratch(#op, call, own);                  \
+    }
+ATTENTION_SCRATCH(attention, 0)
+ATTENTION_SCRATCH(attention_packed, 0)
+ATTENTION_SCRATCH(attention_dx, merak_cuda_attention_dx_scratch(call))
+ATTENTION_SCRATCH(attention_packed_dx,
+                  merak_cuda_attention_packed_dx_scratch(call))
+#define ROW_ATTENTION(op)                                           \
+    {                                                               \
+        .name = #op, .fn = merak_cuda_##op, .scratch = op##_scratch \
     }
 
 const struct merak_kernel merak_cuda_kernels[] = {
@@ -33,10 +50,10 @@ const struct merak_kernel merak_cuda_kernels[] = {
     ROW(rmsnorm_dx),
     ROW_SCRATCH(rmsnorm_dw),
     ROW(rope),
-    ROW(attention),
-    ROW(attention_packed),
-    ROW_SCRATCH(attention_dx),
-    ROW_SCRATCH(attention_packed_dx),
+    ROW_ATTENTION(attention),
+    ROW_ATTENTION(attention_packed),
+    ROW_ATTENTION(attention_dx),
+    ROW_ATTENTION(attention_packed_dx),
     ROW(gelu),
     ROW(gelu_dx),
     ROW(swiglu),

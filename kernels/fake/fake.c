@@ -540,4 +540,5 @@ const struct merak_backend merak_backend_fake = {
     .name = "fake",
     .kernels_of = merak_backend_cpu,
     .accel = &fake_ops,
+    .use_choices = merak_fake_use_choices,
 };

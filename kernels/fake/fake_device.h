@@ -146,6 +146,10 @@ void merak_fake_tuned_for(struct merak_accel *accel, char *text, size_t bytes);
 enum merak_status merak_fake_use_tuned(struct merak_accel *accel,
                                        const char *line,
                                        struct merak_error *err) MERAK_CHECKED;
+/* merak_backend.use_choices */
+enum merak_status
+merak_fake_use_choices(const char *const *line, int n,
+                       struct merak_error *err) MERAK_CHECKED;
 size_t merak_fake_table_bytes(const struct merak_kernel *kernel,
                               const struct merak_kernel_call *const *call,
                               int n);

@@ -76,6 +76,16 @@ enum merak_status merak_fake_use_tuned(struct merak_accel *accel,
                       "\"%.60s\" is no choice of the fake device's", line);
 }
 
+enum merak_status merak_fake_use_choices(const char *const *line, int n,
+                                         struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    for (int i = 0; i < n && rc == MERAK_OK; i++)
+        rc = merak_fake_use_tuned(NULL, line[i], err);
+    return rc;
+}
+
 /* --- tables of calls --------------------------------------------------------
  */
 

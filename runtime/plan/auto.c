@@ -63,7 +63,10 @@ static enum merak_status fill_scratch(struct plan_auto *plan,
     plan->in.scratch_arg = (void *)(uintptr_t)backend;
     if (plan->opt->given.backend)
         plan->in.direct = merak_backend_is_direct(backend);
-    return MERAK_OK;
+    if (backend->use_choices == NULL)
+        return MERAK_OK;
+    return backend->use_choices((const char *const *)plan->device.tuned,
+                                plan->device.n_tuned, err);
 }
 
 /* How tasks exchange, as a run would choose it. */

@@ -412,6 +412,75 @@ static enum merak_status share_links(struct merak_trainer *t,
     return MERAK_OK;
 }
 
+/* Those of the device file, if it is of such a device: a line each. */
+static enum merak_status join_choices(const struct merak_trainer *t,
+                                      char **text_p, struct merak_error *err)
+{
+    const struct merak_accel_ops *ops = t->accel == NULL ? NULL : t->accel->ops;
+    size_t bytes = 1;
+    char here[128] = "";
+
+    if (ops != NULL && ops->tuned_for != NULL)
+        ops->tuned_for(t->accel, here, sizeof(here));
+    for (int i = 0; i < t->device.n_tuned; i++)
+        bytes += strlen(t->device.tuned[i]) + 1;
+    *text_p = calloc(1, bytes);
+    if (*text_p == NULL)
+        return merak_fail_nomem(err, bytes);
+    if (t->device.tuned_for == NULL || strcmp(here, t->device.tuned_for) != 0)
+        return MERAK_OK;
+    for (int i = 0; i < t->device.n_tuned; i++) {
+        strcat(*text_p, t->device.tuned[i]);
+        strcat(*text_p, "\n");
+    }
+    return MERAK_OK;
+}
+
+static enum merak_status use_lines(const struct merak_trainer *t, char *text,
+                                   struct merak_error *err)
+{
+    const char **line = NULL;
+    char *rest = NULL;
+    size_t room = 1;
+    int n = 0;
+    enum merak_status rc;
+
+    for (const char *at = text; *at != '\0'; at++)
+        room += *at == '\n';
+    line = calloc(room, sizeof(*line));
+    if (line == NULL)
+        return merak_fail_nomem(err, room * sizeof(*line));
+    for (char *at = strtok_r(text, "\n", &rest); at != NULL;
+         at = strtok_r(NULL, "\n", &rest))
+        line[n++] = at;
+    rc = t->backend->use_choices(line, n, err);
+    if (rc != MERAK_OK)
+        merak_error_wrap(err, "device file %.100s", t->opt.device);
+    free(line);
+    return rc;
+}
+
+/* Ranks whose kernels differ would differ in their bits, and in their plans'
+ * scratch: all take rank 0's choices, before they plan. */
+static enum merak_status use_choices(struct merak_trainer *t,
+                                     struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    char *text = NULL;
+
+    if (t->backend->use_choices == NULL)
+        return MERAK_OK;
+    if (t->boot->rank == 0)
+        rc = join_choices(t, &text, err);
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = share(t, &text, err);
+    if (rc == MERAK_OK)
+        rc = use_lines(t, text, err);
+    free(text);
+    return rc;
+}
+
 enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
 {
     const char *path = saved_plan(t);
@@ -425,6 +494,9 @@ enum merak_status merak_choose(struct merak_trainer *t, struct merak_error *err)
         rc = find_device(t, t->opt.device != NULL ? t->opt.device : "cpu", err);
     else
         rc = find_links(t, err);
+    rc = merak_boot_agree(t->boot, rc, err);
+    if (rc == MERAK_OK)
+        rc = use_choices(t, err);
     if (rc == MERAK_OK && t->boot->rank == 0 && path != NULL)
         rc = read_saved(path, &text, err);
     else if (rc == MERAK_OK && t->boot->rank == 0 && searches)

@@ -10,10 +10,9 @@
 
 #include "unit/near.h"
 
-#include "unit/cudnn_real.h"
+#include "unit/cudnn_tests.h"
 
 #include "base/error.h"
-#include "kernels/cuda/cuda_cudnn.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -9,12 +9,11 @@
 
 #include "unit/near.h"
 
-#include "unit/cudnn_real.h"
+#include "unit/cudnn_tests.h"
 #include "unit/kcheck.h"
 
 #include "base/error.h"
 #include "base/log.h"
-#include "kernels/cuda/cuda_cudnn.h"
 
 #include <dlfcn.h>
 #include <libgen.h>
@@ -31,10 +30,10 @@
 static char stand_in[PATH_MAX];
 static int *descs, *runs; /* the stand-in's counts */
 static void **last_stream;
-static struct merak_cudnn_attention *cudnn;
+struct merak_cudnn_attention *cudnn;
 static bool was_done;
-static int told; /* log lines */
-static char last_line[512];
+int cudnn_told;
+char cudnn_line[512];
 
 /* --- the stand-in -----------------------------------------------------------
  */
@@ -46,8 +45,8 @@ static void count_line(void *arg, enum merak_log_level level,
     (void)level;
     if (strcmp(module, "cuda") != 0)
         return;
-    told++;
-    snprintf(last_line, sizeof(last_line), "%s", line);
+    cudnn_told++;
+    snprintf(cudnn_line, sizeof(cudnn_line), "%s", line);
 }
 
 /* It is built beside this program. */
@@ -80,7 +79,7 @@ static int set_up(void **state)
     assert_int_equal(merak_cudnn_use(NULL, 0, &err), MERAK_OK);
     assert_int_equal(
         merak_cudnn_attention_create(stand_in, HOPPER, &cudnn, &err), MERAK_OK);
-    *runs = told = 0;
+    *runs = cudnn_told = 0;
     return 0;
 }
 
@@ -126,7 +125,7 @@ static const struct merak_backend backend = {.name = "cudnn",
 /* --- graphs -----------------------------------------------------------------
  */
 
-static struct kc_row grouped(size_t B, size_t T, size_t G, size_t R, size_t D)
+struct kc_row cudnn_grouped(size_t B, size_t T, size_t G, size_t R, size_t D)
 {
     return (struct kc_row){.op = "attention",
                            .n_in = 3,
@@ -138,7 +137,7 @@ static struct kc_row grouped(size_t B, size_t T, size_t G, size_t R, size_t D)
                                        {'f', 4, {B, T, G, R}}}};
 }
 
-static struct kc_row packed(size_t B, size_t T, size_t H, size_t D)
+struct kc_row cudnn_packed(size_t B, size_t T, size_t H, size_t D)
 {
     return (struct kc_row){.op = "attention_packed",
                            .n_in = 1,
@@ -157,6 +156,12 @@ static void run_on_stand_in(struct kc *c)
 {
     was_done = false;
     kc_run_on(c, &backend);
+}
+
+bool cudnn_runs(struct kc *c)
+{
+    run_on_stand_in(c);
+    return was_done;
 }
 
 static const struct kc_suite suite = {run_on_stand_in, check_output};
@@ -184,8 +189,9 @@ static void compare_with_ref(const struct kc *c)
 static void graphs_compute_attention(void **state)
 {
     const struct kc_row rows[] = {
-        grouped(2, 19, 3, 1, 16), grouped(2, 17, 2, 3, 8),
-        grouped(1, 70, 1, 2, 24), packed(3, 13, 2, 8), packed(2, 2, 1, 40)};
+        cudnn_grouped(2, 19, 3, 1, 16), cudnn_grouped(2, 17, 2, 3, 8),
+        cudnn_grouped(1, 70, 1, 2, 24), cudnn_packed(3, 13, 2, 8),
+        cudnn_packed(2, 2, 1, 40)};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -224,8 +230,10 @@ static void run_alone(const struct kc *c)
 
 static void what_it_has_not_is_left_alone(void **state)
 {
-    struct kc_row row = grouped(1, 9, 2, 2, 8), odd = grouped(1, 9, 2, 2, 12),
-                  wide = grouped(1, 3, 1, 1, 264), one = packed(2, 1, 2, 8);
+    struct kc_row row = cudnn_grouped(1, 9, 2, 2, 8),
+                  odd = cudnn_grouped(1, 9, 2, 2, 12),
+                  wide = cudnn_grouped(1, 3, 1, 1, 264),
+                  one = cudnn_packed(2, 1, 2, 8);
     int lines;
 
     (void)state;
@@ -246,17 +254,17 @@ static void what_it_has_not_is_left_alone(void **state)
     assert_string_equal(refused, "with capped scores");
     assert_int_equal(*runs, 0);
     /* each is said once */
-    lines = told;
+    lines = cudnn_told;
     assert_int_equal(lines, 5);
     kc_visit_row(&row, MERAK_BF16, run_alone);
     kc_visit_row(&odd, MERAK_BF16, run_alone);
-    assert_int_equal(told, lines);
+    assert_int_equal(cudnn_told, lines);
 }
 
 static void documents_and_slices_are_left_alone(void **state)
 {
     static const struct kc_operand starts = {'s', 2, {2, 16}};
-    struct kc_row row = packed(2, 16, 2, 8);
+    struct kc_row row = cudnn_packed(2, 16, 2, 8);
     struct kc c;
 
     (void)state;
@@ -292,7 +300,7 @@ static size_t scratch_of(struct kc *c)
 
 static void a_mode_decides(void **state)
 {
-    struct kc_row row = packed(2, 16, 2, 8);
+    struct kc_row row = cudnn_packed(2, 16, 2, 8);
     enum merak_cudnn_mode mode;
     struct merak_error err;
     struct kc c;
@@ -308,7 +316,7 @@ static void a_mode_decides(void **state)
     assert_int_equal(scratch_of(&c), 0);
     run_on_stand_in(&c);
     assert_false(was_done);
-    assert_int_equal(told, 0);
+    assert_int_equal(cudnn_told, 0);
     setenv("MERAK_CUDA_ATTENTION", "flash", 1);
     assert_int_equal(merak_cudnn_mode(&mode, &err), MERAK_ERR_PARAM);
     assert_non_null(strstr(err.text, "own, cudnn or auto"));
@@ -349,7 +357,8 @@ static bool run_chosen(struct kc *c, const char *line)
 
 static void a_choice_decides(void **state)
 {
-    struct kc_row row = packed(4, 16, 2, 8), other = packed(4, 17, 2, 8);
+    struct kc_row row = cudnn_packed(4, 16, 2, 8),
+                  other = cudnn_packed(4, 17, 2, 8);
     struct kc c, d;
     char line[1024];
 
@@ -362,14 +371,14 @@ static void a_choice_decides(void **state)
     assert_false(run_chosen(&d, line)); /* of another shape */
     assert_true(run_chosen(&c, line));
     assert_int_equal(*runs, 2); /* two samples at once */
-    assert_non_null(strstr(last_line, "engine 7"));
+    assert_non_null(strstr(cudnn_line, "engine 7"));
     kc_destroy(&c);
     kc_destroy(&d);
 }
 
 static void a_choice_of_another_version_is_not_taken(void **state)
 {
-    struct kc_row row = packed(4, 16, 2, 8);
+    struct kc_row row = cudnn_packed(4, 16, 2, 8);
     char line[1024];
     struct kc c;
 
@@ -377,7 +386,7 @@ static void a_choice_of_another_version_is_not_taken(void **state)
     kc_create(&c, &row, MERAK_BF16, 1);
     make_line(&c, false, 91000, line, sizeof(line));
     assert_false(run_chosen(&c, line));
-    assert_non_null(strstr(last_line, "calibrate again"));
+    assert_non_null(strstr(cudnn_line, "calibrate again"));
     kc_destroy(&c);
 }
 
@@ -435,7 +444,7 @@ static void what_fails_is_said_and_left(void **state)
         {"plan", "engine 7", true}, /* the next one */
         {"", "engine 6", true},     /* 5 is not exact */
     };
-    struct kc_row row = grouped(1, 12, 2, 2, 8);
+    struct kc_row row = cudnn_grouped(1, 12, 2, 2, 8);
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
@@ -445,8 +454,8 @@ static void what_fails_is_said_and_left(void **state)
         for (int again = 0; again < 2; again++)
             kc_visit_row(&row, MERAK_BF16, run_gradient);
         assert_int_equal(was_done, rows[i].done);
-        assert_non_null(strstr(last_line, rows[i].says));
-        assert_int_equal(told, 1);
+        assert_non_null(strstr(cudnn_line, rows[i].says));
+        assert_int_equal(cudnn_told, 1);
     }
 }
 
@@ -468,7 +477,7 @@ static void another_generation_computes_forward_alone(void **state)
 /* A plan that was made for the own kernel has not the memory. */
 static void without_scratch_nothing_is_done(void **state)
 {
-    struct kc_row row = packed(2, 16, 2, 8);
+    struct kc_row row = cudnn_packed(2, 16, 2, 8);
     struct kc c;
 
     (void)state;
@@ -478,14 +487,14 @@ static void without_scratch_nothing_is_done(void **state)
     was_done = true;
     assert_int_equal(attention_packed(&c.call, NULL), MERAK_OK);
     assert_false(was_done);
-    assert_non_null(strstr(last_line, "the plan was made without it"));
+    assert_non_null(strstr(cudnn_line, "the plan was made without it"));
     kc_destroy(&c);
 }
 
 /* Half of it may be queued: that is no matter of another kernel. */
 static void a_call_that_fails_is_an_error(void **state)
 {
-    struct kc_row row = packed(2, 16, 2, 8);
+    struct kc_row row = cudnn_packed(2, 16, 2, 8);
     struct merak_error err;
     struct kc c;
 
@@ -503,7 +512,7 @@ static void a_call_that_fails_is_an_error(void **state)
 
 static void a_missing_library_is_said_once(void **state)
 {
-    struct kc_row row = packed(2, 16, 2, 8);
+    struct kc_row row = cudnn_packed(2, 16, 2, 8);
     struct kc c;
 
     (void)state;
@@ -516,8 +525,8 @@ static void a_missing_library_is_said_once(void **state)
         run_on_stand_in(&c);
         assert_false(was_done);
     }
-    assert_int_equal(told, 1);
-    assert_non_null(strstr(last_line, "the own kernels have attention"));
+    assert_int_equal(cudnn_told, 1);
+    assert_non_null(strstr(cudnn_line, "the own kernels have attention"));
     kc_destroy(&c);
 }
 
@@ -538,6 +547,10 @@ int main(void)
         TEST(without_scratch_nothing_is_done),
         TEST(a_call_that_fails_is_an_error),
         TEST(a_missing_library_is_said_once),
+        TEST(the_faster_kernel_is_chosen),
+        TEST(few_samples_are_chosen_unless_more_are_faster),
+        TEST(what_is_not_the_own_kernels_is_not_chosen),
+        TEST(where_nothing_can_be_chosen_nothing_is),
         cmocka_unit_test(cudnn_numbers_are_the_headers),
         cmocka_unit_test(cudnn_takes_the_graphs),
     };
