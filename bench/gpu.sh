@@ -15,9 +15,9 @@
 #   --total SECONDS   of all together: what does not fit is cut off or left out,
 #                     and the last line says how to go on
 #
-# Parts: build facts ops step repeat gpt2 kernels losses graphs ckpt calibrate
-# llama ceilings sanitize, what is worth most first; build comes by itself where
-# there is none.  Each says `ok`, `FAILED`, `skipped` or `left` and why, in one
+# Parts: build facts ops cudnn step repeat gpt2 kernels losses graphs ckpt
+# calibrate llama ceilings sanitize, what is worth most first; build comes by
+# itself where there is none.  Each says `ok`, `FAILED`, `skipped` or `left` and why, in one
 # line; its whole output is BUILDDIR/gpu/PART.log; OUT/DATE.md and .json are one
 # table of all, written anew after each part, and OUT/DATE-logs has the output of
 # those that failed.
@@ -37,7 +37,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
 build=$top/build-gpu backend=cuda out=$here/results/gpu pack= models=124m
 limit=470 total=0 inner=
-all="build facts ops step repeat gpt2 kernels losses graphs ckpt calibrate llama ceilings sanitize"
+all="build facts ops cudnn step repeat gpt2 kernels losses graphs ckpt calibrate llama ceilings sanitize"
 parts=()
 
 die()
@@ -287,6 +287,40 @@ part_ops()
     figure passed "$(grep -c '^ok' "$work/ops.tap")"
     figure failed "$(grep -c '^not ok' "$work/ops.tap")"
     return $rc
+}
+
+# Attention by cuDNN: against ref, twice for bits, in steps, and how fast it is.
+part_cudnn()
+{
+    local rc failed=0 kernel
+
+    needs_gpu
+    needs_build
+    export MERAK_CUDA_ATTENTION=cudnn
+    MERAK_TEST_SEED=${MERAK_TEST_SEED:-$RANDOM} "$tests/accel_kernels.t" \
+        >"$work/cudnn.tap" 2>&1
+    rc=$?
+    cat "$work/cudnn.tap"
+    figure failed "$(grep -c '^not ok' "$work/cudnn.tap")"
+    figure shapes "$(grep -c ': cuDNN .*engine' "$work/cudnn.tap")"
+    figure refused "$(grep -c ': the own kernel' "$work/cudnn.tap")"
+    grep -q ': cuDNN .*engine' "$work/cudnn.tap" ||
+        { echo "cuDNN had no shape"; return 1; }
+    small_train "$work/once" "$backend" --steps 8 --dtype bf16 &&
+        grep ': cuDNN' "$work/once.log" &&
+        small_train "$work/twice" "$backend" --steps 8 --dtype bf16 &&
+        compare "$work/once" "$work/twice" 0 &&
+        small_train "$work/cpu-cudnn" cpu --steps 8 --dtype bf16 &&
+        compare "$work/once" "$work/cpu-cudnn" 3e-2 || failed=1
+    for kernel in own cudnn; do
+        MERAK_CUDA_ATTENTION=$kernel "$build/bench/kernels" bf16 2 16 1024 \
+            "$backend" >"$work/attention-$kernel" || return 1
+        figure "${kernel}_forward_ms" \
+            "$(awk '$1 == "attention_packed" {print $2}' "$work/attention-$kernel")"
+        figure "${kernel}_backward_ms" \
+            "$(awk '$1 == "attention_packed_dx" {print $2}' "$work/attention-$kernel")"
+    done
+    [ $rc -eq 0 ] && [ $failed -eq 0 ]
 }
 
 part_sanitize()

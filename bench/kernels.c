@@ -181,7 +181,9 @@ static struct seconds time_row(const struct bench_row *row,
                                            .eps = 1e-8f,
                                            .grad_scale = 1,
                                            .train = true};
-    struct merak_attrs attrs = {.i = {row->attr}, .f = {1e-5}};
+    /* of norms an epsilon, of attention what is dropped */
+    bool attends = strncmp(row->op, "attention", strlen("attention")) == 0;
+    struct merak_attrs attrs = {.i = {row->attr}, .f = {attends ? 0 : 1e-5}};
     struct merak_kernel_call call = {.attrs = &attrs,
                                      .n_in = row->n_in,
                                      .n_out = row->n_out,

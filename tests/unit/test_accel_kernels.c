@@ -245,6 +245,39 @@ static void draw_attention(struct kc_row *row)
                                        {'f', 4, {B, T, G, R}}}};
 }
 
+/* What libraries take, too: heads of whole eights, windows of the first so many
+ * keys, no dropout. */
+static void attention_that_libraries_have(void **state)
+{
+    static const size_t D[] = {64, 128, 8, 80};
+    const size_t longest = drawn_shapes == DRAWN ? 50 : 300;
+
+    (void)state;
+    for (int i = 0; i < 2 * drawn_shapes; i++) {
+        bool packed = i % 3 == 2;
+        size_t B = draw(3), T = 1 + draw(longest), G = draw(3), R = draw(3);
+        size_t d = i < 4 ? D[i] : 8 * draw(16);
+        struct kc_row row = {.op = "attention",
+                             .n_in = 3,
+                             .n_out = 2,
+                             .operand = {{'c', 5, {B, T, G, R, d}},
+                                         {'c', 4, {B, T, G, d}},
+                                         {'c', 4, {B, T, G, d}},
+                                         {'c', 5, {B, T, G, R, d}},
+                                         {'f', 4, {B, T, G, R}}}};
+
+        if (packed)
+            row = (struct kc_row){.op = "attention_packed",
+                                  .n_in = 1,
+                                  .n_out = 2,
+                                  .operand = {{'c', 5, {B, T, 3, G, d}},
+                                              {'c', 4, {B, T, G, d}},
+                                              {'f', 3, {B, T, G}}}};
+        row.attrs.i[1] = i % 4 == 3 ? (int64_t)draw(T) : 0;
+        kc_visit_row(&row, MERAK_BF16, compare_with_ref);
+    }
+}
+
 static void draw_embedding(struct kc_row *row)
 {
     size_t T = draw(2000), V = draw(300), C = draw(300);
@@ -280,6 +313,7 @@ int main(void)
         cmocka_unit_test(shards_make_the_whole),
         cmocka_unit_test(slices_make_the_whole),
         cmocka_unit_test(shapes_that_were_drawn),
+        cmocka_unit_test(attention_that_libraries_have),
     };
     const char *text = getenv("MERAK_TEST_SEED");
     const struct merak_backend *backend = NULL;
