@@ -150,6 +150,19 @@ if [ ! -e "$cuda/lib64/libcublasLt.so.13" ] && [ -n "$wheels" ]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$wheels/lib
 fi
 
+# So may cuDNN, which compiles with the toolkit's nvrtc.
+cudnn=$($python - <<'END'
+import glob, os, site
+for root in site.getsitepackages():
+    for so in glob.glob(os.path.join(root, "nvidia", "cudnn", "lib", "libcudnn.so.9")):
+        print(os.path.dirname(so))
+        raise SystemExit
+END
+)
+if ! ldconfig -p | grep -q libcudnn.so.9 && [ -n "$cudnn" ]; then
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cudnn:$cuda/lib64${wheels:+:$wheels/lib}
+fi
+
 # Parts say these; skip ends them.
 figure() # NAME VALUE
 {

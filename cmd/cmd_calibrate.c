@@ -223,7 +223,7 @@ static const struct merak_option rows[] = {
     {"backend", MERAK_OPTION_TEXT, AT(backend_name), .about = "kernels (cpu)",
      .arg = "NAME"},
     {"model", MERAK_OPTION_TEXT, AT(tune.model),
-     .about = "a config.json whose products an accelerator is tuned for",
+     .about = "a config.json whose products and attention are tuned",
      .arg = "FILE"},
     {"seq", MERAK_OPTION_INT, AT(tune.seq),
      .about = "of --model: tokens of a sequence (1024)", .least = 1,

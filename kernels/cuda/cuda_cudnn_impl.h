@@ -17,7 +17,7 @@ struct merak_cudnn {
  * thing. */
 enum merak_status merak_cudnn_fail(const struct merak_cudnn *c,
                                    const char *what, int status,
-                                   struct merak_error *err);
+                                   struct merak_error *err) MERAK_CHECKED;
 /* One element of an attribute; false: there is none. */
 bool merak_cudnn_get(const struct merak_cudnn *c, const void *desc, int name,
                      int type, void *element);

@@ -55,7 +55,7 @@ merak_cuda_tune_attention(struct merak_cuda *c, int queue,
                           const struct merak_kernel *kernel,
                           const struct merak_kernel_call *call,
                           void (*tell)(void *arg, const char *line), void *arg,
-                          struct merak_error *err);
+                          struct merak_error *err) MERAK_CHECKED;
 
 /* --- cuda_repeat.c: merak_accel_ops of those names -------------------------
  */
