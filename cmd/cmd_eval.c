@@ -218,7 +218,7 @@ static enum merak_status judge_data(const struct merak_eval *eval,
     enum merak_status rc = merak_data_open(&opt, &data, err);
 
     if (rc == MERAK_OK)
-        rc = merak_lm_load(lm, &eval->lm, seq, err);
+        rc = merak_lm_load(lm, &eval->lm, seq, false, err);
     if (rc == MERAK_OK)
         rc = judge_all(eval, lm, data, seq, &t, err);
     merak_data_close(data);

@@ -220,7 +220,7 @@ static enum merak_status generate(const struct job *job, struct merak_lm *lm,
                           "a prompt of %zu tokens and --tokens %zu are more "
                           "than the model's %zu positions",
                           prompt->n, job->tokens, lm->config.positions);
-    rc = merak_lm_load(lm, &job->lm, prompt->n + job->tokens, err);
+    rc = merak_lm_load(lm, &job->lm, prompt->n + job->tokens, true, err);
     if (rc == MERAK_OK)
         rc = merak_sampler_create(&how, merak_decoder_vocab(lm->decoder),
                                   &sampler, err);

@@ -285,7 +285,7 @@ enum merak_status merak_eval_choices(const struct merak_eval *eval,
         return merak_fail(err, MERAK_ERR_NOT_FOUND, "%s: %s", eval->choices,
                           why);
     r.nll = malloc(eval->seq * sizeof(*r.nll));
-    rc = r.nll != NULL ? merak_lm_load(lm, &eval->lm, eval->seq, err)
+    rc = r.nll != NULL ? merak_lm_load(lm, &eval->lm, eval->seq, true, err)
                        : merak_fail_nomem(err, eval->seq * sizeof(*r.nll));
     if (rc == MERAK_OK)
         rc = read_lines(&r, in);

@@ -196,13 +196,15 @@ static int default_threads(void)
 
 enum merak_status merak_lm_load(struct merak_lm *lm,
                                 const struct merak_lm_options *opt,
-                                size_t positions, struct merak_error *err)
+                                size_t positions, bool grows,
+                                struct merak_error *err)
 {
     const struct merak_decoder_options how = {
         .describe = merak_hf_describe,
         .arg = &lm->config,
         .dtype = opt->dtype == 1 ? MERAK_BF16 : MERAK_F32,
         .positions = positions,
+        .early = grows ? lm->config.rope_short_positions : 0,
         .threads = opt->threads > 0 ? opt->threads : default_threads(),
     };
     enum merak_status rc = merak_decoder_create(&how, &lm->decoder, err);

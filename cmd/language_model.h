@@ -58,10 +58,15 @@ struct merak_lm {
 enum merak_status merak_lm_open(const struct merak_lm_options *opt,
                                 bool need_tokenizer, struct merak_lm *lm,
                                 struct merak_error *err) MERAK_CHECKED;
-/* Load the weights, for sequences of so many tokens. */
+/*
+ * Load the weights, for sequences of so many tokens.
+ *
+ *   grows  a sequence counts as long as it is so far, where that says how
+ *          rotary positions are scaled; else as long as `positions`
+ */
 enum merak_status merak_lm_load(struct merak_lm *lm,
                                 const struct merak_lm_options *opt,
-                                size_t positions,
+                                size_t positions, bool grows,
                                 struct merak_error *err) MERAK_CHECKED;
 void merak_lm_close(struct merak_lm *lm);
 

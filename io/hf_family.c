@@ -262,8 +262,6 @@ static void read_decoder(struct merak_hf_reader *r,
     read_padding(r, f, c);
     read_window(r, f, c);
     c->tied = merak_hf_bool(r, "tie_word_embeddings", f->tied);
-    if (merak_hf_real(r, "partial_rotary_factor", 1) != 1)
-        merak_hf_refuse(r, "partial_rotary_factor", "1");
     c->attn_dropout = merak_hf_dropout(r, "attention_dropout", 0);
 }
 
@@ -322,6 +320,8 @@ static void read_phi3(struct merak_hf_reader *r,
     require_silu(r);
     c->resid_dropout = merak_hf_dropout(r, "resid_pdrop", 0);
     merak_hf_require_bool(r, "attention_bias", false);
+    merak_hf_require_bool(r, "mlp_bias", false);
+    merak_hf_require_bool(r, "lm_head_bias", false);
 }
 
 static void read_olmo2(struct merak_hf_reader *r,
@@ -371,9 +371,11 @@ static void read_gemma2(struct merak_hf_reader *r,
 /* hidden_activation is what is read. */
 static const char *const gemma2_known[] = {"hidden_act", NULL};
 
-/* Phi-3's embd_pdrop is read by nothing in transformers. */
+/* Phi-3's embd_pdrop and Phi-4-mini's full_attn_mod and interpolate_factor are
+ * read by nothing in transformers. */
 static const char *const phi3_known[] = {
-    "embd_pdrop", "original_max_position_embeddings", NULL};
+    "embd_pdrop", "full_attn_mod", "interpolate_factor",
+    "original_max_position_embeddings", NULL};
 
 static const struct merak_hf_family families[] = {
     {.type = "gpt2",

@@ -162,7 +162,7 @@ static struct merak_value *llama_rope(struct merak_model *m,
         scaling.by = merak_model_seq(m) > c->rope_short_positions
                          ? c->rope_long
                          : c->rope_short;
-        scaling.n_by = c->head_dim / 2;
+        scaling.n_by = (scaling.turned > 0 ? scaling.turned : c->head_dim) / 2;
     }
     return merak_rope_scaled(m, x, c->rope_theta, &scaling);
 }

@@ -67,11 +67,17 @@ static double yarn_magnitude(double factor, double scale)
     return factor <= 1 ? 1 : 0.1 * scale * log(factor) + 1;
 }
 
+/* Channels of a head that turn. */
+static size_t turned(const struct merak_hf_config *c)
+{
+    return c->rope_scaling.turned > 0 ? c->rope_scaling.turned : c->head_dim;
+}
+
 /* The pair that turns so often over the original positions. */
 static double yarn_pair(const struct merak_hf_config *c, double turns,
                         double positions)
 {
-    return (double)c->head_dim * log(positions / (turns * 2 * M_PI)) /
+    return (double)turned(c) * log(positions / (turns * 2 * M_PI)) /
            (2 * log((double)c->rope_theta));
 }
 
@@ -101,7 +107,7 @@ static void read_yarn(struct merak_hf_reader *in, struct merak_hf_config *c)
     s->low = yarn_pair(c, fast, positions);
     s->high = yarn_pair(c, slow, positions);
     s->low = fmax(0, whole ? floor(s->low) : s->low);
-    s->high = fmin((double)c->head_dim - 1, whole ? ceil(s->high) : s->high);
+    s->high = fmin((double)turned(c) - 1, whole ? ceil(s->high) : s->high);
     if (s->low == s->high)
         s->high += 0.001;
     if (in->rc == MERAK_OK && !(s->high > s->low))
@@ -156,8 +162,8 @@ static void read_longrope(struct merak_hf_reader *r, struct merak_hf_reader *in,
         own = sqrt(1 + log(s->factor) / log(positions));
     s->amplitude = (double)merak_hf_positive(in, "attention_factor", own);
     c->rope_short_positions = (size_t)positions;
-    read_pairs(in, "short_factor", c->head_dim / 2, c->rope_short);
-    read_pairs(in, "long_factor", c->head_dim / 2, c->rope_long);
+    read_pairs(in, "short_factor", turned(c) / 2, c->rope_short);
+    read_pairs(in, "long_factor", turned(c) / 2, c->rope_long);
 }
 
 /* Of phi3, whose older files call longrope "su" or "yarn". */
@@ -202,13 +208,33 @@ static void check_rest(struct merak_hf_reader *in, const char *name)
 {
     char names[100];
 
-    if (merak_hf_real(in, "partial_rotary_factor", 1) != 1)
-        merak_hf_refuse(in, "partial_rotary_factor", "1");
     if (merak_hf_unasked(in, known, known, names, sizeof(names)) > 0 &&
         in->rc == MERAK_OK)
         in->rc =
             merak_fail(in->err, MERAK_ERR_CONFIG,
                        "unknown in %s, and maybe mathematics: %s", name, names);
+}
+
+/* Of phi3 a share of each head's channels may turn, the first ones, which is
+ * said beside or, which wins, inside: as in transformers, where others have
+ * either no such field or no code for it. */
+static void read_turned(struct merak_hf_reader *r, struct merak_hf_reader *in,
+                        struct merak_hf_config *c)
+{
+    double share = merak_hf_real(r, "partial_rotary_factor", 1);
+    size_t n;
+
+    if (in != NULL)
+        share = merak_hf_real(in, "partial_rotary_factor", share);
+    if (share == 1)
+        return;
+    n = share > 0 && share < 1 ? (size_t)((double)c->head_dim * share) : 0;
+    if (c->family != MERAK_PHI3)
+        merak_hf_refuse(r, "partial_rotary_factor", "1");
+    else if (n == 0 || n % 2 != 0)
+        merak_hf_refuse(r, "partial_rotary_factor",
+                        "a share of head_dim that is an even number");
+    c->rope_scaling.turned = n;
 }
 
 void merak_hf_rope_read(struct merak_hf_reader *r, struct merak_hf_config *c)
@@ -221,6 +247,8 @@ void merak_hf_rope_read(struct merak_hf_reader *r, struct merak_hf_config *c)
     c->rope_theta = (float)theta;
     if (merak_hf_field(r, name) == NULL)
         name = newer ? "rope_parameters" : NULL;
+    if (name == NULL)
+        read_turned(r, NULL, c);
     if (name == NULL || r->rc != MERAK_OK)
         return;
     in.root = merak_hf_field(r, name);
@@ -229,6 +257,7 @@ void merak_hf_rope_read(struct merak_hf_reader *r, struct merak_hf_config *c)
         return;
     }
     c->rope_theta = merak_hf_positive(&in, "rope_theta", theta);
+    read_turned(r, &in, c);
     read_kind(r, name, &in, c);
     check_rest(&in, name);
     if (r->rc == MERAK_OK)

@@ -8,7 +8,7 @@
 
 /*
  * Fill rope_theta and rope_scaling from rope_theta, rope_scaling (which wins
- * where a file has both) or rope_parameters; head_dim and positions are there
+ * where a file has both) or rope_parameters, and partial_rotary_factor; head_dim and positions are there
  * already.  Kinds: default, linear, dynamic, llama3, yarn and longrope, of phi3
  * the first and the last; others are refused by name.
  */

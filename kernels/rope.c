@@ -31,9 +31,9 @@ static double kept(const struct merak_attrs *attrs, double frequency, size_t i)
     }
 }
 
-double merak_rope_frequency(const struct merak_attrs *attrs, size_t D, size_t i)
+double merak_rope_frequency(const struct merak_attrs *attrs, size_t R, size_t i)
 {
-    double frequency = pow(attrs->f[0], -2.0 * (double)i / (double)D);
+    double frequency = pow(attrs->f[0], -2.0 * (double)i / (double)R);
     double keep = kept(attrs, frequency, i);
 
     if (attrs->i[1] == MERAK_ROPE_PAIRS)

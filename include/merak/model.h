@@ -188,6 +188,10 @@ struct merak_value *merak_rope(struct merak_model *m, struct merak_value *x,
  *                   i of D/2.  Ding et al. 2024 (arXiv:2402.13753), LongRoPE
  *
  * Cosines and sines are multiplied by `amplitude`; 0 means 1.
+ *
+ * Where `turned` is not 0 that many channels turn, the first of D, in pairs
+ * (i, i + turned/2) by angles t * theta^(-2i/turned), and the others stay as
+ * they are.  Black et al. 2022 (arXiv:2204.06745), sec. 2.
  */
 enum merak_rope_kind {
     MERAK_ROPE_PLAIN,
@@ -201,6 +205,7 @@ struct merak_rope_scaling {
     double factor, low, high, amplitude;
     const double *by; /* of PAIRS; copied */
     size_t n_by;
+    size_t turned; /* even, at most D */
 };
 struct merak_value *merak_rope_scaled(struct merak_model *m,
                                       struct merak_value *x, float theta,

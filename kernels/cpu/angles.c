@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one theta, scaling and D. */
+/* Of one theta, scaling and R. */
 struct table {
     struct table *next;
     struct merak_attrs attrs; /* its list is behind the table */
-    size_t D, positions;
+    size_t R, positions;
     float *row;
     double list[];
 };
@@ -30,14 +30,14 @@ static struct table *tables;
 static void compute(struct table *t, size_t position)
 {
     double m = merak_rope_amplitude(&t->attrs);
-    float *row = t->row + position * t->D;
+    float *row = t->row + position * t->R;
 
-    for (size_t i = 0; i < t->D / 2; i++) {
+    for (size_t i = 0; i < t->R / 2; i++) {
         double angle =
-            (double)position * merak_rope_frequency(&t->attrs, t->D, i);
+            (double)position * merak_rope_frequency(&t->attrs, t->R, i);
 
         row[i] = (float)(m * cos(angle));
-        row[t->D / 2 + i] = (float)(m * sin(angle));
+        row[t->R / 2 + i] = (float)(m * sin(angle));
     }
 }
 
@@ -54,12 +54,12 @@ static bool is_alike(const struct merak_attrs *a, const struct merak_attrs *b)
     return memcmp(a->list, b->list, n * sizeof(*a->list)) == 0;
 }
 
-static struct table *find(const struct merak_attrs *attrs, size_t D)
+static struct table *find(const struct merak_attrs *attrs, size_t R)
 {
     size_t bytes = attrs->list == NULL ? 0 : (size_t)attrs->i[2];
     struct table *t = tables;
 
-    while (t != NULL && (t->D != D || !is_alike(&t->attrs, attrs)))
+    while (t != NULL && (t->R != R || !is_alike(&t->attrs, attrs)))
         t = t->next;
     if (t != NULL)
         return t;
@@ -67,7 +67,7 @@ static struct table *find(const struct merak_attrs *attrs, size_t D)
     t = aligned_alloc(64, merak_size_align(sizeof(*t) + bytes, 64));
     if (t == NULL)
         return NULL;
-    *t = (struct table){.next = tables, .attrs = *attrs, .D = D};
+    *t = (struct table){.next = tables, .attrs = *attrs, .R = R};
     if (bytes > 0) {
         memcpy(t->list, attrs->list, bytes);
         t->attrs.list = t->list;
@@ -84,7 +84,7 @@ static enum merak_status grow(struct table *t, size_t positions,
     size_t bytes = SIZE_MAX;
     float *row = NULL;
 
-    if (merak_size_mul(positions, t->D * sizeof(*row), &bytes))
+    if (merak_size_mul(positions, t->R * sizeof(*row), &bytes))
         row = aligned_alloc(64, merak_size_align(bytes, 64));
     if (row == NULL)
         return merak_fail_nomem(err, bytes);
@@ -95,11 +95,11 @@ static enum merak_status grow(struct table *t, size_t positions,
     return MERAK_OK;
 }
 
-enum merak_status merak_angles(const struct merak_attrs *attrs, size_t D,
+enum merak_status merak_angles(const struct merak_attrs *attrs, size_t R,
                                size_t positions, const float **rows_p,
                                struct merak_error *err)
 {
-    struct table *t = find(attrs, D);
+    struct table *t = find(attrs, R);
     enum merak_status rc = MERAK_OK;
 
     if (t == NULL)

@@ -12,15 +12,16 @@
  * Of pair i at position t the angle is t times merak_rope_frequency()
  * (kernels/rope.h); cosine and sine times the amplitude are rounded to f32.
  *
- *   rows_p     [positions, D]: of each position D/2 cosines, then D/2 sines;
+ *   R          channels that turn
+ *   rows_p     [positions, R]: of each position R/2 cosines, then R/2 sines;
  *              until the next call
  *   positions  from 0
  *
- * Computed once for a scaling, theta and D: 20 ns an angle are several times
+ * Computed once for a scaling, theta and R: 20 ns an angle are several times
  * what it takes to turn a few heads by it.  To be called by one thread at a
  * time, as kernels are.  Error: NOMEM.
  */
-enum merak_status merak_angles(const struct merak_attrs *attrs, size_t D,
+enum merak_status merak_angles(const struct merak_attrs *attrs, size_t R,
                                size_t positions, const float **rows_p,
                                struct merak_error *err) MERAK_CHECKED;
 

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "kernels/cpu/angles.h"
+#include "kernels/rope.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
@@ -13,7 +14,7 @@
 struct embed {
     const struct merak_operand *tokens, *table;
     const int32_t *starts; /* of tokens' documents; NULL: all at 0 */
-    const void *x; /* activation read: dy, or x of add_position */
+    const void *x;         /* activation read: dy, or x of add_position */
     void *y;
     size_t rows, C, T, t0; /* t0: first global position */
     size_t skip;           /* row that gets no gradient; SIZE_MAX: none */
@@ -313,8 +314,8 @@ CPU_KERNEL(add_position_dw)
 struct rope {
     const void *x;
     void *y;
-    const float *angles; /* of position t0 */
-    size_t B, T, inner, D;
+    const float *angles;      /* of position t0 */
+    size_t B, T, inner, D, R; /* R channels turn */
     float sign;
     bool bf16;
 };
@@ -322,7 +323,7 @@ struct rope {
 INLINE void turn(const struct rope *r, size_t at, const float *c,
                  const float *s, bool bf16)
 {
-    size_t half = r->D / 2;
+    size_t half = r->R / 2;
 
     for (size_t i = 0; i < half; i += LANES) {
         size_t n = half - i;
@@ -334,13 +335,16 @@ INLINE void turn(const struct rope *r, size_t at, const float *c,
         vstore_n(r->y, at + i, n, a * vc - b * vs, bf16);
         vstore_n(r->y, at + half + i, n, b * vc + a * vs, bf16);
     }
+    for (size_t i = r->R; i < r->D; i += LANES)
+        vstore_n(r->y, at + i, r->D - i, vload_n(r->x, at + i, r->D - i, bf16),
+                 bf16);
 }
 
 /* One position: every sample and head. */
 static void turn_position(void *arg, size_t t, int thread)
 {
     const struct rope *r = arg;
-    const float *c = r->angles + t * r->D, *s = c + r->D / 2;
+    const float *c = r->angles + t * r->R, *s = c + r->R / 2;
 
     (void)thread;
     for (size_t b = 0; b < r->B; b++) {
@@ -368,11 +372,12 @@ CPU_KERNEL(rope)
                      .bf16 = x->dtype == MERAK_BF16};
     enum merak_status rc = cpu_check_dtype(call, 0, false, err);
 
+    r.R = merak_rope_turned(call->attrs, r.D);
     if (rc == MERAK_OK)
-        rc = merak_angles(call->attrs, r.D, x->full.dim[1], &r.angles, err);
+        rc = merak_angles(call->attrs, r.R, x->full.dim[1], &r.angles, err);
     if (rc != MERAK_OK)
         return rc;
-    r.angles += x->lo[1] * r.D;
+    r.angles += x->lo[1] * r.R;
     merak_pool_run(turn_position, &r, r.T);
     return MERAK_OK;
 }

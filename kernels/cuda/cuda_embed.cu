@@ -369,7 +369,8 @@ CUDA_KERNEL(add_position_dw)
 
 struct merak_rope {
     size_t T, inner, D, t0, first; /* first: pair of this launch */
-    unsigned pairs;
+    size_t R;                      /* channels that turn */
+    unsigned pairs, kept; /* kept: channels behind R that it copies */
     double amplitude, sign;
     double radians[ROPE_PAIRS]; /* from a position to the next */
 };
@@ -394,10 +395,15 @@ static __global__ void __launch_bounds__(ROPE_THREADS)
     for (size_t k = threadIdx.x; k < r.inner * r.pairs; k += ROPE_THREADS) {
         size_t i = k % r.pairs;
         size_t at = row + k / r.pairs * r.D + r.first + i;
-        float a = to_f32(x[at]), b = to_f32(x[at + r.D / 2]);
+        float a = to_f32(x[at]), b = to_f32(x[at + r.R / 2]);
 
         from_f32(&y[at], a * cosine[i] - b * sine[i]);
-        from_f32(&y[at + r.D / 2], b * cosine[i] + a * sine[i]);
+        from_f32(&y[at + r.R / 2], b * cosine[i] + a * sine[i]);
+    }
+    for (size_t k = threadIdx.x; k < r.inner * r.kept; k += ROPE_THREADS) {
+        size_t at = row + k / r.kept * r.D + r.R + k % r.kept;
+
+        y[at] = x[at];
     }
 }
 
@@ -415,18 +421,21 @@ static enum merak_status turn(const struct merak_kernel_call *call,
     r.t0 = x->lo[1];
     r.sign = call->attrs->i[0] == 1 ? -1 : 1;
     r.amplitude = merak_rope_amplitude(call->attrs);
-    for (; rc == MERAK_OK && r.first < r.D / 2; r.first += ROPE_PAIRS) {
-        size_t left = r.D / 2 - r.first;
+    r.R = merak_rope_turned(call->attrs, r.D);
+    r.kept = (unsigned)(r.D - r.R);
+    for (; rc == MERAK_OK && r.first < r.R / 2; r.first += ROPE_PAIRS) {
+        size_t left = r.R / 2 - r.first;
 
         r.pairs = (unsigned)(left < ROPE_PAIRS ? left : ROPE_PAIRS);
         for (unsigned i = 0; i < r.pairs; i++)
-            r.radians[i] = merak_rope_frequency(call->attrs, r.D, r.first + i);
+            r.radians[i] = merak_rope_frequency(call->attrs, r.R, r.first + i);
         rc = launch(merak_cuda_context_of(call),
                     merak_launch{"rope",
                                  dim3((unsigned)r.T, (unsigned)x->local.dim[0]),
                                  dim3(ROPE_THREADS), 0},
                     err, turn_pairs<T>, r, static_cast<const T *>(x->data),
                     static_cast<T *>(merak_call_out(call, 0)->data));
+        r.kept = 0;
     }
     return rc;
 }

@@ -129,17 +129,20 @@ static void rotate(const struct merak_operand *x, const struct merak_operand *y,
                    const struct merak_attrs *attrs)
 {
     double m = merak_rope_amplitude(attrs);
+    size_t R = merak_rope_turned(attrs, D);
 
-    for (size_t i = 0; i < D / 2; i++) {
-        double angle = t * merak_rope_frequency(attrs, D, i);
+    for (size_t i = 0; i < R / 2; i++) {
+        double angle = t * merak_rope_frequency(attrs, R, i);
         double c = m * cos(angle), s = m * sin(angle);
-        double a = ref_load(x, at + i), b = ref_load(x, at + i + D / 2);
+        double a = ref_load(x, at + i), b = ref_load(x, at + i + R / 2);
 
         if (attrs->i[0] == 1)
             s = -s;
         ref_store(y, at + i, a * c - b * s);
-        ref_store(y, at + i + D / 2, b * c + a * s);
+        ref_store(y, at + i + R / 2, b * c + a * s);
     }
+    for (size_t i = R; i < D; i++)
+        ref_store(y, at + i, ref_load(x, at + i));
 }
 
 REF_KERNEL(rope)

@@ -165,7 +165,7 @@ struct merak_value *merak_rope_scaled(struct merak_model *m,
 {
     const struct merak_rope_scaling *s = scaling;
     struct merak_attrs attrs = {
-        .i = {0, (int64_t)s->kind},
+        .i = {0, (int64_t)s->kind, 0, (int64_t)s->turned},
         .f = {(double)theta, s->factor, s->low, s->high, s->amplitude}};
 
     if (s->kind == MERAK_ROPE_PAIRS) {

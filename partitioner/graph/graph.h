@@ -28,7 +28,7 @@
  *     rope          x c[B,T,..,D] -> same; f[0] = theta, i[0] = 1: inverse
  *                   rotation (the gradient); i[1], f[1..4]: kind, factor,
  *                   low, high and amplitude of struct merak_rope_scaling,
- *                   list: by
+ *                   list: by; i[3] = channels that turn, 0: D
  *     attention     q c[B,T,G,R,D], k c[B,T,G,D], v c[B,T,G,D]
  *                   -> o c[B,T,G,R,D], lse f32[B,T,G,R]; T, D whole;
  *                   f[0] = p of dropout of probabilities, i[0] = its stream,

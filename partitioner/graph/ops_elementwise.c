@@ -125,10 +125,13 @@ static enum merak_status rope_infer(struct merak_infer *inf,
     const struct merak_shape *x = &inf->shape[0];
     enum merak_status rc = merak_dims_infer("rope", ROPE, inf, err);
     char text[MERAK_SHAPE_TEXT];
+    int64_t turned;
+    size_t D;
 
     if (rc != MERAK_OK)
         return rc;
-    if (x->dim[x->ndim - 1] % 2 != 0)
+    D = x->dim[x->ndim - 1];
+    if (D % 2 != 0)
         return merak_fail(err, MERAK_ERR_PARAM,
                           "rope: x is %s, expected an even last dim",
                           merak_shape_print(x, text));
@@ -136,7 +139,13 @@ static enum merak_status rope_infer(struct merak_infer *inf,
         return merak_fail(err, MERAK_ERR_PARAM,
                           "rope: theta is %g, expected a positive number",
                           inf->attrs->f[0]);
-    return check_scaling(inf->attrs, x->dim[x->ndim - 1] / 2, err);
+    turned = inf->attrs->i[3] == 0 ? (int64_t)D : inf->attrs->i[3];
+    if (turned <= 0 || turned > (int64_t)D || turned % 2 != 0)
+        return merak_fail(err, MERAK_ERR_PARAM,
+                          "rope: %lld of %zu channels turn, expected an even "
+                          "number of them",
+                          (long long)turned, D);
+    return check_scaling(inf->attrs, (size_t)turned / 2, err);
 }
 
 static enum merak_status gelu_grad(struct merak_grad *g,

@@ -36,21 +36,44 @@ static enum merak_status open_backend(struct merak_decoder *d,
                                     : d->backend->open(opt->threads, err);
 }
 
+static enum merak_status describe_one(const struct merak_decoder_options *opt,
+                                      size_t seq, struct merak_model **model_p,
+                                      const struct merak_graph **graph_p,
+                                      struct merak_error *err)
+{
+    const struct merak_model_options mo = {
+        .micro_batch = 1, .seq = seq, .dtype = opt->dtype};
+    struct merak_graph *graph = NULL;
+    enum merak_status rc = merak_model_create(&mo, model_p, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    opt->describe(*model_p, opt->arg);
+    rc = merak_model_graph(*model_p, &graph, err);
+    *graph_p = graph;
+    return rc;
+}
+
 static enum merak_status describe(struct merak_decoder *d,
                                   const struct merak_decoder_options *opt,
                                   struct merak_error *err)
 {
-    const struct merak_model_options mo = {
-        .micro_batch = 1, .seq = opt->positions, .dtype = opt->dtype};
-    struct merak_graph *graph = NULL;
-    enum merak_status rc = merak_model_create(&mo, &d->model, err);
+    enum merak_status rc =
+        describe_one(opt, opt->positions, &d->model, &d->graph, err);
 
-    if (rc != MERAK_OK)
+    if (rc != MERAK_OK || opt->early == 0 || opt->early >= opt->positions)
         return rc;
-    opt->describe(d->model, opt->arg);
-    rc = merak_model_graph(d->model, &graph, err);
-    d->graph = graph;
-    return rc;
+    rc = describe_one(opt, opt->early, &d->early_model, &d->early, err);
+    if (rc == MERAK_OK && d->early->n_forward != d->graph->n_forward)
+        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                          "a model of %d nodes for %zu tokens and of %d for "
+                          "%zu",
+                          d->early->n_forward, opt->early, d->graph->n_forward,
+                          opt->positions);
+    d->told = calloc(opt->positions, sizeof(*d->told));
+    return d->told != NULL || rc != MERAK_OK
+               ? rc
+               : merak_fail_nomem(err, opt->positions * sizeof(*d->told));
 }
 
 static enum merak_status make_lists(struct merak_decoder *d,
@@ -111,6 +134,8 @@ void merak_decoder_destroy(struct merak_decoder *d)
     free(d->kernel);
     free(d->scratch);
     free(d->wide);
+    free(d->told);
+    merak_model_destroy(d->early_model);
     merak_model_destroy(d->model);
     free(d);
 }
@@ -165,7 +190,9 @@ static enum merak_status run_node(struct merak_decoder *d, int at, size_t n,
 {
     static const struct merak_step step = {.train = false};
     const struct merak_node *node = d->graph->node[at];
-    struct merak_kernel_call call = {.attrs = &node->attrs,
+    const struct merak_node *how =
+        d->early != NULL && !d->is_late ? d->early->node[at] : node;
+    struct merak_kernel_call call = {.attrs = &how->attrs,
                                      .n_in = node->n_in,
                                      .n_out = node->n_out,
                                      .first = true,
@@ -231,6 +258,41 @@ static const float *last_logits(struct merak_decoder *d)
     return d->wide;
 }
 
+/* Tokens of which keys and values alone are wanted. */
+static enum merak_status run_cache(struct merak_decoder *d,
+                                   const int32_t *tokens, size_t n,
+                                   struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+    size_t part;
+
+    for (size_t at = 0; at < n && rc == MERAK_OK; at += part) {
+        part = n - at < d->part ? n - at : d->part;
+        rc = run_part(d, MERAK_WISH_CACHE, tokens + at, NULL, part, err);
+    }
+    return rc;
+}
+
+/* n more tokens: where the sequence is no longer an early one, keys and values
+ * of what is there are computed again. */
+static enum merak_status begin(struct merak_decoder *d, const int32_t *tokens,
+                               size_t n, struct merak_error *err)
+{
+    enum merak_status rc = check_room(d, n, err);
+    size_t length = d->length;
+
+    if (rc != MERAK_OK || d->early == NULL)
+        return rc;
+    memcpy(d->told + length, tokens, n * sizeof(*tokens));
+    if (length == 0)
+        d->is_late = false;
+    if (d->is_late || length + n <= d->early->seq)
+        return MERAK_OK;
+    d->is_late = true;
+    d->length = 0;
+    return run_cache(d, d->told, length, err);
+}
+
 /* All but the last token leave keys and values alone: of their logits nobody
  * asks. */
 enum merak_status merak_decoder_next(struct merak_decoder *d,
@@ -238,13 +300,11 @@ enum merak_status merak_decoder_next(struct merak_decoder *d,
                                      const float **logits_p,
                                      struct merak_error *err)
 {
-    enum merak_status rc = check_room(d, n, err);
-    size_t last = logits_p != NULL ? n - 1 : n, part;
+    enum merak_status rc = begin(d, tokens, n, err);
+    size_t last = logits_p != NULL ? n - 1 : n;
 
-    for (size_t at = 0; at < last && rc == MERAK_OK; at += part) {
-        part = last - at < d->part ? last - at : d->part;
-        rc = run_part(d, MERAK_WISH_CACHE, tokens + at, NULL, part, err);
-    }
+    if (rc == MERAK_OK)
+        rc = run_cache(d, tokens, last, err);
     if (rc != MERAK_OK || logits_p == NULL)
         return rc;
     rc = run_part(d, MERAK_WISH_LOGITS, tokens + last, NULL, 1, err);
@@ -258,7 +318,7 @@ enum merak_status merak_decoder_score(struct merak_decoder *d,
                                       const int32_t *targets, size_t n,
                                       float *nll, struct merak_error *err)
 {
-    enum merak_status rc = check_room(d, n, err);
+    enum merak_status rc = begin(d, tokens, n, err);
     size_t part;
 
     for (size_t at = 0; at < n && rc == MERAK_OK; at += part) {

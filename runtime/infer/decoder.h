@@ -27,6 +27,11 @@ struct merak_decoder_options {
     const char *backend;    /* NULL: "cpu"; one that computes on the host */
     enum merak_dtype dtype; /* MERAK_F32 or MERAK_BF16 */
     size_t positions;       /* the longest sequence */
+    /* Up to so many tokens the sequence is that of a model described for no
+     * more: of one whose rotary positions depend on its length.  Behind them
+     * all that is there is computed again.  0, or positions and more: it is
+     * that of `positions` from its first token on. */
+    size_t early;
     int threads;
 };
 

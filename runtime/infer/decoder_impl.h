@@ -32,8 +32,10 @@ struct merak_decoder_place {
 };
 
 struct merak_decoder {
-    struct merak_model *model;
-    const struct merak_graph *graph;
+    struct merak_model *model, *early_model;
+    const struct merak_graph *graph, *early; /* early: NULL if there is none */
+    int32_t *told; /* tokens so far, where there is one */
+    bool is_late;  /* keys and values are those of the graph */
     const struct merak_backend *backend;
     const struct merak_kernel **kernel; /* [n_forward]; NULL: never run */
     struct merak_decoder_place *place;  /* by value */

@@ -75,6 +75,9 @@ static void megatron_model(const struct merak_hf_config *c, FILE *out)
                 "--position-embedding-type rope\n--rotary-base %.0f\n"
                 "--disable-bias-linear\n",
                 (double)c->rope_theta);
+    if (c->rope_scaling.turned > 0)
+        fprintf(out, "--rotary-percent %g\n",
+                (double)c->rope_scaling.turned / (double)c->head_dim);
     if (!c->tied)
         fputs("--untie-embeddings-and-output-weights\n", out);
     if (c->qkv_bias)

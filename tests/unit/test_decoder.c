@@ -121,17 +121,17 @@ static void load_config(const char *name, struct merak_hf_config *config)
     ok(merak_hf_config_load(path, config, &err), &err);
 }
 
-static struct merak_decoder *open_model(const char *name, const char *backend,
-                                        enum merak_dtype dtype, int tokens,
-                                        struct merak_hf_config *config)
+/* grows: as `merak generate` opens it. */
+static struct merak_decoder *open_to(const char *name, const char *backend,
+                                     enum merak_dtype dtype, int tokens,
+                                     bool grows, struct merak_hf_config *config)
 {
-    const struct merak_decoder_options opt = {.describe = merak_hf_describe,
-                                              .arg = config,
-                                              .backend = backend,
-                                              .dtype = dtype,
-                                              .positions =
-                                                  (size_t)(PROMPT + tokens),
-                                              .threads = 2};
+    struct merak_decoder_options opt = {.describe = merak_hf_describe,
+                                        .arg = config,
+                                        .backend = backend,
+                                        .dtype = dtype,
+                                        .positions = (size_t)(PROMPT + tokens),
+                                        .threads = 2};
     struct merak_decoder *d = NULL;
     struct merak_error err = {.text = ""};
     char path[300];
@@ -140,9 +140,17 @@ static struct merak_decoder *open_model(const char *name, const char *backend,
     load_config(name, config);
     if (access(path, F_OK) != 0)
         save(name, config);
+    opt.early = grows ? config->rope_short_positions : 0;
     ok(merak_decoder_create(&opt, &d, &err), &err);
     ok(merak_decoder_load(d, path, &err), &err);
     return d;
+}
+
+static struct merak_decoder *open_model(const char *name, const char *backend,
+                                        enum merak_dtype dtype, int tokens,
+                                        struct merak_hf_config *config)
+{
+    return open_to(name, backend, dtype, tokens, false, config);
 }
 
 /* --- what transformers says ----------------------------------------------- */
@@ -238,6 +246,7 @@ static struct model models[] = {
     {"mistral", TEXT},     {"mistral-window", TEXT}, {"qwen2-window", TEXT},
     {"phi3-window", TEXT}, {"gemma2", TEXT},         {"llama2", TEXT},
     {"smollm", TEXT},      {"phi3-long", TEXT},      {"phi3-short", TEXT},
+    {"phi4", TEXT},
 };
 #define N_MODELS (sizeof(models) / sizeof(*models))
 
@@ -255,7 +264,7 @@ static void greedy_ids_are_those_of_transformers(void **state)
     const struct model *m = *state;
     struct merak_hf_config config;
     struct merak_decoder *d =
-        open_model(m->name, "cpu", MERAK_F32, m->tokens, &config);
+        open_to(m->name, "cpu", MERAK_F32, m->tokens, true, &config);
     struct merak_error err;
     struct text want;
     const float *logits;
@@ -397,6 +406,41 @@ static void a_rewound_sequence_goes_on_elsewhere(void **state)
     merak_decoder_destroy(d);
 }
 
+/* Of 208 positions: 60 tokens are short, 70 are long, and so are the first of
+ * them then; from nothing it is short again. */
+static void a_sequence_that_becomes_long_is_one(void **state)
+{
+    struct merak_hf_config config;
+    struct merak_decoder *d =
+        open_to("phi4", "cpu", MERAK_F32, TEXT, true, &config);
+    struct merak_decoder *whole =
+        open_model("phi4", "cpu", MERAK_F32, TEXT, &config);
+    struct merak_decoder *brief =
+        open_model("phi4", "cpu", MERAK_F32, 60 - PROMPT, &config);
+    float early[60], late[70], want[70];
+    struct merak_error err;
+    struct text t;
+
+    (void)state;
+    read_text("phi4", &t);
+    ok(merak_decoder_score(brief, t.id, t.id + 1, 60, want, &err), &err);
+    for (int again = 0; again < 2; again++) {
+        ok(merak_decoder_score(d, t.id, t.id + 1, 60, early, &err), &err);
+        assert_near(early, want, 60, 1e-6f, 1e-6f);
+        ok(merak_decoder_score(d, t.id + 60, t.id + 61, 10, late, &err), &err);
+        merak_decoder_rewind(whole, 0);
+        ok(merak_decoder_score(whole, t.id, t.id + 1, 70, want, &err), &err);
+        assert_near(late, want + 60, 10, 1e-6f, 1e-6f);
+        merak_decoder_rewind(d, 0);
+        merak_decoder_rewind(brief, 0);
+        ok(merak_decoder_score(brief, t.id, t.id + 1, 60, want, &err), &err);
+    }
+    assert_true(fabsf(early[59] - t.nll[59]) > 1e-3f);
+    merak_decoder_destroy(d);
+    merak_decoder_destroy(whole);
+    merak_decoder_destroy(brief);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     struct merak_hf_config config, other;
@@ -462,7 +506,7 @@ int main(void)
         {"logits_are", logits_are_those_of_transformers},
         {"likelihoods_are", likelihoods_are_those_of_transformers},
     };
-    struct CMUnitTest tests[3 * N_MODELS + 4];
+    struct CMUnitTest tests[3 * N_MODELS + 5];
     static char names[3 * N_MODELS][80];
     size_t n = 0;
 
@@ -477,6 +521,8 @@ int main(void)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(bf16_logits_are_near_fp32);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(
         a_rewound_sequence_goes_on_elsewhere);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(
+        a_sequence_that_becomes_long_is_one);
     tests[n++] =
         (struct CMUnitTest)cmocka_unit_test(what_does_not_fit_is_refused);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(

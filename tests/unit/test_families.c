@@ -131,6 +131,7 @@ int main(void)
         {.file = "phi3-window"},
         {.file = "gemma2"},
         {.file = "phi3-long"},
+        {.file = "phi4"},
         {.file = "gpt2-dropout", .documents = true},
         {.file = "qwen2", .documents = true},
         {.file = "mistral-window", .documents = true},

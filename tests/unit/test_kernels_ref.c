@@ -352,6 +352,28 @@ static void rope_turns_pairs_by_position(void **state)
     assert_near(y, want, 4, 1e-13, 0);
 }
 
+/* The first two of four channels, and back again. */
+static void rope_turns_some_channels(void **state)
+{
+    double x[] = {1, 2, 3, 4}, y[4];
+    double want[] = {cos(6) - 2 * sin(6), 2 * cos(6) + sin(6), 3, 4};
+    struct merak_attrs attrs = {.i = {0, 0, 0, 2}, .f = {100}};
+    struct merak_kernel_call call = {.attrs = &attrs, .n_in = 1, .n_out = 1};
+
+    (void)state;
+    call.operand[0] = over(x, 3, (size_t[]){1, 1, 4});
+    call.operand[0].full.dim[1] = 8;
+    call.operand[0].lo[1] = 6;
+    call.operand[1] = call.operand[0];
+    call.operand[1].data = y;
+    run_ref("rope", &call);
+    assert_near(y, want, 4, 1e-13, 0);
+    attrs.i[0] = 1;
+    call.operand[0].data = y;
+    run_ref("rope", &call);
+    assert_near(y, x, 4, 1e-13, 0);
+}
+
 /* Pair 0 of 2 turns by 1, pair 1 by 1/10: each kind divides another share. */
 static void rope_divides_frequencies(void **state)
 {
@@ -552,6 +574,7 @@ int main(void)
         cmocka_unit_test(norms_scale_to_unit_variance),
         cmocka_unit_test(pointwise_ops_match_published_values),
         cmocka_unit_test(rope_turns_pairs_by_position),
+        cmocka_unit_test(rope_turns_some_channels),
         cmocka_unit_test(rope_divides_frequencies),
         cmocka_unit_test(adamw_follows_the_paper),
         cmocka_unit_test(clip_scales_the_mean_gradient),

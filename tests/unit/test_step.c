@@ -58,6 +58,8 @@ static struct row rows[] = {
     {"hf/phi3.json", "hf/phi3.vec", "cpu", 1, 2, "1f1b"},
     {"hf/phi3-long.json", "hf/phi3-long.vec", "cpu", 1, 2, "1f1b"},
     {"hf/phi3-short.json", "hf/phi3-short.vec", "ref", 1, 2, "1f1b"},
+    {"hf/phi4.json", "hf/phi4.vec", "ref", 1, 2, "1f1b"},
+    {"hf/phi4.json", "hf/phi4.vec", "cpu", 2, 1, "1f1b"},
     {"hf/olmo2.json", "hf/olmo2.vec", "ref", 1, 2, "1f1b"},
     {"hf/olmo2.json", "hf/olmo2.vec", "cpu", 2, 1, "1f1b"},
     {"hf/gpt2-dropout.json", "hf/gpt2-dropout.vec", "ref", 1, 2, "1f1b"},
