@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include "unit/near.h"
-
 #include "unit/kcase.h"
 
 #include "base/rng.h"
@@ -12,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GUARD_BYTES 64
-
+enum { GUARD_BYTES = 64 };
 const struct kc_grad kc_grads[] = {
     {"embedding_dw", "embedding", 2, 1, {0, KC_DY, KC_D(1)}, true},
     {"add_position_dw", "add_position", 1, 1, {KC_DY, KC_D(1)}, true},
@@ -560,9 +558,8 @@ void kc_run_on(struct kc *c, const struct merak_backend *b)
     assert_int_equal(merak_kernel_find(b, c->op, &k, &err), MERAK_OK);
     c->call.attrs = &c->attrs;
     c->call.step = &c->step;
-    bytes = k->scratch != NULL ? k->scratch(&c->call) : 0;
-    c->call.scratch_bytes = bytes;
-    bytes = (bytes + 63) / 64 * 64;
+    c->call.scratch_bytes = k->scratch != NULL ? k->scratch(&c->call) : 0;
+    bytes = (c->call.scratch_bytes + 63) / 64 * 64;
     c->call.scratch = aligned_alloc(64, bytes + GUARD_BYTES);
     assert_non_null(c->call.scratch);
     memset(c->call.scratch, c->poison, bytes);
@@ -595,7 +592,7 @@ void kc_slice(struct kc *part, const struct kc *whole, int operand, int dim,
     free(to->data);
     *to = *from;
     to->local.dim[dim] = len;
-    to->lo[dim] = from->lo[dim] + lo;
+    to->lo[dim] += lo;
     allocate(to, part->guard);
     for (size_t i = 0; i < outer; i++)
         memcpy((char *)to->data + i * len * inner,

@@ -89,8 +89,8 @@ static void gradients_match_finite_differences(void **state)
             kc_destroy(&f);
         }
     }
-    /* linear, gelu, embedding, rmsnorm, swiglu and attention twice */
-    assert_int_equal(seen, 2 * (kc_n_grads + 9));
+    /* linear, gelu, embedding, rmsnorm, rope, swiglu and attention twice */
+    assert_int_equal(seen, 2 * (kc_n_grads + 10));
 }
 
 static const struct kc_row *find_row(const struct kc_row *row, const char *op)
