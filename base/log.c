@@ -91,7 +91,7 @@ void merak_log_rank(int rank)
     sink.rank = rank;
 }
 
-bool merak_log_enabled(enum merak_log_level level, const char *module)
+static bool is_enabled(enum merak_log_level level, const char *module)
 {
     enum merak_log_level limit;
 
@@ -121,13 +121,13 @@ static void print_line(enum merak_log_level level, const char *module,
                 module, line);
 }
 
-void merak_log(enum merak_log_level level, const char *module,
-               const char *fmt, ...)
+void merak_log(enum merak_log_level level, const char *module, const char *fmt,
+               ...)
 {
     char line[1024];
     va_list ap;
 
-    if (!merak_log_enabled(level, module))
+    if (!is_enabled(level, module))
         return;
     va_start(ap, fmt);
     vsnprintf(line, sizeof(line), fmt, ap);

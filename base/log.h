@@ -27,7 +27,6 @@ void merak_log_sink(merak_log_fn fn, void *arg);
 void merak_log_rank(int rank);
 /* Parse a MERAK_LOG value; unknown words are ignored.  NULL: getenv. */
 void merak_log_setup(const char *spec);
-bool merak_log_enabled(enum merak_log_level level, const char *module);
 void merak_log(enum merak_log_level level, const char *module,
                const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 

@@ -43,8 +43,6 @@ struct merak_jobscript {
 
 /* jobscript_fill.c: the template of a kind, filled in. */
 void merak_jobscript_print(const struct merak_jobscript *job, FILE *out);
-/* A line of a kind's template, by number; NULL: there are no more. */
-const char *merak_jobscript_line(enum merak_jobscript_kind kind, size_t line);
 /* The number that a template has on a line "#SBATCH --KEY=N", or 0. */
 long merak_jobscript_number(enum merak_jobscript_kind kind, const char *key);
 

@@ -25,11 +25,6 @@ static const char *const *const texts[MERAK_JOB_KINDS] = {
     [MERAK_JOB_SPARE] = text_spare,
 };
 
-const char *merak_jobscript_line(enum merak_jobscript_kind kind, size_t line)
-{
-    return texts[kind][line];
-}
-
 static bool begins(const char *line, const char *with)
 {
     return strncmp(line, with, strlen(with)) == 0;

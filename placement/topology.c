@@ -323,13 +323,3 @@ enum merak_status merak_topology_path(const struct merak_topology *t,
     }
     return used > 0 ? MERAK_OK : MERAK_ERR_NOT_FOUND;
 }
-
-void merak_topology_addr_path(char *addr)
-{
-    char *dot = strrchr(addr, '.');
-
-    if (dot != NULL)
-        *dot = '\0';
-    else
-        addr[0] = '\0';
-}

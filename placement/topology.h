@@ -30,8 +30,4 @@ enum merak_status merak_topology_path(const struct merak_topology *topology,
                                       const char *node, char *path,
                                       size_t size) MERAK_CHECKED;
 
-/* The path in a task's SLURM_TOPOLOGY_ADDR, which ends in the node's name:
- * cuts that off, in place. */
-void merak_topology_addr_path(char *addr);
-
 #endif

@@ -152,8 +152,6 @@ struct merak_ckpt_entry {
 };
 
 char *merak_ckpt_name(char *buf, uint64_t step, enum merak_ckpt_kind kind);
-/* False if the name is not one merak_ckpt_name() makes. */
-bool merak_ckpt_name_parse(const char *name, struct merak_ckpt_entry *entry);
 /* The checkpoints of a run, newest first, step-N before step-N.old before
  * step-N.tmp; free() them. */
 enum merak_status merak_ckpt_list(const char *run_dir,

@@ -27,7 +27,8 @@ char *merak_ckpt_name(char *buf, uint64_t step, enum merak_ckpt_kind kind)
     return buf;
 }
 
-bool merak_ckpt_name_parse(const char *name, struct merak_ckpt_entry *entry)
+/* False if the name is not one merak_ckpt_name() makes. */
+static bool parse_name(const char *name, struct merak_ckpt_entry *entry)
 {
     if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
         return false;
@@ -56,7 +57,7 @@ static enum merak_status add_entry(const char *name,
 {
     struct merak_ckpt_entry entry, *more;
 
-    if (!merak_ckpt_name_parse(name, &entry))
+    if (!parse_name(name, &entry))
         return MERAK_OK;
     /* Grows at powers of two. */
     if ((*n & (*n - 1)) == 0) {
@@ -121,7 +122,7 @@ bool merak_ckpt_is_one(const char *dir)
 
     return access(merak_path(path, dir, MERAK_CKPT_MANIFEST), F_OK) == 0 ||
            access(merak_path(path, dir, MERAK_CKPT_COMMITTED), F_OK) == 0 ||
-           merak_ckpt_name_parse(base == NULL ? dir : base + 1, &entry);
+           parse_name(base == NULL ? dir : base + 1, &entry);
 }
 
 size_t merak_ckpt_record(char buf[MERAK_CKPT_MAX_RECORD], uint64_t step,
@@ -208,7 +209,7 @@ static enum merak_status check_name(const char *dir, uint64_t step,
     const char *base = strrchr(dir, '/');
     struct merak_ckpt_entry entry;
 
-    if (!merak_ckpt_name_parse(base == NULL ? dir : base + 1, &entry) ||
+    if (!parse_name(base == NULL ? dir : base + 1, &entry) ||
         entry.step == step)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_CORRUPT,

@@ -34,7 +34,5 @@ bool merak_trace_get_saves(hid_t file, struct merak_trace_rank *rank);
 enum merak_status
 merak_trace_write_master(const char *dir, int ranks,
                          struct merak_error *err) MERAK_CHECKED;
-/* Records in a rank's file, or -1 if it cannot be read. */
-int64_t merak_trace_count(const char *path);
 
 #endif

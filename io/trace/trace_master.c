@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-int64_t merak_trace_count(const char *path)
+/* Records in a rank's file, or -1 if it cannot be read. */
+static int64_t count_records(const char *path)
 {
     hid_t file = merak_h5_open(path), set = -1, space = -1;
     int64_t n = -1;
@@ -41,7 +42,7 @@ static void count_all(const char *dir, int ranks, uint64_t *first)
     first[0] = 0;
     for (int r = 0; r < ranks; r++) {
         int64_t n =
-            merak_trace_count(merak_path(path, dir, merak_trace_file(name, r)));
+            count_records(merak_path(path, dir, merak_trace_file(name, r)));
 
         if (n < 0)
             merak_warn("trace", "%s cannot be read: left out of %s/%s", path,

@@ -142,15 +142,20 @@ void merak_refine_add(struct merak_refine *refine, int id, double seconds,
 
 /* --- statistics ----------------------------------------------------------- */
 
+struct weighted {
+    double value, weight;
+};
+
 static int compare_weighted(const void *a, const void *b)
 {
-    double x = ((const struct refine_weighted *)a)->value;
-    double y = ((const struct refine_weighted *)b)->value;
+    double x = ((const struct weighted *)a)->value;
+    double y = ((const struct weighted *)b)->value;
 
     return (x > y) - (x < y);
 }
 
-double merak_refine_median(struct refine_weighted *pair, int n)
+/* The value at half the weight, of n > 0 pairs, which are sorted. */
+static double median(struct weighted *pair, int n)
 {
     double total = 0, below = 0;
     int at = 0;
@@ -224,7 +229,7 @@ static enum decider decider_of(const struct merak_cost_model *model,
 /* How much longer than predicted such classes took, weighted by time: the
  * geometric mean of both, or what is far off would have all the say. */
 struct ratios {
-    struct refine_weighted *pair;
+    struct weighted *pair;
     int n;
     long samples;
     double before, after; /* seconds, all samples */
@@ -235,8 +240,8 @@ static void add_ratio(struct ratios *r, const struct refine_class *c,
 {
     double n = (double)c->n;
 
-    r->pair[r->n++] = (struct refine_weighted){c->mean / predicted,
-                                               n * sqrt(c->mean * predicted)};
+    r->pair[r->n++] =
+        (struct weighted){c->mean / predicted, n * sqrt(c->mean * predicted)};
     r->samples += c->n;
     r->before += n * predicted;
     r->after += n * c->mean;
@@ -278,7 +283,7 @@ static enum merak_status note_rate(struct refine_run *run, enum decider by,
 
 /* What no kernel of the run tells is known by the device's rates alone. */
 static enum merak_status scale_rates(struct refine_run *run,
-                                     struct refine_weighted *pair)
+                                     struct weighted *pair)
 {
     enum merak_status rc = MERAK_OK;
 
@@ -296,8 +301,7 @@ static enum merak_status scale_rates(struct refine_run *run,
         }
         if (r.n == 0)
             continue;
-        factor = merak_refine_bound(merak_refine_median(pair, r.n),
-                                    MERAK_REFINE_MOST);
+        factor = merak_refine_bound(median(pair, r.n), MERAK_REFINE_MOST);
         scale_rate(run, by, factor);
         rc = note_rate(run, by, &r, factor);
     }
@@ -329,7 +333,7 @@ static bool is_alike(const struct refine_class *c,
 /* All classes of an op, the first of which is `what`. */
 static enum merak_status refine_op(struct refine_run *run,
                                    const struct merak_sample_class *what,
-                                   struct refine_weighted *pair)
+                                   struct weighted *pair)
 {
     const char *op = op_of(what);
     struct ratios r = {.pair = pair};
@@ -346,9 +350,8 @@ static enum merak_status refine_op(struct refine_run *run,
         if (is_alike(c, what))
             add_ratio(&r, c, predict(run, &c->what));
     }
-    merak_rates_scale(
-        rates, op,
-        merak_refine_bound(merak_refine_median(pair, r.n), MERAK_REFINE_MOST));
+    merak_rates_scale(rates, op,
+                      merak_refine_bound(median(pair, r.n), MERAK_REFINE_MOST));
     for (int i = 0; i < run->refine->n; i++) {
         const struct refine_class *c = &run->refine->class[i];
         struct merak_rate_point point = {c->what.size, c->mean};
@@ -401,8 +404,8 @@ static enum merak_status drop_beside(struct refine_run *run)
 static enum merak_status refine_kernels(struct refine_run *run)
 {
     const struct merak_refine *refine = run->refine;
-    size_t bytes = ((size_t)refine->n + 1) * sizeof(struct refine_weighted);
-    struct refine_weighted *pair = malloc(bytes);
+    size_t bytes = ((size_t)refine->n + 1) * sizeof(struct weighted);
+    struct weighted *pair = malloc(bytes);
     enum merak_status rc =
         pair == NULL ? merak_fail_nomem(run->err, bytes) : MERAK_OK;
 

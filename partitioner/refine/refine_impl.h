@@ -33,11 +33,6 @@ struct refine_run {
     struct merak_error *err;
 };
 
-/* The value at half the weight, of n > 0 pairs, which are sorted. */
-struct refine_weighted {
-    double value, weight;
-};
-double merak_refine_median(struct refine_weighted *pair, int n);
 double merak_refine_bound(double x, double most);
 enum merak_status
 merak_refine_note(struct refine_run *run,

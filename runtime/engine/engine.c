@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-void merak_futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t ns)
+/* Sleep while *word == seen, at most ns; spurious returns are fine. */
+static void futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t ns)
 {
     struct timespec ts = {ns / 1000000000, ns % 1000000000};
 
@@ -243,7 +244,7 @@ static void sleep_on(struct merak_engine *e, uint32_t seen, int64_t ns)
 {
     atomic_store(&e->slept_at, seen);
     atomic_store(&e->compute_sleeps, true);
-    merak_futex_wait(&e->progress_count, seen, ns);
+    futex_wait(&e->progress_count, seen, ns);
     atomic_store(&e->compute_sleeps, false);
 }
 

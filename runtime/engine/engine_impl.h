@@ -139,8 +139,7 @@ struct merak_engine {
 #endif
 };
 
-/* Sleep while *word == seen, at most ns; spurious returns are fine. */
-void merak_futex_wait(_Atomic uint32_t *word, uint32_t seen, int64_t ns);
+/* Of a thread that sleeps while *word is as it was (engine.c). */
 void merak_futex_wake(_Atomic uint32_t *word);
 
 static inline bool instr_done(const struct merak_engine *e, int id)

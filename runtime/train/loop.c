@@ -160,8 +160,8 @@ static enum merak_status run_engine(struct merak_trainer *t,
     t->running = engine;
     rc = merak_engine_run(engine, step, err);
     if (rc == MERAK_OK)
-        rc = merak_slots_results(
-            t, engine == t->engine ? t->program : t->eval, err);
+        rc = merak_slots_results(t, engine == t->engine ? t->program : t->eval,
+                                 err);
     t->broken = rc != MERAK_OK;
     if (rc == MERAK_OK)
         t->running = NULL;
@@ -335,7 +335,8 @@ static enum merak_status finish_step(struct merak_trainer *t,
     return rc;
 }
 
-bool merak_trainer_saves(const struct merak_trainer *t, uint64_t step)
+/* Will this step be saved, unless the run is stopped before? */
+static bool will_save(const struct merak_trainer *t, uint64_t step)
 {
     if (t->run_dir == NULL)
         return false;
@@ -355,9 +356,8 @@ static enum merak_status save_step(struct merak_trainer *t,
         rc = merak_saving_advance(t, err);
     if (rc != MERAK_OK || t->run_dir == NULL)
         return rc;
-    return last || merak_trainer_saves(t, t->step)
-               ? merak_weights_save(t, last, err)
-               : MERAK_OK;
+    return last || will_save(t, t->step) ? merak_weights_save(t, last, err)
+                                         : MERAK_OK;
 }
 
 static enum merak_status run_steps(struct merak_trainer *t,

@@ -264,8 +264,6 @@ enum merak_status merak_weights_start(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
 /* Values of the sum over ranks that ends a step. */
 enum { MERAK_STEP_SUM = 3 };
-/* loop.c: will this step be saved, unless the run is stopped before? */
-bool merak_trainer_saves(const struct merak_trainer *t, uint64_t step);
 
 /* weights.c: initial values, checkpoints; local. */
 enum merak_status merak_weights_init(struct merak_trainer *t,

@@ -51,7 +51,6 @@ struct member {
 struct window {
     int n_reqs, first_open;     /* requests before it are done */
     struct merak_request **req; /* [2 * cap] */
-    int *req_member;            /* [2 * cap] */
 };
 
 struct merak_exchange_run {
@@ -84,7 +83,6 @@ struct merak_exchange_run *merak_exchange_run_create(void)
 static void free_members(struct merak_exchange_run *run)
 {
     free(run->window[0].req); /* both windows' */
-    free(run->window[0].req_member);
     free(run->member);
     free(run->from);
     free(run->small_staging);
@@ -110,14 +108,12 @@ enum merak_status merak_exchange_run_reserve(struct merak_exchange_run *run,
     free_members(run);
     run->small_staging = malloc(SMALL_STAGING);
     w[0].req = calloc(4 * m, sizeof(*w->req));
-    w[0].req_member = calloc(4 * m, sizeof(*w->req_member));
     run->member = calloc(m, sizeof(*run->member));
     run->from = calloc(m, sizeof(*run->from));
-    if (w[0].req == NULL || w[0].req_member == NULL || run->member == NULL ||
-        run->from == NULL || run->small_staging == NULL)
+    if (w[0].req == NULL || run->member == NULL || run->from == NULL ||
+        run->small_staging == NULL)
         return merak_fail_nomem(err, m * sizeof(*run->member));
     w[1].req = w[0].req + 2 * m;
-    w[1].req_member = w[0].req_member + 2 * m;
     run->cap = n;
     return MERAK_OK;
 }
@@ -239,13 +235,11 @@ static void lay_out_scratch(struct merak_exchange_run *run)
     }
 }
 
-static void keep(struct merak_exchange_run *run, struct merak_request *req,
-                 int q)
+static void keep(struct merak_exchange_run *run, struct merak_request *req)
 {
     struct window *w = &run->window[run->posted % 2];
 
-    w->req[w->n_reqs] = req;
-    w->req_member[w->n_reqs++] = q;
+    w->req[w->n_reqs++] = req;
 }
 
 static enum merak_status post_recv(struct merak_exchange_run *run, int q,
@@ -271,7 +265,7 @@ static enum merak_status post_recv(struct merak_exchange_run *run, int q,
     rc = tr->ops->recv(tr, to, bytes, run->a.team->rank[q], run->a.tag, &req,
                        err);
     if (rc == MERAK_OK)
-        keep(run, req, q);
+        keep(run, req);
     return rc;
 }
 
@@ -302,7 +296,7 @@ static enum merak_status post_send(struct merak_exchange_run *run, int q,
     rc = tr->ops->send(tr, buf, bytes, run->a.team->rank[q], run->a.tag, &req,
                        err);
     if (rc == MERAK_OK)
-        keep(run, req, q);
+        keep(run, req);
     return rc;
 }
 
@@ -528,13 +522,4 @@ enum merak_status merak_exchange_run_advance(struct merak_exchange_run *run,
 bool merak_exchange_run_is_busy(const struct merak_exchange_run *run)
 {
     return !run->moving;
-}
-
-int merak_exchange_run_waits_for(const struct merak_exchange_run *run)
-{
-    const struct window *w = &run->window[run->at % 2];
-
-    if (!run->moving || w->first_open == w->n_reqs)
-        return -1;
-    return w->req_member[w->first_open];
 }

@@ -27,8 +27,6 @@ void merak_view_box(struct merak_view *v, const void *base,
 /* count packed elements at base. */
 void merak_view_flat(struct merak_view *v, const void *base,
                      enum merak_dtype dtype, size_t count);
-/* The next run of at most max elements; *n_p gets its length (0: the end). */
-void *merak_view_next(struct merak_view *v, size_t max, size_t *n_p);
 
 /* Copy at most max elements onwards; returns how many (0: the end). */
 size_t merak_view_copy(struct merak_view *to, struct merak_view *from,

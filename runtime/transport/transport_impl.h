@@ -68,7 +68,5 @@ enum merak_status merak_exchange_run_advance(struct merak_exchange_run *run,
     MERAK_CHECKED;
 /* It has local work to do: advance again without waiting for events. */
 bool merak_exchange_run_is_busy(const struct merak_exchange_run *run);
-/* A member it still waits for, or -1. */
-int merak_exchange_run_waits_for(const struct merak_exchange_run *run);
 
 #endif

@@ -159,7 +159,6 @@ enum merak_status merak_ucx_inplace_advance(struct ucx_inplace *run,
                                             struct merak_error *err)
     MERAK_CHECKED;
 bool merak_ucx_inplace_is_busy(const struct ucx_inplace *run);
-int merak_ucx_inplace_waits_for(const struct ucx_inplace *run);
 
 /* ucx_exchange.c */
 enum merak_status merak_ucx_exchange(struct merak_transport *base,

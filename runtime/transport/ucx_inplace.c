@@ -44,7 +44,6 @@ struct ucx_inplace {
     int next; /* all-gather: member whose part comes next */
     int n_reqs, first_open;
     struct merak_request **req;        /* [2 * cap] */
-    int *req_member;                   /* [2 * cap] */
     struct announcement *said, *heard; /* [cap] */
     struct merak_view *to, *from;      /* [cap] */
     int cap;
@@ -58,7 +57,6 @@ struct ucx_inplace *merak_ucx_inplace_create(void)
 static void free_members(struct ucx_inplace *run)
 {
     free(run->req);
-    free(run->req_member);
     free(run->said);
     free(run->heard);
     free(run->to);
@@ -83,13 +81,12 @@ enum merak_status merak_ucx_inplace_reserve(struct ucx_inplace *run, int n,
         return MERAK_OK;
     free_members(run);
     run->req = calloc(2 * m, sizeof(*run->req));
-    run->req_member = calloc(2 * m, sizeof(*run->req_member));
     run->said = calloc(m, sizeof(*run->said));
     run->heard = calloc(m, sizeof(*run->heard));
     run->to = calloc(m, sizeof(*run->to));
     run->from = calloc(m, sizeof(*run->from));
-    if (run->req == NULL || run->req_member == NULL || run->said == NULL ||
-        run->heard == NULL || run->to == NULL || run->from == NULL)
+    if (run->req == NULL || run->said == NULL || run->heard == NULL ||
+        run->to == NULL || run->from == NULL)
         return merak_fail_nomem(err, m * sizeof(*run->to));
     run->cap = n;
     return MERAK_OK;
@@ -177,7 +174,7 @@ static enum merak_status swap_with_all(struct ucx_inplace *run,
             rc = merak_ucx_recv_kind(run->a.tr, &run->heard[q], bytes,
                                      team->rank[q], run->a.tag, kind, req, err);
         if (rc == MERAK_OK)
-            run->req_member[run->n_reqs++] = q;
+            run->n_reqs++;
     }
     return rc;
 }
@@ -309,11 +306,4 @@ enum merak_status merak_ucx_inplace_advance(struct ucx_inplace *run,
 bool merak_ucx_inplace_is_busy(const struct ucx_inplace *run)
 {
     return run->phase == WORK;
-}
-
-int merak_ucx_inplace_waits_for(const struct ucx_inplace *run)
-{
-    if (run->phase == WORK || run->first_open == run->n_reqs)
-        return -1;
-    return run->req_member[run->first_open];
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TREE, HOSTS, ADDRESS };
+enum { TREE, HOSTS };
 
 void fuzz_seeds(void)
 {
@@ -22,12 +22,10 @@ void fuzz_seeds(void)
     static const char block[] = "BlockName=b1 Nodes=n[1-4]\n"
                                 "BlockName=b2 Nodes=n[5-8]\nBlockSizes=4\n";
     static const char hosts[] = "n[1-4,07],login,gpu-[001-003]-[1,2],x";
-    static const char address[] = "root.leaf[1-2].n03";
 
     fuzz_add_kind(TREE, tree, sizeof(tree) - 1);
     fuzz_add_kind(TREE, block, sizeof(block) - 1);
     fuzz_add_kind(HOSTS, hosts, sizeof(hosts) - 1);
-    fuzz_add_kind(ADDRESS, address, sizeof(address) - 1);
 }
 
 static void read_tree(const char *text)
@@ -90,12 +88,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (n == 0)
         return 0;
     text = fuzz_text(data + 1, n - 1);
-    if (data[0] % 3 == TREE)
+    if (data[0] % 2 == TREE)
         read_tree(text);
-    else if (data[0] % 3 == HOSTS)
-        read_hosts(text);
     else
-        merak_topology_addr_path(text);
+        read_hosts(text);
     free(text);
     return 0;
 }

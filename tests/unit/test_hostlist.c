@@ -245,17 +245,6 @@ static void a_path_that_does_not_fit_is_not_cut(void **state)
     merak_topology_destroy(t);
 }
 
-static void a_task_s_address_loses_its_node(void **state)
-{
-    char tree[] = "root.leaf1.n1", flat[] = "n1";
-
-    (void)state;
-    merak_topology_addr_path(tree);
-    assert_string_equal(tree, "root.leaf1");
-    merak_topology_addr_path(flat);
-    assert_string_equal(flat, "");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,7 +255,6 @@ int main(void)
         cmocka_unit_test(nodes_are_found_in_the_tree),
         cmocka_unit_test(impossible_trees_are_refused),
         cmocka_unit_test(a_path_that_does_not_fit_is_not_cut),
-        cmocka_unit_test(a_task_s_address_loses_its_node),
     };
 
     return cmocka_run_group_tests_name("hostlist", tests, NULL, NULL);
