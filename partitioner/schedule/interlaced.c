@@ -113,28 +113,15 @@ static void interlaced_fill(const struct merak_schedule_args *args,
     }
 }
 
-static enum merak_status
-interlaced_check(const struct merak_schedule_args *args,
-                 struct merak_error *err)
-{
-    if (args->stages < 2) {
-        merak_fail(err, MERAK_ERR_CONFIG, "%d stage given, it needs 2 or more",
-                   args->stages);
-        return merak_error_fix(err, MERAK_ERR_CONFIG,
-                               ": set pp = 2, or use 1f1b");
-    }
-    return MERAK_OK;
-}
-
 const struct merak_schedule merak_schedule_interlaced = {
     .name = "interlaced",
     .about = "1f1b with embedding and head cut over all stages",
     .min_chunks = 2,
     .max_chunks = 4,
     .usual_chunks = 3,
+    .min_stages = 2,
     .count = interlaced_count,
     .fill = interlaced_fill,
-    .check = interlaced_check,
     .part = interlaced_part,
     .feeds = interlaced_feeds,
     .follows = interlaced_follows,

@@ -58,12 +58,6 @@ interleaved_check(const struct merak_schedule_args *args,
 {
     int p = args->stages, rest = args->microbatches % args->group;
 
-    if (p < 2) {
-        merak_fail(err, MERAK_ERR_CONFIG, "%d stage given, it needs 2 or more",
-                   p);
-        return merak_error_fix(err, MERAK_ERR_CONFIG,
-                               ": set pp = 2, or use 1f1b");
-    }
     if (args->group < p) {
         merak_fail(err, MERAK_ERR_CONFIG,
                    "groups of %d micro-batches on %d stages given, they must "
@@ -88,5 +82,6 @@ const struct merak_schedule merak_schedule_interleaved = {
     .takes_group = true,
     .count = interleaved_count,
     .fill = interleaved_fill,
+    .min_stages = 2,
     .check = interleaved_check,
 };

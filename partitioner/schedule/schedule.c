@@ -167,11 +167,17 @@ static enum merak_status check_chunks(const struct merak_schedule *sched,
     return MERAK_OK;
 }
 
-/* Numbers that this schedule would not look at. */
+/* Too few stages, and numbers that this schedule would not look at. */
 static enum merak_status check_extras(const struct merak_schedule *sched,
                                       const struct merak_schedule_args *args,
                                       struct merak_error *err)
 {
+    if (args->stages < sched->min_stages) {
+        merak_fail(err, MERAK_ERR_CONFIG, "%d stage given, it needs %d or more",
+                   args->stages, sched->min_stages);
+        return merak_error_fix(err, MERAK_ERR_CONFIG,
+                               ": set pp = %d, or use 1f1b", sched->min_stages);
+    }
     if (args->group > 0 && !sched->takes_group) {
         merak_fail(err, MERAK_ERR_CONFIG, "group %d given, it has no groups",
                    args->group);

@@ -79,6 +79,7 @@ struct merak_schedule {
     int max_chunks;    /* v at most; 0: no bound */
     int min_chunks;    /* and at least; 0: 1 */
     int usual_chunks;  /* where nobody says how many; 0: 1 */
+    int min_stages;    /* 0: 1 */
     bool takes_group, takes_slices;
     int passes;     /* default of args->passes; 0: one, or more on one stage */
     unsigned moves; /* which of shifted critical path's */

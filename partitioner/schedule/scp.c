@@ -121,12 +121,6 @@ static enum merak_status moves_check(const struct merak_schedule_args *args,
 {
     int least = args->stages > 4 ? args->stages : 4;
 
-    if (args->stages < 2 && (args->moves & ~(unsigned)MERAK_MOVE_EARLY)) {
-        merak_fail(err, MERAK_ERR_CONFIG, "%d stage given, it needs 2 or more",
-                   args->stages);
-        return merak_error_fix(err, MERAK_ERR_CONFIG,
-                               ": set pp = 2, or use 1f1b");
-    }
     if ((args->moves & MERAK_MOVE_THIRD) && args->microbatches < least)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "%d micro-batches on %d stages given, it needs "
@@ -141,82 +135,46 @@ static bool all_but_last(const struct merak_schedule_args *args)
            args->stage < args->stages - 1;
 }
 
+/* 1f1b with these moves. */
+#define MOVED(with)                                                    \
+    .max_chunks = 1, .min_stages = (with) == MERAK_MOVE_EARLY ? 1 : 2, \
+    .moves = (with), .count = moves_count, .fill = moves_fill,         \
+    .check = moves_check, .recomputes = all_but_last
+
 const struct merak_schedule merak_schedule_early = {
     .name = "early",
     .about = "1f1b that recomputes while it waits in the drain",
-    .max_chunks = 1,
-    .moves = MERAK_MOVE_EARLY,
-    .count = moves_count,
-    .fill = moves_fill,
-    .check = moves_check,
-    .recomputes = all_but_last,
-};
+    MOVED(MERAK_MOVE_EARLY)};
 
 const struct merak_schedule merak_schedule_last = {
     .name = "last",
     .about = "early, and the last stage does not recompute",
-    .max_chunks = 1,
-    .moves = MERAK_MOVE_DROP_LAST | MERAK_MOVE_EARLY,
-    .count = moves_count,
-    .fill = moves_fill,
-    .check = moves_check,
-    .recomputes = all_but_last,
-};
+    MOVED(MERAK_MOVE_DROP_LAST | MERAK_MOVE_EARLY)};
 
 const struct merak_schedule merak_schedule_scp = {
     .name = "scp",
     .about = "shifted critical path: last, and stage p-2 without a gap",
-    .max_chunks = 1,
-    .moves = MERAK_MOVES - 1,
-    .count = moves_count,
-    .fill = moves_fill,
-    .check = moves_check,
-    .recomputes = all_but_last,
-};
+    MOVED(MERAK_MOVES - 1)};
 
 static const struct merak_schedule drop_last = {
     .name = "scp:drop-last",
     .about = "1f1b, and the last stage does not recompute",
-    .max_chunks = 1,
-    .moves = MERAK_MOVE_DROP_LAST,
-    .count = moves_count,
-    .fill = moves_fill,
-    .check = moves_check,
-    .recomputes = all_but_last,
-};
+    MOVED(MERAK_MOVE_DROP_LAST)};
 
 static const struct merak_schedule third = {
     .name = "scp:third",
     .about = "1f1b, and stage p-2 runs a third forward first",
-    .max_chunks = 1,
-    .moves = MERAK_MOVE_THIRD,
-    .count = moves_count,
-    .fill = moves_fill,
-    .check = moves_check,
-    .recomputes = all_but_last,
-};
+    MOVED(MERAK_MOVE_THIRD)};
 
 static const struct merak_schedule drop_last_third = {
     .name = "scp:drop-last,third",
     .about = "shifted critical path without early recomputation",
-    .max_chunks = 1,
-    .moves = MERAK_MOVE_DROP_LAST | MERAK_MOVE_THIRD,
-    .count = moves_count,
-    .fill = moves_fill,
-    .check = moves_check,
-    .recomputes = all_but_last,
-};
+    MOVED(MERAK_MOVE_DROP_LAST | MERAK_MOVE_THIRD)};
 
 static const struct merak_schedule early_third = {
     .name = "scp:early,third",
     .about = "shifted critical path, and the last stage recomputes",
-    .max_chunks = 1,
-    .moves = MERAK_MOVE_EARLY | MERAK_MOVE_THIRD,
-    .count = moves_count,
-    .fill = moves_fill,
-    .check = moves_check,
-    .recomputes = all_but_last,
-};
+    MOVED(MERAK_MOVE_EARLY | MERAK_MOVE_THIRD)};
 
 const struct merak_schedule *merak_schedule_moves(unsigned moves)
 {

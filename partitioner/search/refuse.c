@@ -170,11 +170,7 @@ static bool has_no_batch(const struct merak_search *s, struct merak_refusal *r)
     const struct merak_choices *pin = &s->in->pin;
     size_t b = pin->micro_batch > 0 ? pin->micro_batch : 1;
 
-    r->plan.dp = 1;
-    if (pin->dp > 0)
-        r->plan.dp = pin->dp;
-    else if (pin->tp > 0 && pin->pp > 0)
-        r->plan.dp = s->tasks / pin->tp / pin->pp;
+    r->plan.dp = least_dp(s);
     if (pin->micro_batch == 0 && pin->tp_batch_percent > 0 && pin->tp > 0)
         b = (size_t)pin->tp;
     r->plan.micro_batch = b;
