@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 
+#include <fcntl.h>
 #include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -60,8 +61,7 @@ struct merak_ckpt_state world_state(const struct world_layout *layout,
     return state;
 }
 
-/* Global index of element i of a box. */
-static size_t global_index(const struct merak_box *box, size_t i)
+size_t world_index(const struct merak_box *box, size_t i)
 {
     size_t index = 0, stride = 1;
 
@@ -84,7 +84,7 @@ static void fill(struct merak_ckpt_piece *piece, uint64_t step)
             step == UINT64_MAX
                 ? NAN
                 : world_value(piece->name,
-                              global_index(&piece->box, piece->flat_lo + i),
+                              world_index(&piece->box, piece->flat_lo + i),
                               step);
 }
 
@@ -318,7 +318,7 @@ static bool piece_is_right(const struct merak_ckpt_piece *piece, uint64_t step,
 {
     for (size_t i = piece->flat_lo; i < piece->flat_hi; i++) {
         float want =
-            world_value(piece->name, global_index(&piece->box, i), step);
+            world_value(piece->name, world_index(&piece->box, i), step);
 
         if (memcmp(&piece->data[i - piece->flat_lo], &want, sizeof(want)) == 0)
             continue;
@@ -382,4 +382,16 @@ static int remove_entry(const char *path, const struct stat *st, int flag,
 void world_remove_dir(const char *dir)
 {
     nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void world_flip(const char *path, off_t at)
+{
+    int fd = open(path, O_RDWR);
+    unsigned char byte;
+
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x20;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
 }

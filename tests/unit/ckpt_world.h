@@ -7,6 +7,8 @@
 #ifndef MERAK_TESTS_CKPT_WORLD_H
 #define MERAK_TESTS_CKPT_WORLD_H
 
+#include <sys/types.h>
+
 #include "io/ckpt/ckpt.h"
 
 struct world_tensor {
@@ -23,6 +25,8 @@ struct world_layout {
     bool zero;
 };
 
+/* Global index of element i of a box. */
+size_t world_index(const struct merak_box *box, size_t i);
 float world_value(const char *tensor, size_t index, uint64_t step);
 struct merak_ckpt_state world_state(const struct world_layout *layout,
                                     uint64_t step);
@@ -47,6 +51,8 @@ enum merak_status world_save_here(const char *dir, uint64_t step, int keep,
  * could be loaded or a value was wrong (reason in err). */
 int64_t world_check(const char *dir, const struct world_layout *layout,
                     struct merak_error *err);
+/* Damage a file, or mend it again: another bit in the byte at `at`. */
+void world_flip(const char *path, off_t at);
 /* A fresh directory below $TMPDIR or /tmp, and its removal. */
 void world_make_dir(char *dir, size_t size);
 void world_remove_dir(const char *dir);

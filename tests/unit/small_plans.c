@@ -192,3 +192,27 @@ void planned_assert_sound(const struct merak_planned *planned)
                  plan->sub_pipeline ? ", sub-pipeline" : "",
                  (int)plan->recompute, err.text);
 }
+
+struct merak_instr *planned_find(struct merak_program *prog,
+                                 enum merak_instr_kind kind, int nth)
+{
+    for (int i = 0; i < prog->n_instrs; i++) {
+        if (prog->instr[i].kind == kind && nth-- == 0)
+            return &prog->instr[i];
+    }
+    fail_msg("no such instruction");
+    return NULL;
+}
+
+const struct merak_step planned_step = {.lr = 1e-3f,
+                                        .beta1 = 0.9f,
+                                        .beta2 = 0.95f,
+                                        .eps = 1e-8f,
+                                        .grad_scale = 0.25f,
+                                        .train = true};
+
+void planned_ids(int microbatch, int32_t *ids)
+{
+    for (int i = 0; i < 2 * 16; i++)
+        ids[i] = (i * 5 + microbatch) % 61;
+}

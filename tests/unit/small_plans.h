@@ -34,6 +34,13 @@ enum merak_status planned_try(const struct small_model *model,
 /* So many micro-batches, and what zeros stand for. */
 struct merak_plan planned_plan(int tp, int pp, int dp, int microbatches,
                                const char *schedule, bool zero1);
+/* A program's nth instruction of a kind, from 0. */
+struct merak_instr *planned_find(struct merak_program *prog,
+                                 enum merak_instr_kind kind, int nth);
+/* What a step and its 2 x 16 ids may be where numbers do not matter; below
+ * 61. */
+extern const struct merak_step planned_step;
+void planned_ids(int microbatch, int32_t *ids);
 /* The checker finds nothing. */
 void planned_assert_sound(const struct merak_planned *planned);
 

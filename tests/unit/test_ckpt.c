@@ -254,18 +254,6 @@ static off_t size_of(const char *path)
     return st.st_size;
 }
 
-static void flip(const char *path, off_t at)
-{
-    int fd = open(path, O_RDWR);
-    unsigned char byte;
-
-    assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, at), 1);
-    byte ^= 0x20;
-    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-    close(fd);
-}
-
 static char verify_lines[4096];
 
 static void take_line(void *arg, const char *line)
@@ -302,7 +290,7 @@ static void a_flipped_byte_is_named_and_never_loaded(void **state)
         for (int k = 0; k < tries; k++) {
             off_t at = (size_of(path) - 1) * k / (tries - 1);
 
-            flip(path, at);
+            world_flip(path, at);
             assert_int_equal(verify(ckpt_dir, &err), MERAK_ERR_CORRUPT);
             if (strstr(verify_lines, files[i]) == NULL)
                 fail_msg("byte %jd of %s: %s", (intmax_t)at, files[i],
@@ -310,7 +298,7 @@ static void a_flipped_byte_is_named_and_never_loaded(void **state)
             /* The master is for people; resume does not read it. */
             if (strcmp(files[i], "master.h5") != 0)
                 assert_int_equal(world_check(dir, &two, &err), -1);
-            flip(path, at);
+            world_flip(path, at);
         }
     }
     assert_int_equal(verify(ckpt_dir, &err), MERAK_OK);
@@ -334,7 +322,7 @@ static void verify_names_the_tensor_that_is_hit(void **state)
     while (fread(&got, sizeof(got), 1, file) == 1 && got != want)
         at += (off_t)sizeof(got);
     fclose(file);
-    flip(path, at + 1);
+    world_flip(path, at + 1);
     assert_int_equal(verify(ckpt_dir, &err), MERAK_ERR_CORRUPT);
     assert_non_null(
         strstr(verify_lines, "shard-00000.h5: tensor adam_v/big is damaged\n"));
@@ -376,7 +364,7 @@ static void all_damaged_is_not_the_same_as_none(void **state)
     assert_int_equal(merak_ckpt_open(dir, &ckpt, &err), MERAK_ERR_NOT_FOUND);
     assert_int_equal(world_save_here(dir, 10, 2, &err), MERAK_OK);
     snprintf(path, sizeof(path), "%s/step-00000010/COMMITTED", dir);
-    flip(path, 0);
+    world_flip(path, 0);
     assert_int_equal(merak_ckpt_open(dir, &ckpt, &err), MERAK_ERR_CORRUPT);
     assert_non_null(strstr(err.text, "step-00000010: COMMITTED is damaged"));
     snprintf(path, sizeof(path), "%s/none", dir);

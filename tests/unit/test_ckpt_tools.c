@@ -84,18 +84,6 @@ static void draw_piece(uint64_t seed, struct merak_ckpt_piece *piece)
         piece->flat_lo + 1 + draw(seed, &k, count - piece->flat_lo);
 }
 
-static size_t index_in(const struct merak_box *box, size_t i)
-{
-    size_t index = 0, stride = 1;
-
-    for (int d = box->ndim - 1; d >= 0; d--) {
-        index += (box->lo[d] + i % box->len[d]) * stride;
-        i /= box->len[d];
-        stride *= box->full[d];
-    }
-    return index;
-}
-
 static void read_drawn(struct merak_ckpt *ckpt, const char *name, uint64_t seed)
 {
     static float data[301 * 127];
@@ -106,7 +94,7 @@ static void read_drawn(struct merak_ckpt *ckpt, const char *name, uint64_t seed)
     memset(data, 0xff, sizeof(data));
     check_ok(merak_ckpt_read(ckpt, &piece, &err), &err);
     for (size_t i = piece.flat_lo; i < piece.flat_hi; i++) {
-        float want = world_value(name, index_in(&piece.box, i), 20);
+        float want = world_value(name, world_index(&piece.box, i), 20);
 
         if (memcmp(&data[i - piece.flat_lo], &want, sizeof(want)) != 0)
             fail_msg("%s, seed %llu, element %zu: %g, not %g", name,
@@ -274,18 +262,6 @@ static void drop_rest(json_t *root)
         assert_int_equal(json_object_del(shard, "rest"), 0);
 }
 
-static void flip(const char *path, off_t at)
-{
-    int fd = open(path, O_RDWR);
-    unsigned char byte;
-
-    assert_true(fd >= 0);
-    assert_int_equal(pread(fd, &byte, 1, at), 1);
-    byte ^= 0x20;
-    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-    close(fd);
-}
-
 /* Their shards are checked as a whole. */
 static void checkpoints_of_earlier_versions_are_read(void **state)
 {
@@ -297,10 +273,10 @@ static void checkpoints_of_earlier_versions_are_read(void **state)
     rewrite_manifest(drop_rest);
     assert_int_equal(world_check(dir, &layout, &err), 20);
     for (off_t at = 0; at < 60000; at += 12345) {
-        flip(path_of("shard-00001.h5"), at);
+        world_flip(path_of("shard-00001.h5"), at);
         assert_int_equal(world_check(dir, &layout, &err), -1);
         assert_non_null(strstr(err.text, "shard-00001.h5 is damaged"));
-        flip(path_of("shard-00001.h5"), at);
+        world_flip(path_of("shard-00001.h5"), at);
     }
     assert_int_equal(world_check(dir, &layout, &err), 20);
 }
@@ -494,7 +470,7 @@ static void a_master_is_made_anew(void **state)
     check_ok(world_save(dir, &layout, 20, 2, &err), &err);
     assert_int_equal(repair(), MERAK_CKPT_REPAIR_SOUND);
     usleep(1100 * 1000); /* times have seconds, and none may be in it */
-    flip(path_of("master.h5"), 5000);
+    world_flip(path_of("master.h5"), 5000);
     assert_int_equal(repair(), MERAK_CKPT_REPAIR_SAME);
     assert_int_equal(unlink(path_of("master.h5")), 0);
     assert_int_equal(repair(), MERAK_CKPT_REPAIR_SAME);
@@ -554,7 +530,7 @@ static void what_else_is_damaged_is_not_repaired(void **state)
     assert_int_equal(merak_ckpt_repair_master(path, &found, &err),
                      MERAK_ERR_CORRUPT);
     assert_non_null(strstr(err.text, "shard-00000.h5 has 1000 bytes"));
-    flip(path_of("manifest.json"), 100);
+    world_flip(path_of("manifest.json"), 100);
     assert_int_equal(merak_ckpt_repair_master(path, &found, &err),
                      MERAK_ERR_CORRUPT);
     assert_int_equal(merak_ckpt_repair_master(dir, &found, &err),

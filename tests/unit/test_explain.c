@@ -108,6 +108,9 @@ static int count_fitting(const struct merak_search_result *r)
     return n;
 }
 
+/* On nodes of so many GPUs; 0: as many as they have. */
+#define GPT2(nodes, ranks) 12, 768, 12, 50257, "h100", nodes, ranks, 64, 0
+
 /* Of plans that want memory no more than two are named where others fit; where
  * there are no others of other degrees, others of the same are. */
 static void runners_up_that_fit_are_named(void **state)
@@ -129,27 +132,8 @@ static void runners_up_that_fit_are_named(void **state)
           {.sub_pipeline = false, .given[MERAK_CHOICE_SUB_PIPELINE] = true}},
          8192,
          2}, /* no more there are */
-        {{12,
-          768,
-          12,
-          50257,
-          "h100",
-          1,
-          0,
-          64,
-          0,
-          {.tp = 1, .pp = 4, .micro_batch = 4}},
-         512,
-         5},
-        {{12,
-          768,
-          12,
-          50257,
-          "h100",
-          2,
-          4,
-          64,
-          0,
+        {{GPT2(1, 0), {.tp = 1, .pp = 4, .micro_batch = 4}}, 512, 5},
+        {{GPT2(2, 4),
           {.tp = 2, .pp = 2, .micro_batch = 4, .schedule = "gpipe"}},
          512,
          3},
@@ -238,74 +222,38 @@ static void count_rank(const struct merak_program *prog, int ranks_per_node,
     }
 }
 
+/* A small model of so many layers on nodes of so many ranks. */
+#define SMALL(layers, nodes, ranks, batch) \
+    layers, 64, 4, 300, "cpu", nodes, ranks, batch, 0
+
 static void link_levels_sum_to_what_all_ranks_send(void **state)
 {
     static const struct request rows[] = {
         /* replicas lie differently on nodes: 0 1 2 | 3, 4 5 | 6 7, .. */
-        {4,
-         64,
-         4,
-         300,
-         "cpu",
-         3,
-         4,
-         16,
-         0,
+        {SMALL(4, 3, 4, 16),
          {.tp = 1,
           .pp = 3,
           .dp = 4,
           .order_tp_pp_dp = true,
           .given[MERAK_CHOICE_ORDER] = true}},
-        {4,
-         64,
-         4,
-         300,
-         "cpu",
-         3,
-         4,
-         16,
-         0,
+        {SMALL(4, 3, 4, 16),
          {.tp = 1,
           .pp = 3,
           .dp = 4,
           .order_tp_pp_dp = false,
           .given[MERAK_CHOICE_ORDER] = true}},
-        {5,
-         64,
-         4,
-         300,
-         "cpu",
-         3,
-         4,
-         24,
-         0,
+        {SMALL(5, 3, 4, 24),
          {.tp = 2,
           .pp = 3,
           .dp = 2,
           .order_tp_pp_dp = true,
           .given[MERAK_CHOICE_ORDER] = true}},
-        {5,
-         64,
-         4,
-         300,
-         "cpu",
-         3,
-         4,
-         24,
-         0,
+        {SMALL(5, 3, 4, 24),
          {.tp = 4,
           .pp = 3,
           .sub_pipeline = true,
           .given[MERAK_CHOICE_SUB_PIPELINE] = true}},
-        {5,
-         64,
-         4,
-         300,
-         "cpu",
-         5,
-         2,
-         30,
-         0,
+        {SMALL(5, 5, 2, 30),
          {.tp = 1, .pp = 2, .zero1 = false, .given[MERAK_CHOICE_ZERO1] = true}},
     };
 

@@ -89,19 +89,13 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
     (void)err;
     if (fatal != NULL && step_of_load == FATAL_STEP && microbatch == 1)
         meet_fate();
-    for (int i = 0; i < 2 * 16; i++)
-        ids[i] = (i * 5 + microbatch) % 61;
+    planned_ids(microbatch, ids);
     return MERAK_OK;
 }
 
 static enum merak_status run_steps(struct merak_engine *engine)
 {
-    struct merak_step step = {.lr = 1e-3f,
-                              .beta1 = 0.9f,
-                              .beta2 = 0.95f,
-                              .eps = 1e-8f,
-                              .grad_scale = 0.25f,
-                              .train = true};
+    struct merak_step step = planned_step;
     enum merak_status rc = MERAK_OK;
 
     for (; step.step < N_STEPS && rc == MERAK_OK; step.step++) {

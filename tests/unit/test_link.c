@@ -357,8 +357,7 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
     (void)err;
     if (victims_step != NULL && *victims_step == FATAL_STEP && microbatch == 1)
         raise(SIGKILL);
-    for (int i = 0; i < 2 * 16; i++)
-        ids[i] = (i * 5 + microbatch) % 61;
+    planned_ids(microbatch, ids);
     return MERAK_OK;
 }
 
@@ -375,12 +374,7 @@ static enum merak_status run_steps(struct rank *me, const struct fate *fate,
                                       .link = link,
                                       .load = load,
                                       .deadline_s = fate->deadline_s};
-    struct merak_step step = {.lr = 1e-3f,
-                              .beta1 = 0.9f,
-                              .beta2 = 0.95f,
-                              .eps = 1e-8f,
-                              .grad_scale = 0.25f,
-                              .train = true};
+    struct merak_step step = planned_step;
     enum merak_status rc = MERAK_OK;
     struct merak_engine *engine;
 

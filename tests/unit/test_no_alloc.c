@@ -145,19 +145,13 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
     (void)arg;
     (void)input;
     (void)err;
-    for (int i = 0; i < 2 * 16; i++)
-        ids[i] = (i * 5 + microbatch) % 61;
+    planned_ids(microbatch, ids);
     return MERAK_OK;
 }
 
 static void run_steps(struct merak_engine *engine)
 {
-    struct merak_step step = {.lr = 1e-3f,
-                              .beta1 = 0.9f,
-                              .beta2 = 0.95f,
-                              .eps = 1e-8f,
-                              .grad_scale = 0.25f,
-                              .train = true};
+    struct merak_step step = planned_step;
 
     for (step.step = 0; step.step < WARM_UP + STEPS; step.step++) {
         enum merak_status rc;

@@ -23,17 +23,6 @@ static void assert_caught(struct merak_planned *p, const char *what)
         fail_msg("caught as \"%s\", expected \"%s\"", err.text, what);
 }
 
-static struct merak_instr *find(struct merak_program *prog,
-                                enum merak_instr_kind kind, int nth)
-{
-    for (int i = 0; i < prog->n_instrs; i++) {
-        if (prog->instr[i].kind == kind && nth-- == 0)
-            return &prog->instr[i];
-    }
-    fail_msg("no such instruction");
-    return NULL;
-}
-
 static struct merak_planned *faulty(void)
 {
     struct merak_plan plan = planned_plan(1, 2, 2, 4, "1f1b", true);
@@ -51,8 +40,8 @@ static void swapped_exchanges_are_caught(void **state)
 
     (void)state;
     p = faulty();
-    a = find(p->program[1], MERAK_INSTR_EXCHANGE, 2);
-    b = find(p->program[1], MERAK_INSTR_EXCHANGE, 3);
+    a = planned_find(p->program[1], MERAK_INSTR_EXCHANGE, 2);
+    b = planned_find(p->program[1], MERAK_INSTR_EXCHANGE, 3);
     tag = a->tag;
     a->tag = b->tag;
     b->tag = tag;
@@ -85,7 +74,7 @@ static void a_missing_send_is_caught(void **state)
 
     (void)state;
     p = faulty();
-    in = find(p->program[0], MERAK_INSTR_SEND, 1);
+    in = planned_find(p->program[0], MERAK_INSTR_SEND, 1);
     in->kind = MERAK_INSTR_LOAD; /* of nothing */
     in->n_in = 0;
     assert_caught(p, "has no send of tag");
@@ -98,7 +87,7 @@ static void a_wrong_tag_is_caught(void **state)
 
     (void)state;
     p = faulty();
-    find(p->program[2], MERAK_INSTR_SEND, 0)->tag += 1;
+    planned_find(p->program[2], MERAK_INSTR_SEND, 0)->tag += 1;
     assert_caught(p, "of tag");
     merak_planned_destroy(p);
 }
@@ -109,8 +98,8 @@ static void a_repeated_tag_is_caught(void **state)
 
     (void)state;
     p = faulty();
-    find(p->program[0], MERAK_INSTR_SEND, 1)->tag =
-        find(p->program[0], MERAK_INSTR_SEND, 0)->tag;
+    planned_find(p->program[0], MERAK_INSTR_SEND, 1)->tag =
+        planned_find(p->program[0], MERAK_INSTR_SEND, 0)->tag;
     assert_caught(p, "used twice");
     merak_planned_destroy(p);
 }
@@ -135,7 +124,7 @@ static void overlapping_slots_are_caught(void **state)
     p = faulty();
     /* an input of a kernel put where its other input is */
     for (int nth = 0;; nth++) {
-        in = find(p->program[0], MERAK_INSTR_KERNEL, nth);
+        in = planned_find(p->program[0], MERAK_INSTR_KERNEL, nth);
         if (strcmp(in->op->name, "attention_packed_dx") == 0)
             break;
     }
@@ -285,8 +274,10 @@ static void a_hang_is_caught(void **state)
     p = planned_build(&gpt, &plan, NULL);
     a = p->program[0];
     b = p->program[1];
-    add_wait(a, find(a, MERAK_INSTR_SEND, 1), find(a, MERAK_INSTR_RECV, 0)->id);
-    add_wait(b, find(b, MERAK_INSTR_SEND, 0), find(b, MERAK_INSTR_RECV, 1)->id);
+    add_wait(a, planned_find(a, MERAK_INSTR_SEND, 1),
+             planned_find(a, MERAK_INSTR_RECV, 0)->id);
+    add_wait(b, planned_find(b, MERAK_INSTR_SEND, 0),
+             planned_find(b, MERAK_INSTR_RECV, 1)->id);
     assert_caught(p, "hang");
     merak_planned_destroy(p);
 }

@@ -127,17 +127,6 @@ static void other_models_end(void **state)
 /* --- faults -----------------------------------------------------------------
  */
 
-static struct merak_instr *find(struct merak_program *prog,
-                                enum merak_instr_kind kind, int nth)
-{
-    for (int i = 0; i < prog->n_instrs; i++) {
-        if (prog->instr[i].kind == kind && nth-- == 0)
-            return &prog->instr[i];
-    }
-    fail_msg("no such instruction");
-    return NULL;
-}
-
 /* Exchange what two instructions are, but for their places and waits. */
 static void swap(struct merak_instr *a, struct merak_instr *b)
 {
@@ -201,8 +190,8 @@ static struct merak_planned *stages(void)
 static void messages_in_another_order_are_found(void **state)
 {
     struct merak_planned *p = stages();
-    struct merak_instr *a = find(p->program[1], MERAK_INSTR_RECV, 1);
-    struct merak_instr *b = find(p->program[1], MERAK_INSTR_RECV, 2);
+    struct merak_instr *a = planned_find(p->program[1], MERAK_INSTR_RECV, 1);
+    struct merak_instr *b = planned_find(p->program[1], MERAK_INSTR_RECV, 2);
     uint64_t tag = a->tag;
 
     (void)state;
@@ -217,8 +206,8 @@ static void a_send_that_is_never_reached_is_found(void **state)
 {
     struct merak_planned *p = stages();
     struct merak_program *first = p->program[0];
-    struct merak_instr *send = find(first, MERAK_INSTR_SEND, 0);
-    struct merak_instr *recv = find(first, MERAK_INSTR_RECV, 0);
+    struct merak_instr *send = planned_find(first, MERAK_INSTR_SEND, 0);
+    struct merak_instr *recv = planned_find(first, MERAK_INSTR_RECV, 0);
 
     (void)state;
     assert_true(send->id < recv->id);

@@ -6,30 +6,13 @@
 #include "config.h"
 
 #include "unit/data_files.h"
+#include "unit/token_ids.h"
 
 #include "base/rng.h"
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokenizer/unicode.h"
 
 #define VECTORS TEST_SRCDIR "/vectors/tokenizer/"
-#define MAX_TEXT 65536
-
-struct ids {
-    int32_t id[MAX_TEXT];
-    size_t n;
-};
-
-static enum merak_status collect(void *arg, const int32_t *ids, size_t n,
-                                 struct merak_error *err)
-{
-    struct ids *got = arg;
-
-    (void)err;
-    assert_true(got->n + n <= MAX_TEXT);
-    memcpy(got->id + got->n, ids, n * sizeof(*ids));
-    got->n += n;
-    return MERAK_OK;
-}
 
 static struct merak_tokenizer *open_tokenizer(const char *name)
 {

@@ -10,13 +10,13 @@
 #include "config.h"
 
 #include "unit/data_files.h"
+#include "unit/token_ids.h"
 
 #include "base/clock.h"
 #include "base/rng.h"
 #include "io/tokenizer/tokenizer.h"
 
 #define VECTORS TEST_SRCDIR "/vectors/tokenizer/"
-#define MAX_TEXT 65536
 #define FUZZ_NS 3000000000 /* all kinds together */
 
 static const char *texts = VECTORS;
@@ -33,23 +33,6 @@ static struct kind kinds[] = {
     {"unigram", false},     {"unigram_bytes", false},
 };
 #define N_KINDS (sizeof(kinds) / sizeof(*kinds))
-
-struct ids {
-    int32_t id[MAX_TEXT];
-    size_t n;
-};
-
-static enum merak_status collect(void *arg, const int32_t *ids, size_t n,
-                                 struct merak_error *err)
-{
-    struct ids *got = arg;
-
-    (void)err;
-    assert_true(got->n + n <= MAX_TEXT);
-    memcpy(got->id + got->n, ids, n * sizeof(*ids));
-    got->n += n;
-    return MERAK_OK;
-}
 
 static const char *path_of(const char *name)
 {
