@@ -140,9 +140,11 @@ static enum merak_status write_out(struct reshard *r, struct merak_error *err)
 
 static enum merak_status reshard(struct reshard *r, struct merak_error *err)
 {
-    bool was_there = access(r->out, F_OK) == 0;
-    struct merak_ckpt_owner *owner = NULL;
     char model[PATH_MAX];
+    bool was_there = access(r->out, F_OK) == 0;
+    bool had_model =
+        access(merak_path(model, r->out, MERAK_RUN_MODEL), F_OK) == 0;
+    struct merak_ckpt_owner *owner = NULL;
     enum merak_status rc = merak_ckpt_owner_take(r->out, &owner, err);
 
     if (rc == MERAK_OK)
@@ -153,9 +155,8 @@ static enum merak_status reshard(struct reshard *r, struct merak_error *err)
         rc = copy_model(r, err);
         if (rc == MERAK_OK)
             rc = write_out(r, err);
-        if (rc != MERAK_OK)
-            (void)merak_dir_remove(merak_path(model, r->out, MERAK_RUN_MODEL),
-                                   NULL);
+        if (rc != MERAK_OK && !had_model)
+            (void)merak_dir_remove(model, NULL);
     }
     merak_ckpt_owner_destroy(owner);
     if (rc != MERAK_OK && !was_there)
@@ -199,7 +200,7 @@ int ckpt_run_reshard(int argc, char **argv)
     if (code != MERAK_EXIT_DONE)
         return code;
     if (r.out == NULL)
-        return ckpt_misused("reshard: no --out given");
+        return merak_cmd_misused("ckpt", "reshard: no --out given");
     merak_cmd_catch_stops();
     rc = merak_ckpt_open(words.word[0], &r.from, &err);
     if (rc == MERAK_OK)

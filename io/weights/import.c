@@ -105,6 +105,7 @@ static enum merak_status write_run(struct importing *im,
     struct merak_ckpt_state state = {
         .imported = true, .dtype = "f32", .tp = 1, .pp = 1, .dp = 1};
     char model[PATH_MAX];
+    bool was_there = access(merak_path(model, run, MERAK_RUN_MODEL), F_OK) == 0;
     enum merak_status rc;
 
     snprintf(state.model_id, sizeof(state.model_id), "%s", im->params.model_id);
@@ -115,8 +116,8 @@ static enum merak_status write_run(struct importing *im,
     if (rc == MERAK_OK)
         rc = merak_ckpt_write(run, &state, im->piece, im->first, im->n_shards,
                               fill, im, err);
-    if (rc != MERAK_OK)
-        (void)merak_dir_remove(merak_path(model, run, MERAK_RUN_MODEL), NULL);
+    if (rc != MERAK_OK && !was_there)
+        (void)merak_dir_remove(model, NULL);
     return rc;
 }
 
