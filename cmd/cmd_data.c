@@ -6,7 +6,6 @@
 #include "cmd/data.h"
 #include "cmd/finish.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 static const char usage[] =
@@ -18,18 +17,6 @@ static const char usage[] =
     "\n"
     "`merak data pack --help` and `merak data show --help` list the options;\n"
     "merak-data(1) has the rest.\n";
-
-int merak_data_usage(const char *fmt, ...)
-{
-    va_list ap;
-
-    fputs("merak data ", stderr);
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
-    fputs("; see --help\n", stderr);
-    return MERAK_EXIT_CONFIG;
-}
 
 int merak_cmd_data(int argc, char **argv)
 {
@@ -44,6 +31,7 @@ int merak_cmd_data(int argc, char **argv)
         return merak_cmd_flush("data help", MERAK_EXIT_DONE);
     }
     if (argc < 2)
-        return merak_data_usage("needs \"pack\" or \"show\"");
-    return merak_data_usage("has no \"%s\", only \"pack\" and \"show\"", verb);
+        return merak_cmd_misused("data", "needs \"pack\" or \"show\"");
+    return merak_cmd_misused("data",
+                             "has no \"%s\", only \"pack\" and \"show\"", verb);
 }

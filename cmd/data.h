@@ -14,7 +14,4 @@
 int merak_data_pack(int argc, char **argv);
 int merak_data_show(int argc, char **argv);
 
-/* Print "merak data WHAT", pointing at --help; MERAK_EXIT_CONFIG. */
-int merak_data_usage(const char *fmt, ...)
-    __attribute__((format(printf, 1, 2)));
 #endif

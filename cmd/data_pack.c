@@ -258,11 +258,11 @@ static int parse(struct job *job, int *argc, char **argv)
     if (job->help)
         return MERAK_EXIT_DONE;
     if (job->tokenizer == NULL)
-        return merak_data_usage("pack: no --tokenizer given");
+        return merak_cmd_misused("data", "pack: no --tokenizer given");
     if (job->out == NULL)
-        return merak_data_usage("pack: no --out given");
+        return merak_cmd_misused("data", "pack: no --out given");
     if (*argc < 2)
-        return merak_data_usage("pack: no files given");
+        return merak_cmd_misused("data", "pack: no files given");
     return MERAK_EXIT_DONE;
 }
 

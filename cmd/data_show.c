@@ -211,11 +211,11 @@ static int parse(struct show *show, int *argc, char **argv)
     if (show->help)
         return MERAK_EXIT_DONE;
     if (*argc < 2)
-        return merak_data_usage("show: no data given");
+        return merak_cmd_misused("data", "show: no data given");
     if (show->bigram &&
         (show->data.seq == 0 || !(show->data.valid_fraction > 0)))
-        return merak_data_usage("show: --bigram needs --seq and "
-                                "--valid-fraction above 0");
+        return merak_cmd_misused("data", "show: --bigram needs --seq and "
+                                         "--valid-fraction above 0");
     return MERAK_EXIT_DONE;
 }
 

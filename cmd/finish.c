@@ -8,6 +8,7 @@
 #include "runtime/runtime.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 int merak_cmd_failed(const char *name, enum merak_status rc,
@@ -26,6 +27,18 @@ int merak_cmd_failed(const char *name, enum merak_status rc,
     default:
         return MERAK_EXIT_DATA;
     }
+}
+
+int merak_cmd_misused(const char *name, const char *fmt, ...)
+{
+    va_list ap;
+
+    fprintf(stderr, "merak %s ", name);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "; see `merak %s --help`\n", name);
+    return MERAK_EXIT_CONFIG;
 }
 
 int merak_cmd_flush(const char *name, int code)

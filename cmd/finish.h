@@ -12,6 +12,10 @@
  * status. */
 int merak_cmd_failed(const char *name, enum merak_status rc,
                      const struct merak_error *err);
+/* "merak NAME WHAT; see `merak NAME --help`", where WHAT goes on as a sentence:
+ * "needs a directory"; MERAK_EXIT_CONFIG. */
+int merak_cmd_misused(const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Standard output may be a full disk: the last check before success.  `code`,
  * or that of a failure, which is printed. */
 int merak_cmd_flush(const char *name, int code);

@@ -5,6 +5,7 @@
 #include "config.h"
 
 #include "cmd/ckpt/ckpt_verbs.h"
+#include "cmd/finish.h"
 
 #include "base/error.h"
 #include "io/ckpt/owner.h"
@@ -121,9 +122,11 @@ int ckpt_run_prune(int argc, char **argv)
     if (code != MERAK_EXIT_DONE)
         return code;
     if (merak_ckpt_is_one(words.word[0]))
-        return ckpt_misused("prune: %s is a checkpoint, expected the directory "
-                            "of a run",
-                            words.word[0]);
+        return merak_cmd_misused(
+            "ckpt",
+            "prune: %s is a checkpoint, expected the directory "
+            "of a run",
+            words.word[0]);
     p.all = json_array();
     rc = prune(&p, words.word[0], &err);
     code = rc == MERAK_OK ? conclude(&p, words.word[0])

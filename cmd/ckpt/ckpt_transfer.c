@@ -152,7 +152,7 @@ static int parse(struct transfer *t, const struct merak_option_table *table,
     int code = ckpt_parse(table, t, argc, argv, 1, 1, "a directory", words);
 
     if (code == MERAK_EXIT_DONE && t->out == NULL)
-        return ckpt_misused("%s: no --out given", t->verb);
+        return merak_cmd_misused("ckpt", "%s: no --out given", t->verb);
     return code;
 }
 
@@ -215,7 +215,8 @@ int ckpt_run_export(int argc, char **argv)
     if (code != MERAK_EXIT_DONE)
         return code;
     if (!t.has_format)
-        return ckpt_misused("export: no --format given, hf or llmc");
+        return merak_cmd_misused("ckpt",
+                                 "export: no --format given, hf or llmc");
     export = (struct merak_export){.ckpt = words.word[0],
                                    .out = t.out,
                                    .format = (enum merak_export_format)t.format,

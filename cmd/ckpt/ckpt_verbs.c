@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "cmd/finish.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,18 +14,6 @@
 
 /* --- command lines ----------------------------------------------------------
  */
-
-int ckpt_misused(const char *fmt, ...)
-{
-    va_list ap;
-
-    fputs("merak ckpt ", stderr);
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
-    fputs("; see `merak ckpt --help`\n", stderr);
-    return MERAK_EXIT_CONFIG;
-}
 
 int ckpt_parse(const struct merak_option_table *table, void *target, int argc,
                char **argv, int least, int most, const char *what,
@@ -40,17 +27,17 @@ int ckpt_parse(const struct merak_option_table *table, void *target, int argc,
     *words = (struct ckpt_words){{NULL}};
     if (merak_options_words(table, false, &argc, argv, target, &help, &err) !=
         MERAK_OK)
-        return ckpt_misused("%s: %s", verb, err.text);
+        return merak_cmd_misused("ckpt", "%s: %s", verb, err.text);
     n = argc - 1;
     if (n < least)
-        return ckpt_misused("%s needs %s", verb, what);
+        return merak_cmd_misused("ckpt", "%s needs %s", verb, what);
     if (n > most)
-        return ckpt_misused("%s: one argument too many, \"%s\"", verb,
-                            argv[1 + most]);
+        return merak_cmd_misused("ckpt", "%s: one argument too many, \"%s\"",
+                                 verb, argv[1 + most]);
     for (int i = 0; i < n; i++) {
         words->word[i] = argv[1 + i];
         if (strlen(words->word[i]) >= MERAK_DIR_MAX)
-            return ckpt_misused("%s: path too long", verb);
+            return merak_cmd_misused("ckpt", "%s: path too long", verb);
     }
     return MERAK_EXIT_DONE;
 }

@@ -59,8 +59,6 @@ struct ckpt_words {
 int ckpt_parse(const struct merak_option_table *table, void *target, int argc,
                char **argv, int least, int most, const char *what,
                struct ckpt_words *words);
-/* "merak ckpt WHAT; see `merak ckpt --help`"; MERAK_EXIT_CONFIG. */
-int ckpt_misused(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- output -------------------------------------------------------------- */
 

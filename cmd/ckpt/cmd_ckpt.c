@@ -6,6 +6,7 @@
 
 #include "base/nearest.h"
 #include "cmd/ckpt/ckpt_verbs.h"
+#include "cmd/finish.h"
 
 #include <string.h>
 
@@ -79,9 +80,10 @@ static int unknown_verb(const char *name)
     for (int i = 0; i < ckpt_n_verbs; i++)
         merak_nearest_offer(&near, ckpt_verb[i].name);
     if (near.name != NULL)
-        return ckpt_misused("has no command \"%s\" (did you mean %s?)", name,
-                            near.name);
-    return ckpt_misused("has no command \"%s\"", name);
+        return merak_cmd_misused("ckpt",
+                                 "has no command \"%s\" (did you mean %s?)",
+                                 name, near.name);
+    return merak_cmd_misused("ckpt", "has no command \"%s\"", name);
 }
 
 int merak_cmd_ckpt(int argc, char **argv)
@@ -89,7 +91,7 @@ int merak_cmd_ckpt(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
 
     if (argc < 2)
-        return ckpt_misused("needs a command");
+        return merak_cmd_misused("ckpt", "needs a command");
     if (asks_for_help(name))
         return help();
     for (int i = 0; i < ckpt_n_verbs; i++) {

@@ -3,11 +3,11 @@
 #include "config.h"
 
 #include "cmd/cmd.h"
+#include "cmd/finish.h"
 #include "cmd/trace/trace_verbs.h"
 
 #include "base/options.h"
 
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -194,19 +194,6 @@ bool trace_choose_one(const struct trace_options *opt,
 /* --- the command line ------------------------------------------------------
  */
 
-static int misused(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-static int misused(const char *fmt, ...)
-{
-    va_list ap;
-
-    fputs("merak trace: ", stderr);
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
-    fputs("; see `merak trace --help`\n", stderr);
-    return MERAK_EXIT_CONFIG;
-}
-
 static int help(const struct trace_options *opt)
 {
     fputs(usage, stdout);
@@ -222,17 +209,18 @@ static int check_options(const struct verb *verb,
     bool is_svg = verb->run == trace_run_svg;
 
     if (!verb->draws && opt->out != NULL)
-        return misused("%s has no -o", verb->name);
+        return merak_cmd_misused("trace", "%s has no -o", verb->name);
     if (!is_svg && opt->text)
-        return misused("%s has no --text", verb->name);
+        return merak_cmd_misused("trace", "%s has no --text", verb->name);
     if (!verb->predicts && opt->predicted)
-        return misused("%s has no --predicted", verb->name);
+        return merak_cmd_misused("trace", "%s has no --predicted", verb->name);
     if (!verb->has_top && opt->top >= 0)
-        return misused("%s has no --top", verb->name);
+        return merak_cmd_misused("trace", "%s has no --top", verb->name);
     if (is_svg && (opt->out == NULL) == !opt->text)
-        return misused("svg needs -o FILE or --text, one of them");
+        return merak_cmd_misused("trace",
+                                 "svg needs -o FILE or --text, one of them");
     if (verb->draws && !is_svg && opt->out == NULL)
-        return misused("%s needs -o FILE", verb->name);
+        return merak_cmd_misused("trace", "%s needs -o FILE", verb->name);
     return -1;
 }
 
@@ -243,23 +231,24 @@ static int check_arguments(int argc, char **argv, struct trace_options *opt,
     int dirs = 1;
 
     if (argc < 2)
-        return misused("a command is missing");
+        return merak_cmd_misused("trace", "needs a command");
     opt->verb = argv[1];
     for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++) {
         if (strcmp(opt->verb, verbs[i].name) == 0)
             *verb_p = &verbs[i];
     }
     if (*verb_p == NULL)
-        return misused("no command \"%s\"", opt->verb);
+        return merak_cmd_misused("trace", "has no command \"%s\"", opt->verb);
     if ((*verb_p)->run == trace_run_diff && !opt->predicted)
         dirs = 2;
     if (argc - 2 < dirs)
-        return misused("%s needs %s", opt->verb,
-                       dirs == 1 ? "a directory"
-                                 : "two directories, or one and --predicted");
+        return merak_cmd_misused(
+            "trace", "%s needs %s", opt->verb,
+            dirs == 1 ? "a directory"
+                      : "two directories, or one and --predicted");
     if (argc - 2 > dirs)
-        return misused("%s: one argument too many, \"%s\"", opt->verb,
-                       argv[2 + dirs]);
+        return merak_cmd_misused("trace", "%s: one argument too many, \"%s\"",
+                                 opt->verb, argv[2 + dirs]);
     opt->dir = argv[2];
     opt->other = dirs == 2 ? argv[3] : NULL;
     return check_options(*verb_p, opt);
@@ -292,7 +281,7 @@ int merak_cmd_trace(int argc, char **argv)
 
     if (merak_options_words(&table, false, &argc, argv, &opt, &asked, &err) !=
         MERAK_OK)
-        return misused("%s", err.text);
+        return merak_cmd_failed("trace", MERAK_ERR_CONFIG, &err);
     if (asked)
         return help(&opt);
     code = check_arguments(argc, argv, &opt, &verb);
