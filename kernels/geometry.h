@@ -131,6 +131,8 @@ uint64_t merak_attention_key(const struct merak_attention *at, size_t b);
 uint64_t merak_attention_element(const struct merak_attention *at, size_t h,
                                  size_t j);
 
+/* What a call is about: of attention, of attention_packed, and of the gradients
+ * of both. */
 void merak_attention_view(const struct merak_kernel_call *call,
                           struct merak_attention *at);
 void merak_attention_packed_view(const struct merak_kernel_call *call,

@@ -151,6 +151,7 @@ struct merak_ckpt_entry {
     enum merak_ckpt_kind kind;
 };
 
+/* "step-00000020.old"; buf of MERAK_CKPT_NAME.  Returns buf. */
 char *merak_ckpt_name(char *buf, uint64_t step, enum merak_ckpt_kind kind);
 /* The checkpoints of a run, newest first, step-N before step-N.old before
  * step-N.tmp; free() them. */

@@ -38,6 +38,13 @@ struct merak_data_options {
 
 enum merak_split { MERAK_TRAIN, MERAK_VALID };
 
+/*
+ * Open all files of a data set, each checked in its sizes and pointers; tokens
+ * when they are read.  opt is borrowed for the call.
+ *
+ * MERAK_ERR_CORRUPT or MERAK_ERR_FORMAT names a file, MERAK_ERR_MISMATCH says
+ * that a split has no sample.
+ */
 enum merak_status merak_data_open(const struct merak_data_options *opt,
                                   struct merak_data **data_p,
                                   struct merak_error *err) MERAK_CHECKED;

@@ -31,6 +31,7 @@ dnnl_status_t merak_gemm_primitive_run(const struct merak_gemm_primitive *t,
                                        int thread, const void *a, const void *b,
                                        void *c, const float *bias);
 
+/* Is it set up, for some number of threads? */
 bool merak_gemm_is_open(void);
 /* Does oneDNN multiply bf16 here, and not an imitation of it? */
 bool merak_gemm_is_native(void);

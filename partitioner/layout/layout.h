@@ -58,9 +58,11 @@ struct merak_box {
 
 #define MERAK_FLAT_BOXES (2 * MERAK_MAX_DIMS) /* enough for a flat range */
 
+/* Over the mesh's axes; what stands behind them does not count. */
 bool merak_layout_equal(const struct merak_mesh *mesh,
                         const struct merak_layout *a,
                         const struct merak_layout *b);
+/* Everything on every rank, whatever the mesh. */
 void merak_layout_replicated(struct merak_layout *layout);
 /* "R", "S1", "P", "M", "F" per axis: "S0,R". buf of at least 32 bytes. */
 const char *merak_layout_print(const struct merak_mesh *mesh,

@@ -33,7 +33,9 @@ struct refine_run {
     struct merak_error *err;
 };
 
+/* x, or the nearer of 1 / most and most: a trace is not trusted with more. */
 double merak_refine_bound(double x, double most);
+/* Add what was changed to the list that the caller of a refinement gets. */
 enum merak_status
 merak_refine_note(struct refine_run *run,
                   const struct merak_change *change) MERAK_CHECKED;

@@ -89,7 +89,10 @@ struct merak_directory {
     double write_bytes_per_s, sync_s; /* fsync included; 0: not measured */
 };
 
+/* Try what checkpoints need in a directory, with a file that is removed again;
+ * what fails is in *d as an errno. */
 void merak_directory_gather(const char *path, struct merak_directory *d);
+/* Add what is wrong, and what would mend it. */
 void merak_directory_judge(const struct merak_directory *d,
                            struct merak_findings *found);
 
