@@ -53,3 +53,16 @@ const char *merak_fopen_regular(const char *path, FILE **file_p)
     *file_p = fdopen(fd, "r");
     return *file_p != NULL ? NULL : give_up(fd, errno, strerror(errno));
 }
+
+void merak_first_line(const char *path, char *line, size_t size)
+{
+    FILE *file = fopen(path, "re");
+
+    line[0] = '\0';
+    if (file == NULL)
+        return;
+    if (fgets(line, (int)size, file) == NULL)
+        line[0] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    fclose(file);
+}

@@ -3,6 +3,7 @@
 #ifndef MERAK_BASE_OPEN_H
 #define MERAK_BASE_OPEN_H
 
+#include <stddef.h>
 #include <stdio.h>
 
 /*
@@ -15,5 +16,8 @@
 const char *merak_open_regular(const char *path, int *fd_p);
 /* The same for a stream. */
 const char *merak_fopen_regular(const char *path, FILE **file_p);
+/* The first line of a file of the system's, without its end; "" if there is
+ * none. */
+void merak_first_line(const char *path, char *line, size_t size);
 
 #endif

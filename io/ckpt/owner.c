@@ -33,6 +33,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/open.h"
 #include "io/file.h"
 
 #include <errno.h>
@@ -89,19 +90,6 @@ struct merak_ckpt_owner {
 /* --- who this is, and who another was --------------------------------------
  */
 
-static void read_line(const char *path, char *line, size_t size)
-{
-    FILE *file = fopen(path, "re");
-
-    line[0] = '\0';
-    if (file == NULL)
-        return;
-    if (fgets(line, (int)size, file) == NULL)
-        line[0] = '\0';
-    line[strcspn(line, "\n")] = '\0';
-    fclose(file);
-}
-
 /* State and start, in clock ticks since the boot, of a process of this
  * namespace; false if /proc does not tell. */
 static bool read_process(int64_t pid, char *state_p, int64_t *started_p)
@@ -110,7 +98,7 @@ static bool read_process(int64_t pid, char *state_p, int64_t *started_p)
     long long started;
 
     snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", pid);
-    read_line(path, line, sizeof(line));
+    merak_first_line(path, line, sizeof(line));
     at = strrchr(line, ')'); /* behind the name, which may hold anything */
     if (at == NULL ||
         sscanf(at,
@@ -137,8 +125,8 @@ static void describe_self(struct run *self)
     memset(self, 0, sizeof(*self));
     if (gethostname(self->host, sizeof(self->host) - 1) != 0)
         strcpy(self->host, "?");
-    read_line("/proc/sys/kernel/random/boot_id", self->boot,
-              sizeof(self->boot));
+    merak_first_line("/proc/sys/kernel/random/boot_id", self->boot,
+                     sizeof(self->boot));
     n = readlink("/proc/self/ns/pid", self->pids, sizeof(self->pids) - 1);
     self->pids[n > 0 ? n : 0] = '\0';
     self->pid = getpid();

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/open.h"
 #include "base/size.h"
 #include "kernels/kernels.h"
 #include "runtime/runtime.h"
@@ -36,17 +37,9 @@ static void read_line(const char *root, const char *path, char *line,
                       size_t size)
 {
     char full[PATH_MAX];
-    FILE *file;
 
-    line[0] = '\0';
     snprintf(full, sizeof(full), "%s%s", root, path);
-    file = fopen(full, "re");
-    if (file == NULL)
-        return;
-    if (fgets(line, (int)size, file) == NULL)
-        line[0] = '\0';
-    line[strcspn(line, "\n")] = '\0';
-    fclose(file);
+    merak_first_line(full, line, size);
 }
 
 /* "always [madvise] never": the word in brackets. */
