@@ -558,7 +558,6 @@ int main(void)
     find_stand_in();
     merak_log_setup("info");
     merak_log_sink(count_line, NULL);
-    kc_without_documents = true;
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("cudnn", tests, NULL, NULL);
 }
