@@ -149,7 +149,8 @@ report_later()
 # How script $1 runs: long, alone or plain.
 kind_of()
 {
-    sed -n '1,20s/^# \(alone\|long\)\>.*/\1/p' "$1" | grep . || echo plain
+    sed -n '1,20{s/^# alone\>.*/alone/p;s/^# long$/long/p}' "$1" | grep . ||
+        echo plain
 }
 
 # Every script of kind $1 in its modes, $2 of them at once.
