@@ -37,9 +37,11 @@ static void read_line(const char *root, const char *path, char *line,
                       size_t size)
 {
     char full[PATH_MAX];
+    int n = snprintf(full, sizeof(full), "%s%s", root, path);
 
-    snprintf(full, sizeof(full), "%s%s", root, path);
-    merak_first_line(full, line, size);
+    line[0] = '\0';
+    if (n > 0 && (size_t)n < sizeof(full))
+        merak_first_line(full, line, size);
 }
 
 /* "always [madvise] never": the word in brackets. */
