@@ -5,7 +5,8 @@
 # Four steps of models of tests/vectors/hf: on one rank, on four that share two
 # kv heads, on stages and replicas, and with windows that end within a slice of
 # the sequence.  tests/parity.py holds losses, norms and gradients against one
-# rank.
+# rank.  Runs of so few steps are mostly start: the one rank is a process by
+# itself, no checkpoint is written, and two runs go at a time.
 
 load cluster
 load parity
@@ -16,24 +17,70 @@ families=(gpt2-plain llama3 smollm qwen2-window qwen3 mistral-window phi3 olmo2
 MODELS=$TESTS/vectors/hf
 few=(--seq 16 --global-batch 4 --steps 4)
 
+# train_to NAME MODEL [WORD... --] [OPTION...]: behind words, into NAME
+train_to()
+{
+    local dir=$RUNS/$1 model=$2 before=()
+
+    shift 2
+    while [ "$1" != -- ]; do
+        before+=("$1")
+        shift
+    done
+    mkdir -p "$dir"
+    "${before[@]}" merak train --model "$MODELS/$model.json" \
+        --data "$RUNS/text" --micro-batch 1 --lr 1e-3 --lr-schedule constant \
+        --clip 1 --eval-samples 0 --threads 1 --deadline 900 \
+        --metrics "$dir/metrics.jsonl" --dump-grads "$dir/grads" \
+        "${few[@]}" "${@:2}" >"$dir/out" 2>&1 &&
+        planned_is_reserved "$dir/out" || {
+        cat "$dir/out"
+        return 1
+    }
+}
+
+# wait_for PID..: runs in the background; fails where one of them did
+wait_for()
+{
+    local each failed=0
+
+    for each; do
+        wait "$each" || failed=1
+    done
+    return $failed
+}
+
 setup_file()
 {
+    local model runs=()
+
     export RUNS=$BATS_FILE_TMPDIR
     seq 3000 >"$RUNS/digits"
     merak data pack --tokenizer byte --out "$RUNS/text" "$RUNS/digits"
     for model in "${families[@]}"; do
-        run_model $model 1 1 1 1 $model "${few[@]}"
+        train_to $model $model -- 3>&- &
+        runs+=($!)
+        [ ${#runs[@]} -lt 2 ] || { wait_for "${runs[@]}" && runs=(); } ||
+            return 1
     done
+    wait_for "${runs[@]}"
 }
 
 # as_one TP PP DP NAME MODELS [OPTION...]
 as_one()
 {
-    local tp=$1 pp=$2 dp=$3 name=$4 models=$5 model
+    local tp=$1 pp=$2 dp=$3 name=$4 models=$5 model runs=()
 
     shift 5
     for model in $models; do
-        run_model $model 1 $tp $pp $dp $model-$name "${few[@]}" "$@"
+        train_to $model-$name $model srun -n$((tp * pp * dp)) --overcommit \
+            --merak-tp=$tp --merak-pp=$pp -- "$@" 3>&- &
+        runs+=($!)
+        [ ${#runs[@]} -lt 2 ] || { wait_for "${runs[@]}" && runs=(); } ||
+            return 1
+    done
+    wait_for "${runs[@]}"
+    for model in $models; do
         "$TESTS/parity.py" near "$RUNS/$model" "$RUNS/$model-$name"
     done
 }
