@@ -53,8 +53,7 @@ def until(command, wanted, env=None, timeout=300):
 def installed(builddir):
     """The program itself: what stands for it in a build tree is a script of
     libtool's, which takes as long again to start."""
-    libs = sorted(pathlib.Path(builddir).glob("*/.libs"))
-    os.environ["LD_LIBRARY_PATH"] = ":".join(map(str, libs))
+    os.environ["LD_LIBRARY_PATH"] = f"{builddir}/runtime/.libs"
     program = pathlib.Path(builddir) / "cmd/.libs/merak"
     return str(program) if program.exists() else "merak"
 

@@ -218,12 +218,10 @@ enum merak_status merak_broadcast(struct merak_transport *tr,
     return rc;
 }
 
-/* Cuts of the n - 1 others, each at most one element over the share and
- * rounded up to 64 bytes. */
-static enum merak_status sum_scratch(struct merak_transport *tr, size_t n,
-                                     size_t members, struct merak_error *err)
+static enum merak_status sum_scratch(struct merak_transport *tr, size_t count,
+                                     struct merak_error *err)
 {
-    size_t bytes = (n + members * 9) * sizeof(double);
+    size_t bytes = count * sizeof(double);
 
     if (bytes <= tr->sum_scratch_bytes)
         return MERAK_OK;
@@ -236,6 +234,58 @@ static enum merak_status sum_scratch(struct merak_transport *tr, size_t n,
     return MERAK_OK;
 }
 
+/* Of more members than this a sum of few numbers is gathered. */
+#define SUM_DIRECT 8
+#define SUM_GATHERED_BYTES ((size_t)256 << 10)
+
+/*
+ * Every member gets everyone's numbers and adds them up in member order, as an
+ * exchange does: in round k from the one 2^k further on, who has 2^k members'
+ * by then.  An exchange has each connect to each.
+ * Source: Bruck et al. 1997, "Efficient algorithms for all-to-all
+ * communications in multiport message-passing systems".
+ */
+static enum merak_status gather_sum(struct merak_transport *tr,
+                                    const struct merak_team *team,
+                                    double *inout, size_t n,
+                                    struct merak_error *err)
+{
+    const int members = team->n;
+    double *all = tr->sum_scratch; /* [members * n], mine first */
+    enum merak_status rc = MERAK_OK;
+
+    memcpy(all, inout, n * sizeof(*all));
+    for (int far = 1; far < members && rc == MERAK_OK; far *= 2) {
+        int count = far < members - far ? far : members - far;
+
+        rc = swap(tr, all, team->rank[(team->me + members - far) % members],
+                  all + (size_t)far * n, team->rank[(team->me + far) % members],
+                  (size_t)count * n * sizeof(*all),
+                  MERAK_TAG_OWN + MERAK_TAG_SUM, err);
+    }
+    for (int m = 0; m < members && rc == MERAK_OK; m++) {
+        const double *theirs =
+            all + (size_t)((m - team->me + members) % members) * n;
+
+        for (size_t i = 0; i < n; i++)
+            inout[i] = m == 0 ? theirs[i] : inout[i] + theirs[i];
+    }
+    return rc;
+}
+
+static enum merak_status exchange_sum(struct merak_transport *tr,
+                                      const struct merak_team *team,
+                                      const struct merak_exchange *ex,
+                                      double *inout, struct merak_error *err)
+{
+    struct merak_request *req;
+    enum merak_status rc =
+        tr->ops->exchange(tr, team, ex, inout, inout, tr->sum_scratch,
+                          MERAK_TAG_OWN + MERAK_TAG_SUM, &req, err);
+
+    return rc == MERAK_OK ? merak_request_wait(tr, req, err) : rc;
+}
+
 enum merak_status merak_sum(struct merak_transport *tr,
                             const struct merak_team *team, double *inout,
                             size_t n, struct merak_error *err)
@@ -243,23 +293,28 @@ enum merak_status merak_sum(struct merak_transport *tr,
     struct merak_exchange ex = {.kind = MERAK_CONVERT_ALL_REDUCE,
                                 .combine = MERAK_SUM,
                                 .dtype = MERAK_F64};
-    struct merak_request *req;
     enum merak_status rc = check(tr, team, err);
+    size_t members;
+    bool gather;
 
     if (rc != MERAK_OK || n == 0)
         return rc;
+    members = (size_t)team->n;
+    gather = team->n > SUM_DIRECT &&
+             n <= SUM_GATHERED_BYTES / sizeof(double) / members;
     ex.n = team->n;
     ex.me = team->me;
     ex.in = ex.out = (struct merak_shape){.ndim = 1, .dim = {n}};
-    if (!merak_exchange_is_small(&ex)) {
-        rc = sum_scratch(tr, n, (size_t)team->n, err);
-        if (rc != MERAK_OK)
-            return rc;
-    }
-    rc = tr->ops->exchange(tr, team, &ex, inout, inout, tr->sum_scratch,
-                           MERAK_TAG_OWN + MERAK_TAG_SUM, &req, err);
-    if (rc == MERAK_OK)
-        rc = merak_request_wait(tr, req, err);
+    /* An exchange's: cuts of the n - 1 others, each at most one element over
+     * the share and rounded up to 64 bytes. */
+    if (gather)
+        rc = sum_scratch(tr, members * n, err);
+    else if (!merak_exchange_is_small(&ex))
+        rc = sum_scratch(tr, n + members * 9, err);
+    if (rc != MERAK_OK)
+        return rc;
+    rc = gather ? gather_sum(tr, team, inout, n, err)
+                : exchange_sum(tr, team, &ex, inout, err);
     if (rc != MERAK_OK) { /* the fabric may still write into it: nobody's */
         tr->sum_scratch = NULL;
         tr->sum_scratch_bytes = 0;

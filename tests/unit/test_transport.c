@@ -327,10 +327,12 @@ static void rehearsals_leave_nothing(void **state)
 static void sums_are_in_member_order(void **state)
 {
     static const struct setup five = {NULL, 5, NULL, true, 0};
+    static const struct setup eleven = {NULL, 11, NULL, true, 0};
 
     (void)state;
     on_all_setups(sum_all_lengths);
     assert_int_equal(run_ranks(&five, sum_all_lengths, NULL), 0);
+    assert_int_equal(run_ranks(&eleven, sum_all_lengths, NULL), 0);
 }
 
 static void broadcasts_reach_all(void **state)
