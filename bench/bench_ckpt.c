@@ -159,6 +159,7 @@ static void save_beside(struct state *s, uint64_t step)
     need(
         merak_ckpt_async_create(s->piece, s->n, NULL, NULL, NULL, &async, &err),
         &err);
+    merak_ckpt_async_touch(async);
     sleep(1); /* a step, at least */
     for (int i = 0; i < 2; i++) {
         start = merak_clock_ns();

@@ -16,6 +16,7 @@
 #include "io/ckpt/ckpt_impl.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -26,7 +27,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum job { JOB_NONE, JOB_TOUCH, JOB_WRITE, JOB_FINISH, JOB_END };
+/* Waking a thread takes as long as copying a good part of that. */
+#define WORTH_HELP ((size_t)8 << 20)
+
+enum job { JOB_NONE, JOB_TOUCH, JOB_COPY, JOB_WRITE, JOB_FINISH, JOB_END };
 
 struct merak_ckpt_async {
     const struct merak_ckpt_piece *live; /* the caller's */
@@ -36,6 +40,7 @@ struct merak_ckpt_async {
     void *check_arg;
     float *copy;
     size_t bytes;
+    struct merak_ckpt_copying copying;
     int copy_fd; /* by which the node's others map it; -1: nobody does */
     bool of_node;
     struct merak_ckpt_node_pieces all; /* if so, of its first rank: what all
@@ -50,6 +55,7 @@ struct merak_ckpt_async {
     struct merak_ckpt_times times, last; /* last: of the one before */
 
     bool started;
+    bool helps; /* the thread has a core to copy with */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t change;
@@ -100,6 +106,7 @@ static enum merak_status do_job(struct merak_ckpt_async *async, enum job job)
  * the system cannot do this it does. */
 static void touch_copy(const struct merak_ckpt_async *async)
 {
+    (void)madvise(async->copy, async->bytes + 1, MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_WRITE
     (void)madvise(async->copy, async->bytes + 1, MADV_POPULATE_WRITE);
 #else
@@ -122,6 +129,8 @@ static void *work(void *arg)
         pthread_mutex_unlock(&async->lock);
         if (job == JOB_TOUCH)
             touch_copy(async);
+        else if (job == JOB_COPY)
+            merak_ckpt_copying_share(&async->copying);
         else
             async->rc = do_job(async, job);
         pthread_mutex_lock(&async->lock);
@@ -164,6 +173,7 @@ static enum merak_status start_thread(struct merak_ckpt_async *async,
         return merak_fail(err, MERAK_ERR_SYSTEM, "cannot start a thread: %s",
                           strerror(code));
     async->started = true;
+    async->helps = merak_cores_allowed() > 1;
     return MERAK_OK;
 }
 
@@ -215,11 +225,20 @@ static enum merak_status make_copy(struct merak_ckpt_async *async,
     return MERAK_OK;
 }
 
+/* The caller waits, so its other cores are free: the thread copies too, unless
+ * it still touches pages. */
 static void fill_copy(struct merak_ckpt_async *async)
 {
-    for (int i = 0; i < async->n_pieces; i++)
-        memcpy(async->piece[i].data, async->live[i].data,
-               merak_ckpt_piece_bytes(&async->live[i]));
+    bool helped = async->helps && async->bytes >= WORTH_HELP &&
+                  !merak_ckpt_async_is_busy(async);
+
+    merak_ckpt_copying_begin(&async->copying, async->live, async->piece,
+                             async->n_pieces);
+    if (helped)
+        give(async, JOB_COPY);
+    merak_ckpt_copying_share(&async->copying);
+    if (helped)
+        wait_idle(async);
 }
 
 /* --- all of it --------------------------------------------------------------

@@ -7,6 +7,7 @@
 #ifndef MERAK_IO_CKPT_IMPL_H
 #define MERAK_IO_CKPT_IMPL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <time.h>
 
@@ -217,6 +218,23 @@ enum merak_status
 merak_ckpt_save_finished(const struct merak_ckpt_save *save,
                          enum merak_status rc,
                          struct merak_error *err) MERAK_CHECKED;
+
+/* --- the copy that a save beside training is made from (bulk_copy.c) ----- */
+
+/* Like memcpy(), past the cache: for what is not read again soon. */
+void merak_bulk_copy(void *to, const void *from, size_t n);
+
+/* Pieces being copied to pieces, whose data stands together in their order. */
+struct merak_ckpt_copying {
+    const struct merak_ckpt_piece *from, *to;
+    int n;
+    atomic_size_t next; /* byte of the copy that nobody has taken yet */
+};
+void merak_ckpt_copying_begin(struct merak_ckpt_copying *c,
+                              const struct merak_ckpt_piece *from,
+                              const struct merak_ckpt_piece *to, int n);
+/* Copy what no other thread has taken, until nothing is left to take. */
+void merak_ckpt_copying_share(struct merak_ckpt_copying *c);
 
 /* --- what a node's ranks save together (node_copy.c) --------------------- */
 

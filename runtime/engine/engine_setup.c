@@ -4,10 +4,10 @@
 
 #include "runtime/engine/engine_impl.h"
 
+#include "base/cores.h"
 #include "base/error.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -34,15 +34,11 @@ static enum merak_status find_kernels(struct merak_engine *e,
 /* Has each thread a core?  Where that is not known, they are taken to have. */
 static void find_cores(struct merak_engine *e)
 {
-    cpu_set_t set;
-    int cores;
+    int cores = merak_cores_allowed();
 
     e->compute_spin_ns = e->comm_spin_ns = MERAK_SPIN_NS;
-    CPU_ZERO(&set);
-    if (e->opt.backend->emulated || e->opt.accel != NULL ||
-        sched_getaffinity(0, sizeof(set), &set) != 0)
+    if (e->opt.backend->emulated || e->opt.accel != NULL || cores == 0)
         return; /* such kernels want no core */
-    cores = CPU_COUNT(&set);
     e->crowded = cores <= e->program->plan.threads;
     if (cores == 1)
         e->compute_spin_ns = 0;
