@@ -83,8 +83,8 @@ n3 eth0 lo 10.77.0.3;" ]
         run merak sandbox --link-gbit "$n" -- true
         echo "$output"
         [ "$status" -eq 66 ]
-        [ "$output" = "merak sandbox: --link-gbit: expected a number of \
-Gbit/s from 0.001 to 100, got \"$n\"" ]
+        [ "$output" = "merak sandbox: --link-gbit: expected a number \
+from 0.001 to 100, got \"$n\"" ]
     done
     run merak sandbox start --dir "$BATS_TEST_TMPDIR/s" --link-gbit 1
     [ "$status" -eq 66 ]
