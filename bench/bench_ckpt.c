@@ -14,9 +14,10 @@
  *   save           merak_ckpt_save()
  *   read           read() of a checkpoint's files, from the page cache
  *   load           all of it into the layout that it was written in
- *   reshard        all of it into another: two parts along a first dim, as tp
- *                  has it, and those cut anew, as moments are
- *   verify         every byte against its checksum
+ *   reshard        all of it into another, by two ranks at once, as after a
+ *                  restart: two parts along a first dim, as tp has it, and
+ * those cut anew, as moments are; each checks all that it reads of verify every
+ * byte against its checksum
  */
 #include "config.h"
 
@@ -24,13 +25,14 @@
 #include "io/ckpt/ckpt_impl.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_ROUNDS = 32, N_TIMES = 9, LAYERS = 8 };
+enum { MAX_ROUNDS = 32, N_TIMES = 9, LAYERS = 8, MOST_RANKS = 2 };
 enum { MEMCPY, STALL, STALL_FIRST, WRITE, SAVE, READ, LOAD, RESHARD, VERIFY };
 
 static const char *const what[N_TIMES] = {"memcpy", "stall",   "stall_first",
@@ -232,29 +234,56 @@ static void read_plainly(struct state *s, const char *ckpt)
     took(READ, start);
 }
 
-static void load(const struct state *s, const char *ckpt_dir, int ranks)
+struct load {
+    const struct state *state;
+    const char *dir;
+    int rank, ranks;
+};
+
+/* What a rank loads: its share of each tensor, opened by itself. */
+static void *load_share(void *arg)
 {
-    int64_t start = merak_clock_ns();
+    const struct load *l = arg;
+    const struct state *s = l->state;
     struct merak_ckpt *ckpt = NULL;
     struct merak_error err;
     float *at = s->other;
 
-    need(merak_ckpt_open(ckpt_dir, &ckpt, &err), &err);
-    for (int r = 0; r < ranks; r++) {
-        for (int i = 0; i < s->n; i++) {
-            struct merak_ckpt_piece p = s->piece[i];
-            int dim = strstr(p.name, "out.w") != NULL ||
-                      strstr(p.name, "down.w") != NULL;
+    need(merak_ckpt_open(l->dir, &ckpt, &err), &err);
+    for (int i = 0; i < s->n; i++) {
+        struct merak_ckpt_piece p = s->piece[i];
+        int dim =
+            strstr(p.name, "out.w") != NULL || strstr(p.name, "down.w") != NULL;
 
-            p.box.len[dim] /= (size_t)ranks;
-            p.box.lo[dim] = p.box.len[dim] * (size_t)r;
-            p.flat_hi = merak_box_count(&p.box);
-            p.data = at;
-            need(merak_ckpt_read(ckpt, &p, &err), &err);
-            at += p.flat_hi;
-        }
+        p.box.len[dim] /= (size_t)l->ranks;
+        p.box.lo[dim] = p.box.len[dim] * (size_t)l->rank;
+        p.flat_hi = merak_box_count(&p.box);
+        p.data = at + p.flat_hi * (size_t)l->rank;
+        at += p.flat_hi * (size_t)l->ranks;
+        need(merak_ckpt_read(ckpt, &p, &err), &err);
     }
     merak_ckpt_close(ckpt);
+    return NULL;
+}
+
+/* Ranks start at once, as after a restart. */
+static void load(const struct state *s, const char *ckpt_dir, int ranks)
+{
+    int64_t start = merak_clock_ns();
+    struct load all[MOST_RANKS];
+    pthread_t thread[MOST_RANKS];
+
+    for (int r = 0; r < ranks; r++) {
+        all[r] = (struct load){s, ckpt_dir, r, ranks};
+        if (r > 0 &&
+            pthread_create(&thread[r], NULL, load_share, &all[r]) != 0) {
+            perror("thread");
+            exit(1);
+        }
+    }
+    load_share(&all[0]);
+    for (int r = 1; r < ranks; r++)
+        pthread_join(thread[r], NULL);
     took(ranks == 1 ? LOAD : RESHARD, start);
 }
 

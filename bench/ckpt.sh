@@ -47,7 +47,7 @@ for dir in ${DIRS:-/dev/shm /var/tmp}; do
     row "stall of the first / memcpy" "$(get stall_first/memcpy)" 1.2
     row "write + fsync / save that is waited for" "$(get write/save)" -0.85
     row "load / read" "$(get load/read)" 1.5
-    row "load in another layout / read" "$(get reshard/read)" 1.5
+    row "load in another layout, two ranks / read" "$(get reshard/read)" 1.5
     row "verify, GB/s of one core" "$(get verify_GB/s)" -3
     [ -z "$(get torch_save)" ] || {
         awk '{ v[$1] = $2 } END {

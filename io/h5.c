@@ -19,12 +19,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* Raw data of this size and more starts on a page. */
@@ -210,8 +212,8 @@ static hid_t create_in(int memory)
 }
 
 static enum merak_status stage_file(const char *path,
-                                    struct merak_h5_stage *stage,
-                                    hid_t *file_p, struct merak_error *err)
+                                    struct merak_h5_stage *stage, hid_t *file_p,
+                                    struct merak_error *err)
 {
     hid_t file;
 
@@ -257,6 +259,15 @@ void merak_h5_unstage(struct merak_h5_stage *stage)
     stage->memory = stage->disk = -1;
 }
 
+/* Reserving keeps a file together on a disk. In memory that means nothing, and
+ * has each page cleared before it is written. */
+static bool is_in_memory(int fd)
+{
+    struct statfs fs;
+
+    return fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
 /* SEEK_DATA steps over the room for raw data, of which memory has none. */
 enum merak_status merak_h5_copy_out(const struct merak_h5_stage *stage,
                                     const char *path, struct merak_error *err)
@@ -274,7 +285,7 @@ enum merak_status merak_h5_copy_out(const struct merak_h5_stage *stage,
                           "cannot lay out %s: this HDF5 does not write its "
                           "superblock on closing",
                           path);
-    if (fallocate(stage->disk, 0, 0, size) != 0 &&
+    if (!is_in_memory(stage->disk) && fallocate(stage->disk, 0, 0, size) != 0 &&
         (errno == ENOSPC || errno == EDQUOT))
         return merak_file_fail(err, "write", path);
     if (ftruncate(stage->disk, size) != 0)

@@ -275,6 +275,7 @@ struct merak_ckpt_source {
     int first, end;
     merak_ckpt_fill_fn fill;
     void *arg;
+    bool spare_core; /* nothing else computes meanwhile: a thread may hash */
 };
 
 /* shard-FILE.h5 and shard-FILE.json. */

@@ -87,6 +87,7 @@
 #include "io/ckpt/ckpt_impl.h"
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "io/file.h"
@@ -435,7 +436,10 @@ merak_ckpt_save_timed(const char *run_dir, const struct merak_ckpt_state *state,
                       const struct merak_ckpt_comm *comm,
                       struct merak_ckpt_times *times_p, struct merak_error *err)
 {
-    const struct merak_ckpt_source source = {.piece = pieces, .end = n_pieces};
+    const struct merak_ckpt_source source = {.piece = pieces,
+                                             .end = n_pieces,
+                                             .spare_core =
+                                                 merak_cores_allowed() > 1};
     struct merak_ckpt_times times = {.step = state->step,
                                      .start_ns = merak_clock_ns()};
     struct merak_ckpt_save save;
@@ -492,8 +496,9 @@ enum merak_status merak_ckpt_write(const char *run_dir,
         return rc;
     save.files = n_shards;
     for (int s = 0; s < n_shards && rc == MERAK_OK; s++) {
-        const struct merak_ckpt_source source = {pieces, first[s], first[s + 1],
-                                                 fill, arg};
+        const struct merak_ckpt_source source = {
+            pieces, first[s], first[s + 1],
+            fill,   arg,      merak_cores_allowed() > 1};
 
         rc = merak_ckpt_shard_write(save.tmp, s, save.state.step, &source, err);
     }

@@ -16,6 +16,8 @@
 #include "io/h5.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +31,9 @@
 
 /* What is hashed and written at once: it stays in cache between the two. */
 #define BLOCK ((size_t)256 << 10)
+
+/* Starting a thread takes as long as hashing a part of that. */
+#define WORTH_A_THREAD ((size_t)8 << 20)
 
 /* A box of a tensor, of which piece's data it is from byte `at` on, and where
  * it goes in the file. */
@@ -51,6 +56,19 @@ struct sums {
     bool in_order;
 };
 
+/* What is done with each run. */
+enum { HASH = 1, WRITE = 2 };
+
+/* The thread that hashes while this one writes, where a core is to spare. */
+struct hashing {
+    bool started;
+    pthread_t thread;
+    atomic_bool stop; /* the writes failed */
+    const struct merak_h5_stage *stage;
+    enum merak_status rc;
+    struct merak_error why;
+};
+
 struct shard {
     const char *dir;
     char name[32]; /* shard-00003.h5 */
@@ -62,6 +80,7 @@ struct shard {
     struct run *run;
     int n_runs;
     struct sums sums;
+    struct hashing hashing;
     uint64_t bytes; /* of the file, once it is written */
     char hash[MERAK_HASH_TEXT];
     char rest[MERAK_HASH_TEXT]; /* "": not known */
@@ -177,33 +196,52 @@ static enum merak_status add_rest(struct shard *shard, int image, uint64_t to,
     return MERAK_OK;
 }
 
+static enum merak_status reach_run(struct shard *shard, int image,
+                                   const struct run *run,
+                                   struct merak_error *err)
+{
+    struct sums *sums = &shard->sums;
+
+    if (run->bytes == 0)
+        return MERAK_OK;
+    if (run->offset < sums->at)
+        sums->in_order = false;
+    return sums->in_order ? add_rest(shard, image, run->offset, err) : MERAK_OK;
+}
+
+static void add_block(struct sums *sums, const char *block, size_t n)
+{
+    merak_hasher_add(sums->part, block, n);
+    if (sums->in_order) {
+        merak_hasher_add(sums->file, block, n);
+        sums->at += n;
+    }
+}
+
 /* The hashes are of the bytes in memory: what reads back otherwise was damaged
- * on its way.  Blocks are hashed and written while they are in cache. */
-static enum merak_status write_run(struct shard *shard,
-                                   const struct merak_h5_stage *stage,
-                                   struct run *run, struct merak_error *err)
+ * on its way.  A thread that does both has blocks in cache for the second. */
+static enum merak_status do_run(struct shard *shard,
+                                const struct merak_h5_stage *stage,
+                                struct run *run, int what,
+                                struct merak_error *err)
 {
     const char *data = (const char *)shard->source->piece[run->piece].data;
-    struct sums *sums = &shard->sums;
     enum merak_status rc = MERAK_OK;
 
-    if (run->bytes > 0 && run->offset < sums->at)
-        sums->in_order = false;
-    if (run->bytes > 0 && sums->in_order)
-        rc = add_rest(shard, stage->memory, run->offset, err);
+    if (what & HASH)
+        rc = reach_run(shard, stage->memory, run, err);
     for (size_t lo = 0; lo < run->bytes && rc == MERAK_OK; lo += BLOCK) {
         size_t n = run->bytes - lo < BLOCK ? run->bytes - lo : BLOCK;
         const char *block = data + run->at + lo;
 
-        merak_hasher_add(sums->part, block, n);
-        if (sums->in_order) {
-            merak_hasher_add(sums->file, block, n);
-            sums->at += n;
-        }
-        rc = merak_file_write_at(stage->disk, shard->path, block, n,
-                                 run->offset + lo, err);
+        if (what & HASH)
+            add_block(&shard->sums, block, n);
+        if (what & WRITE)
+            rc = merak_file_write_at(stage->disk, shard->path, block, n,
+                                     run->offset + lo, err);
     }
-    merak_hasher_take(sums->part, run->hash);
+    if (what & HASH)
+        merak_hasher_take(shard->sums.part, run->hash);
     return rc;
 }
 
@@ -215,25 +253,22 @@ static int compare_offsets(const void *a, const void *b)
 }
 
 /* The runs of a piece stand together, unless all data is there. */
-static enum merak_status write_runs(struct shard *shard,
-                                    const struct merak_h5_stage *stage,
-                                    struct merak_error *err)
+static enum merak_status do_runs(struct shard *shard,
+                                 const struct merak_h5_stage *stage, int what,
+                                 struct merak_error *err)
 {
     const struct merak_ckpt_source *source = shard->source;
     enum merak_status rc = MERAK_OK;
     int filled = -1;
 
-    if (source->fill == NULL)
-        qsort(shard->run, (size_t)shard->n_runs, sizeof(*shard->run),
-              compare_offsets);
     for (int i = 0; i < shard->n_runs && rc == MERAK_OK; i++) {
         struct run *run = &shard->run[i];
 
         if (source->fill != NULL && run->piece != filled)
             rc = source->fill(source->arg, run->piece, err);
         filled = run->piece;
-        if (rc == MERAK_OK)
-            rc = write_run(shard, stage, run, err);
+        if (rc == MERAK_OK && !atomic_load(&shard->hashing.stop))
+            rc = do_run(shard, stage, run, what, err);
     }
     return rc;
 }
@@ -259,6 +294,66 @@ static enum merak_status take_sums(struct shard *shard,
     return MERAK_OK;
 }
 
+static void *hash_all(void *arg)
+{
+    struct shard *shard = arg;
+    struct hashing *h = &shard->hashing;
+
+    h->rc = do_runs(shard, h->stage, HASH, &h->why);
+    if (h->rc == MERAK_OK && !atomic_load(&h->stop))
+        h->rc = take_sums(shard, h->stage, &h->why);
+    return NULL;
+}
+
+/* Where no thread can be had, who writes hashes. */
+static void start_hashing(struct shard *shard,
+                          const struct merak_h5_stage *stage)
+{
+    const struct merak_ckpt_source *source = shard->source;
+    struct hashing *h = &shard->hashing;
+
+    h->stage = stage;
+    h->started = source->spare_core && source->fill == NULL &&
+                 shard->need_bytes >= WORTH_A_THREAD &&
+                 pthread_create(&h->thread, NULL, hash_all, shard) == 0;
+}
+
+static enum merak_status end_hashing(struct shard *shard, enum merak_status rc,
+                                     struct merak_error *err)
+{
+    struct hashing *h = &shard->hashing;
+
+    if (!h->started)
+        return rc;
+    atomic_store(&h->stop, rc != MERAK_OK);
+    pthread_join(h->thread, NULL);
+    if (rc != MERAK_OK || h->rc == MERAK_OK)
+        return rc;
+    *err = h->why;
+    return h->rc;
+}
+
+static enum merak_status write_data(struct shard *shard,
+                                    struct merak_h5_stage *stage,
+                                    struct merak_error *err)
+{
+    enum merak_status rc = sums_init(&shard->sums, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    if (shard->source->fill == NULL)
+        qsort(shard->run, (size_t)shard->n_runs, sizeof(*shard->run),
+              compare_offsets);
+    start_hashing(shard, stage);
+    rc = do_runs(shard, stage, shard->hashing.started ? WRITE : HASH | WRITE,
+                 err);
+    if (rc == MERAK_OK && !shard->hashing.started)
+        rc = take_sums(shard, stage, err);
+    if (rc == MERAK_OK)
+        rc = merak_h5_sync(stage, shard->path, err);
+    return end_hashing(shard, rc, err);
+}
+
 static enum merak_status write_h5(struct shard *shard, struct merak_error *err)
 {
     struct merak_h5_stage stage;
@@ -268,13 +363,7 @@ static enum merak_status write_h5(struct shard *shard, struct merak_error *err)
     if (rc == MERAK_OK)
         rc = merak_h5_copy_out(&stage, shard->path, err);
     if (rc == MERAK_OK)
-        rc = sums_init(&shard->sums, err);
-    if (rc == MERAK_OK)
-        rc = write_runs(shard, &stage, err);
-    if (rc == MERAK_OK)
-        rc = take_sums(shard, &stage, err);
-    if (rc == MERAK_OK)
-        rc = merak_h5_sync(&stage, shard->path, err);
+        rc = write_data(shard, &stage, err);
     merak_h5_unstage(&stage);
     sums_fini(&shard->sums);
     if (rc == MERAK_OK && shard->hash[0] == '\0')
