@@ -99,15 +99,16 @@ has_started()
     [ -e "$RUN/DONE" ] || [ "$(wc -l <"$RUN/starts")" -gt "$1" ]
 }
 
+# A node that still ends a job's step cannot be resumed: asked again each time.
 serves()
 {
+    scontrol update nodename="$1" state=resume 2>/dev/null || true
     [ -n "$(sinfo -h -n "$1" -t idle,alloc,mix,comp -o %N)" ]
 }
 
 # back_in_service NODE: unless it came by itself, as its slurmd registered
 back_in_service()
 {
-    scontrol update nodename="$1" state=resume 2>/dev/null || true
     within 300 serves "$1"
 }
 
