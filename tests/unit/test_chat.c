@@ -9,6 +9,7 @@
 #include "config.h"
 
 #include "unit/data_files.h"
+#include "unit/json_rows.h"
 
 #include "io/tokenizer/chat.h"
 #include "io/tokens/documents.h"
@@ -71,23 +72,18 @@ static void check_text(const struct merak_chat_text *t, const json_t *line)
 
 static void texts_are_what_templates_make(void **state)
 {
-    FILE *f = fopen(TEST_SRCDIR "/vectors/chat/chat.jsonl", "r");
+    struct json_rows rows = open_rows(TEST_SRCDIR "/vectors/chat/chat.jsonl");
     struct merak_chat_text text = {.n_answers = 0};
-    char *line = NULL;
-    size_t room = 0;
     int seen = 0;
 
     (void)state;
-    assert_non_null(f);
-    while (getline(&line, &room, f) > 0) {
-        json_t *row = json_loads(line, 0, NULL);
+    while (next_row(&rows)) {
+        const json_t *row = rows.row;
         struct merak_chat_turn turn[8];
         struct merak_chat *chat = NULL;
         struct merak_error err = {.text = ""};
-        size_t n;
+        size_t n = read_turns(json_object_get(row, "messages"), turn);
 
-        assert_non_null(row);
-        n = read_turns(json_object_get(row, "messages"), turn);
         write_config(json_object_get(row, "config"));
         if (merak_chat_open(at("tokenizer.json"), NULL, &chat, &err) !=
                 MERAK_OK ||
@@ -96,29 +92,24 @@ static void texts_are_what_templates_make(void **state)
         assert_string_equal(merak_chat_name(chat), "tokenizer_config.json");
         check_text(&text, row);
         merak_chat_close(chat);
-        json_decref(row);
         seen++;
     }
     assert_int_equal(seen, 37);
     merak_chat_text_fini(&text);
-    free(line);
-    fclose(f);
 }
 
 /* The formats that have a name, against the templates of models that were
  * published with them. */
 static void formats_are_those_of_published_models(void **state)
 {
-    FILE *f = fopen(TEST_SRCDIR "/vectors/chat/published.jsonl", "r");
+    struct json_rows rows =
+        open_rows(TEST_SRCDIR "/vectors/chat/published.jsonl");
     struct merak_chat_text text = {.n_answers = 0};
-    char *line = NULL;
-    size_t room = 0;
     int seen = 0;
 
     (void)state;
-    assert_non_null(f);
-    while (getline(&line, &room, f) > 0) {
-        json_t *row = json_loads(line, 0, NULL);
+    while (next_row(&rows)) {
+        const json_t *row = rows.row;
         const json_t *want = json_object_get(row, "text");
         struct merak_chat_turn turn[8];
         struct merak_chat *chat = NULL;
@@ -140,13 +131,10 @@ static void formats_are_those_of_published_models(void **state)
                      (int)text.text.n, (char *)text.text.text, err.text,
                      json_string_value(want));
         merak_chat_close(chat);
-        json_decref(row);
         seen++;
     }
     assert_int_equal(seen, 27);
     merak_chat_text_fini(&text);
-    free(line);
-    fclose(f);
 }
 
 /* A template for more than one purpose, and one in a file of its own, which

@@ -6,7 +6,7 @@
  */
 #include "config.h"
 
-#include "unit/near.h"
+#include "unit/json_rows.h"
 
 #include "io/template/jinja.h"
 
@@ -84,32 +84,19 @@ static void check(const json_t *row, const struct merak_jinja_input *in)
 
 static void templates_give_what_transformers_gives(void **state)
 {
-    FILE *f = fopen(TEST_SRCDIR "/vectors/chat/jinja.jsonl", "r");
+    struct json_rows rows = open_rows(TEST_SRCDIR "/vectors/chat/jinja.jsonl");
     struct setting setting;
-    json_t *first = NULL;
-    char *line = NULL;
-    size_t room = 0;
+    json_t *first;
     int seen = 0;
 
     (void)state;
-    assert_non_null(f);
-    while (getline(&line, &room, f) > 0) {
-        json_t *row = json_loads(line, 0, NULL);
-
-        assert_non_null(row);
-        if (first == NULL) {
-            first = row;
-            read_setting(first, &setting);
-            continue;
-        }
-        check(row, &setting.in);
-        json_decref(row);
-        seen++;
-    }
+    assert_true(next_row(&rows));
+    first = json_incref(rows.row);
+    read_setting(first, &setting);
+    for (; next_row(&rows); seen++)
+        check(rows.row, &setting.in);
     assert_int_equal(seen, 115);
     json_decref(first);
-    free(line);
-    fclose(f);
 }
 
 /* What a message says is found again, through what templates do to it. */

@@ -334,20 +334,29 @@ static void pointwise_ops_match_published_values(void **state)
     assert_near(y, ((double[]){4 * tanh(0.25), -4 * tanh(0.5)}), 2, 1e-13, 0);
 }
 
+/* A call of rope: position 6 of a text of 8, with one head of four channels. */
+static struct merak_kernel_call rope_call(const struct merak_attrs *attrs,
+                                          double *x, double *y)
+{
+    struct merak_kernel_call call = {.attrs = attrs, .n_in = 1, .n_out = 1};
+
+    call.operand[0] = over(x, 3, (size_t[]){1, 1, 4});
+    call.operand[0].full.dim[1] = 8;
+    call.operand[0].lo[1] = 6;
+    call.operand[1] = call.operand[0];
+    call.operand[1].data = y;
+    return call;
+}
+
 static void rope_turns_pairs_by_position(void **state)
 {
     double x[] = {1, 2, 3, 4}, y[4]; /* t = 6, D = 4: angles 6 and 6/10 */
     double want[] = {cos(6) - 3 * sin(6), 2 * cos(.6) - 4 * sin(.6),
                      3 * cos(6) + sin(6), 4 * cos(.6) + 2 * sin(.6)};
     struct merak_attrs attrs = {.f = {100}};
-    struct merak_kernel_call call = {.attrs = &attrs, .n_in = 1, .n_out = 1};
+    struct merak_kernel_call call = rope_call(&attrs, x, y);
 
     (void)state;
-    call.operand[0] = over(x, 3, (size_t[]){1, 1, 4});
-    call.operand[0].full.dim[1] = 8;
-    call.operand[0].lo[1] = 6;
-    call.operand[1] = call.operand[0];
-    call.operand[1].data = y;
     run_ref("rope", &call);
     assert_near(y, want, 4, 1e-13, 0);
 }
@@ -358,14 +367,9 @@ static void rope_turns_some_channels(void **state)
     double x[] = {1, 2, 3, 4}, y[4];
     double want[] = {cos(6) - 2 * sin(6), 2 * cos(6) + sin(6), 3, 4};
     struct merak_attrs attrs = {.i = {0, 0, 0, 2}, .f = {100}};
-    struct merak_kernel_call call = {.attrs = &attrs, .n_in = 1, .n_out = 1};
+    struct merak_kernel_call call = rope_call(&attrs, x, y);
 
     (void)state;
-    call.operand[0] = over(x, 3, (size_t[]){1, 1, 4});
-    call.operand[0].full.dim[1] = 8;
-    call.operand[0].lo[1] = 6;
-    call.operand[1] = call.operand[0];
-    call.operand[1].data = y;
     run_ref("rope", &call);
     assert_near(y, want, 4, 1e-13, 0);
     attrs.i[0] = 1;
