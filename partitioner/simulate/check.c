@@ -436,19 +436,19 @@ static enum merak_status check_arrival(struct merak_meet *meet,
                                        int p, const struct merak_instr *in,
                                        struct merak_error *err)
 {
-    struct merak_party *party = merak_meet_find(meet, p, in);
+    struct merak_rendezvous *met = merak_meet_find(meet, p, in);
     const struct merak_program *prog = programs[p], *other;
     const struct merak_instr *first;
 
-    if (party == NULL)
+    if (met == NULL)
         return MERAK_OK; /* its peers are not among the programs */
-    for (int i = 0; i < party->n_here; i++) {
-        if (party->at[i].program == p)
+    for (int i = 0; i < met->n_here; i++) {
+        if (met->at[i].program == p)
             return fail_at(prog, in, err, "its tag is used twice in the step");
     }
     (void)merak_meet_arrive(meet, p, in, 0.0);
-    other = programs[party->at[0].program];
-    first = &other->instr[party->at[0].instr];
+    other = programs[met->at[0].program];
+    first = &other->instr[met->at[0].instr];
     if (in->kind == MERAK_INSTR_EXCHANGE
             ? in->exchange->kind == first->exchange->kind &&
                   in->exchange->dtype == first->exchange->dtype &&
@@ -468,9 +468,9 @@ static enum merak_status check_complete(struct merak_meet *meet,
                                         int p, const struct merak_instr *in,
                                         struct merak_error *err)
 {
-    const struct merak_party *party = merak_meet_find(meet, p, in);
+    const struct merak_rendezvous *met = merak_meet_find(meet, p, in);
 
-    if (party == NULL || party->n_here == party->n_all)
+    if (met == NULL || met->n_here == met->n_all)
         return MERAK_OK;
     if (in->kind == MERAK_INSTR_EXCHANGE)
         return fail_at(programs[p], in, err,

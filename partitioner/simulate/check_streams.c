@@ -82,14 +82,14 @@ static enum merak_status report_circle(struct merak_program *const *programs,
 static bool is_met(struct merak_meet *meet, int p, const struct merak_instr *in,
                    bool *arrived)
 {
-    const struct merak_party *party = merak_meet_find(meet, p, in);
+    const struct merak_rendezvous *met = merak_meet_find(meet, p, in);
 
-    if (party == NULL)
+    if (met == NULL)
         return true;
     if (!*arrived)
         (void)merak_meet_arrive(meet, p, in, 0.0);
     *arrived = true;
-    return party->n_here == party->n_all;
+    return met->n_here == met->n_all;
 }
 
 static enum merak_status check_exchanges(struct merak_program *const *programs,
@@ -292,16 +292,17 @@ static void end(struct player *r, int id)
 static void start(struct play *play, int p, const struct merak_instr *in)
 {
     struct player *r = &play->player[p];
-    const struct merak_party *party = merak_meet_arrive(play->meet, p, in, 0.0);
+    const struct merak_rendezvous *met =
+        merak_meet_arrive(play->meet, p, in, 0.0);
 
     r->started[in->id] = true;
     find_next_move(r);
     play->moved = true;
-    if (party == NULL)
+    if (met == NULL)
         end(r, in->id); /* nobody to wait for */
-    else if (party->n_here == party->n_all)
-        for (int i = 0; i < party->n_all; i++)
-            end(&play->player[party->at[i].program], party->at[i].instr);
+    else if (met->n_here == met->n_all)
+        for (int i = 0; i < met->n_all; i++)
+            end(&play->player[met->at[i].program], met->at[i].instr);
 }
 
 /* All that one rank can do now. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* meet.c - which instructions of several programs are one event
  *
- * A hash table over (tag, who).  All parties are made ahead, so that arriving
- * cannot fail.
+ * A hash table over (tag, who).  All rendezvous are made ahead, so that
+ * arriving cannot fail.
  */
 #include "config.h"
 
@@ -22,7 +22,7 @@ struct merak_meet {
     struct merak_program *const *programs;
     int n;
     struct rank_at *by_rank; /* sorted */
-    struct merak_party **bucket;
+    struct merak_rendezvous **bucket;
     size_t n_buckets; /* a power of two */
     struct merak_pool *pool;
 };
@@ -49,10 +49,10 @@ static bool has_peers(const struct merak_instr *in)
            in->kind == MERAK_INSTR_EXCHANGE;
 }
 
-static struct merak_party who(const struct merak_program *prog,
-                              const struct merak_instr *in)
+static struct merak_rendezvous who(const struct merak_program *prog,
+                                   const struct merak_instr *in)
 {
-    struct merak_party key = {.tag = in->tag};
+    struct merak_rendezvous key = {.tag = in->tag};
 
     if (in->kind == MERAK_INSTR_EXCHANGE) {
         key.first = prog->group[in->group].rank[0];
@@ -67,8 +67,8 @@ static struct merak_party who(const struct merak_program *prog,
     return key;
 }
 
-static struct merak_party **bucket_of(const struct merak_meet *meet,
-                                      const struct merak_party *key)
+static struct merak_rendezvous **bucket_of(const struct merak_meet *meet,
+                                           const struct merak_rendezvous *key)
 {
     uint64_t h = merak_rng_mix(key->tag, (uint64_t)(uint32_t)key->first << 32 |
                                              (uint32_t)key->second);
@@ -76,15 +76,15 @@ static struct merak_party **bucket_of(const struct merak_meet *meet,
     return &meet->bucket[h & (meet->n_buckets - 1)];
 }
 
-struct merak_party *merak_meet_find(struct merak_meet *meet, int program,
-                                    const struct merak_instr *instr)
+struct merak_rendezvous *merak_meet_find(struct merak_meet *meet, int program,
+                                         const struct merak_instr *instr)
 {
-    struct merak_party key;
+    struct merak_rendezvous key;
 
     if (!has_peers(instr))
         return NULL;
     key = who(meet->programs[program], instr);
-    for (struct merak_party *p = *bucket_of(meet, &key); p != NULL;
+    for (struct merak_rendezvous *p = *bucket_of(meet, &key); p != NULL;
          p = p->next) {
         if (p->tag == key.tag && p->first == key.first &&
             p->second == key.second)
@@ -94,9 +94,9 @@ struct merak_party *merak_meet_find(struct merak_meet *meet, int program,
 }
 
 /* How many of those who should meet are among the programs. */
-static int count_seats(const struct merak_meet *meet,
-                       const struct merak_program *prog,
-                       const struct merak_instr *in)
+static int count_members(const struct merak_meet *meet,
+                         const struct merak_program *prog,
+                         const struct merak_instr *in)
 {
     const struct merak_group *group = &prog->group[in->group];
     int n = 0;
@@ -108,50 +108,49 @@ static int count_seats(const struct merak_meet *meet,
     return n;
 }
 
-static enum merak_status add_party(struct merak_meet *meet, int program,
-                                   const struct merak_instr *in,
-                                   struct merak_error *err)
+static enum merak_status add_rendezvous(struct merak_meet *meet, int program,
+                                        const struct merak_instr *in,
+                                        struct merak_error *err)
 {
     const struct merak_program *prog = meet->programs[program];
-    struct merak_party key, **bucket, *party;
-    int seats;
+    struct merak_rendezvous key, **bucket, *met;
+    int members;
 
     if (!has_peers(in))
         return MERAK_OK;
     key = who(prog, in);
     bucket = bucket_of(meet, &key);
-    for (party = *bucket; party != NULL; party = party->next) {
-        if (party->tag == key.tag && party->first == key.first &&
-            party->second == key.second)
+    for (met = *bucket; met != NULL; met = met->next) {
+        if (met->tag == key.tag && met->first == key.first &&
+            met->second == key.second)
             return MERAK_OK;
     }
-    seats = count_seats(meet, prog, in);
-    party = merak_pool_alloc(
-        meet->pool, sizeof(*party) + (size_t)seats * sizeof(*party->at));
-    if (party == NULL)
-        return merak_fail_nomem(err, sizeof(*party));
-    *party = key;
-    party->n_all = seats;
-    party->at = (struct merak_seat *)(party + 1);
-    party->next = *bucket;
-    *bucket = party;
+    members = count_members(meet, prog, in);
+    met = merak_pool_alloc(meet->pool,
+                           sizeof(*met) + (size_t)members * sizeof(*met->at));
+    if (met == NULL)
+        return merak_fail_nomem(err, sizeof(*met));
+    *met = key;
+    met->n_all = members;
+    met->at = (struct merak_member *)(met + 1);
+    met->next = *bucket;
+    *bucket = met;
     return MERAK_OK;
 }
 
-const struct merak_party *merak_meet_arrive(struct merak_meet *meet,
-                                            int program,
-                                            const struct merak_instr *instr,
-                                            double at_s)
+const struct merak_rendezvous *
+merak_meet_arrive(struct merak_meet *meet, int program,
+                  const struct merak_instr *instr, double at_s)
 {
-    struct merak_party *party = merak_meet_find(meet, program, instr);
+    struct merak_rendezvous *met = merak_meet_find(meet, program, instr);
 
-    if (party == NULL || party->n_here == party->n_all)
+    if (met == NULL || met->n_here == met->n_all)
         return NULL;
-    party->at[party->n_here++] =
-        (struct merak_seat){.program = program, .instr = instr->id};
-    if (at_s > party->latest_s)
-        party->latest_s = at_s;
-    return party;
+    met->at[met->n_here++] =
+        (struct merak_member){.program = program, .instr = instr->id};
+    if (at_s > met->latest_s)
+        met->latest_s = at_s;
+    return met;
 }
 
 static enum merak_status fill(struct merak_meet *meet, struct merak_error *err)
@@ -164,7 +163,7 @@ static enum merak_status fill(struct merak_meet *meet, struct merak_error *err)
           compare_ranks);
     for (int p = 0; p < meet->n; p++) {
         for (int i = 0; i < meet->programs[p]->n_instrs && rc == MERAK_OK; i++)
-            rc = add_party(meet, p, &meet->programs[p]->instr[i], err);
+            rc = add_rendezvous(meet, p, &meet->programs[p]->instr[i], err);
     }
     return rc;
 }
@@ -187,7 +186,7 @@ enum merak_status merak_meet_create(struct merak_program *const *programs,
         meet->n_buckets *= 2;
     meet->pool = merak_pool_create();
     meet->by_rank = calloc((size_t)n + 1, sizeof(*meet->by_rank));
-    meet->bucket = calloc(meet->n_buckets, sizeof(struct merak_party *));
+    meet->bucket = calloc(meet->n_buckets, sizeof(struct merak_rendezvous *));
     if (meet->pool == NULL || meet->by_rank == NULL || meet->bucket == NULL)
         rc = merak_fail_nomem(err, instrs * sizeof(*meet->bucket));
     if (rc == MERAK_OK)

@@ -8,17 +8,17 @@
 
 #include "partitioner/program/program.h"
 
-struct merak_party {
+struct merak_rendezvous {
     uint64_t tag;
     int first, second; /* sender and receiver, or the group's first rank and
                           minus its size: with the tag, who meets */
-    int n_all;  /* members among the programs */
-    int n_here; /* of them, arrived so far */
+    int n_all;         /* members among the programs */
+    int n_here;        /* of them, arrived so far */
     double latest_s;
-    struct merak_seat {
+    struct merak_member {
         int program, instr;
-    } *at; /* [n_all] */
-    struct merak_party *next;
+    } * at; /* [n_all] */
+    struct merak_rendezvous *next;
 };
 
 struct merak_meet;
@@ -31,12 +31,11 @@ void merak_meet_destroy(struct merak_meet *meet);
 int merak_meet_program(const struct merak_meet *meet, int rank);
 /* The event an instruction is a part of; NULL if it has no peers among the
  * programs. */
-struct merak_party *merak_meet_find(struct merak_meet *meet, int program,
-                                    const struct merak_instr *instr);
-/* Take a seat in it; NULL if there is none to take. */
-const struct merak_party *merak_meet_arrive(struct merak_meet *meet,
-                                            int program,
-                                            const struct merak_instr *instr,
-                                            double at_s);
+struct merak_rendezvous *merak_meet_find(struct merak_meet *meet, int program,
+                                         const struct merak_instr *instr);
+/* Be the next member of it; NULL if all are there or there is none. */
+const struct merak_rendezvous *
+merak_meet_arrive(struct merak_meet *meet, int program,
+                  const struct merak_instr *instr, double at_s);
 
 #endif

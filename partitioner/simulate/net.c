@@ -2,12 +2,12 @@
 /* net.c - what moves between nodes at the same time, and how fast it may
  *
  * An exchange or a transfer is a flow: for fixed_s it does what others do not
- * slow down, then it moves its bytes.  It uses the ways out of and into the
- * nodes of all its seats: a sender's out, a receiver's in, those of who
+ * slow down, then it moves its bytes.  It uses the uplinks, out of and into the
+ * nodes of all its members: a sender's out, a receiver's in, those of who
  * exchanges both.  Whenever flows begin to move bytes or are over, rates are
  * filled up anew (max-min, as equal flows of TCP get them): those of all ranks
- * rise together, until a way is full; who uses it stays there, the others go
- * on.  Only flows that share ways with what changed, directly or by others,
+ * rise together, until an uplink is full; who uses it stays there, the others go
+ * on.  Only flows that share uplinks with what changed, directly or by others,
  * are looked at.
  *
  * A flow that keeps its rate ends at start + (fixed_s + bytes / rate): to the
@@ -22,7 +22,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { OUT, IN, WAYS };
+enum { OUT, IN, DIRECTIONS };
 
 struct flow {
     struct merak_demand demand;
@@ -30,9 +30,9 @@ struct flow {
     double due_s;               /* when it begins to move bytes, or is over */
     double since_s, left, rate; /* bytes left at since_s, and since then */
     double level;               /* that it can rise to */
-    const struct merak_seat *seat;
-    struct merak_seat own; /* of one seat */
-    int n_seats;
+    const struct merak_member *member;
+    struct merak_member own; /* of one member */
+    int n_members;
     int heap_at;
     bool moves;
     bool listed; /* in the part that is filled */
@@ -48,19 +48,19 @@ struct port {
     int *flow; /* that move bytes, by this program */
     int n;
     bool changed, listed;
-    struct room room[WAYS];
+    struct room room[DIRECTIONS];
 };
 
 struct node {
     bool listed;
-    struct room room[WAYS];
+    struct room room[DIRECTIONS];
 };
 
 struct merak_net {
     struct merak_program *const *programs;
-    struct merak_uplinks ways;
+    struct merak_uplinks uplinks;
     struct port *port; /* [programs] */
-    struct node *node; /* [ways] */
+    struct node *node; /* [uplinks] */
     int *port_flows;   /* storage */
     struct flow *flow;
     int *idle; /* flows that are none */
@@ -117,13 +117,13 @@ static void drop_first(struct merak_net *net)
 
 /* --- ports ---------------------------------------------------------------- */
 
-static bool uses(const struct merak_net *net, const struct merak_seat *seat,
-                 int way)
+static bool uses(const struct merak_net *net, const struct merak_member *member,
+                 int direction)
 {
     enum merak_instr_kind kind =
-        net->programs[seat->program]->instr[seat->instr].kind;
+        net->programs[member->program]->instr[member->instr].kind;
 
-    return kind != (way == OUT ? MERAK_INSTR_RECV : MERAK_INSTR_SEND);
+    return kind != (direction == OUT ? MERAK_INSTR_RECV : MERAK_INSTR_SEND);
 }
 
 static void mark(struct merak_net *net, int program)
@@ -138,11 +138,11 @@ static void plug(struct merak_net *net, int flow)
 {
     const struct flow *f = &net->flow[flow];
 
-    for (int i = 0; i < f->n_seats; i++) {
-        struct port *port = &net->port[f->seat[i].program];
+    for (int i = 0; i < f->n_members; i++) {
+        struct port *port = &net->port[f->member[i].program];
 
         port->flow[port->n++] = flow;
-        mark(net, f->seat[i].program);
+        mark(net, f->member[i].program);
     }
 }
 
@@ -150,14 +150,14 @@ static void unplug(struct merak_net *net, int flow)
 {
     const struct flow *f = &net->flow[flow];
 
-    for (int i = 0; i < f->n_seats; i++) {
-        struct port *port = &net->port[f->seat[i].program];
+    for (int i = 0; i < f->n_members; i++) {
+        struct port *port = &net->port[f->member[i].program];
         int at = 0;
 
         while (port->flow[at] != flow)
             at++;
         port->flow[at] = port->flow[--port->n];
-        mark(net, f->seat[i].program);
+        mark(net, f->member[i].program);
     }
 }
 
@@ -171,24 +171,24 @@ static void list_port(struct merak_net *net, int program)
         return;
     port->listed = true;
     net->ports[net->n_ports++] = program;
-    for (int w = 0; w < WAYS; w++)
+    for (int w = 0; w < DIRECTIONS; w++)
         port->room[w] =
-            (struct room){.left = net->ways.own_bytes_per_s[program]};
+            (struct room){.left = net->uplinks.own_bytes_per_s[program]};
 }
 
-static void list_node(struct merak_net *net, int way)
+static void list_node(struct merak_net *net, int uplink)
 {
-    const struct merak_uplink *shared = &net->ways.way[way];
-    struct node *node = &net->node[way];
+    const struct merak_uplink *shared = &net->uplinks.uplink[uplink];
+    struct node *node = &net->node[uplink];
 
     if (node->listed)
         return;
     node->listed = true;
-    net->nodes[net->n_nodes++] = way;
-    for (int w = 0; w < WAYS; w++)
-        node->room[w] = (struct room){.left = net->ways.node_bytes_per_s};
+    net->nodes[net->n_nodes++] = uplink;
+    for (int w = 0; w < DIRECTIONS; w++)
+        node->room[w] = (struct room){.left = net->uplinks.node_bytes_per_s};
     for (int i = 0; i < shared->n; i++)
-        list_port(net, net->ways.share[shared->first + i].program);
+        list_port(net, net->uplinks.share[shared->first + i].program);
 }
 
 static void list_flow(struct merak_net *net, int flow)
@@ -199,11 +199,11 @@ static void list_flow(struct merak_net *net, int flow)
         return;
     f->listed = true;
     net->flows[net->n_flows++] = flow;
-    for (int i = 0; i < f->n_seats; i++)
-        list_port(net, f->seat[i].program);
+    for (int i = 0; i < f->n_members; i++)
+        list_port(net, f->member[i].program);
 }
 
-/* All that shares ways with what changed. */
+/* All that shares uplinks with what changed. */
 static void list_part(struct merak_net *net)
 {
     net->n_ports = net->n_nodes = net->n_flows = 0;
@@ -213,9 +213,9 @@ static void list_part(struct merak_net *net)
         net->port[program].changed = false;
         list_port(net, program);
         /* what is over left room to others on its nodes */
-        for (int k = net->ways.first_of[program];
-             k < net->ways.first_of[program + 1]; k++)
-            list_node(net, net->ways.of[k]);
+        for (int k = net->uplinks.first_of[program];
+             k < net->uplinks.first_of[program + 1]; k++)
+            list_node(net, net->uplinks.of[k]);
     }
     net->n_changed = 0;
     for (int i = 0; i < net->n_ports; i++) {
@@ -223,18 +223,18 @@ static void list_part(struct merak_net *net)
 
         for (int k = 0; k < port->n; k++)
             list_flow(net, port->flow[k]);
-        for (int k = net->ways.first_of[net->ports[i]];
-             k < net->ways.first_of[net->ports[i] + 1]; k++)
-            list_node(net, net->ways.of[k]);
+        for (int k = net->uplinks.first_of[net->ports[i]];
+             k < net->uplinks.first_of[net->ports[i] + 1]; k++)
+            list_node(net, net->uplinks.of[k]);
     }
 }
 
 /* --- filling -------------------------------------------------------------- */
 
-static double ranks_of(const struct merak_net *net, int way, int program)
+static double ranks_of(const struct merak_net *net, int uplink, int program)
 {
-    const struct merak_uplink *shared = &net->ways.way[way];
-    const struct merak_uplink_share *share = &net->ways.share[shared->first];
+    const struct merak_uplink *shared = &net->uplinks.uplink[uplink];
+    const struct merak_uplink_share *share = &net->uplinks.share[shared->first];
 
     while (share->program != program)
         share++;
@@ -257,25 +257,25 @@ static void freeze(struct room *room, double ranks, double rate)
 /* All rooms that a flow's bytes pass: it is taken in, or stays at its rate. */
 static void pass(struct merak_net *net, const struct flow *f, bool in)
 {
-    for (int i = 0; i < WAYS * f->n_seats; i++) {
-        const struct merak_seat *seat = &f->seat[i / WAYS];
-        int p = seat->program, w = i % WAYS;
+    for (int i = 0; i < DIRECTIONS * f->n_members; i++) {
+        const struct merak_member *member = &f->member[i / DIRECTIONS];
+        int p = member->program, w = i % DIRECTIONS;
 
-        if (!uses(net, seat, w))
+        if (!uses(net, member, w))
             continue;
         if (in)
             take_in(&net->port[p].room[w], 1);
         else
             freeze(&net->port[p].room[w], 1, f->rate);
-        for (int k = net->ways.first_of[p]; k < net->ways.first_of[p + 1];
+        for (int k = net->uplinks.first_of[p]; k < net->uplinks.first_of[p + 1];
              k++) {
-            int way = net->ways.of[k];
-            struct room *room = &net->node[way].room[w];
+            int uplink = net->uplinks.of[k];
+            struct room *room = &net->node[uplink].room[w];
 
             if (in)
-                take_in(room, ranks_of(net, way, p));
+                take_in(room, ranks_of(net, uplink, p));
             else
-                freeze(room, ranks_of(net, way, p), f->rate);
+                freeze(room, ranks_of(net, uplink, p), f->rate);
         }
     }
 }
@@ -296,15 +296,16 @@ static double level_of(const struct merak_net *net, const struct flow *f)
 {
     double level = INFINITY;
 
-    for (int i = 0; i < WAYS * f->n_seats; i++) {
-        const struct merak_seat *seat = &f->seat[i / WAYS];
-        int p = seat->program, w = i % WAYS;
+    for (int i = 0; i < DIRECTIONS * f->n_members; i++) {
+        const struct merak_member *member = &f->member[i / DIRECTIONS];
+        int p = member->program, w = i % DIRECTIONS;
 
-        if (!uses(net, seat, w))
+        if (!uses(net, member, w))
             continue;
         lower(&net->port[p].room[w], &level);
-        for (int k = net->ways.first_of[p]; k < net->ways.first_of[p + 1]; k++)
-            lower(&net->node[net->ways.of[k]].room[w], &level);
+        for (int k = net->uplinks.first_of[p]; k < net->uplinks.first_of[p + 1];
+             k++)
+            lower(&net->node[net->uplinks.of[k]].room[w], &level);
     }
     return level;
 }
@@ -378,7 +379,7 @@ void merak_net_settle(struct merak_net *net, double now_s)
 
 void merak_net_begin(struct merak_net *net, double now_s,
                      const struct merak_demand *demand,
-                     const struct merak_seat *seat, int n_seats)
+                     const struct merak_member *member, int n_members)
 {
     int flow = net->idle[--net->n_idle];
     struct flow *f = &net->flow[flow];
@@ -386,11 +387,11 @@ void merak_net_begin(struct merak_net *net, double now_s,
     *f = (struct flow){.demand = *demand,
                        .start_s = now_s,
                        .due_s = now_s + demand->fixed_s,
-                       .seat = seat,
-                       .n_seats = n_seats};
-    if (n_seats == 1) {
-        f->own = *seat;
-        f->seat = &f->own;
+                       .member = member,
+                       .n_members = n_members};
+    if (n_members == 1) {
+        f->own = *member;
+        f->member = &f->own;
     }
     put(net, net->n_heap++, flow);
     sift(net, flow);
@@ -405,7 +406,7 @@ bool merak_net_next(const struct merak_net *net, double *at_s_p)
 }
 
 int merak_net_take(struct merak_net *net, double now_s,
-                   const struct merak_seat **seat_p)
+                   const struct merak_member **member_p)
 {
     int flow = net->heap[0];
     struct flow *f = &net->flow[flow];
@@ -422,8 +423,8 @@ int merak_net_take(struct merak_net *net, double now_s,
     unplug(net, flow);
     drop_first(net);
     net->idle[net->n_idle++] = flow;
-    *seat_p = f->seat;
-    return f->n_seats;
+    *member_p = f->member;
+    return f->n_members;
 }
 
 /* --- set-up --------------------------------------------------------------- */
@@ -440,13 +441,13 @@ static int most_flows(const struct merak_program *prog)
 
 static bool alloc(struct merak_net *net, int n, int flows)
 {
-    int ways = net->ways.n + 1;
+    int uplinks = net->uplinks.n + 1;
 
     net->port = calloc((size_t)n + 1, sizeof(*net->port));
-    net->node = calloc((size_t)ways, sizeof(*net->node));
+    net->node = calloc((size_t)uplinks, sizeof(*net->node));
     net->flow = calloc((size_t)flows + 1, sizeof(*net->flow));
     net->port_flows = calloc(
-        4 * (size_t)flows + 2 * (size_t)n + (size_t)ways + 4, sizeof(int));
+        4 * (size_t)flows + 2 * (size_t)n + (size_t)uplinks + 4, sizeof(int));
     if (net->port == NULL || net->node == NULL || net->flow == NULL ||
         net->port_flows == NULL)
         return false;
@@ -473,7 +474,7 @@ enum merak_status merak_net_create(struct merak_program *const *programs, int n,
     net->programs = programs;
     for (int p = 0; p < n; p++)
         flows += most_flows(programs[p]);
-    rc = merak_uplinks_init(&net->ways, programs, n, rates, err);
+    rc = merak_uplinks_init(&net->uplinks, programs, n, rates, err);
     if (rc == MERAK_OK && !alloc(net, n, flows))
         rc = merak_fail_nomem(err, (size_t)flows * sizeof(*net->flow));
     if (rc != MERAK_OK) {
@@ -496,7 +497,7 @@ void merak_net_destroy(struct merak_net *net)
 {
     if (net == NULL)
         return;
-    merak_uplinks_fini(&net->ways);
+    merak_uplinks_fini(&net->uplinks);
     free(net->port);
     free(net->node);
     free(net->flow);

@@ -10,19 +10,20 @@
 #include "partitioner/program/program.h"
 #include "partitioner/simulate/meet.h"
 
-/* --- ways (uplinks.c) --------------------------------------------------------
+/* --- uplinks (uplinks.c) -----------------------------------------------------
  */
 
-/* A program's part in a node's way: the ranks there that it stands for. */
+/* A program's part in a node's uplink: the ranks there that it stands for. */
 struct merak_uplink_share {
     int program;
     double ranks;
 };
 
-/* The way out of a node, and the one into it: what programs of several
- * stages, or several of one, use.  Nodes whose shares are alike are one. */
+/* What the ranks of a node share to other nodes, out and in: of a node that
+ * programs of several stages, or several of one, use.  Nodes whose shares are
+ * alike are one. */
 struct merak_uplink {
-    int first, n; /* in ways->share */
+    int first, n; /* in uplinks->share */
 };
 
 /*
@@ -32,22 +33,23 @@ struct merak_uplink {
  * stage.
  */
 struct merak_uplinks {
-    double *own_bytes_per_s; /* [programs] each way: the net of a rank, and its
-                                part of a node that nobody else uses */
+    double *own_bytes_per_s; /* [programs] out, and in as much: the network of a
+                                rank, and its part of a node that nobody else
+                                uses */
     double node_bytes_per_s;
-    struct merak_uplink *way;
+    struct merak_uplink *uplink;
     int n, room;
     struct merak_uplink_share *share;
     int n_shares, share_room;
-    int *of;       /* ways, by program */
+    int *of;       /* uplinks, by program */
     int *first_of; /* [programs + 1] in `of` */
 };
 
-enum merak_status merak_uplinks_init(struct merak_uplinks *ways,
+enum merak_status merak_uplinks_init(struct merak_uplinks *uplinks,
                                      struct merak_program *const *programs,
                                      int n, const struct merak_net_rates *rates,
                                      struct merak_error *err) MERAK_CHECKED;
-void merak_uplinks_fini(struct merak_uplinks *ways);
+void merak_uplinks_fini(struct merak_uplinks *uplinks);
 
 /* --- flows (net.c) -------------------------------------------------------- */
 
@@ -58,17 +60,17 @@ enum merak_status merak_net_create(struct merak_program *const *programs, int n,
                                    struct merak_net **net_p,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_net_destroy(struct merak_net *net);
-/* An exchange or a transfer begins.  More than one seat is borrowed until it
+/* An exchange or a transfer begins.  More than one member is borrowed until it
  * is over; each is an instruction on its way, so there is room. */
 void merak_net_begin(struct merak_net *net, double now_s,
                      const struct merak_demand *demand,
-                     const struct merak_seat *seat, int n_seats);
+                     const struct merak_member *member, int n_members);
 /* When merak_net_take() is next to be called; false: nothing is under way. */
 bool merak_net_next(const struct merak_net *net, double *at_s_p);
-/* What is over now; 0 seats: nothing, some bytes begin to move.  Seats stand
- * until the next begin. */
+/* What is over now; 0 members: nothing, some bytes begin to move.  Members
+ * stand until the next begin. */
 int merak_net_take(struct merak_net *net, double now_s,
-                   const struct merak_seat **seat_p);
+                   const struct merak_member **member_p);
 /* All that begins to move or is over now was taken: share anew. */
 void merak_net_settle(struct merak_net *net, double now_s);
 

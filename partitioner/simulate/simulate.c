@@ -5,7 +5,7 @@
  * is complete.  Compute and collective queues run one at a time.  A transfer
  * takes place when both ends have posted it; a collective when all members
  * have come.  What a kernel that runs then loses to it makes the kernel
- * longer (struct merak_interference).  Bytes between nodes share the ways there
+ * longer (struct merak_interference).  Bytes between nodes share uplinks
  * (net.c).
  *
  * Time goes on from one end of an instruction to the next.  What ends at an
@@ -108,14 +108,14 @@ static void slow_down(struct sim *s, int p, const struct merak_instr *in)
         s->tl->end[p][compute->instr[compute->next - 1]] += lost;
 }
 
-/* Of all seats at once. */
+/* Of all members at once. */
 static void begin(struct sim *s, const struct merak_demand *demand,
-                  const struct merak_seat *seat, int n)
+                  const struct merak_member *member, int n)
 {
     double end_s = s->now_s + demand->fixed_s;
 
     for (int i = 0; i < n; i++) {
-        int p = seat[i].program, id = seat[i].instr;
+        int p = member[i].program, id = member[i].instr;
         const struct merak_instr *in = &s->programs[p]->instr[id];
 
         s->tl->start[p][id] = s->now_s;
@@ -126,7 +126,7 @@ static void begin(struct sim *s, const struct merak_demand *demand,
             slow_down(s, p, in);
     }
     if (demand->net_bytes > 0)
-        merak_net_begin(s->net, s->now_s, demand, seat, n);
+        merak_net_begin(s->net, s->now_s, demand, member, n);
 }
 
 static void finish(struct sim *s, int p, int id)
@@ -161,19 +161,19 @@ static bool is_ready(const struct rank_state *r, const struct merak_instr *in)
 static void start(struct sim *s, int p, const struct merak_instr *in)
 {
     struct rank_state *r = &s->rank[p];
-    const struct merak_seat alone = {.program = p, .instr = in->id};
-    const struct merak_party *party =
+    const struct merak_member alone = {.program = p, .instr = in->id};
+    const struct merak_rendezvous *met =
         merak_meet_arrive(s->meet, p, in, s->now_s);
     struct merak_demand demand;
 
     r->queue[in->queue].busy = one_at_a_time(in->queue);
-    if (party != NULL && party->n_here < party->n_all)
+    if (met != NULL && met->n_here < met->n_all)
         return;
     demand = demand_of(s, p, in);
-    if (party == NULL) /* nobody to wait for */
+    if (met == NULL) /* nobody to wait for */
         begin(s, &demand, &alone, 1);
     else
-        begin(s, &demand, party->at, party->n_all);
+        begin(s, &demand, met->at, met->n_all);
 }
 
 static void advance_queue(struct sim *s, int p, enum merak_queue q)
@@ -221,15 +221,15 @@ static void end_one(struct sim *s, const struct merak_event *event)
 /* Of what moves between nodes. */
 static void end_flows(struct sim *s)
 {
-    const struct merak_seat *seat = NULL;
+    const struct merak_member *member = NULL;
     double at_s;
 
     while (merak_net_next(s->net, &at_s) && !(at_s > s->now_s)) {
-        int n = merak_net_take(s->net, s->now_s, &seat);
+        int n = merak_net_take(s->net, s->now_s, &member);
 
         for (int i = 0; i < n; i++) {
-            s->tl->end[seat[i].program][seat[i].instr] = s->now_s;
-            finish(s, seat[i].program, seat[i].instr);
+            s->tl->end[member[i].program][member[i].instr] = s->now_s;
+            finish(s, member[i].program, member[i].instr);
         }
     }
     merak_net_settle(s->net, s->now_s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* uplinks.c - who shares the ways out of nodes and into them
+/* uplinks.c - who shares what nodes have to others, out and in
  *
- * Every rank has a way of its own, and a node's is one for all its ranks.
+ * Every rank has an uplink of its own, and a node's is one for all its ranks.
  * Logical ranks fill nodes in order.
  */
 #include "config.h"
@@ -103,43 +103,44 @@ static enum merak_status add_stage(struct merak_uplinks *w,
 }
 
 static bool is_alike(const struct merak_uplinks *w,
-                     const struct merak_uplink *way, int first, int n)
+                     const struct merak_uplink *uplink, int first, int n)
 {
-    const struct merak_uplink_share *a = &w->share[way->first];
+    const struct merak_uplink_share *a = &w->share[uplink->first];
     const struct merak_uplink_share *b = &w->share[first];
 
-    for (int i = 0; i < n && way->n == n; i++) {
+    for (int i = 0; i < n && uplink->n == n; i++) {
         if (a[i].program != b[i].program || a[i].ranks != b[i].ranks)
             return false;
     }
-    return way->n == n;
+    return uplink->n == n;
 }
 
 /* The last shares that were added, if none before are alike. */
-static enum merak_status add_way(struct merak_uplinks *w, int first,
-                                 struct merak_error *err)
+static enum merak_status add_uplink(struct merak_uplinks *w, int first,
+                                    struct merak_error *err)
 {
     int n = w->n_shares - first;
-    struct merak_uplink *way = w->way;
+    struct merak_uplink *uplink = w->uplink;
 
     for (int i = w->n - 1; i >= 0; i--) {
-        if (is_alike(w, &way[i], first, n)) {
+        if (is_alike(w, &uplink[i], first, n)) {
             w->n_shares = first;
             return MERAK_OK;
         }
     }
     if (w->n == w->room) {
         w->room = 2 * w->room + 16;
-        way = realloc(way, (size_t)w->room * sizeof(*way));
-        if (way == NULL)
-            return merak_fail_nomem(err, (size_t)w->room * sizeof(*way));
-        w->way = way;
+        uplink = realloc(uplink, (size_t)w->room * sizeof(*uplink));
+        if (uplink == NULL)
+            return merak_fail_nomem(err, (size_t)w->room * sizeof(*uplink));
+        w->uplink = uplink;
     }
-    way[w->n++] = (struct merak_uplink){first, n};
+    uplink[w->n++] = (struct merak_uplink){first, n};
     return MERAK_OK;
 }
 
-/* A node that one program uses alone limits that, and is no way of several. */
+/* A node that one program uses alone limits that, and is no uplink of several.
+ */
 static enum merak_status add_node(struct merak_uplinks *w,
                                   const struct tally *t,
                                   struct merak_error *err)
@@ -152,7 +153,7 @@ static enum merak_status add_node(struct merak_uplinks *w,
     if (rc != MERAK_OK)
         return rc;
     if (w->n_shares - first > 1)
-        return add_way(w, first, err);
+        return add_uplink(w, first, err);
     if (w->n_shares > first) {
         const struct merak_uplink_share *share = &w->share[first];
         double *own = &w->own_bytes_per_s[share->program];
@@ -192,8 +193,8 @@ static enum merak_status turn(struct merak_uplinks *w, int n,
     for (int p = 2; p <= n; p++)
         w->first_of[p] += w->first_of[p - 1];
     for (int i = 0; i < w->n; i++) {
-        for (int k = 0; k < w->way[i].n; k++) {
-            int program = w->share[w->way[i].first + k].program;
+        for (int k = 0; k < w->uplink[i].n; k++) {
+            int program = w->share[w->uplink[i].first + k].program;
 
             w->of[w->first_of[program + 1]++] = i;
         }
@@ -201,7 +202,7 @@ static enum merak_status turn(struct merak_uplinks *w, int n,
     return MERAK_OK;
 }
 
-enum merak_status merak_uplinks_init(struct merak_uplinks *ways,
+enum merak_status merak_uplinks_init(struct merak_uplinks *uplinks,
                                      struct merak_program *const *programs,
                                      int n, const struct merak_net_rates *rates,
                                      struct merak_error *err)
@@ -211,25 +212,26 @@ enum merak_status merak_uplinks_init(struct merak_uplinks *ways,
                       .ranks_per_node = rates->ranks_per_node};
     enum merak_status rc = MERAK_OK;
 
-    *ways = (struct merak_uplinks){.node_bytes_per_s = rates->node_bytes_per_s};
-    ways->own_bytes_per_s = calloc((size_t)n + 1, sizeof(double));
-    if (ways->own_bytes_per_s == NULL)
+    *uplinks =
+        (struct merak_uplinks){.node_bytes_per_s = rates->node_bytes_per_s};
+    uplinks->own_bytes_per_s = calloc((size_t)n + 1, sizeof(double));
+    if (uplinks->own_bytes_per_s == NULL)
         return merak_fail_nomem(err, ((size_t)n + 1) * sizeof(double));
     for (int p = 0; p < n; p++)
-        ways->own_bytes_per_s[p] = rates->rank_bytes_per_s;
+        uplinks->own_bytes_per_s[p] = rates->rank_bytes_per_s;
     if (n > 0 && rates->ranks_per_node > 0 && rates->node_bytes_per_s > 0) {
         t.stages = programs[0]->plan.pp;
-        rc = add_nodes(ways, &t, err);
+        rc = add_nodes(uplinks, &t, err);
     }
-    return rc == MERAK_OK ? turn(ways, n, err) : rc;
+    return rc == MERAK_OK ? turn(uplinks, n, err) : rc;
 }
 
-void merak_uplinks_fini(struct merak_uplinks *ways)
+void merak_uplinks_fini(struct merak_uplinks *uplinks)
 {
-    free(ways->own_bytes_per_s);
-    free(ways->way);
-    free(ways->share);
-    free(ways->of);
-    free(ways->first_of);
-    *ways = (struct merak_uplinks){.n = 0};
+    free(uplinks->own_bytes_per_s);
+    free(uplinks->uplink);
+    free(uplinks->share);
+    free(uplinks->of);
+    free(uplinks->first_of);
+    *uplinks = (struct merak_uplinks){.n = 0};
 }

@@ -165,24 +165,24 @@ static void run_local(struct run *r, int rank, const struct merak_instr *in)
 }
 
 /* Everybody's input is read before anybody's output is written. */
-static void run_exchange(struct run *r, const struct merak_party *party)
+static void run_exchange(struct run *r, const struct merak_rendezvous *met)
 {
     unsigned char *copy[16];
 
-    for (int p = 0; p < party->n_all; p++) {
-        int rank = party->at[p].program;
+    for (int p = 0; p < met->n_all; p++) {
+        int rank = met->at[p].program;
         const struct merak_instr *in =
-            &program(r, rank)->instr[party->at[p].instr];
+            &program(r, rank)->instr[met->at[p].instr];
         size_t bytes = program(r, rank)->slot[in->slot[0]].bytes;
 
         copy[in->exchange->me] = malloc(bytes + 1);
         memcpy(copy[in->exchange->me], slot_data(r->ex, rank, in->slot[0]),
                bytes);
     }
-    for (int p = 0; p < party->n_all; p++) {
-        int rank = party->at[p].program;
+    for (int p = 0; p < met->n_all; p++) {
+        int rank = met->at[p].program;
         const struct merak_instr *in =
-            &program(r, rank)->instr[party->at[p].instr];
+            &program(r, rank)->instr[met->at[p].instr];
         const struct merak_exchange *ex = in->exchange;
         unsigned char *out = slot_data(r->ex, rank, in->slot[1]);
         bool reduce = ex->kind == MERAK_CONVERT_ALL_REDUCE;
@@ -192,10 +192,9 @@ static void run_exchange(struct run *r, const struct merak_party *party)
         for (int q = 0; q < ex->n; q++) {
             const struct merak_instr *peer = NULL;
 
-            for (int k = 0; k < party->n_all; k++) {
+            for (int k = 0; k < met->n_all; k++) {
                 const struct merak_instr *other =
-                    &program(r, party->at[k].program)
-                         ->instr[party->at[k].instr];
+                    &program(r, met->at[k].program)->instr[met->at[k].instr];
 
                 if (other->exchange->me == q)
                     peer = other;
@@ -204,25 +203,25 @@ static void run_exchange(struct run *r, const struct merak_party *party)
                      reduce ? &all : &peer->exchange->send[ex->me], q == 0);
         }
     }
-    for (int p = 0; p < party->n_all; p++)
+    for (int p = 0; p < met->n_all; p++)
         free(copy[p]);
 }
 
-static void run_transfer(struct run *r, const struct merak_party *party)
+static void run_transfer(struct run *r, const struct merak_rendezvous *met)
 {
     int from = 0, to = 1;
     const struct merak_instr *a, *b;
 
-    if (program(r, party->at[0].program)->instr[party->at[0].instr].kind ==
+    if (program(r, met->at[0].program)->instr[met->at[0].instr].kind ==
         MERAK_INSTR_RECV) {
         from = 1;
         to = 0;
     }
-    a = &program(r, party->at[from].program)->instr[party->at[from].instr];
-    b = &program(r, party->at[to].program)->instr[party->at[to].instr];
-    memcpy(slot_data(r->ex, party->at[to].program, b->slot[0]),
-           slot_data(r->ex, party->at[from].program, a->slot[0]),
-           program(r, party->at[from].program)->slot[a->slot[0]].bytes);
+    a = &program(r, met->at[from].program)->instr[met->at[from].instr];
+    b = &program(r, met->at[to].program)->instr[met->at[to].instr];
+    memcpy(slot_data(r->ex, met->at[to].program, b->slot[0]),
+           slot_data(r->ex, met->at[from].program, a->slot[0]),
+           program(r, met->at[from].program)->slot[a->slot[0]].bytes);
 }
 
 /* --- the loop ------------------------------------------------------------- */
@@ -268,20 +267,20 @@ static bool finish_one(struct run *r, int rank)
 
     for (int k = 0; k < prog->n_instrs; k++) {
         int i = (int)((from + (size_t)k) % (size_t)prog->n_instrs);
-        const struct merak_party *party;
+        const struct merak_rendezvous *met;
 
         if (r->state[rank][i] != STARTED)
             continue;
-        party = merak_meet_find(r->meet, rank, &prog->instr[i]);
-        if (party->n_here < party->n_all)
+        met = merak_meet_find(r->meet, rank, &prog->instr[i]);
+        if (met->n_here < met->n_all)
             continue;
         if (prog->instr[i].kind == MERAK_INSTR_EXCHANGE)
-            run_exchange(r, party);
+            run_exchange(r, met);
         else
-            run_transfer(r, party);
-        for (int p = 0; p < party->n_all; p++)
-            r->state[party->at[p].program][party->at[p].instr] = DONE;
-        r->left -= party->n_all;
+            run_transfer(r, met);
+        for (int p = 0; p < met->n_all; p++)
+            r->state[met->at[p].program][met->at[p].instr] = DONE;
+        r->left -= met->n_all;
         return true;
     }
     return false;
