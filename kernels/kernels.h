@@ -40,6 +40,10 @@ struct merak_backend {
      * MERAK_ERR_FORMAT: one is no such line. */
     enum merak_status (*use_choices)(const char *const *line, int n,
                                      struct merak_error *err);
+    /* The environment's variable by which users choose among such ways, so
+     * that ranks with unlike values would differ in their bits.  May be NULL.
+     */
+    const char *variable;
     /* What it computes in, a bit 1u << dtype each.  0: in all. */
     unsigned dtypes;
     /* Once, before the first kernel: threads per rank, the BLAS opened.  Of

@@ -10,7 +10,7 @@
 
 #include "kernels/kernels.h"
 
-#define MERAK_MODULE_ABI 2
+#define MERAK_MODULE_ABI 3
 #define MERAK_MODULE_SYMBOL "merak_module"
 
 /* A module is of the very build of the library that opens it: it is handed

@@ -14,9 +14,10 @@
 #include "merak/status.h"
 
 #define MERAK_CUDNN_SONAME "libcudnn.so.9"
+#define MERAK_CUDNN_VARIABLE "MERAK_CUDA_ATTENTION"
 #define MERAK_CUDNN_ALIGN 256 /* of the workspace, bytes */
 
-/* MERAK_CUDA_ATTENTION */
+/* MERAK_CUDNN_VARIABLE: the same for all ranks, which compare it. */
 enum merak_cudnn_mode {
     MERAK_CUDNN_MODE_AUTO, /* what was measured to be faster, or own */
     MERAK_CUDNN_MODE_OWN,

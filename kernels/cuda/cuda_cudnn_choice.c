@@ -18,7 +18,6 @@
 
 #define WORD "attention " /* of a choice's line */
 #define MOST_CHANNELS 256
-#define VARIABLE "MERAK_CUDA_ATTENTION"
 
 /* What was chosen: kernels' scratch is asked by planners, which have no device
  * and no context.  Set between plans, by one thread. */
@@ -31,7 +30,7 @@ static int n_choices;
 enum merak_status merak_cudnn_mode(enum merak_cudnn_mode *mode_p,
                                    struct merak_error *err)
 {
-    const char *text = getenv(VARIABLE);
+    const char *text = getenv(MERAK_CUDNN_VARIABLE);
 
     *mode_p = MERAK_CUDNN_MODE_AUTO;
     if (text == NULL || *text == '\0' || strcmp(text, "auto") == 0)
@@ -41,8 +40,9 @@ enum merak_status merak_cudnn_mode(enum merak_cudnn_mode *mode_p,
     else if (strcmp(text, "cudnn") == 0)
         *mode_p = MERAK_CUDNN_MODE_CUDNN;
     else
-        return merak_fail(err, MERAK_ERR_PARAM,
-                          VARIABLE "=%.40s: expected own, cudnn or auto", text);
+        return merak_fail(
+            err, MERAK_ERR_PARAM,
+            MERAK_CUDNN_VARIABLE "=%.40s: expected own, cudnn or auto", text);
     return MERAK_OK;
 }
 

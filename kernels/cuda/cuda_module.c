@@ -11,6 +11,7 @@ static const struct merak_backend backend = {
     .kernel = merak_cuda_kernels,
     .accel = &merak_cuda_accel,
     .use_choices = merak_cudnn_use,
+    .variable = MERAK_CUDNN_VARIABLE,
     .dtypes = 1u << MERAK_F32 | 1u << MERAK_BF16,
 };
 

@@ -311,6 +311,82 @@ static enum merak_status assign(struct merak_trainer *t,
     return rc;
 }
 
+/* --- the same kernels on all ranks ------------------------------------------
+ */
+
+static const char *host_of(const struct merak_boot *boot, int rank)
+{
+    return boot->hosts[boot->node_of[rank]];
+}
+
+/* "\"own\"" or "not set" */
+static const char *name_value(const struct merak_accel_kernels *of, char *text,
+                              size_t bytes)
+{
+    if (of->set)
+        snprintf(text, bytes, "\"%s\"", of->value);
+    else
+        snprintf(text, bytes, "not set");
+    return text;
+}
+
+enum merak_status
+merak_accel_judge_kernels(const struct merak_boot *boot, const char *variable,
+                          const struct merak_accel_kernels *all,
+                          struct merak_error *err)
+{
+    char first[80], other[80];
+    int r;
+
+    for (r = 1; r < boot->size; r++) {
+        if (all[r].set == all[0].set && strcmp(all[r].value, all[0].value) == 0)
+            continue;
+        return merak_fail(err, MERAK_ERR_CONFIG,
+                          "%s is %s for rank 0 on %s and %s for rank %d on %s: "
+                          "their kernels would differ in bits; give all tasks "
+                          "the same",
+                          variable, name_value(&all[0], first, sizeof(first)),
+                          host_of(boot, 0),
+                          name_value(&all[r], other, sizeof(other)), r,
+                          host_of(boot, r));
+    }
+    for (r = 1; r < boot->size && boot->rank == 0; r++) {
+        if (strcmp(all[r].made_for, all[0].made_for) == 0)
+            continue;
+        merak_warn("train",
+                   "rank 0 on %s has %s and rank %d on %s has %s: what both "
+                   "compute may differ in the last bits",
+                   host_of(boot, 0), all[0].made_for, r, host_of(boot, r),
+                   all[r].made_for);
+        break;
+    }
+    return MERAK_OK;
+}
+
+/* Collective: rc is how it went until here. */
+static enum merak_status compare_kernels(const struct merak_trainer *t,
+                                         enum merak_status rc,
+                                         struct merak_error *err)
+{
+    const char *variable = t->backend->variable;
+    const char *value = variable == NULL ? NULL : getenv(variable);
+    struct merak_accel_kernels mine = {.set = value != NULL}, *all;
+
+    all = calloc((size_t)t->boot->size, sizeof(*all));
+    if (rc == MERAK_OK && all == NULL)
+        rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*all));
+    if (value != NULL)
+        snprintf(mine.value, sizeof(mine.value), "%s", value);
+    if (rc == MERAK_OK && t->accel->ops->tuned_for != NULL)
+        t->accel->ops->tuned_for(t->accel, mine.made_for,
+                                 sizeof(mine.made_for));
+    rc = merak_boot_share(t->boot, rc, &mine, sizeof(mine), all, err);
+    if (rc == MERAK_OK)
+        rc = merak_accel_judge_kernels(t->boot, variable, all, err);
+    free(all);
+    return rc;
+}
+
 static void warn_of(const struct merak_trainer *t, int number)
 {
     char text[512], warning[256] = "";
@@ -346,7 +422,7 @@ enum merak_status merak_accel_choose(struct merak_trainer *t,
                                          threads, &t->accel, err);
         if (rc == MERAK_OK)
             warn_of(t, t->card.number);
-        rc = merak_boot_agree(t->boot, rc, err);
+        rc = compare_kernels(t, rc, err);
     }
     free(card);
     return rc;

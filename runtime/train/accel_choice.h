@@ -7,6 +7,8 @@
 
 #include <stdbool.h>
 
+struct merak_boot;
+
 #define MERAK_ACCEL_MAX 16 /* accelerators of a node */
 
 /* What one task sees. */
@@ -35,6 +37,27 @@ int merak_accel_sharers(const struct merak_accel_card *card, const int *choice,
 enum merak_status
 merak_accel_judge_sharing(const struct merak_accel_device *d, const char *host,
                           int rank, const char *transport,
+                          struct merak_error *err) MERAK_CHECKED;
+
+/* What decides which bits the kernels of a rank compute, "" where nothing. */
+struct merak_accel_kernels {
+    char made_for[128]; /* the device and its libraries, for people to read */
+    char value[64];     /* of the backend's variable */
+    bool set;           /* it is in the environment */
+};
+
+/*
+ * Ranks that hold the same weights must compute the same bits.
+ *
+ *   variable  in   the backend's, or NULL
+ *   all       in   [boot->size], in rank order
+ *
+ * MERAK_ERR_CONFIG, which names both ranks, if one has another value than rank
+ * 0; a warning of rank 0 if one has another device or other libraries.
+ */
+enum merak_status
+merak_accel_judge_kernels(const struct merak_boot *boot, const char *variable,
+                          const struct merak_accel_kernels *all,
                           struct merak_error *err) MERAK_CHECKED;
 
 /* Does what Slurm or the user said give this process GPUs, as far as the

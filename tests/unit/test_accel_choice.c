@@ -2,6 +2,7 @@
 /* test_accel_choice.c - which task of a node takes which accelerator */
 #include "config.h"
 
+#include "runtime/boot/boot.h"
 #include "runtime/train/accel_choice.h"
 
 #include <assert.h>
@@ -87,6 +88,43 @@ static void accelerators_are_shared_out(void **state)
     }
 }
 
+/* --- the same kernels on all ranks ------------------------------------------
+ */
+
+static void unlike_kernels_are_refused(void **state)
+{
+    static const struct {
+        struct merak_accel_kernels of[3];
+        const char *text; /* NULL: they are alike */
+    } row[] = {
+        {{{"H200", "", false}, {"H200", "", false}, {"H200", "", false}}, NULL},
+        {{{"H200", "own", true}, {"H200", "own", true}, {"H200", "own", true}},
+         NULL},
+        /* a warning alone */
+        {{{"H200", "", false}, {"H100", "", false}, {"H200", "", false}}, NULL},
+        {{{"H200", "own", true}, {"H200", "own", true}, {"H200", "", false}},
+         "VARIABLE is \"own\" for rank 0 on a and not set for rank 2 on b: "
+         "their kernels would differ in bits; give all tasks the same"},
+        {{{"H200", "", false}, {"H200", "", true}, {"H200", "", false}},
+         "VARIABLE is not set for rank 0 on a and \"\" for rank 1 on a: "
+         "their kernels would differ in bits; give all tasks the same"},
+    };
+    struct merak_boot boot = {.size = 3,
+                              .node_of = (int[]){0, 0, 1},
+                              .hosts = (const char *const[]){"a", "b"},
+                              .n_nodes = 2};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(row) / sizeof(*row); i++) {
+        struct merak_error err = {.text = ""};
+
+        assert_int_equal(
+            merak_accel_judge_kernels(&boot, "VARIABLE", row[i].of, &err),
+            row[i].text == NULL ? MERAK_OK : MERAK_ERR_CONFIG);
+        assert_string_equal(err.text, row[i].text == NULL ? "" : row[i].text);
+    }
+}
+
 /* --- what the environment tells ---------------------------------------------
  */
 
@@ -160,7 +198,7 @@ static void sharing_is_refused_under_nccl(void **state)
 
 int main(void)
 {
-    struct CMUnitTest test[sizeof(rows) / sizeof(*rows) + 2];
+    struct CMUnitTest test[sizeof(rows) / sizeof(*rows) + 3];
     size_t n = 0;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
@@ -173,6 +211,9 @@ int main(void)
     test[n++] =
         (struct CMUnitTest){"a GPU for two is refused under NCCL",
                             sharing_is_refused_under_nccl, NULL, NULL, NULL};
+    test[n++] =
+        (struct CMUnitTest){"unlike settings of kernels are refused",
+                            unlike_kernels_are_refused, NULL, NULL, NULL};
     assert(n == sizeof(test) / sizeof(*test));
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests_name("accel_choice", test, NULL, NULL);
