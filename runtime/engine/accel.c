@@ -14,7 +14,8 @@
  * one as they would the other.
  *
  *   1. order the queue behind what the instruction waits for, read what is
- *      sent into staging, record the instruction's event
+ *      sent into staging, unless another transfer does (accel_share.c), record
+ *      the instruction's event
  *   2. when that event is over, start the transport on staging
  *   3. when the transport is done, write what was received to the device,
  *      record the event again; the instruction is done
@@ -113,6 +114,8 @@ enum merak_status merak_engine_accel_init(struct merak_engine *e,
         e->stream[i] = (int)e->program->instr[i].queue;
     rc = merak_engine_direct_init(e, err);
     if (rc == MERAK_OK)
+        rc = merak_engine_share_init(e, err);
+    if (rc == MERAK_OK)
         rc = create_events(e, err);
     if (rc == MERAK_OK)
         rc = allocate_inputs(e, err);
@@ -138,6 +141,7 @@ void merak_engine_accel_fini(struct merak_engine *e)
     merak_engine_replay_fini(e);
     merak_engine_times_fini(e);
     merak_engine_batches_fini(e);
+    merak_engine_share_fini(e);
     free(e->stretch_of);
     free(e->batch_of);
     free(e->event);
@@ -356,17 +360,28 @@ void *merak_engine_staged_slot(const struct merak_engine *e, int slot)
     return e->opt.staging + e->program->slot[slot].offset;
 }
 
+static enum merak_status read_sent(struct merak_engine *e,
+                                   const struct merak_instr *instr,
+                                   struct merak_error *err)
+{
+    int slot = instr->slot[0], stager = merak_engine_stager(e, instr);
+
+    if (stager != instr->id)
+        return ops_of(e)->wait(e->opt.accel, (int)instr->queue,
+                               e->event[stager], err);
+    return ops_of(e)->read(
+        e->opt.accel, (int)instr->queue, merak_engine_staged_slot(e, slot),
+        merak_engine_slot(e, slot), e->program->slot[slot].bytes, err);
+}
+
 enum merak_status merak_engine_stage_out(struct merak_engine *e,
                                          const struct merak_instr *instr,
                                          struct merak_error *err)
 {
-    int slot = instr->slot[0];
     enum merak_status rc = merak_engine_begin_instr(e, instr, err);
 
     if (rc == MERAK_OK && instr->kind != MERAK_INSTR_RECV)
-        rc = ops_of(e)->read(
-            e->opt.accel, (int)instr->queue, merak_engine_staged_slot(e, slot),
-            merak_engine_slot(e, slot), e->program->slot[slot].bytes, err);
+        rc = read_sent(e, instr, err);
     return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
 }
 

@@ -42,6 +42,12 @@ struct engine_stretch {
     struct merak_replay *replay;
 };
 
+/* Which of the transfers that send the same has read it (accel_share.c). */
+struct engine_stager {
+    uint32_t run;
+    int instr;
+};
+
 struct flight {
     int instr;
     bool staged; /* accelerators: the transport has not been called yet */
@@ -77,6 +83,8 @@ struct merak_engine {
     struct engine_stretch *stretch;
     int n_stretches;
     struct engine_stretch **stretch_of; /* by instruction; NULL: in none */
+    int *share; /* by instruction: the first one that sends the same */
+    struct engine_stager *stager; /* by that one */
     /* accel_times.c; NULL: times are not asked for */
     struct merak_event *
         *began; /* by instruction; NULL: behind the one before */
@@ -227,6 +235,14 @@ merak_engine_stage_test(struct merak_engine *e, const struct merak_instr *instr,
 enum merak_status merak_engine_stage_in(struct merak_engine *e,
                                         const struct merak_instr *instr,
                                         struct merak_error *err) MERAK_CHECKED;
+/* accel_share.c: who reads from the device what instr sends, in this run: the
+ * first for which this is asked, of those that send the same. */
+enum merak_status
+merak_engine_share_init(struct merak_engine *e,
+                        struct merak_error *err) MERAK_CHECKED;
+void merak_engine_share_fini(struct merak_engine *e);
+int merak_engine_stager(struct merak_engine *e,
+                        const struct merak_instr *instr);
 /* direct.c: with a link, whose communicators a program's transfers have, and
  * one of them put into the accelerator's queue. */
 enum merak_status

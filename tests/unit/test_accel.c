@@ -16,11 +16,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEEDS 4 /* of each layout; MERAK_TEST_SEEDS: others */
+#define TIED_FROM 4 /* the last row's last stage */
+#define SEEDS 4     /* of each layout; MERAK_TEST_SEEDS: others */
 
 /* The fake device's own, and how often it was asked. */
 static const struct merak_accel_ops *asked_of;
-static int tables_launched, replayed;
+static int tables_launched, replayed, staged;
+static const unsigned char *staging; /* of staging_bytes */
+static size_t staging_bytes;
 
 static enum merak_status count_table(struct merak_accel *a, int queue,
                                      struct merak_table *table,
@@ -39,6 +42,16 @@ static enum merak_status count_replay(struct merak_accel *a, int queue,
     return asked_of->replay(a, queue, replay, err);
 }
 
+static enum merak_status count_read(struct merak_accel *a, int queue, void *to,
+                                    const void *from, size_t bytes,
+                                    struct merak_error *err)
+{
+    const unsigned char *at = to;
+
+    staged += at >= staging && at < staging + staging_bytes;
+    return asked_of->read(a, queue, to, from, bytes, err);
+}
+
 static void count_calls(struct merak_accel *a)
 {
     static struct merak_accel_ops counted;
@@ -47,8 +60,31 @@ static void count_calls(struct merak_accel *a)
     counted = *a->ops;
     counted.table_launch = count_table;
     counted.replay = count_replay;
+    counted.read = count_read;
     a->ops = &counted;
-    tables_launched = replayed = 0;
+    tables_launched = replayed = staged = 0;
+}
+
+static bool is_sent(const struct merak_instr *in)
+{
+    return in->kind == MERAK_INSTR_SEND || in->kind == MERAK_INSTR_EXCHANGE;
+}
+
+/* What a program sends in a step at most, if what two transfers that follow
+ * each other send is read from the device once. */
+static int count_sent(const struct merak_program *p, int *twice_p)
+{
+    int sent = 0;
+
+    *twice_p = 0;
+    for (int i = 0; i < p->n_instrs; i++) {
+        const struct merak_instr *in = &p->instr[i];
+
+        sent += is_sent(in);
+        *twice_p += i > 0 && is_sent(in) && is_sent(in - 1) &&
+                    in->slot[0] == in[-1].slot[0];
+    }
+    return sent - *twice_p;
 }
 
 /* Of every four sequences of delays the first runs each instruction by itself,
@@ -63,12 +99,19 @@ static unsigned char *train_on_fake(struct rank *me,
                                   .times = seed % 4 == 3,
                                   .opened = count_calls};
     unsigned char *out;
+    int twice, sent = count_sent(p, &twice);
 
+    staging = me->arena.base;
+    staging_bytes = me->arena.bytes;
     setenv("MERAK_ACCEL_GRAPHS", seed % 4 == 2 ? "1" : "0", 1);
     out = accel_train(me, p, &how, bytes_p);
     /* sums of squares, and updates */
     CHECK(tables_launched == (how.tables ? 2 * ACCEL_STEPS : 0));
     CHECK((replayed > 0) == (seed % 4 == 2));
+    CHECK(staged <= sent * ACCEL_STEPS);
+    CHECK(staged > 0 || sent == 0);
+    if (me->all.me >= TIED_FROM) /* a tied weight's gradient */
+        CHECK(twice > 0);
     return out;
 }
 

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* accel_share.c - one copy to staging for all transfers that send the same
+ *
+ * A tied weight's gradient is sent to another stage and summed over replicas
+ * at once.  Both only read the arena, so neither waits for the other, but each
+ * would write staging, while the transport or a node peer reads there what the
+ * other put.  So the first that is started reads the device, and the others go
+ * behind its event.  Which those are is found once: transfers of one slot that
+ * no instruction between them writes.
+ */
+#include "config.h"
+
+#include "runtime/engine/engine_impl.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+static bool overlap(const struct merak_slot *a, const struct merak_slot *b)
+{
+    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+/* In the arena, or where an exchange receives in staging: they are one place
+ * (accel.c). */
+static bool changes(const struct merak_program *p,
+                    const struct merak_instr *instr, int slot)
+{
+    const struct merak_slot *s = &p->slot[slot];
+    unsigned reads, writes;
+
+    merak_instr_access(instr, &reads, &writes);
+    for (int i = 0; i < instr->n_in + instr->n_out; i++) {
+        if ((writes & (1u << i)) && overlap(&p->slot[instr->slot[i]], s))
+            return true;
+    }
+    return instr->scratch >= 0 && overlap(&p->slot[instr->scratch], s);
+}
+
+/* Does instruction `late` send what `early` sent? */
+static bool send_the_same(const struct merak_program *p, int early, int late)
+{
+    int slot = p->instr[late].slot[0];
+
+    for (int i = early; i < late; i++) {
+        if (changes(p, &p->instr[i], slot))
+            return false;
+    }
+    return true;
+}
+
+static bool sends(const struct merak_instr *instr)
+{
+    return instr->kind == MERAK_INSTR_SEND ||
+           instr->kind == MERAK_INSTR_EXCHANGE;
+}
+
+enum merak_status merak_engine_share_init(struct merak_engine *e,
+                                          struct merak_error *err)
+{
+    const struct merak_program *p = e->program;
+    size_t n = (size_t)p->n_instrs + 1, n_slots = (size_t)p->n_slots + 1;
+    int *last = calloc(n_slots, sizeof(*last)); /* 1 + who sent it last */
+
+    e->share = calloc(n, sizeof(*e->share));
+    e->stager = calloc(n, sizeof(*e->stager));
+    if (last == NULL || e->share == NULL || e->stager == NULL) {
+        free(last);
+        return merak_fail_nomem(err, n * sizeof(*e->stager));
+    }
+    for (int i = 0; i < p->n_instrs; i++) {
+        int *before = &last[p->instr[i].slot[0]];
+
+        if (!sends(&p->instr[i]))
+            continue;
+        e->share[i] = *before > 0 && send_the_same(p, *before - 1, i)
+                          ? e->share[*before - 1]
+                          : i;
+        *before = i + 1;
+    }
+    free(last);
+    return MERAK_OK;
+}
+
+void merak_engine_share_fini(struct merak_engine *e)
+{
+    free(e->share);
+    free(e->stager);
+}
+
+int merak_engine_stager(struct merak_engine *e, const struct merak_instr *instr)
+{
+    struct engine_stager *s = &e->stager[e->share[instr->id]];
+
+    if (s->run != e->run)
+        *s = (struct engine_stager){.run = e->run, .instr = instr->id};
+    return s->instr;
+}
