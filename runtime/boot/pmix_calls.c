@@ -42,6 +42,10 @@ struct pmix_call *merak_pmix_call_create(void)
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, &attr);
     pthread_condattr_destroy(&attr);
+    /* PMIx hands the call to its thread by means that a sanitizer is not told
+     * of.  That thread takes this lock first: then it sees all that is here. */
+    pthread_mutex_lock(&c->lock);
+    pthread_mutex_unlock(&c->lock);
     return c;
 }
 
@@ -55,12 +59,15 @@ void merak_pmix_call_destroy(struct pmix_call *c)
     free(c);
 }
 
-void merak_pmix_on_fence(pmix_status_t status, void *arg)
+/* The lock comes before anything else of the call. */
+static void take_value(struct pmix_call *c, pmix_status_t status,
+                       pmix_value_t *value)
 {
-    struct pmix_call *c = arg;
     bool given_up;
 
     pthread_mutex_lock(&c->lock);
+    if (status == PMIX_SUCCESS && value != NULL)
+        PMIX_VALUE_XFER(status, c->value, value); /* makes one */
     c->status = status;
     c->over = true;
     given_up = c->given_up;
@@ -70,13 +77,14 @@ void merak_pmix_on_fence(pmix_status_t status, void *arg)
         merak_pmix_call_destroy(c);
 }
 
+void merak_pmix_on_fence(pmix_status_t status, void *arg)
+{
+    take_value(arg, status, NULL);
+}
+
 void merak_pmix_on_value(pmix_status_t status, pmix_value_t *value, void *arg)
 {
-    struct pmix_call *c = arg;
-
-    if (status == PMIX_SUCCESS)
-        PMIX_VALUE_XFER(status, c->value, value); /* makes one */
-    merak_pmix_on_fence(status, arg);
+    take_value(arg, status, value);
 }
 
 bool merak_pmix_call_is_over(struct pmix_call *c, double seconds)
