@@ -5,6 +5,7 @@
 #include "cmd/cmd.h"
 #include "runtime/runtime.h"
 
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,10 +46,28 @@ static void print_usage(FILE *out)
           out);
 }
 
+static void nothing(int number)
+{
+    (void)number;
+}
+
+/* The write that is too long fails, and so is told.  The programs started from
+ * here have the signal as it was. */
+static void survive_file_limits(void)
+{
+    const struct sigaction action = {.sa_handler = nothing,
+                                     .sa_flags = SA_RESTART};
+    struct sigaction old;
+
+    if (sigaction(SIGXFSZ, NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+        sigaction(SIGXFSZ, &action, NULL);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "--help";
 
+    survive_file_limits();
     if (strcmp(name, "--version") == 0) {
         puts(PACKAGE_STRING);
         return 0;

@@ -10,17 +10,30 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* A file may be too large for its file system, or for the user. */
+static void limit_text(char *text, size_t size)
+{
+    struct rlimit lim;
+
+    text[0] = '\0';
+    if (getrlimit(RLIMIT_FSIZE, &lim) == 0 && lim.rlim_cur != RLIM_INFINITY)
+        snprintf(text, size, ": at most %llu bytes, by `ulimit -f`",
+                 (unsigned long long)lim.rlim_cur);
+}
+
 enum merak_status merak_file_fail(struct merak_error *err, const char *verb,
                                   const char *path)
 {
     int code = errno;
     enum merak_status status = MERAK_ERR_IO;
+    char limit[64] = "";
 
     if (code == ENOSPC || code == EDQUOT)
         status = MERAK_ERR_NOSPACE;
@@ -28,8 +41,10 @@ enum merak_status merak_file_fail(struct merak_error *err, const char *verb,
         status = MERAK_ERR_NOT_FOUND;
     else if (code == EMFILE || code == ENFILE)
         status = MERAK_ERR_SYSTEM;
-    return merak_fail(err, status, "cannot %s %s: %s", verb, path,
-                      strerror(code));
+    else if (code == EFBIG)
+        limit_text(limit, sizeof(limit));
+    return merak_fail(err, status, "cannot %s %s: %s%s", verb, path,
+                      strerror(code), limit);
 }
 
 static bool raise_open_files(void)

@@ -4,8 +4,8 @@
  * HDF5 1.10 does not survive a full file system: once it could not write
  * metadata that it caches, the file can neither be flushed nor closed, and
  * the library crashes on it, at exit at the latest.  So it is never let near
- * one.  Files are laid out in memory, which takes their metadata only, and
- * what is then written to disk is written here, by system calls.
+ * one.  Files are laid out in memory (h5_image.c), which takes their metadata
+ * only, and what is then written to disk is written here, by system calls.
  *
  * Only explicitly numbered functions are called (H5Dcreate2, never H5Dcreate):
  * what the bare names mean depends on how the library was built.
@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/h5_image.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -173,62 +173,28 @@ int merak_h5_descriptor(hid_t file)
     return *(int *)fd;
 }
 
-static enum merak_status copy_range(int from, int to, off_t at, off_t end,
-                                    const char *path, struct merak_error *err)
-{
-    char block[65536];
-
-    while (at < end) {
-        size_t n = sizeof(block) < (size_t)(end - at) ? sizeof(block)
-                                                      : (size_t)(end - at);
-        enum merak_status rc =
-            merak_file_read(from, path, block, n, (uint64_t)at, err);
-
-        if (rc == MERAK_OK)
-            rc = merak_file_write_at(to, path, block, n, (uint64_t)at, err);
-        if (rc != MERAK_OK)
-            return rc;
-        at += (off_t)n;
-    }
-    return MERAK_OK;
-}
-
-/* HDF5 opens files by name alone, so it is given a name that costs nothing
- * and has its descriptor replaced under it.  What it wrote before, the
- * superblock, it writes again on closing, with the file's size in it. */
-static hid_t create_in(int memory)
-{
-    hid_t fcpl = create_list(), fapl = file_access(), file = -1;
-
-    if (fcpl >= 0 && fapl >= 0)
-        file = H5Fcreate("/dev/null", H5F_ACC_TRUNC, fcpl, fapl);
-    merak_h5_drop(fcpl);
-    merak_h5_drop(fapl);
-    if (file >= 0 && dup2(memory, merak_h5_descriptor(file)) < 0) {
-        (void)H5Fclose(file);
-        return -1;
-    }
-    return file;
-}
-
+/* The name is taken first: what is there already is an error of its own. */
 static enum merak_status stage_file(const char *path,
                                     struct merak_h5_stage *stage, hid_t *file_p,
                                     struct merak_error *err)
 {
-    hid_t file;
+    hid_t fcpl, fapl;
 
-    stage->memory = -1;
+    stage->image = NULL;
     stage->disk = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (stage->disk < 0)
         return merak_file_fail(err, "create", path);
-    stage->memory = memfd_create("merak-h5", MFD_CLOEXEC);
-    if (stage->memory < 0)
-        return merak_file_fail(err, "get memory for", path);
-    file = create_in(stage->memory);
-    if (file < 0)
-        return merak_h5_fail(err, "cannot lay out %s", path);
-    *file_p = file;
-    return MERAK_OK;
+    stage->image = merak_h5_image_create();
+    if (stage->image == NULL)
+        return merak_fail_nomem(err, 0);
+    fcpl = create_list();
+    fapl = file_access();
+    if (fcpl >= 0 && fapl >= 0)
+        *file_p = merak_h5_image_file(stage->image, fcpl, fapl);
+    merak_h5_drop(fcpl);
+    merak_h5_drop(fapl);
+    return *file_p >= 0 ? MERAK_OK
+                        : merak_h5_fail(err, "cannot lay out %s", path);
 }
 
 /* HDF5 is this thread's meanwhile, and no longer. */
@@ -247,16 +213,18 @@ enum merak_status merak_h5_lay_out(const char *path, merak_h5_make_fn make,
     if (file >= 0 && H5Fclose(file) < 0 && rc == MERAK_OK)
         rc = merak_h5_fail(err, "cannot lay out %s", path);
     merak_h5_restore(&quiet);
+    if (rc == MERAK_OK && !merak_h5_image_is_whole(stage->image))
+        rc = merak_fail(err, MERAK_ERR_NOMEM, "no memory to lay out %s", path);
     return rc;
 }
 
 void merak_h5_unstage(struct merak_h5_stage *stage)
 {
-    if (stage->memory >= 0)
-        close(stage->memory);
+    merak_h5_image_destroy(stage->image);
     if (stage->disk >= 0)
         close(stage->disk);
-    stage->memory = stage->disk = -1;
+    stage->image = NULL;
+    stage->disk = -1;
 }
 
 /* Reserving keeps a file together on a disk. In memory that means nothing, and
@@ -268,31 +236,41 @@ static bool is_in_memory(int fd)
     return fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
 }
 
-/* SEEK_DATA steps over the room for raw data, of which memory has none. */
+static enum merak_status copy_range(const struct merak_h5_stage *stage,
+                                    uint64_t at, uint64_t end, const char *path,
+                                    struct merak_error *err)
+{
+    char block[65536];
+
+    while (at < end) {
+        size_t n =
+            sizeof(block) < end - at ? sizeof(block) : (size_t)(end - at);
+        enum merak_status rc;
+
+        merak_h5_image_read(stage->image, at, block, n);
+        rc = merak_file_write_at(stage->disk, path, block, n, at, err);
+        if (rc != MERAK_OK)
+            return rc;
+        at += n;
+    }
+    return MERAK_OK;
+}
+
+/* A file that is too large is so before anything is written. */
 enum merak_status merak_h5_copy_out(const struct merak_h5_stage *stage,
                                     const char *path, struct merak_error *err)
 {
-    static const char signature[8] = "\211HDF\r\n\032\n";
-    off_t size = lseek(stage->memory, 0, SEEK_END), at = 0, end;
-    char start[sizeof(signature)];
-    enum merak_status rc;
+    off_t size = (off_t)merak_h5_image_bytes(stage->image);
+    enum merak_status rc = MERAK_OK;
+    uint64_t at = 0, end;
 
-    rc = merak_file_read(stage->memory, path, start, sizeof(start), 0, err);
-    if (rc != MERAK_OK)
-        return rc;
-    if (memcmp(start, signature, sizeof(start)) != 0)
-        return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "cannot lay out %s: this HDF5 does not write its "
-                          "superblock on closing",
-                          path);
     if (!is_in_memory(stage->disk) && fallocate(stage->disk, 0, 0, size) != 0 &&
-        (errno == ENOSPC || errno == EDQUOT))
+        (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
         return merak_file_fail(err, "write", path);
     if (ftruncate(stage->disk, size) != 0)
         return merak_file_fail(err, "write", path);
-    while (rc == MERAK_OK && (at = lseek(stage->memory, at, SEEK_DATA)) >= 0) {
-        end = lseek(stage->memory, at, SEEK_HOLE);
-        rc = copy_range(stage->memory, stage->disk, at, end, path, err);
+    while (rc == MERAK_OK && merak_h5_image_next(stage->image, &at, &end)) {
+        rc = copy_range(stage, at, end, path, err);
         at = end;
     }
     return rc;
@@ -312,12 +290,15 @@ enum merak_status merak_h5_write(const char *path, merak_h5_make_fn make,
 {
     struct merak_h5_stage stage;
     enum merak_status rc = merak_h5_lay_out(path, make, arg, &stage, err);
+    bool made = stage.disk >= 0;
 
     if (rc == MERAK_OK)
         rc = merak_h5_copy_out(&stage, path, err);
     if (rc == MERAK_OK)
         rc = merak_h5_sync(&stage, path, err);
     merak_h5_unstage(&stage);
+    if (rc != MERAK_OK && made)
+        (void)unlink(path);
     return rc;
 }
 

@@ -51,8 +51,8 @@ hid_t merak_h5_open(const char *path);
  * H5Dget_offset() where it is.
  */
 struct merak_h5_stage {
-    int disk;   /* the file itself */
-    int memory; /* HDF5's image of it */
+    int disk;                     /* the file itself */
+    struct merak_h5_image *image; /* as HDF5 laid it out: h5_image.h */
 };
 /* Make what a file holds; false: an HDF5 call failed. */
 typedef bool (*merak_h5_make_fn)(hid_t file, void *arg);
@@ -68,7 +68,7 @@ enum merak_status merak_h5_copy_out(const struct merak_h5_stage *stage,
 enum merak_status merak_h5_sync(struct merak_h5_stage *stage, const char *path,
                                 struct merak_error *err) MERAK_CHECKED;
 void merak_h5_unstage(struct merak_h5_stage *stage);
-/* All of it for a file without raw data. */
+/* All of it for a file without raw data, of which a failure leaves nothing. */
 enum merak_status merak_h5_write(const char *path, merak_h5_make_fn make,
                                  void *arg,
                                  struct merak_error *err) MERAK_CHECKED;

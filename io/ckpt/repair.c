@@ -110,6 +110,18 @@ static enum merak_status check_shards(const char *dir,
     return rc;
 }
 
+/* What was there before is as it was. */
+static void remove_new(const char *dir)
+{
+    static const char *const names[] = {MERAK_CKPT_MASTER NEW,
+                                        MERAK_CKPT_MANIFEST NEW,
+                                        MERAK_CKPT_COMMITTED NEW};
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        (void)unlink(merak_path(path, dir, names[i]));
+}
+
 static enum merak_status
 repair(const char *dir, const struct merak_ckpt_manifest *mf, const char *fresh,
        enum merak_ckpt_repair *found_p, struct merak_error *err)
@@ -124,8 +136,11 @@ repair(const char *dir, const struct merak_ckpt_manifest *mf, const char *fresh,
     same = is_sound(fresh, &mf->master);
     if (!same)
         rc = write_records(dir, fresh, mf, err);
-    if (rc == MERAK_OK)
-        rc = put_in_place(dir, MERAK_CKPT_MASTER, err);
+    if (rc != MERAK_OK) {
+        remove_new(dir);
+        return rc;
+    }
+    rc = put_in_place(dir, MERAK_CKPT_MASTER, err);
     if (rc == MERAK_OK && !same)
         rc = put_in_place(dir, MERAK_CKPT_MANIFEST, err);
     if (rc == MERAK_OK && !same)

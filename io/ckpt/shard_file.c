@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "io/file.h"
 #include "io/h5.h"
+#include "io/h5_image.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -177,36 +178,32 @@ static void sums_fini(struct sums *sums)
 }
 
 /* What HDF5 has up to there, since the last run. */
-static enum merak_status add_rest(struct shard *shard, int image, uint64_t to,
-                                  struct merak_error *err)
+static void add_rest(struct shard *shard, const struct merak_h5_stage *stage,
+                     uint64_t to)
 {
     struct sums *sums = &shard->sums;
 
     while (sums->at < to) {
         size_t n = to - sums->at < BLOCK ? (size_t)(to - sums->at) : BLOCK;
-        enum merak_status rc =
-            merak_file_read(image, shard->path, sums->block, n, sums->at, err);
 
-        if (rc != MERAK_OK)
-            return rc;
+        merak_h5_image_read(stage->image, sums->at, sums->block, n);
         merak_hasher_add(sums->file, sums->block, n);
         merak_hasher_add(sums->rest, sums->block, n);
         sums->at += n;
     }
-    return MERAK_OK;
 }
 
-static enum merak_status reach_run(struct shard *shard, int image,
-                                   const struct run *run,
-                                   struct merak_error *err)
+static void reach_run(struct shard *shard, const struct merak_h5_stage *stage,
+                      const struct run *run)
 {
     struct sums *sums = &shard->sums;
 
     if (run->bytes == 0)
-        return MERAK_OK;
+        return;
     if (run->offset < sums->at)
         sums->in_order = false;
-    return sums->in_order ? add_rest(shard, image, run->offset, err) : MERAK_OK;
+    if (sums->in_order)
+        add_rest(shard, stage, run->offset);
 }
 
 static void add_block(struct sums *sums, const char *block, size_t n)
@@ -229,7 +226,7 @@ static enum merak_status do_run(struct shard *shard,
     enum merak_status rc = MERAK_OK;
 
     if (what & HASH)
-        rc = reach_run(shard, stage->memory, run, err);
+        reach_run(shard, stage, run);
     for (size_t lo = 0; lo < run->bytes && rc == MERAK_OK; lo += BLOCK) {
         size_t n = run->bytes - lo < BLOCK ? run->bytes - lo : BLOCK;
         const char *block = data + run->at + lo;
@@ -274,24 +271,14 @@ static enum merak_status do_runs(struct shard *shard,
 }
 
 /* The file's checksums, or none where it was not written in order. */
-static enum merak_status take_sums(struct shard *shard,
-                                   const struct merak_h5_stage *stage,
-                                   struct merak_error *err)
+static void take_sums(struct shard *shard, const struct merak_h5_stage *stage)
 {
-    off_t end = lseek(stage->memory, 0, SEEK_END);
-    enum merak_status rc;
-
     if (!shard->sums.in_order)
-        return MERAK_OK;
-    if (end < 0)
-        return merak_file_fail(err, "measure", shard->path);
-    rc = add_rest(shard, stage->memory, (uint64_t)end, err);
-    if (rc != MERAK_OK)
-        return rc;
-    shard->bytes = (uint64_t)end;
+        return;
+    add_rest(shard, stage, merak_h5_image_bytes(stage->image));
+    shard->bytes = shard->sums.at;
     merak_hasher_take(shard->sums.file, shard->hash);
     merak_hasher_take(shard->sums.rest, shard->rest);
-    return MERAK_OK;
 }
 
 static void *hash_all(void *arg)
@@ -301,7 +288,7 @@ static void *hash_all(void *arg)
 
     h->rc = do_runs(shard, h->stage, HASH, &h->why);
     if (h->rc == MERAK_OK && !atomic_load(&h->stop))
-        h->rc = take_sums(shard, h->stage, &h->why);
+        take_sums(shard, h->stage);
     return NULL;
 }
 
@@ -348,9 +335,11 @@ static enum merak_status write_data(struct shard *shard,
     rc = do_runs(shard, stage, shard->hashing.started ? WRITE : HASH | WRITE,
                  err);
     if (rc == MERAK_OK && !shard->hashing.started)
-        rc = take_sums(shard, stage, err);
-    if (rc == MERAK_OK)
+        take_sums(shard, stage);
+    if (rc == MERAK_OK) {
+        merak_progress_phase(shard->source->progress, "syncing");
         rc = merak_h5_sync(stage, shard->path, err);
+    }
     return end_hashing(shard, rc, err);
 }
 

@@ -45,6 +45,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -60,7 +61,7 @@ struct merak_trace {
     int keep_every;
     int64_t first_step; /* -1: none yet */
     hid_t file, type, set, saves;
-    hsize_t n;                                /* records written */
+    hsize_t n; /* records written */
     hsize_t n_saves;
     const struct merak_trace_record *waiting; /* the newest step, if it is not
                                                  written; the caller's */
@@ -182,6 +183,18 @@ static bool make_records(struct merak_trace *trace)
     return trace->set >= 0;
 }
 
+/* Nor may it meet the limit of a file's size. */
+static bool is_allowed(uint64_t bytes)
+{
+    struct rlimit lim;
+
+    if (getrlimit(RLIMIT_FSIZE, &lim) != 0 || lim.rlim_cur == RLIM_INFINITY ||
+        bytes <= lim.rlim_cur)
+        return true;
+    errno = EFBIG;
+    return false;
+}
+
 /* HDF5 must not meet a full file system (h5.c).  False, and errno, if there
  * are not as many bytes left; a file system that says nothing of use (no
  * blocks at all) has enough. */
@@ -204,7 +217,8 @@ static bool has_space(const struct merak_trace *trace, int n)
     int fd = merak_h5_descriptor(trace->file);
     struct stat st;
 
-    if (fd < 0 || fstat(fd, &st) != 0)
+    if (fd < 0 || fstat(fd, &st) != 0 ||
+        !is_allowed((uint64_t)st.st_size + bytes))
         return false;
     if (fallocate(fd, FALLOC_FL_KEEP_SIZE, st.st_size, (off_t)bytes) == 0)
         return true;
@@ -220,7 +234,7 @@ static enum merak_status open_file(struct merak_trace *trace,
 
     merak_h5_quiet(&quiet);
     (void)unlink(trace->path); /* a trace of an earlier run */
-    if (is_left(trace->dir, MIN_SPACE))
+    if (is_allowed(MIN_SPACE) && is_left(trace->dir, MIN_SPACE))
         trace->file = merak_h5_create(trace->path);
     else
         rc = merak_file_fail(err, "write", trace->path);

@@ -197,6 +197,43 @@ curve()
         jq -r '.checkpoints[0] | [.sound, .master] | join(" ")')" = "true sound" ]
 }
 
+@test "a limit of a file's size is one line, and nothing is left behind" {
+    "${TRAIN[@]}" --steps 2 --ckpt one
+    merak ckpt export one --format hf --out hf
+    cp -r one broken
+    rm broken/step-00000002/master.h5
+    # limited KIB WORD...: fails by the limit, as a program does
+    limited()
+    {
+        run bash -c 'ulimit -c 0; ulimit -f "$1" && shift && exec "$@"' - "$@"
+        echo "$output"
+        [ "$status" -eq 67 ]
+        [ "$(grep -c 'File too large: at most [0-9]* bytes, by .ulimit -f.$' \
+            <<<"$output")" -eq 1 ]
+    }
+    for kib in 1 40 200; do
+        limited $kib merak ckpt reshard one --out two --tp 2
+        [ "${#lines[@]}" -eq 1 ]
+        limited $kib merak ckpt import hf --out two
+        [ "${#lines[@]}" -eq 1 ]
+        limited $kib merak ckpt export one --format hf --out two
+        [ "${#lines[@]}" -eq 1 ]
+        [ ! -e two ]
+    done
+    for kib in 1 40; do
+        limited $kib merak ckpt verify --repair-master broken
+        [ ! -e broken/step-00000002/master.h5.new ]
+    done
+    merak ckpt verify --repair-master broken
+    merak ckpt diff one broken
+    # training: of all files the trace is what grows
+    run bash -c 'ulimit -c 0; ulimit -f 2000; exec "$@"' - "${TRAIN[@]}" \
+        --steps 2 --ckpt run --trace trace
+    echo "$output"
+    [ "$status" -eq 69 ]
+    [[ ${lines[-1]} == "merak: error: "*"cannot write trace/trace-00000.h5: File too large: at most 2048000 bytes, by \`ulimit -f\`" ]]
+}
+
 @test "every verb has its JSON, one line that says what the text says" {
     "$make_ckpt" run 20 2 1 1 0
     mkdir run/step-00000040.tmp
