@@ -114,6 +114,18 @@ void merak_progress_note(struct merak_progress *p, const char *fmt, ...)
     va_end(ap);
 }
 
+void merak_progress_phase(struct merak_progress *p, const char *what)
+{
+    int64_t now;
+
+    merak_progress_note(p, "%s", what);
+    if (p == NULL || p->out == NULL)
+        return;
+    now = merak_clock_ns();
+    if (now - p->start_ns > FIRST_NS)
+        show(p, now);
+}
+
 void merak_progress_clear(struct merak_progress *p)
 {
     if (p == NULL || !p->shown)

@@ -33,6 +33,8 @@ void merak_progress_init(struct merak_progress *p, FILE *out, const char *what,
 void merak_progress_add(struct merak_progress *p, double more);
 void merak_progress_note(struct merak_progress *p, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* What is done now and counts nothing, as a note; shown at once. */
+void merak_progress_phase(struct merak_progress *p, const char *what);
 /* Take the line away, for other output or at the end. */
 void merak_progress_clear(struct merak_progress *p);
 /* The line as it is after so many seconds; returns text. */

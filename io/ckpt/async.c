@@ -25,10 +25,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Waking a thread takes as long as copying a good part of that. */
 #define WORTH_HELP ((size_t)8 << 20)
+
+/* How often who waits looks how far the thread is. */
+#define LOOK_NS 100000000
 
 enum job { JOB_NONE, JOB_TOUCH, JOB_COPY, JOB_WRITE, JOB_FINISH, JOB_END };
 
@@ -53,6 +57,8 @@ struct merak_ckpt_async {
     enum merak_status rc;
     struct merak_error err;
     struct merak_ckpt_times times, last; /* last: of the one before */
+    atomic_size_t written;
+    size_t to_write; /* 0: others write for this rank */
 
     bool started;
     bool helps; /* the thread has a core to copy with */
@@ -82,7 +88,8 @@ static enum merak_status do_job(struct merak_ckpt_async *async, enum job job)
 {
     const struct merak_ckpt_save *save = &async->save;
     struct merak_ckpt_source source = {.piece = async->piece,
-                                       .end = async->n_pieces};
+                                       .end = async->n_pieces,
+                                       .written = &async->written};
     enum merak_status rc;
 
     if (async->of_node) {
@@ -244,19 +251,61 @@ static void fill_copy(struct merak_ckpt_async *async)
 /* --- all of it --------------------------------------------------------------
  */
 
-/* A rank that failed takes part all the same, or the others would wait. */
-static enum merak_status gather(struct merak_ckpt_async *async,
-                                const struct merak_ckpt_node *node,
-                                enum merak_status rc, struct merak_error *err)
+/* A rank that failed takes part all the same, or the others would wait for it:
+ * all ranks of the node get the first failure. */
+static enum merak_status agree_on_node(const struct merak_ckpt_node *node,
+                                       enum merak_status mine,
+                                       struct merak_error *err)
 {
-    struct merak_error why;
-    enum merak_status gathered = merak_ckpt_node_gather(
-        node, async->piece, rc == MERAK_OK ? async->n_pieces : -1,
-        async->copy_fd, async->copy, async->bytes + 1, &async->all, &why);
+    struct merak_error own = {.status = MERAK_OK}, first = own;
 
-    if (rc == MERAK_OK && gathered != MERAK_OK && err != NULL)
-        *err = why;
-    return rc == MERAK_OK ? gathered : rc;
+    if (node == NULL)
+        return mine;
+    if (mine != MERAK_OK && err != NULL)
+        own = *err;
+    own.status = mine;
+    for (int root = 0; root < node->size; root++) {
+        struct merak_error told = own;
+        enum merak_status rc =
+            node->broadcast(node->arg, &told, sizeof(told), root, err);
+
+        if (rc != MERAK_OK)
+            return rc;
+        if (first.status == MERAK_OK)
+            first = told;
+    }
+    if (first.status != MERAK_OK && err != NULL)
+        *err = first;
+    return first.status;
+}
+
+static enum merak_status init(struct merak_ckpt_async *async,
+                              struct merak_error *err)
+{
+    if (async == NULL)
+        return merak_fail_nomem(err, sizeof(*async));
+    pthread_mutex_init(&async->lock, NULL);
+    pthread_cond_init(&async->change, NULL);
+    return make_copy(async, err);
+}
+
+static enum merak_status join(struct merak_ckpt_async *async,
+                              const struct merak_ckpt_node *node,
+                              struct merak_error *err)
+{
+    enum merak_status rc = MERAK_OK;
+
+    if (node != NULL)
+        rc = merak_ckpt_node_gather(node, async->piece, async->n_pieces,
+                                    async->copy_fd, async->copy,
+                                    async->bytes + 1, &async->all, err);
+    if (rc == MERAK_OK)
+        rc = start_thread(async, err);
+    for (int i = 0; rc == MERAK_OK && i < async->all.n; i++)
+        async->to_write += merak_ckpt_piece_bytes(&async->all.piece[i]);
+    if (node == NULL)
+        async->to_write = async->bytes;
+    return agree_on_node(node, rc, err);
 }
 
 enum merak_status merak_ckpt_async_create(const struct merak_ckpt_piece *pieces,
@@ -270,21 +319,16 @@ enum merak_status merak_ckpt_async_create(const struct merak_ckpt_piece *pieces,
     struct merak_ckpt_async *async = calloc(1, sizeof(*async));
     enum merak_status rc;
 
-    if (async == NULL)
-        return merak_fail_nomem(err, sizeof(*async));
-    async->live = pieces;
-    async->n_pieces = n_pieces;
-    async->check = check;
-    async->check_arg = check_arg;
-    async->copy_fd = -1;
-    async->of_node = node != NULL;
-    pthread_mutex_init(&async->lock, NULL);
-    pthread_cond_init(&async->change, NULL);
-    rc = make_copy(async, err);
-    if (node != NULL)
-        rc = gather(async, node, rc, err);
+    if (async != NULL)
+        *async = (struct merak_ckpt_async){.live = pieces,
+                                           .n_pieces = n_pieces,
+                                           .check = check,
+                                           .check_arg = check_arg,
+                                           .copy_fd = -1,
+                                           .of_node = node != NULL};
+    rc = agree_on_node(node, init(async, err), err);
     if (rc == MERAK_OK)
-        rc = start_thread(async, err);
+        rc = join(async, node, err);
     if (rc == MERAK_OK)
         *async_p = async;
     else
@@ -316,6 +360,7 @@ enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
     if (rc != MERAK_OK)
         return rc;
     async->stage = JOB_WRITE;
+    atomic_store(&async->written, 0);
     async->times = (struct merak_ckpt_times){.step = state->step,
                                              .bytes = async->bytes,
                                              .start_ns = start_ns,
@@ -328,6 +373,12 @@ enum merak_status merak_ckpt_async_start(struct merak_ckpt_async *async,
 bool merak_ckpt_async_is_active(const struct merak_ckpt_async *async)
 {
     return async->stage != JOB_NONE;
+}
+
+size_t merak_ckpt_async_written(struct merak_ckpt_async *async, size_t *of_p)
+{
+    *of_p = async->to_write;
+    return atomic_load(&async->written);
 }
 
 bool merak_ckpt_async_is_busy(struct merak_ckpt_async *async)
@@ -363,6 +414,37 @@ enum merak_status merak_ckpt_async_advance(struct merak_ckpt_async *async,
     return MERAK_OK;
 }
 
+/* How far the thread is, to who waits for it. */
+static void show_written(struct merak_ckpt_async *async,
+                         struct merak_progress *progress)
+{
+    double written = (double)atomic_load(&async->written);
+
+    merak_progress_add(progress, written - progress->done);
+    if (written >= progress->total && progress->note[0] == '\0')
+        merak_progress_phase(progress, "syncing");
+}
+
+static void wait_watched(struct merak_ckpt_async *async,
+                         struct merak_progress *progress)
+{
+    struct timespec until;
+
+    while (progress != NULL && progress->out != NULL &&
+           merak_ckpt_async_is_busy(async)) {
+        show_written(async, progress);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_mutex_lock(&async->lock);
+        if (async->job != JOB_NONE)
+            (void)pthread_cond_timedwait(&async->change, &async->lock, &until);
+        pthread_mutex_unlock(&async->lock);
+    }
+    wait_idle(async);
+}
+
 const struct merak_ckpt_times *
 merak_ckpt_async_times(const struct merak_ckpt_async *async)
 {
@@ -372,10 +454,15 @@ merak_ckpt_async_times(const struct merak_ckpt_async *async)
 enum merak_status merak_ckpt_async_wait(struct merak_ckpt_async *async,
                                         struct merak_error *err)
 {
+    struct merak_progress *progress = async->save.comm.progress;
     enum merak_status rc = MERAK_OK;
 
+    if (progress != NULL) { /* the save may have gone on for long */
+        progress->total = (double)async->to_write;
+        progress->start_ns = async->times.start_ns;
+    }
     while (rc == MERAK_OK && async->stage != JOB_NONE) {
-        wait_idle(async);
+        wait_watched(async, progress);
         rc = merak_ckpt_async_advance(async, err);
     }
     return rc;

@@ -52,6 +52,9 @@ struct merak_ckpt_comm {
                                struct merak_error *err);
     int file, files; /* this rank writes file `file` of so many, or none: -1;
                         files 0: each rank one */
+    struct merak_progress *progress; /* counts what this rank writes while its
+                                        caller waits; gets its total.  NULL:
+                                        nobody watches */
 };
 
 /* Ranks of a node, the first of which writes what all of them have to save. */
@@ -139,9 +142,10 @@ typedef enum merak_status (*merak_ckpt_check_fn)(
  *
  *   check  NULL: any piece may be saved
  *   node   NULL: each rank writes what it has.  Else collective on the node,
- *          and copies are in memory that the node's ranks share: the first
- *          writes them all, with a comm that gives it alone a file.  Then a
- *          save that is waited for is one that is begun and waited for.
+ *          whose ranks all return the first failure, and copies are in memory
+ *          that they share: the first writes them all, with a comm that gives
+ *          it alone a file.  Then a save that is waited for is one that is
+ *          begun and waited for.
  */
 enum merak_status
 merak_ckpt_async_create(const struct merak_ckpt_piece *pieces, int n_pieces,
@@ -172,6 +176,9 @@ merak_ckpt_async_advance(struct merak_ckpt_async *async,
 /* Wait for a save that is under way, if one is.  Collective. */
 enum merak_status merak_ckpt_async_wait(struct merak_ckpt_async *async,
                                         struct merak_error *err) MERAK_CHECKED;
+/* Bytes that this rank's thread has written of the save under way; all of
+ * them into *of_p. */
+size_t merak_ckpt_async_written(struct merak_ckpt_async *async, size_t *of_p);
 /* Of the last save that ended well; borrowed. */
 const struct merak_ckpt_times *
 merak_ckpt_async_times(const struct merak_ckpt_async *async);

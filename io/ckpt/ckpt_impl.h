@@ -276,6 +276,8 @@ struct merak_ckpt_source {
     merak_ckpt_fill_fn fill;
     void *arg;
     bool spare_core; /* nothing else computes meanwhile: a thread may hash */
+    struct merak_progress *progress; /* of who waits, or NULL */
+    atomic_size_t *written;          /* for who does not, or NULL */
 };
 
 /* shard-FILE.h5 and shard-FILE.json. */

@@ -27,7 +27,7 @@
 
 struct header {
     int64_t pid;
-    int fd, n; /* n -1: this rank failed */
+    int fd, n; /* n: pieces */
     size_t bytes;
     dev_t dev; /* of the memory behind fd, and */
     ino_t ino; /* by which others know that they opened it */
@@ -167,9 +167,6 @@ static enum merak_status tell(const struct merak_ckpt_node *node, int root,
 
     if (told != MERAK_OK)
         return told;
-    if (h->n < 0 && *rc == MERAK_OK)
-        *rc = merak_fail(err, MERAK_ERR_PEER,
-                         "another rank of the node has no copy to save from");
     if (keeps && !own && h->n > 0 && *rc == MERAK_OK) {
         *rc = map_peer(all, h, err);
         if (*rc == MERAK_OK)

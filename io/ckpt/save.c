@@ -436,10 +436,11 @@ merak_ckpt_save_timed(const char *run_dir, const struct merak_ckpt_state *state,
                       const struct merak_ckpt_comm *comm,
                       struct merak_ckpt_times *times_p, struct merak_error *err)
 {
-    const struct merak_ckpt_source source = {.piece = pieces,
-                                             .end = n_pieces,
-                                             .spare_core =
-                                                 merak_cores_allowed() > 1};
+    const struct merak_ckpt_source source = {
+        .piece = pieces,
+        .end = n_pieces,
+        .spare_core = merak_cores_allowed() > 1,
+        .progress = comm == NULL ? NULL : comm->progress};
     struct merak_ckpt_times times = {.step = state->step,
                                      .start_ns = merak_clock_ns()};
     struct merak_ckpt_save save;
@@ -450,6 +451,8 @@ merak_ckpt_save_timed(const char *run_dir, const struct merak_ckpt_state *state,
         return rc;
     for (int i = 0; i < n_pieces; i++)
         times.bytes += merak_ckpt_piece_bytes(&pieces[i]);
+    if (source.progress != NULL)
+        source.progress->total = (double)times.bytes;
     rc = merak_ckpt_shard_write(save.tmp, save.file, save.state.step, &source,
                                 err);
     times.written_ns = merak_clock_ns();
@@ -497,8 +500,12 @@ enum merak_status merak_ckpt_write(const char *run_dir,
     save.files = n_shards;
     for (int s = 0; s < n_shards && rc == MERAK_OK; s++) {
         const struct merak_ckpt_source source = {
-            pieces, first[s], first[s + 1],
-            fill,   arg,      merak_cores_allowed() > 1};
+            .piece = pieces,
+            .first = first[s],
+            .end = first[s + 1],
+            .fill = fill,
+            .arg = arg,
+            .spare_core = merak_cores_allowed() > 1};
 
         rc = merak_ckpt_shard_write(save.tmp, s, save.state.step, &source, err);
     }

@@ -215,6 +215,13 @@ static void add_block(struct sums *sums, const char *block, size_t n)
     }
 }
 
+static void count_written(const struct merak_ckpt_source *source, size_t n)
+{
+    merak_progress_add(source->progress, (double)n);
+    if (source->written != NULL)
+        atomic_fetch_add(source->written, n);
+}
+
 /* The hashes are of the bytes in memory: what reads back otherwise was damaged
  * on its way.  A thread that does both has blocks in cache for the second. */
 static enum merak_status do_run(struct shard *shard,
@@ -236,6 +243,8 @@ static enum merak_status do_run(struct shard *shard,
         if (what & WRITE)
             rc = merak_file_write_at(stage->disk, shard->path, block, n,
                                      run->offset + lo, err);
+        if (what & WRITE)
+            count_written(shard->source, n);
     }
     if (what & HASH)
         merak_hasher_take(shard->sums.part, run->hash);

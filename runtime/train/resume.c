@@ -120,6 +120,7 @@ enum merak_status merak_run_dir_room(struct merak_trainer *t,
     rc = merak_sum(t->tr, &t->world, &bytes, 1, err);
     if (rc != MERAK_OK)
         return rc;
+    t->save_bytes = bytes;
     saves = every == 0 ? 1 : (steps - 1) / every - t->step / every + 1;
     if (every == 0 || stay == 0) {
         stay = 0;

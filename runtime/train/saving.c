@@ -258,7 +258,8 @@ static struct merak_ckpt_comm comm_of(struct merak_trainer *t)
     struct merak_ckpt_comm comm = {.rank = t->program->rank,
                                    .size = t->program->ranks,
                                    .arg = t,
-                                   .agree = agree};
+                                   .agree = agree,
+                                   .progress = &t->saved};
 
     if (writes_by_node(t)) {
         comm.files = t->boot->n_nodes;
@@ -412,6 +413,17 @@ bool merak_saving_is_busy(const struct merak_trainer *t)
     return t->async != NULL && merak_ckpt_async_is_busy(t->async);
 }
 
+int merak_saving_percent(const struct merak_trainer *t)
+{
+    size_t of, written;
+
+    if (t->async == NULL || !merak_ckpt_async_is_active(t->async) ||
+        !merak_ckpt_async_is_busy(t->async))
+        return -1;
+    written = merak_ckpt_async_written(t->async, &of);
+    return of == 0 ? 0 : (int)(100 * (double)written / (double)of);
+}
+
 /* When what was done to a save, for the trace. */
 static enum merak_status trace_save(struct merak_trainer *t,
                                     const struct merak_ckpt_times *times,
@@ -430,6 +442,30 @@ static enum merak_status trace_save(struct merak_trainer *t,
     return t->trace == NULL ? MERAK_OK : merak_trace_save(t->trace, &save, err);
 }
 
+/* Who is at a terminal sees what rank 0 has written; of all it is about the
+ * same share. */
+static void begin_line(struct merak_trainer *t)
+{
+    if (t->program->ranks > 1)
+        snprintf(t->saved_what, sizeof(t->saved_what), "save, rank 0 of %d",
+                 t->program->ranks);
+    else
+        strcpy(t->saved_what, "save");
+    merak_progress_init(&t->saved, t->program->rank == 0 ? stderr : NULL,
+                        t->saved_what, "B", 0);
+}
+
+static enum merak_status wait_for_async(struct merak_trainer *t,
+                                        struct merak_error *err)
+{
+    enum merak_status rc;
+
+    begin_line(t);
+    rc = merak_ckpt_async_wait(t->async, err);
+    merak_progress_clear(&t->saved);
+    return rc;
+}
+
 /* It is over where it was under way. */
 static enum merak_status settled(struct merak_trainer *t, enum merak_status rc,
                                  bool was_active, struct merak_error *err)
@@ -437,6 +473,7 @@ static enum merak_status settled(struct merak_trainer *t, enum merak_status rc,
     if (rc == MERAK_OK && was_active && !merak_ckpt_async_is_active(t->async)) {
         rc = trace_save(t, merak_ckpt_async_times(t->async), err);
         rc = merak_agree(t->tr, &t->world, rc, err);
+        merak_report_save(t, merak_ckpt_async_times(t->async));
     }
     return rc;
 }
@@ -457,7 +494,7 @@ enum merak_status merak_saving_settle(struct merak_trainer *t,
     if (t->async == NULL)
         return MERAK_OK;
     was_active = merak_ckpt_async_is_active(t->async);
-    return settled(t, merak_ckpt_async_wait(t->async, err), was_active, err);
+    return settled(t, wait_for_async(t, err), was_active, err);
 }
 
 /* From the copy, but waited for. */
@@ -470,7 +507,7 @@ save_by_node(struct merak_trainer *t, const struct merak_ckpt_state *state,
         merak_ckpt_async_start(t->async, t->run_dir, state, keep, comm, err);
 
     if (rc == MERAK_OK)
-        rc = merak_ckpt_async_wait(t->async, err);
+        rc = wait_for_async(t, err);
     *times = *merak_ckpt_async_times(t->async);
     times->resumed_ns = merak_clock_ns();
     return rc;
@@ -501,12 +538,15 @@ enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
     if (!wait)
         return merak_ckpt_async_start(t->async, t->run_dir, &state, keep, &comm,
                                       err);
+    begin_line(t);
     rc = writes_by_node(t)
              ? save_by_node(t, &state, keep, &comm, &times, err)
              : merak_ckpt_save_timed(t->run_dir, &state, t->pieces->piece,
                                      t->pieces->n, keep, &comm, &times, err);
+    merak_progress_clear(&t->saved);
     if (rc != MERAK_OK)
         return rc;
+    merak_report_save(t, &times);
     rc = trace_save(t, &times, err);
     return merak_agree(t->tr, &t->world, rc, err);
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/size.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -249,14 +250,36 @@ void merak_report_step(const struct merak_trainer *t, double loss, double norm,
 {
     uint64_t done = t->step - t->start_step;
     double eta = elapsed_s(t) / (double)done * (double)(t->opt.steps - t->step);
+    int percent = merak_saving_percent(t);
+    char saving[32] = "";
 
     if (t->step % t->opt.log_every != 0 && done != 1 && t->step != t->opt.steps)
         return;
+    if (percent >= 0)
+        snprintf(saving, sizeof(saving), "  saving %d %%", percent);
     merak_info("train",
                "step %" PRIu64 "/%" PRIu64
-               "  loss %.4f  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d",
+               "  loss %.4f  |g| %.3f  lr %.2e  %.0f tokens/s  eta %d:%02d%s",
                t->step, t->opt.steps, loss, norm, (double)lr,
-               tokens_per_step(t) / step_s, (int)eta / 60, (int)eta % 60);
+               tokens_per_step(t) / step_s, (int)eta / 60, (int)eta % 60,
+               saving);
+}
+
+void merak_report_save(const struct merak_trainer *t,
+                       const struct merak_ckpt_times *times)
+{
+    double seconds = (double)(times->committed_ns - times->start_ns) * 1e-9;
+    double waited = (double)(times->resumed_ns - times->start_ns) * 1e-9;
+    char bytes[MERAK_BYTES_TEXT], wait[48] = "";
+
+    merak_bytes_text(t->save_bytes, bytes);
+    if (t->program->rank != 0)
+        return;
+    if (times->resumed_ns < times->committed_ns)
+        snprintf(wait, sizeof(wait), "; training waited %.3f s", waited);
+    merak_info("train", "step %" PRIu64 " saved: %s in %.2f s, %.2f GB/s%s",
+               times->step, bytes, seconds,
+               t->save_bytes / seconds * 1e-9, wait);
 }
 
 /* Of a step, and what it is of the device's peak; 0 where nothing says that. */

@@ -100,6 +100,9 @@ struct merak_trainer {
     struct merak_team node; /* of this rank, by transport rank; saving.c */
     int *node_ranks;        /* its members */
     size_t copy_bytes;              /* of async; 0: none */
+    double save_bytes;              /* of all ranks' pieces; 0: no save */
+    struct merak_progress saved;    /* of a save that is waited for */
+    char saved_what[48];
     struct merak_pace *pace;        /* NULL: nobody asks who is slow */
 
     /* progress */
@@ -299,6 +302,9 @@ enum merak_status merak_weights_save(struct merak_trainer *t, bool last,
                                      struct merak_error *err) MERAK_CHECKED;
 /* Is this rank busy with a save? */
 bool merak_saving_is_busy(const struct merak_trainer *t);
+/* Of this rank's bytes of a save under way, so many are written; -1: its thread
+ * has nothing to do. */
+int merak_saving_percent(const struct merak_trainer *t);
 /* No rank is: what that means for a save under way, if one is.  Collective. */
 enum merak_status merak_saving_advance(struct merak_trainer *t,
                                        struct merak_error *err) MERAK_CHECKED;
@@ -354,6 +360,9 @@ enum merak_status merak_report_phases(struct merak_trainer *t,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_report_step(const struct merak_trainer *t, double loss, double norm,
                        float lr, double step_s);
+/* A save that ended well; rank 0's times. */
+void merak_report_save(const struct merak_trainer *t,
+                       const struct merak_ckpt_times *times);
 enum merak_status merak_report_metrics(struct merak_trainer *t, double loss,
                                        double norm, float lr, double step_s,
                                        const double *valid_loss,

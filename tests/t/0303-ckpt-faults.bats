@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # 0303-ckpt-faults.bats - training whose disk fails in the middle of a save, or
 # that is killed at one of its calls: it goes on from what was committed, with
-# the losses of a run that was never disturbed
+# the losses of a run that was never disturbed; and one whose disk is slow
 #
 # MERAK_TEST_ALL_CALLS=1 kills at each call, not at some.
 
@@ -108,5 +108,28 @@ committed()
         [ $code -eq 137 ]
         [[ $(committed) == 2 || $(committed) == "2 4" ]]
         same_curve
+    done
+}
+
+@test "a save that takes long says how far it is on a terminal, in a pipe nothing" {
+    for async in no yes; do
+        # --log-every 1: a step says what a save beside it has written
+        failing SLOW 0 --ckpt-async $async --log-every 1
+        cat "$log"
+        [ "$(grep -c $'\r' "$log")" -eq 0 ]
+        [ "$(grep -cE 'step [246] saved: 716.6 KiB in [0-9.]+ s, [0-9.]+ GB/s(; training waited [0-9.]+ s)?$' "$log")" -eq 3 ]
+        [ "$(grep -cE 'step [3456]/6 .*  saving [0-9]+ %$' "$log")" -gt 0 ] ||
+            [ $async = no ]
+        rm -rf "$run"
+        SHELL=$BASH setsid -w script -qec "$(declare -f train)
+            export LD_PRELOAD='$layer' MERAK_FAULT_DIR='$run' \
+                MERAK_FAULT_WITH=SLOW MERAK_FAULT_AT=0
+            train '$run' '$metrics' --ckpt-async $async" "$log" >/dev/null
+        tr '\r' '\n' <"$log"
+        # a line over the other, and gone before the next of the log
+        tr '\r' '\n' <"$log" | grep -qE \
+            '^save: [0-9.]+ KiB of 716.6 KiB, [0-9.]+ [KM]iB/s, 0:0[0-9] left'
+        tr '\r' '\n' <"$log" | grep -q 'save: 716.6 KiB of 716.6 KiB, .*, syncing'
+        [ "$(grep -c $'save: .*\r\033\[Kmerak: step 6 saved' "$log")" -eq 1 ]
     done
 }

@@ -172,6 +172,7 @@ static struct merak_ckpt_keep keep_newest(int n)
 }
 
 bool world_async, world_one_node;
+void (*world_creating)(int rank, bool begun);
 
 /* All ranks are of one node. */
 static enum merak_status shared_broadcast(void *arg, void *data, size_t bytes,
@@ -212,10 +213,14 @@ save_async(const char *dir, const struct merak_ckpt_state *state,
         node.size = comm->size;
         node.arg = comm->arg;
     }
-    assert_int_equal(merak_ckpt_async_create(pieces, n, NULL, NULL,
-                                             node.size > 0 ? &node : NULL,
-                                             &async, err),
-                     MERAK_OK);
+    if (world_creating != NULL)
+        world_creating(node.rank, true);
+    rc = merak_ckpt_async_create(pieces, n, NULL, NULL,
+                                 node.size > 0 ? &node : NULL, &async, err);
+    if (world_creating != NULL)
+        world_creating(node.rank, false);
+    if (rc != MERAK_OK)
+        return rc;
     rc =
         merak_ckpt_async_start(async, dir, state, keep_newest(keep), comm, err);
     assert_int_equal(merak_ckpt_async_is_active(async), rc == MERAK_OK);

@@ -40,6 +40,8 @@ void world_free(struct merak_ckpt_piece *pieces, int n);
 extern bool world_async;
 /* If so: and all ranks are of one node, whose first writes for all. */
 extern bool world_one_node;
+/* Called by the rank, if not NULL, before and after that copy is made. */
+extern void (*world_creating)(int rank, bool begun);
 /* Save in tp*pp*dp processes; rank 0's status and error, after checking that
  * all ranks returned the same. */
 enum merak_status world_save(const char *dir, const struct world_layout *layout,

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #define MOST_FDS 1024
+#define SLOW_US 8000
 
 /* libc's own, behind the one in front of it. */
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -79,7 +80,8 @@ static int error_of(const char *word)
     } rows[] = {{"ENOSPC", ENOSPC},
                 {"EIO", EIO},
                 {"EDQUOT", EDQUOT},
-                {"KILL", FAULT_KILL}};
+                {"KILL", FAULT_KILL},
+                {"SLOW", FAULT_SLOW}};
 
     for (size_t i = 0; word != NULL && i < sizeof(rows) / sizeof(*rows); i++) {
         if (strcmp(rows[i].word, word) == 0)
@@ -141,7 +143,9 @@ static bool strikes(const char *call, const char *what)
         return false;
     number = atomic_fetch_add(&fault.shared->calls, 1) + 1;
     note(call, what, number);
-    if (number != fault.at)
+    if (fault.with == FAULT_SLOW)
+        usleep(SLOW_US);
+    if (fault.with == FAULT_SLOW || number != fault.at)
         return false;
     atomic_store(&fault.shared->struck, 1);
     if (fault.with == FAULT_KILL) {

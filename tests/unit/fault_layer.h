@@ -11,7 +11,8 @@
  *   MERAK_FAULT_AT     the so-manyth of them fails, of all processes together
  *                      that began with one fork
  *   MERAK_FAULT_WITH   ENOSPC, EIO, EDQUOT, or KILL: the process group dies in
- *                      front of the call
+ *                      front of the call; or SLOW: each call takes a while, and
+ *                      none fails
  *   MERAK_FAULT_LOG    a file that gets a line for each call that counts
  *
  * A write that fails first writes half of its bytes and says so, as a full disk
@@ -22,9 +23,9 @@
 
 #include <stdbool.h>
 
-enum { FAULT_KILL = -1 };
+enum { FAULT_KILL = -1, FAULT_SLOW = -2 };
 
-/* calls NULL: all; at 0: none fails; with: an errno, or FAULT_KILL. */
+/* calls NULL: all; at 0: none fails; with: an errno, or one of these. */
 void fault_arm(const char *dir, const char *calls, long at, int with);
 void fault_disarm(void);
 /* Calls that counted since fault_arm(), of this process and its children. */

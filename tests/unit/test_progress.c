@@ -72,6 +72,7 @@ static void nothing_is_said_into_a_pipe(void **state)
     fclose(out);
     merak_progress_add(NULL, 1); /* nobody watches */
     merak_progress_note(NULL, "x");
+    merak_progress_phase(NULL, "x");
     merak_progress_clear(NULL);
 }
 
