@@ -101,7 +101,8 @@ static void open_rank(struct rank *r, const struct merak_backend *backend,
     need(r, merak_plan_build(&plan, r->seq, merak_hf_describe, &r->config,
                              MERAK_PLAN_ALL, &po, &r->planned, &r->err));
     r->program = r->planned->program[r->boot->rank];
-    need(r, merak_arena_create(r->program->arena_bytes, &r->arena, &r->err));
+    need(r, merak_arena_create(r->program->arena_bytes,
+                               r->boot->local_size > 1, &r->arena, &r->err));
     memset(r->arena.base, 0, r->arena.bytes);
     to.arena = r->arena.base;
     to.arena_bytes = r->arena.bytes;

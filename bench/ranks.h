@@ -44,7 +44,7 @@ static inline void bench_open(struct bench *b, size_t arena_bytes)
         bench_need(b, merak_fail(&b->err, MERAK_ERR_CONFIG,
                                  "%d ranks, expected 2..%d: mpirun -n 2 ..",
                                  b->boot->size, BENCH_MAX_RANKS));
-    bench_need(b, merak_arena_create(arena_bytes, &b->arena, &b->err));
+    bench_need(b, merak_arena_create(arena_bytes, true, &b->arena, &b->err));
     memset(b->arena.base, 1, arena_bytes);
     opt.arena = b->arena.base;
     opt.arena_bytes = b->arena.bytes;

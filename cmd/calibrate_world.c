@@ -37,7 +37,8 @@ enum merak_status calibrate_world_open(struct calibrate_world *world,
                                        struct merak_error *err)
 {
     struct merak_transport_options opt = {.arena_bytes = arena_bytes};
-    enum merak_status rc = merak_arena_create(arena_bytes, &world->arena, err);
+    enum merak_status rc = merak_arena_create(
+        arena_bytes, world->boot->local_size > 1, &world->arena, err);
 
     if (rc == MERAK_OK && world->accel != NULL)
         rc = world->accel->ops->alloc(world->accel, arena_bytes, &world->device,

@@ -180,8 +180,10 @@ enum merak_status merak_slots_open(struct merak_trainer *t,
 {
     enum merak_status rc = allocate_accel(t, err);
 
-    return rc == MERAK_OK ? merak_arena_create(t->arena_bytes, &t->arena, err)
-                          : rc;
+    return rc == MERAK_OK
+               ? merak_arena_create(t->arena_bytes, t->boot->local_size > 1,
+                                    &t->arena, err)
+               : rc;
 }
 
 void merak_slots_close(struct merak_trainer *t)

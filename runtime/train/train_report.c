@@ -84,13 +84,15 @@ void merak_report_categories(const struct merak_trainer *t, char *text,
     }
 }
 
-/* Of the device's own memory, or of the shared memory itself; -1: not known. */
+/* Of the device's own memory, or of the arena itself; -1: not known. */
 static long long reserved_bytes(const struct merak_trainer *t)
 {
     struct stat st;
 
     if (t->accel != NULL)
         return (long long)t->accel->allocated;
+    if (t->arena.fd < 0)
+        return (long long)t->arena.bytes;
     return fstat(t->arena.fd, &st) == 0 ? st.st_size : -1;
 }
 

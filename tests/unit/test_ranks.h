@@ -79,7 +79,7 @@ static inline int run_rank(struct merak_boot *boot, void *arg)
         setenv("UCX_TLS", job->setup->tls, 1);
     if (job->setup->deadline_s == 0)
         opt.deadline_s = 120;
-    CHECK_OK(merak_arena_create(TEST_ARENA_BYTES, &me.arena, ERR));
+    CHECK_OK(merak_arena_create(TEST_ARENA_BYTES, true, &me.arena, ERR));
     if (job->setup->arena) {
         opt.arena = me.arena.base;
         opt.arena_bytes = me.arena.bytes;
