@@ -138,51 +138,25 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
 /* --- calls -----------------------------------------------------------------
  */
 
-template <typename T, int DP>
-static enum merak_status forward(const struct merak_cuda_context *cx,
+struct forward {
+    template <typename T, int DP>
+    static enum merak_status run(const struct merak_cuda_context *cx,
                                  const merak_flash<T> &f,
                                  struct merak_error *err)
-{
-    return launch(cx,
-                  tile_launch<T, DP>(f.T_ - f.first, f.H, f.B,
-                                     merak_tiling<T, DP>::bytes(1, 2)),
-                  err, flash_forward<T, DP>, f);
-}
-
-template <typename T>
-static enum merak_status by_head(const struct merak_kernel_call *call,
-                                 const struct merak_attention *at,
-                                 struct merak_error *err)
-{
-    const struct merak_cuda_context *cx = merak_cuda_context_of(call);
-    merak_flash<T> f = view<T>(at, call->scratch);
-
-    if (at->D <= 64)
-        return forward<T, 64>(cx, f, err);
-    if (at->D <= 128)
-        return forward<T, 128>(cx, f, err);
-    return forward<T, 256>(cx, f, err);
-}
-
-static enum merak_status attend(const struct merak_kernel_call *call,
-                                const struct merak_attention *at,
-                                struct merak_error *err)
-{
-    enum merak_status rc = check_attention(call, at, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    return call->operand[0].dtype == MERAK_BF16
-               ? by_head<merak_bf16>(call, at, err)
-               : by_head<float>(call, at, err);
-}
+    {
+        return launch(cx,
+                      tile_launch<T, DP>(f.T_ - f.first, f.H, f.B,
+                                         merak_tiling<T, DP>::bytes(1, 2)),
+                      err, flash_forward<T, DP>, f);
+    }
+};
 
 CUDA_KERNEL(attention)
 {
     struct merak_attention at;
 
     merak_attention_view(call, &at);
-    return attend(call, &at, err);
+    return attend<forward>(call, &at, err);
 }
 
 CUDA_KERNEL(attention_packed)
@@ -190,5 +164,5 @@ CUDA_KERNEL(attention_packed)
     struct merak_attention at;
 
     merak_attention_packed_view(call, &at);
-    return attend(call, &at, err);
+    return attend<forward>(call, &at, err);
 }

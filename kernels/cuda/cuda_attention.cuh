@@ -279,4 +279,35 @@ static enum merak_status check_attention(const struct merak_kernel_call *call,
     return MERAK_OK;
 }
 
+template <typename direction, typename T>
+static enum merak_status by_head(const struct merak_kernel_call *call,
+                                 const struct merak_attention *at,
+                                 struct merak_error *err)
+{
+    const struct merak_cuda_context *cx = merak_cuda_context_of(call);
+    merak_flash<T> f = view<T>(at, call->scratch);
+
+    if (at->D <= 64)
+        return direction::template run<T, 64>(cx, f, err);
+    if (at->D <= 128)
+        return direction::template run<T, 128>(cx, f, err);
+    return direction::template run<T, 256>(cx, f, err);
+}
+
+/* The kernels of a direction, forward or backward, for the call's dtype and for
+ * the narrowest tiles that its heads fit: direction::run<T, DP>(). */
+template <typename direction>
+static enum merak_status attend(const struct merak_kernel_call *call,
+                                const struct merak_attention *at,
+                                struct merak_error *err)
+{
+    enum merak_status rc = check_attention(call, at, err);
+
+    if (rc != MERAK_OK)
+        return rc;
+    return call->operand[0].dtype == MERAK_BF16
+               ? by_head<direction, merak_bf16>(call, at, err)
+               : by_head<direction, float>(call, at, err);
+}
+
 #endif

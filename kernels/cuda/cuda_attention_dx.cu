@@ -288,67 +288,41 @@ static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS)
 /* --- calls -----------------------------------------------------------------
  */
 
-template <typename T, int DP>
-static enum merak_status backward(const struct merak_cuda_context *cx,
-                                  const merak_flash<T> &f,
-                                  struct merak_error *err)
-{
-    size_t bytes = merak_tiling<T, DP>::bytes(2, 2), Tq = f.T_ - f.first;
-    merak_launch keys = tile_launch<T, DP>(
-        f.T_, f.H / f.R, f.B, merak_key_tiling<T, DP>::bytes(2, 2));
-    enum merak_status rc;
+struct backward {
+    template <typename T, int DP>
+    static enum merak_status run(const struct merak_cuda_context *cx,
+                                 const merak_flash<T> &f,
+                                 struct merak_error *err)
+    {
+        size_t bytes = merak_tiling<T, DP>::bytes(2, 2), Tq = f.T_ - f.first;
+        merak_launch keys = tile_launch<T, DP>(
+            f.T_, f.H / f.R, f.B, merak_key_tiling<T, DP>::bytes(2, 2));
+        enum merak_status rc;
 
-    rc = launch(cx, row_launch("attention_dx", f.B * Tq * f.H, WARP), err,
-                flash_delta<T>, f);
-    if (rc == MERAK_OK)
-        rc = launch(cx, tile_launch<T, DP>(Tq, f.H, f.B, bytes), err,
-                    flash_dq<T, DP>, f);
-    if (rc != MERAK_OK)
-        return rc;
-    if constexpr (DP <= 128) {
-        return launch(cx, keys, err, flash_dkv<T, DP, WHICH_BOTH>, f);
-    } else {
-        rc = launch(cx, keys, err, flash_dkv<T, DP, WHICH_DK>, f);
+        rc = launch(cx, row_launch("attention_dx", f.B * Tq * f.H, WARP), err,
+                    flash_delta<T>, f);
+        if (rc == MERAK_OK)
+            rc = launch(cx, tile_launch<T, DP>(Tq, f.H, f.B, bytes), err,
+                        flash_dq<T, DP>, f);
         if (rc != MERAK_OK)
             return rc;
-        return launch(cx, keys, err, flash_dkv<T, DP, WHICH_DV>, f);
+        if constexpr (DP <= 128) {
+            return launch(cx, keys, err, flash_dkv<T, DP, WHICH_BOTH>, f);
+        } else {
+            rc = launch(cx, keys, err, flash_dkv<T, DP, WHICH_DK>, f);
+            if (rc != MERAK_OK)
+                return rc;
+            return launch(cx, keys, err, flash_dkv<T, DP, WHICH_DV>, f);
+        }
     }
-}
-
-template <typename T>
-static enum merak_status by_head(const struct merak_kernel_call *call,
-                                 const struct merak_attention *at,
-                                 struct merak_error *err)
-{
-    const struct merak_cuda_context *cx = merak_cuda_context_of(call);
-    merak_flash<T> f = view<T>(at, call->scratch);
-
-    if (at->D <= 64)
-        return backward<T, 64>(cx, f, err);
-    if (at->D <= 128)
-        return backward<T, 128>(cx, f, err);
-    return backward<T, 256>(cx, f, err);
-}
-
-static enum merak_status attend_back(const struct merak_kernel_call *call,
-                                const struct merak_attention *at,
-                                struct merak_error *err)
-{
-    enum merak_status rc = check_attention(call, at, err);
-
-    if (rc != MERAK_OK)
-        return rc;
-    return call->operand[0].dtype == MERAK_BF16
-               ? by_head<merak_bf16>(call, at, err)
-               : by_head<float>(call, at, err);
-}
+};
 
 CUDA_KERNEL(attention_dx)
 {
     struct merak_attention at;
 
     merak_attention_dx_view(call, &at);
-    return attend_back(call, &at, err);
+    return attend<backward>(call, &at, err);
 }
 
 CUDA_KERNEL(attention_packed_dx)
@@ -356,7 +330,7 @@ CUDA_KERNEL(attention_packed_dx)
     struct merak_attention at;
 
     merak_attention_packed_dx_view(call, &at);
-    return attend_back(call, &at, err);
+    return attend<backward>(call, &at, err);
 }
 
 /* delta has lse's shape. */
