@@ -4,8 +4,9 @@
  * A run's directory holds
  *
  *   step-00000020/        a checkpoint: committed, never changed again
- *     shard-00000.h5      one HDF5 file a rank, by its rank in the job, or one
- *                         a node (node_copy.c)
+ *     shard-00000.h5      one HDF5 file a rank, by its place in the plan (its
+ *                         logical rank, not Slurm's), or one a node, by the
+ *                         node's index (node_copy.c)
  *     shard-00001.h5
  *     master.h5           every tensor whole: virtual datasets over the shards
  *     manifest.json       what belongs to it: sizes, checksums, boxes, state

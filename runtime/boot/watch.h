@@ -54,9 +54,9 @@ bool merak_watch_has_ended(const struct merak_watch *watch, int rank);
 /* The process of a watched rank, by this process's numbers; 0: not known. */
 long merak_watch_pid(const struct merak_watch *watch, int rank);
 
-/* Peers that still watch this rank take it for ended. */
 /* The state letter of /proc/PID/stat, 0 where it cannot be read. */
 char merak_process_state(long pid);
+/* Peers that still watch this rank take it for ended. */
 void merak_watch_close(struct merak_watch *watch);
 
 #endif
