@@ -24,7 +24,7 @@ static void limit_text(char *text, size_t size)
 
     text[0] = '\0';
     if (getrlimit(RLIMIT_FSIZE, &lim) == 0 && lim.rlim_cur != RLIM_INFINITY)
-        snprintf(text, size, ": at most %llu bytes, by `ulimit -f`",
+        snprintf(text, size, ": `ulimit -f` allows %llu bytes",
                  (unsigned long long)lim.rlim_cur);
 }
 

@@ -213,7 +213,8 @@ enum merak_status merak_h5_lay_out(const char *path, merak_h5_make_fn make,
     if (file >= 0 && H5Fclose(file) < 0 && rc == MERAK_OK)
         rc = merak_h5_fail(err, "cannot lay out %s", path);
     merak_h5_restore(&quiet);
-    if (rc == MERAK_OK && !merak_h5_image_is_whole(stage->image))
+    /* whatever HDF5 made of what it did not find again */
+    if (stage->image != NULL && !merak_h5_image_is_whole(stage->image))
         rc = merak_fail(err, MERAK_ERR_NOMEM, "no memory to lay out %s", path);
     return rc;
 }

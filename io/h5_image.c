@@ -289,16 +289,16 @@ static const H5FD_class_t driver = {
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };
 
-/* The file keeps the driver as long as it is open. */
+/* The driver stays registered: HDF5 frees one with the last file that has it,
+ * and then calls its close. */
 hid_t merak_h5_image_file(struct merak_h5_image *image, hid_t fcpl, hid_t fapl)
 {
+    static hid_t id = H5I_INVALID_HID; /* HDF5 is one thread's at a time */
     const struct driver_info info = {image};
-    hid_t id = H5FDregister(&driver), file = -1;
 
-    if (id < 0)
+    if (H5Iis_valid(id) <= 0)
+        id = H5FDregister(&driver);
+    if (id < 0 || H5Pset_driver(fapl, id, &info) < 0)
         return -1;
-    if (H5Pset_driver(fapl, id, &info) >= 0)
-        file = H5Fcreate("image", H5F_ACC_TRUNC, fcpl, fapl);
-    (void)H5FDunregister(id);
-    return file;
+    return H5Fcreate("image", H5F_ACC_TRUNC, fcpl, fapl);
 }

@@ -37,7 +37,8 @@ const char *merak_plan_branches_text(const struct merak_plan *p)
  * the plan says which; else nothing. */
 static void describe_drops(const struct merak_plan *p, char *text, size_t size)
 {
-    int parts = merak_plan_parts(p), blocks = 0, some = 0, attention = 0;
+    int parts = merak_plan_parts(p), some = 0, attention = 0;
+    long long blocks = 0; /* of what a file says */
     const char *of = parts > p->pp ? "parts" : parts > 1 ? "stages" : "stage";
     int n;
 
@@ -51,7 +52,7 @@ static void describe_drops(const struct merak_plan *p, char *text, size_t size)
     }
     n = snprintf(text, size, " (");
     if (some > 0)
-        n += snprintf(text + n, size - (size_t)n, "%d block%s in %d of %d %s",
+        n += snprintf(text + n, size - (size_t)n, "%lld block%s in %d of %d %s",
                       blocks, blocks == 1 ? "" : "s", some, parts, of);
     if (attention > 0)
         n += snprintf(text + n, size - (size_t)n, "%sattention in %d of %d %s",

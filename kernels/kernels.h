@@ -41,9 +41,9 @@ struct merak_backend {
     enum merak_status (*use_choices)(const char *const *line, int n,
                                      struct merak_error *err);
     /* The environment's variable by which users choose among such ways, so
-     * that ranks with unlike values would differ in their bits.  May be NULL.
-     */
-    const char *variable;
+     * that ranks with unlike values would differ in their bits, and what it
+     * means where it is empty or not set.  May be NULL. */
+    const char *variable, *variable_default;
     /* What it computes in, a bit 1u << dtype each.  0: in all. */
     unsigned dtypes;
     /* Once, before the first kernel: threads per rank, the BLAS opened.  Of

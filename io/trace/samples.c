@@ -372,11 +372,13 @@ static bool makes_sense(const struct merak_trace_rank *rank, int instr)
 {
     const struct merak_trace_cost *c = &rank->cost[instr];
     int second = rank->planned[instr].second;
-    int most = second < -1 ? -second : 2; /* who meet; of a transfer, two */
+    int most; /* who meet; of a transfer, two */
 
+    if (second < -rank->info.ranks)
+        return false;
+    most = second < -1 ? -second : 2;
     return is_amount(c->flops) && is_amount(c->bytes) && is_amount(c->width) &&
-           is_amount(c->reuse) && c->tp >= 1 && second >= -rank->info.ranks &&
-           c->inside <= most && c->inside >= (second < -1);
+           is_amount(c->reuse) && c->tp >= 1 && c->inside <= most && c->inside >= (second < -1);
 }
 
 static enum merak_status check_rank(const struct merak_trace_rank *rank,

@@ -136,20 +136,28 @@ static bool put_info(hid_t file, const struct merak_trace_info *info)
 }
 
 /* Names of one length, the longest's: no heap to walk when they are read. */
-static bool put_names(hid_t file, const struct merak_trace_info *info)
+/* With its end. */
+static size_t longest_name(const struct merak_trace_info *info)
 {
-    hsize_t n = (hsize_t)info->n_instrs;
     size_t size = 1;
-    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate_simple(1, &n, NULL);
-    hid_t set = -1;
-    char *text;
-    bool ok;
 
     for (int i = 0; i < info->n_instrs; i++) {
         size_t need = strlen(info->instr_name[i]) + 1;
 
         size = need > size ? need : size;
     }
+    return size;
+}
+
+static bool put_names(hid_t file, const struct merak_trace_info *info)
+{
+    hsize_t n = (hsize_t)info->n_instrs;
+    size_t size = longest_name(info);
+    hid_t type = H5Tcopy(H5T_C_S1), space = H5Screate_simple(1, &n, NULL);
+    hid_t set = -1;
+    char *text;
+    bool ok;
+
     text = calloc((size_t)info->n_instrs + 1, size);
     for (int i = 0; text != NULL && i < info->n_instrs; i++)
         strcpy(text + (size_t)i * size, info->instr_name[i]);
@@ -225,6 +233,16 @@ static bool has_space(const struct merak_trace *trace, int n)
     return errno != ENOSPC && errno != EDQUOT && is_left(trace->dir, bytes);
 }
 
+/* What is in the file before the first record, and some to begin with. */
+static size_t first_bytes(const struct merak_trace_info *info)
+{
+    size_t each =
+        sizeof(struct merak_trace_planned) + sizeof(struct merak_trace_cost);
+
+    return MIN_SPACE + (size_t)info->n_instrs * (longest_name(info) + each) +
+           (info->plan == NULL ? 0 : strlen(info->plan));
+}
+
 static enum merak_status open_file(struct merak_trace *trace,
                                    const struct merak_trace_info *info,
                                    struct merak_error *err)
@@ -234,7 +252,7 @@ static enum merak_status open_file(struct merak_trace *trace,
 
     merak_h5_quiet(&quiet);
     (void)unlink(trace->path); /* a trace of an earlier run */
-    if (is_allowed(MIN_SPACE) && is_left(trace->dir, MIN_SPACE))
+    if (is_allowed(first_bytes(info)) && is_left(trace->dir, first_bytes(info)))
         trace->file = merak_h5_create(trace->path);
     else
         rc = merak_file_fail(err, "write", trace->path);

@@ -15,6 +15,7 @@
 
 #define MERAK_CUDNN_SONAME "libcudnn.so.9"
 #define MERAK_CUDNN_VARIABLE "MERAK_CUDA_ATTENTION"
+#define MERAK_CUDNN_DEFAULT "auto" /* its value where it is not set */
 #define MERAK_CUDNN_ALIGN 256 /* of the workspace, bytes */
 
 /* MERAK_CUDNN_VARIABLE: the same for all ranks, which compare it. */

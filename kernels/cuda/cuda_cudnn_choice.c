@@ -33,7 +33,7 @@ enum merak_status merak_cudnn_mode(enum merak_cudnn_mode *mode_p,
     const char *text = getenv(MERAK_CUDNN_VARIABLE);
 
     *mode_p = MERAK_CUDNN_MODE_AUTO;
-    if (text == NULL || *text == '\0' || strcmp(text, "auto") == 0)
+    if (text == NULL || *text == '\0' || strcmp(text, MERAK_CUDNN_DEFAULT) == 0)
         return MERAK_OK;
     if (strcmp(text, "own") == 0)
         *mode_p = MERAK_CUDNN_MODE_OWN;

@@ -12,6 +12,7 @@ static const struct merak_backend backend = {
     .accel = &merak_cuda_accel,
     .use_choices = merak_cudnn_use,
     .variable = MERAK_CUDNN_VARIABLE,
+    .variable_default = MERAK_CUDNN_DEFAULT,
     .dtypes = 1u << MERAK_F32 | 1u << MERAK_BF16,
 };
 

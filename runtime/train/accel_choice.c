@@ -319,36 +319,22 @@ static const char *host_of(const struct merak_boot *boot, int rank)
     return boot->hosts[boot->node_of[rank]];
 }
 
-/* "\"own\"" or "not set" */
-static const char *name_value(const struct merak_accel_kernels *of, char *text,
-                              size_t bytes)
-{
-    if (of->set)
-        snprintf(text, bytes, "\"%s\"", of->value);
-    else
-        snprintf(text, bytes, "not set");
-    return text;
-}
-
 enum merak_status
 merak_accel_judge_kernels(const struct merak_boot *boot, const char *variable,
                           const struct merak_accel_kernels *all,
                           struct merak_error *err)
 {
-    char first[80], other[80];
     int r;
 
     for (r = 1; r < boot->size; r++) {
-        if (all[r].set == all[0].set && strcmp(all[r].value, all[0].value) == 0)
+        if (strcmp(all[r].value, all[0].value) == 0)
             continue;
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%s is %s for rank 0 on %s and %s for rank %d on %s: "
-                          "their kernels would differ in bits; give all tasks "
-                          "the same",
-                          variable, name_value(&all[0], first, sizeof(first)),
-                          host_of(boot, 0),
-                          name_value(&all[r], other, sizeof(other)), r,
-                          host_of(boot, r));
+                          "%s is \"%s\" for rank 0 on %s and \"%s\" for rank "
+                          "%d on %s: their kernels would differ in bits; give "
+                          "all tasks the same",
+                          variable, all[0].value, host_of(boot, 0),
+                          all[r].value, r, host_of(boot, r));
     }
     for (r = 1; r < boot->size && boot->rank == 0; r++) {
         if (strcmp(all[r].made_for, all[0].made_for) == 0)
@@ -369,14 +355,15 @@ static enum merak_status compare_kernels(const struct merak_trainer *t,
                                          struct merak_error *err)
 {
     const char *variable = t->backend->variable;
-    const char *value = variable == NULL ? NULL : getenv(variable);
-    struct merak_accel_kernels mine = {.set = value != NULL}, *all;
+    const char *value = variable == NULL ? "" : getenv(variable);
+    struct merak_accel_kernels mine = {.value = ""}, *all;
 
     all = calloc((size_t)t->boot->size, sizeof(*all));
     if (rc == MERAK_OK && all == NULL)
         rc = merak_fail_nomem(err, (size_t)t->boot->size * sizeof(*all));
-    if (value != NULL)
-        snprintf(mine.value, sizeof(mine.value), "%s", value);
+    if (variable != NULL && (value == NULL || *value == '\0'))
+        value = t->backend->variable_default;
+    snprintf(mine.value, sizeof(mine.value), "%s", value);
     if (rc == MERAK_OK && t->accel->ops->tuned_for != NULL)
         t->accel->ops->tuned_for(t->accel, mine.made_for,
                                  sizeof(mine.made_for));

@@ -43,7 +43,6 @@ merak_accel_judge_sharing(const struct merak_accel_device *d, const char *host,
 struct merak_accel_kernels {
     char made_for[128]; /* the device and its libraries, for people to read */
     char value[64];     /* of the backend's variable */
-    bool set;           /* it is in the environment */
 };
 
 /*

@@ -178,11 +178,13 @@ static enum merak_status allocate_accel(struct merak_trainer *t,
 enum merak_status merak_slots_open(struct merak_trainer *t,
                                    struct merak_error *err)
 {
+    /* With an accelerator pages of transfers alone are touched: large ones
+     * would take memory that nobody counts. */
+    bool shared = t->boot->local_size > 1 || t->accel != NULL;
     enum merak_status rc = allocate_accel(t, err);
 
     return rc == MERAK_OK
-               ? merak_arena_create(t->arena_bytes, t->boot->local_size > 1,
-                                    &t->arena, err)
+               ? merak_arena_create(t->arena_bytes, shared, &t->arena, err)
                : rc;
 }
 

@@ -27,7 +27,8 @@ other_make()
 
 # Two targets of the same file, of which the second makes the first's object
 # anew, leave a library out of date: it would be linked again while tests use it.
-again=$(other_make -C .. -n all 2>&1 | grep -oE -e '--mode=(compile|link) .*')
+again=$(other_make -C .. -n all 2>&1) || again="--mode=compile fails: $again"
+again=$(grep -oE -e '--mode=(compile|link) .*' <<<"$again")
 
 MERAK_MAKING_DIST=yes other_make -C .. distdir >"$log" 2>&1
 rc=$?

@@ -97,16 +97,15 @@ static void unlike_kernels_are_refused(void **state)
         struct merak_accel_kernels of[3];
         const char *text; /* NULL: they are alike */
     } row[] = {
-        {{{"H200", "", false}, {"H200", "", false}, {"H200", "", false}}, NULL},
-        {{{"H200", "own", true}, {"H200", "own", true}, {"H200", "own", true}},
-         NULL},
+        {{{"H200", ""}, {"H200", ""}, {"H200", ""}}, NULL},
+        {{{"H200", "own"}, {"H200", "own"}, {"H200", "own"}}, NULL},
         /* a warning alone */
-        {{{"H200", "", false}, {"H100", "", false}, {"H200", "", false}}, NULL},
-        {{{"H200", "own", true}, {"H200", "own", true}, {"H200", "", false}},
-         "VARIABLE is \"own\" for rank 0 on a and not set for rank 2 on b: "
+        {{{"H200", "auto"}, {"H100", "auto"}, {"H200", "auto"}}, NULL},
+        {{{"H200", "own"}, {"H200", "own"}, {"H200", "auto"}},
+         "VARIABLE is \"own\" for rank 0 on a and \"auto\" for rank 2 on b: "
          "their kernels would differ in bits; give all tasks the same"},
-        {{{"H200", "", false}, {"H200", "", true}, {"H200", "", false}},
-         "VARIABLE is not set for rank 0 on a and \"\" for rank 1 on a: "
+        {{{"H200", "auto"}, {"H200", "cudnn"}, {"H200", "auto"}},
+         "VARIABLE is \"auto\" for rank 0 on a and \"cudnn\" for rank 1 on a: "
          "their kernels would differ in bits; give all tasks the same"},
     };
     struct merak_boot boot = {.size = 3,

@@ -163,7 +163,7 @@ static void the_first_failure_is_what_every_later_call_says(void **state)
 /* What is captured runs when it is replayed, with the arguments it had. */
 static void what_is_captured_is_replayed(void **state)
 {
-    const size_t full[] = {4}, lo[] = {1}, len[] = {2};
+    const size_t full[] = {4}, lo[] = {0}, len[] = {2};
     const struct merak_accel_box box = {1, full, lo, len, 1};
     struct merak_replay *replay = NULL;
     unsigned char out[4];

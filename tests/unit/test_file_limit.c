@@ -16,6 +16,7 @@
 #include "io/h5.h"
 #include "io/trace/trace.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -282,5 +283,7 @@ int main(void)
         TRACE_TEST(a_trace_ends_before_its_file_would_be_cut),
     };
 
+    /* what is freed is overwritten, that nobody can go on with it */
+    (void)mallopt(M_PERTURB, 0xa5);
     return cmocka_run_group_tests_name("file_limit", tests, NULL, NULL);
 }
