@@ -92,13 +92,16 @@ unit_lines='^(FAIL|ERROR|XPASS|SKIP|# (TOTAL|PASS|FAIL|SKIP))'
 # what another guest of the machine disturbed passes, what is broken does not.
 run_units()
 {
-    make -k -j"$(nproc)" check "$@" 2>&1 | tee check.log |
+    # nothing takes near as long: what does waits for something for ever
+    local limit="timeout --kill-after=10 ${unit_limit:-1800}"
+
+    make -k -j"$(nproc)" check TEST_LIMIT="$limit" "$@" 2>&1 | tee check.log |
         grep --line-buffered -E "$unit_lines"
     local rc=${PIPESTATUS[0]} before=$failed
 
     if [ "$rc" -ne 0 ] && grep -qE '^(FAIL|ERROR|XPASS)' check.log; then
         say "what failed, once more"
-        make -k -C tests recheck 2>&1 | tee -a check.log |
+        make -k -C tests recheck TEST_LIMIT="$limit" 2>&1 | tee -a check.log |
             grep --line-buffered -E "$unit_lines"
         rc=${PIPESTATUS[0]}
     fi

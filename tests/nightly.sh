@@ -27,6 +27,7 @@ top=$(cd "$(dirname "$0")/.." && pwd -P)
 all=$top/build-nightly
 cluster=yes parts=()
 passed=0 failed=0 skipped=0
+unit_limit=14400
 . "$top/.ci/lib.sh"
 
 while [ $# -gt 0 ]; do
