@@ -251,6 +251,8 @@ static const struct merak_option *row_of(const struct merak_option_table *table,
 /* The value that is in the argument itself: --out=x, -ox; NULL: none is. */
 static const char *own_value(const char *arg)
 {
+    if (arg[0] != '-' || arg[1] == '\0')
+        return NULL;
     if (arg[1] != '-')
         return arg[2] != '\0' ? arg + 2 : NULL;
     arg = strchr(arg, '=');

@@ -99,6 +99,13 @@ static void hold_up(struct queue *q)
     nanosleep(&ts, NULL);
 }
 
+/* The last user frees it.  Called with the lock held. */
+static void leave_event(struct merak_event *event)
+{
+    if (--event->users == 0)
+        free(event);
+}
+
 /* One operation, called and returning with the lock held. */
 static void take_one(struct queue *q)
 {
@@ -123,6 +130,8 @@ static void take_one(struct queue *q)
         op->event->reached = op->record;
         op->event->reached_ns = merak_clock_ns();
     }
+    if (op->kind == RECORD || op->kind == WAIT)
+        leave_event(op->event);
     q->taken++;
     pthread_cond_broadcast(&f->changed);
 }
@@ -350,6 +359,7 @@ static enum merak_status fake_record(struct merak_accel *accel, int queue,
     if (op == NULL)
         return f->failure.status;
     op->event = event;
+    event->users++;
     op->record = ++event->recorded;
     return merak_fake_put_end(f, queue);
 }
@@ -364,6 +374,7 @@ static enum merak_status fake_wait(struct merak_accel *accel, int queue,
     if (op == NULL)
         return f->failure.status;
     op->event = event;
+    event->users++;
     op->record = event->recorded;
     return merak_fake_put_end(f, queue);
 }
@@ -394,6 +405,7 @@ static enum merak_status fake_event_create(struct merak_accel *accel,
     (void)accel;
     if (event == NULL)
         return merak_fail_nomem(err, sizeof(*event));
+    event->users = 1;
     *event_p = event;
     return MERAK_OK;
 }
@@ -401,8 +413,13 @@ static enum merak_status fake_event_create(struct merak_accel *accel,
 static void fake_event_destroy(struct merak_accel *accel,
                                struct merak_event *event)
 {
-    (void)accel;
-    free(event);
+    struct fake *f = fake_of(accel);
+
+    if (event == NULL)
+        return;
+    pthread_mutex_lock(&f->lock);
+    leave_event(event);
+    pthread_mutex_unlock(&f->lock);
 }
 
 /* --- open, close ----------------------------------------------------

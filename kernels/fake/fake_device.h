@@ -33,6 +33,7 @@ struct merak_event {
     uint64_t recorded;  /* records queued so far */
     uint64_t reached;   /* the last that its queue came to */
     int64_t reached_ns; /* when, CLOCK_MONOTONIC */
+    int users;          /* who made it, and operations in queues; under lock */
 };
 
 struct op {

@@ -126,7 +126,7 @@ enum merak_status merak_rater_init(struct merak_rater *rater,
     if (merak_fixed_drop(cand) != NULL) {
         rater->fixed = true;
         memcpy(rater->drop, merak_fixed_drop(cand),
-               parts * sizeof(*rater->drop));
+               (size_t)rater->chain * sizeof(*rater->drop));
     }
     return MERAK_OK;
 }
