@@ -180,7 +180,7 @@ enum merak_status merak_slots_open(struct merak_trainer *t,
 {
     /* With an accelerator pages of transfers alone are touched: large ones
      * would take memory that nobody counts. */
-    bool shared = t->boot->local_size > 1 || t->accel != NULL;
+    bool shared = t->accel != NULL || t->boot->local_size > 1;
     enum merak_status rc = allocate_accel(t, err);
 
     return rc == MERAK_OK
