@@ -6,9 +6,7 @@
  */
 #include "config.h"
 
-#include "unit/near.h"
-
-#include "unit/ckpt_world.h"
+#include "unit/own_dir.h"
 
 #include "base/cores.h"
 #include "io/ckpt/ckpt_impl.h"
@@ -26,21 +24,6 @@ enum { PIECES = 4, STEP = 3 };
 static const size_t elements[PIECES] = {5, 1 << 21, 0, (1 << 20) + 7};
 static const char *const names[PIECES] = {"param/a", "param/b", "param/c",
                                           "param/d"};
-static char dir[128];
-
-static int make_dir(void **state)
-{
-    (void)state;
-    world_make_dir(dir, sizeof(dir));
-    return 0;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    world_remove_dir(dir);
-    return 0;
-}
 
 static void make(struct merak_ckpt_piece *piece)
 {
@@ -182,11 +165,10 @@ static void a_save_beside_training_is_the_same(void **state)
 
 int main(void)
 {
-#define LARGE_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
     const struct CMUnitTest tests[] = {
-        LARGE_TEST(who_hashes_is_not_seen_in_files),
-        LARGE_TEST(a_limit_of_file_sizes_is_said_and_survived),
-        LARGE_TEST(a_save_beside_training_is_the_same),
+        OWN_DIR_TEST(who_hashes_is_not_seen_in_files),
+        OWN_DIR_TEST(a_limit_of_file_sizes_is_said_and_survived),
+        OWN_DIR_TEST(a_save_beside_training_is_the_same),
     };
 
     if (merak_cores_allowed() < 2)

@@ -7,7 +7,7 @@
  */
 #include "config.h"
 
-#include "unit/trace_dir.h"
+#include "unit/own_dir.h"
 
 #include "unit/quiet.h"
 
@@ -276,11 +276,11 @@ static void a_file_laid_out_in_memory_is_what_hdf5_writes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TRACE_TEST(a_file_laid_out_in_memory_is_what_hdf5_writes),
-        TRACE_TEST(a_save_fails_and_leaves_nothing),
-        TRACE_TEST(the_next_save_of_the_process_is_sound),
-        TRACE_TEST(a_master_is_not_repaired_by_half),
-        TRACE_TEST(a_trace_ends_before_its_file_would_be_cut),
+        OWN_DIR_TEST(a_file_laid_out_in_memory_is_what_hdf5_writes),
+        OWN_DIR_TEST(a_save_fails_and_leaves_nothing),
+        OWN_DIR_TEST(the_next_save_of_the_process_is_sound),
+        OWN_DIR_TEST(a_master_is_not_repaired_by_half),
+        OWN_DIR_TEST(a_trace_ends_before_its_file_would_be_cut),
     };
 
     /* what is freed is overwritten, that nobody can go on with it */

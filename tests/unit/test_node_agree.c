@@ -7,7 +7,7 @@
  */
 #include "config.h"
 
-#include "unit/trace_dir.h"
+#include "unit/own_dir.h"
 
 #include "unit/quiet.h"
 
@@ -90,7 +90,7 @@ static void all_ranks_of_the_node_get_the_error_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TRACE_TEST(all_ranks_of_the_node_get_the_error_at_once),
+        OWN_DIR_TEST(all_ranks_of_the_node_get_the_error_at_once),
     };
 
     return cmocka_run_group_tests_name("node_agree", tests, NULL, NULL);

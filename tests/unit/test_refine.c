@@ -8,7 +8,7 @@
  */
 #include "config.h"
 
-#include "unit/trace_dir.h"
+#include "unit/own_dir.h"
 
 #include "io/trace/samples.h"
 #include "io/trace/sharers.h"
@@ -492,13 +492,13 @@ static void what_does_not_tell_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TRACE_TEST(known_costs_are_found),
-        TRACE_TEST(other_sizes_are_scaled),
-        TRACE_TEST(distances_are_told_apart),
-        TRACE_TEST(groups_are_kept),
+        OWN_DIR_TEST(known_costs_are_found),
+        OWN_DIR_TEST(other_sizes_are_scaled),
+        OWN_DIR_TEST(distances_are_told_apart),
+        OWN_DIR_TEST(groups_are_kept),
         cmocka_unit_test(sharers_are_counted_by_time),
         cmocka_unit_test(classes_are_found_again),
-        TRACE_TEST(what_does_not_tell_is_refused),
+        OWN_DIR_TEST(what_does_not_tell_is_refused),
     };
 
     return cmocka_run_group_tests_name("refine", tests, NULL, NULL);

@@ -2,7 +2,7 @@
 /* test_trace.c - traces: which steps stay, what reads back, the master */
 #include "config.h"
 
-#include "unit/trace_dir.h"
+#include "unit/own_dir.h"
 
 #include "io/trace/summary.h"
 #include "partitioner/program/program.h"
@@ -577,19 +577,19 @@ static void times_out_of_reach_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TRACE_TEST(the_first_every_tenth_and_the_last_step_stay),
-        TRACE_TEST(a_last_step_that_is_kept_anyway_stands_once),
-        TRACE_TEST(an_unfinished_trace_can_be_read),
-        TRACE_TEST(saves_are_kept_between_records),
-        TRACE_TEST(the_master_shows_all_ranks),
+        OWN_DIR_TEST(the_first_every_tenth_and_the_last_step_stay),
+        OWN_DIR_TEST(a_last_step_that_is_kept_anyway_stands_once),
+        OWN_DIR_TEST(an_unfinished_trace_can_be_read),
+        OWN_DIR_TEST(saves_are_kept_between_records),
+        OWN_DIR_TEST(the_master_shows_all_ranks),
         cmocka_unit_test(time_is_split_without_counting_waits_as_transfers),
         cmocka_unit_test(a_collective_begins_when_its_last_member_comes),
-        TRACE_TEST(the_prediction_is_in_the_trace),
-        TRACE_TEST(costs_come_back_and_older_runs_have_no_reuse),
-        TRACE_TEST(a_trace_without_a_plan_predicts_nothing),
-        TRACE_TEST(what_is_no_trace_is_named),
-        TRACE_TEST(times_out_of_reach_are_refused),
-        TRACE_TEST(what_makes_no_sense_is_refused),
+        OWN_DIR_TEST(the_prediction_is_in_the_trace),
+        OWN_DIR_TEST(costs_come_back_and_older_runs_have_no_reuse),
+        OWN_DIR_TEST(a_trace_without_a_plan_predicts_nothing),
+        OWN_DIR_TEST(what_is_no_trace_is_named),
+        OWN_DIR_TEST(times_out_of_reach_are_refused),
+        OWN_DIR_TEST(what_makes_no_sense_is_refused),
     };
 
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);

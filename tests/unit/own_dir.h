@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace_dir.h - a directory of its own for every test of traces */
-#ifndef MERAK_TESTS_TRACE_DIR_H
-#define MERAK_TESTS_TRACE_DIR_H
+/* own_dir.h - a directory of its own for every test */
+#ifndef MERAK_TESTS_OWN_DIR_H
+#define MERAK_TESTS_OWN_DIR_H
 
 #include "unit/near.h"
 
@@ -23,6 +23,6 @@ static int remove_dir(void **state)
     return 0;
 }
 
-#define TRACE_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
+#define OWN_DIR_TEST(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
 
 #endif
