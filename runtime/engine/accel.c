@@ -35,6 +35,7 @@
 #include <time.h>
 
 #define POLL_NS 20000
+#define SETTLE_NS ((int64_t)2000000000)
 #define INPUT_ALIGN 64
 
 static const struct merak_accel_ops *ops_of(const struct merak_engine *e)
@@ -126,10 +127,32 @@ enum merak_status merak_engine_accel_init(struct merak_engine *e,
     return rc == MERAK_OK ? merak_engine_replay_init(e, err) : rc;
 }
 
+/* Is nothing of a step that failed left in the queues?  They are given some
+ * time: one may hang, or wait for a peer that is gone. */
+static bool settle(struct merak_engine *e)
+{
+    int64_t end = merak_clock_ns() + SETTLE_NS;
+
+    for (int q = 0; q < e->n_streams; q++) {
+        struct merak_event *event = e->queue_event[q];
+        double left = (double)(end - merak_clock_ns()) * 1e-9;
+
+        if (event != NULL &&
+            (ops_of(e)->record(e->opt.accel, q, event, NULL) != MERAK_OK ||
+             merak_accel_wait(e->opt.accel, event, left, NULL, NULL) !=
+                 MERAK_OK))
+            return false;
+    }
+    return true;
+}
+
 void merak_engine_accel_fini(struct merak_engine *e)
 {
+    bool settled;
+
     if (e->opt.accel == NULL)
         return;
+    settled = settle(e);
     for (int i = 0; e->event != NULL && i < e->program->n_instrs; i++) {
         if (e->event[i] != NULL)
             ops_of(e)->event_destroy(e->opt.accel, e->event[i]);
@@ -148,6 +171,8 @@ void merak_engine_accel_fini(struct merak_engine *e)
     free(e->stream);
     free(e->comm);
     free(e->input_at);
+    if (!settled) /* the queues may read it yet, so it stays */
+        return;
     if (e->input_pinned)
         ops_of(e)->unpin(e->opt.accel, e->input);
     free(e->input);
