@@ -15,6 +15,17 @@
 /* Answers waited for together: each takes some kilobytes. */
 #define AT_ONCE 256
 
+/* PMIx hands a call to its thread by means that the thread sanitizer does not
+ * see. */
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#define GIVE_TO_PMIX(call) __tsan_release(call)
+#define TAKE_FROM_PMIX(call) __tsan_acquire(call)
+#else
+#define GIVE_TO_PMIX(call) ((void)(call))
+#define TAKE_FROM_PMIX(call) ((void)(call))
+#endif
+
 enum merak_status merak_pmix_fail(struct merak_error *err, const char *call,
                                   pmix_status_t status)
 {
@@ -42,10 +53,7 @@ struct pmix_call *merak_pmix_call_create(void)
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, &attr);
     pthread_condattr_destroy(&attr);
-    /* PMIx hands the call to its thread by means that a sanitizer is not told
-     * of.  That thread takes this lock first: then it sees all that is here. */
-    pthread_mutex_lock(&c->lock);
-    pthread_mutex_unlock(&c->lock);
+    GIVE_TO_PMIX(c);
     return c;
 }
 
@@ -65,6 +73,7 @@ static void take_value(struct pmix_call *c, pmix_status_t status,
 {
     bool given_up;
 
+    TAKE_FROM_PMIX(c);
     pthread_mutex_lock(&c->lock);
     if (status == PMIX_SUCCESS && value != NULL)
         PMIX_VALUE_XFER(status, c->value, value); /* makes one */
