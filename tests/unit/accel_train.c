@@ -168,8 +168,9 @@ static unsigned char *train(struct rank *me, const struct merak_program *p,
     size_t at = 0;
 
     CHECK(out != NULL);
-    start_weights(m, p);
     CHECK_OK(merak_engine_create(p, &eo, &engine, ERR));
+    CHECK_OK(merak_engine_warm_up(engine, ERR)); /* as a trainer */
+    start_weights(m, p);
     for (step.step = 0; step.step < ACCEL_STEPS; step.step++) {
         int64_t start = merak_clock_ns();
 
