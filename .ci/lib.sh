@@ -93,7 +93,7 @@ unit_lines='^(FAIL|ERROR|XPASS|SKIP|# (TOTAL|PASS|FAIL|SKIP))'
 run_units()
 {
     # nothing takes near as long: what does waits for something for ever
-    local limit="timeout --kill-after=10 ${unit_limit:-1800}"
+    local limit="timeout --kill-after=10 ${unit_limit:-1200}"
 
     make -k -j"$(nproc)" check TEST_LIMIT="$limit" "$@" 2>&1 | tee check.log |
         grep --line-buffered -E "$unit_lines"
