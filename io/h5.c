@@ -186,7 +186,8 @@ static enum merak_status stage_file(const char *path,
         return merak_file_fail(err, "create", path);
     stage->image = merak_h5_image_create();
     if (stage->image == NULL)
-        return merak_fail_nomem(err, 0);
+        return merak_fail(err, MERAK_ERR_NOMEM, "no memory to lay out %s",
+                          path);
     fcpl = create_list();
     fapl = file_access();
     if (fcpl >= 0 && fapl >= 0)

@@ -19,8 +19,8 @@
 #            (600) of work under limits of two minutes (t/0612-survive.bats)
 #
 # Build trees are DIR/PART (DIR: build-nightly).  --units leaves cluster tests
-# out, --cluster unit tests.  The last line is "N passed, N failed, N skipped"; the exit code is 0
-# just if nothing failed.  It takes hours.
+# out, --cluster unit tests.  The last line is "N passed, N failed, N skipped";
+# the exit code is 0 just if nothing failed.  It takes hours.
 
 set -u -o pipefail
 top=$(cd "$(dirname "$0")/.." && pwd -P)

@@ -378,7 +378,8 @@ static bool makes_sense(const struct merak_trace_rank *rank, int instr)
         return false;
     most = second < -1 ? -second : 2;
     return is_amount(c->flops) && is_amount(c->bytes) && is_amount(c->width) &&
-           is_amount(c->reuse) && c->tp >= 1 && c->inside <= most && c->inside >= (second < -1);
+           is_amount(c->reuse) && c->tp >= 1 && c->inside <= most &&
+           c->inside >= (second < -1);
 }
 
 static enum merak_status check_rank(const struct merak_trace_rank *rank,

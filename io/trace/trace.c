@@ -135,8 +135,7 @@ static bool put_info(hid_t file, const struct merak_trace_info *info)
            merak_h5_put_text(file, "transport", info->transport);
 }
 
-/* Names of one length, the longest's: no heap to walk when they are read. */
-/* With its end. */
+/* Bytes of the longest instruction name, its null byte included. */
 static size_t longest_name(const struct merak_trace_info *info)
 {
     size_t size = 1;
@@ -149,6 +148,7 @@ static size_t longest_name(const struct merak_trace_info *info)
     return size;
 }
 
+/* Names of one length, the longest's: no heap to walk when they are read. */
 static bool put_names(hid_t file, const struct merak_trace_info *info)
 {
     hsize_t n = (hsize_t)info->n_instrs;
@@ -248,11 +248,12 @@ static enum merak_status open_file(struct merak_trace *trace,
                                    struct merak_error *err)
 {
     struct merak_h5_quiet quiet;
+    size_t bytes = first_bytes(info);
     enum merak_status rc = MERAK_OK;
 
     merak_h5_quiet(&quiet);
     (void)unlink(trace->path); /* a trace of an earlier run */
-    if (is_allowed(first_bytes(info)) && is_left(trace->dir, first_bytes(info)))
+    if (is_allowed(bytes) && is_left(trace->dir, bytes))
         trace->file = merak_h5_create(trace->path);
     else
         rc = merak_file_fail(err, "write", trace->path);

@@ -17,7 +17,7 @@ struct merak_rendezvous {
     double latest_s;
     struct merak_member {
         int program, instr;
-    } * at; /* [n_all] */
+    } *at; /* [n_all] */
     struct merak_rendezvous *next;
 };
 

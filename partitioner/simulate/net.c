@@ -6,8 +6,8 @@
  * nodes of all its members: a sender's out, a receiver's in, those of who
  * exchanges both.  Whenever flows begin to move bytes or are over, rates are
  * filled up anew (max-min, as equal flows of TCP get them): those of all ranks
- * rise together, until an uplink is full; who uses it stays there, the others go
- * on.  Only flows that share uplinks with what changed, directly or by others,
+ * rise together, until an uplink is full; who uses it stays there, the others
+ * go on.  Only flows that share uplinks with what changed, directly or by others,
  * are looked at.
  *
  * A flow that keeps its rate ends at start + (fixed_s + bytes / rate): to the

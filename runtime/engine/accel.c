@@ -35,7 +35,7 @@
 #include <time.h>
 
 #define POLL_NS 20000
-#define SETTLE_NS ((int64_t)2000000000)
+#define SETTLE_NS ((int64_t)2000000000) /* for queues of a failed step */
 #define INPUT_ALIGN 64
 
 static const struct merak_accel_ops *ops_of(const struct merak_engine *e)
