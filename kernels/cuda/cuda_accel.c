@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_accel.c - a GPU behind the interface of accelerators
  *
- * A queue is a stream of its own, which waits for no other but where events
- * say so.  Streams of transfers have priority: their few blocks are to start
- * when they can, not when a product ends.
+ * Each queue is a separate stream, which only waits for others by events.
+ * Streams of transfers have priority: their few blocks should start at once,
+ * not when a product ends.
  *
- * Which device calls are about is a thread's own setting in CUDA; whoever
- * comes here with another one has it changed.
+ * In CUDA the current device is a setting of the thread; a call from a thread
+ * with another one changes it.
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-#define CLOSE_NS INT64_C(10000000000) /* for what is queued to end */
+#define CLOSE_NS INT64_C(10000000000) /* time for queued work to end */
 #define COMPUTE_QUEUE 0
 #define COPY_QUEUE 3
 
@@ -88,8 +88,8 @@ enum merak_status merak_cuda_launched(struct merak_cuda *c,
     return merak_cuda_keep(c, now, err);
 }
 
-/* Kernels look at what their launches say.  CUDA's "last error" is not asked
- * for: libraries leave theirs in it that mean nothing. */
+/* Kernels check the status of their launches.  CUDA's "last error" is not used,
+ * since libraries leave meaningless errors in it. */
 static enum merak_status cuda_launch(struct merak_accel *accel, int queue,
                                      const struct merak_kernel *kernel,
                                      const struct merak_kernel_call *call,
@@ -128,7 +128,7 @@ static enum merak_status cuda_tune(struct merak_accel *accel, int queue,
     return rc;
 }
 
-/* Algorithms are of a library, and fast on one kind of device. */
+/* Algorithms belong to a library version and are fast on one kind of device. */
 static void cuda_tuned_for(struct merak_accel *accel, char *text, size_t bytes)
 {
     struct merak_cuda *c = merak_cuda_of(accel);
@@ -240,7 +240,7 @@ static void *cuda_stream(struct merak_accel *accel, int queue)
     struct merak_cuda *c = merak_cuda_of(accel);
     enum merak_status rc = merak_cuda_enter(c, NULL);
 
-    (void)rc; /* who asks is about to use it: a failure shows there */
+    (void)rc; /* a failure shows when the caller uses the stream */
     return c->stream[queue];
 }
 
@@ -300,7 +300,7 @@ static enum merak_status cuda_wait(struct merak_accel *accel, int queue,
         cudaStreamWaitEvent(c->stream[queue], (cudaEvent_t)event, 0), err);
 }
 
-/* What kernels found in the ids they were given. */
+/* Check whether kernels found invalid ids. */
 static enum merak_status check_fault(struct merak_cuda *c,
                                      struct merak_error *err)
 {
@@ -322,7 +322,7 @@ static enum merak_status cuda_query(struct merak_accel *accel,
         return rc;
     code = cudaEventQuery((cudaEvent_t)event);
     if (code == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* an answer, no error */
+        (void)cudaGetLastError(); /* not an error */
         return MERAK_IN_PROGRESS;
     }
     rc = merak_cuda_check(c, "run what was queued", code, err);
@@ -359,7 +359,7 @@ static enum merak_status cuda_alloc(struct merak_accel *accel, size_t bytes,
         accel->allocated += bytes;
         return MERAK_OK;
     }
-    (void)cudaGetLastError(); /* the device can go on */
+    (void)cudaGetLastError(); /* the device is still usable */
     (void)cudaMemGetInfo(&left, &all);
     snprintf(what, sizeof(what),
              "allocate %zu bytes (%.2f GiB; %.2f of %.2f GiB are free)", bytes,
@@ -407,7 +407,7 @@ static void cuda_describe(struct merak_accel *accel, char *text, size_t bytes)
     snprintf(text + n, bytes - n, ", %s", merak_cuda_lt_version(c->lt));
 }
 
-/* A device that hangs is not waited for. */
+/* Wait for a queue, but not forever if the device hangs. */
 static void drain(struct merak_cuda *c, int queue)
 {
     const struct timespec pause = {0, 100000};
@@ -439,8 +439,8 @@ static void cuda_close(struct merak_accel *accel)
     free(c);
 }
 
-/* Queue 0 computes, queue 3 brings inputs; the others move what other ranks
- * wait for. */
+/* Queue 0 computes and queue 3 copies inputs; the others move data that other
+ * ranks wait for. */
 static enum merak_status open_streams(struct merak_cuda *c,
                                       struct merak_error *err)
 {
@@ -467,7 +467,7 @@ static enum merak_status open_streams(struct merak_cuda *c,
     return rc;
 }
 
-/* cuDNN itself is opened by the first call that is to be its. */
+/* cuDNN itself is opened by the first call that needs it. */
 static enum merak_status open_attention(struct merak_cuda *c,
                                         struct merak_error *err)
 {
@@ -488,7 +488,7 @@ static enum merak_status open_device(struct merak_cuda *c,
     if (rc == MERAK_OK)
         rc = merak_cuda_check(c, "select the device", cudaSetDevice(c->device),
                               err);
-    /* The context: what is wrong with the device shows here. */
+    /* Create the context: problems with the device show here. */
     if (rc == MERAK_OK)
         rc = merak_cuda_check(c, "open a context", cudaFree(NULL), err);
     if (rc == MERAK_OK)
@@ -500,7 +500,9 @@ static enum merak_status open_device(struct merak_cuda *c,
     if (rc != MERAK_OK)
         return rc;
     memset(c->fault, 0, sizeof(*c->fault));
-    rc = merak_cuda_lt_open(c->device, &c->lt, err);
+    rc = merak_cuda_load_copies(err);
+    if (rc == MERAK_OK)
+        rc = merak_cuda_lt_open(c->device, &c->lt, err);
     if (rc == MERAK_OK)
         rc = open_attention(c, err);
     return rc == MERAK_OK ? open_streams(c, err) : rc;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_copy.cu - parts of tensors, pieces of several ranks made one, and rows
- * brought to another stride */
+/* cuda_copy.cu - copy parts of tensors, reduce pieces of several ranks to one,
+ * and copy rows to another stride */
 #include "config.h"
 
 #include "kernels/cuda/cuda_copy.cuh"
@@ -9,8 +9,8 @@
 /* --- boxes -----------------------------------------------------------------
  */
 
-/* A box in units of up to 16 bytes, outermost dim first; dims that are taken
- * whole are one with the dim before them. */
+/* A box in units of up to 16 bytes, outermost dim first; a dim that is complete
+ * is merged with the one before it. */
 struct merak_units {
     int ndim;
     size_t len[MERAK_MAX_DIMS], stride[MERAK_MAX_DIMS];
@@ -47,7 +47,7 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     }
 }
 
-/* In elements; *first_p: where the box begins. */
+/* The box in elements; *first_p: its first element. */
 static merak_units fold(const struct merak_accel_box *box, size_t *first_p)
 {
     merak_units u = {};
@@ -55,7 +55,7 @@ static merak_units fold(const struct merak_accel_box *box, size_t *first_p)
     size_t len[MERAK_MAX_DIMS], strides[MERAK_MAX_DIMS];
     int n = 0;
 
-    /* from the last dim: len[n - 1] is the one that grows */
+    /* from the last dim on: len[n - 1] is the one that grows */
     for (int d = box->ndim - 1; d >= 0; d--) {
         bool joins = n > 0 && stride == len[n - 1] * strides[n - 1];
 
@@ -79,7 +79,7 @@ static merak_units fold(const struct merak_accel_box *box, size_t *first_p)
     return u;
 }
 
-/* A box on its way to or from contiguous memory. */
+/* A copy of a box to or from contiguous memory. */
 struct merak_boxed {
     const char *from;
     char *to;
@@ -113,7 +113,7 @@ static enum merak_status move_box(const struct merak_cuda_context *cx,
     const merak_units &u = b.units;
     size_t fits;
 
-    /* what all addresses are multiples of */
+    /* the low bits of all addresses and lengths */
     fits = (size_t)((uintptr_t)b.from | (uintptr_t)b.to) |
            u.len[u.ndim - 1] * b.elem_bytes;
     for (int d = 0; d < u.ndim - 1; d++)
@@ -173,7 +173,7 @@ piece_of(const merak_accel_pieces &p, int q)
         staged + (size_t)(q < p.me ? q : q - 1) * p.stride);
 }
 
-/* A NaN comes through. */
+/* NaNs are propagated. */
 template <typename T>
 static __device__ __forceinline__ T take(T a, T b, bool max)
 {
@@ -182,8 +182,8 @@ static __device__ __forceinline__ T take(T a, T b, bool max)
     return a >= b || a != a ? a : b;
 }
 
-/* f32 and bf16: 16 bytes a thread.  A thread reads its elements of all pieces
- * before it writes them, so `to` may be one of them. */
+/* f32 and bf16: 16 bytes per thread.  A thread reads its elements of all pieces
+ * before it writes, so `to` may be one of them. */
 template <typename T>
 static __global__ void __launch_bounds__(MAP_THREADS)
     combine_floats(const __grid_constant__ merak_accel_pieces p, bool whole,
@@ -254,6 +254,33 @@ enum merak_status merak_cuda_combine(const struct merak_cuda_context *context,
                       combine_words<int>, p, static_cast<int *>(to));
     }
 }
+
+#ifdef __CUDACC__
+template <typename K>
+static bool load(K kernel)
+{
+    cudaFuncAttributes unused;
+
+    return cudaFuncGetAttributes(&unused, kernel) == cudaSuccess;
+}
+
+template <typename U>
+static bool load_units()
+{
+    return load(pack_units<U>) && load(unpack_units<U>);
+}
+
+enum merak_status merak_cuda_load_copies(struct merak_error *err)
+{
+    if (load_units<uint4>() && load_units<uint32_t>() &&
+        load_units<uint16_t>() && load_units<uint8_t>() &&
+        load(combine_floats<float>) && load(combine_floats<merak_bf16>) &&
+        load(combine_words<double>) && load(combine_words<int>))
+        return MERAK_OK;
+    return merak_fail(err, MERAK_ERR_SYSTEM, "load kernels: %s",
+                      cudaGetErrorString(cudaGetLastError()));
+}
+#endif
 
 /* --- rows ------------------------------------------------------------------
  */

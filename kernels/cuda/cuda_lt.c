@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_lt.c - matrix products by cuBLASLt
  *
- * The library is opened at run time.  It thinks in columns: a row-major
- * [m, n] matrix is to it a column-major one of n rows and m columns.  So
+ * The library is opened at run time.  It is column-major: a row-major [m, n]
+ * matrix is a column-major one of n rows and m columns to it.  So
  *
- *   D[m, n] = A[m, k] B[k, n]   is asked as   D' = B' A'
+ *   D[m, n] = A[m, k] B[k, n]   is computed as   D' = B' A'
  *
- * with our b as its A, our a as its B, and our n as its rows.
+ * with b as the library's A, a as its B, and n as its number of rows.
  *
- * Which algorithm a shape gets is the library's first answer among those that
- * cannot differ from run to run: split sums are added in a second pass in
- * f32, never by whoever comes first.  It is asked once a shape, in the warm-up,
- * with what all ranks know (shape, types, pitches), not addresses; so equal
- * GPUs choose alike, and nothing is timed.  `merak calibrate` may have timed
- * the answers for a model's shapes before: then its choice is taken.
+ * A shape gets the library's first algorithm among those that are
+ * deterministic: split sums are added in a second pass in f32, never by
+ * atomics.  The library is asked once per shape, in the warm-up, with what all
+ * ranks know (shape, types, pitches), not addresses; so equal GPUs choose the
+ * same, and nothing is timed.  If `merak calibrate` timed the algorithms for a
+ * model's shapes before, its choice is used.
  */
 #include "config.h"
 
@@ -69,14 +69,15 @@ static enum merak_status load(struct merak_cuda_lt *lt, struct merak_error *err)
         {"cublasLtMatmul", &c->matmul},
     };
 
-    /* f32 is f32: no three-byte mantissas behind the caller's back. */
+    /* f32 is computed in f32, never in TF32. */
     setenv("NVIDIA_TF32_OVERRIDE", "0", 1);
     snprintf(soname, sizeof(soname), "libcublasLt.so.%d", major);
     lt->library = dlopen(soname, RTLD_NOW | RTLD_LOCAL);
     if (lt->library == NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "cuBLASLt cannot be opened (%s): install CUDA %d's "
-                          "libraries, or add their place to LD_LIBRARY_PATH",
+                          "libraries, or add their directory to "
+                          "LD_LIBRARY_PATH",
                           dlerror(), major);
     for (size_t i = 0; i < sizeof(want) / sizeof(*want); i++) {
         void *symbol = dlsym(lt->library, want[i].name);
@@ -149,7 +150,7 @@ void merak_cuda_lt_close(struct merak_cuda_lt *lt)
     free(lt->choice);
     if (lt->handle != NULL)
         (void)lt->call.destroy(lt->handle);
-    /* The library stays: its threads and kernels are the process's. */
+    /* The library stays open: it may have threads and kernels in use. */
     pthread_mutex_destroy(&lt->lock);
     free(lt);
 }
@@ -217,14 +218,14 @@ static cublasStatus_t make_desc(const struct merak_cuda_lt *lt,
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = c->desc_set(s->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                          &bias_type, sizeof(bias_type));
-    /* the heuristic looks at its alignment */
+    /* the heuristic depends on its alignment */
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = c->desc_set(s->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                          sizeof(bias));
     return rc;
 }
 
-/* As they are stored, before they are transposed. */
+/* Layouts as stored, before transposition. */
 static cublasStatus_t make_layouts(const struct merak_cuda_lt *lt,
                                    struct merak_lt_shape *s)
 {
@@ -294,7 +295,7 @@ cublasStatus_t merak_lt_ask(const struct merak_cuda_lt *lt,
     return rc;
 }
 
-/* What was chosen before, if the library still takes it; or its first
+/* Use an earlier choice if the library still accepts it, or else its first
  * answer. */
 static cublasStatus_t choose(const struct merak_cuda_lt *lt,
                              struct merak_lt_shape *s)
@@ -308,8 +309,13 @@ static cublasStatus_t choose(const struct merak_cuda_lt *lt,
         if (memcmp(&lt->choice[i].key, &s->key, sizeof(s->key)) != 0)
             continue;
         s->algo = lt->choice[i].algo;
-        return lt->call.check(lt->handle, s->desc, s->a, s->b, s->d, s->d,
-                              &s->algo, &result[0]);
+        rc = lt->call.check(lt->handle, s->desc, s->a, s->b, s->d, s->d,
+                            &s->algo, &result[0]);
+        if (rc == CUBLAS_STATUS_SUCCESS &&
+            result[0].workspaceSize <= s->key.work_bytes)
+            return rc;
+        memset(result, 0, sizeof(result));
+        break;
     }
     rc = merak_lt_ask(lt, s, result, &n);
     if (rc == CUBLAS_STATUS_SUCCESS)
@@ -326,8 +332,8 @@ void merak_lt_name_shape(const struct merak_lt_key *key, char *text,
              key->m, key->k, key->k, key->n,
              key->type_ab == CUDA_R_16BF ? "bf16" : "fp32",
              key->type_d == CUDA_R_16BF ? "bf16" : "fp32", key->lda, key->ldb,
-             key->ldd, key->a_transposed ? ", the first turned" : "",
-             key->b_transposed ? ", the second turned" : "", key->align);
+             key->ldd, key->a_transposed ? ", the first transposed" : "",
+             key->b_transposed ? ", the second transposed" : "", key->align);
 }
 
 static enum merak_status shape_create(const struct merak_cuda_lt *lt,
@@ -367,7 +373,7 @@ static size_t hash(const struct merak_lt_key *key)
     return (size_t)(h ^ h >> 32);
 }
 
-/* Where the key is, or would be put; room is never all taken. */
+/* The slot that has the key, or would get it; the table is never full. */
 static struct merak_lt_shape **place(struct merak_lt_shape **shape, size_t room,
                                      const struct merak_lt_key *key)
 {
@@ -449,6 +455,11 @@ merak_cuda_lt_product(void *arg, const struct merak_cuda_context *context,
     if (rc == MERAK_OK && p->bias != NULL)
         status = lt->call.desc_set(s->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                    &p->bias, sizeof(p->bias));
+    /* if rows are staged, one key has many calls */
+    if (rc == MERAK_OK && lt->tell != NULL && !s->tuned) {
+        rc = merak_lt_tune(lt, s, p, context->stream, err);
+        s->tuned = rc == MERAK_OK;
+    }
     if (rc == MERAK_OK && status == CUBLAS_STATUS_SUCCESS)
         status = lt->call.matmul(lt->handle, s->desc, &p->alpha, p->b.data,
                                  s->a, p->a.data, s->b, &p->beta, p->d.data,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_lt_shape.h - products of cuBLASLt, to the files that make
- * and tune them
+/* kernels/cuda/cuda_lt_shape.h - internal to the files that make and tune
+ * products of cuBLASLt
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_LT_SHAPE_H
 #define MERAK_KERNELS_CUDA_CUDA_LT_SHAPE_H
@@ -56,22 +56,23 @@ struct merak_lt_calls {
                              size_t workspace_bytes, cudaStream_t stream);
 };
 
-/* All that decides an algorithm; compared as bytes, so made from zero. */
+/* All that determines an algorithm; compared as bytes, so zero it first. */
 struct merak_lt_key {
     size_t m, n, k, lda, ldb, ldd, work_bytes;
     int type_ab, type_d, a_transposed, b_transposed, bias;
     int align; /* of the operands, at most MERAK_LT_ALIGN_MOST */
 };
 
-/* A product that is ready to be asked for. */
+/* A product that is ready to run. */
 struct merak_lt_shape {
     struct merak_lt_key key;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, d; /* the library's A, B and D */
     cublasLtMatmulAlgo_t algo;
+    bool tuned; /* in this process */
 };
 
-/* A choice that was made before. */
+/* A choice from an earlier calibration. */
 struct merak_lt_choice {
     struct merak_lt_key key;
     cublasLtMatmulAlgo_t algo;
@@ -83,12 +84,12 @@ struct merak_cuda_lt {
     struct merak_lt_calls call;
     cublasLtHandle_t handle;
     char version[32];
-    pthread_mutex_t lock;          /* of all below */
+    pthread_mutex_t lock;          /* for all below */
     struct merak_lt_shape **shape; /* [room], open addressing; NULL: free */
     size_t n, room;                /* room: a power of two */
     struct merak_lt_choice *choice;
     size_t n_choices;
-    void (*tell)(void *arg, const char *line); /* NULL: nothing is tuned */
+    void (*tell)(void *arg, const char *line); /* NULL: not tuning */
     void *tell_arg;
 };
 

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* accel.c - run a program on a backend with queues and events of its own
+/* accel.c - run a program on a backend that has queues and events
  *
- * The engine's two threads issue what they would have run on a host, each to
- * the accelerator's queue of the instruction's number.  "Done" then means
- * issued: instructions that wait for it go behind its event, unless they are
- * in the same queue and so behind it anyway.  No thread waits for a kernel
- * but at the end of a step, and before a transfer.
+ * The engine's two threads issue what they would have run on a host to the
+ * accelerator's queue of the same number as the instruction's.  "Done" then
+ * means issued: instructions that wait for it are ordered after its event,
+ * unless the same queue orders them anyway.  Threads wait for kernels only at
+ * the end of a step and before a transfer.
  *
- * Where there is a link transfers are put into queues like kernels (direct.c).
- * Else they go through host memory, `staging`: an operand has the place there
- * that it has in the arena, so that what keeps two transfers from one piece
- * of the arena keeps them from one piece of staging, and node peers map the
- * one as they would the other.
+ * With a link, transfers are put into queues like kernels (direct.c).  Else
+ * they go through host memory, `staging`.  An operand has the same offset
+ * there as in the arena, so whatever keeps two transfers from using the same
+ * bytes of the arena also protects staging, and node peers map staging as they
+ * would map an arena.
  *
- *   1. order the queue behind what the instruction waits for, read what is
- *      sent into staging, unless another transfer does (accel_share.c), record
+ *   1. make the queue wait for the instruction's waits, copy what is
+ *      sent to staging, unless another transfer does (accel_share.c), record
  *      the instruction's event
- *   2. when that event is over, start the transport on staging
- *   3. when the transport is done, write what was received to the device,
+ *   2. when that event is complete, start the transport on staging
+ *   3. when the transport is done, copy what was received to the device,
  *      record the event again; the instruction is done
  *
- * Step 2 waits also where nothing is sent: what is received into staging must
- * not meet a write of the last thing received there that is still queued.
+ * Step 2 waits even if nothing is sent: the copy to the device of what was
+ * last received into the same bytes of staging may still be queued.
  */
 #include "config.h"
 
@@ -35,7 +35,7 @@
 #include <time.h>
 
 #define POLL_NS 20000
-#define SETTLE_NS ((int64_t)2000000000) /* for queues of a failed step */
+#define SETTLE_NS ((int64_t)2000000000) /* for queues after a failed step */
 #define INPUT_ALIGN 64
 
 static const struct merak_accel_ops *ops_of(const struct merak_engine *e)
@@ -43,8 +43,8 @@ static const struct merak_accel_ops *ops_of(const struct merak_engine *e)
     return e->opt.accel->ops;
 }
 
-/* Events of those that another queue waits for, and of transfers: the
- * communication thread asks for these. */
+/* Events of instructions that another queue waits for, and of transfers, which
+ * the communication thread tests. */
 static enum merak_status create_events(struct merak_engine *e,
                                        struct merak_error *err)
 {
@@ -69,8 +69,8 @@ static bool loads_input(const struct merak_instr *instr)
     return instr->kind == MERAK_INSTR_LOAD && instr->input != MERAK_INPUT_ZEROS;
 }
 
-/* Host memory for what each LOAD of a step brings: none is read again before
- * the step is over. */
+/* Separate host memory for each LOAD of a step: the copies may run any time
+ * before the step ends. */
 static enum merak_status allocate_inputs(struct merak_engine *e,
                                          struct merak_error *err)
 {
@@ -127,8 +127,8 @@ enum merak_status merak_engine_accel_init(struct merak_engine *e,
     return rc == MERAK_OK ? merak_engine_replay_init(e, err) : rc;
 }
 
-/* Is nothing of a step that failed left in the queues?  They are given some
- * time: one may hang, or wait for a peer that is gone. */
+/* Wait until the queues of a failed step are empty; false: they are not, since
+ * a kernel hangs or waits for a peer that is gone. */
 static bool settle(struct merak_engine *e)
 {
     int64_t end = merak_clock_ns() + SETTLE_NS;
@@ -171,7 +171,7 @@ void merak_engine_accel_fini(struct merak_engine *e)
     free(e->stream);
     free(e->comm);
     free(e->input_at);
-    if (!settled) /* the queues may read it yet, so it stays */
+    if (!settled) /* queues may still read it, so it is not freed */
         return;
     if (e->input_pinned)
         ops_of(e)->unpin(e->opt.accel, e->input);
@@ -200,7 +200,8 @@ enum merak_status merak_accel_wait(struct merak_accel *accel,
     }
 }
 
-/* Wait on the host until the event is over, or the other thread has failed. */
+/* Block the host until the event is complete or the other thread has
+ * failed. */
 static enum merak_status wait_on_host(struct merak_engine *e,
                                       struct merak_event *event,
                                       struct merak_error *err)
@@ -215,8 +216,8 @@ static enum merak_status wait_on_host(struct merak_engine *e,
     return e->error.status;
 }
 
-/* What comes next in the instruction's queue goes behind what it waits for.
- * Instructions of its own queue that were issued are ahead of it already. */
+/* Make the instruction's queue wait for the events of what it waits for.
+ * Those of its own queue are ordered before it already. */
 static enum merak_status order_behind(struct merak_engine *e,
                                       const struct merak_instr *instr,
                                       struct merak_error *err)
@@ -343,7 +344,7 @@ static enum merak_status issue_batch(struct merak_engine *e,
     return rc == MERAK_OK ? merak_engine_mark_issued(e, instr, err) : rc;
 }
 
-/* A stretch is repeated when it is the turn of its first instruction. */
+/* A stretch is replayed when its first instruction is issued. */
 static enum merak_status issue_stretch(struct merak_engine *e,
                                        const struct merak_instr *instr,
                                        struct merak_error *err)
@@ -464,8 +465,8 @@ enum merak_status merak_engine_accel_warm(struct merak_engine *e,
 {
     enum merak_status rc = MERAK_OK;
 
-    /* Zeros are ids that every table has. */
-    for (int i = 0; i < instr->n_in && rc == MERAK_OK; i++)
+    /* Zero is a valid id in every table. */
+    for (int i = 0; i < instr->n_in + instr->n_out && rc == MERAK_OK; i++)
         rc = ops_of(e)->fill(e->opt.accel, (int)instr->queue,
                              merak_engine_slot(e, instr->slot[i]), 0,
                              e->program->slot[instr->slot[i]].bytes, err);
