@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_attention.cu - attention's forward
+/* cuda_attention.cu - the forward of attention
  *
- * A block has 16 queries a warp and walks over the keys before them; a row's
- * maximum and sum are corrected as larger scores come.
+ * A block has 16 queries per warp and walks over the keys before them; a row's
+ * maximum and sum are corrected when larger scores occur.
  */
 #include "config.h"
 
@@ -11,7 +11,7 @@
 /* --- forward ---------------------------------------------------------------
  */
 
-/* Over the four lanes that share rows. */
+/* Sum over the four lanes that share rows. */
 static __device__ __forceinline__ float quad_sum(float x)
 {
     x += __shfl_xor_sync(ALL_LANES, x, 1);
@@ -24,17 +24,43 @@ static __device__ __forceinline__ float quad_max(float x)
     return fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 2));
 }
 
-/* Products of 16 queries from `query` on with NT * 8 keys from `key` on become
- * probabilities relative to the row's new maximum, less what is dropped.
- * seen_from: by query, the first key that it sees. */
-template <typename T, int NT, int ND>
+/* Set products of queries with keys that they do not see to -infinity, and so
+ * their scores. */
+template <typename F, int NT>
 static __device__ __forceinline__ void
-soften(const merak_flash<T> &f, const merak_mask &mask, float (&s)[NT][4],
+hide(const F &f, float (&s)[NT][4], const uint32_t *seen_from, size_t query,
+     size_t key)
+{
+    int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            int row = g + c / 2 * 8;
+            size_t j = key + n * 8 + 2 * t + c % 2;
+
+            if (j > query + row || j < seen_from[row] || j >= f.T_)
+                s[n][c] = -INFINITY;
+        }
+    }
+}
+
+/* Turn products of 16 queries from `query` on with NT * 8 keys from `key` on
+ * into probabilities relative to the row's new maximum, with dropout.
+ * seen_from: by query, the first key that it sees. */
+template <typename T, typename F, int NT, int ND>
+static __device__ __forceinline__ void
+soften(const F &f, const merak_mask &mask, float (&s)[NT][4],
        float (&o)[ND][4], float (&max)[2], float (&sum)[2],
        const uint32_t *seen_from, size_t query, size_t key)
 {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    bool open = is_open(f, query, TILE_ROWS, key, NT * 8,
+                        seen_from[TILE_ROWS - 1]);
 
+    if (F::PLAIN && !open)
+        hide(f, s, seen_from, query, key);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         size_t i = query + g + half * 8;
@@ -48,13 +74,14 @@ soften(const merak_flash<T> &f, const merak_mask &mask, float (&s)[NT][4],
                 size_t j = key + n * 8 + 2 * t + c;
                 float x = score(f, s[n][half * 2 + c]);
 
-                x = j <= i && j >= first && j < f.T_ ? x : -INFINITY;
+                if (!F::PLAIN)
+                    x = j <= i && j >= first && j < f.T_ ? x : -INFINITY;
                 s[n][half * 2 + c] = x;
                 top = fmaxf(top, x);
             }
         }
         top = fmaxf(max[half], quad_max(top));
-        base = top == -INFINITY ? 0 : top; /* what it sees begins later */
+        base = top == -INFINITY ? 0 : top; /* it sees no key so far */
         correction = attention_exp<T>(max[half] - base);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
@@ -77,10 +104,10 @@ soften(const merak_flash<T> &f, const merak_mask &mask, float (&s)[NT][4],
     }
 }
 
-/* Block (tile of queries, head, sample); the longest rows first. */
-template <typename T, int DP>
+/* Blocks are (tile of queries, head, sample), the longest rows first. */
+template <typename T, int DP, bool PLAIN>
 static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
-    flash_forward(const __grid_constant__ merak_flash<T> f)
+    flash_forward(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
     typedef merak_tiling<T, DP> tiling;
     MERAK_SHARED(uint32_t, seen_from, [tiling::ROWS]);
@@ -114,7 +141,7 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
         __syncthreads();
         tile_product<DP, RIGHT_BY_COLUMN>(s, q + mine * tiling::LD, tiling::LD,
                                           k, tiling::LD);
-        soften(f, mask, s, o, max, sum, seen_from + mine,
+        soften<T>(f, mask, s, o, max, sum, seen_from + mine,
                from + mine,
                j);
         put_tile(p, tiling::PLD, s);
@@ -139,15 +166,15 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
  */
 
 struct forward {
-    template <typename T, int DP>
+    template <typename T, int DP, bool PLAIN>
     static enum merak_status run(const struct merak_cuda_context *cx,
-                                 const merak_flash<T> &f,
+                                 const merak_flash<T, PLAIN> &f,
                                  struct merak_error *err)
     {
         return launch(cx,
                       tile_launch<T, DP>(f.T_ - f.first, f.H, f.B,
                                          merak_tiling<T, DP>::bytes(1, 2)),
-                      err, flash_forward<T, DP>, f);
+                      err, flash_forward<T, DP, PLAIN>, f);
     }
 };
 

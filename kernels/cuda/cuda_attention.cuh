@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_attention.cuh - causal attention tile by tile: what its
- * forward and backward share
+/* kernels/cuda/cuda_attention.cuh - causal attention by tiles: common code of
+ * forward and backward
  *
- * The equations stand in ref/ref_attention.c.  Queries, keys and scores are
- * tiles in registers and shared memory (cuda_tiles.cuh), never whole matrices
+ * The equations are in ref/ref_attention.c.  Queries, keys and scores are tiles
+ * in registers and shared memory (cuda_tiles.cuh), never whole matrices
  * (Dao 2023, arXiv:2307.08691).
  *
  * bf16: probabilities and gradients of scores are rounded to bf16 before they
- * are multiplied, as tensor cores want them; all sums are f32.
+ * are multiplied, as tensor cores need them; all sums are f32.
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_ATTENTION_CUH
 #define MERAK_KERNELS_CUDA_CUDA_ATTENTION_CUH
@@ -25,36 +25,39 @@ template <typename T> struct merak_head_rows {
     size_t row, t0;
 };
 
-template <typename T> struct merak_flash {
+/* PLAIN: without dropout and cap, so that a kernel has no code or registers for
+ * them. */
+template <typename T, bool PLAIN_> struct merak_flash {
+    static constexpr bool PLAIN = PLAIN_;
     size_t B, T_, H, R, first;
-    size_t window; /* keys that a query sees at most, its own the last */
+    size_t window; /* most keys that a query sees, its own being the last */
     int D;
     float scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0: scale
                          q . k */
     float inverse_cap;
     bool whole, accumulate, drops;
     merak_drop drop;
-    /* of what is dropped: where this shard's heads stand among all, and the
+    /* for dropout: this rank's first head among all heads, and the number of
      * positions */
     size_t group0, head0, full_R, full_T;
     merak_head_rows<const T> q, k, v, d_o, o_in;
     merak_head_rows<T> o, dq, dk, dv;
     float *lse, *delta;    /* [B, T - first, H] */
-    const int32_t *starts; /* [B, T - first], of queries' documents; NULL: all
-                              at 0 */
+    const int32_t *starts; /* [B, T - first], starts of the queries' documents;
+                              NULL: all 0 */
 };
 
-template <typename T, typename U>
-static __device__ __forceinline__ U *head_at(const merak_flash<T> &f,
+template <typename F, typename U>
+static __device__ __forceinline__ U *head_at(const F &f,
                                              const merak_head_rows<U> &x,
                                              size_t b, size_t t, size_t h)
 {
     return x.data + (b * f.T_ + t - x.t0) * x.row + h * f.D;
 }
 
-template <typename T>
-static __device__ __forceinline__ size_t lse_at(const merak_flash<T> &f,
-                                                size_t b, size_t t, size_t h)
+template <typename F>
+static __device__ __forceinline__ size_t lse_at(const F &f, size_t b, size_t t,
+                                                size_t h)
 {
     return (b * f.T_ + t - f.first) * f.H + h;
 }
@@ -62,20 +65,19 @@ static __device__ __forceinline__ size_t lse_at(const merak_flash<T> &f,
 /* --- scores ----------------------------------------------------------------
  */
 
-template <typename T>
-static __device__ __forceinline__ float score(const merak_flash<T> &f,
-                                              float product)
+template <typename F>
+static __device__ __forceinline__ float score(const F &f, float product)
 {
     float s = product * f.scale;
 
-    return f.cap > 0 ? f.cap * tanhf(s * f.inverse_cap) : s;
+    return !F::PLAIN && f.cap > 0 ? f.cap * tanhf(s * f.inverse_cap) : s;
 }
 
-/* The first key that a query of a sample sees, and all behind it up to its own;
- * no later query's is before. */
-template <typename T>
-static __device__ __forceinline__ size_t first_key(const merak_flash<T> &f,
-                                                   size_t b, size_t query)
+/* The first key that a query of a sample sees; it sees all from there up to its
+ * own.  It never decreases for later queries. */
+template <typename F>
+static __device__ __forceinline__ size_t first_key(const F &f, size_t b,
+                                                   size_t query)
 {
     size_t first = query >= f.window ? query - f.window + 1 : 0, start = 0;
 
@@ -85,32 +87,33 @@ static __device__ __forceinline__ size_t first_key(const merak_flash<T> &f,
     return first > start ? first : start;
 }
 
-/* Which stream of words says what is dropped of a head of a sample, and where
- * key 0 begins in it: merak_attention_element(). */
+/* The random stream for dropout of a head of a sample, and where key 0 begins
+ * in it: merak_attention_element(). */
 struct merak_mask {
     uint64_t key;
     size_t element;
 };
 
-template <typename T>
-static __device__ __forceinline__ merak_mask mask_of(const merak_flash<T> &f,
-                                                     size_t b, size_t h)
+template <typename F>
+static __device__ __forceinline__ merak_mask mask_of(const F &f, size_t b,
+                                                     size_t h)
 {
     size_t head = (f.group0 + h / f.R) * f.full_R + f.head0 + h % f.R;
     size_t row = (f.full_T + 3) / 4 * 4;
 
-    return merak_mask{f.drops ? drop_key(f.drop, b) : 0, head * f.full_T * row};
+    return merak_mask{!F::PLAIN && f.drops ? drop_key(f.drop, b) : 0,
+                      head * f.full_T * row};
 }
 
-/* What probability (query, key) is multiplied by. */
-template <typename T>
-static __device__ __forceinline__ float
-kept(const merak_flash<T> &f, const merak_mask &mask, size_t query, size_t key)
+/* The factor of dropout for probability (query, key). */
+template <typename F>
+static __device__ __forceinline__ float kept(const F &f, const merak_mask &mask,
+                                             size_t query, size_t key)
 {
     size_t element;
     uint32_t word[4], mine;
 
-    if (!f.drops)
+    if (F::PLAIN || !f.drops)
         return 1;
     element = mask.element + key * ((f.full_T + 3) / 4 * 4) + query;
     philox(mask.key, element / 4, word);
@@ -119,16 +122,28 @@ kept(const merak_flash<T> &f, const merak_mask &mask, size_t query, size_t key)
     return is_kept(f.drop, mine) ? f.drop.scale : 0.0f;
 }
 
+/* Do all `rows` queries see all `columns` keys?  Most tiles do, and need no
+ * mask.  seen_from: the first key that the last query sees.  Kernels that are
+ * not PLAIN have no registers left for this test. */
+template <typename F>
+static __device__ __forceinline__ bool is_open(const F &f, size_t query,
+                                               int rows, size_t key,
+                                               int columns, size_t seen_from)
+{
+    return F::PLAIN && key + columns <= query + 1 && key >= seen_from &&
+           query + rows <= f.T_;
+}
+
 /* --- tiles -----------------------------------------------------------------
  */
 
-/* Columns that fit into registers and shared memory beside the rows. */
+/* Columns that fit into registers and shared memory together with the rows. */
 template <typename T> constexpr int flash_columns(int DP)
 {
     return DP > 128 || (sizeof(T) == 4 && DP > 64) ? 32 : 64;
 }
 
-/* Tile sizes by dtype and padded head: rows of a block, which warps share,
+/* Tile sizes by dtype and padded head: rows of a block, divided among warps,
  * and columns, which they walk over. */
 template <typename T, int DP, int COLS = flash_columns<T>(DP)>
 struct merak_tiling {
@@ -136,8 +151,8 @@ struct merak_tiling {
     static constexpr int COLUMNS = COLS;
     static constexpr int THREADS = ROWS / TILE_ROWS * WARP;
     static constexpr int LD = tile_ld<T>(DP);
-    static constexpr int NT = COLUMNS / 8; /* eights of columns */
-    static constexpr int ND = DP / 8;      /* eights of channels */
+    static constexpr int NT = COLUMNS / 8; /* groups of 8 columns */
+    static constexpr int ND = DP / 8;      /* groups of 8 channels */
     static constexpr int PLD = tile_ld<T>(COLUMNS);
     /* `rows` and `columns` tiles of channels and one of probabilities */
     static constexpr size_t bytes(int rows, int columns)
@@ -161,7 +176,7 @@ static __device__ __forceinline__ int clamp_rows(size_t from, size_t end,
     return n < (size_t)most ? (int)n : most;
 }
 
-/* 16 rows of channels, those inside, scaled. */
+/* Store up to 16 rows of channels, scaled; only `rows` of them exist. */
 template <typename T, int ND>
 static __device__ __forceinline__ void
 store_rows(const float (&acc)[ND][4], T *to, size_t stride, int rows, int D,
@@ -201,10 +216,11 @@ static void view_side(merak_head_rows<T> *to, const struct merak_heads *from,
     *whole = *whole && is_aligned(to->data) && to->row * sizeof(T) % 16 == 0;
 }
 
-template <typename T>
-static merak_flash<T> view(const struct merak_attention *at, void *scratch)
+template <typename T, bool PLAIN>
+static merak_flash<T, PLAIN> view(const struct merak_attention *at,
+                                  void *scratch)
 {
-    merak_flash<T> f = {};
+    merak_flash<T, PLAIN> f = {};
 
     f.B = at->B;
     f.T_ = at->T;
@@ -222,7 +238,7 @@ static merak_flash<T> view(const struct merak_attention *at, void *scratch)
     f.drop.first_sample += at->lse->lo[0];
     f.group0 = at->lse->lo[2];
     f.full_R = 1;
-    if (at->lse->local.ndim == 4) { /* of packed heads there is no R */
+    if (at->lse->local.ndim == 4) { /* packed heads have no R */
         f.head0 = at->lse->lo[3];
         f.full_R = at->lse->full.dim[3];
     }
@@ -257,7 +273,7 @@ static merak_launch tile_launch(size_t positions, size_t heads, size_t B,
                         dim3(tiling::THREADS), bytes};
 }
 
-/* Is it a call that these kernels have? */
+/* Do these kernels support the call? */
 static enum merak_status check_attention(const struct merak_kernel_call *call,
                                          const struct merak_attention *at,
                                          struct merak_error *err)
@@ -279,13 +295,13 @@ static enum merak_status check_attention(const struct merak_kernel_call *call,
     return MERAK_OK;
 }
 
-template <typename direction, typename T>
+template <typename direction, typename T, bool PLAIN>
 static enum merak_status by_head(const struct merak_kernel_call *call,
                                  const struct merak_attention *at,
                                  struct merak_error *err)
 {
     const struct merak_cuda_context *cx = merak_cuda_context_of(call);
-    merak_flash<T> f = view<T>(at, call->scratch);
+    merak_flash<T, PLAIN> f = view<T, PLAIN>(at, call->scratch);
 
     if (at->D <= 64)
         return direction::template run<T, 64>(cx, f, err);
@@ -294,8 +310,8 @@ static enum merak_status by_head(const struct merak_kernel_call *call,
     return direction::template run<T, 256>(cx, f, err);
 }
 
-/* The kernels of a direction, forward or backward, for the call's dtype and for
- * the narrowest tiles that its heads fit: direction::run<T, DP>(). */
+/* Run direction::run<T, DP>(), forward or backward, for the call's dtype and
+ * the narrowest tiles that its heads fit into. */
 template <typename direction>
 static enum merak_status attend(const struct merak_kernel_call *call,
                                 const struct merak_attention *at,
@@ -305,9 +321,11 @@ static enum merak_status attend(const struct merak_kernel_call *call,
 
     if (rc != MERAK_OK)
         return rc;
-    return call->operand[0].dtype == MERAK_BF16
-               ? by_head<direction, merak_bf16>(call, at, err)
-               : by_head<direction, float>(call, at, err);
+    if (call->operand[0].dtype != MERAK_BF16)
+        return by_head<direction, float, false>(call, at, err);
+    return at->drop > 0 || at->cap > 0
+               ? by_head<direction, merak_bf16, false>(call, at, err)
+               : by_head<direction, merak_bf16, true>(call, at, err);
 }
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_attention_dx.cu - attention's backward
+/* cuda_attention_dx.cu - the backward of attention
  *
- * Scores are made again from lse, twice: once by blocks of keys, which add up
- * dk and dv over the queries behind them, once by blocks of queries for dq.
- * That is seven products instead of five, and in return no two blocks add to
- * one number, so that results are the same to the bit.
+ * Scores are recomputed from lse twice: by blocks of keys, which sum dk and dv
+ * over the queries after them, and by blocks of queries for dq.  That takes
+ * seven products instead of five, but no two blocks add to one number, so that
+ * results are the same bit for bit.
  */
 #include "config.h"
 
@@ -13,10 +13,10 @@
 /* --- backward --------------------------------------------------------------
  */
 
-/* delta = do . o of every query, a warp each. */
-template <typename T>
+/* delta = do . o of every query, one per warp. */
+template <typename T, bool PLAIN>
 static __global__ void __launch_bounds__(ROW_BLOCK)
-    flash_delta(const __grid_constant__ merak_flash<T> f)
+    flash_delta(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
     size_t row = grid_thread() / WARP, Tq = f.T_ - f.first;
     size_t h = row % f.H, t = f.first + row / f.H % Tq, b = row / f.H / Tq;
@@ -34,26 +34,26 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
         f.delta[lse_at(f, b, t, h)] = sum;
 }
 
-/* What a score's gradient is to be multiplied by, for that of q . k; p is
+/* The factor from a score's gradient to that of q . k; p is
  * exp(score - lse). */
-template <typename T>
-static __device__ __forceinline__ float score_slope(const merak_flash<T> &f,
-                                                    float p, float lse)
+template <typename F>
+static __device__ __forceinline__ float score_slope(const F &f, float p,
+                                                    float lse)
 {
     float t;
 
-    if (!(f.cap > 0))
+    if (F::PLAIN || !(f.cap > 0))
         return f.scale;
     if (!(p > 0))
-        return 0; /* so is the gradient */
+        return 0; /* the gradient is 0, too */
     t = (lse + logf(p)) * f.inverse_cap;
     return f.scale * (1.0f - t * t);
 }
 
 /* dq of a tile of queries. */
-template <typename T, int DP>
+template <typename T, int DP, bool PLAIN>
 static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
-    flash_dq(const __grid_constant__ merak_flash<T> f)
+    flash_dq(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
     typedef merak_tiling<T, DP> tiling;
     size_t h = blockIdx.y, b = blockIdx.z;
@@ -72,6 +72,7 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
     const uint32_t first[2] = {
         (uint32_t)first_key(f, b, from + mine + g),
         (uint32_t)first_key(f, b, from + mine + g + 8)};
+    const size_t first_of_last = first_key(f, b, from + mine + TILE_ROWS - 1);
     const merak_mask mask = mask_of(f, b, h);
 
     for (int half = 0; half < 2; half++) {
@@ -91,6 +92,8 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
     for (size_t j = first_key(f, b, from) / tiling::COLUMNS * tiling::COLUMNS;
          j < end; j += tiling::COLUMNS) {
         int keys = clamp_rows(j, f.T_, tiling::COLUMNS);
+        bool open = is_open(f, from + mine, TILE_ROWS, j, tiling::COLUMNS,
+                            first_of_last);
         float s[tiling::NT][4] = {}, dp[tiling::NT][4] = {};
 
         __syncthreads();
@@ -109,16 +112,13 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
             for (int i = 0; i < 4; i++) {
                 size_t key = j + n * 8 + 2 * t + i % 2;
                 size_t query = from + mine + g + i / 2 * 8;
-                bool seen =
-                    key <= query && key >= first[i / 2] && key < f.T_;
                 float x = attention_exp<T>(score(f, s[n][i]) - lse[i / 2]);
 
-                s[n][i] = 0;
-                if (seen)
-                    s[n][i] =
-                        x *
-                        (kept(f, mask, query, key) * dp[n][i] - delta[i / 2]) *
-                        score_slope(f, x, lse[i / 2]);
+                s[n][i] =
+                    x * (kept(f, mask, query, key) * dp[n][i] - delta[i / 2]) *
+                    score_slope(f, x, lse[i / 2]);
+                if (!open && (key > query || key < first[i / 2] || key >= f.T_))
+                    s[n][i] = 0;
             }
         }
         put_tile(ds, tiling::PLD, s);
@@ -131,16 +131,16 @@ static __global__ void __launch_bounds__(merak_tiling<T, DP>::THREADS)
                    one, false);
 }
 
-/* Which of dk and dv a launch is for: heads above 128 channels have not the
- * registers for both. */
+/* Which of dk and dv a launch computes: with heads above 128 channels there are
+ * not enough registers for both. */
 enum merak_which { WHICH_BOTH, WHICH_DK, WHICH_DV };
 
-/* What a probability is multiplied by whose bit says if it is dropped. */
-template <typename T>
-static __device__ __forceinline__ float factor(const merak_flash<T> &f,
-                                               uint32_t dropped, int bit)
+/* Factor of a probability; bit `bit` of `dropped` is set if it is dropped. */
+template <typename F>
+static __device__ __forceinline__ float factor(const F &f, uint32_t dropped,
+                                               int bit)
 {
-    if (!f.drops)
+    if (F::PLAIN || !f.drops)
         return 1;
     return dropped >> bit & 1 ? 0.0f : f.drop.scale;
 }
@@ -149,12 +149,11 @@ static __device__ __forceinline__ float factor(const merak_flash<T> &f,
 template <typename T, int DP>
 using merak_key_tiling = merak_tiling<T, DP, (DP > 64 ? 32 : 64)>;
 
-/* Behind the last query that sees a key before `end`, of those from `start` on;
- * the window's end needs no search. */
-template <typename T>
-static __device__ __forceinline__ size_t last_query(const merak_flash<T> &f,
-                                                    size_t b, size_t start,
-                                                    size_t end)
+/* One past the last query from `start` on that sees a key before `end`; only
+ * documents, not windows, need a search. */
+template <typename F>
+static __device__ __forceinline__ size_t last_query(const F &f, size_t b,
+                                                    size_t start, size_t end)
 {
     size_t stop = f.window < f.T_ - (end - 1) ? end - 1 + f.window : f.T_;
 
@@ -169,10 +168,11 @@ static __device__ __forceinline__ size_t last_query(const merak_flash<T> &f,
     return stop;
 }
 
-/* dk and dv of a tile of keys: scores stand transposed, a row for a key. */
-template <typename T, int DP, merak_which WHICH>
-static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS)
-    flash_dkv(const __grid_constant__ merak_flash<T> f)
+/* dk and dv of a tile of keys; scores are transposed, with one row per key. */
+template <typename T, int DP, bool PLAIN, merak_which WHICH>
+static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS,
+                                         (PLAIN && DP == 64 ? 3 : 1))
+    flash_dkv(const __grid_constant__ merak_flash<T, PLAIN> f)
 {
     typedef merak_key_tiling<T, DP> tiling;
     constexpr bool DK = WHICH != WHICH_DV, DV = WHICH != WHICH_DK;
@@ -204,7 +204,7 @@ static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS)
         const merak_mask mask = mask_of(f, b, h);
 
         for (size_t i0 = start; i0 < stop; i0 += tiling::COLUMNS) {
-            uint32_t dropped = 0; /* a bit an element of s */
+            uint32_t dropped = 0; /* one bit for each element of s */
             int queries = clamp_rows(i0, f.T_, tiling::COLUMNS);
             float s[tiling::NT][4] = {}, dp[tiling::NT][4] = {};
 
@@ -231,9 +231,9 @@ static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     int column = n * 8 + 2 * t + i % 2;
-                    size_t key = from + mine + g + i / 2 * 8;
-                    bool seen = key <= i0 + column && key >= seen_from[column] &&
-                                column < queries;
+                    uint32_t key = (uint32_t)from + mine + g + i / 2 * 8;
+                    bool seen = key <= (uint32_t)i0 + column &&
+                                key >= seen_from[column] && column < queries;
                     float x = attention_exp<T>(score(f, s[n][i]) - lse[column]);
 
                     s[n][i] = seen ? x : 0.0f;
@@ -289,9 +289,9 @@ static __global__ void __launch_bounds__(merak_key_tiling<T, DP>::THREADS)
  */
 
 struct backward {
-    template <typename T, int DP>
+    template <typename T, int DP, bool PLAIN>
     static enum merak_status run(const struct merak_cuda_context *cx,
-                                 const merak_flash<T> &f,
+                                 const merak_flash<T, PLAIN> &f,
                                  struct merak_error *err)
     {
         size_t bytes = merak_tiling<T, DP>::bytes(2, 2), Tq = f.T_ - f.first;
@@ -300,19 +300,20 @@ struct backward {
         enum merak_status rc;
 
         rc = launch(cx, row_launch("attention_dx", f.B * Tq * f.H, WARP), err,
-                    flash_delta<T>, f);
+                    flash_delta<T, PLAIN>, f);
         if (rc == MERAK_OK)
             rc = launch(cx, tile_launch<T, DP>(Tq, f.H, f.B, bytes), err,
-                        flash_dq<T, DP>, f);
+                        flash_dq<T, DP, PLAIN>, f);
         if (rc != MERAK_OK)
             return rc;
         if constexpr (DP <= 128) {
-            return launch(cx, keys, err, flash_dkv<T, DP, WHICH_BOTH>, f);
+            return launch(cx, keys, err, flash_dkv<T, DP, PLAIN, WHICH_BOTH>,
+                          f);
         } else {
-            rc = launch(cx, keys, err, flash_dkv<T, DP, WHICH_DK>, f);
+            rc = launch(cx, keys, err, flash_dkv<T, DP, PLAIN, WHICH_DK>, f);
             if (rc != MERAK_OK)
                 return rc;
-            return launch(cx, keys, err, flash_dkv<T, DP, WHICH_DV>, f);
+            return launch(cx, keys, err, flash_dkv<T, DP, PLAIN, WHICH_DV>, f);
         }
     }
 };
