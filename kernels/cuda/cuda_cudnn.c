@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_cudnn.c - cuDNN: opening it, and plans
+/* cuda_cudnn.c - open cuDNN, and its plans
  *
- * The library is opened at run time, when the first call wants it.  A plan is a
- * way to compute made ready for one shape, which takes compilation, seconds of
- * it, so it is made in the warm-up.
+ * The library is opened at run time, when the first call needs it.  A plan is a
+ * way to compute that is compiled for one shape, which takes seconds, so it is
+ * made in the warm-up.
  */
 #include "config.h"
 
@@ -23,7 +23,7 @@ struct merak_cudnn_plan {
     struct merak_cudnn *cudnn;
     struct merak_cudnn_shape shape; /* of all samples */
     int64_t samples;
-    struct merak_cudnn_graph graph; /* of some */
+    struct merak_cudnn_graph graph; /* of some samples */
     void *engine, *config, *knob[MERAK_CUDNN_KNOBS], *plan;
     int64_t n_knobs;
 };
@@ -31,7 +31,7 @@ struct merak_cudnn_plan {
 /* --- failures ---------------------------------------------------------------
  */
 
-/* cuDNN's own words, on one line. */
+/* cuDNN's own message, on one line. */
 static void last_words(const struct merak_cudnn *c, char *text, size_t bytes)
 {
     memset(text, 0, bytes);
@@ -58,7 +58,7 @@ enum merak_status merak_cudnn_fail(const struct merak_cudnn *c,
                       words[0] != '\0' ? ": " : "", words);
 }
 
-/* One element; false: there is none. */
+/* Get an attribute's only element; false: there is none. */
 bool merak_cudnn_get(const struct merak_cudnn *c, const void *desc, int name,
                      int type, void *element)
 {
@@ -109,7 +109,7 @@ static enum merak_status load(struct merak_cudnn *c, const char *soname,
     return MERAK_OK;
 }
 
-/* A device that is not there. */
+/* Describe a device that is not present. */
 static enum merak_status describe(struct merak_cudnn *c, const char *properties,
                                   struct merak_error *err)
 {
@@ -160,7 +160,7 @@ void merak_cudnn_close(struct merak_cudnn *c)
         (void)c->call.desc_destroy(c->properties);
     if (c->handle != NULL)
         (void)c->call.destroy(c->handle);
-    /* The library stays: its threads and kernels are the process's. */
+    /* The library stays open: it may have threads and kernels in use. */
     free(c);
 }
 
@@ -257,7 +257,7 @@ static int make_plan(struct merak_cudnn_plan *p)
     return status;
 }
 
-/* As far as the config, which needs no device. */
+/* Make a plan up to its config, which needs no device. */
 static enum merak_status prepare(struct merak_cudnn *c,
                                  const struct merak_cudnn_shape *shape,
                                  const struct merak_cudnn_way *way,
@@ -301,9 +301,10 @@ enum merak_status merak_cudnn_ask_bytes(struct merak_cudnn *c,
     if (rc == MERAK_OK &&
         !merak_cudnn_get(c, p->config, MERAK_CUDNN_CFG_WORKSPACE,
                          MERAK_CUDNN_TYPE_INT64, bytes_p))
-        rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                        "cuDNN does not say what engine %" PRId64 " works in",
-                        way->engine);
+        rc =
+            merak_fail(err, MERAK_ERR_UNSUPPORTED,
+                       "cuDNN does not report the workspace of engine %" PRId64,
+                       way->engine);
     merak_cudnn_plan_destroy(p);
     return rc;
 }
@@ -361,7 +362,7 @@ void merak_cudnn_plan_destroy(struct merak_cudnn_plan *p)
 /* --- running ----------------------------------------------------------------
  */
 
-/* Scalars are the host's and read when the call is made. */
+/* Scalars are in host memory and read during the call. */
 static int fill_pack(const struct merak_cudnn_plan *p, void *pack,
                      const struct merak_cudnn_memory *memory,
                      float scalar[MERAK_CUDNN_UIDS])

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_cudnn_choice.c - which calls of attention cuDNN is to have
+/* cuda_cudnn_choice.c - which calls of attention cuDNN runs
  *
- * What it has no graph for here: f32, documents, dropout from our counters,
- * capped scores, slices of a sequence, and gradients that are added to.
+ * There is no graph here for f32, documents, counter-based dropout, capped
+ * scores, slices of a sequence, and accumulated gradients.
  */
 #include "config.h"
 
@@ -16,11 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define USUAL_BYTES ((int64_t)512 << 20) /* workspace, if none was chosen */
 #define WORD "attention " /* of a choice's line */
 #define MOST_CHANNELS 256
 
-/* What was chosen: kernels' scratch is asked by planners, which have no device
- * and no context.  Set between plans, by one thread. */
+/* Choices are global since planners ask for scratch without a device or
+ * context.  Set between plans, by one thread. */
 static struct merak_cudnn_choice *choices;
 static int n_choices;
 
@@ -76,8 +77,9 @@ bool merak_cudnn_is_op(const char *op)
     return view_of(op) != NULL;
 }
 
-/* What cuDNN lacks for a call, or NULL.  attrs->f[0] is asked, not the step: a
- * model with dropout has one kernel, trained or evaluated, and one scratch. */
+/* What cuDNN does not support of a call, or NULL.  Dropout is read from
+ * attrs->f[0], not the step, so that training and evaluation of a model use the
+ * same kernel and scratch. */
 static const char *lacks(const struct merak_kernel_call *call,
                          const struct merak_attention *at)
 {
@@ -147,7 +149,7 @@ void merak_cudnn_name_shape(const struct merak_cudnn_shape *s, char *text,
              s->D, window);
 }
 
-/* --- memory of what is there ------------------------------------------------
+/* --- addresses --------------------------------------------------------------
  */
 
 static void *element(const struct merak_heads *x)
@@ -182,14 +184,14 @@ void merak_cudnn_memory_of(const char *op, const struct merak_kernel_call *call,
     memory->workspace = (void *)(scratch + merak_cudnn_delta_bytes(shape, way));
 }
 
-/* Delta and the workspace are every part's in turn. */
+/* Delta and the workspace are used by each part in turn. */
 void merak_cudnn_memory_from(const struct merak_cudnn_shape *s,
                              const struct merak_cudnn_memory *whole,
                              int64_t first, struct merak_cudnn_memory *part)
 {
     const struct {
         int uid;
-        int64_t bytes; /* of a position */
+        int64_t bytes; /* per position */
     } row[] = {
         {MERAK_CUDNN_UID_Q, 2 * s->q_row},
         {MERAK_CUDNN_UID_K, 2 * s->k_row},
@@ -219,10 +221,10 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Backward, the gradients of all probabilities are written out in bf16 (tiles
- * of 64 queries and 128 keys), and the gradients of keys and values for each
- * query head where several share them.  So do 9.19 and 9.26 for Hopper:
- * tests/unit/test_cudnn.c asks them. */
+/* The backward pass stores the gradients of all probabilities in bf16 (tiles of
+ * 64 queries and 128 keys), and the gradients of keys and values for each query
+ * head if several share them.  This is true of 9.19 and 9.26 on Hopper
+ * (tests/unit/test_cudnn.c). */
 int64_t merak_cudnn_most_bytes(const struct merak_cudnn_shape *s,
                                int64_t samples)
 {
@@ -246,12 +248,24 @@ size_t merak_cudnn_delta_bytes(const struct merak_cudnn_shape *s,
                             MERAK_CUDNN_ALIGN);
 }
 
-/* Scratch itself is aligned to less. */
+/* Scratch itself has a smaller alignment. */
 size_t merak_cudnn_way_bytes(const struct merak_cudnn_shape *shape,
                              const struct merak_cudnn_way *way)
 {
     return MERAK_CUDNN_ALIGN + merak_cudnn_delta_bytes(shape, way) +
            (size_t)way->workspace_bytes;
+}
+
+/* The memory of the backward pass grows with the samples of one execution: use
+ * enough to fill the device, in equal parts of the micro-batch. */
+static int64_t usual_samples(const struct merak_cudnn_shape *s)
+{
+    int64_t n = s->B;
+
+    while (n > 1 &&
+           (s->B % n != 0 || merak_cudnn_most_bytes(s, n) > USUAL_BYTES))
+        n--;
+    return n;
 }
 
 bool merak_cudnn_wants(const struct merak_cudnn_shape *shape,
@@ -276,9 +290,8 @@ bool merak_cudnn_wants(const struct merak_cudnn_shape *shape,
     }
     if (mode == MERAK_CUDNN_MODE_AUTO)
         return false;
-    /* One sample after the other, as memory grows with their number. */
-    *way = (struct merak_cudnn_way){
-        .samples = shape->backward != 0 ? 1 : shape->B, .engine = -1};
+    *way = (struct merak_cudnn_way){.samples = usual_samples(shape),
+                                    .engine = -1};
     way->workspace_bytes = merak_cudnn_most_bytes(shape, way->samples);
     return true;
 }
@@ -305,8 +318,8 @@ bool merak_cudnn_is_line(const char *line)
     return strncmp(line, WORD, strlen(WORD)) == 0;
 }
 
-/* attention KERNEL, the shape, and cuDNN's version, samples, workspace, engine
- * and knobs. */
+/* A line: attention KERNEL, the shape, and cuDNN's version, samples, workspace,
+ * engine and knobs. */
 void merak_cudnn_write(const struct merak_cudnn_choice *choice, char *line,
                        size_t bytes)
 {
@@ -416,7 +429,7 @@ enum merak_status merak_cudnn_use(const char *const *line, int n,
         if (!merak_cudnn_read(line[i], &all[used++])) {
             free(all);
             return merak_fail(err, MERAK_ERR_FORMAT,
-                              "\"%.60s..\" is no choice of a kernel for "
+                              "\"%.60s..\" is not a choice of a kernel for "
                               "attention: calibrate again",
                               line[i]);
         }

@@ -168,7 +168,6 @@ static const struct kc_suite suite = {run_on_stand_in, check_output};
 
 static void compare_with_ref(const struct kc *c)
 {
-    bool backward = strstr(c->op, "_dx") != NULL;
     struct kc want, got;
     int before = *runs;
 
@@ -178,9 +177,7 @@ static void compare_with_ref(const struct kc *c)
     run_on_stand_in(&got);
     assert_true(was_done);
     assert_ptr_equal(*last_stream, &stream);
-    /* backward one sample at a time */
-    assert_int_equal(*runs - before,
-                     backward ? c->call.operand[0].local.dim[0] : 1);
+    assert_int_equal(*runs - before, 1); /* all samples at once */
     kc_check_outputs(&suite, &got, &want);
     kc_destroy(&want);
     kc_destroy(&got);
@@ -323,6 +320,31 @@ static void a_mode_decides(void **state)
     assert_int_equal(merak_cudnn_attention_create(stand_in, HOPPER, NULL, &err),
                      MERAK_ERR_PARAM);
     kc_destroy(&c);
+}
+
+/* Backward by as many samples as fit into 512 MiB, in equal parts. */
+static void samples_are_limited_by_memory(void **state)
+{
+    static const struct {
+        int64_t B, T, H, samples;
+    } rows[] = {{16, 1024, 12, 16}, {6, 2048, 12, 3}, {4, 8192, 32, 1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        struct merak_cudnn_shape shape = {.B = rows[i].B,
+                                          .T = rows[i].T,
+                                          .H = rows[i].H,
+                                          .G = rows[i].H,
+                                          .D = 64,
+                                          .backward = 1};
+        struct merak_cudnn_way way;
+
+        assert_true(merak_cudnn_wants(&shape, &way));
+        assert_int_equal(way.samples, rows[i].samples);
+        shape.backward = 0;
+        assert_true(merak_cudnn_wants(&shape, &way));
+        assert_int_equal(way.samples, rows[i].B);
+    }
 }
 
 static void make_line(struct kc *c, bool own, int64_t version, char *line,
@@ -471,7 +493,7 @@ static void another_generation_computes_forward_alone(void **state)
     assert_true(merak_cudnn_may(&shape, 91500, 9, &why));
     assert_false(merak_cudnn_may(&shape, 91900, 8, &why));
     assert_false(merak_cudnn_may(&shape, 91900, 10, &why));
-    assert_non_null(strstr(why, "compute capability 9 only"));
+    assert_non_null(strstr(why, "only on compute capability 9"));
 }
 
 /* A plan that was made for the own kernel has not the memory. */
@@ -487,7 +509,7 @@ static void without_scratch_nothing_is_done(void **state)
     was_done = true;
     assert_int_equal(attention_packed(&c.call, NULL), MERAK_OK);
     assert_false(was_done);
-    assert_non_null(strstr(cudnn_line, "the plan was made without it"));
+    assert_non_null(strstr(cudnn_line, "the plan reserves too little"));
     kc_destroy(&c);
 }
 
@@ -526,7 +548,7 @@ static void a_missing_library_is_said_once(void **state)
         assert_false(was_done);
     }
     assert_int_equal(cudnn_told, 1);
-    assert_non_null(strstr(cudnn_line, "the own kernels have attention"));
+    assert_non_null(strstr(cudnn_line, "attention runs in Merak's own kernel"));
     kc_destroy(&c);
 }
 
@@ -539,6 +561,7 @@ int main(void)
         TEST(what_it_has_not_is_left_alone),
         TEST(documents_and_slices_are_left_alone),
         TEST(a_mode_decides),
+        TEST(samples_are_limited_by_memory),
         TEST(a_choice_decides),
         TEST(a_choice_of_another_version_is_not_taken),
         TEST(lines_are_read_as_they_were_written),
