@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link.c - a link's life: its communicators made, watched and ended */
+/* link.c - creating, watching and ending a link's communicators */
 #include "config.h"
 
 #include "runtime/link/link_impl.h"
@@ -16,10 +16,12 @@
 
 #define SPIN_NS 20000
 #define NAP_NS 20000
-/* What a rehearsal moves between two members, each way. */
+/* What a rehearsal sends between two members, each way. */
 #define TRIAL_BYTES (MERAK_LINK_TRIAL_BYTES / 2)
-/* Messages of pairs run beside products and beside each other: a few blocks of
- * the device move enough, and all of them have to find room at once. */
+#define ALIGNED 16
+/* Messages of pairs run concurrently with matrix products and each other: a
+ * few thread blocks are fast enough, and all must fit on the device at
+ * once. */
 #define PAIR_CTAS 4
 
 enum merak_status merak_link_load(const char *name,
@@ -47,8 +49,8 @@ enum merak_status merak_link_load(const char *name,
         strcmp(module->version, PACKAGE_VERSION) != 0 ||
         module->ops_bytes != sizeof(struct merak_link_ops))
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "merak_%s.so is of another build of Merak than this "
-                          "one (%s): install both from one build",
+                          "merak_%s.so is from another build of Merak than "
+                          "this one (%s): install both from one build",
                           name, PACKAGE_VERSION);
     *ops_p = module->ops;
     return MERAK_OK;
@@ -88,7 +90,7 @@ static enum merak_status wrap(const struct merak_link *link,
     return rc;
 }
 
-/* May a wait that began then go on? */
+/* May a wait that began at `start` continue? */
 static enum merak_status keep_on(struct merak_link *link, int64_t start,
                                  struct merak_error *err)
 {
@@ -104,7 +106,7 @@ static enum merak_status keep_on(struct merak_link *link, int64_t start,
         return merak_fail(err, MERAK_ERR_PEER, "this rank has failed");
     if ((double)waited * 1e-9 > link->deadline_s)
         return merak_fail(err, MERAK_ERR_TIMEOUT,
-                          "%s: its members have not all come after %.3g s",
+                          "%s: not all of its members have joined after %.3g s",
                           link->about, link->deadline_s);
     if (waited > SPIN_NS)
         nanosleep(&nap, NULL);
@@ -175,7 +177,7 @@ enum merak_status merak_link_message(struct merak_link *link, int comm,
 /* --- rehearsal --------------------------------------------------------------
  */
 
-/* Wait on the host until a queue is empty. */
+/* Block the host until a queue is empty. */
 static enum merak_status drain(struct merak_link *link, int queue,
                                struct merak_event *event,
                                struct merak_error *err)
@@ -194,8 +196,8 @@ static enum merak_status drain(struct merak_link *link, int queue,
     return rc;
 }
 
-/* A little from each member to each, or from the first to the second; where
- * there is little room several bring what means nothing to one place. */
+/* Short messages between all members, or from the first to the second of a
+ * pair; with little room, several are received at one address. */
 static int fill_trial(struct merak_link *link, const struct link_comm *c)
 {
     int n = 0;
@@ -217,6 +219,38 @@ static int fill_trial(struct merak_link *link, const struct link_comm *c)
     return n;
 }
 
+/* Libraries set up a group's channels for collectives, separate from those for
+ * messages, at its first collective: run a short all-gather, and a sum if the
+ * library's sums are used. */
+static enum merak_status gather_trial(struct merak_link *link, int comm,
+                                      struct merak_error *err)
+{
+    struct link_comm *c = &link->comm[comm];
+    size_t room = link->trials * MERAK_LINK_TRIAL_BYTES / ((size_t)c->n + 1);
+    size_t bytes =
+        (room < TRIAL_BYTES ? room : TRIAL_BYTES) / ALIGNED * ALIGNED;
+    void *stream =
+        link->accel->ops->stream(link->accel, MERAK_QUEUE_COLLECTIVE);
+    const struct merak_link_sum sum = {.in = link->trial,
+                                       .out = link->trial,
+                                       .count = bytes / sizeof(float),
+                                       .dtype = MERAK_F32};
+    enum merak_status rc;
+
+    if (c->pair || bytes == 0)
+        return MERAK_OK;
+    rc = link->ops->gather(c->comm, stream, link->trial + bytes, link->trial,
+                           bytes, err);
+    if (rc == MERAK_IN_PROGRESS)
+        rc = merak_link_settle(link, comm, err);
+    if (rc == MERAK_OK && link->fast) {
+        rc = link->ops->sum(c->comm, stream, &sum, err);
+        if (rc == MERAK_IN_PROGRESS)
+            rc = merak_link_settle(link, comm, err);
+    }
+    return rc;
+}
+
 static enum merak_status rehearse(struct merak_link *link, int comm,
                                   struct merak_event *event,
                                   struct merak_error *err)
@@ -224,6 +258,9 @@ static enum merak_status rehearse(struct merak_link *link, int comm,
     struct link_comm *c = &link->comm[comm];
     enum merak_status rc =
         move(link, comm, MERAK_QUEUE_COLLECTIVE, fill_trial(link, c), err);
+
+    if (rc == MERAK_OK)
+        rc = gather_trial(link, comm, err);
 
     if (rc == MERAK_OK)
         rc = drain(link, MERAK_QUEUE_COLLECTIVE, event, err);
@@ -238,7 +275,7 @@ static enum merak_status join(struct merak_link *link, int comm,
                                         .n = c->n,
                                         .me = c->me,
                                         .most_ctas = c->pair ? PAIR_CTAS : 0};
-    /* NCCL takes the device that this thread is set to. */
+    /* This sets the thread's device, which NCCL uses. */
     (void)link->accel->ops->stream(link->accel, MERAK_QUEUE_COLLECTIVE);
     enum merak_status rc = link->ops->join(link->library, &how, &c->comm, err);
 
@@ -285,7 +322,7 @@ static enum merak_status allocate(struct merak_link *link,
     if (link->trials > 0)
         return MERAK_OK;
     return merak_fail(err, MERAK_ERR_PARAM,
-                      "%zu bytes are no room for a rehearsal of %d",
+                      "%zu bytes are too few for a rehearsal of %d",
                       opt->trial_bytes, MERAK_LINK_TRIAL_BYTES);
 }
 
@@ -299,8 +336,8 @@ static enum merak_status begin(struct merak_link *link,
     if (accel->stream == NULL || accel->unpack == NULL ||
         accel->combine == NULL)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                          "this backend's queues are not for libraries: use "
-                          "--transport ucx");
+                          "this backend's queues cannot be used by libraries: "
+                          "use --transport ucx");
     rc = link->ops->open(accel->streams, &link->library, link->about, err);
     if (rc == MERAK_OK)
         rc = merak_link_find_comms(link, opt, err);
@@ -330,7 +367,7 @@ enum merak_status merak_link_open(const struct merak_link_options *opt,
         rc = merak_link_share_ids(link, opt->boot, err);
     if (rc == MERAK_OK) {
         rc = join_all(link, err);
-        if (rc != MERAK_OK) /* who waits for this rank is to know */
+        if (rc != MERAK_OK) /* notify those that wait for this rank */
             merak_link_abort(link);
         if (rc != MERAK_OK && rc != MERAK_ERR_PEER &&
             opt->tr->ops->abort != NULL)

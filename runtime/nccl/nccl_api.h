@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime/nccl/nccl_api.h - as much of NCCL's interface as is used
+/* runtime/nccl/nccl_api.h - the part of NCCL's interface that is used
  *
- * NCCL is opened at run time, so its header is not needed to build what opens
- * it: these are our own declarations of the interface that libnccl.so.2 has had
- * since 2.18.  tests/unit/test_nccl_api.c holds them against nccl.h where there
- * is one.
+ * NCCL is opened at run time, so its header is not needed for the build: these
+ * are our own declarations of the interface that libnccl.so.2 has had since
+ * 2.18.  tests/unit/test_nccl_api.c checks them against nccl.h where there is
+ * one.
  */
 #ifndef MERAK_RUNTIME_NCCL_NCCL_API_H
 #define MERAK_RUNTIME_NCCL_NCCL_API_H
@@ -39,14 +39,17 @@ struct nccl_id { /* ncclUniqueId, which is passed by value */
     char internal[128];
 };
 
-/* ncclConfig_t as 2.18 had it.  `size` and `version` tell later ones what is
- * there. */
+/* ncclConfig_t as 2.18 had it.  `size` and `version` tell later versions which
+ * fields exist. */
 struct nccl_config {
     size_t size;
     unsigned magic, version;
     int blocking, cga_cluster_size, min_ctas, max_ctas;
     const char *net_name;
     int split_share;
+    /* Padding in 2.18; 2.25 and later have the traffic class here, and some
+     * of them read it whatever `version` says. */
+    int traffic_class;
 };
 #define NCCL_CONFIG_MAGIC 0xcafebeefu
 #define NCCL_CONFIG_VERSION 21800u

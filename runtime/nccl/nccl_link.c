@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_link.c - NCCL behind the interface of links: what merak_nccl.so shows
+/* nccl_link.c - NCCL as a link library: the module merak_nccl.so
  *
- * libnccl.so.2 is opened when a link is, or the file that MERAK_NCCL_LIBRARY
- * names.  Communicators do not block (blocking = 0): NCCL answers "in
- * progress", and test() asks how that went.  NCCL's codes and words stop here.
+ * libnccl.so.2, or the file that MERAK_NCCL_LIBRARY names, is opened with a
+ * link.  Communicators are non-blocking (blocking = 0): NCCL returns "in
+ * progress", and test() gets the result.  NCCL's codes and types are used only
+ * here.
  *
- * From 2.26 NCCL keeps the order in which this process gives it work of several
- * communicators on one device (NCCL_LAUNCH_ORDER_IMPLICIT), which before that
- * was the caller's to keep, by waiting: so an older one is refused.  What
- * proves that the order is one for all ranks is
- * partitioner/simulate/check_streams.c.
+ * From 2.26 on NCCL runs work of several communicators on one device in the
+ * order in which this process issues it (NCCL_LAUNCH_ORDER_IMPLICIT).  Before,
+ * the caller had to wait between them, so older versions are refused.
+ * partitioner/simulate/check_streams.c proves that the order is the same on
+ * all ranks.
  */
 #include "config.h"
 
@@ -26,11 +27,11 @@
 
 #define LIBRARY "libnccl.so.2"
 #define LEAST_VERSION 22600
-/* What leave() waits for other members, in polls of POLL_NS. */
+/* How long leave() waits for other members, in polls of POLL_NS. */
 #define LEAVE_POLLS 100000
 #define POLL_NS 100000
-#define ABORT_S 30 /* for kernels to see that they are to end */
-/* Of libraries that play NCCL on the fake device's queues. */
+#define ABORT_S 30 /* for kernels to notice the abort */
+/* Exported by stand-ins for NCCL on the fake device's queues. */
 #define STAND_IN_SYMBOL "merak_nccl_stand_in"
 
 struct merak_link_library {
@@ -70,7 +71,7 @@ static enum merak_status fail(const struct merak_link_library *library,
 
     if (more == NULL || *more == '\0')
         return merak_fail(err, status_of(result),
-                          "NCCL cannot %s: %.80s; NCCL_DEBUG=WARN says more",
+                          "NCCL cannot %s: %.80s; NCCL_DEBUG=WARN shows more",
                           what, library->nccl.get_error_string(result));
     return merak_fail(err, status_of(result), "NCCL cannot %s: %.60s (%.120s)",
                       what, library->nccl.get_error_string(result), more);
@@ -141,13 +142,13 @@ static enum merak_status check_streams(const struct merak_link_library *library,
         return MERAK_OK;
     if (plays)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "%.120s plays NCCL for tests and moves nothing "
-                          "between GPUs: unset MERAK_NCCL_LIBRARY",
+                          "%.120s stands in for NCCL in tests and transfers "
+                          "nothing between GPUs: unset MERAK_NCCL_LIBRARY",
                           name);
     return merak_fail(err, MERAK_ERR_CONFIG,
-                      "NCCL moves data between NVIDIA GPUs, and this "
-                      "backend's device is none: use --backend cuda, or "
-                      "--transport ucx");
+                      "NCCL moves data between NVIDIA GPUs, and this backend's "
+                      "device is not one: use --backend cuda, or --transport "
+                      "ucx");
 }
 
 static enum merak_status check_version(const struct merak_link_library *library,
@@ -157,11 +158,11 @@ static enum merak_status check_version(const struct merak_link_library *library,
     int version = 0, result = library->nccl.get_version(&version);
 
     if (result != NCCL_SUCCESS)
-        return fail(library, NULL, "say its version", result, err);
+        return fail(library, NULL, "report its version", result, err);
     if (version < LEAST_VERSION)
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "%.120s is NCCL %d.%d.%d, and transport nccl needs "
-                          "2.26 or later: name a newer one by "
+                          "2.26 or later: name a newer one with "
                           "MERAK_NCCL_LIBRARY, or use --transport ucx",
                           name, version / 10000, version / 100 % 100,
                           version % 100);
@@ -172,7 +173,7 @@ static enum merak_status check_version(const struct merak_link_library *library,
 
 static void nccl_close(struct merak_link_library *library)
 {
-    /* Its threads may outlive its communicators: it stays where it is. */
+    /* The library's threads may outlive communicators, so no dlclose(). */
     free(library);
 }
 
@@ -188,14 +189,13 @@ static enum merak_status nccl_open(const char *streams,
         return merak_fail_nomem(err, sizeof(*library));
     if (name == NULL || *name == '\0')
         name = LIBRARY;
-    /* read when it is opened or first used; a site's own setting stands */
+    /* NCCL reads it when opened or first used; a site's setting is kept */
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     library->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library->handle == NULL)
         rc = merak_fail(err, MERAK_ERR_UNSUPPORTED,
-                        "NCCL cannot be loaded (%.120s): name its "
-                        "libnccl.so.2 by MERAK_NCCL_LIBRARY, or use "
-                        "--transport ucx",
+                        "NCCL cannot be loaded (%.120s): name its libnccl.so.2 "
+                        "with MERAK_NCCL_LIBRARY, or use --transport ucx",
                         dlerror());
     else
         rc = find_functions(library, name, err);
@@ -243,6 +243,7 @@ static enum merak_status nccl_join(struct merak_link_library *library,
         .min_ctas = NCCL_CONFIG_UNDEFINED,
         .max_ctas = how->most_ctas > 0 ? how->most_ctas : NCCL_CONFIG_UNDEFINED,
         .split_share = NCCL_CONFIG_UNDEFINED,
+        .traffic_class = NCCL_CONFIG_UNDEFINED,
     };
     struct merak_link_comm *c = calloc(1, sizeof(*c));
     struct nccl_id id;
@@ -274,11 +275,11 @@ static enum merak_status nccl_test(struct merak_link_comm *c,
                           "the communicator has been aborted");
     result = c->library->nccl.comm_get_async_error(c->comm, &state);
     if (result != NCCL_SUCCESS)
-        return fail(c->library, c->comm, "say how it is", result, err);
+        return fail(c->library, c->comm, "report its state", result, err);
     return check(c, "go on", state, err);
 }
 
-/* One communicator's end, on a thread of its own. */
+/* The abort of one communicator, on its own thread. */
 struct ending {
     pthread_t thread;
     bool started;
@@ -307,10 +308,10 @@ static void begin_end(struct merak_link_comm *c, struct ending *e)
 }
 
 /*
- * NCCL's abort waits for the communicator's kernels, and one of them may stand
- * in a queue behind a kernel of a communicator that has not been aborted yet:
- * one after the other they would wait for ever.  A thread that does not end is
- * left behind, with what it works on.
+ * NCCL's abort waits for the communicator's kernels, and one of them may be
+ * queued after a kernel of a communicator that has not been aborted yet: one
+ * after the other, aborts could wait forever.  A thread that does not end is
+ * abandoned, with its data.
  */
 static void nccl_abort(struct merak_link_comm *const *comm, int n)
 {
@@ -333,7 +334,7 @@ static void nccl_abort(struct merak_link_comm *const *comm, int n)
         free(ending);
 }
 
-/* Flush it; a member that does not come is not waited for for ever. */
+/* Flush it, but do not wait forever for a missing member. */
 static bool finalize(struct merak_link_comm *c)
 {
     const struct timespec pause = {0, POLL_NS};
@@ -394,7 +395,7 @@ static enum merak_status nccl_move(struct merak_link_comm *c, void *stream,
                 ? f->send(p->at, p->bytes, NCCL_INT8, p->peer, c->comm, stream)
                 : f->recv(p->at, p->bytes, NCCL_INT8, p->peer, c->comm, stream);
         if (result == NCCL_IN_PROGRESS)
-            result = NCCL_SUCCESS; /* the group's end says so again */
+            result = NCCL_SUCCESS; /* the group's end returns it again */
     }
     end = f->group_end();
     return check(c, "move data", result != NCCL_SUCCESS ? result : end, err);

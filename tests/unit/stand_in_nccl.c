@@ -516,7 +516,9 @@ static int add_piece(bool send, void *at, size_t bytes, int peer,
 {
     struct job *j = job_in(c, stream);
 
-    if (j->n == MAX_PIECES || peer == c->me || peer < 0 || peer >= c->n)
+    /* to oneself in a group alone, as with NCCL */
+    if (j->n == MAX_PIECES || peer < 0 || peer >= c->n ||
+        (peer == c->me && group == NULL))
         abort();
     j->piece[j->n++] = (struct piece){send, at, bytes, 0, 0, peer};
     return group != NULL ? NCCL_SUCCESS : submit(j);

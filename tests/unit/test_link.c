@@ -10,6 +10,7 @@
 
 #include "unit/accel_train.h"
 #include "unit/serial_exchange.h"
+#include "unit/stand_in_path.h"
 #include "unit/test_ranks.h"
 
 #include "base/size.h"
@@ -18,27 +19,11 @@
 #include "runtime/link/link.h"
 
 #include <dlfcn.h>
-#include <libgen.h>
-#include <limits.h>
 #include <signal.h>
 
 #define SEEDS 2 /* MERAK_TEST_SEEDS: others */
 #define N_FATES (sizeof(fates) / sizeof(*fates))
 #define N_OTHERS 5 /* tests that have no rows */
-
-/* The stand-in is built beside this program. */
-static void use_stand_in(void)
-{
-    char path[PATH_MAX] = "", name[PATH_MAX];
-    const char *dir;
-
-    CHECK(readlink("/proc/self/exe", path, sizeof(path) - 1) > 0);
-    dir = dirname(path);
-    snprintf(name, sizeof(name), "%.2000s/stand_in_nccl.so", dir);
-    if (access(name, F_OK) != 0)
-        snprintf(name, sizeof(name), "%.2000s/.libs/stand_in_nccl.so", dir);
-    setenv("MERAK_NCCL_LIBRARY", name, 1);
-}
 
 static const struct merak_link_ops *nccl(void)
 {
@@ -499,7 +484,7 @@ static void libraries_that_cannot_serve_are_refused(void **state)
     assert_int_equal(nccl()->open("cuda", &library, about, &err),
                      MERAK_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "libc.so.6 has no ncclGetVersion"));
-    use_stand_in();
+    stand_in_use();
 }
 
 /* NCCL itself, where it is installed: it opens and makes ids without a GPU,
@@ -516,7 +501,7 @@ static int open_nccl_itself(struct merak_boot *boot, void *arg)
     (void)arg;
     unsetenv("MERAK_NCCL_LIBRARY");
     CHECK(nccl()->open("fake", &library, about, ERR) == MERAK_ERR_CONFIG);
-    CHECK(strstr(test_error.text, "this backend's device is none") != NULL);
+    CHECK(strstr(test_error.text, "this backend's device is not one") != NULL);
     CHECK_OK(nccl()->open("cuda", &library, about, ERR));
     CHECK(strncmp(about, "NCCL 2.", 7) == 0);
     CHECK_OK(nccl()->make_id(library, &how.id, ERR));
@@ -556,7 +541,7 @@ int main(void)
         cmocka_unit_test(nccl_itself_opens),
     };
 
-    use_stand_in();
+    stand_in_use();
     for (size_t i = 0; i < N_ACCEL_ROWS; i++) {
         tests[N_OTHERS + i] = (struct CMUnitTest){
             .name = accel_rows[i].name,

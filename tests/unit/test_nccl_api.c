@@ -36,6 +36,9 @@ static void structs_are_laid_out_alike(void **state)
     SAME_FIELD(max_ctas, maxCTAs);
     SAME_FIELD(net_name, netName);
     SAME_FIELD(split_share, splitShare);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 25, 0)
+    SAME_FIELD(traffic_class, trafficClass);
+#endif
     assert_int_equal(theirs.magic, NCCL_CONFIG_MAGIC);
     assert_int_equal(theirs.maxCTAs, NCCL_CONFIG_UNDEFINED);
     assert_null(theirs.netName);
