@@ -11,20 +11,20 @@
 #   --out DIR         the table of results (bench/results/gpu)
 #   --pack DIR        libraries and sources that `pack` gathered
 #   --models LIST     of part gpt2: 124m,774m,1558m (124m)
-#   --limit SECONDS   of each part (470)
+#   --limit SECONDS   of each part (470; of those that take a minute, 150)
 #   --total SECONDS   of all together: what does not fit is cut off or left out,
 #                     and the last line says how to go on
 #
-# Parts: build facts ops cudnn step repeat gpt2 kernels losses graphs ckpt
-# calibrate llama ceilings sanitize, what is worth most first; build comes by
-# itself where there is none.  Each says `ok`, `FAILED`, `skipped` or `left` and why, in one
+# Parts: build facts ops step repeat gpt2 kernels cudnn calibrate losses graphs
+# nccl ckpt llama ceilings sanitize, the most valuable first; build is added where
+# there is none.  Each prints `ok`, `FAILED`, `skipped` or `left` and why, in one
 # line; its whole output is BUILDDIR/gpu/PART.log; OUT/DATE.md and .json are one
-# table of all, written anew after each part, and OUT/DATE-logs has the output of
-# those that failed.
+# table of all, OUT/DATE.log has the ends of all outputs, and all three are
+# written anew after each part.
 # Exit status: 0 if none failed.
 #
-# Of a machine that is lent for ten minutes at a time: `--total 540`, then what
-# the last line says, with the build tree as it is, or with --pack.
+# On a machine that is lent for ten minutes at a time: `--total 540`, then the
+# command in the last line, with the same build tree, or with --pack again.
 #
 # A machine needs bash, a C compiler, make, CUDA 13 and Python; PyTorch for
 # ceilings and its own times.  Slurm, PMIx, UCX and HDF5 are left out where they
@@ -36,8 +36,8 @@ export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
 build=$top/build-gpu backend=cuda out=$here/results/gpu pack= models=124m
-limit=470 total=0 inner=
-all="build facts ops cudnn step repeat gpt2 kernels losses graphs ckpt calibrate llama ceilings sanitize"
+limit= total=0 inner=
+all="build facts ops step repeat gpt2 kernels cudnn calibrate losses graphs nccl ckpt llama ceilings sanitize"
 parts=()
 
 die()
@@ -129,7 +129,10 @@ fi
 out=$(absolute "$out") || exit 1
 build=$(absolute "$build") || exit 1
 work=$(absolute "$build/gpu") || exit 1
-[ -z "$pack" ] || pack=$(cd "$pack" && pwd) || die "there is no $pack"
+# What was built with a pack needs its libraries.
+[ -n "$pack" ] || pack=$(cat "$work/pack" 2>/dev/null)
+[ -z "$pack" ] || pack=$(cd "$pack" && pwd) || die "there is no such pack"
+[ -z "$pack" ] || echo "$pack" >"$work/pack"
 python=$(command -v python3)
 merak=$build/cmd/merak
 tests=$build/tests/unit
@@ -163,6 +166,19 @@ if ! ldconfig -p | grep -q libcudnn.so.9 && [ -n "$cudnn" ]; then
     export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cudnn:$cuda/lib64${wheels:+:$wheels/lib}
 fi
 
+# The same for NCCL.
+nccl=$($python - <<'END'
+import glob, os, site
+for root in site.getsitepackages():
+    for so in glob.glob(os.path.join(root, "nvidia", "nccl", "lib", "libnccl.so.2")):
+        print(os.path.dirname(so))
+        raise SystemExit
+END
+)
+if ! ldconfig -p | grep -q libnccl.so.2 && [ -n "$nccl" ]; then
+    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$nccl
+fi
+
 # Parts say these; skip ends them.
 figure() # NAME VALUE
 {
@@ -179,7 +195,8 @@ needs_gpu()
 }
 has_torch()
 {
-    $python -c 'import torch' 2>/dev/null
+    # importing it takes seconds
+    $python -c 'import importlib.util as u; exit(u.find_spec("torch") is None)'
 }
 needs_torch()
 {
@@ -229,9 +246,10 @@ part_build()
     fi
     [ -e "$build/Makefile" ] ||
         (cd "$build" && "$source/configure" "${option[@]}") || return 1
-    make -C "$build" -j"$jobs" &&
-        make -C "$build/tests" -j"$jobs" unit/accel_kernels.t unit/step.t &&
-        make -C "$build/bench" kernels || return 1
+    make -C "$build" -j"$jobs" || make -C "$build" -j"$jobs" NVCC_WERROR= ||
+        return 1
+    make -C "$build/tests" -j"$jobs" unit/accel_kernels.t unit/step.t \
+        unit/nccl_alone.t && make -C "$build/bench" kernels || return 1
     figure commit "$(commit)"
 }
 
@@ -287,18 +305,37 @@ for key in sys.argv[2:]:
 END
 }
 
-# Kernels against ref, twice for bits, on shapes drawn anew.
+# run_ops FILE: the test of kernels, its output as it comes, also in FILE
+run_ops()
+{
+    stdbuf -oL "$tests/accel_kernels.t" 2>&1 | tee "$1"
+    return "${PIPESTATUS[0]}"
+}
+
+# Kernels against ref, twice for bits, on shapes drawn anew.  A kernel that
+# breaks the device ends the process: then every op has one of its own.
 part_ops()
 {
-    local seed=${MERAK_TEST_SEED:-$RANDOM} rc
+    local rc op
 
     needs_build
-    figure seed "$seed"
-    MERAK_TEST_SEED=$seed "$tests/accel_kernels.t" >"$work/ops.tap" 2>&1
+    export MERAK_TEST_SEED=${MERAK_TEST_SEED:-$RANDOM}
+    figure seed "$MERAK_TEST_SEED"
+    run_ops "$work/ops.tap"
     rc=$?
-    cat "$work/ops.tap"
     figure passed "$(grep -c '^ok' "$work/ops.tap")"
-    figure failed "$(grep -c '^not ok' "$work/ops.tap")"
+    figure failed "$(grep -cE '^not ok|^Bail out' "$work/ops.tap")"
+    grep '^Bail out' "$work/ops.tap" || return $rc
+    # the shapes of every seed: those that are drawn take the reference longest
+    unset MERAK_TEST_SEED
+    export work tests
+    sed -n '/define/,$s/.*OP\(_SCRATCH\)\{0,1\}(\([a-z_]*\)).*/\2/p' \
+        "$top/kernels/ops.h" | xargs -P 8 -I {} bash -c '
+        MERAK_TEST_OP={} timeout --foreground 60 "$tests/accel_kernels.t" \
+            >"$work/ops-{}.tap" 2>&1 || {
+            echo "= {} FAILED"
+            grep -E "^not ok|^Bail out|got .*, want" "$work/ops-{}.tap" | head -n 8
+        }'
     return $rc
 }
 
@@ -309,14 +346,16 @@ part_cudnn()
 
     needs_gpu
     needs_build
-    export MERAK_CUDA_ATTENTION=cudnn
-    MERAK_TEST_SEED=${MERAK_TEST_SEED:-$RANDOM} "$tests/accel_kernels.t" \
-        >"$work/cudnn.tap" 2>&1
-    rc=$?
-    cat "$work/cudnn.tap"
-    figure failed "$(grep -c '^not ok' "$work/cudnn.tap")"
+    export MERAK_CUDA_ATTENTION=cudnn MERAK_TEST_SEED=${MERAK_TEST_SEED:-$RANDOM}
+    rc=0
+    : >"$work/cudnn.tap"
+    for kernel in attention attention_packed attention_dx attention_packed_dx; do
+        MERAK_TEST_OP=$kernel run_ops "$work/cudnn-$kernel.tap" || rc=1
+        cat "$work/cudnn-$kernel.tap" >>"$work/cudnn.tap"
+    done
+    figure failed "$(grep -cE '^not ok|^Bail out' "$work/cudnn.tap")"
     figure shapes "$(grep -c ': cuDNN .*engine' "$work/cudnn.tap")"
-    figure refused "$(grep -c ': the own kernel' "$work/cudnn.tap")"
+    figure refused "$(grep -c ": Merak's own kernel" "$work/cudnn.tap")"
     grep -q ': cuDNN .*engine' "$work/cudnn.tap" ||
         { echo "cuDNN had no shape"; return 1; }
     small_train "$work/once" "$backend" --steps 8 --dtype bf16 &&
@@ -327,7 +366,8 @@ part_cudnn()
         compare "$work/once" "$work/cpu-cudnn" 3e-2 || failed=1
     for kernel in own cudnn; do
         MERAK_CUDA_ATTENTION=$kernel "$build/bench/kernels" bf16 2 16 1024 \
-            "$backend" >"$work/attention-$kernel" || return 1
+            "$backend" attention >"$work/attention-$kernel" || return 1
+        cat "$work/attention-$kernel"
         figure "${kernel}_forward_ms" \
             "$(awk '$1 == "attention_packed" {print $2}' "$work/attention-$kernel")"
         figure "${kernel}_backward_ms" \
@@ -346,7 +386,7 @@ part_sanitize()
     command -v compute-sanitizer >/dev/null || skip "no compute-sanitizer"
     make_data
     for tool in memcheck racecheck initcheck synccheck; do
-        if timeout 110 "$build/libtool" --mode=execute compute-sanitizer \
+        if timeout --foreground 110 "$build/libtool" --mode=execute compute-sanitizer \
             --tool $tool --error-exitcode 9 "$merak" train \
             --model "$work/small.json" --data "$work/data" --seq 33 --steps 2 \
             --global-batch 2 --micro-batch 1 --eval-samples 0 --backend cuda \
@@ -385,8 +425,16 @@ small_train()
     rm -f "$name.jsonl"
     "$merak" train --model "$work/small.json" --data "$work/data" --seq 96 \
         --global-batch 8 --micro-batch 2 --eval-samples 0 --lr 1e-3 \
-        --backend "$on" --metrics "$name.jsonl" "$@" >"$name.log" 2>&1 ||
-        { cat "$name.log"; return 1; }
+        --backend "$on" --deadline 60 --metrics "$name.jsonl" "$@" \
+        >"$name.log" 2>&1 && return
+    cat "$name.log"
+    [ "$on" = cpu ] || [ -n "${MERAK_ACCEL_SYNC-}" ] && return 1
+    # once more with a wait after each instruction, which names the first to fail
+    rm -f "$name.jsonl"
+    MERAK_ACCEL_SYNC=1 small_train "$name" "$on" "$@" >"$work/synchronous" 2>&1
+    echo "--- with MERAK_ACCEL_SYNC=1:"
+    tail -n 20 "$work/synchronous"
+    return 1
 }
 
 # compare A B TOLERANCE: losses and norms of two runs; 0: to the bit
@@ -592,8 +640,9 @@ merak_rate()
     rm -f "$work/rate.jsonl"
     "$merak" train --model "$work/model-$1.json" --data "$work/words" --seq "$3" \
         --micro-batch "$2" --global-batch "$2" --steps "$4" --dtype bf16 \
-        --backend "$backend" --eval-samples 0 --metrics "$work/rate.jsonl" \
-        "${@:6}" >"$work/rate.log" 2>&1 || { cat "$work/rate.log"; return 1; }
+        --backend "$backend" --eval-samples 0 --deadline 60 \
+        --metrics "$work/rate.jsonl" "${@:6}" >"$work/rate.log" 2>&1 ||
+        { cat "$work/rate.log"; return 1; }
     grep -v ' step ' "$work/rate.log"
     $python - "$work/rate.jsonl" "${5:-$1}" <<'END'
 import json, statistics, sys
@@ -605,14 +654,20 @@ print("=", "merak_" + sys.argv[2],
 END
 }
 
-# torch_rate MODEL B T OPTION..
+# torch_rate MODEL B T OPTION..: its failure is a figure, not the part's
 torch_rate()
 {
-    local name=$1 B=$2 T=$3
+    local name=$1 B=$2 T=$3 rc
 
     shift 3
-    timeout 300 $python "$here/gpu_pytorch.py" train --model "$work/model-$name.json" \
-        --batch "$B" --seq "$T" "$@" >"$work/torch.json" || return 1
+    timeout --foreground 200 $python "$here/gpu_pytorch.py" train \
+        --model "$work/model-$name.json" --batch "$B" --seq "$T" "$@" \
+        >"$work/torch.json"
+    rc=$?
+    if [ $rc -ne 0 ]; then
+        figure "pytorch_$name $*" "FAILED ($rc)"
+        return
+    fi
     cat "$work/torch.json"
     $python - "$work/torch.json" "$name" <<'END'
 import json, sys
@@ -637,6 +692,8 @@ part_gpt2()
     for model in ${models//,/ }; do
         model_json "$model"
         merak_rate "$model" 16 1024 40 || return 1
+        MERAK_CUDA_ATTENTION=cudnn merak_rate "$model" 16 1024 40 \
+            "${model}_cudnn" || figure "merak_${model}_cudnn" FAILED
         has_torch || continue
         torch_rate "$model" 16 1024 --compile default --weights autocast
         merak_rate "$model" 16 1024 40 || return 1
@@ -669,11 +726,21 @@ part_calibrate()
     needs_gpu
     needs_build
     model_json 124m
-    "$merak" calibrate --backend "$backend" --model "$work/model-124m.json" \
-        --micro-batch 16 --out "$out/device.json" || return 1
     make_words
     merak_rate 124m 16 1024 30 untuned || return 1
+    # all models and rounds take a quarter of an hour
+    "$merak" calibrate --backend "$backend" --model "$work/model-124m.json" \
+        --quick --micro-batch 16 --out "$out/device.json" || return 1
     merak_rate 124m 16 1024 30 tuned --device "$out/device.json"
+}
+
+# A communicator of one rank: opened, used, left and aborted for real.
+part_nccl()
+{
+    needs_gpu
+    needs_build
+    [ -x "$tests/nccl_alone.t" ] || skip "built without part build"
+    stdbuf -oL "$tests/nccl_alone.t"
 }
 
 # --- the run ------------------------------------------------------------------
@@ -701,6 +768,13 @@ failed=0 begun=$SECONDS stamp=$(date -u +%Y%m%d-%H%M%S)-$backend left=() child=
 
 report()
 {
+    local log
+
+    : >"$out/$stamp.log"
+    while IFS='|' read -r log _; do
+        echo "===== $log"
+        tail -c 200000 "$work/$log.log"
+    done <"$work/status" >>"$out/$stamp.log"
     $python "$here/gpu_report.py" "$work" "$out" "$stamp"
 }
 
@@ -725,8 +799,18 @@ left()
     left+=("$1")
 }
 
+# A hang must not take the time of all other parts.
+limit_of()
+{
+    case $1 in
+    ops | step | repeat | ckpt | nccl | facts) echo "${limit:-150}" ;;
+    *) echo "${limit:-470}" ;;
+    esac
+}
+
 for part in "${parts[@]}"; do
-    start=$SECONDS most=$limit why="over $limit s"
+    start=$SECONDS most=$(limit_of "$part")
+    allowed=$most why="over $most s"
     if [ "$total" -gt 0 ]; then
         rest=$((total - (start - begun)))
         # nothing is known after so little
@@ -734,7 +818,7 @@ for part in "${parts[@]}"; do
             left "$part" "no time"
             continue
         fi
-        if ((rest < ${limit%.*})); then
+        if ((rest < ${most%.*})); then
             most=$rest why="over the $total s of all"
         fi
     fi
@@ -756,13 +840,13 @@ for part in "${parts[@]}"; do
     echo "$part|$word|$((SECONDS - start))" >>"$work/status"
     if [ "$word" != ok ] && [ $rc -ne 77 ]; then
         tail -n 15 "$work/$part.log" | sed 's/^/    /'
-        mkdir -p "$out/$stamp-logs"
-        tail -c 200000 "$work/$part.log" >"$out/$stamp-logs/$part.log"
-        case $rc in 124 | 137) [ "$most" = "$limit" ] || left+=("$part") ;; esac
+        case $rc in 124 | 137) [ "$most" = "$allowed" ] || left+=("$part") ;; esac
         [ "$part" != build ] || break
     fi
     report >/dev/null
 done
 report || failed=1
-[ ${#left[@]} -eq 0 ] || echo "gpu.sh: to go on: $(basename "$0") ${left[*]}"
+[ ${#left[@]} -eq 0 ] ||
+    echo "gpu.sh: to go on: $0 --builddir $build --backend $backend --out $out" \
+        "${pack:+--pack $pack }--models $models --total $total ${left[*]}"
 exit $failed

@@ -36,10 +36,18 @@ AS_HELP_STRING([--without-cuda], [build without the cuda backend])],
     # nvcc may be a link, or a script of a package
     merak_cuda_dir=$(dirname "$(dirname "$(readlink -f "$NVCC")")")
     AS_CASE([$with_cuda], [auto|yes], [], [merak_cuda_dir=$with_cuda])
-    AS_IF([test ! -e "$merak_cuda_dir/include/cublasLt.h"],
+    # cuBLASLt may be a package of its own, as Python's: CPPFLAGS says where
+    merak_cuda_found=$merak_cuda_dir/include/cublasLt.h
+    AS_IF([test ! -e "$merak_cuda_found"],
+      [merak_cuda_cppflags=$CPPFLAGS
+       CPPFLAGS="$CPPFLAGS -isystem $merak_cuda_dir/include"
+       AC_PREPROC_IFELSE([AC_LANG_SOURCE([[#include <cublasLt.h>]])],
+         [merak_cuda_found=CPPFLAGS], [merak_cuda_found=])
+       CPPFLAGS=$merak_cuda_cppflags])
+    AS_IF([test -z "$merak_cuda_found"],
       [AS_IF([test "x$with_cuda" = xauto],
          [NVCC= merak_cuda="none: there is nvcc, and no $merak_cuda_dir/include/cublasLt.h"],
-         [AC_MSG_ERROR([--with-cuda: there is no $merak_cuda_dir/include/cublasLt.h])])])
+         [AC_MSG_ERROR([--with-cuda: there is no $merak_cuda_dir/include/cublasLt.h; CPPFLAGS=-IDIR names another folder])])])
   ])
   AS_IF([test -n "$NVCC"], [
     AC_MSG_CHECKING([for CUDA's version])

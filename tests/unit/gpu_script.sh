@@ -62,7 +62,8 @@ ok $? "a part that takes too long fails" "$tmp/text"
 rm -rf "$tmp/out"
 run --backend fake --total 1 gpt2 kernels
 [ $? -eq 0 ] && grep -Eq '^gpt2 +left .*no time' "$tmp/text" &&
-    grep -q 'to go on: gpu.sh gpt2 kernels' "$tmp/text" &&
+    grep -Eq 'to go on: .*/gpu.sh --builddir .* --total 1 gpt2 kernels' \
+        "$tmp/text" &&
     grep -q '| kernels | left (no time) | 0 |' "$tmp"/out/*-fake.md
 ok $? "what there is no time for is left, and said" "$tmp/text"
 
@@ -81,6 +82,7 @@ END
 cat >"$s/bin/python3" <<END
 #!/bin/bash
 case \$* in
+*find_spec*) ;;
 *'import torch'*) [[ \$* != *version* ]] || echo "= torch 2" ;;
 *gpu_pytorch.py\ ceilings*)
     echo '{"copy_gb_per_s": 4200, "bf16_tflops": 780, "fp32_tflops": 50}' ;;
@@ -111,7 +113,17 @@ echo "merak: backend cuda: GPU 0, NVIDIA None"
 END
 printf '#!/bin/bash\nshift 6\n"$@"\n' >"$s/build/libtool"
 printf '#!/bin/bash\necho "ok 1 - well"\n' >"$s/build/tests/unit/step.t"
-cp "$s/build/tests/unit/step.t" "$s/build/tests/unit/accel_kernels.t"
+cp "$s/build/tests/unit/step.t" "$s/build/tests/unit/nccl_alone.t"
+# the device breaks in one op, and the others are tried by themselves
+cat >"$s/build/tests/unit/accel_kernels.t" <<'END'
+#!/bin/bash
+case ${MERAK_TEST_OP-all}:${BREAK-} in
+all:* | rope:*)
+    [ -z "${BREAK-}" ] || { echo "Bail out! rope f32 [1, 2]: it broke"; exit 1; } ;;
+esac
+echo "ok 1 - well"
+echo "attention bf16: cuDNN 9, engine 3"
+END
 printf '#!/bin/bash\n:\n' >"$s/bin/compute-sanitizer"
 printf '#!/bin/bash\necho "12 kernels of a step: 0.125 s"\n' \
     >"$s/build/bench/kernels"
@@ -120,7 +132,7 @@ chmod +x "$s"/bin/* "$s"/build/{cmd,bench}/* "$s"/build/tests/unit/* \
     "$s/build/libtool"
 rm -rf "$tmp/out"
 PATH=$s/bin:$PATH "$gpu" --builddir "$s/build" --out "$tmp/out" \
-    --models 124m,774m facts ops step repeat gpt2 kernels losses graphs \
+    --models 124m,774m facts ops step repeat gpt2 kernels losses graphs nccl \
     ckpt calibrate llama ceilings sanitize >"$tmp/text" 2>&1
 [ $? -eq 0 ] && ! grep -Eq 'FAILED|skipped|left' "$tmp/text" &&
     python3 - "$tmp"/out/*-cuda.json <<'END' >>"$tmp/text" 2>&1
@@ -147,6 +159,13 @@ assert figures["sanitize"]["racecheck"] == ["clean"], figures["sanitize"]
 END
 ok $? "all parts that need a GPU run on stand-ins, and tell what they are told" \
     "$tmp/text"
+
+rm -rf "$tmp/out"
+BREAK=yes PATH=$s/bin:$PATH "$gpu" --builddir "$s/build" --out "$tmp/out" \
+    ops >"$tmp/text" 2>&1
+[ $? -eq 1 ] && grep -Eq '^ops +FAILED .*failed 1; *rope FAILED; *$' "$tmp/text" &&
+    grep -q 'Bail out! rope f32' "$tmp"/out/*-cuda.log
+ok $? "a kernel that breaks the device is found among the others" "$tmp/text"
 
 # part step hangs in its first run
 rm -rf "$tmp/out"

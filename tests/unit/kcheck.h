@@ -27,6 +27,12 @@ void kc_visit_gradients(const struct kc *forward, enum merak_dtype dtype,
 void kc_visit_row(const struct kc_row *row, enum merak_dtype dtype,
                   kc_visit_fn visit);
 
+/* A wrong case is counted, and ends the test unless tests go on to find what
+ * else is wrong. */
+extern bool kc_goes_on;
+extern int kc_failures;
+void kc_fail_case(void);
+
 double kc_largest(const struct kc *c, int operand);
 /* Fails the test unless each element of an operand is within abs + rel of the
  * wanted one's size. */

@@ -4,11 +4,17 @@
 
 #include "unit/with_accel.h"
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "partitioner/program/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+
+#define DEADLINE_S 60
+
+char with_accel_task[160];
 
 const char *with_accel_name(const char *otherwise)
 {
@@ -21,7 +27,9 @@ void with_accel_check(enum merak_status rc, const struct merak_error *err)
 {
     if (rc == MERAK_OK)
         return;
-    printf("Bail out! %s\n", err->text);
+    printf("Bail out! %s%s%s\n", with_accel_task,
+           *with_accel_task == '\0' ? "" : ": ", err->text);
+    fflush(stdout);
     exit(1);
 }
 
@@ -55,6 +63,7 @@ void with_accel_finish(struct with_accel *w)
     const struct timespec pause = {0, 5000};
     struct merak_error err;
     enum merak_status rc = w->a->ops->record(w->a, 0, w->event, &err);
+    int64_t start = merak_clock_ns();
 
     while (rc == MERAK_OK) {
         rc = w->a->ops->query(w->a, w->event, &err);
@@ -62,7 +71,11 @@ void with_accel_finish(struct with_accel *w)
             return;
         if (rc == MERAK_IN_PROGRESS) {
             nanosleep(&pause, NULL);
-            rc = MERAK_OK;
+            rc = merak_clock_ns() - start < DEADLINE_S * (int64_t)1000000000
+                     ? MERAK_OK
+                     : merak_fail(&err, MERAK_ERR_TIMEOUT,
+                                  "the device did not finish within %d s",
+                                  DEADLINE_S);
         }
     }
     with_accel_check(rc, &err);

@@ -29,5 +29,7 @@ void with_accel_get(struct with_accel *w, void *to, const void *from,
 void with_accel_finish(struct with_accel *w);
 /* End the program unless all is well. */
 void with_accel_check(enum merak_status rc, const struct merak_error *err);
+/* What is being done, for that message; "": nothing to add. */
+extern char with_accel_task[160];
 
 #endif
