@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_alone.c - what each rank measures by itself
+/* calibrate_alone.c - what each rank measures alone
  *
  * The rate of matrix products in each type, the bandwidth of elementwise
- * kernels, what a kernel costs that has nothing to do, and copies and wake-ups
- * between two processes of the node.  Every figure is the median of several
- * runs, so that a neighbour who comes and goes does not count.
+ * kernels, the cost of a kernel without work, and copies and wake-ups between
+ * two processes of the node.  Every value is the median of several runs, so
+ * that brief disturbances by other users do not count.
  */
 #include "config.h"
 
@@ -22,9 +22,7 @@
 
 #define RUNS 7
 #define ALIGN 64
-#define STREAM_ELEMENTS                                   \
-    ((size_t)8 << 20) /* beyond any cache, with 3 of them \
-                       */
+#define STREAM_ELEMENTS ((size_t)8 << 20) /* three exceed any cache */
 #define COPY_BYTES ((size_t)64 << 20)
 #define PINGS 400
 
@@ -61,7 +59,7 @@ static size_t operand_bytes(const struct merak_operand *op)
     return merak_shape_count(&op->local) * merak_dtype_bytes(op->dtype);
 }
 
-/* Memory that has been touched: small numbers, neither zeros nor subnormal. */
+/* Touched memory, with small numbers, neither zero nor subnormal. */
 static void *make_data(const struct merak_operand *op, struct merak_error *err)
 {
     size_t bytes = (operand_bytes(op) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
@@ -75,7 +73,7 @@ static void *make_data(const struct merak_operand *op, struct merak_error *err)
     return data;
 }
 
-/* Seconds of a kernel: the median run after one that warms up. */
+/* Seconds of a kernel: the median run, after a warm-up. */
 static enum merak_status time_call(const struct merak_kernel *kernel,
                                    struct merak_kernel_call *call,
                                    double *seconds_p, struct merak_error *err)
@@ -94,7 +92,8 @@ static enum merak_status time_call(const struct merak_kernel *kernel,
     return rc;
 }
 
-/* Gives a call, whose operands have shapes, data and scratch; times it. */
+/* Give the operands of a call, which have shapes, data and scratch; time
+ * it. */
 static enum merak_status time_kernel(const struct alone *c, const char *op,
                                      struct merak_kernel_call *call,
                                      double *seconds_p, struct merak_error *err)
@@ -149,7 +148,7 @@ static enum merak_status gemm_rate(const struct alone *c,
     return rc;
 }
 
-/* Of the sizes that transformers have; the peak is the best of them. */
+/* With sizes of transformers; the peak is the best of them. */
 static enum merak_status measure_gemm(struct alone *c, enum merak_dtype dtype,
                                       struct merak_error *err)
 {
@@ -294,7 +293,7 @@ enum merak_status calibrate_wake(struct merak_device *device,
     return measure_wake(&a, err);
 }
 
-/* bf16's is the text that tells of detours. */
+/* The text for bf16 mentions if it is emulated. */
 static void print_backend(const struct merak_backend *backend)
 {
     char text[256];
@@ -304,7 +303,7 @@ static void print_backend(const struct merak_backend *backend)
         printf("  backend %s: %s\n", backend->name, text);
 }
 
-/* One after the other, all ranks at the same time. */
+/* All ranks measure the same at the same time. */
 enum merak_status calibrate_alone(const struct merak_backend *backend,
                                   int threads, struct merak_device *device,
                                   struct merak_error *err)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_run.c - programs run as training runs them, and timed
+/* calibrate_run.c - run and time programs as in training
  *
- * A kernel alone in a loop does better than among others: its operands are
- * where the last call left them, and nobody else wants the cache, the memory
- * or, where a rank's communication thread shares it, the core.  So whole steps
- * are run by the engine, with its arena, threads and transport, and the
- * records that traces are made of tell how long each instruction took.
+ * A kernel is faster alone in a loop than among others: its operands are still
+ * in cache, and nothing else uses the cache, the memory or, if a rank's
+ * communication thread shares it, the core.  So the engine runs whole steps,
+ * with its arena, threads and transport, and its trace records give the time
+ * of each instruction.
  *
- * What counts is the middle third of the steps, by their lengths: a plan
- * predicts the step that is usual, and a neighbour who comes and goes has no
- * say in it.  Who stays for a second would have one, so the steps of a program
- * are spread over several rounds, between which the others are run.  Of ranks
- * it is the slowest of each step: whatever plan they are given, they wait for
- * each other in every step, and which of them is slow changes.  Tensor ranks
- * wait for each other in every exchange, so there it is the slowest of each
- * stretch between two of these: the more they meet, the more they wait.
+ * The middle third of the steps, by length, is used: a plan predicts the usual
+ * step, and this excludes brief disturbances by other users.  Disturbances of
+ * a second would still matter, so the steps of a program are spread over
+ * several rounds, between which other programs run.  In each step the slowest
+ * rank counts: with any plan, ranks wait for each other in every step, and
+ * which of them is slow changes.  Tensor ranks wait for each other in every
+ * exchange, so there the slowest rank of each stretch between two exchanges
+ * counts: the more often they meet, the more they wait.
  */
 #include "config.h"
 
@@ -28,11 +28,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_STEPS 3 /* that count, of all rounds */
+#define LEAST_STEPS 3 /* that count, over all rounds */
 #define MOST_STEPS 12
-#define STEPS_FLOPS                                          \
-    1.5e10 /* to be spent on all of them, where that is more \
-            */
+#define STEPS_FLOPS 1.5e10 /* to be spent on all of them, if that is more */
 #define NORMALS ((size_t)1 << 16)
 #define SEED 1
 #define UPLOAD_S 300 /* at most */
@@ -44,9 +42,9 @@ struct run {
     const struct merak_program *prog;
     struct merak_engine *engine;
     size_t vocab, tokens; /* of a micro-batch */
-    int count;            /* of steps of this round */
+    int count;            /* steps in this round */
     struct calibrate_steps *steps;
-    double *all;     /* [rank][instr] of one step and this node */
+    double *all;     /* [rank][instr] of one step on this node */
     double *of_node; /* [node] lengths of one step */
     struct merak_error *err;
 };
@@ -69,8 +67,8 @@ static enum merak_status load(void *arg, enum merak_input_kind input,
     return MERAK_OK;
 }
 
-/* Normal numbers, the same again and again: other values than a model's take
- * other time, and as many that differ take long to make. */
+/* Repeated normal numbers: times depend on the values, so they should be like
+ * a model's, and distinct ones take long to generate. */
 static void fill_slot(const struct run *r, int slot,
                       const struct merak_init *init, const float *normal)
 {
@@ -91,7 +89,7 @@ static void fill_slot(const struct run *r, int slot,
     }
 }
 
-/* An accelerator's arena: zeros, and what the host filled. */
+/* Fill an accelerator's arena: zeros, and what the host has filled. */
 static enum merak_status upload(const struct run *r)
 {
     struct merak_accel *a = r->world->accel;
@@ -162,14 +160,15 @@ static enum merak_status start(struct run *r)
 
     if (rc == MERAK_OK)
         rc = merak_engine_warm_up(r->engine, r->err);
-    /* The model before left pages that need not be touched again. */
+    /* Pages of the previous model are reused, without faulting them in
+     * again. */
     memset(r->world->arena.base, 0, r->prog->arena_bytes);
     if (rc == MERAK_OK)
         rc = fill_weights(r);
     return merak_boot_agree(r->world->boot, rc, r->err);
 }
 
-/* Whether a kernel starts when all members of a group have come. */
+/* Does a kernel start when all members of a group have arrived? */
 static bool is_meeting(const struct merak_program *prog, size_t at)
 {
     const struct merak_instr *in = &prog->instr[at];
@@ -206,8 +205,8 @@ static size_t slowest(const struct run *r, size_t from, size_t to)
     return slow;
 }
 
-/* Of each stretch between two meetings what it took the rank that the others
- * waited for then. */
+/* For each stretch between two meetings take the times of the rank that the
+ * others waited for. */
 static void take_slowest(const struct run *r, double *seconds)
 {
     size_t n = (size_t)r->prog->n_instrs, to;
@@ -253,8 +252,8 @@ bool calibrate_exposed(const struct merak_program *prog, int id, int *before_p,
            prog->wait[prog->instr[behind].first_wait] == id;
 }
 
-/* Of this rank.  Threads have to be woken before and behind an exchange: where
- * the compute queue stands still for it, it takes as long as that does. */
+/* This rank's time.  Threads have to be woken before and after an exchange: if
+ * the compute queue waits for it, that whole wait counts. */
 static double seconds_of(const struct run *r, int id)
 {
     const struct merak_trace_record *record = merak_engine_records(r->engine);
@@ -268,8 +267,7 @@ static double seconds_of(const struct run *r, int id)
     return (double)(end - start) * 1e-9;
 }
 
-/* Nodes that train one model wait for the slowest, too: it gives its times to
- * the others. */
+/* Nodes that train one model also wait for the slowest: all take its times. */
 static enum merak_status take_slowest_node(struct run *r, double *length,
                                            double *seconds, double *shared)
 {
@@ -300,8 +298,9 @@ static enum merak_status take_slowest_node(struct run *r, double *length,
                            r->err);
 }
 
-/* Of one step, over ranks: the time of each instruction on the slowest, and the
- * least, which of an exchange is that of the member who came last. */
+/* Reduce one step over ranks: the time of each instruction on the slowest
+ * rank, and the least, which for an exchange is that of the last member to
+ * arrive. */
 static enum merak_status add_step(struct run *r)
 {
     size_t n = (size_t)r->prog->n_instrs, size = (size_t)r->world->node.n;
@@ -333,8 +332,8 @@ static enum merak_status add_step(struct run *r)
     return rc;
 }
 
-/* The first, step -1, counts for nothing: caches are cold.  A step that is long
- * enough to be a round's only one does not feel that. */
+/* The first, step -1, is not counted: caches are cold.  For a step so long
+ * that a round has only one this does not matter. */
 static enum merak_status run_steps(struct run *r)
 {
     struct merak_step step = {.seed = SEED,
@@ -356,7 +355,7 @@ static enum merak_status run_steps(struct run *r)
     return rc;
 }
 
-/* An accelerator's are short. */
+/* Steps of accelerators are short. */
 static int steps_for(const struct calibrate_world *world,
                      const struct merak_program *prog)
 {
@@ -429,7 +428,7 @@ void calibrate_steps_fini(struct calibrate_steps *steps)
 
 /* --- the middle steps ----------------------------------------------------- */
 
-/* How many steps were shorter. */
+/* The number of shorter steps. */
 static int place_of(const struct calibrate_steps *s, int step)
 {
     int place = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calibrate_world.c - where models are run: an arena, a transport, and who is
- * on which node
+/* calibrate_world.c - where models run: an arena, a transport, and the ranks
+ * of each node
  */
 #include "config.h"
 
@@ -37,8 +37,10 @@ enum merak_status calibrate_world_open(struct calibrate_world *world,
                                        struct merak_error *err)
 {
     struct merak_transport_options opt = {.arena_bytes = arena_bytes};
-    enum merak_status rc = merak_arena_create(
-        arena_bytes, world->boot->local_size > 1, &world->arena, err);
+    /* the same kind of memory as in training */
+    bool shared = world->accel != NULL || world->boot->local_size > 1;
+    enum merak_status rc =
+        merak_arena_create(arena_bytes, shared, &world->arena, err);
 
     if (rc == MERAK_OK && world->accel != NULL)
         rc = world->accel->ops->alloc(world->accel, arena_bytes, &world->device,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_calibrate.c - `merak calibrate`: measure this cluster into a device file
  *
- * What a step's time is predicted from (partitioner/device/device.h): rates
- * that each rank measures by itself (calibrate_alone.c); kernels and, where
- * several ranks were started on a node, exchanges as training steps have them
- * (calibrate_kernels.c); and what goes between several nodes (calibrate_net.c).
+ * The data for predicting a step's time (partitioner/device/device.h): rates
+ * that each rank measures alone (calibrate_alone.c); kernels and, with several
+ * ranks on a node, exchanges as in training steps (calibrate_kernels.c); and
+ * communication between nodes (calibrate_net.c).
  *
- * Nodes measure themselves all at the same time.  A plan's steps wait for the
- * slowest of them, so its figures are those of the file.
+ * All nodes measure at the same time.  A plan's steps wait for the slowest of
+ * them, so the file has its values.
  */
 #include "config.h"
 
@@ -34,7 +34,7 @@ struct calibrate {
     int threads, rounds;
     double memory_gib;
     bool quick;
-    bool net; /* nothing else is measured */
+    bool net; /* measure nothing else */
     bool help;
     struct calibrate_tune tune;
     struct calibrate_world world;
@@ -43,14 +43,14 @@ struct calibrate {
 
 /* --- several nodes -------------------------------------------------------- */
 
-/* A rank's share of its node's memory, as much as can be asked for. */
+/* A rank's share of its node's memory, as much as can be allocated. */
 static double find_memory(int ranks)
 {
     return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * 7 /
            8 / ranks;
 }
 
-/* What each rank found by itself: that of a node's first counts. */
+/* What each rank measured alone: that of a node's first rank counts. */
 struct card {
     double flops_per_s[MERAK_DTYPE_COUNT], peak_flops_per_s[MERAK_DTYPE_COUNT];
     double attention_flops_per_s[MERAK_DTYPE_COUNT];
@@ -109,7 +109,7 @@ static void take_worse(struct card *worst, const struct card *card)
     worst->link_latency_s = fmax(worst->link_latency_s, card->link_latency_s);
 }
 
-/* Of each figure the worst of all nodes, which ranks then have alike. */
+/* Take the worst value of all nodes, the same on all ranks. */
 static enum merak_status take_worst(struct calibrate *c,
                                     struct merak_error *err)
 {
@@ -135,7 +135,7 @@ static enum merak_status take_worst(struct calibrate *c,
     return rc;
 }
 
-/* What a rank finds by itself, all at the same time. */
+/* What each rank measures alone, all at the same time. */
 static enum merak_status measure_rank(struct calibrate *c,
                                       struct merak_error *err)
 {
@@ -149,6 +149,30 @@ static enum merak_status measure_rank(struct calibrate *c,
     return rc == MERAK_OK ? calibrate_accel(&c->world, &c->device, err) : rc;
 }
 
+/* Until links between nodes are measured, those within a node are used. */
+static void describe(struct calibrate *c)
+{
+    c->device.net_bytes_per_s = c->device.link_bytes_per_s;
+    c->device.net_latency_s = c->device.link_latency_s;
+    if (c->memory_gib > 0)
+        c->device.memory_bytes = (size_t)(c->memory_gib * 0x1p30);
+    snprintf(c->device.name, sizeof(c->device.name), "%s, %d thread%s",
+             c->backend_name, c->threads, c->threads > 1 ? "s" : "");
+}
+
+/* The choices for --model take minutes: they are saved before kernels are
+ * timed, so that an interrupted calibration keeps them. */
+static enum merak_status tune(struct calibrate *c, struct merak_error *err)
+{
+    enum merak_status rc =
+        calibrate_tune(&c->world, &c->tune, &c->device, err);
+
+    describe(c);
+    if (rc == MERAK_OK && c->world.boot->rank == 0)
+        rc = merak_device_save(&c->device, c->out, err);
+    return rc;
+}
+
 static enum merak_status measure_node(struct calibrate *c,
                                       struct merak_error *err)
 {
@@ -158,22 +182,16 @@ static enum merak_status measure_node(struct calibrate *c,
     if (rc == MERAK_OK)
         rc = take_worst(c, err);
     if (rc == MERAK_OK && c->tune.model != NULL)
-        rc = calibrate_tune(&c->world, &c->tune, &c->device, err);
+        rc = tune(c, err);
     rc = merak_boot_agree(c->world.boot, rc, err);
     if (rc == MERAK_OK)
         rc = calibrate_kernels(&c->world, c->threads, c->rounds, c->quick,
                                &c->device, err);
-    /* Of one node, as far as is known the same. */
-    c->device.net_bytes_per_s = c->device.link_bytes_per_s;
-    c->device.net_latency_s = c->device.link_latency_s;
-    if (c->memory_gib > 0)
-        c->device.memory_bytes = (size_t)(c->memory_gib * 0x1p30);
-    snprintf(c->device.name, sizeof(c->device.name), "%s, %d thread%s",
-             c->backend_name, c->threads, c->threads > 1 ? "s" : "");
+    describe(c);
     return rc;
 }
 
-/* The device that the net is measured for is rank 0's to know. */
+/* Only rank 0 loads the device that the network is measured for. */
 static enum merak_status load_device(struct calibrate *c,
                                      struct merak_error *err)
 {
@@ -183,7 +201,7 @@ static enum merak_status load_device(struct calibrate *c,
     if (c->world.boot->rank == 0)
         rc = merak_device_find(c->base, &c->device, err);
     if (rc == MERAK_ERR_NOT_FOUND || rc == MERAK_ERR_FORMAT)
-        rc = MERAK_ERR_CONFIG; /* of the option */
+        rc = MERAK_ERR_CONFIG; /* the option is wrong */
     c->device.ranks_per_node = ranks;
     return rc;
 }
@@ -204,8 +222,8 @@ static enum merak_status measure(struct calibrate *c, struct merak_error *err)
 
 static const struct merak_option rows[] = {
     {"out", MERAK_OPTION_TEXT, AT(out),
-     .about = "where to; ends in .json (required)", .arg = "FILE"},
-    {"threads", MERAK_OPTION_INT, AT(threads), .about = "of a rank (1)",
+     .about = "output file; ends in .json (required)", .arg = "FILE"},
+    {"threads", MERAK_OPTION_INT, AT(threads), .about = "per rank (1)",
      .least = 1, .most = 4096},
     {"rounds", MERAK_OPTION_INT, AT(rounds),
      .about = "over all models and links that are timed (3)", .least = 1,
@@ -213,17 +231,19 @@ static const struct merak_option rows[] = {
     {"quick", MERAK_OPTION_YES, AT(quick),
      .about = "a third of the models, once: for a first plan"},
     {"net", MERAK_OPTION_YES, AT(net),
-     .about = "measure only what is between nodes, the rest is --device's"},
+     .about = "measure only the links between nodes; the rest is from "
+              "--device"},
     {"ranks-per-node", MERAK_OPTION_INT, AT(device.ranks_per_node),
-     .about = "to be noted in the file (as many as were started)", .least = 1,
+     .about = "recorded in the file (as many as were started)", .least = 1,
      .most = 4096},
     {"memory-gib", MERAK_OPTION_REAL, AT(memory_gib),
-     .about = "that a rank may take (7/8 of this machine's, shared out)",
+     .about = "that a rank may use (7/8 of this machine's, divided among its "
+              "ranks)",
      .positive = true, .most = 1e6},
     {"backend", MERAK_OPTION_TEXT, AT(backend_name), .about = "kernels (cpu)",
      .arg = "NAME"},
     {"model", MERAK_OPTION_TEXT, AT(tune.model),
-     .about = "a config.json whose products and attention are tuned",
+     .about = "config.json of a model whose GEMMs and attention are tuned",
      .arg = "FILE"},
     {"seq", MERAK_OPTION_INT, AT(tune.seq),
      .about = "of --model: tokens of a sequence (1024)", .least = 1,
@@ -232,13 +252,13 @@ static const struct merak_option rows[] = {
      .about = "of --model: sequences of a micro-batch (1)", .least = 1,
      .most = 1 << 20},
     {"tp", MERAK_OPTION_INT, AT(tune.tp),
-     .about = "of --model: ranks that share its products (1)", .least = 1,
+     .about = "of --model: tensor-parallel degree (1)", .least = 1,
      .most = 4096},
     {"from", MERAK_OPTION_TEXT, AT(from),
      .about = "measure nothing: take the times of a run from its trace",
      .arg = "DIR"},
     {"device", MERAK_OPTION_TEXT, AT(base),
-     .about = "what --from or --net corrects: a name or a file (cpu)",
+     .about = "device that --from or --net corrects: a name or a file (cpu)",
      .arg = "WORD"},
 };
 
@@ -251,15 +271,15 @@ static void print_help(void)
          "\n"
          "Measure this cluster's kernels, memory, copies and links into a "
          "device\n"
-         "file, for `merak plan`.  Start it as ranks will be, as many on a "
-         "node, on\n"
-         "as many cores each:\n"
+         "file, for `merak plan`.  Start it as a run will be, with the same "
+         "ranks per\n"
+         "node and cores per rank:\n"
          "\n"
          "  srun -N 2 -n 16 -c 4 merak calibrate --threads 4 "
          "..\n"
          "\n"
-         "With --from, in one process, correct a device by what a traced run "
-         "took\n"
+         "With --from, in one process, correct a device by the times of a "
+         "traced run\n"
          "instead.\n");
     merak_options_help(&table, stdout);
 }
@@ -280,28 +300,29 @@ static enum merak_status parse(int argc, char **argv, struct calibrate *c,
         (c->tune.seq > 0 || c->tune.micro_batch > 0 || c->tune.tp > 0))
         return merak_fail(
             err, MERAK_ERR_CONFIG,
-            "--seq, --micro-batch and --tp are of the model whose "
-            "products are tuned: give --model FILE, too");
+            "--seq, --micro-batch and --tp describe the model that "
+            "kernels are tuned for: give --model FILE, too");
     if (c->tune.model != NULL && (c->net || c->from != NULL))
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--model has products tuned, and --net and --from "
-                          "measure no products: leave one out");
+                          "--model tunes kernels, and --net and --from measure "
+                          "none: leave one out");
     if (c->from == NULL && c->base != NULL && !c->net)
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--device %.100s is what a trace or links correct: "
-                          "give --from DIR or --net, too",
+                          "--device %.100s is only for corrections: give "
+                          "--from DIR or --net, too",
                           c->base);
     if (c->net && (c->from != NULL || c->threads > 0 || c->memory_gib > 0))
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--net measures links alone: --from, --threads and "
-                          "--memory-gib are the device's that it corrects");
+                          "--net measures only links: leave out --from, "
+                          "--threads and --memory-gib, which are the device's "
+                          "that it corrects");
     if (c->from != NULL && (c->threads > 0 || c->rounds > 0 || c->quick ||
                             c->memory_gib > 0 || c->device.ranks_per_node > 0))
         return merak_fail(err, MERAK_ERR_CONFIG,
-                          "--from measures nothing: --threads, --rounds, "
-                          "--quick, "
-                          "--ranks-per-node and --memory-gib are the "
-                          "device's that it corrects");
+                          "--from measures nothing: leave out --threads, "
+                          "--rounds, --quick, --ranks-per-node and "
+                          "--memory-gib, which are the device's that it "
+                          "corrects");
     return MERAK_OK;
 }
 
@@ -323,16 +344,16 @@ static enum merak_status check_ranks(struct calibrate *c,
     if (c->net && boot->n_nodes == 1)
         return merak_fail(err, MERAK_ERR_CONFIG,
                           "--net measures links between nodes, and there is "
-                          "%s alone: start as many ranks on each of several "
-                          "nodes (srun -N 2 --ntasks-per-node=%d)",
+                          "only %s: start the same number of ranks on each of "
+                          "several nodes (srun -N 2 --ntasks-per-node=%d)",
                           boot->host, first);
     for (int i = 1; i < boot->n_nodes; i++) {
         int n = ranks_on(boot, i);
 
         if (n != first)
             return merak_fail(err, MERAK_ERR_CONFIG,
-                              "%d ranks on %.40s, %d on %.40s: plans have as "
-                              "many on each node, so start as many (srun "
+                              "%d ranks on %.40s, %d on %.40s: plans have the "
+                              "same number on each node: start that many (srun "
                               "-N %d --ntasks-per-node=%d)",
                               first, boot->hosts[0], n, boot->hosts[i],
                               boot->n_nodes, first > n ? first : n);
@@ -342,7 +363,7 @@ static enum merak_status check_ranks(struct calibrate *c,
     return MERAK_OK;
 }
 
-/* What all ranks found alike is rank 0's to print and to write. */
+/* Only rank 0 prints and writes the result, which is the same on all ranks. */
 static int run(struct calibrate *c)
 {
     struct merak_error err = {0};
@@ -380,8 +401,7 @@ int merak_cmd_calibrate(int argc, char **argv)
         rc = merak_backend_find(c.backend_name, &c.world.backend, &err);
     if (rc == MERAK_OK && c.from == NULL && c.world.backend->emulated)
         rc = merak_fail(&err, MERAK_ERR_CONFIG,
-                        "--backend %s has no kernels to be timed; use cpu or "
-                        "ref",
+                        "--backend %s has no kernels to time; use cpu or ref",
                         c.backend_name);
     if (rc != MERAK_OK) {
         fprintf(stderr, "merak calibrate: %s\n", err.text);
