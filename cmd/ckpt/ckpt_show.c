@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ckpt_show.c - `merak ckpt show`: what a checkpoint holds
+/* ckpt_show.c - `merak ckpt show`: the contents of a checkpoint
  *
- * A tensor may be named as the checkpoint has it (param/h.0.ln.g), as training
- * prints parameters (h.0.ln.g: its weights), with a slash in front as h5ls
- * does, and with the box of a part behind it.
+ * A tensor may be named as in the checkpoint (param/h.0.ln.g), as training
+ * prints parameters (h.0.ln.g: its weights), with a leading slash as in h5ls,
+ * and followed by the box of a part.
  */
 #include "config.h"
 
@@ -122,8 +122,8 @@ find_tensor(const struct merak_ckpt_manifest *mf, const char *word)
 
 enum { MOST_NEAREST = 5 };
 
-/* Those that hold the word first, then by what was mistyped; of a name without
- * a kind those of weights alone. */
+/* First names that contain the word, then similar ones; for a name without a
+ * kind only weights. */
 static int find_nearest(const struct merak_ckpt_manifest *mf, const char *word,
                         const char *list[MOST_NEAREST])
 {
@@ -228,6 +228,12 @@ static enum merak_status read_numbers(struct merak_ckpt *ckpt,
     return rc;
 }
 
+/* Bytes of the part in the shard file. */
+static size_t part_bytes(const struct merak_ckpt_part *part)
+{
+    return merak_box_count(&part->box) * sizeof(float);
+}
+
 static void print_tensor(const struct merak_ckpt_manifest *mf,
                          const struct merak_ckpt_tensor *t,
                          const struct numbers *c)
@@ -240,13 +246,15 @@ static void print_tensor(const struct merak_ckpt_manifest *mf,
         printf("min %.6g, max %.6g, mean %.6g, rms %.6g\n", c->least, c->most,
                c->mean, c->rms);
     printf("not finite        %zu\n", c->not_finite);
-    printf("\n%-18s %-36s %12s %12s\n", "SHARD", "ELEMENTS", "COUNT", "OFFSET");
+    printf("\n%-18s %-36s %12s %12s %12s\n", "SHARD", "ELEMENTS", "COUNT",
+           "OFFSET", "BYTES");
     for (int i = 0; i < t->n; i++) {
         const struct merak_ckpt_part *part = &mf->part[t->first + i];
 
         merak_ckpt_dataset_name(text, "", &part->box);
-        printf("%-18s %-36s %12zu %12" PRIu64 "\n", mf->shard[part->shard].name,
-               text + 1, merak_box_count(&part->box), part->offset);
+        printf("%-18s %-36s %12zu %12" PRIu64 " %12zu\n",
+               mf->shard[part->shard].name, text + 1,
+               merak_box_count(&part->box), part->offset, part_bytes(part));
     }
 }
 
@@ -262,11 +270,12 @@ static json_t *json_tensor(const char *dir,
         const struct merak_box *box = &part->box;
 
         json_array_append_new(
-            parts, json_pack("{s:s, s:o, s:o, s:I}", "shard",
+            parts, json_pack("{s:s, s:o, s:o, s:I, s:I}", "shard",
                              mf->shard[part->shard].name, "lo",
                              merak_ckpt_sizes_json(box->lo, box->ndim), "len",
                              merak_ckpt_sizes_json(box->len, box->ndim),
-                             "offset", (json_int_t)part->offset));
+                             "offset", (json_int_t)part->offset, "bytes",
+                             (json_int_t)part_bytes(part)));
     }
     root = json_pack("{s:s, s:s, s:o, s:I, s:I, s:o}", "checkpoint", dir,
                      "tensor", t->name, "shape",

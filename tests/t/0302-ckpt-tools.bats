@@ -108,7 +108,7 @@ curve()
     # what is in the way is named, and nothing is left behind
     run merak ckpt reshard one --out back --tp 2
     [ "$status" -eq 66 ]
-    [[ $output == *"back has checkpoints already"* ]]
+    [[ $output == *"back already has checkpoints"* ]]
     run merak ckpt reshard one --out four --tp 3
     echo "$output"
     [ "$status" -eq 66 ]
@@ -124,7 +124,7 @@ curve()
     "$make_ckpt" own 20 1 1 1 0
     run merak ckpt reshard own --out four
     [ "$status" -eq 66 ]
-    [[ $output == *"own/model is not there: say whose config.json it is, with --model"* ]]
+    [[ $output == *"own/model does not exist: give the model's config.json with --model"* ]]
     run merak ckpt reshard own --out four --model "$CONFIG"
     [ "$status" -eq 67 ]
     [[ $output == *"of another model"* ]]
@@ -191,7 +191,7 @@ curve()
     run merak ckpt verify --repair-master run
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ $output == *"run/step-00000020: master.h5 is made anew, as it was"* ]]
+    [[ $output == *"run/step-00000020: master.h5 is rewritten, as it was"* ]]
     cmp was run/step-00000020/master.h5
     [ "$(merak ckpt verify --repair-master --json run |
         jq -r '.checkpoints[0] | [.sound, .master] | join(" ")')" = "true sound" ]
@@ -243,6 +243,7 @@ curve()
     merak ckpt show --json run | jq -e '.state.step == 20 and
         (.tensors | length) == 21'
     merak ckpt show run wte --json | jq -e '.tensor == "param/wte" and
+        (.parts | map(.bytes) | add) == 4 * .elements and
         .shape == [37, 12] and (.parts | length) == 2 and .max > .min'
     truncate -s 100 run/step-00000020/shard-00001.h5
     run merak ckpt verify --json run
