@@ -9,6 +9,7 @@
 #include "unit/kcheck.h"
 
 #include "kernels/cpu/angles.h"
+#include "kernels/ops.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -303,6 +304,31 @@ static void products_start_no_threads_of_their_own(void **state)
     assert_int_equal(task_count(), before - 1);
 }
 
+#define NAME(op) #op,
+static const char *const ops[] = {MERAK_KERNEL_OPS(NAME, NAME)};
+#undef NAME
+static bool has_case[sizeof(ops) / sizeof(*ops)];
+
+static void note_case(const struct kc *c)
+{
+    size_t i = 0;
+
+    while (i < sizeof(ops) / sizeof(*ops) && strcmp(ops[i], c->op) != 0)
+        i++;
+    if (i == sizeof(ops) / sizeof(*ops))
+        fail_msg("%s is not in kernels/ops.h", c->op);
+    has_case[i] = true;
+}
+
+static void every_op_has_a_case(void **state)
+{
+    (void)state;
+    kc_visit_all(0, MERAK_F32, note_case);
+    for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++)
+        if (!has_case[i])
+            fail_msg("no row of kcase.c or kcase_grads.c runs %s", ops[i]);
+}
+
 static void evaluation_drops_nothing(void **state)
 {
     struct kc_row row[KC_MAX_ROWS];
@@ -452,6 +478,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_start_no_threads_of_their_own),
+        cmocka_unit_test(every_op_has_a_case),
         cmocka_unit_test(every_op_agrees_with_the_reference_in_f32),
         cmocka_unit_test(every_op_agrees_with_the_reference_in_bf16),
         cmocka_unit_test(older_instruction_sets_agree_with_the_reference),
