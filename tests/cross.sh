@@ -8,7 +8,8 @@
 # are run, which need one process and no network.  Installs a cross compiler,
 # qemu, and this machine's release of the libraries for arm64, which it adds to
 # dpkg's architectures: tests/distro.sh --arch arm64 does that in a system of
-# its own.  The last line is "N passed, N failed, N skipped".
+# its own.  Here it stops where apt would remove packages to make room for them,
+# as some cannot be installed for two architectures.  The last line is "N passed, N failed, N skipped".
 
 set -u
 top=$(cd "$(dirname "$0")/.." && pwd -P)
@@ -49,7 +50,8 @@ install_cross()
         grep '^lib.*-dev$' | grep -v '^libc6-dev$' | sed 's/$/:arm64/')
     export DEBIAN_FRONTEND=noninteractive
     dpkg --add-architecture arm64 && apt-get -q update &&
-        apt-get -qy -o Dpkg::Use-Pty=0 install --no-install-recommends \
+        apt-get -qy --no-remove -o Dpkg::Use-Pty=0 install \
+            --no-install-recommends \
             autoconf automake libtool make pkg-config libc6-dev:arm64 \
             $(sed -n 's/^cross //p' "$top/.ci/packages") $libraries
 }
@@ -77,5 +79,6 @@ cd "$build" || exit 2
 say "unit tests of the kernels and the partitioner under qemu-aarch64"
 # libtool knows where a program finds the libraries that are not installed
 run_units TESTS="$(tests_of kernels graph shard program search)" \
-    T_LOG_COMPILER="$build/libtool --mode=execute qemu-aarch64"
+    T_LOG_COMPILER="$top/tests/unit/run_tap.sh $build/libtool --mode=execute \
+qemu-aarch64"
 print_totals
