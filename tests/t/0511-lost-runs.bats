@@ -60,7 +60,7 @@ ended_as()
     grep -q "$2" "$CKPT.log"
 }
 
-@test "Ctrl-C finishes the step, saves and wants another run" {
+@test "Ctrl-C finishes the step, saves and ends with 75" {
     start "${TRAIN[@]}" --steps 10000000 --ckpt "$CKPT"
     kill -INT "$pid"
     ended_as 75 "interrupted: the step is finished and saved"
@@ -132,8 +132,8 @@ refused_before_step()
 
 @test "a --ckpt that cannot be used is refused before the first step" {
     touch "$CKPT-file"
-    refused_before_step 66 "$CKPT-file is no directory" --ckpt "$CKPT-file"
-    refused_before_step 66 "$CKPT-file is no directory" --ckpt "$CKPT-file/x"
+    refused_before_step 66 "$CKPT-file is not a directory" --ckpt "$CKPT-file"
+    refused_before_step 66 "$CKPT-file is not a directory" --ckpt "$CKPT-file/x"
     refused_before_step 69 "cannot make directory /proc/x" --ckpt /proc/x
     run "${TRAIN[@]}" --steps 1 --ckpt "$CKPT/made/with/parents/"
     [ "$status" -eq 0 ]
@@ -172,7 +172,7 @@ refused_before_step()
         "$CKPT/OWNER"
     run srun -n2 --merak-pp=2 "${TRAIN[@]}" --ckpt "$CKPT"
     kill -INT "$pid"
-    ended_as 75 "saved, wants another run"
+    ended_as 75 "saved: resubmit to continue"
     failed_as 66 "$CKPT is in use by process $pid on "
     merak ckpt verify "$CKPT"
     [ ! -e "$CKPT/OWNER" ]
@@ -180,7 +180,7 @@ refused_before_step()
 
 @test "what a killed run left is taken over at once" {
     start "${TRAIN[@]}" --steps 10000000 --ckpt "$CKPT" --ckpt-every 20
-    while [ ! -e "$CKPT"/step-00000020 ]; do sleep 0.1; done
+    until [ -e "$CKPT/LATEST" ]; do sleep 0.1; done
     kill -KILL "$pid"
     wait "$pid" || true
     [ -e "$CKPT/OWNER" ]
@@ -238,7 +238,7 @@ flip()
         run $command
         echo "$output"
         [ "$status" -eq 67 ]
-        [[ $output == *"step-00000040"*"it holds step 4, not what its name says"* ]]
+        [[ $output == *"step-00000040"*"it holds step 4, not the one in its name"* ]]
     done
     run "${TRAIN[@]}" --ckpt "$CKPT" --steps 5
     echo "$output"
