@@ -50,7 +50,7 @@ static void print_part(const char *what, double a, double b, double of)
     putchar('\n');
 }
 
-/* Where the step's difference comes from: the parts add up to it. */
+/* Print the parts of a step's difference, which add up to it. */
 static void print_parts(const struct side *a, const struct side *b)
 {
     const struct merak_trace_split *x = &a->mean, *y = &b->mean;
@@ -74,14 +74,14 @@ static const char *kind_of(const struct merak_trace_sum *sum)
 {
     if (sum->kind != MERAK_INSTR_KERNEL)
         return merak_trace_kind_name(sum->kind);
-    return sum->again ? "again" : merak_trace_phase_name(sum->phase);
+    return sum->again ? "recompute" : merak_trace_phase_name(sum->phase);
 }
 
 static void print_change(const struct merak_trace_change *c)
 {
     const struct merak_trace_sum *any = c->a != NULL ? c->a : c->b;
 
-    printf("%5d %-8s %-24.24s", any->stage, kind_of(any), any->op);
+    printf("%5d %-9s %-24.24s", any->stage, kind_of(any), any->op);
     if (c->a != NULL)
         printf(" %10.1f", c->a->median_s * 1e6);
     else
@@ -109,7 +109,7 @@ static enum merak_status print_changes(const struct trace_options *opt,
 
     if (rc != MERAK_OK)
         return rc;
-    printf("\n%5s %-8s %-24s %10s %10s %7s %11s\n", "STAGE", "KIND", "OP",
+    printf("\n%5s %-9s %-24s %10s %10s %7s %11s\n", "STAGE", "KIND", "OP",
            "A med us", "B med us", "B / A", "B - A ms");
     for (size_t i = 0; i < n && i < (size_t)opt->top; i++)
         print_change(&changes[i]);
@@ -137,7 +137,7 @@ static int compare(const struct trace_options *opt, struct side *a,
     return rc == MERAK_OK ? trace_flushed(opt) : trace_failed(opt, rc, &err);
 }
 
-/* A is the plan, or the first run named; B is what came after. */
+/* A is the plan, or the first run given; B is the other run. */
 int trace_run_diff(const struct trace_options *opt, const struct trace *trace)
 {
     struct trace other = {0};
