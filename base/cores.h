@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/cores.h - how many cores a thread may use */
+/* base/cores.h - number of cores a thread may use */
 #ifndef MERAK_BASE_CORES_H
 #define MERAK_BASE_CORES_H
 
 #include <sched.h>
 
-/* Of those that the calling thread is bound to; 0: not known. */
+/* Number of cores that the calling thread is bound to; 0: not known. */
 static inline int merak_cores_allowed(void)
 {
     cpu_set_t set;

@@ -50,8 +50,8 @@ const char *merak_status_name(enum merak_status status)
     return "unknown status";
 }
 
-/* A reason is one line, whatever the names and texts are that it quotes, and
- * tells a terminal nothing else. */
+/* A reason is one line without control characters, whatever names and texts it
+ * quotes. */
 static void keep_to_a_line(char *text)
 {
     for (; *text != '\0'; text++) {
@@ -119,7 +119,7 @@ void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
     va_start(ap, fmt);
     n = vsnprintf(err->text, sizeof(err->text), fmt, ap);
     va_end(ap);
-    /* What does not fit is cut off, said so that compilers know it. */
+    /* Truncation is intended; the precision makes that clear to compilers. */
     if (n >= 0 && (size_t)n < sizeof(err->text))
         snprintf(err->text + n, sizeof(err->text) - (size_t)n, ": %.*s",
                  (int)(sizeof(err->text) - (size_t)n - 1), old);

@@ -11,17 +11,17 @@
 enum merak_status merak_fail(struct merak_error *err, enum merak_status status,
                              const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Append what would fix it, with what stands between (": use 1f1b"), and
- * return status.  Keeps errno; err may be NULL. */
+/* Append the fix, including the separator (": use 1f1b"), and return status.
+ * Keeps errno; err may be NULL. */
 enum merak_status merak_error_fix(struct merak_error *err,
                                   enum merak_status status, const char *fmt,
                                   ...) __attribute__((format(printf, 3, 4)));
-/* Take that away again, for those who know better. */
+/* Remove the fix, for callers that have a better one. */
 void merak_error_drop_fix(struct merak_error *err);
 /* Put "context: " in front of the text.  Keeps errno; err may be NULL. */
 void merak_error_wrap(struct merak_error *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-/* MERAK_ERR_NOMEM with the size that could not be had. */
+/* MERAK_ERR_NOMEM with the size that could not be allocated. */
 enum merak_status merak_fail_nomem(struct merak_error *err, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* half.c - floats of 16 bits: IEEE 754 binary16 */
+/* half.c - 16-bit floats: IEEE 754 binary16 */
 #include "config.h"
 
 #include "base/half.h"
@@ -32,7 +32,7 @@ uint16_t merak_f32_to_f16(float f)
     memcpy(&bits, &f, sizeof(bits));
     sign = (bits >> 16) & 0x8000u;
     bits &= 0x7fffffffu;
-    if (bits > 0x7f800000u) { /* NaN: its upper bits, and not infinite */
+    if (bits > 0x7f800000u) { /* NaN: keep its upper bits, not all 0 */
         half = (bits >> 13) & 0x3ffu;
         return (uint16_t)(sign | 0x7c00u | (half == 0 ? 0x200u : half));
     }
@@ -41,7 +41,7 @@ uint16_t merak_f32_to_f16(float f)
         return (uint16_t)(sign | 0x7c00u);
     if (exponent < -10)
         return (uint16_t)sign;
-    if (exponent <= 0) { /* subnormal: the leading one is written out */
+    if (exponent <= 0) { /* subnormal: the leading one becomes explicit */
         bits = (bits & 0x7fffffu) | 0x800000u;
         shift = 14 - exponent;
         half = bits >> shift;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/half.h - floats of 16 bits */
+/* base/half.h - 16-bit floats */
 #ifndef MERAK_BASE_HALF_H
 #define MERAK_BASE_HALF_H
 
@@ -29,7 +29,7 @@ static inline uint16_t merak_f32_to_bf16(float f)
 
 /* IEEE 754 binary16, exact. */
 float merak_f16_to_f32(uint16_t h);
-/* Round to nearest, ties to even; what is beyond 65504 becomes infinite. */
+/* Round to nearest, ties to even; overflow (above 65504) gives infinity. */
 uint16_t merak_f32_to_f16(float f);
 
 #endif

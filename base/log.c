@@ -11,8 +11,8 @@
 
 #define MAX_MODULES 16
 
-/* The log sink is the one mutable global the library has: lines come from
- * places that no context reaches. */
+/* The log sink is the library's only mutable global: lines come from places
+ * that have no context. */
 static struct {
     merak_log_fn fn;
     void *arg;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/log.h - log lines through the program's sink
  *
- * Levels per module from MERAK_LOG, "info,io:debug".  The library says warn
- * and below; errors are returned.  Lower case, no full stop, values bare.
+ * Levels per module from MERAK_LOG, "info,io:debug".  The library logs warnings
+ * and less; errors are returned.  Lower case, no period, values not quoted.
  */
 #ifndef MERAK_BASE_LOG_H
 #define MERAK_BASE_LOG_H
@@ -20,10 +20,10 @@ enum merak_log_level {
 typedef void (*merak_log_fn)(void *arg, enum merak_log_level level,
                              const char *module, const char *line);
 
-/* Where lines go; NULL restores the default (standard error, "merak: ..",
- * with the rank in front once merak_log_rank() was called). */
+/* Set where lines go; NULL restores the default (standard error, "merak: ..",
+ * with the rank in the prefix, see merak_log_rank()). */
 void merak_log_sink(merak_log_fn fn, void *arg);
-/* Rank 0 alone prints info; rank >= 0 is shown in the prefix. */
+/* Ranks above 0 are shown in the prefix and do not print info by default. */
 void merak_log_rank(int rank);
 /* Parse a MERAK_LOG value; unknown words are ignored.  NULL: getenv. */
 void merak_log_setup(const char *spec);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nearest.c - the known word that a mistyped one was probably meant to be */
+/* nearest.c - find the known word that a misspelled one probably means */
 #include "config.h"
 
 #include "base/nearest.h"
@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Longer words are not compared: options are far shorter, and so are names of
- * tensors. */
+/* Longer words are not compared: names of options and tensors are shorter. */
 enum { LONGEST = 127 };
 
 void merak_nearest_init(struct merak_nearest *nearest, const char *arg)
@@ -23,8 +22,8 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* Edits that make one of the other: the restricted Damerau-Levenshtein
- * distance, by rows of the first word's beginnings. */
+/* The restricted Damerau-Levenshtein distance, row by row over the prefixes of
+ * the first word. */
 static int distance(const char *a, size_t na, const char *b, size_t nb)
 {
     int rows[3][LONGEST + 1];
@@ -56,7 +55,7 @@ void merak_nearest_offer(struct merak_nearest *nearest, const char *name)
     if (nearest->n == 0 || nearest->n > LONGEST || n > LONGEST)
         return;
     d = distance(nearest->word, nearest->n, name, n);
-    /* One letter of three may be wrong: "otu" means out, "foo" not top. */
+    /* One letter in three may be wrong: "otu" means out, "foo" not top. */
     if (d > (int)(nearest->n + 2) / 3 || d >= nearest->distance)
         return;
     nearest->name = name;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/nearest.h - the known word that a mistyped one was probably meant to be
+/* base/nearest.h - find the known word that a misspelled one probably means
  */
 #ifndef MERAK_BASE_NEAREST_H
 #define MERAK_BASE_NEAREST_H
 
 #include <stddef.h>
 
-/* The nearest of the names that were offered, by letters that were left out,
- * put in, changed, or swapped with their neighbour. */
+/* The nearest of the names offered, by number of letters left out, inserted,
+ * changed, or swapped with their neighbor. */
 struct merak_nearest {
     const char *word;
     size_t n;         /* letters of the word */
-    const char *name; /* NULL: none is near enough to be meant */
+    const char *name; /* NULL: none is near enough */
     int distance;
 };
 
-/* `arg` as it was typed; dashes in front and "=VALUE" are no part of it. */
+/* `arg` as typed; leading dashes and "=VALUE" are ignored. */
 void merak_nearest_init(struct merak_nearest *nearest, const char *arg);
-/* `name` has to live as long as *nearest; of equally near ones the first. */
+/* `name` has to outlive *nearest; the first of equally near ones is kept. */
 void merak_nearest_offer(struct merak_nearest *nearest, const char *name);
-/* " (did you mean --NAME?)", or "" where nothing is near; `text` itself. */
+/* " (did you mean --NAME?)", or "" if nothing is near; returns text. */
 const char *merak_nearest_text(const struct merak_nearest *nearest, char *text,
                                size_t bytes);
 enum { MERAK_NEAREST_TEXT = 64 };

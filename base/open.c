@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is no regular file. */
+/* What a file is if it is not a regular one. */
 static const char *other_kind(mode_t mode)
 {
     if (S_ISDIR(mode))
@@ -20,7 +20,7 @@ static const char *other_kind(mode_t mode)
     return "a device, not a file";
 }
 
-/* Closes fd, and keeps errno or sets it to 0. */
+/* Close fd, set errno and return the reason. */
 static const char *give_up(int fd, int code, const char *why)
 {
     close(fd);

@@ -155,7 +155,7 @@ static enum merak_status store_word(const struct merak_option *row,
             if (row->kind == MERAK_OPTION_BOOL)
                 *(bool *)field = i != 0;
             else
-                *(int *)field = i; /* our enums are ints */
+                *(int *)field = i; /* enums are ints */
             return MERAK_OK;
         }
         word += len + (word[len] == '|');
@@ -214,8 +214,8 @@ static bool is_named(const struct merak_option *row, const char *name, size_t n)
            (strlen(row->name) == n && strncmp(row->name, name, n) == 0);
 }
 
-/* name: a letter, too.  *base_p, which may be NULL: where the row's part of the
- * target begins. */
+/* name may be a letter.  *base_p (or NULL) gets the offset of the row's part of
+ * the target. */
 static const struct merak_option *
 find_row(const struct merak_option_table *table, const char *name, size_t n,
          size_t *base_p)
@@ -235,7 +235,7 @@ static bool is_flag(const struct merak_option *row)
     return row->kind == MERAK_OPTION_YES || row->kind == MERAK_OPTION_NO;
 }
 
-/* The row that an argument names, with or without a value behind it. */
+/* The row that an argument names, with or without a value attached. */
 static const struct merak_option *row_of(const struct merak_option_table *table,
                                          const char *arg, size_t *base_p)
 {
@@ -248,7 +248,7 @@ static const struct merak_option *row_of(const struct merak_option_table *table,
                : NULL;
 }
 
-/* The value that is in the argument itself: --out=x, -ox; NULL: none is. */
+/* The value in the argument itself: --out=x, -ox; NULL: none. */
 static const char *own_value(const char *arg)
 {
     if (arg[0] != '-' || arg[1] == '\0')
@@ -288,8 +288,8 @@ static enum merak_status unknown_option(const struct merak_option_table *table,
                       merak_nearest_text(&nearest, text, sizeof(text)));
 }
 
-/* Is the value of a row the argument behind it?  So the row alone says,
- * where there is one. */
+/* Is the next argument, if there is one, the row's value?  Its text matters
+ * only for FILE. */
 static bool takes_next(const struct merak_option *row, int argc, char **argv,
                        int at)
 {
@@ -442,7 +442,7 @@ static const char *argument_of(const struct merak_option *row)
     }
 }
 
-/* Words between the second column and the last, from `column` on. */
+/* Print words between the second column and the last, from `column` on. */
 static void print_about(const char *about, int column, FILE *out)
 {
     while (*about != '\0') {

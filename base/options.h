@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/options.h - a table of options: parsed, bounded, stored, documented
  *
- * A program's options are one const table; a row says where its value goes in
- * the program's own struct.  `--name value` and `--name=value` are the same.
- * What is wrong is MERAK_ERR_CONFIG with the option, what was given and what
- * was expected, in one line.
+ * A program's options are one const table; a row gives the offset of its value
+ * in the program's own struct.  `--name value` and `--name=value` are the same.
+ * A mistake is MERAK_ERR_CONFIG with the option, what was given and what was
+ * expected, in one line.
  */
 #ifndef MERAK_BASE_OPTIONS_H
 #define MERAK_BASE_OPTIONS_H
@@ -25,39 +25,39 @@ enum merak_option_kind {
     MERAK_OPTION_REAL,  /* double */
     MERAK_OPTION_FLOAT, /* float */
     MERAK_OPTION_WORD,  /* int or an enum: index in `words`, "a|b|c" */
-    MERAK_OPTION_BOOL,  /* bool: index in `words`, of which there are two */
+    MERAK_OPTION_BOOL,  /* bool: index in `words`, which are two */
     MERAK_OPTION_YES,   /* bool, set to true: no value */
     MERAK_OPTION_NO,    /* bool, set to false: no value */
     MERAK_OPTION_FILE,  /* const char *; without a value (the end, or another
                            option follows) it is "-" */
     MERAK_OPTION_CALL,  /* `set` stores it */
-    MERAK_OPTION_ROWS,  /* no option: `rows`, whose values are in the part of
-                           the target that is at `at` */
+    MERAK_OPTION_ROWS,  /* not an option: stands for `rows`, whose values are in
+                           the part of the target that begins at `at` */
 };
 
 enum { MERAK_OPTION_NAME_BYTES = 32 };
-/* What INT stores for "auto", if `words` is that. */
+/* What INT stores for "auto", if `words` is "auto". */
 enum { MERAK_OPTION_AUTO = -1 };
 
 struct merak_option {
     const char *name;
     enum merak_option_kind kind;
     size_t at;         /* of the value in the target */
-    const char *about; /* in the help, one sentence without a stop */
+    const char *about; /* in the help: one sentence without a period */
     const char *words; /* WORD, BOOL; INT: NULL or "auto" */
-    double least;      /* numbers: the bounds; reals with least 0 are */
-    double most;       /* positive if `positive`; most 0: by the type */
+    double least;      /* bounds of numbers; reals with least 0 have to be */
+    double most;       /* positive if `positive`; most 0: that of the type */
     bool positive;
     double unit;     /* REAL: stored times this; 0: 1 */
-    size_t given;    /* of a bool in the target, true if the option is there;
-                        0: none */
+    size_t given;    /* offset of a bool in the target, set if the option is
+                        given; 0: none */
     const char *arg; /* in the help: "N", "FILE"; NULL: by kind */
     /* CALL: store text, which lives as long as argv, in the target. */
     enum merak_status (*set)(void *target, const char *text,
                              struct merak_error *err);
-    const struct merak_option *rows; /* ROWS: the first of n_rows, of which */
-    size_t n_rows, stride;           /* each begins so many bytes behind the
-                                        one before it; none of them is ROWS */
+    const struct merak_option *rows; /* ROWS: the first of n_rows rows, */
+    size_t n_rows, stride;           /* `stride` bytes apart; none of them is
+                                        ROWS */
     const char *group; /* the help's heading above this row, or NULL */
     char letter;       /* 'o': -o is the same; 0: none */
 };
@@ -67,41 +67,41 @@ struct merak_option_table {
     size_t n;
 };
 
-/* A walk over a table's rows, and over those that one of them stands for; it
- * begins with all but the table 0. */
+/* An iterator over a table's rows, and over those that ROWS stand for.  To
+ * begin, set the table and all other fields to 0. */
 struct merak_option_walk {
     const struct merak_option_table *table;
     const struct merak_option *rows; /* one of ROWS, or NULL */
     size_t next, next_inner;
-    size_t base; /* where the part of the target begins that rows are about */
-    const char *group; /* that the row is the first of, or NULL */
+    size_t base; /* offset of the part of the target that has the values */
+    const char *group; /* whose first row this is, or NULL */
 };
-/* NULL behind the last. */
+/* The next row; NULL after the last. */
 const struct merak_option *merak_options_next(struct merak_option_walk *w);
 
 /*
- * Parse argv[1..argc) into *target.  --help and -h set *help_p and end it.
- * An argument that is no option is an error.
+ * Parse argv[1..argc) into *target.  --help and -h set *help_p and end parsing.
+ * An argument that is not an option is an error.
  */
 enum merak_status merak_options_parse(const struct merak_option_table *table,
                                       int argc, char **argv, void *target,
                                       bool *help_p,
                                       struct merak_error *err) MERAK_CHECKED;
 /*
- * The same where words stand among the options: what does not begin with a -,
- * or is that alone, and all behind a "--".  They are left in argv[1 .. *argc),
+ * The same with words among the options: arguments that do not begin with a -,
+ * or are a single -, and all after a "--".  They are left in argv[1 .. *argc),
  * in their order.
  *
- *   first_ends  what is behind the first word is not ours: it is a command's
+ *   first_ends  all after the first word, a command, are words, too
  */
 enum merak_status merak_options_words(const struct merak_option_table *table,
                                       bool first_ends, int *argc, char **argv,
                                       void *target, bool *help_p,
                                       struct merak_error *err) MERAK_CHECKED;
 /*
- * The same for options that stand among those of another table: they are
- * stored and taken out of argv, the others stay in their order.  What is in
- * neither table is an error; nothing is said of values of `others`.
+ * The same for options among those of another table: they are stored and
+ * removed from argv, the others stay in their order.  An option in neither
+ * table is an error; values of `others` are not checked.
  */
 enum merak_status merak_options_take(const struct merak_option_table *table,
                                      const struct merak_option_table *others,
@@ -114,18 +114,18 @@ enum merak_status merak_options_set(const struct merak_option_table *table,
                                     const char *name, const char *text,
                                     void *target,
                                     struct merak_error *err) MERAK_CHECKED;
-/* "tp, pp, dp": what there is; text that has no room is left out. */
+/* "tp, pp, dp": the names of all options, truncated to `bytes`. */
 void merak_options_names(const struct merak_option_table *table, char *text,
                          size_t bytes);
 /*
- * Options of a file in front of those of argv, which win: `--config FILE` is
- * taken out, and for each line `name = value` of FILE, a subset of TOML (see
- * option_file.c), there is `--name=value` behind argv[0].  Names are those of
- * the tables, where _ may stand for -.
+ * Put options of a file before those of argv, which override them: `--config
+ * FILE` is removed, and each line `name = value` of FILE, in a subset of TOML
+ * (see option_file.c), becomes `--name=value` after argv[0].  Names are those
+ * of the tables, with _ allowed for -.
  *
- *   argc, argv  in, out   untouched where there is no --config
- *   text_p      out       what new values are in; free() it when options are
- *                         no longer used; NULL: nothing
+ *   argc, argv  in, out   unchanged if there is no --config
+ *   text_p      out       storage of the new values; free() it when the options
+ *                         are no longer used; NULL: none
  *
  * MERAK_ERR_CONFIG names the file and the line.
  */
@@ -133,11 +133,11 @@ enum merak_status
 merak_options_expand(const struct merak_option_table *const *tables, int n,
                      int *argc, char ***argv, char **text_p,
                      struct merak_error *err) MERAK_CHECKED;
-/* The table's options as such a file, with their values in target; those that
- * are NULL, and those of kind CALL, are left out. */
+/* Write the table's options as such a file, with their values in target; those
+ * that are not set, and those of kind CALL, are left out. */
 void merak_options_save(const struct merak_option_table *table,
                         const void *target, FILE *out);
-/* Two columns: the options with their arguments, and what they do. */
+/* Print two columns: the options with their arguments, and what they do. */
 void merak_options_help(const struct merak_option_table *table, FILE *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c - one line on a terminal while something takes long */
+/* progress.c - a progress line on a terminal during long operations */
 #include "config.h"
 
 #include "base/progress.h"
@@ -73,7 +73,7 @@ const char *merak_progress_text(const struct merak_progress *p, double seconds,
     return text;
 }
 
-/* Cut at the terminal's edge: a line that wraps cannot be taken back. */
+/* Truncate at the terminal's width: a line that wraps cannot be erased. */
 static void show(struct merak_progress *p, int64_t now)
 {
     char text[MERAK_PROGRESS_TEXT];

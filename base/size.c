@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* size.c - bytes as people read them */
+/* size.c - bytes and seconds as text */
 #include "config.h"
 
 #include "base/size.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/size.h - sizes that multiply without wrapping, even cuts, and bytes as
- * text
+/* base/size.h - overflow-checked sizes, even cuts, and bytes as text
  */
 #ifndef MERAK_BASE_SIZE_H
 #define MERAK_BASE_SIZE_H
@@ -36,17 +35,17 @@ static inline size_t merak_size_align(size_t n, size_t align)
 }
 
 /*
- * First element of part i when `extent` elements are cut in `parts`
+ * First element of part i when `extent` elements are cut into `parts`
  * contiguous parts whose sizes differ by at most one; part i is
- * [merak_cut(e, p, i), merak_cut(e, p, i + 1)).  THE rule by which every dim
- * is cut, even or uneven.
+ * [merak_cut(e, p, i), merak_cut(e, p, i + 1)).  Every dim is cut by this rule,
+ * evenly or not.
  */
 static inline size_t merak_cut(size_t extent, size_t parts, size_t i)
 {
     return (size_t)((unsigned __int128)extent * i / parts);
 }
 
-/* "1.5 GiB", for people. */
+/* "1.5 GiB", for humans. */
 enum { MERAK_BYTES_TEXT = 24 };
 void merak_bytes_text(double bytes, char text[MERAK_BYTES_TEXT]);
 /* "12.3 us", "7.26 s"; returns text. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text_writer.c - text of any length, by fprintf() */
+/* text_writer.c - print text of any length with fprintf() */
 #include "config.h"
 
 #include "base/text_writer.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/text_writer.h - text of any length, by fprintf() */
+/* base/text_writer.h - print text of any length with fprintf() */
 #ifndef MERAK_BASE_TEXT_WRITER_H
 #define MERAK_BASE_TEXT_WRITER_H
 
@@ -14,10 +14,10 @@ struct merak_text_writer {
     size_t bytes;
 };
 
-/* What to print to; NULL if there is no memory. */
+/* The stream to print to; NULL when out of memory. */
 FILE *merak_text_open(struct merak_text_writer *writer);
-/* The text, the caller's to free; MERAK_ERR_NOMEM if opening or printing had
- * too little memory.  Once, also after a failure to open. */
+/* The text, to be freed by the caller; MERAK_ERR_NOMEM if opening or printing
+ * ran out of memory.  Call it once, also after a failure to open. */
 enum merak_status merak_text_close(struct merak_text_writer *writer,
                                    char **text_p,
                                    struct merak_error *err) MERAK_CHECKED;

@@ -2,15 +2,15 @@
 /* merak/model.h - describe a model once, as if for one device
  *
  * A model is a graph of values.  The calls below add to it and never touch
- * data: a model of any size is described in a few megabytes.  The first
- * mistake is remembered in the model, later calls do nothing and return
- * NULL, and merak_model_status() tells it: a description needs no error
- * checks of its own.
+ * data: the description of a model of any size takes a few megabytes.  The
+ * model remembers the first mistake, later calls do nothing and return NULL,
+ * and merak_model_status() returns it: a description needs no error checks
+ * of its own.
  *
  * B is the micro-batch (sequences), T the sequence length, both given when
  * the model is created.  Activations are [B, T, ..], in the model's compute
- * dtype.  Weights are factored as the mathematics is: a query projection of
- * H heads of D is [H, D, C], so that cutting it by heads is cutting a dim.
+ * dtype.  Weights are factored: a query projection of H heads of size D is
+ * [H, D, C], so that cutting it by heads is cutting a dim.
  */
 #ifndef MERAK_MODEL_H
 #define MERAK_MODEL_H
@@ -31,18 +31,19 @@ struct merak_model_options {
 };
 
 /*
- * An empty model, to be described.
+ * Create an empty model.
  *
  *   opt      in   borrowed for the call
- *   model_p  out  the caller's, for merak_model_destroy()
+ *   model_p  out  owned by the caller; merak_model_destroy() frees it
  *
- * MERAK_ERR_PARAM if a size is 0 or the dtype is none to compute in.  A model
- * is one thread's at a time; several may be described at once.
+ * MERAK_ERR_PARAM if a size is 0, B * T exceeds INT32_MAX or the dtype is not
+ * a compute dtype.  Only one thread may use a model at a time; several models
+ * may be described at once.
  */
 enum merak_status merak_model_create(const struct merak_model_options *opt,
                                      struct merak_model **model_p,
                                      struct merak_error *err) MERAK_CHECKED;
-/* Free it with its values, attributes and names.  NULL is allowed. */
+/* Free the model with its values, attributes and names.  NULL is allowed. */
 void merak_model_destroy(struct merak_model *model);
 /*
  * The first mistake made while describing, with its text; MERAK_OK if there
@@ -53,31 +54,31 @@ void merak_model_destroy(struct merak_model *model);
 enum merak_status merak_model_status(const struct merak_model *model,
                                      struct merak_error *err) MERAK_CHECKED;
 /*
- * For a description's own checks: remember this as a mistake made, unless
- * there was one before.
+ * For a description's own checks: record a mistake, unless one is recorded
+ * already.
  *
- *   status  a failure, MERAK_ERR_CONFIG for what a user can mend
- *   fmt     as of printf: what was given, what was expected, how to mend it
+ *   status  a failure; MERAK_ERR_CONFIG for what a user can fix
+ *   fmt     as for printf: what was given, what was expected, how to fix it
  */
 void merak_model_fail(struct merak_model *m, enum merak_status status,
                       const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* B in sequences, T in tokens: what the model was created with. */
+/* B in sequences and T in tokens, as given when the model was created. */
 size_t merak_model_micro_batch(const struct merak_model *model);
 size_t merak_model_seq(const struct merak_model *model);
 
 /* --- inputs and parameters --------------------------------------------- */
 
-/* Token ids i32 [B, T] and the ids they predict i32 [B, T]. */
+/* Token ids i32 [B, T], and the ids to be predicted from them i32 [B, T]. */
 struct merak_value *merak_tokens(struct merak_model *m);
 struct merak_value *merak_targets(struct merak_model *m);
 
 /*
- * Sequences of this model hold several documents which do not see each other:
- * merak_attention() and its like keep to a query's own document, and
- * merak_add_position() counts from where it starts.  Rotary positions are
- * relative and stay as they are.  Before the first layer; `merak train
- * --doc-mask` calls it for any model.
+ * Sequences of this model hold several documents that do not attend to each
+ * other: merak_attention() and its variants are limited to the query's own
+ * document, and merak_add_position() counts from the document's start.
+ * Rotary positions are relative and do not change.  Call it before the first
+ * layer; `merak train --doc-mask` calls it for any model.
  */
 void merak_documents(struct merak_model *m);
 
@@ -85,7 +86,7 @@ enum merak_init_kind { MERAK_INIT_NORMAL, MERAK_INIT_ZEROS, MERAK_INIT_ONES };
 struct merak_init {
     enum merak_init_kind kind;
     float std;
-    size_t zero_row; /* along the first dim, from 1: zeros at first; 0: none */
+    size_t zero_row; /* 1-based row (dim 0) that starts as zeros; 0: none */
 };
 #define MERAK_NORMAL(s) ((struct merak_init){MERAK_INIT_NORMAL, (s), 0})
 #define MERAK_ZEROS ((struct merak_init){MERAK_INIT_ZEROS, 0.0f, 0})
@@ -94,9 +95,9 @@ struct merak_init {
 /*
  * A trainable parameter; name is unique in the model and names the tensor in
  * checkpoints.  Matrices (ndim >= 2) are kept in the compute dtype with an
- * f32 master and get weight decay; vectors, and biases of any dims, stay f32
- * and get none.  Using the same value twice ties weights.  The initial value
- * is a function of (seed, name, element index) alone.
+ * f32 master copy and get weight decay; vectors, and biases of any number of
+ * dims, stay f32 and get none.  Using the same value twice ties weights.  The
+ * initial value depends only on (seed, name, element index).
  */
 struct merak_value *merak_param(struct merak_model *m, const char *name,
                                 int ndim, const size_t *dim,
@@ -108,14 +109,14 @@ struct merak_value *merak_param(struct merak_model *m, const char *name,
                 (size_t[]){__VA_ARGS__}, (init))
 
 /*
- * Of the parameters described so far whose names match a pattern of the
- * shell, as "h.*.ln_*.weight" (fnmatch(3)); one that matches none is a
- * mistake.
+ * These change the parameters described so far whose names match a shell
+ * pattern such as "h.*.ln_*.weight" (fnmatch(3)); a pattern that matches none
+ * is a mistake.
  *
- *   merak_freeze()    they stay as they are: no gradient, no optimizer state
- *   merak_no_decay()  no weight decay
- *   merak_lr_scale()  x, above 0, times the learning rate; of several calls
- *                     for one parameter the last counts
+ *   merak_freeze()    they are not trained: no gradient, no optimizer state
+ *   merak_no_decay()  they get no weight decay
+ *   merak_lr_scale()  their learning rate is multiplied by x > 0; of several
+ *                     calls for one parameter the last counts
  */
 void merak_freeze(struct merak_model *m, const char *pattern);
 void merak_no_decay(struct merak_model *m, const char *pattern);
@@ -127,14 +128,14 @@ void merak_lr_scale(struct merak_model *m, const char *pattern, float x);
 struct merak_value *merak_embedding(struct merak_model *m,
                                     struct merak_value *tokens,
                                     struct merak_value *table);
-/* The same where token `pad` stands for nothing: its row is zeros at first,
- * and looking it up gives it no gradient. */
+/* The same with a padding token `pad`: its row starts as zeros, and lookups
+ * give it no gradient. */
 struct merak_value *merak_embedding_padded(struct merak_model *m,
                                            struct merak_value *tokens,
                                            struct merak_value *table,
                                            size_t pad);
-/* Both of it, and rows multiplied by `scale`, rounded to the model's compute
- * dtype as they are; 0: not. */
+/* With optional padding, and with rows multiplied by `scale`, which is rounded
+ * to the model's compute dtype as they are; 0: no scaling. */
 struct merak_embedding_options {
     bool padded;
     size_t pad;
@@ -150,19 +151,20 @@ struct merak_value *merak_add_position(struct merak_model *m,
                                        struct merak_value *table);
 /*
  * y = x w' + bias.  x [lead.., in..], w [out.., in..], bias [out..] or NULL.
- * n_contract is the number of trailing dims of x and w summed over; the
- * other dims of w replace them: y [lead.., out..].
+ * n_contract is the number of trailing dims of x and w that are summed over;
+ * the other dims of w replace them: y [lead.., out..].
  */
 struct merak_value *merak_linear(struct merak_model *m, struct merak_value *x,
                                  struct merak_value *w,
                                  struct merak_value *bias, int n_contract);
-/* Over the last dim.  gamma, beta [C]; Ba et al. 2016 (arXiv:1607.06450). */
+/* Layer norm over the last dim; gamma, beta [C].  Ba et al. 2016
+ * (arXiv:1607.06450). */
 struct merak_value *merak_layernorm(struct merak_model *m,
                                     struct merak_value *x,
                                     struct merak_value *gamma,
                                     struct merak_value *beta, float eps);
-/* Over as many last dims of x as gamma has, one to three, all together.
- * Zhang and Sennrich 2019 (arXiv:1910.07467). */
+/* RMS norm over the last dims of x together, as many as gamma has (one to
+ * three).  Zhang and Sennrich 2019 (arXiv:1910.07467). */
 struct merak_value *merak_rmsnorm(struct merak_model *m,
                                   struct merak_value *x,
                                   struct merak_value *gamma, float eps);
@@ -176,22 +178,22 @@ struct merak_value *merak_rmsnorm_offset(struct merak_model *m,
 struct merak_value *merak_rope(struct merak_model *m, struct merak_value *x,
                                float theta);
 /*
- * Frequencies of rotary positions that were stretched for longer sequences:
- * a share of each is divided by `factor`.
+ * Scaling of rotary frequencies for longer sequences.  The kind determines
+ * which fraction of each frequency is divided by `factor`.
  *
  *   LINEAR          all of it.  Chen et al. 2023 (arXiv:2306.15595)
- *   FREQUENCY_RAMP  all of it up to `low` turns a position, none from `high`
- *                   on, evenly between.  Llama 3 (arXiv:2407.21783)
+ *   FREQUENCY_RAMP  all of it up to `low` turns per position, none from `high`
+ *                   on, linear between.  Llama 3 (arXiv:2407.21783)
  *   PAIR_RAMP       none of it up to pair `low`, all from pair `high` on,
- *                   evenly between.  Peng et al. 2023 (arXiv:2309.00071), YaRN
- *   PAIRS           all of it, and each by a factor of its own: by[i] of pair
- *                   i of D/2.  Ding et al. 2024 (arXiv:2402.13753), LongRoPE
+ *                   linear between.  Peng et al. 2023 (arXiv:2309.00071), YaRN
+ *   PAIRS           all of it, by a factor for each pair: by[i] for pair i of
+ *                   D/2.  Ding et al. 2024 (arXiv:2402.13753), LongRoPE
  *
  * Cosines and sines are multiplied by `amplitude`; 0 means 1.
  *
- * Where `turned` is not 0 that many channels turn, the first of D, in pairs
- * (i, i + turned/2) by angles t * theta^(-2i/turned), and the others stay as
- * they are.  Black et al. 2022 (arXiv:2204.06745), sec. 2.
+ * If `turned` is not 0, only the first `turned` of the D channels are rotated,
+ * in pairs (i, i + turned/2) by angles t * theta^(-2i/turned).  Black et al.
+ * 2022 (arXiv:2204.06745), sec. 2.
  */
 enum merak_rope_kind {
     MERAK_ROPE_PLAIN,
@@ -203,7 +205,7 @@ enum merak_rope_kind {
 struct merak_rope_scaling {
     enum merak_rope_kind kind;
     double factor, low, high, amplitude;
-    const double *by; /* of PAIRS; copied */
+    const double *by; /* for PAIRS; copied */
     size_t n_by;
     size_t turned; /* even, at most D */
 };
@@ -211,8 +213,8 @@ struct merak_value *merak_rope_scaled(struct merak_model *m,
                                       struct merak_value *x, float theta,
                                       const struct merak_rope_scaling *scaling);
 /* Causal attention with grouped queries: q [B,T,G,R,D], k and v [B,T,G,D]
- * -> [B,T,G,R,D]; G kv heads, R queries each; scale 1/sqrt(D).  Memory is
- * linear in T. */
+ * -> [B,T,G,R,D]; G kv heads with R query heads each; scale 1/sqrt(D).
+ * Memory is linear in T. */
 struct merak_value *merak_attention(struct merak_model *m,
                                     struct merak_value *q,
                                     struct merak_value *k,
@@ -221,14 +223,14 @@ struct merak_value *merak_attention(struct merak_model *m,
 struct merak_value *merak_attention_packed(struct merak_model *m,
                                            struct merak_value *qkv);
 /*
- * The same, otherwise than above where a field is not 0.
+ * The same with options; a field of 0 means as above.
  *
- *   scale     of q . k
- *   soft_cap  c: scores s are c tanh(s / c).  Gemma Team 2024
+ *   scale     factor of q . k
+ *   soft_cap  c: scores s become c tanh(s / c).  Gemma Team 2024
  *             (arXiv:2408.00118), sec. 2
- *   window    keys that a query sees at most, its own the last of them.
+ *   window    the most keys that a query attends to, up to its own position.
  *             Beltagy et al. 2020 (arXiv:2004.05150), sec. 3.1
- *   dropout   of the probabilities: as merak_dropout()
+ *   dropout   of the probabilities, as merak_dropout()
  */
 struct merak_attention_options {
     float scale, soft_cap;
@@ -242,15 +244,15 @@ merak_attention_with(struct merak_model *m, struct merak_value *q,
 struct merak_value *
 merak_attention_packed_with(struct merak_model *m, struct merak_value *qkv,
                             const struct merak_attention_options *opt);
-/* x of any shape -> the same; Hendrycks and Gimpel 2016 (arXiv:1606.08415),
- * exact by erf or by its tanh approximation. */
+/* x of any shape -> the same shape; Hendrycks and Gimpel 2016
+ * (arXiv:1606.08415), exact (erf) or in its tanh approximation. */
 struct merak_value *merak_gelu(struct merak_model *m, struct merak_value *x,
                                bool tanh_approximation);
 /* silu(gate) * up.  Shazeer 2020 (arXiv:2002.05202). */
 struct merak_value *merak_swiglu(struct merak_model *m,
                                  struct merak_value *gate,
                                  struct merak_value *up);
-/* gelu(gate) * up, by GELU's tanh approximation.  Same source. */
+/* gelu(gate) * up, with GELU's tanh approximation.  Same source. */
 struct merak_value *merak_geglu(struct merak_model *m, struct merak_value *gate,
                                 struct merak_value *up);
 /* Logits x [B,T,V] -> cap tanh(x / cap), between -cap and cap; cap = 0 returns
@@ -261,12 +263,12 @@ struct merak_value *merak_softcap(struct merak_model *m, struct merak_value *x,
 struct merak_value *merak_add(struct merak_model *m, struct merak_value *a,
                               struct merak_value *b);
 /* Keep with probability 1 - p, scaled by 1/(1-p); the mask is a function of
- * (seed, step, global sample, op, element), and of the pass where there are
+ * (seed, step, global sample, op, element), and of the pass if there are
  * several.  p = 0 returns x. */
 struct merak_value *merak_dropout(struct merak_model *m,
                                   struct merak_value *x, float p);
-/* Mean over all tokens of -log softmax(logits)[target], 0 for those whose
- * target is MERAK_NO_TARGET; logits [B,T,V].  Declares the loss of the model.
+/* Mean over all tokens of -log softmax(logits)[target], which counts as 0 where
+ * the target is MERAK_NO_TARGET; logits [B,T,V].  Declares the model's loss.
  */
 struct merak_value *merak_cross_entropy(struct merak_model *m,
                                         struct merak_value *logits,
@@ -274,21 +276,21 @@ struct merak_value *merak_cross_entropy(struct merak_model *m,
 /* --- recycling ----------------------------------------------------------- */
 
 /*
- * Every micro-batch goes through the model n times, each time with what the
- * time before left.  Only the last pass has a loss and gradients; what came
- * from the pass before is a constant to them.  The others compute what
- * recycled values depend on and nothing else.  Evaluation runs n passes, too.
+ * Run every micro-batch through the model n times; each pass reads recycled
+ * values of the previous one.  Only the last pass has a loss and gradients,
+ * which treat those values as constants; the others compute only what recycled
+ * values depend on.  Evaluation runs n passes, too.
  *
  *   n   1 .. MERAK_MAX_PASSES
  *
- * Dropout's masks differ from pass to pass.
+ * Dropout masks differ between passes.
  * Source: Jumper et al. 2021 (doi:10.1038/s41586-021-03819-2), recycling.
  */
 #define MERAK_MAX_PASSES 64
 void merak_passes(struct merak_model *m, int n);
-/* A value [dim[0], dim[1], ..], of the compute dtype, that is what the pass
- * before left of the same micro-batch: see merak_recycle(); zeros in the
- * first pass. */
+/* A value [dim[0], dim[1], ..] of the compute dtype that the previous pass of
+ * the same micro-batch handed on with merak_recycle(); zeros in the first
+ * pass. */
 struct merak_value *merak_recycled(struct merak_model *m, int ndim,
                                    const size_t *dim);
 /* Shorthand: merak_recycled with the dims written out. */
@@ -296,8 +298,8 @@ struct merak_value *merak_recycled(struct merak_model *m, int ndim,
     merak_recycled((m),                                                     \
                    (int)(sizeof((size_t[]){__VA_ARGS__}) / sizeof(size_t)), \
                    (size_t[]){__VA_ARGS__})
-/* Leave `output`, which an op made, for `recycled` of the next pass; their
- * shapes and dtypes are the same.  Each recycled value needs one. */
+/* Hand `output`, made by an op, on to the next pass as its `recycled`; shapes
+ * and dtypes must be the same.  Each recycled value needs one output. */
 void merak_recycle(struct merak_model *m, struct merak_value *recycled,
                    struct merak_value *output);
 
@@ -306,20 +308,20 @@ void merak_recycle(struct merak_model *m, struct merak_value *recycled,
 /*
  * Apply an op by its name, built in or registered (op.h).
  *
- *   attrs  what the op takes beside values, copied; NULL: all 0
+ *   attrs  the op's attributes, copied; NULL: all 0
  *   in     [n_in] values of this model
  *   out    receives the op's n_out values; untouched on failure
  *
- * MERAK_ERR_NOT_FOUND names the op, MERAK_ERR_PARAM the shapes that do not go
- * with it; the model remembers either.
+ * MERAK_ERR_NOT_FOUND names an unknown op, MERAK_ERR_PARAM shapes that the op
+ * does not accept; the model remembers either as its mistake.
  */
 enum merak_status merak_apply(struct merak_model *m, const char *op,
                               const struct merak_attrs *attrs, int n_in,
                               struct merak_value *const *in,
                               struct merak_value **out) MERAK_CHECKED;
 
-/* Names made up like printf for one call's use: merak_param(m,
- * merak_name(m, "h.%d.ln.g", i), ..).  Lives as long as the model. */
+/* A name formatted as by printf, for use in a call: merak_param(m,
+ * merak_name(m, "h.%d.ln.g", i), ..).  It lives as long as the model. */
 const char *merak_name(struct merak_model *m, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

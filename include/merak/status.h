@@ -3,9 +3,9 @@
  * with a failure
  *
  * A function that can fail returns enum merak_status: 0 is success, 1 means
- * a posted operation still runs, and negative values are failures, in bands
- * by who has to act.  The reason stands in a struct merak_error that the
- * caller owns and may leave out (NULL).  Outputs change on success only.
+ * a posted operation is still running, and negative values are failures,
+ * grouped by who has to act.  The reason is in a struct merak_error that the
+ * caller owns and may omit (NULL).  Outputs change only on success.
  */
 #ifndef MERAK_STATUS_H
 #define MERAK_STATUS_H
@@ -16,7 +16,7 @@ enum merak_status {
 
     /* the caller's mistake */
     MERAK_ERR_PARAM = -1,       /* an argument out of its range */
-    MERAK_ERR_UNSUPPORTED = -2, /* asked for what is not there */
+    MERAK_ERR_UNSUPPORTED = -2, /* the request is not supported */
     MERAK_ERR_CONFIG = -3,      /* options or files that do not fit together */
     MERAK_ERR_NOT_FOUND = -4,   /* a name that does not exist */
 
@@ -30,19 +30,19 @@ enum merak_status {
     MERAK_ERR_PEER = -40,
     MERAK_ERR_TIMEOUT = -41,
     MERAK_ERR_FABRIC = -42,
-    MERAK_ERR_LOST = -43, /* a peer's process has ended, or its node */
+    MERAK_ERR_LOST = -43, /* a peer's process has ended or its node is lost */
 
     /* damaged or foreign data */
     MERAK_ERR_CORRUPT = -60,  /* a checksum or a size is wrong */
-    MERAK_ERR_MISMATCH = -61, /* sound, but of another model or run */
-    MERAK_ERR_FORMAT = -62,   /* not of the format it should have */
+    MERAK_ERR_MISMATCH = -61, /* intact, but of another model or run */
+    MERAK_ERR_FORMAT = -62,   /* not in the expected format */
 };
 
 struct merak_error {
     enum merak_status status;
     char text[252];
-    int fix; /* of text, where the fix begins, which it
-                ends with; 0: it names none */
+    int fix; /* offset in text of the fix, with which the
+                text ends; 0: it names none */
 };
 
 #define MERAK_CHECKED __attribute__((warn_unused_result))

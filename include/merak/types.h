@@ -16,8 +16,8 @@ enum merak_dtype {
     MERAK_DTYPE_COUNT
 };
 
-/* In place of a target that is not to be predicted: its loss is 0, and so is
- * its part of the gradient. */
+/* A target that is not to be predicted: its loss and its contribution to the
+ * gradient are 0. */
 #define MERAK_NO_TARGET (-1)
 
 struct merak_shape {
@@ -30,7 +30,7 @@ size_t merak_dtype_bytes(enum merak_dtype dtype);
 /* "f32", "bf16", "f64", "i32". */
 const char *merak_dtype_name(enum merak_dtype dtype);
 /* Number of elements; 1 for a scalar.  Shapes are checked against overflow
- * where they are made, so this cannot wrap. */
+ * when they are created, so this cannot wrap. */
 size_t merak_shape_count(const struct merak_shape *shape);
 
 #endif
