@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy_box.c - copy a part of a tensor, and make one piece of several */
+/* copy_box.c - copy a part of a tensor, and reduce several pieces to one */
 #include "config.h"
 
 #include "kernels/accel.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* A box, row by row of its last dim. */
+/* A walk over a box, row by row of its last dim. */
 struct walk {
     const struct merak_accel_box *box;
     size_t at[MERAK_MAX_DIMS];
@@ -22,7 +22,7 @@ static void start(struct walk *w, const struct merak_accel_box *box)
         w->over = w->over || box->len[d] == 0;
 }
 
-/* Where the row begins, in bytes. */
+/* Offset of the row, in bytes. */
 static size_t row_at(const struct walk *w)
 {
     const struct merak_accel_box *box = w->box;

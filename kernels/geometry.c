@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* geometry.c - what a kernel call's shapes mean */
+/* geometry.c - sizes for loops from a kernel call's shapes */
 #include "config.h"
 
 #include "kernels/geometry.h"
@@ -71,7 +71,7 @@ static void grouped_sizes(const struct merak_operand *q,
     at->D = dim[4];
 }
 
-/* A slice's qkv holds what came before it, too. */
+/* A slice's qkv also holds the positions before it. */
 static void packed_sizes(const struct merak_operand *qkv,
                          const struct merak_operand *o,
                          struct merak_attention *at)
@@ -86,7 +86,7 @@ static void packed_sizes(const struct merak_operand *qkv,
     at->D = dim[4];
 }
 
-/* What attention is parametrised with (graph.h); D is there already. */
+/* Set the parameters of attention (graph.h); D is already set. */
 static void set_attrs(const struct merak_kernel_call *call,
                       struct merak_attention *at)
 {
@@ -98,7 +98,7 @@ static void set_attrs(const struct merak_kernel_call *call,
     at->stream = attrs->i[0];
     at->step = call->step;
     if (call->step != NULL &&
-        call->step->train) /* not where scratch is asked */
+        call->step->train) /* step is NULL in queries of scratch */
         at->drop = attrs->f[0];
 }
 
@@ -194,7 +194,7 @@ void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
     packed_heads(&op[call->n_in], third, &at->dq, &at->dk, &at->dv);
 }
 
-/* The first dim of the longest tail that is whole but for its first dim. */
+/* The first dim of the longest tail whose other dims are whole. */
 static int run_dim(const struct merak_operand *op)
 {
     int d = op->local.ndim - 1;
@@ -253,7 +253,7 @@ uint64_t merak_attention_key(const struct merak_attention *at, size_t b)
     return merak_dropout_key(at->step, at->lse->lo[0] + b, at->stream);
 }
 
-/* Of packed heads the statistics have one dim, of grouped ones two. */
+/* Statistics of packed heads have one dim of heads, of grouped ones two. */
 uint64_t merak_attention_element(const struct merak_attention *at, size_t h,
                                  size_t j)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/geometry.h - what a kernel call's shapes mean
+/* kernels/geometry.h - sizes for loops from a kernel call's shapes
  *
- * Flattening of operands to the few sizes that a loop nest needs; no
- * arithmetic on data, shared by every backend that runs on the host.
+ * Flattens operands to the few sizes that a loop nest needs.  No arithmetic on
+ * data; shared by every backend that runs on the host.
  */
 #ifndef MERAK_KERNELS_GEOMETRY_H
 #define MERAK_KERNELS_GEOMETRY_H
@@ -41,8 +41,8 @@ merak_call_out(const struct merak_kernel_call *call, int o)
 struct merak_gemm_sizes {
     size_t m, n, k;
 };
-/* Of a linear (x, w -> y), linear_dx (dy, w -> dx), linear_dw (x, dy -> dw)
- * call, all in the forward product's letters. */
+/* Sizes of a linear (x, w -> y), linear_dx (dy, w -> dx) or linear_dw
+ * (x, dy -> dw) call, all in the notation of the forward product. */
 struct merak_gemm_sizes
 merak_linear_sizes(const struct merak_kernel_call *call);
 struct merak_gemm_sizes
@@ -55,14 +55,14 @@ merak_linear_dw_sizes(const struct merak_kernel_call *call);
  * is element offset + (b T + t - t0) row + h D + d of op; h counts query heads
  * for q and o, kv heads for k and v.
  *
- * A call may be about a slice of the sequence, of one sample (B = 1): then
- * the queries are first .. T - 1 and the keys 0 .. T - 1.  The backward call
- * stores dq of its queries, and stores, or if `accumulate` adds to, dk and dv
- * of all its keys.
+ * A call may be for a slice of the sequence of one sample (B = 1): then the
+ * queries are first .. T - 1 and the keys 0 .. T - 1.  The backward call stores
+ * dq of its queries, and stores, or if `accumulate` adds to, dk and dv of all
+ * its keys.
  *
- * Query i sees keys max(s, i - window + 1) .. i, s being 0, or where its
- * document starts.  Of a step that trains a share `drop` of the probabilities
- * is dropped: see merak_attention_key().
+ * Query i sees keys max(s, i - window + 1) .. i, where s is 0, or the start of
+ * its document.  In a training step a fraction `drop` of the probabilities is
+ * dropped: see merak_attention_key().
  */
 struct merak_heads {
     const struct merak_operand *op;
@@ -71,15 +71,15 @@ struct merak_heads {
 };
 struct merak_attention {
     size_t B, T, G, R, D; /* G kv heads, R query heads each */
-    size_t first;         /* query; 0 unless it is a slice */
+    size_t first;         /* first query; 0 unless it is a slice */
     bool accumulate;
     size_t window;     /* at least 1; SIZE_MAX: all keys before */
     double scale, cap; /* scores are cap tanh(scale q . k / cap); cap 0:
                           scale q . k */
     double drop;
-    int64_t stream; /* of what is dropped */
-    const struct merak_operand *starts; /* i32 [B, T - first], of queries'
-                                           documents; NULL: all at 0 */
+    int64_t stream; /* of the numbers that decide what is dropped */
+    const struct merak_operand *starts; /* i32 [B, T - first], starts of the
+                                           queries' documents; NULL: all 0 */
     const struct merak_step *step;
     struct merak_heads q, k, v, o;
     const struct merak_operand *lse;    /* [B, T - first, G, R] */
@@ -110,7 +110,7 @@ static inline size_t merak_document_start(const struct merak_attention *at,
                         ->data)[b * (at->T - at->first) + t - at->first];
 }
 
-/* The first key that a query sees; no later one's is before. */
+/* The first key that a query sees; it never decreases for later queries. */
 static inline size_t merak_first_key(const struct merak_attention *at, size_t b,
                                      size_t query)
 {
@@ -121,17 +121,17 @@ static inline size_t merak_first_key(const struct merak_attention *at, size_t b,
 }
 
 /*
- * What is dropped: probability (query head h, query i, key j) of local sample
- * b is kept where merak_rng_uniform(merak_attention_key(at, b),
- * merak_attention_element(at, h, j) + i) >= drop.  Elements are numbered as
- * of all heads [H, T, T'], keys before queries and T' the next multiple of 4,
+ * Dropout: probability (query head h, query i, key j) of local sample b is kept
+ * if merak_rng_uniform(merak_attention_key(at, b),
+ * merak_attention_element(at, h, j) + i) >= drop.  Elements are numbered over
+ * all heads as [H, T, T'], keys before queries, with T' the next multiple of 4,
  * so that a row of queries is whole Philox blocks.
  */
 uint64_t merak_attention_key(const struct merak_attention *at, size_t b);
 uint64_t merak_attention_element(const struct merak_attention *at, size_t h,
                                  size_t j);
 
-/* What a call is about: of attention, of attention_packed, and of the gradients
+/* Fill *at from a call of attention, of attention_packed, and of the gradients
  * of both. */
 void merak_attention_view(const struct merak_kernel_call *call,
                           struct merak_attention *at);
@@ -143,18 +143,18 @@ void merak_attention_packed_dx_view(const struct merak_kernel_call *call,
                                     struct merak_attention *at);
 
 /*
- * Walks an operand [B, ..] in runs that are contiguous both in memory and in
- * the full tensor.  Run r of merak_run_count() is merak_run_length() elements
- * from local element r * length; merak_run_place() says which sample it
- * belongs to (global dim 0) and its first element's index within the sample.
+ * Walk an operand [B, ..] in runs that are contiguous both in memory and in the
+ * full tensor.  Run r of merak_run_count() is merak_run_length() elements from
+ * local element r * length; merak_run_place() gives the sample it belongs to
+ * (global dim 0) and its first element's index within the sample.
  */
 size_t merak_run_length(const struct merak_operand *op);
 size_t merak_run_count(const struct merak_operand *op);
 void merak_run_place(const struct merak_operand *op, size_t run,
                      size_t *sample_p, size_t *element_p);
 
-/* The stream of uniform numbers that decides what dropout keeps of a
- * sample: element e of it is kept where merak_rng_uniform(key, e) >= p. */
+/* The key of the random stream for dropout of a sample: its element e is kept
+ * if merak_rng_uniform(key, e) >= p. */
 uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
                            int64_t stream);
 
@@ -162,7 +162,7 @@ uint64_t merak_dropout_key(const struct merak_step *step, size_t sample,
 enum merak_status merak_check_ids(const struct merak_operand *ids, size_t n,
                                   const char *what,
                                   struct merak_error *err) MERAK_CHECKED;
-/* The same of targets, of which MERAK_NO_TARGET is one. */
+/* The same for targets, which may also be MERAK_NO_TARGET. */
 enum merak_status merak_check_targets(const struct merak_operand *ids, size_t n,
                                       struct merak_error *err) MERAK_CHECKED;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/ops.h - the ops that every backend with arithmetic has a kernel of
+/* kernels/ops.h - the ops that every backend with arithmetic has kernels for
  *
- * Tables are made of it: OP(name) for each, OP_SCRATCH(name) for those whose
- * fast kernels ask for scratch.
+ * An X-macro for tables: OP(name) for each op, OP_SCRATCH(name) for those whose
+ * fast kernels need scratch.
  */
 #ifndef MERAK_KERNELS_OPS_H
 #define MERAK_KERNELS_OPS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry.c - which backends there are, and which kernels they have */
+/* registry.c - find backends and their kernels */
 #include "config.h"
 
 #include "kernels/backends.h"
@@ -12,7 +12,7 @@
 
 #define BACKEND_COUNT 4
 
-/* In the order they are listed to people. */
+/* The built-in backends, in the order they are listed to users. */
 static const struct merak_backend *backend_at(size_t i)
 {
     switch (i) {
@@ -27,8 +27,8 @@ static const struct merak_backend *backend_at(size_t i)
     }
 }
 
-/* Kernels that a program adds; they live as long as the process.  Filled
- * before models are built (merak/op.h), so nothing locks it. */
+/* Kernels that a program adds; they live as long as the process.  The list is
+ * filled before models are built (merak/op.h), so it needs no lock. */
 struct registered {
     struct registered *next;
     const struct merak_backend *backend;
@@ -36,7 +36,7 @@ struct registered {
 };
 static struct registered *registered;
 
-/* Those that are not built in. */
+/* Backends that are not built in. */
 static const char *const modules[] = {"cuda"};
 #define MODULE_COUNT (sizeof(modules) / sizeof(*modules))
 
@@ -76,13 +76,13 @@ enum merak_status merak_backend_find(const char *name,
                       "there is no backend \"%s\"; there are %s", name, known);
 }
 
-/* Whose rows and scratch a backend's kernels have. */
+/* The backend that provides a backend's rows and scratch. */
 static const struct merak_backend *kernels_of(const struct merak_backend *b)
 {
     return b->kernels_of != NULL ? b->kernels_of() : b;
 }
 
-/* As users write it. */
+/* A dtype as users write it. */
 static const char *dtype_word(enum merak_dtype dtype)
 {
     return dtype == MERAK_F32 ? "fp32" : merak_dtype_name(dtype);
@@ -110,7 +110,7 @@ enum merak_status merak_backend_check_dtype(const struct merak_backend *backend,
                       backend->name, dtype_word(dtype), known);
 }
 
-/* Of other devices' queues a library has to be asked. */
+/* Only CUDA queues have a library (NCCL) for direct communication. */
 bool merak_backend_is_direct(const struct merak_backend *backend)
 {
     return backend->accel != NULL && backend->accel->streams != NULL &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rope.c - how fast pairs of channels turn in rotary positions */
+/* rope.c - frequencies of rotary position embeddings */
 #include "config.h"
 
 #include "kernels/rope.h"
@@ -14,7 +14,7 @@ static double ramp(double x, double low, double high)
     return fmin(1, fmax(0, (x - low) / (high - low)));
 }
 
-/* The share of a frequency that is not divided. */
+/* The fraction of a frequency that is not divided. */
 static double kept(const struct merak_attrs *attrs, double frequency, size_t i)
 {
     double low = attrs->f[2], high = attrs->f[3];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/rope.h - how fast pairs of channels turn in rotary positions */
+/* kernels/rope.h - frequencies of rotary position embeddings */
 #ifndef MERAK_KERNELS_ROPE_H
 #define MERAK_KERNELS_ROPE_H
 
@@ -8,8 +8,8 @@
 #include "merak/op.h"
 
 /*
- * Channels of D that turn, as the attributes of op rope
- * (partitioner/graph/graph.h) say; the others are copied.
+ * Number of the D channels that are rotated, by the attributes of op rope
+ * (partitioner/graph/graph.h); the others are copied.
  */
 static inline size_t merak_rope_turned(const struct merak_attrs *attrs,
                                        size_t D)
@@ -18,13 +18,13 @@ static inline size_t merak_rope_turned(const struct merak_attrs *attrs,
 }
 
 /*
- * Radians from one position to the next of pair i of R/2, where R channels
- * turn: theta^(-2i/R), and of that a share that is divided by the factor, or
- * all of it by one of the pair's own.
+ * Radians per position of pair i of R/2, where R channels are rotated:
+ * theta^(-2i/R), of which a fraction is divided by the scaling factor, or all
+ * of it by a factor of the pair.
  */
 double merak_rope_frequency(const struct merak_attrs *attrs, size_t R,
                             size_t i);
-/* What cosines and sines are multiplied by. */
+/* The factor that cosines and sines are multiplied by. */
 double merak_rope_amplitude(const struct merak_attrs *attrs);
 
 #endif

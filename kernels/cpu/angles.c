@@ -14,17 +14,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of one theta, scaling and R. */
+/* The angles of one theta, scaling and R. */
 struct table {
     struct table *next;
-    struct merak_attrs attrs; /* its list is behind the table */
+    struct merak_attrs attrs; /* attrs.list is list[] */
     size_t R, positions;
     float *row;
     double list[];
 };
 
-/* The process's, until it ends: kernels have no object to hang them on.  A
- * model has one or two. */
+/* Global until the process ends, since kernels have no object to keep them in.
+ * A model has one or two. */
 static struct table *tables;
 
 static void compute(struct table *t, size_t position)
@@ -41,7 +41,7 @@ static void compute(struct table *t, size_t position)
     }
 }
 
-/* All that tables depend on: not the direction, i[0]. */
+/* Compare all that tables depend on, which excludes the direction, i[0]. */
 static bool is_alike(const struct merak_attrs *a, const struct merak_attrs *b)
 {
     bool alike = a->i[1] == b->i[1] && a->i[2] == b->i[2];
@@ -76,8 +76,8 @@ static struct table *find(const struct merak_attrs *attrs, size_t R)
     return t;
 }
 
-/* Not malloc or realloc: the first call of a shape is set-up, as gemm.c's is.
- */
+/* Uses aligned_alloc, not malloc or realloc: the first call of a shape is
+ * set-up, as in gemm.c. */
 static enum merak_status grow(struct table *t, size_t positions,
                               struct merak_error *err)
 {

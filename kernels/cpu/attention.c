@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c - causal attention, forward; tiles are attention_tile.h's
+/* attention.c - causal attention, forward; tiles are those of attention_tile.h
  *
- * Items are (sample, query head, tile of queries).  Of a tile that a slice
- * begins in, vectors of queries that are not there are left out: of one token
- * behind a cache all but one.
+ * Items are (sample, query head, tile of queries).  In the tile where a slice
+ * begins, vectors without a query of the slice are skipped: for one token after
+ * a KV cache, all except one.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@ struct running {
     vf max[TILE / LANES], sum[TILE / LANES];
 };
 
-/* Capped scores, scaled already. */
+/* Scale and cap the scores. */
 static void cap_scores(const struct merak_attention *at, float *s,
                        const struct meeting *m)
 {
@@ -31,8 +31,8 @@ static void cap_scores(const struct merak_attention *at, float *s,
     }
 }
 
-/* Scores of `keys` keys to probabilities relative to the running maximum;
- * returns the factor by which what was summed before shrinks. */
+/* Turn scores of `keys` keys into probabilities relative to the running
+ * maximum; returns the factor to scale earlier sums by. */
 INLINE vf soften(float *s, const struct meeting *m, size_t keys, size_t query,
                  enum sight sight, float scale, vf *max, vf *sum)
 {
@@ -58,7 +58,7 @@ INLINE vf soften(float *s, const struct meeting *m, size_t keys, size_t query,
     return shrink;
 }
 
-/* The probabilities, in place of scores; out shrinks with the maximum. */
+/* Replace scores by probabilities, and rescale out to the new maximum. */
 INLINE void soften_all(const struct merak_attention *at, struct tiles *x,
                        struct running *r, const struct meeting *m,
                        enum sight sight, float scale)

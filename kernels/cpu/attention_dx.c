@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_dx.c - causal attention, backward; tiles are attention_tile.h's
+/* attention_dx.c - causal attention, backward; tiles as in attention_tile.h
  *
  * Items are (sample, kv head): one item owns its dk and dv, and adds query
  * tiles to them in ascending order.
@@ -13,7 +13,7 @@ struct backward {
     float *dk, *dv; /* f32 [B, G, T, pad(D)], in scratch */
 };
 
-/* delta = do . o of each query, in lanes. */
+/* delta = do . o for each query, in lanes. */
 static void deltas(const struct merak_attention *at, struct tiles *x,
                    float delta[TILE])
 {
@@ -29,8 +29,8 @@ static void deltas(const struct merak_attention *at, struct tiles *x,
     }
 }
 
-/* s: scores to probabilities; ds: do . v to score gradients.  Of the diagonal
- * tile as much of what is zero as a block of the products may touch. */
+/* Turn s from scores into probabilities, and ds from do . v into score
+ * gradients; in a diagonal tile also the zeros that products may touch. */
 INLINE void slopes(const struct merak_attention *at, const struct tiles *x,
                    const struct meeting *m, enum sight sight, bool capped,
                    const float lse[TILE], const float delta[TILE])
@@ -101,8 +101,8 @@ static void key_gradient(const struct merak_attention *at, const float *a,
     product(&x);
 }
 
-/* One tile of keys against the query tile in x; what dropout keeps of it is
- * there. */
+/* Process one tile of keys against the query tile in x, whose dropout mask is
+ * already drawn. */
 static void backward_pair(const struct merak_attention *at,
                           const struct tiles *x, const struct meeting *m,
                           const float *lse, const float *delta, float *dk,
@@ -135,7 +135,7 @@ static void backward_pair(const struct merak_attention *at,
     product(&dq);
 }
 
-/* The query tile at (b, t, h): into x, with its lse and delta. */
+/* Load the query tile at (b, t, h) into x, with its lse and delta. */
 static void load_queries(const struct merak_attention *at, struct tiles *x,
                          size_t b, size_t t, size_t h, float lse[TILE],
                          float delta[TILE])
@@ -176,7 +176,7 @@ static void backward_queries(const struct backward *bw, struct tiles *x,
     for (size_t k = first_key_tile(at, b, &queries.rows); k <= t; k += TILE) {
         struct span keys = span_of(k, 0, at->T);
         struct meeting m = meet(at, b, h, &keys, &queries);
-        /* Were these keys met before? */
+        /* Does an earlier query tile already contribute to these keys? */
         bool begun = h % at->R > 0 || (k < t && t > first_tile(at) * TILE);
 
         load_keys(at, x, b, keys, g, k < t);
@@ -247,7 +247,7 @@ CPU_KERNEL(attention_packed_dx)
     return backward(call, &bw, err);
 }
 
-/* dk and dv in f32 with padded rows. */
+/* Room for dk and dv in f32 with padded rows. */
 CPU_SCRATCH(attention_dx)
 {
     struct merak_attention at;

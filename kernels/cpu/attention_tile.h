@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention_tile.h - causal attention in tiles, for attention.c and
- * attention_dx.c; the equations stand in ref/ref_attention.c
+ * attention_dx.c; the equations are in ref/ref_attention.c
  *
  * A tile is TILE queries by TILE keys, so memory is linear in T (Dao et al.
  * 2022, arXiv:2205.14135).  Scores are kept transposed, S[key][query]: with
  * queries along the vector lanes the softmax's maxima and sums need no
- * shuffles, and keys and values are read row by row as they lie.
+ * shuffles, and keys and values are read row by row in memory order.
  *
- * All products are product()'s (product.h).  Tiles are f32 copies with rows
+ * All products use product() (product.h).  Tiles are f32 copies with rows
  * padded to the lanes (`pitch`), zero where there is no element, in the
- * thread's workspace; that bounds D.  Where a tile of keys meets its own
- * queries, a key is seen by later queries only: products leave out what is
- * zero there, block by block.
+ * thread's workspace; that bounds D.  On the diagonal, only queries from a
+ * key's position on see it: products skip what is zero there, block by block.
  *
- * Of a window, or a document, the tiles of keys that none of a tile's queries
- * sees are left out, and at its edge what each does not see is masked.  What
- * dropout keeps is drawn tile by tile and never stored.
+ * With a window, or documents, tiles of keys that none of a tile's queries see
+ * are skipped, and keys at the edge are masked for each query.  The mask of
+ * dropout is drawn tile by tile and never stored.
  */
 #ifndef MERAK_KERNELS_CPU_ATTENTION_TILE_H
 #define MERAK_KERNELS_CPU_ATTENTION_TILE_H
@@ -37,7 +36,7 @@ static inline size_t pad(size_t n)
     return (n + LANES - 1) / LANES * LANES;
 }
 
-/* A tile's rows, of which those of positions lo .. hi - 1 are there. */
+/* A tile's rows; those of positions lo .. hi - 1 exist. */
 struct span {
     size_t t; /* of the tile's first row */
     size_t lo, hi;
@@ -48,8 +47,8 @@ static inline struct span span_of(size_t t, size_t first, size_t T)
     return (struct span){t, t > first ? t : first, T - t < TILE ? T : t + TILE};
 }
 
-/* Ask for the rows that load_tile() or store_tile() will touch: they lie far
- * apart, so the processor does not foresee them. */
+/* Prefetch the rows that load_tile() or store_tile() will touch: they are far
+ * apart, so the hardware prefetcher misses them. */
 static inline void prefetch_tile(const struct merak_attention *at,
                                  const struct merak_heads *x, size_t b,
                                  struct span s, size_t h)
@@ -71,7 +70,7 @@ INLINE void load_rows(const struct merak_heads *x, size_t from, size_t D,
             vstore_f32(tile + d, vload_n(x->op->data, from + d, D - d, bf16));
 }
 
-/* Rows of heads x of (b, h) as a tile [TILE][pad(D)]; others are zero. */
+/* Load rows (b, h) of heads x as a tile [TILE][pad(D)]; others are zero. */
 static inline void load_tile(const struct merak_attention *at,
                              const struct merak_heads *x, size_t b,
                              struct span s, size_t h, float *tile)
@@ -87,7 +86,7 @@ static inline void load_tile(const struct merak_attention *at,
     memset(tile + end * pitch, 0, (TILE - end) * pitch * sizeof(float));
 }
 
-/* A tile's rows to heads x, or added to what is there. */
+/* Store a tile's rows to heads x, or add them. */
 static inline void store_tile(const struct merak_attention *at,
                               const struct merak_heads *x, size_t b,
                               struct span s, size_t h, const float *tile,
@@ -111,12 +110,12 @@ static inline void store_tile(const struct merak_attention *at,
 
 /* An item's tiles, carved from the thread's workspace. */
 struct tiles {
-    float *row;         /* [TILE][D] on its way in or out */
+    float *row;         /* [TILE][D] being loaded or stored */
     float *q_t, *d_o_t; /* [D][TILE] */
     float *k, *v;       /* [TILE][D] */
     float *q, *d_o;     /* [TILE][D]; backward */
     float *s, *ds;      /* [TILE keys][TILE queries] */
-    float *kept;        /* of dropout, likewise: 0, or 1/(1-p) */
+    float *kept;        /* dropout mask, likewise: 0, or 1/(1-p) */
     float *out;         /* forward o_t [D][TILE]; backward dq, dk, dv in turn */
 };
 
@@ -138,7 +137,7 @@ static inline void carve(struct tiles *x, size_t D, int thread)
     x->kept = x->ds + TILE * TILE;
 }
 
-/* A tile of keys and values; another one will follow if `more`. */
+/* Load a tile of keys and values; prefetch the next one if `more`. */
 static inline void load_keys(const struct merak_attention *at, struct tiles *x,
                              size_t b, struct span s, size_t g, bool more)
 {
@@ -157,7 +156,7 @@ enum sight { ALL, UP_TO_OWN, IN_WINDOW, IN_DOCUMENT };
 /* A tile of queries, and the first key that each sees. */
 struct queries {
     struct span rows;
-    int32_t first_key[TILE]; /* where there are documents */
+    int32_t first_key[TILE]; /* set if there are documents */
 };
 
 static inline struct queries queries_of(const struct merak_attention *at,
@@ -173,15 +172,15 @@ static inline struct queries queries_of(const struct merak_attention *at,
     return q;
 }
 
-/* A tile of keys at k as a tile of queries at t meets it, of query head h. */
+/* A tile of keys at k with a tile of queries at t, for query head h. */
 struct meeting {
     size_t b, h, k, t;
-    size_t keys, queries; /* rows that are there, */
-    size_t from;          /* of queries from this one on: a multiple of LANES */
+    size_t keys, queries; /* number of rows that exist */
+    size_t from;          /* first query computed: a multiple of LANES */
     bool diagonal;        /* each query's own key is in the tile */
     enum sight sight;
-    int32_t ahead, window; /* the first query is so far behind the first key */
-    const int32_t *first_key; /* IN_DOCUMENT; of a window, too */
+    int32_t ahead, window; /* ahead: first query minus first key */
+    const int32_t *first_key; /* IN_DOCUMENT, which includes a window */
 };
 
 static inline struct meeting meet(const struct merak_attention *at, size_t b,
@@ -207,8 +206,8 @@ static inline struct meeting meet(const struct merak_attention *at, size_t b,
     return m;
 }
 
-/* s where query lane i sees the key, else fill.  On the diagonal that is up
- * to key i. */
+/* s in lanes whose query sees the key, else fill.  On the diagonal query i sees
+ * keys up to i. */
 INLINE vf mask_unseen(vf s, const struct meeting *m, enum sight sight,
                       size_t key, size_t query, float fill)
 {
@@ -228,7 +227,7 @@ INLINE vf mask_unseen(vf s, const struct meeting *m, enum sight sight,
     return vselect((behind >= 0) & (behind < m->window), s, vset(fill));
 }
 
-/* What dropout keeps of a tile; on the diagonal from a key's own query on. */
+/* Draw a tile's dropout mask; on the diagonal from a key's own query on. */
 static inline void draw_kept(const struct merak_attention *at,
                              const struct meeting *m, float *kept)
 {
@@ -257,8 +256,8 @@ static inline void draw_kept(const struct merak_attention *at,
     }
 }
 
-/* s: what is kept of it.  On the diagonal from the blocks of own keys on:
- * products leave out the others. */
+/* Apply the dropout mask to s.  On the diagonal only from the block of a key's
+ * own query on: products skip the others. */
 static inline void drop(const struct meeting *m, const float *kept, float *s)
 {
     for (size_t j = 0; j < m->keys; j++) {
@@ -293,8 +292,8 @@ static inline void score_product(const struct merak_attention *at,
 /* --- a call ----------------------------------------------------------------
  */
 
-/* The tiles that hold queries; tiles begin at multiples of TILE also where
- * the queries do not, so that a slice's numbers are the whole's, to the bit. */
+/* The tiles that hold queries; tiles begin at multiples of TILE even if the
+ * queries do not, so that a slice's results equal the whole's bit for bit. */
 static inline size_t first_tile(const struct merak_attention *at)
 {
     return at->first / TILE;

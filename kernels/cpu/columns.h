@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cpu/columns.h - sums down the columns of a [rows, C] matrix
+/* kernels/cpu/columns.h - sums over the rows of a [rows, C] matrix
  *
  * For parameter gradients.  Threads take slabs of columns, so no partial
  * results are combined; rows are summed in blocks, and blocks in order, which
@@ -14,7 +14,7 @@
 #define COLUMNS_BLOCK 128 /* rows summed before they join the total */
 
 struct columns {
-    const void *dy, *x;       /* [rows, C]; x where terms need it */
+    const void *dy, *x;       /* [rows, C]; x if terms need it */
     const float *mean, *rstd; /* [rows] or NULL */
     float *out, *out2;        /* [C] */
     size_t rows, C;
@@ -50,7 +50,7 @@ INLINE vf columns_sum(const struct columns *col, size_t at, size_t n,
     return total;
 }
 
-/* Four vectors at once, a cache line or more of every row they pass. */
+/* Four vectors at once, which are a cache line or more of every row. */
 INLINE void columns_four(const struct columns *col, size_t at,
                          columns_term_fn term, float *out, bool bf16)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.c - which instruction set kernels and products use
  *
- * Each set holds those before it.  Ours are compiled up to AVX-512; the further
- * ones are oneDNN's, for products of bf16.  MERAK_CPU_ISA names a smaller one
- * than the machine has, so that what another machine would do can be tried
- * here; a run on unlike machines uses what all of them have
+ * Each set includes those before it.  Merak's kernels are compiled up to
+ * AVX-512; the others are used by oneDNN, for products of bf16.  MERAK_CPU_ISA
+ * selects a smaller set than the machine's, to try what another machine would
+ * do; a run on different machines uses what all of them have
  * (merak_cpu_isa_limit).
  */
 #include "config.h"
@@ -34,11 +34,11 @@ enum isa {
 static const char *const isa_name[ISA_COUNT] = {"base", "avx2", "avx512",
                                                 "avx512_bf16", "amx"};
 
-/* Of all ranks, where that is less than this machine's. */
+/* The set that all ranks have, if it is less than this machine's. */
 static enum isa isa_limit = ISA_COUNT;
 
 #ifdef MERAK_CPU_X86
-/* What multiplies bf16, of a machine with AVX-512. */
+/* The set that multiplies bf16, on a machine with AVX-512. */
 static enum isa bf16_isa(void)
 {
     unsigned a, b, c, d;
@@ -69,7 +69,7 @@ static enum isa machine_isa(void)
     return ISA_BASE;
 }
 
-/* NULL: not said. */
+/* The requested set; NULL: none. */
 static const char *said_isa(void)
 {
     const char *word = getenv(VARIABLE);
@@ -77,7 +77,7 @@ static const char *said_isa(void)
     return word == NULL || *word == '\0' ? NULL : word;
 }
 
-/* Of a word: ISA_COUNT if there is none. */
+/* The set that a word names; ISA_COUNT: none. */
 static enum isa isa_of(const char *word)
 {
     int i = 0;
@@ -142,7 +142,7 @@ static enum merak_status check_isa(struct merak_error *err)
                       known);
 }
 
-/* oneDNN hears it before it is asked for anything else. */
+/* Limit oneDNN, before any other call to it. */
 static void narrow(void)
 {
     if (said_isa() != NULL || isa_limit != ISA_COUNT)

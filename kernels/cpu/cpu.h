@@ -2,9 +2,9 @@
 /* kernels/cpu/cpu.h - the fast host kernels: f32 and bf16, f32 arithmetic
  *
  * The files that do arithmetic are compiled once per instruction set
- * (Makefile.am) with MERAK_CPU_ISA set; names carry it, and cpu.c picks the
- * table that suits the machine.  Results differ between instruction sets by
- * rounding, never between thread counts or addresses.
+ * (Makefile.am) with MERAK_CPU_ISA set; it is part of names, and cpu.c picks
+ * the table for the machine.  Results differ between instruction sets by
+ * rounding, but not between thread counts or addresses.
  */
 #ifndef MERAK_KERNELS_CPU_CPU_H
 #define MERAK_KERNELS_CPU_CPU_H
@@ -15,7 +15,7 @@
 #include "kernels/geometry.h"
 #include "kernels/kernels.h"
 
-/* The backend opened with `threads`; shared by every instruction set. */
+/* Open the backend with `threads`; shared by all instruction sets. */
 enum merak_status merak_cpu_open(int threads,
                                  struct merak_error *err) MERAK_CHECKED;
 bool merak_cpu_is_native(enum merak_dtype dtype);
@@ -76,7 +76,7 @@ CPU_SCRATCH(attention_dx);
 CPU_SCRATCH(attention_packed_dx);
 CPU_SCRATCH(sumsq);
 
-/* MERAK_ERR_UNSUPPORTED unless operand o is f32 or bf16 (f32 alone if
+/* MERAK_ERR_UNSUPPORTED unless operand o is f32 or bf16 (only f32 if
  * `wide`). */
 static inline enum merak_status
 cpu_check_dtype(const struct merak_kernel_call *call, int o, bool wide,
@@ -92,7 +92,7 @@ cpu_check_dtype(const struct merak_kernel_call *call, int o, bool wide,
                       wide ? "" : " and bf16", merak_dtype_name(dtype));
 }
 
-/* Work over [0, n) in ranges of `grain`: what item `i` covers. */
+/* End of an item's range when [0, n) is divided into ranges of `grain`. */
 static inline size_t cpu_range_end(size_t item, size_t grain, size_t n)
 {
     return (item + 1) * grain < n ? (item + 1) * grain : n;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cpu/dnnl.h - oneDNN 2 and oneDNN 3 under the same few names
+/* kernels/cpu/dnnl.h - a common interface to oneDNN 2 and oneDNN 3
  *
- * oneDNN 2 has memory descriptors that are structs and an operation
- * descriptor between them and the primitive; in oneDNN 3 they are handles
- * that somebody must destroy, and the middle step is gone.  Nothing else
- * that gemm_primitive.c calls differs.
+ * In oneDNN 2 memory descriptors are structs, with an operation descriptor
+ * between them and the primitive; in oneDNN 3 they are handles that must be
+ * destroyed, without that middle step.  Nothing else that gemm_primitive.c
+ * calls differs.
  */
 #ifndef MERAK_KERNELS_CPU_DNNL_H
 #define MERAK_KERNELS_CPU_DNNL_H
@@ -12,10 +12,10 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <oneapi/dnnl/dnnl_debug.h>
 
-/* Descriptors of a product's operands and what else it needs. */
+/* Descriptors of a product's operands, bias and scratch. */
 enum { SLOT_A, SLOT_B, SLOT_C, SLOT_BIAS, SLOT_SCRATCH, SLOT_COUNT };
 
-/* Zeroed before the first use, as is what holds it; then fini, always. */
+/* Has to be zeroed before the first use, and always released by fini. */
 struct merak_dnnl_md {
     dnnl_memory_desc_t desc;
 };
@@ -55,7 +55,7 @@ static inline dnnl_status_t merak_dnnl_append_sum(dnnl_post_ops_t ops)
     return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
 }
 
-/* md[SLOT_SCRATCH] is filled in, the others are read. */
+/* Fills md[SLOT_SCRATCH]; the others are read. */
 static inline dnnl_status_t
 merak_dnnl_matmul(dnnl_primitive_desc_t *pd_p, dnnl_engine_t engine,
                   struct merak_dnnl_md md[SLOT_COUNT], int bias,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c - the mask of merak_dropout_key(), a Philox block in every lane
  *
- * Element e of a sample takes word e % 4 of block e / 4 (base/rng.h), so a
+ * Element e of a sample uses word e % 4 of block e / 4 (base/rng.h), so a
  * chunk of 32 elements that begins at a multiple of 32 is eight blocks, each
  * in a 64-bit lane.  Runs of a shard may begin anywhere: the first and last
  * chunk of a piece are used in part.
@@ -23,13 +23,13 @@ struct dropout {
     void *out;
     const struct merak_step *step;
     int64_t stream;
-    size_t run, pieces; /* elements of a run, pieces it is cut in */
+    size_t run, pieces; /* elements of a run, pieces it is cut into */
     uint32_t threshold; /* of 24-bit words: at least this is kept */
     float scale;
     bool bf16;
 };
 
-/* n elements from local element `at`, words from word[] on. */
+/* Mask n elements from local element `at`, with words from word[] on. */
 INLINE void mask(const struct dropout *d, size_t at, size_t n,
                  const uint32_t *word, bool bf16)
 {

@@ -7,22 +7,22 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-#define ROWS 16 /* rows of activations an item */
-#define SLAB 64 /* columns of a gradient an item */
+#define ROWS 16 /* rows of activations per item */
+#define SLAB 64 /* columns of a gradient per item */
 #define ZERO_GRAIN ((size_t)1 << 16)
 
 struct embed {
     const struct merak_operand *tokens, *table;
-    const int32_t *starts; /* of tokens' documents; NULL: all at 0 */
+    const int32_t *starts; /* of tokens' documents; NULL: all 0 */
     const void *x;         /* activation read: dy, or x of add_position */
     void *y;
     size_t rows, C, T, t0; /* t0: first global position */
     size_t skip;           /* row that gets no gradient; SIZE_MAX: none */
-    float scale;           /* of a token's row */
+    float scale;           /* multiplies a token's row */
     bool bf16, accumulate;
 };
 
-/* Local row of the table for token i, or -1: another shard has it. */
+/* Local row of the table for token i, or -1 if another rank has it. */
 static ptrdiff_t local_row(const struct embed *e, size_t i)
 {
     size_t id = (size_t)((const int32_t *)e->tokens->data)[i];
@@ -108,7 +108,7 @@ INLINE void scatter(const struct embed *e, size_t at, size_t end, bool bf16)
     }
 }
 
-/* A slab of columns over all tokens in order: no two threads share one. */
+/* Add a slab of columns over all tokens in order; no two threads share one. */
 static void scatter_slab(void *arg, size_t item, int thread)
 {
     const struct embed *e = arg;
@@ -157,7 +157,7 @@ CPU_KERNEL(embedding_dw)
     return MERAK_OK;
 }
 
-/* The position that token i has in its document. */
+/* The position of token i in its document. */
 static size_t position(const struct embed *e, size_t i)
 {
     size_t t = e->t0 + i % e->T;
@@ -262,7 +262,7 @@ INLINE void scatter_positions(const struct embed *e, size_t at, size_t end,
     }
 }
 
-/* A slab of columns over all tokens in order, as scatter_slab(). */
+/* Add a slab of columns over all tokens in order, like scatter_slab(). */
 static void scatter_position_slab(void *arg, size_t item, int thread)
 {
     const struct embed *e = arg;
@@ -275,7 +275,7 @@ static void scatter_position_slab(void *arg, size_t item, int thread)
         scatter_positions(e, item * SLAB, end, false);
 }
 
-/* Positions come again with every document. */
+/* With documents, positions repeat, so rows are added token by token. */
 static enum merak_status add_by_document(struct embed *e)
 {
     if (!e->accumulate)
@@ -315,7 +315,7 @@ struct rope {
     const void *x;
     void *y;
     const float *angles;      /* of position t0 */
-    size_t B, T, inner, D, R; /* R channels turn */
+    size_t B, T, inner, D, R; /* R channels are rotated */
     float sign;
     bool bf16;
 };
@@ -340,7 +340,7 @@ INLINE void turn(const struct rope *r, size_t at, const float *c,
                  bf16);
 }
 
-/* One position: every sample and head. */
+/* Rotate all samples and heads at one position. */
 static void turn_position(void *arg, size_t t, int thread)
 {
     const struct rope *r = arg;

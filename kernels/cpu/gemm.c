@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.c - matrix products on oneDNN, in tiles fixed by shape
  *
- * oneDNN measured faster than OpenBLAS in f32 and is the one with bf16
+ * In measurements oneDNN is faster than OpenBLAS in f32, and it has bf16
  * (bench/results/gemm.md).  The output is cut into a grid of tiles that
- * depends on m and n alone; k is never cut.  Our threads take tiles and each
- * calls oneDNN with one thread, so who computed a tile leaves no trace.
+ * depends on m and n alone; k is never cut.  Threads of the pool take tiles and
+ * each calls oneDNN with one thread, so results do not depend on which thread
+ * computed a tile.
  *
- * f32 goes through dnnl_sgemm.  bf16 goes through matmul primitives
- * (gemm_primitive.c) where the processor multiplies bf16.  Elsewhere oneDNN has
- * no bf16, or an imitation slower than f32: there it goes through dnnl_sgemm,
- * too.
+ * f32 uses dnnl_sgemm.  bf16 uses matmul primitives (gemm_primitive.c) if the
+ * processor multiplies bf16.  Otherwise oneDNN has no bf16, or an emulation
+ * slower than f32, so that bf16 also uses dnnl_sgemm.
  *
- * Before dnnl_sgemm a tile's operands are copied where they are bf16 or lie so
- * that oneDNN is slow to read them, K_STEP of k at a time
- * so that the copies stay in the cache.
+ * Before dnnl_sgemm a tile's operands are copied if they are bf16 or in a
+ * layout that oneDNN reads slowly, K_STEP of k at a time so that the copies
+ * stay in the cache.
  */
 #include "config.h"
 
@@ -33,8 +33,8 @@
 #define TILE_MIN_M 128 /* below, packing the operands dominates */
 #define TILE_MIN_N 256
 #define TILE_ROUND 64
-#define K_STEP 512    /* of k, where operands are copied */
-#define COPY_MIN_M 32 /* fewer rows of a are not worth a copy of b */
+#define K_STEP 512    /* of k, if operands are copied */
+#define COPY_MIN_M 32 /* with fewer rows of a, copying b does not pay */
 #define PAGE 4096
 #define LINE 64 /* bytes of a cache line */
 
@@ -45,7 +45,7 @@ struct side {
     bool copied;  /* to the thread's scratch, k_step of k at a time */
     size_t pitch; /* elements between its rows */
     size_t rows;  /* of the copy */
-    size_t at;    /* in the scratch, behind oneDNN's */
+    size_t at;    /* offset in the scratch, after oneDNN's part */
 };
 
 /* One product being computed: its grid, and the (at most four) primitives of
@@ -53,10 +53,10 @@ struct side {
 struct job {
     const struct merak_gemm *g;
     size_t tile_m, tile_n, rows, cols;
-    bool native; /* bf16 by oneDNN, not as f32 */
+    bool native; /* oneDNN multiplies bf16, not as f32 */
     size_t k_step;
     struct side a, b;
-    size_t wide_c_at; /* f32 of a tile of c that is bf16 */
+    size_t wide_c_at; /* offset of an f32 tile of c, if c is bf16 */
     size_t scratch_bytes;
     struct merak_gemm_primitive *edge[2][2];
     _Atomic int failed; /* a dnnl_status_t */
@@ -67,8 +67,8 @@ static size_t halve(size_t n)
     return ((n + 1) / 2 + TILE_ROUND - 1) / TILE_ROUND * TILE_ROUND;
 }
 
-/* Halve the longer side of the tile until there are enough of them; rows
- * first where a's tiles are turned, once for every column of tiles. */
+/* Halve the longer side of the tile until there are enough tiles; rows first if
+ * tiles of a are transposed, which happens once for every column of tiles. */
 static void cut_grid(struct job *job)
 {
     size_t m = job->g->m, n = job->g->n;
@@ -132,7 +132,7 @@ struct tile_place {
     const float *bias;
 };
 
-/* Of an element of a and b. */
+/* Bytes of an element of a and b. */
 static size_t input_bytes(const struct merak_gemm *g)
 {
     return g->bf16_ab ? 2 : 4;
@@ -154,7 +154,7 @@ static struct tile_place place(const struct job *job, size_t row, size_t col)
     };
 }
 
-/* [rows, cols] of a matrix, as f32. */
+/* Copy [rows, cols] of a matrix as f32. */
 static void copy(const struct merak_gemm *g, const char *from, size_t pitch,
                  size_t rows, size_t cols, float *to, size_t to_pitch)
 {
@@ -167,7 +167,7 @@ static void copy(const struct merak_gemm *g, const char *from, size_t pitch,
         memcpy(to + i * to_pitch, from, cols * sizeof(*to));
 }
 
-/* The tile's rows of a, k0 .. k0 + depth - 1 of k. */
+/* The tile's rows of a, for k0 .. k0 + depth - 1 of k. */
 static const float *take_a(const struct job *job, const struct tile_place *p,
                            size_t k0, size_t depth, char *scratch)
 {
@@ -255,7 +255,7 @@ static void multiply_tile(void *arg, size_t item, int thread)
     struct tile_place p = place(job, row, col);
     dnnl_status_t rc;
 
-    /* oneDNN asks the OpenMP runtime, where this is a thread's own setting */
+    /* oneDNN uses the OpenMP runtime's setting, which is per thread */
     omp_set_num_threads(1);
     if (job->native)
         rc = multiply_bf16(job, row, col, &p, thread);
@@ -265,9 +265,9 @@ static void multiply_tile(void *arg, size_t item, int thread)
         job->failed = (int)rc;
 }
 
-/* Elements between rows of `k` that are copied: an odd number of cache lines,
- * which spreads columns over all sets of a cache.  Where k is a power of two
- * they would share a few, and products take a fifth longer. */
+/* Elements between copied rows of `k`: an odd number of cache lines, which
+ * spreads columns over all sets of a cache.  With a power of two they would
+ * share a few sets, and products would take a fifth longer. */
 static size_t spread_pitch(size_t k, size_t bytes)
 {
     size_t lines = (k * bytes + LINE - 1) / LINE;
@@ -275,14 +275,14 @@ static size_t spread_pitch(size_t k, size_t bytes)
     return (lines | 1) * LINE / bytes;
 }
 
-/* Rows of n f32 are a multiple of a page apart: all of a column is in the same
- * sets of the first cache, and oneDNN's packing of it misses each time. */
+/* Are rows of n f32 a multiple of a page apart?  All of a column is then in the
+ * same sets of the L1 cache, and oneDNN's packing of it misses each time. */
 static bool shares_sets(size_t n)
 {
     return n * sizeof(float) % PAGE == 0;
 }
 
-/* Of bf16 that oneDNN multiplies itself: a may be turned, all of k. */
+/* Operands if oneDNN multiplies bf16: a may be transposed, for all of k. */
 static void find_native_sides(struct job *job)
 {
     const struct merak_gemm *g = job->g;
@@ -321,7 +321,7 @@ static void find_sides(struct job *job)
         find_side(&job->b, copy_b, b_row, step, job->tile_n);
 }
 
-/* Where a thread keeps what of a tile is copied. */
+/* Lay out a thread's copies of a tile in its scratch. */
 static void place_scratch(struct job *job)
 {
     size_t bytes = job->native ? 2 : sizeof(float);
@@ -359,7 +359,7 @@ enum merak_status merak_gemm(const struct merak_gemm *g,
     if (rc != MERAK_OK)
         return rc;
     place_scratch(&job);
-    /* for every thread, from the first call of the largest shape on */
+    /* for every thread; grows until the largest shape was called once */
     rc = merak_gemm_scratch_grow(job.scratch_bytes, err);
     if (rc != MERAK_OK)
         return rc;

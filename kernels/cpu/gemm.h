@@ -9,7 +9,7 @@
 
 #include "merak/status.h"
 
-/* bf16 on its way into and out of a product, in the instruction set of
+/* Conversions of bf16 before and after a product, in the instruction set of
  * the caller.  Pitches are elements between rows. */
 struct merak_gemm_moves {
     /* [rows, cols] to [cols, rows] */
@@ -28,8 +28,8 @@ struct merak_gemm_moves {
  *   b     [k, n], or [n, k] if trans_b
  *   c     [m, n]
  *   bias  f32 [n] or NULL; not with accumulate
- * With trans_a, tiles of a are copied or turned before they are multiplied:
- * oneDNN is slow on columns that lie far apart.
+ * With trans_a, tiles of a are copied or transposed before they are multiplied:
+ * oneDNN is slow on columns that are far apart.
  * a and b are both f32 or both bf16; c is f32 or (bf16_c) bf16.
  * Accumulation in f32, over k in an order fixed by the shape; the same
  * result for any number of threads and any address.
@@ -43,19 +43,19 @@ struct merak_gemm {
     const struct merak_gemm_moves *moves;
 };
 
-/* Before any other call, once a process: oneDNN uses no instruction set above
- * this one ("base", "avx2", "avx512"; NULL: what ONEDNN_MAX_CPU_ISA says, or
- * all). */
+/* Call it before any other function, once per process: oneDNN then uses no
+ * instruction set above this one ("base", "avx2", "avx512"; NULL: that of
+ * ONEDNN_MAX_CPU_ISA, or all). */
 void merak_gemm_narrow(const char *isa);
-/* After merak_pool_open(); forgets what it kept for another thread count. */
+/* Call it after merak_pool_open(); drops caches for another thread count. */
 enum merak_status merak_gemm_open(struct merak_error *err) MERAK_CHECKED;
-/* The processor multiplies bf16; if not, bf16 is computed as f32 and is no
+/* Does the processor multiply bf16?  If not, bf16 is computed as f32 and is no
  * faster. */
 bool merak_gemm_has_bf16(void);
 /* "oneDNN 2.6.3 (AVX2)" */
 void merak_gemm_library(char *text, size_t bytes);
-/* The first call of a shape makes oneDNN's primitives for it, and room for
- * its tiles: set-up, which allocates.  The last 512 tile shapes are kept. */
+/* The first call of a shape is set-up and allocates oneDNN's primitives and
+ * room for its tiles.  The last 512 tile shapes are cached. */
 enum merak_status merak_gemm(const struct merak_gemm *g,
                              struct merak_error *err) MERAK_CHECKED;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_primitive.c - oneDNN's matmul primitives, and what threads keep for them
+/* gemm_primitive.c - cache of oneDNN's matmul primitives, and threads' scratch
  *
- * A primitive is made once a tile shape, as for one thread, and kept with its
+ * A primitive is made once per tile shape, for one thread, and cached with its
  * memory objects for every thread.  Each thread has one scratch, which begins
- * with as much as any primitive needs; the products' own copies lie behind it.
+ * with the most that any primitive needs; the products' own copies follow.
  */
 #include "config.h"
 
@@ -43,10 +43,10 @@ struct gemm_state {
     struct merak_gemm_primitive *primitive[CACHE_MAX];
     char **scratch; /* [threads]: for oneDNN, then copies */
     size_t scratch_bytes;
-    size_t dnnl_bytes; /* as large as any primitive's needs, 64-aligned */
+    size_t dnnl_bytes; /* the most any primitive needs, 64-byte aligned */
 };
 
-/* Beside the pool: one set of primitives a process. */
+/* Global like the thread pool: one set of primitives per process. */
 static struct gemm_state gemm;
 
 enum merak_status merak_gemm_fail(struct merak_error *err, const char *what,
@@ -118,7 +118,7 @@ static dnnl_status_t make_attr(const struct merak_gemm_key *k,
     return rc;
 }
 
-/* The primitive of a key, made as for one thread, and its scratchpad. */
+/* Make the primitive of a key, for one thread, and describe its scratchpad. */
 static dnnl_status_t make_primitive(const struct merak_gemm_key *k,
                                     dnnl_primitive_t *primitive_p,
                                     struct merak_dnnl_md md[SLOT_COUNT])
@@ -240,7 +240,7 @@ merak_gemm_primitive_find(const struct merak_gemm_key *key,
     return MERAK_OK;
 }
 
-/* What was kept for another thread count. */
+/* Drop what was cached for another thread count. */
 static void forget(void)
 {
     for (size_t i = 0; i < gemm.count; i++)
@@ -270,7 +270,7 @@ void merak_gemm_narrow(const char *isa)
 
 bool merak_gemm_has_bf16(void)
 {
-    /* every set has the bits of those that it contains */
+    /* every set has the bits of those that it includes */
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
            dnnl_cpu_isa_avx512_core_bf16;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_primitive.h - oneDNN's matmul primitives, and what threads keep for them
+/* gemm_primitive.h - cache of oneDNN's matmul primitives, and threads' scratch
  */
 #ifndef MERAK_KERNELS_CPU_GEMM_PRIMITIVE_H
 #define MERAK_KERNELS_CPU_GEMM_PRIMITIVE_H
@@ -11,8 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What tells one primitive from another; compared as bytes, so made from
- * zero. */
+/* The key of a primitive; compared as bytes, so it has to be zeroed first. */
 struct merak_gemm_key {
     size_t m, n, k, lda, ldb, ldc;
     int trans_b, bf16_c, accumulate, bias;
@@ -20,8 +19,8 @@ struct merak_gemm_key {
 
 struct merak_gemm_primitive;
 
-/* The primitive of a key, made where there is none yet; the last 512 are kept.
- * It stays the cache's. */
+/* The primitive of a key, made if there is none yet; the last 512 are cached.
+ * It is owned by the cache. */
 enum merak_status
 merak_gemm_primitive_find(const struct merak_gemm_key *key,
                           struct merak_gemm_primitive **primitive_p,
@@ -31,15 +30,15 @@ dnnl_status_t merak_gemm_primitive_run(const struct merak_gemm_primitive *t,
                                        int thread, const void *a, const void *b,
                                        void *c, const float *bias);
 
-/* Is it set up, for some number of threads? */
+/* Was it opened, for some number of threads? */
 bool merak_gemm_is_open(void);
-/* Does oneDNN multiply bf16 here, and not an imitation of it? */
+/* Does oneDNN multiply bf16 here without emulation? */
 bool merak_gemm_is_native(void);
 
-/* A thread's memory; the first merak_gemm_dnnl_bytes() are oneDNN's. */
+/* A thread's scratch; the first merak_gemm_dnnl_bytes() are for oneDNN. */
 char *merak_gemm_scratch(int thread);
 size_t merak_gemm_dnnl_bytes(void);
-/* To at least so many bytes, for each thread; what was there is lost. */
+/* Grow each thread's scratch to at least `bytes`; its contents are lost. */
 enum merak_status
 merak_gemm_scratch_grow(size_t bytes, struct merak_error *err) MERAK_CHECKED;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loss.c - cross-entropy over a vocabulary that may be cut; the equations
- * stand in ref/loss.c */
+/* loss.c - cross-entropy over a vocabulary that may be split; the equations are
+ * in ref/ref_loss.c */
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
@@ -13,7 +13,7 @@ struct xent {
     const float *max, *sum;
     void *out;
     float *z;
-    size_t rows, V, lo; /* lo: first global column of this shard */
+    size_t rows, V, lo; /* lo: first global column on this rank */
     float scale;
     bool bf16, first;
 };
@@ -67,7 +67,7 @@ INLINE float row_sum(const struct xent *x, size_t row, bool bf16)
     return vsum((s[0] + s[1]) + (s[2] + s[3]));
 }
 
-/* Column of this shard that is the row's target, or V if it has none. */
+/* This rank's column that is the row's target, or V if it has none. */
 static size_t target_column(const struct xent *x, size_t row)
 {
     size_t id = (size_t)((const int32_t *)x->targets->data)[row];
@@ -82,7 +82,7 @@ static void sum_row(void *arg, size_t row, int thread)
     float z = 0;
 
     (void)thread;
-    if (!has_target(x, row)) { /* nll is 0: one shard says so */
+    if (!has_target(x, row)) { /* nll is 0: only the first rank sets it */
         x->z[row] = x->first ? x->max[row] : 0;
         ((float *)x->out)[row] = x->first ? 1 : 0;
         return;
@@ -94,7 +94,7 @@ static void sum_row(void *arg, size_t row, int thread)
         x->bf16 ? row_sum(x, row, true) : row_sum(x, row, false);
 }
 
-/* The gradient of up to LANES logits of a row from column v on. */
+/* The gradients of up to LANES logits of a row from column v on. */
 INLINE vf gradient(const struct xent *x, size_t row, size_t v, bool bf16)
 {
     vf max = vset(x->max[row]);
@@ -105,8 +105,8 @@ INLINE vf gradient(const struct xent *x, size_t row, size_t v, bool bf16)
            scale;
 }
 
-/* The vector with the target is made first and put in its place last, so that
- * the loop need not look for it, and logits and gradient may be one place. */
+/* The vector with the target is computed first and stored last, so that the
+ * loop need not check for it, and the gradient may overwrite the logits. */
 INLINE void dlogits(const struct xent *x, size_t row, bool bf16)
 {
     const void *l = x->logits->data;
@@ -196,7 +196,7 @@ CPU_KERNEL(xent_dlogits)
     return run(call, &x, dlogits_row, err);
 }
 
-/* One number a token: too little work to share. */
+/* One number per token: too little work for several threads. */
 CPU_KERNEL(xent_loss)
 {
     const float *max = call->operand[0].data, *sum = call->operand[1].data;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/cpu/matvec.h - y = w x + bias of one row x
  *
- * One token of generated text takes every weight once and nothing twice, so
- * that a product library's packing costs more than the product: what counts
- * is that memory is read in the order it lies, and by several streams that the
- * processor reads ahead of by itself.  Asking for one row ahead was slower on
- * a Sapphire Rapids, and with a hint that passes the second cache by it took
- * twice as long.  An element of y is four sums of LANES over k in ascending
- * order; its bits depend on the shape alone.
+ * Generating one token reads every weight once, so a GEMM library's packing
+ * costs more than the product: what counts is to read memory in order, in
+ * several streams that the hardware prefetcher follows.  Software prefetch of
+ * the next row was slower on a Sapphire Rapids, and with a hint that bypasses
+ * the L2 cache it took twice as long.  An element of y is four sums of LANES
+ * over k in ascending order; its bits depend on the shape alone.
  *
- * Of bf16 a vector of words is loaded, each a pair: x comes as f32 of its even
- * and of its odd elements, laid out once for all rows that a thread takes.
+ * For bf16, vectors of 32-bit words are loaded, each a pair of elements; x is
+ * split into f32 of its even and of its odd elements, once for all rows that a
+ * thread takes.
  */
 #ifndef MERAK_KERNELS_CPU_MATVEC_H
 #define MERAK_KERNELS_CPU_MATVEC_H
@@ -18,11 +18,11 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/cpu/vec.h"
 
-#define MATVEC_GRAIN ((size_t)16)      /* rows of w that a thread takes, */
-#define MATVEC_GRAIN_BF16 ((size_t)64) /* which lays x out for them first */
+#define MATVEC_GRAIN ((size_t)16)      /* rows of w that a thread takes; */
+#define MATVEC_GRAIN_BF16 ((size_t)64) /* more, since it first converts x */
 #define MATVEC_MAX_K (MERAK_POOL_WORKSPACE / sizeof(float) - 4 * LANES)
 
-/* Rows that are read at once: four sums of each must find a register. */
+/* Rows read at once: the four sums of each have to fit in registers. */
 #if defined(__AVX512F__) || defined(__aarch64__)
 #define MATVEC_ROWS 4
 #else
@@ -40,7 +40,7 @@ struct matvec {
     const float *bias; /* [n] or NULL */
 };
 
-/* y[0 .. rows) of rows of w side by side. */
+/* y[0 .. rows) for `rows` consecutive rows of w. */
 INLINE void matvec_f32(const float *w, const float *x, size_t k, int rows,
                        float *y)
 {
@@ -79,7 +79,7 @@ INLINE vf matvec_odd(vu pairs)
     return (vf)(pairs & 0xffff0000u);
 }
 
-/* Pairs 2 i, 2 i + 1 and on of w, of which k - 2 i elements are there. */
+/* Pairs of w from elements 2 i, 2 i + 1 on; k - 2 i elements exist. */
 INLINE vu matvec_pairs(const uint16_t *w, size_t i, size_t k)
 {
     vu pairs = {0};
@@ -90,14 +90,14 @@ INLINE vu matvec_pairs(const uint16_t *w, size_t i, size_t k)
     return pairs;
 }
 
-/* Two sums of a row: of the even elements of a vector of pairs, and the odd. */
+/* Add a vector of pairs to two sums of a row: of even and of odd elements. */
 INLINE void matvec_add(vf *s, vu pairs, vf even, vf odd)
 {
     s[0] += matvec_even(pairs) * even;
     s[1] += matvec_odd(pairs) * odd;
 }
 
-/* even, odd: of x, zeros behind. */
+/* even, odd: elements of x, followed by zeros. */
 INLINE void matvec_bf16(const uint16_t *w, const float *even, const float *odd,
                         size_t k, int rows, float *y)
 {
@@ -137,7 +137,7 @@ INLINE void matvec_put(const struct matvec *mv, size_t row, float y)
     vstore_n(mv->y, row, 1, vset(y), mv->bf16);
 }
 
-/* x in two halves, each with a vector of zeros behind. */
+/* Split x into even and odd elements, each followed by a vector of zeros. */
 INLINE void matvec_halves(const struct matvec *mv, float *even, float *odd)
 {
     const uint16_t *x = mv->x;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* norm.c - layernorm and rmsnorm with their gradients; the equations stand
- * in ref/norm.c */
+/* norm.c - layernorm and rmsnorm with their gradients; the equations are in
+ * ref/ref_norm.c */
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
@@ -9,9 +9,9 @@
 
 #include <math.h>
 
-#define ROWS 8 /* an item */
+#define ROWS 8 /* per item */
 
-/* A forward or dx call; mean is NULL for rmsnorm, beta too. */
+/* A forward or dx call; mean and beta are NULL for rmsnorm. */
 struct norm {
     const void *x, *dy;
     const float *gamma, *beta;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cpu/philox.h - random numbers in lanes: a block in every 64 bits */
+/* kernels/cpu/philox.h - Philox in vector lanes, one block per 64 bits */
 #ifndef MERAK_KERNELS_CPU_PHILOX_H
 #define MERAK_KERNELS_CPU_PHILOX_H
 
 #include "kernels/cpu/vec.h"
 
-#define PHILOX_BLOCKS (LANES / 2)        /* at once .. */
-#define PHILOX_WORDS (4 * PHILOX_BLOCKS) /* .. of four words */
+#define PHILOX_BLOCKS (LANES / 2)        /* blocks at once .. */
+#define PHILOX_WORDS (4 * PHILOX_BLOCKS) /* .. of four words each */
 
 /* The low halves of a's lanes times b. */
 INLINE vq multiply_low(vq a, uint32_t b)
@@ -22,7 +22,7 @@ INLINE vq multiply_low(vq a, uint32_t b)
 #endif
 }
 
-/* Lanes of a and b in turn: the first half of what that makes, the second. */
+/* Lanes of a and b interleaved: the first and the second half of the result. */
 #if LANES == 16
 #define TURNS_1 0, 8, 1, 9, 2, 10, 3, 11
 #define TURNS_2 4, 12, 5, 13, 6, 14, 7, 15
@@ -40,7 +40,7 @@ INLINE vq multiply_low(vq a, uint32_t b)
 #endif
 
 /* Salmon et al., SC'11; as merak_philox() with counters {block, 0, 0}.  The
- * upper halves of c0 .. c3 mean nothing. */
+ * upper halves of c0 .. c3 are garbage. */
 INLINE void philox(uint64_t key, uint64_t block, uint32_t word[PHILOX_WORDS])
 {
     const uint64_t low = 0xffffffffu;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pointwise.c - activations and residuals; the equations stand in
- * ref/pointwise.c */
+/* pointwise.c - activations and residuals; the equations are in
+ * ref/ref_pointwise.c */
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-#define GRAIN 8192 /* elements an item */
+#define GRAIN 8192 /* elements per item */
 
 /* Inputs and outputs of one elementwise call; unused ones are NULL. */
 struct pointwise {
@@ -22,8 +22,8 @@ INLINE vf sigmoid(vf x)
     return 1.0f / (1.0f + vexp(-x));
 }
 
-/* 0.5 (1 + tanh(u)) = sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3);
- * no difference of nearly equal numbers. */
+/* 0.5 (1 + tanh(u)) = sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3),
+ * without cancellation. */
 INLINE vf gelu_gate(vf x)
 {
     return sigmoid(x * (1.59576912f + 0.0713548162f * x * x));
@@ -43,8 +43,8 @@ INLINE vf gelu_tanh_slope(vf x)
 
 /*
  * Phi(x), the normal distribution, and e^(-x^2/2).  With z = |x| / sqrt(2)
- * and t = 1 / (1 + z/2), erfc(z) e^(z^2) = t p(t); p is our least-squares fit
- * in relative error on z in [0, 10], within 5e-8.
+ * and t = 1 / (1 + z/2), erfc(z) e^(z^2) = t p(t); p is a least-squares fit in
+ * relative error on z in [0, 10], within 5e-8.
  */
 INLINE vf normal_cdf(vf x, vf *gauss)
 {
@@ -76,7 +76,7 @@ INLINE vf gelu_erf_slope(vf x)
     return phi + x * gauss * 0.398942280f;
 }
 
-/* One vector of an elementwise op: from a[] to y[]; a[3] is the cap. */
+/* One vector of an elementwise op, from a[] to y[]; a[3] is the cap. */
 typedef void (*step_fn)(const vf *a, vf *y);
 
 INLINE void gelu_tanh_step(const vf *a, vf *y)

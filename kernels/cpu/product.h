@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cpu/product.h - products of small matrices that lie in the cache
+/* kernels/cpu/product.h - products of small matrices that are in the cache
  *
  * C[m][n] (+)= sum_k A(m, k) B[k][n] with n along the vector lanes.  Every
  * element is one chain of multiplications and additions in ascending k from
- * zero, however the matrix is blocked, so its bits do not depend on what is
- * computed beside it, nor on terms at either end that are zero and left out.
+ * zero, however the matrix is blocked, so its bits do not depend on neighboring
+ * elements, nor on terms at either end that are zero and skipped.
  */
 #ifndef MERAK_KERNELS_CPU_PRODUCT_H
 #define MERAK_KERNELS_CPU_PRODUCT_H
@@ -12,10 +12,10 @@
 #include "kernels/cpu/vec.h"
 
 /*
- * A register block is BLOCK_M rows of BLOCK_N vectors: so many accumulators,
- * BLOCK_N vectors of B and an element of A, which must all find a register.
- * There are 32 with AVX-512 and on aarch64, 16 otherwise.  Eight or more
- * accumulators hide the latency of the multiplications.
+ * A register block is BLOCK_M rows of BLOCK_N vectors: these accumulators,
+ * BLOCK_N vectors of B and an element of A have to fit in registers.  There are
+ * 32 with AVX-512 and on aarch64, 16 otherwise.  Eight or more accumulators
+ * hide the latency of the multiplications.
  */
 #if defined(__AVX512F__)
 #define BLOCK_M 8
@@ -28,11 +28,11 @@
 #define BLOCK_N 2
 #endif
 
-/* What is known of a product where keys meet their own queries: elements
- * that are zero, or of no use, and take no time. */
+/* The elements of a product in a diagonal tile that are zero or not needed, and
+ * therefore skipped. */
 enum triangle {
     FULL,
-    C_UPPER, /* C[m][n] is wanted for m <= n only */
+    C_UPPER, /* C[m][n] is only needed for m <= n */
     B_UPPER, /* B[k][n] is zero for k > n */
     A_UPPER, /* A(m, k) is zero for m > k */
     A_LOWER, /* A(m, k) is zero for m < k */
@@ -50,14 +50,14 @@ struct product {
     enum triangle triangle;
 };
 
-/* Up to which row, or column, a triangle that column n ends in is filled: as
- * far as if all vectors of a block were computed together. */
+/* Row, or column, up to which a triangle is filled for column n: the end of
+ * the block of vectors that n is in. */
 static inline size_t product_columns_end(size_t n)
 {
     return (n / (BLOCK_N * LANES) + 1) * BLOCK_N * LANES;
 }
 
-/* Rows m .. m + rows - 1, vectors of columns from n on. */
+/* Compute rows m .. m + rows - 1, vectors of columns from n on. */
 INLINE void product_block(const struct product *x, size_t m, size_t n,
                           size_t from, size_t end, int rows, int cols,
                           bool turned)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* step.c - after the last micro-batch: norm, clipping, AdamW; the equations
- * stand in ref/ref_step.c.  All of it streams through memory once. */
+ * are in ref/ref_step.c.  All of it streams through memory once. */
 #include "config.h"
 
 #include "kernels/cpu/cpu.h"
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#define GRAIN 16384      /* elements an item */
+#define GRAIN 16384      /* elements per item */
 #define BLOCK 1024       /* elements of one partial sum of squares */
 #define WIDE (LANES / 2) /* doubles of a vector */
 
@@ -53,7 +53,7 @@ INLINE vd widen(const float *g)
     return __builtin_convertvector(*(const vf_half_mem *)g, vd);
 }
 
-/* Squares of one block, in double: four vectors a round, then one by one. */
+/* Squares of one block, in double: four vectors at a time, then one by one. */
 INLINE double block_squares(const float *g, size_t n)
 {
     vd s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* thread_pool.c - the threads that share a kernel's work
  *
- * A job is announced by raising `generation` under the lock.  A thread spins
- * on it for SPIN_NS, then sleeps on the condition.  Items are taken from one
- * counter.  The job is over when every worker has said that it found no more
- * items (`busy` is 0), so none can be late for this job and disturb the next.
+ * A job is announced by incrementing `generation` under the lock.  A thread
+ * spins on it for SPIN_NS, then sleeps on the condition variable.  Items are
+ * taken from one counter.  The job is over when no worker can take more items
+ * (`busy` is 0), so that a late worker cannot disturb the next job.
  */
 #include "config.h"
 
@@ -36,14 +36,13 @@ struct pool {
     atomic_int busy; /* workers that still may take items */
     bool quit;
 
-    merak_item_fn fn; /* of the job at hand; written before generation */
+    merak_item_fn fn; /* of the current job; written before generation */
     void *arg;
     size_t n;
     atomic_size_t next;
 };
 
-/* The process's, as an OpenMP team would be; kernels have no object to hang
- * it on. */
+/* Global, as an OpenMP team would be: kernels have no object to keep it in. */
 static struct pool pool = {.lock = PTHREAD_MUTEX_INITIALIZER,
                            .announced = PTHREAD_COND_INITIALIZER,
                            .finished = PTHREAD_COND_INITIALIZER};
@@ -170,7 +169,7 @@ static void pool_close(int started)
     pool.threads = 0;
 }
 
-/* Workers take no signals: they are the program's main thread's affair. */
+/* Workers block all signals: the program's main thread handles them. */
 static int start_worker(int i)
 {
     sigset_t all, old;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cpu/transpose.h - transposing in blocks that registers hold */
+/* kernels/cpu/transpose.h - transpose in blocks that fit in registers */
 #ifndef MERAK_KERNELS_CPU_TRANSPOSE_H
 #define MERAK_KERNELS_CPU_TRANSPOSE_H
 
@@ -22,8 +22,7 @@
 #define ROUNDS 2
 #endif
 
-/* LANES vectors become their transpose, by rounds of interleaving rows that
- * are half of them apart. */
+/* Transpose LANES vectors, by rounds of interleaving rows LANES / 2 apart. */
 INLINE void transpose_lanes(vf x[LANES])
 {
     UNROLL
@@ -41,7 +40,7 @@ INLINE void transpose_lanes(vf x[LANES])
     }
 }
 
-/* A block of at most LANES rows and columns: from [rows][from_row] to
+/* Transpose a block of at most LANES rows and columns, from [rows][from_row] to
  * [cols][to_row]. */
 INLINE void transpose_block(const float *from, size_t from_row, size_t rows,
                             size_t cols, float *to, size_t to_row)
@@ -65,9 +64,9 @@ INLINE void transpose_block(const float *from, size_t from_row, size_t rows,
         vstore_n(to, k * to_row, rows, x[k], false);
 }
 
-/* from [rows][cols], rows from_row elements apart, to [cols][rows], rows to_row
- * elements apart.  Along the rows of `from`, which may be large and far apart,
- * so that they are prefetched; `to` is expected to fit the cache. */
+/* Transpose from [rows][cols], rows from_row elements apart, to [cols][rows],
+ * rows to_row elements apart.  Reads along the rows of `from`, which may be
+ * long and far apart, to have them prefetched; `to` should fit in the cache. */
 INLINE void transpose_matrix(const float *from, size_t from_row, size_t rows,
                              size_t cols, float *to, size_t to_row)
 {
@@ -79,8 +78,8 @@ INLINE void transpose_matrix(const float *from, size_t from_row, size_t rows,
 
 /* --- elements of sixteen bits --------------------------------------------- */
 
-#define HALVES 8     /* of 16 bytes: their interleaving is one instruction */
-#define HALF_ROWS 32 /* of them are a cache line of what is written */
+#define HALVES 8     /* 16 bytes: interleaving them is one instruction */
+#define HALF_ROWS 32 /* rows that fill a cache line of the output */
 
 typedef uint16_t v8h __attribute__((vector_size(2 * HALVES)));
 typedef uint16_t v8h_mem
@@ -119,7 +118,7 @@ INLINE void transpose_half_block(const uint16_t *from, size_t from_row,
         *(v8h_mem *)(to + k * to_row) = x[k];
 }
 
-/* HALF_ROWS rows: whole blocks, then what is left of them. */
+/* Transpose HALF_ROWS rows: whole blocks, then the remaining columns. */
 INLINE void transpose_half_rows(const uint16_t *from, size_t from_row,
                                 size_t cols, uint16_t *to, size_t to_row)
 {
@@ -134,7 +133,7 @@ INLINE void transpose_half_rows(const uint16_t *from, size_t from_row,
             to[j * to_row + i] = from[i * from_row + j];
 }
 
-/* As transpose_matrix(). */
+/* Like transpose_matrix(). */
 INLINE void transpose_half_matrix(const uint16_t *from, size_t from_row,
                                   size_t rows, size_t cols, uint16_t *to,
                                   size_t to_row)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/cpu/vec.h - one vector register of floats at a time
  *
- * Vector extensions of gcc and clang and not a loop vectoriser, so that the
- * order of every sum is written down: it is the same whatever the address.
- * A vector is as wide as the registers of the instruction set that the file
- * is compiled for, 16 floats with AVX-512, 8 with AVX2, 4 elsewhere: gcc
- * keeps wider ones in memory.  Operands are f32 or bf16 in memory, f32 here;
- * `bf16` is a constant wherever these are inlined.
+ * Uses the vector extensions of gcc and clang and not a loop vectorizer, so
+ * that the order of every sum is explicit: it is the same for any address.  A
+ * vector is as wide as the registers of the instruction set that the file is
+ * compiled for, 16 floats with AVX-512, 8 with AVX2, 4 elsewhere: gcc keeps
+ * wider ones in memory.  Operands are f32 or bf16 in memory, f32 here; `bf16`
+ * is a constant wherever these are inlined.
  */
 #ifndef MERAK_KERNELS_CPU_VEC_H
 #define MERAK_KERNELS_CPU_VEC_H
@@ -20,7 +20,7 @@
 #include <immintrin.h>
 #endif
 
-/* LANES: floats of a vector; LANE_IDS: 0, 1, 2, ...  X86(op): the intrinsic
+/* LANES: floats in a vector; LANE_IDS: 0, 1, 2, ...  X86(op): the intrinsic
  * `op` on floats of a whole register. */
 #if defined(__AVX512F__)
 #define LANES 16
@@ -39,13 +39,13 @@
 #endif
 #define VECTOR_BYTES (LANES * 4)
 
-/* Before a short loop over registers: it must vanish, or they are spilled. */
+/* For short loops over registers: they must be unrolled to avoid spills. */
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-/* Lanes of a (0 .. LANES - 1) and b (LANES and up) by number. */
+/* Select lanes of a (0 .. LANES - 1) and b (LANES and up) by number. */
 #if defined(__clang__) || __GNUC__ >= 12
 #define VSHUFFLE_OF(type, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -79,7 +79,7 @@ INLINE vf vselect(vi mask, vf yes, vf no)
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }
 
-/* a > b ? a : b, and a < b ? a : b: b where either is NaN. */
+/* a > b ? a : b, and a < b ? a : b; the result is b if either is NaN. */
 INLINE vf vmax(vf a, vf b)
 {
 #ifdef X86
@@ -124,8 +124,8 @@ INLINE vf from_bf16(vh h)
     return (vf)(__builtin_convertvector(h, vu) << 16);
 }
 
-/* Round to nearest even; a NaN stays one.  Compilers make more of the general
- * form than AVX-512 needs: masks as vectors, the narrowing in halves. */
+/* Round to nearest even; NaN stays NaN.  AVX-512 has its own version since
+ * compilers translate the general form badly: masks as vectors, halves. */
 #ifdef __AVX512F__
 INLINE vh to_bf16(vf x)
 {
@@ -168,7 +168,7 @@ INLINE void vstore(void *p, size_t i, vf x, bool bf16)
         vstore_f32((float *)p + i, x);
 }
 
-/* The first n lanes, the others zero. */
+/* Load the first n lanes; the others are zero. */
 INLINE vf vload_n(const void *p, size_t i, size_t n, bool bf16)
 {
     if (n >= LANES)
@@ -207,7 +207,7 @@ INLINE vf vkeep(vf x, size_t n, float fill)
     return vselect(lane < (int32_t)(n < LANES ? n : LANES), x, vset(fill));
 }
 
-/* Each lane with the one that is half a vector, a quarter, ... away. */
+/* Move lanes by half a vector, a quarter, ... */
 #if LANES == 16
 #define VDOWN8(x) \
     VSHUFFLE(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
@@ -253,7 +253,7 @@ INLINE float vmax_lane(vf x)
     return x[0];
 }
 
-/* e^x as (return + 1) two_n, for vexp() and vtanh(). */
+/* e^x = (result + 1) * two_n, for vexp() and vtanh(). */
 INLINE vf vexp_parts(vf x, vf *two_n)
 {
     const float shift = 12582912.0f; /* 1.5 2^23: rounds to an integer */
@@ -275,9 +275,9 @@ INLINE vf vexp_parts(vf x, vf *two_n)
 }
 
 /*
- * e^x within 2 units in the last place for x in [-87.3, 88.3], clamped
- * outside, NaN for NaN.  x = n log 2 + r, |r| <= log(2) / 2, and the Taylor
- * sum of e^r to r^7 (error 4e-9 relative); 2^n by the exponent's bits.
+ * e^x within 2 units in the last place for x in [-87.3, 88.3], clamped outside,
+ * NaN for NaN.  x = n log 2 + r, |r| <= log(2) / 2; e^r is the Taylor sum up to
+ * r^7 (relative error 4e-9), and 2^n is made from the exponent's bits.
  */
 INLINE vf vexp(vf x)
 {
@@ -286,8 +286,8 @@ INLINE vf vexp(vf x)
     return (p + 1.0f) * two_n;
 }
 
-/* tanh(x) = (e^2x - 1) / (e^2x + 1), with e^2x - 1 of what it is made of:
- * small x lose nothing. */
+/* tanh(x) = (e^2x - 1) / (e^2x + 1), with e^2x - 1 computed from vexp_parts()
+ * so that small x lose no precision. */
 INLINE vf vtanh(vf x)
 {
     vf two_n, less_1, p;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_copy.cuh - rows brought to another stride */
+/* kernels/cuda/cuda_copy.cuh - copy rows to another stride */
 #ifndef MERAK_KERNELS_CUDA_CUDA_COPY_CUH
 #define MERAK_KERNELS_CUDA_CUDA_COPY_CUH
 
 #include "kernels/cuda/cuda_device.cuh"
 
-/* `columns` are copied of each row, and zeros follow up to to_columns. */
+/* `columns` elements of each row are copied; zeros follow up to to_columns. */
 struct merak_rows {
     size_t rows, columns, to_columns, from_ld, to_ld;
 };

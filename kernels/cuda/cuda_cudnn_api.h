@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_cudnn_api.h - as much of cuDNN's interface as is used
+/* kernels/cuda/cuda_cudnn_api.h - the part of cuDNN's interface that is used
  *
- * cuDNN is opened at run time, so its headers are not needed to build what
- * opens it: these are our own declarations of the descriptors that
- * libcudnn.so.9 has.  tests/unit/test_cudnn.c holds them against cudnn_graph.h
- * where there is one.
+ * cuDNN is opened at run time, so its headers are not needed to build Merak:
+ * these are Merak's own declarations of the interface of libcudnn.so.9.
+ * tests/unit/test_cudnn.c compares them with cudnn_graph.h if that is
+ * installed.
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_CUDNN_API_H
 #define MERAK_KERNELS_CUDA_CUDA_CUDNN_API_H
@@ -28,7 +28,7 @@ enum {
     MERAK_CUDNN_BOOLEAN = 11
 };
 
-/* cudnnBackendAttributeType_t: what an attribute's elements are */
+/* cudnnBackendAttributeType_t: the type of an attribute's elements */
 enum {
     MERAK_CUDNN_TYPE_HANDLE = 0,
     MERAK_CUDNN_TYPE_DATA_TYPE = 1,
@@ -140,13 +140,13 @@ enum {
     MERAK_CUDNN_NOTE_DOWN_CONVERT = 1,
     MERAK_CUDNN_NOTE_REDUCED_SUMS = 2,
     MERAK_CUDNN_NOTE_NONDETERMINISTIC = 4,
-    MERAK_CUDNN_NOTES = 32 /* more than there are */
+    MERAK_CUDNN_NOTES = 32 /* more than exist */
 };
 
 /* cudnnBackendHeurMode_t: the best guess, which is fast */
 enum { MERAK_CUDNN_HEUR_A = 3 };
 
-/* more than there are in cudnnBackendKnobType_t. */
+/* more than exist in cudnnBackendKnobType_t */
 enum { MERAK_CUDNN_KNOBS = 64 };
 
 /* A descriptor is a void *, and so are a handle and a stream. */
@@ -161,7 +161,7 @@ struct merak_cudnn_calls {
     int (*desc_destroy)(void *desc);
     int (*desc_set)(void *desc, int name, int type, int64_t n,
                     const void *element);
-    /* n  out  how many there are; at most `asked` are written */
+    /* n  out  number of elements; at most `asked` are written */
     int (*desc_get)(const void *desc, int name, int type, int64_t asked,
                     int64_t *n, void *element);
     int (*desc_finalize)(void *desc);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_cudnn_tune.c - a GPU, to what chooses between cuDNN and own kernels */
+/* cuda_cudnn_tune.c - a GPU as the bench that compares cuDNN and own kernels */
 #include "config.h"
 
 #include "kernels/cuda/cuda_queue.h"
@@ -37,7 +37,7 @@ static void *bench_alloc(void *arg, size_t bytes)
     (void)arg;
     if (cudaMalloc(&memory, bytes) == cudaSuccess)
         return memory;
-    (void)cudaGetLastError(); /* the device can go on */
+    (void)cudaGetLastError(); /* the device is still usable */
     return NULL;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_cudnn_ways.c - cuDNN's ways to compute a shape of attention
  *
- * A way is an engine of cuDNN's with values of its knobs.  It is asked for with
- * the shape alone, so equal GPUs with equal libraries answer alike.
+ * A way is a cuDNN engine with values of its knobs.  The query only depends on
+ * the shape, so equal GPUs with equal libraries give equal answers.
  */
 #include "config.h"
 
@@ -13,8 +13,8 @@
 /* --- reading descriptors ----------------------------------------------------
  */
 
-/* What an engine says of its numbers: as exact as its operands, and equal in
- * each run?  That of sums in any order is not always said. */
+/* By its notes, is an engine as exact as its operands, and deterministic?  Sums
+ * in any order are not always noted. */
 static bool is_exact(const struct merak_cudnn *c, const void *engine)
 {
     int note[MERAK_CUDNN_NOTES];
@@ -33,7 +33,7 @@ static bool is_exact(const struct merak_cudnn *c, const void *engine)
     return true;
 }
 
-/* A config's values of knobs; false: they cannot be read. */
+/* Read a config's values of knobs; false: they cannot be read. */
 static bool read_knobs(const struct merak_cudnn *c, const void *config,
                        struct merak_cudnn_way *way)
 {
@@ -52,7 +52,7 @@ static bool read_knobs(const struct merak_cudnn *c, const void *config,
                           desc) == MERAK_CUDNN_OK &&
          n <= made;
     for (int64_t i = 0; i < n && ok; i++) {
-        int type = 0; /* an enum of cuDNN's */
+        int type = 0; /* a cuDNN enum */
 
         ok = merak_cudnn_get(c, desc[i], MERAK_CUDNN_KNOB_TYPE,
                              MERAK_CUDNN_TYPE_KNOB_TYPE, &type) &&
@@ -66,7 +66,7 @@ static bool read_knobs(const struct merak_cudnn *c, const void *config,
     return ok;
 }
 
-/* Of an answer: its engine, if it may be used, and the rest. */
+/* Read an answer: its engine and the rest; false: it may not be used. */
 static bool read_config(const struct merak_cudnn *c, const void *config,
                         struct merak_cudnn_way *way)
 {
@@ -110,8 +110,8 @@ static int make_heuristics(const struct merak_cudnn *c, void *graph,
     return status;
 }
 
-/* The answers, as configs; n_p is how many descriptors were made, *got_p of
- * which are answers. */
+/* Get the answers, as configs; *n_p descriptors were made, of which *got_p are
+ * answers. */
 static int ask(const struct merak_cudnn *c, const void *heuristics,
                void *config[MOST_ANSWERS], int *n_p, int64_t *got_p)
 {

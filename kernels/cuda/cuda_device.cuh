@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_device.cuh - what the kernels share: launches, memory in
+/* kernels/cuda/cuda_device.cuh - common code of kernels: launches, memory in
  * 16-byte pieces, sums over warps and blocks
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_DEVICE_CUH
@@ -26,7 +26,7 @@ extern "C" {
 #ifdef __CUDACC__
 #define MERAK_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
 
-/* The shared memory that the launch asked for. */
+/* The shared memory that the launch requested. */
 static __device__ __forceinline__ void *dynamic_shared()
 {
     extern __shared__ uint4 merak_dynamic_shared[];
@@ -52,7 +52,7 @@ struct merak_launch {
 };
 
 #ifdef __CUDACC__
-#define MERAK_STATIC_SHARED ((size_t)48 << 10) /* more is to be asked for */
+#define MERAK_STATIC_SHARED ((size_t)48 << 10) /* more needs an attribute */
 
 template <typename... P>
 static enum merak_status launch(const struct merak_cuda_context *cx,
@@ -60,7 +60,7 @@ static enum merak_status launch(const struct merak_cuda_context *cx,
                                 struct merak_error *err, void (*kernel)(P...),
                                 typename merak_same<P>::type... args)
 {
-    /* a kernel without arguments has an array all the same */
+    /* + 1: a kernel without arguments needs an array, too */
     void *list[sizeof...(P) + 1] = {
         const_cast<void *>(static_cast<const void *>(&args))..., nullptr};
     const void *entry = reinterpret_cast<const void *>(kernel);
@@ -122,7 +122,7 @@ static inline enum merak_status clear(const struct merak_cuda_context *cx,
 }
 #endif
 
-/* e^x, wrong in the last three bits or so: of what becomes bf16. */
+/* e^x, wrong in about the last three bits: for results in bf16. */
 static __device__ __forceinline__ float rough_exp(float x)
 {
 #ifdef __CUDACC__
@@ -137,7 +137,7 @@ MERAK_BOTH size_t ceil_div(size_t n, size_t by)
     return (n + by - 1) / by;
 }
 
-/* The number of this thread in a grid of one dimension, and all of them. */
+/* The index of this thread in a one-dimensional grid, and their number. */
 static __device__ __forceinline__ size_t grid_thread()
 {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -148,7 +148,7 @@ static __device__ __forceinline__ size_t grid_threads()
     return (size_t)gridDim.x * blockDim.x;
 }
 
-/* For loops over items whose threads each take every so-manieth. */
+/* For grid-stride loops over items. */
 #define MAP_THREADS 256
 #define MAP_BLOCKS 4096
 
@@ -161,7 +161,7 @@ static inline merak_launch map_launch(const char *name, size_t items)
         dim3(MAP_THREADS), 0};
 }
 
-/* MERAK_ERR_UNSUPPORTED unless operand o is f32 or bf16 (f32 alone if
+/* MERAK_ERR_UNSUPPORTED unless operand o is f32 or bf16 (only f32 if
  * `wide`). */
 static inline enum merak_status
 check_dtype(const struct merak_kernel_call *call, int o, bool wide,
@@ -176,7 +176,7 @@ check_dtype(const struct merak_kernel_call *call, int o, bool wide,
                       merak_dtype_name(d));
 }
 
-/* 32 bits of memory that has other types in it. */
+/* 32 bits of memory of other types. */
 typedef unsigned merak_word __attribute__((may_alias));
 
 /* --- memory in pieces ------------------------------------------------------
@@ -241,7 +241,7 @@ static __device__ __forceinline__ uint4 pack(const float (&x)[8])
     return raw;
 }
 
-/* Elements p[0 .. N), of which `left` are there; zeros for the others.
+/* Read elements p[0 .. N), of which `left` exist; the others are zero.
  * `whole`: p is on a 16-byte boundary if left >= N. */
 template <typename T, int N>
 static __device__ __forceinline__ void read(const T *p, size_t left, bool whole,
@@ -313,7 +313,7 @@ static __device__ __forceinline__ T row_sum(T x)
     if constexpr (THREADS > WARP) {
         MERAK_SHARED(T, part, [THREADS / WARP]);
 
-        __syncthreads(); /* the sum before has been read */
+        __syncthreads(); /* the previous sum has been read */
         if (threadIdx.x % WARP == 0)
             part[threadIdx.x / WARP] = x;
         __syncthreads();
@@ -343,7 +343,7 @@ template <int THREADS> static __device__ __forceinline__ float row_max(float x)
     return x;
 }
 
-/* Rows that are shared by warps (short ones) or blocks (long ones). */
+/* Rows that a warp (short ones) or a block (long ones) works on. */
 #define ROW_BLOCK 256
 #define LONG_ROW 2048 /* elements; a warp takes shorter ones */
 

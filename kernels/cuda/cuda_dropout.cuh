@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_dropout.cuh - what dropout keeps: words of
+/* kernels/cuda/cuda_dropout.cuh - the mask of dropout, by words of
  * merak_dropout_key(), geometry.h */
 #ifndef MERAK_KERNELS_CUDA_CUDA_DROPOUT_CUH
 #define MERAK_KERNELS_CUDA_CUDA_DROPOUT_CUH

@@ -35,7 +35,7 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     }
 }
 
-/* What rows are multiplied by. */
+/* The factor that rows are multiplied by. */
 static float scale_of(const struct merak_kernel_call *call)
 {
     return call->attrs->f[0] > 0 ? (float)call->attrs->f[0] : 1;
@@ -69,18 +69,18 @@ CUDA_KERNEL(embedding)
 }
 
 /*
- * The table's gradient, of rows that occur and no others: tokens are sorted
- * by (row, position), and whoever stands first in a row's segment adds up the
- * segment in order.  So a row's bits do not depend on the device, and equal
- * those of a sum in order of positions.
+ * The table's gradient, only of rows that occur: tokens are sorted by (row,
+ * position), and the block at the start of a row's segment sums the segment in
+ * order.  So a row's bits do not depend on the device, and equal those of a sum
+ * in order of positions.
  */
 #define SORT_THREADS 128
 #define SORT_TILE 1024
 
 #define NO_ROW 0xffffffffu
 
-/* Each token's place is the number of those before it: n^2 comparisons, which
- * for 16k tokens take less than sorting in passes would to launch. */
+/* Each token's place is the number of tokens before it: n^2 comparisons, which
+ * for 16k tokens take less time than launching a sort in several passes. */
 static __global__ void __launch_bounds__(SORT_THREADS)
     sort_tokens(merak_ids ids, size_t skip, uint32_t n, uint32_t *row_at,
                 uint32_t *token_at)
@@ -115,8 +115,8 @@ static __global__ void __launch_bounds__(SORT_THREADS)
     }
 }
 
-/* Block (s, y): the segment that starts at sorted place s, if one does;
- * pieces y, y + gridDim.y, .. of its columns a thread. */
+/* Block (s, y) sums the segment that starts at sorted place s, if any; each
+ * thread takes pieces y, y + gridDim.y, .. of its columns. */
 template <typename T>
 static __global__ void __launch_bounds__(SORT_THREADS)
     add_segments(const uint32_t *row_at, const uint32_t *token_at, uint32_t n,
@@ -159,7 +159,7 @@ static enum merak_status scatter(const struct merak_kernel_call *call,
     float *to = static_cast<float *>(dw->data);
     uint32_t *row_at = static_cast<uint32_t *>(call->scratch);
     size_t C = merak_local_last(dw), N = merak_piece<T>::N;
-    size_t skip = (size_t)call->attrs->i[1] - 1; /* none: no row is that */
+    size_t skip = (size_t)call->attrs->i[1] - 1; /* none: SIZE_MAX */
     enum merak_status rc;
 
     rc = launch(
@@ -205,12 +205,12 @@ CUDA_KERNEL(embedding_dw)
 
 struct merak_positions {
     size_t B, T, C, t0, rows; /* t0: first global position; rows: of table */
-    const int32_t *starts;    /* [B, T], of tokens' documents, from which they
-                                 count; NULL: all at 0 */
+    const int32_t *starts;    /* [B, T], starts of tokens' documents, where
+                                 positions are 0; NULL: all 0 */
     bool whole, accumulate;
 };
 
-/* The row of the table that local token i is given. */
+/* The row of the table for local token i. */
 static __device__ __forceinline__ size_t row_of(const merak_positions &p,
                                                 size_t i)
 {
@@ -240,15 +240,15 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     }
 }
 
-/* The first local token from i on that is given row r; B T or more: there is
- * none.  Where documents are apart all are looked at: threads of a warp share r
- * and look at the same ones. */
+/* The first local token from i on with row r; B T or more: none.  With
+ * documents all tokens are examined; threads of a warp have the same r and
+ * examine the same ones. */
 static __device__ __forceinline__ size_t next_with(const merak_positions &p,
                                                    size_t r, size_t i)
 {
     size_t n = p.B * p.T, at = r - p.t0;
 
-    if (p.starts == nullptr) /* one a sample */
+    if (p.starts == nullptr) /* one per sample */
         return r < p.t0 || at >= p.T ? n
                                      : (i + p.T - 1 - at) / p.T * p.T + at;
     while (i < n && row_of(p, i) != r)
@@ -285,7 +285,7 @@ static __global__ void __launch_bounds__(MAP_THREADS)
     }
 }
 
-/* starts: which operand they are, if it is there. */
+/* starts: the index of that operand, if the call has it. */
 static merak_positions view_positions(const struct merak_kernel_call *call,
                                       const struct merak_operand *table,
                                       int starts)
@@ -364,19 +364,19 @@ CUDA_KERNEL(add_position_dw)
 /* --- rotary positions ------------------------------------------------------
  */
 
-#define ROPE_PAIRS 128 /* of channels, a launch; their speeds go along */
+#define ROPE_PAIRS 128 /* of channels per launch; frequencies are arguments */
 #define ROPE_THREADS 128
 
 struct merak_rope {
     size_t T, inner, D, t0, first; /* first: pair of this launch */
-    size_t R;                      /* channels that turn */
-    unsigned pairs, kept; /* kept: channels behind R that it copies */
+    size_t R;                      /* channels that are rotated */
+    unsigned pairs, kept; /* kept: channels after R that it copies */
     double amplitude, sign;
-    double radians[ROPE_PAIRS]; /* from a position to the next */
+    double radians[ROPE_PAIRS]; /* per position */
 };
 
-/* Block (t, b): all heads of a position.  Angles are f64, as the host's are:
- * at position 4096 an f32 angle is wrong in its fourth digit. */
+/* Block (t, b) rotates all heads at a position.  Angles are f64, as on the
+ * host: at position 4096 an f32 angle is wrong in its fourth digit. */
 template <typename T>
 static __global__ void __launch_bounds__(ROPE_THREADS)
     turn_pairs(const __grid_constant__ merak_rope r, const T *x, T *y)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_gpu.h - what the files of the CUDA module share
+/* kernels/cuda/cuda_gpu.h - internal to the CUDA module
  *
- * CUDA's codes and messages stop in cuda_errors.c, cuBLASLt's in cuda_lt.c.
+ * cuda_errors.c translates CUDA's codes and messages, cuda_lt.c cuBLASLt's.
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_GPU_H
 #define MERAK_KERNELS_CUDA_CUDA_GPU_H
@@ -16,9 +16,8 @@
 
 /* --- cuda_errors.c -------------------------------------------------------- */
 
-/* The status and text of a call that failed on a device (-1: of none):
- * "cannot WHAT on GPU 0: CUDA's words", and what to do about it where that is
- * known. */
+/* The status and text of a call that failed on a device (-1: on none):
+ * "cannot WHAT on GPU 0: CUDA's message", and the fix if it is known. */
 enum merak_status merak_cuda_fail(struct merak_error *err, int device,
                                   const char *what, cudaError_t code);
 
@@ -28,7 +27,7 @@ enum merak_status merak_cuda_fail(struct merak_error *err, int device,
 enum merak_status merak_cuda_devices(struct merak_accel_device *device, int max,
                                      int *n_p,
                                      struct merak_error *err) MERAK_CHECKED;
-/* What CUDA and the driver know of a device. */
+/* Gather what CUDA and the driver know about a device. */
 enum merak_status merak_cuda_gather(int device, struct merak_cuda_facts *facts,
                                     struct merak_error *err) MERAK_CHECKED;
 /* May this device be used?  As merak_cuda_check_facts(). */
@@ -43,15 +42,15 @@ void merak_cuda_facts_text(int device, char *text, size_t bytes, char *warning,
 
 struct merak_cuda_lt;
 
-/* Opens the library, at run time.  It takes no memory of the device: products
- * bring what they work in. */
+/* Load the library at run time.  It takes no device memory: products bring
+ * their workspace. */
 enum merak_status merak_cuda_lt_open(int device, struct merak_cuda_lt **lt_p,
                                      struct merak_error *err) MERAK_CHECKED;
 void merak_cuda_lt_close(struct merak_cuda_lt *lt);
 /* "cuBLASLt 13.1.0", or "" */
 const char *merak_cuda_lt_version(const struct merak_cuda_lt *lt);
-/* Until tell is NULL again, products time the library's answers and tell of the
- * fastest in a line, which _use() takes; of the shapes that come after it. */
+/* Until tell is NULL again, products time the library's answers and report the
+ * fastest as a line, which _use() accepts for shapes made after it. */
 void merak_cuda_lt_tune(struct merak_cuda_lt *lt,
                         void (*tell)(void *arg, const char *line), void *arg);
 enum merak_status merak_cuda_lt_use(struct merak_cuda_lt *lt, const char *line,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels/cuda/cuda_ids.cuh - tokens and targets in a vocabulary that may be
- * cut */
+ * split */
 #ifndef MERAK_KERNELS_CUDA_CUDA_IDS_CUH
 #define MERAK_KERNELS_CUDA_CUDA_IDS_CUH
 
@@ -8,12 +8,12 @@
 
 struct merak_ids {
     const int32_t *id;
-    size_t lo, here, all; /* ids [lo, lo + here) of `all` are this shard's */
+    size_t lo, here, all; /* ids [lo, lo + here) of `all` are on this rank */
     struct merak_cuda_fault *fault;
     int what; /* MERAK_CUDA_FAULT_* */
 };
 
-/* Operand o of a call, in the vocabulary that runs along dim d of `table`. */
+/* Operand o of a call; the vocabulary is dim d of `table`. */
 static inline merak_ids view_ids(const struct merak_kernel_call *call, int o,
                                  const struct merak_operand *table, int d,
                                  int what)
@@ -29,7 +29,7 @@ static inline merak_ids view_ids(const struct merak_kernel_call *call, int o,
     return ids;
 }
 
-/* Where id i stands in this shard; not below `here` if it does not. */
+/* The local index of id i; not below `here` if another rank has it. */
 static __device__ __forceinline__ size_t quiet_local_id(const merak_ids &ids,
                                                         size_t i)
 {
@@ -40,13 +40,13 @@ static __device__ __forceinline__ size_t quiet_local_id(const merak_ids &ids,
     return (size_t)id - ids.lo;
 }
 
-/* Is id i a target that there is not? */
+/* Is id i MERAK_NO_TARGET? */
 static __device__ __forceinline__ bool has_none(const merak_ids &ids, size_t i)
 {
     return ids.what == MERAK_CUDA_FAULT_TARGET && ids.id[i] == MERAK_NO_TARGET;
 }
 
-/* The same, and ids that are in no shard are reported. */
+/* Like quiet_local_id(), but ids outside the vocabulary are reported. */
 static __device__ __forceinline__ size_t local_id(const merak_ids &ids,
                                                   size_t i)
 {

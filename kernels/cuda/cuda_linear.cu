@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_linear.cu - y = x w' + bias and its gradients: products, and what they
- * want done before
+/* cuda_linear.cu - y = x w' + bias and its gradients: products and their
+ * preparation
  *
- * The fast kernels of libraries want bf16 rows at multiples of 16 bytes.
+ * The fast kernels of libraries need bf16 rows at multiples of 16 bytes.
  * Rows that are not (logits of 50257 words) are staged: copied to scratch
  * with a padded stride, or written there and copied back, some rows at a time
- * so that scratch stays small.  Nothing padded is ever stored.
+ * so that scratch stays small.  Stored tensors are never padded.
  *
- * A bias is f32 and enters the sum before it is rounded.  Libraries want it in
+ * A bias is f32 and enters the sum before it is rounded.  Libraries need it in
  * the output's type, so for bf16 outputs it is rounded first.
  */
 #include "config.h"
@@ -16,7 +16,7 @@
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/cuda_kernels.h"
 
-/* Of staged rows, about, and of which number there is a multiple at once. */
+/* Approximate bytes of staged rows, which are a multiple of STAGE_ROWS. */
 #ifndef MERAK_STAGE_BYTES
 #define MERAK_STAGE_BYTES ((size_t)256 << 20)
 #endif
@@ -27,12 +27,12 @@ enum merak_form { FORM_Y, FORM_DX, FORM_DW };
 /* x, dx [m, k] are the k side; y, dy [m, n] the n side; w, dw are [n, k]. */
 struct merak_linear {
     enum merak_form form;
-    enum merak_dtype dtype; /* of all but dw, which is f32 */
+    enum merak_dtype dtype; /* of all except dw, which is f32 */
     struct merak_gemm_sizes s;
     size_t ld_k, ld_n; /* strides that products see */
     size_t rows;       /* of m, at once */
     bool has_bias;
-    size_t w_at, k_at, n_at, bias_at, work_at; /* what is in scratch */
+    size_t w_at, k_at, n_at, bias_at, work_at; /* offsets in scratch */
     size_t work_bytes, scratch_bytes;
 };
 
@@ -43,7 +43,7 @@ static size_t padded(enum merak_dtype dtype, size_t columns)
     return dtype == MERAK_BF16 ? ceil_div(columns, per) * per : columns;
 }
 
-/* Of the largest part, so that all have the same. */
+/* Workspace of the largest part, so that all parts have the same. */
 static size_t work_bytes(const merak_linear &l)
 {
     switch (l.form) {
@@ -57,7 +57,7 @@ static size_t work_bytes(const merak_linear &l)
     return merak_cuda_work_bytes(l.s.n, l.s.k);
 }
 
-/* Bytes of scratch, next to what is there. */
+/* Reserve bytes of scratch; returns their offset. */
 static size_t reserve(merak_linear *l, size_t bytes)
 {
     size_t at = l->scratch_bytes;
@@ -99,7 +99,7 @@ static merak_linear plan(const struct merak_kernel_call *call,
         l.n_at = reserve(&l, l.rows * l.ld_n * elem);
     if (form == FORM_Y && call->n_in > 2 && l.dtype == MERAK_BF16)
         l.bias_at = reserve(&l, l.s.n * elem);
-    /* scratch is aligned to less than work has to be */
+    /* scratch has a smaller alignment than work needs */
     l.work_bytes = work_bytes(l);
     l.work_at = reserve(&l, l.work_bytes + MERAK_CUDA_WORK_ALIGN);
     return l;
@@ -131,11 +131,11 @@ static enum merak_status prepare_bias(const struct merak_kernel_call *call,
                   l.s.n);
 }
 
-/* One side of m, or w: where it is stored, and what products are given. */
+/* A side of m, or w: where it is stored, and what is passed to products. */
 struct merak_side {
     void *data;
     size_t columns, ld;
-    char *stage; /* NULL: the stored one will do */
+    char *stage; /* NULL: products use the stored one */
 };
 
 static merak_side side(const struct merak_kernel_call *call,
@@ -156,7 +156,7 @@ static void *row_of(const merak_linear &l, const merak_side &s, size_t row)
            row * s.columns * merak_dtype_bytes(l.dtype);
 }
 
-/* Rows [row, row + rows) as products take them; `in`: they are read. */
+/* Rows [row, row + rows) in the form for products; `in`: they are read. */
 static enum merak_status stage(const struct merak_kernel_call *call,
                                const merak_linear &l, const merak_side &s,
                                size_t row, size_t rows, bool in,
@@ -176,7 +176,7 @@ static enum merak_status stage(const struct merak_kernel_call *call,
         reinterpret_cast<merak_bf16 *>(s.stage), err);
 }
 
-/* What was staged to be written goes where it is stored. */
+/* Copy staged output to where it is stored. */
 static enum merak_status unstage(const struct merak_kernel_call *call,
                                  const merak_linear &l, const merak_side &s,
                                  size_t row, size_t rows,
@@ -223,7 +223,7 @@ static void *aligned_up(char *p)
     return over == 0 ? p : p + (MERAK_CUDA_WORK_ALIGN - over);
 }
 
-/* Rows [row, row + rows) of m. */
+/* Compute the part of m that begins at `row`. */
 static enum merak_status part(const struct merak_kernel_call *call,
                               const merak_linear &l, const merak_side &ks,
                               const merak_side &ns,

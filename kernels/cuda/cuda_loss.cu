@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_loss.cu - cross-entropy over a vocabulary that may be cut; the
- * equations stand in ref/ref_loss.c
+/* cuda_loss.cu - cross-entropy over a vocabulary that may be split; the
+ * equations are in ref/ref_loss.c
  *
- * Rows of an odd vocabulary (50257) begin at any element.  Where no sum
- * depends on it, pieces are cut at 16-byte boundaries of memory, and the first
- * begins before its row; pieces of sums are cut by column, so that bits do not
- * change with the address.  xent_dlogits may write over the logits that it
- * reads.
+ * Rows of an odd vocabulary (50257) begin at any element.  If no sum depends on
+ * it, pieces begin at 16-byte boundaries of memory, the first one before its
+ * row; for sums, pieces begin at fixed columns, so that bits do not change with
+ * the address.  xent_dlogits may overwrite the logits that it reads.
  */
 #include "config.h"
 
@@ -22,19 +21,19 @@ template <typename T> struct merak_xent {
     float *result, *z;
     size_t rows, V;
     float scale;
-    bool first; /* of the shards: it speaks for rows without a target */
-    bool alike; /* out's rows lie to 16-byte boundaries as logits' do */
+    bool first; /* first rank of the vocabulary: sets rows without a target */
+    bool alike; /* out's rows have the same 16-byte alignment as logits' */
 };
 
-/* How many elements before p its 16-byte boundary is. */
+/* Number of elements from the 16-byte boundary before p to p. */
 template <typename T>
 static __device__ __forceinline__ size_t skew_of(const T *p)
 {
     return (size_t)((uintptr_t)p % 16 / sizeof(T));
 }
 
-/* Elements [at, at + N) of a row; `at` wraps where they begin before it.
- * What is outside reads as -infinity. */
+/* Read elements [at, at + N) of a row; `at` wraps if they begin before it.
+ * Elements outside are -infinity. */
 template <typename T, int N>
 static __device__ __forceinline__ void read_logits(const T *row, size_t at,
                                                    size_t V, float (&x)[N])
@@ -77,8 +76,8 @@ static __global__ void __launch_bounds__(ROW_BLOCK) row_maxima(merak_xent<T> x)
         x.result[row] = max;
 }
 
-/* Elements p[0 .. N), of which `left` are there, -infinity for the others,
- * from any address: what is read lies in the two 16-byte words around it. */
+/* Read elements p[0 .. N), of which `left` exist (-infinity for the others),
+ * from any address, by the one or two 16-byte words that contain them. */
 template <typename T, int N>
 static __device__ __forceinline__ void read_anywhere(const T *p, size_t left,
                                                      float (&x)[N])
@@ -98,7 +97,7 @@ static __device__ __forceinline__ void read_anywhere(const T *p, size_t left,
     if (skew != 0)
         b = words[1];
     else
-        b = a; /* none of it is used */
+        b = a; /* not used */
     if (skew & 8)
         a = {a.z, a.w, b.x, b.y}, b = {b.z, b.w, 0, 0};
     if (skew & 4)
@@ -140,7 +139,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK) row_sums(merak_xent<T> x)
     }
 }
 
-/* Elements [at, at + N) of a row, of which those inside are written. */
+/* Write elements [at, at + N) of a row, as far as they are inside. */
 template <typename T, int N>
 static __device__ __forceinline__ void
 write_logits(T *row, size_t at, size_t V, bool whole, const float (&x)[N])

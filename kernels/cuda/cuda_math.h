@@ -2,8 +2,8 @@
 /* kernels/cuda/cuda_math.h - the arithmetic of the CUDA kernels, element by
  * element
  *
- * One text for devices and hosts (a C++ compiler): f32 in registers, bf16 in
- * memory.  The equations are those of kernels/ref/.
+ * The same source for devices and hosts (a C++ compiler): f32 in registers,
+ * bf16 in memory.  The equations are those of kernels/ref/.
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_MATH_H
 #define MERAK_KERNELS_CUDA_CUDA_MATH_H
@@ -16,7 +16,7 @@
 
 #define MERAK_BOTH static __host__ __device__ __forceinline__
 
-/* bf16 in memory; a type of its own, so that templates tell it from others. */
+/* bf16 in memory, as a distinct type for templates. */
 struct merak_bf16 {
     uint16_t bits;
 };
@@ -45,7 +45,7 @@ MERAK_BOTH float to_f32(merak_bf16 x)
     return bits_to_f32((uint32_t)x.bits << 16);
 }
 
-/* To nearest even. */
+/* Round to nearest even. */
 MERAK_BOTH uint16_t to_bf16_bits(float f)
 {
 #ifdef __CUDA_ARCH__
@@ -101,7 +101,7 @@ MERAK_BOTH float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* x sigmoid(x), by x. */
+/* The derivative of x sigmoid(x). */
 MERAK_BOTH float silu_slope(float x)
 {
     float s = sigmoid(x);
@@ -109,7 +109,7 @@ MERAK_BOTH float silu_slope(float x)
     return s * (1.0f + x * (1.0f - s));
 }
 
-/* What AdamW needs beside the element: rate = lr / (1 - beta1^t),
+/* What AdamW needs in addition to the element: rate = lr / (1 - beta1^t),
  * root = 1 / sqrt(1 - beta2^t), decay = lr * weight decay, or 0. */
 struct merak_adamw {
     float beta1, beta2, rate, root, eps, decay;
@@ -137,7 +137,7 @@ MERAK_BOTH uint64_t mix(uint64_t a, uint64_t b)
 }
 
 /* Words 4 block .. 4 block + 3 of the stream `key` (Philox4x32-10, Salmon et
- * al., SC'11), as merak_rng_uniform() counts them. */
+ * al., SC'11), counted as in merak_rng_uniform(). */
 MERAK_BOTH void philox(uint64_t key, uint64_t block, uint32_t (&word)[4])
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);

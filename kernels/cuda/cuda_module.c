@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_module.c - what merak_cuda.so shows */
+/* cuda_module.c - the symbol that merak_cuda.so exports */
 #include "config.h"
 
 #include "kernels/cuda/cuda_cudnn.h"

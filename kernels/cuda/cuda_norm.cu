@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_norm.cu - layernorm, rmsnorm and their gradients, bias gradients; the
- * equations stand in ref/ref_norm.c
+ * equations are in ref/ref_norm.c
  */
 #include "config.h"
 
@@ -13,11 +13,11 @@
 template <typename T> struct merak_norm {
     const T *x, *dy;
     const float *gamma, *beta;      /* beta NULL: rmsnorm */
-    const float *mean_in, *rstd_in; /* of gradients; mean NULL: rmsnorm */
+    const float *mean_in, *rstd_in; /* for gradients; mean NULL: rmsnorm */
     T *out;
     float *mean, *rstd;
     size_t rows, C;
-    float eps, offset; /* offset: of gamma */
+    float eps, offset; /* offset: added to gamma */
     bool whole;
 };
 
@@ -104,7 +104,7 @@ static __global__ void __launch_bounds__(ROW_BLOCK)
         read(n.gamma + at, C - at, n.whole, g);
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            float dg = d[i] * (n.offset + g[i]); /* 0 behind the row */
+            float dg = d[i] * (n.offset + g[i]); /* 0 after the row */
 
             g_sum += dg;
             gh_sum += dg * ((v[i] - mean) * rstd);
@@ -137,7 +137,7 @@ static void view_rows(merak_norm<T> *n, const struct merak_kernel_call *call,
     n->C = merak_local_count(&call->operand[gamma]);
     n->rows = merak_local_count(&call->operand[x]) / n->C;
     n->eps = (float)call->attrs->f[0];
-    n->offset = (float)call->attrs->f[1]; /* of rmsnorm; of layernorm 0 */
+    n->offset = (float)call->attrs->f[1]; /* rmsnorm; 0 for layernorm */
     n->whole = n->C % merak_piece<T>::N == 0 && is_aligned(n->x) &&
                is_aligned(n->gamma) && is_aligned(n->out);
 }
@@ -208,24 +208,24 @@ NORM_KERNEL(rmsnorm_dx, norm_dx, false)
 
 /* --- columns ---------------------------------------------------------------
  *
- * Gradients of what all rows share: rows are cut in chunks, whose sums go to
- * scratch, [OUT, chunks, C], and are then added in order.
+ * Gradients of parameters that all rows use: rows are divided into chunks, the
+ * sums of which go to scratch, [OUT, chunks, C], and are then added in order.
  */
 
 #define CHUNK_ROWS 128
 #define COLUMN_LANES 32
-#define COLUMN_ROWS 8 /* that a block works on at once */
+#define COLUMN_ROWS 8 /* rows that a block works on at once */
 
 template <typename T> struct merak_columns {
-    const T *dy, *x;          /* x NULL: sums of dy alone */
+    const T *dy, *x;          /* x NULL: only sums of dy */
     const float *mean, *rstd; /* mean NULL: rmsnorm */
     float *part;
     size_t rows, C, chunks;
     bool whole;
 };
 
-/* Output 0 is sum dy h with h = (x - mean) rstd, or sum dy where there is no
- * x; output 1 is sum dy. */
+/* Output 0 is sum dy h with h = (x - mean) rstd, or sum dy without x; output 1
+ * is sum dy. */
 template <typename T, int OUT>
 static __device__ __forceinline__ void
 add_row(const merak_columns<T> &c, size_t row, size_t at,
@@ -307,7 +307,7 @@ static enum merak_status sum_columns(const struct merak_kernel_call *call,
     c.part = static_cast<float *>(call->scratch);
     c.chunks = ceil_div(c.rows, CHUNK_ROWS);
     c.whole = c.C % merak_piece<T>::N == 0 && is_aligned(c.dy) &&
-              is_aligned(c.x); /* NULL is */
+              is_aligned(c.x); /* NULL is aligned */
     rc = launch(cx,
                 merak_launch{name,
                              dim3((unsigned)c.chunks,
@@ -323,7 +323,7 @@ static enum merak_status sum_columns(const struct merak_kernel_call *call,
     return rc;
 }
 
-/* Of `outputs` sums over the rows of operand 0, each as large as output 0. */
+/* Scratch of `outputs` sums over the rows of operand 0, sized as output 0. */
 static size_t column_scratch(const struct merak_kernel_call *call, int outputs)
 {
     size_t C = merak_local_count(merak_call_out(call, 0));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_nvml.c - the driver's management library, opened at run time
  *
- * It comes with the driver, not with the toolkit, and is asked for facts
- * alone: without it there are fewer to tell.
+ * It comes with the driver, not with the toolkit, and only provides facts:
+ * without it fewer are shown.
  */
 #include "config.h"
 

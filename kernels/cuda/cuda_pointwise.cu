@@ -97,7 +97,7 @@ struct gelu_dx_of { /* dy, x */
     }
 };
 
-/* What a gate lets through, Shazeer 2020 (arXiv:2002.05202): silu, or gelu's
+/* The activation of the gate, Shazeer 2020 (arXiv:2002.05202): silu, or gelu's
  * tanh form. */
 struct swiglu_of { /* gate, up */
     bool gelu_form;
@@ -194,8 +194,8 @@ CUDA_KERNEL(grad_add)
 /* --- dropout ---------------------------------------------------------------
  */
 
-/* Where the runs of an operand (geometry.h) lie in its samples: run r, taken
- * apart into digits from the last on, moves by a stride for each. */
+/* Positions of an operand's runs (geometry.h) in its samples: run r is split
+ * into mixed-radix digits from the last on, each with a stride. */
 struct merak_runs {
     size_t length, count;
     size_t sample, element; /* of run 0 */
@@ -225,12 +225,11 @@ static merak_runs runs_of(const struct merak_operand *x)
 
 struct merak_dropout {
     merak_runs runs;
-    size_t groups; /* of four words that a run may touch */
+    size_t groups; /* groups of four words that a run may touch */
     merak_drop drop;
 };
 
-/* A thread takes the elements of one Philox block, as far as the run has
- * them. */
+/* A thread takes the elements of one Philox block that are in the run. */
 template <typename T>
 static __global__ void __launch_bounds__(MAP_THREADS)
     drop_elements(merak_dropout d, const T *x, T *y)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_product.h - matrix products, as the CUDA kernels ask for
- * them
+/* kernels/cuda/cuda_product.h - interface of the CUDA kernels to matrix
+ * products
  *
  *   D[m, n] = alpha A[m, k] B[k, n] + beta D + bias[n]
  *
- * Everything else is written in kernels/cuda/; products belong to a library
- * (cuBLASLt), or to plain loops where the kernels' bodies run on a host.
+ * Everything else is implemented in kernels/cuda/; products are computed by a
+ * library (cuBLASLt), or by plain loops if the kernels run on a host.
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_PRODUCT_H
 #define MERAK_KERNELS_CUDA_CUDA_PRODUCT_H
@@ -20,14 +20,14 @@
 struct merak_cuda_matrix {
     void *data;
     enum merak_dtype dtype; /* f32 or bf16 */
-    size_t ld;              /* elements from a row to the next */
+    size_t ld;              /* elements from one row to the next */
 };
 
 /*
- * A and B have one dtype; D has it too, or is f32.  Sums are f32 and are
- * rounded once; f32 operands are multiplied as f32 (no TF32).
+ * A and B have the same dtype, and D has it, too, or is f32.  Sums are f32 and
+ * are rounded once; f32 operands are multiplied as f32 (no TF32).
  *
- * Rows of bf16 matrices are multiples of 16 bytes apart: callers stage those
+ * Rows of bf16 matrices are multiples of 16 bytes apart; callers stage those
  * that are not (logits of a vocabulary of 50257).
  */
 struct merak_cuda_product {
@@ -44,8 +44,8 @@ struct merak_cuda_product {
     size_t work_bytes;
 };
 
-/* What a product of this size is given to work in: room for some partial sums
- * of all of D, as far as Hopper's kernels make use of it. */
+/* Workspace of a product of this size: room for some partial sums of all of D,
+ * as far as Hopper's kernels use it. */
 #define MERAK_CUDA_WORK_ALIGN 256
 static inline size_t merak_cuda_work_bytes(size_t m, size_t n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_queue.h - an open GPU and its streams, to the files that
+/* kernels/cuda/cuda_queue.h - an open GPU and its streams, for the files that
  * put work into them
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_QUEUE_H
@@ -16,11 +16,11 @@ struct merak_cuda {
     int queues;
     cudaStream_t stream[MERAK_CUDA_QUEUES];
     struct merak_cuda_context context[MERAK_CUDA_QUEUES];
-    struct merak_cuda_fault *fault; /* the host's, that kernels write to */
+    struct merak_cuda_fault *fault; /* host memory that kernels write */
     struct merak_cuda_lt *lt;
     struct merak_cudnn_attention *attention;
-    pthread_mutex_t lock;       /* of failure */
-    struct merak_error failure; /* the first */
+    pthread_mutex_t lock;       /* for failure */
+    struct merak_error failure; /* the first one */
 };
 
 static inline struct merak_cuda *merak_cuda_of(struct merak_accel *accel)
@@ -30,24 +30,24 @@ static inline struct merak_cuda *merak_cuda_of(struct merak_accel *accel)
 
 /* --- cuda_accel.c --------------------------------------------------------- */
 
-/* Before each call: is this thread's device ours, and has nothing failed? */
+/* Before each call: make the device current; fails after an earlier failure. */
 enum merak_status merak_cuda_enter(struct merak_cuda *c,
                                    struct merak_error *err) MERAK_CHECKED;
-/* Keep the first failure, and give that back. */
+/* Keep the first failure, and return that. */
 enum merak_status merak_cuda_keep(struct merak_cuda *c,
                                   const struct merak_error *now,
                                   struct merak_error *err) MERAK_CHECKED;
-/* The same of what ended with a status, if it failed; its text is in `now`. */
+/* The same for work that ended with status rc and, if it failed, text `now`. */
 enum merak_status merak_cuda_launched(struct merak_cuda *c,
                                       enum merak_status rc,
                                       struct merak_error *now,
                                       struct merak_error *err) MERAK_CHECKED;
-/* The same of a call of CUDA's. */
+/* The same for a CUDA call. */
 enum merak_status merak_cuda_check(struct merak_cuda *c, const char *what,
                                    cudaError_t code,
                                    struct merak_error *err) MERAK_CHECKED;
 
-/* --- cuda_cudnn_tune.c: merak_accel_ops.tune of calls of attention ----------
+/* --- cuda_cudnn_tune.c: merak_accel_ops.tune for calls of attention ---------
  */
 
 enum merak_status
@@ -57,7 +57,7 @@ merak_cuda_tune_attention(struct merak_cuda *c, int queue,
                           void (*tell)(void *arg, const char *line), void *arg,
                           struct merak_error *err) MERAK_CHECKED;
 
-/* --- cuda_repeat.c: merak_accel_ops of those names -------------------------
+/* --- cuda_repeat.c: merak_accel_ops of these names -------------------------
  */
 
 enum merak_status

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_repeat.c - what is prepared once for many steps: tables of calls,
- * graphs of launches, and timers
+ * CUDA graphs of launches, and timers
  */
 #include "config.h"
 
@@ -33,8 +33,8 @@ enum merak_status merak_cuda_timer_create(struct merak_accel *accel,
     return rc;
 }
 
-/* CUDA counts in milliseconds and a float, which half a second apart are known
- * to 30 ns: callers have a zero near. */
+/* CUDA returns float milliseconds, with a resolution of 30 ns after half a
+ * second: callers measure from a recent event. */
 enum merak_status merak_cuda_elapsed(struct merak_accel *accel,
                                      struct merak_event *from,
                                      struct merak_event *to, int64_t *ns_p,
@@ -90,7 +90,7 @@ size_t merak_cuda_table_bytes(const struct merak_kernel *kernel,
                               aligned(many->beside_bytes(call, n));
 }
 
-/* The only copy that is waited for: nothing else is under way yet. */
+/* The only copy that is waited for; nothing else is in flight yet. */
 static enum merak_status upload(struct merak_cuda *c, void *to,
                                 const void *from, size_t bytes,
                                 struct merak_error *err)
@@ -162,7 +162,7 @@ enum merak_status merak_cuda_table_launch(struct merak_accel *accel, int queue,
 /* --- graphs -----------------------------------------------------------------
  */
 
-/* Other threads go on calling CUDA meanwhile. */
+/* Other threads may call CUDA during the capture. */
 enum merak_status merak_cuda_capture_begin(struct merak_accel *accel, int queue,
                                            struct merak_error *err)
 {
@@ -185,7 +185,7 @@ enum merak_status merak_cuda_capture_end(struct merak_accel *accel, int queue,
     struct merak_cuda *c = merak_cuda_of(accel);
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
-    /* also after a failure: the stream is to be a stream again */
+    /* also after a failure, to end the stream's capture mode */
     cudaError_t code = cudaStreamEndCapture(c->stream[queue], &graph);
     enum merak_status rc = merak_cuda_enter(c, err);
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_sim.h - CUDA's language for a host's C++ compiler
+/* kernels/cuda/cuda_sim.h - CUDA's language for a host C++ compiler
  *
- * Runs the bodies of kernels as they stand: blocks one after the other, the
- * threads of a block as contexts that are switched where they meet (barriers,
- * shuffles, matrix instructions), in an order that a seed draws.  So a
- * barrier that is missing gives wrong numbers, one that not all threads reach
- * stops the program, and memory errors are AddressSanitizer's to find.
- * Shared memory begins as NaNs in every block and is guarded behind its end.
+ * Runs the unchanged bodies of kernels: blocks one after the other, the threads
+ * of a block as contexts that are switched where they synchronize (barriers,
+ * shuffles, matrix instructions), in a random order given by a seed.  So a
+ * missing barrier gives wrong numbers, one that not all threads reach stops the
+ * program, and AddressSanitizer finds memory errors.  Shared memory is filled
+ * with NaNs at the start of every block and guarded at its end.
  *
- * What it cannot show: speed, races inside a warp without a shuffle between
- * them that no order of threads uncovers, and errors of ptxas.
+ * It cannot show speed, races inside a warp without a shuffle between them that
+ * no order of threads uncovers, and errors of ptxas.
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_SIM_H
 #define MERAK_KERNELS_CUDA_CUDA_SIM_H
@@ -40,7 +40,7 @@ struct dim3 {
     }
 };
 
-/* The thread that runs, and where it stands. */
+/* The running thread and its indices. */
 struct merak_sim_place {
     dim3 thread, block, block_dim, grid_dim;
 };
@@ -50,22 +50,22 @@ extern struct merak_sim_place merak_sim_at;
 #define blockDim (merak_sim_at.block_dim)
 #define gridDim (merak_sim_at.grid_dim)
 
-/* Say what block and thread, and abort. */
+/* Print the message with block and thread, and abort. */
 [[noreturn]] void merak_sim_fatal(const char *what);
-/* Another order of threads. */
+/* Select another order of threads. */
 void merak_sim_seed(uint64_t seed);
 /* Run body(arg) for every thread of every block. */
 void merak_sim_launch(dim3 grid, dim3 block, size_t shared_bytes,
                       void (*body)(void *arg), void *arg);
 
-/* All threads of the block, or all lanes of the warp. */
+/* Barriers of all threads of the block, or of all lanes of the warp. */
 void merak_sim_block_barrier(void);
 void merak_sim_warp_barrier(void);
-/* What each lane of the warp gave, bytes of it, until the next but one
+/* The `bytes` that each lane of the warp passed, valid until the next but one
  * exchange; all lanes take part. */
 const void *const *merak_sim_exchange(const void *mine, size_t bytes);
-/* Shared memory of the block: one piece for each key, or what the launch
- * asked for. */
+/* Shared memory of the block: one piece for each key, or that requested by the
+ * launch. */
 void *merak_sim_shared(const void *key, size_t bytes);
 void *merak_sim_dynamic_shared(void);
 

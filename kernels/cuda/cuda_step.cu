@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_step.cu - after the last micro-batch: norm, clipping, AdamW; the
- * equations stand in ref/ref_step.c
+ * equations are in ref/ref_step.c
  *
- * Most parameters are small, so all go into one launch: the kernels take them
- * from a table that was made once and lies on the device.  A single call is a
- * table of one, in the arguments.  How many share a launch changes no bit.
+ * Most parameters are small, so all go into one launch: the kernels read them
+ * from a table that is made once and kept in device memory.  A single call is a
+ * table of one, in the arguments.  Results do not depend on the number of calls
+ * in a launch.
  */
 #include "config.h"
 
@@ -13,13 +14,13 @@
 
 #define STEP_THREADS 256
 
-/* Which of n tensors has item `item`, where tensor i's items begin at
+/* The one of n tensors that has item `item`; tensor i's items begin at
  * row[i].first. */
 template <typename Row>
 static __device__ __forceinline__ int tensor_of(const Row *row, int n,
                                                 size_t item)
 {
-    int lo = 0, end = n; /* it is one of lo .. end - 1 */
+    int lo = 0, end = n; /* it is in lo .. end - 1 */
 
     while (end - lo > 1) {
         int half = (lo + end) / 2;
@@ -34,7 +35,7 @@ static __device__ __forceinline__ int tensor_of(const Row *row, int n,
 
 /* What a launch works on. */
 template <typename Row> struct merak_rows_of {
-    const Row *table; /* [n] of device memory; NULL: there is one */
+    const Row *table; /* [n] in device memory; NULL: only `one` */
     Row one;
     int n;
     size_t items; /* of all tensors */
@@ -47,7 +48,7 @@ template <typename Row> struct merak_rows_of {
 
 struct merak_square {
     const float *g;
-    double *part, *out; /* a partial sum a block, and their sum */
+    double *part, *out; /* one partial sum per block, and their sum */
     size_t count;
     size_t first; /* block */
 };
@@ -117,7 +118,7 @@ static size_t partial_sums(const struct merak_kernel_call *const *call, int n)
     return bytes;
 }
 
-/* A row for each call; their partial sums lie behind each other at `part`. */
+/* Fill a row for each call; their partial sums follow each other at `part`. */
 static enum merak_status
 square_rows(const struct merak_kernel_call *const *call, int n, void *rows,
             void *part, size_t *items_p, struct merak_error *err)
@@ -186,7 +187,7 @@ CUDA_KERNEL(sumsq)
 /* --- clipping --------------------------------------------------------------
  */
 
-/* A block reads, its first thread adds in order. */
+/* A block reads the sums, and its first thread adds them in order. */
 static __global__ void __launch_bounds__(STEP_THREADS)
     clip_norm(const double *sumsq, size_t n, float grad_scale, float clip,
               float *out)
@@ -242,12 +243,12 @@ struct merak_tensor {
 
 struct merak_tensors {
     merak_rows_of<merak_tensor> rows;
-    merak_adamw step; /* rate and decay are the tensor's */
+    merak_adamw step; /* rate and decay are set for each tensor */
     double lr, correction;
     float weight_decay;
 };
 
-/* The tensor of a block, and what the step is to it: one thread's to find. */
+/* The tensor of a block and its step, found by one thread. */
 static __device__ __forceinline__ void
 view_tensor(const merak_tensors &s, merak_tensor *t, merak_adamw *step)
 {
@@ -343,7 +344,7 @@ tensor_rows(const struct merak_kernel_call *const *call, int n, void *rows,
         row[i].first = blocks;
         blocks += ceil_div(row[i].count, ADAMW_BLOCK);
     }
-    if (blocks >= INT32_MAX) /* of a grid */
+    if (blocks >= INT32_MAX) /* the limit of a grid */
         return merak_fail(err, MERAK_ERR_UNSUPPORTED,
                           "adamw of more than 2^41 elements: the cuda backend "
                           "has a block of threads for each 1024");

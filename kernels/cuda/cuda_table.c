@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_table.c - the kernels by their ops' names */
+/* cuda_table.c - the table of kernels by op name */
 #include "config.h"
 
 #include "kernels/cuda/cuda_cudnn.h"
@@ -18,7 +18,7 @@
         .scratch = merak_cuda_##op##_scratch \
     }
 
-/* Attention may be cuDNN's, whose scratch is in plans as well. */
+/* cuDNN may run attention, so plans include its scratch, too. */
 #define ATTENTION_SCRATCH(op, own)                                   \
     static size_t op##_scratch(const struct merak_kernel_call *call) \
     {                                                                \

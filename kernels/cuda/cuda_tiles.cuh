@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/cuda/cuda_tiles.cuh - products of tiles in shared memory, a warp
- * each
+/* kernels/cuda/cuda_tiles.cuh - products of tiles in shared memory, one for
+ * each warp
  *
- * A warp holds 16 rows of a result in registers, as mma.sync lays them out:
- * of each eight columns, lane 4 g + t has elements (g, 2t), (g, 2t + 1),
+ * A warp holds 16 rows of a result in registers, in the layout of mma.sync: of
+ * each eight columns, lane 4 g + t has elements (g, 2t), (g, 2t + 1),
  * (g + 8, 2t), (g + 8, 2t + 1).  bf16 tiles are multiplied by tensor cores,
- * f32 tiles by plain multiply-adds; both sum in f32 in one order always.
+ * f32 tiles by plain multiply-adds; both sum in f32 in a fixed order.
  */
 #ifndef MERAK_KERNELS_CUDA_CUDA_TILES_CUH
 #define MERAK_KERNELS_CUDA_CUDA_TILES_CUH
 
 #include "kernels/cuda/cuda_device.cuh"
 
-#define TILE_ROWS 16 /* of a warp */
+#define TILE_ROWS 16 /* per warp */
 
-/* From a row of a tile to the next, so that eight rows' pieces of 16 bytes
- * lie in different banks. */
+/* Elements from one row of a tile to the next, so that the 16-byte pieces of
+ * eight rows are in different banks. */
 template <typename T> constexpr __host__ __device__ int tile_ld(int columns)
 {
     return columns + 16 / (int)sizeof(T);
@@ -25,8 +25,8 @@ template <typename T> constexpr __host__ __device__ int tile_ld(int columns)
  */
 
 #ifdef __CUDACC__
-/* Four 8 x 8 matrices of 16-bit elements: lane i says where row i % 8 of
- * matrix i / 8 is; each register has two neighbours of a row. */
+/* Load four 8 x 8 matrices of 16-bit elements: lane i gives the address of row
+ * i % 8 of matrix i / 8; each register gets two neighbors in a row. */
 static __device__ __forceinline__ void load_matrices(unsigned (&r)[4],
                                                      const merak_bf16 *row)
 {
@@ -37,7 +37,7 @@ static __device__ __forceinline__ void load_matrices(unsigned (&r)[4],
                  : "memory");
 }
 
-/* The same, transposed: neighbours of a column. */
+/* The same, transposed: neighbors in a column. */
 static __device__ __forceinline__ void
 load_matrices_transposed(unsigned (&r)[4], const merak_bf16 *row)
 {
@@ -60,7 +60,7 @@ multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
                    "r"(b1));
 }
 #else
-/* The instructions, as PTX's manual lays their registers out. */
+/* The instructions, with register layouts as in the PTX manual. */
 static inline unsigned sim_element(const void *row, unsigned i)
 {
     return static_cast<const merak_bf16 *>(row)[i].bits;
@@ -109,7 +109,7 @@ struct merak_sim_operands {
     unsigned a[4], b[2];
 };
 
-/* Element k of the pairs of a register. */
+/* Element k of the pair in a register. */
 static inline float sim_half(unsigned pair, unsigned k)
 {
     return bits_to_f32(k % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
@@ -143,7 +143,7 @@ static inline void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0,
 /* --- products --------------------------------------------------------------
  */
 
-/* What b is: element (k, n) of the right operand is b[n ld + k], or
+/* Layout of b: element (k, n) of the right operand is b[n ld + k], or
  * b[k ld + n]. */
 enum merak_right { RIGHT_BY_COLUMN, RIGHT_BY_ROW };
 
@@ -154,7 +154,7 @@ tile_product(float (&c)[NT][4], const merak_bf16 *a, int lda,
              const merak_bf16 *b, int ldb)
 {
     static_assert(NT % 2 == 0 && K % 16 == 0, "pairs of eight columns");
-    /* more steps at once ask for more registers than there are */
+    /* more steps at once would need too many registers */
     [[maybe_unused]] constexpr int STEPS = K > 64 ? 2 : K / 16;
     int lane = threadIdx.x % WARP, low = lane % 8, matrix = lane / 8;
 
@@ -209,7 +209,7 @@ static __device__ __forceinline__ void tile_product(float (&c)[NT][4],
 /* --- memory ----------------------------------------------------------------
  */
 
-/* A result, rounded to T, into 16 rows of a tile. */
+/* Store a result, rounded to T, to 16 rows of a tile. */
 template <typename T, int NT>
 static __device__ __forceinline__ void put_tile(T *tile, int ld,
                                                 const float (&c)[NT][4])
@@ -232,8 +232,8 @@ static __device__ __forceinline__ void put_tile(T *tile, int ld,
     }
 }
 
-/* Rows [0, rows) of a tile [ROWS, DP], each D elements and then zeros, from
- * rows that are `stride` apart; zeros in the other rows. */
+/* Load rows [0, rows) of a tile [ROWS, DP], each D elements and then zeros,
+ * from rows that are `stride` apart; the other rows are zero. */
 template <int ROWS, int DP, int THREADS, typename T>
 static __device__ __forceinline__ void
 load_tile(T *tile, const T *from, size_t stride, int rows, int D, bool whole)

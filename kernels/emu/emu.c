@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* emu.c - an emulated accelerator: kernels that compute nothing
  *
- * One kernel stands for every op.  The time an instruction takes is the cost
- * model's; the engine knows it and reckons, as a stream of an accelerator
- * would have it, when each is over.  Nobody waits for that but transfers and
- * the end of a step, so that lateness of one wake-up does not add to the next.
+ * One kernel is used for every op.  The time of an instruction is that of the
+ * cost model; the engine computes when each would be over in an accelerator's
+ * stream.  Only transfers and the end of a step wait for that, so that the
+ * delays of wake-ups do not add up.
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@
 
 #include "kernels/geometry.h"
 
-/* Timers end up to 50 us late by default: as much as a message takes. */
+/* Timers are up to 50 us late by default, as long as a message takes. */
 void merak_emu_thread(void)
 {
     prctl(PR_SET_TIMERSLACK, 1UL);
@@ -37,8 +37,8 @@ void merak_emu_wait(int64_t deadline_ns)
     } while (rc == EINTR);
 }
 
-/* Scalars (a loss, a norm) are zeroed, so that what is logged is defined;
- * no other memory is touched. */
+/* Scalars (a loss, a norm) are zeroed, so that logged values are defined; no
+ * other memory is touched. */
 static enum merak_status compute_nothing(const struct merak_kernel_call *call,
                                          struct merak_error *err)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake.c - a device made of threads, to test what drives real ones
+/* fake.c - a device made of threads, to test code that drives real ones
  *
- * Kernels are those of the cpu backend.  Everything else is as unlike a host
- * as CUDA is: device addresses lie in pages that nobody may touch, so that the
- * engine cannot read device memory by accident; each queue is a thread, so
- * that queues overtake each other; and operations are held up at random, so
- * that a wait that is missing shows as a wrong number sooner or later.
- * MERAK_FAKE_SEED makes another sequence of delays.
+ * Kernels are those of the cpu backend.  Everything else behaves like CUDA:
+ * device addresses are in inaccessible pages, so that the engine cannot read
+ * device memory by accident; each queue is a thread, so that queues overtake
+ * each other; and operations are delayed at random, so that a missing wait
+ * sooner or later shows as a wrong number.  MERAK_FAKE_SEED selects another
+ * sequence of delays.
  */
 #include "config.h"
 
@@ -83,7 +83,7 @@ static enum merak_status run_op(struct queue *q, struct op *op,
         break;
     case RECORD:
     case WAIT:
-        break; /* of the lock's owner */
+        break; /* done in take_one() */
     }
     return MERAK_OK;
 }
@@ -106,7 +106,7 @@ static void leave_event(struct merak_event *event)
         free(event);
 }
 
-/* One operation, called and returning with the lock held. */
+/* Run one operation; called and returns with the lock held. */
 static void take_one(struct queue *q)
 {
     struct fake *f = q->owner;
@@ -156,8 +156,8 @@ static void *run_queue(void *arg)
 /* --- what callers do -------------------------------------------------------
  */
 
-/* An operation of a queue that is captured; CUDA allows no host's copies
- * there, whose memory may be gone, and events would be the graph's own. */
+/* The next operation of a queue being captured.  As in CUDA, no host copies:
+ * that memory may be gone later; no events: they would belong to the graph. */
 static struct op *keep_op(struct queue *q, enum kind kind,
                           struct merak_error *err)
 {
@@ -448,7 +448,7 @@ static void fake_close(struct merak_accel *accel)
     free(f);
 }
 
-/* Signals are the program's: its handlers run on its own threads. */
+/* Block signals: the program's handlers run on its own threads. */
 static int start_thread(struct queue *q)
 {
     sigset_t all, before;
@@ -494,7 +494,7 @@ static enum merak_status fake_open(int device, int queues, int threads,
     enum merak_status rc = merak_backend_cpu()->open(threads, err);
     struct fake *f;
 
-    (void)device; /* the one there is */
+    (void)device; /* there is only one */
     if (rc != MERAK_OK)
         return rc;
     f = calloc(1, sizeof(*f));

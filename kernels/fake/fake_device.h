@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels/fake/fake_device.h - the device made of threads, to its own files */
+/* kernels/fake/fake_device.h - internal to the device made of threads */
 #ifndef MERAK_KERNELS_FAKE_FAKE_DEVICE_H
 #define MERAK_KERNELS_FAKE_FAKE_DEVICE_H
 
@@ -9,10 +9,10 @@
 
 #include <pthread.h>
 
-#define RING 512 /* operations a queue holds; then its caller waits */
+#define RING 512 /* operations a queue holds; callers wait if it is full */
 #define MAX_BLOCKS 16
 #define MAX_PINNED 64
-#define DELAY_ONE_IN 8 /* operations that are held up */
+#define DELAY_ONE_IN 8 /* fraction of operations that are delayed */
 #define DELAY_MAX_US 100
 
 enum kind {
@@ -31,9 +31,9 @@ enum kind {
 
 struct merak_event {
     uint64_t recorded;  /* records queued so far */
-    uint64_t reached;   /* the last that its queue came to */
+    uint64_t reached;   /* the last record that its queue reached */
     int64_t reached_ns; /* when, CLOCK_MONOTONIC */
-    int users;          /* who made it, and operations in queues; under lock */
+    int users;          /* its creator and operations in queues; under lock */
 };
 
 struct op {
@@ -43,7 +43,7 @@ struct op {
     size_t bytes;
     unsigned char byte;
     struct merak_event *event;
-    uint64_t record; /* of the event: the one this operation is about */
+    uint64_t record; /* number of the event's record for this operation */
     const struct merak_kernel *kernel;
     const struct merak_table *table;
     struct merak_kernel_call call;
@@ -60,34 +60,34 @@ struct queue {
     struct fake *owner;
     pthread_t thread;
     bool started;
-    uint64_t put, taken; /* operations queued and over, since open */
+    uint64_t put, taken; /* operations queued and finished, since open */
     uint64_t random;
     struct op *ring;
-    struct merak_replay *capture; /* takes what is put; NULL: the ring does */
+    struct merak_replay *capture; /* gets new operations; NULL: the ring */
 };
 
-/* Device memory: addresses that fault, and where the bytes are. */
+/* Device memory: addresses that fault, and the bytes themselves. */
 struct block {
     unsigned char *address, *bytes;
     size_t size;
 };
 
-/* Pinned memory of the host. */
+/* Pinned host memory. */
 struct pinned {
     const unsigned char *lo, *hi; /* NULL: free */
 };
 
 struct fake {
     struct merak_accel base;
-    pthread_mutex_t lock; /* of all below, and of events */
+    pthread_mutex_t lock; /* for all below, and for events */
     pthread_cond_t changed;
     bool closing;
-    struct merak_error failure; /* the first */
+    struct merak_error failure; /* the first one */
     struct block block[MAX_BLOCKS];
     struct pinned pinned[MAX_PINNED];
     int queues;
     struct queue *queue;
-    pthread_mutex_t kernels; /* the cpu's threads run one kernel at a time */
+    pthread_mutex_t kernels; /* the thread pool runs one kernel at a time */
 };
 
 static inline struct fake *fake_of(struct merak_accel *accel)
@@ -100,14 +100,14 @@ static inline struct fake *fake_of(struct merak_accel *accel)
 struct op *merak_fake_put_begin(struct fake *f, int queue, enum kind kind,
                                 struct merak_error *err);
 enum merak_status merak_fake_put_end(struct fake *f, int queue) MERAK_CHECKED;
-/* Run a kernel on operands with device addresses, which are changed. */
+/* Run a kernel on operands with device addresses, which get overwritten. */
 enum merak_status merak_fake_kernel(struct fake *f,
                                     const struct merak_kernel *kernel,
                                     struct merak_kernel_call *call,
                                     const struct merak_step *step,
                                     struct merak_error *err) MERAK_CHECKED;
 
-/* --- fake_memory.c: merak_accel_ops of those names, and for the others -----
+/* --- fake_memory.c: merak_accel_ops of these names, and helpers ------------
  */
 
 enum merak_status merak_fake_alloc(struct merak_accel *accel, size_t bytes,
@@ -115,22 +115,22 @@ enum merak_status merak_fake_alloc(struct merak_accel *accel, size_t bytes,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_fake_free(struct merak_accel *accel, void *address);
 void merak_fake_free_all(struct fake *f);
-/* Where the bytes of a device address are; NULL stays NULL, and any other
- * address is the caller's mistake: a device would fault. */
+/* The bytes of a device address.  NULL stays NULL; any other address is a
+ * mistake of the caller, where a device would fault. */
 void *merak_fake_bytes(struct fake *f, const void *address);
 bool merak_fake_pin(struct merak_accel *accel, void *host, size_t bytes);
 void merak_fake_unpin(struct merak_accel *accel, void *host);
-/* As with CUDA, a copy's host memory is pinned as a whole, or not at all. */
+/* As with CUDA, all or none of a copy's host memory has to be pinned. */
 enum merak_status
 merak_fake_check_pinned(struct fake *f, const void *host, size_t bytes,
                         struct merak_error *err) MERAK_CHECKED;
 
-/* --- fake_repeat.c: merak_accel_ops of those names, and what they queue ----
+/* --- fake_repeat.c: merak_accel_ops of these names, and what they queue ----
  */
 
 enum merak_status merak_fake_run_table(struct queue *q, const struct op *op,
                                        struct merak_error *err) MERAK_CHECKED;
-/* Room in what is kept, with the lock held; NULL: there is no memory. */
+/* Append an operation to a replay, with the lock held; NULL: out of memory. */
 struct op *merak_fake_capture(struct merak_replay *replay);
 
 enum merak_status merak_fake_elapsed(struct merak_accel *accel,

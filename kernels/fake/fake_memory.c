@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_memory.c - the fake device's memory, and what it pins of the host's */
+/* fake_memory.c - the fake device's memory, and pinned host memory */
 #include "config.h"
 
 #include "kernels/fake/fake_device.h"
@@ -102,7 +102,7 @@ static bool meets(const struct pinned *p, const unsigned char *lo,
     return p->lo != NULL && lo < p->hi && hi > p->lo;
 }
 
-/* As CUDA: no page is pinned twice. */
+/* As with CUDA, no page is pinned twice. */
 bool merak_fake_pin(struct merak_accel *accel, void *host, size_t bytes)
 {
     struct fake *f = fake_of(accel);
@@ -136,7 +136,7 @@ void merak_fake_unpin(struct merak_accel *accel, void *host)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* As CUDA: a copy's host memory is pinned as a whole, or not at all. */
+/* As with CUDA, all or none of a copy's host memory has to be pinned. */
 enum merak_status merak_fake_check_pinned(struct fake *f, const void *host,
                                           size_t bytes, struct merak_error *err)
 {

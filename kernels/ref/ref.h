@@ -40,7 +40,7 @@ static inline void ref_store(const struct merak_operand *op, size_t i,
     }
 }
 
-/* A W-phase output: stored, or added to what is there. */
+/* Store a W-phase output, or add it. */
 static inline void ref_put(const struct merak_kernel_call *call,
                            const struct merak_operand *op, size_t i,
                            double value)
@@ -48,7 +48,7 @@ static inline void ref_put(const struct merak_kernel_call *call,
     ref_store(op, i, call->accumulate ? ref_load(op, i) + value : value);
 }
 
-/* The kernels, by family; each table ends with a NULL name. */
+/* The kernels, by family. */
 #define REF_KERNEL(op)                                                     \
     enum merak_status merak_ref_##op(const struct merak_kernel_call *call, \
                                      struct merak_error *err)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ref_attention.c - causal attention with grouped queries (reference)
  *
- * For a query i of one head, with s_j = a q_i . k_j of the keys j <= i that
- * it sees (of its window, and of its document), a = 1/sqrt(D) unless it is
- * given, and m_j = 1, or with dropout 0 or 1/(1-p): lse = log sum_j exp(s_j),
- * p_j = exp(s_j - lse),  o = sum_j m_j p_j v_j and, with delta = do . o: dv_j
- * += m_j p_j do,  ds_j = p_j (m_j do . v_j - delta) a, dq += ds_j k_j,  dk_j +=
- * ds_j q A soft cap c makes s_j = c tanh(a q_i . k_j / c), and ds_j has the
- * factor 1 - (s_j / c)^2.  (Bello et al. 2016, arXiv:1611.09940, sec. 5.1, as
- * Gemma 2 has it, arXiv:2408.00118.)
+ * For a query i of one head, with s_j = a q_i . k_j over the keys j <= i that
+ * it sees (in its window and its document), a = 1/sqrt(D) unless given, and
+ * m_j = 1, or with dropout 0 or 1/(1-p):
+ *   lse = log sum_j exp(s_j),  p_j = exp(s_j - lse),  o = sum_j m_j p_j v_j
+ * and, with delta = do . o:
+ *   dv_j += m_j p_j do,  ds_j = p_j (m_j do . v_j - delta) a,
+ *   dq += ds_j k_j,  dk_j += ds_j q
+ * A soft cap c makes s_j = c tanh(a q_i . k_j / c), and gives ds_j the factor
+ * 1 - (s_j / c)^2.  (Bello et al. 2016, arXiv:1611.09940, sec. 5.1, as in
+ * Gemma 2, arXiv:2408.00118.)
  */
 #include "config.h"
 
@@ -28,7 +30,7 @@ static double dot(const struct merak_operand *x, size_t i,
     return sum;
 }
 
-/* s_j of query (b, i) of query head h. */
+/* s_j for query (b, i) of query head h. */
 static double score(const struct merak_attention *at, size_t b, size_t h,
                     size_t i, size_t j)
 {
@@ -39,7 +41,7 @@ static double score(const struct merak_attention *at, size_t b, size_t h,
     return at->cap > 0 ? at->cap * tanh(s / at->cap) : s;
 }
 
-/* m_j of it. */
+/* m_j for it. */
 static double kept(const struct merak_attention *at, size_t b, size_t h,
                    size_t i, size_t j)
 {
@@ -91,7 +93,7 @@ static void forward(const struct merak_attention *at)
                 query_forward(at, b, h, i);
 }
 
-/* What of a value reaches the output, m p, and the score gradient of pair
+/* The weight m p of a value in the output, and the score gradient, for pair
  * (i, j) in query head h. */
 static void pair(const struct merak_attention *at, size_t b, size_t h, size_t i,
                  size_t j, double *mp, double *ds)
@@ -134,7 +136,7 @@ static void put_sum(const struct merak_attention *at,
     ref_store(x->op, i, at->accumulate ? ref_load(x->op, i) + sum : sum);
 }
 
-/* Key and value (b, j) of kv head g: over the later queries of its heads. */
+/* Gradients of key and value (b, j) of kv head g, over its later queries. */
 static void key_backward(const struct merak_attention *at, size_t b, size_t g,
                          size_t j)
 {

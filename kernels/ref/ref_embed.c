@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* Local row of the table that token i selects, or -1 in another shard. */
+/* Local row of the table that token i selects, or -1 if another rank has it. */
 static ptrdiff_t local_row(const struct merak_operand *tokens, size_t i,
                            const struct merak_operand *table)
 {
@@ -18,7 +18,7 @@ static ptrdiff_t local_row(const struct merak_operand *tokens, size_t i,
     return (ptrdiff_t)(id - table->lo[0]);
 }
 
-/* What rows are multiplied by. */
+/* The factor that rows are multiplied by. */
 static double scale_of(const struct merak_kernel_call *call)
 {
     return call->attrs->f[0] > 0 ? call->attrs->f[0] : 1;
@@ -53,7 +53,7 @@ REF_KERNEL(embedding_dw)
     const struct merak_operand *dy = &call->operand[1];
     const struct merak_operand *dw = merak_call_out(call, 0);
     size_t C = merak_local_last(dw), n = merak_local_count(tokens);
-    size_t skip = (size_t)call->attrs->i[1] - 1; /* none: no row is that */
+    size_t skip = (size_t)call->attrs->i[1] - 1; /* none: SIZE_MAX */
     enum merak_status rc;
 
     rc = merak_check_ids(tokens, dw->full.dim[0], "token", err);
@@ -73,8 +73,8 @@ REF_KERNEL(embedding_dw)
     return MERAK_OK;
 }
 
-/* The position that local token i of x, of T a sequence, has in its document;
- * operand o of the call has documents' starts, if it is there. */
+/* The position of local token i of x in its document; operand o of the call, if
+ * present, has the starts of documents. */
 static size_t position(const struct merak_kernel_call *call,
                        const struct merak_operand *x, int o, size_t i)
 {
@@ -123,7 +123,7 @@ REF_KERNEL(add_position_dw)
     return MERAK_OK;
 }
 
-/* One vector of D numbers at local element `at`, turned to position t. */
+/* Rotate a vector of D numbers at local element `at` to position t. */
 static void rotate(const struct merak_operand *x, const struct merak_operand *y,
                    size_t at, size_t D, double t,
                    const struct merak_attrs *attrs)

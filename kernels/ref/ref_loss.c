@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref_loss.c - cross-entropy over a vocabulary that may be cut (reference)
+/* ref_loss.c - cross-entropy over a vocabulary that may be split (reference)
  *
  *   nll = max + log(sum) - z,  sum = sum_v exp(l_v - max),  z = l_target
  *   dlogits = (exp(l - max) / sum - [v = target]) / (B T)
  *
- * Where there is no target, sum = 1 and z = max, so that nll is 0, and
- * dlogits is 0.  One shard of the vocabulary says so, others give zeros.
+ * Without a target, sum = 1 and z = max, so that nll is 0, and dlogits is 0.
+ * The first part of the vocabulary sets these, others give zeros.
  */
 #include "config.h"
 
@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-/* True where column v of a logits shard is row i's target. */
+/* Is column v of this rank's logits row i's target? */
 static bool is_target(const struct merak_operand *logits,
                       const struct merak_operand *targets, size_t i, size_t v)
 {

@@ -4,7 +4,7 @@
  * With h = (x - mean) rstd (mean 0 for rmsnorm), y = gamma h + beta:
  *   dgamma = sum dy h,  dbeta = sum dy
  *   dx = rstd (g - mean(g) - h mean(g h)),  g = dy gamma
- * where rmsnorm has no mean(g) term.
+ * without the mean(g) term for rmsnorm.
  */
 #include "config.h"
 

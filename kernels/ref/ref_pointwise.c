@@ -59,7 +59,7 @@ REF_KERNEL(gelu_dx)
     return MERAK_OK;
 }
 
-/* What a gate lets through and its slope, Shazeer 2020 (arXiv:2002.05202):
+/* The activation of a gate and its slope, Shazeer 2020 (arXiv:2002.05202):
  * x sigmoid(x), or GELU's tanh form. */
 static double gate_of(double x, bool gelu_form)
 {

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#define BLOCK 1024 /* elements whose squares are summed before the rest */
+#define BLOCK 1024 /* elements of one partial sum of squares */
 
 REF_KERNEL(grad_add)
 {
