@@ -79,7 +79,7 @@ void merak_assembly_fini(struct merak_assembly *a)
     merak_sharded_destroy(a->own);
 }
 
-/* From the graph to recomputation; what there is then is p's. */
+/* From the graph to recomputation; p owns the results. */
 static enum merak_status assemble(struct merak_planned *p,
                                   const struct merak_program_options *opt,
                                   struct merak_error *err)

@@ -12,18 +12,18 @@
 /* --- the one way from a graph to stages ------------------------------------
  */
 
-/* How far to go; each has what the one before has. */
+/* How far to go; each phase includes those before it. */
 enum merak_assembly_phase {
     MERAK_ASSEMBLY_SHARDED,    /* layouts, nodes in the plan's order */
     MERAK_ASSEMBLY_CUT,        /* stages, and what crosses between them */
-    MERAK_ASSEMBLY_RECOMPUTED, /* what stages drop and compute again */
+    MERAK_ASSEMBLY_RECOMPUTED, /* what stages drop and recompute */
 };
 
-/* A plan on its way to programs.  What runs, what is predicted and what is
- * searched for goes it alike. */
+/* A plan on its way to programs.  Training, prediction and search all take this
+ * way. */
 struct merak_assembly {
     struct merak_plan plan; /* branches, scatter are set on the way */
-    const struct merak_sharded *sharded; /* `own`, or borrowed: then it is taken
+    const struct merak_sharded *sharded; /* `own`, or borrowed and then used
                                             as it is */
     struct merak_sharded *own;
     struct merak_stages *stages;
@@ -32,19 +32,19 @@ struct merak_assembly {
 struct merak_assembly_options {
     const struct merak_program_options *program; /* NULL: none; its cost model
                                                     balances stages, too */
-    bool choose_boundary;         /* set plan.scatter as `boundary` says; else
-                                     it stands as it is */
+    bool choose_boundary;         /* set plan.scatter according to `boundary`;
+                                     else it is unchanged */
     enum merak_boundary boundary; /* if so */
     int stage; /* the one whose recomputation is chosen; -1: all */
 };
 
 /*
- * Go on from what there is up to `last`.
+ * Continue from the phase reached so far up to `last`.
  *
- *   graph  the model's; not read where the assembly is sharded already
+ *   graph  the model's; not read if the assembly is sharded already
  *
  * MERAK_ERR_CONFIG if the plan does not fit the model.  merak_assembly_fini()
- * frees what there is, also after a failure.
+ * frees the results, also after a failure.
  */
 enum merak_status merak_assemble(struct merak_assembly *assembly,
                                  const struct merak_graph *graph,
@@ -68,7 +68,7 @@ struct merak_planned {
 
 enum merak_plan_ranks {
     MERAK_PLAN_ALL,    /* a program for each rank, by logical rank */
-    MERAK_PLAN_STAGES, /* for the first rank of each stage only: the others
+    MERAK_PLAN_STAGES, /* only for the first rank of each stage: the others
                           differ in coordinates; costs no memory per rank */
     MERAK_PLAN_NONE,   /* no programs */
 };
@@ -79,7 +79,7 @@ enum merak_plan_ranks {
  *   plan           degrees and choices
  *   seq            tokens of a sequence
  *   describe, arg  as for merak_train()
- *   opt            of the programs, or NULL
+ *   opt            for the programs, or NULL
  *
  * MERAK_ERR_CONFIG if the degrees do not fit the model.
  */
@@ -90,9 +90,8 @@ enum merak_status merak_plan_build(const struct merak_plan *plan, size_t seq,
                                    struct merak_planned **planned_p,
                                    struct merak_error *err) MERAK_CHECKED;
 /*
- * What tells plans apart: the id of the programs (merak_program_ids) and the
- * model's fingerprint.  Arguments as above; programs are built and let go of
- * one at a time.
+ * What identifies a plan: its program id (merak_program_ids()) and the model's
+ * fingerprint.  Arguments as above; programs are built and freed one at a time.
  */
 enum merak_status merak_plan_identify(const struct merak_plan *plan, size_t seq,
                                       merak_describe_fn describe, void *arg,

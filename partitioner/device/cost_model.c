@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cost_model.c - how long kernels and messages take: a roofline for kernels
- * that were not measured, latency plus bytes for links, inside a node and
- * across
+/* cost_model.c - times of kernels and messages: a roofline for kernels that
+ * were not measured, latency plus bytes for links, intra- and inter-node
  */
 #include "config.h"
 
@@ -103,7 +102,7 @@ static int rounds_of(enum merak_convert_kind kind)
     return kind == MERAK_CONVERT_ALL_REDUCE ? 2 : 1;
 }
 
-/* Rounds, and a part of the bytes, are with peers of this node. */
+/* Rounds and bytes are split between peers on this node and others. */
 struct merak_demand
 merak_cost_exchange_demand(const struct merak_cost_model *model,
                            enum merak_convert_kind kind, double bytes, int n,

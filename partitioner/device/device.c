@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - devices that are built in, and their cost models
+/* device.c - built-in devices and their cost models
  *
- * Peaks are the vendors' (dense, no sparsity).  80 % of memory bandwidth, 80 to
- * 90 % of link bandwidth in one direction.  5 % of the memory stays free for
- * the context and libraries.  Net is one 200 (a100) or 400 Gb/s (h100, h200)
- * adapter a GPU; rtx3090 is Merak's own cluster: PCIe inside, one 100 Gb/s
- * adapter that 8 GPUs share.
+ * Peaks are the vendors' (dense, no sparsity).  Memory bandwidth is 80 % of the
+ * data sheet's, link bandwidth 80 to 90 % of one direction.  5 % of the memory
+ * stays free for the context and libraries.  Net is one 200 (a100) or 400 Gb/s
+ * (h100, h200) adapter for each GPU; rtx3090 is Merak's own cluster: PCIe
+ * inside, one 100 Gb/s adapter shared by 8 GPUs.
  *
- * Of GPUs, in bf16:
+ * For GPUs, in bf16:
  *
- * Products: the one figure that is fitted, to two published runs each of a100
- * and h100 (MPT of 7 B and 3 B, tests/unit/throughput_rows.h), so that what a
- * step loses between kernels, and to clocks that fall under load, is in it.  It
- * is 79 and 65 % of the best product of any shape, 271 and 795 TFLOP/s (S.
- * Bekman, ml-engineering, MAMF).  An H200 has an H100's rate, as it has in that
- * list, an rtx3090 an a100's share of its peak.
+ * Products: the only fitted number, from two published runs each of a100 and
+ * h100 (MPT of 7 B and 3 B, tests/unit/throughput_rows.h), so that it includes
+ * what a step loses between kernels and to clocks that fall under load.  It is
+ * 79 and 65 % of the best product of any shape, 271 and 795 TFLOP/s (S. Bekman,
+ * ml-engineering, MAMF).  An H200 has an H100's rate, as in that list; an
+ * rtx3090 reaches the same fraction of its peak as an a100.
  *
- * Bytes take their time on top of that: a kernel's first tiles are loaded
- * before its products begin, and its last are stored behind them, which makes
- * small products less efficient than large ones.
+ * The time of bytes is added: a kernel's first tiles are loaded before its
+ * products begin, and its last ones are stored after them, which makes small
+ * products less efficient than large ones.
  *
  * Attention: FlashAttention-2 reaches 50 to 73 % of an A100's peak (arXiv
- * 2307.08691); what is causal, short or backward is at the lower end.  35 % on
+ * 2307.08691); causal, short or backward kernels are at the lower end.  35 % on
  * Hopper (arXiv 2407.08608).
  *
- * Beside an exchange kernels take 18.9 % longer (arXiv 2507.03114, the mean
- * over A100, H100 and two other GPUs).  It lasts as long as its bytes on the
- * link, so that a kernel loses its time at the rate of the link over 0.189.
+ * During an exchange kernels take 18.9 % longer (arXiv 2507.03114, the mean
+ * over A100, H100 and two other GPUs).  It lasts as long as its bytes are on
+ * the link, so a kernel loses time at the link's rate divided by 0.189.
  */
 #include "config.h"
 
@@ -40,7 +40,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* What GPUs of this generation have alike, whatever their memory. */
+/* What GPUs of this generation have in common, whatever their memory. */
 #define HOPPER                                                               \
     .ranks_per_node = 8,                                                     \
     .peak_flops_per_s = {[MERAK_F32] = 6.7e13, [MERAK_BF16] = 9.89e14},      \

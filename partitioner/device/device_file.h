@@ -9,7 +9,7 @@ enum merak_status merak_device_load(const char *path,
                                     struct merak_device *device,
                                     struct merak_error *err) MERAK_CHECKED;
 
-/* One line to the log if it has times of kernels that no op has the name of. */
+/* Log one line if it has times of kernels whose names are not those of ops. */
 void merak_device_check_ops(const char *path,
                             const struct merak_device *device);
 

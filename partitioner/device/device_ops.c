@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device_ops.c - names of kernels in device files
  *
- * A program may register ops of its own, and what was calibrated by a run of
- * it is planned with by others, too.  So a name that no op has is no error:
- * but as it may be misspelt, and its times are then no kernel's, one line says
- * so.
+ * A program may register its own ops, and a device calibrated by a run of it is
+ * also used by other programs.  So a name that is not an op's is not an error;
+ * but as it may be misspelled, and its times then unused, one line is logged.
  */
 #include "config.h"
 

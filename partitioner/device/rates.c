@@ -9,11 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALIKE 0.02 /* of logarithms: sizes so near are the same */
+#define ALIKE 0.02 /* of logarithms: sizes this close are the same */
 #define AXES MERAK_RATE_AXES
 #define REUSE 3    /* of the axes, the last */
-#define RIDGE 0.01 /* of the points' variance: slopes that few tell are flat \
-                    */
+#define RIDGE 0.01 /* of the points' variance: flattens uncertain slopes */
 
 static const struct merak_op_rates *find(const struct merak_rates *rates,
                                          const char *op)
@@ -25,8 +24,8 @@ static const struct merak_op_rates *find(const struct merak_rates *rates,
     return NULL;
 }
 
-/* FLOPs and bytes of 0 are far from others; a width or distance of 0 is near
- * all, being unknown. */
+/* FLOPs and bytes of 0 are far from others; a width or reuse distance of 0 is
+ * unknown and near all. */
 static struct merak_rate_logs logs_of(const struct merak_kernel_size *size,
                                       double seconds)
 {
@@ -39,7 +38,7 @@ static struct merak_rate_logs logs_of(const struct merak_kernel_size *size,
         .seconds = log(seconds)};
 }
 
-/* From y to x. */
+/* The vector from y to x. */
 static void difference(const struct merak_rate_logs *x,
                        const struct merak_rate_logs *y, double d[AXES])
 {
@@ -65,7 +64,7 @@ static double distance2(const struct merak_rate_logs *x,
     return length2(d);
 }
 
-/* Of an op's points the nearest to a size; there is one. */
+/* The op's point nearest to a size; the op has at least one. */
 static int nearest(const struct merak_op_rates *r,
                    const struct merak_rate_logs *at)
 {
@@ -158,8 +157,8 @@ void merak_rates_scale(struct merak_rates *rates, const char *op, double factor)
     }
 }
 
-/* Weighted sums over the points of an op: x is how far a point is from the size
- * that is asked for, y the logarithm of how it did. */
+/* Weighted sums over the points of an op: x is a point's distance from the size
+ * to be predicted, y the logarithm of its time over its roofline. */
 struct plane {
     double w, x[AXES], y, xx[AXES][AXES], xy[AXES];
     double least, most; /* y of any point */
@@ -181,7 +180,7 @@ static void add_point(struct plane *p, const double x[AXES], double y)
     p->most = y > p->most ? y : p->most;
 }
 
-/* Gauss, of a positive definite matrix, which is lost; b becomes a^-1 b. */
+/* Gaussian elimination, a positive definite; overwrites a, b gets a^-1 b. */
 static void solve(double a[AXES][AXES], double b[AXES])
 {
     for (int i = 0; i < AXES; i++) {
@@ -200,7 +199,7 @@ static void solve(double a[AXES][AXES], double b[AXES])
     }
 }
 
-/* y where x is 0: the points' mean, less their slopes times their mean x. */
+/* y at x = 0: the points' mean y minus the slopes times their mean x. */
 static double at_origin(const struct plane *p)
 {
     double a[AXES][AXES], slope[AXES], variance = 0, y = p->y / p->w;
@@ -219,9 +218,8 @@ static double at_origin(const struct plane *p)
     return fmin(fmax(y, p->least), p->most);
 }
 
-/* What of the points' range is nearest to a reuse distance: those of real
- * models are larger by orders of magnitude than a calibration's, and the same
- * to caches. */
+/* Clamp a reuse distance to the range of the points: those of real models are
+ * orders of magnitude larger than a calibration's, but the same to caches. */
 static double reuse_in_range(const struct merak_op_rates *r, double reuse)
 {
     double least = INFINITY, most = -1;

@@ -16,8 +16,8 @@ struct merak_model {
     bool complete; /* differentiated: nothing may be added */
 };
 
-/* What depends on positions takes one input more where sequences hold several
- * documents, behind its own n: where they start.  How many there are then. */
+/* If sequences hold several documents, ops that depend on positions take one
+ * more input after their n: where these start.  Returns how many it makes. */
 int merak_model_add_starts(struct merak_model *m, struct merak_value **in,
                            int n);
 

@@ -57,7 +57,7 @@ static bool uses_letter(const struct merak_dims *dims, char letter)
     return false;
 }
 
-/* The names of the `n` dims a star stands for, clear of the pattern's own. */
+/* Names for the `n` dims a star stands for, distinct from the pattern's own. */
 static void star_letters(const struct merak_dims *dims, int n, char *star)
 {
     for (const char *l = "btefhlmnpq"; n > 0 && *l != '\0'; l++) {
@@ -112,7 +112,7 @@ enum merak_status merak_dims_parse(struct merak_dims *dims, const char *op,
         if (n < 0)
             return fail_rank(dims, o, &inf->shape[o], err);
         star_letters(dims, n, star);
-        /* An operand of fewer dims than the first must not overflow. */
+        /* An operand of more dims than this one must not overflow. */
         for (int i = 0; i < dims->n_in + dims->n_out; i++) {
             if (strlen(dims->operand[i].letter) - 1 + (size_t)n >
                     MERAK_MAX_DIMS &&
@@ -318,7 +318,7 @@ void merak_dims_signature(const char *op, const char *pattern,
 {
     struct merak_dims dims;
 
-    /* It has passed infer, so it fits. */
+    /* The operands have passed infer, so the pattern fits. */
     (void)!merak_dims_parse(&dims, op, pattern, inf, NULL);
     merak_dims_indices(&dims, inf, sig);
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/graph/dims.h - shapes and signatures from one line of text
  *
- * The built-in ops say which index runs along which dim of which operand in
- * a pattern, and shape inference and the dimension signature both follow:
+ * A built-in op has a pattern, which states which index runs along which dim of
+ * which operand; shape inference and the dimension signature follow from it:
  *
  *     "tokens=i:bt table=c:vc > out=c:btc"
  *
  *   name=T:dims  T is the element type: c the compute type (f32, bf16, f64),
- *                one for all c; f f32 (f64 where c is f64); d f64; i i32;
+ *                the same for all c; f f32 (f64 where c is f64); d f64; i i32;
  *                h bf16;
- *                a any, one for all a
+ *                a any, the same for all a
  *   a-z          an index that may be cut; summed where an output lacks it
- *   A-Z          an index that cannot (its name is the small letter)
- *   1-9          a dim of just that extent, which cannot be cut
+ *   A-Z          an index that cannot be cut (named by the lower-case letter)
+ *   1-9          a dim of exactly that extent, which cannot be cut
  *   *            any number of dims, named b, t, e, f, ..
  *
  * Index v is a vocabulary: its shards may differ in size.
@@ -67,8 +67,8 @@ double merak_cost_bytes(const struct merak_infer *inf);
 void merak_cost_elementwise(const struct merak_infer *inf, double flops,
                             struct merak_cost *cost);
 
-/* Define OP_infer, OP_signature, and both, which differ between such ops by the
- * pattern alone. */
+/* Define OP_infer, OP_signature, or both, for ops that differ only in their
+ * pattern. */
 #define MERAK_DIMS_INFER(op, pattern)                            \
     static enum merak_status op##_infer(struct merak_infer *inf, \
                                         struct merak_error *err) \
@@ -84,7 +84,7 @@ void merak_cost_elementwise(const struct merak_infer *inf, double flops,
 #define MERAK_DIMS(op, pattern)   \
     MERAK_DIMS_INFER(op, pattern) \
     MERAK_DIMS_SIGNATURE(op, pattern)
-/* Defines OP_cost: so many flops for each element of operand 0. */
+/* Defines OP_cost: `flops` for each element of operand 0. */
 #define MERAK_COST(op, flops)                            \
     static void op##_cost(const struct merak_infer *inf, \
                           struct merak_cost *cost)       \
@@ -95,7 +95,7 @@ void merak_cost_elementwise(const struct merak_infer *inf, double flops,
  * inputs (least, most) and outputs, and the gradient or NULL. */
 #define MERAK_OP(op, least, most, outs, gradient) \
     MERAK_OP_STEP(op, least, most, outs, gradient, MERAK_STEP_NONE)
-/* The same of one whose kernels look at the step. */
+/* The same for an op whose kernels read the step. */
 #define MERAK_OP_STEP(op, least, most, outs, gradient, use)                  \
     {                                                                        \
         .name = #op, .min_in = (least), .max_in = (most), .n_out = (outs),   \

@@ -54,7 +54,7 @@ const char *merak_graph_name(struct merak_graph *graph, const char *fmt, ...)
     return name;
 }
 
-/* Room for one more pointer in an array that doubles: at powers of two. */
+/* Make room for one more pointer; the array doubles at powers of two. */
 static enum merak_status grow(void *array_p, int n, struct merak_error *err)
 {
     void **array = *(void ***)array_p;
@@ -76,7 +76,7 @@ static enum merak_status grow(void *array_p, int n, struct merak_error *err)
 /* --- values ----------------------------------------------------------------
  */
 
-/* A tensor's bytes must be countable, in the widest type it is kept in. */
+/* A tensor's bytes must not overflow, in the widest type it is kept in. */
 static enum merak_status check_shape(const char *what,
                                      const struct merak_shape *shape,
                                      struct merak_error *err)
@@ -161,15 +161,15 @@ static const char *node_name(struct merak_graph *graph,
 
     if (node->phase == MERAK_PHASE_F)
         return merak_graph_name(graph, "%s.%d", op, node->id);
-    /* A forward node's gradients are emitted together: look back as far as
-     * they go for one of the same op. */
+    /* A forward node's gradient nodes are adjacent: count those of the same op
+     * before this one. */
     for (int i = node->id - 1;
          i >= 0 && graph->node[i]->phase != MERAK_PHASE_F &&
          graph->node[i]->forward == node->forward;
          i--)
         same += graph->node[i]->op == node->op;
-    /* Ops of both directions (add, dropout, rope) get the suffix that
-     * the others have by themselves. */
+    /* Ops used in both directions (add, dropout, rope) get the suffix that
+     * the names of the others include. */
     op = merak_graph_name(graph, "%s%s.%d", op,
                           strstr(op, "_d") != NULL ? "" : "_dx", node->forward);
     if (op == NULL || same == 1)
@@ -223,7 +223,7 @@ void merak_node_infer(const struct merak_node *node, struct merak_infer *inf)
     }
 }
 
-/* Fill a node that has its operands; it is in no array yet. */
+/* Complete a node that has its inputs and is not in the graph's array yet. */
 static enum merak_status finish_node(struct merak_graph *graph,
                                      struct merak_node *node,
                                      struct merak_error *err)
@@ -241,8 +241,8 @@ static enum merak_status finish_node(struct merak_graph *graph,
     return make_outputs(graph, node, &inf, err);
 }
 
-/* Programs go by the attributes of the graph that they were made from, and
- * that of another made before may be gone by then. */
+/* Copy the list: programs read the attributes of the graph they were built
+ * from, and the graph that these came from may be freed by then. */
 static enum merak_status own_list(struct merak_graph *graph,
                                   struct merak_attrs *attrs,
                                   struct merak_error *err)
@@ -361,7 +361,7 @@ void merak_graph_fingerprint(const struct merak_graph *graph,
     snprintf(hex, MERAK_FINGERPRINT_TEXT, "%016llx", (unsigned long long)h);
 }
 
-/* Producers stand before their consumers. */
+/* Producers precede their consumers. */
 void merak_graph_mark_recycling(const struct merak_graph *graph, bool *node)
 {
     memset(node, 0, (size_t)graph->n_nodes * sizeof(*node));

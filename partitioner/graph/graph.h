@@ -2,60 +2,60 @@
 /* partitioner/graph/graph.h - the proxy graph: what is computed, without data
  *
  * SSA: every value has one producer (or is an input or a parameter); nodes
- * stand in execution order.  Shapes are global (one device's).  After
+ * are in execution order.  Shapes are global, as on one device.  After
  * merak_graph_differentiate() the gradient nodes follow the forward nodes;
  * `forward` of a gradient node names the node it differentiates.
  *
- * The same struct holds the sharded graph (shard.h): there a layout per value
- * and a strategy per node stand beside it, and "convert" nodes have been put
- * in.
+ * The same struct holds the sharded graph (shard.h), which has a layout per
+ * value and a strategy per node besides, and into which "convert" nodes have
+ * been inserted.
  *
  * Built-in ops (operands; indices; attrs).  dtype "c" is the compute dtype.
  *   forward
  *     embedding     tokens i32[B,T], table c[V,C] -> c[B,T,C]
  *                   b t c; v summed (rows of another shard give zeros);
  *                   i[0] - 1: the row that gets no gradient, unless i[0] is
- *                   0; f[0] = what rows are multiplied by, 0: 1
+ *                   0; f[0] = factor of the rows, 0: 1
  *     add_position  x c[B,T,C], table c[P,C] -> c[B,T,C]    P whole
  *     linear        x c[lead..,in..], w c[out..,in..], (bias f32[out..])
  *                   -> c[lead..,out..]; i[0] = contracted dims; in summed.
  *                   The bias is added where call->first.
  *     layernorm     x c[..,C], gamma f32[C], beta f32[C]
  *                   -> y c[..,C], mean f32[..], rstd f32[..]; f[0] = eps
- *     rmsnorm       x, gamma -> y, rstd; f[0] = eps; over the i[0] last
- *                   dims, all of gamma's (0: 1); f[1] = what is added to
+ *     rmsnorm       x, gamma -> y, rstd; f[0] = eps; over the last i[0]
+ *                   dims, as many as gamma has (0: 1); f[1] is added to
  *                   gamma
  *     rope          x c[B,T,..,D] -> same; f[0] = theta, i[0] = 1: inverse
  *                   rotation (the gradient); i[1], f[1..4]: kind, factor,
  *                   low, high and amplitude of struct merak_rope_scaling,
- *                   list: by; i[3] = channels that turn, 0: D
+ *                   list: by; i[3] = channels that are rotated, 0: D
  *     attention     q c[B,T,G,R,D], k c[B,T,G,D], v c[B,T,G,D]
  *                   -> o c[B,T,G,R,D], lse f32[B,T,G,R]; T, D whole;
  *                   f[0] = p of dropout of probabilities, i[0] = its stream,
- *                   as dropout's; i[1] = keys a query sees at most, its own
- *                   the last of them, 0: all; f[1] = what scores q . k are
- *                   multiplied by, 0: 1/sqrt(D); f[2] = c of their soft cap
- *                   c tanh(s / c), 0: none; (starts i32[B,T]: the position
- *                   that its document starts at, before which a query sees no
- *                   key; not before an earlier query's)
+ *                   as for dropout; i[1] = the most keys a query attends to,
+ *                   up to its own position, 0: all; f[1] = factor of the
+ *                   scores q . k, 0: 1/sqrt(D); f[2] = c of their soft cap
+ *                   c tanh(s / c), 0: none; (starts i32[B,T]: the position at
+ *                   which the query's document starts and before which it
+ *                   attends to no key; never decreases along T)
  *     attention_packed  qkv c[B,T,3,H,D] -> o c[B,T,H,D], lse f32[B,T,H];
- *                   the same
+ *                   otherwise the same
  *     gelu          x -> y; i[0] = 1: tanh form
- *     swiglu        gate, up -> y; i[0] = 1: gelu(gate), tanh form, for
- *                   silu(gate)
+ *     swiglu        gate, up -> y; i[0] = 1: gelu(gate), tanh form, instead
+ *                   of silu(gate)
  *     softcap       x c[B,T,V] -> y = c tanh(x / c); f[0] = c
  *     add           a, b -> a + b; linear in both
  *     dropout       x -> y; f[0] = p, i[0] = stream (unique in the model)
  *     xent_max      logits c[B,T,V] -> f32[B,T]; v by max
  *     xent_sum      logits, max, targets i32[B,T]
  *                   -> sum f32[B,T] of exp(l - max), z f32[B,T] the target's
- *                   logit; v summed.  Of MERAK_NO_TARGET sum is 1 and z is max
- *                   where call->first, and both are 0 elsewhere: nll is 0
+ *                   logit; v summed.  For MERAK_NO_TARGET sum is 1 and z is
+ *                   max where call->first, both are 0 elsewhere: nll is 0
  *     xent_loss     max, sum, z -> nll f32[B,T]
  *     mean_loss     nll f32[B,T] -> loss f64[] ; f[0] = 1/(B T) of the whole
  *                   micro-batch; b, t summed; fixed order
  *   backward (B: activations; W: parameters, f32, accumulated over
- *   micro-batches; `call->accumulate` says += )
+ *   micro-batches; `call->accumulate` means += )
  *     embedding_dw  W  tokens, dy -> dtable f32[V,C]; i[0] = V; v parallel;
  *                   b t summed; i[1], f[0] as embedding's i[0], f[0]
  *     add_position_dw W  dy, (starts) -> dtable f32[P,C]; i[0] = P
@@ -76,7 +76,7 @@
  *     (rope, add, dropout reuse their forward ops in phase B)
  *     xent_dlogits  B  logits, max, sum, targets -> dlogits c[B,T,V];
  *                   f[0] = 1/(B T); its forward node is xent_sum, whose cut
- *                   of v it takes; zeros where there is no target
+ *                   of v it inherits; zeros where there is no target
  *   inserted by sharding
  *     convert       x in one layout -> x in another (layout.h)
  *   step ops, after the last micro-batch (program.h); local, elementwise
@@ -87,8 +87,8 @@
  *                   (clip > 0 ? min(1, clip / norm) : 1)
  *     adamw         g f32[n], scale f32[2] -> master f32[n], m f32[n],
  *                   v f32[n], (param bf16[n]); all outputs read and written;
- *                   i[0] = 1: decoupled weight decay; f[0] = what the
- *                   learning rate is multiplied by, 0: 1
+ *                   i[0] = 1: decoupled weight decay; f[0] = factor of the
+ *                   learning rate, 0: 1
  */
 #ifndef MERAK_PARTITIONER_GRAPH_GRAPH_H
 #define MERAK_PARTITIONER_GRAPH_GRAPH_H
@@ -102,22 +102,22 @@ enum merak_value_kind {
     MERAK_VALUE_ACTIVATION, /* forward */
     MERAK_VALUE_GRADIENT,   /* of an activation (phase B) */
     MERAK_VALUE_PARAM_GRAD, /* of one use of a parameter (phase W), f32 */
-    MERAK_VALUE_RECYCLED,   /* made in the pass before: graph->recycling */
+    MERAK_VALUE_RECYCLED,   /* made in the previous pass: graph->recycling */
 };
 
 enum merak_input_kind {
     MERAK_INPUT_TOKENS,
     MERAK_INPUT_TARGETS,
-    MERAK_INPUT_ZEROS,  /* of a first pass: no data */
-    MERAK_INPUT_STARTS, /* of documents, by token */
+    MERAK_INPUT_ZEROS,  /* recycled values of a first pass: no data */
+    MERAK_INPUT_STARTS, /* by token: where its document starts */
 };
 enum { MERAK_INPUT_COUNT = MERAK_INPUT_STARTS + 1 };
 
 struct merak_value {
     int id; /* index in graph->value */
     enum merak_value_kind kind;
-    const char *name; /* unique: of a parameter its own; of an output its
-                         node's, the second "layernorm.3:1" */
+    const char *name; /* unique: a parameter's own; an output has its node's,
+                         the second "layernorm.3:1" */
     enum merak_dtype dtype;
     struct merak_shape shape;
     int producer; /* node id, or -1 */
@@ -125,7 +125,7 @@ struct merak_value {
     struct merak_init init;     /* PARAM */
     bool decay;                 /* PARAM: weight decay applies */
     bool frozen;                /* PARAM: it is not trained */
-    float lr_scale;             /* PARAM: of the learning rate; 0: 1 */
+    float lr_scale;             /* PARAM: factor of the learning rate; 0: 1 */
     enum merak_input_kind input; /* INPUT */
     int of;  /* GRADIENT, PARAM_GRAD: value it is the gradient of (the first,
                 where an op such as add passes one on); else -1 */
@@ -164,7 +164,7 @@ struct merak_graph {
     struct merak_value *loss; /* f64 scalar, or NULL */
     enum merak_dtype dtype;   /* compute dtype */
     size_t micro_batch, seq;
-    bool documents;  /* sequences hold several, which do not see each other */
+    bool documents;  /* several per sequence, with no attention between them */
     int passes;      /* forwards of a micro-batch, the last with gradients */
     int n_recycling; /* 0: passes is 1 */
     struct merak_recycling recycling[MERAK_MAX_RECYCLED];
@@ -191,8 +191,7 @@ enum merak_status merak_graph_node(struct merak_graph *graph,
                                    int n_in, struct merak_value *const *in,
                                    struct merak_node **node_p,
                                    struct merak_error *err) MERAK_CHECKED;
-/* The operands' shapes and dtypes of a node, as infer/signature/cost see
- * them. */
+/* Shapes and dtypes of a node's operands, as infer/signature/cost see them. */
 void merak_node_infer(const struct merak_node *node, struct merak_infer *inf);
 
 /* The graph a model describes: differentiates and checks it on first use.
@@ -201,23 +200,23 @@ void merak_node_infer(const struct merak_node *node, struct merak_infer *inf);
 enum merak_status merak_model_graph(struct merak_model *model,
                                     struct merak_graph **graph_p,
                                     struct merak_error *err) MERAK_CHECKED;
-/* The graph as far as it is described, to be changed; NULL, and the model
- * remembers why, if nothing may be any more. */
+/* The graph described so far, to be changed; NULL if it may not be changed any
+ * more, and the model remembers why. */
 struct merak_graph *merak_model_open_for(struct merak_model *model,
                                          const char *what);
 /* Append the gradient nodes for graph->loss. */
 enum merak_status merak_graph_differentiate(struct merak_graph *graph,
                                             struct merak_error *err)
     MERAK_CHECKED;
-/* Mark the forward nodes that a pass without gradients runs, those that what
- * it leaves depends on: node[graph->n_nodes]. */
+/* Mark the forward nodes that a pass without gradients runs: those that
+ * recycled values are computed from.  node[graph->n_nodes]. */
 void merak_graph_mark_recycling(const struct merak_graph *graph, bool *node);
-/* Parameters' elements counted once, and flops of one micro-batch, all passes
- * and the backward. */
+/* Elements of all parameters, each counted once, and flops of one micro-batch
+ * with all passes and the backward. */
 size_t merak_graph_param_count(const struct merak_graph *graph);
 double merak_graph_flops(const struct merak_graph *graph);
-/* 16 digits that change with any parameter's name or shape, and with nothing
- * else: neither micro-batch nor dtype. */
+/* 16 hex digits that change with any parameter's name or shape, and with
+ * nothing else: neither micro-batch nor dtype. */
 #define MERAK_FINGERPRINT_TEXT 17
 void merak_graph_fingerprint(const struct merak_graph *graph,
                              char hex[MERAK_FINGERPRINT_TEXT]);

@@ -22,7 +22,7 @@ struct chunk {
 #define HEADER ((sizeof(struct chunk) + ALIGN - 1) / ALIGN * ALIGN)
 
 struct merak_pool {
-    struct chunk *head; /* the one that is filled; full ones follow */
+    struct chunk *head; /* the one being filled; full ones follow */
 };
 
 struct merak_pool *merak_pool_create(void)

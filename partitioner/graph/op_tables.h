@@ -14,22 +14,22 @@ extern const struct merak_op merak_ops_elementwise[];
 extern const struct merak_op merak_ops_loss[];
 extern const struct merak_op merak_ops_step[];
 
-/* All ops there are, built in and registered; NULL behind the last. */
+/* Op i of all built-in and registered ones; NULL after the last. */
 const struct merak_op *merak_op_at(size_t i);
 
-/* For gradients of ops whose further outputs (statistics) have none:
- * MERAK_ERR_UNSUPPORTED if something was computed from such an output. */
+/* For ops whose outputs after the first (statistics) have no gradient:
+ * MERAK_ERR_UNSUPPORTED if the loss depends on such an output. */
 enum merak_status merak_grad_only_first(struct merak_grad *g,
                                         const struct merak_node *node,
                                         struct merak_error *err) MERAK_CHECKED;
-/* The commonest gradient: one node of phase B, one output, for input i. */
+/* The most common gradient: one node of phase B, one output, for input i. */
 enum merak_status merak_grad_unary(struct merak_grad *g,
                                    const struct merak_node *node, int i,
                                    const char *op,
                                    const struct merak_attrs *attrs, int n_in,
                                    struct merak_value *const *in,
                                    struct merak_error *err) MERAK_CHECKED;
-/* The commonest gradient of a parameter: one node of phase W, one output. */
+/* The most common gradient of a parameter: one node of phase W, one output. */
 enum merak_status merak_grad_param(struct merak_grad *g,
                                    const struct merak_node *node,
                                    struct merak_value *param, const char *op,

@@ -2,10 +2,10 @@
 /* ops_attention.c - causal attention, memory linear in the sequence
  *
  * Heads and groups may be cut, the sequence may not: a query sees every
- * earlier key.  r is no index of k and v, so that where it is cut (fewer kv
+ * earlier key.  k and v do not have index r, so where it is cut (fewer kv
  * heads than ranks) their gradients are partial sums.
  *
- * Where there is an input more, the last one, it says where documents start.
+ * An optional last input holds the positions at which documents start.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@
 
 #include <math.h>
 
-/* With it and without, by how many inputs `inf` has. */
+/* With that input or without, by the number of inputs of `inf`. */
 #define PATTERN(few, in, out) \
     (inf->n_in > (few) ? in " starts=i:bT > " out : in " > " out)
 
@@ -82,8 +82,8 @@ static enum merak_status attention_packed_infer(struct merak_infer *inf,
                                              ATTENTION_PACKED, inf, err);
 }
 
-/* Pairs of a query and a key that it sees, of queries 0 .. n - 1; half of
- * those on the diagonal. */
+/* Pairs of a query and a key that it sees, for queries 0 .. n - 1; those on
+ * the diagonal count half. */
 static double pairs_before(double n, double window)
 {
     if (n <= window)
@@ -92,15 +92,16 @@ static double pairs_before(double n, double window)
 }
 
 /*
- * `gemms` products of [T, D] by [T, D] per head, of which what no query sees
- * takes no time: 2 D flops a pair.  Operand o has an element per query's
- * sequence, position, head and channel; k has the keys, of which a slice of
- * queries, the last of them, meets those before it.  Forward has 2 products,
- * backward 5 (the scores again, then dP, dV, dQ, dK).
+ * `gemms` products of [T, D] by [T, D] per head, 2 D flops per pair of a query
+ * and a key that it sees; masked pairs are free.  Operand o has an element for
+ * each sequence, position, head and channel of the queries; operand k has the
+ * keys.  A slice's queries are at the last positions and see the keys before
+ * them.  Forward has 2 products, backward 5 (the scores again, then dP, dV,
+ * dQ, dK).
  *
- * Dropout draws a number a pair, in ten rounds of a generator; that and the
- * tanh of a soft cap take as long as so many flops of a product (instructions
- * of the AVX2 kernels, D = 64).
+ * Dropout draws one number per pair, in ten rounds of a generator.  That, and
+ * the tanh of a soft cap, take as long as this many flops of a product
+ * (instructions of the AVX2 kernels, D = 64).
  */
 #define DRAW_FLOPS 72
 #define CAP_FLOPS 20
@@ -148,7 +149,8 @@ static void attention_packed_dx_cost(const struct merak_infer *inf,
     causal_cost(inf, 0, 1, 5, cost);
 }
 
-/* Input i, where documents start, if there is one; how many that is. */
+/* Set *starts_p to input i, where documents start, if there is one.  Returns
+ * the number of inputs taken. */
 static int take_starts(const struct merak_node *node, int i,
                        struct merak_value **starts_p)
 {

@@ -28,7 +28,7 @@ MERAK_COST(convert, 0)
 MERAK_COST(dropout, 2)
 MERAK_COST(rope, 3)
 
-/* Defines OP_signature of an op that is linear in its inputs together. */
+/* Defines OP_signature of an op that is jointly linear in its inputs. */
 #define LINEAR_SIGNATURE(op, pattern)                         \
     static void op##_signature(const struct merak_infer *inf, \
                                struct merak_signature *sig)   \
@@ -74,7 +74,7 @@ static enum merak_status dropout_infer(struct merak_infer *inf,
     return merak_dims_infer("dropout", DROPOUT, inf, err);
 }
 
-/* A factor for each pair. */
+/* There must be a factor for each pair. */
 static enum merak_status check_pairs(const struct merak_attrs *attrs,
                                      size_t pairs, struct merak_error *err)
 {
@@ -178,7 +178,7 @@ static enum merak_status swiglu_grad(struct merak_grad *g,
     return rc != MERAK_OK ? rc : merak_grad_add(g, up, out[1], err);
 }
 
-/* From the output, which the loss keeps: the input need not be. */
+/* Computed from the output, which the loss keeps: the input is not needed. */
 static enum merak_status softcap_grad(struct merak_grad *g,
                                       const struct merak_node *node,
                                       struct merak_error *err)
@@ -190,7 +190,7 @@ static enum merak_status softcap_grad(struct merak_grad *g,
                             in, err);
 }
 
-/* The same gradient goes both ways; there is nothing to compute. */
+/* Both inputs get the output's gradient; there is nothing to compute. */
 static enum merak_status add_grad(struct merak_grad *g,
                                   const struct merak_node *node,
                                   struct merak_error *err)
@@ -202,7 +202,7 @@ static enum merak_status add_grad(struct merak_grad *g,
                           : merak_grad_add(g, merak_node_in(node, 0), dy, err);
 }
 
-/* The mask is a function of the stream: the same call on dy. */
+/* The mask is a function of the stream, so the same call on dy applies it. */
 static enum merak_status dropout_grad(struct merak_grad *g,
                                       const struct merak_node *node,
                                       struct merak_error *err)

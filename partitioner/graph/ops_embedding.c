@@ -31,7 +31,7 @@ static enum merak_status embedding_infer(struct merak_infer *inf,
     return rc;
 }
 
-/* Rows are gathered: the table is touched where tokens point, not whole. */
+/* Rows are gathered: only those of the tokens are read, not the whole table. */
 static void embedding_cost(const struct merak_infer *inf,
                            struct merak_cost *cost)
 {
@@ -60,7 +60,7 @@ static enum merak_status embedding_grad(struct merak_grad *g,
 #define EMBEDDING_DW "tokens=i:bt dy=c:btc > dtable=f:vc"
 MERAK_DIMS_SIGNATURE(embedding_dw, EMBEDDING_DW)
 
-/* A table's gradient has as many rows as i[0] says: `letter` in the pattern. */
+/* A table's gradient has i[0] rows, the extent of `letter` in the pattern. */
 static enum merak_status table_infer(const char *op, const char *pattern,
                                      char letter, struct merak_infer *inf,
                                      struct merak_error *err)
@@ -95,7 +95,7 @@ static void embedding_dw_cost(const struct merak_infer *inf,
                                2 * merak_dtype_bytes(inf->dtype[2]));
 }
 
-/* With an input more positions count from where a token's document starts. */
+/* With a third input, positions count from the start of a token's document. */
 #define ADD_POSITION                                              \
     (inf->n_in > 2 ? "x=c:btc table=c:Pc starts=i:bt > out=c:btc" \
                    : "x=c:btc table=c:Pc > out=c:btc")

@@ -5,8 +5,8 @@
  * the contracted ones (i, j, ..) that end both.  Their names agree between
  * the op and its gradients, so that a strategy carries over.
  *
- * A sole out index may be cut unevenly: it may be a vocabulary.  Where there
- * are several they are heads and their like, which may not.
+ * A single out index may be cut unevenly: it may be a vocabulary.  Several are
+ * heads and the like, which may not be cut unevenly.
  */
 #include "config.h"
 
@@ -47,8 +47,7 @@ static enum merak_status check_groups(const char *op,
                       (long long)inf->attrs->i[0], MERAK_MAX_DIMS);
 }
 
-/* The small ints among int64 attributes; what is out of range is no number
- * of dims either. */
+/* Attribute i[0] as a number of dims; -1 if it is out of range. */
 static int attr_dims(const struct merak_infer *inf)
 {
     int64_t n = inf->attrs->i[0];
@@ -56,8 +55,8 @@ static int attr_dims(const struct merak_infer *inf)
     return n < 0 || n > MERAK_MAX_DIMS ? -1 : (int)n;
 }
 
-/* Letters of a group behind what is there; a group whose size makes no sense
- * is refused by check_groups later and must only not overflow here. */
+/* Append a group's letters.  check_groups rejects an invalid group size later;
+ * here it must only not overflow. */
 static void add_group(struct merak_dims_operand *o, const char *letters, int n)
 {
     size_t at = strlen(o->letter);
@@ -79,7 +78,7 @@ static void set_operand(struct merak_dims *dims, int o, const char *name,
     add_group(op, second, n_second);
 }
 
-/* Splits an op's dims in their groups and names its operands. */
+/* Splits an op's dims into their groups and names its operands. */
 typedef void (*dims_fn)(const struct merak_infer *inf, struct groups *n,
                         struct merak_dims *dims);
 
@@ -266,7 +265,7 @@ static void linear_dw_cost(const struct merak_infer *inf,
 static void linear_db_dims(const struct merak_infer *inf, struct groups *n,
                            struct merak_dims *dims)
 {
-    n->in = 1; /* not an operand's; any number that is legal */
+    n->in = 1; /* no operand has it; any valid number */
     n->out = attr_dims(inf);
     n->lead = inf->shape[0].ndim - n->out;
     dims->op = "linear_db";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_loss.c - cross-entropy in steps that a cut vocabulary leaves local
+/* ops_loss.c - cross-entropy in steps that stay local if the vocabulary is cut
  *
- * Each step needs of the others' shards only a maximum or a sum per token,
- * so that logits are never gathered.
+ * Each step needs only a maximum or a sum per token from the other shards, so
+ * that logits are never gathered.
  */
 #include "config.h"
 
@@ -39,9 +39,9 @@ MERAK_COST(mean_loss, 1)
 MERAK_COST(xent_dlogits, 4)
 
 /*
- * From the mean back to the logits there is one closed form, softmax less
- * one-hot: the nodes between get no gradients of their own.  It stands for
- * xent_sum, which has the same indices.
+ * The gradient from the mean back to the logits has one closed form, softmax
+ * minus one-hot: the nodes between get no gradients of their own.  Its forward
+ * node is xent_sum, which has the same indices.
  */
 static enum merak_status mean_loss_grad(struct merak_grad *g,
                                         const struct merak_node *node,
@@ -76,7 +76,7 @@ const struct merak_op merak_ops_loss[] = {
     MERAK_OP(xent_sum, 3, 3, 2, NULL),
     MERAK_OP(xent_loss, 3, 3, 1, NULL),
     MERAK_OP(mean_loss, 1, 1, 1, mean_loss_grad),
-    /* Logits are the largest activation there is: one copy will do. */
+    /* Logits are the largest activation: their gradient may overwrite them. */
     {.name = "xent_dlogits",
      .min_in = 4,
      .max_in = 4,

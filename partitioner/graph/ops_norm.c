@@ -12,8 +12,8 @@ MERAK_DIMS(layernorm_dx, "dy=c:*C x=c:*C gamma=f:C mean=f:* rstd=f:* > dx=c:*C")
 MERAK_DIMS(layernorm_dw,
            "dy=c:*C x=c:*C mean=f:* rstd=f:* > dgamma=f:C dbeta=f:C")
 
-/* Over one, two or three dims at the end, heads and channels together: a
- * pattern for each.  Another number finds no dims that fit the first. */
+/* Patterns for norms over the last one, two or three dims (heads and channels
+ * together).  Any other number takes the first, which rejects more dims. */
 enum { MOST_NORMED = 3 };
 
 static const char *pattern_of(const struct merak_infer *inf,
@@ -24,7 +24,7 @@ static const char *pattern_of(const struct merak_infer *inf,
     return pattern[n >= 1 && n <= MOST_NORMED ? n - 1 : 0];
 }
 
-/* Defines OP_infer and OP_signature, of patterns by attribute i[0]. */
+/* Defines OP_infer and OP_signature by the pattern that i[0] selects. */
 #define NORM_DIMS(op, one, two, three)                                         \
     static const char *const op##_pattern[] = {one, two, three};               \
     static enum merak_status op##_infer(struct merak_infer *inf,               \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops_step.c - ops of a step's end: gradient norm, clipping, the optimizer
+/* ops_step.c - ops at the end of a step: gradient norm, clipping, optimizer
  *
  * Programs call them on flat local arrays; they are never in a model.
  */
@@ -8,8 +8,8 @@
 #include "partitioner/graph/dims.h"
 #include "partitioner/graph/op_tables.h"
 
-/* The last output of adamw, the compute-dtype copy, is there in bf16 runs
- * only: a call may have three outputs. */
+/* The last output of adamw, the compute-dtype copy, exists only in bf16 runs:
+ * a call may have three outputs. */
 MERAK_DIMS(grad_add, "a=f:n > out=f:n")
 MERAK_DIMS(sumsq, "g=f:n > sum=d:1")
 MERAK_DIMS(clip, "sumsq=d:P > scale=f:2")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* param_groups.c - which parameters are frozen, decay, learn how fast */
+/* param_groups.c - frozen parameters, weight decay and learning rates */
 #include "config.h"
 
 #include "merak/model.h"
@@ -10,8 +10,7 @@
 #include <fnmatch.h>
 #include <math.h>
 
-/* The next parameter from value i on whose name matches; NULL behind the
- * last. */
+/* The next parameter from value i on whose name matches; NULL if none does. */
 static struct merak_value *next_match(const struct merak_graph *graph,
                                       const char *pattern, int *i)
 {
@@ -24,7 +23,7 @@ static struct merak_value *next_match(const struct merak_graph *graph,
     return NULL;
 }
 
-/* The graph, if anything matches; else that is a mistake. */
+/* The graph if any parameter matches; otherwise records a mistake. */
 static struct merak_graph *graph_for(struct merak_model *m, const char *what,
                                      const char *pattern)
 {
@@ -46,7 +45,7 @@ static struct merak_graph *graph_for(struct merak_model *m, const char *what,
     return NULL;
 }
 
-/* Change each parameter whose name a pattern matches. */
+/* Change each parameter whose name matches the pattern. */
 static void change(struct merak_model *m, const char *what, const char *pattern,
                    void (*one)(struct merak_value *v, float x), float x)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hop_boxes.c - one hop of a conversion as boxes, member by member
  *
- * Every collective here is one rule: I send to q what I have and q wants, and
- * get from q what it has and I want; both are intersections of two boxes of
- * the same global tensor, seen from the sender's and the receiver's local
- * tensor.  Hops to and from flat layouts are the same in one dim: the local
- * box as a row of elements.
+ * Every collective here follows one rule: a member sends to q what it has and
+ * q needs, and receives from q what q has and it needs.  Both are intersections
+ * of two boxes of the same global tensor, relative to the sender's and the
+ * receiver's local tensor.  Hops to and from flat layouts work the same way in
+ * one dim, with the local box as a row of elements.
  */
 #include "config.h"
 
@@ -18,13 +18,13 @@
 #include <string.h>
 
 #define STAGING_ALIGN 64
-/* What a reduction receives at a time from all others together, half of it
- * while the other half is combined: enough to keep a link busy, and little
- * beside what is reduced. */
+/* What a reduction receives at a time from all others together, one half while
+ * the other is combined: enough to keep a link busy, and little compared to
+ * what is reduced. */
 #define WINDOW_BYTES ((size_t)1 << 20)
 #define CHUNK_MIN ((size_t)16 << 10)
 
-/* What the hop is about, so that members can be asked one by one. */
+/* The hop, so that boxes can be computed member by member. */
 struct view {
     const struct merak_mesh *mesh;
     const struct merak_shape *shape;
@@ -43,8 +43,8 @@ static bool has_flat(const struct merak_mesh *mesh,
     return false;
 }
 
-/* The part that the member at position q of the axis holds; in a flat view a
- * one-dimensional box of the row of local elements. */
+/* The part that the member at position q of the axis holds; in a flat view, a
+ * one-dimensional box in the row of local elements. */
 static void part_of(const struct view *v, const struct merak_layout *layout,
                     int q, struct merak_box *part)
 {
@@ -66,8 +66,8 @@ static void part_of(const struct view *v, const struct merak_layout *layout,
                                .len = {hi - lo}};
 }
 
-/* What a and b have in common, with places counted from the start of
- * `holder`, the local tensor it is in. */
+/* The intersection of a and b, relative to the start of `holder`, the local
+ * tensor it is in. */
 static void common_part(const struct merak_box *a, const struct merak_box *b,
                         const struct merak_box *holder, struct merak_box *out)
 {
@@ -121,7 +121,7 @@ static void fill_boxes(const struct view *v, struct merak_exchange *ex)
     }
 }
 
-/* A slice has no peers: one box, what is kept of the input. */
+/* A slice has no peers: one box, the part of the input that is kept. */
 static void fill_slice(const struct view *v, struct merak_exchange *ex)
 {
     struct merak_box had, wanted;

@@ -110,8 +110,8 @@ void merak_layout_flat(const struct merak_mesh *mesh,
 /*
  * The largest box that starts at element lo and ends by hi: whole rows of the
  * outermost dim that lo is aligned to, up to the end of that dim.  Returns
- * its size.  Sizes first rise, then fall along a range, each dim at most
- * twice: hence MERAK_FLAT_BOXES.
+ * its size.  Along a range, sizes first rise and then fall, with each dim used
+ * at most twice: hence MERAK_FLAT_BOXES.
  */
 static size_t largest_box_at(const struct merak_shape *shape, size_t lo,
                              size_t hi, struct merak_box *box)
@@ -167,8 +167,8 @@ size_t merak_box_count(const struct merak_box *box)
 }
 
 /*
- * From the innermost dim out: whole dims, then one that may be cut, then
- * single rows only.
+ * From the innermost dim out: whole dims, then one that may be cut, then only
+ * dims of length 1.
  */
 bool merak_box_contiguous(const struct merak_box *box, size_t *offset_p)
 {

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/layout/layout.h - where the elements of a tensor are
  *
- * A mesh has named axes over the logical ranks of one stage.  A layout says,
+ * A mesh has named axes over the logical ranks of one stage.  A layout states,
  * for each axis, whether the tensor is replicated along it, split along a
  * dim, partial (to be summed or maxed), or flat: the rank's local tensor,
  * seen as one row of elements, is cut once more (ZeRO).  Axes that split the
  * same dim nest, lower axis outermost; so do flat ones.  Cuts follow
  * merak_cut(); they may be uneven, and padding is never stored.
  *
- * ONE descriptor for activations, weights, gradients, optimizer state and
- * checkpoint shards.
+ * This is the one descriptor for activations, weights, gradients, optimizer
+ * state and checkpoint shard files.
  */
 #ifndef MERAK_PARTITIONER_LAYOUT_LAYOUT_H
 #define MERAK_PARTITIONER_LAYOUT_LAYOUT_H
 
 #include "merak/op.h"
 
-/* tp may be factored in up to two axes (kv heads fewer than tp): then axes 0
- * and 1 are tp's, and dp comes last.  Stages are an axis, before dp, only
- * where some block is cut over all of them (shard.h). */
+/* tp may be factored into two axes (if there are fewer kv heads than tp): then
+ * axes 0 and 1 are tp's, and dp comes last.  Stages are an axis, before dp,
+ * only if vocabulary-parallel layers are cut over them (shard.h). */
 #define MERAK_MAX_AXES 4
 
 struct merak_axis {
@@ -58,18 +58,18 @@ struct merak_box {
 
 #define MERAK_FLAT_BOXES (2 * MERAK_MAX_DIMS) /* enough for a flat range */
 
-/* Over the mesh's axes; what stands behind them does not count. */
+/* Compares along the mesh's axes; later entries do not count. */
 bool merak_layout_equal(const struct merak_mesh *mesh,
                         const struct merak_layout *a,
                         const struct merak_layout *b);
-/* Everything on every rank, whatever the mesh. */
+/* Replicated along every axis of any mesh. */
 void merak_layout_replicated(struct merak_layout *layout);
 /* "R", "S1", "P", "M", "F" per axis: "S0,R". buf of at least 32 bytes. */
 const char *merak_layout_print(const struct merak_mesh *mesh,
                                const struct merak_layout *layout, char *buf,
                                size_t size);
 /*
- * The box the rank at coord[n_axes] holds, flat axes left out.
+ * The box that the rank at coord[n_axes] holds, ignoring flat axes.
  * box->full is the global shape.
  */
 void merak_layout_box(const struct merak_mesh *mesh,
@@ -115,20 +115,20 @@ struct merak_hop {
 
 /*
  * The hop (words left 0) that changes one axis of `from` to `place`; false if
- * no single collective with one box per peer does.  An axis with another one
- * nested inside it on the same dim cannot be changed: that would move the
- * inner cuts.  Beside a flat axis only P -> R is possible; inside it, where
- * its axis is a lower one, also what changes P, R or F to another of them.
+ * no single collective with one box per peer does so.  An axis with another
+ * one nested inside it on the same dim cannot be changed: that would move the
+ * inner cuts.  If another axis is flat, only P -> R is possible, and, if the
+ * flat axis is a lower one, other changes between P, R and F.
  */
 bool merak_layout_change(const struct merak_mesh *mesh,
                          const struct merak_layout *from, int axis,
                          struct merak_place place, struct merak_hop *hop);
 
 /*
- * The cheapest way from one layout to another: Dijkstra over layouts, cost =
+ * The cheapest path from one layout to another: Dijkstra over layouts, cost =
  * elements sent per rank with ring algorithms, times weight[axis] (NULL: 1),
  * plus one per hop.  Returns the number of hops (0 if equal) or -1 if there
- * is none (R -> P).  Golden costs: notes, section 3.4 (SuperScaler RVD).
+ * is no path (R -> P).  Golden costs are those of SuperScaler's RVD search.
  */
 int merak_layout_path(const struct merak_mesh *mesh,
                       const struct merak_shape *shape,
@@ -137,12 +137,12 @@ int merak_layout_path(const struct merak_mesh *mesh,
                       struct merak_hop *hops, double *cost_p);
 
 /*
- * What a collective moves, for one rank: with every member q of the group,
- * send the box `send[q]` of the input and put what q sent in the box
- * `recv[q]` of the output: stored, or combined in ascending member order.
- * All of all-reduce, reduce-scatter, all-gather, all-to-all is this, so a
- * transport implements one thing.  An ALL_REDUCE is flagged: its boxes are
- * flat cuts, and a transport reduces and gathers them.
+ * What a collective moves, for one rank: for every member q of the group, it
+ * sends the box `send[q]` of the input to q and puts what q sent into the box
+ * `recv[q]` of the output, stored or combined in ascending member order.
+ * All-reduce, reduce-scatter, all-gather and all-to-all all have this form, so
+ * a transport implements one operation.  The boxes of an ALL_REDUCE are flat
+ * cuts, which a transport reduces and then gathers.
  */
 enum merak_combine { MERAK_STORE, MERAK_SUM, MERAK_MAX };
 
@@ -154,11 +154,11 @@ struct merak_exchange {
     int me; /* position in it */
     struct merak_shape in;  /* local input */
     struct merak_shape out; /* local output */
-    /* by member; full is `in` resp. `out`.  Beside or along a flat axis the
+    /* by member; full is the shape of `in` or `out`.  If any axis is flat, the
      * boxes and `in` and `out` are one-dimensional views.  ALL_REDUCE: also
-     * one-dimensional; send[q] is the cut that member q sums, recv[q] the
-     * cut of this rank, which it then gives to all.  SLICE: n is 1, send[0]
-     * is what is kept of the input. */
+     * one-dimensional; send[q] is the cut that member q sums, recv[q] this
+     * rank's own cut, which it then sends to all.  SLICE: n is 1, send[0] is
+     * the part of the input that is kept. */
     struct merak_box *send;
     struct merak_box *recv;
 };
@@ -178,14 +178,14 @@ void merak_exchange_fini(struct merak_exchange *ex);
  * that is not contiguous and to receive what is combined or unpacked.  Part
  * of the memory plan, so it depends on the exchange alone.  Pieces are
  * rounded up to 64 bytes each; nothing is staged for this rank itself.
- * What is combined comes in chunks of merak_exchange_chunk() bytes, two of
- * them at a time.
+ * Operands to be combined arrive in chunks of merak_exchange_chunk() bytes,
+ * two at a time.
  */
 size_t merak_exchange_scratch(const struct merak_exchange *ex);
-/* The same for every member; SIZE_MAX where pieces move whole. */
+/* The same for every member; SIZE_MAX if pieces move whole. */
 size_t merak_exchange_chunk(const struct merak_exchange *ex);
 /* Bytes this rank sends: what its boxes for the others hold; an all-reduce
- * is a reduce-scatter and an all-gather of its operand. */
+ * counts as a reduce-scatter and an all-gather of its operand. */
 size_t merak_exchange_bytes(const struct merak_exchange *ex);
 /* True if the box is one contiguous run; *offset_p its first element. */
 bool merak_box_contiguous(const struct merak_box *box, size_t *offset_p);

@@ -18,7 +18,7 @@ enum {
     MERAK_CODE_DIGITS = MERAK_CODE_SPLIT_0 + MERAK_MAX_DIMS
 };
 
-/* A layout as one number, a digit an axis of the mesh, and back. */
+/* A layout as one number, with a digit per axis of the mesh, and back. */
 int merak_layout_code(const struct merak_mesh *mesh,
                       const struct merak_layout *layout);
 void merak_code_layout(const struct merak_mesh *mesh, int code,

@@ -94,8 +94,8 @@ static bool is_cut_by_dim(const struct merak_layout *layout, int axis)
     return layout->at[axis].kind == MERAK_SPLIT;
 }
 
-/* Does a flat cut stand in the way?  One outside this axis has left a row of
- * elements, which may be cut again or joined as any other. */
+/* Does a flat cut prevent the change?  One of an outer axis leaves a row of
+ * elements, which may be cut again or joined like any other. */
 static bool is_flat_beside(const struct merak_mesh *mesh,
                            const struct merak_layout *from,
                            const struct merak_layout *to, int axis)
@@ -184,7 +184,7 @@ static double hop_words(enum merak_convert_kind kind, double local, int c)
     }
 }
 
-/* On the way only even cuts, so that costs mean what they say. */
+/* Intermediate layouts have only even cuts, so that costs are exact. */
 static bool is_even(const struct search *s, const struct merak_layout *layout,
                     int dim)
 {
@@ -203,8 +203,8 @@ static void relax(struct search *s, int state, const struct merak_layout *from,
     double cost;
     int next;
 
-    /* On the way, to sum or gather in two steps: the last axis will do.  Flat
-     * cuts that stay are ZeRO's, made and joined hop by hop. */
+    /* Intermediate flat layouts sum or gather in two steps: the last axis is
+     * enough.  Other flat cuts are ZeRO's, made and joined hop by hop. */
     if (digit == MERAK_CODE_F && axis != s->mesh->n_axes - 1)
         return;
     if (!merak_layout_change(s->mesh, from, axis, digit_place(digit), &hop))

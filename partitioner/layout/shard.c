@@ -27,12 +27,12 @@ static size_t gcd(size_t a, size_t b)
  * --------------------------------------------------------- */
 
 struct heads {
-    size_t kv;    /* what kv heads of all attentions have in common; 0: none */
-    size_t query; /* the same of query heads */
+    size_t kv;    /* gcd of the kv heads of all attentions; 0: none */
+    size_t query; /* the same for query heads */
 };
 
-/* Attention is known by its name here and nowhere else: how many heads there
- * are decides the factors of tp before there is anything to search. */
+/* Attention is recognized by its name: the number of heads determines the
+ * factors of tp before there is anything to search. */
 static void find_heads(const struct merak_graph *graph, struct heads *heads)
 {
     *heads = (struct heads){0};
@@ -138,8 +138,8 @@ struct found {
     long records; /* looked at for all of them */
 };
 
-/* By another rule, too; what it finds is taken if it is cheaper, and what
- * makes a difference is more than rounding. */
+/* Search by another rule; the result is taken if it is cheaper by more than
+ * rounding. */
 static enum merak_status try_rule(const struct merak_graph *graph,
                                   const struct merak_mesh *mesh,
                                   const struct merak_signature *sig,
@@ -165,14 +165,14 @@ static enum merak_status try_rule(const struct merak_graph *graph,
     return rc;
 }
 
-/* The last `batch` percent of the forward nodes begin there. */
+/* The forward node at which the last `batch` percent begin. */
 static int batch_from(const struct merak_graph *graph, int batch)
 {
     return (int)((long)graph->n_forward * (100 - batch) / 100);
 }
 
-/* With the sequence never cut unless that is asked for; where there is a
- * choice, free to be cut; and then by samples, too, where they may be. */
+/* First with the sequence never cut, unless SP_ON requires it; for SP_AUTO also
+ * with the sequence free to be cut; then, if allowed, with samples, too. */
 static enum merak_status
 search(const struct merak_graph *graph, const struct merak_shard_options *opt,
        const struct merak_signature *sig, struct merak_strategy *strategy,
@@ -221,7 +221,7 @@ static bool cuts_samples(const struct merak_graph *graph,
     return false;
 }
 
-/* An axis more, along which blocks are cut over all stages. */
+/* Add the axis along which shared layers are cut over all stages. */
 static enum merak_status
 share(const struct merak_graph *graph, const struct merak_shard_options *opt,
       const struct merak_signature *sig, struct merak_strategy *strategy,

@@ -4,31 +4,31 @@
  * Input: a differentiated graph and the tensor axes of a mesh.  For every
  * forward node a strategy is chosen: for each axis, the index of the op's
  * signature that is cut along it, or none, or (for linear ops) partial
- * operands passed through.  The search is a dynamic programme over the
- * forward nodes in order, its state the layouts of the values still alive
- * (a frontier), its cost predicted compute plus conversions, both ways: a
+ * operands passed through.  The search is a dynamic program over the forward
+ * nodes in order.  Its state is the layouts of the live values (a frontier),
+ * its cost the predicted compute plus conversions in both directions: a
  * forward conversion has its dual in the backward pass.
  *
  * Gradient nodes take their forward node's strategy by index name.  Then the
  * sharded graph is written out: the same nodes with "convert" nodes between
- * unlike layouts.  A converted copy is made once for all consumers that want
+ * different layouts.  A converted copy is made once for all consumers that need
  * the same layout; gradient contributions in the same layout are summed
  * before they are converted.
  *
  * Megatron tensor parallelism, vocabulary parallelism and sequence
  * parallelism are what this finds; there is no code for any of them.
  *
- * Samples.  A tensor axis cuts weights and what they make.  Where `batch`
- * allows it, a node may be cut along that axis by its samples instead: its
- * weights are then whole on every tensor rank, their gradients partial, summed
- * once a step.  That is data parallelism, layer by layer: a large vocabulary
- * stays cut while the layers between its two ends are replicas.
+ * Samples.  A tensor axis usually cuts weights and what they produce.  Where
+ * tp_batch_percent allows it, a node may be cut along that axis by its samples
+ * instead: its weights are then whole on every tensor rank, and their gradients
+ * are partial and summed once per step.  That is data parallelism, layer by
+ * layer: a large vocabulary stays cut while the layers between are replicas.
  *
- * Shared blocks.  Where the embedding (1), or it and the head (2) are to be
- * cut over all pipeline stages, the mesh has an axis more, "pp".  What has a
- * vocabulary is cut by it along that axis, beside what was found for the
- * tensor axes; everything else has no cut there, which means that only the
- * stage that runs it has it.
+ * Vocabulary-parallel layers ("shared").  If the embedding (1), or the
+ * embedding and the head (2), are cut over all pipeline stages, the mesh has
+ * one more axis, "pp".  Nodes that have a vocabulary are cut by it along that
+ * axis, in addition to the cuts found for the tensor axes.  All others have no
+ * cut there, which means that they are only on the stage that runs them.
  */
 #ifndef MERAK_PARTITIONER_LAYOUT_SHARD_H
 #define MERAK_PARTITIONER_LAYOUT_SHARD_H
@@ -57,25 +57,25 @@ enum merak_branches {
                                  few values cross */
     MERAK_BRANCHES_BLOCKS,    /* by blocks of about the same time, to be cut
                                  between them */
-    MERAK_BRANCHES_AUTO,      /* of a run's options: whichever is cut best */
+    MERAK_BRANCHES_AUTO,      /* in a run's options: whichever is cut best */
 };
 
 struct merak_shard_options {
     int tp;
-    int kv_heads; /* 0: let the graph tell; how tp is factored */
-    int stages;   /* pp, read where blocks are shared */
-    int shared;   /* blocks cut over all stages: 0, 1 or 2 */
+    int kv_heads; /* determines how tp is factored; 0: as in the graph */
+    int stages;   /* pp, read if shared > 0 */
+    int shared;   /* vocabulary-parallel layers over all stages: 0, 1 or 2 */
     enum merak_seq_parallel sp;
     int tp_batch_percent; /* percent of the forward nodes, the last ones, that a
                   tensor axis may cut by samples, if that is cheaper; 0: none.
-                  tp then divides the micro-batch */
-    bool halved; /* micro-batches are a sub-pipeline's halves: for errors */
+                  tp must then divide the micro-batch */
+    bool halved; /* for errors: micro-batches are a sub-pipeline's halves */
     enum merak_branches branches; /* not AUTO */
     double flops_per_s;           /* of one rank; 0: 1e12 */
     double bytes_per_s;           /* of memory; 0: 1e11 */
     double link_bytes_per_s;      /* inside a tensor group; 0: 1e10 */
-    double link_latency_s;        /* 0: 1e-8, for ties only: what is found for a
-                                     small model is what a large one gets */
+    double link_latency_s;        /* 0: 1e-8, which only breaks ties: a small
+                                     model gets the layouts of a large one */
 };
 
 struct merak_sharded {
@@ -84,47 +84,47 @@ struct merak_sharded {
                                   if tp is 1; tp_index is coord[0] * size[1]
                                   + coord[1].  "pp" last, if n_shared > 0 */
     int n_shared;
-    uint8_t *shared; /* by node id: 1 of the embedding's block, 2 of the
-                        head's, 0 of neither; NULL: all 0 */
+    uint8_t *shared; /* by node id: 1 for the shared embedding, 2 for the
+                        shared head, 0 for neither; NULL: all 0 */
     struct merak_layout *layout;     /* by value id */
     struct merak_strategy *strategy; /* by node id */
-    struct merak_hop *hop; /* by node id; of convert nodes (one hop each) */
+    struct merak_hop *hop; /* by node id; for convert nodes (one hop each) */
     bool samples;          /* a tensor axis cuts some node by samples */
-    double saved;  /* the part of the search's seconds that this saves */
-    long records;  /* of live values, that the search looked at */
-    bool branches; /* it is no chain of blocks: another order is worth a try */
-    enum merak_branches order; /* that nodes stand in */
+    double saved;  /* fraction of the search's seconds that this saves */
+    long records;  /* records of live values that the search examined */
+    bool branches; /* not a chain of blocks: another order is worth a try */
+    enum merak_branches order; /* that the nodes are in */
     int *block; /* BLOCKS: by node id, which block a forward node is in,
                    ascending; -1: a conversion or a gradient; else NULL */
 };
 
 /*
- * A layout for every value and the sharded graph written out, its nodes as
- * described: opt->branches is not looked at.  order/shard_order.h has what is
- * called.
+ * Find a layout for every value and write the sharded graph out, its nodes in
+ * the order described: opt->branches is ignored.  Callers use merak_shard() of
+ * order/shard_order.h instead.
  *
- * MERAK_ERR_CONFIG names the dim and tp when a required dim does not divide
- * (heads over tp).
+ * MERAK_ERR_CONFIG names the dim and tp if tp does not divide a dim that must
+ * be cut (heads).
  */
 enum merak_status merak_shard_described(const struct merak_graph *graph,
                                         const struct merak_shard_options *opt,
                                         struct merak_sharded **sharded_p,
                                         struct merak_error *err) MERAK_CHECKED;
-/* Fill in sharded->shared, for its nodes as they now stand. */
+/* Fill in sharded->shared, for its nodes in their present order. */
 enum merak_status merak_shared_mark(struct merak_sharded *sharded,
                                     struct merak_error *err) MERAK_CHECKED;
 void merak_sharded_destroy(struct merak_sharded *sharded);
-/* Of the mesh's axes, those inside a stage. */
+/* Number of the mesh's axes inside a stage. */
 int merak_sharded_tensor_axes(const struct merak_sharded *sharded);
-/* The share of the parameters' elements of which tensor ranks hold parts. */
+/* The fraction of the parameters' elements that is split over tensor ranks. */
 double merak_sharded_cut_share(const struct merak_sharded *sharded);
-/* The tensor axes, as bits, along which ranks hold a parameter (value id)
- * alike and share out its optimizer state under ZeRO-1. */
+/* The tensor axes, as bits, along which a parameter (value id) is replicated
+ * and its optimizer state is distributed under ZeRO-1. */
 unsigned merak_sharded_flat_axes(const struct merak_sharded *sharded,
                                  int param);
-/* Does a node exchange with other ranks?  A slice is a copy. */
+/* Does a node communicate with other ranks?  A slice is a local copy. */
 bool merak_sharded_exchanges(const struct merak_sharded *sharded, int node);
-/* merak_layout_path() over its mesh; a value whose layout is unchanged along
+/* merak_layout_path() over its mesh; a value that neither layout cuts along
  * the stages' axis never leaves its stage on the way. */
 int merak_sharded_path(const struct merak_sharded *sharded,
                        const struct merak_shape *shape,

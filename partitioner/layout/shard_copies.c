@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_copies.c - a value's copies in the layouts that are wanted of it */
+/* shard_copies.c - copies of values in the layouts that consumers need */
 #include "config.h"
 
 #include "partitioner/layout/shard_writer.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- growing arrays beside the graph ----------------------------------------
+/* --- arrays that grow with the graph ----------------------------------------
  */
 
 static enum merak_status grow(void *array_p, size_t item, size_t *room,
@@ -40,7 +40,7 @@ enum merak_status merak_write_set_layout(struct merak_shard_writer *w,
                                          const struct merak_layout *layout,
                                          struct merak_error *err)
 {
-    struct merak_layout kept = *layout; /* it may be of the array that grows */
+    struct merak_layout kept = *layout; /* it may be in the array that grows */
     enum merak_status rc = grow(&w->out->layout, sizeof(*w->out->layout),
                                 &w->layouts, (size_t)v->id + 1, err);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shard_cost.c - seconds, for choosing layouts
  *
- * Nodes by their roofline, conversions by the words that the ring algorithms
- * send.  The few distinct tensors of a model share tables of conversions.
+ * Nodes cost their roofline time, conversions the words that ring algorithms
+ * send.  Tensors of the same shape and type share a table of conversions.
  */
 #include "config.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One shape and type; cost[from * MERAK_CODES + to], NAN: not asked yet. */
+/* One shape and type; cost[from * MERAK_CODES + to], NAN: not computed yet. */
 struct kind {
     struct merak_shape shape;
     enum merak_dtype dtype;
@@ -167,9 +167,9 @@ double merak_shard_convert_s(struct merak_shard_costs *costs, int value,
     return *cost;
 }
 
-/* Every rank reads and writes the parts it holds: what is partial or
- * replicated is there in full.  A sum passed through in parts is kept beside
- * the whole value that somebody wants later, so it counts twice. */
+/* Every rank reads and writes the parts it holds; partial and replicated
+ * tensors count in full.  A partial sum that is passed through is kept besides
+ * the whole value that a later node needs, so it counts twice. */
 static double local_bytes(const struct merak_shard_costs *costs,
                           const struct merak_node *node,
                           const struct merak_signature *sig,
@@ -209,8 +209,8 @@ double merak_shard_node_s(const struct merak_shard_costs *costs,
                     costs->opt.bytes_per_s);
 }
 
-/* Sixteen bytes an element (a weight, its gradient, two moments) are
- * streamed by the optimizer once a step. */
+/* The optimizer streams sixteen bytes per element (weight, gradient, two
+ * moments) once per step. */
 double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
                            int code)
 {
@@ -225,7 +225,7 @@ double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
            costs->opt.bytes_per_s / MERAK_SHARD_MICROBATCHES;
 }
 
-/* The loss and what is left for the next pass are wanted whole. */
+/* The loss and what is recycled by the next pass are needed whole. */
 static bool is_whole(const struct merak_graph *graph,
                      const struct merak_value *value)
 {

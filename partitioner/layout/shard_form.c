@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_form.c - what a strategy of a forward node asks for and brings
+/* shard_form.c - what a forward node's strategy requires and produces
  *
  * Forward: layouts of inputs and outputs.  Backward: the node's gradient
- * nodes take the same cuts; the forward values they read, and the
- * contributions they make, each in a layout of its own, are listed; what
- * stays between this node's outputs and its gradient nodes is priced here.
+ * nodes take the same cuts; the forward values they read and the
+ * contributions they make are listed, each with its layout.  Conversions
+ * between this node's outputs and its own gradient nodes are priced here.
  */
 #include "config.h"
 
@@ -93,8 +93,8 @@ static bool same_shape(const struct merak_shape *a, const struct merak_shape *b)
            memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof(size_t)) == 0;
 }
 
-/* The output whose gradient `dy` is.  It may be a gradient passed on by
- * another node, so it is known by its shape. */
+/* The output whose gradient is `dy`.  Another node may have passed `dy` on, so
+ * it is recognized by its shape. */
 static int output_of_grad(const struct merak_node *node,
                           const struct merak_value *dy)
 {
@@ -159,7 +159,7 @@ static void add_grad_node(struct merak_forms *forms,
     }
 }
 
-/* Ops such as add hand the gradient of their output on as it is. */
+/* Ops such as add pass the gradient of their output on unchanged. */
 static void add_passed_on(struct merak_forms *forms,
                           const struct merak_node *node,
                           struct merak_form *form)

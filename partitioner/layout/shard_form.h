@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/layout/shard_form.h - a forward node under one strategy, with
- * all that
- * follows from it in the backward pass
+ * all that follows from it in the backward pass
  */
 #ifndef MERAK_PARTITIONER_LAYOUT_SHARD_FORM_H
 #define MERAK_PARTITIONER_LAYOUT_SHARD_FORM_H
@@ -12,13 +11,13 @@
 
 struct merak_use {
     int value;
-    int code; /* layout wanted, or brought */
+    int code; /* layout required or produced */
 };
 
 struct merak_form {
     struct merak_strategy strategy;
-    /* Seconds that do not depend on other nodes: the kernels of all phases,
-     * conversions of what stays among this node's own. */
+    /* Seconds that do not depend on other nodes: kernels of all phases and
+     * conversions between this node and its own gradient nodes. */
     double fixed_s;
     int code[MERAK_MAX_OPERANDS]; /* layouts of inputs, then outputs */
     int n_back;                   /* forward values that gradient nodes read */
@@ -34,7 +33,7 @@ struct merak_forms {
     struct merak_shard_costs *costs;
     int *first_grad; /* by forward node: a gradient node of it, or -1 */
     int *next_grad;  /* by node: the next of the same forward node, or -1 */
-    int *code;       /* by value: of gradients inside the node at hand */
+    int *code;       /* by value: of gradients inside the current node */
 };
 
 enum merak_status merak_forms_init(struct merak_forms *forms,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/layout/shard_impl.h - between the files of the layout search */
+/* partitioner/layout/shard_impl.h - internal interfaces of the layout search */
 #ifndef MERAK_PARTITIONER_LAYOUT_SHARD_IMPL_H
 #define MERAK_PARTITIONER_LAYOUT_SHARD_IMPL_H
 
@@ -20,10 +20,10 @@
 enum merak_t_rule {
     MERAK_T_NEVER,
     MERAK_T_MAY,
-    MERAK_T_MUST, /* wherever else a node would be computed by every rank */
+    MERAK_T_MUST, /* wherever every rank would otherwise compute the node */
 };
 
-/* What the signatures leave open. */
+/* Choices that the signatures leave open. */
 struct merak_cut_rule {
     enum merak_t_rule t;
     int batch_from; /* the first forward node that may be cut by samples */
@@ -45,7 +45,7 @@ int merak_strategy_list(const struct merak_mesh *mesh,
 bool merak_strategy_samples(const struct merak_mesh *mesh,
                             const struct merak_signature *sig,
                             const struct merak_strategy *strategy);
-/* The layout of operand o (inputs, then outputs): required, or natural. */
+/* The layout of operand o: required of an input, produced for an output. */
 void merak_strategy_layout(const struct merak_mesh *mesh,
                            const struct merak_signature *sig, int n_in,
                            const struct merak_strategy *strategy, int o,
@@ -61,18 +61,18 @@ void merak_strategy_alike(const struct merak_mesh *mesh,
                           const struct merak_signature *sig, int n_in,
                           const struct merak_layout *layout,
                           struct merak_strategy *strategy);
-/* By how much cutting divides a node's work. */
+/* The factor by which cutting divides a node's work. */
 double merak_strategy_degree(const struct merak_mesh *mesh,
                              const struct merak_strategy *strategy);
 /* The layout of a value's gradient: partial becomes replicated. */
 void merak_layout_dual(const struct merak_mesh *mesh,
                        const struct merak_layout *layout,
                        struct merak_layout *dual);
-/* A node that sums contributions to one activation's gradient (grad.c). */
+/* Does the node sum contributions to one activation's gradient (grad.c)? */
 bool merak_node_is_sum(const struct merak_node *node);
 /*
  * May the backward pass use a copy that the forward pass made, rather than
- * convert anew?  Only if keeping it costs no more memory than the value it
+ * convert again?  Only if keeping it costs no more memory than the value it
  * was made from: a gathered copy is gathered again.
  */
 bool merak_copy_is_kept(const struct merak_mesh *mesh,
@@ -90,27 +90,28 @@ enum merak_status merak_shard_costs_create(
     const struct merak_shard_options *opt, struct merak_shard_costs **costs_p,
     struct merak_error *err) MERAK_CHECKED;
 void merak_shard_costs_destroy(struct merak_shard_costs *costs);
-/* Of converting a value between two layouts (codes); INFINITY: no way. */
+/* Of converting a value between two layouts (codes); INFINITY: impossible. */
 double merak_shard_convert_s(struct merak_shard_costs *costs, int value,
                              int from, int to);
-/* Of a node cut so. */
+/* Of a node under this strategy. */
 double merak_shard_node_s(const struct merak_shard_costs *costs,
                           const struct merak_node *node,
                           const struct merak_signature *sig,
                           const struct merak_strategy *strategy);
-/* What holding a parameter in this layout costs a step, per micro-batch. */
+/* Of holding a parameter in this layout, per step and micro-batch. */
 double merak_shard_param_s(const struct merak_shard_costs *costs, int value,
                            int code);
-/* Of making whole what is wanted whole of a node's outputs, in these layouts. */
+/* Of making whole, from these layouts, the outputs that are needed whole. */
 double merak_shard_whole_s(struct merak_shard_costs *costs,
                            const struct merak_node *node, const int *code);
-/* Steps' costs are spread over this many micro-batches. */
+/* Costs per step are spread over this many micro-batches. */
 #define MERAK_SHARD_MICROBATCHES 8
 
 /* --- shard_shared.c: the stages' axis, last in the mesh --------------------
  */
 
-/* Cut what has a vocabulary along it, in n_shared blocks. */
+/* Cut the nodes that have a vocabulary along it: those of the embedding (1), or
+ * of the embedding and the head (2). */
 enum merak_status merak_shared_cut(const struct merak_graph *graph,
                                    const struct merak_signature *sig,
                                    const struct merak_mesh *mesh, int n_shared,
@@ -122,7 +123,7 @@ enum merak_status merak_shared_cut(const struct merak_graph *graph,
 
 struct merak_shard_found {
     double cost;  /* seconds per micro-batch */
-    long records; /* of live values, looked at: what the search does most */
+    long records; /* of live values, examined: what the search does most */
 };
 
 /* The cheapest strategies of the forward nodes: strategy[graph->n_forward]. */

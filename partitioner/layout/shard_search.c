@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_search.c - a dynamic programme over the forward nodes
+/* shard_search.c - a dynamic program over the forward nodes
  *
- * After each node a state is what later costs can depend on: for every value
- * still to be used, its layout, the layouts it has been converted to (forward
- * and backward: a copy is made once) and those in which contributions to its
- * gradient are summed before they are converted once.  Of equal states the
- * cheapest is kept.  Transformers have a handful of states at any time, so
- * that the search is exact; the beam bounds graphs that are not so kind.
- * Ties go to what was found first: the result is a function of the graph.
+ * The state after each node is all that later costs can depend on: for every
+ * value still to be used, its layout, the layouts it has been converted to
+ * (forward and backward: a copy is made once) and those in which contributions
+ * to its gradient are summed before they are converted once.  Of equal states
+ * the cheapest is kept.  Transformers have a handful of states at any time, for
+ * which the search is exact; the beam bounds the states of other graphs.
+ * Ties go to the state found first: the result depends only on the graph.
  */
 #include "config.h"
 
@@ -27,7 +27,7 @@
  * twice (tied weights) keeps one layout unless there is no other way. */
 #define PARAM_CONVERT_S 1e6
 
-/* A live value.  Words only: records are compared as memory. */
+/* A live value.  It has only words, since records are compared by memcmp(). */
 struct record {
     uint64_t code; /* NO_CODE: a parameter before its first use */
     uint64_t copies[2], back[2], grads[2]; /* sets of codes */
@@ -53,7 +53,7 @@ struct candidate {
     struct trace trace;
 };
 
-/* A state with a node more, of all slots and of those that live on. */
+/* A state after one more node: all slots, and those that stay live. */
 struct next_state {
     struct record *at, *kept;
     uint64_t hash;
@@ -63,10 +63,10 @@ struct search {
     struct merak_forms forms;
     const struct merak_cut_rule *rule;
     int *last_use; /* by value: the last forward node that reads it, or -1 */
-    int *slot;     /* by value: in the slots at hand, or -1 */
+    int *slot;     /* by value: its index in the current slots, or -1 */
     int *live;     /* values of the current layer's records */
     int n_live;
-    int *slots; /* live values, then those of the node at hand */
+    int *slots; /* live values, then those of the current node */
     int n_slots;
     struct layer now;
     struct trace **trace; /* by node: of its layer's states */
@@ -74,9 +74,9 @@ struct search {
     struct candidate *found;
     struct record *found_record;
     int n_found, room, n_keep;
-    int *keep;       /* slots that live on */
+    int *keep;       /* slots that stay live */
     bool *lasts;     /* by slot: it is one of them */
-    bool *may_touch; /* by slot: the node at hand may change it, in any form */
+    bool *may_touch; /* by slot: some form of the current node may change it */
     int *touched;    /* those slots, ascending */
     int n_touched;
     long n_records; /* hashed */
@@ -147,7 +147,7 @@ static double use_backward(struct search *s, int value, struct record *r,
 }
 
 /* Contributions in one layout are summed, then converted once.  Those to a
- * parameter stay apart, but are converted once a step. */
+ * parameter stay separate, but are converted once per step. */
 static double contribute(struct search *s, int value, struct record *r,
                          int code)
 {
@@ -163,7 +163,8 @@ static double contribute(struct search *s, int value, struct record *r,
     return cost;
 }
 
-/* Take the node in this form; `at` holds a record per slot. */
+/* Apply the node in this form and return the cost; `at` has a record per slot.
+ */
 static double take(struct search *s, const struct merak_node *node,
                    const struct merak_form *form, struct record *at)
 {
@@ -194,9 +195,8 @@ static double take(struct search *s, const struct merak_node *node,
 /* --- collecting the next layer
  * -------------------------------------------------- */
 
-/* A state's hash is the sum of its records', so that a node changes it by
- * those of the values that it touches: where many skip over it, these are few
- * of all. */
+/* A state's hash is the sum of its records' hashes, so that a node updates only
+ * those of the values it touches, which are few if many values skip over it. */
 static uint64_t hash_record(const struct record *record, int value)
 {
     const uint64_t *word = (const uint64_t *)record;
@@ -207,7 +207,7 @@ static uint64_t hash_record(const struct record *record, int value)
     return h;
 }
 
-/* Of the touched slots that were live before the node. */
+/* Hash of the touched slots that were live before the node. */
 static uint64_t hash_before(struct search *s, const struct record *record)
 {
     uint64_t h = 0;
@@ -218,7 +218,7 @@ static uint64_t hash_before(struct search *s, const struct record *record)
     return h;
 }
 
-/* Of those that are behind it. */
+/* Hash of the touched slots that stay live after it. */
 static uint64_t hash_behind(struct search *s, const struct record *record)
 {
     uint64_t h = 0;
@@ -238,7 +238,7 @@ static struct record *found_at(struct search *s, int i)
     return s->found_record + (size_t)i * (size_t)s->n_keep;
 }
 
-/* The place in the table of the candidate with these records, or of none. */
+/* The table entry of the candidate with these records, or a free entry. */
 static int *find_candidate(struct search *s, const struct next_state *next)
 {
     size_t bytes = (size_t)s->n_keep * sizeof(*next->kept);
@@ -323,7 +323,7 @@ static void add_slot(struct search *s, int value)
     s->slots[s->n_slots++] = value;
 }
 
-/* Slots: what lives, then what this node touches first. */
+/* Slots: the live values, then those that this node is the first to touch. */
 static void open_slots(struct search *s, const struct merak_node *node)
 {
     s->n_slots = 0;
@@ -341,7 +341,7 @@ static void open_slots(struct search *s, const struct merak_node *node)
     }
 }
 
-/* What take() may change, in ascending order; all else lives on. */
+/* The slots that take() may change, ascending; all others stay the same. */
 static void find_touched(struct search *s, const struct merak_node *node,
                          const struct merak_form *form, int n_forms)
 {
@@ -376,7 +376,7 @@ static void close_slots(struct search *s)
         s->live[i] = s->slots[s->keep[i]];
 }
 
-/* A value that the search has not met: inputs are whole everywhere. */
+/* The record of a value not met before: inputs are whole on every rank. */
 static struct record first_record(const struct search *s, int value)
 {
     bool param = s->forms.graph->value[value]->kind == MERAK_VALUE_PARAM;
@@ -384,8 +384,8 @@ static struct record first_record(const struct search *s, int value)
     return (struct record){.code = param ? NO_CODE : 0};
 }
 
-/* `start` has the state's records, and `rest` what its hash is without those
- * that the node touches. */
+/* `start` has the state's records, and `rest` its hash without those that the
+ * node touches. */
 static void expand(struct search *s, const struct merak_node *node,
                    const struct merak_form *form, int state,
                    const struct record *start, uint64_t rest,
@@ -438,7 +438,7 @@ static void layer_free(struct layer *layer)
     free(layer->record);
 }
 
-/* Keep the cheapest and remember how they were reached. */
+/* Keep the cheapest states and how they were reached. */
 static enum merak_status next_layer(struct search *s, int node,
                                     struct merak_error *err)
 {

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_strategy.c - the ways to cut a node, and what each asks of operands
+/* shard_strategy.c - the ways to cut a node, and what each needs of operands
  *
  * Which index may be cut along a tensor axis:
- *   - the samples (b) not before the node that the rule names: elsewhere they
- *     are data parallelism's;
- *   - the sequence (t) as the rule says;
- *   - what divides evenly, unless the index may be uneven.
- * Tensor parallelism is asked for so that no rank holds whole weights or does
- * all of the work, at any size of model.  So two kinds of indices, where a
- * node has them and they divide, leave no choice but among themselves:
+ *   - the samples (b), only from the node that the rule names on: before it
+ *     they are left to data parallelism;
+ *   - the sequence (t), as the rule allows;
+ *   - only what divides evenly, unless the index may be uneven.
+ * The purpose of tensor parallelism is that no rank holds whole weights or does
+ * all of the work, at any size of model.  So if a node has indices of two kinds
+ * that divide, one of them must be cut:
  *   - those that split a weight matrix: along a parameter, and missing from
  *     an activation, which is summed over them or repeated for each (in and
  *     out of a linear, the rows of an embedding table; not the channels of
  *     a table that is added);
- *   - those beside whole rows: a node that cannot cut its rows (attention,
- *     rotary positions) is cut by heads.
- * Samples, where the rule allows them, are a choice beside these: weights are
- * then whole, and the rule is who asked for that.
+ *   - those of a node with whole rows: a node that cannot cut its rows
+ *     (attention, rotary positions) is cut by heads.
+ * Samples, where the rule allows them, are a choice besides these: weights are
+ * then whole, as the rule intends.
  */
 #include "config.h"
 
@@ -195,7 +195,7 @@ static bool is_param(const struct choice *c, int o)
     return o < c->node->n_in && c->node->in[o]->kind == MERAK_VALUE_PARAM;
 }
 
-/* An input of the model is no activation: ids have no channels to miss. */
+/* An input of the model is not an activation: ids have no channels. */
 static bool is_activation(const struct choice *c, int o)
 {
     return o >= c->node->n_in ||
@@ -242,8 +242,8 @@ static bool is_wanted(const struct choice *c, int i)
 }
 
 /*
- * The nodes between blocks that nothing but the sequence can divide: they
- * need whole rows (norms).  Their neighbours follow by cost.
+ * Is it a node between blocks that only the sequence can divide, because it
+ * needs whole rows (norms)?  Its neighbours follow by cost.
  */
 static bool only_t_divides(const struct choice *c)
 {
@@ -261,7 +261,7 @@ static bool only_t_divides(const struct choice *c)
     return t && has_whole_rows(c);
 }
 
-/* Candidates on one axis, those that cost nothing to think of first. */
+/* Candidates on one axis, those without a cut first. */
 static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
 {
     size_t parts = (size_t)c->mesh->axis[axis].size;
@@ -285,7 +285,7 @@ static int list_cuts(const struct choice *c, int axis, int8_t *cuts)
     return n;
 }
 
-/* Several axes on one index: their product has to fit. */
+/* If several axes cut one index, their product has to fit. */
 static bool is_sound(const struct choice *c, const struct merak_strategy *s)
 {
     for (int i = 0; i < c->sig->n_index; i++) {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shard_write.c - write the sharded graph out
  *
- * The same nodes in the same order, with convert nodes where a layout is
- * wanted that is not there, one per hop, right before the consumer.  A copy
- * is made once for all consumers that want it.  The backward pass takes a
- * copy of the forward pass only if that costs no memory (merak_copy_is_kept);
- * else it converts once more, as Megatron gathers its inputs again.
+ * The same nodes in the same order, with convert nodes, one per hop, right
+ * before a consumer that needs another layout.  A copy is made once for all
+ * consumers that need it.  The backward pass uses a copy of the forward pass
+ * only if that costs no memory (merak_copy_is_kept); otherwise it converts
+ * again, as Megatron gathers its inputs again.
  *
- * What a weight's gradient has to have gathered again stands before the input's
- * gradient of the same node, not behind it: it comes while that computes, and
- * what that makes is reduced while the weight's gradient computes.
+ * What a weight's gradient needs gathered again is gathered before the input's
+ * gradient of the same node, not after it: the gather overlaps with the compute
+ * of the input's gradient, which is reduced during the weight's gradient.
  *
- * A gradient is brought to the dual layout of its value as soon as it is
- * whole, on the side of the nodes it comes from.  Of several contributions
- * those in one layout are summed first, in the order of the graph, wherever
- * they were made; the sums are then converted and added in the order in which
- * their layouts first came.  Nothing of this depends on stages.
+ * A gradient is converted to the dual layout of its value as soon as it is
+ * whole, on the side of its producers.  Contributions in one layout are summed
+ * first, in the order of the graph, wherever they were made; the sums are then
+ * converted and added in the order in which their layouts first occurred.
+ * None of this depends on stages.
  */
 #include "config.h"
 
@@ -262,7 +262,7 @@ write_output(struct merak_shard_writer *w, const struct merak_value *old,
                : merak_write_add_copy(w, old->id, v, node->phase, err);
 }
 
-/* The loss and what is left for the next pass are wanted whole. */
+/* The loss and what is recycled by the next pass are needed whole. */
 static enum merak_status write_whole(struct merak_shard_writer *w,
                                      const struct merak_value *old,
                                      const struct merak_node *node,
@@ -328,7 +328,7 @@ static enum merak_status write_node(struct merak_shard_writer *w,
 /* --- the whole
  * -------------------------------------------------------------------------- */
 
-/* A parameter is kept as its first use wants it; inputs are whole. */
+/* A parameter has the layout that its first use needs; inputs are whole. */
 static void leaf_layout(const struct merak_shard_writer *w,
                         const struct merak_value *v,
                         struct merak_layout *layout)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/layout/shard_writer.h - a sharded graph under way: between
+/* partitioner/layout/shard_writer.h - a sharded graph being written: for
  * shard_copies.c and shard_write.c
  */
 #ifndef MERAK_PARTITIONER_LAYOUT_SHARD_WRITER_H
@@ -11,10 +11,10 @@
 struct merak_copy {
     struct merak_value *value;
     enum merak_phase phase;
-    struct merak_copy *next; /* in order of making */
+    struct merak_copy *next; /* in the order they were made */
 };
 
-/* What became of a value of the old graph; the first copy is it itself. */
+/* The copies of a value of the old graph; the first is the value itself. */
 struct merak_copies {
     struct merak_copy *copies;
 };
@@ -36,7 +36,7 @@ struct merak_shard_writer {
     size_t layouts, nodes; /* room in out's arrays */
 };
 
-/* A new value's layout, node's strategy and hop; NULL: none. */
+/* Set a new value's layout, and a new node's strategy and hop (NULL: none). */
 enum merak_status merak_write_set_layout(struct merak_shard_writer *w,
                                          const struct merak_value *v,
                                          const struct merak_layout *layout,
@@ -50,7 +50,7 @@ enum merak_status merak_write_set_node(struct merak_shard_writer *w,
                                        const struct merak_strategy *strategy,
                                        const struct merak_hop *hop,
                                        struct merak_error *err) MERAK_CHECKED;
-/* A new value is a copy of an old one, made in this phase; and its name. */
+/* Record a new value as a copy of an old one, made in this phase; name it. */
 enum merak_status merak_write_add_copy(struct merak_shard_writer *w, int old,
                                        struct merak_value *value,
                                        enum merak_phase phase,
@@ -59,14 +59,14 @@ enum merak_status merak_write_rename(struct merak_shard_writer *w,
                                      struct merak_value *v, const char *name,
                                      const char *suffix,
                                      struct merak_error *err) MERAK_CHECKED;
-/* A new value in another layout, by as many nodes as there are hops. */
+/* Convert a new value to another layout, with one node per hop. */
 enum merak_status merak_write_convert(struct merak_shard_writer *w,
                                       struct merak_value *src,
                                       const struct merak_layout *to,
                                       enum merak_phase phase, int forward,
                                       struct merak_value **dst_p,
                                       struct merak_error *err) MERAK_CHECKED;
-/* An old value in a layout, converted from the nearest copy if need be. */
+/* An old value in a layout, converted from the cheapest copy if need be. */
 enum merak_status merak_write_get(struct merak_shard_writer *w, int old,
                                   const struct merak_layout *layout,
                                   enum merak_phase phase, int forward,

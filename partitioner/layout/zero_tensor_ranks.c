@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zero_tensor_ranks.c - parameters whose optimizer state tensor ranks share out
+/* zero_tensor_ranks.c - parameters whose optimizer state is distributed over
+ * tensor ranks
  *
- * Replicas share out a parameter's state under ZeRO-1.  Tensor ranks that hold
- * all of it are replicas as well: of layers that are cut by samples, and of
- * what is not cut at all.  To share it out takes one exchange more, the gather
- * before the parameter is read again; what was an all-reduce of its gradient
- * becomes a reduce-scatter.  For that, each element of it that a rank does not
- * keep saves 12 bytes of memory, and between replicas some 6 bytes that do not
- * move.  An exchange's latency equals about 100 KB of bandwidth: parameters of
- * 2^14 elements and more, the weights, are worth it; norms and biases are not.
+ * Under ZeRO-1, replicas divide a parameter's state.  Tensor ranks that hold
+ * all of a parameter are replicas as well: in layers that are cut by samples,
+ * and of what is not cut at all.  To divide the state takes one collective
+ * more, the gather before the parameter is read again; the all-reduce of its
+ * gradient becomes a reduce-scatter.  In return, each element that a rank does
+ * not keep saves 12 bytes of memory, and about 6 bytes sent between replicas.
+ * A collective's latency equals about 100 KB of bandwidth: parameters of 2^14
+ * elements and more, the weights, are worth it; norms and biases are not.
  */
 #include "config.h"
 
@@ -19,7 +20,7 @@
 unsigned merak_sharded_flat_axes(const struct merak_sharded *sharded, int param)
 {
     const struct merak_layout *layout = &sharded->layout[param];
-    const int first[MERAK_MAX_AXES] = {0}; /* all ranks decide alike */
+    const int first[MERAK_MAX_AXES] = {0}; /* the same for all ranks */
     struct merak_box box;
     unsigned axes = 0;
 

@@ -22,7 +22,7 @@ struct maker {
     bool *depends; /* by node: on the batch */
     int *owner;    /* by node: whose atom it is in, itself or a later one */
     int *last;     /* by value: the atom that read it last, or -1 */
-    size_t edges;  /* there is room for */
+    size_t edges;  /* that there is room for */
 };
 
 static bool is_work(const struct maker *m, int node)
@@ -48,19 +48,19 @@ static void mark_dependent(struct maker *m)
     }
 }
 
-/* Of the steps that make a loss of logits, all but the last. */
+/* The ops before xent_loss in a loss; they join its atom. */
 static bool is_loss(const struct merak_node *node)
 {
     return strcmp(node->op->name, "xent_max") == 0 ||
            strcmp(node->op->name, "xent_sum") == 0;
 }
 
-/* Which nodes are of one atom. */
+/* Which nodes share an atom. */
 enum join {
     JOIN_NONE, /* each is its own */
     JOIN_LOSS, /* a loss is one */
-    JOIN_ALL,  /* and what does not depend on the batch goes to who first
-                  reads it */
+    JOIN_ALL,  /* and what does not depend on the batch joins its first
+                  reader */
 };
 
 static void find_owners(struct maker *m, enum join join)
@@ -82,7 +82,7 @@ static void find_owners(struct maker *m, enum join join)
     }
 }
 
-/* Numbered by their owners' places. */
+/* Number atoms in the order of their owners. */
 static void list_nodes(struct maker *m)
 {
     struct merak_atoms *a = m->atoms;
@@ -163,8 +163,8 @@ static void measure(struct maker *m)
 
 /* --- what needs what ------------------------------------------------------ */
 
-/* A node comes after the makers of what it reads, and after the other readers
- * that were described before it. */
+/* A node comes after the producers of what it reads, and after the other
+ * readers that were described before it. */
 static void add_edges(struct maker *m, const struct merak_node *node)
 {
     struct merak_dag *dag = &m->atoms->dag;
@@ -185,7 +185,7 @@ static void add_edges(struct maker *m, const struct merak_node *node)
     }
 }
 
-/* False if atoms would have to come before those that have lower numbers. */
+/* False if an atom would have to come before one with a lower number. */
 static bool make_edges(struct maker *m)
 {
     struct merak_dag *dag = &m->atoms->dag;
@@ -233,8 +233,8 @@ static enum merak_status maker_init(struct maker *m, struct merak_atoms *atoms,
     return MERAK_OK;
 }
 
-/* Uses of a value keep their order.  Where another use stands between those of
- * one atom, less is joined; nodes of their own always stand in order. */
+/* Uses of a value keep their order.  If another use is between those of one
+ * atom, fewer nodes are joined; separate nodes are always in order. */
 static void join_nodes(struct maker *m)
 {
     bool sound = false;

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/order/atoms.h - a sharded graph's forward nodes as atoms
  *
- * An atom is a node that depends on the batch, and the nodes that depend on
- * parameters alone and that it is the first to need.  A loss is one atom, all
- * steps from the logits on.  Where another use of what such nodes read stands
- * between them they are atoms of their own.  Conversions belong to whoever
- * reads what they make, gradient nodes to their forward node.
+ * An atom is a node that depends on the batch, with the nodes that depend only
+ * on parameters and that it is the first to need.  The ops from the logits to
+ * each token's loss are one atom.  If another use of what such nodes read is
+ * between them, they are atoms of their own.  Conversions belong to the node
+ * that reads them, gradient nodes to their forward node.
  *
- * RaNNC clones what several atoms need and the batch does not change.  Here
- * parameters are values and no nodes: every stage that reads one has its own,
- * and its use has a gradient of its own, which is a clone in all but name.
- * Nodes that make something of parameters alone are not cloned: each copy
- * would add to the parameters' gradients apart, in another order of sums, and
- * readers keep their order among them anyway, so that a copy would free
- * nothing.
+ * RaNNC clones what several atoms need and does not depend on the batch.  Here
+ * parameters are values, not nodes: every stage that reads one has a copy, and
+ * every use has its own gradient, which amounts to a clone.  Nodes that compute
+ * something from parameters alone are not cloned: each copy would add to the
+ * parameters' gradients separately, in a different order of sums, and readers
+ * keep their order anyway, so that a copy would free nothing.
  */
 #ifndef MERAK_PARTITIONER_ORDER_ATOMS_H
 #define MERAK_PARTITIONER_ORDER_ATOMS_H
@@ -26,7 +25,7 @@ struct merak_atoms {
                              seconds and memory of gradients and of the
                              optimizer's state */
     int *of_node;         /* by node id; -1: a conversion or a gradient */
-    int *first, *node;    /* by atom: begins of its nodes, ascending */
+    int *first, *node;    /* by atom: start of its nodes, ascending */
 };
 
 /*

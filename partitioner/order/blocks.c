@@ -3,25 +3,25 @@
  *
  * As RaNNC (Tanaka et al. 2021) makes blocks of atoms:
  *
- *   coarsen    shortest first, an item is merged with the neighbour that most
- *              crosses to, if the union is convex, fits and takes no longer
- *              than the mean and two standard deviations; then what came of it
- *              likewise, until k are left or none can be merged;
- *   compact    the two of least time, side by side in an order that all can
- *              run in, until k are left;
- *   uncoarsen  merges are undone level by level, and what then stands at the
- *              edge of a block moves to another where less crosses.
+ *   coarsen    shortest first, an item is merged with the neighbour that the
+ *              most bytes cross to, if the union is convex, fits and takes no
+ *              longer than the mean plus two standard deviations; the unions
+ *              are merged likewise, until k are left or none can be merged;
+ *   compact    the pair of least time, adjacent in an order that all can run
+ *              in, is merged until k are left;
+ *   uncoarsen  merges are undone level by level, and items at the edge of a
+ *              block move to another one if fewer bytes cross then.
  *
- * Where ours differs.  Kernels run one by one, so a union takes the sum of its
- * parts and what a merge saves is what does not cross any more; nothing is
- * measured.  Items that take equally long have no deviation: a union may have
- * twice the mean.  Blocks have numbers that every edge leads up, from the
- * first merge on, which is more than convex: all cuts between blocks are cuts
+ * Differences.  Kernels run one by one, so a union takes the sum of its parts,
+ * and what a merge saves is the bytes that no longer cross; nothing is
+ * measured.  Items that take equally long have no deviation: a union may take
+ * twice the mean.  From the first merge on, every edge leads to a block with a
+ * higher number, which is more than convexity: all cuts between blocks are cuts
  * through one order.  That order is the one with the fewest bytes alive
- * (dag_order.c), and a move is judged by the bytes over all cuts of it, not
+ * (dag_order.c), and a move is judged by the bytes over all of its cuts, not
  * by those between two blocks.
  *
- * Items are put together in coarsen.c; here merges are undone again.
+ * Items are merged in coarsen.c; here merges are undone.
  */
 #include "config.h"
 
@@ -42,10 +42,10 @@ struct blocks {
     int *of;                  /* by item */
     double *seconds, *memory; /* by block */
     int *items;               /* by block: how many */
-    double most;              /* seconds: of one that is moved to */
+    double most;              /* seconds a block may take after a move to it */
 };
 
-/* Where an item may go, and whether it is drawn up or down. */
+/* The blocks that an item may move to, and how strongly each way pulls it. */
 struct pull {
     int lo, hi;
     double down, up; /* bytes that it reads, that others read of it */
@@ -87,8 +87,8 @@ static bool evens_out(const struct merak_level *l, const struct blocks *b,
            b->seconds[b->of[item]] * (1 - 1e-9);
 }
 
-/* The block that it is best in: each one nearer to where it is drawn saves
- * the difference once. */
+/* The best block for an item: each step in the direction of the stronger pull
+ * saves the difference between the two once. */
 static int target_of(const struct merak_coarsening *w,
                      const struct merak_level *l, const struct blocks *b,
                      int item)
@@ -164,7 +164,7 @@ static void refine(const struct merak_coarsening *w,
 
 /* --- the order of blocks -------------------------------------------------- */
 
-/* Number blocks anew, if fewer bytes are alive then. */
+/* Renumber the blocks if fewer bytes are alive in the new order. */
 static enum merak_status order_blocks(struct merak_coarsening *w,
                                       const struct merak_dag *dag,
                                       struct blocks *b)
@@ -194,7 +194,7 @@ static enum merak_status order_blocks(struct merak_coarsening *w,
 
 /* --- together ------------------------------------------------------------- */
 
-/* From the coarsest level, of which each item is a block, to the finest. */
+/* From the coarsest level, each item of which is a block, to the finest. */
 static enum merak_status uncoarsen(struct merak_coarsening *w, struct blocks *b,
                                    int *coarse)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* coarsen.c - items put together to few: by merging neighbours, then rows
+/* coarsen.c - merging items to a few: neighbours first, then rows of items
  *
- * Looking for a path around two items ends after LOOK items and merging those
- * that stand more than REACH apart is left to a later level, where they stand
- * nearer; both bound the work of a merge, so that all takes little more than
- * linear time.
+ * The search for a path around two items ends after LOOK items, and items more
+ * than REACH apart are left to a later level, where they are closer.  Both
+ * bound the work of a merge: the total takes little more than linear time.
  */
 #include "config.h"
 
@@ -66,7 +65,8 @@ static int compare_edges(const void *a, const void *b)
     return x->from != y->from ? x->from - y->from : x->to - y->to;
 }
 
-/* Sort its edges, join those of the same two, and list them both ways. */
+/* Sort the edges, join those between the same two items, and list them by
+ * either end. */
 static void index_edges(struct merak_level *l)
 {
     struct merak_dag_edge *e = l->dag.edge;
@@ -148,15 +148,15 @@ bool merak_block_fits(const struct merak_coarsening *w, double memory)
 
 /* --- coarsening ----------------------------------------------------------- */
 
-/* One level's items while some are being merged; of two, the lower number
- * stands for both. */
+/* One level's items while some are being merged; the lower number of two stands
+ * for both. */
 struct merging {
     const struct merak_level *level;
     double most; /* seconds of a union */
     int left;    /* how many there are now */
     int *mate;   /* by item: the other of the two, or -1 */
     int *at;     /* [n] an order they can run in; -1: nothing */
-    int *pos;    /* by item: its place there */
+    int *pos;    /* by item: its position there */
     int *mark;   /* by item: the search that has seen it */
     int serial;
     int *stack, *moved; /* scratch */
@@ -167,7 +167,7 @@ static int stands_for(const struct merging *m, int item)
     return m->mate[item] >= 0 && m->mate[item] < item ? m->mate[item] : item;
 }
 
-/* Put on the stack what follows an item, up to a place, not seen yet. */
+/* Push the successors of an item that are not seen yet, up to a position. */
 static int follow(struct merging *m, int item, int upto, int n)
 {
     const struct merak_level *l = m->level;
@@ -183,8 +183,8 @@ static int follow(struct merging *m, int item, int upto, int n)
     return n;
 }
 
-/* Is there a path from a to b but for their edge, or may there be?  Marks what
- * comes after a and stands before b. */
+/* Is there a path from a to b besides their edge, or may there be one?  Marks
+ * the items before b that depend on a. */
 static bool is_path_around(struct merging *m, int a, int b)
 {
     int n, done = 0;
@@ -205,7 +205,7 @@ static bool is_path_around(struct merging *m, int a, int b)
     return n >= LOOK;
 }
 
-/* Put b beside a: what comes after a goes behind both. */
+/* Put b next to a: the items between them that depend on a move after both. */
 static void merge(struct merging *m, int a, int b)
 {
     int lo = m->pos[a], hi = m->pos[b], to = hi, n = 0;
@@ -232,7 +232,7 @@ static void merge(struct merging *m, int a, int b)
     m->left--;
 }
 
-/* A neighbour over an edge, were it merged with. */
+/* A neighbour over an edge, as a candidate for a merge. */
 struct offer {
     int item;
     double bytes, seconds;
@@ -269,7 +269,7 @@ static void consider(struct merging *m, const struct merak_coarsening *w,
         *best = *offer;
 }
 
-/* With the best of its neighbours, if there is one. */
+/* Merge an item with the best of its neighbours, if there is one. */
 static void merge_item(struct merging *m, const struct merak_coarsening *w,
                        int item)
 {
@@ -288,7 +288,7 @@ static void merge_item(struct merging *m, const struct merak_coarsening *w,
 
         consider(m, w, item, &offer, &best);
     }
-    /* Once more, for the marks: others were looked at since. */
+    /* Again, for the marks: other neighbours were examined since. */
     if (best.item >= 0 && may_merge(m, w, item, best.item)) {
         bool first = m->pos[item] < m->pos[best.item];
 
@@ -361,7 +361,7 @@ static enum merak_status merge_all(struct merak_coarsening *w,
     return MERAK_OK;
 }
 
-/* A level more, of unions up to so long; *merged_p: there were any. */
+/* One more level, of unions up to `most` seconds; *merged_p: there were any. */
 static enum merak_status coarsen_once(struct merak_coarsening *w, double most,
                                       bool *merged_p)
 {
@@ -411,14 +411,14 @@ enum merak_status merak_coarsen(struct merak_coarsening *w)
 
 /* --- compacting ----------------------------------------------------------- */
 
-/* Rows of items that are a block each, as a list. */
+/* Rows of items, each of them a block, as a list. */
 struct row {
     double seconds, memory;
     int next; /* row's first item; or -1 */
 };
 
-/* The shortest two side by side that fit; -1: none do.  Of more than k rows
- * some two take no longer than a block may, but those may be too large. */
+/* The shortest adjacent pair that fits; -1: none does.  Of more than k rows,
+ * some pair is short enough for a block, but it may need too much memory. */
 static int shortest_pair(const struct merak_coarsening *w,
                          const struct row *row)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dag_order.c - an order of items in which few bytes are alive
  *
- * Of all orders the one is looked for that has the fewest bytes cross at a
- * time drawn from the step: the sum over items of their seconds times the
- * bytes alive before them.  Orders that have run the same items are one state,
- * of which the cheapest is kept; states grow by an item at a time, and the
- * most promising WIDTH of each size go on.  With fewer states than that, as
- * two towers have, the result is the best there is.
+ * The search is for the order with the fewest bytes alive at a random time of
+ * the step: the sum over items of their seconds times the bytes alive before
+ * them is minimal.  Orders that have run the same items are one state, of which
+ * the cheapest is kept; states grow by an item at a time, and the most
+ * promising WIDTH of each size are kept.  With fewer states than that, as two
+ * towers have, the result is optimal.
  */
 #include "config.h"
 
@@ -20,20 +20,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDTH 64     /* sets of a size that are followed */
-#define MAX_READY 32 /* items that can be next; more are not seen */
+#define WIDTH 64     /* sets kept of each size */
+#define MAX_READY 32 /* items that can be next; more are ignored */
 
 struct item {
-    double delta;   /* of the bytes alive, once it has run */
-    int need, next; /* begins of its lists */
+    double delta;   /* change of the bytes alive once it has run */
+    int need, next; /* starts of its lists */
     uint64_t key;
 };
 
 /* A set of items that has run. */
 struct state {
     double cost, alive, seconds, rank;
-    uint64_t key;     /* all of its items' */
-    int parent, item; /* the set before, and the item that came last */
+    uint64_t key;     /* of all its items */
+    int parent, item; /* the set before, and the item that ran last */
     int n_ready;
     int ready[MAX_READY]; /* ascending */
 };
@@ -48,7 +48,7 @@ struct search {
     uint64_t *set, *set_after;   /* [WIDTH][words] */
     struct step {
         int parent, item;
-    } * step; /* [n][WIDTH]: how each set came to be */
+    } * step; /* [n][WIDTH]: how each set was reached */
 };
 
 double merak_dag_cost(const struct merak_dag *dag, const int *order)
@@ -117,14 +117,14 @@ static int grow(struct search *s, int n_states)
                                  .key = from->key ^ s->item[item].key,
                                  .parent = p,
                                  .item = item};
-            /* as if no more and no less were alive for all that is left */
+            /* as if the same bytes stayed alive for all that is left */
             to->rank = to->cost + (s->seconds - to->seconds) * to->alive;
         }
     }
     return n;
 }
 
-/* Equal sets side by side, the cheapest first. */
+/* Equal sets next to each other, the cheapest first. */
 static int compare_sets(const void *a, const void *b)
 {
     const struct state *x = a, *y = b;
@@ -177,7 +177,7 @@ static void find_ready(const struct search *s, const uint64_t *set,
     }
 }
 
-/* The chosen ones become the states, so many items in. */
+/* The n chosen sets become the states; `size` items had run before them. */
 static void settle(struct search *s, int n, int size)
 {
     uint64_t *swap = s->set;
@@ -197,7 +197,7 @@ static void settle(struct search *s, int n, int size)
     s->set_after = swap;
 }
 
-/* Fill order[]; returns its cost, or DBL_MAX if items were overlooked. */
+/* Fill order[]; returns its cost, or DBL_MAX if ready items were ignored. */
 static double run(struct search *s, int *order)
 {
     int n = 1, at = 0;
@@ -227,7 +227,7 @@ static int compare_next(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-/* Both lists of all items from the edges. */
+/* Fill both lists of all items from the edges. */
 static void sort_edges(struct search *s)
 {
     const struct merak_dag *dag = s->dag;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather.c - a sharded graph's nodes in an order that is better to cut
  *
- * A model is described in some order, and where branches run beside each other
- * many are possible: two towers may be told layer by layer in turns, a short
+ * A model is described in some order, but with parallel branches many orders
+ * are possible: two towers may be described layer by layer in turns, a short
  * branch long before what reads it.  Whatever is made before a cut and read
- * behind it crosses that cut, so that the order decides what stages send.
+ * after it crosses that cut, so the order determines what stages send.
  *
- * Two others are made: the one in which the fewest bytes are alive
+ * Two more orders are made: the one in which the fewest bytes are alive
  * (dag_order.c), to be cut where few values cross, and blocks of about the
- * same time (blocks.c), to be cut between them.  Which of the three plans the
- * fastest is for the planner to say.  Of very many atoms only blocks are made:
- * sets of them take long, blocks little more than linear time.
+ * same time (blocks.c), to be cut between them.  The planner decides which of
+ * the three gives the fastest plan.  For very many atoms only blocks are made:
+ * the search over sets takes long, blocks little more than linear time.
  *
  * Sums keep their order: the uses of a value, or of a parameter, stay in the
- * order in which they were described.  All nodes have the operands that they
- * had, so that an order changes no bit of any result.
+ * order in which they were described.  All nodes keep their operands, so that
+ * the order changes no bit of any result.
  */
 #include "config.h"
 
@@ -27,24 +27,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ATOMS 6000 /* that are gathered: of more, sets take long */
-#define BLOCK 20       /* atoms between places where one value crosses */
-#define WORTH 0.97     /* of the described order's cost: less is not worth it */
+#define MAX_ATOMS 6000 /* that are gathered: for more, sets take long */
+#define BLOCK 20       /* atoms between cut points where one value crosses */
+#define WORTH 0.97     /* of the described order's cost: at most, to be taken */
 #define BLOCKS 128     /* that are made */
-#define MEMORY 4       /* times its share is what a block may have of it */
+#define MEMORY 4       /* a block may hold this many times its share */
 
 struct gatherer {
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
     struct merak_atoms atoms;
     int *order; /* [n] atoms */
-    int *block; /* by atom, where it is blocks that are gathered */
+    int *block; /* by atom, for MERAK_BRANCHES_BLOCKS; else NULL */
 };
 
 /* --- is there anything to gain? ------------------------------------------- */
 
-/* A chain of blocks: places where no more than one value crosses are never
- * far apart. */
+/* Is it a chain of blocks?  Then cut points where at most one value crosses are
+ * never far apart. */
 static bool is_chain(const struct merak_dag *dag, int *open)
 {
     int alive = 0, since = 0;
@@ -120,8 +120,8 @@ static enum merak_status make_blocks(struct gatherer *g, bool *found_p,
 
 /* --- the graph in that order ---------------------------------------------- */
 
-/* Nodes in their new order; forward ones first, gradients as far from the
- * loss as their forward nodes. */
+/* Nodes in their new order: forward ones first, then gradients in the reverse
+ * order of their forward nodes. */
 struct renumbering {
     int *at;   /* new id by old */
     int *from; /* old id by new */
@@ -172,7 +172,7 @@ static bool is_in_order(const struct gatherer *g, const struct renumbering *r)
     return r->n == g->graph->n_nodes;
 }
 
-/* False if that is no order to run them in. */
+/* False if the nodes cannot run in that order. */
 static bool renumber(const struct gatherer *g, struct renumbering *r,
                      struct late *late)
 {
@@ -201,8 +201,8 @@ static bool renumber(const struct gatherer *g, struct renumbering *r,
     return is_in_order(g, r);
 }
 
-/* A conversion is the first node's to need it, which it stands before; what
- * stands behind the last is for gradients. */
+/* A conversion belongs to the first node that needs it, which follows it; those
+ * after the last node are for gradients. */
 static void own_conversions(struct merak_sharded *s)
 {
     int owner = -1;
@@ -215,7 +215,7 @@ static void own_conversions(struct merak_sharded *s)
     }
 }
 
-/* Put everything that goes by node where it belongs; room for one of each. */
+/* Reorder all arrays by node; node, strategy and hop are scratch. */
 static void apply(struct merak_sharded *s, const struct renumbering *r,
                   struct merak_node **node, struct merak_strategy *strategy,
                   struct merak_hop *hop)
@@ -241,7 +241,7 @@ static void apply(struct merak_sharded *s, const struct renumbering *r,
     }
 }
 
-/* Blocks by node, of the nodes as they now stand. */
+/* Blocks by node, with the nodes in their new order. */
 static enum merak_status keep_blocks(const struct gatherer *g,
                                      const struct renumbering *r,
                                      struct merak_sharded *s,
@@ -260,7 +260,7 @@ static enum merak_status keep_blocks(const struct gatherer *g,
     return MERAK_OK;
 }
 
-/* In g->order, if nodes can run in it; the sharded graph then says so. */
+/* Put the nodes in g->order if they can run in it, and record that. */
 static enum merak_status rewrite(const struct gatherer *g,
                                  struct merak_sharded *s,
                                  enum merak_branches order,

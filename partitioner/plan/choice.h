@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/plan/choice.h - what users and the planner choose of a plan
+/* partitioner/plan/choice.h - the choices of a plan by users and the planner
  *
  * merak_choice[] has a row for each choice.  It is an option of `merak plan`
- * and, but for few, of a run; what --what-if takes and a plan that was
- * searched for is printed as; a key of a saved plan; what such a plan is held
- * against the options of a run by; and what a search keeps to, or would change
- * where it finds no plan.  A new choice is a row, a field of struct
- * merak_choices and of struct merak_plan, and the code that means it.
+ * and, with few exceptions, of a run; a key of --what-if, as which a plan that
+ * was found is also printed; a key of a saved plan, by which such a plan is
+ * compared with the options of a run; and what a search keeps fixed, or tries
+ * to change if it finds no plan.  A new choice needs a row, a field of struct
+ * merak_choices and of struct merak_plan, and the code that implements it.
  */
 #ifndef MERAK_PARTITIONER_PLAN_CHOICE_H
 #define MERAK_PARTITIONER_PLAN_CHOICE_H
@@ -35,17 +35,17 @@ enum merak_choice_id {
     MERAK_CHOICE_COUNT
 };
 
-/* Values of choices, as far as they are made.  Degrees, sizes and chunks are 0,
- * and schedule is NULL, where they are not; of the others `given` says. */
+/* Values of the choices that are made.  Degrees, sizes and chunks that are not
+ * are 0, schedule is NULL; `given` shows which of the others are made. */
 struct merak_choices {
-    int tp, pp, dp;       /* an option may say MERAK_OPTION_AUTO */
-    size_t micro_batch;   /* sequences; of a sub-pipeline both halves */
+    int tp, pp, dp;       /* an option may set MERAK_OPTION_AUTO */
+    size_t micro_batch;   /* sequences; both halves of a sub-pipeline */
     const char *schedule; /* borrowed */
     int chunks;
     bool sub_pipeline, zero1, order_tp_pp_dp;
     enum merak_seq_parallel sp;
     enum merak_recompute recompute;
-    struct merak_given_lists list; /* its drop is before recompute */
+    struct merak_given_lists list; /* its drop precedes recompute */
     int tp_batch_percent;
     enum merak_boundary boundary;
     enum merak_branches branches;
@@ -54,28 +54,28 @@ struct merak_choices {
 
 struct merak_choice {
     struct merak_option option; /* of `merak plan`, into struct merak_choices */
-    struct merak_option run;    /* of a run; without a name: it is none */
-    const char *key;            /* of a saved plan; NULL: it has no key that is
-                                   this value */
+    struct merak_option run;    /* of a run; none if it has no name */
+    const char *key;            /* of a saved plan; NULL: it has no key for
+                                   just this value */
     enum merak_option_kind kind; /* of the value: INT, SIZE, BOOL or WORD, as
                                     `option` or else `run` stores it; TEXT: the
                                     schedule; CALL: it is a list */
     bool in_plan;                /* a plan has the same value at: */
     size_t plan_at;
-    long usual;      /* where it is not given */
+    long usual;      /* if it is not given */
     int n_words;     /* that a plan can have; 0: all */
     bool is_implied; /* a saved plan leaves the usual value out */
-    bool is_told;    /* where next best plans differ in it */
-    /* Other values to try where a request has no plan, or NULL: none; and
-     * after how many other changes, where memory is short and where numbers do
-     * not divide: search/nearest_plan.c.  0: never. */
+    bool is_told;    /* printed if runners-up differ in it */
+    /* Other values to try if a request has no plan, or NULL: none.  The turn
+     * at which it is tried if memory is short, and if numbers do not divide
+     * (search/nearest_plan.c); 0: never. */
     merak_near_fn near;
     int near_memory, near_numbers;
 };
 
 /* By enum merak_choice_id. */
 extern const struct merak_choice merak_choice[MERAK_CHOICE_COUNT];
-/* All of them as `merak plan` has them, into a struct merak_choices. */
+/* All of them as options of `merak plan`, into a struct merak_choices. */
 extern const struct merak_option_table merak_choice_table;
 
 /* A row of a table of options: those from one choice to another, into the
@@ -91,25 +91,25 @@ extern const struct merak_option_table merak_choice_table;
 #define MERAK_CHOICE_ROWS(member, first, last, field) \
     MERAK_CHOICE_GROUP(member, first, last, field, NULL)
 
-/* The number that choices have, or for WORD and BOOL the word's index. */
+/* A choice's number, or for WORD and BOOL the index of its word. */
 long merak_choice_get(const struct merak_choice *choice,
                       const struct merak_choices *choices);
 void merak_choice_set(const struct merak_choice *choice,
                       struct merak_choices *choices, long value);
-/* How many words a plan can have; "no", "tp-dp-pp": one by its index; and its
- * index, or -1. */
+/* The number of words that a plan can have; a word, "no" or "tp-dp-pp", by its
+ * index; and the index of a word, or -1. */
 #define MERAK_CHOICE_WORD 16
 int merak_choice_words(const struct merak_choice *choice);
 const char *merak_choice_word(const struct merak_choice *choice, long value,
                               char text[MERAK_CHOICE_WORD]);
 int merak_choice_find_word(const struct merak_choice *choice, const char *text);
-/* A choice's value as its option takes it; lists are of so many parts. */
+/* A choice's value as its option takes it; for lists of `parts` parts. */
 #define MERAK_CHOICE_TEXT(parts) (MERAK_LIST_TEXT(parts) + 32)
 void merak_choice_text(const struct merak_choice *choice,
                        const struct merak_choices *choices, char *text,
                        size_t bytes);
-/* Which of two plans comes first by one choice: that of the usual value, then
- * that of the lower; 0: they have the same, or it is no single value. */
+/* Order two plans by one choice: the usual value comes first, then the lower
+ * one; 0: they have the same, or it is not a single value. */
 int merak_choice_compare(const struct merak_choice *choice,
                          const struct merak_plan *a,
                          const struct merak_plan *b);
@@ -120,17 +120,17 @@ static inline bool merak_choice_allows(bool given, bool wanted, bool value)
     return !given || wanted == value;
 }
 
-/* A schedule that is said to be auto is none that is given. */
+/* A schedule that is given as auto counts as not given. */
 void merak_choices_settle(struct merak_choices *choices);
-/* All that a plan chooses, given; name and lists stay the plan's. */
+/* All choices of a plan, as given; name and lists are borrowed from it. */
 void merak_choices_of(const struct merak_plan *plan,
                       struct merak_choices *choices);
-/* Take them into a plan, and what is usual where none is given; lists, and how
- * boundaries are crossed, are not taken. */
+/* Store them in a plan, with usual values for those not given; lists and the
+ * boundary are not stored. */
 void merak_choices_take(const struct merak_choices *choices,
                         struct merak_plan *plan);
-/* "tp=2,pp=4,..", all that a plan chooses, as --what-if takes it; the caller's
- * to free, NULL when out of memory. */
+/* "tp=2,pp=4,..", all choices of a plan, as --what-if takes them; freed by the
+ * caller, NULL when out of memory. */
 char *merak_choices_line(const struct merak_plan *plan);
 
 #endif

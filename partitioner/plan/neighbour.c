@@ -103,7 +103,7 @@ bool merak_near_schedule(const struct merak_choice *choice,
 
 /* --- lists ---------------------------------------------------------------- */
 
-/* Words are none that numbers have to divide by; lists are. */
+/* Numbers that do not divide may be due to a list, but never to a word. */
 bool merak_near_recompute(const struct merak_choice *choice,
                           struct merak_near *near, int i,
                           struct merak_choices *to)
@@ -118,7 +118,7 @@ bool merak_near_recompute(const struct merak_choice *choice,
     return true;
 }
 
-/* Move a place of a cut, if it then is still behind the one before it. */
+/* Move a cut point; false if the cut points do not ascend then. */
 static bool move_place(int *cut, int n, int i, int by)
 {
     cut[i] += by;

@@ -18,68 +18,69 @@ enum merak_recompute {
     MERAK_RECOMPUTE_AUTO,      /* each stage the least that fits */
 };
 
-/* How values that tensor ranks hold alike go to the next stage. */
+/* How values replicated over tensor ranks are sent to the next stage. */
 enum merak_boundary {
-    MERAK_BOUNDARY_AUTO,    /* whichever is there sooner */
-    MERAK_BOUNDARY_WHOLE,   /* each sends all of it */
-    MERAK_BOUNDARY_SCATTER, /* each sends a part, and it is gathered */
+    MERAK_BOUNDARY_AUTO,    /* whichever arrives sooner */
+    MERAK_BOUNDARY_WHOLE,   /* each rank sends all of it */
+    MERAK_BOUNDARY_SCATTER, /* each sends a part, and the receivers gather */
 };
 
-/* Parts are an int: there are no more than 65535 stages of so many chunks. */
+/* The number of parts fits an int: there are at most 65535 stages. */
 enum { MERAK_MAX_CHUNKS = 1024 };
 
 /* What a part drops after its forward and recomputes: program/recompute.c. */
 struct merak_drop {
     bool attention; /* what attention makes */
-    int blocks;     /* of so many first blocks, all that stays in the block */
+    int blocks;     /* in this many first blocks, all that stays inside */
 };
 
 struct merak_plan {
     int tp, pp, dp;
-    int chunks;         /* model parts of a rank, blocks that all stages run
-                           together counted; 0: the schedule's default */
+    int chunks;         /* model parts of a rank, with vocabulary-parallel
+                           layers; 0: the schedule's default */
     int microbatches;   /* m per step and replica */
-    int passes;         /* forwards of a micro-batch, as the model says (what
-                           builds programs fills it in); 0: 1 */
+    int passes;         /* forwards of a micro-batch, as given by the model
+                           (filled in when programs are built); 0: 1 */
     size_t micro_batch; /* sequences */
     bool sub_pipeline;  /* the schedule runs micro-batches 2i and 2i + 1 as
-                           one, exchanges of one behind compute of the other;
-                           m is even */
+                           one, communication of one overlapped with compute
+                           of the other; m is even */
     char schedule[32];
     enum merak_recompute recompute;
-    size_t memory_bytes; /* AUTO: what a rank's arena may take; 0: no bound */
+    size_t memory_bytes; /* AUTO: what a rank's arena may take; 0: no limit */
     bool zero1;          /* gradients and optimizer state flat over dp, and over
-                            tensor ranks of what these hold alike */
+                            tensor ranks if replicated there */
     bool order_tp_pp_dp; /* else tp-dp-pp */
-    enum merak_branches branches; /* order of nodes, whose places cuts are:
+    enum merak_branches branches; /* order of nodes that cut points refer to:
                                      order/gather.c */
-    int scatter; /* what tensor ranks hold alike goes to a stage on another
-                      node, of so many ranks each, in tp parts and is gathered
-                      there; 1: to any stage; 0: always whole */
+    int scatter; /* what is replicated over tensor ranks goes to a stage on
+                      another node, of this many ranks, in tp parts and is
+                      gathered there; 1: to any stage; 0: always whole */
     enum merak_seq_parallel sp;
     int tp_batch_percent; /* percent of the model that tensor ranks may cut by
                   samples: merak_shard_options */
     enum merak_dtype dtype;
     int threads; /* per rank */
-    /* Ascending places (merak_stages_places) where parts but the first begin,
-     * or NULL: merak_stages_cut() says.  Borrowed; not kept by programs. */
+    /* Ascending cut points (merak_stages_places) where all parts except the
+     * first begin, or NULL: merak_stages_cut() chooses them.  Borrowed; not
+     * kept by programs. */
     const int *cut;
-    /* What each part drops, or NULL: `recompute` says.  Borrowed likewise. */
+    /* What each part drops, or NULL: as `recompute` asks.  Also borrowed. */
     const struct merak_drop *drop;
 };
 
-/* Bytes of a step along the axes that the rank map is free in. */
+/* Bytes sent in a step along the axes that the rank map may order. */
 struct merak_sent {
     uint64_t pp_bytes, dp_bytes;
 };
 
 /*
- * Share a step's sequences out over replicas and micro-batches.
+ * Divide a step's sequences among replicas and micro-batches.
  *
  *   plan          dp, sub_pipeline and micro_batch (of a sub-pipeline both
  *                 halves together) in; microbatches and micro_batch out
  *
- * MERAK_ERR_CONFIG, as options name them, if they do not divide.
+ * MERAK_ERR_CONFIG, in terms of the options, if they do not divide.
  */
 enum merak_status merak_plan_split_batch(struct merak_plan *plan,
                                          size_t global_batch,
@@ -91,23 +92,23 @@ void merak_plan_place(const struct merak_plan *plan, int rank, int *tp_index,
                       int *dp_index, int *stage);
 /* Parts of the model that a rank runs. */
 int merak_plan_chunks(const struct merak_plan *plan);
-/* Of these, how many are blocks that all stages run together. */
+/* How many of these are vocabulary-parallel layers, run by all stages. */
 int merak_plan_shared(const struct merak_plan *plan);
-/* Parts that the model is cut in: pp, or several times that; then the blocks
- * that all stages run together. */
+/* Parts that the model is cut into: pp, or several times that; then the
+ * vocabulary-parallel layers. */
 int merak_plan_parts(const struct merak_plan *plan);
 /* How the model is to be sharded for the plan. */
 struct merak_shard_options merak_plan_shards(const struct merak_plan *plan);
-/* Slices of a micro-batch, 1 without; units of a step, each a slice of a
- * micro-batch or pair; and forwards of each. */
+/* Slices of a micro-batch, 1 if it runs whole; units of a step, each a slice of
+ * a micro-batch or pair; and forwards of each unit. */
 int merak_plan_slices(const struct merak_plan *plan);
 int merak_plan_units(const struct merak_plan *plan);
 int merak_plan_passes(const struct merak_plan *plan);
-/* What the plan's schedule is asked with for a stage. */
+/* The arguments of the plan's schedule for a stage. */
 struct merak_schedule_args
 merak_plan_schedule_args(const struct merak_plan *plan, int stage);
-/* Take a model's forward passes into its plan, and where none is named, the
- * schedule that runs several of them on several stages. */
+/* Set the plan's passes to the model's; if no schedule is named, also set the
+ * one that runs several passes on several stages. */
 void merak_plan_take_passes(struct merak_plan *plan, int passes, bool named);
 /* The plan's schedule; MERAK_ERR_CONFIG if it cannot run with the plan's
  * numbers. */
@@ -121,17 +122,17 @@ int merak_plan_part(const struct merak_schedule *schedule,
 bool merak_plan_recomputes(const struct merak_schedule *schedule,
                            const struct merak_plan *plan, int stage);
 /*
- * Do sums of a part's gradients over replicas come behind its last backward?  A
- * rank's exchanges are one queue.  Those of a backward's tensor ranks would
- * stand behind the sums of the layers that it is through with, and the part
- * before would get its gradient so much later, and so on to the first: a
- * pipeline would take as many sums longer as it has stages.  (Where weight
- * gradients come apart from the others, nobody waits for them.)
+ * Are a part's gradients summed over replicas only after its last backward?  A
+ * rank's collectives are one queue.  Those of a backward's tensor ranks would
+ * wait for the sums of the layers that are done, the part before would get its
+ * gradient that much later, and so on to the first part: the step would take
+ * longer by one sum per stage.  (If weight gradients are separate actions,
+ * nothing waits for them.)
  */
 bool merak_plan_sums_behind(const struct merak_schedule *schedule,
                             const struct merak_plan *plan, int part);
 /* Coordinates of tp_index on the tensor axes, the first outermost, and of
- * stage on the stages' axis where there is one. */
+ * stage on the stages' axis if there is one. */
 void merak_plan_coord(const struct merak_sharded *sharded, int tp_index,
                       int stage, int *coord);
 

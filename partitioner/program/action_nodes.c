@@ -2,23 +2,23 @@
 /* action_nodes.c - which nodes each action of a part runs, and what is
  * recomputed
  *
- * A block is what lies between two neighbouring places where the graph may
+ * A block is what lies between two neighbouring points where the graph may
  * be cut: in a transformer the attention or the MLP of a layer with its norm
- * and residual addition.  Where a block is recomputed, a value that stays in
- * it is dropped after the forward; one that another block's forward uses too
- * is kept with all that its node makes, and so is the result of a collective
- * that is no larger than what went in: to have it again would cost the
- * collective and save nothing.  So of a block's collectives only gathers are
- * ever run again.
+ * and residual addition.  If a block is recomputed, a value that stays inside
+ * is dropped after the forward.  One that another block's forward also uses is
+ * kept with all outputs of its node, and so is the result of a collective that
+ * is no larger than its input: to recompute it would repeat the collective and
+ * save nothing.  So only gathers among a block's collectives are ever run
+ * again.
  *
  * Of what was dropped, the nodes that gradients need, directly or through
- * other dropped values, run again: the same kernels on the same inputs, and
- * dropout's masks are functions of counters, so every bit comes back.  The
- * last linear of a block, for one, is not among them.
+ * other dropped values, run again: the same kernels on the same inputs, with
+ * dropout masks that are functions of counters, so the bits are the same.  The
+ * last linear of a block, for example, is not among them.
  *
- * An action R runs all of a part's nodes again.  Without one, B runs a
- * block's just before the first gradient that reads any of it: at most one
- * block stands recomputed at a time.
+ * An action R runs all of these nodes of a part again.  Without one, B runs
+ * a block's just before the first gradient that reads any of it: at most one
+ * block is held recomputed at a time.
  */
 #include "config.h"
 
@@ -36,8 +36,8 @@ struct recomputed {
     const struct merak_chunk *chunk;
     int first_block;   /* of the part */
     bool *node;        /* by node: runs again */
-    const bool *moves; /* by node: a conversion for weight gradients, of other
-                          parts as well */
+    const bool *moves; /* by node: a conversion for weight gradients of other
+                          parts, too */
 };
 
 static const struct merak_node *producer_of(const struct merak_build *b,
@@ -98,9 +98,9 @@ static void add_item(struct merak_items *items, int node, bool recompute)
 }
 
 /*
- * Values go from stage to stage with F and B alone.  What is converted for the
- * weight gradients of several parts would be made in the W of one, which the
- * schedule may have put off until long after the others' B and W.
+ * Values go from stage to stage only with F and B.  A conversion for the weight
+ * gradients of several parts therefore runs in B: the W of its own part may be
+ * deferred by the schedule until long after the others' B and W.
  */
 static const bool *find_moving(struct merak_build *b)
 {
@@ -160,7 +160,7 @@ static void fill_lists(struct recomputed *a, struct merak_chunk *chunk)
     }
 }
 
-/* Run a block's nodes again, unless that was done. */
+/* Add the nodes of a block that run again, unless that was done. */
 static void mix_block(const struct recomputed *a, struct merak_chunk *chunk,
                       int block, bool *mixed)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* balance.c - segments in a row, cut in parts whose longest is shortest */
+/* balance.c - a row of segments, cut into parts whose longest is shortest */
 #include "config.h"
 
 #include "partitioner/program/balance.h"

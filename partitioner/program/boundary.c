@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* boundary.c - values that tensor ranks hold alike, from stage to stage
+/* boundary.c - values replicated over tensor ranks, from stage to stage
  *
  * Sent whole, such a value crosses the link between two stages once for each
- * of the n tensor ranks.  Where that link leaves a node, each sends 1/n of it
- * instead, a flat cut of its elements as of optimizer state, and the receiving
- * stage gathers the parts: a conversion from a flat layout to a replicated one
- * inside a node.  Bytes are moved and nothing is computed, so results are the
- * same to the bit.  Cuts may be uneven; what has less than n elements, and
- * what is cut along a tensor axis already (sequence parallelism), goes as it
- * is.
+ * of the n tensor ranks.  If that link leaves a node, each sends 1/n of it
+ * instead, a flat cut of its elements like one of optimizer state, and the
+ * receiving stage gathers the parts: a conversion from a flat layout to a
+ * replicated one inside a node.  Bytes are moved and nothing is computed, so
+ * results are bitwise the same.  Cuts may be uneven.  A value of fewer than n
+ * elements, or one that a tensor axis cuts already (sequence parallelism), is
+ * sent as it is.
  *
- * The part is received in its place in the value's slot, and gathered there,
+ * The part is received at its offset in the value's slot, and gathered there
  * when it is the turn of the action that reads it: the collective queue must
  * never wait for a message that another stage may send later.
  */
@@ -44,7 +44,7 @@ int merak_boundary_ways(const struct merak_sharded *sharded,
 
 /* --- whether to ----------------------------------------------------------- */
 
-/* Seconds until a boundary of so many bytes is there. */
+/* Seconds until a boundary of this many bytes has arrived. */
 static double seconds(const struct merak_cost_model *cost, double bytes, int n)
 {
     double part = bytes / n;
@@ -99,7 +99,7 @@ double merak_boundary_bytes(const struct merak_sharded *sharded,
 }
 
 /* Does a message between two stages leave a node, for any of their ranks?
- * All of them must answer alike. */
+ * All of them must agree. */
 static bool leaves(const struct merak_build *b, int from, int to)
 {
     const struct merak_plan *plan = &b->prog->plan;
@@ -132,7 +132,8 @@ bool merak_build_scatters(const struct merak_build *b, int value, int from,
 
 /* --- parts ---------------------------------------------------------------- */
 
-/* The ranks that hold a value alike: how many, which, their group's key. */
+/* The ranks that a value is replicated on: how many, this rank's index among
+ * them, their group's key. */
 struct alike {
     int n, me, key;
 };
@@ -162,7 +163,7 @@ static int part_of(struct merak_build *b, int value, int slot)
     part.flat_lo = merak_cut(count, (size_t)a.n, (size_t)a.me);
     part.flat_hi = merak_cut(count, (size_t)a.n, (size_t)a.me + 1);
     part.bytes = 0;
-    /* Of a slice of a sequence, too, a place in the whole. */
+    /* The offset is in the whole, also for a slice of a sequence. */
     id = merak_build_alias(
         b, part.whole,
         part.offset + part.flat_lo * merak_dtype_bytes(part.dtype), &part);
@@ -187,7 +188,7 @@ int merak_build_moved(struct merak_build *b, int value, int microbatch,
                                                 : slot;
 }
 
-/* Parts to the whole, of a value in a slot. */
+/* The exchange that gathers a value in a slot from its parts. */
 static struct merak_exchange *gather_of(struct merak_build *b, int value,
                                         const struct alike *a, int slot)
 {
@@ -222,7 +223,7 @@ void merak_build_gather(struct merak_build *b, int value, int microbatch)
         .n_in = 1,
         .n_out = 1,
         .peer = -1,
-        /* Its transfers have the same, but no two ranks are both. */
+        /* Its transfers have the same tag, but connect other ranks. */
         .tag = merak_build_tag(b, merak_build_turn(b, microbatch), value),
         .name = f->gather_name};
     struct alike a;

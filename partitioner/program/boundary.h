@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/program/boundary.h - how values go from stage to stage that
- * tensor ranks hold alike
+/* partitioner/program/boundary.h - how values that are replicated over tensor
+ * ranks go from stage to stage
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_BOUNDARY_H
 #define MERAK_PARTITIONER_PROGRAM_BOUNDARY_H
 
 #include "partitioner/program/program.h"
 
-/* How many tensor ranks hold a value of this layout alike; *axis_p, which may
- * be NULL: the axis they are along, or MERAK_MAX_AXES: the whole group. */
+/* The number of tensor ranks that a value of this layout is replicated over;
+ * *axis_p (or NULL): along which axis, or MERAK_MAX_AXES: the whole group. */
 int merak_boundary_ways(const struct merak_sharded *sharded,
                         const struct merak_layout *layout, int *axis_p);
-/* Bytes of the largest value that crosses stages and is held alike. */
+/* Bytes of the largest value that crosses stages and is replicated. */
 double merak_boundary_bytes(const struct merak_sharded *sharded,
                             const struct merak_stages *stages);
 /*
- * plan->scatter, of a plan that has its degrees.  AUTO: nodes' ranks if a
- * tensor group is in one of several nodes and a boundary of so many bytes, of
- * which slices cross one by one, is gathered there sooner, by the costs, than
- * it comes whole; else 0.  A pure
- * function: all ranks choose alike.
+ * plan->scatter, for a plan whose degrees are set.  AUTO: the ranks per node,
+ * if there are several nodes, a tensor group is in one of them, and by the
+ * cost model a boundary of this many bytes, of which slices cross one by one,
+ * arrives sooner in parts, gathered, than whole; else 0.  A pure function: all
+ * ranks make the same choice.
  */
 int merak_boundary_choose(enum merak_boundary boundary,
                           const struct merak_cost_model *cost,

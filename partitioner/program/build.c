@@ -146,7 +146,7 @@ void merak_build_begin(struct merak_build *b, int slot)
 {
     struct merak_use *use = &b->use[slot];
 
-    /* A part lives as its whole does. */
+    /* A part lives as long as its whole. */
     if (use->persistent || b->prog->slot[slot].whole != slot ||
         (use->n_spans > 0 && use->span[use->n_spans - 1].first < 0))
         return;
@@ -181,11 +181,11 @@ static size_t slot_bytes(const struct merak_build *b, int slot)
 }
 
 /*
- * Bytes that were touched since the inputs were, a mean by their logarithms,
- * weighted by size, in powers of two: kernels of a size are told apart
- * where that matters to a cache, and else are one.  What this step has not
- * touched yet is what the last one ended with, the optimizer's pass over all
- * that is kept.
+ * Bytes touched since the inputs were: the mean of their logarithms, weighted
+ * by size, rounded to a power of two.  So kernels of one size are distinguished
+ * only where it matters to a cache.  What this step has not touched yet was
+ * last touched at the end of the previous one, when the optimizer went over all
+ * persistent memory.
  */
 static float reuse_distance(const struct merak_build *b,
                             const struct merak_instr *in)
@@ -224,7 +224,7 @@ static void measure_kernel(struct merak_build *b, struct merak_instr *in,
     in->reuse = reuse_distance(b, in);
 }
 
-/* Bytes that are no tensor's. */
+/* Bytes that belong to no tensor. */
 static struct merak_slot plain_slot(enum merak_category category, size_t bytes)
 {
     return (struct merak_slot){
@@ -236,7 +236,7 @@ static struct merak_slot plain_slot(enum merak_category category, size_t bytes)
         .flat_hi = bytes / 4};
 }
 
-/* A slot of exactly so many bytes that lives for single instructions. */
+/* A slot of exactly this many bytes that lives for single instructions. */
 static int shared_slot(struct merak_build *b, enum merak_category category,
                        size_t bytes)
 {
@@ -261,8 +261,8 @@ static int shared_slot(struct merak_build *b, enum merak_category category,
     return id;
 }
 
-/* Direct exchanges stand in one queue, and stage in one slot, which is as large
- * as the largest of them wants. */
+/* Direct exchanges are in one queue and stage in one slot, which is as large as
+ * the largest of them needs. */
 static int staged_slot(struct merak_build *b, size_t bytes)
 {
     struct merak_slot proto = plain_slot(MERAK_CAT_COMM, bytes), *slot;

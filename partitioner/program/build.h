@@ -6,8 +6,8 @@
  * emit.c, values.c, slices.c, passes.c, posts.c and boundary.c (micro-batches),
  * grad_uses.c, grad_sync.c and optimizer_step.c (gradients and optimizer),
  * place.c (memory), hazard.c (waits). The first failure is kept in `rc` and
- * `err`; after it, calls do nothing and return -1, and whoever drives looks at
- * `rc` between actions.
+ * `err`; after it, calls do nothing and return -1, and the caller checks `rc`
+ * between actions.
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_BUILD_H
 #define MERAK_PARTITIONER_PROGRAM_BUILD_H
@@ -16,19 +16,19 @@
 #include "partitioner/program/program.h"
 
 /* How a value moves through this rank's stage.  Stages are in the order in
- * which the value comes to them: forward values up the parts of the model,
+ * which the value reaches them: forward values go up the parts of the model,
  * gradients down. */
 struct merak_flow {
     bool here;     /* made or used on this stage */
     bool first;    /* no other stage has it before this one */
-    bool dropped;  /* by the forward, and computed again */
-    int home;      /* part of its producer, or that reads a recycled one first;
-                      -1: an input or a parameter */
+    bool dropped;  /* by the forward, and recomputed */
+    int home;      /* part of its producer, or the first that reads a recycled
+                      one; -1: an input or a parameter */
     int from, to;  /* stages it comes from and goes on to; -1: none */
-    int part_from; /* part there that it leaves with */
+    int part_from; /* part there that sends it */
     int chunk;     /* of this rank, the first to have it */
     bool parts_from, parts_to; /* comes, goes on in parts: boundary.c */
-    int free_slot; /* head of the slots that wait to be used again */
+    int free_slot; /* head of the list of slots that can be reused */
     const char *send_name, *recv_name, *gather_name;
 };
 
@@ -49,11 +49,11 @@ struct merak_items {
 struct merak_chunk {
     int part;
     struct merak_items run[MERAK_ACTIONS]; /* by kind of action, in order */
-    struct merak_items mixed; /* B that does R's work where it is needed */
+    struct merak_items mixed; /* B with R's nodes where they are needed */
     uint8_t *use; /* by value: the kinds of actions that read it, as bits */
 };
 
-/* A micro-batch under way. */
+/* A micro-batch in progress. */
 struct merak_open {
     int *map;      /* value -> slot, or -1 */
     uint8_t *done; /* by chunk: the kinds of actions it has had, as bits */
@@ -64,7 +64,7 @@ struct merak_gate {
     int instr, early;
 };
 
-/* What this stage leaves for the next pass, or has left for it. */
+/* What this stage hands on to the next pass, or gets from the previous one. */
 struct merak_carry {
     int in, out;  /* values */
     int from, to; /* stages: makes it, reads it first */
@@ -72,7 +72,7 @@ struct merak_carry {
     struct merak_exchange *copy; /* from == to */
 };
 
-/* When a slot is needed; only whole slots have lives of their own. */
+/* When a slot is needed; only whole slots have their own lifetimes. */
 struct merak_use {
     bool persistent;
     int next_free;
@@ -83,11 +83,11 @@ struct merak_use {
     int n_spans, cap_spans;
 };
 
-/* A slot whose life is drawn out while a send may still be reading it. */
+/* A slot whose life is extended while a send may still be reading it. */
 struct merak_lag {
     int slot;
     int value; /* goes back to this value's free slots, or -1 */
-    int since; /* the action that let go of it, counted */
+    int since; /* number of the action that released it */
 };
 
 /* A parameter of this stage and the first node of it that reads it. */
@@ -97,7 +97,7 @@ struct merak_first_use {
 };
 
 /* Long, because each of the files above keeps its state of the one program
- * here; what no comment says another has is program.c's and build.c's. */
+ * here; members without a file name belong to program.c and build.c. */
 struct merak_build {
     struct merak_program *prog;
     struct merak_pool *pool; /* the build's own */
@@ -110,8 +110,8 @@ struct merak_build {
     int stage;
     int n_chunks;
     struct merak_chunk *chunk;
-    int n_chain;            /* parts of single stages; from here on: of all */
-    int *stage_of_part;     /* of one that all stages run: this stage */
+    int n_chain;            /* parts of single stages; later ones: of all */
+    int *stage_of_part;     /* of a part of all stages: this stage */
     struct merak_mesh mesh; /* the sharded graph's, then dp if dp > 1 */
     int coord[MERAK_MAX_AXES];
     int dp_axis, pp_axis;             /* in mesh, or -1 */
@@ -130,17 +130,17 @@ struct merak_build {
     int n_params;                /* of the whole model */
     struct merak_open *open;     /* by micro-batch and pass */
     struct merak_uses *uses;     /* by parameter of this stage */
-    bool sums_due;               /* of some of them */
+    bool sums_due;               /* some of them have to be summed */
     struct merak_uses **uses_of; /* by value: PARAM_GRAD: its parameter's */
     struct merak_first_use *gather;   /* parameters by their first reader */
-    int gathered;                     /* so many are emitted */
+    int gathered;                     /* how many are emitted */
     struct merak_exchange **exchange; /* by node: shared by micro-batches */
-    struct merak_exchange **join; /* by value that comes in parts: likewise */
+    struct merak_exchange **join; /* by value that comes in parts: the same */
     const char **recompute_name;  /* by node */
     /* values.c: slots that a send may still read */
     struct merak_lag *lag;
     int n_lag, cap_lag;
-    int send_lag;   /* for so many actions more is a sent slot kept */
+    int send_lag;   /* how many more actions a sent slot is kept for */
     int n_released; /* actions so far */
     /* unroll.c: the action that is being written */
     const struct merak_items *items;
@@ -148,7 +148,7 @@ struct merak_build {
     unsigned ends; /* the kinds of actions that do not come after it, as bits */
     /* slices.c, passes.c */
     size_t seq, batch; /* of the inputs: [batch, seq] */
-    int slices;        /* pieces that a micro-batch's sequence runs in */
+    int slices;        /* of a micro-batch's sequence */
     int slice;         /* of the action that is being written */
     int passes;        /* forwards of a micro-batch */
     int pass;          /* of the action that is being written; the last one
@@ -157,9 +157,9 @@ struct merak_build {
     struct merak_carry *carry; /* what this stage gives and takes */
     int n_carries;
     /* posts.c */
-    bool skips; /* some value passes by stages on its way: all ranks agree */
-    bool plays; /* receives are posted as a play of the schedule says */
-    struct merak_arrival *arrival; /* what comes to it then */
+    bool skips; /* some value skips stages on its way: all ranks agree */
+    bool plays; /* receives are posted according to a play of the schedule */
+    struct merak_arrival *arrival; /* the values received then */
     int n_arrivals;
     /* build.c */
     int *shared; /* scratch and staging slots, one for each size */
@@ -176,9 +176,9 @@ enum { MERAK_GROUP_TP = MERAK_MAX_AXES, MERAK_GROUP_PP };
 
 /* --- program.c --- */
 void merak_build_fail(struct merak_build *b, enum merak_status rc);
-/* Zeroed room: the build's own, gone when the program is made, and the
- * program's.  Tables by node and value are as long as the model, and the
- * programs of all stages are alive at a time where they are simulated. */
+/* Zeroed memory: the build's own, freed when the program is made, and (kept)
+ * the program's.  Tables by node and value are as long as the model, and a
+ * simulation keeps the programs of all stages at a time. */
 void *merak_build_alloc(struct merak_build *b, size_t bytes);
 void *merak_build_alloc_kept(struct merak_build *b, size_t bytes);
 const char *merak_build_name(struct merak_build *b, const char *fmt, ...)
@@ -186,26 +186,26 @@ const char *merak_build_name(struct merak_build *b, const char *fmt, ...)
 /* Grow *array to hold n + 1 elements. */
 bool merak_build_grow(struct merak_build *b, void **array, int *cap, int n,
                       size_t size);
-/* A new slot as `proto` says; bytes are computed unless set. */
+/* A new slot like `proto`; bytes are computed unless set. */
 int merak_build_slot(struct merak_build *b, const struct merak_slot *proto);
 /* A value's layout in the sharded graph, as one over b->mesh. */
 struct merak_layout merak_build_layout(const struct merak_build *b, int value);
-/* Set a slot's part to this rank's of a value in a layout over b->mesh. */
+/* Set a slot's box to this rank's part of a value in a layout over b->mesh. */
 void merak_build_box(const struct merak_build *b, int value,
                      const struct merak_layout *layout,
                      struct merak_slot *slot);
-/* A part of slot `whole`, from byte `at` of it on. */
+/* A new slot that is a part of slot `whole`, from its byte `at` on. */
 int merak_build_alias(struct merak_build *b, int whole, size_t at,
                       const struct merak_slot *proto);
 /* One-dimensional, n elements. */
 struct merak_slot merak_build_vector(enum merak_dtype dtype, size_t n,
                                      enum merak_category category,
                                      const char *name);
-/* Append an instruction; costs, scratch and lives are seen to. */
+/* Append an instruction; sets its costs and scratch and the slots' lives. */
 int merak_build_push(struct merak_build *b, struct merak_instr *instr);
 /* Begin a new life of a slot. */
 void merak_build_begin(struct merak_build *b, int slot);
-/* The slot is needed until the last instruction there is. */
+/* The slot is needed until the latest instruction. */
 void merak_build_extend(struct merak_build *b, int slot);
 /* Index of the group along an axis of mesh, or GROUP_TP, GROUP_PP. */
 int merak_build_group(struct merak_build *b, int key);
@@ -227,12 +227,12 @@ bool merak_build_is_forward(const struct merak_build *b, int value);
 /* --- values.c --- */
 /* The slot that holds a value of a micro-batch, or -1 once building fails. */
 int merak_build_value(struct merak_build *b, int value, int microbatch);
-/* Where the op allows it and nobody needs input 0 behind this item: have
- * output 0 written over it.  The slots of inputs are known by then. */
+/* If the op allows it and nothing needs input 0 after this item, let output 0
+ * be written over it.  The slots of the inputs are known by then. */
 void merak_build_overwrite(struct merak_build *b, const struct merak_item *item,
                            int microbatch);
-/* Let go of what no later action of these micro-batches needs, now that
- * `chunk` has run the kinds of actions in `done` (bits). */
+/* Release what no later action of these micro-batches needs, now that `chunk`
+ * has run the kinds of actions in `done` (bits). */
 void merak_build_release(struct merak_build *b, int chunk, unsigned done,
                          int microbatch, int n);
 /* End of the micro-batches. */
@@ -240,44 +240,45 @@ void merak_build_settle(struct merak_build *b);
 void merak_build_loss(struct merak_build *b);
 
 /* --- slices.c --- */
-/* Find the sequence's length and the number of slices; a message if they do
+/* Find the sequence's length and the number of slices; an error if they do
  * not fit. */
 enum merak_status merak_build_slices(struct merak_build *b) MERAK_CHECKED;
-/* Has a value the sequence as its second dim? */
+/* Does a value have the sequence as its second dim? */
 bool merak_build_is_sliced(const struct merak_build *b, int value);
 /* Slots for the slices of a value's new slot. */
 void merak_build_cut(struct merak_build *b, int slot);
-/* Operand i of a node, a value in a slot, as the slice under way needs it. */
+/* The slot of operand i of a node in the current slice, from the slot of the
+ * whole value. */
 int merak_build_piece(const struct merak_build *b,
                       const struct merak_node *node, int i, int slot);
-/* Does a node run in the slice under way? */
+/* Does a node run in the current slice? */
 bool merak_build_runs(const struct merak_build *b,
                       const struct merak_node *node);
-/* Is the slice under way, of a micro-batch, the first, or the last, to give
- * gradients?  They come from the sequence's end. */
+/* Is the current slice of a micro-batch the first, or the last, to give
+ * gradients?  These begin at the sequence's end. */
 bool merak_build_first_back(const struct merak_build *b);
 bool merak_build_last_back(const struct merak_build *b);
 
 /* --- passes.c --- */
 /* Find what passes run and what goes from one to the next. */
 void merak_build_passes(struct merak_build *b);
-/* Does the pass under way read a value, run a node? */
+/* Does the current pass read a value, run a node? */
 bool merak_build_reads(const struct merak_build *b, int value);
 bool merak_build_runs_now(const struct merak_build *b, int node);
-/* An action's pass is the one under way. */
+/* Make an action's pass the current one. */
 void merak_build_set_pass(struct merak_build *b, const struct merak_action *a);
-/* Passes and slices of all micro-batches, counted. */
+/* The number of the current pass and slice among those of all micro-batches. */
 int merak_build_turn(const struct merak_build *b, int microbatch);
-/* Is a value sent or copied to the next pass, and do so. */
+/* Is a value sent or copied to the next pass?  Send or copy it. */
 bool merak_build_is_left(const struct merak_build *b, int value);
 void merak_build_leave(struct merak_build *b, int value, int microbatch);
-/* What goes over to the next pass, sent or received. */
+/* Send or receive what goes to the next pass. */
 void merak_build_carry(struct merak_build *b, const struct merak_carry *c,
                        int microbatch, bool send);
 
 /* --- posts.c --- */
-/* Find when to post receives, if not one action ahead: b->plays; post what
- * stands before action `at` of the list. */
+/* Find when to post receives, if not one action ahead: b->plays; post those
+ * that are due before action `at` of the list. */
 void merak_build_posts(struct merak_build *b);
 void merak_build_arrive(struct merak_build *b, const struct merak_action *list,
                         int at);
@@ -300,15 +301,14 @@ void merak_build_node(struct merak_build *b, const struct merak_item *item,
 /* Does a value go in parts from a stage to another? */
 bool merak_build_scatters(const struct merak_build *b, int value, int from,
                           int to);
-/* The slot that is sent, or received in, of a value that crosses. */
+/* The slot that a value that crosses is sent from or received in. */
 int merak_build_moved(struct merak_build *b, int value, int microbatch,
                       bool send);
 /* Make a value whole again, if it came in parts. */
 void merak_build_gather(struct merak_build *b, int value, int microbatch);
 
 /* --- unroll.c --- */
-/* Does a value come, or go on, with an action of the slice and pass under
- * way? */
+/* Is a value received or sent with an action of the current slice and pass? */
 bool merak_build_moves_in(const struct merak_build *b, int value,
                           const struct merak_action *a);
 void merak_build_microbatches(struct merak_build *b);
@@ -319,12 +319,12 @@ void merak_build_uses(struct merak_build *b);
  * step. */
 void merak_build_grads_made(struct merak_build *b, int chunk,
                             const struct merak_node *node);
-/* An action is through: what was left to be summed behind it. */
+/* An action has ended: sum what was left until then. */
 void merak_build_sums_due(struct merak_build *b);
 
 /* --- optimizer_step.c --- */
 void merak_build_gathers(struct merak_build *b);
-/* Those that have to be under way before a node of a forward is. */
+/* Those that have to be queued before a node of a forward. */
 void merak_build_gathers_before(struct merak_build *b,
                                 const struct merak_node *node, int microbatch);
 void merak_build_step(struct merak_build *b);
@@ -336,14 +336,15 @@ void merak_build_step_hop(struct merak_build *b,
                           const struct merak_hop *hop, int in, int out);
 
 /* --- grad_sync.c --- */
-/* Do tensor ranks along an axis hold a parameter alike, to be shared out? */
+/* Is a parameter replicated along a tensor axis, so that these ranks can divide
+ * its state? */
 bool merak_build_is_alike(const struct merak_build *b, int param, int axis);
 /* Does this rank update a flat part of a parameter?  The layout of that part,
  * and of its optimizer state; over b->mesh. */
 bool merak_build_is_flat(const struct merak_build *b, int param);
 struct merak_layout merak_build_state_layout(const struct merak_build *b,
                                              int param);
-/* Does this rank count what it has of it? */
+/* Is this the rank that counts its part of a parameter? */
 bool merak_build_is_primary(const struct merak_build *b, int param);
 /* The part of a parameter that this rank updates. */
 int merak_build_own_part(struct merak_build *b,

@@ -31,7 +31,7 @@ void merak_closure_find_crossings(struct merak_closure *c)
     }
 }
 
-/* Is what a forward node makes dropped?  All of it or nothing: a norm whose
+/* Are a forward node's outputs dropped?  All of them or none: a norm whose
  * result is kept keeps its statistics, too. */
 static bool drops(const struct merak_closure *c, const struct merak_node *node)
 {
@@ -67,7 +67,7 @@ static void want_inputs(struct merak_closure *c, const struct merak_node *node)
     }
 }
 
-/* Gradient nodes stand after all forward nodes, so that going backwards every
+/* Gradient nodes come after all forward nodes, so that going backwards every
  * reader of a value is met before its producer. */
 void merak_closure_find(struct merak_closure *c)
 {

@@ -55,8 +55,8 @@ void merak_build_load(struct merak_build *b, int v, int microbatch)
         merak_build_push(b, &in);
 }
 
-/* True if this shard is the first along every index of the op that is cut
- * and summed: see merak_kernel_call.first. */
+/* True if this shard has coordinate 0 on every axis that the op is reduced
+ * over: see merak_kernel_call.first. */
 static bool is_first(const struct merak_build *b, const struct merak_node *node)
 {
     struct merak_infer inf;
@@ -122,8 +122,8 @@ static const char *recompute_name(struct merak_build *b,
     return *name;
 }
 
-/* Gradients of parameters over a step's micro-batches and slices, those of
- * keys and values over a micro-batch's slices. */
+/* Gradients of parameters accumulate over a step's micro-batches and slices,
+ * those of keys and values over a micro-batch's slices. */
 static bool accumulates(const struct merak_build *b,
                         const struct merak_node *node, int microbatch)
 {

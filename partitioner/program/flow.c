@@ -4,18 +4,19 @@
  * A value that several stages use goes hop by hop along them, forward values
  * up the parts of the model and gradients down, so what a stage computes
  * never depends on where the other cuts are.  A stage with several parts gets
- * a value once, with the first of them that the value passes, whichever needs
- * it: were it to wait for a later one, the sender, who keeps what is sent for a
- * few actions only, might be one that the later part waits for.  Between parts
- * of one stage nothing moves.
+ * a value once, with the first of them on the value's way, even if only a later
+ * one needs it: if the stage received it with the later part, the sender, which
+ * keeps sent values for a few actions only, might be a stage that this part
+ * waits for.  Nothing moves between parts of one stage.
  *
- * A block that all stages run together makes its values on each of them.
- * What it takes from one stage's part goes on from there along all the
- * others, the nearest first.
+ * A shared block, a vocabulary-parallel layer of all stages, makes its values
+ * on each of them.  What it takes from one stage's part goes on from there
+ * along all the others, the nearest first.
  *
- * In an evaluation nothing moves that gradients alone would read.  It would be
- * of no use, and its slot free as soon as the receive is posted: what takes the
- * memory next would wait for a sender that may wait for it (posts.c).
+ * In an evaluation, values that only gradients would read do not move.  They
+ * would be useless, and their slots free as soon as the receive is posted: the
+ * next user of the memory would wait for a sender that may wait for it
+ * (posts.c).
  */
 #include "config.h"
 
@@ -26,9 +27,9 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* When a value comes to each stage: reach[value * stages + stage] is the
- * place of the first part there that has it, counted the way the value goes;
- * INT_MAX: never. */
+/* When a value comes to each stage: at[value * stages + stage] is the position
+ * of the first part there that has it, counted along the value's way; INT_MAX:
+ * never. */
 struct reach {
     struct merak_build *b;
     int stages;
@@ -57,7 +58,7 @@ static int distance(const struct merak_build *b, int value, int stage)
     return stage < from ? 2 * (from - stage) : 2 * (stage - from) - 1;
 }
 
-/* Shared blocks come behind all other parts. */
+/* Shared blocks come after all other parts. */
 static int place_of(const struct merak_build *b, int value, int part, int stage)
 {
     if (is_shared(b, part))
@@ -99,7 +100,7 @@ static void check_direction(struct merak_build *b,
                                    value->name, home, part));
 }
 
-/* A recycled value's is the first part that reads it. */
+/* A recycled value's home is the first part that reads it. */
 static void find_homes(struct merak_build *b)
 {
     for (int n = 0; n < b->graph->n_nodes; n++) {
@@ -116,8 +117,8 @@ static void find_homes(struct merak_build *b)
     }
 }
 
-/* Is a node's value one that programs without the node have no use for?  What
- * is kept from step to step stays where it is. */
+/* Is a node's value of no use in a program that leaves the node out?  What is
+ * kept from step to step stays where it is. */
 static bool is_left_out(const struct merak_build *b,
                         const struct merak_node *node,
                         const struct merak_value *value)
@@ -175,7 +176,7 @@ static void come_early(struct reach *r)
     }
 }
 
-/* The chunk of this rank at a place on a value's way. */
+/* The chunk of this rank at a position on a value's way. */
 static int chunk_at(const struct merak_build *b, int value, int place)
 {
     for (int c = 0; c < b->n_chunks; c++) {
@@ -185,7 +186,7 @@ static int chunk_at(const struct merak_build *b, int value, int place)
     return 0;
 }
 
-/* The part at a place on a value's way. */
+/* The part at a position on a value's way. */
 static int part_at(const struct merak_build *b, int value, int place)
 {
     if (place >= b->n_chain)
@@ -193,7 +194,7 @@ static int part_at(const struct merak_build *b, int value, int place)
     return merak_build_is_forward(b, value) ? place : b->n_chain - 1 - place;
 }
 
-/* Does a value go from one stage's part on to another's that is not the next?
+/* Does a value go from one stage's part to another's that is not the next?
  * Shared blocks take what they need all at once. */
 static bool skips(const struct reach *r, int value)
 {

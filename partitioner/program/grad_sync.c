@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grad_sync.c - gradients summed over ranks that hold a parameter alike, and
- * the parameter gathered from them again
+/* grad_sync.c - gradients summed over the ranks that a parameter is replicated
+ * on, and the parameter gathered from them again
  *
  * Those are tensor ranks that have all of it (merak_sharded_flat_axes()) and
- * replicas.  Sums go axis by axis: of each replica's tensor ranks first, then
- * of replicas.  Under ZeRO-1 every sum leaves a rank its flat part: an element
- * is summed in the same order with and without.
+ * replicas.  Sums go axis by axis: over each replica's tensor ranks first, then
+ * over replicas.  Under ZeRO-1 every sum leaves a rank its flat part: an
+ * element is summed in the same order with and without ZeRO-1.
  *
- * A part of a gradient is summed where its accumulator has it, so tensor ranks
+ * Tensor ranks sum their part of a gradient inside its accumulator, so they
  * need no memory for it.  Replicas do: params.c.
  */
 #include "config.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grad_uses.c - a parameter's gradients, one of each use, summed: over uses,
- * tensor ranks and replicas
+/* grad_uses.c - a parameter's gradients, one per use, summed over uses, tensor
+ * ranks and replicas
  *
  * A tied parameter's uses are summed ((u0 + u1) + u2 ..) in graph order
  * wherever they are: the running sum travels along their stages, and the
- * total back to all of them.  One rank does the same sums in the same order.
+ * total back to all of them.  A single rank sums in the same order.
  */
 #include "config.h"
 
@@ -78,8 +78,8 @@ static int grad_slot(struct merak_build *b, int param,
     return id;
 }
 
-/* The parameter's layout, but as it is where tensor ranks that hold it alike
- * are going to sum it: merak_build_reduce(). */
+/* The parameter's layout, but still partial along the tensor axes that
+ * merak_build_reduce() is going to sum over. */
 static struct merak_layout summed_layout(const struct merak_build *b, int param,
                                          const struct merak_layout *from)
 {
@@ -159,7 +159,7 @@ static struct merak_layout sum_layout(const struct merak_build *b, int param,
     return merak_build_layout(b, uses->alike ? uses->at[0].value : param);
 }
 
-/* One use's part of the sum: its accumulator, converted if uses differ. */
+/* One use's part of the sum: its accumulator, converted if layouts differ. */
 static int part_of(struct merak_build *b, int param,
                    const struct merak_uses *uses, int u)
 {
@@ -242,7 +242,7 @@ static void finish_grad(struct merak_build *b, struct merak_uses *uses)
 
     uses->finished = true;
     if (uses->n == 0 || p->frozen) {
-        p->grad = -1; /* the loss does not depend on it, or it stays */
+        p->grad = -1; /* the loss does not depend on it, or it is frozen */
         return;
     }
     sum = sum_uses(b, p->value, uses);
@@ -262,16 +262,16 @@ static void finish_grad(struct merak_build *b, struct merak_uses *uses)
         merak_build_reduce(b, p, sum, &layout);
 }
 
-/* Has this stage all of a gradient that it alone makes, yet to be summed? */
+/* Is a gradient that only this stage makes complete, but not summed yet? */
 static bool is_made(const struct merak_uses *uses)
 {
     return uses->n > 0 && uses->left == 0 && !uses->spread && !uses->finished;
 }
 
-/* A gradient is reduced as soon as the last micro-batch has made it, behind
- * the backward of the layers before, or when all of that backward has been
- * queued.  What several stages share waits for the others, at the end, where
- * nothing queues behind it. */
+/* A gradient is reduced as soon as the last micro-batch has made it, overlapped
+ * with the backward of the layers before, or when all of that backward has been
+ * queued.  A gradient that several stages share waits for the others, at the
+ * end, where nothing queues after it. */
 void merak_build_grads_made(struct merak_build *b, int chunk,
                             const struct merak_node *node)
 {

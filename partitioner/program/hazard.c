@@ -2,10 +2,10 @@
 /* hazard.c - the waits of a program
  *
  * The arena is cut at every offset where a slot begins or ends.  For each
- * piece the last writer and the readers since are kept, so data and the
- * reuse of memory are one rule: read after write, write after read, write
- * after write.  What the compute queue's order or another wait implies is
- * left out.
+ * piece the last writer and the readers since are kept, so one rule covers
+ * data and the reuse of memory: read after write, write after read, write
+ * after write.  Waits that the compute queue's order or another wait implies
+ * are left out.
  */
 #include "config.h"
 

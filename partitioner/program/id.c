@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* id.c - a fingerprint of what a program does
  *
- * Two programs of one id run the same instructions in the same order with
- * the same peers.  Where slots lie is left out: scratch depends on the
+ * Two programs with the same id run the same instructions in the same order
+ * with the same peers.  Slots' offsets are left out: scratch depends on the
  * kernels in use, and a run may keep gradients to write them out.
  */
 #include "config.h"

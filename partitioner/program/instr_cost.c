@@ -109,7 +109,7 @@ double merak_cost_instr(const struct merak_cost_model *model,
     return merak_cost_demand_s(&demand, shared.net_bytes_per_s);
 }
 
-/* The times of tensor ranks' kernels have what their exchanges take. */
+/* Kernel times measured on tensor ranks include the effect of exchanges. */
 static bool is_included(const struct merak_cost_model *model,
                         const struct merak_group *group)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* instr_order.c - what is known to be complete when an instruction starts
  *
- * Compute instructions end in order, so of them one number is enough.  Of
+ * Compute instructions end in order, so one number is enough for them.  For
  * the others it is enough to remember the first compute instruction that
- * knows them complete, and to follow the few waits between them.
+ * starts after they are complete, and to follow the few waits between them.
  */
 #include "config.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/program/instr_order.h - what is known to be complete when an
- * instruction
- * starts, from the compute queue's order and the waits
+ * instruction starts, from the compute queue's order and the waits
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_INSTR_ORDER_H
 #define MERAK_PARTITIONER_PROGRAM_INSTR_ORDER_H
@@ -25,7 +24,7 @@ enum merak_status merak_order_init(struct merak_order *order,
                                    const struct merak_program *program,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_order_fini(struct merak_order *order);
-/* Take in the next instruction, whose waits stand. */
+/* Take in the next instruction, whose waits are final. */
 void merak_order_next(struct merak_order *order);
 /* Is `early` complete whenever `late` (taken in) is? */
 bool merak_order_implies(const struct merak_order *order, int late,

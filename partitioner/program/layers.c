@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* layers.c - which layers a program has
  *
- * A graph knows no layers; models number them in their parameters' names:
- * "h.3.mlp.c_fc.weight" is of layer 3.
+ * A graph has no layers; models number them in their parameters' names:
+ * "h.3.mlp.c_fc.weight" belongs to layer 3.
  */
 #include "config.h"
 
@@ -27,7 +27,7 @@ static int layer_of(const char *name)
     }
 }
 
-/* The first from `least` on, or INT_MAX. */
+/* The first layer from `least` on, or INT_MAX. */
 static int next_layer(const struct merak_program *program, int least)
 {
     int next = INT_MAX;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memplan.c - buffers into an arena, by when they are needed
+/* memplan.c - places buffers in an arena by their lifetimes
  *
- * Greedy by size with best fit: within a few per cent of the peak on
- * training programs, whose large buffers have nested lives (Pisarchyk and
- * Lee 2020, arXiv:2001.03288, compare the strategies).
+ * Greedy by size with best fit: within a few percent of the peak on training
+ * programs, whose large buffers have nested lifetimes (Pisarchyk and Lee 2020,
+ * arXiv:2001.03288, compare the strategies).
  */
 #include "config.h"
 
@@ -55,8 +55,8 @@ static int larger_first(const void *a, const void *b)
 
 #define PERIODS 64 /* bits of struct placed's `when` */
 
-/* Most buffers live shortly and never meet: a bit for each of so many periods
- * tells most of these pairs apart. */
+/* Most buffers are short-lived and never live at the same time: one bit per
+ * period rules out most of these pairs. */
 struct placed {
     uint64_t when;
     const struct merak_life *life;
@@ -88,14 +88,14 @@ static uint64_t periods_of(const struct merak_life *life, int64_t last)
     return when;
 }
 
-/* The smallest gap between placed neighbours in time; placed[] is sorted by
- * offset. */
+/* The smallest gap between placed buffers that live at the same time; placed[]
+ * is sorted by offset. */
 static size_t best_gap(const struct placed *now, const struct placed *placed,
                        int n)
 {
     size_t need = padded(now->life), end = 0, best = 0, best_size = SIZE_MAX;
 
-    /* None is smaller than one that fits exactly. */
+    /* No gap is smaller than one that fits exactly. */
     for (int i = 0; i < n && best_size > need; i++) {
         const struct merak_life *p = placed[i].life;
 
@@ -111,7 +111,7 @@ static size_t best_gap(const struct placed *now, const struct placed *placed,
     return best_size == SIZE_MAX ? end : best;
 }
 
-/* Behind those that lie as low. */
+/* After those at the same offset. */
 static void insert_by_offset(struct placed *placed, int n,
                              const struct placed *now)
 {

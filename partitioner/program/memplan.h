@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/program/memplan.h - buffers into an arena, by when they are
- * needed */
+/* partitioner/program/memplan.h - places buffers in an arena by their
+ * lifetimes */
 #ifndef MERAK_PARTITIONER_PROGRAM_MEMPLAN_H
 #define MERAK_PARTITIONER_PROGRAM_MEMPLAN_H
 
@@ -17,7 +17,7 @@ struct merak_span {
 
 struct merak_life {
     size_t bytes;
-    struct merak_span *span; /* ascending, apart */
+    struct merak_span *span; /* ascending, disjoint */
     int n_spans;
     size_t offset; /* out: 64-byte aligned */
 };

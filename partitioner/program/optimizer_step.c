@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizer_step.c - what follows the last micro-batch: the norm, AdamW,
- * parameters gathered
+/* optimizer_step.c - what follows the last micro-batch: the norm and AdamW;
+ * and gathering the updated parameters
  */
 #include "config.h"
 
@@ -136,8 +136,8 @@ static const struct merak_param_slots *param_of(const struct merak_build *b,
     return NULL;
 }
 
-/* One sum of squares for each parameter of the model, in graph order; those
- * that another rank counts are sums of nothing. */
+/* One sum of squares for each parameter of the model, in graph order; 0 for
+ * those that another rank counts. */
 static int sum_squares(struct merak_build *b)
 {
     struct merak_slot proto = merak_build_vector(MERAK_F64, (size_t)b->n_params,
@@ -206,7 +206,7 @@ static bool is_f32(const struct merak_build *b,
     return b->prog->slot[p->param].dtype == MERAK_F32;
 }
 
-/* One for all, but where the learning rate is scaled. */
+/* The same for all parameters, unless the learning rate is scaled. */
 static const struct merak_attrs *adamw_attrs(struct merak_build *b,
                                              const struct merak_param_slots *p)
 {
@@ -269,9 +269,9 @@ static struct merak_first_use *order_by_use(struct merak_build *b)
     return order;
 }
 
-/* Does this node talk to tensor peers in the forward under way, of this
- * stage?  A pass without gradients leaves out what it does not need: the
- * gathers behind such a node would come too late. */
+/* Does this node communicate with tensor ranks in this stage's current
+ * forward?  A pass without gradients leaves out what it does not need: gathers
+ * placed before such a node would come too late. */
 static bool is_exchange(const struct merak_build *b, int n)
 {
     return merak_sharded_exchanges(b->sharded, n) &&
@@ -295,16 +295,16 @@ static void gather_up_to(struct merak_build *b, int n)
 }
 
 /*
- * What the last step updated in parts is gathered at the front of the next
- * step (of its first, too: to no effect), and of an evaluation, where the
- * forward hides all that it does not need at once.
- * Exchanges of that forward stand in the same queue.  On the first stage, which
- * begins at once, each comes before the gathers that only what follows the next
- * one needs; the others gather while they wait for the first stage.
+ * What the last step updated in parts is gathered at the start of the next
+ * step (also of the first, without effect), and of an evaluation, where all
+ * that is not needed at once overlaps with the forward.
+ * Exchanges of that forward are in the same queue.  On the first stage, which
+ * begins at once, each comes before the gathers that are needed only after the
+ * next one; other stages gather while they wait for the first stage.
  */
 void merak_build_gathers(struct merak_build *b)
 {
-    /* Blocks that all stages run together have an order of their own. */
+    /* Vocabulary-parallel layers run in a different order. */
     bool in_order = b->sharded->n_shared == 0, any = false;
 
     b->gathered = b->prog->n_params;
@@ -325,7 +325,7 @@ void merak_build_gathers_before(struct merak_build *b,
         return;
     if (microbatch == 0)
         gather_up_to(b, node->id + 1);
-    else /* they hide what the next chunk is going to need */
+    else /* overlapped with gathers that the next chunk is going to need */
         gather_up_to(b, b->gather[b->gathered].node);
 }
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pairs.c - in which order the two micro-batches of a sub-pipeline run
  *
- * Programs are in order on every queue, so what hides an exchange is decided
- * here: behind it in the program, others must have as much to compute.
- * Halves that take turns at exchanges have that where what lies between two
- * exchanges takes long.  Sequence parallelism has pairs of exchanges with next
- * to nothing between them, a reduce-scatter, a norm and an all-gather: the
- * norm belongs in the midst of the other half's kernels, or the all-gather
- * has nothing to hide behind.
+ * Programs are in order on every queue, so what an exchange overlaps with is
+ * decided here: after it in the program, the other half must have as much to
+ * compute.  Halves that alternate at exchanges have that if the kernels between
+ * two exchanges take long.  Sequence parallelism has pairs of exchanges with
+ * almost nothing between them, a reduce-scatter, a norm and an all-gather: the
+ * norm must run in the middle of the other half's kernels, or the all-gather
+ * has nothing to overlap with.
  *
- * So two queues are played, kernel by kernel: whoever can start its next
+ * So two queues are played, kernel by kernel: the half that can start its next
  * kernel sooner does, and of several that can, the one that is nearest to its
- * next exchange.  How slow exchanges are to the kernels is not known; several
- * guesses give several orders, each is played at all of them, and the one that
- * leaves least exposed is taken.  It does not depend on links, and kernels are
- * counted as the built-in costs have them, so that all ranks agree.
+ * next exchange.  How slow exchanges are relative to kernels is not known:
+ * several guesses give several orders, each is played at several ratios, and
+ * the one that ends first on average is taken.  It does not depend on links,
+ * and kernels have their built-in costs, so that all ranks agree.
  */
 #include "config.h"
 
@@ -28,9 +28,9 @@
 
 enum { STREAMS = 4 }; /* two halves of the list, two of the lead */
 
-/* What all exchanges of a list take, to all of its kernels: orders are found
- * for some guesses, and the best of them for others.  Faster exchanges than
- * these are hidden, too, and much slower ones cannot be. */
+/* The time of all exchanges of a list relative to all of its kernels: orders
+ * are found for the guesses, and the best of them by the judges.  Faster
+ * exchanges than these overlap, too, and much slower ones cannot. */
 static const double guesses[] = {0.25, 0.5, 1.0, 2.0};
 static const double judges[] = {0.3, 0.4, 0.5, 0.6};
 enum {
@@ -38,8 +38,8 @@ enum {
     N_JUDGES = sizeof(judges) / sizeof(*judges)
 };
 
-/* A lead ends before a row of kernels that takes more than this of the longest
- * between two exchanges. */
+/* A lead ends before a row of kernels that takes more than this fraction of the
+ * longest row between two exchanges. */
 #define SMALL 0.25
 
 struct item {
@@ -54,7 +54,7 @@ struct pair {
     struct item *item; /* the list's, then the lead's */
     int n, n_lead;
     int *place;      /* by node: in the list, or -1 */
-    double window_s; /* the lead may begin when so much of kernels is left */
+    double window_s; /* seconds of kernels left when the lead may begin */
     /* While it is played: */
     double *end[STREAMS];       /* by item */
     int next[STREAMS];          /* item */
@@ -101,7 +101,7 @@ static double kernel_seconds(const struct merak_sharded *sharded,
     return merak_cost_kernel(merak_cost_default(), node->op->name, 1, &size);
 }
 
-/* Elements that pass a rank; seconds once they are scaled. */
+/* Elements that a rank moves; scale() turns them into seconds. */
 static double exchange_words(const struct merak_sharded *sharded,
                              const struct merak_node *node)
 {
@@ -149,7 +149,7 @@ static void scale(struct pair *p)
         if (p->item[i].exchange)
             p->item[i].seconds *= by;
     }
-    /* As long as its exchanges take if they are as slow as that. */
+    /* As long as the lead's exchanges take at guess 1, in both halves. */
     p->window_s = 2 * sum(p->item + p->n, p->n_lead, true);
 }
 
@@ -165,7 +165,7 @@ static int end_of(const struct pair *p, int stream)
     return is_lead(stream) ? p->n + p->n_lead : p->n;
 }
 
-/* The item that makes a node's input in a stream, or -1: it is there. */
+/* The item that makes a node's input in a stream, or -1: it is ready. */
 static int maker(const struct pair *p, int stream, int producer)
 {
     int at = producer < 0 ? -1 : p->place[producer];
@@ -179,7 +179,7 @@ static int maker(const struct pair *p, int stream, int producer)
     return -1;
 }
 
-/* When what a stream's next item reads is there. */
+/* When the inputs of a stream's next item are ready. */
 static double ready_at(const struct pair *p, int stream)
 {
     const struct merak_node *node = p->item[p->next[stream]].node;
@@ -263,7 +263,7 @@ static void find_order(struct pair *p, double guess,
     }
 }
 
-/* When all is done with an order, over all judges. */
+/* The end of an order's play, summed over all judges. */
 static double played(struct pair *p, const struct merak_pair_step *order)
 {
     double end = 0;

@@ -7,28 +7,28 @@
 
 #include "partitioner/layout/shard.h"
 
-/* Half 0 or 1 of the pair runs node `at` of the list, or, `next`, of what the
- * next pair is ahead with. */
+/* Half 0 or 1 of the pair runs node `at` of the list or, if `next`, of the next
+ * pair's lead. */
 struct merak_pair_step {
     int at;
     uint8_t half;
     bool next;
 };
 
-/* What two micro-batches run, both of it. */
+/* What each of two micro-batches runs. */
 struct merak_pair_list {
     const int *node; /* ids, each once, in an order in which they can run */
     int n;
-    const int *lead; /* of the next pair, another two micro-batches, may begin
-                        before these end; they do not begin it without */
+    const int *lead; /* first ids of the next pair, another two micro-batches,
+                        that may run before these end */
     int n_lead;
 };
 
 /*
- * Zip the runs of a list, so that exchanges of one half are behind kernels of
- * the other.
+ * Interleave the two runs of a list, so that exchanges of one half overlap with
+ * kernels of the other.
  *
- *   sharded  in   whose nodes they are
+ *   sharded  in   the graph of the nodes
  *   order    out  [2 (n + n_lead)]
  *
  * Each half keeps its list's order, and half 1 is never ahead of half 0.  A
@@ -38,8 +38,8 @@ enum merak_status merak_pair_order(const struct merak_sharded *sharded,
                                    const struct merak_pair_list *list,
                                    struct merak_pair_step *order,
                                    struct merak_error *err) MERAK_CHECKED;
-/* How many first nodes of a list are no more than exchanges and the little
- * between them, up to an exchange: 0 if it begins with kernels. */
+/* How many nodes at the start of a list are only exchanges with little between
+ * them, up to an exchange; 0 if it begins with kernels. */
 int merak_pair_lead(const struct merak_sharded *sharded, const int *node,
                     int n);
 

@@ -45,7 +45,7 @@ static void keep_param(struct merak_build *b, struct merak_param_slots *p)
     b->param_slot[p->value] = p->param;
 }
 
-/* An f32 parameter is its own master; of a flat one, its flat range. */
+/* An f32 parameter is its own master; if it is flat, its flat range is. */
 static int own_master(struct merak_build *b, struct merak_param_slots *p)
 {
     struct merak_layout layout = merak_build_state_layout(b, p->value);
@@ -138,7 +138,7 @@ void merak_build_params(struct merak_build *b)
         keep_param(b, &prog->param[i]);
     for (int i = 0; i < prog->n_params; i++)
         keep_state(b, &prog->param[i]);
-    /* Under ZeRO-1 what replicas sum has a place of its own, so that its
+    /* Under ZeRO-1 the sum over replicas has its own slot, so that its
      * reduction may begin while other gradients are still being made. */
     flat = b->prog->plan.zero1 && b->dp_axis >= 0;
     for (int i = 0; flat && i < b->prog->n_params; i++) {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* passes.c - several forward passes of a micro-batch
  *
- * Of the graph's forward nodes a pass runs those that somebody reads: all but
- * the last, what the next one's recycled values depend on; the last, what the
- * loss and the gradients do.  Each pass of a micro-batch has slots of its own
- * for its values, and gives them back when it is through, but for the last,
- * whose are kept for the backward.
+ * A pass runs those of the graph's forward nodes that are needed: in the last
+ * pass, what the loss and the gradients depend on; in the others, what the next
+ * one's recycled values depend on.  Each pass of a micro-batch has its own
+ * slots for its values and gives them back at its end, except for the last
+ * pass, whose values are kept for the backward.
  *
- * A recycled value moves like one that is made where it is first read: what
- * its output was in the pass before is copied there, or sent by the stage
- * that makes it, and goes on from there to other readers.  In the first pass
- * it is zeros.
+ * A recycled value moves like one that is made where it is first read: its
+ * output of the previous pass is copied there, or sent by the stage that
+ * makes it, and goes on from there to other readers.  In the first pass it is
+ * zeros.
  *
- * What is left for the next pass comes long before it is used: posts.c says
+ * What is for the next pass arrives long before it is used: posts.c determines
  * when its receive is posted.
  */
 #include "config.h"
@@ -21,7 +21,7 @@
 
 #include <string.h>
 
-/* What passes read a value or run a node, as bits. */
+/* Which passes read a value or run a node, as bits. */
 enum { PASS_BEFORE = 1, PASS_LAST = 2, PASS_ALL = 3 };
 
 static unsigned bit_of(const struct merak_build *b)
@@ -91,7 +91,7 @@ static void mark_before(struct merak_build *b)
 
 /* --- between passes ------------------------------------------------------- */
 
-/* Whole to whole, seen as one row. */
+/* A copy of the whole value, seen as one row. */
 static void make_copy(struct merak_build *b, struct merak_carry *c)
 {
     const struct merak_value *value = b->graph->value[c->in];
@@ -159,7 +159,7 @@ void merak_build_passes(struct merak_build *b)
     }
 }
 
-/* Does the next pass, the one under way being no last one, read it? */
+/* Does the next pass read it?  The current one is not the last. */
 static bool is_read_next(const struct merak_build *b, int value)
 {
     return b->read_in[value] &

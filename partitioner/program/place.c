@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* place.c - offsets of a program's slots, and what the arena is spent on
  *
- * The persistent part lies at offset 0, laid out by params.c; the rest
- * follows it, planned by lives.  Persistent bytes count for their category.
- * The rest is shared out as it is used at the instruction where most of it is
- * in use; what lies idle even then (gaps of the packing) counts as transient,
- * so that the categories add up to the arena.
+ * The persistent part is at offset 0, laid out by params.c; the rest follows
+ * it, placed by lifetimes.  Persistent bytes count for their category.  The
+ * rest is divided among categories as it is used at the instruction where most
+ * of it is in use; what is idle even then (gaps in the packing) counts as
+ * transient, so that the categories add up to the arena.
  */
 #include "config.h"
 
@@ -16,8 +16,8 @@
 
 #include <stdlib.h>
 
-/* The life of `slot` that instruction `at` is in goes on to `until`, or to
- * where the next one begins. */
+/* Extend the life of `slot` that instruction `at` is in to `until`, or to where
+ * the next one begins. */
 static void draw_out(struct merak_build *b, int slot, int at, int until)
 {
     struct merak_use *use = &b->use[b->prog->slot[slot].whole];
@@ -37,9 +37,9 @@ static void draw_out(struct merak_build *b, int slot, int at, int until)
 }
 
 /*
- * What an exchange reads or stages in is in use until whoever needs its
- * result comes.  Were the memory given to a kernel in between, that kernel
- * would wait for the exchange, which it is there to hide.
+ * What an exchange reads or stages in stays in use until its result is needed.
+ * If a kernel in between were given the memory, it would wait for the exchange
+ * that it is supposed to overlap with.
  */
 static void keep_for_exchanges(struct merak_build *b)
 {
@@ -84,7 +84,7 @@ static int collect_lives(struct merak_build *b, struct merak_life *lives,
 
         if (!is_planned(b, s))
             continue;
-        /* A life that was begun and never lived. */
+        /* A life that was begun and never used. */
         if (use->span[use->n_spans - 1].first < 0)
             use->n_spans--;
         lives[n] = (struct merak_life){.bytes = b->prog->slot[s].bytes,

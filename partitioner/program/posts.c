@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* posts.c - when receives are posted, where one action ahead will not do
+/* posts.c - when receives are posted, if one action ahead does not work
  *
- * Between neighbours a receive stands one action before the one that uses it,
- * and what is sent is kept as long as that takes.  What skips stages, or is
- * left for another pass, comes long before it is used.  Were its receive posted
- * then, the sender, who gives up the slot sooner, would wait for the receiver,
- * who waits for others, who wait for the sender.
+ * Between neighbours a receive is posted one action before the one that uses
+ * it, and what is sent is kept that long.  What skips stages, or is for another
+ * pass, is sent long before it is used.  If its receive were posted that late,
+ * the sender, which gives up the slot sooner, would wait for the receiver,
+ * which waits for others, which wait for the sender.
  *
- * So the schedule is played, with forwards of one unit of time and backwards
- * of two and transfers of none, and every receive stands one action before the
- * first that starts when the sender is done.  In the play it is then posted
- * before what it waits for is sent: nobody ever waits for a receive.  What is
- * left are waits for what was computed, and for memory that earlier actions
- * give back, and all of them lead along the time of that play.  Whatever times
- * really are, they cannot close a circle.
+ * So the schedule is played, with one unit of time for forwards, two for
+ * backwards and none for transfers, and every receive is posted one action
+ * before the first that starts when the sender is done.  In the play it is then
+ * posted before the value is sent: no sender ever waits for a receive.  The
+ * remaining waits are for what was computed, and for memory that earlier
+ * actions give back, and all of them point forward in the time of that play.
+ * Whatever the real times are, they cannot form a cycle.
  *
- * Blocks that all stages run together are played as what they are: they start
- * when the last stage has come.
+ * Vocabulary-parallel layers of all stages are played as such: they start when
+ * the last stage is ready.
  */
 #include "config.h"
 
@@ -29,10 +29,10 @@
 
 /* A value that comes from another stage. */
 struct merak_arrival {
-    int value, from, part; /* stage and the part there that it leaves with */
-    const struct merak_carry *carry; /* of the pass before; or NULL */
-    /* Receives, as the actions that read them: the first to be posted before
-     * an action, and the next after each. */
+    int value, from, part; /* stage and the part there that sends it */
+    const struct merak_carry *carry; /* from the previous pass; or NULL */
+    /* Receives, identified by the actions that read them: the first to be
+     * posted before an action, and the next after each. */
     int *head, *next;
 };
 
@@ -102,8 +102,8 @@ static bool comes_for(struct merak_build *b, const struct merak_arrival *v,
     return merak_build_moves_in(b, v->value, a);
 }
 
-/* Before an action that starts before the value is sent: the last such one,
- * but one that comes before the reader. */
+/* Post each receive before the last action that starts before the value is
+ * sent and comes before the reader. */
 static void find_posts(struct merak_build *b,
                        const struct merak_timetable *table, const double *end,
                        struct merak_arrival *v)
@@ -125,7 +125,7 @@ static void find_posts(struct merak_build *b,
         while (post > 0 && here->start[post - 1] >= sent)
             post--;
         if (post > 0)
-            post--; /* beside the action before */
+            post--; /* overlapped with the action before */
         v->next[k] = v->head[post];
         v->head[post] = k;
     }
@@ -197,7 +197,7 @@ void merak_build_posts(struct merak_build *b)
     merak_timetable_destroy(table);
 }
 
-/* Of a pair's micro-batches, both. */
+/* For both micro-batches of a pair. */
 static void arrive(struct merak_build *b, const struct merak_arrival *v,
                    const struct merak_action *a)
 {

@@ -36,7 +36,7 @@ enum merak_instr_kind {
     MERAK_INSTR_RECV,     /* operand 0 from `peer` */
 };
 
-/* Why memory is held; printed at start, predicted and reserved alike. */
+/* Why memory is held; printed at start, as predicted and as reserved. */
 enum merak_category {
     MERAK_CAT_PARAM,     /* compute-dtype and f32 parameters */
     MERAK_CAT_GRAD,      /* f32 accumulators */
@@ -66,9 +66,9 @@ struct merak_slot {
                   element of a vector), else its own index */
 };
 
-/* One struct for all kinds, for what reads programs walks them in order, and
- * small: where the programs of all stages are simulated, as a search does,
- * there are millions. */
+/* One struct for all kinds, since readers of programs walk them in order.  It
+ * is small: a search simulates the programs of all stages, with millions of
+ * instructions. */
 struct merak_instr {
     int id; /* index in program->instr */
     enum merak_instr_kind kind : 8;
@@ -76,7 +76,7 @@ struct merak_instr {
     enum merak_phase phase : 8;
     enum merak_input_kind input : 8; /* LOAD */
     int microbatch;                  /* -1: a step instruction */
-    int pass; /* forward pass, 0 ..; the last of a backward */
+    int pass; /* forward pass, from 0; the last one for a backward */
     int chunk;
     int node;       /* sharded graph's node id, or -1 */
     bool recompute; /* recomputes what this micro-batch's forward dropped */
@@ -94,8 +94,8 @@ struct merak_instr {
     int n_wait;
     int first_wait; /* index in program->wait */
     double cost_s;  /* predicted duration (cost model); links: bytes */
-    struct merak_demand demand; /* of it (cost model), but where net_bytes is
-                                   0: then cost_s is all there is */
+    struct merak_demand demand; /* predicted (cost model); if net_bytes is 0,
+                                   cost_s is all of it */
     struct merak_interference interference; /* predicted (cost model) */
     size_t bytes; /* moved (SEND, RECV, EXCHANGE: sent by this rank;
                      others: read and written in memory) */
@@ -126,7 +126,7 @@ struct merak_param_slots {
     bool decay, frozen;
     float lr_scale; /* 0: 1 */
     bool primary; /* this rank counts it (norm, checkpoints): not a second
-                     tied copy, first on every replicated axis */
+                     tied copy, coordinate 0 on every replicated axis */
     struct merak_init init;
 };
 
@@ -161,15 +161,16 @@ struct merak_program_options {
                           persistent slots keep their offsets */
     bool dump_grads;   /* keep final gradients' slots alive to the step's end */
     bool direct; /* transfers go from accelerator to accelerator (streams.h):
-                    one exchange stages at a time, and has what that takes
+                    exchanges stage one at a time, with the memory that takes
                     (partitioner/program/staged.h) */
     /* Scratch bytes of a kernel call on the backend in use; NULL: none. */
     size_t (*scratch)(void *arg, const char *op,
                       const struct merak_kernel_call *call);
     void *scratch_arg;
     const struct merak_cost_model *cost; /* NULL: built-in */
-    double unit_s; /* > 0: stages alike, F and R of a micro-batch take so
-                      long, B twice, the step's end nothing */
+    double unit_s; /* > 0: identical stages: F of a micro-batch takes this
+                      long, B twice, R at most as long as F, the step's end
+                      nothing (unit_cost.c) */
 };
 
 /* The program of logical rank `rank`.  `sharded` and `stages` are borrowed
@@ -181,8 +182,8 @@ enum merak_status merak_program_build(const struct merak_sharded *sharded,
                                       struct merak_program **program_p,
                                       struct merak_error *err) MERAK_CHECKED;
 void merak_program_destroy(struct merak_program *program);
-/* The operands of a KERNEL as its kernel sees them; data, scratch and step
- * are the caller's to fill. */
+/* The operands of a KERNEL as its kernel sees them; the caller fills in data,
+ * scratch and step. */
 void merak_program_call(const struct merak_program *program,
                         const struct merak_instr *instr,
                         struct merak_kernel_call *call);
@@ -194,21 +195,21 @@ enum merak_status merak_program_print(const struct merak_program *program,
                                       char **text_p,
                                       struct merak_error *err) MERAK_CHECKED;
 
-/* A fingerprint of what a program does, whatever memory it does it in. */
+/* A fingerprint of what a program does, independent of its memory offsets. */
 uint64_t merak_program_id(const struct merak_program *program);
-/* That of a whole plan: begin with pp, then add in turn the id of the first
- * rank's program of each stage. */
+/* The program id of a whole plan: begin with pp, then add in turn the id of the
+ * first rank's program of each stage. */
 uint64_t merak_program_ids(uint64_t before, uint64_t id);
 
-/* Add what the program's rank sends. */
+/* Add the bytes that the program's rank sends. */
 void merak_program_sent(const struct merak_program *program,
                         struct merak_sent *sent);
-/* From the sum over the first rank of each stage to the mean of a link: one
- * between neighbouring stages, both ways, and one to the next replica. */
+/* Convert the sum over the first rank of each stage to the mean per link:
+ * between neighbouring stages, both ways, and to the next replica. */
 void merak_sent_per_link(struct merak_sent *sent, int stages);
 
 /* "0-5", "0-2,6-8": layers that it has parameters of, or "-" if names have no
- * numbers; what has no room ends with "..". */
+ * numbers; a list that does not fit ends with "..". */
 enum { MERAK_LAYERS_TEXT = 48 };
 void merak_program_layers(const struct merak_program *program,
                           char text[MERAK_LAYERS_TEXT]);

@@ -6,15 +6,15 @@
 #include "partitioner/program/program.h"
 
 /*
- * Decide what `stage` (-1: every stage) drops, as plan->drop or else
- * plan->recompute says.
+ * Decide what `stage` (-1: every stage) drops, from plan->drop or else
+ * plan->recompute.
  *
- *   opt     of the programs, or NULL; AUTO builds some to see what fits
+ *   opt     for the programs, or NULL; AUTO builds some to see what fits
  *   stages  in, out  drop[] of the stage's parts is set
  *
- * All ranks of a stage decide alike.  MERAK_ERR_NOMEM if everything
- * recomputed does not fit plan->memory_bytes: names both numbers.
- * MERAK_ERR_CONFIG if plan->drop has more blocks than a part, or something
+ * All ranks of a stage decide the same.  MERAK_ERR_NOMEM if plan->memory_bytes
+ * is not enough even with everything recomputed: names both numbers.
+ * MERAK_ERR_CONFIG if plan->drop has more blocks than a part, or anything
  * where the schedule recomputes nothing.
  */
 enum merak_status merak_recompute_choose(

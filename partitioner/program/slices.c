@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* slices.c - micro-batches that run in slices of their sequence
  *
- * The graph does not know of slices.  A node's instruction is repeated for
- * each, on parts of its operands' slots: of a single sequence, [1, T, ..], a
- * slice of positions is contiguous, and kernels know positions from the part
- * they are given, as under sequence parallelism.  Only attention looks beyond
- * its slice: forward it reads keys and values from position 0 on; backward,
- * where slices come in descending order, it adds to the gradients of all of
- * them, so that a slice's are complete when its own turn has come.
+ * The graph has no slices.  A node's instruction is repeated for each, on parts
+ * of its operands' slots: in a single sequence, [1, T, ..], a slice of
+ * positions is contiguous, and kernels know positions from the part they are
+ * given, as under sequence parallelism.  Only attention looks beyond its slice:
+ * forward it reads keys and values from position 0 on; backward, where slices
+ * come in descending order, it adds to the gradients of all of them, so that a
+ * slice's gradients are complete when its own turn comes.
  *
- * Its first slice to come recomputes for all of them what was dropped.
+ * The first slice of a backward recomputes what was dropped for all slices.
  *
- * What has no positions, the loss, is computed with the last slice, of the
- * whole micro-batch: to the bit as without slices.
+ * What has no positions, the loss, is computed with the last slice, for the
+ * whole micro-batch: bitwise as without slices.
  */
 #include "config.h"
 
@@ -30,7 +30,7 @@ static const struct merak_value *an_input(const struct merak_graph *graph)
     return NULL;
 }
 
-/* Is it a tensor of positions? */
+/* Does a tensor have a dim of token positions? */
 static bool of_positions(const struct merak_value *v, size_t batch, size_t seq)
 {
     return v->kind != MERAK_VALUE_PARAM && v->kind != MERAK_VALUE_PARAM_GRAD &&
@@ -43,7 +43,7 @@ bool merak_build_is_sliced(const struct merak_build *b, int value)
     return of_positions(b->graph->value[value], b->batch, b->seq);
 }
 
-/* A value of positions that a tensor axis cuts there, or NULL. */
+/* A value whose positions a tensor axis cuts, or NULL. */
 static const struct merak_value *cut_already(const struct merak_sharded *s,
                                              size_t batch, size_t seq)
 {
@@ -109,8 +109,8 @@ static void cut(struct merak_build *b, int whole, size_t from, size_t to)
     merak_build_alias(b, whole, from * row, &part);
 }
 
-/* After the whole: its slices, then what comes before the end of each but
- * the last. */
+/* Slots after the whole one: its slices, then for each but the last all up to
+ * its end. */
 void merak_build_cut(struct merak_build *b, int slot)
 {
     size_t each = b->seq / (size_t)b->slices;

@@ -6,13 +6,13 @@
 
 #include "base/size.h"
 
-/* What the chunks of all members take together, if none is too small to be
- * moved well. */
+/* What the chunks of all members take together, unless they would be too small
+ * to be moved efficiently. */
 #define WINDOW_BYTES ((size_t)64 << 20)
 #define MOST_CHUNK ((size_t)8 << 20)
 #define LEAST_CHUNK ((size_t)1 << 20)
-/* An all-reduce of so much at most is one round, if all of it that is received
- * takes no more than SHORT_STAGING. */
+/* An all-reduce of at most this size is done in one round, if all that is
+ * received takes no more than SHORT_STAGING. */
 #define SHORT_BYTES ((size_t)128 << 10)
 #define SHORT_STAGING ((size_t)4 << 20)
 
@@ -90,7 +90,7 @@ static size_t combined_bytes(const struct merak_exchange *ex, size_t chunk)
     return bytes;
 }
 
-/* What one sends oneself, which is stored before others' pieces are moved. */
+/* What a member sends to itself: stored before others' pieces are moved. */
 static size_t own_bytes(const struct merak_exchange *ex)
 {
     if (merak_box_contiguous(&ex->send[ex->me], NULL) ||

@@ -11,21 +11,21 @@
 /* Which part of the model each node of the sharded graph is in (gradient and
  * convert nodes included).  Parts are pipeline stages, or with several model
  * chunks per rank the pieces that the schedule gives to stages; after these
- * come the blocks that all stages run together. */
+ * come the vocabulary-parallel layers, which all stages run together. */
 struct merak_stages {
     int n;
     int *of_node;   /* by node id */
     int *block;     /* by node id, forward nodes: counted over the model, what
-                       lies between two places where it may be cut */
-    int *n_blocks;  /* by part; of a block that all stages run: 0 */
+                       lies between two neighbouring cut points */
+    int *n_blocks;  /* by part; 0 for vocabulary-parallel layers */
     double *flops;  /* by part, forward + backward of one micro-batch */
     size_t *params; /* by part, elements held (global sizes) */
     struct merak_drop *drop; /* by part; nothing, until recomputation is
                                 chosen */
 };
 
-/* Cut in n parts, the sharded graph's shared blocks counted, at points where
- * the fewest values cross, balanced by what FLOPs and sends take with this cost
+/* Cut into n parts, including vocabulary-parallel layers, at points where the
+ * fewest values cross, balanced by what FLOPs and sends take with this cost
  * model (NULL: the built-in one).
  * MERAK_ERR_CONFIG if there are fewer cut points than stages - 1: names
  * both numbers. */
@@ -33,30 +33,30 @@ enum merak_status merak_stages_cut(const struct merak_sharded *sharded, int n,
                                    const struct merak_cost_model *cost,
                                    struct merak_stages **stages_p,
                                    struct merak_error *err) MERAK_CHECKED;
-/* A place to cut: what crosses it are values of nodes before it. */
+/* A cut point: what crosses it are values of nodes before it. */
 struct merak_cut_place {
-    int node;     /* the first behind it */
+    int node;     /* the first after it */
     int alive;    /* values that cross */
     double bytes; /* of them, global sizes */
 };
-/* The places in order: place[0] is the graph's start, then n places follow, and
- * place[n + 1] is its end.  *place_p is the caller's to free(). */
+/* The cut points in order: place[0] is the graph's start, then n cut points
+ * follow, and place[n + 1] is its end.  The caller frees *place_p. */
 enum merak_status merak_stages_list(const struct merak_sharded *sharded,
                                     struct merak_cut_place **place_p, int *n_p,
                                     struct merak_error *err) MERAK_CHECKED;
-/* How many places there are to cut: each begins a stage. */
+/* The number of cut points; a stage can begin at each. */
 enum merak_status merak_stages_places(const struct merak_sharded *sharded,
                                       int *n_p,
                                       struct merak_error *err) MERAK_CHECKED;
-/* Cut at places place[n - 1] (shared blocks not counted), ascending, 0 the
- * first after the graph's start. */
+/* Cut at cut points place[n - 1] (vocabulary-parallel layers not counted),
+ * ascending; 0 is the first after the graph's start. */
 enum merak_status merak_stages_at(const struct merak_sharded *sharded,
                                   const int *place, int n,
                                   struct merak_stages **stages_p,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_stages_destroy(struct merak_stages *stages);
 
-/* May micro-batches of one sequence run in slices?  Not if tensor peers have
+/* May micro-batches of one sequence run in slices?  Not if tensor ranks hold
  * parts of sequences. */
 bool merak_sharded_may_slice(const struct merak_sharded *sharded);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/program/step.h - what follows the last micro-batch: between
+/* partitioner/program/step.h - what follows the last micro-batch: for
  * grad_uses.c and optimizer_step.c
  */
 #ifndef MERAK_PARTITIONER_PROGRAM_STEP_H
@@ -9,7 +9,7 @@
 
 #define MERAK_MAX_USES 64
 
-/* Tags of step items: each parameter has a band of them. */
+/* Tags of step items: each parameter has a range of them. */
 enum {
     MERAK_TAG_NORM_TP,
     MERAK_TAG_NORM_DP,
@@ -26,7 +26,7 @@ enum {
     MERAK_TAG_PER_PARAM = MERAK_TAG_GATHER + MERAK_MAX_AXES
 };
 
-/* The uses of a parameter, each with a gradient of its own, in graph order. */
+/* The uses of a parameter, each with its own gradient, in graph order. */
 struct merak_uses {
     struct merak_param_slots *param;
     int n;
@@ -38,19 +38,19 @@ struct merak_uses {
     bool alike;    /* all in the same layout */
     bool spread;   /* over several stages */
     bool finished; /* its summed gradient is emitted */
-    int left;      /* of this stage's uses, whose gradient is still to come */
+    int left;      /* this stage's uses whose gradient is still to come */
 };
 
 /* --- optimizer_step.c --- */
 
-/* The tag of a step item; of a parameter, or -1: of all. */
+/* The tag of a step item for one parameter, or for all (-1). */
 uint64_t merak_step_tag(const struct merak_build *b, int param_index, int what);
 struct merak_instr merak_step_instr(enum merak_instr_kind kind,
                                     enum merak_queue queue, const char *name);
 void merak_step_kernel(struct merak_build *b, const char *op, int n_in,
                        int n_out, const int *slot,
                        const struct merak_attrs *attrs, const char *name);
-/* Of those that have none. */
+/* The attributes of kernels that have none. */
 extern const struct merak_attrs merak_step_plain;
 void merak_step_exchange(struct merak_build *b, struct merak_exchange *ex,
                          int group, int from, int to, uint64_t tag,

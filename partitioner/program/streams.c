@@ -25,7 +25,7 @@ static int way_of(const struct merak_instr *message)
     return 2 * flow + (message->kind == MERAK_INSTR_RECV ? 1 : 0);
 }
 
-/* The first ones have lanes of their own, others share them. */
+/* The first ways have their own lanes, others share them. */
 static int lane_of(struct lanes *lanes, int way)
 {
     for (int i = 0; i < lanes->n; i++) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/program/streams.h - which queue of an accelerator runs what
  *
- * Where a library moves data between accelerators (runtime/link), a transfer
- * that waits for its peer holds up what stands behind it in its queue.  So
- * sends and receives do not share one: what goes to or comes from a peer has a
- * queue, a lane, for each flow, as far as there are lanes.
+ * If a library moves data between accelerators (runtime/link), a transfer that
+ * waits for its peer blocks what follows it in its queue.  So sends and
+ * receives do not share one: each direction to or from a peer has a queue, a
+ * lane, for each flow, as long as there are enough lanes.
  *
- * Messages are matched by their order, flow by flow: where a stage has parts on
+ * Messages are matched by their order, flow by flow: if a stage has parts on
  * both sides of another (zb-v), activations and gradients go the same way, and
  * which of them comes first is not the same at both ends.
  */
@@ -19,7 +19,7 @@
 enum merak_flow_kind {
     MERAK_FLOW_FORWARD,  /* activations */
     MERAK_FLOW_BACKWARD, /* their gradients */
-    MERAK_FLOW_STEP,     /* what a step's end brings together */
+    MERAK_FLOW_STEP,     /* sums over stages at a step's end */
     MERAK_FLOW_KINDS
 };
 enum merak_flow_kind merak_message_flow(const struct merak_instr *message);

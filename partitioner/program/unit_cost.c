@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* unit_cost.c - predicted durations of an ideal pipeline
  *
- * For schedules to be held against closed forms all stages must be alike:
- * a stage's forward of a micro-batch takes one unit, its backward two, its
+ * To compare schedules with closed forms all stages must be identical: a
+ * stage's forward of a micro-batch takes one unit, its backward two, its
  * recomputation as much of a unit as the forward spent on what is dropped,
- * shared out over kernels as the cost model would have it; what ends a step
- * takes nothing.
+ * divided among kernels in the proportions of the cost model; the end of a step
+ * takes no time.
  */
 #include "config.h"
 
 #include "partitioner/program/build.h"
 #include "partitioner/program/closure.h"
 
-/* Kernels that make up one F, R, B or W of a chunk. */
+/* The kind of action that a kernel is a part of. */
 static int kind_of(const struct merak_build *b, const struct merak_instr *in)
 {
     if (in->phase == MERAK_PHASE_F)
@@ -33,7 +33,7 @@ static bool is_dropped(const struct merak_build *b,
            (drop->attention && merak_op_is_attention(in->op));
 }
 
-/* Where what an action of a chunk takes is summed: passes differ in what they
+/* The index of the sum for an action of a chunk; passes differ in what they
  * run. */
 static int sum_of(const struct merak_build *b, const struct merak_instr *in)
 {
@@ -41,7 +41,7 @@ static int sum_of(const struct merak_build *b, const struct merak_instr *in)
            kind_of(b, in);
 }
 
-/* The share of each chunk's forward, its last pass, that is dropped. */
+/* The share of each chunk's forward, in the last pass, that is dropped. */
 static void find_shares(const struct merak_build *b, const double *sum,
                         double *share)
 {

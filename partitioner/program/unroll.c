@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* unroll.c - a schedule's actions, written out as instructions
  *
- * Receives stand one action before the one that uses them, so that a
- * transfer runs beside the compute before it; or earlier (posts.c).
+ * Receives are posted one action before the one that uses them, so that a
+ * transfer overlaps with the compute before it; or earlier (posts.c).
  *
- * With a sub-pipeline an action is about two micro-batches, 2i and 2i + 1.
- * Their lists of nodes are zipped (pairs.c): while one's exchange is under way
- * the other computes, across the layers of the action, forward and backward.
- * Of the two the lower always comes first, so that gradients are summed as
- * without it, to the bit.  A forward that begins with an exchange (of
- * embeddings) would have nothing to hide it behind: that much of it is run
- * towards the end of the action before.
+ * With a sub-pipeline an action runs two micro-batches, 2i and 2i + 1.  Their
+ * lists of nodes are interleaved (pairs.c): while one communicates the other
+ * computes, across the layers of the action, forward and backward.  Of the two
+ * the lower always comes first, so that gradients are summed bitwise as without
+ * a sub-pipeline.  A forward that begins with an exchange (of embeddings) would
+ * have nothing to overlap it with: that much of it is run towards the end of
+ * the previous action.
  */
 #include "config.h"
 
@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The order of a pair's halves in a list of items, but for the first. */
+/* The order of a pair's halves in a list of items, from `from` on. */
 struct zipped {
     const struct merak_items *items;
     int from, lead;
@@ -37,9 +37,9 @@ struct unroll {
     int n;
     int width;   /* micro-batches of an action */
     bool *early; /* by chunk and action's micro-batch: it has an R */
-    int *made;   /* by chunk: micro-batches whose weight gradients are in */
-    int lead;    /* of a first forward, that can be run ahead; -1: not known */
-    int led;     /* items of the current action that its forerunner ran */
+    int *made;   /* by chunk: micro-batches whose weight gradients are made */
+    int lead;    /* items of part 0's F that can run ahead; -1: not known */
+    int led;     /* items of the current action that the previous one ran */
 };
 
 bool merak_build_moves_in(const struct merak_build *b, int value,
@@ -54,7 +54,7 @@ bool merak_build_moves_in(const struct merak_build *b, int value,
            a->kind == (forward ? MERAK_ACT_F : MERAK_ACT_B);
 }
 
-/* Everything another stage made that this action is the first to need. */
+/* Receive all that another stage made and this action is the first to need. */
 static void post_receives(const struct unroll *u, const struct merak_action *a)
 {
     struct merak_build *b = u->b;
@@ -71,7 +71,7 @@ static void post_receives(const struct unroll *u, const struct merak_action *a)
     }
 }
 
-/* What of it came in parts. */
+/* Gather what of it came in parts. */
 static void gather_parts(const struct unroll *u, const struct merak_action *a)
 {
     struct merak_build *b = u->b;
@@ -92,8 +92,8 @@ static bool was_here_before(const struct merak_build *b, int value)
            b->graph->value[value]->kind == MERAK_VALUE_RECYCLED;
 }
 
-/* Values on their way past this stage's last use of them go on at once, and
- * recycled ones from where they are read first. */
+/* Received values that other stages need go on at once, and recycled ones from
+ * where they are read first. */
 static void pass_on(const struct unroll *u, const struct merak_action *a)
 {
     struct merak_build *b = u->b;
@@ -109,8 +109,8 @@ static void pass_on(const struct unroll *u, const struct merak_action *a)
     }
 }
 
-/* What a pass begins with that nobody made: the first one's recycled values
- * are zeros. */
+/* Does a pass begin with this value, which no node makes?  The first pass's
+ * recycled values are zeros. */
 static bool is_loaded(const struct merak_build *b, int value)
 {
     if (b->graph->value[value]->kind == MERAK_VALUE_RECYCLED)
@@ -132,7 +132,7 @@ static void load_inputs(const struct unroll *u, const struct merak_action *a)
     }
 }
 
-/* The instruction that received a value, not long ago. */
+/* The latest instruction that received a value. */
 static int find_receive(const struct merak_build *b, int slot, int microbatch)
 {
     for (int i = b->prog->n_instrs - 1; i >= 0; i--) {
@@ -145,8 +145,8 @@ static int find_receive(const struct merak_build *b, int slot, int microbatch)
     return -1;
 }
 
-/* Recomputation that is B's first half waits for B's gradient: it takes the
- * place that the schedule gives it. */
+/* Recomputation that is the first half of B waits for B's gradient, as the
+ * schedule assumes. */
 static void wait_for_gradient(const struct unroll *u,
                               const struct merak_action *a, int microbatch)
 {
@@ -177,8 +177,8 @@ static const struct merak_items *items_of(const struct unroll *u,
     return &chunk->run[a->kind];
 }
 
-/* The first slice to give gradients reads what all before it computed: it
- * recomputes for all of them. */
+/* The first slice to give gradients reads what all slices before it computed,
+ * so it recomputes for all of them. */
 static void run_again(struct merak_build *b, const struct merak_item *item,
                       int chunk, int microbatch)
 {
@@ -189,7 +189,7 @@ static void run_again(struct merak_build *b, const struct merak_item *item,
     b->slice = b->slices - 1;
 }
 
-/* The kinds of actions that need not come any more, as bits. */
+/* The kinds of actions that do not come any more, as bits. */
 static unsigned done_after(const struct merak_build *b,
                            enum merak_action_kind kind)
 {
@@ -227,7 +227,7 @@ static void run_item(const struct unroll *u, const struct merak_action *a,
         merak_build_node(b, item, a->chunk, microbatch);
 }
 
-/* The nodes of items from one on. */
+/* The nodes of items [from, to). */
 static int *nodes_of(struct merak_build *b, const struct merak_items *items,
                      int from, int to)
 {
@@ -238,7 +238,7 @@ static int *nodes_of(struct merak_build *b, const struct merak_items *items,
     return node;
 }
 
-/* The items of `next` that can be run before it is its turn. */
+/* How many items of `next` can run before it is its turn. */
 static int lead_of(struct unroll *u, const struct merak_action *next)
 {
     struct merak_build *b = u->b;
@@ -288,7 +288,7 @@ order_of(struct unroll *u, const struct merak_items *items, int from,
     return z->order;
 }
 
-/* Two micro-batches, and the first `lead` items of the next two. */
+/* Run two micro-batches, and the first `lead` items of the next two. */
 static void run_pair(struct unroll *u, const struct merak_action *a,
                      const struct merak_action *next, int lead)
 {
@@ -346,8 +346,8 @@ static void run_action(struct unroll *u, const struct merak_action *a,
     check_order(u, a);
     if (a->kind == MERAK_ACT_F && a->slice == 0 && u->led == 0)
         load_inputs(u, a);
-    gather_parts(u, a); /* what goes on from here goes on whole, or in parts
-                           that nothing overwrites */
+    gather_parts(u, a); /* what is passed on from here is sent whole, or in
+                           parts that nothing overwrites */
     pass_on(u, a);
     run_items(u, a, next);
     merak_build_sums_due(b);

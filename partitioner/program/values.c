@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* values.c - slots of a micro-batch's values
  *
- * Each micro-batch, of several forward passes each, has slots of its own for
- * its values, taken from what earlier micro-batches no longer need: as many
+ * Each micro-batch, and each of its forward passes, has its own slots for its
+ * values, reused from earlier micro-batches that no longer need them: as many
  * sets as are in flight.  A value that the forward drops gives its slot back
  * then and takes one again when it is recomputed.
  */
@@ -38,7 +38,7 @@ void merak_build_loss(struct merak_build *b)
 
     if (loss == NULL || !b->flow[loss->id].here)
         return;
-    /* Where all stages have it, it is the last one's to tell. */
+    /* If all stages have it, the last one reports it. */
     if (b->flow[loss->id].home >= b->n_chain ? b->stage != b->prog->plan.pp - 1
                                              : !b->flow[loss->id].first)
         return;
@@ -109,7 +109,7 @@ int merak_build_value(struct merak_build *b, int value, int microbatch)
     return slot;
 }
 
-/* What was written over a value gives that one's slot back. */
+/* A value that was written over another gives that one's slot back. */
 static void give_back(struct merak_build *b, int v, int slot)
 {
     int whole = b->prog->slot[slot].whole;
@@ -122,9 +122,9 @@ static void give_back(struct merak_build *b, int v, int slot)
     b->flow[v].free_slot = slot;
 }
 
-/* A slot that a send reads stays away from other uses for one action more, or
- * as long as the schedule asks: the send is still under way when the compute
- * queue has moved on. */
+/* A slot that a send reads is not reused for one more action, or as long as the
+ * schedule needs: the send may still be in progress when the compute queue has
+ * moved on. */
 static void give_back_later(struct merak_build *b, int v, int slot)
 {
     if (!merak_build_grow(b, (void **)&b->lag, &b->cap_lag, b->n_lag,
@@ -150,7 +150,7 @@ void merak_build_settle(struct merak_build *b)
     settle(b, b->n_lag);
 }
 
-/* Does an action that is still to come read it as it is? */
+/* Does an action that is still to come read it without recomputing it? */
 static bool is_kept(const struct merak_build *b, const struct merak_open *open,
                     int v)
 {
@@ -194,8 +194,7 @@ static bool reads(const struct merak_node *node, int v)
     return false;
 }
 
-/* Does anything behind this item read a value, of this action or a later one?
- */
+/* Does anything after this item read a value, in this action or a later one? */
 static bool is_read_behind(const struct merak_build *b,
                            const struct merak_open *open,
                            const struct merak_item *item, int v)
@@ -207,7 +206,7 @@ static bool is_read_behind(const struct merak_build *b,
             return true;
     }
     for (int c = 0; c < b->n_chunks; c++) {
-        /* what this action ends, it ends in all its chunk */
+        /* kinds that end with this action end for the whole chunk */
         unsigned done = open->done[c] | (c == b->chunk_now ? b->ends : 0u);
 
         if (b->chunk[c].use[v] & ~done)
@@ -216,7 +215,8 @@ static bool is_read_behind(const struct merak_build *b,
     return false;
 }
 
-/* Only this rank's kernels have it, whole and for one turn. */
+/* Is it made by a kernel and read only by kernels, on this rank and in this
+ * pass? */
 static bool stays(const struct merak_build *b, int v)
 {
     const struct merak_flow *f = &b->flow[v];
@@ -290,8 +290,8 @@ void merak_build_release(struct merak_build *b, int chunk, unsigned done,
 {
     int due = 0;
 
-    /* The lower one's slots are taken first, by the next lower one: what the
-     * higher one's last exchange reads is needed longest. */
+    /* The lower one's slots are released last and reused first, by the next
+     * lower one: the higher one's last exchange needs its input longest. */
     for (int i = microbatch + n - 1; i >= microbatch && b->rc == MERAK_OK;
          i--) {
         struct merak_open *open = open_of(b, i);

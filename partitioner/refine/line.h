@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/refine/line.h - least squares of
  *
- *   seconds = rounds latency + bytes per_byte
+ *   seconds = rounds * latency + bytes * per_byte
  *
- * for those who measure links (merak_cost_exchange() counts rounds and bytes
- * alike).
+ * for measurements of links (rounds and bytes as in merak_cost_exchange()).
  */
 #ifndef MERAK_PARTITIONER_REFINE_LINE_H
 #define MERAK_PARTITIONER_REFINE_LINE_H
@@ -24,13 +23,13 @@ static inline void merak_line_add(struct merak_line *l, double weight,
     l->b1 += weight * bytes * seconds;
 }
 
-/* 0: samples do not tell latency and bytes apart. */
+/* 0: the samples do not separate latency from bytes. */
 static inline double merak_line_det(const struct merak_line *l)
 {
     return l->rr * l->bb - l->rb * l->rb;
 }
 
-/* If they do. */
+/* For a nonzero determinant. */
 static inline void merak_line_solve(const struct merak_line *l,
                                     double *latency_p, double *per_byte_p)
 {
@@ -38,8 +37,8 @@ static inline void merak_line_solve(const struct merak_line *l,
     *per_byte_p = (l->b1 * l->rr - l->r1 * l->rb) / merak_line_det(l);
 }
 
-/* Lines of one latency and each its own rate: what is left of their equations
- * for it, top = bottom latency, when the rate is out of them. */
+/* For lines that share the latency but not the rate: eliminate a line's rate
+ * and add what is left to the equation top = bottom * latency. */
 static inline void merak_line_share_latency(const struct merak_line *l,
                                             double *top, double *bottom)
 {

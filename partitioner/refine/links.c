@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.c - latency and bandwidth that exchanges and transfers met
+/* links.c - fit latency and bandwidth of links to exchanges and transfers
  *
- * A class took mean = rounds latency + bytes / bandwidth, where an all-reduce
- * of n counts 2 (n - 1) rounds, other exchanges n - 1 and a transfer 1
- * (merak_cost_exchange() has the same).  Both are fitted by least squares of
- * relative errors, weighted by samples; then both are scaled so that all
- * samples together take what they took.  Between nodes, what shared its node's
- * way with others counts that much more bytes.
+ * A class takes mean = rounds * latency + bytes / bandwidth, where an
+ * all-reduce of n counts 2 (n - 1) rounds, other exchanges n - 1 and a transfer
+ * 1, as in merak_cost_exchange().  Both are fitted by least squares of relative
+ * errors, weighted by samples; then both are scaled to match the total time of
+ * the samples.  Between nodes, the bytes of ranks that share their node's
+ * uplink are multiplied accordingly.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 
 #define BANDWIDTH_MOST 16.0
 
-/* One kind of link, and what is known of it. */
+/* One kind of link and its samples. */
 struct link {
     double latency_s, bytes_per_s;
     struct merak_line line;
@@ -49,8 +49,8 @@ static void add(struct link *l, const struct refine_class *c, double rounds,
     l->samples += c->n;
 }
 
-/* The least squares, or both scaled where samples do not tell them apart or
- * make no sense. */
+/* The least-squares fit, or the old values (to be scaled) if the samples do not
+ * separate the two or make no sense. */
 static void fit(const struct link *l, double *latency_p, double *per_byte_p)
 {
     const struct merak_line *line = &l->line;
@@ -69,7 +69,7 @@ static void fit(const struct link *l, double *latency_p, double *per_byte_p)
     *per_byte_p = per_byte;
 }
 
-/* Changes the link's two numbers. */
+/* Set the link's two numbers. */
 static void solve(struct link *l)
 {
     double latency, per_byte, total, factor;
@@ -152,7 +152,7 @@ static void keep_group(struct merak_device *d, int ranks, const struct link *l)
     *at = (struct merak_link_group){ranks, l->latency_s, l->bytes_per_s};
 }
 
-/* Exchanges of so many ranks of a node. */
+/* Correct exchanges among `ranks` ranks of a node. */
 static enum merak_status refine_group(struct refine_run *run, int ranks)
 {
     struct merak_link_group base = merak_cost_group(&run->base, ranks);
@@ -198,8 +198,8 @@ static bool is_first_of_size(const struct merak_refine *refine, int at)
 
 /* --- between nodes -------------------------------------------------------- */
 
-/* How much less than its own way the device gives a rank, where so many share
- * their node's; 1 where it has all of it. */
+/* By what factor the device reduces a rank's rate while the class's sharers use
+ * the node's uplink; 1 if it has its full rate. */
 static double squeeze(const struct refine_run *run,
                       const struct refine_class *c)
 {
@@ -210,8 +210,8 @@ static double squeeze(const struct refine_run *run,
     return fmax(1, c->sharers * run->base.net_bytes_per_s / node);
 }
 
-/* Of a class that goes between nodes: rounds and bytes there, and what they
- * took.  What the part inside a node takes is known by now. */
+/* The inter-node part of a class: rounds, bytes and their time.  The time of
+ * the part inside the node, already corrected, is subtracted. */
 struct far {
     double rounds, bytes, seconds;
 };
@@ -241,9 +241,9 @@ static bool is_far(const struct refine_class *c)
            c->what.inside < c->what.n;
 }
 
-/* What ranks took that had their own ways, and what shared their node's, as
- * two lines of one latency, by least squares.  False: they do not tell both,
- * for one is not mostly bytes. */
+/* Fit ranks that had their full rate and ranks that shared their node's uplink
+ * as two lines with one latency, by least squares.  False: the rates cannot be
+ * told apart, since one of them is not mostly bytes. */
 static bool fit_both(struct link *own, struct link *shared)
 {
     struct link *const kind[] = {own, shared};
@@ -270,7 +270,7 @@ static bool fit_both(struct link *own, struct link *shared)
         bytes += kind[i]->bytes;
         took += kind[i]->bytes / kind[i]->bytes_per_s;
     }
-    if (shared->bytes_per_s < own->bytes_per_s) /* than its node has no rank */
+    if (shared->bytes_per_s < own->bytes_per_s) /* a rank exceeds its node */
         shared->bytes_per_s = own->bytes_per_s = bytes / took;
     return true;
 }
@@ -287,7 +287,7 @@ static enum merak_status note_node(struct refine_run *run, const struct link *l)
     return merak_refine_note(run, &change);
 }
 
-/* A node's rate stays in proportion to a rank's, where both are not told. */
+/* If fit_both() fails, the node's rate stays in proportion to a rank's. */
 static void solve_net(struct refine_run *run, struct link *l, struct link *own,
                       struct link *shared)
 {
@@ -338,8 +338,7 @@ static enum merak_status refine_net(struct refine_run *run)
     return note_node(run, &l);
 }
 
-/* Without transfers, the link is as much slower or faster as what it is for
- * the smallest group. */
+/* Without transfers, scale the link in proportion to the smallest group. */
 static enum merak_status follow_group(struct refine_run *run)
 {
     const struct merak_refine *refine = run->refine;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/refine/refine_impl.h - what the files of refine/ share */
+/* partitioner/refine/refine_impl.h - internal to refine/ */
 #ifndef MERAK_PARTITIONER_REFINE_REFINE_IMPL_H
 #define MERAK_PARTITIONER_REFINE_REFINE_IMPL_H
 
@@ -21,26 +21,26 @@ struct merak_refine {
     int *bucket; /* [room] classes by hash; room is a power of two */
 };
 
-/* A device on its way to what the samples say. */
+/* A device that is being corrected. */
 struct refine_run {
     const struct merak_refine *refine;
     enum merak_dtype dtype;
     int ranks;
     struct merak_device *device;
-    struct merak_cost_model base; /* of the device as it was */
+    struct merak_cost_model base; /* of the original device */
     struct merak_change *change;
     int n_changes, room;
     struct merak_error *err;
 };
 
-/* x, or the nearer of 1 / most and most: a trace is not trusted with more. */
+/* Clamp x to [1 / most, most]: a trace is not trusted beyond that. */
 double merak_refine_bound(double x, double most);
-/* Add what was changed to the list that the caller of a refinement gets. */
+/* Add a change to the list that the caller gets. */
 enum merak_status
 merak_refine_note(struct refine_run *run,
                   const struct merak_change *change) MERAK_CHECKED;
 
-/* links.c: what exchanges and transfers say. */
+/* links.c: correct links by exchanges and transfers. */
 enum merak_status merak_refine_links(struct refine_run *run) MERAK_CHECKED;
 
 #endif

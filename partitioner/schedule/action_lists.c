@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Which actions do the recomputation: an R, or B where there is none. */
+/* Which actions do the recomputation: R, or B if there is no R. */
 static void mark_recompute(struct merak_lists *lists, int stage, bool *has)
 {
     struct merak_step_action *a =
@@ -25,8 +25,8 @@ static void mark_recompute(struct merak_lists *lists, int stage, bool *has)
     }
 }
 
-/* Micro-batches that each chunk holds at once, or pairs.  Of slices,
- * backwards come in descending order. */
+/* Micro-batches, or pairs, that each chunk holds at once.  Backwards of slices
+ * run in descending order. */
 static void find_in_flight(const struct merak_lists *lists,
                            const struct merak_action *actions, int n, int *open,
                            int *most)
@@ -166,7 +166,7 @@ struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
                                   .slices = args.slices,
                                   .passes = args.passes};
     args.stage = 0;
-    /* Chunks are single stages', or blocks of all, on all stages alike. */
+    /* A chunk is one stage's part or a block of all, the same on all stages. */
     for (int c = 0; c < args.chunks; c++) {
         bool shared = merak_schedule_shares(lists->schedule, &args, c);
 
@@ -202,7 +202,7 @@ void merak_lists_destroy(struct merak_lists *lists)
     free(lists);
 }
 
-/* The next action of a list from *at on that is no R; NULL at the end. */
+/* The next action of a list from *at on that is not R; NULL at the end. */
 static const struct merak_step_action *next_of(const struct merak_lists *lists,
                                                int stage, int *at)
 {

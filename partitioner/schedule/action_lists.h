@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partitioner/schedule/action_lists.h - the actions of all stages of a
- * schedule, made to be played
+ * schedule, as the player takes them
  *
  * A unit is what goes through the pipeline at a time: a micro-batch, or a slice
  * of one.  Parts that one stage runs are numbered first, in the order of the
- * model; blocks that all stages run together follow.
+ * model; blocks, here the vocabulary-parallel layers of all stages, follow.
  */
 #ifndef MERAK_PARTITIONER_SCHEDULE_ACTION_LISTS_H
 #define MERAK_PARTITIONER_SCHEDULE_ACTION_LISTS_H
@@ -15,7 +15,7 @@
 
 struct merak_step_action {
     enum merak_action_kind kind;
-    bool recompute; /* does what recomputation there is: R, or a B without R */
+    bool recompute; /* it does the recomputation: R, or a B without R */
     int chunk, unit, pass;
 };
 
@@ -37,7 +37,7 @@ struct merak_lists {
     int *fed_by, *followed_by;
     int *feeds, *follows;
     bool *early;      /* by stage: some R has an action of its own */
-    bool *recomputes; /* by stage: it does what the plan says */
+    bool *recomputes; /* by stage: it follows the plan's recompute mode */
 };
 
 /* For numbers that have passed merak_schedule_check(); NULL when out of
@@ -45,13 +45,12 @@ struct merak_lists {
 struct merak_lists *merak_lists_create(const struct merak_schedule *schedule,
                                        const struct merak_schedule_args *args);
 void merak_lists_destroy(struct merak_lists *lists);
-/* Put another list in the place of a stage's: as many actions at most, each
- * of a chunk, micro-batch, slice and pass that there is.  False when out of
- * memory. */
+/* Replace a stage's list by one of at most `room` actions, each of an existing
+ * chunk, micro-batch, slice and pass.  False when out of memory. */
 bool merak_lists_set(struct merak_lists *lists, int stage,
                      const struct merak_action *actions, int n);
 
-/* The same actions for as many stages and units, R apart. */
+/* Do both have the same stages, units and actions, except for R? */
 bool merak_lists_equal(const struct merak_lists *a,
                        const struct merak_lists *b);
 int merak_lists_in_flight(const struct merak_lists *lists, int stage,
@@ -63,8 +62,8 @@ merak_lists_of(const struct merak_lists *lists, int stage)
     return &lists->action[(size_t)stage * (size_t)lists->room];
 }
 
-/* What a part does of a unit, as a place in a table of the first `kinds` kinds
- * of actions; and how many places such a table has. */
+/* The index of a part's action on a unit in a table of the first `kinds` kinds
+ * of actions; and the size of such a table. */
 static inline size_t merak_lists_place(const struct merak_lists *lists,
                                        enum merak_action_kind kind, int part,
                                        int unit, int pass)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gpipe.c - all forwards, then all backwards
  *
- * Backwards run in ascending order of micro-batches, not in the reverse as
+ * Backwards run in ascending order of micro-batches, not in reverse order as
  * in Huang et al. 2019 (arXiv:1811.06965): weight gradients are summed in
  * ascending order under every schedule, so that all give the same bits.  The
  * step takes as long either way.

@@ -8,8 +8,8 @@
  * pipeline fills and drains in chunks: both take 1/v of what they do under
  * 1F1B, for v times the transfers and (p - 1)/v more micro-batches in flight.
  *
- * A group's first micro-batch comes back to a rank after p forwards, so a
- * group, the last one too, has at least p.
+ * A group's first micro-batch comes back to a rank after p forwards, so every
+ * group, including the last, has at least p.
  * Source: Narayanan et al. 2021 (arXiv:2104.04473), sec. 2.2.
  */
 #include "config.h"
@@ -22,7 +22,7 @@ static int interleaved_count(const struct merak_schedule_args *args)
     return 2 * args->microbatches * args->chunks;
 }
 
-/* The i-th forward of a rank; of the backwards, with chunks reversed. */
+/* The i-th forward of a rank, or its i-th backward, with chunks reversed. */
 static struct merak_action nth(const struct merak_schedule_args *args,
                                enum merak_action_kind kind, int i)
 {

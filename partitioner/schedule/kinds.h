@@ -29,7 +29,7 @@ enum {
 /* The schedule with exactly these moves; never NULL below MERAK_MOVES. */
 const struct merak_schedule *merak_schedule_moves(unsigned moves);
 
-/* A count() for one chunk, one forward and one backward: 2 m slices. */
+/* A count() for one chunk, one forward and one backward: 2 * m * slices. */
 int merak_schedule_pairs(const struct merak_schedule_args *args);
 
 #endif

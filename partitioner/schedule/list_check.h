@@ -7,12 +7,12 @@
 
 #include "partitioner/schedule/time.h"
 
-/* Every action that there has to be is in the rows, as often as it has to be,
- * and behind those of its own stage that it needs.  MERAK_ERR_CONFIG names the
- * first that is not. */
+/* Check that the rows have every required action as often as required, and
+ * after those of its own stage that it needs.  MERAK_ERR_CONFIG names the first
+ * action that violates this. */
 enum merak_status merak_timetable_check(const struct merak_timetable *table,
                                         struct merak_error *err) MERAK_CHECKED;
-/* "B3", with what else tells it from others. */
+/* "B3", with chunk, slice and pass if there are several. */
 void merak_action_name(const struct merak_timetable *table,
                        const struct merak_action *action, char *buf,
                        size_t size);

@@ -4,9 +4,9 @@
  * For models that read their own output again (recycling): n - 1 forwards
  * without gradients, then one with, then its backward.  A period of a stage
  * is a forward of each pass and a backward, and pass q runs q * p periods
- * behind pass 0: when a stage 0 comes to a micro-batch's next pass, the last
- * stage is through with the one before.  Stage s runs the training pass
- * p - 1 - s ahead of its backwards, as 1F1B does, and holds as much.
+ * after pass 0: when stage 0 comes to a micro-batch's next pass, the last
+ * stage has finished the one before.  Stage s runs the training pass p - 1 - s
+ * ahead of its backwards, as 1F1B does, and holds as many micro-batches.
  *
  * The step takes m(n f + b) + (p - 1)(f + b): 1F1B's bubble over n passes.
  * Source: Lin et al. 2024 (nnScaler; arXiv:2301.08984), "3F1B".

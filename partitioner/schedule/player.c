@@ -11,7 +11,7 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* When a part is through with what an action of this kind does of a unit. */
+/* When a part finishes the action of this kind on a unit. */
 static double *end_of(const struct merak_player *p, int part,
                       const struct merak_step_action *a, int pass)
 {
@@ -77,8 +77,8 @@ static bool reads_part(const struct merak_lists *lists, int block,
     return kind == (lists->follows[block] >= 0 ? MERAK_ACT_F : MERAK_ACT_B);
 }
 
-/* When a block has the input of an action on a stage: from the stage that
- * makes it, it goes on to its neighbours. */
+/* When a block has the input of an action on a stage: the stage that makes it
+ * sends it to its neighbours, which pass it on. */
 static double input_comes(const struct merak_player *p, int s, int block,
                           const struct merak_step_action *a)
 {
@@ -102,7 +102,7 @@ static double input_comes(const struct merak_player *p, int s, int block,
     return came[s];
 }
 
-/* What a block makes for its part; negative: not known yet. */
+/* When a block's result for its part is ready; negative: not known yet. */
 static double block_made(const struct merak_player *p, int block,
                          const struct merak_step_action *a)
 {
@@ -115,8 +115,8 @@ static double block_made(const struct merak_player *p, int block,
                                            : p->cost.f_latency[at]);
 }
 
-/* A stage that could begin at `at` has come to it; when it does, or negative:
- * not known yet. */
+/* A stage has reached a block's action and could start it at `at`.  Returns
+ * when it starts; negative: not known yet. */
 static double meet(struct merak_player *p, int s, int block,
                    const struct merak_step_action *a, double at)
 {
@@ -138,7 +138,7 @@ static double meet(struct merak_player *p, int s, int block,
 
 /* --- what an action waits for --------------------------------------------- */
 
-/* Has what was sent long ago been taken?  If so, no start before *at. */
+/* Has what was sent `lag` actions ago been taken?  If so, *at is no earlier. */
 static bool is_taken(const struct merak_player *p, int s, double *at)
 {
     const struct merak_sends *sends = p->sends;
@@ -165,7 +165,7 @@ static bool is_taken(const struct merak_player *p, int s, double *at)
     return true;
 }
 
-/* What another part makes, sent or not; negative: not known yet. */
+/* When another part's result arrives, sent or not; negative: not known yet. */
 static double crosses(const struct merak_player *p, int s, int from,
                       const struct merak_step_action *a, int pass, double took)
 {
@@ -178,7 +178,7 @@ static double crosses(const struct merak_player *p, int s, int from,
     return later(sent, p->before[s]) + took;
 }
 
-/* When what an action needs is there; negative: not known yet. */
+/* When an action's inputs have arrived; negative: not known yet. */
 static double arrival(const struct merak_player *p, int s, int part,
                       const struct merak_step_action *a)
 {
@@ -203,8 +203,8 @@ static double arrival(const struct merak_player *p, int s, int part,
     return made < 0 ? made : later(at, made);
 }
 
-/* Before an action that another stage's parts come to: programs gather them
- * when it is its turn. */
+/* The time to gather what another stage sent in parts, before the action that
+ * reads it: programs gather when it is the action's turn. */
 static double gather(const struct merak_player *p, int s, int part,
                      const struct merak_step_action *a)
 {
@@ -271,7 +271,7 @@ static void note(struct merak_player *p, int s, int part,
     p->next[s]++;
 }
 
-/* As many actions of a stage as can be; true if there were any. */
+/* Play as many actions of a stage as possible; true if there were any. */
 static bool play_stage(struct merak_player *p, int s)
 {
     const struct merak_lists *lists = p->lists;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c - the schedules there are, by name, and what they share */
+/* schedule.c - the schedules by name, and what they have in common */
 #include "config.h"
 
 #include "partitioner/schedule/schedule.h"
@@ -40,7 +40,7 @@ static void list_names(char *buf, size_t size)
                                  i > 0 ? ", " : "", schedules[i]->name);
 }
 
-/* "early,third" as bits; 0 if a word is no move, or is there twice. */
+/* "early,third" as bits; 0 if a word is not a move or occurs twice. */
 static unsigned parse_moves(const char *list)
 {
     unsigned moves = 0;
@@ -167,7 +167,7 @@ static enum merak_status check_chunks(const struct merak_schedule *sched,
     return MERAK_OK;
 }
 
-/* Too few stages, and numbers that this schedule would not look at. */
+/* Too few stages, and numbers that this schedule does not use. */
 static enum merak_status check_extras(const struct merak_schedule *sched,
                                       const struct merak_schedule_args *args,
                                       struct merak_error *err)
@@ -207,8 +207,8 @@ static enum merak_status check_extras(const struct merak_schedule *sched,
     return MERAK_OK;
 }
 
-/* A schedule that knows nothing of passes runs them one after the other, on
- * its only stage. */
+/* A schedule without support for passes runs them one after the other, on its
+ * only stage. */
 static bool repeats(const struct merak_schedule *sched,
                     const struct merak_schedule_args *full)
 {
@@ -259,8 +259,8 @@ void merak_schedule_fill(const struct merak_schedule *sched,
     if (more > 0) {
         struct merak_action *to = actions;
 
-        /* Each forward becomes as many as there are passes; the list stands
-         * `more` actions behind its place. */
+        /* Each forward is repeated for every pass; the list was filled in
+         * `more` actions late to leave room. */
         for (int i = more; i < (more + sched->count(&full)); i++) {
             struct merak_action a = actions[i];
             int times = a.kind == MERAK_ACT_F ? full.passes : 1;
@@ -312,8 +312,8 @@ bool merak_schedule_shares(const struct merak_schedule *sched,
            merak_schedule_follows(sched, args, chunk) >= 0;
 }
 
-/* The pass that a backward reads, and what its reading ends with: F if there
- * is none. */
+/* The pass that backwards read, and the kind of action that ends their
+ * reading: F if there are no backwards. */
 static enum merak_action_kind closing(const struct merak_action *actions, int n,
                                       int *last_pass)
 {

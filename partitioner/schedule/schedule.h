@@ -2,34 +2,34 @@
 /* partitioner/schedule/schedule.h - the order of forwards and backwards on a
  * stage
  *
- * A schedule is a pure function of its arguments: for one stage the list of
+ * A schedule is a pure function of its arguments: for one stage, the list of
  * actions in the order in which the stage starts them; one small file each.
- * It says nothing of transfers: an action's input is received before it, its
- * output is sent as soon as it is there.
+ * It does not mention transfers: an action's input is received before it, its
+ * output is sent as soon as it is ready.
  *
  * Parts.  The model is cut into stages * chunks parts; merak_schedule_part()
- * says which of them a chunk of a stage is.  Part k's F needs part k - 1's F
- * of that micro-batch, its B needs part k + 1's B and its own F.  A part's
+ * maps a chunk of a stage to its part.  Part k's F needs part k - 1's F of
+ * that micro-batch, its B needs part k + 1's B and its own F.  A part's
  * backwards, and its Ws, run in ascending order of micro-batches, so that
- * all schedules sum gradients alike, to the bit.  A chunk with `feeds` or
- * `follows` is the exception: a block that all stages run together (its
- * weights are cut over them), in the chain just before the part that it
- * feeds, or just behind the part that it follows.
+ * all schedules give bitwise the same gradient sums.  A chunk with `feeds` or
+ * `follows` is the exception: a vocabulary-parallel layer that all stages run
+ * together (its weights are cut over them), in the chain just before the part
+ * that it feeds, or just after the part that it follows.
  *
- * Recomputation.  F drops what the stage's recompute mode says, and all of it
- * is there again before B of that micro-batch.  R(i) says when: it starts as
- * soon as the stage comes to it, whether B's gradient has come or not, and
- * the recomputed values are held until B is done.  Where a list has no R(i),
- * recomputation is the first half of B(i) and waits for its gradient like the
- * rest of it: values stand recomputed for the shortest time.  On a stage that
- * dropped nothing R does nothing.  If recomputes() is false for a stage it
- * drops nothing, whatever the plan's mode.
+ * Recomputation.  F drops what the stage's recompute mode asks for, and all of
+ * it is recomputed before B of that micro-batch.  R(i) determines when: it
+ * starts as soon as the stage comes to it, whether or not B's gradient has
+ * arrived, and the recomputed values are held until B is done.  If a list has
+ * no R(i), recomputation is the first half of B(i) and waits for its gradient
+ * like the rest of it: recomputed values are held for the shortest time.  On a
+ * stage that dropped nothing R does nothing.  If recomputes() is false for a
+ * stage it drops nothing, whatever the plan's mode.
  *
  * Passes.  A model may run `passes` forwards before its backward, each on the
  * last one's output (recycling): part 0's F of pass q needs the last part's F
  * of pass q - 1.  Only the last pass has gradients and holds activations.
  * On a single stage any schedule of one chunk runs a micro-batch's passes one
- * after the other; several stages take one that is made for passes.
+ * after the other; several stages need one that is made for passes.
  *
  * Slices.  A micro-batch may go through in slices along the sequence, where
  * slice k reads the earlier ones' keys and values: F in ascending order, B
@@ -45,7 +45,7 @@
 enum merak_action_kind {
     MERAK_ACT_F, /* forward */
     MERAK_ACT_B, /* gradient of the input (and, unless split, W) */
-    MERAK_ACT_W, /* gradient of the weights, where a schedule parts it off */
+    MERAK_ACT_W, /* gradient of the weights, if the schedule separates it */
     MERAK_ACT_R, /* recompute what the forward dropped */
 };
 
@@ -70,15 +70,15 @@ struct merak_schedule_args {
 };
 
 /* One row of the registry.  The functions are called through those below,
- * which put defaults in for zeros and the row's moves into args. */
+ * which replace zeros by defaults and put the row's moves into args. */
 struct merak_schedule {
     const char *name; /* the word users type: "gpipe", "1f1b" */
     const char *about;
     bool splits_w;     /* B and W are separate actions */
     bool forward_only; /* no backwards: for evaluation, never for training */
-    int max_chunks;    /* v at most; 0: no bound */
-    int min_chunks;    /* and at least; 0: 1 */
-    int usual_chunks;  /* where nobody says how many; 0: 1 */
+    int max_chunks;    /* largest v; 0: no limit */
+    int min_chunks;    /* smallest v; 0: 1 */
+    int usual_chunks;  /* default of v; 0: 1 */
     int min_stages;    /* 0: 1 */
     bool takes_group, takes_slices;
     int passes;     /* default of args->passes; 0: one, or more on one stage */
@@ -88,7 +88,7 @@ struct merak_schedule {
     /* Fill actions[count]. */
     void (*fill)(const struct merak_schedule_args *args,
                  struct merak_action *actions);
-    /* What the row's other fields do not say; NULL: nothing. */
+    /* Conditions that the other fields do not express; NULL: none. */
     enum merak_status (*check)(const struct merak_schedule_args *args,
                                struct merak_error *err);
     /* Does this stage follow the plan's recompute mode?  NULL: yes. */
@@ -103,22 +103,22 @@ struct merak_schedule {
     int (*follows)(const struct merak_schedule_args *args, int chunk);
 };
 
-/* By name; MERAK_ERR_NOT_FOUND lists the names there are.  "scp:MOVE,..." is
+/* By name; MERAK_ERR_NOT_FOUND lists the known names.  "scp:MOVE,..." is
  * shifted critical path with these moves only: drop-last, early, third;
  * "sliced:N" is sliced for args with N slices. */
 enum merak_status merak_schedule_find(const char *name,
                                       const struct merak_schedule **sched_p,
                                       struct merak_error *err) MERAK_CHECKED;
-/* A name says no more slices than this, and a search tries no more. */
+/* The most slices that a name may have and a search tries. */
 enum { MERAK_MAX_SLICES = 1024 };
-/* N of "sliced:N"; 0: the name says nothing of slices. */
+/* N of "sliced:N"; 0: the name has no number of slices. */
 int merak_schedule_slices(const char *name);
 /* All of them, NULL-terminated. */
 const struct merak_schedule *const *merak_schedules(void);
 
 /* MERAK_ERR_CONFIG if it cannot run with these numbers: names them, the
- * rule, and what to do.  All stages of a plan get the same answer.  What
- * follows is for numbers that have passed. */
+ * rule, and what to do.  All stages of a plan get the same answer.  The
+ * functions below are for numbers that have passed. */
 enum merak_status merak_schedule_check(const struct merak_schedule *sched,
                                        const struct merak_schedule_args *args,
                                        struct merak_error *err) MERAK_CHECKED;
@@ -140,28 +140,28 @@ int merak_schedule_follows(const struct merak_schedule *sched,
 /* Is a chunk run by all stages together? */
 bool merak_schedule_shares(const struct merak_schedule *sched,
                            const struct merak_schedule_args *args, int chunk);
-/* args with the defaults that stand for zeros. */
+/* args with zeros replaced by defaults. */
 struct merak_schedule_args
 merak_schedule_defaults(const struct merak_schedule *sched,
                         const struct merak_schedule_args *args);
 
-/* The most forwards (of slices, where there are some) that are open at once
- * in this list: begun, and not through their last action, W or else B.
+/* The most forwards (of slices, if there are any) that are open at once in
+ * this list: begun, and their last action, W or else B, not done yet.
  * chunk -1: of all chunks together. */
 int merak_actions_in_flight(const struct merak_action *actions, int n,
                             int chunk);
-/* The same of each chunk; open is scratch of as many numbers. */
+/* The same for each chunk; open[chunks] is scratch. */
 void merak_actions_in_flight_each(const struct merak_action *actions, int n,
                                   int chunks, int *open, int *most);
-/* Strike out all but the forwards: the order that evaluation runs in, with
- * the schedule's placement of parts.  Returns how many are left. */
+/* Remove all but the forwards: the order that evaluation runs in, with the
+ * schedule's placement of parts.  Returns how many are left. */
 int merak_actions_forward(struct merak_action *actions, int n);
 
 /*
  * A forward while fewer than `warmup` are in flight, else the oldest open
  * backward: GPipe is m, 1F1B p - stage, eager 1F1B 2(p - stage) - 1.  One
- * chunk; 2 * m * slices actions.  warmup >= slices, and along the pipeline
- * it must not rise, or the stages deadlock.
+ * chunk; 2 * m * slices actions.  warmup >= slices, and it must not increase
+ * along the pipeline, or the stages deadlock.
  */
 void merak_schedule_warmup_fill(const struct merak_schedule_args *args,
                                 int warmup, struct merak_action *actions);

@@ -6,10 +6,10 @@
  * moves shorten it; each can be left out:
  *
  *   drop-last  the last stage never recomputes: its backward follows its
- *              forward at once, so what it keeps serves at once
+ *              forward at once, so what it keeps is used at once
  *   early      a stage that would wait for a gradient recomputes meanwhile:
- *              in the drain, and before the first backward of the stages in
- *              front of one that is early with it
+ *              in the drain, and before the first backward of a stage whose
+ *              next stage runs its own first backward early
  *   third      stage p-2 swaps its first backward with its third forward,
  *              which fills the gap before that gradient: the path now turns
  *              at stage p-2, which has no gap left
@@ -22,12 +22,12 @@
  *   early  m(f + b + r) + (p - 1)(f + b)
  *   last   m(f + b + r) + (p - 1)(f + b) - 2r
  *   scp    m(f + b + r) + (p - 1)(f + b) - 2r - min(r, b - f)
- *          (p = 2: ... - r - min(2r, b), no stage being in front of p-2)
+ *          (p = 2: ... - r - min(2r, b), as no stage precedes p-2)
  *
  * At b = 2f, r = f the last is m(f + b + r) + (p - 2)(f + b): no order in
  * which stage p-2 recomputes is faster.  Stage p-2 must get past its second
  * and third forward before the last stage takes their outputs, so what it
- * sends is kept for one action more than rendezvous would.
+ * sends is kept for one action longer than with rendezvous.
  *
  * The price: every stage holds one micro-batch recomputed in full, and stage
  * p-2 has three in flight instead of two.
@@ -55,8 +55,8 @@ static int early_in_fill(const struct merak_schedule_args *args)
     return (args->moves & MERAK_MOVE_DROP_LAST) && from_last == 1;
 }
 
-/* Micro-batches m-n .. m-1 are, in the drain.  In front of a last stage that
- * does not recompute, stage p-2 never waits there. */
+/* Micro-batches m-n .. m-1 are recomputed before theirs in the drain.  If the
+ * last stage does not recompute, stage p-2 never waits there. */
 static int early_in_drain(const struct merak_schedule_args *args)
 {
     int from_last = args->stages - 1 - args->stage;
@@ -81,7 +81,7 @@ static int moves_count(const struct merak_schedule_args *args)
     return 2 * m + min(m, early);
 }
 
-/* Spread the pairs of `1f1b`, written at the end, with the Rs in between. */
+/* Move the pairs of `1f1b` from the end to the front, with Rs in between. */
 static void insert_early(const struct merak_schedule_args *args,
                          struct merak_action *actions)
 {
@@ -107,7 +107,7 @@ static void moves_fill(const struct merak_schedule_args *args,
 
     merak_schedule_warmup_fill(args, args->stages - args->stage, pairs);
     if ((args->moves & MERAK_MOVE_THIRD) && args->stage == args->stages - 2) {
-        /* F0 F1 B0 F2 becomes F0 F1 F2 B0; check() saw to m >= 4. */
+        /* F0 F1 B0 F2 becomes F0 F1 F2 B0; check() ensures m >= 4. */
         struct merak_action first_backward = pairs[2];
 
         pairs[2] = pairs[3];

@@ -2,8 +2,8 @@
 /* time.c - how long a schedule takes, by its actions
  *
  * Lists that are complete and in order (list_check.h) are played (player.h).
- * Where no stage gets any further, none ever will: that is a deadlock, whatever
- * the durations.
+ * If no stage can continue, none ever will: that is a deadlock, whatever the
+ * durations.
  */
 #include "config.h"
 
@@ -88,7 +88,7 @@ void merak_timetable_forward(struct merak_timetable *table)
 
 /* --- the play ------------------------------------------------------------- */
 
-/* One play or several of a timetable's lists. */
+/* One or several plays of a timetable's lists. */
 struct run {
     struct merak_timetable *table;
     struct merak_player player;
@@ -96,9 +96,9 @@ struct run {
     double *cost; /* what player.cost points to */
 };
 
-/* The next action of the kind on the model's way, in another stage's list, that
- * reads what this one sends; *part_p, *pass_p: which it is.  What goes in and
- * out of blocks of all stages is no transfer. */
+/* Does an action of the same kind in another stage's list read what this one
+ * sends?  *part_p, *pass_p: which it is.  Values into and out of blocks of all
+ * stages are not transfers. */
 static bool find_reader(const struct merak_lists *lists, int part,
                         const struct merak_step_action *a, int *part_p,
                         int *pass_p)
@@ -116,7 +116,7 @@ static bool find_reader(const struct merak_lists *lists, int part,
            lists->stage_of[*part_p] != lists->stage_of[part];
 }
 
-/* Where each of a single stage's forwards and backwards stands in its list. */
+/* The position of each single stage's forwards and backwards in its list. */
 static void find_places(const struct merak_lists *lists, int *at)
 {
     for (int s = 0; s < lists->stages; s++) {
@@ -260,8 +260,8 @@ static void run_fini(struct run *run)
 
 /* --- deadlock ------------------------------------------------------------- */
 
-/* Does an action of stage `s` wait for that one, which is still to start?  Of
- * blocks that all stages run: also for the others' part of it. */
+/* Does an action of stage `s` wait for `b`, which has not started yet?  In
+ * blocks of all stages, it also waits for the other stages' shares. */
 static bool awaits(const struct merak_lists *lists, int s,
                    const struct merak_step_action *a, int other,
                    const struct merak_step_action *b)
@@ -281,7 +281,8 @@ static bool awaits(const struct merak_lists *lists, int s,
            (lists->follows[part] == from || lists->feeds[part] == from);
 }
 
-/* Where a stage's action that this one waits for stands in its list. */
+/* The position in stage *other_p's list of an action that this stage waits for;
+ * -1: there is none. */
 static int find_awaited(const struct run *run, int stage, int *other_p)
 {
     const struct merak_lists *lists = run->table->lists;
@@ -394,7 +395,7 @@ enum merak_status merak_timetable_send_lag(struct merak_timetable *table,
         rc = play(&run, err);
     if (rc != MERAK_OK)
         goto out;
-    /* It ends with sends that are never waited for, so some lag will do. */
+    /* The play ends if no send is waited for, so some lag is enough. */
     for (;; low = high, high *= 2) {
         run.sends.lag = high;
         merak_play(&run.player);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zb_h1.c - 1F1B with weight gradients kept for the gaps
+/* zb_h1.c - 1F1B with weight gradients deferred to the gaps
  *
- * Only the gradient of a stage's input is waited for by others.  Stage s runs
+ * Other stages wait only for the gradient of a stage's input.  Stage s runs
  * 1F1B's forwards and backwards, and each micro-batch's weight gradient s
- * backwards later: later stages, which are short of work at the end, have
- * kept the most.  A micro-batch is held until its weight gradient, so every
- * stage holds p of them, as stage 0 does under 1F1B.
+ * backwards later: later stages, which lack work at the end, have deferred
+ * the most.  A micro-batch is held until its weight gradient, so every stage
+ * holds p of them, as stage 0 does under 1F1B.
  *
  * The step takes m(f + b + w) + (p - 1)(f + b - w) where w <= f, w <= b
  * and m >= p.

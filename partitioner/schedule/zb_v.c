@@ -3,8 +3,8 @@
  *
  * Rank r has two chunks, parts r and 2p - 1 - r: the model goes down the
  * ranks and back up, and its last part is on rank 0, where a micro-batch's
- * backward can follow its forward at once.  Weight gradients are apart.  Rank
- * r works in five spells, where 0 and 1 are the chunks:
+ * backward can follow its forward at once.  Weight gradients are separate.
+ * Rank r runs these phases, where 0 and 1 are the chunks:
  *
  *   2(p - r) - 1 times   F0          until the first micro-batch is back
  *   r times              F1 F0
@@ -15,18 +15,18 @@
  *   and all weight gradients that are left, chunk 1's first
  *
  * With f = b = w a rank is never idle between its first forward and its last
- * weight gradient, from m = 2p - 1 on; no more is held than 2p halves of
- * micro-batches on a rank, as much as on stage 0 under 1F1B.  Fewer
- * micro-batches run the same list without those that there are not.
+ * weight gradient, from m = 2p - 1 on; a rank holds at most 2p halves of
+ * micro-batches, as much as stage 0 under 1F1B.  Fewer micro-batches run the
+ * same list without the missing ones.
  * Source: Qi et al. 2024 (arXiv:2405.15362), "V-ZB"; (arXiv:2401.10241).
  */
 #include "config.h"
 
 #include "partitioner/schedule/kinds.h"
 
-/* A list being written; each kind of each chunk ascends by itself. */
+/* A list being written; micro-batches ascend for each kind and chunk. */
 struct writer {
-    struct merak_action *action; /* the next place */
+    struct merak_action *action; /* the next one to write */
     int microbatches;
     int next[3][2]; /* micro-batch, by kind and chunk */
 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cut.c - where a candidate's stages begin
  *
- * Few ways to cut are all rated.  Of many, a dynamic programme finds the one
- * whose longest stage is shortest, among those that fit in memory; the even
- * cut is tried beside it.  What is found for a finalist is then improved by
- * moving one boundary at a time for as long as the step gets shorter: what
- * the programme does not see are transfers and the step's end.
+ * If there are few ways to cut, all are rated.  If there are many, dynamic
+ * programming finds the one whose longest stage is shortest, among those that
+ * fit in memory; the even cut is tried, too.  The cut of a finalist is then
+ * improved by moving one boundary at a time while the step gets shorter, since
+ * the dynamic program ignores transfers and the step's end.
  */
 #include "config.h"
 
@@ -20,21 +20,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Work that rating every cut may take: ways times actions. */
+/* Work up to which every cut is rated: cuts times actions. */
 #define EXHAUSTIVE 20000
 #define MAX_ROUNDS 40
 
 struct cuts {
     struct merak_rater rater;
     struct merak_candidate *cand;
-    double limit;      /* that a stage has to fit in, or DBL_MAX */
-    double part_limit; /* of it, that a part may take: merak_part_limit() */
-    double known_s;    /* some cut does not take longer */
-    int n, parts;      /* segments of the model, and of them what is cut: all
-                          but blocks that every stage runs */
-    size_t room;       /* of all bounds */
+    double limit;      /* bytes that a stage has to fit in, or DBL_MAX */
+    double part_limit; /* share of it for one part: merak_part_limit() */
+    double known_s;    /* upper bound of the best cut's step */
+    int n, parts;      /* segments to be cut, and parts to cut them into:
+                          without vocabulary-parallel layers */
+    size_t room;       /* bytes of all bounds */
     int *bound;
-    double *rest_s; /* [segment + 1] work from there to the end */
+    double *rest_s; /* [segment + 1] seconds from there to the end */
     struct merak_balance balance;
 };
 
@@ -106,7 +106,7 @@ double merak_cuts_count(int parts, int n)
     return ways;
 }
 
-/* What the balanced cut takes is worth knowing: most others are worse. */
+/* The balanced cut's step is an upper bound that rejects most others early. */
 static void try_all(struct cuts *c)
 {
     double bytes = 0, step;
@@ -123,7 +123,7 @@ static void try_all(struct cuts *c)
 
 /* --- the shortest longest stage ------------------------------------------- */
 
-/* Blocks that a part has to have, for it drops them. */
+/* Blocks that a part needs to have because they are given to be dropped. */
 static int least_blocks(const struct cuts *c, int part)
 {
     const struct merak_drop *drop = merak_fixed_drop(c->cand);
@@ -131,8 +131,8 @@ static int least_blocks(const struct cuts *c, int part)
     return drop != NULL ? drop[part].blocks : 0;
 }
 
-/* Of parts that are equally long those are taken that differ least: whose
- * squares have the smallest sum. */
+/* Among cuts whose longest parts are equal, the one with the smallest sum of
+ * squares is chosen: its parts differ least. */
 static void join(struct merak_balance *b, int part, int from, int to,
                  double time)
 {
@@ -159,15 +159,15 @@ static void extend(struct merak_balance *balance, int part, int from,
     }
 }
 
-/* A stage's parts share its memory out evenly: what the programme finds is
- * then rated, all of its parts together. */
+/* Each part gets an equal share of its stage's memory; the cut that is found
+ * is then rated with all parts of a stage together. */
 static void extend_strictly(struct merak_balance *balance, int part, int from,
                             double most)
 {
     struct cuts *c = balance->arg;
     double share = c->part_limit;
     struct merak_range range;
-    int known = 0; /* a longer part drops as many blocks at least */
+    int known = 0; /* a longer part drops at least as many blocks */
     int least = least_blocks(c, part);
 
     merak_range_start(&range, from, &c->rater.marks);
@@ -189,8 +189,8 @@ static void extend_strictly(struct merak_balance *balance, int part, int from,
     }
 }
 
-/* Could there be a cut whose parts fit?  Each takes as much as it can: if one
- * ends at `from`, no part before it could have ended later. */
+/* Can there be a cut whose parts fit?  Each part takes as many segments as it
+ * can, so that none could end later than it does here. */
 static bool may_fit(struct cuts *c)
 {
     double share = c->part_limit;
@@ -210,8 +210,8 @@ static bool may_fit(struct cuts *c)
     return from == c->n;
 }
 
-/* No segment is cut, and a part of twice the mean or more is never in the
- * best cut but for one. */
+/* Segments cannot be cut; except for a longer segment, no part of the best cut
+ * takes more than twice the mean. */
 static double longest_worth(const struct cuts *c)
 {
     const struct merak_table *t = c->cand->table;
@@ -226,9 +226,9 @@ static double longest_worth(const struct cuts *c)
 }
 
 /*
- * The cut whose longest part is shortest; no part takes less than `least` in
- * all of them.  It is the same for any bound that it stays within, and little
- * has to be looked at within a narrow one.
+ * The cut whose longest part is shortest; in every cut some part takes at least
+ * `least`.  Any bound that the cut stays within gives the same cut, and a tight
+ * bound leaves little to examine.
  */
 static bool balance(struct cuts *c, double least)
 {
@@ -242,7 +242,7 @@ static bool balance(struct cuts *c, double least)
            merak_balance_within(&c->balance, DBL_MAX, c->bound);
 }
 
-/* The same with recomputation, and only of cuts that fit. */
+/* The same with recomputation, and only for cuts that fit. */
 static bool balance_strictly(struct cuts *c, double least)
 {
     bool found;
@@ -251,11 +251,11 @@ static bool balance_strictly(struct cuts *c, double least)
     c->part_limit = merak_part_limit(&c->rater, c->rater.limit);
     found = may_fit(c) && balance(c, least);
     for (int s = 0; s < c->parts; s++)
-        c->rater.range[s].to = 0; /* their marks are gone */
+        c->rater.range[s].to = 0; /* their marks were overwritten */
     return found;
 }
 
-/* Of a cut, without recomputation. */
+/* Seconds of a cut's longest part, without recomputation. */
 static double longest_part(const struct cuts *c, const int *bound)
 {
     double most = 0;
@@ -288,7 +288,7 @@ static void improve(struct cuts *c)
     }
 }
 
-/* The balanced cut is the best, if memory does not speak against it. */
+/* The balanced cut is the best if it fits in memory without recomputation. */
 static void try_some(struct cuts *c, const int *balanced)
 {
     memcpy(c->bound, balanced, c->room);

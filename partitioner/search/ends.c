@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ends.c - what a step has after its last backward
+/* ends.c - the end of a step, after its last backward
  *
  * Gradients are reduced over replicas, those of tied parameters summed over
- * stages, the norm found and all updated, as in optimizer_step.c.  Stages of a
- * node share its ways for that; what else overlaps there is the simulator's.
+ * stages, the norm found and all updated, as in optimizer_step.c.  Stages on a
+ * node share its uplink for that; other overlap is left to the simulator.
  */
 #include "config.h"
 
@@ -32,7 +32,7 @@ bool merak_is_on(const struct merak_rater *r, int segment, int s)
 
 /* --- over replicas ------------------------------------------------------ */
 
-/* The exchange, and of *bytes what a rank sends. */
+/* The kind of collective; *bytes becomes what a rank sends. */
 static enum merak_convert_kind kind_over_dp(const struct merak_rater *r,
                                             bool reduce, double *bytes)
 {
@@ -71,8 +71,8 @@ struct merak_interference merak_over_dp_takes(const struct merak_rater *r,
 
 /* --- after the last backward ---------------------------------------------- */
 
-/* When the total of tied gradients is there, by stage: the running sum goes
- * up from stage to stage, the total back. */
+/* When the sum of tied gradients arrives, by stage: the running sum goes up
+ * from stage to stage, and the total comes back. */
 static void tie(const struct merak_rater *r, const double *end, double *tied)
 {
     const struct merak_table *t = r->table;
@@ -91,7 +91,7 @@ static void tie(const struct merak_rater *r, const double *end, double *tied)
             if (elements == 0)
                 continue;
             high = stage_of(r, share->segment);
-            if (low == high) /* or both of all stages */
+            if (low == high) /* or both on all stages */
                 continue;
             took = merak_cost_transfer(
                 r->cost, 4 * elements,
@@ -107,7 +107,7 @@ static void tie(const struct merak_rater *r, const double *end, double *tied)
     }
 }
 
-/* Of parameters of the mean size, their state in so many parts. */
+/* Seconds of AdamW: n parameters of the mean size, state split in `parts`. */
 static double adamw_s(const struct merak_rater *r,
                       const struct merak_param_state *h, double parts)
 {
@@ -122,8 +122,8 @@ static double adamw_s(const struct merak_rater *r,
     return h->n * merak_cost_kernel(r->cost, "adamw", r->plan->tp, &size);
 }
 
-/* Of what segment i of stage s is the first to hold: what no other stage
- * has. */
+/* The parameters that segment i is the first to hold, without those that
+ * stages other than s hold, too. */
 static struct merak_param_state own_hold(const struct merak_rater *r, int s,
                                          int i)
 {
@@ -138,7 +138,7 @@ static struct merak_param_state own_hold(const struct merak_rater *r, int s,
     return merak_param_state_of(&hold, r->plan->zero1);
 }
 
-/* To sum its gradients over replicas. */
+/* Seconds to sum its gradients over replicas. */
 static double reduce_s(const struct merak_rater *r, int s, int i)
 {
     struct merak_param_state hold;
@@ -152,7 +152,7 @@ static double reduce_s(const struct merak_rater *r, int s, int i)
                : 0;
 }
 
-/* What the ranks of a stage take of their node's way for that. */
+/* Seconds of their node's uplink that the ranks of a stage use for that. */
 static double uplink_s(const struct merak_rater *r, int s, int i)
 {
     struct merak_param_state hold;
@@ -163,24 +163,24 @@ static double uplink_s(const struct merak_rater *r, int s, int i)
     return r->uplink_s_per_byte * 4 * (hold.bf16_elems + hold.f32_elems);
 }
 
-/* A stage as its last backwards fill its queue of collectives. */
+/* A stage while its last backwards fill its queue of collectives. */
 struct merak_drain {
-    double at;       /* compute has come to here */
-    double free;     /* what has begun in the queue is over */
-    double awake;    /* until when communication is */
-    double since;    /* when the queue had nothing before that, last */
-    double uplink_s; /* that reductions since then take of the uplink */
+    double at;       /* time that compute has reached */
+    double free;     /* when all that has begun in the queue is over */
+    double awake;    /* until when communication is awake */
+    double since;    /* when the queue last was empty */
+    double uplink_s; /* uplink time of the reductions since then */
     int first, last; /* segments whose reductions have not begun, or -1 */
 };
 
-/* Gradients of a segment's weights. */
+/* The reduction of a segment's weight gradients. */
 struct merak_reduction {
     double seconds;
-    struct merak_interference takes; /* from a kernel beside it */
+    struct merak_interference takes; /* from a concurrent kernel */
     int next;                        /* segment whose turn is next, or -1 */
 };
 
-/* It is to be reduced from now on. */
+/* Queue the reduction of segment i. */
 static void add_reduction(const struct merak_rater *r, int s, int i,
                           struct merak_drain *d)
 {
@@ -197,7 +197,7 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
         .takes = merak_over_dp_takes(r, true,
                                      4 * (hold.bf16_elems + hold.f32_elems)),
         .next = -1};
-    /* A wake-up each, if one is over before the next is there. */
+    /* Each parameter's wakes communication if it ends before the next. */
     work = r->lists->schedule->splits_w ? seg->w_s : seg->b_s;
     if (add->seconds < work && hold.n * add->takes.wake_s < work)
         add->takes.wake_s *= hold.n;
@@ -213,7 +213,7 @@ static void add_reduction(const struct merak_rater *r, int s, int i,
     d->last = i;
 }
 
-/* The next reduction begins; what it takes from a kernel that runs then. */
+/* Begin the next reduction; returns what a kernel that runs then loses. */
 static double begin_next(const struct merak_rater *r, struct merak_drain *d)
 {
     const struct merak_reduction *next = &r->ends.reduction[d->first];
@@ -235,7 +235,7 @@ static void begin_all(const struct merak_rater *r, struct merak_drain *d)
         begin_next(r, d);
 }
 
-/* Kernels of so long, and of what they lose to reductions. */
+/* Run kernels for `seconds` plus what they lose to reductions. */
 static void compute(const struct merak_rater *r, double seconds,
                     struct merak_drain *d)
 {
@@ -248,9 +248,9 @@ static void compute(const struct merak_rater *r, double seconds,
     d->at = end;
 }
 
-/* A backward's exchange waits for reductions that are queued before it.  Of
- * a segment's seconds what are no kernels' are its exchanges', there and
- * back alike. */
+/* A backward's collective waits for reductions that are queued before it.  A
+ * segment's seconds outside kernels are its collectives', half of them in the
+ * backward. */
 static void exchange(const struct merak_rater *r,
                      const struct merak_segment *seg, struct merak_drain *d)
 {
@@ -265,9 +265,9 @@ static void exchange(const struct merak_rater *r,
 }
 
 /*
- * The last backward of a part, that begins at `from` at the soonest: what a
- * segment's weights had of gradients is summed over replicas as soon as the
- * last is there, behind the segments before it; or when all are through.
+ * The last backward of a part, which begins at `from` at the earliest.  A
+ * segment's weight gradients are summed over replicas once it is done, or,
+ * with sums_behind, once all segments of the part are.
  */
 static void drain_part(const struct merak_rater *r, int s, int part,
                        double from, struct merak_drain *d)
@@ -292,8 +292,8 @@ static void drain_part(const struct merak_rater *r, int s, int part,
         add_reduction(r, s, i, d);
 }
 
-/* The part of a stage that ends after `last` (-1: first); -1 if there is
- * none. */
+/* The part of a stage that ends next after `last` (-1: the first to end); -1
+ * if there is none. */
 static int next_made(const struct merak_rater *r, int s, int last)
 {
     int next = -1;
@@ -311,8 +311,8 @@ static int next_made(const struct merak_rater *r, int s, int last)
     return next;
 }
 
-/* Weight gradients apart from others, or blocks of all stages: in the order in
- * which they come. */
+/* With separate weight gradients or vocabulary-parallel layers: each stage's
+ * parts in the order in which they end. */
 static void drain_stages(const struct merak_rater *r)
 {
 
@@ -321,15 +321,15 @@ static void drain_stages(const struct merak_rater *r)
              part = next_made(r, s, part))
             drain_part(r, s, part, 0, &r->ends.drain[s]);
         begin_all(
-            r, &r->ends.drain[s]); /* r->ends.reduction is the next stage's */
+            r, &r->ends.drain[s]); /* the next stage reuses ends.reduction */
     }
 }
 
-/* Last backwards, from the last part down.  One that waits for reductions is
- * late for the part below. */
+/* Last backwards, from the last part down.  One that waits for reductions
+ * delays the part below. */
 static void drain_backwards(const struct merak_rater *r)
 {
-    double from = 0; /* what the part above makes is there */
+    double from = 0; /* when the gradient from the part above arrives */
 
     for (int part = r->parts - 1; part >= 0; part--) {
         int s = r->lists->stage_of[part];
@@ -344,8 +344,8 @@ static void drain_backwards(const struct merak_rater *r)
     }
 }
 
-/* Stages from..to share a node's way: what they have for it is through when it
- * was never idle since one of them began. */
+/* Stages from .. to - 1 share a node's uplink: their bytes are through when it
+ * was busy without a break since one of them began. */
 static void share_uplink(struct merak_drain *drain, int from, int to)
 {
     double through = 0;
@@ -375,8 +375,8 @@ static void share_uplinks(const struct merak_rater *r)
     }
 }
 
-/* When all stages are through with their backwards, and their queues of
- * collectives with the reductions. */
+/* When each stage is done with its backwards; ends.drain has when its queue of
+ * collectives is done with the reductions. */
 static const double *drain_all(const struct merak_rater *r)
 {
 
@@ -398,7 +398,7 @@ static const double *drain_all(const struct merak_rater *r)
     return r->ends.done;
 }
 
-/* Behind its backwards, which are `done`. */
+/* The tail of a stage whose backwards end at `done`. */
 static struct merak_tail tail_of(const struct merak_rater *r, int s,
                                  const struct merak_range *g, double done,
                                  double tied)
@@ -421,8 +421,8 @@ static struct merak_tail tail_of(const struct merak_rater *r, int s,
         if (r->plan->dp > 1)
             t.ready += merak_over_dp(r, true, 4 * late, 1);
     }
-    /* optimizer_step.c: norms of all parameters of the model, those held here.
-     */
+    /* As in optimizer_step.c: one kernel per parameter of the model, bytes of
+     * those held here. */
     t.norm_s = r->table->n_params * r->cost->kernel_s +
                4 * elements / parts / r->cost->bytes_per_s;
     t.ready += t.norm_s;
@@ -492,12 +492,12 @@ void merak_ends_fini(struct merak_rater *r)
     free(r->ends.drain);
 }
 
-/* Of the step: all stages' ends, then their tails. */
+/* Seconds of the step: all stages' backwards, then their tails. */
 double merak_whole_step(const struct merak_rater *r, struct merak_tail *busiest,
                         int at)
 {
     double ready = 0, update = 0;
-    double *tied = r->player.before; /* not needed any more */
+    double *tied = r->player.before; /* no longer in use */
     const double *done = drain_all(r);
 
     tie(r, done, tied);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* enumerate.c - which candidates there are
+/* enumerate.c - enumeration of the candidates
  *
  * Every combination of degrees, micro-batch size, sequence parallelism,
  * sub-pipeline, chunks, schedule, ZeRO-1 and order that divides exactly is
- * rated, unless even a perfect cut of it would lose by a quarter.  What is
- * recomputed is no combination of its own: with a cut given, each stage drops
- * the least that fits, and with more it would not be faster.
+ * rated, unless even a perfect cut of it would lose by a quarter.  Recompute is
+ * not enumerated: for a given cut, each stage drops the least that fits, since
+ * dropping more would not make it faster.
  */
 #include "config.h"
 
@@ -84,7 +84,7 @@ bool merak_search_is_small(const struct merak_search *s)
     return s->n_nodes < SMALL;
 }
 
-/* Is a schedule asked for whose blocks all stages run? */
+/* Is the requested schedule one with vocabulary-parallel layers? */
 static bool wants_shared(const struct merak_search *s)
 {
     const struct merak_schedule *want;
@@ -116,7 +116,7 @@ static enum merak_status rate_degrees(struct merak_search *s,
     return rc;
 }
 
-/* Without a sub-pipeline, or with one where there are exchanges to hide? */
+/* Is this width allowed?  2, a sub-pipeline, needs communication to overlap. */
 static bool has_width(const struct merak_search *s,
                       const struct merak_table *like, int width)
 {
@@ -133,7 +133,7 @@ static bool has_width(const struct merak_search *s,
            s->in->global_batch % (2 * like->micro_batch) == 0;
 }
 
-/* Is the order of nodes not the search's to find? */
+/* Is the order of nodes given? */
 static bool is_pinned(const struct merak_search *s)
 {
     return s->in->pin.given[MERAK_CHOICE_BRANCHES] &&
@@ -162,8 +162,8 @@ enum merak_status merak_search_tables(struct merak_search *s,
         s->n_nodes = sharded->graph->n_nodes;
     }
     for (int width = 1; width <= 2 && rc == MERAK_OK; width++) {
-        /* There may be no such order: a pinned one then falls back to the
-         * order as described. */
+        /* If the graph has no such order, a pinned one falls back to the order
+         * of its description. */
         if (has_width(s, like, width) &&
             (sharded->order == like->branches || is_pinned(s)) &&
             merak_search_may_pay(s, like, sharded))
@@ -200,8 +200,8 @@ enum merak_status merak_search_rate_tables(struct merak_search *s,
     return rc;
 }
 
-/* With the cheapest layouts, then with the sequence cut wherever it can be:
- * the latter takes less memory. */
+/* Rate with the cheapest layouts, then with the sequence split wherever
+ * possible, which takes less memory. */
 static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
                                       enum merak_branches branches)
 {
@@ -224,7 +224,7 @@ static enum merak_status rate_layouts(struct merak_search *s, int tp, size_t b,
     return rc == MERAK_OK ? merak_search_rate_tables(s, on, automatic) : rc;
 }
 
-/* With nodes in the order in which they were described, then in others. */
+/* Rate with nodes in the order of the description, then in other orders. */
 static enum merak_status rate_tables(struct merak_search *s, int tp, size_t b)
 {
     const struct merak_choices *pin = &s->in->pin;
@@ -260,7 +260,7 @@ bool merak_search_is_size(const struct merak_search *s, int tp, size_t b)
     return false;
 }
 
-/* Larger micro-batches are tried for as long as they are not much worse. */
+/* Larger micro-batches are tried while they are not much worse. */
 static enum merak_status rate_sizes(struct merak_search *s, int tp)
 {
     enum merak_status rc = MERAK_OK;
@@ -301,7 +301,7 @@ enum merak_status merak_search_rate_all(struct merak_search *s)
         if (may_have_tp(s, tp) && !s->in->pin.given[MERAK_CHOICE_TP_BATCH])
             rc = merak_search_rate_samples(s, tp);
     }
-    /* Given cuts are counted as of a model without such blocks. */
+    /* Given cuts refer to a model without vocabulary-parallel layers. */
     if (s->in->pin.schedule != NULL || s->in->pin.list.cut != NULL)
         return rc;
     for (int i = 0, n = s->n_tables; i < n && rc == MERAK_OK; i++)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* finalist.c - finalists as programs: simulated, and reported on
+/* finalist.c - building and simulating the programs of finalists
  *
  * A program of hundreds of micro-batches repeats itself, so a long one is
- * built with as many as it takes to settle; the table's rating says what the
- * others add.  The arena does not depend on them, but where the schedule
- * holds more forwards with more micro-batches, and on the stage with the
- * loss (a number for each): those are built in full for a report.
+ * built with only as many as it takes to settle, and the time of the others is
+ * estimated from the table.  The arena does not depend on them, except where
+ * the schedule holds more forwards with more micro-batches, and on the stage
+ * with the loss (a number for each): those are built in full for a report.
  */
 #include "config.h"
 
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Instructions up to which a stage's program is built whole. */
+/* Instructions up to which a stage's program is built in full. */
 #define WHOLE 20000
 
 /* --- programs of a candidate ---------------------------------------------- */
@@ -113,8 +113,8 @@ enum merak_status merak_built_enough(const struct merak_candidate *cand,
     return MERAK_OK;
 }
 
-/* What the table says of the drops that there are with so many
- * micro-batches; *bytes_p of the stage that takes most. */
+/* Rate the candidate's cut and drops with another number of micro-batches;
+ * *bytes_p is that of the stage that takes most. */
 static enum merak_status rate_with(const struct merak_cost_model *cost,
                                    const struct merak_candidate *cand,
                                    int microbatches, double *step_p,
@@ -138,15 +138,15 @@ static enum merak_status rate_with(const struct merak_cost_model *cost,
     return rc;
 }
 
-/* Do stages look for the least that they may drop? */
+/* Is what stages drop to be chosen? */
 static bool chooses_drops(const struct merak_built *b)
 {
     return b->plan.recompute == MERAK_RECOMPUTE_AUTO &&
            b->in->pin.list.drop == NULL;
 }
 
-/* What a stage takes more with all micro-batches than with the few that its
- * program is built of, by the table: under GPipe all are in flight. */
+/* How many more bytes a stage takes with all micro-batches than with the few of
+ * its program, by the table: under GPipe all are in flight. */
 struct growth {
     bool grows;
     struct merak_rater few, all;
@@ -192,13 +192,13 @@ static double growth_bytes(struct growth *g, int stage,
 
 /* --- what stages drop ----------------------------------------------------- */
 
-/* A stage that looks for the least it may drop. */
+/* The search for the least that a stage has to drop. */
 struct settling {
     struct merak_built *b;
     struct growth *growth;
-    int stage, blocks; /* of it, in all */
+    int stage, blocks; /* blocks: total of the stage */
     double limit;
-    struct merak_drop as; /* of the stage: what its program was built with */
+    struct merak_drop as; /* what the stage's program was built with */
     struct merak_error *err;
     enum merak_status rc;
 };
@@ -213,7 +213,7 @@ static int chunks_of(const struct settling *t)
     return merak_plan_chunks(&t->b->plan);
 }
 
-/* Build it dropping these; does it fit? */
+/* Build the stage with these drops; does it fit? */
 static bool fits(struct settling *t, bool attention, int blocks)
 {
     int left = blocks;
@@ -236,7 +236,7 @@ static bool fits(struct settling *t, bool attention, int blocks)
                t->limit;
 }
 
-/* The fewest blocks: lo do not fit, hi do or are all. */
+/* Find the fewest blocks; dropping lo does not fit, hi does or is all. */
 static void narrow(struct settling *t, int lo, int hi)
 {
     while (hi - lo > 1) {
@@ -273,7 +273,7 @@ static void drop_more(struct settling *t, int blocks)
     narrow(t, lo, lo + by < t->blocks ? lo + by : t->blocks);
 }
 
-/* From what the table thinks it has to drop, to the least that fits. */
+/* From the drops that the table estimates, find the least that fits. */
 static void settle(struct settling *t)
 {
     bool attention = t->as.attention;
@@ -312,7 +312,7 @@ static enum merak_status settle_stage(struct merak_built *b,
 
 /* --- trying one ----------------------------------------------------------- */
 
-/* Training and evaluation end in a device's queues. */
+/* Check that training and evaluation do not deadlock in a device's queues. */
 static enum merak_status prove_direct(struct merak_built *b,
                                       struct merak_error *err)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* finalists.c - which candidates are simulated
  *
- * The best rated first; then, while there is effort left, those that the
- * table says need a little too much memory, and other cuts of the best.
- * Effort is counted in instructions, so that plans do not depend on the
+ * Those with the best estimates come first; then, while there is effort left,
+ * those that by the table need a little too much memory, and other cuts of the
+ * best.  Effort is counted in instructions, so that plans do not depend on the
  * machine that makes them.
  */
 #include "config.h"
@@ -24,7 +24,7 @@
 #define EFFORT 50000 /* instructions */
 #define MOST_EFFORT (4 * EFFORT)
 #define MAX_CLIMBS 12
-#define TIGHT 1.25 /* memory by the table, of the limit */
+#define TIGHT 1.25 /* memory by the table, over the limit */
 
 int merak_search_compare_plans(const struct merak_plan *a,
                                const struct merak_plan *b)
@@ -46,7 +46,7 @@ int merak_search_compare_plans(const struct merak_plan *a,
     return by != 0 ? by : strcmp(a->schedule, b->schedule);
 }
 
-/* What was simulated and fits first, by time; then the rest by rating. */
+/* Simulated ones that fit come first, by time; then the rest, by estimate. */
 static int sooner(const void *a, const void *b)
 {
     const struct merak_candidate *x = a, *y = b;
@@ -74,7 +74,7 @@ static enum merak_status try_one(struct merak_search *s,
 
     s->effort += merak_search_effort(c);
     s->n_simulated++;
-    /* The programs deadlock, or a value go down the pipeline. */
+    /* The programs deadlock, or a value would go down the pipeline. */
     if (rc == MERAK_ERR_CORRUPT || rc == MERAK_ERR_UNSUPPORTED) {
         c->settled = false;
         c->step_s = c->arena = DBL_MAX;
@@ -87,7 +87,7 @@ static enum merak_status try_one(struct merak_search *s,
     return rc;
 }
 
-/* Is it what was tried last, under another schedule's name? */
+/* Does it equal the one tried last except for the schedule's name? */
 static bool is_repeat(const struct merak_candidate *c,
                       const struct merak_candidate *last)
 {
@@ -96,7 +96,7 @@ static bool is_repeat(const struct merak_candidate *c,
            c->schedule->splits_w == last->schedule->splits_w;
 }
 
-/* After one that takes best_s, is a candidate rated so worth trying? */
+/* With a plan that takes best_s, can candidates from rated_s on be skipped? */
 static bool is_enough(const struct merak_search *s, double rated_s,
                       double best_s)
 {
@@ -106,7 +106,7 @@ static bool is_enough(const struct merak_search *s, double rated_s,
            (s->n_simulated >= MIN_FINALISTS && s->effort > EFFORT);
 }
 
-/* Fits, and is faster; or needs less where neither fits. */
+/* Does a fit and is faster, or does it need less where neither fits? */
 static bool is_better(const struct merak_candidate *a,
                       const struct merak_candidate *b)
 {
@@ -116,8 +116,8 @@ static bool is_better(const struct merak_candidate *a,
                       : a->arena < b->arena;
 }
 
-/* Bounds to be changed, as long as the candidate's; NULL and s->err when out
- * of memory. */
+/* A copy of the candidate's bounds to be changed; NULL and s->err when out of
+ * memory. */
 static int *copy_bound(struct merak_search *s, const struct merak_candidate *c)
 {
     size_t n = (size_t)merak_plan_parts(&c->plan) + 1;
@@ -130,7 +130,7 @@ static int *copy_bound(struct merak_search *s, const struct merak_candidate *c)
     return bound;
 }
 
-/* The same plan with other bounds; *better_p if it is better, and *c is it. */
+/* Try the plan with other bounds; if better, sets *better_p and replaces *c. */
 static enum merak_status try_cut(struct merak_search *s,
                                  struct merak_candidate *c, const int *bound,
                                  bool *better_p)
@@ -156,14 +156,14 @@ static enum merak_status try_cut(struct merak_search *s,
     return rc;
 }
 
-/* May stages still drop more, where a program takes more than its table? */
+/* May stages drop more if a program takes more than the table estimated? */
 static bool may_settle(const struct merak_candidate *c)
 {
     return c->plan.recompute == MERAK_RECOMPUTE_AUTO &&
            merak_fixed_drop(c) == NULL;
 }
 
-/* With its cut improved; or as it was, where that is all that fits. */
+/* Try it with its cut improved, or as it was if only that fits. */
 static enum merak_status try_polished(struct merak_search *s,
                                       struct merak_candidate *c)
 {
@@ -184,7 +184,7 @@ static enum merak_status try_polished(struct merak_search *s,
     return rc;
 }
 
-/* The best rated. */
+/* Try the candidates with the best estimates. */
 static enum merak_status run_best(struct merak_search *s)
 {
     struct merak_candidate last = {0};
@@ -206,16 +206,16 @@ static enum merak_status run_best(struct merak_search *s)
     return rc;
 }
 
-/* Is it a little too much memory?  Of a given cut there is no other, and the
- * table may be far off. */
+/* Does it need only a little too much memory?  A given cut has no alternative,
+ * and the table may be far off. */
 static bool is_tight(const struct merak_search *s,
                      const struct merak_candidate *c)
 {
     return merak_fixed_cut(c) || c->bytes <= s->limit * TIGHT;
 }
 
-/* Those that need a little too much memory by the table: programs may pack
- * better, or with other cuts. */
+/* Try those that need a little too much memory by the table: their programs may
+ * pack better, or fit with other cuts. */
 static enum merak_status run_tight(struct merak_search *s)
 {
     enum merak_status rc = MERAK_OK;
@@ -233,7 +233,7 @@ static enum merak_status run_tight(struct merak_search *s)
     return rc;
 }
 
-/* Move one boundary there. */
+/* Try to move one boundary to `to`. */
 static enum merak_status move(struct merak_search *s, struct merak_candidate *c,
                               int part, int to, bool *moved_p)
 {
@@ -249,7 +249,7 @@ static enum merak_status move(struct merak_search *s, struct merak_candidate *c,
     return try_cut(s, c, bound, moved_p);
 }
 
-/* Every way to cut it. */
+/* Try every way to cut it. */
 static enum merak_status sweep(struct merak_search *s,
                                struct merak_candidate *c)
 {
@@ -267,7 +267,7 @@ static enum merak_status sweep(struct merak_search *s,
     return rc;
 }
 
-/* Everywhere between its neighbours, what is near first. */
+/* Try a boundary everywhere between its neighbours, the nearest first. */
 static enum merak_status move_about(struct merak_search *s,
                                     struct merak_candidate *c, int part,
                                     bool *moved_p)
@@ -285,7 +285,7 @@ static enum merak_status move_about(struct merak_search *s,
     return rc;
 }
 
-/* Other cuts for a good plan, by simulation, while there is effort left. */
+/* Simulate other cuts of a good plan, while there is effort left. */
 static enum merak_status climb(struct merak_search *s,
                                struct merak_candidate *c)
 {
@@ -317,8 +317,8 @@ static bool is_first(const struct merak_search *s, int cand)
     return i == cand;
 }
 
-/* The best of each order of nodes gets the effort that it would get if it were
- * the only one, and others what the first leaves. */
+/* The best plan of each order of nodes gets the effort that it would get as the
+ * only one; the others get what is left. */
 static enum merak_status climb_all(struct merak_search *s)
 {
     int n = s->n_cands < MAX_CLIMBS ? s->n_cands : MAX_CLIMBS;

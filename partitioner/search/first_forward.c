@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* first_forward.c - what a step has before its first forwards
+/* first_forward.c - the start of a step, before its first forwards
  *
  * Parameters that replicas updated in parts are gathered.  A forward waits for
  * those that it reads.
@@ -8,8 +8,8 @@
 
 #include "partitioner/search/ends.h"
 
-/* Of stage s, the part that is the i-th to read its parameters: a block that
- * feeds the first stage comes before the stage's own. */
+/* The part of stage s that is the i-th to read its parameters: a
+ * vocabulary-parallel embedding comes before the stage's own parts. */
 static const struct merak_range *read_as(const struct merak_rater *r, int s,
                                          int i)
 {
@@ -18,7 +18,7 @@ static const struct merak_range *read_as(const struct merak_rater *r, int s,
     return &r->range[r->lists->part[s * r->chunks + chunk]];
 }
 
-/* Of a segment on stage s: what was not gathered for an earlier one. */
+/* What stage s gathers for a segment and has not for an earlier one. */
 static struct merak_param_state fresh_hold(const struct merak_rater *r, int s,
                                            const struct merak_segment *seg)
 {
@@ -59,8 +59,8 @@ static double gather_s(const struct merak_rater *r, int s,
     return merak_gathers_s(r, &hold);
 }
 
-/* When it is there what each segment reads: a stage gathers from the step's
- * start on, in the order in which it reads. */
+/* Find when the parameters of each segment are there: a stage gathers from the
+ * step's start on, in the order in which it reads. */
 static void set_gathered(struct merak_rater *r, int s)
 {
     double gathered = 0;
@@ -82,8 +82,8 @@ void merak_set_gathered(struct merak_rater *r)
         set_gathered(r, s);
 }
 
-/* A gather takes something from the kernel beside which it begins: *end_p is
- * that of kernels that begin at `start`. */
+/* A gather slows the kernel that runs when it begins: *end_p, the end of
+ * kernels that begin at `start`, is moved by that. */
 static void add_gather_interference(const struct merak_rater *r, int s,
                                     double start, double *end_p)
 {
@@ -102,7 +102,7 @@ static void add_gather_interference(const struct merak_rater *r, int s,
                 merak_over_dp_takes(r, false, gather_bytes(&hold));
 
             if (r->ends.gathered[i] == begins)
-                continue; /* it holds none */
+                continue; /* no parameters to gather */
             if (begins >= start)
                 *end_p += takes.copy_s + (begins > 0 ? 0 : takes.wake_s);
             begins = r->ends.gathered[i];
@@ -110,8 +110,8 @@ static void add_gather_interference(const struct merak_rater *r, int s,
     }
 }
 
-/* Each segment waits for its own; on all stages but the first, exchanges wait
- * for all. */
+/* Each segment waits for its own parameters; on all stages except the first,
+ * those with collectives wait for all. */
 static double first_forward(const struct merak_rater *r, int s, int part,
                             double at)
 {

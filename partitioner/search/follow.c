@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* follow.c - as much of a plan's schedule as is played */
+/* follow.c - how much of a plan's schedule is played */
 #include "config.h"
 
 #include "partitioner/search/follow.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graphs.c - a model's graphs by micro-batch size, described once each, and
- * the latest that were sharded
+/* graphs.c - a model's graphs by micro-batch size, described once each, and a
+ * cache of the latest sharded ones
  *
  * A plan's other cuts, schedules and degrees of the same tp are tried one after
- * the other: to shard the model anew for each of them, and to find its blocks,
- * would take longer than their programs do.
+ * the other; sharding the model and finding its blocks each time would take
+ * longer than building their programs.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define MAX_KEPT 16
-/* Nodes of all sharded graphs that are kept, unless it is one. */
+/* Most nodes of all sharded graphs that are kept; one graph may have more. */
 #define MOST_NODES 5000
 
 struct merak_graphs {
@@ -33,9 +33,9 @@ struct merak_graphs {
     } kept[MAX_KEPT + 1]; /* the latest first */
     int n_kept;
     int users;        /* searches for the same model */
-    bool knows_state; /* asked for before */
+    bool knows_state; /* state is set */
     struct merak_state state;
-    long n_sharded, n_records; /* so far; records as merak_sharded has them */
+    long n_sharded, n_records; /* so far; records: see struct merak_sharded */
 };
 
 enum merak_status merak_graphs_create(const struct merak_search_input *in,
@@ -93,7 +93,7 @@ static enum merak_status describe(struct merak_graphs *graphs,
 
 /* --- sharded graphs ------------------------------------------------------- */
 
-/* The stages are read where blocks are shared; halves are for errors. */
+/* `stages` only matters if layers are shared, `halved` only for errors. */
 static bool same_options(const struct merak_shard_options *a,
                          const struct merak_shard_options *b)
 {
@@ -107,7 +107,7 @@ static bool same_options(const struct merak_shard_options *a,
            a->link_latency_s == b->link_latency_s;
 }
 
-/* Make the one that is kept of these the first; false if there is none. */
+/* Move the cached graph of these options to the front; false if none. */
 static bool take_kept(struct merak_graphs *graphs, size_t micro_batch,
                       const struct merak_shard_options *options)
 {
@@ -159,7 +159,7 @@ static enum merak_status find_graph(struct merak_graphs *graphs,
 
 /* --- state ---------------------------------------------------------------- */
 
-/* As program/params.c keeps it; a parameter that nothing uses is nowhere. */
+/* As in program/params.c; an unused parameter has no state. */
 static void add_value(const struct merak_value *value, bool used,
                       struct merak_state *state)
 {

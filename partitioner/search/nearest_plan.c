@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nearest_plan.c - where a search found no plan, the nearest changes that would
- * do
+/* nearest_plan.c - the smallest changes to a request for which a search found
+ * no plan
  *
- * A change is only named after a plan was found with it, whose programs were
- * built and fit.  That plan is the plainest there is of each tp and pp: the
- * search with the change has more to choose from.
+ * A change is only named after a plan was found with it whose programs were
+ * built and fit.  Only the plainest plan of each tp and pp is tried; a search
+ * with the change has more to choose from.
  */
 #include "config.h"
 
@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_TRIED 4 /* of the same tp and pp: built */
+#define MAX_TRIED 4 /* plans built for a request */
 
-/* --- would it do? --------------------------------------------------------- */
+/* --- does a change work? -------------------------------------------------- */
 
 bool merak_search_has_plan(const struct merak_search *of,
                            const struct merak_search_input *in)
@@ -60,7 +60,7 @@ void merak_search_narrow(struct merak_choices *pin)
         pin->micro_batch = pin->sub_pipeline ? 2 : 1;
 }
 
-/* Is there a plan, of any tp and pp that are allowed? */
+/* Is there a plan for any allowed tp and pp? */
 static bool would_do(const struct merak_search *s,
                      const struct merak_search_input *in)
 {
@@ -91,24 +91,24 @@ static bool would_do(const struct merak_search *s,
 
 /* --- changes -------------------------------------------------------------- */
 
-/* What is tried, one after the other, until enough is found. */
+/* The changes are tried one after the other until enough of them work. */
 struct change {
     const struct merak_search *s;
     struct merak_near near;
     char text[MERAK_FIX_TEXT]; /* "micro-batch 4" */
 };
 
-/* Change what is not one choice alone so that the request has a plan; false if
- * nothing tried does. */
+/* Try changes of something that is not a single choice; false if none gives
+ * the request a plan. */
 typedef bool (*change_fn)(struct change *c);
 
-/* Degrees that multiply to the ranks; 0 where none is asked for. */
+/* Degrees that multiply to the number of ranks; 0 where none is requested. */
 struct degrees {
     int tp, pp, dp;
-    double far; /* from those asked for, in octaves */
+    double far; /* distance from the requested ones, in octaves */
 };
 
-/* How far a degree is from the wanted one, if any is. */
+/* How far a degree is from the requested one, if there is one. */
 static double degree_distance(int wanted, int degree)
 {
     return wanted > 0 ? fabs(log2((double)wanted / degree)) : 0;
@@ -132,7 +132,7 @@ static void insert_degrees(struct degrees near[MERAK_MAX_NEAR], int *n,
     near[at] = d;
 }
 
-/* Those nearest to what is asked for, in order; returns how many. */
+/* Those nearest to the requested ones, in order; returns their number. */
 static int near_degrees(const struct merak_search *s,
                         struct degrees near[MERAK_MAX_NEAR])
 {
@@ -186,7 +186,7 @@ static bool change_degrees(struct change *c)
     int n = near_degrees(c->s, near);
 
     for (int i = 0; i < n; i++) {
-        if (near[i].far == 0) /* what was asked for */
+        if (near[i].far == 0) /* as requested */
             continue;
         in.pin.tp = near[i].tp;
         in.pin.pp = near[i].pp;
@@ -198,7 +198,7 @@ static bool change_degrees(struct change *c)
     return false;
 }
 
-/* Multiples of what dp and the micro-batch may be. */
+/* Try multiples of every possible dp x micro-batch. */
 static bool change_batch(struct change *c)
 {
     const struct merak_search *s = c->s;
@@ -210,7 +210,7 @@ static bool change_batch(struct change *c)
 
     for (int dp = 1; dp <= s->tasks; dp++) {
         for (int tp = 1; tp <= in.ranks_per_node && s->tasks % dp == 0; tp++) {
-            /* samples that tensor ranks share out are in every one */
+            /* with split samples, each tensor rank has at least one */
             size_t unit =
                 (size_t)dp * size *
                 (pin->micro_batch == 0 && pin->tp_batch_percent > 0 ? (size_t)tp
@@ -249,7 +249,7 @@ static bool change_nodes(struct change *c)
     return false;
 }
 
-/* What is not one choice, and when it is tried, as a choice's row says. */
+/* Joint changes, with their turns (near_memory, near_numbers of choices). */
 static const struct {
     change_fn change;
     int memory, numbers;
@@ -272,7 +272,7 @@ static bool change_choice(struct change *c, const struct merak_choice *choice)
     }
 }
 
-/* The change that is tried at this point; *more_p: there is one. */
+/* Try the change whose turn is `at`; clears *more_p if there is none. */
 static bool change_at(struct change *c, int at, bool *more_p)
 {
     for (size_t i = 0; i < sizeof(joint) / sizeof(*joint); i++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* need.c - memory of a candidate's stages by the table, and what they drop
  *
- * Stages drop what program/recompute.c would let them drop, and of that the
- * least, by seconds of recomputation, that fits the limit.  The arena of the
- * stage's program has the last word (final.c).
+ * Stages drop what program/recompute.c allows them to drop, and of that the
+ * least, by seconds of recomputation, that fits the limit.  What counts in the
+ * end is the arena of the stage's program (finalist.c).
  */
 #include "config.h"
 
@@ -16,8 +16,8 @@ static int part_at(const struct merak_rater *r, int stage, int chunk)
     return r->lists->part[stage * r->chunks + chunk];
 }
 
-/* Forwards a part holds: those of the lists, or as many more as a schedule
- * that does not settle (GPipe) adds with each unit. */
+/* Forwards that a part holds: those of the lists, and, if the schedule does not
+ * settle (GPipe), those that the remaining units add. */
 static double in_flight(const struct merak_rater *r, int stage, int chunk)
 {
     double n = merak_lists_in_flight(r->lists, stage, chunk);
@@ -33,16 +33,16 @@ static double in_flight(const struct merak_rater *r, int stage, int chunk)
 
 /* --- bytes ---------------------------------------------------------------- */
 
-/* Of one part or of a stage's together. */
+/* Memory of one part, or of all parts of a stage. */
 struct sum {
     struct merak_range holds;
-    double held;  /* by all micro-batches under way */
-    double above; /* that, the part in work takes most */
+    double held;  /* bytes kept by all micro-batches in flight */
+    double above; /* most that the running part takes on top of that */
     double moving;
 };
 
-/* Received ahead of a part, from below and above; of a block that all stages
- * run, from the next stage. */
+/* Bytes received ahead of a part, from below and above, or, for a
+ * vocabulary-parallel layer, from the next stage. */
 static double moving_bytes(const struct merak_rater *r,
                            const struct merak_range *g)
 {
@@ -61,7 +61,7 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
 {
     double peak = k->peak;
 
-    /* An R of its own has all of the part again at once. */
+    /* A separate R recomputes all of the part at once. */
     if (r->lists->early[stage] && g->peak[MERAK_KEEP_ALL] > peak)
         peak = g->peak[MERAK_KEEP_ALL];
     merak_param_state_add(&sum->holds.hold, &g->hold);
@@ -75,7 +75,7 @@ static void add_part(const struct merak_rater *r, int stage, int chunk,
     sum->moving += moving_bytes(r, g);
 }
 
-/* Parameters, gradients and what the optimizer keeps. */
+/* Bytes of parameters, gradients and optimizer state. */
 static double held_bytes(const struct merak_rater *r,
                          const struct merak_param_state *h)
 {
@@ -101,23 +101,23 @@ static double bytes_of(const struct merak_rater *r, const struct sum *sum)
 }
 
 /*
- * With n forwards in flight a part takes n times what it keeps of one, and
- * what stands above that: n - 1 times what is kept, and the peak.  Neither is
- * below what range.c says is sure:
+ * With n forwards in flight a part takes n - 1 times what it keeps of one, and
+ * the peak of the one that runs.  Both have a lower bound (range.c):
  *
- *   kept  of each segment, what one of the ways to keep says, and the least of
- *         them at least.  A part that drops its first blocks alone has some
- *         segments of either way, so the least of whole parts would not do.
- *   peak  while a segment is in work there stands what all before its block
- *         keep, and all that its block has made, dropped at its end or not
- *         (action_nodes.c runs a block again as a whole).
+ *   kept  Each segment keeps at least the least of the ways to keep.  The
+ *         minimum is taken by segment, not by part, since a part that drops
+ *         only its first blocks has segments of both ways.
+ *   peak  While a segment runs, what the segments before its block keep is
+ *         live, and all that its block has made, dropped at its end or not
+ *         (action_nodes.c recomputes a block as a whole).
  *
- * Moving values and what the step's end takes come on top.  All terms are sums
- * or maxima over segments of what is not negative, so that a longer part never
- * has less, at either end: what several segments have is counted where no
- * earlier segment of the part has it (parameters), or where it first is
- * (values).  Therefore parts that take as much as they can one after the other
- * come at least as far as any that fit (may_fit() in cut.c).
+ * Values in transfer and the step's end come on top.  All terms are sums or
+ * maxima of nonnegative numbers over segments, so that a part extended at
+ * either end never takes less: what several segments hold is counted where no
+ * earlier segment of the part holds it (parameters), or where it is made
+ * (values).  Therefore, if each part takes as many segments as it can, the
+ * parts reach at least as far as those of any cut that fits (may_fit() in
+ * cut.c).
  */
 double merak_part_least(const struct merak_rater *r,
                         const struct merak_range *range, int part)
@@ -131,8 +131,8 @@ double merak_part_least(const struct merak_rater *r,
            range->retained_peak;
 }
 
-/* Blocks of all stages drop nothing: their backward follows at once, or needs
- * next to nothing. */
+/* Is it a vocabulary-parallel layer?  Those drop nothing: their backward
+ * follows at once, or needs next to nothing. */
 static bool is_block(const struct merak_rater *r, int part)
 {
     return r->lists->stage_of[part] < 0;
@@ -143,7 +143,7 @@ static bool is_on(const struct merak_rater *r, int part, int stage)
     return is_block(r, part) || r->lists->stage_of[part] == stage;
 }
 
-/* A parameter of two parts of a stage is there once. */
+/* A parameter of two parts of a stage is held once. */
 static void join_shares(const struct merak_rater *r, int stage, struct sum *sum)
 {
     const struct merak_table *t = r->table;
@@ -186,14 +186,14 @@ struct merak_range merak_stage_holds(const struct merak_rater *r, int stage)
 
 /* --- what to drop --------------------------------------------------------- */
 
-/* Chunks of a stage: all, or one alone. */
+/* Chunks of a stage: all, or a single one. */
 struct few {
     struct merak_rater *r;
     int stage, first, n;
-    int known; /* so many blocks are too few to drop */
+    int known; /* dropping this many blocks is known not to fit */
 };
 
-/* What the drops that are given come to. */
+/* Bytes and seconds with the drops in r->drop. */
 static struct merak_need keep_to(const struct few *f)
 {
     struct merak_rater *r = f->r;
@@ -213,7 +213,7 @@ static struct merak_need keep_to(const struct few *f)
     return need;
 }
 
-/* The first blocks of the first parts. */
+/* Drop attention, or the first blocks of the first parts. */
 static struct merak_need try_drop(const struct few *f, bool attention,
                                   int blocks)
 {
@@ -243,7 +243,7 @@ static int count_blocks(const struct few *f)
     return n;
 }
 
-/* The fewest first blocks that fit, or all; `lo` are known not to. */
+/* The fewest first blocks that fit, or all; `lo` blocks are known not to. */
 static int fewest_blocks(const struct few *f, double limit, int lo)
 {
     int all = count_blocks(f), hi = all, by = 1;

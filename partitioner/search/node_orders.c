@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node_orders.c - the order of nodes, and cuts, of plans with given degrees */
+/* node_orders.c - choose the order of nodes and the cuts for given degrees */
 #include "config.h"
 
 #include "partitioner/search/node_orders.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORTH 0.99 /* of the first's step: less is not worth it */
+#define WORTH 0.99 /* of the first's step: a smaller gain is ignored */
 
 static enum merak_status build_stages(const struct merak_sharded *sharded,
                                       const struct merak_stages *stages,
@@ -98,9 +98,9 @@ enum merak_status merak_stages_check_streams(
     return rc;
 }
 
-/* As a run in this order, with these cuts, would be set up.  What fails cannot
- * run: the one that is taken is set up again, and says why if it fails there.
- */
+/* Simulate a run with this order and these cuts, set up as a run would be.  One
+ * that fails cannot run; the error is reported when the chosen one is set up
+ * again and fails. */
 static void play(const struct merak_sharded *sharded,
                  const struct merak_plan *given, enum merak_boundary boundary,
                  const struct merak_program_options *opt,
@@ -128,7 +128,7 @@ static void play(const struct merak_sharded *sharded,
     merak_assembly_fini(&a);
 }
 
-/* Fill order->cut, if the search finds any for so many parts. */
+/* Fill order->cut if the search finds a cut into `parts` parts. */
 static enum merak_status find_cuts(const struct merak_search_input *in,
                                    int parts, struct merak_node_order *order,
                                    struct merak_error *err)
@@ -158,7 +158,7 @@ static enum merak_status find_cuts(const struct merak_search_input *in,
     return rc;
 }
 
-/* Both ways to cut it. */
+/* Simulate both cuts of an order. */
 static enum merak_status
 rate(const struct merak_sharded *sharded, const struct merak_plan *plan,
      const struct merak_search_input *in, enum merak_boundary boundary,

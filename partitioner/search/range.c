@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* range.c - neighbouring segments as one part of the model */
+/* range.c - costs of consecutive segments as one part of the model */
 #include "config.h"
 
 #include "partitioner/search/range.h"
@@ -63,7 +63,7 @@ static void add_share(const struct merak_share *share,
 {
     double elements = share->hold.bf16_elems + share->hold.f32_elems;
 
-    if (share->prev >= range->from) { /* both in here */
+    if (share->prev >= range->from) { /* both in this range */
         range->shared_later_elems -= elements;
         return;
     }
@@ -73,8 +73,8 @@ static void add_share(const struct merak_share *share,
     range->tied += elements;
 }
 
-/* All that stands before the segment, were nothing dropped, and the segment's
- * own: tops are those that nothing behind them is higher than. */
+/* `bytes` are live while the segment runs if nothing is dropped; tops are the
+ * segments that no later one exceeds. */
 static void add_top(struct merak_range *range, double bytes)
 {
     while (range->n_tops > 0 && range->top[range->n_tops - 1].bytes <= bytes)
@@ -93,8 +93,8 @@ static void begin_block(struct merak_range *range)
     range->block_all = 0;
 }
 
-/* What stands and is kept whatever is dropped; what an earlier segment has,
- * too, is not counted. */
+/* Add to the bytes that are live or kept whatever is dropped; what an earlier
+ * segment holds, too, is not counted. */
 static void add_sure(struct merak_range *range, const struct merak_segment *s)
 {
     double peak = range->retained_before + range->block_all + s->peak;
@@ -108,8 +108,8 @@ static void add_sure(struct merak_range *range, const struct merak_segment *s)
     range->block_all += s->kept[MERAK_KEEP_ALL];
 }
 
-/* Within a block that is recomputed all of it stands at once, so that it
- * drops at the next block's start what it kept meanwhile. */
+/* All of a block that is recomputed is live at once, so that what it does not
+ * keep is only dropped at the next block's start. */
 static void add_kept(struct merak_range *range, const struct merak_segment *s,
                      const double *kept)
 {
@@ -150,7 +150,7 @@ void merak_range_add(const struct merak_table *table, struct merak_range *range)
     range->to++;
 }
 
-/* The highest from a segment on. */
+/* The peak from a segment on, if nothing is dropped. */
 static double top_from(const struct merak_range *range, int segment)
 {
     int at = range->n_tops - 1;
@@ -174,7 +174,7 @@ struct merak_keeps merak_range_keeps(const struct merak_range *range,
         return (struct merak_keeps){range->kept[keep], range->peak[keep],
                                     range->recompute_s[keep]};
     m = &range->mark[drop.blocks];
-    rest = m->least - m->all; /* above nothing dropped */
+    rest = m->least - m->all; /* less than with nothing dropped */
     k = (struct merak_keeps){range->kept[MERAK_KEEP_ALL] + rest, m->peak,
                              m->recompute_s};
     if (top_from(range, m->at) + rest > k.peak)

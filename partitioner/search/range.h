@@ -1,70 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/search/range.h - segments as a part of the model */
+/* partitioner/search/range.h - costs of consecutive segments as one part */
 #ifndef MERAK_PARTITIONER_SEARCH_RANGE_H
 #define MERAK_PARTITIONER_SEARCH_RANGE_H
 
 #include "partitioner/search/table.h"
 
-/* A block's first segment in a range, and what the blocks before it come to:
- * were all kept, or were they dropped. */
+/* A block's first segment in a range, and the sums over the blocks before it:
+ * kept bytes if nothing is dropped, and the rest if those blocks are. */
 struct merak_mark {
     int at;
     double all, least, peak, recompute_s;
 };
 
-/* A segment, and what stands when it is in work and nothing is dropped. */
+/* A segment, and the bytes live while it runs if nothing is dropped. */
 struct merak_top {
     int at;
     double bytes;
 };
 
-/* Room for those of ranges that do not overlap, by segment. */
+/* Storage, by segment, for the marks of ranges that do not overlap. */
 struct merak_marks {
     struct merak_mark *mark;
     struct merak_top *top;
 };
 
-/* Segments i .. some end, added one by one. */
+/* Segments from .. to - 1, added one by one. */
 struct merak_range {
     int from, to, n_blocks, n_tops;
     double f_s, b_s, x_s, w_s, kernel_s, flops;
-    /* With so much kept: bytes, the most that stands, that stands and is to
-     * be dropped at the block's end, seconds to have it again. */
+    /* For each way to keep: bytes kept, peak of live bytes, live bytes to be
+     * dropped at the block's end, seconds to recompute. */
     double kept[MERAK_KEEPS], peak[MERAK_KEEPS], dropped[MERAK_KEEPS];
     double recompute_s[MERAK_KEEPS];
     double exchanged, largest;
-    /* Of what is kept for certain (need.c): all, before the latest block, what
-     * that makes, and the most that stands. */
+    /* Bytes kept whatever is dropped (need.c): total, before the latest block,
+     * all that this block makes, and the peak of live bytes. */
     double retained, retained_before, block_all, retained_peak;
     struct merak_mark *mark; /* by block */
-    struct merak_top *top;   /* where nothing behind is higher */
+    struct merak_top *top;   /* segments that no later one exceeds */
     struct merak_param_state hold;
     double tied, shared_later_elems; /* elements of parameters that an earlier,
-                          a later part has, too */
+                          or a later, part holds, too */
 };
 
-/* A part that drops something. */
+/* A part with its drops. */
 struct merak_keeps {
-    double kept, peak; /* as of segments */
+    double kept, peak; /* bytes, as in struct merak_range */
     double recompute_s;
 };
 
 void merak_param_state_add(struct merak_param_state *to,
                            const struct merak_param_state *what);
-/* Take away what an earlier part has, too: bytes, elements and their number,
- * not the seconds. */
+/* Subtract what another part holds, too: bytes, elements and the number of
+ * parameters, but not seconds and gradients. */
 void merak_param_state_drop(struct merak_param_state *from,
                             const struct merak_param_state *what);
-/* With and without ZeRO-1: the elements whose state is this rank's, or shared
- * out among its replicas. */
+/* The state with or without ZeRO-1; with it, what tensor ranks split of the
+ * parameters they replicate is subtracted. */
 struct merak_param_state
 merak_param_state_of(const struct merak_param_state *hold, bool zero1);
 void merak_range_start(struct merak_range *range, int from,
                        struct merak_marks *marks);
-/* Take in segment range->to. */
+/* Append segment range->to. */
 void merak_range_add(const struct merak_table *table,
                      struct merak_range *range);
-/* With attention dropped, or so many blocks. */
+/* Bytes and seconds of the range with this drop. */
 struct merak_keeps merak_range_keeps(const struct merak_range *range,
                                      struct merak_drop drop);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rate.c - a candidate's step, action by action
+/* rate.c - estimate a candidate's step, action by action
  *
- * The schedule's own lists of actions are played (play.h) with the durations
- * that the table gives; ends.c has what comes before and behind them.
+ * The schedule's lists of actions are played (player.h) with durations from the
+ * table; ends.c and first_forward.c add what comes before and after them.
  */
 #include "config.h"
 
@@ -32,7 +32,7 @@ static enum merak_status make_lists(struct merak_rater *r,
     return MERAK_OK;
 }
 
-/* Of all segments before one. */
+/* Fill work_s and forward_s: sums over all segments before each one. */
 static enum merak_status fill_sums(struct merak_rater *r,
                                    struct merak_error *err)
 {
@@ -52,7 +52,7 @@ static enum merak_status fill_sums(struct merak_rater *r,
     return MERAK_OK;
 }
 
-/* Room to play the lists, and for durations by part. */
+/* Allocate what playing the lists takes, and durations by part. */
 static enum merak_status make_player(struct merak_rater *r,
                                      struct merak_error *err)
 {
@@ -65,7 +65,7 @@ static enum merak_status make_player(struct merak_rater *r,
     return MERAK_OK;
 }
 
-/* How the ranks of several stages share the ways of a node. */
+/* How the ranks of several stages share a node's uplink. */
 static void set_crowd(struct merak_rater *r,
                       const struct merak_cost_model *cost)
 {
@@ -145,15 +145,15 @@ void merak_rater_fini(struct merak_rater *rater)
     free(rater->marks.top);
 }
 
-/* Tensor ranks send all of a value each, not a part. */
+/* Does each tensor rank send all of a value across stages, not a part? */
 static bool sends_whole(const struct merak_rater *r, bool inside)
 {
     return r->plan->scatter == 0 || (inside && r->plan->scatter > 1);
 }
 
-/* Negative: there is nothing to wait for.  A cut behind the last node that
- * has a gradient is such a place.  Of a pair's halves one is gathered behind
- * the other's compute. */
+/* Seconds to cross a cut; negative: there is nothing to wait for, as at a cut
+ * after the last node that has a gradient.  Of a pair's halves one is gathered
+ * while the other computes. */
 static double cross_s(const struct merak_rater *r, double bytes, double part,
                       bool inside, double *gather_s)
 {
@@ -170,7 +170,7 @@ static double cross_s(const struct merak_rater *r, double bytes, double part,
     return merak_cost_transfer(r->cost, whole ? bytes : part, inside);
 }
 
-/* From the kernels of either end. */
+/* What kernels at either end lose to a crossing. */
 static double crossing_takes(const struct merak_rater *r, double bytes,
                              double part, bool inside)
 {
@@ -183,15 +183,15 @@ static double crossing_takes(const struct merak_rater *r, double bytes,
     return interference.wake_s + interference.copy_s;
 }
 
-/* Are stages neighbours on a node? */
+/* Are two stages on the same node? */
 static bool is_inside(const struct merak_rater *r, int a, int b)
 {
     return merak_cost_together(r->cost, merak_plan_rank(r->plan, 0, 0, a),
                                merak_plan_rank(r->plan, 0, 0, b));
 }
 
-/* What blocks read goes on from stage to stage: a gradient up to the first
- * block, activations down to the second. */
+/* The input of vocabulary-parallel layers is passed from stage to stage: a
+ * gradient goes up for the first, activations go down for the second. */
 static void set_hops(const struct merak_rater *r, double *hop)
 {
     int pp = r->plan->pp;
@@ -215,7 +215,7 @@ static void set_hops(const struct merak_rater *r, double *hop)
     }
 }
 
-/* Transfers over a part's lower end, and what kernels lose to them. */
+/* Transfers across a part's lower end, and what kernels lose to them. */
 struct crossing {
     double up, down, up_gather, down_gather, up_lost, down_lost;
 };
@@ -237,8 +237,8 @@ static struct crossing crossing_of(const struct merak_rater *r, int part)
     return c;
 }
 
-/* An action loses what the transfers before and behind it take from it; at the
- * outermost ends and of blocks there are none. */
+/* An action loses time to the transfers before and after it; there are none at
+ * the outermost ends and for vocabulary-parallel layers. */
 static void set_costs(struct merak_rater *r)
 {
     size_t parts = (size_t)r->parts, blocks = parts - (size_t)r->chain;
@@ -294,7 +294,7 @@ static void set_costs(struct merak_rater *r)
                                  .arg = r};
 }
 
-/* What a stage's kernels, exchanges and recomputations take for a unit. */
+/* Seconds of a stage for a unit: total, in kernels, recomputing. */
 struct work {
     double all_s, kernel_s, recompute_s;
 };
@@ -331,7 +331,7 @@ static void share_out(const struct merak_rater *r, double step, int at,
     part_s[MERAK_PART_DP] = 0;
     if (r->plan->dp > 1)
         part_s[MERAK_PART_DP] = t->ready - t->norm_s - r->player.end[at] -
-                                t->tp_s + front; /* all wait for that */
+                                t->tp_s + front; /* all stages wait for it */
     else
         part_s[MERAK_PART_TP] += front; /* gathered over tensor ranks alone */
     part_s[MERAK_PART_OPTIMIZER] = t->norm_s + t->update_s + merak_norm_s(r);
@@ -353,8 +353,8 @@ static int busiest_stage(const struct merak_rater *r)
     return at;
 }
 
-/* Carry the ends of a pipeline that has settled on to all units: at the rate
- * of the last ones, but no faster than the longest stage. */
+/* Extrapolate the ends of a pipeline that has settled to all units, at the rate
+ * of the last ones, but no faster than the busiest stage. */
 static void carry_on(struct merak_rater *r, double less_s, int busiest)
 {
     struct merak_player *p = &r->player;
@@ -370,8 +370,8 @@ static void carry_on(struct merak_rater *r, double less_s, int busiest)
         p->made[k] += more;
 }
 
-/* A stage works so long, from when the first unit can have come there; with
- * what it drops, if that is known. */
+/* Lower bound of a step: each stage's work for all units, after the first unit
+ * can have arrived; with recomputation, if that is known. */
 static double least_step(const struct merak_rater *r, const int *bound,
                          bool recomputes)
 {
@@ -395,7 +395,7 @@ static double least_step(const struct merak_rater *r, const int *bound,
     return most;
 }
 
-/* Does it surely take more than is of use? */
+/* Does it certainly take longer than most_s? */
 static bool is_too_long(const struct merak_rater *r, const int *bound,
                         bool recomputes, double *least_p)
 {
@@ -424,7 +424,7 @@ double merak_rate(struct merak_rater *r, const int *bound, double *part_s,
         return step;
     for (int k = 0; k < r->parts; k++) {
         if (r->range[k].to == bound[k + 1] && r->range[k].from == bound[k])
-            continue; /* as it was */
+            continue; /* unchanged */
         merak_range_start(&r->range[k], bound[k], &r->marks);
         while (r->range[k].to < bound[k + 1])
             merak_range_add(r->table, &r->range[k]);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample_shares.c - candidates whose tensor ranks share out samples
+/* sample_shares.c - candidates whose tensor ranks split samples
  *
- * Layers cut by samples are considered where the search over layouts finds them
- * cheaper, and where weights stay cut that replicas would each
- * have to hold: with next to none it is data parallelism, which other degrees
- * are.  Of a small model no estimate is trusted, and all is rated.
+ * Layers split by samples are considered if the search over layouts finds them
+ * cheaper and some weights stay split over tensor ranks: with next to none it
+ * would be plain data parallelism, which other degrees already cover.  For a
+ * small model no estimate is trusted, and all are rated.
  *
- * It is tried in all of the model first.  Where memory is too small for that,
- * in the latter half: stages late in a pipeline hold fewer activations, and
- * have room for whole weights.
+ * The whole model is tried first, then, if memory is too small for that, its
+ * latter half: late stages of a pipeline hold fewer activations and have room
+ * for whole weights.
  */
 #include "config.h"
 
@@ -31,10 +31,9 @@ bool merak_search_may_pay(const struct merak_search *s,
              merak_sharded_cut_share(sharded) >= LEAST_CUT));
 }
 
-/* With samples shared out among tensor ranks in so many percent of the model,
- * for as long as larger micro-batches help.  Sequences are cut only beside
- * layers that are: what the search over layouts finds is much the same, and
- * found sooner. */
+/* Rate with samples split in `percent` of the model, with larger micro-batches
+ * while they help.  At 100 percent sequences are not split: the search over
+ * layouts then finds nearly the same result sooner. */
 static enum merak_status rate_samples(struct merak_search *s, int tp,
                                       int percent, bool *rated_p)
 {

@@ -11,49 +11,49 @@
  */
 
 #define MERAK_SEARCH_SLACK \
-    1.03 /* the table's memory may be so far above the arena's */
+    1.03 /* the table may overestimate the arena by this factor */
 
-/* A lower bound of a step so many times the best is no candidate's. */
+/* Skip candidates whose lower bound is this many times the best step. */
 #define MERAK_SEARCH_HOPELESS 1.25
 
 struct merak_search {
     const struct merak_search_input *in;
     struct merak_cost_model cost;
     double limit;
-    double state; /* bytes: merak_search_is_hopeless() */
+    double state; /* bytes, by merak_search_is_hopeless() */
     int tasks;
     struct merak_graphs *graphs;
     struct merak_table **table;
     int n_tables;
-    struct merak_candidate *cand; /* that fit */
+    struct merak_candidate *cand; /* those that fit */
     int n_cands;
-    struct merak_candidate *big; /* that need more memory */
+    struct merak_candidate *big; /* those that need more memory */
     int n_bigs;
     struct merak_pool *pool; /* bounds of candidates */
-    double best_s;           /* rated */
-    bool relax_time_bound;   /* rate slow ones, too */
+    double best_s;           /* shortest estimate */
+    bool relax_time_bound;   /* rate slow candidates, too */
     bool branches;           /* the model has some: try other orders */
     int n_nodes;             /* of a sharded graph */
     double effort;           /* instructions simulated */
-    double most_effort;      /* that a climb may come to */
+    double most_effort;      /* limit of effort for a climb */
     int n_rated, n_simulated;
     struct merak_search_tally tally;
-    struct merak_error tp_error; /* of the last tp the model refused */
+    struct merak_error tp_error; /* of the last tp the model does not allow */
     int n_tp_refused;
     struct merak_error run_error; /* of the last candidate whose programs could
                                      not run; its arena is DBL_MAX */
     struct merak_error schedule_error; /* of the last schedule that could not
-                                          run with a plan's numbers, in as
-                                          few chunks as it takes */
+                                          run with a plan's numbers and the
+                                          fewest chunks it takes */
     struct merak_error fixed_error; /* of the first candidate that could not be
-                                       cut, or recompute, as is asked */
+                                       cut, or recompute, as requested */
     struct merak_error *err;
 };
 
 enum merak_status merak_search_init(struct merak_search *s,
                                     const struct merak_search_input *in,
                                     struct merak_error *err) MERAK_CHECKED;
-/* The same for another request with this one's model. */
+/* The same for another request with the model of `like`. */
 enum merak_status
 merak_search_init_like(struct merak_search *s,
                        const struct merak_search_input *in,
@@ -64,50 +64,50 @@ enum merak_status merak_search_rate_all(struct merak_search *s) MERAK_CHECKED;
 enum merak_status
 merak_search_keep(struct merak_search *s, struct merak_candidate **list, int *n,
                   const struct merak_candidate *cand) MERAK_CHECKED;
-/* Give a candidate room for the bounds and drops of its parts. */
+/* Allocate a candidate's bounds and drops. */
 enum merak_status merak_search_room(struct merak_search *s,
                                     struct merak_candidate *cand) MERAK_CHECKED;
-/* Instructions of its programs, about. */
+/* Approximate number of instructions in its programs. */
 double merak_search_effort(const struct merak_candidate *c);
-/* Simulated if it was, else rated. */
+/* Seconds of a step as simulated, or, if it was not, as estimated. */
 double merak_search_time(const struct merak_candidate *c);
 
-/* Seconds that a step takes at least, were it cut perfectly. */
+/* Lower bound of a step's seconds, for a perfect cut. */
 double merak_search_lower_bound(const struct merak_candidate *cand);
-/* What a table says of a plan. */
+/* A plan with the choices that a table is for; the rest is 0. */
 struct merak_plan merak_search_plan_of(const struct merak_table *table);
 
 /* --- variants.c ---------------------------------------------------- */
 
-/* Rate a plan of given degrees with so many model parts a rank, under each
+/* Rate a plan of given degrees with one and more chunks a rank, under each
  * schedule. */
 enum merak_status
 merak_search_rate_chunks(struct merak_search *s,
                          struct merak_candidate *cand) MERAK_CHECKED;
-/* And in slices of sequences, in more for as long as that helps. */
+/* The same in slices of sequences, with more of them while that helps. */
 enum merak_status
 merak_search_rate_slices(struct merak_search *s,
                          const struct merak_candidate *whole) MERAK_CHECKED;
 
 /* --- enumerate.c --------------------------------------------------- */
 
-/* A plan of so many stages, without a schedule; false if there is none. */
+/* A plan with pp stages, without a schedule; false if there is none. */
 bool merak_search_start(struct merak_search *s, const struct merak_table *table,
                         int pp, struct merak_candidate *cand);
 /* Is a plan of these degrees worth rating with or without ZeRO-1, with ranks in
- * this order?  Where that makes no difference, only with what is the default
- * elsewhere, or is asked for. */
+ * this order?  Where the choice makes no difference, only the default or the
+ * requested value is. */
 bool merak_search_has_zero1(const struct merak_search *s,
                             const struct merak_plan *plan, bool zero1);
 bool merak_search_has_order(const struct merak_search *s,
                             const struct merak_plan *plan, bool order_tp_pp_dp);
-/* Of a small model no estimate is trusted: it is tried in all ways. */
+/* For a small model no estimate is trusted: everything is tried. */
 bool merak_search_is_small(const struct merak_search *s);
 /* plan.scatter */
 int merak_search_scatter(const struct merak_search *s,
                          const struct merak_candidate *cand);
-/* A new table, kept with the others; `like` has what a graph does not say, and
- * `plan` the ranks that run blocks together, if there are any. */
+/* Add a table to s->table.  `like` has what the graph does not specify, `plan`
+ * (or NULL) the ranks that run vocabulary-parallel layers. */
 enum merak_status merak_search_add_table(
     struct merak_search *s, const struct merak_sharded *sharded,
     const struct merak_table *like, const struct merak_plan *plan, int width,
@@ -116,21 +116,21 @@ enum merak_status merak_search_add_table(
 enum merak_status
 merak_search_find_balance(struct merak_search *s,
                           struct merak_candidate *cand) MERAK_CHECKED;
-/* Rate with cuts that fit, or without a limit; *like: bounds to try first, or
- * NULL, and those that are found. */
+/* Rate with cuts that fit, or, if none do, without a limit.  *like: in, bounds
+ * to try first, or NULL; out, the bounds found. */
 enum merak_status merak_search_rate_variant(struct merak_search *s,
                                             struct merak_candidate *cand,
                                             const int **like) MERAK_CHECKED;
-/* The shortest rated step of candidates from `first` on. */
+/* The shortest estimated step of candidates from `first` on. */
 double merak_search_shortest(const struct merak_search *s, int first);
 /* Does a micro-batch of b divide the batch for any dp of this tp? */
 bool merak_search_is_size(const struct merak_search *s, int tp, size_t b);
-/* Tables like this, without and with a sub-pipeline; NULLs if the model
- * cannot be cut so, or it does not pay. */
+/* Tables with the choices of `like`, without and with a sub-pipeline; NULL
+ * where the model cannot be sharded like that, or it does not pay. */
 enum merak_status
 merak_search_tables(struct merak_search *s, const struct merak_table *like,
                     struct merak_table *table[2]) MERAK_CHECKED;
-/* Rate all degrees with them; not with those that `other` has, too. */
+/* Rate all degrees with these tables, except those that equal `other`. */
 enum merak_status
 merak_search_rate_tables(struct merak_search *s,
                          struct merak_table *const table[2],
@@ -138,18 +138,18 @@ merak_search_rate_tables(struct merak_search *s,
 
 /* --- sample_shares.c ----------------------------------------------------- */
 
-/* Is the table that is asked for worth rating, sharded so? */
+/* Is the table `like`, sharded like this, worth rating? */
 bool merak_search_may_pay(const struct merak_search *s,
                           const struct merak_table *like,
                           const struct merak_sharded *sharded);
-/* Candidates of this tp whose tensor ranks share out samples. */
+/* Rate candidates of this tp whose tensor ranks split samples. */
 enum merak_status merak_search_rate_samples(struct merak_search *s,
                                             int tp) MERAK_CHECKED;
 
 /* --- shared.c ------------------------------------------------------ */
 
-/* Candidates with blocks that all stages run, of the model and the sizes that
- * a table without such blocks is of. */
+/* Rate candidates with vocabulary-parallel layers, for the model and the sizes
+ * of `like`, a table without such layers. */
 enum merak_status
 merak_search_rate_shared(struct merak_search *s,
                          const struct merak_table *like) MERAK_CHECKED;
@@ -158,7 +158,7 @@ merak_search_rate_shared(struct merak_search *s,
 
 /* Simulate the best; both lists are then sorted, the chosen one first. */
 enum merak_status merak_search_finals(struct merak_search *s) MERAK_CHECKED;
-/* An order of plans whose ratings are equal; 0 if the plans are, too. */
+/* Order plans whose estimates are equal; 0 if the plans are equal, too. */
 int merak_search_compare_plans(const struct merak_plan *a,
                                const struct merak_plan *b);
 
@@ -170,14 +170,14 @@ merak_search_choose(struct merak_search *s,
 
 /* --- refuse.c ------------------------------------------------------ */
 
-/* What any plan's ranks keep from step to step, as a mean over ranks: is that
- * more than the memory, and by more than tables may be off?  Sets s->state. */
+/* Does the mean over ranks of what any plan keeps from step to step exceed the
+ * memory, by more than a table's error?  Sets s->state. */
 bool merak_search_is_hopeless(struct merak_search *s);
-/* Rate the plainest plans alone, to see what the smallest of them takes: none
- * fits. */
+/* If no plan can fit, rate only the plainest ones, to find how much memory the
+ * smallest takes. */
 enum merak_status merak_search_rate_plain(struct merak_search *s) MERAK_CHECKED;
 
-/* Say why there is no plan, and what would do. */
+/* Fail, with why there is no plan and which changes would work. */
 enum merak_status
 merak_search_no_memory(const struct merak_search *s) MERAK_CHECKED;
 enum merak_status
@@ -185,19 +185,19 @@ merak_search_no_division(const struct merak_search *s) MERAK_CHECKED;
 
 /* --- nearest_plan.c ----------------------------------------------------- */
 
-/* Is there a plan for this request, the search's with some change, among the
- * first that are rated?  Its programs are built. */
+/* Is there a plan for `in`, a changed request of the search `s`, among the
+ * first candidates?  Their programs are built. */
 bool merak_search_has_plan(const struct merak_search *s,
                            const struct merak_search_input *in);
-/* Fix what is free to what fits soonest. */
+/* Pin the choices that are free to the values most likely to fit. */
 void merak_search_narrow(struct merak_choices *pin);
-/* Are the degrees that are asked for those of some plan? */
+/* Can the requested degrees be those of a plan? */
 bool merak_search_has_degrees(const struct merak_search *s);
 /* "tp 3, pp 5" */
 void merak_search_name_degrees(const struct merak_choices *degrees,
                                char text[MERAK_FIX_TEXT]);
-/* Append the first few single changes with which there is a plan, of those
- * that make room or of those that make numbers divide. */
+/* Append the first few single changes that give a plan: those that save memory,
+ * or those that make the numbers divide. */
 void merak_search_find_fixes(const struct merak_search *s,
                              struct merak_refusal *refusal);
 

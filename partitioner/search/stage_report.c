@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stage_report.c - the chosen plan's stages, from their programs */
+/* stage_report.c - report on the chosen plan's stages, from their programs */
 #include "config.h"
 
 #include "partitioner/search/finalist.h"
@@ -24,15 +24,15 @@ static void name_params(const struct merak_program *prog,
     merak_program_layers(prog, stage->layers);
 }
 
-/* Of what rank 0 of a stage sends to those, alike to each, the share that
- * leaves its node, as a mean over replicas: they need not lie alike on nodes.
- * Tensor peers do, since tp divides the ranks of a node. */
+/* The share of what rank 0 of a stage sends evenly to these peers that leaves
+ * its node, as a mean over replicas, which may be placed differently on nodes.
+ * Tensor peers are not, since tp divides the ranks of a node. */
 static double far_share(const struct merak_program *prog,
                         const struct merak_cost_model *cost, const int *peer,
                         int n_peers)
 {
     const struct merak_plan *plan = &prog->plan;
-    bool replicas = false; /* are the peers */
+    bool replicas = false; /* the peers are replicas */
     double far = 0;
     int n = 0, t, d, s;
 
@@ -53,7 +53,7 @@ static double far_share(const struct merak_program *prog,
     return n > 0 ? far / n / plan->dp : 0;
 }
 
-/* Bytes sent by level; a micro-batch's count as often as there are some. */
+/* Sum the bytes sent by level; those of a micro-batch count `repeat` times. */
 static enum merak_status count_bytes(const struct merak_program *prog,
                                      const struct merak_cost_model *cost,
                                      double repeat,
@@ -86,7 +86,7 @@ static enum merak_status count_bytes(const struct merak_program *prog,
     return MERAK_OK;
 }
 
-/* What is summed over the parts of a stage. */
+/* Fill in what is summed over the parts of a stage. */
 static void fill_parts(const struct merak_built *b,
                        const struct merak_candidate *cand,
                        const struct merak_rater *rater, int s,
@@ -97,7 +97,7 @@ static void fill_parts(const struct merak_built *b,
     for (int c = 0; c < rater->chunks; c++) {
         int part = rater->lists->part[s * rater->chunks + c];
         const struct merak_range *range = &rater->range[part];
-        int stages = part < rater->chain ? 1 : b->plan.pp; /* that run it */
+        int stages = part < rater->chain ? 1 : b->plan.pp; /* running it */
 
         if (c == 0)
             stage->first_segment = cand->bound[part];
@@ -131,11 +131,11 @@ static enum merak_status fill_stage(const struct merak_built *b,
         stage, err);
 }
 
-/* The program that tells a stage's arena: of few micro-batches if more do not
- * change it.  Slots are used in turn by as many micro-batches as are in
- * flight, and packing sees whose turn is last: few and all must leave the
- * same remainder.  Of chunks and pairs each has turns of its own, and slices
- * make other turns. */
+/* Build the program whose arena is the stage's, with few micro-batches if more
+ * do not change it.  The micro-batches in flight use the slots in turn, and
+ * packing depends on whose turn is last, so `few` and `all` must leave the same
+ * remainder.  Chunks, pairs and slices have other turns: they are built in
+ * full. */
 static enum merak_status
 report_stage(struct merak_built *b, const struct merak_cost_model *cost,
              const struct merak_candidate *cand, int few, int s,
@@ -163,7 +163,7 @@ report_stage(struct merak_built *b, const struct merak_cost_model *cost,
     return rc;
 }
 
-/* Most forwards of a stage that are open at once, of all its parts. */
+/* Count the most forwards in flight at once on each stage, over its parts. */
 static enum merak_status count_in_flight(const struct merak_candidate *cand,
                                          struct merak_search_result *result,
                                          struct merak_error *err)

@@ -5,21 +5,21 @@
 
 #include "partitioner/search/search.h"
 
-/* Parameters of a segment, this rank's part. */
+/* Parameters of a segment, as one rank holds them. */
 struct merak_param_state {
     double param_bytes; /* as kernels read them */
     double grad_bytes;  /* accumulators of all uses */
     double bf16_elems, f32_elems; /* elements with and without an f32 master */
-    double convert_s;   /* gradients brought to the parameters' layout */
+    double convert_s;   /* to bring gradients to the parameters' layout */
     double elements;    /* held by all tensor ranks together */
     int n;
-    /* If tensor ranks share out the state of what they hold alike, as
-     * merak_sharded_flat_axes() says: so much less of the above, and to gather
-     * the parameters. */
+    /* Where ZeRO-1 also splits state over tensor ranks that replicate a
+     * parameter (merak_sharded_flat_axes()): reductions of the above, and the
+     * time to gather the parameters. */
     double bf16_elems_less, f32_elems_less, convert_less_s, gather_s;
 };
 
-/* What is kept of a forward for its backward.  Blocks are recompute.c's. */
+/* What a forward keeps for its backward.  Blocks are those of recompute.c. */
 enum merak_keep {
     MERAK_KEEP_ALL,
     MERAK_KEEP_NO_ATTENTION, /* all but what attention makes */
@@ -27,33 +27,33 @@ enum merak_keep {
     MERAK_KEEPS
 };
 
-/* Something that an earlier segment (`prev`) has, too: a stage of both has
- * it once. */
+/* Something that an earlier segment (`prev`) holds, too: a stage that runs both
+ * holds it once. */
 struct merak_share {
     int segment, prev;
     double kept[MERAK_KEEPS];
     struct merak_param_state hold; /* grad_bytes is 0: every use has its own */
 };
 
-/* Of one micro-batch, or of a sub-pipeline's pair: see width below. */
+/* Costs of one micro-batch, or of a sub-pipeline's pair: see width below. */
 struct merak_segment {
-    double f_s, b_s; /* b_s with the weights' gradients */
-    double x_s, w_s; /* the two parts of b_s, where a schedule parts them */
+    double f_s, b_s; /* b_s includes the weight gradients */
+    double x_s, w_s; /* dgrad and wgrad, if the schedule splits b_s */
     double kernel_s; /* of f_s + b_s, in kernels */
     double flops;
     bool begins_block;
     double kept[MERAK_KEEPS];    /* bytes kept for the backward */
     double recompute_s[MERAK_KEEPS]; /* to have again what is not */
-    double peak; /* bytes of one in work, what is kept included */
-    double up_bytes, down_bytes; /* cross its lower end, there and back */
-    double up_part, down_part;   /* of them, if each tensor rank sends a part of
-                                    what all hold alike */
+    double peak; /* bytes while it runs, including what is kept */
+    double up_bytes, down_bytes; /* crossing its lower end, F and B */
+    double up_part, down_part;   /* the same if each tensor rank sends a part of
+                                    what is replicated */
     double exchanged;            /* bytes sent to tensor peers */
     double largest;              /* elements of the largest parameter here */
-    double shared_later_elems;   /* elements of those that a later segment has,
-                                    too */
-    /* Of a block that all stages run, f_s and b_s are a stage's kernels: from
-     * when they begin, its exchanges between stages are over after so long. */
+    double shared_later_elems;   /* elements of parameters that a later segment
+                                    holds, too */
+    /* For a vocabulary-parallel layer f_s and b_s are a stage's kernels; its
+     * collectives between stages end this long after those begin. */
     double f_latency_s, b_latency_s;
     struct merak_param_state hold;
     int first_share, n_shares;
@@ -67,11 +67,11 @@ struct merak_table {
     enum merak_branches branches; /* plan.branches */
     bool may_slice;               /* no tensor axis cuts sequences */
     int width;  /* 2: a unit of work is a sub-pipeline's pair of micro-batches,
-                   exchanges of one behind compute of the other; else 1 */
-    int slices; /* of a micro-batch, of which one is the unit of work: its
-                   times are a mean one's, memory is the micro-batch's */
+                   one communicates while the other computes; else 1 */
+    int slices; /* of a micro-batch, one being the unit of work: times are those
+                   of a mean slice, memory is the micro-batch's */
     int n;      /* segments */
-    int n_shared; /* of them, the last: blocks that all stages run, first what
+    int n_shared; /* the last segments: vocabulary-parallel layers, first what
                      feeds the first stage, then what follows the last */
     struct merak_segment *segment;
     struct merak_share *share; /* by segment */
@@ -80,12 +80,12 @@ struct merak_table {
     double n_elements; /* of them */
     double total_s;    /* f_s + b_s of all segments */
     double flops;      /* of a unit, on one tensor rank */
-    int n_nodes;       /* of the sharded graph, width times */
+    int n_nodes;       /* of the sharded graph, times width */
     int passes;        /* forwards of a unit */
 };
 
-/* With blocks that all stages run (sharded), `plan` says which ranks those
- * are. */
+/* `plan` gives the ranks that run the vocabulary-parallel layers of sharded,
+ * and is not read if there are none. */
 enum merak_status merak_table_create(const struct merak_search_input *in,
                                      const struct merak_cost_model *cost,
                                      const struct merak_sharded *sharded,

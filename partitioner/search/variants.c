@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* variants.c - candidates of given degrees and a table: chunks, schedules,
+/* variants.c - candidates for given degrees and a table: chunks, schedules,
  * ZeRO-1, orders of ranks, slices
  */
 #include "config.h"
@@ -16,10 +16,10 @@
 #include <string.h>
 
 #define MAX_SCHEDULES 32
-#define FEW 10      /* micro-batches a stage and more fill a pipeline */
+#define FEW 10      /* micro-batches a stage from which a pipeline is full */
 #define MIN_SLICE 8 /* tokens */
 
-/* ZeRO-1 and the order of ranks.  *recomputes_p: some of these recompute. */
+/* Rate with ZeRO-1 on and off, each order of ranks; *recomputes_p: any do. */
 static enum merak_status rate_variants(struct merak_search *s,
                                        struct merak_candidate *cand,
                                        bool *recomputes_p)
@@ -46,7 +46,7 @@ static enum merak_status rate_variants(struct merak_search *s,
     return rc;
 }
 
-/* Can programs be made of it, and does the table know what they do? */
+/* Can programs be built for it, and does the table cover what they do? */
 static bool can_run(struct merak_search *s,
                     const struct merak_schedule *schedule,
                     const struct merak_plan *plan)
@@ -67,7 +67,7 @@ static bool can_run(struct merak_search *s,
            why.status == MERAK_OK;
 }
 
-/* Can it be cut and recompute as is asked, under this schedule? */
+/* Can it be cut and recompute as requested under this schedule? */
 static bool is_asked(struct merak_search *s, const struct merak_candidate *cand,
                      const struct merak_schedule *schedule)
 {
@@ -88,12 +88,12 @@ static bool is_asked(struct merak_search *s, const struct merak_candidate *cand,
 /* Schedules that were rated for the same stages. */
 struct seen {
     struct merak_follow follow[MAX_SCHEDULES];
-    bool recompute[MAX_SCHEDULES]; /* with recomputation */
+    bool recompute[MAX_SCHEDULES]; /* a rated plan recomputes */
     int n;
 };
 
-/* Is it unlike all before it?  Schedules that differ in when they recompute
- * are alike where nothing is recomputed. */
+/* Does it differ from all before it?  Schedules that only differ in when they
+ * recompute are the same where nothing is recomputed. */
 static bool is_new(struct seen *seen, const struct merak_schedule *schedule,
                    const struct merak_plan *plan)
 {
@@ -165,7 +165,7 @@ double merak_search_shortest(const struct merak_search *s, int first)
     return best;
 }
 
-/* More chunks for as long as that helps. */
+/* Try more chunks while that helps. */
 enum merak_status merak_search_rate_chunks(struct merak_search *s,
                                            struct merak_candidate *cand)
 {
@@ -190,7 +190,7 @@ enum merak_status merak_search_rate_chunks(struct merak_search *s,
     return rc;
 }
 
-/* What a table says of the plans that are rated with it. */
+/* The choices of the plans that are rated with a table. */
 struct merak_plan merak_search_plan_of(const struct merak_table *table)
 {
     return (struct merak_plan){.tp = table->tp,
@@ -229,7 +229,7 @@ enum merak_status merak_search_add_table(struct merak_search *s,
     return MERAK_OK;
 }
 
-/* Of what tensor ranks hold alike, where most of it crosses. */
+/* Bytes that tensor ranks replicate at the cut where most of it crosses. */
 static double boundary_bytes(const struct merak_table *table)
 {
     double most = 0;
@@ -252,8 +252,8 @@ int merak_search_scatter(const struct merak_search *s,
 
 /* --- slices --------------------------------------------------------------- */
 
-/* The table with micro-batches in so many slices; NULL if that cannot be.
- * Where tensor peers have parts of sequences, they have to give that up. */
+/* The table with micro-batches in `slices` slices; NULL if that is impossible.
+ * Sequences split over tensor ranks have to be given up for it. */
 static enum merak_status sliced_table(struct merak_search *s,
                                       const struct merak_table *whole,
                                       int slices, struct merak_table **table_p)
@@ -287,7 +287,7 @@ static enum merak_status sliced_table(struct merak_search *s,
     return rc;
 }
 
-/* May the candidate run in slices, and so many?  It pays where there are few
+/* May the candidate run in this many slices?  It pays if there are few
  * micro-batches for its stages. */
 static bool may_slice(const struct merak_search *s,
                       const struct merak_candidate *cand, int slices)
@@ -335,7 +335,7 @@ static enum merak_status rate_sliced(struct merak_search *s,
     return rc;
 }
 
-/* In more slices for as long as that helps; in as many as are asked for. */
+/* Try more slices while that helps, or the requested number. */
 enum merak_status merak_search_rate_slices(struct merak_search *s,
                                            const struct merak_candidate *whole)
 {

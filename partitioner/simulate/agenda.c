@@ -42,7 +42,7 @@ bool merak_agenda_first(const struct merak_agenda *agenda,
     return true;
 }
 
-/* The last event goes down from the top. */
+/* The last event is put on top and sifted down. */
 void merak_agenda_drop(struct merak_agenda *agenda)
 {
     struct merak_event last = agenda->event[--agenda->n];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/simulate/agenda.h - what ends when, the earliest first */
+/* partitioner/simulate/agenda.h - queue of events, the earliest first */
 #ifndef MERAK_PARTITIONER_SIMULATE_AGENDA_H
 #define MERAK_PARTITIONER_SIMULATE_AGENDA_H
 
@@ -19,7 +19,7 @@ struct merak_agenda {
     size_t n;
 };
 
-/* For `most` events at a time. */
+/* Room for `most` events at a time. */
 enum merak_status merak_agenda_init(struct merak_agenda *agenda, size_t most,
                                     struct merak_error *err) MERAK_CHECKED;
 void merak_agenda_fini(struct merak_agenda *agenda);
@@ -27,7 +27,7 @@ void merak_agenda_add(struct merak_agenda *agenda, struct merak_event event);
 /* False if there is none. */
 bool merak_agenda_first(const struct merak_agenda *agenda,
                         struct merak_event *event_p);
-/* Take the first one off. */
+/* Remove the first one. */
 void merak_agenda_drop(struct merak_agenda *agenda);
 
 #endif

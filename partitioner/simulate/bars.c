@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bars.c - a step as bars: what each is, which are one, what they leave idle */
+/* bars.c - a step as bars: their kinds, how they are joined, idle time */
 #include "config.h"
 
 #include "partitioner/simulate/timeline.h"
@@ -60,8 +60,8 @@ static int compare_bars(const void *a, const void *b)
     return compare_starts(x, y);
 }
 
-/* Of an action nothing else is computed in between, so that its kernels are
- * one whatever they wait for; where it ends nobody says but a long pause. */
+/* Nothing else is computed between an action's kernels, so that they are one
+ * bar whatever they wait for; only a long pause marks its end. */
 static bool is_one(const struct merak_bar *a, const struct merak_bar *b,
                    double gap_s)
 {
@@ -71,7 +71,7 @@ static bool is_one(const struct merak_bar *a, const struct merak_bar *b,
     if (a->row != b->row || a->kind != b->kind)
         return false;
     if (merak_bar_lane(a) > 0)
-        return gap <= gap_s; /* of whatever micro-batch: they have no number */
+        return gap <= gap_s; /* of any micro-batch: their bars show none */
     if (a->microbatch != b->microbatch || a->part != b->part)
         return false;
     return gap <= gap_s || (a->microbatch >= 0 && gap <= busy / 2);
@@ -99,7 +99,7 @@ int merak_bars_join(struct merak_bar *bars, int n, double gap_s)
 
 int merak_bars_merge(struct merak_bar *bars, int n, double least_s)
 {
-    double longest = 0; /* in the last one that is kept */
+    double longest = 0; /* bar merged into the last one kept */
     int kept = 0;
 
     for (int i = 0; i < n; i++) {
@@ -136,7 +136,7 @@ static int compare_rows(const void *a, const void *b)
     return compare_starts(x, y);
 }
 
-/* Seconds of a row that bars cover, of all or of compute alone. */
+/* Seconds of a row that bars cover: all bars, or compute only. */
 static double covered_s(const struct merak_bar *bars, int n, bool compute)
 {
     double sum = 0, end = 0;
@@ -225,7 +225,7 @@ enum merak_status merak_timeline_bars(struct merak_program *const *programs,
         free(bars);
         return rc;
     }
-    /* Finer than a picture shows. */
+    /* A gap this short does not show in a picture. */
     *n_p = merak_bars_join(bars, n, timeline->step_s / MERAK_BARS_FINEST);
     *bars_p = bars;
     return MERAK_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/simulate/check.h - are the programs of a plan sound? */
+/* partitioner/simulate/check.h - prove that the programs of a plan are sound */
 #ifndef MERAK_PARTITIONER_SIMULATE_CHECK_H
 #define MERAK_PARTITIONER_SIMULATE_CHECK_H
 

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check_streams.c - prove that programs end in a device's queues, with NCCL
  *
- * A transport of hosts matches messages by their tags, and what was started
- * may end in any order.  In a device's queues neither is so.  Three proofs:
- *   exchanges  the programs' orders of exchanges, of all groups together, are
- *              parts of one order: nobody waits in a group for who waits in
- *              another one for him.
+ * A transport through host memory matches messages by tags, and operations may
+ * end in any order.  In a device's queues neither holds.  Three proofs:
+ *   exchanges  the programs' orders of exchanges, over all groups, are parts of
+ *              one order: two ranks never wait for each other in different
+ *              groups.
  *   messages   for each pair of ranks the sends of one are the receives of the
  *              other, in order, flow by flow.
  *   progress   the programs, played without time, all end, where
  *                - queues end in order: an instruction starts when the one
- *                  before it in its queue is over, and those that it waits for;
- *                - transfers of a rank start in program order, whichever queue
- *                  they are in;
- *                - a transfer is over when all its ends have started.
+ *                  before it in its queue and those that it waits for are over;
+ *                - transfers and exchanges of a rank start in program order,
+ *                  whichever queue they are in;
+ *                - one of these is over when all its members have started.
  *
- * The second rule of progress is what the engine does and what NCCL wants of
- * several communicators on one device: that they are given work in one order.
- * It also makes the length of queues harmless: when a rank cannot queue more
- * because two transfers stand in one queue, the first of them ends without what
- * was not queued, or the second could not have started before it.
+ * The second rule of progress is what the engine does and what NCCL requires of
+ * several communicators on one device: work is issued to them in one order.  It
+ * also makes the depth of queues harmless: if a rank cannot queue more because
+ * two transfers are in one queue, the first of them ends without what was not
+ * queued, since the second could not have started before it otherwise.
  *
- * Playing is a network of sequences: nothing that starts keeps another from
- * starting, so the order in which ranks are looked at does not matter.
+ * The play is monotone: nothing that starts keeps another from starting, so the
+ * order in which ranks are visited does not matter.
  */
 #include "config.h"
 
@@ -78,7 +78,7 @@ static enum merak_status report_circle(struct merak_program *const *programs,
                       programs[q]->group[y->group].name);
 }
 
-/* Has everybody who is here come to it?  Each arrives once. */
+/* Have all its members among the programs arrived?  Each arrives once. */
 static bool is_met(struct merak_meet *meet, int p, const struct merak_instr *in,
                    bool *arrived)
 {
@@ -127,7 +127,7 @@ static enum merak_status check_exchanges(struct merak_program *const *programs,
 /* --- messages ---------------------------------------------------------------
  */
 
-/* The next message from a peer, of a flow; NULL: there is none. */
+/* The next receive from a peer in a flow; NULL: there is none. */
 static const struct merak_instr *next_from(const struct merak_program *prog,
                                            int from, int peer,
                                            enum merak_flow_kind flow)
@@ -165,7 +165,7 @@ static enum merak_status check_message(const struct merak_program *prog,
                       got != NULL ? got->microbatch : -1);
 }
 
-/* What one rank sends; at[n * flows]: where each peer is in its receives. */
+/* Check what one rank sends; at[n * flows]: each peer's next receive. */
 static enum merak_status check_sends(const struct merak_meet *meet,
                                      struct merak_program *const *programs,
                                      int n, int p, int *at,
@@ -210,10 +210,10 @@ static enum merak_status check_messages(struct merak_program *const *programs,
 struct player {
     const struct merak_program *prog;
     int *stream;             /* by instruction */
-    int *follows;            /* by instruction: the next of its queue, or -1 */
-    int head[MERAK_STREAMS]; /* of each queue, not over; or -1 */
+    int *follows;            /* by instruction: the next in its queue, or -1 */
+    int head[MERAK_STREAMS]; /* first of each queue not over, or -1 */
     bool *started, *over;    /* by instruction */
-    int next_move;           /* the first transfer not started, or n_instrs */
+    int next_move;           /* first not started that moves(), or n_instrs */
 };
 
 struct play {
@@ -271,7 +271,7 @@ static void player_fini(struct player *r)
     free(r->over);
 }
 
-/* Of the head of a queue: what is ahead of it there is over. */
+/* May the head of a queue start?  All before it in the queue is over. */
 static bool may_start(const struct player *r, const struct merak_instr *in)
 {
     if (r->started[in->id] || (moves(in) && in->id != r->next_move))
@@ -305,7 +305,7 @@ static void start(struct play *play, int p, const struct merak_instr *in)
             end(&play->player[met->at[i].program], met->at[i].instr);
 }
 
-/* All that one rank can do now. */
+/* Start everything that one rank can start now. */
 static void advance(struct play *play, int p)
 {
     struct player *r = &play->player[p];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* meet.c - which instructions of several programs are one event
  *
- * A hash table over (tag, who).  All rendezvous are made ahead, so that
- * arriving cannot fail.
+ * A hash table over (tag, members).  All rendezvous are made in advance, so
+ * that arriving cannot fail.
  */
 #include "config.h"
 
@@ -93,7 +93,7 @@ struct merak_rendezvous *merak_meet_find(struct merak_meet *meet, int program,
     return NULL;
 }
 
-/* How many of those who should meet are among the programs. */
+/* How many members of the event are among the programs. */
 static int count_members(const struct merak_meet *meet,
                          const struct merak_program *prog,
                          const struct merak_instr *in)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/simulate/meet.h - which instructions of several programs are
- * one event:
- * the two ends of a transfer, the members of a collective
+/* partitioner/simulate/meet.h - which instructions of several programs are one
+ * event: the two ends of a transfer, or the members of a collective
  */
 #ifndef MERAK_PARTITIONER_SIMULATE_MEET_H
 #define MERAK_PARTITIONER_SIMULATE_MEET_H
@@ -11,9 +10,9 @@
 struct merak_rendezvous {
     uint64_t tag;
     int first, second; /* sender and receiver, or the group's first rank and
-                          minus its size: with the tag, who meets */
+                          minus its size; with the tag, this is the key */
     int n_all;         /* members among the programs */
-    int n_here;        /* of them, arrived so far */
+    int n_here;        /* members that have arrived so far */
     double latest_s;
     struct merak_member {
         int program, instr;
@@ -33,7 +32,7 @@ int merak_meet_program(const struct merak_meet *meet, int rank);
  * programs. */
 struct merak_rendezvous *merak_meet_find(struct merak_meet *meet, int program,
                                          const struct merak_instr *instr);
-/* Be the next member of it; NULL if all are there or there is none. */
+/* Arrive as its next member; NULL if all have arrived or there is no event. */
 const struct merak_rendezvous *
 merak_meet_arrive(struct merak_meet *meet, int program,
                   const struct merak_instr *instr, double at_s);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net.c - what moves between nodes at the same time, and how fast it may
+/* net.c - rates of concurrent communication between nodes
  *
- * An exchange or a transfer is a flow: for fixed_s it does what others do not
- * slow down, then it moves its bytes.  It uses the uplinks, out of and into the
- * nodes of all its members: a sender's out, a receiver's in, those of who
- * exchanges both.  Whenever flows begin to move bytes or are over, rates are
- * filled up anew (max-min, as equal flows of TCP get them): those of all ranks
- * rise together, until an uplink is full; who uses it stays there, the others
- * go on.  Only flows that share uplinks with what changed, directly or by others,
- * are looked at.
+ * An exchange or a transfer is a flow: for fixed_s other flows do not slow it,
+ * then it moves its bytes.  It uses the uplinks of all its members' nodes: a
+ * sender's out, a receiver's in, and both of a member of an exchange.  Whenever
+ * a flow begins to move bytes or is over, rates are recomputed by progressive
+ * filling (max-min fair, like equal TCP flows): those of all ranks rise
+ * together until an uplink is full; flows through it are frozen there, and the
+ * others rise on.  Only flows that share uplinks with the changed ones,
+ * directly or through other flows, are considered.
  *
- * A flow that keeps its rate ends at start + (fixed_s + bytes / rate): to the
- * bit as merak_cost_instr() has it where nothing is shared.
+ * A flow that keeps its rate ends at start + (fixed_s + bytes / rate), bit for
+ * bit the result of merak_cost_instr() if nothing is shared.
  */
 #include "config.h"
 
@@ -28,24 +28,24 @@ struct flow {
     struct merak_demand demand;
     double start_s;
     double due_s;               /* when it begins to move bytes, or is over */
-    double since_s, left, rate; /* bytes left at since_s, and since then */
-    double level;               /* that it can rise to */
+    double since_s, left, rate; /* bytes left at since_s, rate since then */
+    double level;               /* rate that it can rise to */
     const struct merak_member *member;
     struct merak_member own; /* of one member */
     int n_members;
     int heap_at;
     bool moves;
-    bool listed; /* in the part that is filled */
+    bool listed; /* in the part being filled */
 };
 
-/* What flows that are not yet frozen may still fill. */
+/* Bandwidth left to flows that are not yet frozen. */
 struct room {
-    double left, ranks; /* bytes/s, for so many that rise together */
+    double left, ranks; /* bytes/s, and ranks whose rates rise together */
     int n;              /* ends of flows */
 };
 
 struct port {
-    int *flow; /* that move bytes, by this program */
+    int *flow; /* flows of this program that move bytes */
     int n;
     bool changed, listed;
     struct room room[DIRECTIONS];
@@ -63,11 +63,11 @@ struct merak_net {
     struct node *node; /* [uplinks] */
     int *port_flows;   /* storage */
     struct flow *flow;
-    int *idle; /* flows that are none */
+    int *idle; /* unused entries of flow[] */
     int n_idle;
-    int *heap; /* flows, what is due first on top */
+    int *heap; /* flows, the first one due on top */
     int n_heap;
-    /* Lists: ports that changed; and the part that is filled. */
+    /* Lists: ports that changed; and the part being filled. */
     int *changed, n_changed;
     int *ports, n_ports;
     int *nodes, n_nodes;
@@ -82,8 +82,8 @@ static void put(struct merak_net *net, int at, int flow)
     net->flow[flow].heap_at = at;
 }
 
-/* To where it belongs, up or down; the earlier begun of two that are due at
- * once is no better, but the order is always the same. */
+/* Move a flow up or down to its position.  Flows due at the same time are in no
+ * particular order, but always in the same one. */
 static void sift(struct merak_net *net, int flow)
 {
     double due = net->flow[flow].due_s;
@@ -203,7 +203,7 @@ static void list_flow(struct merak_net *net, int flow)
         list_port(net, f->member[i].program);
 }
 
-/* All that shares uplinks with what changed. */
+/* List everything that shares uplinks with what changed. */
 static void list_part(struct merak_net *net)
 {
     net->n_ports = net->n_nodes = net->n_flows = 0;
@@ -212,7 +212,7 @@ static void list_part(struct merak_net *net)
 
         net->port[program].changed = false;
         list_port(net, program);
-        /* what is over left room to others on its nodes */
+        /* a flow that is over leaves room for others on its nodes */
         for (int k = net->uplinks.first_of[program];
              k < net->uplinks.first_of[program + 1]; k++)
             list_node(net, net->uplinks.of[k]);
@@ -254,7 +254,7 @@ static void freeze(struct room *room, double ranks, double rate)
     room->n--;
 }
 
-/* All rooms that a flow's bytes pass: it is taken in, or stays at its rate. */
+/* In all rooms that a flow's bytes pass, take it in or freeze its rate. */
 static void pass(struct merak_net *net, const struct flow *f, bool in)
 {
     for (int i = 0; i < DIRECTIONS * f->n_members; i++) {
@@ -291,7 +291,7 @@ static void lower(const struct room *room, double *level_p)
         *level_p = level;
 }
 
-/* How far a flow can rise: as far as the fullest room that it passes. */
+/* The rate a flow can rise to, limited by the fullest room that it passes. */
 static double level_of(const struct merak_net *net, const struct flow *f)
 {
     double level = INFINITY;
@@ -310,7 +310,7 @@ static double level_of(const struct merak_net *net, const struct flow *f)
     return level;
 }
 
-/* Its bytes so far have moved at the old rate. */
+/* Change a flow's rate; its bytes up to now moved at the old one. */
 static void set_rate(struct merak_net *net, int flow, double rate, double now_s)
 {
     struct flow *f = &net->flow[flow];
@@ -328,8 +328,8 @@ static void set_rate(struct merak_net *net, int flow, double rate, double now_s)
     sift(net, flow);
 }
 
-/* Those of flows[from..] that can rise least stay there; returns how many,
- * and they come first. */
+/* Freeze those of flows[from..] that can rise least, and move them to the
+ * front; returns their number. */
 static int freeze_least(struct merak_net *net, int from, double *level_p,
                         double now_s)
 {
@@ -342,7 +342,7 @@ static int freeze_least(struct merak_net *net, int from, double *level_p,
         f->level = level_of(net, f);
         least = fmin(least, f->level);
     }
-    *level_p = fmax(least, *level_p); /* whatever was rounded */
+    *level_p = fmax(least, *level_p); /* despite rounding */
     for (int i = from; i < net->n_flows; i++) {
         int flow = net->flows[i];
 
@@ -429,10 +429,10 @@ int merak_net_take(struct merak_net *net, double now_s,
 
 /* --- set-up --------------------------------------------------------------- */
 
-/* Instructions of a program that can be under way at once, at most. */
+/* Most instructions of a program that can be in flight at once. */
 static int most_flows(const struct merak_program *prog)
 {
-    int n = 1; /* of exchanges, that run one at a time */
+    int n = 1; /* exchanges run one at a time */
 
     for (int i = 0; i < prog->n_instrs; i++)
         n += prog->instr[i].queue == MERAK_QUEUE_P2P;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/simulate/net.h - what moves between nodes at the same time, and
- * how fast it may
+/* partitioner/simulate/net.h - rates of concurrent communication between nodes
  */
 #ifndef MERAK_PARTITIONER_SIMULATE_NET_H
 #define MERAK_PARTITIONER_SIMULATE_NET_H
@@ -13,29 +12,28 @@
 /* --- uplinks (uplinks.c) -----------------------------------------------------
  */
 
-/* A program's part in a node's uplink: the ranks there that it stands for. */
+/* A program's part in a node's uplink: the ranks there that it represents. */
 struct merak_uplink_share {
     int program;
     double ranks;
 };
 
-/* What the ranks of a node share to other nodes, out and in: of a node that
- * programs of several stages, or several of one, use.  Nodes whose shares are
- * alike are one. */
+/* A node's bandwidth to other nodes, out and in, where several programs use
+ * that node.  Nodes with the same shares are one uplink. */
 struct merak_uplink {
     int first, n; /* in uplinks->share */
 };
 
 /*
- * Who shares what.  Programs may be those of all ranks, or fewer: a stage's
- * ranks do the same at the same time, so that ranks without a program are
- * stood for by those of their stage on their node, or else by all of their
- * stage.
+ * Which programs share which uplinks.  Programs may be those of all ranks, or
+ * fewer: a stage's ranks do the same at the same time, so that ranks without a
+ * program are represented by those of their stage on their node, or else by all
+ * of their stage.
  */
 struct merak_uplinks {
-    double *own_bytes_per_s; /* [programs] out, and in as much: the network of a
-                                rank, and its part of a node that nobody else
-                                uses */
+    double *own_bytes_per_s; /* [programs] each way: a rank's network rate, or
+                                less if its node, which no other program uses,
+                                limits it */
     double node_bytes_per_s;
     struct merak_uplink *uplink;
     int n, room;
@@ -60,18 +58,18 @@ enum merak_status merak_net_create(struct merak_program *const *programs, int n,
                                    struct merak_net **net_p,
                                    struct merak_error *err) MERAK_CHECKED;
 void merak_net_destroy(struct merak_net *net);
-/* An exchange or a transfer begins.  More than one member is borrowed until it
- * is over; each is an instruction on its way, so there is room. */
+/* Begin an exchange or a transfer.  More than one member is borrowed until it
+ * is over; there is room, since each is an instruction in flight. */
 void merak_net_begin(struct merak_net *net, double now_s,
                      const struct merak_demand *demand,
                      const struct merak_member *member, int n_members);
-/* When merak_net_take() is next to be called; false: nothing is under way. */
+/* When merak_net_take() is to be called next; false: nothing is in flight. */
 bool merak_net_next(const struct merak_net *net, double *at_s_p);
-/* What is over now; 0 members: nothing, some bytes begin to move.  Members
- * stand until the next begin. */
+/* Take what is over now; 0 members: nothing, a flow begins to move bytes.
+ * Members are valid until the next begin. */
 int merak_net_take(struct merak_net *net, double now_s,
                    const struct merak_member **member_p);
-/* All that begins to move or is over now was taken: share anew. */
+/* Recompute the rates, after all that begins to move or is over was taken. */
 void merak_net_settle(struct merak_net *net, double now_s);
 
 #endif

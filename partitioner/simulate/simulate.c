@@ -3,16 +3,14 @@
  *
  * Queues start their instructions in program order once what they wait for
  * is complete.  Compute and collective queues run one at a time.  A transfer
- * takes place when both ends have posted it; a collective when all members
- * have come.  What a kernel that runs then loses to it makes the kernel
- * longer (struct merak_interference).  Bytes between nodes share uplinks
- * (net.c).
+ * begins when both ends have posted it, a collective when all members have
+ * arrived.  Either makes a kernel that runs then longer (struct
+ * merak_interference).  Bytes between nodes share uplinks (net.c).
  *
- * Time goes on from one end of an instruction to the next.  What ends at an
- * instant ends before anything starts, and kernels start before what might
- * slow them, so the order in which programs are looked at does not matter.
- * A program that gets stuck is one that would hang: the checker uses this
- * too.
+ * Time advances from one end of an instruction to the next.  All that ends at
+ * an instant ends before anything starts, and kernels start before what might
+ * slow them, so the order in which programs are visited does not matter.  A
+ * program that gets stuck here would hang in a run; check.c uses this, too.
  */
 #include "config.h"
 
@@ -32,7 +30,7 @@
 struct queue_state {
     int n, next;
     const int *instr;
-    bool busy; /* with the one before `next` */
+    bool busy; /* the one before `next` is running */
 };
 
 struct rank_state {
@@ -41,8 +39,8 @@ struct rank_state {
     int *order;     /* storage of the queues */
     bool *done;     /* by instruction */
     bool listed;    /* in the work list */
-    int under_way;  /* exchanges and transfers */
-    double awake_s; /* until when communication is awake, besides */
+    int under_way;  /* exchanges and transfers in flight */
+    double awake_s; /* until when communication is awake without any */
 };
 
 struct sim {
@@ -52,8 +50,8 @@ struct sim {
     struct merak_timeline *tl;
     struct rank_state *rank;
     struct merak_meet *meet;
-    struct merak_agenda agenda; /* ends of what has begun, but of flows */
-    struct merak_net *net;      /* flows: what moves between nodes */
+    struct merak_agenda agenda; /* ends of what has begun, except flows */
+    struct merak_net *net;      /* flows: communication between nodes */
     double now_s;
     int *work; /* programs that may advance */
     int n_work;
@@ -90,8 +88,8 @@ static struct merak_demand demand_of(const struct sim *s, int p,
     return (struct merak_demand){in->cost_s, 0};
 }
 
-/* The kernel that runs while an exchange or a transfer begins.  While one is
- * under way communication is awake. */
+/* Slow the kernel that runs while an exchange or a transfer begins.  While one
+ * is in flight, communication is awake. */
 static void slow_down(struct sim *s, int p, const struct merak_instr *in)
 {
     struct rank_state *r = &s->rank[p];
@@ -108,7 +106,7 @@ static void slow_down(struct sim *s, int p, const struct merak_instr *in)
         s->tl->end[p][compute->instr[compute->next - 1]] += lost;
 }
 
-/* Of all members at once. */
+/* Begin an instruction for all its members at once. */
 static void begin(struct sim *s, const struct merak_demand *demand,
                   const struct merak_member *member, int n)
 {
@@ -157,7 +155,7 @@ static bool is_ready(const struct rank_state *r, const struct merak_instr *in)
     return true;
 }
 
-/* What has peers begins for all of them when the last has come. */
+/* An instruction with peers begins for all of them when the last arrives. */
 static void start(struct sim *s, int p, const struct merak_instr *in)
 {
     struct rank_state *r = &s->rank[p];
@@ -192,7 +190,7 @@ static void advance_queue(struct sim *s, int p, enum merak_queue q)
     }
 }
 
-/* All that can start now. */
+/* Start everything that can start now. */
 static void start_listed(struct sim *s)
 {
     for (int i = 0; i < s->n_work; i++)
@@ -205,7 +203,7 @@ static void start_listed(struct sim *s)
     s->n_work = 0;
 }
 
-/* A kernel that was slowed down meanwhile ends later than was noted. */
+/* A kernel that was slowed meanwhile ends later than its event. */
 static void end_one(struct sim *s, const struct merak_event *event)
 {
     double end = s->tl->end[event->program][event->instr];
@@ -218,7 +216,7 @@ static void end_one(struct sim *s, const struct merak_event *event)
         finish(s, event->program, event->instr);
 }
 
-/* Of what moves between nodes. */
+/* End the flows that are due. */
 static void end_flows(struct sim *s)
 {
     const struct merak_member *member = NULL;
@@ -235,8 +233,8 @@ static void end_flows(struct sim *s)
     merak_net_settle(s->net, s->now_s);
 }
 
-/* All that ends at the next instant at which something does: once at least,
- * whatever a time that is no number compares to. */
+/* End everything that is due at the next instant, and at least one event, even
+ * if a time is NaN. */
 static bool end_next(struct sim *s)
 {
     struct merak_event event;
@@ -392,7 +390,7 @@ enum merak_status merak_simulate(struct merak_program *const *programs, int n,
     if (rc != MERAK_OK)
         goto out;
     *timeline_p = s.tl;
-    s.tl = NULL; /* the caller's now */
+    s.tl = NULL; /* now owned by the caller */
 out:
     sim_fini(&s);
     return rc;

@@ -13,10 +13,10 @@ struct merak_timeline {
     double *busy_s; /* by program: compute queue */
 };
 
-/* Discrete events over the programs; instructions take what the cost model
- * says, or with none what was predicted when the programs were built, and
- * longer where they share ways between nodes (net.c).  A stage's ranks without
- * a program do what its programs do. */
+/* Discrete-event simulation of the programs.  Instructions take the time of the
+ * cost model, or, without one, that predicted when the programs were built, and
+ * longer if they share uplinks (net.c).  A stage's ranks without a program do
+ * what its programs do. */
 enum merak_status merak_simulate(struct merak_program *const *programs, int n,
                                  const struct merak_cost_model *model,
                                  struct merak_timeline **timeline_p,

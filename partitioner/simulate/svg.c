@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* svg.c - what pictures share */
+/* svg.c - common parts of SVG pictures */
 #include "config.h"
 
 #include "partitioner/simulate/svg.h"

@@ -90,7 +90,7 @@ enum merak_status merak_picture_text(const struct merak_picture *picture,
         rc = merak_fail_nomem(err, n * sizeof(*bars));
         goto out;
     }
-    /* An action interrupted by short waits is one thing at this size. */
+    /* At this size, an action interrupted by short waits is one bar. */
     memcpy(bars, picture->bars, (n - 1) * sizeof(*bars));
     joined.n_bars =
         merak_bars_join(bars, picture->n_bars, picture->end_s / width);

@@ -11,10 +11,10 @@
 enum merak_bar_kind {
     MERAK_BAR_FORWARD,
     MERAK_BAR_RECOMPUTE, /* recomputation */
-    MERAK_BAR_BACKWARD,  /* weight gradients included where they are no action
-                            of their own */
+    MERAK_BAR_BACKWARD,  /* includes weight gradients unless these are separate
+                            actions */
     MERAK_BAR_WEIGHT,    /* weight gradients */
-    MERAK_BAR_STEP,      /* gradients' end, norm, optimizer */
+    MERAK_BAR_STEP,      /* last gradient sums, norm, optimizer */
     MERAK_BAR_EXCHANGE,  /* collectives */
     MERAK_BAR_TRANSFER,  /* point to point */
     MERAK_BAR_COUNT
@@ -25,44 +25,44 @@ struct merak_bar {
     enum merak_bar_kind kind;
     int microbatch; /* -1: none, or several */
     double start_s, end_s;
-    int part; /* of the micro-batch: its chunk and pass, any numbers */
+    int part; /* identifies its chunk and pass, any numbers */
 };
 
-/* Of a step, or of the mean row's. */
+/* Fractions of a step, for a row or the mean of all rows. */
 struct merak_bar_share {
     double idle;   /* nothing is computed; of that .. */
     double bubble; /* .. nothing is sent or received, either */
 };
 
-/* Pictures have this many columns at most. */
+/* Pictures have at most this many columns. */
 #define MERAK_BARS_FINEST 4000
 
-/* Are weight gradients actions of their own?  False of unknown schedules. */
+/* Are weight gradients separate actions?  False for unknown schedules. */
 bool merak_bars_part_w(const char *schedule);
-/* What an instruction shows up as, where merak_bars_part_w() says so. */
+/* The kind of bar of an instruction; parts_w is merak_bars_part_w(). */
 enum merak_bar_kind merak_bar_kind(enum merak_queue queue,
                                    enum merak_phase phase, int microbatch,
                                    bool parts_w);
-/* Compute, exchanges and transfers run side by side: a lane for each, 0 to
- * 2. */
+/* Compute, exchanges and transfers run at the same time; the lane of a bar is
+ * 0, 1 or 2. */
 int merak_bar_lane(const struct merak_bar *bar);
 /*
- * Sort bars by row, lane and start, and join those that are one action, and
- * messages that are at most gap_s apart.  Returns how many are left.
+ * Sort bars by row, lane and start, and join those of one action and messages
+ * at most gap_s apart.  Returns how many are left.
  */
 int merak_bars_join(struct merak_bar *bars, int n, double gap_s);
-/* Bars so joined that are shorter than least_s become one with such next to
- * them, of the kind of the longest.  Returns how many are left. */
+/* Merge adjacent joined bars that are shorter than least_s into one of the kind
+ * of the longest.  Returns how many are left. */
 int merak_bars_merge(struct merak_bar *bars, int n, double least_s);
 /*
- * What bars leave idle, before they are joined.
+ * The time that bars leave idle; call it before they are joined.
  *   share  out  [n_rows + 1], the mean row's last
  */
 enum merak_status merak_bars_share(const struct merak_bar *bars, int n,
                                    int n_rows, double end_s,
                                    struct merak_bar_share *share,
                                    struct merak_error *err) MERAK_CHECKED;
-/* The bars of a simulated step, joined, a row for each program; freed by
+/* The bars of a simulated step, joined, one row for each program; freed by
  * free().  share as above. */
 enum merak_status merak_timeline_bars(struct merak_program *const *programs,
                                       const struct merak_timeline *timeline,
@@ -73,7 +73,7 @@ enum merak_status merak_timeline_bars(struct merak_program *const *programs,
 struct merak_picture {
     const char *title;
     const char *note;                    /* a second line; NULL: none */
-    const struct merak_bar_share *share; /* [n_rows + 1], or NULL: not told */
+    const struct merak_bar_share *share; /* [n_rows + 1], or NULL: not shown */
     int n_rows;
     const char *const *row_name;  /* [n_rows], "stage 0" */
     const struct merak_bar *bars; /* joined */
@@ -82,18 +82,18 @@ struct merak_picture {
 };
 
 /*
- * One line a row, `width` columns: digits are forwards of that micro-batch
+ * One line per row, `width` columns: digits are forwards of that micro-batch
  * (mod 10), letters backwards (a is 0, mod 26), '=' the step's end, '-'
- * communication alone, '.' idle.  What fills most of a column is shown.
+ * communication alone, '.' idle.  A column shows what fills most of it.
  * Freed by free().
  */
 enum merak_status merak_picture_text(const struct merak_picture *picture,
                                      int width, char **text_p,
                                      struct merak_error *err) MERAK_CHECKED;
 /*
- * A self-contained SVG document, freed by free().  It has less than
- * MERAK_PICTURE_BYTES, unless names of rows alone have more: where bars are too
- * many, those that are hairlines are merged.
+ * A self-contained SVG document, freed by free().  It has at most
+ * MERAK_PICTURE_BYTES, unless names of rows alone take more: if there are too
+ * many bars, the thinnest are merged.
  */
 #define MERAK_PICTURE_BYTES 480000
 enum merak_status merak_picture_svg(const struct merak_picture *picture,
@@ -106,13 +106,13 @@ struct merak_memory_picture {
     int n_rows;
     const char *const *row_name;            /* [n_rows] */
     const size_t (*bytes)[MERAK_CAT_COUNT]; /* [n_rows] */
-    size_t limit_bytes;                     /* that a rank may take; 0: none */
+    size_t limit_bytes;                     /* limit of a rank; 0: none */
 };
 
 enum merak_status merak_memory_svg(const struct merak_memory_picture *picture,
                                    char **text_p,
                                    struct merak_error *err) MERAK_CHECKED;
-/* One document of two, of those above. */
+/* Stack two of the documents above into one. */
 enum merak_status merak_svg_stack(const char *above, const char *below,
                                   char **text_p,
                                   struct merak_error *err) MERAK_CHECKED;

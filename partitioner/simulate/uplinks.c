@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* uplinks.c - who shares what nodes have to others, out and in
+/* uplinks.c - which programs share the uplinks of nodes
  *
- * Every rank has an uplink of its own, and a node's is one for all its ranks.
+ * Every rank has its own uplink, and a node has one for all its ranks.
  * Logical ranks fill nodes in order.
  */
 #include "config.h"
@@ -12,15 +12,15 @@
 
 #include <stdlib.h>
 
-/* Programs and a node's ranks by stage. */
+/* Programs by stage, and a node's ranks by stage. */
 struct tally {
     const struct merak_program *const *programs;
     int n, stages, node; /* the node's number */
     int ranks_per_node;
     int *first;   /* [stages] a program, or -1 */
     int *next;    /* [n] another of its stage, or -1 */
-    int *ranks;   /* [stages] on the node */
-    int *touched; /* [stages] the stages there, by their first rank */
+    int *ranks;   /* [stages] number on the node */
+    int *touched; /* [stages] stages on the node, by first rank */
     int n_touched;
 };
 
@@ -82,7 +82,7 @@ static enum merak_status add_share(struct merak_uplinks *w, int program,
     return MERAK_OK;
 }
 
-/* Of the node's ranks of one stage. */
+/* Add the shares of the node's ranks of one stage. */
 static enum merak_status add_stage(struct merak_uplinks *w,
                                    const struct tally *t, int stage,
                                    struct merak_error *err)
@@ -115,7 +115,7 @@ static bool is_alike(const struct merak_uplinks *w,
     return uplink->n == n;
 }
 
-/* The last shares that were added, if none before are alike. */
+/* Make an uplink of the shares added last, or drop them if one has the same. */
 static enum merak_status add_uplink(struct merak_uplinks *w, int first,
                                     struct merak_error *err)
 {
@@ -139,8 +139,8 @@ static enum merak_status add_uplink(struct merak_uplinks *w, int first,
     return MERAK_OK;
 }
 
-/* A node that one program uses alone limits that, and is no uplink of several.
- */
+/* A node that only one program uses limits that program's own rate and is not
+ * listed as an uplink. */
 static enum merak_status add_node(struct merak_uplinks *w,
                                   const struct tally *t,
                                   struct merak_error *err)
@@ -180,7 +180,7 @@ static enum merak_status add_nodes(struct merak_uplinks *w, struct tally *t,
     return rc;
 }
 
-/* Ways by program. */
+/* Index the uplinks by program. */
 static enum merak_status turn(struct merak_uplinks *w, int n,
                               struct merak_error *err)
 {

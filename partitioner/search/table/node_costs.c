@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node_costs.c - what each node of a sharded graph takes on its own
+/* node_costs.c - time of each node of a sharded graph on its own
  *
- * Kernels as the cost model has them, exchanges with all the ranks that
- * exchange at the same time.
+ * Kernel times come from the cost model; collectives share the network with
+ * all ranks that communicate at the same time.
  */
 #include "config.h"
 
@@ -46,7 +46,7 @@ static int tensor_ranks(const struct merak_walker *w)
     return n;
 }
 
-/* What runs slice by slice, and what with the last slice for all. */
+/* Does a value run slice by slice, or once for all slices with the last one? */
 static bool has_positions(const struct merak_walker *w,
                           const struct merak_value *v)
 {
@@ -54,8 +54,8 @@ static bool has_positions(const struct merak_walker *w,
            v->shape.dim[0] == w->graph->micro_batch;
 }
 
-/* Of a mean slice.  Attention of one reads what lies before it, too: all
- * together as much as the whole. */
+/* Seconds of a mean slice.  Attention of a slice also reads what lies before
+ * it: all slices together take as much as the whole. */
 static double slice_seconds(const struct merak_walker *w,
                             const struct merak_node *node,
                             struct merak_infer *inf, struct merak_cost *cost)
@@ -121,7 +121,7 @@ static void measure_kernel(struct merak_walker *w,
             (double)w->in->scratch(w->in->scratch_arg, node->op->name, &call);
 }
 
-/* Stages on the node of the first. */
+/* Number of stages on the node of the first. */
 static int stages_inside(const struct merak_walker *w)
 {
     int n = 0;
@@ -131,8 +131,8 @@ static int stages_inside(const struct merak_walker *w)
     return n;
 }
 
-/* From the kernel of the other half beside it.  Times of tensor ranks' kernels
- * that were measured have that in them. */
+/* What the other half's concurrent kernel loses to a collective; measured times
+ * of tensor ranks' kernels already include that. */
 static double takes(const struct merak_walker *w, enum merak_convert_kind kind,
                     double bytes, int n)
 {

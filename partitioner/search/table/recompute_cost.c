@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recompute_cost.c - which nodes a recomputing stage runs again
+/* recompute_cost.c - which nodes a recomputing stage recomputes
  *
- * By the rule of program/closure.h, as in programs, but for the model as one
- * part, in which blocks are whole.
+ * The rule is that of program/closure.h, as in programs, but the model is taken
+ * as one part, so that all blocks are whole.
  */
 #include "config.h"
 

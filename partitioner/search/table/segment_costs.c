@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* segment_costs.c - what each segment of a sharded graph costs
  *
- * A segment is what lies between two neighbouring places where the graph may
- * be cut.  Its nodes are walked once in program order with a compute and a
- * collective queue, as the program will run them, so that an exchange which
- * kernels of the segment hide costs nothing; at the segment's end both queues
- * meet.  Of a sub-pipeline's pair nearly all exchanges are hidden, also those
- * at a segment's end: pairs are walked through all segments at once.  Sizes
+ * A segment is what lies between two adjacent cut points of the graph.  Its
+ * nodes are walked once in program order with a compute and a collective queue,
+ * as the program will run them, so that a collective which overlaps with the
+ * segment's kernels costs nothing; both queues are joined at the segment's end.
+ * In a sub-pipeline's pair nearly all collectives are overlapped, also those
+ * at a segment's end, so pairs are walked through all segments at once.  Sizes
  * are those of tensor rank 0, whose programs are built later.
  */
 #include "config.h"
@@ -22,8 +22,8 @@
 
 /* --- time ----------------------------------------------------------------- */
 
-/* When a micro-batch's node may start: what the walk's other nodes from
- * segment `from` on make has to be there. */
+/* When a micro-batch's node may start: when its inputs from the walk's nodes in
+ * segment `from` and later ones are there. */
 static double inputs_at(const struct merak_walker *w,
                         const struct merak_node *node, int from,
                         const double *ready)
@@ -41,8 +41,8 @@ static double inputs_at(const struct merak_walker *w,
     return at;
 }
 
-/* Nodes of a segment, on two queues; returns when the later one is through, of
- * a block that all stages run when kernels are and in *met_s exchanges. */
+/* Run a segment's nodes on two queues; *met_s is when both are done, and so is
+ * the result, except for a vocabulary-parallel layer: when its kernels are. */
 static double walk_segment(struct merak_walker *w, int seg, double *kernel_s,
                            double *met_s)
 {
@@ -66,7 +66,7 @@ static double walk_segment(struct merak_walker *w, int seg, double *kernel_s,
     return merak_walker_is_block(w, seg) ? compute : *met_s;
 }
 
-/* The walk's nodes, by segment from the first on or from the last down. */
+/* List the walk's nodes by segment, from the first up or from the last down. */
 static int list_nodes(const struct merak_walker *w, bool down, int *node)
 {
     int n = 0;
@@ -82,8 +82,8 @@ static int list_nodes(const struct merak_walker *w, bool down, int *node)
     return n;
 }
 
-/* Two queues.  An exchange that begins while a kernel runs takes something from
- * it; `begun` is the last that began while none did. */
+/* Two queues.  A collective that begins while a kernel runs slows it; `begun`
+ * is the start of the last one that began while no kernel ran. */
 struct pair_clock {
     double compute, collective;
     double begun, takes;
@@ -129,9 +129,9 @@ static void walk_step(struct merak_walker *w, const struct merak_node *node,
         ready[node->out[k]->id] = exchange ? clock->collective : clock->compute;
 }
 
-/* Both halves of a list, in the order of programs: what a segment adds to the
- * time of those before it, until half 1 has left it, goes to the field at
- * `of`, and kernels' to kernel_s if it `counts`. */
+/* Run both halves of a list in the order of programs.  What a segment adds to
+ * the time of those before it, until half 1 has left it, is added to the field
+ * at `of`, and the kernels' part to kernel_s if `counts`. */
 static void walk_order(struct merak_walker *w, const int *node, int n,
                        const struct merak_pair_step *order, size_t of,
                        bool counts)
@@ -156,7 +156,7 @@ static void walk_order(struct merak_walker *w, const int *node, int n,
         *field += clock.collective - clock.compute;
 }
 
-/* Two micro-batches zipped as programs have them, through all segments. */
+/* Walk a pair of micro-batches, interleaved as in programs, through all. */
 static void walk_pairs(struct merak_walker *w, bool down, size_t of,
                        bool counts)
 {
@@ -222,7 +222,7 @@ static void walk(struct merak_walker *w, unsigned phases, size_t of,
     }
 }
 
-/* Recomputation has few exchanges: it is not worth zipping. */
+/* Recomputation has few collectives: interleaving halves is not worth it. */
 static void measure_recomputed(struct merak_walker *w)
 {
     struct merak_table *t = w->table;
@@ -335,7 +335,7 @@ static void walker_fini(struct merak_walker *w)
     free(w->start);
 }
 
-/* Stages of one segment each: they tell the segment of every node. */
+/* Cut into stages of one segment each, which gives the segment of each node. */
 static enum merak_status cut_everywhere(const struct merak_sharded *sharded,
                                         struct merak_stages **stages_p,
                                         struct merak_error *err)
@@ -432,7 +432,7 @@ enum merak_status merak_table_create(const struct merak_search_input *in,
     if (rc != MERAK_OK)
         goto out;
     *table_p = t;
-    t = NULL; /* the caller's now */
+    t = NULL; /* now owned by the caller */
 out:
     walker_fini(&w);
     merak_stages_destroy(stages);

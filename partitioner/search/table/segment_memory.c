@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* segment_memory.c - what each segment keeps for its backward, what it takes
- * while it is in work, and the parameters it holds
+ * while it runs, and the parameters it holds
  */
 #include "config.h"
 
@@ -14,8 +14,8 @@ enum direction { UP, DOWN }; /* forward; gradients */
 
 /* --- lives ---------------------------------------------------------------- */
 
-/* A node's segment uses what it reads and makes; of blocks that all stages run
- * this only counts for what no other segment has. */
+/* A node's segment uses what it reads and makes; for vocabulary-parallel layers
+ * this only counts for values that no other segment uses. */
 static void spread_over(struct merak_walker *w, const struct merak_node *node)
 {
     int seg = w->of_node[node->id], chain = w->table->n - w->table->n_shared;
@@ -52,7 +52,7 @@ static bool is_activation(const struct merak_value *v)
     return v->kind != MERAK_VALUE_PARAM && v->kind != MERAK_VALUE_PARAM_GRAD;
 }
 
-/* Lives of values among a segment's nodes of one direction, as positions. */
+/* Find where a segment's nodes of one direction touch values, by position. */
 static int find_lives(struct merak_walker *w, int seg, enum direction dir)
 {
     int at = 0;
@@ -82,7 +82,7 @@ static void spread_life(struct merak_walker *w, int v, int from, int to)
         w->live[at] += w->bytes[v];
 }
 
-/* The value is touched; when does it live? */
+/* Add the life of a value that is touched. */
 static void add_life(struct merak_walker *w, int seg, enum direction dir,
                      const struct merak_value *v, int n)
 {
@@ -105,7 +105,7 @@ static void add_life(struct merak_walker *w, int seg, enum direction dir,
     spread_life(w, v->id, from, to);
 }
 
-/* Does a gradient but this one read a value? */
+/* Does a gradient node other than `but` read a value? */
 static bool has_other_readers(const struct merak_walker *w,
                               const struct merak_node *but, int v)
 {
@@ -122,8 +122,8 @@ static bool has_other_readers(const struct merak_walker *w,
     return false;
 }
 
-/* A value that its gradient is written over, as programs do where nobody needs
- * it any more (program/values.c), lives until the node that does so. */
+/* A value that is overwritten by its gradient, as in programs if nothing else
+ * reads it (program/values.c), lives until the node that overwrites it. */
 static void overwrite(struct merak_walker *w, int seg)
 {
     int at = 0;
@@ -202,7 +202,7 @@ static void add_crossing(struct merak_walker *w, int v, int segment)
     *(up ? &seg->up_part : &seg->down_part) += bytes / ways;
 }
 
-/* What a block that all stages run reads of the others: each value once. */
+/* Add what a vocabulary-parallel layer reads of others: each value once. */
 static void measure_block(struct merak_walker *w, int seg)
 {
     for (int i = w->start[seg]; i < w->start[seg + 1]; i++) {
@@ -223,7 +223,7 @@ static void measure_block(struct merak_walker *w, int seg)
         w->last[v] = -1;
 }
 
-/* Everything that crosses a segment's lower end, or comes to a block. */
+/* Add what crosses a segment's lower end or comes to a shared layer. */
 static void measure_crossings(struct merak_walker *w)
 {
     for (int v = 0; v < w->graph->n_values; v++) {
@@ -271,7 +271,7 @@ static void add_share(struct merak_walker *w, struct merak_share *share)
         share->hold.bf16_elems + share->hold.f32_elems;
 }
 
-/* The value is used in the segment; has an earlier one it, too? */
+/* Count a value that the segment uses; an earlier one may hold it, too. */
 static void count_use(struct merak_walker *w, int v, struct merak_share *share,
                       int keep)
 {
@@ -289,8 +289,8 @@ static void count_use(struct merak_walker *w, int v, struct merak_share *share,
     merak_param_state_add(&s->hold, &share->hold);
 }
 
-/* A gradient needs the value, or what runs again does: it is kept if its
- * forward does not drop it. */
+/* Count a value that a gradient or a recomputed node reads: it is kept unless
+ * its forward drops it. */
 static void count_kept_value(struct merak_walker *w, int seg,
                              const struct merak_node *reader,
                              const struct merak_value *v)
@@ -308,8 +308,8 @@ static void count_kept_value(struct merak_walker *w, int seg,
     }
 }
 
-/* What tensor ranks that hold a parameter alike share out of its state, and
- * gather of it: inner axes first. */
+/* Count what tensor ranks that replicate a parameter split of its state and
+ * gather of it, inner axes first. */
 static void count_alike(const struct merak_walker *w,
                         const struct merak_value *v,
                         struct merak_param_state *hold)
@@ -344,7 +344,7 @@ static void count_param(struct merak_walker *w, int seg,
                  .n = 1}};
 
     if (v->frozen) {
-        share.hold.n = 0; /* it is there, and nothing is done with it */
+        share.hold.n = 0; /* held, but neither reduced nor updated */
     } else {
         if (v->dtype == MERAK_F32)
             share.hold.f32_elems = count;
@@ -366,8 +366,8 @@ static double exchange_s(const struct merak_walker *w,
     return merak_cost_exchange(w->cost, kind, elements * sizeof(float), n, n);
 }
 
-/* Sums over tensor ranks that hold a parameter alike: all of it each, or under
- * ZeRO-1 a part each, of a part where two axes do. */
+/* Count the sums over tensor ranks that replicate a parameter: all-reduces, or
+ * under ZeRO-1 reduce-scatters, each of the part that the last axis left. */
 static void count_sums(const struct merak_walker *w,
                        struct merak_param_state *hold,
                        const struct merak_layout *from, unsigned axes,
@@ -392,7 +392,7 @@ static void count_sums(const struct merak_walker *w,
     }
 }
 
-/* The collectives that bring a gradient to its parameter's layout. */
+/* Count the collectives that bring a gradient to its parameter's layout. */
 static void count_grad(struct merak_walker *w, int seg,
                        const struct merak_value *v)
 {

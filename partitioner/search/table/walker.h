@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partitioner/search/table/walker.h - between the files that fill a table */
+/* partitioner/search/table/walker.h - shared by the files that fill a table */
 #ifndef MERAK_PARTITIONER_SEARCH_TABLE_WALKER_H
 #define MERAK_PARTITIONER_SEARCH_TABLE_WALKER_H
 
@@ -11,27 +11,27 @@ struct merak_walker {
     const struct merak_cost_model *cost;
     const struct merak_sharded *sharded;
     const struct merak_graph *graph;
-    const struct merak_plan *plan; /* of blocks that all stages run, or NULL */
-    struct merak_cost_model contended; /* of stages that exchange at once */
+    const struct merak_plan *plan; /* for vocabulary-parallel layers, or NULL */
+    struct merak_cost_model contended; /* all stages communicate at once */
     struct merak_table *table;
     const int *of_node; /* segment */
-    const int *block;   /* by forward node, as of a model in one part */
+    const int *block;   /* by forward node, for the model as one part */
     int coord[MERAK_MAX_AXES];
     double *bytes;                 /* by value: this rank's part */
     double *node_s, *node_scratch; /* by node */
-    double *takes_s;               /* by node: from a kernel beside it */
-    bool *runs;                    /* by node: in the walk at hand */
+    double *takes_s;               /* by node: what a concurrent kernel loses */
+    bool *runs;                    /* by node: it is in the current walk */
     double *ready;                 /* by half and value: end of its producer */
     int *low, *high;   /* by value: first and last segment that uses it */
-    int *first, *last; /* by value: touched in the segment at hand */
-    double *live;      /* by position in the segment at hand */
-    bool *back;        /* by value and the segment at hand: used by gradients */
+    int *first, *last; /* by value: touched in the current segment */
+    double *live;      /* by position in the current segment */
+    bool *back;        /* by value: used by gradients of the current segment */
     int *order;        /* nodes by segment */
-    int *start;        /* of a segment in order */
+    int *start;        /* of each segment, in order[] */
     /* By what is kept: */
-    bool *recompute[MERAK_KEEPS]; /* by node: dropped, and run again */
-    int *seen[MERAK_KEEPS];       /* by value: latest segment that keeps it; of
-                                     parameters [0]: that holds it */
+    bool *recompute[MERAK_KEEPS]; /* by node: it is recomputed */
+    int *seen[MERAK_KEEPS];       /* by value: latest segment that keeps it; for
+                                     parameters, [0]: that holds it */
     struct merak_error *err;
     enum merak_status rc;
 };
@@ -54,11 +54,11 @@ void merak_walker_measure_nodes(struct merak_walker *w);
 /* recompute_cost.c: fill recompute[]. */
 void merak_walker_find_recomputed(struct merak_walker *w);
 
-/* segment_memory.c: peaks, crossings, what is kept and held. */
+/* segment_memory.c: fill peaks, crossings, what is kept and held. */
 void merak_walker_find_spread(struct merak_walker *w);
 void merak_walker_memory(struct merak_walker *w);
 
-/* Is a segment a block that all stages run? */
+/* Is a segment a vocabulary-parallel layer? */
 static inline bool merak_walker_is_block(const struct merak_walker *w, int seg)
 {
     return seg >= w->table->n - w->table->n_shared;
