@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arrange.c - which island is which cell of the grid of stages and replicas
+/* arrange.c - assign islands to the cells of the grid of stages and replicas
  *
- * A map costs, for each link of a pipeline (stage s to s + 1) and of a ring of
- * replicas (r to r + 1), the bytes it carries times 4 to the power of the
- * level it spans: what leaves a node is an order slower than what does not,
- * and fabrics thin out upwards.
+ * The cost of a map is the sum, over each link of a pipeline (stage s to s + 1)
+ * and of a ring of replicas (r to r + 1), of the bytes it carries times 4 to
+ * the power of the level it spans: links between nodes are much slower than
+ * those inside, and fabrics have less bandwidth at higher levels.
  *
- * Three maps are where it begins: islands packed into groups of the nearer axis
- * (walk.c), the same with the groups by where they begin, and islands as the
- * walk has them, which is what arithmetic on sorted ranks would do.  Each is
- * improved by exchanging lines of the grid, and cells, as long as that pays;
- * the cheapest is taken.  So no map is worse than sorted ranks.
+ * The search starts from three maps: islands packed into groups of the nearer
+ * axis (walk.c), the same with islands and groups sorted by position, and
+ * islands in the order of the walk, as with ranks numbered along it.  Each is
+ * improved by swapping lines of the grid, and cells, while that lowers the
+ * cost; the cheapest is taken.  So no map is worse than ranks along the walk.
  *
- * All of it is in integers and bounded by a count of steps, not by a clock:
+ * It only uses integers and is bounded by a count of steps, not by a clock:
  * every task of a step has to find the same map.
  */
 #include "config.h"
@@ -25,11 +25,11 @@
 #include <string.h>
 
 enum {
-    /* links looked at in one way of improving, in one round, of rounds */
+    /* links evaluated for one kind of move in a round, and rounds */
     MAX_WORK = 1 << 17,
     MAX_ROUNDS = 8,
-    /* grids up to here try all pairs of cells; of larger ones those that would
-     * bring an island next to where its peer is */
+    /* cells up to which all pairs are tried; in larger grids, only those that
+     * would bring an island close to its peer's */
     ALL_PAIRS = 128,
     NEAR = 8,
 };
@@ -38,11 +38,11 @@ struct arrangement {
     const struct merak_grid *grid;
     int n;
     int *at;      /* [n] island of each cell, stage * dp + replica */
-    int *cell_of; /* [n] the reverse */
-    int64_t work; /* left */
+    int *cell_of; /* [n] cell of each island */
+    int64_t work; /* links that may still be evaluated */
 };
 
-/* What the link between two islands costs a byte. */
+/* Cost per byte of the link between two islands. */
 static int64_t link_cost(struct arrangement *a, int island, int other)
 {
     const struct merak_grid *g = a->grid;
@@ -56,7 +56,7 @@ static int64_t link_cost(struct arrangement *a, int island, int other)
     return cost;
 }
 
-/* The links to the next stage and to the next replica. */
+/* Cost of a cell's links to the next stage and to the next replica. */
 static int64_t links_from(struct arrangement *a, int cell)
 {
     const struct merak_grid *g = a->grid;
@@ -71,7 +71,7 @@ static int64_t links_from(struct arrangement *a, int cell)
     return cost;
 }
 
-/* All links of a cell. */
+/* Cost of all links of a cell. */
 static int64_t links_of(struct arrangement *a, int cell)
 {
     const struct merak_grid *g = a->grid;
@@ -106,8 +106,8 @@ static void swap_cells(struct arrangement *a, int x, int y)
     a->cell_of[a->at[y]] = y;
 }
 
-/* Exchange the islands of two cells, if that pays.  A link between the two
- * costs the same either way. */
+/* Swap the islands of two cells if that lowers the cost.  A link between the
+ * two costs the same either way. */
 static bool try_cells(struct arrangement *a, int x, int y)
 {
     int64_t before;
@@ -124,7 +124,7 @@ static bool try_cells(struct arrangement *a, int x, int y)
 
 /* --- lines of the grid ---------------------------------------------------- */
 
-/* Cells of the line `i` along an axis: first, step, how many. */
+/* The cells of a line along an axis: first, step, number. */
 struct line {
     int first, step, n;
 };
@@ -142,7 +142,7 @@ static void swap_lines(struct arrangement *a, struct line x, struct line y)
         swap_cells(a, x.first + i * x.step, y.first + i * y.step);
 }
 
-/* The line's islands one cell on. */
+/* Rotate the line's islands by one cell. */
 static void rotate_line(struct arrangement *a, struct line x)
 {
     a->work -= x.n;
@@ -157,7 +157,7 @@ static void reverse_lines(struct arrangement *a, bool stage, int from, int to)
                    line_of(a->grid, stage, to));
 }
 
-/* The links of a line; those within it are its own wherever it goes. */
+/* Cost of the links of a line; those inside it do not change if it moves. */
 static int64_t links_of_line(struct arrangement *a, struct line x)
 {
     int64_t cost = 0;
@@ -176,8 +176,8 @@ static void move_lines(struct arrangement *a, bool stage, int i, int k,
         swap_lines(a, line_of(a->grid, stage, i), line_of(a->grid, stage, k));
 }
 
-/* Exchange two lines, or turn round all from one to the other, if that pays.
- * Only links of these two change. */
+/* Swap two lines, or reverse all from one to the other, if that lowers the
+ * cost.  Only links of these two change. */
 static bool try_lines(struct arrangement *a, bool stage, int i, int k,
                       bool reverse)
 {
@@ -206,8 +206,8 @@ static bool improve_lines(struct arrangement *a, bool stage)
     return better;
 }
 
-/* Turn the replicas of a stage round its ring, to where the links to the
- * stages beside it are cheapest. */
+/* Rotate the replicas of a stage along its ring to where the links to the
+ * adjacent stages are cheapest. */
 static bool improve_ring(struct arrangement *a, struct line stage)
 {
     int64_t least = links_of_line(a, stage);
@@ -234,7 +234,7 @@ static bool improve_rings(struct arrangement *a)
     bool better = false;
 
     for (int i = 0; i < g->pp && g->pp > 1 && g->dp > 1; i++) {
-        /* the turns of one ring look at so many links */
+        /* links that the rotations of one ring evaluate */
         if ((int64_t)g->dp * g->dp * 4 <= a->work)
             better = improve_ring(a, line_of(g, true, i)) || better;
     }
@@ -280,7 +280,7 @@ static bool improve_cells(struct arrangement *a)
 
 /* --- one map, and the best of three --------------------------------------- */
 
-/* Improve the map in at[], and return what it costs. */
+/* Improve the map in at[] and return its cost. */
 static int64_t improve(struct arrangement *a)
 {
     bool better = true;
@@ -301,7 +301,7 @@ static int64_t improve(struct arrangement *a)
     return whole_cost(a);
 }
 
-/* The cell of the i-th island that is dealt out. */
+/* The cell that the i-th island is assigned to. */
 static int cell_at(const struct merak_grid *g, enum merak_order order, int i)
 {
     return order == MERAK_ORDER_TP_DP_PP ? i : i % g->pp * g->dp + i / g->pp;
@@ -314,7 +314,7 @@ static int compare_ints(const void *x, const void *y)
     return (*a > *b) - (*a < *b);
 }
 
-/* Islands of each group, and groups, by where they begin. */
+/* Sort the islands of each group, and groups by their first island. */
 static void sort_groups(int *islands, int n, int group)
 {
     for (int i = 0; i < n; i += group)
@@ -323,7 +323,7 @@ static void sort_groups(int *islands, int n, int group)
           compare_ints);
 }
 
-/* Improve the map that deals these islands out; the best so far is kept. */
+/* Improve the map that assigns islands in this order; keep the best so far. */
 static void begin_with(struct arrangement *a, enum merak_order order,
                        const int *islands, int *best, int64_t *best_cost)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement/hostlist.h - Slurm's short form of many names, "n[1-4,07],login"
+/* placement/hostlist.h - Slurm's hostlist expressions, "n[1-4,07],login"
  *
  * Every name has at most MERAK_NAME_MAX characters.  Safe on hostile text.
  */
@@ -20,18 +20,18 @@ struct merak_hostlist {
 /*
  * Expand text, in its order, duplicates kept.
  *
- *   max   in   more names than this are refused
- *   list  out  the caller's to fini; untouched on failure
+ *   max   in   more names than this are an error
+ *   list  out  freed by merak_hostlist_fini(); unchanged on failure
  *
- * MERAK_ERR_FORMAT says what is wrong with the text.
+ * MERAK_ERR_FORMAT describes what is wrong with the text.
  */
 enum merak_status merak_hostlist_expand(const char *text, int max,
                                         struct merak_hostlist *list,
                                         struct merak_error *err) MERAK_CHECKED;
 void merak_hostlist_fini(struct merak_hostlist *list);
 
-/* Write the short form of n names to out, in their order; what it expands to
- * is exactly name[].  Errors are left to ferror(out). */
+/* Write the hostlist of n names to out, in their order; it expands to exactly
+ * name[].  Errors are left to ferror(out). */
 void merak_hostlist_fold(FILE *out, char *const *name, int n);
 
 /* As strcmp(), but runs of digits compare as numbers: n9 < n10. */

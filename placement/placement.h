@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* placement/placement.h - which task is which rank of the DP/PP/TP mesh
  *
- * Slurm has placed the tasks; nothing here moves one.  A placement names
+ * Slurm has placed the tasks; nothing here moves them.  A placement numbers
  * them: logical rank l, whose coordinates follow from the degrees and the
  * order, is run by physical rank (task id, PMIx rank) physical_of(l).
  *
  *   1. Nodes are put in the order of a walk through the switch tree.
- *   2. Each node's tasks are cut into islands of tp; an island never leaves
- *      its node unless MERAK_DOMAIN_ANY was asked for.
- *   3. Islands are dealt out so that the links of rings of replicas and of
- *      pipelines cost little: their bytes, by the level that they span.
- *      Never more than by arithmetic on ranks in the order of the walk.
+ *   2. Each node's tasks are divided into islands of tp tasks (tensor groups);
+ *      an island never leaves its node unless MERAK_DOMAIN_ANY is requested.
+ *   3. Islands are assigned to stages and replicas so that the links of
+ *      pipelines and of rings of replicas cost little: their bytes, weighted by
+ *      the level they span.  This never costs more than ranks numbered in the
+ *      order of the walk.
  *
  * Pure: no I/O, no clock, no environment; the same input gives the same map
  * everywhere.  Safe from any thread.  Loaded into slurmstepd: libc only.
@@ -46,7 +47,7 @@ enum merak_order {
     MERAK_ORDER_AUTO,     /* the cheaper one; never in a placement */
 };
 
-/* What a TP group may not leave. */
+/* The domain that a TP group may not leave. */
 enum merak_domain {
     MERAK_DOMAIN_NODE,
     MERAK_DOMAIN_ANY,
@@ -60,7 +61,7 @@ const char *merak_domain_name(enum merak_domain domain);
 enum merak_status merak_domain_parse(const char *word,
                                      enum merak_domain *domain) MERAK_CHECKED;
 
-/* --- the facts: where the tasks are -------------------------------------- */
+/* --- facts: where the tasks are ------------------------------------------ */
 
 struct merak_site {
     int n_nodes, n_tasks;
@@ -69,29 +70,29 @@ struct merak_site {
     int *node_of_task; /* [n_tasks], by physical rank */
 };
 
-/* Arrays of these sizes, zeroed, names to be strdup()ed into them. */
+/* Allocate zeroed arrays of these sizes, to be filled with strdup()ed names. */
 enum merak_status merak_site_init(struct merak_site *site, int n_nodes,
                                   int n_tasks,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_site_fini(struct merak_site *site);
 
-/* --- the wish: the degrees ----------------------------------------------- */
+/* --- request: the degrees ------------------------------------------------ */
 
 struct merak_placement_input {
     const struct merak_site *site; /* borrowed for the call */
-    int tp, pp, dp; /* 0: not said (tp, pp: 1; dp: what is left), or auto */
+    int tp, pp, dp; /* 0: not given (tp, pp: 1; dp: the rest), or auto */
     enum merak_order order;
     enum merak_domain tp_domain;
-    /* Bytes that a rank sends in a step along either axis, to weigh links by.
-     * Both 0, not known: of a given order the nearer axis counts
-     * MERAK_NEARER times the other, of MERAK_ORDER_AUTO both count alike. */
+    /* Bytes that a rank sends in a step along each axis, to weight links.  Both
+     * 0: not known; a given order's nearer axis then counts MERAK_NEARER times
+     * the other, and with MERAK_ORDER_AUTO they are equal. */
     uint64_t pp_bytes, dp_bytes;
 };
 
 /*
- * Fill in the degrees that were not said, and check that tp * pp * dp is the
+ * Fill in the degrees that are not given, and check that tp * pp * dp is the
  * number of tasks.  MERAK_ERR_CONFIG has one line with the numbers and the
- * nearest that would fit.
+ * nearest that fit.
  */
 enum merak_status merak_degrees_resolve(int n_tasks, int *tp, int *pp, int *dp,
                                         struct merak_error *err) MERAK_CHECKED;
@@ -118,11 +119,11 @@ int merak_placement_n_tasks(const struct merak_placement *placement);
 int merak_placement_degree(const struct merak_placement *placement,
                            enum merak_parallel_axis axis);
 enum merak_order merak_placement_order(const struct merak_placement *placement);
-/* Two placements have the same id just if all ranks would agree on every
- * coordinate and on every node: a fingerprint of site and degrees. */
+/* A fingerprint of site and degrees: two placements have the same id if and
+ * only if they agree on the coordinates and the node of every rank. */
 uint64_t merak_placement_id(const struct merak_placement *placement);
-/* What it was computed from, all of it resolved, as a plan carries it; the
- * site is left alone. */
+/* The input it was computed from, resolved as in a plan; input->site is
+ * unchanged. */
 void merak_placement_resolved(const struct merak_placement *placement,
                               struct merak_placement_input *input);
 
@@ -137,46 +138,46 @@ int merak_placement_rank(const struct merak_placement *placement,
                          struct merak_coords coords);
 
 /*
- * How far two physical ranks are apart: 0 one node, 1 one leaf switch (or
- * nothing known), 2 one switch above that, and so on.
+ * How far apart two physical ranks are: 0 on one node, 1 on one leaf switch (or
+ * not known), 2 on one switch above that, and so on.
  */
 int merak_placement_level(const struct merak_placement *placement, int a,
                           int b);
-/* Number of groups along the axis whose members are at most, and somewhere
- * exactly, `level` apart. */
+/* Number of groups along the axis whose most distant members are `level`
+ * apart. */
 int merak_placement_groups_at(const struct merak_placement *placement,
                               enum merak_parallel_axis axis, int level);
-/* One more than the highest level there is. */
+/* One more than the highest level. */
 int merak_placement_levels(const struct merak_placement *placement);
 
-/* The text of --merak-map=show: a summary, then a line a node; no more than
- * max_nodes of these. */
+/* The text of --merak-map=show: a summary, then one line for each node, up to
+ * max_nodes. */
 void merak_placement_print(const struct merak_placement *placement, FILE *out,
                            int max_nodes);
 
-/* --- the plan: facts and wish as one line of text ------------------------ */
+/* --- the plan: facts and request as one line of text --------------------- */
 
 struct merak_placement_plan {
-    uint32_t job, step; /* it was made for; others do not apply it */
-    uint64_t id;        /* the placement's; 0 while a degree is auto */
+    uint32_t job, step; /* it was made for; other steps do not apply it */
+    uint64_t id;        /* of the placement; 0 while a degree is auto */
     struct merak_site site;
-    /* site unset; degrees resolved, or tp = 0: auto, chosen by the program */
+    /* site not set; degrees resolved, or tp = 0: auto, chosen by the program */
     struct merak_placement_input input;
 };
 
 /* Write the plan as text without spaces; free() it.  MERAK_ERR_UNSUPPORTED if
- * a name does not fit in (it has a character beyond A-Z a-z 0-9 . _ -). */
+ * a name has a character other than A-Z a-z 0-9 . _ -. */
 enum merak_status merak_plan_encode(const struct merak_placement_plan *plan,
                                     char **text_p,
                                     struct merak_error *err) MERAK_CHECKED;
-/* Read it back.  text may be hostile: sizes are bounded, everything is
- * checked, MERAK_ERR_FORMAT on any doubt. */
+/* Read it back.  text may be hostile: sizes are bounded and everything is
+ * checked; MERAK_ERR_FORMAT if anything is invalid. */
 enum merak_status merak_plan_decode(const char *text,
                                     struct merak_placement_plan *plan,
                                     struct merak_error *err) MERAK_CHECKED;
 void merak_plan_fini(struct merak_placement_plan *plan);
 /* The map of a decoded plan whose degrees are known; MERAK_ERR_CORRUPT if its
- * id is not the plan's. */
+ * id differs from the plan's. */
 enum merak_status merak_plan_placement(const struct merak_placement_plan *plan,
                                        struct merak_placement **placement_p,
                                        struct merak_error *err) MERAK_CHECKED;

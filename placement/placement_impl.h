@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placement/placement_impl.h - what the files of this folder share */
+/* placement/placement_impl.h - internal to this folder */
 #ifndef MERAK_PLACEMENT_INTERNAL_H
 #define MERAK_PLACEMENT_INTERNAL_H
 
@@ -9,13 +9,13 @@
  * Nodes in tree order, and how much of their paths they share.
  *
  * prefix[place * depth + d] numbers the distinct path prefixes of d + 1
- * switches: two nodes have the same switch at depth d just if the numbers
- * are equal.  A path that is shorter gets numbers of its own below its end.
+ * switches: two nodes have the same switch at depth d if and only if the
+ * numbers are equal.  Below the end of a shorter path numbers are unique.
  */
 struct merak_walk {
     int n_nodes, depth;
-    int *node;     /* [n_nodes]: node at each place of the walk */
-    int *place_of; /* [n_nodes]: place of each node */
+    int *node;     /* [n_nodes]: node at each place in the walk */
+    int *place_of; /* [n_nodes]: place of each node in the walk */
     int *prefix;   /* [n_nodes * depth] */
 };
 
@@ -23,13 +23,13 @@ enum merak_status merak_walk_init(struct merak_walk *walk,
                                   const struct merak_site *site,
                                   struct merak_error *err) MERAK_CHECKED;
 void merak_walk_fini(struct merak_walk *walk);
-/* Levels apart of two places. */
+/* The level of two places: how far apart their nodes are. */
 int merak_walk_level(const struct merak_walk *walk, int a, int b);
 
 /*
- * Deal islands out to groups of `group` so that few groups span switches.
+ * Divide islands into groups of `group` so that few groups span switches.
  *
- *   count  in   islands of the node at each place of the walk
+ *   count  in   islands of the node at each place in the walk
  *   order  out  [sum of count] island numbers (numbered along the walk);
  *               group g is order[g * group .. (g + 1) * group)
  */
@@ -37,12 +37,11 @@ enum merak_status merak_pack_islands(const struct merak_walk *walk,
                                      const int *count, int group, int *order,
                                      struct merak_error *err) MERAK_CHECKED;
 
-/* Islands in a grid of stages and replicas, and what links between them
- * carry. */
+/* The grid of stages and replicas, and the weights of links between islands. */
 struct merak_grid {
     const struct merak_walk *walk;
     const int *place; /* [pp * dp][width]: of each island's members */
-    int width;        /* 1 where all of an island are on one node */
+    int width;        /* 1 if all members of an island are on one node */
     int pp, dp;
     int64_t pp_weight, dp_weight; /* at most MERAK_MAX_WEIGHT */
 };
@@ -51,10 +50,10 @@ struct merak_grid {
 enum { MERAK_MAX_WEIGHT = 1 << 20 };
 
 /*
- * Find a cheap map that keeps close what the order says.
+ * Find a cheap map; `order` gives the axis that is kept close first.
  *
  *   count      in   as for merak_pack_islands()
- *   island_of  out  [pp * dp] of each cell, stage * dp + replica
+ *   island_of  out  [pp * dp] island of each cell, stage * dp + replica
  *   cost_p     out  to compare maps of one grid
  */
 enum merak_status merak_arrange(const struct merak_grid *grid,
@@ -67,7 +66,7 @@ struct merak_placement {
     int degree[MERAK_AXIS_COUNT];
     enum merak_order order;
     enum merak_domain tp_domain;
-    uint64_t pp_bytes, dp_bytes; /* both 0: the order alone says */
+    uint64_t pp_bytes, dp_bytes; /* both 0: weights follow from the order */
     uint64_t id;
     struct merak_walk walk;
     int *place_of_task; /* [n_tasks], by physical rank */

@@ -4,7 +4,7 @@
  * topology.conf lists nodes at leaves only; `scontrol show topology` repeats
  * all nodes below a switch at every level.  So a line with Switches= is an
  * inner switch and its Nodes= are not read.  Blocks are leaves without a
- * parent: nothing says how they hang together.
+ * parent, since the text does not give their connections.
  */
 #include "config.h"
 
@@ -63,7 +63,7 @@ void merak_topology_destroy(struct merak_topology *t)
 /* Grow an array by one zeroed element; NULL if that fails. */
 static void *grow(void *array, int n, size_t size)
 {
-    /* doubling at powers of two keeps this amortised without a field */
+    /* doubling at powers of two keeps this amortized without a field */
     if ((n & (n - 1)) == 0) {
         size_t room = n == 0 ? 1 : 2 * (size_t)n;
 
@@ -75,7 +75,7 @@ static void *grow(void *array, int n, size_t size)
     return array;
 }
 
-/* If the word at p is KEY=value, give a copy of the value. */
+/* If the word at p is KEY=value, store a copy of the value. */
 static bool take_value(const char *p, size_t len, const char *key, char **out)
 {
     size_t n = strlen(key);
@@ -174,8 +174,8 @@ static enum merak_status link_children(struct merak_topology *t, int parent,
     for (int i = 0; i < list.n; i++) {
         int child = find_switch(t, list.name[i]);
 
-        /* A job sees the switches of its partitions only: a child that is
-         * not listed has no node of ours. */
+        /* A job only sees the switches of its partitions: a child that is not
+         * listed has none of its nodes. */
         if (child >= 0 && child != parent)
             t->sw[child].parent = parent;
     }
@@ -204,7 +204,7 @@ static enum merak_status add_nodes(struct merak_topology *t, int leaf,
         t->node = grown;
         t->node[t->n_nodes].leaf = leaf;
         t->node[t->n_nodes++].name = list.name[i];
-        list.name[i] = NULL; /* the topology's now */
+        list.name[i] = NULL; /* now owned by the topology */
     }
     merak_hostlist_fini(&list);
     return rc;
@@ -225,7 +225,7 @@ static enum merak_status link_switch(struct merak_topology *t, int i,
     return rc;
 }
 
-/* Every way up must end: a cycle would be longer than MAX_DEPTH. */
+/* Every path to the root must end: a cycle would exceed MAX_DEPTH. */
 static enum merak_status check_depth(const struct merak_topology *t,
                                      struct merak_error *err)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* placement/topology.h - the switch tree, from Slurm's text
  *
- * Reads topology.conf and what `scontrol -o show topology` prints, of the
- * tree and block plugins.  A node's place is its path, the names of the
- * switches from the root to the leaf, "root.leaf1"; "" where unknown.
+ * Reads topology.conf and the output of `scontrol -o show topology`, for the
+ * tree and block plugins.  A node's location is its path, the names of the
+ * switches from the root to the leaf, "root.leaf1"; "" if unknown.
  */
 #ifndef MERAK_PLACEMENT_TOPOLOGY_H
 #define MERAK_PLACEMENT_TOPOLOGY_H
@@ -16,7 +16,7 @@ struct merak_topology;
 
 /*
  * Parse lines "SwitchName=NAME Nodes=LIST | Switches=LIST ..." or
- * "BlockName=NAME Nodes=LIST"; other keys and comments are passed over.
+ * "BlockName=NAME Nodes=LIST"; other keys and comments are ignored.
  * MERAK_ERR_FORMAT names the line.
  */
 enum merak_status merak_topology_parse(const char *text,
@@ -24,7 +24,7 @@ enum merak_status merak_topology_parse(const char *text,
                                        struct merak_error *err) MERAK_CHECKED;
 void merak_topology_destroy(struct merak_topology *topology);
 
-/* The path of a node into path[size]; MERAK_ERR_NOT_FOUND (and "") for a
+/* Write the path of a node to path[size]; MERAK_ERR_NOT_FOUND (and "") for a
  * node that no leaf lists. */
 enum merak_status merak_topology_path(const struct merak_topology *topology,
                                       const char *node, char *path,

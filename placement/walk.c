@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* walk.c - nodes in the order of a walk through the switch tree, and islands
- * dealt out along it */
+/* walk.c - nodes in the order of a walk through the switch tree, and groups of
+ * islands along it */
 #include "config.h"
 
 #include "placement/placement_impl.h"
@@ -60,7 +60,7 @@ static int path_depth(const char *path)
     return depth;
 }
 
-/* Length of the first n switch names of a path, 0 if it has fewer. */
+/* Length of the first n switch names of a path; 0 if it has fewer. */
 static size_t prefix_length(const char *path, int n)
 {
     const char *p = path;
@@ -74,8 +74,8 @@ static size_t prefix_length(const char *path, int n)
     return 0;
 }
 
-/* Nodes of one prefix lie together in the walk, so comparing neighbours is
- * enough to number them. */
+/* Nodes with the same prefix are adjacent in the walk, so comparing neighbors
+ * is enough to number prefixes. */
 static void number_prefixes(struct merak_walk *w, const struct merak_site *s)
 {
     for (int d = 0; d < w->depth; d++) {
@@ -158,16 +158,16 @@ int merak_walk_level(const struct merak_walk *w, int a, int b)
     return 1 + w->depth - common;
 }
 
-/* --- dealing out islands ------------------------------------------------- */
+/* --- groups of islands --------------------------------------------------- */
 
-/* What is left over at one child of a switch: rest[start .. start + n). */
+/* Islands left over at one child of a switch: rest[start .. start + n). */
 struct leftover {
     int start, n;
 };
 
 struct packing {
     const struct merak_walk *walk;
-    const int *count, *first; /* islands of each place, their first number */
+    const int *count, *first; /* islands of each place, and the first one */
     int group;
     int *order; /* out */
     int n_order;
@@ -188,10 +188,10 @@ static int compare_leftovers(const void *x, const void *y)
 }
 
 /*
- * Everything below a switch is done; what its children could not use lies in
- * rest[rest_base..] in the parts left[left_base..].  Cut as many whole groups
- * as there are, from the largest parts first, so that a group is put together
- * from few children.
+ * Everything below a switch is done; islands that its children could not use
+ * are in rest[rest_base..], in the parts left[left_base..].  Form all whole
+ * groups, from the largest parts first, so that a group has islands from few
+ * children.
  */
 static void combine(struct packing *p, int rest_base, int left_base)
 {
@@ -224,7 +224,7 @@ static void pack_node(struct packing *p, int place)
     combine(p, rest_base, left_base);
 }
 
-/* The places [low, high), which share the first d switches. */
+/* Pack the places [low, high), which share the first d switches. */
 static void pack_range(struct packing *p, int low, int high, int d)
 {
     const struct merak_walk *w = p->walk;
@@ -255,7 +255,7 @@ static enum merak_status packing_init(struct packing *p, int total,
                                       struct merak_error *err)
 {
     size_t islands = (size_t)total + 1;
-    /* the parts of all children on the way down, and one of each switch */
+    /* parts of all children on the way down, and one for each switch */
     size_t parts = (size_t)(p->walk->n_nodes + p->walk->depth) + 2;
 
     p->rest = calloc(islands, sizeof(*p->rest));

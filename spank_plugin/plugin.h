@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spank_plugin/plugin.h - what the files of the plugin share */
+/* spank_plugin/plugin.h - internal to the plugin */
 #ifndef MERAK_SPANK_PLUGIN_H
 #define MERAK_SPANK_PLUGIN_H
 
@@ -8,16 +8,16 @@
 
 #include "placement/placement.h"
 
-/* srun's exit code for a refused request, as the runtime's MERAK_EXIT_CONFIG
- * (the plugin links no part of the runtime). */
+/* srun's exit code for a refused request, the same as the runtime's
+ * MERAK_EXIT_CONFIG (the plugin does not link the runtime). */
 enum { EXIT_REFUSED = 66 };
 
-/* From srun to slurmstepd.  The prefix keeps it alive under --export=NONE. */
+/* From srun to slurmstepd.  The prefix preserves it under --export=NONE. */
 #define PLAN_VARIABLE "SLURM_MERAK_PLAN"
-/* The same, for what was asked for: SLURM_MERAK_TP and the like.  A task that
- * gets no plan is left with these wishes. */
+/* The same for the requested settings ("wishes"): SLURM_MERAK_TP and the like.
+ * A task without a plan gets these instead. */
 #define WISH_PREFIX "SLURM_"
-/* In place of a plan: every task is to exit with EXIT_REFUSED at once. */
+/* Instead of a plan: every task exits with EXIT_REFUSED at once. */
 #define PLAN_REFUSED "refused"
 
 enum setting {
@@ -32,7 +32,7 @@ enum setting {
     SET_COUNT
 };
 
-/* Where a setting comes from; a later one wins over an earlier one. */
+/* Where a setting comes from; a later source overrides an earlier one. */
 enum source {
     FROM_NOWHERE,
     FROM_SITE,      /* plugstack.conf */
@@ -52,9 +52,9 @@ struct settings {
         enum source source;
         char text[VALUE_MAX];
     } value[SET_COUNT];
-    bool active;  /* anything but the site's defaults was said: if not, the
-                     plugin does nothing at all */
-    bool refused; /* the first mistake, told when it is safe to */
+    bool active;  /* something other than the site's defaults was given; if
+                     not, the plugin does nothing at all */
+    bool refused; /* error has the first mistake, reported when that is safe */
     struct merak_error error;
 };
 
@@ -67,10 +67,10 @@ const char *setting_arginfo(enum setting setting);
 const char *setting_usage(enum setting setting);
 /* "MERAK_TP" and the like; NULL if there is none. */
 const char *setting_variable(enum setting setting);
-/* "SLURM_MERAK_TP" and the like, of a setting that has a variable. */
+/* "SLURM_MERAK_TP" and the like, for a setting that has a variable. */
 void setting_wish(enum setting setting, char name[NAME_LONGEST]);
 
-/* Note a value; a mistake in it is remembered, not returned.  once: a second
+/* Store a value; a mistake in it is recorded, not returned.  once: a second
  * value from the same source must be the same. */
 void settings_note(struct settings *s, enum setting setting, enum source source,
                    const char *text, bool once);
@@ -78,21 +78,21 @@ void settings_note(struct settings *s, enum setting setting, enum source source,
 void settings_note_site(struct settings *s, const char *argument);
 /* MERAK_TP and the like. */
 void settings_note_environment(struct settings *s);
-/* The text of a setting, "" if it is not said. */
+/* The text of a setting, "" if it is not given. */
 const char *settings_text(const struct settings *s, enum setting setting);
 /* The degrees and the order; *is_auto: tp or pp is left to the program. */
 void settings_input(const struct settings *s,
                     struct merak_placement_input *input, bool *is_auto);
-/* In sbatch and salloc: put what was said into MERAK_*, for the script or
- * the shell. */
+/* In sbatch and salloc: export options of the command line as MERAK_*, for the
+ * script or the shell. */
 void settings_export(const struct settings *s);
 
-/* In srun: put what was said into the wishes, for all tasks of all components
- * of a step, and empty those that another step left. */
+/* In srun: export the settings as wishes, for all tasks of all components of a
+ * step, and empty those left over from another step. */
 void settings_pass(const struct settings *s);
 
-/* A plan file in place of degrees and order.  MERAK_ERR_CONFIG if one of them
- * is said as firmly and differs. */
+/* Use a plan file's degrees and order.  MERAK_ERR_CONFIG if a setting from the
+ * same or a stronger source differs. */
 struct plan_head;
 enum merak_status settings_apply_plan(const struct settings *s,
                                       const struct plan_head *head,
@@ -116,8 +116,8 @@ enum merak_status plan_head_read(const char *path, struct plan_head *head,
  */
 
 /*
- * The layout of a step that exists, and the switch tree, from slurmctld.
- * MERAK_ERR_UNSUPPORTED if this Slurm does not answer; without a tree the
+ * The layout of an existing step, and the switch tree, from slurmctld.
+ * MERAK_ERR_UNSUPPORTED if this Slurm does not provide it; without a tree the
  * paths are "".
  */
 enum merak_status site_of_step(uint32_t job, uint32_t step,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* task.c - on the node, as the user: what the plan means for one task
+/* task.c - apply the plan to one task, on the node and as the user
  *
- * The plan comes in the job's environment, where the user can put anything:
+ * The plan comes from the job's environment, where the user can put anything:
  * it is decoded here, with the user's rights, and never before.
  */
 #include "config.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Linux starts no program with a string of 128 KiB in its environment. */
+/* Linux starts no program with an environment string of 128 KiB. */
 enum { LONGEST_VARIABLE = 100000 };
 
 static void set(spank_t sp, const char *name, const char *fmt, ...)
@@ -70,7 +70,7 @@ static long get_number(spank_t sp, const char *name)
     return end != text && *end == '\0' ? value : -1;
 }
 
-/* A plan may be left over from another step's environment. */
+/* Is the plan for this step?  It may be left over from another one. */
 static bool is_ours(spank_t sp, const struct merak_placement_plan *plan)
 {
     uint32_t job, step;
@@ -113,8 +113,8 @@ static void set_facts(spank_t sp, const struct merak_placement_plan *plan,
         spank_setenv(sp, "MERAK_PLAN", text, 1);
 }
 
-/* What torchrun sets, for any program that meets by it.  Rank 0 is the mesh's;
- * the port lies below those that Linux gives out, and differs from step to
+/* Set what torchrun sets, for programs that rendezvous by it.  Rank 0 is that
+ * of the mesh; the port is below Linux's ephemeral ports and depends on the
  * step. */
 static void set_torch(spank_t sp, const struct merak_placement_plan *plan,
                       const struct merak_placement *p, int task)
@@ -160,7 +160,7 @@ static enum merak_status apply(spank_t sp, const char *text, int task,
     return rc;
 }
 
-/* Take the wishes out of the environment; text  out  "" where there is none. */
+/* Remove the wishes from the environment; text  out  "" where there is none. */
 static void take_wishes(spank_t sp, char text[SET_COUNT][PATH_MAX])
 {
     for (int i = 0; i < SET_COUNT; i++) {
@@ -176,8 +176,8 @@ static void take_wishes(spank_t sp, char text[SET_COUNT][PATH_MAX])
     }
 }
 
-/* The program reads the plan to replay, and without a map of srun's it has all
- * the rest to go by. */
+/* Set the plan file for the program to read, and, without a map from srun, all
+ * other settings. */
 static void apply_wishes(spank_t sp, char text[SET_COUNT][PATH_MAX],
                          bool is_placed)
 {
@@ -201,9 +201,9 @@ void task_apply_plan(spank_t sp)
     if (text != NULL)
         spank_unsetenv(sp, PLAN_VARIABLE);
     if (text != NULL &&
-        text[0] != '\0') { /* else srun's answer to a leftover */
+        text[0] != '\0') { /* "": srun emptied a leftover */
         is_placed = apply(sp, text, (int)task, torch, &err) == MERAK_OK;
-        /* The program can plan by itself: it is told, and the task lives. */
+        /* The program can make its own plan: warn, and let the task run. */
         if (!is_placed && task == 0)
             slurm_error("merak: " PLAN_VARIABLE " not used: %s", err.text);
     }
